@@ -1,0 +1,34 @@
+# Each target finds a Rust that is new enough, or installs Debian's (scripts/rust.sh).
+#
+#   make            the programs, in target/release
+#   make test       everything that CI runs, from nothing: packages, lint, build, tests, interop, short fuzzing
+#   make lint       rustfmt, clippy, documentation, dependencies' licences, the repository's own rules
+#   make bench      the experiments; QUICK=1 makes them short, ARGS="..." is passed on
+#   make up         a whole cell on this machine
+#   make clean      removes what was built
+
+RUST := scripts/rust.sh
+
+.PHONY: build up test lint bench clean
+
+build:
+	$(RUST) cargo build --release --workspace --bins
+	@echo "built: target/release/afar"
+
+up: build
+	@echo "make up: not yet: there are no servers and no client so far." >&2
+	@echo "What works: the Rx transport, as 'target/release/afar rxperf' and 'target/release/afar rxdebug'." >&2
+	@exit 1
+
+test:
+	@scripts/test.sh
+
+lint:
+	@scripts/lint.sh
+
+bench:
+	@scripts/packages.sh
+	$(RUST) cargo run --release -p afar-bench -- $(if $(filter-out 0,$(QUICK)),--quick) $(ARGS)
+
+clean:
+	rm -rf target

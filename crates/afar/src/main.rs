@@ -1,0 +1,70 @@
+//! The program: the table of what it can do, and the choice among it by the name it was called by or by its first
+//! argument. What each entry does, its options and its output are in the entry's own file.
+#![forbid(unsafe_code)]
+
+mod classic;
+mod output;
+mod ports;
+mod rxdebug;
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Something the program does: a role or a suite of commands.
+struct Entry {
+    /// What it is called, as `afar NAME` and, where a classic program has that name, in its stead.
+    name: &'static str,
+    /// Whether the program answers to that name alone, through a link to it.
+    is_classic: bool,
+    /// What it does, in a few words.
+    about: &'static str,
+    /// Does it, with the arguments behind the name.
+    run: fn(&[OsString]) -> ExitCode,
+}
+
+/// In the order in which the help shows them.
+const ENTRIES: &[Entry] = &[Entry {
+    name: "rxdebug",
+    is_classic: true,
+    about: "what an Rx endpoint says of itself: statistics, connections, peers, version",
+    run: rxdebug::run,
+}];
+
+fn main() -> ExitCode {
+    let args: Vec<OsString> = env::args_os().collect();
+    let (called, rest) =
+        args.split_first().map_or((OsStr::new("afar"), &[][..]), |(c, r)| (c.as_os_str(), r));
+    let name = Path::new(called).file_name().unwrap_or(called);
+    if let Some(entry) = ENTRIES.iter().find(|e| e.is_classic && name == e.name) {
+        return (entry.run)(rest);
+    }
+    let Some((first, rest)) = rest.split_first() else {
+        eprint!("{}", help());
+        return ExitCode::from(classic::MISUSE);
+    };
+    if let Some(entry) = ENTRIES.iter().find(|e| first == e.name) {
+        return (entry.run)(rest);
+    }
+    match first.to_str() {
+        Some("help" | "-help" | "--help" | "-h") => output::print(&help()),
+        Some("version" | "-version" | "--version" | "-V") => {
+            output::print(&format!("afar {}\n", env!("CARGO_PKG_VERSION")))
+        }
+        _ => {
+            eprintln!("afar: there is no command '{}'; 'afar help' lists what there is", first.display());
+            ExitCode::from(classic::MISUSE)
+        }
+    }
+}
+
+fn help() -> String {
+    let mut text = String::from("Usage: afar COMMAND ...; 'afar COMMAND -help' tells its options\n\n");
+    for entry in ENTRIES {
+        text += &format!("  {:<10} {}\n", entry.name, entry.about);
+    }
+    let classic: Vec<_> = ENTRIES.iter().filter(|e| e.is_classic).map(|e| e.name).collect();
+    text += &format!("\nCalled by one of these names, it is that command: {}\n", classic.join(", "));
+    text
+}

@@ -1,0 +1,223 @@
+//! Runs a target on inputs: first those given, then mutations of those that made something new happen. Ends at the first
+//! input that panics or costs too much. Everything follows from the seed but how far it gets in a given time. Reads no
+//! files, and writes none.
+
+use crate::alloc;
+use crate::mutate::mutate;
+use crate::rng::Rng;
+use std::any::Any;
+use std::collections::HashSet;
+use std::fmt;
+use std::panic::catch_unwind;
+use std::time::{Duration, Instant};
+
+/// Most inputs kept at once; beyond it a new one takes the place of an old one, so that a target whose shapes never end
+/// costs a bounded amount of memory.
+const MAX_KEPT: usize = 4096;
+
+/// Every second input is made from one of so many newest: what was just found leads on.
+const NEWEST: usize = 16;
+
+/// How often an input that took too long is tried again before it counts: the machine may have been busy.
+const SECOND_CHANCES: usize = 3;
+
+/// Something to be fuzzed.
+#[derive(Clone, Copy, Debug)]
+pub struct Target {
+    /// How it is called on the command line; also its directory in the corpus.
+    pub name: &'static str,
+    /// What it tries, in a sentence.
+    pub about: &'static str,
+    /// Takes an input and says what happened, as a [`crate::shape::Shape`]'s number. Panics if something is wrong.
+    pub run: fn(&[u8]) -> u64,
+    /// How much an input may cost.
+    pub bound: Bound,
+}
+
+/// What an input may cost. A peer that sends few bytes must not make us work or remember much.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bound {
+    /// Bytes of memory for each byte of input.
+    pub bytes_per_byte: usize,
+    /// Bytes of memory on top.
+    pub bytes: usize,
+    /// Time, however long the input.
+    pub time: Duration,
+}
+
+impl Bound {
+    /// 64 times the input and 1 MiB; 100 ms, generous as tests run unoptimised and beside others.
+    pub const DEFAULT: Self = Self { bytes_per_byte: 64, bytes: 1 << 20, time: Duration::from_millis(100) };
+
+    /// Most bytes that an input of `len` bytes may cost.
+    pub const fn memory(&self, len: usize) -> usize {
+        self.bytes + self.bytes_per_byte * len
+    }
+}
+
+/// How long to go on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Limit {
+    /// So many inputs, those given included if there are fewer; all of those given run in any case.
+    Runs(u64),
+    /// So long.
+    Time(Duration),
+}
+
+/// Why an input is a failure.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Failure {
+    /// The target panicked with this message.
+    Panic(String),
+    /// It held more memory than it may.
+    Memory {
+        /// Bytes held at one time.
+        peak: usize,
+        /// Bytes allowed.
+        limit: usize,
+    },
+    /// It took longer than it may, each time.
+    Time {
+        /// The shortest of several tries.
+        took: Duration,
+        /// What is allowed.
+        limit: Duration,
+    },
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Panic(message) => write!(f, "panicked: {message}"),
+            Self::Memory { peak, limit } => write!(f, "held {peak} bytes of memory, more than {limit}"),
+            Self::Time { took, limit } => write!(f, "took {took:?}, longer than {limit:?}"),
+        }
+    }
+}
+
+/// An input that failed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Crash {
+    /// The input.
+    pub input: Vec<u8>,
+    /// What is wrong.
+    pub failure: Failure,
+    /// Inputs run, this one included.
+    pub runs: u64,
+}
+
+/// What happened in a run without failure.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    /// Inputs run.
+    pub runs: u64,
+    /// Different shapes seen.
+    pub features: usize,
+    /// Inputs kept.
+    pub kept: usize,
+    /// The most memory that an input held, in bytes; 0 if the allocator does not count.
+    pub peak: usize,
+    /// The longest that an input took.
+    pub slowest: Duration,
+}
+
+/// Runs `target` on the corpus, then on mutations, until `limit`. `before` sees each input before it runs, for whoever
+/// wants to know what it was if the process dies.
+///
+/// # Errors
+/// The first input that fails.
+pub fn fuzz(
+    target: &Target,
+    corpus: &[Vec<u8>],
+    seed: u64,
+    limit: Limit,
+    before: &mut dyn FnMut(&[u8]),
+) -> Result<Report, Box<Crash>> {
+    let start = Instant::now();
+    let (mut rng, mut seen, mut kept) = (Rng::new(seed), HashSet::new(), Vec::<Vec<u8>>::new());
+    let mut report = Report::default();
+    let mut given = corpus.iter();
+    let mut next = given.next().cloned().unwrap_or_default();
+    loop {
+        before(&next);
+        report.runs += 1;
+        let cost = match check(target, &next) {
+            Ok(cost) => cost,
+            Err(failure) => return Err(Box::new(Crash { input: next, failure, runs: report.runs })),
+        };
+        report.peak = report.peak.max(cost.peak);
+        report.slowest = report.slowest.max(cost.took);
+        if seen.insert(cost.feature) {
+            if kept.len() < MAX_KEPT {
+                kept.push(next);
+            } else {
+                let at = rng.below(kept.len());
+                kept[at] = next;
+            }
+        }
+        next = match given.next() {
+            Some(input) => input.clone(),
+            None if is_over(limit, report.runs, start) => break,
+            None => {
+                let pool = if rng.below(2) == 0 { kept.len() } else { kept.len().min(NEWEST) };
+                let mut input = kept[kept.len() - 1 - rng.below(pool)].clone();
+                mutate(&mut input, &kept, &mut rng);
+                input
+            }
+        };
+    }
+    (report.features, report.kept) = (seen.len(), kept.len());
+    Ok(report)
+}
+
+fn is_over(limit: Limit, runs: u64, start: Instant) -> bool {
+    match limit {
+        Limit::Runs(most) => runs >= most,
+        // Asking for the time costs as much as a small input does.
+        Limit::Time(most) => runs.is_multiple_of(64) && start.elapsed() >= most,
+    }
+}
+
+/// What one input cost, and its shape.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// What the target returned.
+    pub feature: u64,
+    /// Most memory held at one time, in bytes.
+    pub peak: usize,
+    /// Time taken.
+    pub took: Duration,
+}
+
+/// Runs a target on one input.
+///
+/// # Errors
+/// What is wrong, if it panics or costs more than its bound.
+pub fn check(target: &Target, input: &[u8]) -> Result<Cost, Failure> {
+    let mut cost = once(target, input)?;
+    let limit = target.bound.memory(input.len());
+    if cost.peak > limit {
+        return Err(Failure::Memory { peak: cost.peak, limit });
+    }
+    for _ in 0..SECOND_CHANCES {
+        if cost.took > target.bound.time {
+            cost.took = cost.took.min(once(target, input)?.took);
+        }
+    }
+    if cost.took > target.bound.time {
+        return Err(Failure::Time { took: cost.took, limit: target.bound.time });
+    }
+    Ok(cost)
+}
+
+fn once(target: &Target, input: &[u8]) -> Result<Cost, Failure> {
+    let start = Instant::now();
+    let (result, peak) = alloc::measure(|| catch_unwind(|| (target.run)(input)));
+    let feature = result.map_err(|panic| Failure::Panic(message(&*panic)))?;
+    Ok(Cost { feature, peak, took: start.elapsed() })
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}

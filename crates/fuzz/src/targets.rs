@@ -1,0 +1,43 @@
+//! The table of what is fuzzed. To add a target: a file under `targets/` with a function `run` from bytes to a
+//! [`crate::shape::Shape`]'s number, its line below, and inputs to start from in `corpus/<name>/` (made by
+//! `examples/make_corpus.rs`, or by hand).
+
+pub mod canary;
+pub mod rx_ack;
+pub mod rx_connection;
+pub mod rx_debug;
+pub mod rx_jumbo;
+pub mod rx_packet;
+pub mod xdr;
+
+use crate::engine::{Bound, Target};
+
+macro_rules! targets {
+    ($($name:ident $about:literal $(bound $bound:expr)?;)*) => {
+        /// All targets.
+        pub const TARGETS: &[Target] = &[$(
+            Target { name: stringify!($name), about: $about, run: $name::run, bound: targets!(@ $($bound)?) },
+        )*];
+    };
+    (@) => { Bound::DEFAULT };
+    (@ $bound:expr) => { $bound };
+}
+
+targets! {
+    rx_packet "any datagram: its header, then its body by type";
+    rx_ack "the body of an ACK, read as plain and as striped, and written again";
+    rx_jumbo "a DATA datagram, split into its subpackets";
+    rx_debug "the bodies of DEBUG and VERSION packets, of servers of every version";
+    rx_connection "an endpoint, server and client at once, that gets a sequence of datagrams"
+        bound rx_connection::BOUND;
+    xdr "the arguments and results of every RPC";
+    canary "fails on purpose: shows that a panic is found";
+}
+
+/// The target that must fail: left out where all are run.
+pub const CANARY: &str = "canary";
+
+/// The target of this name.
+pub fn find(name: &str) -> Option<&'static Target> {
+    TARGETS.iter().find(|target| target.name == name)
+}

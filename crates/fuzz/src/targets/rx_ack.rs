@@ -1,0 +1,62 @@
+//! The body of an ACK, as both forms of table: every entry that the table speaks of can be asked for, none beyond, and what
+//! we would write for a plain one reads back.
+
+use crate::shape::Shape;
+use rx_proto::ack::{Ack, AckFields, MAX_TABLE};
+
+/// Most packets that any table describes: eight bits of 256 octets.
+const MAX_STRIPED: u32 = 2048;
+
+/// See the module.
+pub fn run(input: &[u8]) -> u64 {
+    let shape = Shape::EMPTY.with(read(input, false)).with(read(input, true));
+    if let Ok(ack) = Ack::parse(input, false) {
+        write_back(&ack);
+    }
+    shape.feature()
+}
+
+fn read(body: &[u8], striped: bool) -> u64 {
+    let Ok(ack) = Ack::parse(body, striped) else { return 1 };
+    let len = ack.table.len();
+    assert!(len <= MAX_STRIPED && (striped || len as usize <= MAX_TABLE));
+    assert_eq!(ack.table.is_empty(), len == 0);
+    let received = (0..len).filter(|i| ack.table.is_received(*i).expect("it speaks of it")).count();
+    assert!(
+        [len, len.saturating_add(1), 256.max(len), u32::MAX]
+            .iter()
+            .all(|i| ack.table.is_received(*i).is_none())
+    );
+    let trailer = ack.trailer;
+    Shape::EMPTY
+        .with(u64::from(ack.reason.0.min(10)))
+        .with_count(len as usize)
+        .with_count(received)
+        .with(u64::from(trailer.max_packet_len.is_some()) + u64::from(trailer.max_jumbo.is_some()))
+        .with(u64::from(trailer.announcement.is_some()))
+        .with(ack.first.cmp(&ack.previous) as u64)
+        .feature()
+}
+
+fn write_back(ack: &Ack<'_>) {
+    let fields = AckFields {
+        first: ack.first,
+        previous: ack.previous,
+        serial: ack.serial,
+        reason: ack.reason,
+        window: ack.trailer.window.unwrap_or(1),
+        max_packet_len: ack.trailer.max_packet_len.unwrap_or(1444),
+        natural_packet_len: ack.trailer.natural_packet_len.unwrap_or(1444),
+    };
+    let table: Vec<bool> = (0..ack.table.len()).filter_map(|i| ack.table.is_received(i)).collect();
+    for announce in [false, true] {
+        let mut body = Vec::new();
+        fields.encode(table.iter().copied(), announce, &mut body);
+        let again = Ack::parse(&body, false).expect("we read what we write");
+        assert_eq!((again.first, again.previous, again.serial), (ack.first, ack.previous, ack.serial));
+        assert_eq!((again.reason, again.trailer.window), (ack.reason, Some(fields.window)));
+        assert_eq!(again.trailer.announcement.is_some(), announce);
+        assert_eq!(again.table.len() as usize, table.len());
+        assert!((0..again.table.len()).zip(&table).all(|(i, was)| again.table.is_received(i) == Some(*was)));
+    }
+}

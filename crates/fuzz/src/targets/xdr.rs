@@ -1,0 +1,73 @@
+//! The arguments and results of every RPC of every interface: bytes that decode encode to no more than they were, and to
+//! something that decodes to the same. The first byte of the input picks the RPC, the second arguments or results.
+
+use crate::shape::Shape;
+use rxgen::xdr::{CharVec, Opaque, OpaqueFixed, Uuid, XdrArray, XdrList, XdrString};
+use rxgen::{Decoder, Interface, RpcInfo, interface, wire_enum, wire_struct};
+
+/// Every interface there is: add new ones here.
+pub const INTERFACES: &[&[RpcInfo]] = &[Sample::RPCS];
+
+/// See the module.
+pub fn run(input: &[u8]) -> u64 {
+    let [which, side, body @ ..] = input else { return Shape::EMPTY.feature() };
+    let mut rpcs = INTERFACES.iter().flat_map(|rpcs| rpcs.iter());
+    let count = rpcs.clone().count();
+    let rpc = rpcs.nth(usize::from(*which) % count).expect("less than the count");
+    let decode = if side & 1 == 0 { rpc.decode_args } else { rpc.decode_results };
+    let shape = Shape::EMPTY.with(rpc.opcode.into()).with((side & 1).into());
+    let mut decoder = Decoder::new(body);
+    match decode(&mut decoder) {
+        Err(error) => {
+            assert!(error.offset <= body.len(), "{error}");
+            assert!(error.needed().is_none_or(|needed| needed > 0), "{error}");
+            shape.with_count(error.offset).with(error.needed().is_some().into()).feature()
+        }
+        Ok(once) => {
+            assert!(once.len() <= decoder.offset(), "{} decodes to more than it was", rpc.name);
+            let mut again = Decoder::new(&once);
+            assert_eq!(decode(&mut again).as_ref(), Ok(&once), "{} is not stable", rpc.name);
+            assert_eq!(again.remaining(), 0, "{}", rpc.name);
+            shape.with(99).with_count(once.len()).feature()
+        }
+    }
+}
+
+wire_enum! {
+    /// An open set.
+    enum Kind: u32 {
+        /// The only one with a name.
+        1 KNOWN;
+    }
+}
+
+wire_struct! {
+    /// What fills no word.
+    struct Small {
+        /// Widened.
+        a: u8,
+        /// With a sign.
+        b: i8,
+        /// Widened.
+        c: u16,
+        /// With a sign.
+        d: i16,
+    }
+}
+
+interface! {
+    /// One RPC for each kind of type, as long as there is no real interface, and for kinds that none of those uses.
+    Sample on service 1 port 7000 {
+        /// Of fixed size.
+        1 Fixed (word: u32, hyper: i64, yes: bool, small: Small, kind: Kind, uuid: Uuid)
+            -> (bytes: OpaqueFixed<7>, words: [u16; 3]);
+        /// Counted, with limits.
+        2 Counted (text: XdrString<40>, bytes: Opaque<40>, chars: CharVec<5>)
+            -> (texts: XdrArray<XdrArray<XdrString<9>, 3>, 4>, chain: XdrList<Opaque<5>, 4>);
+        /// Counted, without.
+        3 Unlimited (words: XdrArray<u32, 0xffff_ffff>, smalls: XdrArray<Small, 0xffff_ffff>)
+            -> (texts: XdrArray<XdrString<0xffff_ffff>, 0xffff_ffff>, chain: XdrList<u64, 0xffff_ffff>);
+        /// A word each, for nothing.
+        4 Empty (nothing: XdrArray<Opaque<0>, 0xffff_ffff>);
+    }
+}

@@ -1,0 +1,77 @@
+//! What can go wrong while a link is made. A running link has no errors of its own: what happens to it is
+//! in its counters (see counters).
+
+use std::fmt;
+use std::io;
+
+/// Why a link could not be made or changed.
+#[derive(Debug)]
+pub enum Error {
+    /// An option's value makes no sense; `problem` says what is expected.
+    Option {
+        /// The option, as on the command line but without dashes.
+        name: String,
+        /// What was given.
+        value: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A namespace of that name is there already.
+    NamespaceExists {
+        /// The name asked for.
+        name: String,
+    },
+    /// The `ip` tool refused.
+    Ip {
+        /// Its arguments.
+        arguments: String,
+        /// Its standard error, or why it could not be started.
+        problem: String,
+    },
+    /// A system call failed.
+    System {
+        /// What was being done.
+        doing: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The emulator's thread has ended, so it cannot take orders any more.
+    EmulatorEnded,
+}
+
+impl Error {
+    pub(crate) fn option(name: &str, value: impl fmt::Display, problem: &str) -> Error {
+        Error::Option { name: name.to_string(), value: value.to_string(), problem: problem.to_string() }
+    }
+
+    pub(crate) fn system(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+        let doing = doing.into();
+        move |source| Error::System { doing, source }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Option { name, value, problem } => write!(f, "option {name} = {value}: {problem}"),
+            Error::NamespaceExists { name } => {
+                write!(f, "network namespace {name} exists already (`ip netns del {name}` removes it)")
+            }
+            Error::Ip { arguments, problem } => write!(f, "ip {arguments}: {problem}"),
+            Error::System { doing, source } => write!(f, "{doing}: {source}"),
+            Error::EmulatorEnded => write!(f, "the emulator of this link has ended (its counters say why)"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::System { source, .. } => Some(source),
+            Error::Option { .. }
+            | Error::NamespaceExists { .. }
+            | Error::Ip { .. }
+            | Error::EmulatorEnded => None,
+        }
+    }
+}

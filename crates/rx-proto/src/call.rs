@@ -1,0 +1,222 @@
+//! One call: its two streams, how far it is, and how long it may still wait. What its packets say is in `transmit` and
+//! `receive`; which connection and path it belongs to, in `connection`.
+//!
+//! ```text
+//!             begins to reply            reply is through
+//!   Request ───────────────────▶ Reply ───────────────────▶ Done
+//!      │                           │
+//!      └──────── aborted ──────────┴──────────────────────▶ Failed
+//! ```
+//! A client's call replies with the first DATA packet from the server and is through when its reader has all; a server's
+//! replies when its handler writes and is through when the client has acknowledged all.
+
+use crate::abort::AbortCode;
+use crate::config::CallLimits;
+use crate::ids::CallNumber;
+use crate::receive::Receive;
+use crate::time::Instant;
+use crate::transmit::Transmit;
+use std::fmt;
+use std::time::Duration;
+
+/// Why a call ended early.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CallError {
+    /// The peer ended it with this code.
+    AbortedByPeer(AbortCode),
+    /// This side ended it with this code: a timeout, a protocol error of the peer, or the application's wish.
+    Failed(AbortCode),
+    /// There is no such call any more.
+    Gone,
+}
+
+impl CallError {
+    /// The code, whoever gave it.
+    pub const fn code(self) -> AbortCode {
+        match self {
+            Self::AbortedByPeer(code) | Self::Failed(code) => code,
+            Self::Gone => AbortCode::USER_ABORT,
+        }
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AbortedByPeer(code) => write!(f, "the peer ended the call: {code}"),
+            Self::Failed(code) => write!(f, "the call failed: {code}"),
+            Self::Gone => f.write_str("the call has ended"),
+        }
+    }
+}
+
+impl std::error::Error for CallError {}
+
+/// How far a call is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Stage {
+    Request,
+    Reply,
+    Done,
+    Failed,
+}
+
+/// What moves a call on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Step {
+    ReplyBegins,
+    ReplyThrough,
+    Aborted,
+}
+
+impl Stage {
+    /// The table under the drawing. What a call in that stage does not do leaves it as it is.
+    pub(crate) const fn after(self, step: Step) -> Self {
+        match (self, step) {
+            (Self::Request, Step::ReplyBegins) => Self::Reply,
+            (Self::Request | Self::Reply, Step::ReplyThrough) => Self::Done,
+            (Self::Request | Self::Reply, Step::Aborted) => Self::Failed,
+            (stage, _) => stage,
+        }
+    }
+
+    pub(crate) const fn has_ended(self) -> bool {
+        matches!(self, Self::Done | Self::Failed)
+    }
+}
+
+/// One call.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) number: CallNumber,
+    pub(crate) stage: Stage,
+    pub(crate) tx: Transmit,
+    pub(crate) rx: Receive,
+    pub(crate) error: Option<CallError>,
+    /// The application is done with it.
+    pub(crate) released: bool,
+    /// Server: the application has been told of it.
+    pub(crate) announced: bool,
+    /// The application was told to wait, and wants to hear when it need not.
+    pub(crate) wants_read: bool,
+    pub(crate) wants_write: bool,
+    /// It stands in its path's queue of senders; an ACK of it does.
+    pub(crate) queued: bool,
+    pub(crate) ack_queued: bool,
+    pub(crate) limits: CallLimits,
+    started: Instant,
+    pub(crate) heard_at: Instant,
+    pub(crate) progress_at: Instant,
+    pub(crate) pinged_at: Instant,
+    /// The status bytes of both ends (Rx notes 12).
+    pub(crate) status: u8,
+    pub(crate) peer_status: u8,
+    pub(crate) bytes_sent: u64,
+    /// Bytes of the receive budget that its window holds.
+    pub(crate) promised: u64,
+    /// The peer has named its window in this call.
+    pub(crate) window_known: bool,
+}
+
+impl Call {
+    pub(crate) fn new(
+        now: Instant,
+        number: CallNumber,
+        limits: CallLimits,
+        send_window: u32,
+        receive_window: u32,
+    ) -> Self {
+        Self {
+            number,
+            stage: Stage::Request,
+            tx: Transmit::new(now, send_window),
+            rx: Receive::new(now, receive_window),
+            error: None,
+            released: false,
+            announced: false,
+            wants_read: false,
+            wants_write: false,
+            queued: false,
+            ack_queued: false,
+            limits,
+            started: now,
+            heard_at: now,
+            progress_at: now,
+            pinged_at: now,
+            status: 0,
+            peer_status: 0,
+            bytes_sent: 0,
+            promised: 0,
+            window_known: false,
+        }
+    }
+
+    /// Which limit has run out, if one has.
+    pub(crate) fn expired(&self, now: Instant) -> Option<AbortCode> {
+        let over = |limit: Option<Duration>, from: Instant| limit.is_some_and(|l| now >= from + l);
+        if over(Some(self.limits.dead_after()), self.heard_at) {
+            return Some(AbortCode::CALL_DEAD);
+        }
+        (over(self.limits.idle, self.progress_at) || over(self.limits.hard, self.started))
+            .then_some(AbortCode::CALL_TIMEOUT)
+    }
+
+    /// When [`Self::expired`] may change, or a ping is due.
+    pub(crate) fn liveness_deadline(&self) -> Instant {
+        let mut at = self.keepalive_due().min(self.heard_at + self.limits.dead_after());
+        if let Some(idle) = self.limits.idle {
+            at = at.min(self.progress_at + idle);
+        }
+        if let Some(hard) = self.limits.hard {
+            at = at.min(self.started + hard);
+        }
+        at
+    }
+
+    /// When the peer has been silent for so long that it is asked.
+    pub(crate) fn keepalive_due(&self) -> Instant {
+        self.heard_at.max(self.pinged_at) + self.limits.keepalive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every stage against every step, so that a new transition shows up in review.
+    #[test]
+    fn the_table_of_stages() {
+        let mut table = String::new();
+        for stage in [Stage::Request, Stage::Reply, Stage::Done, Stage::Failed] {
+            for step in [Step::ReplyBegins, Step::ReplyThrough, Step::Aborted] {
+                table += &format!("{stage:?} {step:?} {:?}\n", stage.after(step));
+            }
+        }
+        assert_eq!(
+            table,
+            "Request ReplyBegins Reply\nRequest ReplyThrough Done\nRequest Aborted Failed\n\
+             Reply ReplyBegins Reply\nReply ReplyThrough Done\nReply Aborted Failed\n\
+             Done ReplyBegins Done\nDone ReplyThrough Done\nDone Aborted Done\n\
+             Failed ReplyBegins Failed\nFailed ReplyThrough Failed\nFailed Aborted Failed\n"
+        );
+    }
+
+    #[test]
+    fn limits_run_out_in_their_order() {
+        let limits = CallLimits {
+            idle: Some(Duration::from_secs(3)),
+            hard: Some(Duration::from_secs(9)),
+            ..CallLimits::default()
+        };
+        let mut call = Call::new(Instant::ORIGIN, CallNumber(1), limits, 16, 255);
+        let at = |s| Instant::ORIGIN + Duration::from_secs(s);
+        assert_eq!(call.liveness_deadline(), at(2));
+        call.heard_at = at(2);
+        assert_eq!(call.expired(at(2)), None);
+        assert_eq!(call.expired(at(3)), Some(AbortCode::CALL_TIMEOUT));
+        (call.heard_at, call.progress_at) = (at(8), at(8));
+        assert_eq!(call.expired(at(9)), Some(AbortCode::CALL_TIMEOUT));
+        call.heard_at = Instant::ORIGIN;
+        assert_eq!(call.expired(at(12)), Some(AbortCode::CALL_DEAD));
+    }
+}

@@ -1,0 +1,104 @@
+//! Every knob of an endpoint, with its unit, its default and what goes wrong at the extremes. A value: no statics, no
+//! environment.
+
+use crate::packet::{BASE_PACKET_LEN, MAX_PACKET_LEN};
+use std::time::Duration;
+
+/// How an endpoint behaves. One for all its connections; what differs by service or call is in [`CallLimits`] and
+/// [`crate::endpoint::Service`].
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Largest DATA packet to send, in bytes of UDP payload with the Rx header; the path MTU search goes no further.
+    /// Default 16384, the protocol's limit. At 1444 or below nothing is searched.
+    pub max_packet_len: usize,
+    /// Most segments of one bundle given to the kernel at once (UDP_SEGMENT). Default 16: measured, most of the gain of
+    /// segmentation offload without the overruns of 44.
+    pub max_bundle: usize,
+    /// Receive window offered when a call starts and nothing is known of the path, in packets. Default 255: what a plain
+    /// ACK can describe, and what Linux offers. OpenAFS clamps it to 32.
+    pub initial_window: u32,
+    /// Largest receive window offered to peers of our own kind, in packets. Default 65,535 (190 MB at 200 ms need half).
+    pub max_window: u32,
+    /// Memory that receive windows beyond [`Self::initial_window`] may promise over all calls, in bytes. Default 256 MiB.
+    /// Smaller values slow calls over long paths; larger ones let slow readers hold memory.
+    pub receive_budget: u64,
+    /// What a call takes from its writer before it says "wait", in bytes, at least. It grows to twice the path's window.
+    /// Default 256 KiB.
+    pub send_buffer: usize,
+    /// Most that [`Self::send_buffer`] grows to, in bytes. Default 128 MiB.
+    pub max_send_buffer: usize,
+    /// Whether this endpoint says in its ACKs that it is of our own kind, and believes peers that do. Default true. Off, it
+    /// behaves as a stock peer would: for tests and for looking into trouble.
+    pub announce: bool,
+    /// Connections a server keeps before it refuses new ones. Default 1,000,000 (about 500 bytes each when idle).
+    pub max_connections: usize,
+    /// Connections from addresses that have not been shown to be reachable; beyond it the oldest of them goes. Default 4096:
+    /// a spoofer costs a bounded amount of memory.
+    pub max_unverified: usize,
+    /// A connection that nobody used for so long is forgotten. Default 700 s, OpenAFS's.
+    pub reap_after: Duration,
+    /// How long calls wait, unless the connection or service says otherwise.
+    pub limits: CallLimits,
+    /// The text that answers a VERSION packet: at most 64 bytes are sent.
+    pub version: String,
+    /// Rate that replaces the controller's, in bytes a second, for experiments. Default `None`.
+    pub fixed_rate: Option<u64>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            max_packet_len: MAX_PACKET_LEN,
+            max_bundle: 16,
+            initial_window: 255,
+            max_window: 65_535,
+            receive_budget: 256 << 20,
+            send_buffer: 256 << 10,
+            max_send_buffer: 128 << 20,
+            announce: true,
+            max_connections: 1_000_000,
+            max_unverified: 4096,
+            reap_after: Duration::from_secs(700),
+            limits: CallLimits::default(),
+            version: concat!("afar ", env!("CARGO_PKG_VERSION")).to_owned(),
+            fixed_rate: None,
+        }
+    }
+}
+
+impl Config {
+    /// What a stock peer does, as far as a sender can tell: no announcement, packets of 1444 bytes.
+    pub fn stock_like() -> Self {
+        Self { announce: false, max_packet_len: BASE_PACKET_LEN, ..Self::default() }
+    }
+}
+
+/// How long a call waits for what (Rx notes 11).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CallLimits {
+    /// With no packet at all from the peer for so long, the call ends with CALL_DEAD; pings go out every sixth of it.
+    /// Default 12 s; values below 6 s count as 6 s, so that one lost ping ends nothing.
+    pub dead: Duration,
+    /// With no progress (data in either direction) for so long, the call ends with CALL_TIMEOUT. Default off.
+    pub idle: Option<Duration>,
+    /// The whole call may take so long, then it ends with CALL_TIMEOUT. Default off.
+    pub hard: Option<Duration>,
+}
+
+impl Default for CallLimits {
+    fn default() -> Self {
+        Self { dead: Duration::from_secs(12), idle: None, hard: None }
+    }
+}
+
+impl CallLimits {
+    /// [`Self::dead`], at least 6 s.
+    pub fn dead_after(&self) -> Duration {
+        self.dead.max(Duration::from_secs(6))
+    }
+
+    /// How often to ping a silent peer.
+    pub fn keepalive(&self) -> Duration {
+        self.dead_after() / 6
+    }
+}

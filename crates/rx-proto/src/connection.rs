@@ -1,0 +1,194 @@
+//! A connection: a security context between a client and a service, with four channels that carry one call each (Rx notes
+//! 1, 5, 6). Holds what its calls share and names its packets; what comes in is routed to it by `endpoint`.
+
+use crate::abort::AbortCode;
+use crate::call::Call;
+use crate::config::CallLimits;
+use crate::ids::{CHANNELS, CallNumber, Channel, ConnectionId, Epoch, SecurityIndex, Seq, Serial, ServiceId};
+use crate::packet::{Flags, Header, PacketType};
+use crate::security::{ConnectionFacts, SecurityClass};
+use crate::time::Instant;
+use bytes::Bytes;
+use std::net::SocketAddr;
+
+/// Which end of a connection this is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Role {
+    /// This side made it and calls.
+    Client,
+    /// The peer made it and is served.
+    Server,
+}
+
+/// What a packet is routed by.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct ConnectionKey {
+    pub(crate) epoch: Epoch,
+    pub(crate) connection: ConnectionId,
+    pub(crate) role: Role,
+    /// Part of the name where the epoch does not say that the address is none (Rx notes 5).
+    pub(crate) address: Option<SocketAddr>,
+}
+
+impl ConnectionKey {
+    /// The key of the connection that a packet from `from` is for.
+    pub(crate) fn of(header: &Header, from: SocketAddr) -> Self {
+        let role = if header.is_from_client() { Role::Server } else { Role::Client };
+        let address = (role == Role::Server && !header.epoch.ignores_address()).then_some(from);
+        Self { epoch: header.epoch, connection: header.connection, role, address }
+    }
+}
+
+/// What is kept of a channel's last call after it has ended: enough to answer a peer that has not noticed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    pub(crate) number: CallNumber,
+    /// All before this packet has been received.
+    pub(crate) next: Seq,
+    /// It ended with this code.
+    pub(crate) abort: Option<AbortCode>,
+    /// When the peer was last told, so that it is not told for each packet (Rx notes 13).
+    pub(crate) told_at: Instant,
+}
+
+/// One of the four channels.
+#[derive(Debug, Default)]
+pub(crate) struct Slot {
+    /// The number of its newest call.
+    pub(crate) number: CallNumber,
+    pub(crate) call: Option<Box<Call>>,
+    pub(crate) ended: Option<Ended>,
+}
+
+/// A server's question that has not been answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Challenging {
+    pub(crate) sent_at: Instant,
+    pub(crate) tries: u8,
+}
+
+/// The connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    pub(crate) key: ConnectionKey,
+    pub(crate) generation: u32,
+    pub(crate) path: usize,
+    pub(crate) service: ServiceId,
+    pub(crate) security: Box<dyn SecurityClass>,
+    serial: Serial,
+    pub(crate) slots: [Slot; CHANNELS],
+    pub(crate) error: Option<AbortCode>,
+    pub(crate) limits: CallLimits,
+    /// Server: requests wait for a ping's answer.
+    pub(crate) check_reach: bool,
+    pub(crate) last_used: Instant,
+    pub(crate) challenging: Option<Challenging>,
+    /// Server: DATA packets that came before the client has shown who it is.
+    pub(crate) held: Vec<(Header, Bytes)>,
+    /// Server: the client seems to have moved there; it has been asked by the ping of that serial.
+    pub(crate) moving: Option<(SocketAddr, Serial, Instant)>,
+    pub(crate) armed: Option<Instant>,
+    /// The application holds it; a server's connection is held by nobody.
+    pub(crate) is_open: bool,
+    /// Client: the status byte to put into the first packet of each call (service upgrade, Rx notes 12).
+    pub(crate) upgrade: bool,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        now: Instant,
+        key: ConnectionKey,
+        path: usize,
+        service: ServiceId,
+        security: Box<dyn SecurityClass>,
+        limits: CallLimits,
+    ) -> Self {
+        Self {
+            key,
+            generation: 0,
+            path,
+            service,
+            security,
+            serial: Serial(0),
+            slots: Default::default(),
+            error: None,
+            limits,
+            check_reach: false,
+            last_used: now,
+            challenging: None,
+            held: Vec::new(),
+            moving: None,
+            armed: None,
+            is_open: key.role == Role::Client,
+            upgrade: false,
+        }
+    }
+
+    pub(crate) fn is_client(&self) -> bool {
+        self.key.role == Role::Client
+    }
+
+    pub(crate) fn security_index(&self) -> SecurityIndex {
+        self.security.index()
+    }
+
+    /// The serial of the next packet.
+    pub(crate) const fn next_serial(&mut self) -> Serial {
+        self.serial = self.serial.next();
+        self.serial
+    }
+
+    pub(crate) const fn last_serial(&self) -> Serial {
+        self.serial
+    }
+
+    pub(crate) fn call(&self, channel: Channel) -> Option<&Call> {
+        self.slots[channel.index()].call.as_deref()
+    }
+
+    pub(crate) fn call_mut(&mut self, channel: Channel) -> Option<&mut Call> {
+        self.slots[channel.index()].call.as_deref_mut()
+    }
+
+    /// A channel on which the client may start a call: none runs there, or one that has ended and been let go.
+    pub(crate) fn free_channel(&self) -> Option<Channel> {
+        Channel::ALL.into_iter().find(|c| self.slots[c.index()].call.is_none())
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        self.slots.iter().all(|s| s.call.is_none())
+    }
+
+    pub(crate) fn facts(&self) -> ConnectionFacts {
+        let mut calls = [CallNumber(0); CHANNELS];
+        for (number, slot) in calls.iter_mut().zip(&self.slots) {
+            *number = slot.number;
+        }
+        ConnectionFacts {
+            epoch: self.key.epoch,
+            connection: self.key.connection,
+            service: self.service,
+            calls,
+        }
+    }
+
+    /// The header of a packet of this end, with a new serial.
+    pub(crate) fn header(&mut self, kind: PacketType, channel: Channel, call: CallNumber) -> Header {
+        let direction = if self.is_client() { Flags::CLIENT_INITIATED } else { Flags::NONE };
+        let flags = if kind == PacketType::ACK { direction.with(Flags::SLOW_START_OK) } else { direction };
+        Header {
+            epoch: self.key.epoch,
+            connection: self.key.connection,
+            channel,
+            call,
+            seq: Seq(0),
+            serial: self.next_serial(),
+            kind,
+            flags,
+            user_status: 0,
+            security: self.security_index(),
+            checksum: 0,
+            service: self.service,
+        }
+    }
+}

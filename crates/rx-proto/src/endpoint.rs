@@ -1,0 +1,330 @@
+//! One UDP port's worth of Rx: finds the connection of each datagram and holds connections, paths and timers. Does no I/O
+//! and reads no clock. In which order to use it:
+//!
+//! 1. [`Endpoint::handle_datagram`] for all that has come, [`Endpoint::handle_timeout`] when time is up;
+//! 2. the application's verbs ([`Endpoint::write`], [`Endpoint::read`], ...) as it likes;
+//! 3. [`Endpoint::poll_transmit`] until it returns `None`, and send what it gives;
+//! 4. [`Endpoint::poll_event`] until `None`;
+//! 5. [`Endpoint::poll_timeout`] says how long to wait.
+//!
+//! What a packet does to its connection is in `endpoint/ingress.rs`, what is sent in `endpoint/egress.rs`, what the
+//! application may do in `endpoint/verbs.rs`, what time does in `endpoint/timers.rs`, rxdebug in `endpoint/inspect.rs`.
+
+mod egress;
+mod ingress;
+mod inspect;
+mod timers;
+mod verbs;
+
+pub use egress::Transmission;
+pub use verbs::{CallStats, Read};
+
+use crate::call::CallError;
+use crate::config::{CallLimits, Config};
+use crate::connection::{Connection, ConnectionKey};
+use crate::ids::{CallNumber, Channel, ConnectionId, Epoch, SecurityIndex, ServiceId};
+use crate::path::Path;
+use crate::security::ServerSecurity;
+use crate::stats::Stats;
+use crate::time::Instant;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use slab::Slab;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// A connection of an endpoint. Names it for the endpoint's life: a handle is not given twice.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ConnectionHandle {
+    index: u32,
+    generation: u32,
+}
+
+/// A call of an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct CallHandle {
+    connection: ConnectionHandle,
+    channel: Channel,
+    number: CallNumber,
+}
+
+impl CallHandle {
+    /// The connection that carries it.
+    pub const fn connection(self) -> ConnectionHandle {
+        self.connection
+    }
+
+    /// The channel that carries it.
+    pub const fn channel(self) -> Channel {
+        self.channel
+    }
+
+    /// Its number on the channel.
+    pub const fn number(self) -> CallNumber {
+        self.number
+    }
+}
+
+/// A channel of a connection by its place in the endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ChannelRef {
+    pub(crate) connection: usize,
+    pub(crate) channel: Channel,
+}
+
+/// What the application should know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// Server: a new call whose first bytes can be read.
+    Incoming(CallHandle),
+    /// There is more to read, or the stream has ended; given once after [`Read::Blocked`].
+    Readable(CallHandle),
+    /// More may be written; given once after a write that was told to wait.
+    Writable(CallHandle),
+    /// The call is over: it failed with this error, or (`None`) a server's reply has arrived whole.
+    Closed(CallHandle, Option<CallError>),
+    /// Client: a channel has become free after [`Endpoint::open`] found none.
+    ChannelFree(ConnectionHandle),
+}
+
+/// A service that the endpoint offers.
+#[derive(Clone, Debug)]
+pub struct Service {
+    /// Its number.
+    pub id: ServiceId,
+    /// The security classes it takes.
+    pub security: Vec<Arc<dyn ServerSecurity>>,
+    /// Whether a caller's address must answer a ping before its call runs (Rx notes 11). On for every AFS file server.
+    pub check_reach: bool,
+    /// The service that answers clients who ask for an upgrade by a status byte of 1 (Rx notes 12).
+    pub upgrades_to: Option<ServiceId>,
+    /// How long its calls wait.
+    pub limits: CallLimits,
+}
+
+/// What a timer is for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Target {
+    Path(usize),
+    Connection(usize),
+}
+
+/// One port's worth of Rx; see the module.
+#[derive(Debug)]
+pub struct Endpoint {
+    config: Arc<Config>,
+    epoch: Epoch,
+    next_connection: ConnectionId,
+    next_generation: u32,
+    rng: StdRng,
+    services: HashMap<ServiceId, Service>,
+    connections: Slab<Box<Connection>>,
+    by_key: HashMap<ConnectionKey, usize>,
+    /// The connection of the last datagram: the next is most often for the same.
+    last_found: Option<(ConnectionKey, usize)>,
+    paths: Slab<Box<Path>>,
+    by_peer: HashMap<SocketAddr, usize>,
+    /// Server connections from addresses not shown to be reachable, oldest first; with generations, as slots are reused.
+    unverified: VecDeque<(usize, u32)>,
+    /// Paths with something to send now.
+    ready: VecDeque<usize>,
+    events: VecDeque<Event>,
+    timers: BinaryHeap<Reverse<(Instant, Target)>>,
+    /// Connections that wait for a free channel's event.
+    wants_channel: Vec<ConnectionHandle>,
+    /// Bytes that receive windows beyond the initial ones promise.
+    promised: u64,
+    inspect: inspect::Allowance,
+    stats: Stats,
+}
+
+impl Endpoint {
+    /// An endpoint without services. All chance comes from `seed`; give each a different one.
+    pub fn new(config: Config, seed: [u8; 32]) -> Self {
+        let mut rng = StdRng::from_seed(seed);
+        let epoch = Epoch::from_random(rng.random());
+        let next_connection = ConnectionId::of(rng.random());
+        Self {
+            config: Arc::new(config),
+            epoch,
+            next_connection,
+            next_generation: 0,
+            rng,
+            services: HashMap::new(),
+            connections: Slab::new(),
+            by_key: HashMap::new(),
+            last_found: None,
+            paths: Slab::new(),
+            by_peer: HashMap::new(),
+            unverified: VecDeque::new(),
+            ready: VecDeque::new(),
+            events: VecDeque::new(),
+            timers: BinaryHeap::new(),
+            wants_channel: Vec::new(),
+            promised: 0,
+            inspect: inspect::Allowance::default(),
+            stats: Stats::default(),
+        }
+    }
+
+    /// Offers a service. Replaces one of the same number.
+    pub fn add_service(&mut self, service: Service) {
+        self.services.insert(service.id, service);
+    }
+
+    /// The endpoint's epoch.
+    pub const fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// The endpoint's configuration.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Counters over all connections.
+    pub const fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
+    /// How many connections there are, of both roles.
+    pub fn connection_count(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// How many paths there are.
+    pub fn path_count(&self) -> usize {
+        self.paths.len()
+    }
+
+    /// The path of a connection.
+    pub fn path(&self, connection: ConnectionHandle) -> Option<&Path> {
+        self.connection(connection).map(|c| &*self.paths[c.path])
+    }
+
+    /// The path to a peer.
+    pub fn path_to(&self, peer: SocketAddr) -> Option<&Path> {
+        self.by_peer.get(&peer).map(|&i| &*self.paths[i])
+    }
+
+    /// What has happened since the last look.
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn connection(&self, handle: ConnectionHandle) -> Option<&Connection> {
+        let connection = self.connections.get(handle.index as usize)?;
+        (connection.generation == handle.generation).then_some(connection)
+    }
+
+    fn handle_of(&self, index: usize) -> ConnectionHandle {
+        ConnectionHandle { index: index as u32, generation: self.connections[index].generation }
+    }
+
+    /// Where a call is, if it still is.
+    fn find(&self, call: CallHandle) -> Result<ChannelRef, CallError> {
+        let connection = self.connection(call.connection).ok_or(CallError::Gone)?;
+        match connection.call(call.channel) {
+            Some(c) if c.number == call.number => {
+                Ok(ChannelRef { connection: call.connection.index as usize, channel: call.channel })
+            }
+            _ => Err(CallError::Gone),
+        }
+    }
+
+    /// The path to `peer`, made if there is none.
+    fn path_index(&mut self, now: Instant, peer: SocketAddr) -> usize {
+        if let Some(&index) = self.by_peer.get(&peer) {
+            return index;
+        }
+        let index = self.paths.insert(Box::new(Path::new(now, peer, &self.config)));
+        self.by_peer.insert(peer, index);
+        index
+    }
+
+    fn insert_connection(&mut self, mut connection: Connection) -> usize {
+        self.next_generation = self.next_generation.wrapping_add(1);
+        connection.generation = self.next_generation;
+        self.paths[connection.path].connections += 1;
+        let key = connection.key;
+        let index = self.connections.insert(Box::new(connection));
+        self.by_key.insert(key, index);
+        index
+    }
+
+    /// Forgets a connection and what its calls hold; its path stays a while, for what it has learnt.
+    fn remove_connection(&mut self, now: Instant, index: usize) {
+        for channel in Channel::ALL {
+            self.drop_call(ChannelRef { connection: index, channel });
+        }
+        let connection = self.connections.remove(index);
+        self.by_key.remove(&connection.key);
+        self.last_found = None;
+        let path = &mut self.paths[connection.path];
+        path.connections -= 1;
+        path.last_used = now;
+        if path.connections == 0 {
+            if path.is_verified() {
+                let at = now + self.config.reap_after;
+                self.arm(Target::Path(connection.path), at);
+            } else {
+                self.remove_path(connection.path);
+            }
+        }
+    }
+
+    fn remove_path(&mut self, index: usize) {
+        let path = self.paths.remove(index);
+        self.by_peer.remove(&path.peer);
+        if path.is_ready {
+            self.ready.retain(|&p| p != index);
+        }
+    }
+
+    /// Sees to it that a path with something to send is asked for it.
+    fn wake_path(&mut self, index: usize) {
+        let path = &mut self.paths[index];
+        if !path.is_ready && path.has_work() {
+            path.is_ready = true;
+            self.ready.push_back(index);
+        }
+    }
+
+    /// Queues a call that may have something to send.
+    fn queue_call(&mut self, at: ChannelRef) {
+        let connection = &mut self.connections[at.connection];
+        let path = &mut self.paths[connection.path];
+        let capacity = data_capacity(&*connection.security, path);
+        let index = connection.path;
+        let Some(call) = connection.call_mut(at.channel) else { return };
+        if !call.queued && call.tx.has_work(capacity) {
+            call.queued = true;
+            path.queue_call(at, call.bytes_sent);
+        }
+        self.wake_path(index);
+    }
+
+    /// Queues the ACK that a call's receiving half has due.
+    fn queue_ack(&mut self, at: ChannelRef) {
+        let connection = &mut self.connections[at.connection];
+        let index = connection.path;
+        let Some(call) = connection.call_mut(at.channel) else { return };
+        if call.rx.is_ack_due() && !call.ack_queued {
+            call.ack_queued = true;
+            self.paths[index].control.push_back(crate::path::Control::Ack(at));
+            self.wake_path(index);
+        }
+    }
+
+    /// Security class of a service by number.
+    fn server_security(&self, service: ServiceId, index: SecurityIndex) -> Option<&Arc<dyn ServerSecurity>> {
+        self.services.get(&service)?.security.iter().find(|s| s.index() == index)
+    }
+}
+
+/// How many bytes of plain text a DATA packet of this connection carries on this path now.
+fn data_capacity(security: &dyn crate::security::SecurityClass, path: &Path) -> usize {
+    security.plaintext_capacity(path.packet_len() - crate::packet::HEADER_LEN)
+}

@@ -1,0 +1,326 @@
+//! What is sent: small packets first, then data of the path's calls in turns, in bundles of equal packets that the kernel
+//! splits.
+
+use super::{ChannelRef, Endpoint, data_capacity};
+use crate::ack::{AckFields, AckReason};
+use crate::ids::{CallNumber, Seq, Serial};
+use crate::packet::{BASE_PACKET_LEN, Flags, HEADER_LEN, Header, MAX_PACKET_LEN, PacketType};
+use crate::path::{Control, PeerKind, Permit};
+use crate::time::Instant;
+use bytes::Bytes;
+use std::net::SocketAddr;
+
+/// Bytes of an ACK with an empty table: what a padded ping starts from.
+const EMPTY_ACK_LEN: usize = HEADER_LEN + 18 + 3 + 20;
+
+/// One call of the kernel's send: a packet, or several of equal length but for the last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Transmission {
+    /// Where to.
+    pub to: SocketAddr,
+    /// Length of each packet in the buffer; the last may be shorter.
+    pub segment_len: usize,
+    /// Whether the network must not fragment it. Clear only for packets that were cut before the path turned out narrower.
+    pub dont_fragment: bool,
+}
+
+impl Endpoint {
+    /// What to send now: the bytes are put into `out`, which is cleared first. `None` when there is nothing, until time has
+    /// passed or something has happened.
+    pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmission> {
+        out.clear();
+        while let Some(&index) = self.ready.front() {
+            self.ready.pop_front();
+            let sent = self.transmit_control(now, index, out).or_else(|| self.transmit_data(now, index, out));
+            let path = &mut self.paths[index];
+            if let Some((segment_len, dont_fragment)) = sent {
+                path.stats.bytes_sent += out.len() as u64;
+                self.ready.push_back(index);
+                return Some(Transmission { to: path.peer, segment_len, dont_fragment });
+            }
+            path.is_ready = false;
+            if path.connections == 0 && !path.is_verified() {
+                self.remove_path(index);
+            }
+        }
+        None
+    }
+
+    fn transmit_control(&mut self, now: Instant, index: usize, out: &mut Vec<u8>) -> Option<(usize, bool)> {
+        while let Some(control) = self.paths[index].control.pop_front() {
+            let dont_fragment = match control {
+                Control::Ack(at) => {
+                    self.build_due_ack(at, out);
+                    self.drop_if_over(now, at);
+                    true
+                }
+                Control::Packet { bytes, dont_fragment } => {
+                    out.extend_from_slice(&bytes);
+                    dont_fragment
+                }
+            };
+            if !self.paths[index].is_within_reach_limit(out.len()) {
+                out.clear();
+                self.stats.withheld += 1;
+                continue;
+            }
+            if !out.is_empty() {
+                self.stats.note_sent(PacketType(out[20]));
+                return Some((out.len(), dont_fragment));
+            }
+        }
+        None
+    }
+
+    fn transmit_data(&mut self, now: Instant, index: usize, out: &mut Vec<u8>) -> Option<(usize, bool)> {
+        while let Some(at) = self.paths[index].pop_call() {
+            let capacity = self.capacity(at);
+            let Some(call) = self.connections[at.connection].call_mut(at.channel) else { continue };
+            let Some(next) = call.tx.peek(capacity) else {
+                call.queued = false;
+                continue;
+            };
+            match self.paths[index].permit(now, next.len + HEADER_LEN) {
+                Permit::Go => {}
+                Permit::Full => {
+                    self.paths[index].unpop_call(at);
+                    return None;
+                }
+                Permit::At(when) => {
+                    self.paths[index].unpop_call(at);
+                    self.paths[index].send_at = Some(when);
+                    self.rearm_path(index);
+                    return None;
+                }
+                Permit::Unverified => {
+                    self.paths[index].unpop_call(at);
+                    self.stats.withheld += 1;
+                    self.ask_reach(now, at);
+                    // The ping itself may go.
+                    return self.transmit_control(now, index, out);
+                }
+            }
+            let sent = self.fill_bundle(now, index, at, out);
+            let connection = &mut self.connections[at.connection];
+            let path = &mut self.paths[index];
+            let capacity = data_capacity(&*connection.security, path);
+            if let Some(call) = connection.call_mut(at.channel) {
+                if call.tx.has_work(capacity) {
+                    path.queue_call(at, call.bytes_sent);
+                } else {
+                    call.queued = false;
+                }
+            }
+            self.rearm_connection(at.connection);
+            return Some(sent);
+        }
+        self.paths[index].note_app_limited();
+        None
+    }
+
+    /// Packets of one call until the bundle is full or something forbids the next. Returns the packets' length.
+    fn fill_bundle(
+        &mut self,
+        now: Instant,
+        index: usize,
+        at: ChannelRef,
+        out: &mut Vec<u8>,
+    ) -> (usize, bool) {
+        let connection = &mut *self.connections[at.connection];
+        let path = &mut *self.paths[index];
+        let capacity = data_capacity(&*connection.security, path);
+        let plain_len = path.packet_len();
+        let (mut segment_len, mut whole) = (0, true);
+        for packet in 0..self.config.max_bundle.max(1) {
+            let Some(call) = connection.call_mut(at.channel) else { break };
+            let Some(next) = call.tx.peek(capacity) else { break };
+            let wire_len = next.len + HEADER_LEN;
+            let oversized = next.again && next.len > capacity;
+            let fits = packet == 0
+                || (out.len() + segment_len <= usize::from(u16::MAX) - 100
+                    && wire_len <= segment_len
+                    && !oversized);
+            if !fits || (packet > 0 && path.permit(now, wire_len) != Permit::Go) {
+                break;
+            }
+            let (number, status, payload) = (call.number, call.status, call.tx.payload(next.seq).clone());
+            let upgrade = connection.upgrade && connection.is_client() && next.seq == Seq::FIRST;
+            let mut header = connection.header(PacketType::DATA, at.channel, number);
+            header.seq = next.seq;
+            header.user_status = if upgrade { 1 } else { status };
+            if next.last {
+                header.flags = header.flags.with(Flags::LAST_PACKET);
+            }
+            let start = out.len();
+            out.extend_from_slice(&[0; HEADER_LEN]);
+            connection.security.seal(&mut header, &payload, out);
+            let Some(call) = connection.call_mut(at.channel) else { break };
+            let len = out.len() - start;
+            let stamp = path.handle_data_sent(now, len, next.again);
+            call.tx.handle_sent(next.seq, header.serial, len, stamp);
+            if !next.again {
+                call.bytes_sent += next.len as u64;
+                self.stats.bytes_written += next.len as u64;
+            }
+            // The peer is asked for an ACK where nothing else would bring one: for what is sent again, and at the end of
+            // what may be sent; never on a last packet's first way (Rx notes 10, 17.7).
+            let room = path.window().saturating_sub(path.in_flight());
+            let at_end = !next.last && (room < len as u64 || !call.tx.has_work(capacity));
+            if next.again || at_end || (!next.last && !path.rtt.is_known()) {
+                header.flags = header.flags.with(Flags::REQUEST_ACK);
+            }
+            out[start..start + HEADER_LEN].copy_from_slice(&header.to_bytes());
+            self.stats.note_sent(PacketType::DATA);
+            self.stats.data_resent += u64::from(next.again);
+            if packet == 0 {
+                segment_len = len;
+                whole = !oversized;
+                path.send_at = None;
+            }
+            // A packet shorter than the first ends the bundle: the kernel cuts at equal lengths.
+            if len < segment_len || oversized || len < plain_len {
+                break;
+            }
+        }
+        (segment_len, whole)
+    }
+
+    // ---- small packets
+
+    pub(super) fn push_packet(&mut self, path: usize, header: Header, body: &[u8]) {
+        let mut bytes = Vec::with_capacity(HEADER_LEN + body.len());
+        bytes.extend_from_slice(&header.to_bytes());
+        bytes.extend_from_slice(body);
+        self.push_bytes(path, bytes.into(), true);
+    }
+
+    pub(super) fn push_bytes(&mut self, path: usize, bytes: Bytes, dont_fragment: bool) {
+        self.paths[path].control.push_back(Control::Packet { bytes, dont_fragment });
+    }
+
+    /// The largest packet we say to take, and the size we use: a stock peer hears the base size.
+    fn packet_lens(&self, path: usize) -> (u32, u32) {
+        let path = &self.paths[path];
+        match path.peer_kind() {
+            PeerKind::Own => (MAX_PACKET_LEN as u32, path.packet_len() as u32),
+            PeerKind::Unknown if self.config.announce => {
+                (MAX_PACKET_LEN.min(self.config.max_packet_len) as u32, BASE_PACKET_LEN as u32)
+            }
+            PeerKind::Stock | PeerKind::Unknown => (BASE_PACKET_LEN as u32, BASE_PACKET_LEN as u32),
+        }
+    }
+
+    fn build_due_ack(&mut self, at: ChannelRef, out: &mut Vec<u8>) {
+        let lens = self.packet_lens(self.connections[at.connection].path);
+        let announce = self.config.announce;
+        let connection = &mut *self.connections[at.connection];
+        let Some(call) = connection.call_mut(at.channel) else { return };
+        call.ack_queued = false;
+        if !call.rx.is_ack_due() {
+            return;
+        }
+        let (reason, serial) = call.rx.take_due();
+        let (number, status) = (call.number, call.status);
+        let fields = call.rx.fields(reason, serial, lens);
+        let mut header = connection.header(PacketType::ACK, at.channel, number);
+        header.user_status = status;
+        out.extend_from_slice(&header.to_bytes());
+        if let Some(call) = connection.call(at.channel) {
+            fields.encode(call.rx.table(), announce, out);
+        }
+    }
+
+    /// A ping of the call on this channel, padded to `len` bytes.
+    pub(super) fn build_ping(&mut self, at: ChannelRef, len: usize) -> Bytes {
+        self.stats.pings_sent += 1;
+        self.build_call_ack(at, AckReason::PING, Serial::NONE, Flags::REQUEST_ACK, len)
+    }
+
+    /// An ACK with the state of the call on this channel, if there is one.
+    fn build_call_ack(
+        &mut self,
+        at: ChannelRef,
+        reason: AckReason,
+        serial: Serial,
+        flags: Flags,
+        len: usize,
+    ) -> Bytes {
+        let lens = self.packet_lens(self.connections[at.connection].path);
+        let announce = self.config.announce;
+        let connection = &mut *self.connections[at.connection];
+        let Some(call) = connection.call_mut(at.channel) else { return Bytes::new() };
+        let (number, status) = (call.number, call.status);
+        let fields = call.rx.fields(reason, serial, lens);
+        let mut header = connection.header(PacketType::ACK, at.channel, number);
+        header.flags = header.flags.with(flags);
+        header.user_status = status;
+        let mut bytes = Vec::with_capacity(len.max(EMPTY_ACK_LEN + 255));
+        bytes.extend_from_slice(&header.to_bytes());
+        if let Some(call) = connection.call(at.channel) {
+            fields.encode(call.rx.table(), announce, &mut bytes);
+        }
+        if bytes.len() < len {
+            bytes.resize(len, 0);
+        }
+        bytes.into()
+    }
+
+    /// The ACK of a call of which nothing is left but how far it came.
+    pub(super) fn build_final_ack(
+        &mut self,
+        at: ChannelRef,
+        number: CallNumber,
+        next: Seq,
+        reason: AckReason,
+        serial: Serial,
+    ) -> Bytes {
+        let lens = self.packet_lens(self.connections[at.connection].path);
+        let fields = AckFields {
+            first: next,
+            previous: Seq(next.0.saturating_sub(1)),
+            serial,
+            reason,
+            window: self.config.initial_window,
+            max_packet_len: lens.0,
+            natural_packet_len: lens.1,
+        };
+        let header = self.connections[at.connection].header(PacketType::ACK, at.channel, number);
+        let mut bytes = header.to_bytes().to_vec();
+        fields.encode(std::iter::empty(), self.config.announce, &mut bytes);
+        bytes.into()
+    }
+
+    /// Asks the peer of a call what it has, whether it is there and how far away; padded to `len`, whether such packets pass.
+    pub(super) fn ping(&mut self, now: Instant, at: ChannelRef, len: usize) {
+        let bytes = self.build_ping(at, len);
+        let connection = &mut self.connections[at.connection];
+        let (path, serial) = (connection.path, connection.last_serial());
+        if let Some(call) = connection.call_mut(at.channel) {
+            call.pinged_at = now;
+        }
+        self.paths[path].note_ping(now, serial);
+        self.push_bytes(path, bytes, true);
+        self.wake_path(path);
+    }
+
+    /// Answers a ping of the running call.
+    pub(super) fn answer_ping(&mut self, at: ChannelRef, serial: Serial) {
+        let bytes = self.build_call_ack(at, AckReason::PING_RESPONSE, serial, Flags::NONE, 0);
+        let path = self.connections[at.connection].path;
+        self.push_bytes(path, bytes, true);
+        self.wake_path(path);
+    }
+
+    /// The kernel refused a packet to `to` of `len` bytes as too large for the interface.
+    pub fn handle_too_large(&mut self, to: SocketAddr, len: usize) {
+        let Some(&index) = self.by_peer.get(&to) else { return };
+        let path = &mut self.paths[index];
+        path.mtu.handle_too_large(len);
+        if len > BASE_PACKET_LEN
+            && len <= path.mtu.current()
+            && let Some(len) = path.mtu.handle_path_limit(BASE_PACKET_LEN)
+        {
+            path.handle_packet_len(len);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! What time does: resends, delayed ACKs, keepalives, limits, reaping. Each path and each connection has one entry in the
+//! heap, for the earliest of its deadlines; an entry that turns out too early is put back.
+
+use super::{ChannelRef, Endpoint, Target};
+use crate::abort::AbortCode;
+use crate::call::CallError;
+use crate::ids::Channel;
+use crate::time::Instant;
+use crate::transmit::TimerAction;
+use std::cmp::Reverse;
+use std::time::Duration;
+
+/// How long a client may leave a challenge unanswered: 50 times 2 s (Rx notes 11).
+const CHALLENGE_TRIES: u8 = 50;
+const CHALLENGE_AGAIN: Duration = Duration::from_secs(2);
+
+impl Endpoint {
+    /// When [`Self::handle_timeout`] is to be called next; `None` if nothing waits for time.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.timers.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Time has passed. Early calls do no harm.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(&Reverse((at, target))) = self.timers.peek() {
+            if at > now {
+                break;
+            }
+            self.timers.pop();
+            match target {
+                Target::Path(index) => self.handle_path_timer(now, index, at),
+                Target::Connection(index) => self.handle_connection_timer(now, index, at),
+            }
+        }
+    }
+
+    pub(super) fn arm(&mut self, target: Target, at: Instant) {
+        let armed = match target {
+            Target::Path(index) => self.paths.get_mut(index).map(|p| &mut p.armed),
+            Target::Connection(index) => self.connections.get_mut(index).map(|c| &mut c.armed),
+        };
+        let Some(armed) = armed else { return };
+        if armed.is_none_or(|earlier| at < earlier) {
+            *armed = Some(at);
+            self.timers.push(Reverse((at, target)));
+        }
+    }
+
+    pub(super) fn rearm_path(&mut self, index: usize) {
+        if let Some(at) = self.paths[index].deadline() {
+            self.arm(Target::Path(index), at);
+        }
+    }
+
+    pub(super) fn rearm_connection(&mut self, index: usize) {
+        let at = self.connection_deadline(index);
+        self.arm(Target::Connection(index), at);
+    }
+
+    fn connection_deadline(&self, index: usize) -> Instant {
+        let connection = &self.connections[index];
+        let path = &self.paths[connection.path];
+        let mut at = connection.last_used + self.reap_after(index);
+        if let Some(challenging) = connection.challenging {
+            at = at.min(challenging.sent_at + CHALLENGE_AGAIN);
+        }
+        for call in connection.slots.iter().filter_map(|s| s.call.as_deref()) {
+            if call.stage.has_ended() {
+                continue;
+            }
+            at = at.min(call.liveness_deadline());
+            let deadlines = [call.tx.deadline(&path.rtt, path.peer_delay()), call.rx.deadline()];
+            at = deadlines.into_iter().flatten().fold(at, Instant::min);
+        }
+        at
+    }
+
+    /// An idle connection goes after this time; a closed one once its last packets are out.
+    fn reap_after(&self, index: usize) -> Duration {
+        let connection = &self.connections[index];
+        if connection.is_client() && !connection.is_open { Duration::ZERO } else { self.config.reap_after }
+    }
+
+    fn handle_path_timer(&mut self, now: Instant, index: usize, at: Instant) {
+        let Some(path) = self.paths.get_mut(index).filter(|p| p.armed == Some(at)) else { return };
+        path.armed = None;
+        if path.send_at.is_some_and(|t| t <= now) {
+            path.send_at = None;
+            self.wake_path(index);
+        }
+        let path = &mut self.paths[index];
+        let probe = path.mtu.deadline(path.rtt.timeout(path.peer_delay()));
+        if probe.is_some_and(|t| t <= now) {
+            path.mtu.handle_probe_timeout();
+        }
+        if path.reach_ping_due().is_some_and(|t| t <= now) {
+            self.ask_reach_again(now, index);
+        }
+        let path = &mut self.paths[index];
+        if path.connections == 0 {
+            let idle = if path.is_verified() { self.config.reap_after } else { Duration::from_secs(2) };
+            if now.since(path.last_used) >= idle {
+                return self.remove_path(index);
+            }
+            let at = path.last_used + idle;
+            self.arm(Target::Path(index), at);
+        }
+        self.rearm_path(index);
+    }
+
+    /// Some call of the path still waits for its peer to show that it is there.
+    fn ask_reach_again(&mut self, now: Instant, index: usize) {
+        let waiting = self.connections.iter().find_map(|(i, c)| {
+            let waits = |ch: &Channel| c.call(*ch).is_some_and(|call| !call.stage.has_ended());
+            let channel = Channel::ALL.into_iter().find(waits)?;
+            (c.path == index).then_some(ChannelRef { connection: i, channel })
+        });
+        match waiting {
+            Some(at) => self.ask_reach(now, at),
+            None => self.paths[index].forget_reach_ping(),
+        }
+    }
+
+    fn handle_connection_timer(&mut self, now: Instant, index: usize, at: Instant) {
+        let Some(connection) = self.connections.get_mut(index).filter(|c| c.armed == Some(at)) else {
+            return;
+        };
+        connection.armed = None;
+        if connection.is_idle() && now.since(connection.last_used) >= self.reap_after(index) {
+            return self.remove_connection(now, index);
+        }
+        let connection = &self.connections[index];
+        if let Some(challenging) = connection.challenging
+            && now.since(challenging.sent_at) >= CHALLENGE_AGAIN
+        {
+            if challenging.tries >= CHALLENGE_TRIES || connection.held.is_empty() {
+                return self.remove_connection(now, index);
+            }
+            self.challenge(now, index);
+        }
+        for channel in Channel::ALL {
+            self.handle_call_timer(now, ChannelRef { connection: index, channel });
+        }
+        self.rearm_connection(index);
+    }
+
+    fn handle_call_timer(&mut self, now: Instant, at: ChannelRef) {
+        let connection = &mut self.connections[at.connection];
+        let path = &mut self.paths[connection.path];
+        let index = connection.path;
+        let Some(call) = connection.call_mut(at.channel) else { return };
+        if call.stage.has_ended() {
+            return;
+        }
+        call.rx.handle_timer(now);
+        let expired = call.expired(now);
+        let keepalive = now >= call.keepalive_due();
+        let action = call.tx.handle_timer(now, &path.rtt, path.peer_delay());
+        match action {
+            TimerAction::Nothing | TimerAction::Probe => {}
+            TimerAction::TimedOut { lost, largest } => path.handle_timeout(now, lost, largest),
+            TimerAction::Lost { lost } => path.handle_lost(lost),
+        }
+        self.queue_ack(at);
+        if let Some(code) = expired {
+            // A peer that does not answer is not told: for a server that is the end of a client that went away.
+            return self.fail_call(now, at, CallError::Failed(code), code != AbortCode::CALL_DEAD);
+        }
+        if keepalive || action == TimerAction::Probe {
+            self.ping(now, at, 0);
+        }
+        self.queue_call(at);
+        self.wake_path(index);
+    }
+}

@@ -1,0 +1,407 @@
+//! What the application may do: connect, open calls, write, read, end them. Every verb returns at once; an answer of
+//! "blocked" is followed by an event.
+
+use super::{CallHandle, ChannelRef, ConnectionHandle, Endpoint, Event};
+use crate::abort::AbortCode;
+use crate::call::{Call, CallError, Stage, Step};
+use crate::config::CallLimits;
+use crate::connection::{Connection, ConnectionKey, Ended, Role};
+use crate::ids::{Channel, ServiceId};
+use crate::packet::PacketType;
+use crate::path::Path;
+use crate::security::SecurityClass;
+use crate::time::Instant;
+use bytes::Bytes;
+use std::net::SocketAddr;
+
+/// What a read found.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Read {
+    /// The next piece of the stream; not empty.
+    Data(Bytes),
+    /// The stream has ended.
+    End,
+    /// Nothing yet; [`Event::Readable`] follows.
+    Blocked,
+}
+
+/// Figures of one call.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CallStats {
+    /// Bytes of the stream handed to the network for the first time.
+    pub bytes_sent: u64,
+    /// Bytes of the stream received in order.
+    pub bytes_received: u64,
+    /// DATA packets sent again.
+    pub resent_packets: u64,
+    /// The peer's window, in packets.
+    pub send_window: u32,
+    /// Our window, in packets.
+    pub receive_window: u32,
+}
+
+impl Endpoint {
+    /// Makes a client connection. Nothing is sent before its first call.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        peer: SocketAddr,
+        service: ServiceId,
+        security: Box<dyn SecurityClass>,
+    ) -> ConnectionHandle {
+        let path = self.path_index(now, peer);
+        self.paths[path].set_verified(); // what we send there is our own wish
+        let mut key = ConnectionKey {
+            epoch: self.epoch,
+            connection: self.next_connection,
+            role: Role::Client,
+            address: None,
+        };
+        while self.by_key.contains_key(&key) {
+            key.connection = key.connection.next(); // after 2³⁰ connections the numbers come round
+        }
+        self.next_connection = key.connection.next();
+        let connection = Connection::new(now, key, path, service, security, self.config.limits);
+        let index = self.insert_connection(connection);
+        self.handle_of(index)
+    }
+
+    /// Sets how long the calls of a connection wait from now on.
+    pub fn set_limits(&mut self, connection: ConnectionHandle, limits: CallLimits) {
+        if let Some(c) = self.connection_mut(connection) {
+            c.limits = limits;
+            c.slots.iter_mut().filter_map(|s| s.call.as_mut()).for_each(|call| call.limits = limits);
+            let index = connection.index as usize;
+            self.rearm_connection(index);
+        }
+    }
+
+    /// Asks for the better service in the calls of a client connection from now on (Rx notes 12). What the server made of it
+    /// shows in [`Self::service`].
+    pub fn ask_for_upgrade(&mut self, connection: ConnectionHandle) {
+        if let Some(c) = self.connection_mut(connection) {
+            c.upgrade = true;
+        }
+    }
+
+    /// The service of a connection; differs from the one asked for once a server has upgraded it.
+    pub fn service(&self, connection: ConnectionHandle) -> Option<ServiceId> {
+        self.connection(connection).map(|c| c.service)
+    }
+
+    /// Who the peer of a connection has shown to be, in the notation of the security class.
+    pub fn identity(&self, connection: ConnectionHandle) -> Option<&str> {
+        self.connection(connection)?.security.identity()
+    }
+
+    /// Lets a client connection go. Calls on it are aborted.
+    pub fn close_connection(&mut self, now: Instant, connection: ConnectionHandle) {
+        let Some(c) = self.connection_mut(connection) else { return };
+        c.is_open = false;
+        let index = connection.index as usize;
+        for channel in Channel::ALL {
+            let at = ChannelRef { connection: index, channel };
+            if let Some(call) = self.connections[index].call_mut(channel) {
+                call.released = true;
+                self.fail_call(now, at, CallError::Failed(AbortCode::USER_ABORT), true);
+            }
+        }
+        self.rearm_connection(index); // goes once its last packets are out
+    }
+
+    fn connection_mut(&mut self, handle: ConnectionHandle) -> Option<&mut Connection> {
+        let connection = self.connections.get_mut(handle.index as usize)?;
+        (connection.generation == handle.generation).then_some(&mut **connection)
+    }
+
+    /// Starts a call. `Ok(None)` when all four channels are in use: [`Event::ChannelFree`] follows.
+    pub fn open(
+        &mut self,
+        now: Instant,
+        connection: ConnectionHandle,
+    ) -> Result<Option<CallHandle>, CallError> {
+        let c = self.connection(connection).filter(|c| c.is_open && c.is_client()).ok_or(CallError::Gone)?;
+        if let Some(code) = c.error {
+            return Err(CallError::AbortedByPeer(code));
+        }
+        let Some(channel) = c.free_channel() else {
+            if !self.wants_channel.contains(&connection) {
+                self.wants_channel.push(connection);
+            }
+            return Ok(None);
+        };
+        let index = connection.index as usize;
+        let number = c.slots[channel.index()].number.next();
+        self.start_call(now, ChannelRef { connection: index, channel }, number);
+        Ok(Some(CallHandle { connection, channel, number }))
+    }
+
+    /// Puts a new call into a channel that has none.
+    pub(super) fn start_call(&mut self, now: Instant, at: ChannelRef, number: crate::ids::CallNumber) {
+        let connection = &mut self.connections[at.connection];
+        let path = &self.paths[connection.path];
+        let extra = u64::from(path.receive_window.saturating_sub(self.config.initial_window));
+        let promise = extra * path.packet_len() as u64;
+        let affordable = self.promised + promise <= self.config.receive_budget;
+        let (window, promise) =
+            if affordable { (path.receive_window, promise) } else { (self.config.initial_window, 0) };
+        self.promised += promise;
+        let mut call = Box::new(Call::new(now, number, connection.limits, path.first_window(), window));
+        call.promised = promise;
+        let slot = &mut connection.slots[at.channel.index()];
+        (slot.number, slot.call) = (number, Some(call));
+        connection.last_used = now;
+        self.stats.calls += 1;
+        self.rearm_connection(at.connection);
+    }
+
+    /// Adds bytes to the outgoing stream. Returns whether more may follow at once; after `false`, [`Event::Writable`]
+    /// follows. The bytes are taken in either case.
+    ///
+    /// # Panics
+    /// If the stream was ended by [`Self::finish`].
+    pub fn write(&mut self, now: Instant, call: CallHandle, bytes: Bytes) -> Result<bool, CallError> {
+        let at = self.find(call)?;
+        let room = self.room(at);
+        let c = self.sending(now, at)?;
+        c.tx.write(bytes);
+        let goes_on = c.tx.buffered() < room;
+        c.wants_write = !goes_on;
+        self.queue_call(at);
+        Ok(goes_on)
+    }
+
+    /// How many bytes a call's writer may be ahead: twice the path's window, within the configured limits.
+    pub(super) fn room(&self, at: ChannelRef) -> usize {
+        let path = &self.paths[self.connections[at.connection].path];
+        let wanted = usize::try_from(path.window().saturating_mul(2)).unwrap_or(usize::MAX);
+        wanted.clamp(self.config.send_buffer, self.config.max_send_buffer.max(self.config.send_buffer))
+    }
+
+    /// The call, about to send. For a server that is the beginning of its reply.
+    fn sending(&mut self, now: Instant, at: ChannelRef) -> Result<&mut Call, CallError> {
+        let connection = &mut self.connections[at.connection];
+        let is_server = !connection.is_client();
+        let call = connection.call_mut(at.channel).ok_or(CallError::Gone)?;
+        if let Some(error) = call.error {
+            return Err(error);
+        }
+        if is_server {
+            call.stage = call.stage.after(Step::ReplyBegins);
+        }
+        call.progress_at = now;
+        Ok(call)
+    }
+
+    /// Sends what has been written even if it fills no packet.
+    pub fn flush(&mut self, now: Instant, call: CallHandle) -> Result<(), CallError> {
+        let at = self.find(call)?;
+        self.sending(now, at)?.tx.flush();
+        self.queue_call(at);
+        Ok(())
+    }
+
+    /// Ends the outgoing stream.
+    pub fn finish(&mut self, now: Instant, call: CallHandle) -> Result<(), CallError> {
+        let at = self.find(call)?;
+        self.sending(now, at)?.tx.finish();
+        self.queue_call(at);
+        self.rearm_connection(at.connection);
+        Ok(())
+    }
+
+    /// The next piece of the incoming stream.
+    pub fn read(&mut self, now: Instant, call: CallHandle) -> Result<Read, CallError> {
+        let at = self.find(call)?;
+        let connection = &mut self.connections[at.connection];
+        let (path, is_client) = (&mut *self.paths[connection.path], connection.is_client());
+        let view = path.view();
+        let c = connection.call_mut(at.channel).ok_or(CallError::Gone)?;
+        if let Some(error) = c.error {
+            return Err(error);
+        }
+        let Some(bytes) = c.rx.read(now, view) else {
+            if !c.rx.is_complete() {
+                c.wants_read = true;
+                return Ok(Read::Blocked);
+            }
+            if is_client {
+                self.finish_reading(now, at);
+            }
+            return Ok(Read::End);
+        };
+        if view.is_own {
+            if let Some(wanted) = c.rx.poll_wanted_window(now, view) {
+                let wanted = wanted.min(self.config.max_window);
+                let more = u64::from(wanted.saturating_sub(c.rx.window())) * path.packet_len() as u64;
+                if more > 0 && self.promised + more <= self.config.receive_budget {
+                    self.promised += more;
+                    c.promised += more;
+                    c.rx.grow_window(wanted);
+                    path.receive_window = path.receive_window.max(wanted);
+                }
+            }
+        }
+        self.queue_ack(at);
+        if bytes.is_empty() { self.read(now, call) } else { Ok(Read::Data(bytes)) }
+    }
+
+    /// A client has read the whole reply: the server hears it, and the call is through.
+    fn finish_reading(&mut self, now: Instant, at: ChannelRef) {
+        let Some(call) = self.connections[at.connection].call_mut(at.channel) else { return };
+        if call.stage == Stage::Done {
+            return;
+        }
+        call.stage = call.stage.after(Step::ReplyThrough);
+        call.rx.acknowledge_end();
+        self.queue_ack(at);
+        let connection = &mut self.connections[at.connection];
+        connection.last_used = now;
+    }
+
+    /// Ends a call early, with a code for the peer.
+    pub fn abort(&mut self, now: Instant, call: CallHandle, code: AbortCode) {
+        if let Ok(at) = self.find(call) {
+            self.fail_call(now, at, CallError::Failed(code), true);
+        }
+    }
+
+    /// Lets a call go: no more is read or written. One that is not through is aborted, but for a server's whose reply is
+    /// ended: it goes on until the client has it.
+    pub fn release(&mut self, now: Instant, call: CallHandle) {
+        let Ok(at) = self.find(call) else { return };
+        let connection = &mut self.connections[at.connection];
+        let is_client = connection.is_client();
+        let Some(c) = connection.call_mut(at.channel) else { return };
+        c.released = true;
+        if is_client && c.rx.is_drained() {
+            self.finish_reading(now, at);
+        }
+        let Some(c) = self.connections[at.connection].call_mut(at.channel) else { return };
+        let lingers = !is_client && c.tx.is_finished();
+        if !c.stage.has_ended() && !lingers {
+            self.fail_call(now, at, CallError::Failed(AbortCode::USER_ABORT), true);
+        }
+        self.drop_if_over(now, at);
+    }
+
+    /// Sets the status byte that this end's packets of the call carry (Rx notes 12).
+    pub fn set_status(&mut self, call: CallHandle, status: u8) {
+        if let Ok(at) = self.find(call)
+            && let Some(c) = self.connections[at.connection].call_mut(at.channel)
+        {
+            c.status = status;
+        }
+    }
+
+    /// The status byte that the peer's last packet of the call carried.
+    pub fn peer_status(&self, call: CallHandle) -> Option<u8> {
+        self.call(call).map(|c| c.peer_status)
+    }
+
+    /// Why a call failed, if it did.
+    pub fn call_error(&self, call: CallHandle) -> Option<CallError> {
+        match self.call(call) {
+            Some(c) => c.error,
+            None => Some(CallError::Gone),
+        }
+    }
+
+    /// Figures of a call; `None` once it is gone.
+    pub fn call_stats(&self, call: CallHandle) -> Option<CallStats> {
+        let c = self.call(call)?;
+        Some(CallStats {
+            bytes_sent: c.bytes_sent,
+            bytes_received: c.rx.bytes(),
+            resent_packets: c.tx.resent_packets(),
+            send_window: c.tx.window(),
+            receive_window: c.rx.window(),
+        })
+    }
+
+    /// The path of a call's connection.
+    pub fn path_of(&self, call: CallHandle) -> Option<&Path> {
+        self.path(call.connection)
+    }
+
+    fn call(&self, call: CallHandle) -> Option<&Call> {
+        let at = self.find(call).ok()?;
+        self.connections[at.connection].call(at.channel)
+    }
+
+    /// Ends a call with an error; the peer hears the code if `tell`.
+    pub(super) fn fail_call(&mut self, now: Instant, at: ChannelRef, error: CallError, tell: bool) {
+        let handle = self.call_handle(at);
+        let connection = &mut self.connections[at.connection];
+        let path = connection.path;
+        let Some(call) = connection.call_mut(at.channel) else { return };
+        if call.stage.has_ended() {
+            return;
+        }
+        call.stage = call.stage.after(Step::Aborted);
+        call.error = Some(error);
+        let begun = call.tx.has_begun() || call.rx.has_begun();
+        let forgotten = call.tx.clear();
+        call.rx.clear();
+        let (number, next, announced) =
+            (call.number, call.rx.next(), call.announced || connection.is_client());
+        self.paths[path].forget_in_flight(forgotten);
+        self.stats.calls_failed += 1;
+        let connection = &mut self.connections[at.connection];
+        let abort = matches!(error, CallError::Failed(_)).then(|| error.code());
+        connection.slots[at.channel.index()].ended = Some(Ended { number, next, abort, told_at: now });
+        if tell && begun {
+            let header = connection.header(PacketType::ABORT, at.channel, number);
+            self.push_packet(path, header, &error.code().0.to_be_bytes());
+        }
+        if announced {
+            self.events.push_back(Event::Closed(handle, Some(error)));
+        }
+        self.wake_path(path);
+        self.drop_if_over(now, at);
+    }
+
+    pub(super) fn call_handle(&self, at: ChannelRef) -> CallHandle {
+        let number = self.connections[at.connection].slots[at.channel.index()].number;
+        CallHandle { connection: self.handle_of(at.connection), channel: at.channel, number }
+    }
+
+    /// Frees a call that is over and let go; what may have to be answered later is noted in its slot.
+    pub(super) fn drop_if_over(&mut self, now: Instant, at: ChannelRef) {
+        let connection = &mut self.connections[at.connection];
+        let is_client = connection.is_client();
+        let Some(call) = connection.call(at.channel) else { return };
+        let through = call.stage.has_ended() && (call.released || !(is_client || call.announced));
+        if !through || call.rx.is_ack_due() {
+            return; // an ACK that is due goes out first
+        }
+        let next = call.rx.next();
+        let slot = &mut connection.slots[at.channel.index()];
+        if slot.ended.is_none_or(|e| e.number != slot.number) {
+            slot.ended = Some(Ended { number: slot.number, next, abort: None, told_at: now });
+        }
+        self.drop_call(at);
+        let handle = self.handle_of(at.connection);
+        if let Some(i) = self.wants_channel.iter().position(|&h| h == handle) {
+            self.wants_channel.swap_remove(i);
+            self.events.push_back(Event::ChannelFree(handle));
+        }
+        self.connections[at.connection].last_used = now;
+    }
+
+    /// Takes a call out of its slot and gives back what it held.
+    pub(super) fn drop_call(&mut self, at: ChannelRef) {
+        let connection = &mut self.connections[at.connection];
+        let Some(mut call) = connection.slots[at.channel.index()].call.take() else { return };
+        let forgotten = call.tx.clear();
+        self.promised -= call.promised;
+        let path = &mut self.paths[connection.path];
+        path.forget_in_flight(forgotten);
+        if call.queued {
+            path.remove_call(at);
+        }
+        if call.ack_queued {
+            path.remove_ack(at);
+        }
+    }
+}

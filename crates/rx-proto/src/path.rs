@@ -1,0 +1,538 @@
+//! One pair of a local port and a peer's address: round-trip time, congestion control, pacing and packet size, shared by all
+//! calls over it, and which of them sends next. Knows calls by name only; packets are built in `endpoint::egress`.
+
+use crate::ack::Trailer;
+use crate::config::Config;
+use crate::congestion::rate::RateModel;
+use crate::congestion::{AckSample, Controller};
+use crate::endpoint::ChannelRef;
+use crate::ids::Serial;
+use crate::mtu::MtuSearch;
+use crate::pacer::Pacer;
+use crate::packet::{BASE_PACKET_LEN, MAX_PACKET_LEN, MIN_PACKET_LEN};
+use crate::receive::PathView;
+use crate::rtt::Rtt;
+use crate::time::Instant;
+use crate::transmit::{AckOutcome, Stamp};
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Window before a peer's first trailer (Rx notes 9).
+const FIRST_WINDOW: u32 = 16;
+/// Largest window honoured from a peer that is not of our own: one more than a plain ACK describes.
+const STOCK_MAX_WINDOW: u32 = 255;
+/// A flight from an idle path may leave at once up to so many packets, within the window that the path has earned: a
+/// 128 KiB reply is 93.
+const BURST_FROM_IDLE: u64 = 128;
+/// How long a stock peer may hold back an ACK, as far as waiting for one goes (Rx notes 10: rx_minPeerTimeout).
+const STOCK_ACK_DELAY: Duration = Duration::from_millis(200);
+/// The same for a peer of our own: its 5 ms and as much for its scheduler.
+const OWN_ACK_DELAY: Duration = Duration::from_millis(10);
+/// UDP and IPv4 headers, counted when a sender must be proportionate to what it received.
+const UDP_OVERHEAD: u64 = 28;
+/// What an address that has not been shown to be reachable gets, for each byte that came from it.
+const AMPLIFICATION: u64 = 3;
+/// A call that has sent less than this is short and goes before the others.
+const SHORT_CALL: u64 = 32 << 10;
+/// Pings remembered to measure their answers.
+const PINGS: usize = 4;
+
+/// Something small to send, ahead of all data.
+#[derive(Debug)]
+pub(crate) enum Control {
+    /// The ACK that a call's receiving half has due; built when it goes.
+    Ack(ChannelRef),
+    /// A packet that is ready; `whole` if the kernel must not fragment it.
+    Packet { bytes: Bytes, dont_fragment: bool },
+}
+
+/// Who the peer is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PeerKind {
+    /// No trailer seen yet.
+    #[default]
+    Unknown,
+    /// OpenAFS, Linux, or anything else that has not announced itself.
+    Stock,
+    /// Another of our own kind.
+    Own,
+}
+
+/// Whether data may go now.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Permit {
+    Go,
+    /// Not before something is acknowledged.
+    Full,
+    /// Not before then.
+    At(Instant),
+    /// Not before the peer has shown to be reachable.
+    Unverified,
+}
+
+/// A train of packets sent back to back, to see how far apart the path spreads them.
+#[derive(Clone, Copy, Debug, Default)]
+struct Train {
+    id: u32,
+    budget: u64,
+    sent: u64,
+    started: Instant,
+    ended: Instant,
+    acked: u64,
+    first_acked: u64,
+    first_acked_at: Instant,
+}
+
+/// Counters of a path.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PathStats {
+    /// UDP payload bytes sent.
+    pub bytes_sent: u64,
+    /// UDP payload bytes received.
+    pub bytes_received: u64,
+    /// DATA packets sent, again included.
+    pub data_sent: u64,
+    /// DATA packets sent again.
+    pub data_resent: u64,
+    /// Bytes found lost.
+    pub bytes_lost: u64,
+    /// Timeouts after which all under way counted as lost.
+    pub timeouts: u64,
+    /// Packets that had been given up and arrived after all.
+    pub spurious: u64,
+}
+
+/// The path; see the module.
+#[derive(Debug)]
+pub struct Path {
+    pub(crate) peer: SocketAddr,
+    pub(crate) rtt: Rtt,
+    pub(crate) mtu: MtuSearch,
+    pub(crate) stats: PathStats,
+    controller: Box<dyn Controller>,
+    fixed_rate: Option<u64>,
+    pacer: Pacer,
+    peer_kind: PeerKind,
+    peer_packet_len: usize,
+    /// Largest window the peer offered lately: a new call starts with it.
+    window_hint: u32,
+    /// Window that a new call from this peer is offered.
+    pub(crate) receive_window: u32,
+    in_flight: u64,
+    delivered: u64,
+    delivered_at: Instant,
+    first_sent_at: Instant,
+    app_limited_until: u64,
+    round_end: u64,
+    train: Train,
+    pub(crate) control: VecDeque<Control>,
+    short: VecDeque<ChannelRef>,
+    bulk: VecDeque<ChannelRef>,
+    /// Whether it stands in the endpoint's queue of paths with something to send.
+    pub(crate) is_ready: bool,
+    pings: [(Serial, Instant); PINGS],
+    next_ping: usize,
+    verified: bool,
+    reach_pinged_at: Option<Instant>,
+    pub(crate) connections: u32,
+    pub(crate) last_used: Instant,
+    pub(crate) armed: Option<Instant>,
+    pub(crate) send_at: Option<Instant>,
+}
+
+impl Path {
+    pub(crate) fn new(now: Instant, peer: SocketAddr, config: &Config) -> Self {
+        let packet_len = BASE_PACKET_LEN.min(config.max_packet_len);
+        Self {
+            peer,
+            rtt: Rtt::new(),
+            mtu: MtuSearch::new(config.max_packet_len),
+            stats: PathStats::default(),
+            controller: Box::new(RateModel::new(packet_len)),
+            fixed_rate: config.fixed_rate,
+            pacer: Pacer::new(),
+            peer_kind: PeerKind::Unknown,
+            peer_packet_len: BASE_PACKET_LEN,
+            window_hint: FIRST_WINDOW,
+            receive_window: config.initial_window,
+            in_flight: 0,
+            delivered: 0,
+            delivered_at: now,
+            first_sent_at: now,
+            app_limited_until: 0,
+            round_end: 0,
+            train: Train::default(),
+            control: VecDeque::new(),
+            short: VecDeque::new(),
+            bulk: VecDeque::new(),
+            is_ready: false,
+            pings: [(Serial::NONE, now); PINGS],
+            next_ping: 0,
+            verified: false,
+            reach_pinged_at: None,
+            connections: 0,
+            last_used: now,
+            armed: None,
+            send_at: None,
+        }
+    }
+
+    /// The peer's address.
+    pub const fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Round-trip times.
+    pub const fn rtt(&self) -> &Rtt {
+        &self.rtt
+    }
+
+    /// Counters.
+    pub const fn stats(&self) -> &PathStats {
+        &self.stats
+    }
+
+    /// Who the peer is.
+    pub const fn peer_kind(&self) -> PeerKind {
+        self.peer_kind
+    }
+
+    /// Bytes under way over all calls.
+    pub const fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
+    /// Bytes that may be under way.
+    pub fn window(&self) -> u64 {
+        self.controller.window()
+    }
+
+    /// The controller's name or phase, for traces.
+    pub fn phase(&self) -> &'static str {
+        self.controller.name()
+    }
+
+    /// Bytes a second that data leave at, once known.
+    pub fn rate(&self) -> Option<u64> {
+        self.fixed_rate.or_else(|| self.controller.pacing_rate())
+    }
+
+    /// Whether the peer has answered a question of ours, so that its address is not spoofed.
+    pub const fn is_verified(&self) -> bool {
+        self.verified
+    }
+
+    pub(crate) const fn is_own(&self) -> bool {
+        matches!(self.peer_kind, PeerKind::Own)
+    }
+
+    pub(crate) fn view(&self) -> PathView {
+        PathView { is_own: self.is_own(), rtt: self.rtt.smoothed() }
+    }
+
+    pub(crate) const fn peer_delay(&self) -> Duration {
+        if self.is_own() { OWN_ACK_DELAY } else { STOCK_ACK_DELAY }
+    }
+
+    /// Size of the DATA packets that go out, Rx header included.
+    pub fn packet_len(&self) -> usize {
+        let len = self.mtu.current().min(self.peer_packet_len);
+        if self.is_own() { len } else { len.min(BASE_PACKET_LEN) }
+    }
+
+    /// What the MTU search may go up to for this peer.
+    pub(crate) const fn peer_limit(&self) -> usize {
+        if self.is_own() { self.peer_packet_len } else { BASE_PACKET_LEN }
+    }
+
+    /// The window a call starts to send with.
+    pub(crate) const fn first_window(&self) -> u32 {
+        self.window_hint
+    }
+
+    /// Reads what the peer says of itself in a trailer; returns the window to send with, if it names one.
+    pub(crate) fn handle_trailer(
+        &mut self,
+        trailer: &Trailer,
+        believes: bool,
+        max_window: u32,
+    ) -> Option<u32> {
+        self.peer_kind = match (trailer.announcement, believes) {
+            (Some(_), true) => PeerKind::Own,
+            _ if self.is_own() => PeerKind::Own,
+            _ => PeerKind::Stock,
+        };
+        let limit = if self.is_own() { max_window } else { STOCK_MAX_WINDOW };
+        let lens = [trailer.max_packet_len, trailer.natural_packet_len.filter(|_| !self.is_own())];
+        if let Some(len) = lens.into_iter().flatten().min() {
+            self.peer_packet_len = (len as usize).clamp(MIN_PACKET_LEN, MAX_PACKET_LEN);
+        }
+        let window = trailer.window?.clamp(1, limit);
+        Some(window)
+    }
+
+    /// A call saw this window: later calls start with it.
+    pub(crate) fn note_window(&mut self, window: u32) {
+        self.window_hint = window.max(FIRST_WINDOW.min(window));
+    }
+
+    pub(crate) fn handle_received(&mut self, now: Instant, len: usize) {
+        self.stats.bytes_received += len as u64 + UDP_OVERHEAD;
+        self.last_used = now;
+    }
+
+    /// The peer's address is not spoofed.
+    pub(crate) const fn set_verified(&mut self) {
+        self.verified = true;
+    }
+
+    /// Whether `len` bytes more would be too many for an address that may be spoofed.
+    pub(crate) const fn is_within_reach_limit(&self, len: usize) -> bool {
+        self.verified
+            || self.stats.bytes_sent + len as u64 + UDP_OVERHEAD <= AMPLIFICATION * self.stats.bytes_received
+    }
+
+    /// Whether to ask the peer now if it is there (Rx notes 11: every 2 s until answered).
+    pub(crate) fn wants_reach_ping(&mut self, now: Instant) -> bool {
+        let due = self.reach_pinged_at.is_none_or(|at| now.since(at) >= Duration::from_secs(2));
+        if due && !self.verified {
+            self.reach_pinged_at = Some(now);
+        }
+        due && !self.verified
+    }
+
+    pub(crate) fn reach_ping_due(&self) -> Option<Instant> {
+        if self.verified { None } else { self.reach_pinged_at.map(|at| at + Duration::from_secs(2)) }
+    }
+
+    /// Nobody waits for the peer to show that it is there.
+    pub(crate) const fn forget_reach_ping(&mut self) {
+        self.reach_pinged_at = None;
+    }
+
+    pub(crate) fn note_ping(&mut self, now: Instant, serial: Serial) {
+        self.pings[self.next_ping] = (serial, now);
+        self.next_ping = (self.next_ping + 1) % PINGS;
+    }
+
+    /// An answer to a ping came: measures it. Returns whether it was one of ours.
+    pub(crate) fn handle_ping_response(&mut self, now: Instant, serial: Serial) -> bool {
+        let Some(ping) = self.pings.iter_mut().find(|p| p.0 == serial && serial != Serial::NONE) else {
+            return false;
+        };
+        ping.0 = Serial::NONE;
+        let sample = now.since(ping.1);
+        self.rtt.handle_sample(now, sample);
+        self.verified = true;
+        true
+    }
+
+    // ---- which call sends
+
+    /// The call has something to send.
+    pub(crate) fn queue_call(&mut self, call: ChannelRef, sent: u64) {
+        if sent < SHORT_CALL { self.short.push_back(call) } else { self.bulk.push_back(call) }
+    }
+
+    pub(crate) fn pop_call(&mut self) -> Option<ChannelRef> {
+        self.short.pop_front().or_else(|| self.bulk.pop_front())
+    }
+
+    /// Puts back a call that could not send yet, at the head.
+    pub(crate) fn unpop_call(&mut self, call: ChannelRef) {
+        self.short.push_front(call);
+    }
+
+    /// Takes a call out of the queue; it is no more.
+    pub(crate) fn remove_call(&mut self, call: ChannelRef) {
+        self.short.retain(|c| *c != call);
+        self.bulk.retain(|c| *c != call);
+    }
+
+    /// Takes a call's ACK out of the queue.
+    pub(crate) fn remove_ack(&mut self, call: ChannelRef) {
+        self.control.retain(|c| !matches!(c, Control::Ack(at) if *at == call));
+    }
+
+    pub(crate) fn has_work(&self) -> bool {
+        !self.control.is_empty() || !self.short.is_empty() || !self.bulk.is_empty()
+    }
+
+    /// No call has anything to send: if the path could carry more, what is measured now is the application's rate.
+    pub(crate) fn note_app_limited(&mut self) {
+        if self.in_flight < self.controller.window() {
+            self.app_limited_until = (self.delivered + self.in_flight).max(1);
+        }
+    }
+
+    // ---- how much and when
+
+    /// Whether a packet of `len` bytes may go.
+    pub(crate) fn permit(&mut self, now: Instant, len: usize) -> Permit {
+        if !self.is_within_reach_limit(len) {
+            return Permit::Unverified;
+        }
+        let window = self.controller.window();
+        if self.in_flight > 0 && self.in_flight + len as u64 > window {
+            return Permit::Full;
+        }
+        let Some(rate) = self.rate() else { return Permit::Go };
+        let floor = 2 * 16 * len as u64;
+        let mut tokens = self.pacer.fill(now, rate, floor);
+        if self.in_flight == 0 && self.fixed_rate.is_none() {
+            self.pacer.grant(window.min(BURST_FROM_IDLE * len as u64));
+            tokens = self.pacer.fill(now, rate, floor);
+        }
+        if tokens >= len as u64 {
+            return Permit::Go;
+        }
+        // Wait until a whole bundle may go, so that offload pays, but not longer than half a millisecond.
+        let bundle = (16 * len as u64).min(rate / 2000).max(len as u64);
+        Permit::At(self.pacer.ready_at(rate, bundle))
+    }
+
+    /// A DATA packet of `len` bytes goes out.
+    pub(crate) fn handle_data_sent(&mut self, now: Instant, len: usize, again: bool) -> Stamp {
+        if self.in_flight == 0 {
+            (self.first_sent_at, self.delivered_at) = (now, now);
+        }
+        self.in_flight += len as u64;
+        self.pacer.spend(len as u64);
+        self.stats.data_sent += 1;
+        self.stats.data_resent += u64::from(again);
+        let in_train = self.train.budget >= len as u64 && !again;
+        if in_train {
+            self.train.budget -= len as u64;
+            if self.train.sent == 0 {
+                self.train.started = now;
+            }
+            self.train.sent += len as u64;
+            self.train.ended = now;
+        }
+        Stamp {
+            sent_at: now,
+            delivered: self.delivered,
+            delivered_at: self.delivered_at,
+            first_sent_at: self.first_sent_at,
+            app_limited: self.app_limited_until > self.delivered,
+            train: if in_train { self.train.id } else { 0 },
+        }
+    }
+
+    /// Bytes left the flight without being acknowledged or lost: their call ended.
+    pub(crate) fn forget_in_flight(&mut self, bytes: u64) {
+        self.in_flight -= bytes;
+    }
+
+    /// Bytes came into the flight with a connection that moved here.
+    pub(crate) fn adopt_in_flight(&mut self, bytes: u64) {
+        self.in_flight += bytes;
+    }
+
+    /// An ACK of one of the calls was read.
+    pub(crate) fn handle_ack(&mut self, now: Instant, out: &AckOutcome) {
+        self.in_flight = self.in_flight.saturating_sub(out.acked + out.lost);
+        self.stats.bytes_lost += out.lost;
+        self.stats.spurious += u64::from(out.spurious);
+        if let Some(rtt) = out.rtt {
+            self.rtt.handle_sample(now, rtt);
+        }
+        self.mtu.handle_delivered(out.largest);
+        let mut sample = AckSample {
+            now,
+            acked: out.acked,
+            in_flight: self.in_flight,
+            lost: out.lost,
+            delivery_rate: None,
+            app_limited: false,
+            rtt: out.rtt,
+            min_rtt: self.rtt.min(),
+            round_start: false,
+            train_rate: None,
+        };
+        if let Some(stamp) = out.newest {
+            self.delivered += out.acked;
+            self.delivered_at = now;
+            self.first_sent_at = stamp.sent_at;
+            if self.app_limited_until != 0 && self.delivered > self.app_limited_until {
+                self.app_limited_until = 0;
+            }
+            let interval = stamp.sent_at.since(stamp.first_sent_at).max(now.since(stamp.delivered_at));
+            if self.rtt.is_known() && interval >= self.rtt.min() {
+                let bytes = u128::from(self.delivered - stamp.delivered);
+                sample.delivery_rate = Some((bytes * 1_000_000_000 / interval.as_nanos().max(1)) as u64);
+            }
+            sample.app_limited = stamp.app_limited;
+            if stamp.delivered >= self.round_end {
+                self.round_end = self.delivered;
+                sample.round_start = true;
+            }
+        }
+        sample.train_rate = self.measure_train(now, out.train);
+        self.controller.handle_ack(&sample);
+        if sample.round_start {
+            self.start_train();
+        }
+    }
+
+    fn start_train(&mut self) {
+        let wanted = self.controller.wanted_train();
+        if wanted > 0 {
+            self.train = Train { id: self.train.id % u32::MAX + 1, budget: wanted, ..Train::default() };
+            self.pacer.grant(wanted);
+        }
+    }
+
+    /// Counts what arrived of a train; its rate, once all of it did.
+    fn measure_train(&mut self, now: Instant, (id, bytes): (u32, u64)) -> Option<u64> {
+        let train = &mut self.train;
+        if id == 0 || id != train.id || bytes == 0 {
+            return None;
+        }
+        if train.acked == 0 {
+            (train.first_acked, train.first_acked_at) = (bytes, now);
+        }
+        train.acked += bytes;
+        if train.acked < train.sent || train.budget > 2 * MAX_PACKET_LEN as u64 {
+            return None;
+        }
+        let spread = now.since(train.first_acked_at);
+        let sending = train.ended.since(train.started);
+        let after_first = train.acked - train.first_acked;
+        // A train that we were slow to send, or that came as one piece, shows nothing.
+        if spread < sending + sending / 2 || after_first < train.acked / 2 {
+            return None;
+        }
+        Some((u128::from(after_first) * 1_000_000_000 / spread.as_nanos().max(1)) as u64)
+    }
+
+    /// A call waited in vain: `lost` bytes of it leave the flight.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, lost: u64, largest: usize) {
+        self.in_flight = self.in_flight.saturating_sub(lost);
+        self.stats.bytes_lost += lost;
+        self.stats.timeouts += 1;
+        self.controller.handle_timeout(now);
+        if let Some(len) = self.mtu.handle_timeout(now, largest) {
+            self.controller.set_packet_len(len);
+        }
+    }
+
+    /// Some packets turned out lost without an ACK.
+    pub(crate) fn handle_lost(&mut self, lost: u64) {
+        self.in_flight = self.in_flight.saturating_sub(lost);
+        self.stats.bytes_lost += lost;
+    }
+
+    /// The packet size changed.
+    pub(crate) fn handle_packet_len(&mut self, len: usize) {
+        self.controller.set_packet_len(len);
+    }
+
+    /// When time alone changes something here.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let probe = self.mtu.deadline(self.rtt.timeout(self.peer_delay()));
+        [probe, self.send_at, self.reach_ping_due()].into_iter().flatten().min()
+    }
+}

@@ -1,0 +1,417 @@
+//! The receiving half of a call: puts packets in order, grants the window, and decides when to acknowledge. To stock peers
+//! by OpenAFS's rule (Rx notes 7.4), to peers of our own less often. What an ACK says of the path is not its business.
+
+use crate::ack::{AckFields, AckReason, MAX_TABLE};
+use crate::ids::{Seq, Serial};
+use crate::packet::{Flags, Header};
+use crate::time::Instant;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// Packets after which a stock peer gets an ACK at once.
+const STOCK_EVERY: u32 = 2;
+/// How long an ACK to a stock peer may wait (Rx notes 7.4).
+const STOCK_DELAY: Duration = Duration::from_millis(100);
+/// Packets after which a peer of our own gets an ACK.
+const OWN_EVERY: u32 = 4;
+/// How long an ACK to a peer of our own may wait, at most; also at most a quarter of the round trip.
+const OWN_DELAY: Duration = Duration::from_millis(5);
+/// With a window or flight this small every packet is acknowledged at once: the sender may be waiting for it.
+const SMALL_FLIGHT: u32 = 8;
+/// What the window allows is this many times what the application took in the last round trip: the sender doubles each
+/// round, and learns of the window a round late.
+const WINDOW_HEADROOM: u32 = 4;
+
+/// What became of a packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Received {
+    /// It is new and in order: there is more to read.
+    Readable,
+    /// It is new and something before it is missing.
+    Held,
+    Duplicate,
+    /// Beyond the window, or after the end: dropped.
+    Refused,
+}
+
+/// An ACK that is due.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    reason: AckReason,
+    serial: Serial,
+}
+
+/// What the path knows that matters here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PathView {
+    pub(crate) is_own: bool,
+    pub(crate) rtt: Duration,
+}
+
+/// The receiving half of a call.
+#[derive(Debug)]
+pub(crate) struct Receive {
+    /// In order and unread.
+    ready: VecDeque<Bytes>,
+    /// The next packet in order; packets behind it, by their distance.
+    next: Seq,
+    later: VecDeque<Option<Bytes>>,
+    later_count: u32,
+    last: Option<Seq>,
+    highest: Seq,
+    /// Window in packets from the first unread one, and the largest sequence number ever allowed by it.
+    window: u32,
+    allowed: Seq,
+    /// What the last ACK allowed.
+    told: Seq,
+    unacked: u32,
+    newest_serial: Serial,
+    due: Option<Due>,
+    deadline: Option<Instant>,
+    /// Packets the application took since `measured_from`.
+    taken: u32,
+    measured_from: Instant,
+    bytes: u64,
+}
+
+impl Receive {
+    pub(crate) fn new(now: Instant, window: u32) -> Self {
+        Self {
+            ready: VecDeque::new(),
+            next: Seq::FIRST,
+            later: VecDeque::new(),
+            later_count: 0,
+            last: None,
+            highest: Seq(0),
+            window,
+            allowed: Seq(window),
+            told: Seq(0),
+            unacked: 0,
+            newest_serial: Serial::NONE,
+            due: None,
+            deadline: None,
+            taken: 0,
+            measured_from: now,
+            bytes: 0,
+        }
+    }
+
+    /// Whether the whole stream has come.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.last.is_some_and(|last| last < self.next)
+    }
+
+    /// Whether the whole stream has been read.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.is_complete() && self.ready.is_empty()
+    }
+
+    pub(crate) const fn has_begun(&self) -> bool {
+        self.highest.0 > 0
+    }
+
+    pub(crate) fn is_readable(&self) -> bool {
+        !self.ready.is_empty() || self.is_complete()
+    }
+
+    /// The first packet that has not come.
+    pub(crate) const fn next(&self) -> Seq {
+        self.next
+    }
+
+    pub(crate) const fn window(&self) -> u32 {
+        self.window
+    }
+
+    /// Bytes received in order so far.
+    pub(crate) const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Allows a window of at least this many packets.
+    pub(crate) fn grow_window(&mut self, packets: u32) {
+        self.window = self.window.max(packets);
+        self.allowed = self.allowed.max(self.first_unread().plus(self.window - 1));
+    }
+
+    fn first_unread(&self) -> Seq {
+        Seq(self.next.0 - self.ready.len() as u32)
+    }
+
+    /// A DATA packet came, its payload opened.
+    pub(crate) fn handle_data(
+        &mut self,
+        now: Instant,
+        header: &Header,
+        payload: Bytes,
+        path: PathView,
+    ) -> Received {
+        let asks = header.flags.contains(Flags::REQUEST_ACK);
+        let last = header.flags.contains(Flags::LAST_PACKET);
+        let Some(distance) = header.seq.after(self.next) else {
+            self.acknowledge_now(AckReason::DUPLICATE, header.serial);
+            return Received::Duplicate;
+        };
+        let beyond_end = self.last.is_some_and(|end| header.seq > end) || (last && header.seq < self.highest);
+        if header.seq > self.allowed || beyond_end {
+            // Linux 7.2 takes a refusal before anything was accepted for a sign of a moved NAT (YFS notes 5.1).
+            if self.has_begun() {
+                self.acknowledge_now(AckReason::EXCEEDS_WINDOW, header.serial);
+            }
+            return Received::Refused;
+        }
+        if last {
+            self.last = Some(header.seq);
+        }
+        self.newest_serial = header.serial;
+        if distance > 0 {
+            let index = distance as usize;
+            if self.later.len() <= index {
+                self.later.resize(index + 1, None);
+            }
+            if self.later[index].is_some() {
+                self.acknowledge_now(AckReason::DUPLICATE, header.serial);
+                return Received::Duplicate;
+            }
+            self.later[index] = Some(payload);
+            self.later_count += 1;
+            self.highest = self.highest.max(header.seq);
+            self.acknowledge_now(AckReason::OUT_OF_SEQUENCE, header.serial);
+            return Received::Held;
+        }
+        self.highest = self.highest.max(header.seq);
+        let filled_hole = self.later_count > 0;
+        self.take_in_order(payload);
+        self.unacked += 1;
+        if asks || filled_hole {
+            self.acknowledge_now(AckReason::REQUESTED, header.serial);
+        } else {
+            self.acknowledge_by_rule(now, path, last);
+        }
+        Received::Readable
+    }
+
+    fn take_in_order(&mut self, payload: Bytes) {
+        let mut payload = Some(payload);
+        while let Some(bytes) = payload {
+            self.bytes += bytes.len() as u64;
+            self.ready.push_back(bytes);
+            self.next = self.next.plus(1);
+            self.later.pop_front();
+            payload = self.later.front_mut().and_then(Option::take);
+            self.later_count -= u32::from(payload.is_some());
+        }
+    }
+
+    fn acknowledge_by_rule(&mut self, now: Instant, path: PathView, last: bool) {
+        let every = match path.is_own {
+            // The end of a request waits for the reply, which acknowledges it; a long stream's end does not.
+            true if self.window < SMALL_FLIGHT || (self.next.0 <= SMALL_FLIGHT && !last) => 1,
+            true if last && self.next.0 > SMALL_FLIGHT => 1,
+            true => OWN_EVERY,
+            false => STOCK_EVERY,
+        };
+        if self.unacked >= every {
+            self.acknowledge_now(AckReason::IDLE, self.newest_serial);
+        } else if self.deadline.is_none() {
+            let delay = if path.is_own { OWN_DELAY.min(path.rtt / 4) } else { STOCK_DELAY };
+            self.deadline = Some(now + delay);
+        }
+    }
+
+    fn acknowledge_now(&mut self, reason: AckReason, serial: Serial) {
+        self.due = Some(Due { reason, serial });
+    }
+
+    /// The whole stream is read and the call about to end: the peer shall know.
+    pub(crate) fn acknowledge_end(&mut self) {
+        if self.told <= self.next || self.unacked > 0 {
+            self.acknowledge_now(AckReason::IDLE, self.newest_serial);
+        }
+    }
+
+    /// The next piece of the stream.
+    pub(crate) fn read(&mut self, now: Instant, path: PathView) -> Option<Bytes> {
+        let bytes = self.ready.pop_front()?;
+        self.taken += 1;
+        let reach = self.first_unread().plus(self.window - 1);
+        self.allowed = self.allowed.max(reach);
+        // The peer must hear that its window moved before it runs out of it (Rx notes 7.2).
+        let news = self.allowed.after(self.told).unwrap_or(0);
+        if news >= (self.window / 2).max(STOCK_EVERY) && !self.is_complete() && self.due.is_none() {
+            self.acknowledge_now(AckReason::DELAY, Serial::NONE);
+        }
+        if now.since(self.measured_from) >= path.rtt && self.taken == 0 {
+            self.measured_from = now;
+        }
+        Some(bytes)
+    }
+
+    /// How large the window should be by what was read in the last round trip; asked after reading. `None` while the round
+    /// trip lasts.
+    pub(crate) fn poll_wanted_window(&mut self, now: Instant, path: PathView) -> Option<u32> {
+        if now.since(self.measured_from) < path.rtt {
+            // Faster than a round trip: a flight that has already filled half of the window needs no more waiting.
+            return (self.taken >= self.window / 2).then(|| self.window.saturating_mul(2));
+        }
+        let wanted = self.taken.saturating_mul(WINDOW_HEADROOM);
+        (self.taken, self.measured_from) = (0, now);
+        Some(wanted)
+    }
+
+    /// Whether an ACK is to go out now.
+    pub(crate) const fn is_ack_due(&self) -> bool {
+        self.due.is_some()
+    }
+
+    /// When the delayed ACK is due.
+    pub(crate) const fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Time has passed.
+    pub(crate) fn handle_timer(&mut self, now: Instant) {
+        if self.deadline.is_some_and(|d| d <= now) {
+            self.deadline = None;
+            self.acknowledge_now(AckReason::DELAY, self.newest_serial);
+        }
+    }
+
+    /// Reason and serial of the ACK that goes out now; it is no longer due.
+    pub(crate) fn take_due(&mut self) -> (AckReason, Serial) {
+        let due = self.due.take().map_or((AckReason::IDLE, Serial::NONE), |d| (d.reason, d.serial));
+        (self.unacked, self.deadline) = (0, None);
+        due
+    }
+
+    /// The hard acknowledgement: all that has come in order, but never so much that a window of 0 would have to be offered
+    /// (Rx notes 17.9).
+    fn first(&self) -> Seq {
+        let held_back = (self.ready.len() as u32 + 1).saturating_sub(self.window);
+        Seq(self.next.0 - held_back.min(self.next.0 - 1))
+    }
+
+    /// What an ACK says of this stream. The caller adds sizes.
+    pub(crate) fn fields(&mut self, reason: AckReason, serial: Serial, packet_lens: (u32, u32)) -> AckFields {
+        let first = self.first();
+        self.told = self.allowed;
+        AckFields {
+            first,
+            previous: self.highest,
+            serial,
+            reason,
+            window: self.allowed.after(first).map_or(1, |n| n + 1).max(1),
+            max_packet_len: packet_lens.0,
+            natural_packet_len: packet_lens.1,
+        }
+    }
+
+    /// The ACK's table, from its first packet on.
+    pub(crate) fn table(&self) -> impl ExactSizeIterator<Item = bool> + '_ {
+        let first = self.first();
+        let held = self.next.0 - first.0;
+        let count = self.highest.after(first).map_or(0, |n| n + 1).min(MAX_TABLE as u32);
+        (0..count).map(move |i| match i.checked_sub(held) {
+            None => true,
+            Some(distance) => self.later.get(distance as usize).is_some_and(Option::is_some),
+        })
+    }
+
+    /// Forgets what is held; the call has ended.
+    pub(crate) fn clear(&mut self) {
+        self.next = Seq(self.next.0 - self.ready.len() as u32).max(Seq::FIRST);
+        self.ready = VecDeque::new();
+        self.later = VecDeque::new();
+        self.later_count = 0;
+        (self.due, self.deadline) = (None, None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STOCK: PathView = PathView { is_own: false, rtt: Duration::from_millis(20) };
+    const OWN: PathView = PathView { is_own: true, rtt: Duration::from_millis(20) };
+
+    fn data(seq: u32, flags: u8) -> Header {
+        let mut bytes = [0u8; 28];
+        bytes[12..16].copy_from_slice(&seq.to_be_bytes());
+        bytes[16..20].copy_from_slice(&(seq + 100).to_be_bytes());
+        (bytes[20], bytes[21]) = (1, flags);
+        Header::parse(&bytes).unwrap()
+    }
+
+    /// Feeds a packet; returns the reason of the ACK that is due, if one is.
+    fn feed(r: &mut Receive, seq: u32, flags: u8, path: PathView) -> Option<AckReason> {
+        r.handle_data(Instant::ORIGIN, &data(seq, flags), Bytes::from(vec![seq as u8; 10]), path);
+        r.is_ack_due().then(|| r.take_due().0)
+    }
+
+    #[test]
+    fn a_stock_peer_hears_every_second_packet_and_every_oddity_at_once() {
+        let mut r = Receive::new(Instant::ORIGIN, 255);
+        assert_eq!(feed(&mut r, 1, 0, STOCK), None);
+        assert_eq!(r.deadline(), Some(Instant::ORIGIN + STOCK_DELAY));
+        assert_eq!(feed(&mut r, 2, 0, STOCK), Some(AckReason::IDLE));
+        assert_eq!(feed(&mut r, 3, 2, STOCK), Some(AckReason::REQUESTED));
+        assert_eq!(feed(&mut r, 3, 0, STOCK), Some(AckReason::DUPLICATE));
+        assert_eq!(feed(&mut r, 5, 0, STOCK), Some(AckReason::OUT_OF_SEQUENCE));
+        assert_eq!(r.table().collect::<Vec<_>>(), [false, true]);
+        assert_eq!(feed(&mut r, 900, 0, STOCK), Some(AckReason::EXCEEDS_WINDOW));
+        assert_eq!(feed(&mut r, 4, 0, STOCK), Some(AckReason::REQUESTED));
+        assert_eq!(r.next(), Seq(6));
+    }
+
+    #[test]
+    fn a_peer_of_our_own_hears_every_fourth() {
+        let mut r = Receive::new(Instant::ORIGIN, 255);
+        let due: Vec<u32> = (1..=30).filter(|&s| feed(&mut r, s, 0, OWN).is_some()).collect();
+        assert_eq!(due, [1, 2, 3, 4, 5, 6, 7, 11, 15, 19, 23, 27]);
+        assert_eq!(r.deadline(), Some(Instant::ORIGIN + OWN_DELAY));
+        assert!(feed(&mut r, 31, 4, OWN).is_some());
+    }
+
+    #[test]
+    fn nothing_is_refused_aloud_before_anything_was_taken() {
+        let mut r = Receive::new(Instant::ORIGIN, 255);
+        assert_eq!(feed(&mut r, 900, 0, STOCK), None);
+    }
+
+    #[test]
+    fn an_unread_stream_closes_the_window_but_never_to_zero() {
+        let mut r = Receive::new(Instant::ORIGIN, 8);
+        (1..=8).for_each(|s| drop(feed(&mut r, s, 0, STOCK)));
+        let ack = r.fields(AckReason::IDLE, Serial::NONE, (1444, 1444));
+        assert_eq!((ack.first, ack.window), (Seq(8), 1));
+        assert_eq!(r.table().collect::<Vec<_>>(), [true]);
+        assert_eq!(r.handle_data(Instant::ORIGIN, &data(9, 0), Bytes::new(), STOCK), Received::Refused);
+        (0..4).for_each(|_| drop(r.read(Instant::ORIGIN, STOCK)));
+        assert!(r.is_ack_due());
+        let ack = r.fields(AckReason::IDLE, Serial::NONE, (1444, 1444));
+        assert_eq!((ack.first, ack.window), (Seq(9), 4));
+    }
+
+    #[test]
+    fn a_window_once_offered_is_not_taken_back() {
+        let mut r = Receive::new(Instant::ORIGIN, 8);
+        r.grow_window(100);
+        let ack = r.fields(AckReason::IDLE, Serial::NONE, (1444, 1444));
+        assert_eq!((ack.first, ack.window), (Seq(1), 100));
+        assert_eq!(r.handle_data(Instant::ORIGIN, &data(100, 0), Bytes::new(), STOCK), Received::Held);
+    }
+
+    #[test]
+    fn the_stream_ends_with_its_last_packet_and_no_later_one() {
+        let mut r = Receive::new(Instant::ORIGIN, 255);
+        feed(&mut r, 2, 4, STOCK);
+        assert!(!r.is_complete());
+        assert_eq!(r.handle_data(Instant::ORIGIN, &data(3, 0), Bytes::new(), STOCK), Received::Refused);
+        feed(&mut r, 1, 0, STOCK);
+        assert!(r.is_complete() && !r.is_drained());
+        assert_eq!(r.read(Instant::ORIGIN, STOCK).unwrap()[0], 1);
+        assert_eq!(r.read(Instant::ORIGIN, STOCK).unwrap()[0], 2);
+        assert!(r.is_drained());
+    }
+}

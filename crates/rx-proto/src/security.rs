@@ -1,0 +1,109 @@
+//! What a security class has to do for Rx, and the null class that does nothing (Rx notes 1; security notes). A class
+//! is an object per connection and end: it seals what leaves and opens what comes, and speaks the challenge and response.
+
+use crate::abort::AbortCode;
+use crate::ids::{CHANNELS, CallNumber, ConnectionId, Epoch, SecurityIndex, ServiceId};
+use crate::packet::Header;
+use bytes::Bytes;
+use std::fmt::Debug;
+
+/// The connection as a class sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionFacts {
+    /// The client instance.
+    pub epoch: Epoch,
+    /// The connection.
+    pub connection: ConnectionId,
+    /// The service it is for.
+    pub service: ServiceId,
+    /// The current call number of each channel, as a RESPONSE tells them to a server.
+    pub calls: [CallNumber; CHANNELS],
+}
+
+/// One end of one connection's security.
+pub trait SecurityClass: Send + Debug {
+    /// The number of the class.
+    fn index(&self) -> SecurityIndex;
+
+    /// How much plain text fits into a packet body of `body` bytes. All packets of a call but the last carry as much.
+    fn plaintext_capacity(&self, body: usize) -> usize {
+        body
+    }
+
+    /// Appends the sealed form of `plain` to `out`, and sets the header's checksum. Called again with the same header, but
+    /// for serial and flags, when a packet is sent again.
+    fn seal(&mut self, header: &mut Header, plain: &[u8], out: &mut Vec<u8>);
+
+    /// Checks and opens a DATA packet's body. An error ends the connection with that code.
+    fn open(&mut self, header: &Header, body: Bytes) -> Result<Bytes, AbortCode>;
+
+    /// Server: whether calls may run. Until then a challenge goes out and requests are held.
+    fn is_authenticated(&self) -> bool {
+        true
+    }
+
+    /// Server: the body of a CHALLENGE; `nonce` is random.
+    fn challenge(&mut self, nonce: u64) -> Vec<u8> {
+        let _ = nonce;
+        Vec::new()
+    }
+
+    /// Server: checks a RESPONSE. Returns the client's current call numbers, so that a restarted server goes on where the
+    /// client is.
+    fn handle_response(
+        &mut self,
+        facts: &ConnectionFacts,
+        body: &[u8],
+    ) -> Result<[CallNumber; CHANNELS], AbortCode> {
+        let _ = (facts, body);
+        Err(AbortCode::PROTOCOL_ERROR)
+    }
+
+    /// Client: the body of the RESPONSE to a challenge.
+    fn handle_challenge(&mut self, facts: &ConnectionFacts, body: &[u8]) -> Result<Vec<u8>, AbortCode> {
+        let _ = (facts, body);
+        Err(AbortCode::PROTOCOL_ERROR)
+    }
+
+    /// Who the peer has shown to be, in the class's own notation; `None` for nobody.
+    fn identity(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// What a service gives for each new connection of one security class.
+pub trait ServerSecurity: Send + Sync + Debug {
+    /// The number of the class.
+    fn index(&self) -> SecurityIndex;
+    /// The server's end for a new connection.
+    fn accept(&self, facts: &ConnectionFacts) -> Box<dyn SecurityClass>;
+}
+
+/// rxnull: nothing is checked and nothing hidden.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Null;
+
+impl SecurityClass for Null {
+    fn index(&self) -> SecurityIndex {
+        SecurityIndex(0)
+    }
+
+    fn seal(&mut self, header: &mut Header, plain: &[u8], out: &mut Vec<u8>) {
+        header.checksum = 0;
+        out.extend_from_slice(plain);
+    }
+
+    fn open(&mut self, _header: &Header, body: Bytes) -> Result<Bytes, AbortCode> {
+        Ok(body)
+    }
+}
+
+impl ServerSecurity for Null {
+    fn index(&self) -> SecurityIndex {
+        SecurityIndex(0)
+    }
+
+    fn accept(&self, _facts: &ConnectionFacts) -> Box<dyn SecurityClass> {
+        Box::new(Self)
+    }
+}

@@ -1,0 +1,169 @@
+//! Calls between two endpoints in virtual time: data, ends, aborts, limits, channels.
+
+#[path = "support/world.rs"]
+mod world;
+
+use rx_proto::CallError;
+use rx_proto::abort::AbortCode;
+use rx_proto::config::{CallLimits, Config};
+use std::time::Duration;
+use world::{Job, Link, World, ms};
+
+const LONG: Duration = Duration::from_secs(60);
+
+fn own() -> World {
+    World::pair(1, Config::default(), Link::default())
+}
+
+#[test]
+fn an_empty_call_takes_one_round_trip() {
+    let mut world = own();
+    let connection = world.connect(0, 1);
+    let first = world.call(0, connection, Job::new(0, 0), LONG).unwrap();
+    let second = world.call(0, connection, Job::new(0, 0), LONG).unwrap();
+    assert!(first <= ms(21), "the first includes the reach ping: {first:?}");
+    assert!(second <= ms(11), "{second:?}");
+}
+
+#[test]
+fn data_arrive_whole_in_both_directions() {
+    for (send, receive) in
+        [(1, 1), (1400, 1416), (1401, 1417), (100_000, 10), (10, 100_000), (3_000_000, 3_000_000)]
+    {
+        let mut world = own();
+        let connection = world.connect(0, 1);
+        world.call(0, connection, Job::new(send, receive), LONG).unwrap();
+        assert_eq!(world.nodes[1].served, 1);
+    }
+}
+
+#[test]
+fn stock_like_endpoints_understand_each_other_and_ours() {
+    for (a, b) in [(false, false), (true, false), (false, true)] {
+        let config = |own| if own { Config::default() } else { Config::stock_like() };
+        let mut world = World::new(3);
+        world.add(config(a));
+        world.add(config(b));
+        let connection = world.connect(0, 1);
+        world.call(0, connection, Job::new(300_000, 300_000), LONG).unwrap();
+    }
+}
+
+#[test]
+fn four_calls_run_at_once_and_the_fifth_waits() {
+    let mut world = own();
+    let connection = world.connect(0, 1);
+    for _ in 0..9 {
+        world.start(0, connection, Job { think: ms(100), ..Job::new(10, 10) });
+    }
+    world.run_until(LONG, |w| w.nodes[0].jobs.iter().all(|j| j.result.is_some()));
+    let mut ends: Vec<u64> = world.nodes[0]
+        .jobs
+        .iter()
+        .map(|j| j.ended.unwrap().since(j.started).as_millis() as u64 / 100)
+        .collect();
+    ends.sort_unstable();
+    assert_eq!(ends, [1, 1, 1, 1, 2, 2, 2, 2, 3]);
+}
+
+#[test]
+fn an_abort_reaches_the_caller_and_frees_the_channel() {
+    let mut world = own();
+    let connection = world.connect(0, 1);
+    for code in [102, -5, i32::MAX] {
+        let result = world.call(0, connection, Job { abort: code, ..Job::new(50_000, 10) }, LONG);
+        assert_eq!(result, Err(CallError::AbortedByPeer(AbortCode(code))));
+    }
+    world.call(0, connection, Job::new(10, 10), LONG).unwrap();
+}
+
+#[test]
+fn a_dropped_call_is_aborted_at_the_server() {
+    let mut world = own();
+    let connection = world.connect(0, 1);
+    let job = world.start(0, connection, Job { think: ms(5000), ..Job::new(10, 10) });
+    world.run_for(ms(100));
+    let call = world.nodes[0].jobs[job].call.unwrap();
+    let now = world.now;
+    world.nodes[0].endpoint.release(now, call);
+    world.run_for(ms(100));
+    assert_eq!(world.nodes[1].served_failed, 1);
+}
+
+#[test]
+fn a_server_that_computes_for_minutes_is_waited_for() {
+    let mut world = own();
+    let connection = world.connect(0, 1);
+    let took =
+        world.call(0, connection, Job { think: ms(180_000), ..Job::new(10, 10) }, Duration::from_secs(200));
+    assert!(took.unwrap() >= ms(180_000));
+    assert!(world.datagrams < 500, "keepalives are few: {}", world.datagrams);
+}
+
+#[test]
+fn a_dead_server_is_noticed_by_the_limit_and_a_dead_client_too() {
+    let mut world = own();
+    let connection = world.connect(0, 1);
+    world.call(0, connection, Job::new(10, 10), LONG).unwrap();
+    let job = world.start(0, connection, Job { think: ms(60_000), ..Job::new(10, 10) });
+    world.run_for(ms(100));
+    world.both_links(0, 1, |l| l.is_down = true);
+    world.run_until(LONG, |w| w.nodes[0].jobs[job].result.is_some());
+    let j = &world.nodes[0].jobs[job];
+    assert_eq!(j.result, Some(Err(CallError::Failed(AbortCode::CALL_DEAD))));
+    let waited = j.ended.unwrap().since(j.started);
+    assert!((ms(12_000)..ms(12_500)).contains(&waited), "{waited:?}");
+    world.run_for(ms(1000));
+    assert_eq!(world.nodes[1].served_failed, 1);
+}
+
+#[test]
+fn idle_and_hard_limits_end_a_call_that_is_alive() {
+    for (idle, hard, expect) in [(Some(3), None, 3000), (None, Some(4), 4000)] {
+        let mut world = own();
+        let connection = world.connect(0, 1);
+        let limits = CallLimits {
+            idle: idle.map(Duration::from_secs),
+            hard: hard.map(Duration::from_secs),
+            ..CallLimits::default()
+        };
+        world.nodes[0].endpoint.set_limits(connection, limits);
+        let job = world.start(0, connection, Job { think: ms(60_000), ..Job::new(10, 10) });
+        world.run_until(LONG, |w| w.nodes[0].jobs[job].result.is_some());
+        let j = &world.nodes[0].jobs[job];
+        assert_eq!(j.result, Some(Err(CallError::Failed(AbortCode::CALL_TIMEOUT))));
+        let waited = j.ended.unwrap().since(j.started).as_millis() as i64;
+        assert!((waited - expect).abs() < 100, "{waited}");
+        world.run_for(ms(100));
+        assert_eq!(world.nodes[1].served_failed, 1, "the server hears of it");
+    }
+}
+
+#[test]
+fn an_unknown_service_is_refused_at_once() {
+    let mut world = own();
+    let (peer, now) = (world.nodes[1].address, world.now);
+    let connection = world.nodes[0].endpoint.connect(
+        now,
+        peer,
+        rx_proto::ids::ServiceId(9),
+        Box::new(rx_proto::security::Null),
+    );
+    let result = world.call(0, connection, Job::new(10, 10), ms(100));
+    assert_eq!(result, Err(CallError::AbortedByPeer(AbortCode::INVALID_OPERATION)));
+}
+
+#[test]
+fn a_slow_reader_holds_the_sender_and_loses_nothing() {
+    for config in [Config::default(), Config::stock_like()] {
+        let mut world = World::pair(7, config, Link::default());
+        let connection = world.connect(0, 1);
+        world.nodes[0].reads_after = world.now + ms(8000);
+        let job = world.start(0, connection, Job::new(10, 2_000_000));
+        world.run_for(ms(7000));
+        let sent = world.nodes[1].endpoint.stats().bytes_written;
+        assert!(sent < 500_000, "the window holds the sender: {sent}");
+        world.run_until(LONG, |w| w.nodes[0].jobs[job].result.is_some());
+        assert_eq!(world.nodes[0].jobs[job].result, Some(Ok(())));
+    }
+}

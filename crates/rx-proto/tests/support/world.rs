@@ -1,0 +1,592 @@
+//! A network in virtual time: endpoints joined by links with delay, rate, queue, loss, reordering, duplication, blackouts and
+//! packet size limits, and a simple application on each. Everything follows from a seed.
+#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
+
+use bytes::Bytes;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rx_proto::CallError;
+use rx_proto::abort::AbortCode;
+use rx_proto::config::{CallLimits, Config};
+use rx_proto::endpoint::{CallHandle, ConnectionHandle, Endpoint, Event, Read, Service};
+use rx_proto::ids::ServiceId;
+use rx_proto::security::{Null, SecurityClass, ServerSecurity};
+use rx_proto::time::Instant;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub const SERVICE: ServiceId = ServiceId(4321);
+
+pub const fn ms(n: u64) -> Duration {
+    Duration::from_millis(n)
+}
+
+/// One direction of the way between two nodes.
+#[derive(Clone, Debug)]
+pub struct Link {
+    pub delay: Duration,
+    /// Bits a second of IP packets; 0 is unlimited.
+    pub rate: u64,
+    /// Time that the queue holds at that rate.
+    pub queue: Duration,
+    pub loss: f64,
+    pub duplicate: f64,
+    pub reorder: f64,
+    pub reorder_by: Duration,
+    /// Largest UDP payload that passes; larger ones vanish.
+    pub mtu: usize,
+    /// While set nothing passes.
+    pub is_down: bool,
+    pub free_at: Instant,
+    pub dropped: u64,
+    pub passed: u64,
+}
+
+impl Default for Link {
+    fn default() -> Self {
+        Self {
+            delay: ms(5),
+            rate: 0,
+            queue: ms(50),
+            loss: 0.0,
+            duplicate: 0.0,
+            reorder: 0.0,
+            reorder_by: ms(2),
+            mtu: 65_507,
+            is_down: false,
+            free_at: Instant::ORIGIN,
+            dropped: 0,
+            passed: 0,
+        }
+    }
+}
+
+/// What a client does in one call: sends `send` bytes and expects `receive` bytes of pattern.
+#[derive(Clone, Copy, Debug)]
+pub struct Job {
+    pub send: usize,
+    pub receive: usize,
+    /// The server aborts with this code after the request instead of replying.
+    pub abort: i32,
+    /// How long the server computes before it replies.
+    pub think: Duration,
+}
+
+impl Job {
+    pub const fn new(send: usize, receive: usize) -> Self {
+        Self { send, receive, abort: 0, think: Duration::ZERO }
+    }
+}
+
+pub const JOB_HEADER: usize = 16;
+
+pub fn pattern(at: usize) -> u8 {
+    (at.wrapping_mul(7) ^ (at >> 8)) as u8
+}
+
+fn pattern_bytes(from: usize, len: usize) -> Bytes {
+    (from..from + len).map(pattern).collect::<Vec<u8>>().into()
+}
+
+/// A client's call on its way.
+#[derive(Debug)]
+pub struct Running {
+    pub job: Job,
+    pub connection: ConnectionHandle,
+    pub call: Option<CallHandle>,
+    written: usize,
+    received: usize,
+    finished: bool,
+    pub started: Instant,
+    pub ended: Option<Instant>,
+    pub result: Option<Result<(), CallError>>,
+    /// Time and bytes received so far, once a millisecond at most.
+    pub progress: Vec<(Instant, usize)>,
+}
+
+#[derive(Debug, Default)]
+struct Serving {
+    request: Vec<u8>,
+    request_len: usize,
+    job: Option<Job>,
+    think_until: Option<Instant>,
+    request_done: bool,
+    written: usize,
+    finished: bool,
+}
+
+pub struct Node {
+    pub endpoint: Endpoint,
+    pub address: SocketAddr,
+    pub jobs: Vec<Running>,
+    serving: HashMap<CallHandle, Serving>,
+    pub served: usize,
+    pub served_failed: usize,
+    /// The application does not read before this time.
+    pub reads_after: Instant,
+    pub reads_per_step: usize,
+}
+
+struct Flying {
+    to: SocketAddr,
+    from: SocketAddr,
+    bytes: Bytes,
+}
+
+pub struct World {
+    pub now: Instant,
+    pub nodes: Vec<Node>,
+    links: HashMap<(usize, usize), Link>,
+    pub default_link: Link,
+    flying: BinaryHeap<Reverse<(Instant, u64)>>,
+    packets: HashMap<u64, Flying>,
+    next_packet: u64,
+    pub rng: StdRng,
+    seed: u64,
+    /// Where a node's packets seem to come from and where packets to it are sent: a NAT's mapping.
+    pub nat: HashMap<SocketAddr, SocketAddr>,
+    pub datagrams: u64,
+    /// Called with each datagram that a node sends; may drop it by returning `false`.
+    pub filter: Option<Box<dyn FnMut(Instant, SocketAddr, &[u8]) -> bool>>,
+    pub server_security: Vec<Arc<dyn ServerSecurity>>,
+    pub check_reach: bool,
+}
+
+impl World {
+    pub fn new(seed: u64) -> Self {
+        Self {
+            now: Instant::ORIGIN + Duration::from_secs(1),
+            nodes: Vec::new(),
+            links: HashMap::new(),
+            default_link: Link::default(),
+            flying: BinaryHeap::new(),
+            packets: HashMap::new(),
+            next_packet: 0,
+            rng: StdRng::seed_from_u64(seed),
+            seed,
+            nat: HashMap::new(),
+            datagrams: 0,
+            filter: None,
+            server_security: vec![Arc::new(Null)],
+            check_reach: true,
+        }
+    }
+
+    /// A world of a client (node 0) and a server (node 1).
+    pub fn pair(seed: u64, config: Config, link: Link) -> Self {
+        let mut world = Self::new(seed);
+        world.default_link = link;
+        world.add(config.clone());
+        world.add(config);
+        world
+    }
+
+    fn make_endpoint(&mut self, config: Config, node: usize) -> Endpoint {
+        let mut seed = [0; 32];
+        seed[..8].copy_from_slice(&self.seed.to_le_bytes());
+        seed[8..16].copy_from_slice(&(node as u64).to_le_bytes());
+        seed[16..24].copy_from_slice(&self.now.as_nanos().to_le_bytes());
+        let mut endpoint = Endpoint::new(config, seed);
+        endpoint.add_service(Service {
+            id: SERVICE,
+            security: self.server_security.clone(),
+            check_reach: self.check_reach,
+            upgrades_to: None,
+            limits: CallLimits::default(),
+        });
+        endpoint
+    }
+
+    pub fn add(&mut self, config: Config) -> usize {
+        let node = self.nodes.len();
+        let endpoint = self.make_endpoint(config, node);
+        let address = SocketAddr::from(([10, 0, 0, node as u8 + 1], 7000 + node as u16));
+        self.nodes.push(Node {
+            endpoint,
+            address,
+            jobs: Vec::new(),
+            serving: HashMap::new(),
+            served: 0,
+            served_failed: 0,
+            reads_after: Instant::ORIGIN,
+            reads_per_step: usize::MAX,
+        });
+        node
+    }
+
+    /// The node's process dies and starts anew: same address, nothing remembered.
+    pub fn restart(&mut self, node: usize) {
+        let config = self.nodes[node].endpoint.config().clone();
+        self.nodes[node].endpoint = self.make_endpoint(config, node);
+        self.nodes[node].serving.clear();
+    }
+
+    pub fn link(&mut self, from: usize, to: usize) -> &mut Link {
+        let default = self.default_link.clone();
+        self.links.entry((from, to)).or_insert(default)
+    }
+
+    pub fn both_links(&mut self, a: usize, b: usize, change: impl Fn(&mut Link)) {
+        change(self.link(a, b));
+        change(self.link(b, a));
+    }
+
+    pub fn connect(&mut self, from: usize, to: usize) -> ConnectionHandle {
+        self.connect_with(from, to, Box::new(Null))
+    }
+
+    pub fn connect_with(
+        &mut self,
+        from: usize,
+        to: usize,
+        security: Box<dyn SecurityClass>,
+    ) -> ConnectionHandle {
+        let peer = self.nodes[to].address;
+        self.nodes[from].endpoint.connect(self.now, peer, SERVICE, security)
+    }
+
+    /// Queues a call; returns its place in the node's `jobs`.
+    pub fn start(&mut self, node: usize, connection: ConnectionHandle, job: Job) -> usize {
+        let started = self.now;
+        self.nodes[node].jobs.push(Running {
+            job,
+            connection,
+            call: None,
+            written: 0,
+            received: 0,
+            finished: false,
+            started,
+            ended: None,
+            result: None,
+            progress: Vec::new(),
+        });
+        self.step_node(node);
+        self.nodes[node].jobs.len() - 1
+    }
+
+    /// Runs one call to its end, at most `limit`; panics with the seed if it takes longer.
+    pub fn call(
+        &mut self,
+        node: usize,
+        connection: ConnectionHandle,
+        job: Job,
+        limit: Duration,
+    ) -> Result<Duration, CallError> {
+        let index = self.start(node, connection, job);
+        self.run_until(limit, |w| w.nodes[node].jobs[index].result.is_some());
+        let running = &self.nodes[node].jobs[index];
+        let Some(result) = running.result else {
+            panic!("seed {}: a call of {job:?} does not end within {limit:?}", self.seed)
+        };
+        result.map(|()| running.ended.unwrap().since(running.started))
+    }
+
+    pub fn run_for(&mut self, time: Duration) {
+        self.run_until(time, |_| false);
+    }
+
+    /// Runs until `done`, or until `limit` has passed. Returns whether it is done.
+    pub fn run_until(&mut self, limit: Duration, mut done: impl FnMut(&Self) -> bool) -> bool {
+        let end = self.now + limit;
+        for node in 0..self.nodes.len() {
+            self.step_node(node);
+        }
+        while !done(self) {
+            let packet = self.flying.peek().map(|Reverse((at, _))| *at);
+            let timers = self.nodes.iter().filter_map(|n| n.endpoint.poll_timeout());
+            let thinking = self.nodes.iter().flat_map(|n| n.serving.values().filter_map(|s| s.think_until));
+            let reading = self.nodes.iter().map(|n| n.reads_after).filter(|&at| at > self.now);
+            let Some(next) = timers.chain(packet).chain(thinking).chain(reading).min() else { break };
+            if next > end {
+                self.now = end;
+                return done(self);
+            }
+            self.now = self.now.max(next);
+            self.deliver();
+            for node in 0..self.nodes.len() {
+                let n = &mut self.nodes[node];
+                if n.endpoint.poll_timeout().is_some_and(|t| t <= self.now) {
+                    n.endpoint.handle_timeout(self.now);
+                }
+                self.step_node(node);
+            }
+        }
+        true
+    }
+
+    fn deliver(&mut self) {
+        while let Some(&Reverse((at, id))) = self.flying.peek() {
+            if at > self.now {
+                break;
+            }
+            self.flying.pop();
+            let Some(packet) = self.packets.remove(&id) else { continue };
+            let inside = self.nat.iter().find(|(_, outside)| **outside == packet.to).map(|(i, _)| *i);
+            let to = inside.unwrap_or(packet.to);
+            if inside.is_none() && self.nat.contains_key(&to) {
+                continue; // the old mapping is gone
+            }
+            if let Some(node) = self.nodes.iter_mut().find(|n| n.address == to) {
+                node.endpoint.handle_datagram(self.now, packet.from, packet.bytes);
+            }
+        }
+    }
+
+    /// Throws a datagram at a node, from anywhere.
+    pub fn inject(&mut self, node: usize, from: SocketAddr, bytes: Bytes) {
+        self.nodes[node].endpoint.handle_datagram(self.now, from, bytes);
+        self.step_node(node);
+    }
+
+    fn step_node(&mut self, node: usize) {
+        self.application(node);
+        let mut out = Vec::new();
+        let from = self.nodes[node].address;
+        while let Some(t) = self.nodes[node].endpoint.poll_transmit(self.now, &mut out) {
+            for segment in out.chunks(t.segment_len) {
+                self.datagrams += 1;
+                let passes = self.filter.as_mut().is_none_or(|f| f(self.now, from, segment));
+                if passes {
+                    self.send(node, t.to, Bytes::copy_from_slice(segment), t.dont_fragment);
+                }
+            }
+        }
+        self.application(node);
+    }
+
+    fn send(&mut self, from: usize, to: SocketAddr, bytes: Bytes, dont_fragment: bool) {
+        let source = self.nodes[from].address;
+        let source = self.nat.get(&source).copied().unwrap_or(source);
+        let inside = self.nat.iter().find(|(_, outside)| **outside == to).map_or(to, |(i, _)| *i);
+        let Some(to_node) = self.nodes.iter().position(|n| n.address == inside) else { return };
+        let now = self.now;
+        let mut rng = std::mem::replace(&mut self.rng, StdRng::seed_from_u64(0));
+        let link = self.link(from, to_node);
+        let mut arrivals = VecDeque::new();
+        let wire = bytes.len() as u64 + 28;
+        if link.is_down || (bytes.len() > link.mtu && dont_fragment) || rng.random_bool(link.loss) {
+            link.dropped += 1;
+        } else {
+            let start = link.free_at.max(now);
+            if link.rate > 0 && start.since(now) > link.queue {
+                link.dropped += 1;
+            } else {
+                let sent = match link.rate {
+                    0 => now,
+                    rate => start + Duration::from_nanos(wire * 8 * 1_000_000_000 / rate),
+                };
+                link.free_at = sent;
+                link.passed += 1;
+                let late = if rng.random_bool(link.reorder) { link.reorder_by } else { Duration::ZERO };
+                arrivals.push_back(sent + link.delay + late);
+                if rng.random_bool(link.duplicate) {
+                    arrivals.push_back(sent + link.delay + ms(1));
+                }
+            }
+        }
+        self.rng = rng;
+        for at in arrivals {
+            self.next_packet += 1;
+            self.flying.push(Reverse((at, self.next_packet)));
+            self.packets.insert(self.next_packet, Flying { to, from: source, bytes: bytes.clone() });
+        }
+    }
+
+    // ---- the application
+
+    fn application(&mut self, node: usize) {
+        let now = self.now;
+        let n = &mut self.nodes[node];
+        while let Some(event) = n.endpoint.poll_event() {
+            match event {
+                Event::Incoming(call) => drop(n.serving.insert(call, Serving::default())),
+                Event::Closed(call, error) => {
+                    if n.serving.remove(&call).is_some() {
+                        n.served_failed += usize::from(error.is_some());
+                        n.endpoint.release(now, call);
+                    }
+                }
+                Event::Readable(_) | Event::Writable(_) | Event::ChannelFree(_) => {}
+            }
+        }
+        for i in 0..n.jobs.len() {
+            if n.jobs[i].result.is_none() {
+                n.step_job(now, i);
+            }
+        }
+        let calls: Vec<CallHandle> = n.serving.keys().copied().collect();
+        for call in calls {
+            n.step_serving(now, call);
+        }
+    }
+}
+
+/// How much an application writes at a time.
+const PIECE: usize = 64 << 10;
+
+impl Node {
+    fn step_job(&mut self, now: Instant, index: usize) {
+        let running = &mut self.jobs[index];
+        let call = match running.call {
+            Some(call) => call,
+            None => match self.endpoint.open(now, running.connection) {
+                Ok(Some(call)) => {
+                    let mut header = Vec::new();
+                    header.extend_from_slice(&(running.job.receive as u64).to_be_bytes());
+                    header.extend_from_slice(&running.job.abort.to_be_bytes());
+                    header.extend_from_slice(&(running.job.think.as_millis() as u32).to_be_bytes());
+                    self.endpoint.write(now, call, header.into()).expect("a new call takes a write");
+                    running.call = Some(call);
+                    call
+                }
+                Ok(None) => return,
+                Err(error) => {
+                    (running.result, running.ended) = (Some(Err(error)), Some(now));
+                    return;
+                }
+            },
+        };
+        let result =
+            Self::drive(&mut self.endpoint, running, now, call, self.reads_after, self.reads_per_step);
+        if let Some(result) = result {
+            (running.result, running.ended) = (Some(result), Some(now));
+            self.endpoint.release(now, call);
+        }
+    }
+
+    fn drive(
+        endpoint: &mut Endpoint,
+        running: &mut Running,
+        now: Instant,
+        call: CallHandle,
+        reads_after: Instant,
+        reads: usize,
+    ) -> Option<Result<(), CallError>> {
+        if let Some(error) = endpoint.call_error(call) {
+            return Some(Err(error));
+        }
+        let limit = endpoint.config().send_buffer;
+        while !running.finished {
+            if running.written == running.job.send {
+                running.finished = true;
+                if let Err(error) = endpoint.finish(now, call) {
+                    return Some(Err(error));
+                }
+                break;
+            }
+            let len = PIECE.min(running.job.send - running.written).min(limit);
+            match endpoint.write(now, call, pattern_bytes(running.written, len)) {
+                Ok(goes_on) => {
+                    running.written += len;
+                    if !goes_on {
+                        break;
+                    }
+                }
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        if now < reads_after {
+            return None;
+        }
+        for _ in 0..reads {
+            match endpoint.read(now, call) {
+                Ok(Read::Data(bytes)) => {
+                    for (i, byte) in bytes.iter().enumerate() {
+                        assert_eq!(
+                            *byte,
+                            pattern(running.received + i),
+                            "reply byte {}",
+                            running.received + i
+                        );
+                    }
+                    running.received += bytes.len();
+                    if running.progress.last().is_none_or(|(at, _)| now.since(*at) >= ms(1)) {
+                        running.progress.push((now, running.received));
+                    }
+                }
+                Ok(Read::End) => {
+                    assert_eq!(running.received, running.job.receive, "the reply is whole");
+                    return Some(Ok(()));
+                }
+                Ok(Read::Blocked) => return None,
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        None
+    }
+
+    fn step_serving(&mut self, now: Instant, call: CallHandle) {
+        if now < self.reads_after {
+            return;
+        }
+        let Some(s) = self.serving.get_mut(&call) else { return };
+        for _ in 0..self.reads_per_step {
+            if s.request_done {
+                break;
+            }
+            match self.endpoint.read(now, call) {
+                Ok(Read::Data(bytes)) => {
+                    let header = JOB_HEADER.saturating_sub(s.request.len()).min(bytes.len());
+                    s.request.extend_from_slice(&bytes[..header]);
+                    for byte in &bytes[header..] {
+                        assert_eq!(*byte, pattern(s.request_len), "request byte {}", s.request_len);
+                        s.request_len += 1;
+                    }
+                }
+                Ok(Read::End) => {
+                    let word = |a: usize, b: usize| {
+                        s.request[a..b].iter().fold(0u64, |n, byte| n << 8 | u64::from(*byte))
+                    };
+                    let think = ms(word(12, 16));
+                    s.job = Some(Job {
+                        send: s.request_len,
+                        receive: word(0, 8) as usize,
+                        abort: word(8, 12) as u32 as i32,
+                        think,
+                    });
+                    s.think_until = (think > Duration::ZERO).then(|| now + think);
+                    s.request_done = true;
+                }
+                Ok(Read::Blocked) => return,
+                Err(_) => return self.forget(now, call),
+            }
+        }
+        let Some(job) = s.job else { return };
+        if s.think_until.is_some_and(|t| t > now) {
+            return;
+        }
+        s.think_until = None;
+        if job.abort != 0 {
+            self.endpoint.abort(now, call, AbortCode(job.abort));
+            return self.forget(now, call);
+        }
+        while !s.finished {
+            if s.written == job.receive {
+                s.finished = true;
+                self.served += 1;
+                if self.endpoint.finish(now, call).is_err() {
+                    return self.forget(now, call);
+                }
+                break;
+            }
+            let len = PIECE.min(job.receive - s.written);
+            match self.endpoint.write(now, call, pattern_bytes(s.written, len)) {
+                Ok(goes_on) => {
+                    s.written += len;
+                    if !goes_on {
+                        break;
+                    }
+                }
+                Err(_) => return self.forget(now, call),
+            }
+        }
+    }
+
+    fn forget(&mut self, now: Instant, call: CallHandle) {
+        self.serving.remove(&call);
+        self.endpoint.release(now, call);
+    }
+}

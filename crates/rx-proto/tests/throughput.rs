@@ -1,0 +1,95 @@
+//! What one call carries over links of many kinds: the numbers are kept in `throughput.txt`, so that a change in behaviour
+//! is seen in review. Virtual time, so they are the same on every machine. `UPDATE=1 cargo test --test throughput` writes them.
+
+#[path = "support/world.rs"]
+mod world;
+
+use rx_proto::config::Config;
+use std::fmt::Write;
+use std::time::Duration;
+use world::{Job, Link, World, ms};
+
+struct Row {
+    mbit: f64,
+    rounds_to_90: f64,
+    second_rounds: f64,
+    resent: u64,
+}
+
+/// Streams for `seconds` over the link; then once more on the same path.
+fn stream(rtt: u64, mbit: u64, queue: u64, config: &Config, seconds: f64) -> Row {
+    let link = Link {
+        delay: Duration::from_micros(rtt * 500),
+        rate: mbit * 1_000_000,
+        queue: ms(queue),
+        ..Link::default()
+    };
+    let mut world = World::new(11);
+    world.default_link = link;
+    world.add(config.clone());
+    world.add(config.clone());
+    let connection = world.connect(0, 1);
+    let bytes = (mbit as f64 * 125_000.0 * seconds) as usize;
+    let mut rounds = [0.0; 2];
+    let mut rate = 0.0;
+    for run in &mut rounds {
+        let start = world.now;
+        let index = world.start(0, connection, Job::new(0, bytes));
+        let done = world.run_until(Duration::from_secs(120), |w| w.nodes[0].jobs[index].result.is_some());
+        assert!(done, "{rtt} ms, {mbit} Mbit/s");
+        let job = &world.nodes[0].jobs[index];
+        let round = Duration::from_millis(rtt);
+        // Rate per round trip; when it first reaches 90 % of what the link carries, headers taken off.
+        let full = mbit as f64 * 1e6 / 8.0 * 1416.0 / 1472.0;
+        let window = round.max(ms(10));
+        *run = f64::INFINITY;
+        for (i, (at, total)) in job.progress.iter().enumerate() {
+            let Some((from, before)) = job.progress[..i].iter().rev().find(|(t, _)| at.since(*t) >= window) else {
+                continue;
+            };
+            let got = (total - before) as f64 / at.since(*from).as_secs_f64();
+            if got >= 0.9 * full {
+                *run = from.since(start).as_secs_f64() / round.as_secs_f64();
+                break;
+            }
+        }
+        let (mid, half) = job.progress[job.progress.len() / 2];
+        let (end, all) = *job.progress.last().unwrap();
+        rate = (all - half) as f64 * 8.0 / 1e6 / end.since(mid).as_secs_f64();
+    }
+    let resent = world.nodes[1].endpoint.stats().data_resent;
+    Row { mbit: rate, rounds_to_90: rounds[0], second_rounds: rounds[1], resent }
+}
+
+#[test]
+fn the_table_of_throughput() {
+    let mut table = String::from(
+        "one call, server to client; no loss but in full queues; Mbit/s in its second half, then round trips until 90 %\n\
+         of the link's rate, in a first and in a second call on the path, then packets sent again\n\n\
+         peers     RTT ms  Mbit/s  queue ms   Mbit/s  first  second  resent\n",
+    );
+    let stock = Config::stock_like();
+    let own = Config { max_packet_len: 1444, ..Config::default() };
+    for (name, config, rtts, seconds) in
+        [("own", &own, [1u64, 12, 50, 100, 200].as_slice(), 1.0), ("stock", &stock, &[12, 50], 0.02)]
+    {
+        for &rtt in rtts {
+            for (mbit, queue) in [(20, 50), (100, 50), (1000, 50), (1000, 10)] {
+                let seconds = if name == "own" { (rtt as f64 * 0.02).max(seconds) } else { seconds };
+                let row = stream(rtt, mbit, queue, config, seconds);
+                writeln!(
+                    table,
+                    "{name:8} {rtt:7} {mbit:7} {queue:9} {:8.1} {:6.1} {:7.1} {:7}",
+                    row.mbit, row.rounds_to_90, row.second_rounds, row.resent
+                )
+                .unwrap();
+            }
+        }
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/throughput.txt");
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(path, &table).unwrap();
+    }
+    let kept = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(table == kept, "throughput changed; if that is meant, UPDATE=1 writes the new table:\n{table}");
+}

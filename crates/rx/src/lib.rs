@@ -1,0 +1,2 @@
+//! rx.
+pub mod socket;

@@ -1,0 +1,90 @@
+#!/bin/bash
+# test.sh   everything that CI runs, from nothing: packages, lint, build, tests, interop, a short run of the fuzzers.
+#
+# Goes on after a failure. The last line is "N passed, N failed, N skipped": over all of cargo's test results and those
+# of the suites, which are the programs interop/run, interop/*/run and fuzz/run, each of which ends with such a line.
+# A test that cannot run here appends a line "NAME: REASON" to the file $AFAR_SKIP_LOG and returns; cargo counts it as
+# passed, this script as skipped. A failed lint counts as one failure, and one without its tool as skipped.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+mkdir -p target
+export AFAR_SKIP_LOG=$PWD/target/skipped-tests.log
+export CARGO_TERM_COLOR=never
+lint_record=$PWD/target/lint-record
+output=$PWD/target/test-output.log
+: > "$AFAR_SKIP_LOG"
+: > "$lint_record"
+passed=0 failed=0 skipped=0
+notes=()
+
+fail() { failed=$((failed + 1)); notes+=("FAILED: $*"); }
+
+finish() {
+    local line
+    echo
+    [ ${#notes[@]} = 0 ] || printf '%s\n' "${notes[@]}"
+    sort -u "$AFAR_SKIP_LOG" | while read -r line; do echo "SKIPPED: $line"; done
+    echo "$passed passed, $failed failed, $skipped skipped"
+    [ "$failed" = 0 ]
+    exit
+}
+
+# sum_cargo FILE: adds up the "test result" lines of a cargo test
+sum_cargo() {
+    local p f i
+    read -r p f i < <(awk '
+        /^test result: / {
+            for (n = 2; n <= NF; n++) {
+                if ($n ~ /^passed/) p += $(n - 1)
+                if ($n ~ /^failed/) f += $(n - 1)
+                if ($n ~ /^ignored/) i += $(n - 1)
+            }
+        }
+        END { print p + 0, f + 0, i + 0 }' "$1")
+    passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + i))
+}
+
+scripts/packages.sh || fail "scripts/packages.sh"
+scripts/rust.sh || { fail "no Rust that is new enough"; finish; }
+
+echo "=== lint"
+lint_status=0
+scripts/lint.sh "$lint_record" || lint_status=$?
+while read -r outcome name; do
+    case $outcome in
+        failed) fail "lint: $name" ;;
+        skipped) skipped=$((skipped + 1)); notes+=("SKIPPED: lint: $name") ;;
+    esac
+done < "$lint_record"
+[ $lint_status = 0 ] || grep -q '^failed' "$lint_record" || fail "lint"
+
+echo "=== build"
+scripts/rust.sh cargo build --workspace --all-targets || { fail "build"; finish; }
+
+echo "=== tests"
+before=$failed
+scripts/rust.sh cargo test --workspace --no-fail-fast 2>&1 | tee "$output"
+status=${PIPESTATUS[0]}
+sum_cargo "$output"
+# A test program that died has no result line.
+[ "$status" = 0 ] || [ "$failed" -gt "$before" ] || fail "cargo test ended with status $status"
+
+for suite in interop/run interop/*/run fuzz/run; do
+    [ -x "$suite" ] || continue
+    echo "=== $suite"
+    # It counts what it skips itself.
+    env -u AFAR_SKIP_LOG scripts/rust.sh "$suite" 2>&1 | tee "$output"
+    status=${PIPESTATUS[0]}
+    if [[ $(tail -n 1 "$output") =~ ^([0-9]+)\ passed,\ ([0-9]+)\ failed,\ ([0-9]+)\ skipped$ ]]; then
+        passed=$((passed + BASH_REMATCH[1]))
+        failed=$((failed + BASH_REMATCH[2]))
+        skipped=$((skipped + BASH_REMATCH[3]))
+        [ "$status" = 0 ] || [ "${BASH_REMATCH[2]}" != 0 ] || fail "$suite ended with status $status"
+    else
+        fail "$suite did not end with its results (status $status)"
+    fi
+done
+
+logged=$(sort -u "$AFAR_SKIP_LOG" | wc -l)
+passed=$((passed - logged)) skipped=$((skipped + logged))
+finish
