@@ -13,14 +13,12 @@ pub mod xdr;
 use crate::engine::{Bound, Target};
 
 macro_rules! targets {
-    ($($name:ident $about:literal $(bound $bound:expr)?;)*) => {
+    ($($name:ident $about:literal;)*) => {
         /// All targets.
         pub const TARGETS: &[Target] = &[$(
-            Target { name: stringify!($name), about: $about, run: $name::run, bound: targets!(@ $($bound)?) },
+            Target { name: stringify!($name), about: $about, run: $name::run, bound: Bound::DEFAULT },
         )*];
     };
-    (@) => { Bound::DEFAULT };
-    (@ $bound:expr) => { $bound };
 }
 
 targets! {
@@ -28,8 +26,7 @@ targets! {
     rx_ack "the body of an ACK, read as plain and as striped, and written again";
     rx_jumbo "a DATA datagram, split into its subpackets";
     rx_debug "the bodies of DEBUG and VERSION packets, of servers of every version";
-    rx_connection "an endpoint, server and client at once, that gets a sequence of datagrams"
-        bound rx_connection::BOUND;
+    rx_connection "an endpoint, server and client at once, that gets a sequence of datagrams";
     xdr "the arguments and results of every RPC";
     canary "fails on purpose: shows that a panic is found";
 }

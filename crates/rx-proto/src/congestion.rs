@@ -7,6 +7,12 @@ use std::time::Duration;
 
 pub mod rate;
 
+/// How many bytes should leave together at this rate, so that offload pays and no queue is made by it: a millisecond's
+/// worth, from 2 to 16 packets.
+pub(crate) fn quantum(rate: u64, packet_len: u64) -> u64 {
+    (rate / 1000).clamp(2 * packet_len, 16 * packet_len)
+}
+
 /// What one ACK tells of a path.
 #[derive(Clone, Copy, Debug)]
 pub struct AckSample {

@@ -21,7 +21,7 @@ pub use verbs::{CallStats, Read};
 
 use crate::call::CallError;
 use crate::config::{CallLimits, Config};
-use crate::connection::{Connection, ConnectionKey};
+use crate::connection::{Connection, ConnectionKey, Role};
 use crate::ids::{CallNumber, Channel, ConnectionId, Epoch, SecurityIndex, ServiceId};
 use crate::path::Path;
 use crate::security::ServerSecurity;
@@ -207,6 +207,12 @@ impl Endpoint {
     /// The path to a peer.
     pub fn path_to(&self, peer: SocketAddr) -> Option<&Path> {
         self.by_peer.get(&peer).map(|&i| &*self.paths[i])
+    }
+
+    /// Whether there is such a server connection, of an epoch that any address may use. For whoever spreads connections
+    /// over several endpoints.
+    pub fn serves(&self, epoch: Epoch, connection: ConnectionId) -> bool {
+        self.by_key.contains_key(&ConnectionKey { epoch, connection, role: Role::Server, address: None })
     }
 
     /// What has happened since the last look.

@@ -42,8 +42,9 @@ impl Pacer {
     /// When `bytes` will be there.
     pub(crate) fn ready_at(&self, rate: u64, bytes: u64) -> Instant {
         let missing = bytes.saturating_sub(self.tokens);
-        self.filled_at
-            + Duration::from_nanos((u128::from(missing) * 1_000_000_000 / u128::from(rate.max(1))) as u64)
+        // Rounded up: a timer that comes a nanosecond early would come again and again.
+        let nanos = (u128::from(missing) * 1_000_000_000).div_ceil(u128::from(rate.max(1))) as u64;
+        self.filled_at + Duration::from_nanos(nanos + 1)
     }
 }
 
@@ -59,7 +60,7 @@ mod tests {
         assert_eq!(pacer.fill(Instant::ORIGIN + Duration::from_secs(1), rate, 1444), 250_000);
         pacer.spend(250_000);
         let ready = pacer.ready_at(rate, 125_000);
-        assert_eq!(ready, Instant::ORIGIN + Duration::from_millis(1001));
+        assert_eq!(ready, Instant::ORIGIN + Duration::from_millis(1001) + Duration::from_nanos(1));
         assert_eq!(pacer.fill(ready, rate, 1444), 125_000);
     }
 }

@@ -4,7 +4,7 @@
 use crate::ack::Trailer;
 use crate::config::Config;
 use crate::congestion::rate::RateModel;
-use crate::congestion::{AckSample, Controller};
+use crate::congestion::{AckSample, Controller, quantum};
 use crate::endpoint::ChannelRef;
 use crate::ids::Serial;
 use crate::mtu::MtuSearch;
@@ -76,7 +76,11 @@ pub(crate) enum Permit {
 #[derive(Clone, Copy, Debug, Default)]
 struct Train {
     id: u32,
+    /// What is left to send of it, and by how much it may exceed the window: else ACKs would trickle it out.
     budget: u64,
+    allowance: u64,
+    /// Rounds that have begun since it was sent.
+    rounds: u32,
     sent: u64,
     started: Instant,
     ended: Instant,
@@ -317,16 +321,14 @@ impl Path {
         self.next_ping = (self.next_ping + 1) % PINGS;
     }
 
-    /// An answer to a ping came: measures it. Returns whether it was one of ours.
-    pub(crate) fn handle_ping_response(&mut self, now: Instant, serial: Serial) -> bool {
-        let Some(ping) = self.pings.iter_mut().find(|p| p.0 == serial && serial != Serial::NONE) else {
-            return false;
-        };
+    /// An answer to a ping came: measures it. Returns when the ping was sent, if it was one of ours.
+    pub(crate) fn handle_ping_response(&mut self, now: Instant, serial: Serial) -> Option<Instant> {
+        let ping = self.pings.iter_mut().find(|p| p.0 == serial && serial != Serial::NONE)?;
         ping.0 = Serial::NONE;
-        let sample = now.since(ping.1);
-        self.rtt.handle_sample(now, sample);
+        let sent_at = ping.1;
+        self.rtt.handle_sample(now, now.since(sent_at));
         self.verified = true;
-        true
+        Some(sent_at)
     }
 
     // ---- which call sends
@@ -374,12 +376,13 @@ impl Path {
         if !self.is_within_reach_limit(len) {
             return Permit::Unverified;
         }
-        let window = self.controller.window();
+        let window = self.controller.window() + self.train.allowance;
         if self.in_flight > 0 && self.in_flight + len as u64 > window {
             return Permit::Full;
         }
         let Some(rate) = self.rate() else { return Permit::Go };
-        let floor = 2 * 16 * len as u64;
+        let quantum = quantum(rate, len as u64);
+        let floor = 2 * quantum;
         let mut tokens = self.pacer.fill(now, rate, floor);
         if self.in_flight == 0 && self.fixed_rate.is_none() {
             self.pacer.grant(window.min(BURST_FROM_IDLE * len as u64));
@@ -389,8 +392,7 @@ impl Path {
             return Permit::Go;
         }
         // Wait until a whole bundle may go, so that offload pays, but not longer than half a millisecond.
-        let bundle = (16 * len as u64).min(rate / 2000).max(len as u64);
-        Permit::At(self.pacer.ready_at(rate, bundle))
+        Permit::At(self.pacer.ready_at(rate, (rate / 2000).clamp(len as u64, quantum)))
     }
 
     /// A DATA packet of `len` bytes goes out.
@@ -433,7 +435,7 @@ impl Path {
 
     /// An ACK of one of the calls was read.
     pub(crate) fn handle_ack(&mut self, now: Instant, out: &AckOutcome) {
-        self.in_flight = self.in_flight.saturating_sub(out.acked + out.lost);
+        self.in_flight -= out.landed + out.lost + out.left;
         self.stats.bytes_lost += out.lost;
         self.stats.spurious += u64::from(out.spurious);
         if let Some(rtt) = out.rtt {
@@ -472,16 +474,27 @@ impl Path {
         }
         sample.train_rate = self.measure_train(now, out.train);
         self.controller.handle_ack(&sample);
-        if sample.round_start {
-            self.start_train();
-        }
+        self.train.rounds += u32::from(sample.round_start);
+        self.start_train();
     }
 
+    /// A train a round at most, and the one before must have arrived: its ACKs open the next round.
     fn start_train(&mut self) {
+        let is_under_way = self.train.acked < self.train.sent && self.train.rounds < 3;
+        if self.train.rounds == 0 || is_under_way {
+            return;
+        }
         let wanted = self.controller.wanted_train();
         if wanted > 0 {
-            self.train = Train { id: self.train.id % u32::MAX + 1, budget: wanted, ..Train::default() };
+            self.train = Train {
+                id: self.train.id % u32::MAX + 1,
+                budget: wanted,
+                allowance: wanted,
+                ..Train::default()
+            };
             self.pacer.grant(wanted);
+        } else {
+            self.train.allowance = 0;
         }
     }
 
@@ -510,7 +523,7 @@ impl Path {
 
     /// A call waited in vain: `lost` bytes of it leave the flight.
     pub(crate) fn handle_timeout(&mut self, now: Instant, lost: u64, largest: usize) {
-        self.in_flight = self.in_flight.saturating_sub(lost);
+        self.in_flight -= lost;
         self.stats.bytes_lost += lost;
         self.stats.timeouts += 1;
         self.controller.handle_timeout(now);
@@ -521,7 +534,7 @@ impl Path {
 
     /// Some packets turned out lost without an ACK.
     pub(crate) fn handle_lost(&mut self, lost: u64) {
-        self.in_flight = self.in_flight.saturating_sub(lost);
+        self.in_flight -= lost;
         self.stats.bytes_lost += lost;
     }
 

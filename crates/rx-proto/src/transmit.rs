@@ -3,7 +3,7 @@
 //! later is known to have arrived, and the ACK speaks of the packet and does not have it. Decides neither how fast to
 //! send (see `path`) nor what the bytes are.
 
-use crate::ack::{Ack, AckReason};
+use crate::ack::{Ack, AckReason, MAX_TABLE};
 use crate::ids::{Seq, Serial};
 use crate::rtt::Rtt;
 use crate::time::Instant;
@@ -35,6 +35,9 @@ enum State {
     Waiting,
     /// Under way.
     InFlight,
+    /// No longer under way, since something sent later has arrived, but no ACK has spoken of it yet: neither lost nor
+    /// received. So it is with long windows, of which an ACK describes 255 packets.
+    Unknown,
     /// The peer says that it has it, and may still throw it away.
     Received,
     /// To be sent again.
@@ -58,8 +61,12 @@ struct Packet {
 pub(crate) struct AckOutcome {
     /// Bytes that arrived, not known before.
     pub(crate) acked: u64,
+    /// Those of them that were in flight until now: the rest had been given up.
+    pub(crate) landed: u64,
     /// Bytes no longer in flight because they are lost.
     pub(crate) lost: u64,
+    /// Bytes no longer in flight, of which it is not known whether they are lost.
+    pub(crate) left: u64,
     /// The stamp of the newest packet among those that arrived.
     pub(crate) newest: Option<Stamp>,
     pub(crate) rtt: Option<Duration>,
@@ -113,6 +120,11 @@ pub(crate) struct Transmit {
     in_flight: u64,
     in_flight_packets: u32,
     lost: VecDeque<Seq>,
+    /// Packets in state [`State::Unknown`], and bytes that came into it since the path was last told.
+    unknown: u32,
+    left: u64,
+    /// How many packets from `base` on the last ACK spoke of.
+    described: u32,
     /// Transmissions in the order of their serials, to find the packet that an ACK's serial names.
     log: VecDeque<(Serial, Seq)>,
     /// Window of the peer in packets, counted from `base`.
@@ -142,6 +154,9 @@ impl Transmit {
             in_flight: 0,
             in_flight_packets: 0,
             lost: VecDeque::new(),
+            unknown: 0,
+            left: 0,
+            described: 0,
             log: VecDeque::new(),
             window: window.max(1),
             previous: Seq(0),
@@ -331,12 +346,14 @@ impl Transmit {
 
     /// Reads an ACK (Rx notes 7.2, 7.3). `None` when it says nothing new because it was overtaken, or is malformed.
     /// `trusts_serials` if a peer of our own sent it: what its serial names has arrived, also beyond the table.
+    /// `ping_sent_at` if it answers a ping: when that was sent.
     pub(crate) fn handle_ack(
         &mut self,
         now: Instant,
         ack: &Ack<'_>,
         rtt: &Rtt,
         trusts_serials: bool,
+        ping_sent_at: Option<Instant>,
     ) -> Option<AckOutcome> {
         if ack.first > self.next_seq() || ack.first < self.base {
             return None;
@@ -349,8 +366,8 @@ impl Transmit {
         }
         self.previous = ack.previous;
         let mut out = AckOutcome::default();
-        let prompted_by = self.packet_of_serial(ack.serial).filter(|_| ack.serial != Serial::NONE);
-        if let Some(seq) = prompted_by {
+        let named = self.packet_of_serial(ack.serial).filter(|_| ack.serial != Serial::NONE);
+        if let Some(seq) = named {
             let newest = self.packet(seq).filter(|p| p.serial == ack.serial).map(|p| p.stamp.sent_at);
             if let Some(sent_at) = newest {
                 // A delayed ACK's serial says when the delay began, not how long the way is (Rx notes 7.1).
@@ -361,30 +378,34 @@ impl Transmit {
                 }
             }
         }
+        if let Some(sent_at) = ping_sent_at {
+            self.note_arrived(sent_at, ack.serial);
+        }
         while self.base < ack.first {
             self.mark_received(self.base, &mut out);
             let Some(packet) = self.packets.pop_front() else { break };
             self.held_len -= packet.payload.len();
             self.base = self.base.plus(1);
         }
-        while self.log.front().is_some_and(|&(_, seq)| seq < self.base) {
-            self.log.pop_front();
-        }
-        let described = ack.table.len().min(self.packets.len() as u32);
-        for offset in 0..described {
-            let seq = self.base.plus(offset);
+        // A table that is not full ends with the last packet received: it speaks of all behind it too.
+        let table_len = ack.table.len();
+        let described = if table_len < MAX_TABLE as u32 { u32::MAX } else { table_len };
+        for offset in 0..table_len.min(self.packets.len() as u32) {
             match ack.table.is_received(offset) {
-                Some(true) => self.mark_received(seq, &mut out),
-                Some(false) => self.take_back(seq),
+                Some(true) => self.mark_received(self.base.plus(offset), &mut out),
+                Some(false) => self.take_back(self.base.plus(offset)),
                 None => {}
             }
         }
-        if described > 0 {
-            self.find_lost(now, described, rtt, &mut out.lost);
-        } else {
-            self.reorder_deadline = None;
+        if described == u32::MAX && self.unknown > 0 {
+            for offset in table_len..self.packets.len() as u32 {
+                self.take_back(self.base.plus(offset));
+            }
         }
-        if out.acked > 0 || prompted_by.is_some() || ack.reason == AckReason::PING_RESPONSE {
+        self.described = described;
+        self.find_lost(now, rtt, &mut out.lost);
+        out.left = self.take_left();
+        if out.acked > 0 || named.is_some() || ping_sent_at.is_some() {
             (self.progress_at, self.probed, self.backoff) = (now, false, 0);
         }
         Some(out)
@@ -405,6 +426,9 @@ impl Transmit {
         if state == State::InFlight {
             self.in_flight -= len;
             self.in_flight_packets -= 1;
+            out.landed += len;
+        } else if state == State::Unknown {
+            self.unknown -= 1;
         } else {
             out.spurious += 1;
         }
@@ -426,36 +450,60 @@ impl Transmit {
         }
     }
 
-    /// The peer threw away what it had said to have.
+    /// An ACK says that the peer does not have what it had said to have, or what no ACK had spoken of.
     fn take_back(&mut self, seq: Seq) {
         let Some(packet) = self.packet(seq) else { return };
-        if packet.state == State::Received {
+        if matches!(packet.state, State::Received | State::Unknown) {
+            let was_unknown = packet.state == State::Unknown;
             packet.state = State::Lost;
+            self.unknown -= u32::from(was_unknown);
             self.lost.push_back(seq);
         }
     }
 
-    /// Among the first `described` packets, gives up those sent well before one that arrived.
-    fn find_lost(&mut self, now: Instant, described: u32, rtt: &Rtt, lost: &mut u64) {
+    /// Looks at all transmissions made well before one that arrived: what they carried is no longer under way. It is lost
+    /// if the ACK speaks of it and does not have it.
+    fn find_lost(&mut self, now: Instant, rtt: &Rtt, lost: &mut u64) {
         self.reorder_deadline = None;
         let reordering = rtt.min() / 4;
         let round_trip = rtt.smoothed().max(rtt.latest());
-        for offset in 0..described {
-            let seq = self.base.plus(offset);
-            let (newest, newest_serial) = self.newest_arrived;
-            let Some(p) = self.packet(seq) else { break };
-            let before = p.stamp.sent_at < newest
-                || (p.stamp.sent_at == newest && newest_serial.is_after(p.serial));
-            if p.state != State::InFlight || !before {
-                continue;
+        let (newest, newest_serial) = self.newest_arrived;
+        while let Some(&(serial, seq)) = self.log.front() {
+            let described = self.described;
+            let offset = seq.after(self.base);
+            let settled = match self.packet(seq) {
+                Some(p) if p.serial == serial && p.state == State::InFlight => p.stamp.sent_at,
+                _ => {
+                    self.log.pop_front();
+                    continue;
+                }
+            };
+            if settled > newest || (settled == newest && !newest_serial.is_after(serial)) {
+                break;
             }
-            let due = p.stamp.sent_at + round_trip + reordering;
-            if now >= due || newest.since(p.stamp.sent_at) > reordering {
+            let due = settled + round_trip + reordering;
+            if now < due && newest.since(settled) <= reordering {
+                self.reorder_deadline = Some(due);
+                break;
+            }
+            self.log.pop_front();
+            if offset.is_some_and(|o| o < described) {
                 self.give_up(seq, lost);
             } else {
-                self.reorder_deadline = Some(self.reorder_deadline.map_or(due, |d| d.min(due)));
+                self.forget(seq);
             }
         }
+    }
+
+    /// The packet is no longer under way, and nobody knows whether it arrived.
+    fn forget(&mut self, seq: Seq) {
+        let Some(packet) = self.packet(seq) else { return };
+        packet.state = State::Unknown;
+        let len = u64::from(packet.wire_len);
+        self.in_flight -= len;
+        self.in_flight_packets -= 1;
+        self.unknown += 1;
+        self.left += len;
     }
 
     fn give_up(&mut self, seq: Seq, lost: &mut u64) {
@@ -466,6 +514,11 @@ impl Transmit {
         self.in_flight_packets -= 1;
         *lost += len;
         self.lost.push_back(seq);
+    }
+
+    /// Bytes that left the flight with an unknown fate since this was last asked.
+    const fn take_left(&mut self) -> u64 {
+        std::mem::replace(&mut self.left, 0)
     }
 
     /// Everything has arrived: the first packet of the reply says so (Rx notes 6.2). Returns the bytes that were under way.
@@ -486,13 +539,14 @@ impl Transmit {
         self.log = VecDeque::new();
         self.unsent = VecDeque::new();
         (self.unsent_len, self.held_len, self.in_flight, self.in_flight_packets) = (0, 0, 0, 0);
+        self.unknown = 0;
         self.reorder_deadline = None;
         was
     }
 
     /// Whether an answer of the peer is awaited: something is under way, or its window is shut.
     fn awaits_ack(&self) -> bool {
-        self.in_flight_packets > 0 || self.is_blocked_by_window()
+        self.in_flight_packets > 0 || self.unknown > 0 || self.is_blocked_by_window()
     }
 
     /// When [`Self::handle_timer`] is due.
@@ -512,8 +566,8 @@ impl Transmit {
     pub(crate) fn handle_timer(&mut self, now: Instant, rtt: &Rtt, peer_delay: Duration) -> TimerAction {
         if self.reorder_deadline.is_some_and(|d| d <= now) {
             let mut lost = 0;
-            self.find_lost(now, (self.packets.len() as u32).min(256), rtt, &mut lost);
-            return TimerAction::Lost { lost };
+            self.find_lost(now, rtt, &mut lost);
+            return TimerAction::Lost { lost: lost + self.take_left() };
         }
         if self.deadline(rtt, peer_delay).is_none_or(|d| d > now) {
             return TimerAction::Nothing;
@@ -582,7 +636,7 @@ mod tests {
         };
         let mut body = Vec::new();
         fields.encode(table.iter().map(|&b| b == 1), true, &mut body);
-        t.handle_ack(now, &Ack::parse(&body, false).unwrap(), &rtt(), false)
+        t.handle_ack(now, &Ack::parse(&body, false).unwrap(), &rtt(), false, None)
     }
 
     fn stream(packets: usize) -> Transmit {
@@ -642,7 +696,18 @@ mod tests {
         let out = ack(&mut t, at(600), 1, 600, &table).unwrap();
         assert_eq!(out.lost, 1028, "only the described hole");
         assert_eq!(out.acked, 254 * 1028);
-        assert_eq!(t.in_flight_packets(), 345);
+        assert_eq!(
+            t.in_flight_packets() + 342,
+            345,
+            "what was sent well before the packet that arrived has left the path"
+        );
+        assert_eq!(send_all(&mut t, at(600), &mut serial), [1]);
+        // The hole filled, one of the unknown ones turns out missing.
+        let mut table = vec![0u8; 4];
+        table[1..].fill(1);
+        let out = ack(&mut t, at(610), 597, 601, &table).unwrap();
+        assert_eq!(out.acked, 1028 + 341 * 1028 + 3 * 1028);
+        assert_eq!(send_all(&mut t, at(610), &mut serial), [597]);
     }
 
     #[test]

@@ -44,7 +44,8 @@ fn stream(rtt: u64, mbit: u64, queue: u64, config: &Config, seconds: f64) -> Row
         let window = round.max(ms(10));
         *run = f64::INFINITY;
         for (i, (at, total)) in job.progress.iter().enumerate() {
-            let Some((from, before)) = job.progress[..i].iter().rev().find(|(t, _)| at.since(*t) >= window) else {
+            let Some((from, before)) = job.progress[..i].iter().rev().find(|(t, _)| at.since(*t) >= window)
+            else {
                 continue;
             };
             let got = (total - before) as f64 / at.since(*from).as_secs_f64();

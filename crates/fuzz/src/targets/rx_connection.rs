@@ -4,7 +4,6 @@
 //! The input: a byte of modes, then steps, each a control byte, a length of two bytes and so many bytes of datagram.
 //! Packets from a server get the epoch and connection of the endpoint's own client connection, so that captured ones fit.
 
-use crate::engine::Bound;
 use crate::shape::Shape;
 use bytes::Bytes;
 use rx_proto::abort::AbortCode;
@@ -17,10 +16,6 @@ use rx_proto::time::Instant;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// An endpoint with four connections' worth of replies in flight costs some memory whatever the input, and a lost reply
-/// some hundred timers.
-pub const BOUND: Bound = Bound { bytes: 8 << 20, time: Duration::from_millis(300), ..Bound::DEFAULT };
 
 /// Bits of the first byte: behave as a stock peer; check that callers are reachable; do not read.
 const STOCK: u8 = 1;

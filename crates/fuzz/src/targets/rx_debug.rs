@@ -38,7 +38,8 @@ pub fn run(input: &[u8]) -> u64 {
             assert_eq!(again, connection);
         }
         assert_eq!((again.cid, again.call_other), (connection.cid, connection.call_other));
-        shape = shape.with(u64::from(connection.is_end())).with(connection.call_state[0].word().is_some().into());
+        shape =
+            shape.with(u64::from(connection.is_end())).with(connection.call_state[0].word().is_some().into());
     }
     if let Ok(peer) = DebugPeer::parse(input) {
         check(input, DebugPeer::LEN, |out| peer.encode(out));

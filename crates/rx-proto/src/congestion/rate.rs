@@ -11,7 +11,7 @@
 //!   bottleneck's rate before we reach it, and the doubling stops there.
 //! - Probing upwards adds at most [`PROBE_QUEUE`] of queue a round trip, and the window allows at most [`MAX_QUEUE`] of it.
 
-use super::{AckSample, Controller};
+use super::{AckSample, Controller, quantum};
 use crate::time::Instant;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -164,7 +164,7 @@ impl RateModel {
     fn watch_startup_delay(&mut self) {
         let limit = (self.min_rtt / 8).clamp(START_DELAY.0, START_DELAY.1);
         let queued = |rtt: Option<Duration>| rtt.is_some_and(|r| r > self.min_rtt + limit);
-        let deep_enough = self.window >= 64 * self.packet_len;
+        let deep_enough = self.window > INITIAL_PACKETS * self.packet_len;
         if self.phase == Phase::Startup
             && deep_enough
             && queued(self.round_rtt)
@@ -176,8 +176,8 @@ impl RateModel {
 
     fn set_window(&mut self, sample: &AckSample) {
         let queue = self.min_rtt.min(MAX_QUEUE);
-        let spare = 3 * 16 * self.packet_len; // three bundles: what offload holds back at either end
         let rate = self.rate().unwrap_or(0);
+        let spare = 3 * quantum(rate, self.packet_len); // what offload holds back at either end
         let target = match self.phase {
             Phase::Startup => (self.pipe() as f64 * STARTUP_GAIN) as u64 + spare,
             _ => self.pipe() + bytes_in(rate, queue) + spare,
@@ -223,7 +223,7 @@ impl Controller for RateModel {
             self.start_round(sample.app_limited);
         }
         self.watch_startup_delay();
-        let drained = sample.in_flight <= self.pipe() + 2 * 16 * self.packet_len;
+        let drained = sample.in_flight <= self.pipe() + quantum(self.rate().unwrap_or(0), self.packet_len);
         if matches!(self.phase, Phase::Drain | Phase::Down) && drained {
             self.phase = Phase::Cruise { rounds: 0 };
         }
@@ -247,10 +247,13 @@ impl Controller for RateModel {
     fn pacing_rate(&self) -> Option<u64> {
         let rate = self.rate()?;
         let paced = (rate as f64 * self.gain()) as u64;
-        Some(match (self.phase, self.train_rate()) {
-            (Phase::Startup, Some(bottleneck)) => paced.min(bottleneck.max(rate)),
-            _ => paced,
-        })
+        if self.phase != Phase::Startup {
+            return Some(paced);
+        }
+        // The first rounds' rates are low for want of packets: there the window sets the pace.
+        let by_window = (2.0 * self.window as f64 / self.min_rtt.as_secs_f64().max(1e-6)) as u64;
+        let bottleneck = self.train_rate().map_or(u64::MAX, |train| train.max(rate));
+        Some(paced.max(by_window).min(bottleneck))
     }
 
     fn wanted_train(&self) -> u64 {

@@ -533,16 +533,18 @@ impl Endpoint {
         let path = &mut self.paths[index];
         let was_verified = path.is_verified();
         let was_own = path.peer_kind() == PeerKind::Own;
-        if ack.reason == AckReason::PING_RESPONSE && path.handle_ping_response(now, ack.serial) {
-            if let Some(len) = path.mtu.handle_response(ack.serial) {
-                path.handle_packet_len(len);
-            }
+        let is_answer = ack.reason == AckReason::PING_RESPONSE;
+        let ping_sent_at = is_answer.then(|| path.handle_ping_response(now, ack.serial)).flatten();
+        if ping_sent_at.is_some()
+            && let Some(len) = path.mtu.handle_response(ack.serial)
+        {
+            path.handle_packet_len(len);
         }
         let window = path.handle_trailer(&ack.trailer, believes, max_window);
         let is_own = path.is_own();
         let Some(call) = connection.call_mut(at.channel) else { return };
         let before = call.tx.buffered();
-        let outcome = call.tx.handle_ack(now, &ack, &path.rtt, is_own);
+        let outcome = call.tx.handle_ack(now, &ack, &path.rtt, is_own, ping_sent_at);
         if let Some(out) = outcome {
             path.handle_ack(now, &out);
             if let Some(window) = window {

@@ -220,7 +220,7 @@ impl Endpoint {
         if let Some(error) = c.error {
             return Err(error);
         }
-        let Some(bytes) = c.rx.read(now, view) else {
+        let Some(bytes) = c.rx.read() else {
             if !c.rx.is_complete() {
                 c.wants_read = true;
                 return Ok(Read::Blocked);
@@ -230,20 +230,20 @@ impl Endpoint {
             }
             return Ok(Read::End);
         };
-        if view.is_own {
-            if let Some(wanted) = c.rx.poll_wanted_window(now, view) {
-                let wanted = wanted.min(self.config.max_window);
-                let more = u64::from(wanted.saturating_sub(c.rx.window())) * path.packet_len() as u64;
-                if more > 0 && self.promised + more <= self.config.receive_budget {
-                    self.promised += more;
-                    c.promised += more;
-                    c.rx.grow_window(wanted);
-                    path.receive_window = path.receive_window.max(wanted);
-                }
+        if view.is_own
+            && let Some(wanted) = c.rx.poll_wanted_window(now, view)
+        {
+            let wanted = wanted.min(self.config.max_window);
+            let more = u64::from(wanted.saturating_sub(c.rx.window())) * path.packet_len() as u64;
+            if more > 0 && self.promised + more <= self.config.receive_budget {
+                self.promised += more;
+                c.promised += more;
+                c.rx.grow_window(wanted);
+                path.receive_window = path.receive_window.max(wanted);
             }
         }
         self.queue_ack(at);
-        if bytes.is_empty() { self.read(now, call) } else { Ok(Read::Data(bytes)) }
+        Ok(Read::Data(bytes))
     }
 
     /// A client has read the whole reply: the server hears it, and the call is through.
@@ -297,6 +297,11 @@ impl Endpoint {
     /// The status byte that the peer's last packet of the call carried.
     pub fn peer_status(&self, call: CallHandle) -> Option<u8> {
         self.call(call).map(|c| c.peer_status)
+    }
+
+    /// Whether the outgoing stream still takes bytes: not after its end, nor after a client's reply has begun.
+    pub fn takes_bytes(&self, call: CallHandle) -> bool {
+        self.call(call).is_some_and(|c| c.error.is_none() && !c.tx.is_finished())
     }
 
     /// Why a call failed, if it did.

@@ -1,0 +1,255 @@
+//! A part of an endpoint that one thread at a time works on: the protocol's state for some of the peers, who waits for it,
+//! and what has come and is not worked through. All packets of one path go to one shard. Who calls when is in `driver`,
+//! how things are sent in `transmit`.
+
+use std::collections::HashMap;
+use std::mem;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+
+use rx_proto::endpoint::{CallHandle, ConnectionHandle, Endpoint, Event};
+use rx_proto::ids::ServiceId;
+use rx_proto::time::Instant;
+
+use crate::socket::Datagram;
+use crate::driver::transmit::TxBuffer;
+
+/// Addresses of ours that are remembered for answers, by peer; beyond it all are forgotten and learnt anew. The price of
+/// forgetting is that the kernel chooses the address of a packet or two.
+const MAX_LOCAL_IPS: usize = 65_536;
+
+/// The shard.
+#[derive(Debug)]
+pub(crate) struct Shard {
+    pub(crate) index: usize,
+    pub(crate) queue: Mutex<Queue>,
+    state: Mutex<State>,
+    /// Whoever holds it sends, so that packets leave in the order in which the protocol made them. Taken before `state`.
+    pub(crate) tx: Mutex<TxBuffer>,
+    /// Somebody has something to send; see `transmit`.
+    pub(crate) tx_wanted: AtomicBool,
+    /// When the worker will run by itself, in nanoseconds; 0 while it is awake. Written under `state`.
+    sleeping_until: AtomicU64,
+}
+
+/// What has come and is not worked through.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    pub(crate) datagrams: Vec<Queued>,
+    /// Memory that they hold.
+    pub(crate) bytes: usize,
+    /// The worker found nothing and waits: whoever puts something in has to wake it, or may do its work.
+    pub(crate) is_idle: bool,
+}
+
+/// A delivery.
+#[derive(Debug)]
+pub(crate) struct Queued {
+    pub(crate) datagram: Datagram,
+    /// Another shard sent it here.
+    pub(crate) forwarded: bool,
+}
+
+/// What needs the lock.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) endpoint: Endpoint,
+    calls: HashMap<CallHandle, Slot>,
+    channel_waiters: HashMap<ConnectionHandle, Vec<Waker>>,
+    /// On a port of all addresses: the one that each peer sends to, to answer from.
+    local_ips: Option<HashMap<SocketAddr, IpAddr>>,
+    pub(crate) is_closed: bool,
+}
+
+/// Who waits for a call. One task at a time has it.
+#[derive(Debug, Default)]
+struct Slot {
+    waker: Option<Waker>,
+    /// The last write was told to wait.
+    write_blocked: bool,
+}
+
+/// What has to be done after the lock is let go.
+#[derive(Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) wakers: Vec<Waker>,
+    pub(crate) incoming: Vec<Incoming>,
+}
+
+/// A call that a client has begun.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pub(crate) handle: CallHandle,
+    pub(crate) service: ServiceId,
+    pub(crate) peer: SocketAddr,
+    pub(crate) identity: Option<String>,
+}
+
+impl Shard {
+    pub(crate) fn new(index: usize, endpoint: Endpoint, is_wildcard: bool) -> Self {
+        Self {
+            index,
+            queue: Mutex::default(),
+            state: Mutex::new(State {
+                endpoint,
+                calls: HashMap::new(),
+                channel_waiters: HashMap::new(),
+                local_ips: is_wildcard.then(HashMap::new),
+                is_closed: false,
+            }),
+            tx: Mutex::default(),
+            tx_wanted: AtomicBool::new(false),
+            sleeping_until: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        // The protocol does not panic on what peers send; should it after all, the other calls go on.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn lock_queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The worker is awake, and will look at the deadline before it sleeps again.
+    pub(crate) fn note_awake(&self, _: &State) {
+        self.sleeping_until.store(0, Ordering::Relaxed);
+    }
+
+    /// The worker sleeps until the protocol's deadline. Taking the state, both this and [`Self::wants_earlier`] are ordered
+    /// by its lock: either the worker has seen a deadline, or who set it sees when the worker wakes.
+    pub(crate) fn note_asleep(&self, state: &State) {
+        self.sleeping_until.store(nanos(state.endpoint.poll_timeout()), Ordering::Relaxed);
+    }
+
+    /// Whether the worker has to be woken since it sleeps for longer than the protocol allows. Says so once.
+    pub(crate) fn wants_earlier(&self, state: &State) -> bool {
+        let deadline = nanos(state.endpoint.poll_timeout());
+        let is_earlier = deadline < self.sleeping_until.load(Ordering::Relaxed);
+        if is_earlier {
+            self.sleeping_until.store(deadline, Ordering::Relaxed);
+        }
+        is_earlier
+    }
+}
+
+fn nanos(deadline: Option<Instant>) -> u64 {
+    deadline.map_or(u64::MAX, Instant::as_nanos)
+}
+
+impl Queue {
+    /// Puts a delivery in, if there is room.
+    pub(crate) fn push(&mut self, queued: Queued, limit_bytes: usize) -> bool {
+        let bytes = queued.datagram.held_bytes();
+        let fits = self.bytes + bytes <= limit_bytes;
+        if fits {
+            self.bytes += bytes;
+            self.datagrams.push(queued);
+        }
+        fits
+    }
+
+    /// Exchanges what is there for an empty vector.
+    pub(crate) fn take(&mut self, into: &mut Vec<Queued>) {
+        mem::swap(&mut self.datagrams, into);
+        self.bytes = 0;
+    }
+}
+
+impl State {
+    /// A call begins to be used.
+    pub(crate) fn add_call(&mut self, call: CallHandle) {
+        self.calls.insert(call, Slot::default());
+    }
+
+    /// A call is let go.
+    pub(crate) fn remove_call(&mut self, call: CallHandle) {
+        self.calls.remove(&call);
+    }
+
+    /// All calls in use.
+    pub(crate) fn calls(&self) -> Vec<CallHandle> {
+        self.calls.keys().copied().collect()
+    }
+
+    /// Wakes this task when something happens to the call.
+    pub(crate) fn wait_for_call(&mut self, call: CallHandle, waker: &Waker) {
+        if let Some(slot) = self.calls.get_mut(&call) {
+            match &mut slot.waker {
+                Some(old) => old.clone_from(waker),
+                none => *none = Some(waker.clone()),
+            }
+        }
+    }
+
+    /// Wakes this task when a channel of the connection may be free.
+    pub(crate) fn wait_for_channel(&mut self, connection: ConnectionHandle, waker: &Waker) {
+        self.channel_waiters.entry(connection).or_default().push(waker.clone());
+    }
+
+    pub(crate) fn is_write_blocked(&self, call: CallHandle) -> bool {
+        self.calls.get(&call).is_some_and(|s| s.write_blocked)
+    }
+
+    pub(crate) fn set_write_blocked(&mut self, call: CallHandle, blocked: bool) {
+        if let Some(slot) = self.calls.get_mut(&call) {
+            slot.write_blocked = blocked;
+        }
+    }
+
+    /// Everybody who waits for anything, to tell them that the endpoint is closed.
+    pub(crate) fn take_all_wakers(&mut self) -> Vec<Waker> {
+        let calls = self.calls.values_mut().filter_map(|s| s.waker.take());
+        calls.chain(self.channel_waiters.drain().flat_map(|(_, wakers)| wakers)).collect()
+    }
+
+    /// Learns which address of ours a peer sends to.
+    pub(crate) fn note_local_ip(&mut self, datagram: &Datagram) {
+        let (Some(ips), Some(to)) = (&mut self.local_ips, datagram.to) else { return };
+        if ips.len() >= MAX_LOCAL_IPS && !ips.contains_key(&datagram.from) {
+            ips.clear();
+        }
+        ips.insert(datagram.from, to);
+    }
+
+    /// The address to send from to this peer; `None` lets the kernel choose.
+    pub(crate) fn local_ip(&self, peer: SocketAddr) -> Option<IpAddr> {
+        self.local_ips.as_ref()?.get(&peer).copied()
+    }
+
+    /// Turns the protocol's events into what is to be done.
+    pub(crate) fn take_outcome(&mut self) -> Outcome {
+        let mut outcome = Outcome::default();
+        while let Some(event) = self.endpoint.poll_event() {
+            match event {
+                Event::Incoming(call) => outcome.incoming.extend(self.accept(call)),
+                Event::Readable(call) => outcome.wakers.extend(self.waker_of(call, false)),
+                Event::Writable(call) | Event::Closed(call, _) => {
+                    outcome.wakers.extend(self.waker_of(call, true));
+                }
+                Event::ChannelFree(connection) => {
+                    outcome.wakers.extend(self.channel_waiters.remove(&connection).unwrap_or_default());
+                }
+            }
+        }
+        outcome
+    }
+
+    fn waker_of(&mut self, call: CallHandle, may_write: bool) -> Option<Waker> {
+        let slot = self.calls.get_mut(&call)?;
+        slot.write_blocked &= !may_write;
+        slot.waker.take()
+    }
+
+    fn accept(&mut self, handle: CallHandle) -> Option<Incoming> {
+        let connection = handle.connection();
+        let service = self.endpoint.service(connection)?;
+        let peer = self.endpoint.path(connection)?.peer();
+        let identity = self.endpoint.identity(connection).map(str::to_owned);
+        self.add_call(handle);
+        Some(Incoming { handle, service, peer, identity })
+    }
+}
