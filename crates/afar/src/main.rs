@@ -6,6 +6,7 @@ mod classic;
 mod output;
 mod ports;
 mod rxdebug;
+mod rxperf;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -25,12 +26,20 @@ struct Entry {
 }
 
 /// In the order in which the help shows them.
-const ENTRIES: &[Entry] = &[Entry {
-    name: "rxdebug",
-    is_classic: true,
-    about: "what an Rx endpoint says of itself: statistics, connections, peers, version",
-    run: rxdebug::run,
-}];
+const ENTRIES: &[Entry] = &[
+    Entry {
+        name: "rxdebug",
+        is_classic: true,
+        about: "what an Rx endpoint says of itself: statistics, connections, peers, version",
+        run: rxdebug::run,
+    },
+    Entry {
+        name: "rxperf",
+        is_classic: true,
+        about: "how fast an Rx transport is, as server or client",
+        run: rxperf::run,
+    },
+];
 
 fn main() -> ExitCode {
     let args: Vec<OsString> = env::args_os().collect();

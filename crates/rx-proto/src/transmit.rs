@@ -109,6 +109,8 @@ pub(crate) struct Next {
 pub(crate) struct Transmit {
     unsent: VecDeque<Bytes>,
     unsent_len: usize,
+    /// Bytes taken from the writer in all.
+    taken: u64,
     /// Bytes cut into packets and not hard-acknowledged.
     held_len: usize,
     finished: bool,
@@ -145,6 +147,7 @@ impl Transmit {
         Self {
             unsent: VecDeque::new(),
             unsent_len: 0,
+            taken: 0,
             held_len: 0,
             finished: false,
             flush: false,
@@ -174,6 +177,7 @@ impl Transmit {
         assert!(!self.finished, "nothing is written after the end of the stream");
         if !bytes.is_empty() {
             self.unsent_len += bytes.len();
+            self.taken += bytes.len() as u64;
             self.unsent.push_back(bytes);
         }
     }
@@ -195,6 +199,11 @@ impl Transmit {
     /// Bytes taken and not yet acknowledged for good.
     pub(crate) const fn buffered(&self) -> usize {
         self.unsent_len + self.held_len
+    }
+
+    /// Bytes acknowledged for good.
+    pub(crate) const fn acked(&self) -> u64 {
+        self.taken - self.buffered() as u64
     }
 
     /// Whether all was sent and all of it has arrived.

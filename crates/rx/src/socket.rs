@@ -25,8 +25,9 @@ use std::time::Duration;
 use quinn_udp::{UdpSockRef, UdpSocketState};
 use socket2::{Domain, Protocol, Type};
 
-pub use batch::{Datagram, RecvBatch, Segments};
+pub use batch::{Datagram, MAX_DELIVERIES, RecvBatch, Segments};
 pub use icmp::{IcmpError, IcmpErrorKind, QUOTED_BYTES};
+pub(crate) use sys::{random_bytes, wake_exactly};
 use sys::Interest;
 
 /// The receive buffer that is asked for unless configured, as the kernel counts: about 14,500 single packets of 1472
@@ -186,6 +187,8 @@ pub struct Socket {
     errors_pending: AtomicBool,
     /// Packets dropped, and the kernel's wrapping counter when that was computed.
     dropped: Mutex<(u64, u32)>,
+    /// Held while don't-fragment is off.
+    fragmenting: Mutex<()>,
 }
 
 impl Socket {
@@ -245,6 +248,7 @@ impl Socket {
             shut_down: AtomicBool::new(false),
             errors_pending: AtomicBool::new(false),
             dropped: Mutex::new((0, 0)),
+            fragmenting: Mutex::new(()),
         })
     }
 
@@ -381,6 +385,35 @@ impl Socket {
             }
         }
         Ok(())
+    }
+
+    /// Sends as [`send`](Self::send) does, but lets this host and routers fragment: for a packet that was made before its
+    /// path turned out to be narrower, and cannot be made anew. Rare, and serialised. What other threads send meanwhile may
+    /// be fragmented too.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send); never too large for the interface.
+    pub fn send_fragmentable(&self, transmit: &Transmit<'_>) -> Result<(), SendError> {
+        let _one_at_a_time = self.fragmenting.lock().unwrap_or_else(PoisonError::into_inner);
+        let failed = |source| SendError::Io { to: transmit.to, src_ip: transmit.src_ip, source };
+        self.allow_fragments(true).map_err(failed)?;
+        let sent = self.send(transmit);
+        self.allow_fragments(false).map_err(failed)?;
+        sent
+    }
+
+    fn allow_fragments(&self, allow: bool) -> io::Result<()> {
+        let (v4, v6) = if allow {
+            (libc::IP_PMTUDISC_DONT, libc::IPV6_PMTUDISC_DONT)
+        } else {
+            (libc::IP_PMTUDISC_PROBE, libc::IPV6_PMTUDISC_PROBE)
+        };
+        let socket = self.socket.as_fd();
+        if self.is_ipv6 {
+            sys::set_option(socket, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, v6)?;
+        }
+        sys::set_option(socket, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, v4)
     }
 
     /// Sends by one system call, or a few if they fail for passing reasons.

@@ -30,6 +30,8 @@ pub enum Read {
 pub struct CallStats {
     /// Bytes of the stream handed to the network for the first time.
     pub bytes_sent: u64,
+    /// Bytes of the stream that the peer has acknowledged for good.
+    pub bytes_acked: u64,
     /// Bytes of the stream received in order.
     pub bytes_received: u64,
     /// DATA packets sent again.
@@ -317,6 +319,7 @@ impl Endpoint {
         let c = self.call(call)?;
         Some(CallStats {
             bytes_sent: c.bytes_sent,
+            bytes_acked: c.tx.acked(),
             bytes_received: c.rx.bytes(),
             resent_packets: c.tx.resent_packets(),
             send_window: c.tx.window(),

@@ -13,6 +13,9 @@ use quinn_udp::{BATCH_SIZE, RecvMeta};
 use super::icmp::IcmpError;
 use super::normalised;
 
+/// Most deliveries that one [`Socket::recv`](super::Socket::recv) brings; with fewer, no more waited.
+pub const MAX_DELIVERIES: usize = BATCH_SIZE;
+
 /// Size of a receive buffer. The largest UDP payload and the largest bundle that GRO makes are both below 64 KiB, so
 /// that nothing is ever cut.
 pub(super) const BUFFER_BYTES: usize = 64 * 1024;
@@ -45,6 +48,11 @@ impl Datagram {
     /// The single datagrams, in the order of arrival, without copying.
     pub fn segments(&self) -> Segments {
         Segments { rest: self.data.clone(), segment_size: self.segment_size }
+    }
+
+    /// Memory that it holds, in bytes.
+    pub fn held_bytes(&self) -> usize {
+        if self.data.len() < COPY_BELOW_BYTES { self.data.len() } else { BUFFER_BYTES }
     }
 }
 

@@ -1,0 +1,143 @@
+//! What the driver costs, without a network: bulk both ways and empty calls over the loopback interface. Quick figures for
+//! whoever changes the driver; `bench/` has those that count.
+//!
+//! `loopback [send|recv|rpc] [--seconds N] [--calls N] [--packet BYTES] [--at-once] [--shards N] [server ADDR | client ADDR]`
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rx::{Abort, Endpoint, EndpointConfig, PeerLimits, ServerCall, ServiceConfig};
+use rx_proto::config::{CallLimits, Config};
+use rx_proto::endpoint::Service;
+use rx_proto::ids::ServiceId;
+use rx_proto::security::Null;
+
+const SERVICE: ServiceId = ServiceId(4);
+const PIECE: usize = 128 << 10;
+
+#[derive(Clone)]
+struct Options {
+    what: String,
+    seconds: u64,
+    calls: usize,
+    packet: usize,
+    at_once: bool,
+    shards: Option<usize>,
+    role: Option<(String, SocketAddr)>,
+}
+
+/// The request is a word: how many bytes to send back; what follows it is read and thrown away.
+async fn serve(mut call: ServerCall) -> Result<(), Abort> {
+    let abort = |e: rx::CallError| Abort(e.code().0);
+    let mut word = [0; 8];
+    call.read_exact(&mut word).await.map_err(abort)?;
+    while call.recv().await.map_err(abort)?.is_some() {}
+    let mut left = u64::from_be_bytes(word);
+    let piece = Bytes::from(vec![7; PIECE]);
+    while left > 0 {
+        let length = left.min(PIECE as u64);
+        call.send(piece.slice(..length as usize)).await.map_err(abort)?;
+        left -= length;
+    }
+    Ok(())
+}
+
+fn options() -> Options {
+    let mut o = Options {
+        what: "recv".into(),
+        seconds: 3,
+        calls: 1,
+        packet: 1444,
+        at_once: false,
+        shards: None,
+        role: None,
+    };
+    let mut args = std::env::args().skip(1);
+    while let Some(arg) = args.next() {
+        let mut value = || args.next().expect("the option takes a value");
+        match arg.as_str() {
+            "--seconds" => o.seconds = value().parse().expect("a number"),
+            "--calls" => o.calls = value().parse().expect("a number"),
+            "--packet" => o.packet = value().parse().expect("a number"),
+            "--shards" => o.shards = Some(value().parse().expect("a number")),
+            "--at-once" => o.at_once = true,
+            "server" | "client" => o.role = Some((arg.clone(), value().parse().expect("an address"))),
+            what => o.what = what.to_owned(),
+        }
+    }
+    o
+}
+
+fn bind(o: &Options, address: &str) -> Endpoint {
+    let proto = Config { max_packet_len: o.packet, ..Config::default() };
+    let config = EndpointConfig { proto, shards: o.shards, ..EndpointConfig::default() };
+    Endpoint::bind(address.parse().expect("an address"), config).expect("the port can be bound")
+}
+
+fn serving(o: &Options, address: &str) -> Endpoint {
+    let endpoint = bind(o, address);
+    let service = Service {
+        id: SERVICE,
+        security: vec![Arc::new(Null)],
+        check_reach: false,
+        upgrades_to: None,
+        limits: CallLimits::default(),
+    };
+    endpoint.add_service(ServiceConfig { answers_at_once: o.at_once, ..ServiceConfig::new(service, serve) });
+    endpoint
+}
+
+#[tokio::main]
+async fn main() {
+    let o = options();
+    match o.role.clone() {
+        Some((role, address)) if role == "server" => {
+            let endpoint = serving(&o, &address.to_string());
+            std::future::pending::<()>().await;
+            drop(endpoint);
+        }
+        Some((_, address)) => run(&o, address).await,
+        None => {
+            let server = serving(&o, "127.0.0.1:0");
+            run(&o, server.local_addr()).await;
+            println!("server {:?}", server.metrics());
+        }
+    }
+}
+
+async fn run(o: &Options, server: SocketAddr) {
+    let client = bind(o, "0.0.0.0:0");
+    let peer = client.peer(server, SERVICE, PeerLimits { connections: o.calls.div_ceil(4) }, || Box::new(Null));
+    let bytes = Arc::new(AtomicU64::new(0));
+    let calls = Arc::new(AtomicU64::new(0));
+    for _ in 0..o.calls {
+        let (peer, o, bytes, calls) = (peer.clone(), o.clone(), Arc::clone(&bytes), Arc::clone(&calls));
+        tokio::spawn(async move {
+            let piece = Bytes::from(vec![7; PIECE]);
+            loop {
+                let mut call = peer.call().await.expect("the server answers");
+                let wanted = if o.what == "recv" { u64::MAX } else { 0 };
+                call.send(Bytes::copy_from_slice(&wanted.to_be_bytes())).await.expect("the server answers");
+                while o.what == "send" {
+                    call.send(piece.clone()).await.expect("the server answers");
+                    bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
+                }
+                call.finish().expect("the server answers");
+                while let Some(piece) = call.recv().await.expect("the server answers") {
+                    bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
+                }
+                calls.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+    for _ in 0..o.seconds {
+        let before = (bytes.load(Ordering::Relaxed), calls.load(Ordering::Relaxed));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let (b, c) = (bytes.load(Ordering::Relaxed) - before.0, calls.load(Ordering::Relaxed) - before.1);
+        println!("{:.2} Gbit/s, {c} calls/s", b as f64 * 8e-9);
+    }
+    println!("client {:?}\n{:?}", client.metrics(), client.stats());
+}

@@ -1,0 +1,244 @@
+//! An endpoint as applications have it: a UDP port that calls and serves. Clones share it; when the last is dropped, and
+//! the last connection made from it, its threads end and its port is free.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError, Weak};
+
+use rx_proto::config::Config;
+use rx_proto::ids::ServiceId;
+use rx_proto::security::SecurityClass;
+use rx_proto::stats::Stats;
+use rx_proto::time::Instant;
+
+use crate::client::{Connection, Peer, PeerLimits};
+use crate::driver::Driver;
+use crate::metrics::Metrics;
+use crate::runtime::Runtime;
+use crate::server::{ServiceConfig, ServiceEntry};
+use crate::socket::SocketOptions;
+use crate::tokio::TokioRuntime;
+
+/// How an endpoint is made.
+#[derive(Debug, Clone)]
+pub struct EndpointConfig {
+    /// The protocol's knobs.
+    pub proto: Config,
+    /// The socket's.
+    pub socket: SocketOptions,
+    /// Parts that are worked on at the same time, peers being spread over them by their address. Each costs a thread, and
+    /// calls of one peer never use more than one. Default `None`: one for every two cores but the first two, at most 8.
+    pub shards: Option<usize>,
+    /// Memory that received packets may hold before a shard has worked through them, in bytes; beyond it they are dropped.
+    /// Default 64 MiB, some 16,000 packets: less loses packets in bursts, more only delays the loss.
+    pub queue_bytes: usize,
+}
+
+impl Default for EndpointConfig {
+    fn default() -> Self {
+        Self {
+            proto: Config::default(),
+            socket: SocketOptions::default(),
+            shards: None,
+            queue_bytes: 64 << 20,
+        }
+    }
+}
+
+/// A UDP port that calls and serves.
+#[derive(Debug, Clone)]
+pub struct Endpoint {
+    handle: Arc<Handle>,
+}
+
+/// What all clones share; dropped, it shuts down.
+#[derive(Debug)]
+pub(crate) struct Handle {
+    pub(crate) driver: Arc<Driver>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.driver.shut_down();
+    }
+}
+
+/// An endpoint that does not keep it alive, for what the endpoint's own handlers hold.
+#[derive(Debug, Clone)]
+pub struct WeakEndpoint {
+    handle: Weak<Handle>,
+}
+
+impl WeakEndpoint {
+    /// The endpoint, if it is still there.
+    pub fn upgrade(&self) -> Option<Endpoint> {
+        self.handle.upgrade().map(Endpoint::from_handle)
+    }
+}
+
+impl Endpoint {
+    /// Binds a UDP port and begins to receive, on the tokio runtime that the caller is in. Port 0 takes any free one;
+    /// `[::]` serves IPv4 and IPv6.
+    ///
+    /// # Errors
+    ///
+    /// When the port cannot be had; the message says why and what to do.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub fn bind(address: SocketAddr, config: EndpointConfig) -> io::Result<Self> {
+        Self::bind_with(Arc::new(TokioRuntime::current()), address, config)
+    }
+
+    /// The same on a runtime of the caller's choice.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::bind`].
+    pub fn bind_with(
+        runtime: Arc<dyn Runtime>,
+        address: SocketAddr,
+        config: EndpointConfig,
+    ) -> io::Result<Self> {
+        let EndpointConfig { proto, socket, shards, queue_bytes } = config;
+        let port = runtime.bind(address, &socket)?;
+        let shards = shards.unwrap_or_else(|| runtime.default_shards()).max(1);
+        let mut endpoints = Vec::with_capacity(shards);
+        for _ in 0..shards {
+            endpoints.push(rx_proto::endpoint::Endpoint::new(proto.clone(), runtime.seed()?));
+        }
+        let driver = Driver::new(runtime, port, endpoints, queue_bytes);
+        let handle = Arc::new(Handle { driver });
+        let driver = &handle.driver;
+        driver.owner.set(Arc::downgrade(&handle)).expect("a driver is given its owner once");
+        driver.port.start(Arc::clone(driver) as _, shards)?;
+        Ok(Self { handle })
+    }
+
+    pub(crate) fn from_handle(handle: Arc<Handle>) -> Self {
+        Self { handle }
+    }
+
+    pub(crate) fn handle(&self) -> Arc<Handle> {
+        Arc::clone(&self.handle)
+    }
+
+    pub(crate) fn driver(&self) -> &Driver {
+        &self.handle.driver
+    }
+
+    /// An endpoint that does not keep this one alive.
+    pub fn downgrade(&self) -> WeakEndpoint {
+        WeakEndpoint { handle: Arc::downgrade(&self.handle) }
+    }
+
+    /// The address it is bound to, with the port number it has got.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.driver().port.local_addr()
+    }
+
+    /// The runtime it runs on.
+    pub fn runtime(&self) -> &Arc<dyn Runtime> {
+        &self.driver().runtime
+    }
+
+    /// The time by its runtime, for deadlines.
+    pub fn now(&self) -> Instant {
+        self.driver().runtime.now()
+    }
+
+    /// Offers a service; replaces one of the same number for calls that begin from now on.
+    pub fn add_service(&self, config: ServiceConfig) {
+        let driver = self.driver();
+        let service = config.service.clone();
+        let entry = Arc::new(ServiceEntry::new(config));
+        driver.services.write().unwrap_or_else(PoisonError::into_inner).insert(entry.id(), entry);
+        for shard in &driver.shards {
+            shard.lock().endpoint.add_service(service.clone());
+        }
+    }
+
+    /// Makes a connection to a service of a peer. Nothing is sent before its first call.
+    pub fn connect(
+        &self,
+        peer: SocketAddr,
+        service: ServiceId,
+        security: Box<dyn SecurityClass>,
+    ) -> Connection {
+        Connection::new(self, peer, service, security)
+    }
+
+    /// A service of a peer, for any number of calls at once; `security` is asked for each connection that it makes.
+    pub fn peer(
+        &self,
+        peer: SocketAddr,
+        service: ServiceId,
+        limits: PeerLimits,
+        security: impl Fn() -> Box<dyn SecurityClass> + Send + Sync + 'static,
+    ) -> Peer {
+        Peer::new(self.clone(), peer, service, limits, Box::new(security))
+    }
+
+    /// Counters of the port, the queues and the services.
+    pub fn metrics(&self) -> Metrics {
+        self.driver().metrics()
+    }
+
+    /// The protocol's counters, added up over the shards.
+    pub fn stats(&self) -> Stats {
+        let mut sum = Stats::default();
+        for shard in &self.driver().shards {
+            add_stats(&mut sum, shard.lock().endpoint.stats());
+        }
+        sum
+    }
+
+    /// How many connections there are, of both roles.
+    pub fn connection_count(&self) -> usize {
+        self.driver().shards.iter().map(|shard| shard.lock().endpoint.connection_count()).sum()
+    }
+
+    /// Ends it now, whoever else still has it: all calls are aborted, handlers see theirs fail, and the threads end before
+    /// this returns (unless it is called by one of them). The port is free when the last handler has gone.
+    pub fn shut_down(&self) {
+        self.driver().shut_down();
+    }
+}
+
+fn add_stats(sum: &mut Stats, other: &Stats) {
+    let Stats {
+        packets_read,
+        packets_sent,
+        bogus_packets,
+        spurious_packets,
+        duplicate_packets,
+        data_resent,
+        pings_sent,
+        calls,
+        calls_failed,
+        busies,
+        withheld,
+        evicted,
+        bytes_read,
+        bytes_written,
+    } = other;
+    for (sum, n) in sum.packets_read.iter_mut().zip(packets_read) {
+        *sum += n;
+    }
+    for (sum, n) in sum.packets_sent.iter_mut().zip(packets_sent) {
+        *sum += n;
+    }
+    sum.bogus_packets += bogus_packets;
+    sum.spurious_packets += spurious_packets;
+    sum.duplicate_packets += duplicate_packets;
+    sum.data_resent += data_resent;
+    sum.pings_sent += pings_sent;
+    sum.calls += calls;
+    sum.calls_failed += calls_failed;
+    sum.busies += busies;
+    sum.withheld += withheld;
+    sum.evicted += evicted;
+    sum.bytes_read += bytes_read;
+    sum.bytes_written += bytes_written;
+}

@@ -1,0 +1,109 @@
+//! Remote procedures over calls: what `rxgen` declares, called on a connection and served from a [`ServerCall`].
+
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use rxgen::{Abort, CallStream, DecodeError, Rpc, decode_reply, encode_request};
+
+use crate::client::{ClientCall, Connection, Peer};
+use crate::error::{CallError, RpcError};
+use crate::server::ServerCall;
+
+/// The longest reply that is taken: far above any that AFS's procedures have outside of their raw data (the largest are
+/// lists of some thousand entries), and what a hostile server may make a client hold.
+const MAX_REPLY_BYTES: usize = 16 << 20;
+
+/// Bytes taken from a handler's buffer at once, as one copy.
+const COPY_BYTES: usize = 128 << 10;
+
+impl Connection {
+    /// Calls a procedure and waits for its results.
+    ///
+    /// # Errors
+    ///
+    /// When the call fails, or what comes is no reply of the procedure.
+    pub async fn rpc<R: Rpc>(&self, args: &R) -> Result<R::Reply, RpcError> {
+        self.call().await.map_err(failed::<R>)?.rpc(args).await
+    }
+}
+
+impl Peer {
+    /// Calls a procedure and waits for its results.
+    ///
+    /// # Errors
+    ///
+    /// When the call fails, or what comes is no reply of the procedure.
+    pub async fn rpc<R: Rpc>(&self, args: &R) -> Result<R::Reply, RpcError> {
+        self.call().await.map_err(failed::<R>)?.rpc(args).await
+    }
+}
+
+impl ClientCall {
+    /// Calls a procedure with this call, which must be new, and waits for its results.
+    ///
+    /// # Errors
+    ///
+    /// When the call fails, or what comes is no reply of the procedure.
+    pub async fn rpc<R: Rpc>(mut self, args: &R) -> Result<R::Reply, RpcError> {
+        self.send_request(args).await?;
+        self.reply::<R>().await
+    }
+
+    /// Sends opcode and arguments; in a call split from the client, raw data may follow.
+    ///
+    /// # Errors
+    ///
+    /// When the call fails.
+    pub async fn send_request<R: Rpc>(&mut self, args: &R) -> Result<(), RpcError> {
+        self.send(Bytes::from(encode_request(args))).await.map_err(failed::<R>)
+    }
+
+    /// Ends the request and waits for the results: all that is left of the reply. In a call split from the server, the raw
+    /// data must have been read.
+    ///
+    /// # Errors
+    ///
+    /// When the call fails, or what comes is no reply of the procedure.
+    pub async fn reply<R: Rpc>(mut self) -> Result<R::Reply, RpcError> {
+        self.finish().map_err(failed::<R>)?;
+        let first = self.recv().await.map_err(failed::<R>)?.unwrap_or_default();
+        // Most replies are one packet, and are decoded where they are.
+        let rest = self.read_to_end(MAX_REPLY_BYTES).await.map_err(failed::<R>)?;
+        let whole = if rest.is_empty() { first } else { [&first[..], &rest].concat().into() };
+        let refused = |source| RpcError::Reply { rpc: R::NAME, peer: self.peer(), source };
+        decode_reply::<R>(&whole).map_err(refused)
+    }
+}
+
+fn failed<R: Rpc>(source: CallError) -> RpcError {
+    RpcError::Call { rpc: R::NAME, source }
+}
+
+impl CallStream for ServerCall {
+    fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize, Abort>> {
+        let length = bytes.len().min(COPY_BYTES);
+        let mut piece = Bytes::copy_from_slice(&bytes[..length]);
+        (**self).poll_send(cx, &mut piece).map_ok(|()| length).map_err(abort_of)
+    }
+
+    fn poll_receive(&mut self, cx: &mut Context<'_>, out: &mut [u8]) -> Poll<Result<usize, Abort>> {
+        self.poll_read(cx, out).map_err(abort_of)
+    }
+
+    fn peer(&self) -> SocketAddr {
+        (**self).peer()
+    }
+
+    fn security(&self) -> &str {
+        self.identity().unwrap_or_default()
+    }
+
+    fn arguments_refused(&mut self, rpc: &'static str, error: &DecodeError) {
+        tracing::warn!(rpc, peer = %(**self).peer(), %error, "arguments were refused");
+    }
+}
+
+fn abort_of(error: CallError) -> Abort {
+    Abort(error.code().0)
+}

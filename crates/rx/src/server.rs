@@ -1,0 +1,290 @@
+//! The serving end: services, their handlers, and how many calls run and wait.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::{Future, poll_fn};
+use std::mem;
+use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
+use std::panic::{self, AssertUnwindSafe};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
+
+use rx_proto::abort::AbortCode;
+use rx_proto::endpoint::{CallHandle, Service};
+use rx_proto::ids::ServiceId;
+use rxgen::Abort;
+
+use crate::call::Call;
+use crate::driver::Driver;
+use crate::endpoint::Endpoint;
+use crate::metrics::add;
+use crate::shard::{Incoming, Shard};
+
+/// What a handler's work comes to.
+type Work = Pin<Box<dyn Future<Output = Result<(), Abort>> + Send>>;
+
+/// Answers the calls of a service. Implemented for functions that take a [`ServerCall`] and return a future.
+pub trait Handler: Send + Sync + 'static {
+    /// Answers a call: with `Ok` its reply is ended, with `Err` it is aborted with the code. A panic aborts it too.
+    fn handle(&self, call: ServerCall) -> Pin<Box<dyn Future<Output = Result<(), Abort>> + Send>>;
+}
+
+impl<F, W> Handler for F
+where
+    F: Fn(ServerCall) -> W + Send + Sync + 'static,
+    W: Future<Output = Result<(), Abort>> + Send + 'static,
+{
+    fn handle(&self, call: ServerCall) -> Work {
+        Box::pin(self(call))
+    }
+}
+
+/// A service with its handler and limits.
+pub struct ServiceConfig {
+    /// What the protocol has to know: number, security classes, time limits.
+    pub service: Service,
+    /// Who answers.
+    pub handler: Arc<dyn Handler>,
+    /// Calls that run at once. Default 1024: a running call holds a task and what its handler needs, and at most its
+    /// windows.
+    pub max_calls: usize,
+    /// Calls that wait for one of those to end; beyond it they are refused with `busy_code`, so that clients go elsewhere
+    /// or come later. Default 4096.
+    pub max_waiting: usize,
+    /// The code that refuses them. Default: Rx's [`AbortCode::RESTARTING`]; a file server says VBUSY, 110.
+    pub busy_code: AbortCode,
+    /// The code of a call whose handler has panicked. Default: Rx's [`AbortCode::USER_ABORT`].
+    pub panic_code: AbortCode,
+    /// Begin to answer on the thread that brought the call, going on as a task if the handler waits. Saves some 20 to
+    /// 40 µs a call, and is only right for handlers that never block or compute for long, as they keep the port from its
+    /// other packets. Default: false.
+    pub answers_at_once: bool,
+}
+
+impl ServiceConfig {
+    /// A service with the default limits.
+    pub fn new(service: Service, handler: impl Handler) -> Self {
+        Self {
+            service,
+            handler: Arc::new(handler),
+            max_calls: 1024,
+            max_waiting: 4096,
+            busy_code: AbortCode::RESTARTING,
+            panic_code: AbortCode::USER_ABORT,
+            answers_at_once: false,
+        }
+    }
+}
+
+impl fmt::Debug for ServiceConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServiceConfig").field("service", &self.service).finish_non_exhaustive()
+    }
+}
+
+/// A call as its handler has it: the request is received, the reply sent. It is over when the handler is.
+pub struct ServerCall {
+    call: Call,
+    identity: Option<String>,
+}
+
+impl ServerCall {
+    /// Who calls, as the security class has established it; `None` for nobody in particular.
+    pub fn identity(&self) -> Option<&str> {
+        self.identity.as_deref()
+    }
+
+    /// The endpoint that took the call, for calls back from the same port; `None` when it is being shut down.
+    pub fn endpoint(&self) -> Option<Endpoint> {
+        self.call.driver.owner.get()?.upgrade().map(Endpoint::from_handle)
+    }
+}
+
+impl fmt::Debug for ServerCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ServerCall").field(&self.call).finish()
+    }
+}
+
+impl Deref for ServerCall {
+    type Target = Call;
+
+    fn deref(&self) -> &Call {
+        &self.call
+    }
+}
+
+impl DerefMut for ServerCall {
+    fn deref_mut(&mut self) -> &mut Call {
+        &mut self.call
+    }
+}
+
+/// A service that is offered.
+pub(crate) struct ServiceEntry {
+    config: ServiceConfig,
+    load: Mutex<Load>,
+}
+
+#[derive(Default)]
+struct Load {
+    running: usize,
+    waiting: VecDeque<Accepted>,
+}
+
+/// A call, and what sees to its end.
+struct Accepted {
+    call: ServerCall,
+    end: End,
+}
+
+impl ServiceEntry {
+    pub(crate) fn new(config: ServiceConfig) -> Self {
+        Self { config, load: Mutex::default() }
+    }
+
+    pub(crate) fn id(&self) -> ServiceId {
+        self.config.service.id
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Load> {
+        self.load.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets the calls that wait.
+    pub(crate) fn clear(&self) {
+        let waiting = mem::take(&mut self.lock().waiting);
+        drop(waiting);
+    }
+}
+
+impl Driver {
+    /// Gives a new call to its service.
+    pub(crate) fn dispatch(&self, shard: &Shard, incoming: Incoming, may_run_handlers: bool) {
+        let Incoming { handle, service, peer, identity } = incoming;
+        let Some(driver) = self.me.upgrade() else { return };
+        let mut end = End { driver: Arc::clone(&driver), shard: shard.index, handle, is_over: false };
+        let entry = {
+            let services = self.services.read().unwrap_or_else(PoisonError::into_inner);
+            services.get(&service).map(Arc::clone)
+        };
+        let Some(entry) = entry else {
+            return end.end(Err(AbortCode::INVALID_OPERATION));
+        };
+        let call = Call::new(driver, shard.index, handle, peer, service, false);
+        let accepted = Accepted { call: ServerCall { call, identity }, end };
+        let mut load = entry.lock();
+        if load.running >= entry.config.max_calls {
+            if load.waiting.len() < entry.config.max_waiting {
+                load.waiting.push_back(accepted);
+                drop(load);
+                return add(&self.counters.calls_waited, 1);
+            }
+            drop(load);
+            add(&self.counters.calls_refused, 1);
+            end = accepted.end;
+            return end.end(Err(entry.config.busy_code));
+        }
+        load.running += 1;
+        drop(load);
+        let at_once = entry.config.answers_at_once && may_run_handlers;
+        let mut task = Box::pin(serve(Place(entry), accepted));
+        // A task is always polled when it starts, so nothing is lost by the waker that does nothing.
+        if at_once && task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+            return;
+        }
+        self.runtime.spawn(task);
+    }
+}
+
+/// Answers a call, then those that wait for its place.
+async fn serve(place: Place, first: Accepted) {
+    let mut next = Some(first);
+    while let Some(Accepted { call, mut end }) = next {
+        let config = &place.0.config;
+        add(&end.driver.counters.calls_served, 1);
+        let peer = call.peer();
+        let result = match catch(&*config.handler, call).await {
+            Ok(result) => result.map_err(|Abort(code)| AbortCode(code)),
+            Err(message) => {
+                add(&end.driver.counters.handler_panics, 1);
+                let service = config.service.id.0;
+                tracing::error!(service, %peer, message, "a handler panicked; its call was aborted");
+                Err(config.panic_code)
+            }
+        };
+        end.end(result);
+        next = place.0.lock().waiting.pop_front();
+    }
+}
+
+/// Runs a handler; a panic becomes its message.
+async fn catch(handler: &dyn Handler, call: ServerCall) -> Result<Result<(), Abort>, String> {
+    // What a handler that panicked leaves behind is dropped, and what it shares with others has to bear it.
+    let mut work = panic::catch_unwind(AssertUnwindSafe(|| handler.handle(call))).map_err(message_of)?;
+    poll_fn(move |cx| {
+        match panic::catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+            Ok(poll) => poll.map(Ok),
+            Err(payload) => std::task::Poll::Ready(Err(message_of(payload))),
+        }
+    })
+    .await
+}
+
+fn message_of(payload: Box<dyn std::any::Any + Send>) -> String {
+    match payload.downcast::<String>() {
+        Ok(text) => *text,
+        Err(payload) => payload.downcast_ref::<&str>().map_or_else(|| "no message".to_owned(), |s| (*s).to_owned()),
+    }
+}
+
+/// One of the calls that a service runs at once.
+struct Place(Arc<ServiceEntry>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.lock().running -= 1;
+    }
+}
+
+/// Ends a call: by its handler's result, or, if it is dropped before, by an abort.
+struct End {
+    driver: Arc<Driver>,
+    shard: usize,
+    handle: CallHandle,
+    is_over: bool,
+}
+
+impl End {
+    fn end(&mut self, result: Result<(), AbortCode>) {
+        if mem::replace(&mut self.is_over, true) {
+            return;
+        }
+        let handle = self.handle;
+        self.driver.with(&self.driver.shards[self.shard], |state, now| {
+            match result {
+                // It may have failed meanwhile: then nobody waits for the end.
+                Ok(()) => drop(state.endpoint.finish(now, handle)),
+                Err(code) => state.endpoint.abort(now, handle, code),
+            }
+            state.endpoint.release(now, handle);
+            state.remove_call(handle);
+        });
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        self.end(Err(AbortCode::USER_ABORT));
+    }
+}
+
+/// The address of a call's other end, for logs.
+impl fmt::Display for ServerCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let peer: SocketAddr = self.call.peer();
+        write!(f, "a call of {peer} to service {}", self.call.service().0)
+    }
+}
