@@ -24,6 +24,22 @@ struct Totals {
     /// The calls that are through, and those under way, count; this ends the counting.
     is_over: AtomicBool,
     intervals: Mutex<Vec<Vec<(f64, u64)>>>,
+    /// Smallest round trip seen, in nanoseconds; 0 before any.
+    rtt: AtomicU64,
+}
+
+impl Totals {
+    fn note_rtt(&self, call: &Call) {
+        let Some((_, min)) = call.rtt() else { return };
+        let nanos = u64::try_from(min.as_nanos()).unwrap_or(u64::MAX);
+        let smaller = |old: u64| (old == 0 || nanos < old).then_some(nanos);
+        let _ = self.rtt.fetch_update(Ordering::Relaxed, Ordering::Relaxed, smaller);
+    }
+
+    fn rtt_ms(&self) -> Option<f64> {
+        let nanos = self.rtt.load(Ordering::Relaxed);
+        (nanos > 0).then_some(nanos as f64 / 1e6)
+    }
 }
 
 /// A call's own part of the totals.
@@ -61,6 +77,7 @@ impl<'a> Progress<'a> {
     }
 
     fn end(self, call: &Call) {
+        self.totals.note_rtt(call);
         self.totals.resent.fetch_add(call.stats().resent_packets, Ordering::Relaxed);
         if self.every.is_some()
             && let Ok(mut all) = self.totals.intervals.lock()
@@ -90,11 +107,10 @@ pub(super) async fn run(options: &Client) -> Result<ExitCode, String> {
         pause: Duration::from_millis(options.pause),
         every: options.intervals.map(Duration::from_millis),
     });
-    let rtt = Arc::new(Mutex::new(None));
     let mut workers = tokio::task::JoinSet::new();
     let started = Instant::now();
     for _ in 0..options.parallel.max(1) {
-        workers.spawn(work(peer.clone(), Arc::clone(&plan), Arc::clone(&totals), Arc::clone(&rtt)));
+        workers.spawn(work(peer.clone(), Arc::clone(&plan), Arc::clone(&totals)));
     }
     let mut measured = (started, 0, 0);
     let mut failure = None;
@@ -127,8 +143,7 @@ pub(super) async fn run(options: &Client) -> Result<ExitCode, String> {
     if let Some(failure) = failure {
         return Err(format!("a call to {server} failed: {failure}"));
     }
-    let smallest = rtt.lock().ok().and_then(|r| *r);
-    report(options, bytes, calls, elapsed, smallest, &totals)
+    report(options, bytes, calls, elapsed, &totals)
 }
 
 /// The first worker that fails; waits for ever if none does.
@@ -157,7 +172,6 @@ async fn work(
     peer: Peer,
     plan: Arc<Plan>,
     totals: Arc<Totals>,
-    rtt: Arc<Mutex<Option<Duration>>>,
 ) -> Result<(), CallError> {
     for time in 0..plan.times {
         if totals.is_over.load(Ordering::Relaxed) {
@@ -169,9 +183,6 @@ async fn work(
         let mut call = peer.call().await?;
         let mut progress = Progress::new(&totals, plan.every);
         let result = one_call(&mut call, &plan, &mut progress).await;
-        if let (Some((_, min)), Ok(mut smallest)) = (call.rtt(), rtt.lock()) {
-            *smallest = Some(smallest.map_or(min, |s: Duration| s.min(min)));
-        }
         progress.end(&call);
         result?;
         totals.calls.fetch_add(1, Ordering::Relaxed);
@@ -190,8 +201,11 @@ async fn one_call(call: &mut Call, plan: &Plan, progress: &mut Progress<'_>) -> 
         send_zeroes(call, len, plan.write_size).await?;
         left -= len;
         progress.reach(call.stats().bytes_acked.saturating_sub(opening_len));
+        progress.totals.note_rtt(call);
     }
     call.finish()?;
+    progress.totals.note_rtt(call);
+    let mut measured_at = Instant::now();
     let mut got = 0;
     let mut tail = [0; 4];
     let end = receive + if plan.request.has_magic() { 4 } else { 0 };
@@ -205,6 +219,10 @@ async fn one_call(call: &mut Call, plan: &Plan, progress: &mut Progress<'_>) -> 
         }
         got += bytes.len() as u64;
         progress.reach(send + got.min(receive));
+        if measured_at.elapsed() > Duration::from_millis(100) {
+            progress.totals.note_rtt(call);
+            measured_at = Instant::now();
+        }
     }
     progress.reach(send + got.min(receive));
     if got != end || (plan.request.has_magic() && tail != MAGIC.to_be_bytes()) {
@@ -248,7 +266,6 @@ fn report(
     bytes: u64,
     calls: u64,
     elapsed: Duration,
-    rtt: Option<Duration>,
     totals: &Totals,
 ) -> Result<ExitCode, String> {
     let seconds = elapsed.as_secs_f64();
@@ -260,7 +277,7 @@ fn report(
             "seconds": seconds,
             "mbit_per_s": mbit,
             "calls": calls,
-            "rtt_ms": rtt.map(|r| r.as_secs_f64() * 1e3),
+            "rtt_ms": totals.rtt_ms(),
             "retransmitted_packets": if options.command == What::Recv { Value::Null } else { json!(resent) },
         });
         if options.intervals.is_some()

@@ -36,6 +36,9 @@ const INITIAL_PACKETS: u64 = 32;
 const MIN_PACKETS: u64 = 4;
 /// A train is sent once the window is four times as long; in packets.
 const TRAIN_PACKETS: u64 = 128;
+/// How many trains count, and how many it takes to believe that the path is full because they say so.
+const TRAINS: usize = 5;
+const TRAINS_BELIEVED: usize = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
@@ -93,14 +96,15 @@ impl RateModel {
         self.rates.front().map(|&(_, rate)| rate)
     }
 
-    /// The bottleneck's rate as trains show it: the median of the last three, so that one odd train does no harm.
+    /// The bottleneck's rate as trains show it: the median of the last five, so that odd trains do no harm; of two, the
+    /// lower.
     fn train_rate(&self) -> Option<u64> {
         if self.trains.len() < 2 {
             return None;
         }
         let mut sorted: Vec<u64> = self.trains.iter().copied().collect();
         sorted.sort_unstable();
-        Some(sorted[sorted.len() / 2])
+        Some(sorted[(sorted.len() - 1) / 2])
     }
 
     /// What is in flight when the path is full and its queue empty.
@@ -145,8 +149,10 @@ impl RateModel {
             } else {
                 self.full_rounds += 1;
             }
+            let believed = self.train_rate().filter(|_| self.trains.len() >= TRAINS_BELIEVED);
+            let reached = believed.is_some_and(|train| rate >= train - train / 20);
             let much_lost = self.lost_in_round > (self.acked_in_round + self.lost_in_round) / 50;
-            if self.full_rounds >= FULL_ROUNDS || much_lost {
+            if self.full_rounds >= FULL_ROUNDS || reached || much_lost {
                 self.phase = Phase::Drain;
             }
         }
@@ -212,7 +218,7 @@ impl Controller for RateModel {
         }
         if let Some(rate) = sample.train_rate {
             self.trains.push_back(rate);
-            if self.trains.len() > 3 {
+            if self.trains.len() > TRAINS {
                 self.trains.pop_front();
             }
         }
