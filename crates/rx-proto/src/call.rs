@@ -116,6 +116,8 @@ pub(crate) struct Call {
     pub(crate) promised: u64,
     /// The peer has named its window in this call.
     pub(crate) window_known: bool,
+    /// Answers to our pings in a row that take back what had been acknowledged for good.
+    pub(crate) contradictions: u8,
 }
 
 impl Call {
@@ -126,10 +128,12 @@ impl Call {
         send_window: u32,
         receive_window: u32,
     ) -> Self {
+        let mut tx = Transmit::new(now, send_window);
+        tx.set_dead_time(limits.dead_after());
         Self {
             number,
             stage: Stage::Request,
-            tx: Transmit::new(now, send_window),
+            tx,
             rx: Receive::new(now, receive_window),
             error: None,
             released: false,
@@ -148,7 +152,14 @@ impl Call {
             bytes_sent: 0,
             promised: 0,
             window_known: false,
+            contradictions: 0,
         }
+    }
+
+    /// Sets how long it may still wait.
+    pub(crate) fn set_limits(&mut self, limits: CallLimits) {
+        self.limits = limits;
+        self.tx.set_dead_time(limits.dead_after());
     }
 
     /// Which limit has run out, if one has.

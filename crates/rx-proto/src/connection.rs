@@ -90,6 +90,10 @@ pub(crate) struct Connection {
     pub(crate) armed: Option<Instant>,
     /// The application holds it; a server's connection is held by nobody.
     pub(crate) is_open: bool,
+    /// A bit for each channel that waits in its path's list for the peer to show that it is there.
+    pub(crate) waiting: u8,
+    /// The application waits for a free channel.
+    pub(crate) wants_channel: bool,
     /// Client: the status byte to put into the first packet of each call (service upgrade, Rx notes 12).
     pub(crate) upgrade: bool,
 }
@@ -120,6 +124,8 @@ impl Connection {
             moving: None,
             armed: None,
             is_open: key.role == Role::Client,
+            waiting: 0,
+            wants_channel: false,
             upgrade: false,
         }
     }
@@ -130,6 +136,12 @@ impl Connection {
 
     pub(crate) fn security_index(&self) -> SecurityIndex {
         self.security.index()
+    }
+
+    /// Before anything is sent: where serials start. A server's start anywhere, so that nobody can name one without having
+    /// seen it; stock peers take them as they come.
+    pub(crate) const fn start_serials_at(&mut self, serial: Serial) {
+        self.serial = serial;
     }
 
     /// The serial of the next packet.

@@ -8,15 +8,21 @@
 //! 5. [`Endpoint::poll_timeout`] says how long to wait.
 //!
 //! What a packet does to its connection is in `endpoint/ingress.rs`, what is sent in `endpoint/egress.rs`, what the
-//! application may do in `endpoint/verbs.rs`, what time does in `endpoint/timers.rs`, rxdebug in `endpoint/inspect.rs`.
+//! application may do in `endpoint/verbs.rs`, what time does in `endpoint/timers.rs`, rxdebug in `endpoint/inspect.rs`. Who a
+//! peer is: whether it is where it says in `endpoint/reach.rs`, challenge and response in `endpoint/authenticate.rs`. Word
+//! from the network is in `endpoint/network.rs`.
 
+mod authenticate;
 mod egress;
 mod ingress;
 mod inspect;
+mod network;
+mod reach;
 mod timers;
 mod verbs;
 
 pub use egress::Transmission;
+pub use inspect::ANSWER_RATE;
 pub use verbs::{CallStats, Read};
 
 use crate::call::CallError;
@@ -104,8 +110,25 @@ pub struct Service {
     pub limits: CallLimits,
 }
 
+/// What an endpoint holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// Connections of both roles.
+    pub connections: usize,
+    /// Paths.
+    pub paths: usize,
+    /// Calls that have not ended, or that the application has not let go.
+    pub calls: usize,
+    /// Entries in the heap of timers: about as many as connections and paths, at most twice as many and 64.
+    pub timers: usize,
+    /// Bytes that receive windows beyond the initial ones promise.
+    pub promised: u64,
+    /// Bytes of DATA taken from peers that have not shown to be where they say they are.
+    pub unproven: u64,
+}
+
 /// What a timer is for.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Target {
     Path(usize),
     Connection(usize),
@@ -132,11 +155,13 @@ pub struct Endpoint {
     ready: VecDeque<usize>,
     events: VecDeque<Event>,
     timers: BinaryHeap<Reverse<(Instant, Target)>>,
-    /// Connections that wait for a free channel's event.
-    wants_channel: Vec<ConnectionHandle>,
     /// Bytes that receive windows beyond the initial ones promise.
     promised: u64,
-    inspect: inspect::Allowance,
+    /// Bytes of DATA from peers that have not shown to be there.
+    unproven: u64,
+    calls: usize,
+    client_connections: u64,
+    inspect: inspect::Inspection,
     stats: Stats,
 }
 
@@ -162,9 +187,11 @@ impl Endpoint {
             ready: VecDeque::new(),
             events: VecDeque::new(),
             timers: BinaryHeap::new(),
-            wants_channel: Vec::new(),
             promised: 0,
-            inspect: inspect::Allowance::default(),
+            unproven: 0,
+            calls: 0,
+            client_connections: 0,
+            inspect: inspect::Inspection::default(),
             stats: Stats::default(),
         }
     }
@@ -197,6 +224,18 @@ impl Endpoint {
     /// How many paths there are.
     pub fn path_count(&self) -> usize {
         self.paths.len()
+    }
+
+    /// What is held for the moment, for metrics and tests.
+    pub fn usage(&self) -> Usage {
+        Usage {
+            connections: self.connections.len(),
+            paths: self.paths.len(),
+            calls: self.calls,
+            timers: self.timers.len(),
+            promised: self.promised,
+            unproven: self.unproven,
+        }
     }
 
     /// The path of a connection.
@@ -255,6 +294,7 @@ impl Endpoint {
         connection.generation = self.next_generation;
         self.paths[connection.path].connections += 1;
         let key = connection.key;
+        self.client_connections += u64::from(connection.is_client());
         let index = self.connections.insert(Box::new(connection));
         self.by_key.insert(key, index);
         index
@@ -265,18 +305,25 @@ impl Endpoint {
         for channel in Channel::ALL {
             self.drop_call(ChannelRef { connection: index, channel });
         }
+        self.stop_waiting(index);
         let connection = self.connections.remove(index);
+        self.client_connections -= u64::from(connection.is_client());
         self.by_key.remove(&connection.key);
         self.last_found = None;
-        let path = &mut self.paths[connection.path];
+        self.leave_path(now, connection.path);
+    }
+
+    /// A path has a connection less.
+    fn leave_path(&mut self, now: Instant, index: usize) {
+        let path = &mut self.paths[index];
         path.connections -= 1;
         path.last_used = now;
         if path.connections == 0 {
             if path.is_verified() {
                 let at = now + self.config.reap_after;
-                self.arm(Target::Path(connection.path), at);
+                self.arm(Target::Path(index), at);
             } else {
-                self.remove_path(connection.path);
+                self.remove_path(index);
             }
         }
     }
@@ -284,8 +331,15 @@ impl Endpoint {
     fn remove_path(&mut self, index: usize) {
         let path = self.paths.remove(index);
         self.by_peer.remove(&path.peer);
-        if path.is_ready {
-            self.ready.retain(|&p| p != index);
+        self.unproven -= path.unproven;
+        // It may still stand in `ready`: sending passes over it.
+    }
+
+    /// Bytes left a path's flight without being acknowledged or lost, since their call ended: others may go.
+    fn release_flight(&mut self, path: usize, bytes: u64) {
+        self.paths[path].forget_in_flight(bytes);
+        if bytes > 0 {
+            self.wake_path(path);
         }
     }
 
@@ -319,7 +373,7 @@ impl Endpoint {
         let Some(call) = connection.call_mut(at.channel) else { return };
         if call.rx.is_ack_due() && !call.ack_queued {
             call.ack_queued = true;
-            self.paths[index].control.push_back(crate::path::Control::Ack(at));
+            self.paths[index].push_control(crate::path::Control::Ack(at));
             self.wake_path(index);
         }
     }

@@ -20,8 +20,18 @@ const TRIES: u8 = 2;
 /// How long until a finished search is tried again: routes change (RFC 8899 says 600 s).
 const AGAIN: Duration = Duration::from_secs(600);
 
-/// Timeouts in a row, with packets above the base size under way, after which the path counts as a black hole.
-const BLACK_HOLE_TIMEOUTS: u8 = 2;
+/// Points after which the path counts as a black hole for packets of a size: one for each round trip in which such packets
+/// are lost while later ones arrive, two for each timeout, in which silence may have many reasons; none of that size having
+/// arrived meanwhile.
+const BLACK_HOLE: u8 = 3;
+const LOSS: u8 = 1;
+const SILENCE: u8 = 2;
+
+/// How long until the search is tried again if it was silence that ended at the base size.
+const AGAIN_AFTER_SILENCE: Duration = Duration::from_secs(30);
+
+/// A packet counts as one of that size if it is at most this much shorter: security classes pad, last packets differ.
+const NEARLY_FULL: usize = 64;
 
 /// The search on one path.
 #[derive(Clone, Debug)]
@@ -31,7 +41,12 @@ pub(crate) struct MtuSearch {
     too_large: usize,
     limit: usize,
     probe: Option<Probe>,
-    timeouts: u8,
+    /// Points towards a black hole for packets of `suspect` bytes and more, and when the last one was noticed.
+    points: u8,
+    suspect: usize,
+    lost_at: Instant,
+    /// Packets of the base size and less may be fragmented, since they do not pass whole.
+    fragments: bool,
     next_search: Instant,
 }
 
@@ -46,7 +61,23 @@ struct Probe {
 impl MtuSearch {
     pub(crate) fn new(limit: usize) -> Self {
         let current = BASE_PACKET_LEN.min(limit);
-        Self { current, too_large: limit + 1, limit, probe: None, timeouts: 0, next_search: Instant::ORIGIN }
+        Self {
+            current,
+            too_large: limit + 1,
+            limit,
+            probe: None,
+            points: 0,
+            suspect: 0,
+            lost_at: Instant::ORIGIN,
+            fragments: false,
+            next_search: Instant::ORIGIN,
+        }
+    }
+
+    /// Whether the network must not fragment a packet of this size. Below the base size stock peers let it always; we do
+    /// once such packets have turned out not to pass.
+    pub(crate) const fn keeps_whole(&self, len: usize) -> bool {
+        len > BASE_PACKET_LEN || !self.fragments
     }
 
     /// The size known to pass.
@@ -90,17 +121,22 @@ impl MtuSearch {
     pub(crate) fn handle_response(&mut self, serial: Serial) -> Option<usize> {
         let probe = self.probe.filter(|p| p.serial == serial)?;
         self.probe = None;
-        self.timeouts = 0;
+        self.points = 0;
         self.current = probe.len.max(self.current);
         Some(self.current)
     }
 
-    /// The kernel or a router said that a packet was too large, or a probe's time ran out.
-    pub(crate) fn handle_too_large(&mut self, len: usize) {
+    /// The kernel said that a packet of this size was too large. Returns the new size if it shrank.
+    pub(crate) fn handle_too_large(&mut self, len: usize) -> Option<usize> {
         if let Some(probe) = self.probe.filter(|p| p.len >= len) {
             self.too_large = self.too_large.min(probe.len);
             self.probe = None;
         }
+        if len <= BASE_PACKET_LEN {
+            self.fragments = true;
+            return None;
+        }
+        if len <= self.current { self.handle_path_limit(BASE_PACKET_LEN) } else { None }
     }
 
     /// A router named the largest packet that passes; returns the new size if it shrank.
@@ -132,24 +168,48 @@ impl MtuSearch {
 
     /// A packet of this size was acknowledged: it passes.
     pub(crate) const fn handle_delivered(&mut self, len: usize) {
-        if len > BASE_PACKET_LEN && len >= self.current {
-            self.timeouts = 0;
+        if len >= self.suspect {
+            self.points = 0;
         }
     }
 
-    /// A call waited in vain with packets of this size under way; returns the new size if that makes a black hole.
-    pub(crate) fn handle_timeout(&mut self, now: Instant, largest: usize) -> Option<usize> {
-        if largest <= BASE_PACKET_LEN || self.current <= BASE_PACKET_LEN {
+    /// Packets of up to this size were lost, while something sent later arrived; returns the new size if that makes a black
+    /// hole.
+    pub(crate) fn handle_lost(&mut self, now: Instant, largest: usize, round_trip: Duration) -> Option<usize> {
+        if self.points > 0 && now.since(self.lost_at) < round_trip {
             return None;
         }
-        self.timeouts += 1;
-        (self.timeouts >= BLACK_HOLE_TIMEOUTS).then(|| {
-            (self.timeouts, self.probe) = (0, None);
+        self.suspect(now, largest, LOSS)
+    }
+
+    /// A call waited in vain with packets of up to this size under way; returns the new size if that makes a black hole.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, largest: usize) -> Option<usize> {
+        self.suspect(now, largest, SILENCE)
+    }
+
+    fn suspect(&mut self, now: Instant, largest: usize, points: u8) -> Option<usize> {
+        if largest <= MIN_PACKET_LEN {
+            return None; // passes everywhere: its loss shows nothing
+        }
+        let suspect = largest.min(self.current) - NEARLY_FULL;
+        self.suspect = if self.points == 0 { suspect } else { suspect.max(self.suspect) };
+        (self.points, self.lost_at) = (self.points + points, now);
+        if self.points < BLACK_HOLE {
+            return None;
+        }
+        (self.points, self.probe) = (0, None);
+        if self.current <= BASE_PACKET_LEN || self.suspect + NEARLY_FULL <= BASE_PACKET_LEN {
+            self.fragments = true;
+            return None;
+        }
+        if points == LOSS {
             self.too_large = self.current;
             self.next_search = now + AGAIN;
-            self.current = BASE_PACKET_LEN;
-            BASE_PACKET_LEN
-        })
+        } else {
+            self.next_search = now + AGAIN_AFTER_SILENCE;
+        }
+        self.current = BASE_PACKET_LEN;
+        Some(BASE_PACKET_LEN)
     }
 }
 
@@ -193,8 +253,16 @@ mod tests {
         mtu.poll_probe(Instant::ORIGIN, 16384);
         mtu.handle_sent(Instant::ORIGIN, Serial(1));
         assert_eq!(mtu.handle_response(Serial(1)), Some(1452));
-        assert_eq!(mtu.handle_timeout(Instant::ORIGIN, 1452), None);
-        assert_eq!(mtu.handle_timeout(Instant::ORIGIN, 1452), Some(1444));
-        assert_eq!(mtu.poll_probe(Instant::ORIGIN + Duration::from_secs(1), 16384), None);
+        let lose = |mtu: &mut MtuSearch, ms: u64, len| {
+            mtu.handle_lost(Instant::ORIGIN + Duration::from_millis(ms), len, Duration::from_millis(10))
+        };
+        let now = Instant::ORIGIN + Duration::from_secs(1);
+        assert_eq!([1, 2, 3, 12].map(|ms| lose(&mut mtu, ms, 1452)), [None; 4], "once a round trip");
+        mtu.handle_delivered(1452);
+        assert_eq!([30, 40, 45, 50].map(|ms| lose(&mut mtu, ms, 1452)), [None, None, None, Some(1444)]);
+        assert_eq!(mtu.poll_probe(now, 16384), None);
+        assert!(mtu.keeps_whole(1444));
+        assert_eq!([60, 70, 80].map(|ms| lose(&mut mtu, ms, 1444)), [None; 3]);
+        assert!(!mtu.keeps_whole(1444) && mtu.keeps_whole(1472), "the path is narrower than any peer's packets");
     }
 }

@@ -13,7 +13,7 @@ use crate::packet::{BASE_PACKET_LEN, MAX_PACKET_LEN, MIN_PACKET_LEN};
 use crate::receive::PathView;
 use crate::rtt::Rtt;
 use crate::time::Instant;
-use crate::transmit::{AckOutcome, Stamp};
+use crate::transmit::{AckOutcome, Lost, Stamp};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -38,6 +38,20 @@ const AMPLIFICATION: u64 = 3;
 const SHORT_CALL: u64 = 32 << 10;
 /// Pings remembered to measure their answers.
 const PINGS: usize = 4;
+/// Packets that may stand in [`Path::control`]: they are sent before anything else, so that there are so many only while
+/// the socket takes none. A peer of which more come has to ask again.
+const MAX_CONTROL: usize = 1024;
+
+/// A ping whose answer is awaited.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ping {
+    /// Serials are counted per connection.
+    connection: usize,
+    serial: Serial,
+    pub(crate) sent_at: Instant,
+    /// It was padded to find the packet size.
+    pub(crate) is_probe: bool,
+}
 
 /// Something small to send, ahead of all data.
 #[derive(Debug)]
@@ -134,11 +148,19 @@ pub struct Path {
     pub(crate) control: VecDeque<Control>,
     short: VecDeque<ChannelRef>,
     bulk: VecDeque<ChannelRef>,
+    /// How many entries of those two are of calls that have been taken out.
+    removed_calls: usize,
     /// Whether it stands in the endpoint's queue of paths with something to send.
     pub(crate) is_ready: bool,
-    pings: [(Serial, Instant); PINGS],
-    next_ping: usize,
+    pings: [Ping; PINGS],
     verified: bool,
+    /// Bytes received from and sent to a peer that has not shown to be there, with UDP and IPv4 headers.
+    stranger_received: u64,
+    stranger_sent: u64,
+    /// Bytes of DATA from it that count against the endpoint's bound.
+    pub(crate) unproven: u64,
+    /// Calls that wait for it to show that it is there, oldest first.
+    pub(crate) waiting: VecDeque<ChannelRef>,
     reach_pinged_at: Option<Instant>,
     pub(crate) connections: u32,
     pub(crate) last_used: Instant,
@@ -171,10 +193,14 @@ impl Path {
             control: VecDeque::new(),
             short: VecDeque::new(),
             bulk: VecDeque::new(),
+            removed_calls: 0,
             is_ready: false,
-            pings: [(Serial::NONE, now); PINGS],
-            next_ping: 0,
+            pings: [Ping::default(); PINGS],
             verified: false,
+            stranger_received: 0,
+            stranger_sent: 0,
+            unproven: 0,
+            waiting: VecDeque::new(),
             reach_pinged_at: None,
             connections: 0,
             last_used: now,
@@ -283,7 +309,10 @@ impl Path {
     }
 
     pub(crate) fn handle_received(&mut self, now: Instant, len: usize) {
-        self.stats.bytes_received += len as u64 + UDP_OVERHEAD;
+        self.stats.bytes_received += len as u64;
+        if !self.verified {
+            self.stranger_received += len as u64 + UDP_OVERHEAD;
+        }
         self.last_used = now;
     }
 
@@ -295,7 +324,20 @@ impl Path {
     /// Whether `len` bytes more would be too many for an address that may be spoofed.
     pub(crate) const fn is_within_reach_limit(&self, len: usize) -> bool {
         self.verified
-            || self.stats.bytes_sent + len as u64 + UDP_OVERHEAD <= AMPLIFICATION * self.stats.bytes_received
+            || self.stranger_sent + len as u64 + UDP_OVERHEAD <= AMPLIFICATION * self.stranger_received
+    }
+
+    /// A packet of `len` bytes goes out.
+    pub(crate) const fn note_sent(&mut self, len: usize) {
+        self.stats.bytes_sent += len as u64;
+        if !self.verified {
+            self.stranger_sent += len as u64 + UDP_OVERHEAD;
+        }
+    }
+
+    /// Allows `len` bytes to be sent though the peer has not earned them: another limit applies to them.
+    pub(crate) const fn grant_to_stranger(&mut self, len: usize) {
+        self.stranger_received += (len as u64 + UDP_OVERHEAD).div_ceil(AMPLIFICATION);
     }
 
     /// Whether to ask the peer now if it is there (Rx notes 11: every 2 s until answered).
@@ -316,19 +358,32 @@ impl Path {
         self.reach_pinged_at = None;
     }
 
-    pub(crate) fn note_ping(&mut self, now: Instant, serial: Serial) {
-        self.pings[self.next_ping] = (serial, now);
-        self.next_ping = (self.next_ping + 1) % PINGS;
+    pub(crate) fn note_ping(&mut self, now: Instant, connection: usize, serial: Serial, is_probe: bool) {
+        // The oldest goes, but a probe only for a probe.
+        let oldest = self
+            .pings
+            .iter_mut()
+            .filter(|p| !p.is_probe || is_probe || p.serial == Serial::NONE)
+            .min_by_key(|p| (p.serial != Serial::NONE, p.sent_at));
+        if let Some(ping) = oldest {
+            *ping = Ping { connection, serial, sent_at: now, is_probe };
+        }
     }
 
-    /// An answer to a ping came: measures it. Returns when the ping was sent, if it was one of ours.
-    pub(crate) fn handle_ping_response(&mut self, now: Instant, serial: Serial) -> Option<Instant> {
-        let ping = self.pings.iter_mut().find(|p| p.0 == serial && serial != Serial::NONE)?;
-        ping.0 = Serial::NONE;
-        let sent_at = ping.1;
-        self.rtt.handle_sample(now, now.since(sent_at));
-        self.verified = true;
-        Some(sent_at)
+    /// An answer to a ping of this connection came: measures it. Returns the ping, if it was one of ours.
+    pub(crate) fn handle_ping_response(
+        &mut self,
+        now: Instant,
+        connection: usize,
+        serial: Serial,
+    ) -> Option<Ping> {
+        let ping = self
+            .pings
+            .iter_mut()
+            .find(|p| p.serial == serial && p.connection == connection && serial != Serial::NONE)?;
+        let found = std::mem::take(ping);
+        self.rtt.handle_sample(now, now.since(found.sent_at));
+        Some(found)
     }
 
     // ---- which call sends
@@ -343,14 +398,32 @@ impl Path {
     }
 
     /// Puts back a call that could not send yet, at the head.
-    pub(crate) fn unpop_call(&mut self, call: ChannelRef) {
-        self.short.push_front(call);
+    pub(crate) fn unpop_call(&mut self, call: ChannelRef, sent: u64) {
+        if sent < SHORT_CALL { self.short.push_front(call) } else { self.bulk.push_front(call) }
     }
 
-    /// Takes a call out of the queue; it is no more.
-    pub(crate) fn remove_call(&mut self, call: ChannelRef) {
-        self.short.retain(|c| *c != call);
-        self.bulk.retain(|c| *c != call);
+    /// A call that stands in the queue is no more. Its entry stays, to be passed over, until there are many of such.
+    pub(crate) const fn remove_call(&mut self) {
+        self.removed_calls += 1;
+    }
+
+    /// Whether so many entries are of removed calls that [`Self::retain_calls`] is worth its cost.
+    pub(crate) fn wants_tidying(&self) -> bool {
+        self.removed_calls > 32 && self.removed_calls > (self.short.len() + self.bulk.len()) / 2
+    }
+
+    /// Keeps the entries of calls that are still to be there.
+    pub(crate) fn retain_calls(&mut self, mut is_there: impl FnMut(&ChannelRef) -> bool) {
+        self.short.retain(&mut is_there);
+        self.bulk.retain(is_there);
+        self.removed_calls = 0;
+    }
+
+    /// Adds a small packet.
+    pub(crate) fn push_control(&mut self, control: Control) {
+        if self.control.len() < MAX_CONTROL || matches!(control, Control::Ack(_)) {
+            self.control.push_back(control);
+        }
     }
 
     /// Takes a call's ACK out of the queue.
@@ -362,9 +435,10 @@ impl Path {
         !self.control.is_empty() || !self.short.is_empty() || !self.bulk.is_empty()
     }
 
-    /// No call has anything to send: if the path could carry more, what is measured now is the application's rate.
-    pub(crate) fn note_app_limited(&mut self) {
-        if self.in_flight < self.controller.window() {
+    /// No call has anything to send: if the path could carry more, what is measured now is the application's rate, or with
+    /// `by_peer` what the peer's window allows.
+    pub(crate) fn note_app_limited(&mut self, by_peer: bool) {
+        if by_peer || self.in_flight < self.controller.window() {
             self.app_limited_until = (self.delivered + self.in_flight).max(1);
         }
     }
@@ -400,6 +474,7 @@ impl Path {
         if self.in_flight == 0 {
             (self.first_sent_at, self.delivered_at) = (now, now);
         }
+        self.note_sent(len);
         self.in_flight += len as u64;
         self.pacer.spend(len as u64);
         self.stats.data_sent += 1;
@@ -413,13 +488,18 @@ impl Path {
             self.train.sent += len as u64;
             self.train.ended = now;
         }
+        Stamp { train: if in_train { self.train.id } else { 0 }, ..self.stamp(now) }
+    }
+
+    /// The path as it is now.
+    pub(crate) const fn stamp(&self, now: Instant) -> Stamp {
         Stamp {
             sent_at: now,
             delivered: self.delivered,
             delivered_at: self.delivered_at,
             first_sent_at: self.first_sent_at,
             app_limited: self.app_limited_until > self.delivered,
-            train: if in_train { self.train.id } else { 0 },
+            train: 0,
         }
     }
 
@@ -428,25 +508,21 @@ impl Path {
         self.in_flight -= bytes;
     }
 
-    /// Bytes came into the flight with a connection that moved here.
-    pub(crate) fn adopt_in_flight(&mut self, bytes: u64) {
-        self.in_flight += bytes;
-    }
-
     /// An ACK of one of the calls was read.
     pub(crate) fn handle_ack(&mut self, now: Instant, out: &AckOutcome) {
-        self.in_flight -= out.landed + out.lost + out.left;
-        self.stats.bytes_lost += out.lost;
+        self.in_flight -= out.landed + out.lost.bytes + out.left;
+        self.stats.bytes_lost += out.lost.bytes;
         self.stats.spurious += u64::from(out.spurious);
         if let Some(rtt) = out.rtt {
             self.rtt.handle_sample(now, rtt);
         }
         self.mtu.handle_delivered(out.largest);
+        self.watch_for_black_hole(now, out.lost.largest);
         let mut sample = AckSample {
             now,
             acked: out.acked,
             in_flight: self.in_flight,
-            lost: out.lost,
+            lost: out.lost.bytes,
             delivery_rate: None,
             app_limited: false,
             rtt: out.rtt,
@@ -463,7 +539,7 @@ impl Path {
             }
             let interval = stamp.sent_at.since(stamp.first_sent_at).max(now.since(stamp.delivered_at));
             if self.rtt.is_known() && interval >= self.rtt.min() {
-                let bytes = u128::from(self.delivered - stamp.delivered);
+                let bytes = u128::from(self.delivered.saturating_sub(stamp.delivered));
                 sample.delivery_rate = Some((bytes * 1_000_000_000 / interval.as_nanos().max(1)) as u64);
             }
             sample.app_limited = stamp.app_limited;
@@ -521,21 +597,35 @@ impl Path {
         Some((u128::from(after_first) * 1_000_000_000 / spread.as_nanos().max(1)) as u64)
     }
 
-    /// A call waited in vain: `lost` bytes of it leave the flight.
-    pub(crate) fn handle_timeout(&mut self, now: Instant, lost: u64, largest: usize) {
-        self.in_flight -= lost;
-        self.stats.bytes_lost += lost;
+    /// A call waited in vain: what of it is under way leaves the flight.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, lost: Lost) {
+        self.in_flight -= lost.bytes;
+        self.stats.bytes_lost += lost.bytes;
         self.stats.timeouts += 1;
         self.controller.handle_timeout(now);
-        if let Some(len) = self.mtu.handle_timeout(now, largest) {
+        if let Some(len) = self.mtu.handle_timeout(now, lost.largest) {
             self.controller.set_packet_len(len);
         }
     }
 
-    /// Some packets turned out lost without an ACK.
-    pub(crate) fn handle_lost(&mut self, lost: u64) {
-        self.in_flight -= lost;
-        self.stats.bytes_lost += lost;
+    /// The kernel refused a packet of `len` bytes.
+    pub(crate) fn handle_too_large(&mut self, len: usize) {
+        if let Some(len) = self.mtu.handle_too_large(len) {
+            self.controller.set_packet_len(len);
+        }
+    }
+
+    /// Some packets turned out lost without an ACK; `left` bytes leave the flight with an unknown fate.
+    pub(crate) fn handle_lost(&mut self, now: Instant, lost: Lost, left: u64) {
+        self.in_flight -= lost.bytes + left;
+        self.stats.bytes_lost += lost.bytes;
+        self.watch_for_black_hole(now, lost.largest);
+    }
+
+    fn watch_for_black_hole(&mut self, now: Instant, lost: usize) {
+        if let Some(len) = self.mtu.handle_lost(now, lost, self.rtt.smoothed()) {
+            self.controller.set_packet_len(len);
+        }
     }
 
     /// The packet size changed.

@@ -115,6 +115,11 @@ impl Receive {
         !self.ready.is_empty() || self.is_complete()
     }
 
+    /// Whether packets are held that have not been read.
+    pub(crate) fn has_unread(&self) -> bool {
+        !self.ready.is_empty() || self.later_count > 0
+    }
+
     /// The first packet that has not come.
     pub(crate) const fn next(&self) -> Seq {
         self.next
@@ -383,7 +388,7 @@ mod tests {
     #[test]
     fn an_unread_stream_closes_the_window_but_never_to_zero() {
         let mut r = Receive::new(Instant::ORIGIN, 8);
-        (1..=8).for_each(|s| drop(feed(&mut r, s, 0, STOCK)));
+        (1..=8).for_each(|s| _ = feed(&mut r, s, 0, STOCK));
         let ack = r.fields(AckReason::IDLE, Serial::NONE, (1444, 1444));
         assert_eq!((ack.first, ack.window), (Seq(8), 1));
         assert_eq!(r.table().collect::<Vec<_>>(), [true]);

@@ -15,6 +15,9 @@ impl Instant {
     /// The driver's origin.
     pub const ORIGIN: Self = Self(0);
 
+    /// The end of time: a deadline that never comes.
+    pub const MAX: Self = Self(u64::MAX);
+
     /// The point `nanos` nanoseconds after the origin.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)

@@ -14,6 +14,9 @@ use std::time::Duration;
 /// Longest wait between two timeouts without an answer (Rx notes 10).
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
+/// Holes that are filled one by one before all that is unknown is sent again. One or two are common after a single loss.
+const MAX_HOLES: u32 = 3;
+
 /// What is noted of the path when a packet is sent, to measure the delivery rate when it is acknowledged (the delivery
 /// rate estimation of BBR).
 #[derive(Clone, Copy, Debug, Default)]
@@ -56,6 +59,14 @@ struct Packet {
     last: bool,
 }
 
+/// Packets found lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Lost {
+    pub(crate) bytes: u64,
+    /// The largest of them.
+    pub(crate) largest: usize,
+}
+
 /// What an ACK changed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AckOutcome {
@@ -63,8 +74,8 @@ pub(crate) struct AckOutcome {
     pub(crate) acked: u64,
     /// Those of them that were in flight until now: the rest had been given up.
     pub(crate) landed: u64,
-    /// Bytes no longer in flight because they are lost.
-    pub(crate) lost: u64,
+    /// Bytes no longer in flight because they are lost, and the largest packet among them.
+    pub(crate) lost: Lost,
     /// Bytes no longer in flight, of which it is not known whether they are lost.
     pub(crate) left: u64,
     /// The stamp of the newest packet among those that arrived.
@@ -76,6 +87,8 @@ pub(crate) struct AckOutcome {
     pub(crate) largest: usize,
     /// Packets that had been given up and did arrive.
     pub(crate) spurious: u32,
+    /// The ACK names a transmission of ours: whoever wrote it has seen that.
+    pub(crate) named: bool,
 }
 
 /// What to do when the timer has run out.
@@ -84,14 +97,14 @@ pub(crate) enum TimerAction {
     Nothing,
     /// Ask the peer what it has.
     Probe,
-    /// Everything under way counts as lost: so many bytes; the largest packet among them.
+    /// Everything under way counts as lost.
     TimedOut {
-        lost: u64,
-        largest: usize,
+        lost: Lost,
     },
-    /// Some packets turned out lost as their reordering time ran out.
+    /// Some packets turned out lost as their reordering time ran out; of others, so many bytes, it is not known.
     Lost {
-        lost: u64,
+        lost: Lost,
+        left: u64,
     },
 }
 
@@ -114,6 +127,8 @@ pub(crate) struct Transmit {
     /// Bytes cut into packets and not hard-acknowledged.
     held_len: usize,
     finished: bool,
+    /// The peer ended it by its reply, before we did.
+    cut_short: bool,
     flush: bool,
     last_cut: bool,
     packets: VecDeque<Packet>,
@@ -122,9 +137,13 @@ pub(crate) struct Transmit {
     in_flight: u64,
     in_flight_packets: u32,
     lost: VecDeque<Seq>,
+    /// Packets in state [`State::Received`].
+    received: u32,
     /// Packets in state [`State::Unknown`], and bytes that came into it since the path was last told.
     unknown: u32,
     left: u64,
+    /// Holes filled one after another while there are unknown packets: each needs a round trip.
+    holes_filled: u32,
     /// How many packets from `base` on the last ACK spoke of.
     described: u32,
     /// Transmissions in the order of their serials, to find the packet that an ACK's serial names.
@@ -139,6 +158,8 @@ pub(crate) struct Transmit {
     progress_at: Instant,
     probed: bool,
     backoff: u32,
+    /// Longest wait between two timeouts.
+    patience: Duration,
     resent_packets: u64,
 }
 
@@ -150,6 +171,7 @@ impl Transmit {
             taken: 0,
             held_len: 0,
             finished: false,
+            cut_short: false,
             flush: false,
             last_cut: false,
             packets: VecDeque::new(),
@@ -157,8 +179,10 @@ impl Transmit {
             in_flight: 0,
             in_flight_packets: 0,
             lost: VecDeque::new(),
+            received: 0,
             unknown: 0,
             left: 0,
+            holes_filled: 0,
             described: 0,
             log: VecDeque::new(),
             window: window.max(1),
@@ -168,14 +192,21 @@ impl Transmit {
             progress_at: now,
             probed: false,
             backoff: 0,
+            patience: MAX_BACKOFF,
             resent_packets: 0,
         }
     }
 
+    /// For how long silence ends the call: there shall be several tries within it, as the peer may not even know the call, so
+    /// that no ping of it is answered.
+    pub(crate) fn set_dead_time(&mut self, dead: Duration) {
+        self.patience = (dead / 4).min(MAX_BACKOFF);
+    }
+
     /// Takes bytes to send.
     pub(crate) fn write(&mut self, bytes: Bytes) {
-        assert!(!self.finished, "nothing is written after the end of the stream");
-        if !bytes.is_empty() {
+        assert!(!self.finished || self.cut_short, "nothing is written after the end of the stream");
+        if !bytes.is_empty() && !self.cut_short {
             self.unsent_len += bytes.len();
             self.taken += bytes.len() as u64;
             self.unsent.push_back(bytes);
@@ -216,10 +247,12 @@ impl Transmit {
         self.last_cut || self.base.0 > 1 || !self.packets.is_empty()
     }
 
+    #[cfg(test)]
     pub(crate) const fn in_flight(&self) -> u64 {
         self.in_flight
     }
 
+    #[cfg(test)]
     pub(crate) const fn in_flight_packets(&self) -> u32 {
         self.in_flight_packets
     }
@@ -230,6 +263,17 @@ impl Transmit {
 
     fn next_seq(&self) -> Seq {
         self.base.plus(self.packets.len() as u32)
+    }
+
+    /// The first packet that was never sent.
+    fn sent_until(&self) -> Seq {
+        let waits = self.packets.back().is_some_and(|p| p.state == State::Waiting);
+        Seq(self.next_seq().0 - u32::from(waits))
+    }
+
+    /// The first packet that is not acknowledged for good.
+    pub(crate) const fn base(&self) -> Seq {
+        self.base
     }
 
     fn packet(&mut self, seq: Seq) -> Option<&mut Packet> {
@@ -364,7 +408,7 @@ impl Transmit {
         trusts_serials: bool,
         ping_sent_at: Option<Instant>,
     ) -> Option<AckOutcome> {
-        if ack.first > self.next_seq() || ack.first < self.base {
+        if ack.first > self.sent_until() || ack.first < self.base {
             return None;
         }
         let overtaken = ack.first == self.base
@@ -376,6 +420,7 @@ impl Transmit {
         self.previous = ack.previous;
         let mut out = AckOutcome::default();
         let named = self.packet_of_serial(ack.serial).filter(|_| ack.serial != Serial::NONE);
+        out.named = named.is_some();
         if let Some(seq) = named {
             let newest = self.packet(seq).filter(|p| p.serial == ack.serial).map(|p| p.stamp.sent_at);
             if let Some(sent_at) = newest {
@@ -390,28 +435,39 @@ impl Transmit {
         if let Some(sent_at) = ping_sent_at {
             self.note_arrived(sent_at, ack.serial);
         }
+        let fills_hole = self.base < ack.first && self.packets.front().is_some_and(|p| p.resent);
         while self.base < ack.first {
             self.mark_received(self.base, &mut out);
             let Some(packet) = self.packets.pop_front() else { break };
+            self.received -= u32::from(packet.state == State::Received);
             self.held_len -= packet.payload.len();
             self.base = self.base.plus(1);
         }
         // A table that is not full ends with the last packet received: it speaks of all behind it too.
         let table_len = ack.table.len();
         let described = if table_len < MAX_TABLE as u32 { u32::MAX } else { table_len };
+        let mut confirmed = 0;
         for offset in 0..table_len.min(self.packets.len() as u32) {
             match ack.table.is_received(offset) {
-                Some(true) => self.mark_received(self.base.plus(offset), &mut out),
+                Some(true) => {
+                    confirmed += 1;
+                    self.mark_received(self.base.plus(offset), &mut out);
+                }
                 Some(false) => self.take_back(self.base.plus(offset)),
                 None => {}
             }
         }
-        if described == u32::MAX && self.unknown > 0 {
+        // What was soft-acknowledged and is no longer must go again (Rx notes 7.2): a restarted peer has forgotten it.
+        if described == u32::MAX && (self.unknown > 0 || self.received > confirmed) {
             for offset in table_len..self.packets.len() as u32 {
                 self.take_back(self.base.plus(offset));
             }
         }
         self.described = described;
+        self.holes_filled = if self.unknown == 0 { 0 } else { self.holes_filled + u32::from(fills_hole) };
+        if self.holes_filled >= MAX_HOLES && self.unknown > MAX_TABLE as u32 {
+            self.give_up_unknown();
+        }
         self.find_lost(now, rtt, &mut out.lost);
         out.left = self.take_left();
         if out.acked > 0 || named.is_some() || ping_sent_at.is_some() {
@@ -428,8 +484,10 @@ impl Transmit {
             return;
         }
         packet.state = State::Received;
+        let resent = packet.resent;
+        self.received += 1;
         // Which of its transmissions arrived is certain only if there was one.
-        if !packet.resent {
+        if !resent {
             self.note_arrived(stamp.sent_at, serial);
         }
         if state == State::InFlight {
@@ -466,13 +524,24 @@ impl Transmit {
             let was_unknown = packet.state == State::Unknown;
             packet.state = State::Lost;
             self.unknown -= u32::from(was_unknown);
-            self.lost.push_back(seq);
+            self.received -= u32::from(!was_unknown);
+            self.note_lost(seq);
+        }
+    }
+
+    fn note_lost(&mut self, seq: Seq) {
+        self.lost.push_back(seq);
+        // A peer that has a packet, has it not, has it again, leaves an entry each time.
+        if self.lost.len() > 2 * self.packets.len() + 16 {
+            let packets = self.packets.iter().zip(0..);
+            let still = packets.filter(|(p, _)| p.state == State::Lost).map(|(_, i)| self.base.plus(i));
+            self.lost = still.collect();
         }
     }
 
     /// Looks at all transmissions made well before one that arrived: what they carried is no longer under way. It is lost
     /// if the ACK speaks of it and does not have it.
-    fn find_lost(&mut self, now: Instant, rtt: &Rtt, lost: &mut u64) {
+    fn find_lost(&mut self, now: Instant, rtt: &Rtt, lost: &mut Lost) {
         self.reorder_deadline = None;
         let reordering = rtt.min() / 4;
         let round_trip = rtt.smoothed().max(rtt.latest());
@@ -515,14 +584,26 @@ impl Transmit {
         self.left += len;
     }
 
-    fn give_up(&mut self, seq: Seq, lost: &mut u64) {
+    /// So much is missing that learning of it 255 packets a round trip takes longer than sending it all again.
+    fn give_up_unknown(&mut self) {
+        for offset in 0..self.packets.len() as u32 {
+            let seq = self.base.plus(offset);
+            if self.packet(seq).is_some_and(|p| p.state == State::Unknown) {
+                self.take_back(seq);
+            }
+        }
+        self.holes_filled = 0;
+    }
+
+    fn give_up(&mut self, seq: Seq, lost: &mut Lost) {
         let Some(packet) = self.packet(seq) else { return };
         packet.state = State::Lost;
         let len = u64::from(packet.wire_len);
         self.in_flight -= len;
         self.in_flight_packets -= 1;
-        *lost += len;
-        self.lost.push_back(seq);
+        lost.bytes += len;
+        lost.largest = lost.largest.max(len as usize);
+        self.note_lost(seq);
     }
 
     /// Bytes that left the flight with an unknown fate since this was last asked.
@@ -530,12 +611,33 @@ impl Transmit {
         std::mem::replace(&mut self.left, 0)
     }
 
+    /// The call goes on over another path, of which `stamp` says where it stands. What is under way went where nobody is any
+    /// more, so it counts as lost. Returns the bytes that were under way.
+    pub(crate) fn handle_moved(&mut self, now: Instant, stamp: Stamp) -> u64 {
+        let was = self.in_flight;
+        let mut lost = Lost::default();
+        for offset in 0..self.packets.len() as u32 {
+            let seq = self.base.plus(offset);
+            let Some(packet) = self.packet(seq) else { break };
+            packet.stamp = Stamp { sent_at: packet.stamp.sent_at, ..stamp };
+            match packet.state {
+                State::InFlight => self.give_up(seq, &mut lost),
+                State::Unknown => self.take_back(seq),
+                State::Waiting | State::Received | State::Lost => {}
+            }
+        }
+        self.log.clear();
+        self.reorder_deadline = None;
+        (self.progress_at, self.probed, self.backoff) = (now, false, 0);
+        was
+    }
+
     /// Everything has arrived: the first packet of the reply says so (Rx notes 6.2). Returns the bytes that were under way.
     pub(crate) fn handle_all_acked(&mut self) -> u64 {
         let was = self.in_flight;
         self.clear();
-        self.last_cut = true;
-        self.finished = true;
+        self.cut_short |= !self.finished;
+        (self.last_cut, self.finished) = (true, true);
         was
     }
 
@@ -548,7 +650,7 @@ impl Transmit {
         self.log = VecDeque::new();
         self.unsent = VecDeque::new();
         (self.unsent_len, self.held_len, self.in_flight, self.in_flight_packets) = (0, 0, 0, 0);
-        self.unknown = 0;
+        (self.unknown, self.received) = (0, 0);
         self.reorder_deadline = None;
         was
     }
@@ -562,7 +664,8 @@ impl Transmit {
     pub(crate) fn deadline(&self, rtt: &Rtt, peer_delay: Duration) -> Option<Instant> {
         let ack = self.awaits_ack().then(|| {
             let wait = if self.probed {
-                (rtt.timeout(peer_delay) * 2u32.saturating_pow(self.backoff.min(10))).min(MAX_BACKOFF)
+                let once = rtt.timeout(peer_delay);
+                (once * 2u32.saturating_pow(self.backoff.min(10))).min(self.patience.max(once))
             } else {
                 rtt.probe_timeout(peer_delay)
             };
@@ -574,9 +677,9 @@ impl Transmit {
     /// Time has passed.
     pub(crate) fn handle_timer(&mut self, now: Instant, rtt: &Rtt, peer_delay: Duration) -> TimerAction {
         if self.reorder_deadline.is_some_and(|d| d <= now) {
-            let mut lost = 0;
+            let mut lost = Lost::default();
             self.find_lost(now, rtt, &mut lost);
-            return TimerAction::Lost { lost: lost + self.take_left() };
+            return TimerAction::Lost { lost, left: self.take_left() };
         }
         if self.deadline(rtt, peer_delay).is_none_or(|d| d > now) {
             return TimerAction::Nothing;
@@ -589,14 +692,14 @@ impl Transmit {
         }
         self.backoff += 1;
         self.probed = false;
-        let (mut lost, mut largest) = (0, 0);
+        let mut lost = Lost::default();
         for offset in 0..self.packets.len() as u32 {
             let seq = self.base.plus(offset);
-            let Some(p) = self.packet(seq).filter(|p| p.state == State::InFlight) else { continue };
-            largest = largest.max(usize::from(p.wire_len));
-            self.give_up(seq, &mut lost);
+            if self.packet(seq).is_some_and(|p| p.state == State::InFlight) {
+                self.give_up(seq, &mut lost);
+            }
         }
-        TimerAction::TimedOut { lost, largest }
+        TimerAction::TimedOut { lost }
     }
 }
 
@@ -682,9 +785,9 @@ mod tests {
         let (mut t, mut serial) = (stream(6), 0);
         send_all(&mut t, at(0), &mut serial);
         let out = ack(&mut t, at(10), 2, 6, &[0, 1, 1, 1, 1]).unwrap();
-        assert_eq!(out.lost, 0, "sent at the same time: waits for reordering");
+        assert_eq!(out.lost.bytes, 0, "sent at the same time: waits for reordering");
         let due = t.deadline(&rtt(), Duration::ZERO).unwrap();
-        assert!(matches!(t.handle_timer(due, &rtt(), Duration::ZERO), TimerAction::Lost { lost: 1028 }));
+        assert!(matches!(t.handle_timer(due, &rtt(), Duration::ZERO), TimerAction::Lost { lost: Lost { bytes: 1028, largest: 1028 }, .. }));
         assert_eq!(send_all(&mut t, due, &mut serial), [2]);
         ack(&mut t, due + MS * 10, 7, 7, &[]).unwrap();
         assert!(t.is_complete());
@@ -703,7 +806,7 @@ mod tests {
         let mut table = [1u8; 255];
         table[0] = 0;
         let out = ack(&mut t, at(600), 1, 600, &table).unwrap();
-        assert_eq!(out.lost, 1028, "only the described hole");
+        assert_eq!(out.lost.bytes, 1028, "only the described hole");
         assert_eq!(out.acked, 254 * 1028);
         assert_eq!(
             t.in_flight_packets() + 342,
@@ -750,8 +853,8 @@ mod tests {
             let due = t.deadline(&rtt(), Duration::ZERO).unwrap();
             waits.push(due.since(now).as_millis());
             now = due;
-            if let TimerAction::TimedOut { lost, .. } = t.handle_timer(now, &rtt(), Duration::ZERO) {
-                assert_eq!(lost, 2056);
+            if let TimerAction::TimedOut { lost } = t.handle_timer(now, &rtt(), Duration::ZERO) {
+                assert_eq!(lost.bytes, 2056);
                 assert_eq!(send_all(&mut t, now, &mut serial), [1, 2]);
             }
         }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rx::{Abort, Endpoint, EndpointConfig, PeerLimits, ServerCall, ServiceConfig};
+use rx::{Abort, CallError, Endpoint, EndpointConfig, Peer, PeerLimits, ServerCall, ServiceConfig};
 use rx_proto::config::{CallLimits, Config};
 use rx_proto::endpoint::Service;
 use rx_proto::ids::ServiceId;
@@ -31,7 +31,7 @@ struct Options {
 
 /// The request is a word: how many bytes to send back; what follows it is read and thrown away.
 async fn serve(mut call: ServerCall) -> Result<(), Abort> {
-    let abort = |e: rx::CallError| Abort(e.code().0);
+    let abort = |e: CallError| Abort(e.code().0);
     let mut word = [0; 8];
     call.read_exact(&mut word).await.map_err(abort)?;
     while call.recv().await.map_err(abort)?.is_some() {}
@@ -116,28 +116,51 @@ async fn run(o: &Options, server: SocketAddr) {
     for _ in 0..o.calls {
         let (peer, o, bytes, calls) = (peer.clone(), o.clone(), Arc::clone(&bytes), Arc::clone(&calls));
         tokio::spawn(async move {
-            let piece = Bytes::from(vec![7; PIECE]);
-            loop {
-                let mut call = peer.call().await.expect("the server answers");
-                let wanted = if o.what == "recv" { u64::MAX } else { 0 };
-                call.send(Bytes::copy_from_slice(&wanted.to_be_bytes())).await.expect("the server answers");
-                while o.what == "send" {
-                    call.send(piece.clone()).await.expect("the server answers");
-                    bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
-                }
-                call.finish().expect("the server answers");
-                while let Some(piece) = call.recv().await.expect("the server answers") {
-                    bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
-                }
+            // Ends with the server.
+            while call_once(&peer, &o.what, &bytes).await.is_ok() {
                 calls.fetch_add(1, Ordering::Relaxed);
             }
         });
     }
+    let cpu = cpu_seconds();
     for _ in 0..o.seconds {
         let before = (bytes.load(Ordering::Relaxed), calls.load(Ordering::Relaxed));
         tokio::time::sleep(Duration::from_secs(1)).await;
         let (b, c) = (bytes.load(Ordering::Relaxed) - before.0, calls.load(Ordering::Relaxed) - before.1);
         println!("{:.2} Gbit/s, {c} calls/s", b as f64 * 8e-9);
     }
+    let cpu = cpu_seconds() - cpu;
+    let (bytes, calls) = (bytes.load(Ordering::Relaxed) as f64, calls.load(Ordering::Relaxed) as f64);
+    println!("cpu: {:.3} s/GB, {:.1} us/call, of this process", cpu / bytes * 1e9, cpu / calls * 1e6);
     println!("client {:?}\n{:?}", client.metrics(), client.stats());
+}
+
+/// What this process has used, in user and kernel mode.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("a Linux host");
+    let after_name = &stat[stat.rfind(')').expect("the name is in brackets")..];
+    let ticks: f64 = after_name.split(' ').skip(12).take(2).map(|n| n.parse::<f64>().expect("a number")).sum();
+    ticks / 100.0
+}
+
+async fn call_once(peer: &Peer, what: &str, bytes: &AtomicU64) -> Result<(), CallError> {
+    let mut call = peer.call().await?;
+    let wanted = if what == "recv" { u64::MAX } else { 0 };
+    call.send(Bytes::copy_from_slice(&wanted.to_be_bytes())).await?;
+    while what == "send" {
+        call.send(Bytes::from_static(&[7; PIECE])).await?;
+        bytes.fetch_add(PIECE as u64, Ordering::Relaxed);
+    }
+    call.finish()?;
+    let mut next = 1 << 30;
+    let mut got = 0;
+    while let Some(piece) = call.recv().await? {
+        bytes.fetch_add(piece.len() as u64, Ordering::Relaxed);
+        got += piece.len();
+        if got >= next {
+            next += 1 << 30;
+            println!("{:?} {:?}", call.stats(), call.rtt());
+        }
+    }
+    Ok(())
 }

@@ -26,7 +26,7 @@ use crate::endpoint::Handle;
 use crate::metrics::{Counters, Metrics, add};
 use crate::runtime::{Driven, Port, Runtime};
 use crate::server::ServiceEntry;
-use crate::shard::{Outcome, Queued, Shard, State};
+use crate::shard::{Clock, Outcome, Queued, Shard, State};
 use crate::socket::{Datagram, IcmpError, IcmpErrorKind};
 use route::Registry;
 
@@ -184,36 +184,39 @@ impl Driver {
 }
 
 impl Driven for Driver {
-    fn deliver(&self, datagrams: &mut dyn Iterator<Item = Datagram>, is_drained: bool) {
+    fn deliver(&self, datagrams: &mut dyn Iterator<Item = Datagram>, is_drained: bool) -> Option<Instant> {
         let mut datagrams = datagrams.inspect(|datagram| {
             add(&self.counters.bundles_received, 1);
             add(&self.counters.bytes_received, datagram.data.len() as u64);
         });
-        if let [shard] = &self.shards[..] {
-            // Waking a worker on another core takes longer (20 to 40 µs) than working through a delivery (0.2 µs a packet).
-            // Only the receiving thread puts packets in here, so nothing overtakes.
-            if is_drained && shard.lock_queue().is_idle {
-                let mut deliveries = datagrams.map(|datagram| Queued { datagram, forwarded: false });
-                add(&self.counters.worked_inline, 1);
-                return self.handle(shard, &mut deliveries);
+        let [shard] = &self.shards[..] else {
+            for datagram in &mut datagrams {
+                let shard = &self.shards[route::first_shard(&self.epochs, &datagram)];
+                self.push(shard, Queued { datagram, forwarded: false });
             }
-            let mut queue = shard.lock_queue();
-            for datagram in datagrams {
-                if !queue.push(Queued { datagram, forwarded: false }, self.queue_bytes) {
-                    add(&self.counters.queue_dropped, 1);
-                }
-            }
-            let was_idle = mem::take(&mut queue.is_idle);
-            drop(queue);
-            if was_idle {
-                self.wake(shard);
-            }
-            return;
+            return None;
+        };
+        // Waking a worker on another core takes longer (20 to 40 µs) than working through a delivery (0.2 µs a packet).
+        // Only the receiving thread puts packets into this queue, so nothing overtakes.
+        if is_drained && shard.lock_queue().is_idle {
+            add(&self.counters.worked_inline, 1);
+            shard.note_awake(Clock::Receiver);
+            self.handle(shard, &mut datagrams.map(|datagram| Queued { datagram, forwarded: false }));
+            return shard.note_asleep(Clock::Receiver, &shard.lock());
         }
-        for datagram in &mut datagrams {
-            let shard = &self.shards[route::first_shard(&self.epochs, &datagram)];
-            self.push(shard, Queued { datagram, forwarded: false });
+        shard.leave_to_worker();
+        let mut queue = shard.lock_queue();
+        for datagram in datagrams {
+            if !queue.push(Queued { datagram, forwarded: false }, self.queue_bytes) {
+                add(&self.counters.queue_dropped, 1);
+            }
         }
+        let was_idle = mem::take(&mut queue.is_idle);
+        drop(queue);
+        if was_idle {
+            self.wake(shard);
+        }
+        None
     }
 
     fn report(&self, error: &IcmpError) {
@@ -239,9 +242,7 @@ impl Driven for Driver {
         let shard = &self.shards[index];
         let mut work = Vec::new();
         loop {
-            let state = shard.lock();
-            shard.note_awake(&state);
-            drop(state);
+            shard.note_awake(Clock::Worker);
             shard.lock_queue().take(&mut work);
             let mut work = work.drain(..).peekable();
             loop {
@@ -252,15 +253,13 @@ impl Driven for Driver {
             }
             drop(work);
             let state = shard.lock();
-            let deadline = state.endpoint.poll_timeout();
-            if deadline.is_some_and(|at| at <= self.runtime.now()) {
+            if state.endpoint.poll_timeout().is_some_and(|at| at <= self.runtime.now()) {
                 continue;
             }
             let mut queue = shard.lock_queue();
             if queue.datagrams.is_empty() {
                 queue.is_idle = true;
-                shard.note_asleep(&state);
-                return deadline;
+                return shard.note_asleep(Clock::Worker, &state);
             }
         }
     }

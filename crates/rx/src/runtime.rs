@@ -72,9 +72,10 @@ pub trait Port: Debug + Send + Sync {
 
 /// What a port drives.
 pub trait Driven: Send + Sync {
-    /// Datagrams have come. `is_drained` says that no more waited at the time: what came may then be worked through at
-    /// once, without keeping the port from receiving.
-    fn deliver(&self, datagrams: &mut dyn Iterator<Item = Datagram>, is_drained: bool);
+    /// Datagrams have come, or the time has that the last call returned. `is_drained` says that no more waited: what came may
+    /// then be worked through at once, without keeping the port from receiving. Returns when to be called again at the
+    /// latest, if nothing comes before.
+    fn deliver(&self, datagrams: &mut dyn Iterator<Item = Datagram>, is_drained: bool) -> Option<Instant>;
 
     /// The network has said something about a packet that was sent.
     fn report(&self, error: &IcmpError);

@@ -30,8 +30,18 @@ pub(crate) struct Shard {
     pub(crate) tx: Mutex<TxBuffer>,
     /// Somebody has something to send; see `transmit`.
     pub(crate) tx_wanted: AtomicBool,
-    /// When the worker will run by itself, in nanoseconds; 0 while it is awake. Written under `state`.
-    sleeping_until: AtomicU64,
+    /// When the worker, and when the receiving thread, will look at the time by themselves, in nanoseconds; 0 while they are
+    /// awake, as they look before they sleep.
+    sleeping_until: [AtomicU64; 2],
+}
+
+/// A thread that lets time pass for a shard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Clock {
+    /// The shard's own.
+    Worker,
+    /// The port's, when it works through what it has received.
+    Receiver,
 }
 
 /// What has come and is not worked through.
@@ -101,7 +111,7 @@ impl Shard {
             }),
             tx: Mutex::default(),
             tx_wanted: AtomicBool::new(false),
-            sleeping_until: AtomicU64::new(0),
+            sleeping_until: [AtomicU64::new(0), AtomicU64::new(u64::MAX)],
         }
     }
 
@@ -114,23 +124,30 @@ impl Shard {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The worker is awake, and will look at the deadline before it sleeps again.
-    pub(crate) fn note_awake(&self, _: &State) {
-        self.sleeping_until.store(0, Ordering::Relaxed);
+    /// This thread is awake, and will look at the deadline before it sleeps again.
+    pub(crate) fn note_awake(&self, clock: Clock) {
+        self.sleeping_until[clock as usize].store(0, Ordering::Relaxed);
     }
 
-    /// The worker sleeps until the protocol's deadline. Taking the state, both this and [`Self::wants_earlier`] are ordered
-    /// by its lock: either the worker has seen a deadline, or who set it sees when the worker wakes.
-    pub(crate) fn note_asleep(&self, state: &State) {
-        self.sleeping_until.store(nanos(state.endpoint.poll_timeout()), Ordering::Relaxed);
+    /// This thread sleeps until the protocol's deadline, which is returned. As this and [`Self::wants_earlier`] are ordered
+    /// by the state's lock, either the thread has seen a deadline, or who sets it sees when the thread wakes.
+    pub(crate) fn note_asleep(&self, clock: Clock, state: &State) -> Option<Instant> {
+        let deadline = state.endpoint.poll_timeout();
+        self.sleeping_until[clock as usize].store(nanos(deadline), Ordering::Relaxed);
+        deadline
     }
 
-    /// Whether the worker has to be woken since it sleeps for longer than the protocol allows. Says so once.
+    /// The receiving thread leaves time to the worker, which it is about to wake or has found awake.
+    pub(crate) fn leave_to_worker(&self) {
+        self.sleeping_until[Clock::Receiver as usize].store(u64::MAX, Ordering::Relaxed);
+    }
+
+    /// Whether the worker has to be woken, since both threads sleep for longer than the protocol allows. Says so once.
     pub(crate) fn wants_earlier(&self, state: &State) -> bool {
         let deadline = nanos(state.endpoint.poll_timeout());
-        let is_earlier = deadline < self.sleeping_until.load(Ordering::Relaxed);
+        let is_earlier = self.sleeping_until.iter().all(|until| deadline < until.load(Ordering::Relaxed));
         if is_earlier {
-            self.sleeping_until.store(deadline, Ordering::Relaxed);
+            self.sleeping_until[Clock::Worker as usize].store(deadline, Ordering::Relaxed);
         }
         is_earlier
     }

@@ -163,9 +163,11 @@ fn work(driven: &dyn Driven, socket: &Socket, runtime: &TokioRuntime, shard: usi
 /// The receiving thread: empties the socket and hands on.
 fn receive(driven: &dyn Driven, socket: &Socket, runtime: &TokioRuntime) {
     let _in_runtime = runtime.handle.enter();
+    socket::wake_exactly();
     let mut batch = RecvBatch::new();
+    let mut call_at: Option<Instant> = None;
     while !socket.is_shut_down() {
-        let received = match socket.recv(&mut batch, None) {
+        let received = match socket.recv(&mut batch, call_at.map(|at| at.since(runtime.now()))) {
             Ok(received) => received,
             Err(error) => {
                 tracing::warn!(%error, "cannot receive for the moment");
@@ -176,9 +178,8 @@ fn receive(driven: &dyn Driven, socket: &Socket, runtime: &TokioRuntime) {
         for error in batch.drain_errors() {
             driven.report(&error);
         }
-        if received > 0 {
-            let is_drained = received < socket::MAX_DELIVERIES;
-            driven.deliver(&mut batch.drain(), is_drained);
+        if received > 0 || call_at.is_some_and(|at| at <= runtime.now()) {
+            call_at = driven.deliver(&mut batch.drain(), received < socket::MAX_DELIVERIES);
         }
     }
 }

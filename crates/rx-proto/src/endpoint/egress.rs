@@ -29,12 +29,14 @@ impl Endpoint {
     /// passed or something has happened.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmission> {
         out.clear();
-        while let Some(&index) = self.ready.front() {
-            self.ready.pop_front();
+        while let Some(index) = self.ready.pop_front() {
+            // Entries of paths that went meanwhile are passed over here.
+            if self.paths.get(index).is_none_or(|p| !p.is_ready) {
+                continue;
+            }
             let sent = self.transmit_control(now, index, out).or_else(|| self.transmit_data(now, index, out));
             let path = &mut self.paths[index];
             if let Some((segment_len, dont_fragment)) = sent {
-                path.stats.bytes_sent += out.len() as u64;
                 self.ready.push_back(index);
                 return Some(Transmission { to: path.peer, segment_len, dont_fragment });
             }
@@ -65,6 +67,7 @@ impl Endpoint {
                 continue;
             }
             if !out.is_empty() {
+                self.paths[index].note_sent(out.len());
                 self.stats.note_sent(PacketType(out[20]));
                 return Some((out.len(), dont_fragment));
             }
@@ -73,27 +76,33 @@ impl Endpoint {
     }
 
     fn transmit_data(&mut self, now: Instant, index: usize, out: &mut Vec<u8>) -> Option<(usize, bool)> {
+        let mut held_by_peer = false;
         while let Some(at) = self.paths[index].pop_call() {
+            if !self.is_queued(index, &at) {
+                continue;
+            }
             let capacity = self.capacity(at);
             let Some(call) = self.connections[at.connection].call_mut(at.channel) else { continue };
             let Some(next) = call.tx.peek(capacity) else {
+                held_by_peer |= call.tx.is_blocked_by_window();
                 call.queued = false;
                 continue;
             };
+            let so_far = call.bytes_sent;
             match self.paths[index].permit(now, next.len + HEADER_LEN) {
                 Permit::Go => {}
                 Permit::Full => {
-                    self.paths[index].unpop_call(at);
+                    self.paths[index].unpop_call(at, so_far);
                     return None;
                 }
                 Permit::At(when) => {
-                    self.paths[index].unpop_call(at);
+                    self.paths[index].unpop_call(at, so_far);
                     self.paths[index].send_at = Some(when);
                     self.rearm_path(index);
                     return None;
                 }
                 Permit::Unverified => {
-                    self.paths[index].unpop_call(at);
+                    self.paths[index].unpop_call(at, so_far);
                     self.stats.withheld += 1;
                     self.ask_reach(now, at);
                     // The ping itself may go.
@@ -108,14 +117,23 @@ impl Endpoint {
                 if call.tx.has_work(capacity) {
                     path.queue_call(at, call.bytes_sent);
                 } else {
+                    if call.tx.is_blocked_by_window() {
+                        path.note_app_limited(true);
+                    }
                     call.queued = false;
                 }
             }
             self.rearm_connection(at.connection);
             return Some(sent);
         }
-        self.paths[index].note_app_limited();
+        self.paths[index].note_app_limited(held_by_peer);
         None
+    }
+
+    /// Whether an entry of a path's queue is of a call that is there and stands in it.
+    pub(super) fn is_queued(&self, path: usize, at: &ChannelRef) -> bool {
+        let connection = self.connections.get(at.connection).filter(|c| c.path == path);
+        connection.and_then(|c| c.call(at.channel)).is_some_and(|c| c.queued)
     }
 
     /// Packets of one call until the bundle is full or something forbids the next. Returns the packets' length.
@@ -129,7 +147,6 @@ impl Endpoint {
         let connection = &mut *self.connections[at.connection];
         let path = &mut *self.paths[index];
         let capacity = data_capacity(&*connection.security, path);
-        let plain_len = path.packet_len();
         let (mut segment_len, mut whole) = (0, true);
         for packet in 0..self.config.max_bundle.max(1) {
             let Some(call) = connection.call_mut(at.channel) else { break };
@@ -174,11 +191,12 @@ impl Endpoint {
             self.stats.data_resent += u64::from(next.again);
             if packet == 0 {
                 segment_len = len;
-                whole = !oversized;
+                whole = !oversized && path.mtu.keeps_whole(len);
                 path.send_at = None;
             }
+            assert!(len <= segment_len, "a security class seals equal lengths to equal lengths, shorter ones to no more");
             // A packet shorter than the first ends the bundle: the kernel cuts at equal lengths.
-            if len < segment_len || oversized || len < plain_len {
+            if len < segment_len || oversized || next.len < capacity {
                 break;
             }
         }
@@ -195,7 +213,7 @@ impl Endpoint {
     }
 
     pub(super) fn push_bytes(&mut self, path: usize, bytes: Bytes, dont_fragment: bool) {
-        self.paths[path].control.push_back(Control::Packet { bytes, dont_fragment });
+        self.paths[path].push_control(Control::Packet { bytes, dont_fragment });
     }
 
     /// The largest packet we say to take, and the size we use: a stock peer hears the base size.
@@ -284,7 +302,10 @@ impl Endpoint {
             max_packet_len: lens.0,
             natural_packet_len: lens.1,
         };
-        let header = self.connections[at.connection].header(PacketType::ACK, at.channel, number);
+        let mut header = self.connections[at.connection].header(PacketType::ACK, at.channel, number);
+        if reason == AckReason::PING {
+            header.flags = header.flags.with(Flags::REQUEST_ACK);
+        }
         let mut bytes = header.to_bytes().to_vec();
         fields.encode(std::iter::empty(), self.config.announce, &mut bytes);
         bytes.into()
@@ -298,7 +319,7 @@ impl Endpoint {
         if let Some(call) = connection.call_mut(at.channel) {
             call.pinged_at = now;
         }
-        self.paths[path].note_ping(now, serial);
+        self.paths[path].note_ping(now, at.connection, serial, len > 0);
         self.push_bytes(path, bytes, true);
         self.wake_path(path);
     }
@@ -309,18 +330,5 @@ impl Endpoint {
         let path = self.connections[at.connection].path;
         self.push_bytes(path, bytes, true);
         self.wake_path(path);
-    }
-
-    /// The kernel refused a packet to `to` of `len` bytes as too large for the interface.
-    pub fn handle_too_large(&mut self, to: SocketAddr, len: usize) {
-        let Some(&index) = self.by_peer.get(&to) else { return };
-        let path = &mut self.paths[index];
-        path.mtu.handle_too_large(len);
-        if len > BASE_PACKET_LEN
-            && len <= path.mtu.current()
-            && let Some(len) = path.mtu.handle_path_limit(BASE_PACKET_LEN)
-        {
-            path.handle_packet_len(len);
-        }
     }
 }

@@ -1,11 +1,12 @@
 //! What an incoming packet does: which connection it is for (Rx notes 5), which call (Rx notes 6), and what changes there.
 
-use super::{ChannelRef, Endpoint, Event, Target, data_capacity};
+use super::reach::{ASK_FROM, UNPROVEN_WINDOW};
+use super::{ChannelRef, Endpoint, Event, data_capacity};
 use crate::abort::AbortCode;
 use crate::ack::{Ack, AckReason};
 use crate::call::{CallError, Stage, Step};
-use crate::connection::{Challenging, Connection, ConnectionKey, Ended, Role};
-use crate::ids::{CHANNELS, CallNumber, Channel, Serial};
+use crate::connection::{ConnectionKey, Ended};
+use crate::ids::CallNumber;
 use crate::jumbo::Subpackets;
 use crate::packet::{Flags, HEADER_LEN, Header, PacketType};
 use crate::path::PeerKind;
@@ -15,14 +16,13 @@ use bytes::{Buf, Bytes};
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Most packets held for a client that has not yet shown who it is: OpenAFS's first window twice.
-const MAX_HELD: usize = 32;
 /// How often the peer of a call that has ended is told so (Rx notes 13: repeats are rate-limited).
 const TELL_AGAIN: Duration = Duration::from_secs(1);
 /// The same for a finished call's last ACK: its peer waits for it, but may also send a whole window of late packets.
 const ACK_AGAIN: Duration = Duration::from_millis(2);
-/// How long a client that seems to have moved may take to answer from there.
-const MOVE_PATIENCE: Duration = Duration::from_secs(2);
+/// Answers in a row by which a peer shows that it has forgotten a call. One or two may be old ones: OpenAFS builds ACKs in
+/// two threads (Rx notes 17.6).
+const CONTRADICTIONS: u8 = 3;
 /// DATA packets of a call after which its path's packet size is worth probing.
 const PROBE_AFTER: u32 = 32;
 
@@ -58,16 +58,36 @@ impl Endpoint {
             self.stats.spurious_packets += 1;
             return;
         }
-        let path = &mut self.paths[connection.path];
-        if path.peer == from {
-            path.handle_received(now, len);
-        } else if !self.handle_other_address(now, from, len, &header, &datagram, index) {
-            return;
+        let is_client = connection.is_client();
+        let path = connection.path;
+        let is_elsewhere = self.paths[path].peer != from;
+        if !is_elsewhere {
+            self.paths[path].handle_received(now, len);
+            if !is_client && header.kind == PacketType::DATA && !self.paths[path].is_verified() {
+                self.charge_unproven(now, path, len);
+                if !self.connections.contains(index) {
+                    return;
+                }
+            }
+        } else if is_client {
+            // A server may have several addresses (Rx notes 5).
+            if self.paths[path].peer.port() != from.port() {
+                self.stats.spurious_packets += 1;
+                return;
+            }
+        } else {
+            self.follow_if_moved(now, from, len, &header, &datagram, index);
         }
         self.handle_packet(now, index, header, datagram);
-        if self.connections.contains(index) {
-            self.rearm_connection(index);
+        let Some(connection) = self.connections.get(index) else { return };
+        let path = connection.path;
+        if !is_client && self.paths[path].peer != from {
+            self.ask_new_address(now, from, len, header.channel, index);
         }
+        if !self.paths[path].is_verified() {
+            self.wake_path(path); // more may be sent to it than before
+        }
+        self.rearm_connection(index);
     }
 
     fn lookup(&mut self, key: &ConnectionKey) -> Option<usize> {
@@ -79,177 +99,6 @@ impl Endpoint {
         let index = *self.by_key.get(key)?;
         self.last_found = Some((*key, index));
         Some(index)
-    }
-
-    /// Makes a server's connection for the first packet of one, if a service wants it.
-    fn accept(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        len: usize,
-        header: &Header,
-        key: ConnectionKey,
-    ) -> Option<usize> {
-        if key.role == Role::Client
-            || header.kind != PacketType::DATA
-            || header.call == CallNumber::CONNECTION
-        {
-            self.stats.spurious_packets += 1;
-            return None;
-        }
-        let path = self.path_index(now, from);
-        let Some(security) = self.server_security(header.service, header.security) else {
-            self.paths[path].handle_received(now, len);
-            let refusal = Header {
-                flags: Flags::NONE,
-                kind: PacketType::ABORT,
-                seq: crate::ids::Seq(0),
-                serial: Serial::NONE,
-                user_status: 0,
-                checksum: 0,
-                ..*header
-            };
-            self.push_packet(path, refusal, &AbortCode::INVALID_OPERATION.0.to_be_bytes());
-            self.wake_path(path);
-            self.forget_idle_path_later(now, path);
-            return None;
-        };
-        let facts = crate::security::ConnectionFacts {
-            epoch: header.epoch,
-            connection: header.connection,
-            service: header.service,
-            calls: [CallNumber(0); CHANNELS],
-        };
-        let security = security.accept(&facts);
-        if self.connections.len() >= self.config.max_connections && !self.evict_unverified(now) {
-            self.stats.spurious_packets += 1;
-            return None;
-        }
-        let service = &self.services[&header.service];
-        let mut connection = Connection::new(now, key, path, header.service, security, service.limits);
-        connection.check_reach = service.check_reach;
-        if header.user_status == 1
-            && let Some(better) = service.upgrades_to.filter(|s| self.services.contains_key(s))
-        {
-            connection.service = better;
-        }
-        let verified = self.paths[path].is_verified();
-        let index = self.insert_connection(connection);
-        if !verified {
-            let generation = self.connections[index].generation;
-            self.unverified.push_back((index, generation));
-            if self.unverified.len() > self.config.max_unverified {
-                self.evict_unverified(now);
-            }
-        }
-        Some(index)
-    }
-
-    /// A path that was made for a refusal goes soon, unless it is used after all.
-    fn forget_idle_path_later(&mut self, now: Instant, path: usize) {
-        if self.paths[path].connections == 0 {
-            self.arm(Target::Path(path), now + Duration::from_secs(2));
-        }
-    }
-
-    /// Drops the oldest connection whose peer has never shown to be there. Returns whether there was one.
-    fn evict_unverified(&mut self, now: Instant) -> bool {
-        while let Some((index, generation)) = self.unverified.pop_front() {
-            let Some(connection) = self.connections.get(index) else { continue };
-            if connection.generation != generation || self.paths[connection.path].is_verified() {
-                continue;
-            }
-            self.stats.evicted += 1;
-            self.remove_connection(now, index);
-            return true;
-        }
-        false
-    }
-
-    /// A packet of a connection came from elsewhere than its path. Returns whether to read it.
-    ///
-    /// A client takes it from any address of its server, by the port. A server takes it where the epoch says so, and asks
-    /// the new address whether the client is there; once it answers, replies go there (OpenAFS goes on replying to the
-    /// old one; Rx notes 17.12).
-    fn handle_other_address(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        len: usize,
-        header: &Header,
-        body: &[u8],
-        index: usize,
-    ) -> bool {
-        let connection = &self.connections[index];
-        if connection.is_client() {
-            return self.paths[connection.path].peer.port() == from.port();
-        }
-        let answers = |serial: Serial| {
-            header.kind == PacketType::ACK
-                && Ack::parse(body, false)
-                    .is_ok_and(|a| a.reason == AckReason::PING_RESPONSE && a.serial == serial)
-        };
-        if let Some((to, serial, _)) = connection.moving
-            && to == from
-            && answers(serial)
-        {
-            self.move_connection(now, index, from);
-            self.paths[self.connections[index].path].handle_received(now, len);
-            return true;
-        }
-        if connection.moving.is_none_or(|(_, _, at)| now.since(at) >= MOVE_PATIENCE) {
-            self.ask_new_address(now, from, header, index);
-        }
-        true
-    }
-
-    /// Sends a ping to an address from which a known client seems to call. It is smaller than three times any packet.
-    fn ask_new_address(&mut self, now: Instant, from: SocketAddr, header: &Header, index: usize) {
-        let at = ChannelRef { connection: index, channel: header.channel };
-        if self.connections[index].call(at.channel).is_none() {
-            return; // nothing is to be sent to it yet; a new call asks anew
-        }
-        let bytes = self.build_ping(at, 0);
-        let serial = self.connections[index].last_serial();
-        self.connections[index].moving = Some((from, serial, now));
-        let path = self.path_index(now, from);
-        self.paths[path].handle_received(now, HEADER_LEN);
-        self.push_bytes(path, bytes, true);
-        self.wake_path(path);
-        self.forget_idle_path_later(now, path);
-    }
-
-    fn move_connection(&mut self, now: Instant, index: usize, to: SocketAddr) {
-        let new = self.path_index(now, to);
-        let old = self.connections[index].path;
-        self.paths[new].set_verified();
-        for channel in Channel::ALL {
-            let at = ChannelRef { connection: index, channel };
-            let Some(call) = self.connections[index].call_mut(channel) else { continue };
-            let moved = call.tx.in_flight();
-            let (queued, ack_queued) = (call.queued, call.ack_queued);
-            (call.queued, call.ack_queued) = (false, false);
-            self.paths[old].forget_in_flight(moved);
-            self.paths[new].adopt_in_flight(moved);
-            if queued {
-                self.paths[old].remove_call(at);
-            }
-            if ack_queued {
-                self.paths[old].remove_ack(at);
-            }
-        }
-        let connection = &mut self.connections[index];
-        (connection.path, connection.moving) = (new, None);
-        self.paths[old].connections -= 1;
-        self.paths[old].last_used = now;
-        self.paths[new].connections += 1;
-        if self.paths[old].connections == 0 {
-            let at = now + self.config.reap_after;
-            self.arm(Target::Path(old), at);
-        }
-        for channel in Channel::ALL {
-            self.queue_call(ChannelRef { connection: index, channel });
-        }
     }
 
     fn handle_packet(&mut self, now: Instant, index: usize, header: Header, body: Bytes) {
@@ -356,18 +205,11 @@ impl Endpoint {
 
     // ---- DATA
 
-    fn handle_data(&mut self, now: Instant, at: ChannelRef, header: Header, payload: Bytes) {
+    pub(super) fn handle_data(&mut self, now: Instant, at: ChannelRef, header: Header, payload: Bytes) {
         let connection = &mut self.connections[at.connection];
         let is_client = connection.is_client();
         if !is_client && !connection.security.is_authenticated() {
-            if connection.held.len() < MAX_HELD
-                && !connection
-                    .held
-                    .iter()
-                    .any(|(h, _)| h.seq == header.seq && h.channel == header.channel && h.call == header.call)
-            {
-                connection.held.push((header, payload));
-            }
+            self.hold(at.connection, header, payload);
             return self.challenge(now, at.connection);
         }
         let slot = &connection.slots[at.channel.index()];
@@ -394,16 +236,22 @@ impl Endpoint {
             Ok(payload) => payload,
             Err(code) => return self.fail_connection(now, at.connection, CallError::Failed(code), true),
         };
-        let path = &mut self.paths[connection.path];
-        let view = path.view();
-        let check_reach = connection.check_reach;
-        let Some(call) = connection.call_mut(at.channel) else { return };
+        let path = connection.path;
+        let view = self.paths[path].view();
+        if !is_client && !self.paths[path].is_verified() && header.seq.0 >= ASK_FROM {
+            self.ask_reach(now, at);
+            if header.seq.0 > UNPROVEN_WINDOW {
+                return;
+            }
+        }
+        let Some(call) = self.connections[at.connection].call_mut(at.channel) else { return };
         if is_client && call.stage == Stage::Request {
             // The reply's first packet acknowledges the whole request (Rx notes 6.2).
             call.stage = call.stage.after(Step::ReplyBegins);
             let forgotten = call.tx.handle_all_acked();
-            path.forget_in_flight(forgotten);
+            self.release_flight(path, forgotten);
         }
+        let Some(call) = self.connections[at.connection].call_mut(at.channel) else { return };
         let before = call.rx.bytes();
         let received = call.rx.handle_data(now, &header, payload, view);
         self.stats.bytes_read += call.rx.bytes() - before;
@@ -420,9 +268,7 @@ impl Endpoint {
         }
         self.measure_if_receiving(now, at);
         self.queue_ack(at);
-        if !is_client {
-            self.announce(now, at, check_reach);
-        }
+        self.announce(now, at);
     }
 
     /// A server's channel gets a new call: the one before must be over. Returns whether it is.
@@ -463,49 +309,6 @@ impl Endpoint {
         false
     }
 
-    /// Tells the application of a new call, as soon as it may be.
-    fn announce(&mut self, now: Instant, at: ChannelRef, check_reach: bool) {
-        let handle = self.call_handle(at);
-        let connection = &mut self.connections[at.connection];
-        let path = &mut self.paths[connection.path];
-        let Some(call) = connection.call_mut(at.channel) else { return };
-        if call.announced || !call.rx.is_readable() {
-            return;
-        }
-        if check_reach && !path.is_verified() {
-            return self.ask_reach(now, at);
-        }
-        call.announced = true;
-        self.events.push_back(Event::Incoming(handle));
-    }
-
-    /// Asks a path whether its peer is there, if it has not been asked lately.
-    pub(super) fn ask_reach(&mut self, now: Instant, at: ChannelRef) {
-        let path = self.connections[at.connection].path;
-        if self.paths[path].wants_reach_ping(now) {
-            self.ping(now, at, 0);
-            self.rearm_path(path);
-        }
-    }
-
-    /// A path's peer has shown to be there: what waited for that goes on.
-    fn handle_verified(&mut self, now: Instant, path: usize) {
-        let waiting: Vec<usize> =
-            self.connections.iter().filter(|(_, c)| c.path == path).map(|(i, _)| i).collect();
-        for connection in waiting {
-            for channel in Channel::ALL {
-                let at = ChannelRef { connection, channel };
-                let c = &self.connections[connection];
-                if c.call(channel).is_some() {
-                    if !c.is_client() {
-                        self.announce(now, at, true);
-                    }
-                    self.queue_call(at);
-                }
-            }
-        }
-    }
-
     /// A call that receives much without sending learns the round trip by asking for it: for its ACKs and its window.
     fn measure_if_receiving(&mut self, now: Instant, at: ChannelRef) {
         let connection = &self.connections[at.connection];
@@ -531,11 +334,11 @@ impl Endpoint {
         let connection = &mut self.connections[at.connection];
         let index = connection.path;
         let path = &mut self.paths[index];
-        let was_verified = path.is_verified();
         let was_own = path.peer_kind() == PeerKind::Own;
         let is_answer = ack.reason == AckReason::PING_RESPONSE;
-        let ping_sent_at = is_answer.then(|| path.handle_ping_response(now, ack.serial)).flatten();
-        if ping_sent_at.is_some()
+        let ping = is_answer.then(|| path.handle_ping_response(now, at.connection, ack.serial)).flatten();
+        let ping_sent_at = ping.map(|p| p.sent_at);
+        if ping.is_some_and(|p| p.is_probe)
             && let Some(len) = path.mtu.handle_response(ack.serial)
         {
             path.handle_packet_len(len);
@@ -557,17 +360,21 @@ impl Endpoint {
             if call.tx.buffered() < before {
                 call.progress_at = now;
             }
-            if out.acked > 0 && !path.is_verified() && header.serial != Serial::NONE {
-                // It has seen what we sent there.
-                path.set_verified();
-            }
+            call.contradictions = 0;
+        } else if ping.is_some() && ack.first < call.tx.base() {
+            // It answers what we asked after it had acknowledged more: it has forgotten the call.
+            call.contradictions += 1;
         }
-        let verified = !was_verified && path.is_verified();
+        let has_forgotten = call.contradictions >= CONTRADICTIONS;
+        // Only who has seen a packet of ours can name its serial.
+        if ping.is_some() || outcome.is_some_and(|o| o.named) {
+            self.verify_path(now, index);
+        }
         if header.flags.contains(Flags::REQUEST_ACK) || ack.reason == AckReason::PING {
             self.answer_ping(at, header.serial);
         }
-        if verified {
-            self.handle_verified(now, index);
+        if has_forgotten {
+            return self.fail_call(now, at, CallError::Failed(AbortCode::CALL_DEAD), true);
         }
         self.after_progress(now, at);
         if is_own && (!was_own || self.worth_probing(at)) {
@@ -601,7 +408,7 @@ impl Endpoint {
         let Some(call) = connection.call_mut(at.channel) else { return };
         if call.tx.has_begun() && call.tx.is_finished() {
             let forgotten = call.tx.handle_all_acked();
-            self.paths[path].forget_in_flight(forgotten);
+            self.release_flight(path, forgotten);
         }
         self.after_progress(now, at);
     }
@@ -613,7 +420,7 @@ impl Endpoint {
         let connection = &mut self.connections[at.connection];
         let is_client = connection.is_client();
         let Some(call) = connection.call_mut(at.channel) else { return };
-        if call.wants_write && call.tx.buffered() < room - room / 4 {
+        if call.wants_write && call.tx.buffered() < room - (room / 4).min(256 << 10) {
             call.wants_write = false;
             self.events.push_back(Event::Writable(handle));
         }
@@ -624,131 +431,6 @@ impl Endpoint {
             }
             self.drop_if_over(now, at);
         }
-    }
-
-    // ---- security
-
-    /// Asks the client of a connection who it is, unless that was done lately.
-    pub(super) fn challenge(&mut self, now: Instant, index: usize) {
-        let nonce = rand::Rng::random(&mut self.rng);
-        let connection = &mut self.connections[index];
-        if connection.challenging.is_some_and(|c| now.since(c.sent_at) < Duration::from_secs(2)) {
-            return;
-        }
-        let tries = connection.challenging.map_or(0, |c| c.tries) + 1;
-        connection.challenging = Some(Challenging { sent_at: now, tries });
-        let body = connection.security.challenge(nonce);
-        let path = connection.path;
-        let header = connection.header(PacketType::CHALLENGE, Channel::ALL[0], CallNumber::CONNECTION);
-        self.push_packet(path, header, &body);
-        self.wake_path(path);
-        self.rearm_connection(index);
-    }
-
-    fn handle_challenge(&mut self, now: Instant, index: usize, body: &[u8]) {
-        let connection = &mut self.connections[index];
-        let facts = connection.facts();
-        match connection.security.handle_challenge(&facts, body) {
-            Ok(response) => {
-                let path = connection.path;
-                let header = connection.header(PacketType::RESPONSE, Channel::ALL[0], CallNumber::CONNECTION);
-                self.push_packet(path, header, &response);
-                self.wake_path(path);
-            }
-            Err(code) => self.fail_connection(now, index, CallError::Failed(code), true),
-        }
-    }
-
-    fn handle_response(&mut self, now: Instant, index: usize, body: &[u8]) {
-        let connection = &mut self.connections[index];
-        if connection.security.is_authenticated() {
-            return;
-        }
-        let facts = connection.facts();
-        match connection.security.handle_response(&facts, body) {
-            Ok(calls) => {
-                connection.challenging = None;
-                for (slot, number) in connection.slots.iter_mut().zip(calls) {
-                    // The client's word on where it is; what it has not sent yet is one further (Rx notes 11).
-                    slot.number = slot.number.max(CallNumber(number.0.saturating_sub(1)));
-                }
-                let held = std::mem::take(&mut connection.held);
-                let path = connection.path;
-                self.paths[path].set_verified();
-                for (header, payload) in held {
-                    if !self.connections.contains(index) {
-                        return;
-                    }
-                    let at = ChannelRef { connection: index, channel: header.channel };
-                    self.handle_data(now, at, header, payload);
-                }
-            }
-            Err(code) => self.fail_connection(now, index, CallError::Failed(code), true),
-        }
-    }
-
-    /// Ends a connection with all its calls.
-    pub(super) fn fail_connection(&mut self, now: Instant, index: usize, error: CallError, tell: bool) {
-        let connection = &mut self.connections[index];
-        connection.error = Some(error.code());
-        connection.held = Vec::new();
-        connection.challenging = None;
-        for channel in Channel::ALL {
-            self.fail_call(now, ChannelRef { connection: index, channel }, error, false);
-        }
-        if tell {
-            self.push_connection_abort(index, error.code());
-        }
-    }
-
-    fn push_connection_abort(&mut self, index: usize, code: AbortCode) {
-        let connection = &mut self.connections[index];
-        let path = connection.path;
-        let header = connection.header(PacketType::ABORT, Channel::ALL[0], CallNumber::CONNECTION);
-        self.push_packet(path, header, &code.0.to_be_bytes());
-        self.wake_path(path);
-    }
-
-    // ---- the network's word
-
-    /// The kernel has word from the network that `peer` cannot be reached. `quoted` is the beginning of the packet that did
-    /// not arrive: it must be one of ours. Calls that have not heard from the peer for a while end.
-    pub fn handle_unreachable(&mut self, now: Instant, peer: SocketAddr, quoted: &[u8]) {
-        let Some(index) = self.quoted_connection(peer, quoted) else { return };
-        let path = self.connections[index].path;
-        let patience =
-            (self.paths[path].rtt.smoothed() * 2).clamp(Duration::from_millis(50), Duration::from_secs(1));
-        for channel in Channel::ALL {
-            let at = ChannelRef { connection: index, channel };
-            let silent = self.connections[index]
-                .call(channel)
-                .is_some_and(|c| now.since(c.heard_at) >= patience || !(c.rx.has_begun() || c.window_known));
-            if silent && self.connections[index].is_client() {
-                self.fail_call(now, at, CallError::Failed(AbortCode::CALL_DEAD), false);
-            }
-        }
-    }
-
-    /// A router or the kernel says that packets to `peer` may be `len` bytes of UDP payload at most.
-    pub fn handle_packet_too_big(&mut self, peer: SocketAddr, len: usize, quoted: &[u8]) {
-        if !quoted.is_empty() && self.quoted_connection(peer, quoted).is_none() {
-            return;
-        }
-        let Some(&index) = self.by_peer.get(&peer) else { return };
-        let path = &mut self.paths[index];
-        if let Some(len) = path.mtu.handle_path_limit(len) {
-            path.handle_packet_len(len);
-        }
-    }
-
-    fn quoted_connection(&self, peer: SocketAddr, quoted: &[u8]) -> Option<usize> {
-        let header = Header::parse(quoted).ok()?;
-        // The quoted packet went the other way: what we sent as a client belongs to a client connection.
-        let role = if header.is_from_client() { Role::Client } else { Role::Server };
-        let address = (role == Role::Server && !header.epoch.ignores_address()).then_some(peer);
-        let key = ConnectionKey { epoch: header.epoch, connection: header.connection, role, address };
-        let index = *self.by_key.get(&key)?;
-        (self.paths[self.connections[index].path].peer == peer).then_some(index)
     }
 
     /// How much a DATA packet of this channel's connection carries now.

@@ -1,34 +1,88 @@
-//! Answers to rxdebug and to questions for the version (Rx notes 14, 15), from anyone and about everyone: so they are few.
+//! Answers to rxdebug and to questions for the version (Rx notes 14, 15), from anyone and about everyone: so they are few,
+//! and a question about one of many connections costs little.
 
 use super::Endpoint;
-use crate::packet::{Flags, Header, PacketType};
-use crate::path::Control;
+use crate::abort::AbortCode;
+use crate::call::{Call, Stage};
+use crate::connection::{Connection, Slot};
+use crate::debug::{
+    self, CallFlags, CallMode, CallQueues, CallState, Clock, ConnectionFlags, ConnectionSide,
+    DebugConnection, DebugKind, DebugPeer, DebugRequest, DebugStats, DebugVersion, RxStatistics,
+};
+use crate::ids::{CHANNELS, CallNumber};
+use crate::packet::{Header, PacketType};
+use crate::path::Path;
 use crate::time::Instant;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-/// Bytes a second that answers may exceed what was asked with, over all askers: an answer may be eight times its question,
-/// and nothing shows that the asker is who he says he is. Enough for a person's rxdebug of some thousand connections a
-/// second, and nothing to a flood.
-const RATE: u64 = 256 << 10;
+/// Bytes a second that answers may have, UDP and IPv4 headers included, over all askers: an answer may be eight times its
+/// question, and nothing shows that the asker is who he says he is. Enough for a person's rxdebug of some thousand
+/// connections a second, and nothing to a flood.
+pub const ANSWER_RATE: u64 = 256 << 10;
 
-/// What answers may still cost.
+/// Connections or peers that may be passed over for the price of a byte, on the way to the one that is asked for.
+const STEPS_PER_BYTE: usize = 16;
+
+/// UDP and IPv4 headers.
+const UDP_OVERHEAD: usize = 28;
+
+/// What answers may still cost, and where the last ones were found.
 #[derive(Debug, Default)]
-pub(super) struct Allowance {
+pub(super) struct Inspection {
     tokens: u64,
-    filled_at: Instant,
+    filled_at: Option<Instant>,
+    /// The place of the last answer to each kind of question: the next question is most often for the next one.
+    active: Cursor,
+    all: Cursor,
+    peers: Cursor,
 }
 
-impl Allowance {
-    fn take(&mut self, now: Instant, bytes: u64) -> bool {
-        let gained = RATE as u128 * now.since(self.filled_at).min(Duration::from_secs(1)).as_millis() / 1000;
-        if gained > 0 || self.filled_at == Instant::ORIGIN {
-            self.tokens = (self.tokens + gained as u64).min(RATE);
-            self.filled_at = now;
+impl Inspection {
+    fn fill(&mut self, now: Instant) {
+        let Some(filled_at) = self.filled_at else {
+            (self.tokens, self.filled_at) = (ANSWER_RATE, Some(now));
+            return;
+        };
+        let since = now.since(filled_at).min(Duration::from_secs(1));
+        let gained = (u128::from(ANSWER_RATE) * since.as_nanos() / 1_000_000_000) as u64;
+        if gained > 0 {
+            self.tokens = (self.tokens + gained).min(ANSWER_RATE);
+            self.filled_at = Some(now);
         }
-        let enough = self.tokens >= bytes;
-        self.tokens -= if enough { bytes } else { 0 };
-        enough
+    }
+}
+
+/// Where the one of that index was found among the slots.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cursor {
+    index: usize,
+    slot: usize,
+}
+
+impl Cursor {
+    /// The slot of the `index`-th of those that `counts`, and how many slots were looked at. Starts from where the last
+    /// answer was, if it was before. What came or went meanwhile may be missed or told twice, as with any list that is
+    /// asked for one by one.
+    fn find(
+        &mut self,
+        index: usize,
+        slots: usize,
+        mut counts: impl FnMut(usize) -> bool,
+    ) -> (Option<usize>, usize) {
+        let from = if self.index <= index { *self } else { Self::default() };
+        let mut left = index - from.index;
+        for slot in from.slot..slots {
+            if !counts(slot) {
+                continue;
+            }
+            if left == 0 {
+                *self = Self { index, slot };
+                return (Some(slot), slot - from.slot);
+            }
+            left -= 1;
+        }
+        (None, slots.saturating_sub(from.slot))
     }
 }
 
@@ -36,42 +90,238 @@ impl Endpoint {
     /// A DEBUG or VERSION packet came.
     pub(super) fn handle_question(&mut self, now: Instant, from: SocketAddr, header: &Header, body: &[u8]) {
         // Answers and NAT pings have CLIENT_INITIATED clear: nothing is said to them (Rx notes 11).
-        if !header.is_from_client() {
-            return;
-        }
-        let answer = match header.kind {
-            PacketType::VERSION => {
-                let mut text = [0u8; 65];
-                let version = self.config.version.as_bytes();
-                let len = version.len().min(64);
-                text[..len].copy_from_slice(&version[..len]);
-                text.to_vec()
-            }
-            _ => match self.debug_answer(now, body) {
-                Some(answer) => answer,
-                None => return,
-            },
-        };
-        if !self.inspect.take(now, answer.len() as u64) {
+        let Some(reply) = debug::reply_header(header) else { return };
+        self.inspect.fill(now);
+        if self.inspect.tokens < 1024 {
+            // Less than the longest answer: it is not even looked for.
             self.stats.withheld += 1;
             return;
         }
-        let reply = Header { flags: header.flags.without(Flags::CLIENT_INITIATED), ..*header };
         let mut bytes = reply.to_bytes().to_vec();
-        bytes.extend_from_slice(&answer);
-        let known = self.by_peer.contains_key(&from);
-        let index = self.path_index(now, from);
+        let steps = match header.kind {
+            PacketType::VERSION => {
+                bytes.extend_from_slice(&debug::version_body(&self.config.version));
+                0
+            }
+            _ => {
+                let Ok(request) = DebugRequest::parse(body) else { return };
+                self.answer(now, request, &mut bytes)
+            }
+        };
+        let cost = bytes.len() + UDP_OVERHEAD + steps / STEPS_PER_BYTE;
+        self.inspect.tokens = self.inspect.tokens.saturating_sub(cost as u64);
+        let Some(index) = self.path_for_answer(now, from) else { return };
         let path = &mut self.paths[index];
-        if !known {
+        if path.connections == 0 && !path.is_verified() {
             // The allowance above is the limit here; the path goes as soon as the answer is out.
-            path.stats.bytes_received += bytes.len() as u64;
+            path.grant_to_stranger(bytes.len());
         }
-        path.control.push_back(Control::Packet { bytes: bytes.into(), dont_fragment: true });
+        self.push_bytes(index, bytes.into(), true);
         self.wake_path(index);
     }
 
-    fn debug_answer(&self, now: Instant, body: &[u8]) -> Option<Vec<u8>> {
-        let _ = (now, body);
-        None
+    /// Appends the answer; returns how many slots were looked at for it.
+    fn answer(&mut self, now: Instant, request: DebugRequest, out: &mut Vec<u8>) -> usize {
+        let index = usize::try_from(request.index).unwrap_or(usize::MAX);
+        match request.kind {
+            DebugKind::STATS => self.debug_stats().encode(out),
+            DebugKind::RX_STATISTICS => self.rx_statistics().encode(out),
+            DebugKind::CONNECTION | DebugKind::ANY_CONNECTION => {
+                let only_active = request.kind == DebugKind::CONNECTION;
+                let connections = &self.connections;
+                let is_counted = |slot| {
+                    connections
+                        .get(slot)
+                        .is_some_and(|c| !only_active || c.slots.iter().any(|s| s.call.is_some()))
+                };
+                let cursor = if only_active { &mut self.inspect.active } else { &mut self.inspect.all };
+                let (found, steps) = match index < connections.len() {
+                    true => cursor.find(index, connections.capacity(), is_counted),
+                    false => (None, 0),
+                };
+                let answer = match found {
+                    Some(slot) => self.debug_connection(&self.connections[slot]),
+                    None => DebugConnection::end(),
+                };
+                answer.encode(DebugVersion::CURRENT, out);
+                return steps;
+            }
+            DebugKind::PEER => {
+                let paths = &self.paths;
+                let (found, steps) = match index < paths.len() {
+                    true => self.inspect.peers.find(index, paths.capacity(), |slot| paths.contains(slot)),
+                    false => (None, 0),
+                };
+                let answer = match found {
+                    Some(slot) => debug_peer(now, &self.paths[slot]),
+                    None => DebugPeer::end(),
+                };
+                answer.encode(out);
+                return steps;
+            }
+            _ => out.extend_from_slice(&DebugRequest::NOT_SUPPORTED.to_bytes()),
+        }
+        0
+    }
+
+    fn debug_stats(&self) -> DebugStats {
+        DebugStats {
+            calls_executed: word(self.stats.calls),
+            version: DebugVersion::CURRENT,
+            ..DebugStats::default()
+        }
+    }
+
+    fn rx_statistics(&self) -> RxStatistics {
+        let stats = &self.stats;
+        let read = |kind: PacketType| word(stats.packets_read[usize::from(kind.0)]);
+        let sent = |kind: PacketType| word(stats.packets_sent[usize::from(kind.0)]);
+        let data_sent = stats.packets_sent[usize::from(PacketType::DATA.0)];
+        let data_read = stats.packets_read[usize::from(PacketType::DATA.0)];
+        RxStatistics {
+            bogus_packet_on_read: word(stats.bogus_packets),
+            // Types 1 to 13; the table here begins with 0.
+            packets_read: std::array::from_fn(|i| word(stats.packets_read[i + 1])),
+            data_packets_read: word(data_read.saturating_sub(stats.duplicate_packets)),
+            ack_packets_read: read(PacketType::ACK),
+            dup_packets_read: word(stats.duplicate_packets),
+            spurious_packets_read: word(stats.spurious_packets),
+            packets_sent: std::array::from_fn(|i| word(stats.packets_sent[i + 1])),
+            ack_packets_sent: sent(PacketType::ACK),
+            ping_packets_sent: word(stats.pings_sent),
+            abort_packets_sent: sent(PacketType::ABORT),
+            busy_packets_sent: sent(PacketType::BUSY),
+            data_packets_sent: word(data_sent.saturating_sub(stats.data_resent)),
+            data_packets_re_sent: word(stats.data_resent),
+            n_server_conns: word(self.connections.len() as u64 - self.client_connections),
+            n_client_conns: word(self.client_connections),
+            n_peer_structs: word(self.paths.len() as u64),
+            n_call_structs: word(self.calls as u64),
+            n_busies: word(stats.busies),
+            ..RxStatistics::default()
+        }
+    }
+
+    fn debug_connection(&self, connection: &Connection) -> DebugConnection {
+        let (host, port) = address(self.paths[connection.path].peer());
+        let is_client = connection.is_client();
+        let mut flags = ConnectionFlags::default();
+        if connection.wants_channel {
+            flags = flags.with(ConnectionFlags::MAKE_CALL_WAITING);
+        }
+        if is_client && !connection.is_open {
+            flags = flags.with(ConnectionFlags::DESTROYED);
+        }
+        if connection.waiting != 0 {
+            flags = flags.with(ConnectionFlags::ATTACH_WAIT);
+        }
+        let per_channel = |f: &dyn Fn(&Slot) -> u8| -> [u8; CHANNELS] {
+            std::array::from_fn(|i| f(&connection.slots[i]))
+        };
+        DebugConnection {
+            host,
+            cid: crate::ids::ConnectionId(connection.key.connection.0),
+            serial: connection.last_serial(),
+            call_number: std::array::from_fn(|i| CallNumber(connection.slots[i].number.0)),
+            error: connection.error.unwrap_or(AbortCode(0)),
+            port,
+            flags,
+            side: if is_client { ConnectionSide::CLIENT } else { ConnectionSide::SERVER },
+            security_index: connection.security_index(),
+            call_state: per_channel(&|s| call_state(s, is_client).0).map(CallState),
+            call_mode: per_channel(&|s| s.call.as_deref().map_or(0, |c| call_mode(c, is_client).0))
+                .map(CallMode),
+            call_flags: per_channel(&|s| s.call.as_deref().map_or(0, |c| call_flags(c).0)).map(CallFlags),
+            call_other: per_channel(&|s| s.call.as_deref().map_or(0, |c| call_queues(c).0)).map(CallQueues),
+            epoch: connection.key.epoch,
+            ..DebugConnection::default()
+        }
+    }
+}
+
+/// Counters wrap at 2³², as OpenAFS's do.
+fn word(n: u64) -> i32 {
+    n as u32 as i32
+}
+
+/// The records have room for IPv4 alone; other addresses are shown as 0.
+fn address(peer: SocketAddr) -> (Ipv4Addr, u16) {
+    let host = match peer.ip() {
+        IpAddr::V4(ip) => ip,
+        IpAddr::V6(ip) => ip.to_ipv4_mapped().unwrap_or(Ipv4Addr::UNSPECIFIED),
+    };
+    (host, peer.port())
+}
+
+fn call_state(slot: &Slot, is_client: bool) -> CallState {
+    match &slot.call {
+        // Nothing but how far it came is kept, to answer for it: OpenAFS's "dally".
+        None if slot.ended.is_some() => CallState::DALLY,
+        None => CallState::NOT_INITIALIZED,
+        Some(call) if call.stage.has_ended() => CallState::DALLY,
+        Some(call) if !is_client && !call.announced => CallState::PRECALL,
+        Some(call) if !is_client && call.tx.is_finished() => CallState::HOLD,
+        Some(_) => CallState::ACTIVE,
+    }
+}
+
+fn call_mode(call: &Call, is_client: bool) -> CallMode {
+    match call.stage {
+        Stage::Failed => CallMode::ERROR,
+        Stage::Done => CallMode::EOF,
+        Stage::Request if is_client => CallMode::SENDING,
+        Stage::Request => CallMode::RECEIVING,
+        Stage::Reply if is_client => CallMode::RECEIVING,
+        Stage::Reply if call.tx.is_finished() => CallMode::EOF,
+        Stage::Reply => CallMode::SENDING,
+    }
+}
+
+fn call_flags(call: &Call) -> CallFlags {
+    let flags = [
+        (call.wants_read, CallFlags::READER_WAITS),
+        (call.wants_write, CallFlags::WAITS_TO_SEND),
+        (call.rx.is_complete(), CallFlags::RECEIVE_DONE),
+    ];
+    flags.iter().filter(|(is_set, _)| *is_set).fold(CallFlags::default(), |all, (_, flag)| all.with(*flag))
+}
+
+fn call_queues(call: &Call) -> CallQueues {
+    let input = if call.rx.has_unread() { CallQueues::INPUT } else { CallQueues::default() };
+    if call.tx.buffered() > 0 { input.with(CallQueues::OUTPUT) } else { input }
+}
+
+fn debug_peer(now: Instant, path: &Path) -> DebugPeer {
+    let (host, port) = address(path.peer());
+    let rtt = path.rtt();
+    let size = u16::try_from(path.packet_len()).unwrap_or(u16::MAX);
+    let stats = path.stats();
+    let eighths = |d: Duration, parts: u128| i32::try_from(d.as_micros() * parts / 1000).unwrap_or(i32::MAX);
+    let known = |d: Duration| if rtt.is_known() { d } else { Duration::ZERO };
+    let timeout = rtt.timeout(path.peer_delay());
+    DebugPeer {
+        host,
+        port,
+        if_mtu: size,
+        idle_when: u32::try_from(now.since(path.last_used).as_secs()).unwrap_or(u32::MAX),
+        ref_count: u16::try_from(path.connections).unwrap_or(u16::MAX),
+        rtt: eighths(known(rtt.smoothed()), 8),
+        rtt_dev: eighths(known(rtt.deviation()), 4),
+        timeout: Clock {
+            sec: i32::try_from(timeout.as_secs()).unwrap_or(i32::MAX),
+            usec: timeout.subsec_micros() as i32,
+        },
+        n_sent: word(stats.data_sent),
+        re_sends: word(stats.data_resent),
+        nat_mtu: size,
+        max_mtu: u16::try_from(path.peer_limit()).unwrap_or(u16::MAX),
+        max_dgram_packets: 1,
+        if_dgram_packets: 1,
+        mtu: size,
+        cwind: u16::try_from(path.window() / u64::from(size.max(1))).unwrap_or(u16::MAX),
+        n_dgram_packets: 1,
+        bytes_sent: stats.bytes_sent,
+        bytes_received: stats.bytes_received,
+        ..DebugPeer::default()
     }
 }

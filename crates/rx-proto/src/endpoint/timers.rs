@@ -1,6 +1,7 @@
 //! What time does: resends, delayed ACKs, keepalives, limits, reaping. Each path and each connection has one entry in the
 //! heap, for the earliest of its deadlines; an entry that turns out too early is put back.
 
+use super::reach::IDLE_PATH;
 use super::{ChannelRef, Endpoint, Target};
 use crate::abort::AbortCode;
 use crate::call::CallError;
@@ -13,6 +14,8 @@ use std::time::Duration;
 /// How long a client may leave a challenge unanswered: 50 times 2 s (Rx notes 11).
 const CHALLENGE_TRIES: u8 = 50;
 const CHALLENGE_AGAIN: Duration = Duration::from_secs(2);
+/// Entries of the heap that may be out of date, beside one for each connection and path.
+const TIMERS_SPARE: usize = 64;
 
 impl Endpoint {
     /// When [`Self::handle_timeout`] is to be called next; `None` if nothing waits for time.
@@ -43,7 +46,24 @@ impl Endpoint {
         if armed.is_none_or(|earlier| at < earlier) {
             *armed = Some(at);
             self.timers.push(Reverse((at, target)));
+            if self.timers.len() > 2 * (self.connections.len() + self.paths.len()) + TIMERS_SPARE {
+                self.tidy_timers();
+            }
         }
+    }
+
+    /// Drops the entries that an earlier one has replaced, or whose target is no more. Without this each call would leave
+    /// one for as long as an idle connection is kept.
+    fn tidy_timers(&mut self) {
+        let (paths, connections) = (&self.paths, &self.connections);
+        let mut seen = std::collections::HashSet::new();
+        self.timers.retain(|Reverse((at, target))| {
+            let armed = match *target {
+                Target::Path(index) => paths.get(index).and_then(|p| p.armed),
+                Target::Connection(index) => connections.get(index).and_then(|c| c.armed),
+            };
+            armed == Some(*at) && seen.insert(*target)
+        });
     }
 
     pub(super) fn rearm_path(&mut self, index: usize) {
@@ -53,14 +73,20 @@ impl Endpoint {
     }
 
     pub(super) fn rearm_connection(&mut self, index: usize) {
-        let at = self.connection_deadline(index);
-        self.arm(Target::Connection(index), at);
+        if let Some(at) = self.connection_deadline(index) {
+            self.arm(Target::Connection(index), at);
+        }
     }
 
-    fn connection_deadline(&self, index: usize) -> Instant {
+    /// When time changes something here. `None` while calls have ended and the application holds them.
+    fn connection_deadline(&self, index: usize) -> Option<Instant> {
         let connection = &self.connections[index];
         let path = &self.paths[connection.path];
-        let mut at = connection.last_used + self.reap_after(index);
+        // One that is in use is not reaped, however long nothing has come: a deadline in the past would come for ever.
+        let mut at = match connection.is_idle() {
+            true => connection.last_used + self.reap_after(index),
+            false => Instant::MAX,
+        };
         if let Some(challenging) = connection.challenging {
             at = at.min(challenging.sent_at + CHALLENGE_AGAIN);
         }
@@ -72,7 +98,7 @@ impl Endpoint {
             let deadlines = [call.tx.deadline(&path.rtt, path.peer_delay()), call.rx.deadline()];
             at = deadlines.into_iter().flatten().fold(at, Instant::min);
         }
-        at
+        (at < Instant::MAX).then_some(at)
     }
 
     /// An idle connection goes after this time; a closed one once its last packets are out.
@@ -98,7 +124,7 @@ impl Endpoint {
         }
         let path = &mut self.paths[index];
         if path.connections == 0 {
-            let idle = if path.is_verified() { self.config.reap_after } else { Duration::from_secs(2) };
+            let idle = if path.is_verified() { self.config.reap_after } else { IDLE_PATH };
             if now.since(path.last_used) >= idle {
                 return self.remove_path(index);
             }
@@ -106,19 +132,6 @@ impl Endpoint {
             self.arm(Target::Path(index), at);
         }
         self.rearm_path(index);
-    }
-
-    /// Some call of the path still waits for its peer to show that it is there.
-    fn ask_reach_again(&mut self, now: Instant, index: usize) {
-        let waiting = self.connections.iter().find_map(|(i, c)| {
-            let waits = |ch: &Channel| c.call(*ch).is_some_and(|call| !call.stage.has_ended());
-            let channel = Channel::ALL.into_iter().find(waits)?;
-            (c.path == index).then_some(ChannelRef { connection: i, channel })
-        });
-        match waiting {
-            Some(at) => self.ask_reach(now, at),
-            None => self.paths[index].forget_reach_ping(),
-        }
     }
 
     fn handle_connection_timer(&mut self, now: Instant, index: usize, at: Instant) {
@@ -158,8 +171,8 @@ impl Endpoint {
         let action = call.tx.handle_timer(now, &path.rtt, path.peer_delay());
         match action {
             TimerAction::Nothing | TimerAction::Probe => {}
-            TimerAction::TimedOut { lost, largest } => path.handle_timeout(now, lost, largest),
-            TimerAction::Lost { lost } => path.handle_lost(lost),
+            TimerAction::TimedOut { lost } => path.handle_timeout(now, lost),
+            TimerAction::Lost { lost, left } => path.handle_lost(now, lost, left),
         }
         self.queue_ack(at);
         if let Some(code) = expired {

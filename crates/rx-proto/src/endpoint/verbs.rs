@@ -6,7 +6,7 @@ use crate::abort::AbortCode;
 use crate::call::{Call, CallError, Stage, Step};
 use crate::config::CallLimits;
 use crate::connection::{Connection, ConnectionKey, Ended, Role};
-use crate::ids::{Channel, ServiceId};
+use crate::ids::{Channel, ConnectionId, Epoch, ServiceId};
 use crate::packet::PacketType;
 use crate::path::Path;
 use crate::security::SecurityClass;
@@ -49,30 +49,58 @@ impl Endpoint {
         now: Instant,
         peer: SocketAddr,
         service: ServiceId,
-        security: Box<dyn SecurityClass>,
+        mut security: Box<dyn SecurityClass>,
     ) -> ConnectionHandle {
-        let path = self.path_index(now, peer);
-        self.paths[path].set_verified(); // what we send there is our own wish
-        let mut key = ConnectionKey {
-            epoch: self.epoch,
-            connection: self.next_connection,
-            role: Role::Client,
-            address: None,
-        };
-        while self.by_key.contains_key(&key) {
-            key.connection = key.connection.next(); // after 2³⁰ connections the numbers come round
+        let mut name = self.next_connection;
+        loop {
+            self.next_connection = name.next();
+            // After 2³⁰ connections the numbers come round: one that is in use is passed over.
+            match self.make_client(now, peer, service, security, (self.epoch, name)) {
+                Ok(handle) => return handle,
+                Err(unused) => (security, name) = (unused, name.next()),
+            }
         }
-        self.next_connection = key.connection.next();
+    }
+
+    /// Makes a client connection of a given name, as if another endpoint's: for replaying what was captured, and for taking
+    /// over connections. `None` if there is one of that name.
+    pub fn connect_as(
+        &mut self,
+        now: Instant,
+        peer: SocketAddr,
+        service: ServiceId,
+        security: Box<dyn SecurityClass>,
+        name: (Epoch, ConnectionId),
+    ) -> Option<ConnectionHandle> {
+        self.make_client(now, peer, service, security, name).ok()
+    }
+
+    /// Gives the security object back if the name is taken.
+    fn make_client(
+        &mut self,
+        now: Instant,
+        peer: SocketAddr,
+        service: ServiceId,
+        security: Box<dyn SecurityClass>,
+        (epoch, connection): (Epoch, ConnectionId),
+    ) -> Result<ConnectionHandle, Box<dyn SecurityClass>> {
+        let key = ConnectionKey { epoch, connection, role: Role::Client, address: None };
+        if self.by_key.contains_key(&key) {
+            return Err(security);
+        }
+        let path = self.path_index(now, peer);
+        self.verify_path(now, path); // what we send there is our own wish
         let connection = Connection::new(now, key, path, service, security, self.config.limits);
         let index = self.insert_connection(connection);
-        self.handle_of(index)
+        self.rearm_connection(index);
+        Ok(self.handle_of(index))
     }
 
     /// Sets how long the calls of a connection wait from now on.
     pub fn set_limits(&mut self, connection: ConnectionHandle, limits: CallLimits) {
         if let Some(c) = self.connection_mut(connection) {
             c.limits = limits;
-            c.slots.iter_mut().filter_map(|s| s.call.as_mut()).for_each(|call| call.limits = limits);
+            c.slots.iter_mut().filter_map(|s| s.call.as_mut()).for_each(|call| call.set_limits(limits));
             let index = connection.index as usize;
             self.rearm_connection(index);
         }
@@ -106,6 +134,7 @@ impl Endpoint {
             if let Some(call) = self.connections[index].call_mut(channel) {
                 call.released = true;
                 self.fail_call(now, at, CallError::Failed(AbortCode::USER_ABORT), true);
+                self.drop_if_over(now, at); // one that had ended before
             }
         }
         self.rearm_connection(index); // goes once its last packets are out
@@ -127,8 +156,8 @@ impl Endpoint {
             return Err(CallError::AbortedByPeer(code));
         }
         let Some(channel) = c.free_channel() else {
-            if !self.wants_channel.contains(&connection) {
-                self.wants_channel.push(connection);
+            if let Some(c) = self.connection_mut(connection) {
+                c.wants_channel = true;
             }
             return Ok(None);
         };
@@ -154,11 +183,13 @@ impl Endpoint {
         (slot.number, slot.call) = (number, Some(call));
         connection.last_used = now;
         self.stats.calls += 1;
+        self.calls += 1;
         self.rearm_connection(at.connection);
     }
 
     /// Adds bytes to the outgoing stream. Returns whether more may follow at once; after `false`, [`Event::Writable`]
-    /// follows. The bytes are taken in either case.
+    /// follows. The bytes are taken in either case. After a client's reply has begun they are of no use any more, and lost:
+    /// see [`Self::takes_bytes`].
     ///
     /// # Panics
     /// If the stream was ended by [`Self::finish`].
@@ -353,7 +384,7 @@ impl Endpoint {
         call.rx.clear();
         let (number, next, announced) =
             (call.number, call.rx.next(), call.announced || connection.is_client());
-        self.paths[path].forget_in_flight(forgotten);
+        self.release_flight(path, forgotten);
         self.stats.calls_failed += 1;
         let connection = &mut self.connections[at.connection];
         let abort = matches!(error, CallError::Failed(_)).then(|| error.code());
@@ -390,26 +421,36 @@ impl Endpoint {
         }
         self.drop_call(at);
         let handle = self.handle_of(at.connection);
-        if let Some(i) = self.wants_channel.iter().position(|&h| h == handle) {
-            self.wants_channel.swap_remove(i);
+        let connection = &mut self.connections[at.connection];
+        if std::mem::take(&mut connection.wants_channel) {
             self.events.push_back(Event::ChannelFree(handle));
         }
-        self.connections[at.connection].last_used = now;
+        connection.last_used = now;
+        self.rearm_connection(at.connection); // perhaps it is idle now
     }
 
     /// Takes a call out of its slot and gives back what it held.
     pub(super) fn drop_call(&mut self, at: ChannelRef) {
         let connection = &mut self.connections[at.connection];
         let Some(mut call) = connection.slots[at.channel.index()].call.take() else { return };
+        let index = connection.path;
         let forgotten = call.tx.clear();
         self.promised -= call.promised;
-        let path = &mut self.paths[connection.path];
-        path.forget_in_flight(forgotten);
-        if call.queued {
-            path.remove_call(at);
-        }
+        self.calls -= 1;
+        let path = &mut self.paths[index];
         if call.ack_queued {
             path.remove_ack(at);
         }
+        if call.queued {
+            path.remove_call();
+            if path.wants_tidying() {
+                let connections = &self.connections;
+                path.retain_calls(|at| {
+                    let connection = connections.get(at.connection).filter(|c| c.path == index);
+                    connection.and_then(|c| c.call(at.channel)).is_some_and(|c| c.queued)
+                });
+            }
+        }
+        self.release_flight(index, forgotten);
     }
 }

@@ -153,7 +153,14 @@ pub struct World {
     pub filter: Option<Box<dyn FnMut(Instant, SocketAddr, &[u8]) -> bool>>,
     pub server_security: Vec<Arc<dyn ServerSecurity>>,
     pub check_reach: bool,
+    /// A service that answers for those of [`SERVICE`]'s callers who ask for an upgrade.
+    pub upgrades_to: Option<ServiceId>,
+    /// Turns of [`World::run_until`]; a world that takes too many is in a loop.
+    pub steps: u64,
 }
+
+/// Most turns of a world.
+const MAX_STEPS: u64 = 3_000_000;
 
 impl World {
     pub fn new(seed: u64) -> Self {
@@ -172,6 +179,8 @@ impl World {
             filter: None,
             server_security: vec![Arc::new(Null)],
             check_reach: true,
+            upgrades_to: None,
+            steps: 0,
         }
     }
 
@@ -190,13 +199,16 @@ impl World {
         seed[8..16].copy_from_slice(&(node as u64).to_le_bytes());
         seed[16..24].copy_from_slice(&self.now.as_nanos().to_le_bytes());
         let mut endpoint = Endpoint::new(config, seed);
-        endpoint.add_service(Service {
-            id: SERVICE,
-            security: self.server_security.clone(),
-            check_reach: self.check_reach,
-            upgrades_to: None,
-            limits: CallLimits::default(),
-        });
+        for (id, upgrades_to) in [(SERVICE, self.upgrades_to)].into_iter().chain(self.upgrades_to.map(|s| (s, None)))
+        {
+            endpoint.add_service(Service {
+                id,
+                security: self.server_security.clone(),
+                check_reach: self.check_reach,
+                upgrades_to,
+                limits: CallLimits::default(),
+            });
+        }
         endpoint
     }
 
@@ -222,6 +234,30 @@ impl World {
         let config = self.nodes[node].endpoint.config().clone();
         self.nodes[node].endpoint = self.make_endpoint(config, node);
         self.nodes[node].serving.clear();
+    }
+
+    /// The mapping of the NAT before a node changes: it now seems to be at `outside`.
+    pub fn rebind(&mut self, node: usize, outside: SocketAddr) {
+        self.nat.insert(self.nodes[node].address, outside);
+    }
+
+    /// Whether every call that was started has a result.
+    pub fn is_done(&self) -> bool {
+        self.nodes.iter().all(|n| n.jobs.iter().all(|j| j.result.is_some()))
+    }
+
+    /// Lets a call of a node go, whatever it is at.
+    pub fn drop_call(&mut self, node: usize, job: usize) {
+        let now = self.now;
+        let n = &mut self.nodes[node];
+        let running = &mut n.jobs[job];
+        if running.result.is_none() {
+            (running.result, running.ended) = (Some(Err(CallError::Gone)), Some(now));
+            if let Some(call) = running.call {
+                n.endpoint.release(now, call);
+            }
+        }
+        self.step_node(node);
     }
 
     pub fn link(&mut self, from: usize, to: usize) -> &mut Link {
@@ -298,6 +334,7 @@ impl World {
             let packet = self.flying.peek().map(|Reverse((at, _))| *at);
             let timers = self.nodes.iter().filter_map(|n| n.endpoint.poll_timeout());
             let thinking = self.nodes.iter().flat_map(|n| n.serving.values().filter_map(|s| s.think_until));
+            let thinking = thinking.filter(|&at| at > self.now);
             let reading = self.nodes.iter().map(|n| n.reads_after).filter(|&at| at > self.now);
             let Some(next) = timers.chain(packet).chain(thinking).chain(reading).min() else { break };
             if next > end {
@@ -305,6 +342,8 @@ impl World {
                 return done(self);
             }
             self.now = self.now.max(next);
+            self.steps += 1;
+            assert!(self.steps < MAX_STEPS, "seed {}: an endless loop, at {:?}", self.seed, self.now);
             self.deliver();
             for node in 0..self.nodes.len() {
                 let n = &mut self.nodes[node];

@@ -13,32 +13,32 @@ use rx_proto::ids::ServiceId;
 use rx_proto::security::Null;
 
 /// What any single step may take on a busy machine.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-pub const ECHO: ServiceId = ServiceId(1);
+pub(crate) const ECHO: ServiceId = ServiceId(1);
 
-pub fn loopback() -> SocketAddr {
+pub(crate) fn loopback() -> SocketAddr {
     (Ipv4Addr::LOCALHOST, 0).into()
 }
 
-pub fn bind() -> Endpoint {
+pub(crate) fn bind() -> Endpoint {
     bind_with(EndpointConfig::default())
 }
 
-pub fn bind_with(config: EndpointConfig) -> Endpoint {
+pub(crate) fn bind_with(config: EndpointConfig) -> Endpoint {
     Endpoint::bind(loopback(), config).unwrap()
 }
 
 /// Packets as stock peers have them.
-pub fn small_packets() -> EndpointConfig {
+pub(crate) fn small_packets() -> EndpointConfig {
     EndpointConfig { proto: Config { max_packet_len: 1444, ..Config::default() }, ..EndpointConfig::default() }
 }
 
-pub fn with_shards(shards: usize) -> EndpointConfig {
+pub(crate) fn with_shards(shards: usize) -> EndpointConfig {
     EndpointConfig { shards: Some(shards), ..small_packets() }
 }
 
-pub fn service(id: ServiceId) -> Service {
+pub(crate) fn service(id: ServiceId) -> Service {
     Service {
         id,
         security: vec![Arc::new(Null)],
@@ -48,40 +48,40 @@ pub fn service(id: ServiceId) -> Service {
     }
 }
 
-pub fn connect(client: &Endpoint, server: &Endpoint, id: ServiceId) -> Connection {
+pub(crate) fn connect(client: &Endpoint, server: &Endpoint, id: ServiceId) -> Connection {
     client.connect(server.local_addr(), id, Box::new(Null))
 }
 
-pub fn abort(error: rx::CallError) -> Abort {
+pub(crate) fn abort(error: rx::CallError) -> Abort {
     Abort(error.code().0)
 }
 
 /// Sends back what came, once all has come: the beginning of a reply ends the request.
-pub async fn echo(mut call: ServerCall) -> Result<(), Abort> {
+pub(crate) async fn echo(mut call: ServerCall) -> Result<(), Abort> {
     let all = call.read_to_end(usize::MAX).await.map_err(abort)?;
     call.write_all(&all).await.map_err(abort)
 }
 
 /// A server of [`ECHO`].
-pub fn echo_server(config: EndpointConfig) -> Endpoint {
+pub(crate) fn echo_server(config: EndpointConfig) -> Endpoint {
     let server = bind_with(config);
     server.add_service(ServiceConfig::new(service(ECHO), echo));
     server
 }
 
 /// Byte `i` of a stream named by `seed`: a stream cut, doubled or mixed up is told apart.
-pub fn byte_at(seed: u64, i: u64) -> u8 {
+pub(crate) fn byte_at(seed: u64, i: u64) -> u8 {
     let x = (i / 8).wrapping_add(seed.wrapping_mul(0x1000_0001)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     (x >> (8 * (i % 8))) as u8
 }
 
 /// Bytes `from` to `from + length` of that stream.
-pub fn piece(seed: u64, from: u64, length: usize) -> Bytes {
+pub(crate) fn piece(seed: u64, from: u64, length: usize) -> Bytes {
     (from..from + length as u64).map(|i| byte_at(seed, i)).collect()
 }
 
 /// Sends `total` bytes of the stream.
-pub async fn send_stream(call: &mut Call, seed: u64, total: u64) -> Result<(), rx::CallError> {
+pub(crate) async fn send_stream(call: &mut Call, seed: u64, total: u64) -> Result<(), rx::CallError> {
     let mut sent = 0;
     while sent < total {
         let length = (total - sent).min(100_000) as usize;
@@ -92,7 +92,7 @@ pub async fn send_stream(call: &mut Call, seed: u64, total: u64) -> Result<(), r
 }
 
 /// Receives to the end, checking each byte; says how many there were.
-pub async fn check_stream(call: &mut Call, seed: u64) -> Result<u64, rx::CallError> {
+pub(crate) async fn check_stream(call: &mut Call, seed: u64) -> Result<u64, rx::CallError> {
     let mut got = 0;
     while let Some(bytes) = call.recv().await? {
         for (i, b) in bytes.iter().enumerate() {
@@ -104,6 +104,6 @@ pub async fn check_stream(call: &mut Call, seed: u64) -> Result<u64, rx::CallErr
 }
 
 /// Fails the test instead of hanging.
-pub async fn soon<T>(what: impl Future<Output = T>) -> T {
+pub(crate) async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, what).await.expect("this takes moments unless something hangs")
 }

@@ -1,0 +1,49 @@
+//! The table of the experiments, and what they share. Each is a file of its own.
+
+mod calls;
+mod idle;
+mod loopback;
+mod ramp;
+mod stock;
+mod wan;
+
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::lab::Lab;
+use crate::record::Record;
+
+/// Something to measure.
+pub(crate) struct Experiment {
+    /// What it is called on the command line, and its file.
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    /// Measures it, adding to a record that says nothing but when and where. Errors end everything.
+    pub(crate) run: fn(&Lab, &mut Record) -> Result<(), Error>,
+}
+
+/// In the order in which they run and are reported.
+pub(crate) const EXPERIMENTS: &[Experiment] = &[
+    Experiment { name: "wan", title: "One call over 1 Gbit/s and 12.5 to 200 ms", run: wan::run },
+    Experiment { name: "ramp", title: "How soon a call has the whole link", run: ramp::run },
+    Experiment { name: "loopback", title: "One call on the loopback interface", run: loopback::run },
+    Experiment { name: "calls", title: "Empty calls per second", run: calls::run },
+    Experiment { name: "idle", title: "Memory of idle connections", run: idle::run },
+    Experiment { name: "stock", title: "Against OpenAFS's Rx", run: stock::run },
+];
+
+/// The round trips of the emulated links.
+const RTTS: [Duration; 4] = [
+    Duration::from_micros(12_500),
+    Duration::from_millis(50),
+    Duration::from_millis(100),
+    Duration::from_millis(200),
+];
+
+/// What a client asks for: to receive, or to send.
+const DIRECTIONS: [&str; 2] = ["recv", "send"];
+
+/// A round trip as it is written in labels.
+fn rtt_text(rtt: Duration) -> String {
+    format!("{} ms", rtt.as_secs_f64() * 1e3)
+}

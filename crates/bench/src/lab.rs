@@ -1,0 +1,94 @@
+//! How runs are repeated: in turns, so that a slow minute of the machine hits all that is compared, and again when
+//! one failed or was not valid.
+
+use crate::error::Error;
+use crate::interrupt::Interrupt;
+use crate::record::{Record, Row, Run, short};
+use crate::tools::Tools;
+use crate::transfer;
+
+/// Attempts at a run until it is given up.
+const ATTEMPTS: usize = 3;
+
+/// What experiments work with.
+pub(crate) struct Lab {
+    pub(crate) tools: Tools,
+    pub(crate) interrupt: Interrupt,
+    /// Short runs, one of each.
+    pub(crate) is_quick: bool,
+}
+
+impl Lab {
+    /// One value for real runs, another for quick ones.
+    pub(crate) fn choose<T>(&self, full: T, quick: T) -> T {
+        if self.is_quick { quick } else { full }
+    }
+}
+
+/// Measures something once.
+type Measure<'a> = Box<dyn Fn(&Lab) -> Result<Run, Error> + 'a>;
+
+/// One of the things that are compared, and how to measure it once.
+pub(crate) struct Cell<'a> {
+    /// Pairs of name and value that tell it from the others.
+    pub(crate) labels: Vec<(&'static str, String)>,
+    /// Measures it.
+    pub(crate) run: Measure<'a>,
+}
+
+impl<'a> Cell<'a> {
+    pub(crate) fn new(
+        labels: impl IntoIterator<Item = (&'static str, String)>,
+        run: impl Fn(&Lab) -> Result<Run, Error> + 'a,
+    ) -> Cell<'a> {
+        Cell { labels: labels.into_iter().collect(), run: Box::new(run) }
+    }
+}
+
+/// Measures all of them `repeats` times, in turns that begin with another one each time, and adds their rows to the
+/// record.
+///
+/// Errors: the end of everything only; what went wrong with a run is in the record.
+pub(crate) fn interleave(
+    lab: &Lab,
+    record: &mut Record,
+    cells: &[Cell<'_>],
+    repeats: usize,
+) -> Result<(), Error> {
+    let mut rows: Vec<Row> = cells.iter().map(|cell| Row::new(&cell.labels, repeats)).collect();
+    for repeat in 1..=repeats {
+        for turn in 0..cells.len() {
+            let index = (turn + repeat - 1) % cells.len();
+            measure(lab, &cells[index], &mut rows[index], &record.headline, repeat)?;
+        }
+    }
+    record.rows.extend(rows);
+    Ok(())
+}
+
+/// One run, with its further attempts.
+fn measure(lab: &Lab, cell: &Cell<'_>, row: &mut Row, headline: &str, repeat: usize) -> Result<(), Error> {
+    for attempt in 1..=ATTEMPTS {
+        let mut run = match (cell.run)(lab) {
+            Ok(run) => run,
+            Err(Error::Run(problem)) => {
+                // A signal may have ended the processes before it came to us.
+                lab.interrupt.check()?;
+                Run { problems: vec![problem], ..Run::default() }
+            }
+            Err(fatal) => return Err(fatal),
+        };
+        (run.repeat, run.attempt) = (repeat, attempt);
+        transfer::note_disturbance(&mut run);
+        let value = run.figures.get(headline).map_or("-".to_string(), |value| short(*value));
+        let counts = if run.is_valid { "" } else { "  DOES NOT COUNT" };
+        let problems: String = run.problems.iter().map(|problem| format!("  ({problem})")).collect();
+        eprintln!("   {repeat}: {:<44} {value:>9} {headline}{counts}{problems}", row.name());
+        let is_valid = run.is_valid;
+        row.push(run);
+        if is_valid {
+            break;
+        }
+    }
+    Ok(())
+}

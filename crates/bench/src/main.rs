@@ -1,0 +1,134 @@
+//! The experiments: reads the command line, sees to it that the machine is quiet and the programs are built, runs
+//! what was asked for, and writes one JSON record an experiment and one report of all. What is measured is in
+//! `experiments/`, how, in `lab.rs` and `transfer.rs`.
+#![deny(unsafe_code)]
+
+mod error;
+mod experiments;
+mod idle_worker;
+mod interrupt;
+mod json;
+mod lab;
+mod machine;
+mod process;
+mod quiet;
+mod record;
+mod report;
+mod svg;
+mod sys;
+mod tools;
+mod transfer;
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::error::Error;
+use crate::experiments::{EXPERIMENTS, Experiment};
+use crate::interrupt::Interrupt;
+use crate::lab::Lab;
+use crate::machine::Setting;
+use crate::tools::Tools;
+
+/// Measures the transport, beside OpenAFS's and TCP. Needs root, a quiet machine, iperf3 and libopenafs-dev.
+#[derive(Parser)]
+#[command(after_help = help_on_experiments())]
+struct Cli {
+    /// Short runs, one of each: whether it works, not how fast it is. Written to target/bench unless told otherwise
+    #[arg(long)]
+    quick: bool,
+    /// Starts though the machine is not quiet; the records say so
+    #[arg(long)]
+    force: bool,
+    /// Takes the programs as they are, without building them
+    #[arg(long)]
+    no_build: bool,
+    /// Only makes the report again, from the records that are there
+    #[arg(long)]
+    report_only: bool,
+    /// Where records and report go
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Those to run; all of them if none is named
+    #[arg(value_name = "EXPERIMENT")]
+    experiments: Vec<String>,
+}
+
+fn help_on_experiments() -> String {
+    let mut text = String::from("Experiments:\n");
+    for experiment in EXPERIMENTS {
+        text += &format!("  {:<9} {}\n", experiment.name, experiment.title);
+    }
+    text
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().collect();
+    if arguments.get(1).is_some_and(|first| first == idle_worker::NAME) {
+        return idle_worker::main(&arguments[2..]);
+    }
+    match bench(&Cli::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("afar-bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether everything could be measured.
+fn bench(cli: &Cli) -> Result<bool, Error> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let out = cli
+        .out
+        .clone()
+        .unwrap_or_else(|| root.join(if cli.quick { "target/bench" } else { "bench/results" }));
+    fs::create_dir_all(&out).map_err(|e| Error::setup(format!("making {}: {e}", out.display())))?;
+    if cli.report_only {
+        return report::write(&out).map(|()| true);
+    }
+    let wanted = choose(&cli.experiments)?;
+    // Before any thread is started: all of them are to leave the signals to one.
+    let interrupt = Interrupt::take_signals()?;
+    linkem::available().map_err(Error::Setup)?;
+    let tools = Tools::find(&root, !cli.no_build, &interrupt)?;
+    let is_quiet = quiet::wait(cli.force, &interrupt)?;
+    let setting = Setting::look(&root);
+    let lab = Lab { tools, interrupt, is_quick: cli.quick };
+
+    let mut is_complete = true;
+    for experiment in wanted {
+        eprintln!("== {}: {}", experiment.name, experiment.title);
+        let mut record = setting.begin_record(experiment, cli.quick, is_quiet);
+        (experiment.run)(&lab, &mut record)?;
+        is_complete &= record.is_complete();
+        for verdict in &record.verdicts {
+            eprintln!("{verdict}");
+        }
+        record.write(&out)?;
+        // After each, so that an interrupted series leaves a report of what it has.
+        report::write(&out)?;
+    }
+    eprintln!("report: {}", out.join(report::FILE_NAME).display());
+    if !is_complete {
+        eprintln!("afar-bench: some runs failed or were not valid; the records say which and why");
+    }
+    Ok(is_complete)
+}
+
+fn choose(names: &[String]) -> Result<Vec<&'static Experiment>, Error> {
+    if names.is_empty() {
+        return Ok(EXPERIMENTS.iter().collect());
+    }
+    let find = |name: &String| {
+        EXPERIMENTS.iter().find(|e| e.name == name).ok_or_else(|| {
+            let known: Vec<_> = EXPERIMENTS.iter().map(|e| e.name).collect();
+            Error::setup(format!("there is no experiment '{name}'; there are {}", known.join(", ")))
+        })
+    };
+    names.iter().map(find).collect()
+}

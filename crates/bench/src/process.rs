@@ -1,0 +1,168 @@
+//! Child processes that end with their guard: their lines, their CPU time and memory, their end. What they are is
+//! said by `tools.rs`.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::error::Error;
+use crate::interrupt::{Interrupt, POLL};
+use crate::sys;
+
+/// How long a process may take to end after SIGTERM before it is killed.
+const END_PATIENCE: Duration = Duration::from_secs(3);
+/// Bytes of standard error that are kept for messages: the last ones.
+const STDERR_KEPT: usize = 2000;
+
+/// A running child. Dropped, it is asked to end, then killed.
+pub(crate) struct Process {
+    child: Child,
+    name: String,
+    lines: Receiver<String>,
+    stderr: Arc<Mutex<String>>,
+    interrupt: Interrupt,
+}
+
+impl Process {
+    /// Starts it with pipes on all three standard streams. To be called on the main thread, with whose end it dies.
+    pub(crate) fn start(mut command: Command, name: &str, interrupt: &Interrupt) -> Result<Process, Error> {
+        interrupt.check()?;
+        sys::end_with_parent(&mut command);
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|e| Error::setup(format!("starting {name}: {e}")))?;
+        let (sender, lines) = channel();
+        let stdout = child.stdout.take().expect("it was asked to be a pipe");
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let stderr = Arc::new(Mutex::new(String::new()));
+        let mut pipe = child.stderr.take().expect("it was asked to be a pipe");
+        let kept = Arc::clone(&stderr);
+        thread::spawn(move || {
+            let mut buffer = [0; 1024];
+            while let Ok(length @ 1..) = pipe.read(&mut buffer) {
+                let mut text = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                text.push_str(&String::from_utf8_lossy(&buffer[..length]));
+                let surplus = text.len().saturating_sub(STDERR_KEPT);
+                let cut = (surplus..text.len()).find(|i| text.is_char_boundary(*i)).unwrap_or(0);
+                text.drain(..cut);
+            }
+        });
+        Ok(Process { child, name: name.to_string(), lines, stderr, interrupt: interrupt.clone() })
+    }
+
+    /// Waits for a line that begins so, and returns what follows it; lines before it are dropped.
+    pub(crate) fn wait_for_line(&mut self, prefix: &str, patience: Duration) -> Result<String, Error> {
+        let deadline = Instant::now() + patience;
+        loop {
+            self.interrupt.check()?;
+            match self.lines.recv_timeout(POLL) {
+                Ok(line) => {
+                    if let Some(rest) = line.strip_prefix(prefix) {
+                        return Ok(rest.trim().to_string());
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) if Instant::now() < deadline => (),
+                Err(RecvTimeoutError::Timeout) => {
+                    let wait = patience.as_secs();
+                    return Err(self.failed(&format!("did not print '{prefix}' within {wait} s")));
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(self.failed(&format!("ended without printing '{prefix}'")));
+                }
+            }
+        }
+    }
+
+    /// Writes a line to its standard input.
+    pub(crate) fn say(&mut self, line: &str) -> Result<(), Error> {
+        let stdin = self.child.stdin.as_mut().expect("it was asked to be a pipe, and is closed in finish()");
+        let result = writeln!(stdin, "{line}").and_then(|()| stdin.flush());
+        result.map_err(|e| self.failed(&format!("does not listen: {e}")))
+    }
+
+    /// Waits until it ends by itself; what it printed since the last line that was waited for, if it succeeded.
+    pub(crate) fn finish(mut self, patience: Duration) -> Result<String, Error> {
+        let deadline = Instant::now() + patience;
+        drop(self.child.stdin.take());
+        let status = loop {
+            self.interrupt.check()?;
+            if let Some(status) = self.try_wait()? {
+                break status;
+            }
+            if Instant::now() > deadline {
+                return Err(self.failed(&format!("did not end within {} s", patience.as_secs())));
+            }
+            thread::sleep(POLL);
+        };
+        // The pipe is closed by now, or by whoever inherited it soon.
+        let mut output = String::new();
+        while let Ok(line) = self.lines.recv_timeout(POLL) {
+            output += &line;
+            output.push('\n');
+        }
+        if status.success() {
+            return Ok(output);
+        }
+        let code = status.code().map_or("by a signal".to_string(), |code| format!("with status {code}"));
+        // Some say on standard output what went wrong.
+        let said = output.lines().last().unwrap_or_default();
+        Err(self.failed(&format!("ended {code} {said}")))
+    }
+
+    /// CPU seconds so far, of all its threads, also those that have ended; 10 ms exact. None if it has ended.
+    pub(crate) fn cpu_seconds(&self) -> Option<f64> {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
+        // The second field is the program's name in brackets, which may contain anything; 14 and 15 are wanted.
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
+        let (user, system): (f64, f64) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+        Some((user + system) / sys::clock_ticks())
+    }
+
+    /// Bytes of memory that are its own now (resident, anonymous). None if it has ended.
+    pub(crate) fn memory_bytes(&self) -> Option<u64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+        let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+        Some(kib << 10)
+    }
+
+    fn try_wait(&mut self) -> Result<Option<ExitStatus>, Error> {
+        self.child.try_wait().map_err(|e| Error::setup(format!("waiting for {}: {e}", self.name)))
+    }
+
+    /// An error of this process, with what it said last.
+    fn failed(&self, what: &str) -> Error {
+        let stderr = self.stderr.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = stderr.trim();
+        Error::run(format!("{} {}{}{said}", self.name, what.trim(), if said.is_empty() { "" } else { ": " }))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let deadline = Instant::now() + END_PATIENCE;
+        // One that was waited for is not signalled: its number may be another's.
+        while let Ok(None) = self.child.try_wait() {
+            if Instant::now() > deadline {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                return;
+            }
+            sys::terminate(self.child.id());
+            thread::sleep(POLL);
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! What an experiment has found: rows of runs, their medians and spread, and what was promised beside it. The files
+//! under `bench/results` are these records as JSON, and the report is made from those files alone.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::error::Error;
+use crate::json;
+use crate::machine::Setting;
+
+/// An experiment's outcome. All its figures have their unit in their name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) experiment: String,
+    pub(crate) title: String,
+    /// Short runs that say little of speed.
+    pub(crate) is_quick: bool,
+    /// False: started by --force on a machine with other work.
+    pub(crate) was_quiet_at_start: bool,
+    pub(crate) setting: Setting,
+    /// Where processes ran.
+    pub(crate) placement: String,
+    /// How it was measured, in sentences.
+    pub(crate) method: String,
+    /// The figure that counts, shown first and as bars.
+    pub(crate) headline: String,
+    pub(crate) verdicts: Vec<Verdict>,
+    pub(crate) rows: Vec<Row>,
+}
+
+/// A goal, and what was measured. A goal that was missed is a result, not a failure.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Verdict {
+    /// What is claimed, with its bound.
+    pub(crate) claim: String,
+    /// None: could not be measured.
+    pub(crate) measured: Option<f64>,
+    pub(crate) unit: String,
+    pub(crate) bound: f64,
+    pub(crate) is_met: bool,
+    /// What to know beside it.
+    pub(crate) note: String,
+}
+
+/// What was measured in one way, several times.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Row {
+    /// What tells it from the others: pairs of name and value.
+    pub(crate) labels: Vec<(String, String)>,
+    /// Valid runs that were wanted.
+    pub(crate) wanted: usize,
+    /// Over the valid runs, by figure.
+    pub(crate) figures: BTreeMap<String, Summary>,
+    /// All of them, also those that do not count.
+    pub(crate) runs: Vec<Run>,
+}
+
+/// Median and spread of a figure.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Summary {
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+    pub(crate) runs: usize,
+}
+
+/// One run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Run {
+    /// Which repetition, from 1, and which attempt at it.
+    pub(crate) repeat: usize,
+    pub(crate) attempt: usize,
+    /// Whether it counts: nothing failed, and the link's counters are in order.
+    pub(crate) is_valid: bool,
+    /// Why it does not count, or what else was odd.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) problems: Vec<String>,
+    pub(crate) figures: BTreeMap<String, f64>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) commands: Vec<String>,
+    /// What the client printed.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub(crate) report: Value,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) link: Option<linkem::Counters>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) curves: Vec<Curve>,
+}
+
+/// Something over time.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Curve {
+    pub(crate) name: String,
+    /// Pairs of x and y.
+    pub(crate) points: Vec<(f64, f64)>,
+}
+
+impl Record {
+    /// The row with all of these label values.
+    pub(crate) fn row(&self, values: &[&str]) -> Option<&Row> {
+        self.rows.iter().find(|row| values.iter().all(|v| row.labels.iter().any(|(_, value)| value == v)))
+    }
+
+    /// The median of a figure in the row with all of these label values.
+    pub(crate) fn median(&self, figure: &str, values: &[&str]) -> Option<f64> {
+        Some(self.row(values)?.figures.get(figure)?.median)
+    }
+
+    /// Whether every row has the valid runs that it should have.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.rows.iter().all(|row| row.valid_runs().count() == row.wanted)
+    }
+
+    /// Notes a goal of at least `bound`.
+    pub(crate) fn at_least(
+        &mut self,
+        claim: &str,
+        measured: Option<f64>,
+        bound: f64,
+        unit: &str,
+        note: &str,
+    ) {
+        let is_met = measured.is_some_and(|m| m >= bound);
+        self.push_verdict(
+            format!("{claim}: at least {} {unit}", short(bound)),
+            measured,
+            bound,
+            unit,
+            is_met,
+            note,
+        );
+    }
+
+    /// Notes a goal of at most `bound`.
+    pub(crate) fn at_most(&mut self, claim: &str, measured: Option<f64>, bound: f64, unit: &str, note: &str) {
+        let is_met = measured.is_some_and(|m| m <= bound);
+        self.push_verdict(
+            format!("{claim}: at most {} {unit}", short(bound)),
+            measured,
+            bound,
+            unit,
+            is_met,
+            note,
+        );
+    }
+
+    fn push_verdict(
+        &mut self,
+        claim: String,
+        measured: Option<f64>,
+        bound: f64,
+        unit: &str,
+        is_met: bool,
+        note: &str,
+    ) {
+        let (unit, note) = (unit.to_string(), note.to_string());
+        self.verdicts.push(Verdict {
+            claim,
+            measured: measured.map(round),
+            unit,
+            bound: round(bound),
+            is_met,
+            note,
+        });
+    }
+
+    /// Writes it to its file in this folder.
+    pub(crate) fn write(&self, folder: &Path) -> Result<(), Error> {
+        let path = folder.join(format!("{}.json", self.experiment));
+        let value =
+            serde_json::to_value(self).map_err(|e| Error::setup(format!("{}: {e}", self.experiment)))?;
+        fs::write(&path, json::text(&value))
+            .map_err(|e| Error::setup(format!("writing {}: {e}", path.display())))
+    }
+
+    /// Reads an experiment's file, if it is there.
+    pub(crate) fn read(folder: &Path, experiment: &str) -> Result<Option<Record>, Error> {
+        let path = folder.join(format!("{experiment}.json"));
+        let Ok(text) = fs::read_to_string(&path) else { return Ok(None) };
+        let again = "measure it again, or remove it";
+        serde_json::from_str(&text)
+            .map(Some)
+            .map_err(|e| Error::setup(format!("{} is not such a record ({again}): {e}", path.display())))
+    }
+}
+
+impl Row {
+    /// An empty row.
+    pub(crate) fn new(labels: &[(&str, String)], wanted: usize) -> Row {
+        let labels = labels.iter().map(|(name, value)| (name.to_string(), value.clone())).collect();
+        Row { labels, wanted, figures: BTreeMap::new(), runs: Vec::new() }
+    }
+
+    /// The label's values, for people.
+    pub(crate) fn name(&self) -> String {
+        let values: Vec<_> = self.labels.iter().map(|(_, value)| value.as_str()).collect();
+        values.join(", ")
+    }
+
+    pub(crate) fn valid_runs(&self) -> impl Iterator<Item = &Run> {
+        self.runs.iter().filter(|run| run.is_valid)
+    }
+
+    /// Adds a run and computes medians and spread anew.
+    pub(crate) fn push(&mut self, mut run: Run) {
+        for value in run.figures.values_mut() {
+            *value = round(*value);
+        }
+        self.runs.push(run);
+        let mut values: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        for run in self.valid_runs() {
+            for (name, value) in &run.figures {
+                values.entry(name.clone()).or_default().push(*value);
+            }
+        }
+        let summed_up = values.into_iter().filter_map(|(name, v)| Some((name, Summary::of(v)?)));
+        self.figures = summed_up.collect();
+    }
+}
+
+impl Summary {
+    /// None of nothing.
+    pub(crate) fn of(mut values: Vec<f64>) -> Option<Summary> {
+        values.sort_by(f64::total_cmp);
+        let (min, max) = (*values.first()?, *values.last()?);
+        let half = values.len() / 2;
+        let median =
+            if values.len() % 2 == 1 { values[half] } else { (values[half - 1] + values[half]) / 2.0 };
+        Some(Summary { median: round(median), min, max, runs: values.len() })
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = if self.is_met { "met" } else { "MISSED" };
+        match self.measured {
+            Some(measured) => write!(f, "{word:6} {} (measured: {})", self.claim, short(measured)),
+            None => write!(f, "{word:6} {} (not measured)", self.claim),
+        }
+    }
+}
+
+/// Five significant digits: more would be noise.
+pub(crate) fn round(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let digits = (4.0 - value.abs().log10().floor()).clamp(0.0, 12.0);
+    let scale = 10f64.powf(digits);
+    (value * scale).round() / scale
+}
+
+/// A figure as people want to read it: three or four digits.
+pub(crate) fn short(value: f64) -> String {
+    let size = value.abs();
+    let digits = match size {
+        _ if size == 0.0 || size >= 100.0 => 0,
+        _ if size >= 10.0 => 1,
+        _ if size >= 1.0 => 2,
+        _ => 3,
+    };
+    let text = format!("{value:.digits$}");
+    if !text.contains('.') { text } else { text.trim_end_matches('0').trim_end_matches('.').to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(value: f64, is_valid: bool) -> Run {
+        Run { is_valid, figures: BTreeMap::from([("Mbit/s".to_string(), value)]), ..Run::default() }
+    }
+
+    #[test]
+    fn only_valid_runs_count() {
+        let mut row = Row::new(&[("who", "afar".to_string())], 3);
+        for (value, is_valid) in [(3.0, true), (1.0, true), (900.0, false), (2.0, true)] {
+            row.push(run(value, is_valid));
+        }
+        assert_eq!(row.figures["Mbit/s"], Summary { median: 2.0, min: 1.0, max: 3.0, runs: 3 });
+        assert_eq!(row.runs.len(), 4);
+    }
+
+    #[test]
+    fn a_record_survives_its_file() {
+        let folder = std::env::temp_dir().join(format!("afar-bench-record-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let mut record = Record { experiment: "wan".to_string(), ..Record::default() };
+        let mut row = Row::new(&[("RTT", "50 ms".to_string()), ("who", "afar".to_string())], 1);
+        row.push(Run { link: Some(linkem::Counters::default()), ..run(923.456789, true) });
+        record.rows.push(row);
+        record.at_least("a call", record.median("Mbit/s", &["50 ms", "afar"]), 914.0, "Mbit/s", "");
+        record.write(&folder).unwrap();
+        let read = Record::read(&folder, "wan").unwrap().unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(read, record);
+        assert!(read.is_complete());
+        assert_eq!(read.verdicts[0].to_string(), "met    a call: at least 914 Mbit/s (measured: 923)");
+    }
+
+    #[test]
+    fn figures_are_rounded_to_what_they_say() {
+        assert_eq!(round(923.456789), 923.46);
+        assert_eq!(round(0.000123456), 0.00012346);
+        assert_eq!(round(2_000_000_123.0), 2_000_000_123.0);
+        assert_eq!([0.0, 0.0831, 2.5, 12.345, 2000.0].map(short), ["0", "0.083", "2.5", "12.3", "2000"]);
+    }
+}

@@ -1,0 +1,32 @@
+//! The system calls that std has no safe way to make: the only `unsafe` of this crate.
+
+#![expect(unsafe_code, reason = "the one file with system calls that std does not offer")]
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Has the process killed when the thread that starts it ends, so that nothing outlives a bench that was itself
+/// killed.
+pub(crate) fn end_with_parent(command: &mut Command) {
+    let tie = || {
+        // SAFETY: takes numbers only.
+        let result = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    };
+    // SAFETY: between fork and exec the closure makes one system call; it allocates nothing and takes no lock.
+    unsafe { command.pre_exec(tie) };
+}
+
+/// Asks a process to end, by SIGTERM. `pid` is to be a child that has not been waited for: else it may be
+/// somebody else's by now.
+pub(crate) fn terminate(pid: u32) {
+    // SAFETY: takes numbers only. It cannot fail for a child of ours.
+    unsafe { libc::kill(pid as libc::pid_t, libc::SIGTERM) };
+}
+
+/// Clock ticks a second, the unit of CPU times in `/proc`.
+pub(crate) fn clock_ticks() -> f64 {
+    // SAFETY: takes a number, returns one.
+    unsafe { libc::sysconf(libc::_SC_CLK_TCK) as f64 }
+}

@@ -1,0 +1,159 @@
+//! The programs under test and beside it: where they are, how they are built, and command lines as values, to be run
+//! and to be recorded.
+
+use std::env;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use linkem::Namespace;
+
+use crate::error::Error;
+use crate::interrupt::Interrupt;
+use crate::process::Process;
+
+/// A build from nothing on two cores takes a few minutes.
+const BUILD_PATIENCE: Duration = Duration::from_secs(1800);
+
+/// Where the programs are.
+pub(crate) struct Tools {
+    afar: PathBuf,
+    oafs_peer: PathBuf,
+    bench: PathBuf,
+}
+
+/// Whose Rx a process has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Who {
+    /// Ours.
+    Afar,
+    /// OpenAFS's, in `oafs-peer`.
+    OpenAfs,
+}
+
+impl Who {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Who::Afar => "afar",
+            Who::OpenAfs => "OpenAFS",
+        }
+    }
+}
+
+/// A command line.
+#[derive(Clone, Debug)]
+pub(crate) struct Invocation {
+    program: PathBuf,
+    arguments: Vec<String>,
+}
+
+/// Where a process runs.
+#[derive(Clone, Copy)]
+pub(crate) enum Place<'a> {
+    /// Where the bench does.
+    Here,
+    /// In a namespace.
+    In(&'a Namespace),
+}
+
+impl Tools {
+    /// Builds what is under test, if wanted, and looks for the rest.
+    pub(crate) fn find(root: &Path, builds: bool, interrupt: &Interrupt) -> Result<Tools, Error> {
+        let bench = env::current_exe().map_err(|e| Error::setup(format!("finding this program: {e}")))?;
+        let folder = bench.parent().unwrap_or(Path::new("."));
+        let interop = folder.parent().unwrap_or(folder).join("interop");
+        let tools = Tools { afar: folder.join("afar"), oafs_peer: interop.join("oafs-peer"), bench };
+        if builds {
+            let mut cargo = Command::new(root.join("scripts/rust.sh"));
+            cargo.current_dir(root).args(["cargo", "build", "--release", "--package", "afar", "--bins"]);
+            let mut make = Command::new("make");
+            make.arg("-C").arg(root.join("interop/oafs-peer")).arg(format!("OUT={}", interop.display()));
+            for (name, command) in [("cargo build", cargo), ("make oafs-peer", make)] {
+                eprintln!("== {name}");
+                Process::start(command, name, interrupt)?.finish(BUILD_PATIENCE).map_err(fatal)?;
+            }
+        }
+        for (program, remedy) in
+            [(&tools.afar, "cargo build --release -p afar"), (&tools.oafs_peer, "make -C interop/oafs-peer")]
+        {
+            if !program.exists() {
+                return Err(Error::setup(format!("{} is missing; {remedy} makes it", program.display())));
+            }
+        }
+        let mut iperf3 = Command::new("iperf3");
+        iperf3.arg("--version");
+        Process::start(iperf3, "iperf3", interrupt)?.finish(Duration::from_secs(5)).map_err(fatal)?;
+        Ok(tools)
+    }
+
+    /// An rxperf server of this kind; port 0: any.
+    pub(crate) fn rxperf_server(&self, who: Who, port: u16) -> Invocation {
+        let invocation = match who {
+            Who::Afar => Invocation::new(&self.afar).and(["rxperf", "server"]),
+            Who::OpenAfs => Invocation::new(&self.oafs_peer).and(["rxperf-server"]),
+        };
+        invocation.and(["-p", &port.to_string()])
+    }
+
+    /// An rxperf client of this kind that prints JSON.
+    pub(crate) fn rxperf_client(&self, who: Who) -> Invocation {
+        let invocation = match who {
+            Who::Afar => Invocation::new(&self.afar).and(["rxperf", "client"]),
+            Who::OpenAfs => Invocation::new(&self.oafs_peer).and(["rxperf-client"]),
+        };
+        invocation.and(["--json"])
+    }
+
+    /// TCP.
+    pub(crate) fn iperf3(&self) -> Invocation {
+        Invocation::new(Path::new("iperf3"))
+    }
+
+    /// This program itself.
+    pub(crate) fn bench(&self) -> Invocation {
+        Invocation::new(&self.bench)
+    }
+}
+
+/// What went wrong before anything was measured goes wrong again.
+fn fatal(error: Error) -> Error {
+    match error {
+        Error::Run(message) => Error::Setup(message),
+        other => other,
+    }
+}
+
+impl Invocation {
+    fn new(program: &Path) -> Invocation {
+        Invocation { program: program.to_path_buf(), arguments: Vec::new() }
+    }
+
+    /// With these arguments behind the others.
+    pub(crate) fn and<S: AsRef<str>>(mut self, arguments: impl IntoIterator<Item = S>) -> Invocation {
+        self.arguments.extend(arguments.into_iter().map(|a| a.as_ref().to_string()));
+        self
+    }
+
+    /// Starts it.
+    pub(crate) fn start(&self, place: Place<'_>, interrupt: &Interrupt) -> Result<Process, Error> {
+        let mut command = match place {
+            Place::Here => Command::new(&self.program),
+            Place::In(namespace) => namespace.command(&self.program),
+        };
+        command.args(&self.arguments);
+        Process::start(command, &self.to_string(), interrupt)
+    }
+}
+
+/// As it is recorded: without the folders of this machine.
+impl fmt::Display for Invocation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.program.file_name().unwrap_or(self.program.as_os_str());
+        write!(f, "{}", name.display())?;
+        for argument in &self.arguments {
+            write!(f, " {argument}")?;
+        }
+        Ok(())
+    }
+}

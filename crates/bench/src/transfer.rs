@@ -1,0 +1,274 @@
+//! One run of a server and a client beside each other, on the loopback interface or over a fresh emulated link, with
+//! the CPU time of both. Knows how rxperf and iperf3 are called and what they print; not what is compared.
+
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::time::{Duration, Instant};
+
+use linkem::Link;
+use serde_json::Value;
+
+use crate::error::Error;
+use crate::interrupt::Interrupt;
+use crate::lab::Lab;
+use crate::process::Process;
+use crate::quiet;
+use crate::record::Run;
+use crate::tools::{Invocation, Place, Tools, Who};
+
+/// Rate of the emulated links, Mbit/s.
+pub(crate) const LINK_MBIT: f64 = 1000.0;
+/// What an Rx stream in packets of 1444 bytes can carry of it: 1416 of 1472 bytes (with IP and UDP headers).
+pub(crate) const CEILING_MBIT: f64 = 962.0;
+/// Their drop-tail queue, ms at the rate.
+const QUEUE_MS: u64 = 50;
+/// What the records say of such links.
+pub(crate) const LINK_TEXT: &str = "Emulated link (linkem): 1 Gbit/s each way, drop-tail queue of 50 ms, MTU 1500, no \
+    loss; a fresh link for each run. A run counts only if the link's counters are in order; if not, it is repeated up \
+    to twice.";
+/// Where processes run.
+pub(crate) const PLACEMENT_LINK: &str = "Client in namespace A, server in namespace B, the emulator's thread \
+    (SCHED_FIFO 10) in the bench's process; nothing is pinned, niceness 0, all on the cores of this machine.";
+/// Where processes run without a link.
+pub(crate) const PLACEMENT_LOOPBACK: &str = "Server and client are processes of their own on 127.0.0.1, not pinned, niceness 0, on the cores of this machine.";
+
+/// The port of servers that have a namespace to themselves.
+const PORT: u16 = 7009;
+/// How long a server may take to listen.
+const READY_PATIENCE: Duration = Duration::from_secs(10);
+/// How long a client may take beyond the time it was told.
+const END_PATIENCE: Duration = Duration::from_secs(60);
+/// A port for iperf3 where nobody else listens either.
+const IPERF_PORT_LINK: u16 = 5201;
+
+/// When a run counts: so long, after a start that does not. Whole seconds, as the programs take them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Window {
+    pub(crate) omit: Duration,
+    pub(crate) measure: Duration,
+}
+
+impl Window {
+    pub(crate) const fn new(omit_s: u64, measure_s: u64) -> Window {
+        Window { omit: Duration::from_secs(omit_s), measure: Duration::from_secs(measure_s) }
+    }
+
+    /// As rxperf's options.
+    pub(crate) fn rxperf(self) -> [String; 4] {
+        let [measure, omit] = [self.measure, self.omit].map(|t| t.as_secs().to_string());
+        ["--seconds".into(), measure, "--omit".into(), omit]
+    }
+
+    /// As iperf3's options.
+    fn iperf3(self) -> [String; 4] {
+        let [measure, omit] = [self.measure, self.omit].map(|t| t.as_secs().to_string());
+        ["-t".into(), measure, "-O".into(), omit]
+    }
+}
+
+/// Where a server and its client run.
+#[derive(Clone, Copy)]
+pub(crate) struct Ends<'a> {
+    client: Place<'a>,
+    server: Place<'a>,
+    host: Ipv4Addr,
+    port: u16,
+}
+
+/// Both on the loopback interface, at any free port.
+pub(crate) const LOOPBACK: Ends<'static> =
+    Ends { client: Place::Here, server: Place::Here, host: Ipv4Addr::LOCALHOST, port: 0 };
+
+/// Does a run over a fresh link with this round trip, and adds the link's word on it.
+pub(crate) fn over_link(
+    lab: &Lab,
+    rtt: Duration,
+    run: impl FnOnce(&Lab, Ends<'_>) -> Result<Run, Error>,
+) -> Result<Run, Error> {
+    lab.interrupt.check()?;
+    let link = Link::builder().rtt(rtt).rate_mbit(LINK_MBIT).queue_ms(QUEUE_MS).start()?;
+    let before = link.counters();
+    let ends = Ends {
+        client: Place::In(link.a()),
+        server: Place::In(link.b()),
+        host: linkem::ADDRESS_B,
+        port: PORT,
+    };
+    let mut run = run(lab, ends)?;
+    let counters = link.counters().since(&before);
+    if let Err(invalid) = counters.check() {
+        run.is_valid = false;
+        run.problems.push(invalid.to_string());
+    }
+    let mut figure = |name: &str, value: f64| run.figures.insert(name.to_string(), value);
+    figure("late packets, %", counters.late_share() * 100.0);
+    figure("dropped by the queue, packets", (counters.a_to_b.drop_queue + counters.b_to_a.drop_queue) as f64);
+    figure("emulator, CPU s/s", counters.cpu_s / counters.uptime_s.max(1e-9));
+    run.link = Some(counters);
+    Ok(run)
+}
+
+/// Does one rxperf run. The client's arguments must not name the server; `window` is what they say.
+pub(crate) fn rxperf(
+    lab: &Lab,
+    ends: Ends<'_>,
+    server: &dyn Fn(&Tools, u16) -> Invocation,
+    client: &Invocation,
+    window: Window,
+) -> Result<Run, Error> {
+    let invocation = server(&lab.tools, ends.port);
+    let mut serving = invocation.start(ends.server, &lab.interrupt)?;
+    let ready = serving.wait_for_line("ready ", READY_PATIENCE)?;
+    let client = client.clone().and(["-s", &ends.host.to_string(), "-p", &ready]);
+    let drops_before = socket_drops(ends)?;
+    let calling = client.start(ends.client, &lab.interrupt)?;
+    let watched = watch(&serving, calling, window, &lab.interrupt)?;
+    let drops = socket_drops(ends)?.saturating_sub(drops_before);
+
+    let report: Value = serde_json::from_str(watched.output.trim())
+        .map_err(|e| Error::run(format!("{client}: what it printed is no JSON: {e}")))?;
+    let number = |name: &str| {
+        report[name].as_f64().ok_or_else(|| Error::run(format!("{client}: its JSON has no number '{name}'")))
+    };
+    let (bytes, seconds, calls) = (number("bytes")?, number("seconds")?, number("calls")?);
+    let mut run =
+        run_of(&[invocation.to_string(), client.to_string()], bytes * 8.0 / seconds.max(1e-9) / 1e6);
+    if calls > 0.0 {
+        run.figures.insert("calls/s".into(), calls / seconds.max(1e-9));
+    }
+    watched.add_cpu(&mut run, bytes, calls, seconds);
+    run.figures.insert("dropped at sockets, packets".into(), drops as f64);
+    if let Some(resent) = report["retransmitted_packets"].as_f64() {
+        run.figures.insert("sent again, packets".into(), resent);
+    }
+    run.report = report;
+    Ok(run)
+}
+
+/// Does one iperf3 run over TCP. `arguments` are the client's, beyond address and times.
+pub(crate) fn iperf3(lab: &Lab, ends: Ends<'_>, arguments: &[&str], window: Window) -> Result<Run, Error> {
+    let port = match ends.client {
+        Place::Here => free_tcp_port()?,
+        Place::In(_) => IPERF_PORT_LINK,
+    };
+    let server = lab.tools.iperf3().and(["-s", "-1", "--forceflush", "-p", &port.to_string()]);
+    let mut serving = server.start(ends.server, &lab.interrupt)?;
+    serving.wait_for_line("Server listening", READY_PATIENCE)?;
+    let client = lab.tools.iperf3().and(["-c", &ends.host.to_string(), "-p", &port.to_string(), "-J"]);
+    let client = client.and(arguments).and(window.iperf3());
+    let calling = client.start(ends.client, &lab.interrupt)?;
+    let watched = watch(&serving, calling, window, &lab.interrupt)?;
+    let report: Value = serde_json::from_str(&watched.output)
+        .map_err(|e| Error::run(format!("{client}: what it printed is no JSON: {e}")))?;
+    if let Some(problem) = report["error"].as_str() {
+        return Err(Error::run(format!("{client}: {problem}")));
+    }
+    let end = &report["end"];
+    let received = &end["sum_received"];
+    let (Some(bytes), Some(seconds)) = (received["bytes"].as_f64(), received["seconds"].as_f64()) else {
+        return Err(Error::run(format!("{client}: its JSON does not say what was received")));
+    };
+    let mut run = run_of(&[server.to_string(), client.to_string()], bytes * 8.0 / seconds.max(1e-9) / 1e6);
+    watched.add_cpu(&mut run, bytes, 0.0, seconds);
+    if let Some(resent) = end["sum_sent"]["retransmits"].as_f64() {
+        run.figures.insert("sent again, packets".into(), resent);
+    }
+    run.report = serde_json::json!({ "sum_sent": end["sum_sent"], "sum_received": received });
+    Ok(run)
+}
+
+fn run_of(commands: &[String], mbit_per_s: f64) -> Run {
+    let mut run = Run { is_valid: true, commands: commands.to_vec(), ..Run::default() };
+    run.figures.insert("Mbit/s".into(), mbit_per_s);
+    run
+}
+
+/// What was seen of a pair of processes.
+struct Watched {
+    output: String,
+    /// CPU seconds per second within the window, if both lived that long.
+    server_cpu: Option<f64>,
+    client_cpu: Option<f64>,
+}
+
+impl Watched {
+    /// The window's CPU time, by what was done in it.
+    fn add_cpu(&self, run: &mut Run, bytes: f64, calls: f64, seconds: f64) {
+        for (name, cpu) in [("server", self.server_cpu), ("client", self.client_cpu)] {
+            let Some(cpu) = cpu else { continue };
+            if bytes > 1e6 {
+                run.figures.insert(format!("{name}, CPU s/GB"), cpu * seconds / (bytes / 1e9));
+            } else if calls > 0.0 {
+                run.figures.insert(format!("{name}, CPU µs/call"), cpu * seconds * 1e6 / calls);
+            }
+        }
+    }
+}
+
+/// Waits for the client, taking both sides' CPU time at the edges of the window.
+fn watch(server: &Process, client: Process, window: Window, interrupt: &Interrupt) -> Result<Watched, Error> {
+    let start = Instant::now();
+    let look = || (Instant::now(), server.cpu_seconds(), client.cpu_seconds());
+    interrupt.sleep_until(start + window.omit)?;
+    let from = look();
+    // A little before the end, at which the client may be quick to go.
+    interrupt
+        .sleep_until(start + (window.omit + window.measure).saturating_sub(Duration::from_millis(100)))?;
+    let to = look();
+    let time = (to.0 - from.0).as_secs_f64().max(1e-9);
+    let rate = |from: Option<f64>, to: Option<f64>| Some((to? - from?) / time);
+    let (server_cpu, client_cpu) = (rate(from.1, to.1), rate(from.2, to.2));
+    let output = client.finish(END_PATIENCE)?;
+    Ok(Watched { output, server_cpu, client_cpu })
+}
+
+/// Datagrams that found a socket's buffer full so far, in both places.
+fn socket_drops(ends: Ends<'_>) -> Result<u64, Error> {
+    let read = || fs::read_to_string("/proc/thread-self/net/snmp").unwrap_or_default();
+    match (ends.client, ends.server) {
+        (Place::In(a), Place::In(b)) => {
+            Ok(receive_buffer_errors(&a.run_in(read)?) + receive_buffer_errors(&b.run_in(read)?))
+        }
+        _ => Ok(receive_buffer_errors(&read())),
+    }
+}
+
+/// UDP's RcvbufErrors of `/proc/net/snmp`: a line of names, then one of values.
+fn receive_buffer_errors(snmp: &str) -> u64 {
+    let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Udp:"));
+    let (Some(names), Some(values)) = (lines.next(), lines.next()) else { return 0 };
+    let mut pairs = names.split_whitespace().zip(values.split_whitespace());
+    pairs.find(|(name, _)| *name == "RcvbufErrors").and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
+}
+
+fn free_tcp_port() -> Result<u16, Error> {
+    let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    bound.map(|address| address.port()).map_err(|e| Error::setup(format!("finding a free TCP port: {e}")))
+}
+
+/// A server of this kind with these options.
+pub(crate) fn server(who: Who, options: &[&str]) -> impl Fn(&Tools, u16) -> Invocation {
+    let options: Vec<String> = options.iter().map(|o| o.to_string()).collect();
+    move |tools, port| tools.rxperf_server(who, port).and(&options)
+}
+
+/// Notes other builds that run now beside a run.
+pub(crate) fn note_disturbance(run: &mut Run) {
+    let builders = quiet::other_builders();
+    if !builders.is_empty() {
+        run.problems.push(format!("disturbed: {} ran beside it", builders.join(", ")));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_sockets_are_read_from_the_kernels_table() {
+        let snmp =
+            "Ip: A B\nIp: 1 2\nUdp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors\nUdp: 9 8 7 6 5\n";
+        assert_eq!(receive_buffer_errors(snmp), 5);
+        assert_eq!(receive_buffer_errors(""), 0);
+    }
+}

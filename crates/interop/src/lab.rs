@@ -1,0 +1,140 @@
+//! The programs under test, built once before all cases, and what is missing on this machine.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::process;
+use crate::suite::Trouble;
+
+/// A build may wait for another one, and take a few minutes by itself.
+const BUILD_PATIENCE: Duration = Duration::from_secs(900);
+
+/// What the tests work with. Each thing is there, or a reason why it is not.
+#[derive(Debug)]
+pub struct Lab {
+    root: PathBuf,
+    afar: Result<PathBuf, String>,
+    oafs_peer: Result<PathBuf, Trouble>,
+    rxdebug: Result<PathBuf, String>,
+    links: Result<(), String>,
+}
+
+impl Lab {
+    /// Builds and looks for it all.
+    ///
+    /// # Panics
+    ///
+    /// When this program is not where cargo puts tests.
+    pub fn new() -> Self {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let exe = env::current_exe().expect("a test knows its own file");
+        // target/PROFILE/deps/interop-...
+        let profile = exe.ancestors().nth(2).expect("cargo puts tests two folders deep").to_path_buf();
+        Self {
+            afar: build_afar(&root, &profile),
+            oafs_peer: build_oafs_peer(&root, &profile),
+            rxdebug: find("rxdebug").ok_or_else(|| "there is no rxdebug here: Debian's openafs-client has it".to_owned()),
+            links: linkem::available(),
+            root,
+        }
+    }
+
+    /// Our program.
+    ///
+    /// # Errors
+    ///
+    /// When it could not be built.
+    pub fn afar(&self) -> Result<Command, Trouble> {
+        self.afar.as_ref().map(Command::new).map_err(|reason| Trouble::Failed(reason.clone()))
+    }
+
+    /// The stock peer.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be built here.
+    pub fn oafs_peer(&self) -> Result<&Path, Trouble> {
+        self.oafs_peer.as_deref().map_err(Clone::clone)
+    }
+
+    /// Debian's rxdebug.
+    ///
+    /// # Errors
+    ///
+    /// When there is none.
+    pub fn rxdebug(&self) -> Result<Command, Trouble> {
+        self.rxdebug.as_ref().map(Command::new).map_err(|reason| Trouble::Skipped(reason.clone()))
+    }
+
+    /// Whether links between namespaces can be made.
+    ///
+    /// # Errors
+    ///
+    /// What is missing.
+    pub fn links(&self) -> Result<(), Trouble> {
+        self.links.clone().map_err(Trouble::Skipped)
+    }
+
+    /// A script of the stock cell.
+    ///
+    /// # Errors
+    ///
+    /// When a cell cannot be started here.
+    pub fn cell_script(&self, name: &str) -> Result<Command, Trouble> {
+        self.links()?;
+        self.rxdebug()?;
+        if !Path::new("/usr/lib/openafs/dafileserver").exists() || find("asetkey").is_none() {
+            let packages = "openafs-fileserver, openafs-dbserver and openafs-krb5";
+            return Err(Trouble::Skipped(format!("a stock cell needs Debian's {packages}")));
+        }
+        Ok(Command::new(self.root.join("interop/cell").join(name)))
+    }
+}
+
+impl Default for Lab {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Where the shell finds a program.
+fn find(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+/// A package's program is built with its own tests only, so cargo is asked for it; most often it has nothing to do.
+fn build_afar(root: &Path, profile: &Path) -> Result<PathBuf, String> {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root).args(["build", "--quiet", "--package", "afar", "--bin", "afar"]);
+    if profile.ends_with("release") {
+        command.arg("--release");
+    }
+    if let Some(target) = profile.parent() {
+        command.arg("--target-dir").arg(target);
+    }
+    build(&mut command, profile.join("afar"))
+}
+
+fn build_oafs_peer(root: &Path, profile: &Path) -> Result<PathBuf, Trouble> {
+    for program in ["make", "gcc"] {
+        find(program).ok_or_else(|| Trouble::Skipped(format!("oafs-peer cannot be built: there is no {program}")))?;
+    }
+    if !Path::new("/usr/include/rx/rx.h").exists() {
+        return Err(Trouble::Skipped("oafs-peer cannot be built: libopenafs-dev is not installed".to_owned()));
+    }
+    let out = profile.parent().unwrap_or(profile).join("interop");
+    let mut command = Command::new("make");
+    command.arg("-C").arg(root.join("interop/oafs-peer")).arg(format!("OUT={}", out.display()));
+    build(&mut command, out.join("oafs-peer")).map_err(Trouble::Failed)
+}
+
+fn build(command: &mut Command, program: PathBuf) -> Result<PathBuf, String> {
+    let built = process::run(command, BUILD_PATIENCE)?;
+    if built.status == Some(0) && program.exists() {
+        return Ok(program);
+    }
+    Err(format!("cannot build {}: {}{}", program.display(), built.stdout, built.stderr))
+}

@@ -1,0 +1,156 @@
+//! A UDP proxy on the loopback interface that records every datagram and may drop or stop them: needs no rights, and sees
+//! what really is sent.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// How often the threads look whether they should end.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// The way that a datagram goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// From the client to the server.
+    ToServer,
+    /// From the server to the client.
+    ToClient,
+}
+
+/// A datagram that came to the proxy.
+#[derive(Debug, Clone)]
+pub struct Datagram {
+    /// Which of the clients it is from or for.
+    pub client: SocketAddr,
+    /// Its way.
+    pub way: Way,
+    /// Whether it went on.
+    pub delivered: bool,
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+}
+
+/// The proxy; dropped, it ends.
+#[derive(Debug)]
+pub struct Proxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    server: SocketAddr,
+    front: UdpSocket,
+    /// Every so many datagrams of a way one is dropped; 0: none.
+    drop_every: usize,
+    record: Mutex<Vec<Datagram>>,
+    is_cut: AtomicBool,
+    is_over: AtomicBool,
+}
+
+impl Proxy {
+    /// Starts one in front of a server. Of `drop_every` datagrams each way it drops one, the first ones excepted; 0: it
+    /// drops none.
+    ///
+    /// # Errors
+    ///
+    /// When there is no socket to be had.
+    pub fn start(server: SocketAddr, drop_every: usize) -> Result<Self, String> {
+        let front = socket().map_err(|error| format!("the proxy has no socket: {error}"))?;
+        let address = front.local_addr().map_err(|error| error.to_string())?;
+        let (record, is_cut, is_over) = (Mutex::default(), AtomicBool::new(false), AtomicBool::new(false));
+        let shared = Arc::new(Shared { server, front, drop_every, record, is_cut, is_over });
+        let thread = thread::spawn({
+            let shared = Arc::clone(&shared);
+            move || shared.forward_to_server()
+        });
+        Ok(Self { address, shared, thread: Some(thread) })
+    }
+
+    /// Where clients find it.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Drops everything from now on, or no longer.
+    pub fn set_cut(&self, cut: bool) {
+        self.shared.is_cut.store(cut, Ordering::SeqCst);
+    }
+
+    /// What has come so far, in the order in which it came.
+    pub fn record(&self) -> Vec<Datagram> {
+        self.shared.record.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn socket() -> io::Result<UdpSocket> {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+    socket.set_read_timeout(Some(LOOK_EVERY))?;
+    Ok(socket)
+}
+
+impl Shared {
+    /// Notes a datagram, and whether to send it on.
+    fn admit(&self, client: SocketAddr, way: Way, bytes: &[u8], count: usize) -> bool {
+        let is_dropped = self.drop_every > 0 && count > 5 && count.is_multiple_of(self.drop_every);
+        let delivered = !is_dropped && !self.is_cut.load(Ordering::SeqCst);
+        // In the record before it arrives: what answers it comes after it.
+        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        record.push(Datagram { client, way, delivered, bytes: bytes.to_vec() });
+        delivered
+    }
+
+    fn forward_to_server(self: Arc<Self>) {
+        let mut clients: HashMap<SocketAddr, Arc<UdpSocket>> = HashMap::new();
+        let mut threads = Vec::new();
+        let mut buffer = vec![0; 65_536];
+        let mut count = 0;
+        while !self.is_over.load(Ordering::SeqCst) {
+            // A timeout, or word that the peer's port is closed: neither is the proxy's business.
+            let Ok((length, client)) = self.front.recv_from(&mut buffer) else { continue };
+            let back = match clients.get(&client) {
+                Some(back) => Arc::clone(back),
+                None => {
+                    let Ok(back) = socket().map(Arc::new) else { continue };
+                    clients.insert(client, Arc::clone(&back));
+                    threads.push(thread::spawn({
+                        let (shared, back) = (Arc::clone(&self), Arc::clone(&back));
+                        move || shared.forward_to_client(client, &back)
+                    }));
+                    back
+                }
+            };
+            count += 1;
+            if self.admit(client, Way::ToServer, &buffer[..length], count) {
+                let _ = back.send_to(&buffer[..length], self.server);
+            }
+        }
+        threads.into_iter().for_each(|thread| drop(thread.join()));
+    }
+
+    fn forward_to_client(&self, client: SocketAddr, back: &UdpSocket) {
+        let mut buffer = vec![0; 65_536];
+        let mut count = 0;
+        while !self.is_over.load(Ordering::SeqCst) {
+            let Ok((length, _)) = back.recv_from(&mut buffer) else { continue };
+            count += 1;
+            if self.admit(client, Way::ToClient, &buffer[..length], count) {
+                let _ = self.front.send_to(&buffer[..length], client);
+            }
+        }
+    }
+}

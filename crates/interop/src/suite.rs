@@ -1,0 +1,183 @@
+//! Runs cases and reports as `cargo test` does. It exists since a case that waits for a timeout costs nothing but time: all
+//! of those run at once, beside the few that keep a processor busy. What a case does is its own business.
+
+use std::collections::VecDeque;
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::panic::{self, AssertUnwindSafe};
+use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+/// Busy cases at a time: as many as make two processors busy, each case being two programs that talk to each other.
+const BUSY_AT_ONCE: usize = 2;
+
+/// Waiting cases at a time: most of them at once, without a thousand processes on a large machine's day.
+const WAITING_AT_ONCE: usize = 40;
+
+/// Why a case did not pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Trouble {
+    /// It cannot run on this machine, for this reason.
+    Skipped(String),
+    /// It has failed.
+    Failed(String),
+}
+
+impl From<String> for Trouble {
+    fn from(message: String) -> Self {
+        Self::Failed(message)
+    }
+}
+
+/// How a case went.
+pub type Verdict = Result<(), Trouble>;
+
+/// Whether a case needs a processor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weight {
+    /// It does.
+    Busy,
+    /// It mostly waits: for a timeout, or for packets on a long line.
+    Waiting,
+}
+
+/// A test.
+pub struct Case {
+    name: String,
+    weight: Weight,
+    run: Box<dyn FnOnce() -> Verdict + Send>,
+}
+
+impl Case {
+    /// A case; its name is a path with `/`, and no other has it.
+    pub fn new(name: impl Into<String>, weight: Weight, run: impl FnOnce() -> Verdict + Send + 'static) -> Self {
+        Self { name: name.into(), weight, run: Box::new(run) }
+    }
+}
+
+/// What the command line asks for; flags of `cargo test` that mean nothing here are passed over.
+struct Wanted {
+    filters: Vec<String>,
+    is_exact: bool,
+    is_list: bool,
+}
+
+impl Wanted {
+    fn from_args(args: impl Iterator<Item = String>) -> Self {
+        let mut wanted = Self { filters: Vec::new(), is_exact: false, is_list: false };
+        let mut args = args.skip(1);
+        while let Some(arg) = args.next() {
+            match arg.as_str() {
+                "--exact" => wanted.is_exact = true,
+                "--list" => wanted.is_list = true,
+                "--test-threads" | "--skip" | "--format" | "--color" => drop(args.next()),
+                flag if flag.starts_with('-') => {}
+                _ => wanted.filters.push(arg),
+            }
+        }
+        wanted
+    }
+
+    fn has(&self, name: &str) -> bool {
+        let is_wanted = |filter: &String| if self.is_exact { name == filter } else { name.contains(&**filter) };
+        self.filters.is_empty() || self.filters.iter().any(is_wanted)
+    }
+}
+
+/// Runs the cases that the command line asks for.
+pub fn run(cases: Vec<Case>) -> ExitCode {
+    let wanted = Wanted::from_args(std::env::args());
+    let all = cases.len();
+    let cases: Vec<Case> = cases.into_iter().filter(|case| wanted.has(&case.name)).collect();
+    if wanted.is_list {
+        cases.iter().for_each(|case| println!("{}: test", case.name));
+        return ExitCode::SUCCESS;
+    }
+    let started = Instant::now();
+    let (count, filtered) = (cases.len(), all - cases.len());
+    println!("\nrunning {count} tests");
+    let (waiting, busy): (VecDeque<Case>, VecDeque<Case>) =
+        cases.into_iter().partition(|case| case.weight == Weight::Waiting);
+    let failures = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        for (queue, at_once) in [(waiting, WAITING_AT_ONCE), (busy, BUSY_AT_ONCE)] {
+            let workers = at_once.min(queue.len());
+            let queue = std::sync::Arc::new(Mutex::new(queue));
+            for _ in 0..workers {
+                let (queue, failures) = (std::sync::Arc::clone(&queue), &failures);
+                scope.spawn(move || {
+                    loop {
+                        let next = lock(&queue).pop_front();
+                        let Some(case) = next else { break };
+                        run_case(case, failures);
+                    }
+                });
+            }
+        }
+    });
+    let failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
+    if !failures.is_empty() {
+        println!("\nfailures:");
+        failures.iter().for_each(|(name, message)| println!("    {name}: {message}"));
+    }
+    let (word, failed) = (if failures.is_empty() { "ok" } else { "FAILED" }, failures.len());
+    println!(
+        "\ntest result: {word}. {} passed; {failed} failed; 0 ignored; 0 measured; {filtered} filtered out; finished in {:.2}s\n",
+        count - failed,
+        started.elapsed().as_secs_f64()
+    );
+    if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(101) }
+}
+
+fn run_case(case: Case, failures: &Mutex<Vec<(String, String)>>) {
+    let Case { name, run, .. } = case;
+    let started = Instant::now();
+    // What a case leaves behind when it panics is its own.
+    let verdict = panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
+        Err(Trouble::Failed(format!("panicked: {text}")))
+    });
+    let seconds = started.elapsed().as_secs_f64();
+    match verdict {
+        Ok(()) => println!("test {name} ... ok ({seconds:.2}s)"),
+        Err(Trouble::Skipped(reason)) => {
+            println!("test {name} ... SKIPPED: {reason}");
+            note_skipped(&name, &reason);
+        }
+        Err(Trouble::Failed(message)) => {
+            println!("test {name} ... FAILED ({seconds:.2}s): {message}");
+            lock(failures).push((name, message));
+        }
+    }
+}
+
+/// Tells `make test`, which counts it as skipped.
+fn note_skipped(name: &str, reason: &str) {
+    let Some(log) = std::env::var_os("AFAR_SKIP_LOG") else { return };
+    let line = format!("{name}: {reason}\n");
+    let file = OpenOptions::new().create(true).append(true).open(&log);
+    if let Err(error) = file.and_then(|mut file| file.write_all(line.as_bytes())) {
+        eprintln!("cannot note in {} that {name} was skipped: {error}", log.display());
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_chosen_by_their_parts_or_exactly() {
+        let wanted = |line: &str| Wanted::from_args(line.split_whitespace().map(str::to_owned));
+        assert!(wanted("program").has("a/b"));
+        assert!(wanted("program --nocapture b x").has("a/b"));
+        assert!(!wanted("program --test-threads a b/").has("a/b"));
+        assert!(!wanted("program --exact a").has("a/b"));
+    }
+}

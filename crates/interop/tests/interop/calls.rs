@@ -1,0 +1,303 @@
+//! Calls of all kinds and sizes, each in both directions: a table, and one `check` for a row of it.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+use afar_interop::lab::Lab;
+use afar_interop::road::{Kind, Road};
+use afar_interop::service::{self, Outcome, Pattern, Request};
+use afar_interop::suite::{Case, Trouble, Verdict, Weight};
+use rx::EndpointConfig;
+use rx_proto::config::{CallLimits, Config};
+use rx_proto::security::Null;
+
+use crate::sides::{
+    PATIENCE, bind, expect_outcome, expect_said, expect_time, failed, soon, stock_client, stock_server,
+};
+
+use Kind::{Long, Loopback, Lossy};
+use Request::{Abort, AbortEarly, AbortMid, Echo, Raw, Sink, Sleep, SlowRead, SlowWrite, Source, Status};
+
+/// A row: these requests, in both directions, over each of these roads.
+struct Row {
+    name: &'static str,
+    roads: &'static [Kind],
+    /// One after the other.
+    requests: &'static [Request],
+    /// Callers at once on one connection, and calls of each caller.
+    callers: u32,
+    times: u32,
+    /// Further options of the stock side.
+    stock: &'static [&'static str],
+    ours: Ours,
+    /// Seconds that all of a request's calls have to take at least, and may take.
+    seconds: (f64, f64),
+}
+
+/// How our side is set up.
+#[derive(Clone, Copy)]
+struct Ours {
+    checks_reach: bool,
+    window: Option<u32>,
+    announces: bool,
+}
+
+const OURS: Ours = Ours { checks_reach: true, window: None, announces: true };
+
+const ROW: Row = Row {
+    name: "",
+    roads: &[Loopback],
+    requests: &[],
+    callers: 1,
+    times: 1,
+    stock: &[],
+    ours: OURS,
+    seconds: (0.0, PATIENCE.as_secs() as f64),
+};
+
+const MB10: u32 = 10_000_000;
+const EVERYWHERE: &[Kind] = &[Loopback, Long];
+
+/// Sizes around those of packets: of the 1416 bytes in the first one, 8 are command and argument.
+const EDGES: &[Request] = &[
+    Echo { n: 0 },
+    Echo { n: 1 },
+    Echo { n: 1403 },
+    Echo { n: 1404 },
+    Echo { n: 1407 },
+    Echo { n: 1408 },
+    Echo { n: 1409 },
+    Echo { n: 1416 },
+    Echo { n: 2824 },
+    Echo { n: 2825 },
+    Echo { n: 4 * 1416 },
+    Echo { n: 65_536 },
+];
+
+/// What stock peers do by default, over loopback and a long line, then what options of either side change.
+const ROWS: &[Row] = &[
+    Row { name: "bulk_source", roads: EVERYWHERE, requests: &[Source { n: MB10 }], ..ROW },
+    Row { name: "bulk_sink", roads: EVERYWHERE, requests: &[Sink { n: MB10 }], ..ROW },
+    Row { name: "bulk_echo", requests: &[Echo { n: MB10 }], ..ROW },
+    Row { name: "sizes_of_packets", requests: EDGES, ..ROW },
+    Row { name: "empty_streams", requests: &[Source { n: 0 }, Sink { n: 0 }, Abort { code: 0 }], times: 3, ..ROW },
+    Row { name: "small_calls_in_a_row", requests: &[Echo { n: 100 }], times: 2000, ..ROW },
+    Row { name: "small_calls_in_a_row", roads: &[Long], requests: &[Echo { n: 100 }], times: 100, ..ROW },
+    Row {
+        name: "an_abort_at_once",
+        roads: EVERYWHERE,
+        requests: &[Abort { code: 17 }, Abort { code: -455 }, Abort { code: i32::MIN }],
+        times: 5,
+        ..ROW
+    },
+    Row {
+        name: "an_abort_in_mid_reply",
+        roads: EVERYWHERE,
+        requests: &[AbortMid { n: 100, code: 5 }, AbortMid { n: 1_000_000, code: -5 }],
+        times: 3,
+        ..ROW
+    },
+    Row {
+        name: "an_abort_while_the_client_sends",
+        roads: EVERYWHERE,
+        requests: &[AbortEarly { n: 10, code: 6 }, AbortEarly { n: 500_000, code: 7 }],
+        times: 2,
+        ..ROW
+    },
+    Row { name: "commands_that_are_refused", requests: &[Raw(99), Raw(1), Raw(9)], ..ROW },
+    Row { name: "calls_at_once_4", requests: &[Echo { n: 200_000 }], callers: 4, times: 5, ..ROW },
+    Row { name: "calls_at_once_5", requests: &[Echo { n: 20_000 }], callers: 5, times: 50, ..ROW },
+    Row { name: "calls_at_once_9", requests: &[Source { n: 50_000 }], callers: 9, times: 20, ..ROW },
+    Row { name: "calls_at_once_9", roads: &[Long], requests: &[Echo { n: 50_000 }], callers: 9, times: 3, ..ROW },
+    // Four at a time make three rounds of nine calls, and two of five.
+    Row { name: "four_at_a_time_9", requests: &[Sleep { ms: 400 }], callers: 9, seconds: (1.2, 2.6), ..ROW },
+    Row { name: "four_at_a_time_5", requests: &[Sleep { ms: 400 }], callers: 5, seconds: (0.8, 1.8), ..ROW },
+    Row {
+        name: "a_slow_reader",
+        roads: EVERYWHERE,
+        requests: &[SlowRead { n: 1_000_000, chunk: 20_000, ms: 20 }],
+        seconds: (1.0, 20.0),
+        ..ROW
+    },
+    Row {
+        name: "a_slow_writer",
+        roads: EVERYWHERE,
+        requests: &[SlowWrite { n: 50_000, chunk: 1000, ms: 20 }],
+        seconds: (1.0, 20.0),
+        ..ROW
+    },
+    Row { name: "the_status", roads: EVERYWHERE, requests: &[Status { n: 300_000 }], ..ROW },
+    Row {
+        name: "without_check_reach",
+        roads: EVERYWHERE,
+        requests: &[Echo { n: 100 }, Echo { n: 100_000 }],
+        stock: &["--no-check-reach"],
+        ours: Ours { checks_reach: false, ..OURS },
+        ..ROW
+    },
+    Row {
+        name: "stock_window_255",
+        roads: EVERYWHERE,
+        requests: &[Source { n: MB10 }, Sink { n: MB10 }],
+        stock: &["-W", "255"],
+        ..ROW
+    },
+    Row {
+        name: "stock_window_8",
+        roads: EVERYWHERE,
+        requests: &[Source { n: 500_000 }, Sink { n: 500_000 }],
+        stock: &["-W", "8"],
+        ..ROW
+    },
+    Row { name: "stock_window_1", requests: &[Echo { n: 100_000 }], stock: &["-W", "1"], ..ROW },
+    Row {
+        name: "our_window_4",
+        roads: EVERYWHERE,
+        requests: &[Echo { n: 300_000 }],
+        ours: Ours { window: Some(4), ..OURS },
+        ..ROW
+    },
+    Row { name: "stock_without_jumbograms", requests: &[Echo { n: 1_000_000 }], stock: &["-j"], ..ROW },
+    Row { name: "stock_with_small_packets", requests: &[Echo { n: 300_000 }], stock: &["-m", "1000"], ..ROW },
+    Row {
+        name: "without_the_announcement",
+        requests: &[Echo { n: 1_000_000 }],
+        ours: Ours { announces: false, ..OURS },
+        ..ROW
+    },
+    Row {
+        name: "bulk",
+        roads: &[Lossy],
+        requests: &[Source { n: 300_000 }, Sink { n: 300_000 }, Echo { n: 300_000 }],
+        ..ROW
+    },
+    Row { name: "small_calls_in_a_row", roads: &[Lossy], requests: &[Echo { n: 100 }], times: 100, ..ROW },
+    Row { name: "calls_at_once_9", roads: &[Lossy], requests: &[Echo { n: 20_000 }], callers: 9, times: 3, ..ROW },
+    Row {
+        name: "aborts",
+        roads: &[Lossy],
+        requests: &[
+            Abort { code: 17 },
+            AbortMid { n: 100_000, code: 5 },
+            AbortEarly { n: 100_000, code: 6 },
+        ],
+        times: 3,
+        ..ROW
+    },
+    Row {
+        name: "stock_window_255",
+        roads: &[Lossy],
+        requests: &[Source { n: 1_000_000 }, Sink { n: 1_000_000 }],
+        stock: &["-W", "255"],
+        ..ROW
+    },
+];
+
+/// All rows on all of their roads in both directions.
+pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for row in ROWS {
+        for &kind in row.roads {
+            let weight = if kind == Loopback && row.seconds.0 == 0.0 { Weight::Busy } else { Weight::Waiting };
+            let checks: [(&str, fn(&Lab, Kind, &Row) -> Verdict); 2] =
+                [("our_calls", check_our_calls), ("stock_calls", check_stock_calls)];
+            for (direction, check) in checks {
+                let lab = Arc::clone(lab);
+                let name = format!("{direction}/{}/{}", kind.name(), row.name);
+                cases.push(Case::new(name, weight, move || check(&lab, kind, row)));
+            }
+        }
+    }
+    cases
+}
+
+impl Row {
+    fn config(&self) -> EndpointConfig {
+        let usual = Config::default();
+        let proto = Config {
+            initial_window: self.ours.window.unwrap_or(usual.initial_window),
+            announce: self.ours.announces,
+            ..usual
+        };
+        EndpointConfig { proto, ..EndpointConfig::default() }
+    }
+
+    fn expect_time(&self, request: Request, took: Duration) -> Verdict {
+        expect_time(&format!("{request:?}"), took, self.seconds.0, self.seconds.1)
+    }
+}
+
+/// Our client, stock server.
+fn check_our_calls(lab: &Lab, kind: Kind, row: &Row) -> Verdict {
+    let road = Road::new(lab, kind)?;
+    let server = stock_server(lab, &road, row.stock)?;
+    road.at_ours(async || {
+        let endpoint = bind(&road, row.config())?;
+        let connection = endpoint.connect(road.stock(server.port()), service::SERVICE, Box::new(Null));
+        let pattern = Pattern::default();
+        for &request in row.requests {
+            let started = endpoint.now();
+            let mut callers = tokio::task::JoinSet::new();
+            for _ in 0..row.callers {
+                let (connection, pattern, times) = (connection.clone(), pattern.clone(), row.times);
+                callers.spawn(async move {
+                    for _ in 0..times {
+                        let got = service::outcome(&connection, &pattern, request).await;
+                        expect_outcome(request, &got, &request.outcome())?;
+                    }
+                    Ok::<_, Trouble>(())
+                });
+            }
+            for result in soon(&format!("{request:?}"), callers.join_all()).await? {
+                result?;
+            }
+            row.expect_time(request, endpoint.now().since(started))?;
+        }
+        let stats = endpoint.stats();
+        if stats.bogus_packets > 0 || stats.packets_read[2] == 0 {
+            return failed(format!("odd statistics: {stats:?}"));
+        }
+        Ok(())
+    })
+}
+
+/// Stock client, our server.
+fn check_stock_calls(lab: &Lab, kind: Kind, row: &Row) -> Verdict {
+    let road = Road::new(lab, kind)?;
+    road.at_ours(async || {
+        let endpoint = bind(&road, row.config())?;
+        let served = Arc::new(AtomicU32::new(0));
+        let limits = CallLimits::default();
+        endpoint.add_service(service::service(row.ours.checks_reach, limits, {
+            let served = Arc::clone(&served);
+            move |_| drop(served.fetch_add(1, Ordering::SeqCst))
+        }));
+        // Those options of the table that only servers have.
+        let options: Vec<&str> = row.stock.iter().copied().filter(|o| *o != "--no-check-reach").collect();
+        let (callers, times) = (row.callers.to_string(), row.times.to_string());
+        let options = [&options[..], &["--parallel", &callers, "--times", &times]].concat();
+        for &request in row.requests {
+            let client = stock_client(lab, &road, endpoint.local_addr(), &options, request)?;
+            let finished = client.finish(PATIENCE)?;
+            let expected = request.outcome().times(row.callers * row.times);
+            expect_said(request, &finished, &expected)?;
+            row.expect_time(request, finished.took)?;
+        }
+        let expected = row.callers * row.times * row.requests.len() as u32;
+        let served = served.load(Ordering::SeqCst);
+        if served < expected || (served > expected && kind == Loopback) {
+            return failed(format!("{served} calls were served, expected {expected}"));
+        }
+        let stats = endpoint.stats();
+        if stats.bogus_packets > 0 {
+            return failed(format!("odd statistics: {stats:?}"));
+        }
+        if let (Outcome::Ok { .. }, [request]) = (row.requests[0].outcome(), row.requests)
+            && stats.calls_failed > 0
+        {
+            return failed(format!("{request:?} succeeded, and our server saw {} fail", stats.calls_failed));
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,27 @@
+//! Our Rx against OpenAFS's, in both directions. Each module makes cases of one kind; `cargo test -p afar-interop NAME` runs
+//! those with NAME in theirs.
+
+#![forbid(unsafe_code)]
+
+mod calls;
+mod facts;
+mod limits;
+mod restart;
+mod rxdebug;
+mod rxperf;
+mod sides;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use afar_interop::lab::Lab;
+use afar_interop::suite;
+
+fn main() -> ExitCode {
+    let lab = Arc::new(Lab::new());
+    let mut cases = Vec::new();
+    for module in [limits::cases, restart::cases, rxdebug::cases, facts::cases, calls::cases, rxperf::cases] {
+        cases.extend(module(&lab));
+    }
+    suite::run(cases)
+}

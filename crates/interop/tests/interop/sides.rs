@@ -1,0 +1,93 @@
+//! The two sides of a case: our endpoint as client or server, and `oafs-peer` as the other one.
+
+use std::time::Duration;
+
+use afar_interop::lab::Lab;
+use afar_interop::process::{self, Finished, Running, Server};
+use afar_interop::road::Road;
+use afar_interop::service::{Outcome, Request};
+use afar_interop::suite::{Trouble, Verdict};
+use rx::{Endpoint, EndpointConfig};
+
+/// What a call may take on a busy machine, unless the case is about time.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
+
+/// Our endpoint at our end of the road; to be called in [`Road::at_ours`].
+pub(crate) fn bind(road: &Road, config: EndpointConfig) -> Result<Endpoint, Trouble> {
+    bind_at(road, 0, config)
+}
+
+/// The same at a port that is known already.
+pub(crate) fn bind_at(road: &Road, port: u16, config: EndpointConfig) -> Result<Endpoint, Trouble> {
+    Ok(Endpoint::bind(road.ours(port), config).map_err(|error| error.to_string())?)
+}
+
+/// A stock server of the test service.
+pub(crate) fn stock_server(lab: &Lab, road: &Road, options: &[&str]) -> Result<Server, Trouble> {
+    stock_server_at(lab, road, 0, options)
+}
+
+/// The same at a port that is known already.
+pub(crate) fn stock_server_at(lab: &Lab, road: &Road, port: u16, options: &[&str]) -> Result<Server, Trouble> {
+    let mut command = road.stock_command(lab.oafs_peer()?);
+    command.args(["test-server", "-p", &port.to_string(), "--until-eof"]).args(options);
+    Ok(Server::start(&mut command)?)
+}
+
+/// A stock client of the test service, started.
+pub(crate) fn stock_client(
+    lab: &Lab,
+    road: &Road,
+    server: std::net::SocketAddr,
+    options: &[&str],
+    request: Request,
+) -> Result<Running, Trouble> {
+    let mut command = road.stock_command(lab.oafs_peer()?);
+    command.args(["test-client", "-s", &server.ip().to_string(), "-p", &server.port().to_string()]);
+    if let Outcome::Abort(code) = request.outcome() {
+        command.args(["--expect", "abort", &code.to_string()]);
+    }
+    command.args(options).args(request.arguments());
+    Ok(process::start(&mut command)?)
+}
+
+/// Whether a stock client says what it should.
+pub(crate) fn expect_said(request: Request, finished: &Finished, expected: &Outcome) -> Verdict {
+    let said = finished.stdout.trim_end();
+    if said == expected.to_string() {
+        return Ok(());
+    }
+    let Finished { status, stderr, took, .. } = finished;
+    let status = status.map_or("a signal".to_owned(), |status| format!("status {status}"));
+    Err(Trouble::Failed(format!(
+        "the stock client's {request:?} gave {said:?} after {took:?} ({status}, {stderr:?}), expected \"{expected}\""
+    )))
+}
+
+/// Whether an outcome of ours is as it should be.
+pub(crate) fn expect_outcome(request: Request, got: &Outcome, expected: &Outcome) -> Verdict {
+    if got == expected {
+        return Ok(());
+    }
+    Err(Trouble::Failed(format!("our {request:?} gave \"{got}\", expected \"{expected}\"")))
+}
+
+/// Whether something took as long as it should.
+pub(crate) fn expect_time(what: &str, took: Duration, least: f64, most: f64) -> Verdict {
+    if (least..=most).contains(&took.as_secs_f64()) {
+        return Ok(());
+    }
+    Err(Trouble::Failed(format!("{what} took {took:?}, expected {least} to {most} s")))
+}
+
+/// Fails a case instead of letting it hang.
+pub(crate) async fn soon<T>(what: &str, work: impl Future<Output = T>) -> Result<T, Trouble> {
+    tokio::time::timeout(PATIENCE, work)
+        .await
+        .map_err(|_| Trouble::Failed(format!("{what} is not through after {PATIENCE:?}")))
+}
+
+/// Fails a case.
+pub(crate) fn failed<T>(message: impl Into<String>) -> Result<T, Trouble> {
+    Err(Trouble::Failed(message.into()))
+}

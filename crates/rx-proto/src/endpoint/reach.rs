@@ -1,0 +1,313 @@
+//! Who is at an address: connections for first packets, the ping that shows a peer to be where its packets say they come
+//! from, what is withheld until then, and clients that move (Rx notes 5, 11, 17.12). What the packets of a connection do is
+//! in `ingress`.
+//!
+//! Whoever sends a first packet is believed nothing: he gets at most three bytes for each of his (`path`), his connections
+//! are the first to go when there are many, and what all such peers together make us keep is bounded. What counts as a
+//! proof is an ACK that names the serial of a packet of ours; serials of server connections start anywhere, so that they
+//! cannot be guessed.
+
+use super::{ChannelRef, Endpoint, Event, Target};
+use crate::abort::AbortCode;
+use crate::ack::{Ack, AckReason};
+use crate::connection::{Connection, ConnectionKey, Role};
+use crate::ids::{CHANNELS, CallNumber, Channel, Seq, Serial};
+use crate::packet::{Flags, Header, PacketType};
+use crate::security::ConnectionFacts;
+use crate::time::Instant;
+use rand::Rng;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// How long a client that seems to have moved may take to answer from there.
+const MOVE_PATIENCE: Duration = Duration::from_secs(2);
+/// A path of no connection, made to answer something, goes after this time at the latest.
+pub(super) const IDLE_PATH: Duration = Duration::from_secs(2);
+/// Most bytes of DATA taken from peers that have not shown to be there, over all of them; beyond it the oldest of their
+/// connections go. A thousand file server requests of the largest kind at once, or 20,000 small ones.
+const MAX_UNPROVEN: u64 = 32 << 20;
+/// DATA packets of a call that are taken before its peer has shown to be there: stock clients send 16 before they hear
+/// anything, and their answer to our ping comes with the next ones.
+pub(super) const UNPROVEN_WINDOW: u32 = 32;
+/// From this packet of a call on, a peer that has not shown to be there is asked, whatever the service.
+pub(super) const ASK_FROM: u32 = 8;
+
+impl Endpoint {
+    /// Makes a server's connection for the first packet of one, if a service wants it.
+    pub(super) fn accept(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        len: usize,
+        header: &Header,
+        key: ConnectionKey,
+    ) -> Option<usize> {
+        if key.role == Role::Client
+            || header.kind != PacketType::DATA
+            || header.call == CallNumber::CONNECTION
+        {
+            self.stats.spurious_packets += 1;
+            return None;
+        }
+        let facts = ConnectionFacts {
+            epoch: header.epoch,
+            connection: header.connection,
+            service: header.service,
+            calls: [CallNumber(0); CHANNELS],
+        };
+        let Some(security) = self.server_security(header.service, header.security).map(|s| s.accept(&facts))
+        else {
+            self.refuse(now, from, len, header);
+            return None;
+        };
+        // Room is made before anything is made for the newcomer: who goes may be of the same path.
+        if self.connections.len() >= self.config.max_connections && !self.evict_unverified(now) {
+            self.stats.spurious_packets += 1;
+            return None;
+        }
+        if self.unverified.len() >= self.config.max_unverified.max(1) {
+            self.evict_oldest(now);
+        }
+        let path = self.path_index(now, from);
+        let service = &self.services[&header.service];
+        let mut connection = Connection::new(now, key, path, header.service, security, service.limits);
+        connection.check_reach = service.check_reach;
+        if header.user_status == 1
+            && let Some(better) = service.upgrades_to.filter(|s| self.services.contains_key(s))
+        {
+            connection.service = better;
+        }
+        connection.start_serials_at(Serial(self.rng.random::<u32>() >> 4));
+        let index = self.insert_connection(connection);
+        if !self.paths[path].is_verified() {
+            self.unverified.push_back((index, self.connections[index].generation));
+        }
+        Some(index)
+    }
+
+    /// Answers a packet for a service or security class that is not there.
+    fn refuse(&mut self, now: Instant, from: SocketAddr, len: usize, header: &Header) {
+        let Some(path) = self.path_for_answer(now, from) else { return };
+        self.paths[path].handle_received(now, len);
+        let refusal = Header {
+            flags: Flags::NONE,
+            kind: PacketType::ABORT,
+            seq: Seq(0),
+            serial: Serial::NONE,
+            user_status: 0,
+            checksum: 0,
+            ..*header
+        };
+        self.push_packet(path, refusal, &AbortCode::INVALID_OPERATION.0.to_be_bytes());
+        self.wake_path(path);
+    }
+
+    /// A path to answer an address on which perhaps nothing else is known: it goes with its last packet. `None` while too
+    /// many wait to be sent to.
+    pub(super) fn path_for_answer(&mut self, now: Instant, to: SocketAddr) -> Option<usize> {
+        if let Some(&index) = self.by_peer.get(&to) {
+            return Some(index);
+        }
+        if self.ready.len() >= self.config.max_unverified.max(1) {
+            self.stats.withheld += 1;
+            return None;
+        }
+        let index = self.path_index(now, to);
+        self.arm(Target::Path(index), now + IDLE_PATH);
+        Some(index)
+    }
+
+    /// Drops the oldest connection whose peer has never shown to be there. Returns whether there was one.
+    fn evict_unverified(&mut self, now: Instant) -> bool {
+        while !self.unverified.is_empty() {
+            if self.evict_oldest(now) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Takes the oldest entry off the list of connections whose peer has not shown to be there, and drops the connection if
+    /// that is still so. Returns whether it did.
+    fn evict_oldest(&mut self, now: Instant) -> bool {
+        let Some((index, generation)) = self.unverified.pop_front() else { return false };
+        let is_of_stranger = self
+            .connections
+            .get(index)
+            .is_some_and(|c| c.generation == generation && !self.paths[c.path].is_verified());
+        if is_of_stranger {
+            self.stats.evicted += 1;
+            self.remove_connection(now, index);
+        }
+        is_of_stranger
+    }
+
+    /// DATA came from a peer that has not shown to be there: what such peers send is kept within bounds.
+    pub(super) fn charge_unproven(&mut self, now: Instant, path: usize, len: usize) {
+        self.paths[path].unproven += len as u64;
+        self.unproven += len as u64;
+        while self.unproven > MAX_UNPROVEN && self.evict_unverified(now) {}
+    }
+
+    /// A server's packet came from elsewhere than its connection's path. If it answers the question that was put to that
+    /// address, replies go there from now on (OpenAFS goes on replying to the old one; Rx notes 17.12).
+    pub(super) fn follow_if_moved(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        len: usize,
+        header: &Header,
+        body: &[u8],
+        index: usize,
+    ) {
+        let Some((to, serial, _)) = self.connections[index].moving else { return };
+        let answers = header.kind == PacketType::ACK
+            && Ack::parse(body, false)
+                .is_ok_and(|a| a.reason == AckReason::PING_RESPONSE && a.serial == serial);
+        if to == from && answers {
+            self.move_connection(now, index, from);
+            self.paths[self.connections[index].path].handle_received(now, len);
+        }
+    }
+
+    /// Sends a ping to an address from which a known client seems to call, unless that was done lately.
+    pub(super) fn ask_new_address(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        len: usize,
+        channel: Channel,
+        index: usize,
+    ) {
+        let connection = &self.connections[index];
+        let at = ChannelRef { connection: index, channel };
+        let is_asked = connection.moving.is_some_and(|(_, _, at)| now.since(at) < MOVE_PATIENCE);
+        let runs = connection.call(channel).is_some_and(|c| !c.stage.has_ended());
+        let ended = connection.slots[channel.index()].ended;
+        if is_asked || (!runs && ended.is_none()) {
+            return; // nothing is to be sent there; the next call asks anew
+        }
+        let Some(path) = self.path_for_answer(now, from) else { return };
+        let bytes = match ended {
+            Some(ended) if !runs => {
+                // Perhaps it still waits for the end that it was told of elsewhere.
+                let (number, next) = (ended.number, ended.next);
+                self.build_final_ack(at, number, next, AckReason::PING, Serial::NONE)
+            }
+            _ => self.build_ping(at, 0),
+        };
+        let serial = self.connections[index].last_serial();
+        self.paths[path].handle_received(now, len);
+        if !self.paths[path].is_within_reach_limit(bytes.len()) {
+            return; // too long for so short a packet: a longer one will come
+        }
+        self.connections[index].moving = Some((from, serial, now));
+        self.push_bytes(path, bytes, true);
+        self.wake_path(path);
+    }
+
+    fn move_connection(&mut self, now: Instant, index: usize, to: SocketAddr) {
+        let new = self.path_index(now, to);
+        let old = self.connections[index].path;
+        let stamp = self.paths[new].stamp(now);
+        for channel in Channel::ALL {
+            let at = ChannelRef { connection: index, channel };
+            let Some(call) = self.connections[index].call_mut(channel) else { continue };
+            let (queued, ack_queued) = (call.queued, call.ack_queued);
+            (call.queued, call.ack_queued) = (false, false);
+            // It went to where the client is no longer.
+            let lost = call.tx.handle_moved(now, stamp);
+            self.release_flight(old, lost);
+            if queued {
+                self.paths[old].remove_call();
+            }
+            if ack_queued {
+                self.paths[old].remove_ack(at);
+            }
+        }
+        self.stop_waiting(index);
+        let connection = &mut self.connections[index];
+        (connection.path, connection.moving) = (new, None);
+        self.paths[new].connections += 1;
+        self.leave_path(now, old);
+        self.verify_path(now, new);
+        for channel in Channel::ALL {
+            let at = ChannelRef { connection: index, channel };
+            self.announce(now, at);
+            self.queue_call(at);
+            self.queue_ack(at);
+        }
+    }
+
+    /// Tells the application of a new call, as soon as it may be. Does nothing for other calls.
+    pub(super) fn announce(&mut self, now: Instant, at: ChannelRef) {
+        let handle = self.call_handle(at);
+        let connection = &mut self.connections[at.connection];
+        let path = &mut self.paths[connection.path];
+        let (is_client, check_reach) = (connection.is_client(), connection.check_reach);
+        let Some(call) = connection.call_mut(at.channel) else { return };
+        if is_client || call.announced || call.stage.has_ended() || !call.rx.is_readable() {
+            return;
+        }
+        if check_reach && !path.is_verified() {
+            return self.ask_reach(now, at);
+        }
+        call.announced = true;
+        self.events.push_back(Event::Incoming(handle));
+    }
+
+    /// Asks a path whether its peer is there, if it has not been asked lately; the call goes on when it is.
+    pub(super) fn ask_reach(&mut self, now: Instant, at: ChannelRef) {
+        let connection = &mut self.connections[at.connection];
+        let path = connection.path;
+        let bit = 1 << at.channel.index();
+        if connection.waiting & bit == 0 && !self.paths[path].is_verified() {
+            connection.waiting |= bit;
+            self.paths[path].waiting.push_back(at);
+        }
+        if self.paths[path].wants_reach_ping(now) {
+            self.ping(now, at, 0);
+            self.rearm_path(path);
+        }
+    }
+
+    /// Some call of the path may still wait for its peer to show that it is there.
+    pub(super) fn ask_reach_again(&mut self, now: Instant, index: usize) {
+        while let Some(&at) = self.paths[index].waiting.front() {
+            let connection = &mut self.connections[at.connection];
+            if connection.call(at.channel).is_some_and(|c| !c.stage.has_ended()) {
+                return self.ask_reach(now, at);
+            }
+            connection.waiting &= !(1 << at.channel.index());
+            self.paths[index].waiting.pop_front();
+        }
+        self.paths[index].forget_reach_ping();
+    }
+
+    /// A connection leaves its path's list of those that wait. The oldest go first, so they are found at the front.
+    pub(super) fn stop_waiting(&mut self, index: usize) {
+        let connection = &mut self.connections[index];
+        let count = std::mem::take(&mut connection.waiting).count_ones();
+        let waiting = &mut self.paths[connection.path].waiting;
+        for _ in 0..count {
+            if let Some(i) = waiting.iter().position(|at| at.connection == index) {
+                waiting.remove(i);
+            }
+        }
+    }
+
+    /// A path's peer has shown to be there: what waited for that goes on.
+    pub(super) fn verify_path(&mut self, now: Instant, index: usize) {
+        let path = &mut self.paths[index];
+        if path.is_verified() {
+            return;
+        }
+        path.set_verified();
+        self.unproven -= std::mem::take(&mut path.unproven);
+        for at in std::mem::take(&mut path.waiting) {
+            self.connections[at.connection].waiting = 0;
+            self.announce(now, at);
+        }
+        self.wake_path(index);
+    }
+}
