@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often the threads look whether they should end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -26,6 +26,8 @@ pub enum Way {
 pub struct Datagram {
     /// Which of the clients it is from or for.
     pub client: SocketAddr,
+    /// When it came, since the proxy was started.
+    pub at: Duration,
     /// Its way.
     pub way: Way,
     /// Whether it went on.
@@ -44,6 +46,7 @@ pub struct Proxy {
 
 #[derive(Debug)]
 struct Shared {
+    started: Instant,
     server: SocketAddr,
     front: UdpSocket,
     /// Every so many datagrams of a way one is dropped; 0: none.
@@ -64,7 +67,7 @@ impl Proxy {
         let front = socket().map_err(|error| format!("the proxy has no socket: {error}"))?;
         let address = front.local_addr().map_err(|error| error.to_string())?;
         let (record, is_cut, is_over) = (Mutex::default(), AtomicBool::new(false), AtomicBool::new(false));
-        let shared = Arc::new(Shared { server, front, drop_every, record, is_cut, is_over });
+        let shared = Arc::new(Shared { started: Instant::now(), server, front, drop_every, record, is_cut, is_over });
         let thread = thread::spawn({
             let shared = Arc::clone(&shared);
             move || shared.forward_to_server()
@@ -110,7 +113,7 @@ impl Shared {
         let delivered = !is_dropped && !self.is_cut.load(Ordering::SeqCst);
         // In the record before it arrives: what answers it comes after it.
         let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
-        record.push(Datagram { client, way, delivered, bytes: bytes.to_vec() });
+        record.push(Datagram { client, at: self.started.elapsed(), way, delivered, bytes: bytes.to_vec() });
         delivered
     }
 

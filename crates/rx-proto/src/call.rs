@@ -97,6 +97,8 @@ pub(crate) struct Call {
     pub(crate) released: bool,
     /// Server: the application has been told of it.
     pub(crate) announced: bool,
+    /// Server: it has not, yet.
+    pub(crate) is_pending: bool,
     /// The application was told to wait, and wants to hear when it need not.
     pub(crate) wants_read: bool,
     pub(crate) wants_write: bool,
@@ -138,6 +140,7 @@ impl Call {
             error: None,
             released: false,
             announced: false,
+            is_pending: false,
             wants_read: false,
             wants_write: false,
             queued: false,
@@ -165,16 +168,22 @@ impl Call {
     /// Which limit has run out, if one has.
     pub(crate) fn expired(&self, now: Instant) -> Option<AbortCode> {
         let over = |limit: Option<Duration>, from: Instant| limit.is_some_and(|l| now >= from + l);
-        if over(Some(self.limits.dead_after()), self.heard_at) {
+        if over(Some(self.limits.dead_after()), self.alive_at()) {
             return Some(AbortCode::CALL_DEAD);
         }
         (over(self.limits.idle, self.progress_at) || over(self.limits.hard, self.started))
             .then_some(AbortCode::CALL_TIMEOUT)
     }
 
+    /// From when silence counts. A server's call that the application has not been told of is kept by data alone: its peer
+    /// may answer pings for ever and not have such a call, or not be who it says.
+    fn alive_at(&self) -> Instant {
+        if self.is_pending { self.progress_at } else { self.heard_at }
+    }
+
     /// When [`Self::expired`] may change, or a ping is due.
     pub(crate) fn liveness_deadline(&self) -> Instant {
-        let mut at = self.keepalive_due().min(self.heard_at + self.limits.dead_after());
+        let mut at = self.keepalive_due().min(self.alive_at() + self.limits.dead_after());
         if let Some(idle) = self.limits.idle {
             at = at.min(self.progress_at + idle);
         }

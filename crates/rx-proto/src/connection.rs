@@ -58,6 +58,8 @@ pub(crate) struct Slot {
     pub(crate) number: CallNumber,
     pub(crate) call: Option<Box<Call>>,
     pub(crate) ended: Option<Ended>,
+    /// Client: when the server may have been left working on a call of it; forgotten when a call comes to its end.
+    pub(crate) avoided_at: Option<Instant>,
 }
 
 /// A server's question that has not been answered.
@@ -163,8 +165,16 @@ impl Connection {
     }
 
     /// A channel on which the client may start a call: none runs there, or one that has ended and been let go.
+    ///
+    /// The server may still work on a call that ended early here, and would answer BUSY: such channels come last.
     pub(crate) fn free_channel(&self) -> Option<Channel> {
-        Channel::ALL.into_iter().find(|c| self.slots[c.index()].call.is_none())
+        let free = Channel::ALL.into_iter().filter(|c| self.slots[c.index()].call.is_none());
+        free.min_by_key(|c| self.slots[c.index()].avoided_at)
+    }
+
+    /// The server may be busy on this channel.
+    pub(crate) fn avoid(&mut self, channel: Channel, now: Instant) {
+        self.slots[channel.index()].avoided_at = Some(now);
     }
 
     pub(crate) fn is_idle(&self) -> bool {

@@ -36,8 +36,8 @@ const UDP_OVERHEAD: u64 = 28;
 const AMPLIFICATION: u64 = 3;
 /// A call that has sent less than this is short and goes before the others.
 const SHORT_CALL: u64 = 32 << 10;
-/// Pings remembered to measure their answers.
-const PINGS: usize = 4;
+/// Pings remembered to measure their answers, and before them the last probe of the packet size.
+const PINGS: usize = 1 + 4;
 /// Packets that may stand in [`Path::control`]: they are sent before anything else, so that there are so many only while
 /// the socket takes none. A peer of which more come has to ask again.
 const MAX_CONTROL: usize = 1024;
@@ -359,13 +359,10 @@ impl Path {
     }
 
     pub(crate) fn note_ping(&mut self, now: Instant, connection: usize, serial: Serial, is_probe: bool) {
-        // The oldest goes, but a probe only for a probe.
-        let oldest = self
-            .pings
-            .iter_mut()
-            .filter(|p| !p.is_probe || is_probe || p.serial == Serial::NONE)
-            .min_by_key(|p| (p.serial != Serial::NONE, p.sent_at));
-        if let Some(ping) = oldest {
+        // The oldest goes. A probe has a place of its own: it is known until the next.
+        let (probe, others) = self.pings.split_at_mut(1);
+        let place = if is_probe { probe } else { others };
+        if let Some(ping) = place.iter_mut().min_by_key(|p| (p.serial != Serial::NONE, p.sent_at)) {
             *ping = Ping { connection, serial, sent_at: now, is_probe };
         }
     }

@@ -271,9 +271,9 @@ impl Transmit {
         Seq(self.next_seq().0 - u32::from(waits))
     }
 
-    /// The first packet that is not acknowledged for good.
-    pub(crate) const fn base(&self) -> Seq {
-        self.base
+    /// Whether an ACK takes back what was acknowledged for good, or has what was never sent: it is of another life of the call.
+    pub(crate) fn is_contradicted_by(&self, ack: &Ack<'_>) -> bool {
+        ack.first < self.base || ack.first > self.sent_until()
     }
 
     fn packet(&mut self, seq: Seq) -> Option<&mut Packet> {
@@ -408,7 +408,7 @@ impl Transmit {
         trusts_serials: bool,
         ping_sent_at: Option<Instant>,
     ) -> Option<AckOutcome> {
-        if ack.first > self.sent_until() || ack.first < self.base {
+        if self.is_contradicted_by(ack) {
             return None;
         }
         let overtaken = ack.first == self.base

@@ -90,6 +90,25 @@ fn a_dropped_call_is_aborted_at_the_server() {
     assert_eq!(world.nodes[1].served_failed, 1);
 }
 
+/// Found with OpenAFS: the next call took the channel of one that had been given up, and waited as long as the server worked
+/// on that.
+#[test]
+fn a_channel_on_which_the_server_may_be_busy_comes_last() {
+    let mut world = own();
+    let connection = world.connect(0, 1);
+    world.call(0, connection, Job::new(10, 10), LONG).unwrap();
+    let job = world.start(0, connection, Job { think: ms(5000), ..Job::new(10, 10) });
+    world.run_for(ms(100));
+    let given_up = world.nodes[0].jobs[job].call.unwrap();
+    let now = world.now;
+    world.nodes[0].endpoint.release(now, given_up);
+    for _ in 0..5 {
+        let job = world.start(0, connection, Job::new(10, 10));
+        world.run_until(LONG, |w| w.nodes[0].jobs[job].result.is_some());
+        assert_ne!(world.nodes[0].jobs[job].call.unwrap().channel(), given_up.channel());
+    }
+}
+
 #[test]
 fn a_server_that_computes_for_minutes_is_waited_for() {
     let mut world = own();

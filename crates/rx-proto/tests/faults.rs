@@ -105,7 +105,6 @@ fn run(seed: u64) {
             true
         }));
     }
-    let total_down = faults.iter().filter(|(_, f)| matches!(f, Fault::Down(..))).count();
     let has = |test: fn(&Fault) -> bool| faults.iter().any(|(_, f)| test(f));
     let restarts = has(|f| matches!(f, Fault::Restart(_)));
     let long_jump = has(|f| matches!(f, Fault::Jump(d) if *d > ms(3000)));
@@ -113,7 +112,10 @@ fn run(seed: u64) {
     // A server whose address changes is lost to its clients: they know no other.
     let moves: Vec<usize> =
         faults.iter().filter_map(|(_, f)| if let Fault::Rebind(node) = f { Some(*node) } else { None }).collect();
-    let mut may_die = restarts || long_jump || (lossy && (total_down > 0 || !faults.is_empty())) || total_down > 1;
+    // A call survives a fault, but not every heap of them within twelve seconds.
+    let heavy = has(|f| matches!(f, Fault::Jump(_) | Fault::Down(..)));
+    let several = faults.iter().filter(|(_, f)| !matches!(f, Fault::Up(..))).count() > 1;
+    let mut may_die = restarts || long_jump || (lossy && !faults.is_empty()) || (heavy && several);
 
     let mut connections: Vec<(usize, ConnectionHandle)> = Vec::new();
     for _ in 0..rng.random_range(1..=3) {

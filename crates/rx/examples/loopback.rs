@@ -2,6 +2,7 @@
 //! whoever changes the driver; `bench/` has those that count.
 //!
 //! `loopback [send|recv|rpc] [--seconds N] [--calls N] [--packet BYTES] [--at-once] [--shards N] [server ADDR | client ADDR]`
+#![expect(clippy::disallowed_methods, reason = "a program runs in real time")]
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -110,7 +111,8 @@ async fn main() {
 
 async fn run(o: &Options, server: SocketAddr) {
     let client = bind(o, "0.0.0.0:0");
-    let peer = client.peer(server, SERVICE, PeerLimits { connections: o.calls.div_ceil(4) }, || Box::new(Null));
+    let peer =
+        client.peer(server, SERVICE, PeerLimits { connections: o.calls.div_ceil(4) }, || Box::new(Null));
     let bytes = Arc::new(AtomicU64::new(0));
     let calls = Arc::new(AtomicU64::new(0));
     for _ in 0..o.calls {
@@ -139,7 +141,8 @@ async fn run(o: &Options, server: SocketAddr) {
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").expect("a Linux host");
     let after_name = &stat[stat.rfind(')').expect("the name is in brackets")..];
-    let ticks: f64 = after_name.split(' ').skip(12).take(2).map(|n| n.parse::<f64>().expect("a number")).sum();
+    let ticks: f64 =
+        after_name.split(' ').skip(12).take(2).map(|n| n.parse::<f64>().expect("a number")).sum();
     ticks / 100.0
 }
 
@@ -147,9 +150,11 @@ async fn call_once(peer: &Peer, what: &str, bytes: &AtomicU64) -> Result<(), Cal
     let mut call = peer.call().await?;
     let wanted = if what == "recv" { u64::MAX } else { 0 };
     call.send(Bytes::copy_from_slice(&wanted.to_be_bytes())).await?;
-    while what == "send" {
-        call.send(Bytes::from_static(&[7; PIECE])).await?;
-        bytes.fetch_add(PIECE as u64, Ordering::Relaxed);
+    if what == "send" {
+        loop {
+            call.send(Bytes::from_static(&[7; PIECE])).await?;
+            bytes.fetch_add(PIECE as u64, Ordering::Relaxed);
+        }
     }
     call.finish()?;
     let mut next = 1 << 30;

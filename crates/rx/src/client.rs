@@ -120,6 +120,7 @@ impl Drop for Inner {
         let driver = &self.endpoint.driver;
         driver.with(&driver.shards[self.shard], |state, now| {
             state.endpoint.close_connection(now, self.handle);
+            state.remove_connection(self.handle);
         });
     }
 }
@@ -201,7 +202,10 @@ struct PeerInner {
 
 impl fmt::Debug for PeerInner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Peer").field("peer", &self.peer).field("service", &self.service).finish_non_exhaustive()
+        f.debug_struct("Peer")
+            .field("peer", &self.peer)
+            .field("service", &self.service)
+            .finish_non_exhaustive()
     }
 }
 

@@ -100,10 +100,11 @@ impl Driver {
 
     /// Wakes who waited and starts the calls that have come.
     fn settle(&self, shard: &Shard, outcome: Outcome, may_run_handlers: bool) {
-        for waker in outcome.wakers {
+        let Outcome { wakers, incoming, .. } = outcome;
+        for waker in wakers {
             waker.wake();
         }
-        for incoming in outcome.incoming {
+        for incoming in incoming {
             self.dispatch(shard, incoming, may_run_handlers);
         }
     }
@@ -113,12 +114,12 @@ impl Driver {
         let mut state = shard.lock();
         let now = self.runtime.now();
         for Queued { datagram, forwarded } in deliveries {
-            if self.shards.len() > 1 {
-                if let Some(elsewhere) = self.registry.elsewhere(&state, shard, &datagram, forwarded) {
-                    add(&self.counters.forwarded, 1);
-                    self.push(&self.shards[elsewhere], Queued { datagram, forwarded: true });
-                    continue;
-                }
+            if self.shards.len() > 1
+                && let Some(elsewhere) = self.registry.elsewhere(&state, shard, &datagram, forwarded)
+            {
+                add(&self.counters.forwarded, 1);
+                self.push(&self.shards[elsewhere], Queued { datagram, forwarded: true });
+                continue;
             }
             state.note_local_ip(&datagram);
             for segment in datagram.segments() {

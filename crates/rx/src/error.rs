@@ -76,11 +76,7 @@ impl CallError {
         }
     }
 
-    pub(crate) const fn of(
-        error: rx_proto::CallError,
-        peer: SocketAddr,
-        service: ServiceId,
-    ) -> Self {
+    pub(crate) const fn of(error: rx_proto::CallError, peer: SocketAddr, service: ServiceId) -> Self {
         match error {
             rx_proto::CallError::AbortedByPeer(code) => Self::Aborted { peer, service, code },
             rx_proto::CallError::Failed(code) => Self::Failed { peer, service, code },
@@ -108,10 +104,15 @@ impl fmt::Display for CallError {
             }
             Self::Gone { peer } => write!(f, "the call with {peer} has ended already"),
             Self::NotSending { peer } => {
-                write!(f, "nothing more can be sent to {peer} in this call: its reply has begun, or the request was ended")
+                write!(
+                    f,
+                    "nothing more can be sent to {peer} in this call: its reply has begun, or the request was ended"
+                )
             }
             Self::StreamEnded { peer } => write!(f, "{peer} sent less than expected"),
-            Self::StreamTooLong { peer, limit } => write!(f, "{peer} sent more than the {limit} bytes expected"),
+            Self::StreamTooLong { peer, limit } => {
+                write!(f, "{peer} sent more than the {limit} bytes expected")
+            }
             Self::EndpointClosed => f.write_str("this end of the call was shut down"),
         }
     }

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::mem;
-use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
 use std::panic::{self, AssertUnwindSafe};
 use std::pin::Pin;
@@ -224,11 +223,9 @@ async fn serve(place: Place, first: Accepted) {
 async fn catch(handler: &dyn Handler, call: ServerCall) -> Result<Result<(), Abort>, String> {
     // What a handler that panicked leaves behind is dropped, and what it shares with others has to bear it.
     let mut work = panic::catch_unwind(AssertUnwindSafe(|| handler.handle(call))).map_err(message_of)?;
-    poll_fn(move |cx| {
-        match panic::catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
-            Ok(poll) => poll.map(Ok),
-            Err(payload) => std::task::Poll::Ready(Err(message_of(payload))),
-        }
+    poll_fn(move |cx| match panic::catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
+        Ok(poll) => poll.map(Ok),
+        Err(payload) => std::task::Poll::Ready(Err(message_of(payload))),
     })
     .await
 }
@@ -236,7 +233,9 @@ async fn catch(handler: &dyn Handler, call: ServerCall) -> Result<Result<(), Abo
 fn message_of(payload: Box<dyn std::any::Any + Send>) -> String {
     match payload.downcast::<String>() {
         Ok(text) => *text,
-        Err(payload) => payload.downcast_ref::<&str>().map_or_else(|| "no message".to_owned(), |s| (*s).to_owned()),
+        Err(payload) => {
+            payload.downcast_ref::<&str>().map_or_else(|| "no message".to_owned(), |s| (*s).to_owned())
+        }
     }
 }
 
@@ -278,13 +277,5 @@ impl End {
 impl Drop for End {
     fn drop(&mut self) {
         self.end(Err(AbortCode::USER_ABORT));
-    }
-}
-
-/// The address of a call's other end, for logs.
-impl fmt::Display for ServerCall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let peer: SocketAddr = self.call.peer();
-        write!(f, "a call of {peer} to service {}", self.call.service().0)
     }
 }

@@ -13,8 +13,8 @@ use rx_proto::endpoint::{CallHandle, ConnectionHandle, Endpoint, Event};
 use rx_proto::ids::ServiceId;
 use rx_proto::time::Instant;
 
-use crate::socket::Datagram;
 use crate::driver::transmit::TxBuffer;
+use crate::socket::Datagram;
 
 /// Addresses of ours that are remembered for answers, by peer; beyond it all are forgotten and learnt anew. The price of
 /// forgetting is that the kernel chooses the address of a packet or two.
@@ -70,6 +70,9 @@ pub(crate) struct State {
     channel_waiters: HashMap<ConnectionHandle, Vec<Waker>>,
     /// On a port of all addresses: the one that each peer sends to, to answer from.
     local_ips: Option<HashMap<SocketAddr, IpAddr>>,
+    /// Wakers that are not needed any more. Dropping one may drop a task, hence a call, which takes this state's lock: that
+    /// has to wait until it is let go.
+    spent: Vec<Waker>,
     pub(crate) is_closed: bool,
 }
 
@@ -86,6 +89,8 @@ struct Slot {
 pub(crate) struct Outcome {
     pub(crate) wakers: Vec<Waker>,
     pub(crate) incoming: Vec<Incoming>,
+    /// To be dropped only.
+    _spent: Vec<Waker>,
 }
 
 /// A call that a client has begun.
@@ -107,6 +112,7 @@ impl Shard {
                 calls: HashMap::new(),
                 channel_waiters: HashMap::new(),
                 local_ips: is_wildcard.then(HashMap::new),
+                spent: Vec::new(),
                 is_closed: false,
             }),
             tx: Mutex::default(),
@@ -184,7 +190,7 @@ impl State {
 
     /// A call is let go.
     pub(crate) fn remove_call(&mut self, call: CallHandle) {
-        self.calls.remove(&call);
+        self.spent.extend(self.calls.remove(&call).and_then(|slot| slot.waker));
     }
 
     /// All calls in use.
@@ -194,17 +200,24 @@ impl State {
 
     /// Wakes this task when something happens to the call.
     pub(crate) fn wait_for_call(&mut self, call: CallHandle, waker: &Waker) {
-        if let Some(slot) = self.calls.get_mut(&call) {
-            match &mut slot.waker {
-                Some(old) => old.clone_from(waker),
-                none => *none = Some(waker.clone()),
-            }
+        if let Some(slot) = self.calls.get_mut(&call)
+            && !slot.waker.as_ref().is_some_and(|w| w.will_wake(waker))
+        {
+            self.spent.extend(slot.waker.replace(waker.clone()));
         }
     }
 
     /// Wakes this task when a channel of the connection may be free.
     pub(crate) fn wait_for_channel(&mut self, connection: ConnectionHandle, waker: &Waker) {
-        self.channel_waiters.entry(connection).or_default().push(waker.clone());
+        let waiters = self.channel_waiters.entry(connection).or_default();
+        if !waiters.iter().any(|w| w.will_wake(waker)) {
+            waiters.push(waker.clone());
+        }
+    }
+
+    /// A connection is let go.
+    pub(crate) fn remove_connection(&mut self, connection: ConnectionHandle) {
+        self.spent.extend(self.channel_waiters.remove(&connection).unwrap_or_default());
     }
 
     pub(crate) fn is_write_blocked(&self, call: CallHandle) -> bool {
@@ -239,7 +252,7 @@ impl State {
 
     /// Turns the protocol's events into what is to be done.
     pub(crate) fn take_outcome(&mut self) -> Outcome {
-        let mut outcome = Outcome::default();
+        let mut outcome = Outcome { _spent: mem::take(&mut self.spent), ..Outcome::default() };
         while let Some(event) = self.endpoint.poll_event() {
             match event {
                 Event::Incoming(call) => outcome.incoming.extend(self.accept(call)),

@@ -27,8 +27,8 @@ use socket2::{Domain, Protocol, Type};
 
 pub use batch::{Datagram, MAX_DELIVERIES, RecvBatch, Segments};
 pub use icmp::{IcmpError, IcmpErrorKind, QUOTED_BYTES};
-pub(crate) use sys::{random_bytes, wake_exactly};
 use sys::Interest;
+pub(crate) use sys::{random_bytes, wake_exactly};
 
 /// The receive buffer that is asked for unless configured, as the kernel counts: about 14,500 single packets of 1472
 /// bytes (2304 bytes each, measured), 450 full windows of 32. The usual default of 212,992 bytes holds 92, less than

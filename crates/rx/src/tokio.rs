@@ -3,6 +3,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant as OsInstant};
@@ -19,6 +20,9 @@ const MAX_DEFAULT_SHARDS: usize = 8;
 
 /// How long a receiving thread rests after the socket has failed as a whole, for want of memory.
 const RECEIVE_AGAIN: Duration = Duration::from_millis(10);
+
+/// The pause after a panic, so that one that comes again and again does not fill log and core.
+const AFTER_PANIC: Duration = Duration::from_millis(10);
 
 /// The operating system with a tokio runtime.
 #[derive(Debug, Clone)]
@@ -99,9 +103,11 @@ impl Port for OsPort {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         let mut workers = Vec::with_capacity(shards);
         for shard in 0..shards {
-            let (driven, socket, runtime) = (Arc::clone(&driven), Arc::clone(&self.socket), self.runtime.clone());
+            let (driven, socket, runtime) =
+                (Arc::clone(&driven), Arc::clone(&self.socket), self.runtime.clone());
             let name = format!("rx-{port}-{shard}");
-            let thread = thread::Builder::new().name(name).spawn(move || work(&*driven, &socket, &runtime, shard))?;
+            let thread =
+                thread::Builder::new().name(name).spawn(move || work(&*driven, &socket, &runtime, shard))?;
             workers.push(thread.thread().clone());
             threads.push(thread);
         }
@@ -153,7 +159,7 @@ fn work(driven: &dyn Driven, socket: &Socket, runtime: &TokioRuntime, shard: usi
     let _in_runtime = runtime.handle.enter();
     socket::wake_exactly();
     while !socket.is_shut_down() {
-        match driven.run(shard) {
+        match go_on(|| driven.run(shard)) {
             Some(at) => thread::park_timeout(at.since(runtime.now())),
             None => thread::park(),
         }
@@ -176,10 +182,29 @@ fn receive(driven: &dyn Driven, socket: &Socket, runtime: &TokioRuntime) {
             }
         };
         for error in batch.drain_errors() {
-            driven.report(&error);
+            go_on(|| {
+                driven.report(&error);
+                None
+            });
         }
         if received > 0 || call_at.is_some_and(|at| at <= runtime.now()) {
-            call_at = driven.deliver(&mut batch.drain(), received < socket::MAX_DELIVERIES);
+            call_at = go_on(|| driven.deliver(&mut batch.drain(), received < socket::MAX_DELIVERIES));
+        }
+    }
+}
+
+/// Does a piece of work; a panic in it is logged, and the port goes on after a pause: the calls that the defect does not
+/// concern should not end with it.
+fn go_on(work: impl FnOnce() -> Option<Instant>) -> Option<Instant> {
+    match panic::catch_unwind(AssertUnwindSafe(work)) {
+        Ok(next) => next,
+        Err(_) => {
+            tracing::error!(
+                "a defect: a thread of an Rx port panicked, and goes on; please report the message above"
+            );
+            thread::sleep(AFTER_PANIC);
+            // At once: something may be due.
+            Some(Instant::ORIGIN)
         }
     }
 }

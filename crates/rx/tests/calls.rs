@@ -1,4 +1,5 @@
 //! Calls between two endpoints over the loopback interface: what they carry, and how they end.
+#![expect(clippy::disallowed_methods, reason = "real sockets take real time")]
 
 mod support;
 

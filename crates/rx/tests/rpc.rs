@@ -38,7 +38,11 @@ impl Serve<Sum> for Server {
 }
 
 impl Serve<Count> for Server {
-    async fn serve(&self, mut call: rxgen::ServerCall<'_, Count>, args: Count) -> Result<reply::Count, Abort> {
+    async fn serve(
+        &self,
+        mut call: rxgen::ServerCall<'_, Count>,
+        args: Count,
+    ) -> Result<reply::Count, Abort> {
         call.send_data(&piece(5, 0, args.bytes as usize)).await?;
         Ok(reply::Count { sent: args.bytes })
     }
@@ -99,7 +103,8 @@ async fn procedures_are_called() {
 async fn what_the_server_does_not_know_or_cannot_read_is_aborted() {
     let (server, client) = (server(), bind());
     let connection = connect(&client, &server, ServiceId(Numbers::SERVICE_ID));
-    for (request, code) in [(&[0, 0, 0, 9][..], -455), (&[0, 0, 0, 1, 0xff, 0, 0, 0], -453), (&[0, 0], -454)] {
+    for (request, code) in [(&[0, 0, 0, 9][..], -455), (&[0, 0, 0, 1, 0xff, 0, 0, 0], -453), (&[0, 0], -454)]
+    {
         let mut call = connection.call().await.unwrap();
         call.write_all(request).await.unwrap();
         let error = soon(call.reply::<Sum>()).await.unwrap_err();

@@ -48,6 +48,7 @@ struct Progress<'a> {
     started: Instant,
     every: Option<Duration>,
     counted: u64,
+    resent: u64,
     noted: Vec<(f64, u64)>,
     next_note: Duration,
 }
@@ -59,6 +60,7 @@ impl<'a> Progress<'a> {
             started: Instant::now(),
             every,
             counted: 0,
+            resent: 0,
             noted: Vec::new(),
             next_note: Duration::ZERO,
         }
@@ -76,9 +78,15 @@ impl<'a> Progress<'a> {
         }
     }
 
-    fn end(self, call: &Call) {
+    /// How many packets the call has sent again so far.
+    fn note_resent(&mut self, resent: u64) {
+        self.totals.resent.fetch_add(resent - self.resent, Ordering::Relaxed);
+        self.resent = resent;
+    }
+
+    fn end(mut self, call: &Call) {
         self.totals.note_rtt(call);
-        self.totals.resent.fetch_add(call.stats().resent_packets, Ordering::Relaxed);
+        self.note_resent(call.stats().resent_packets);
         if self.every.is_some()
             && let Ok(mut all) = self.totals.intervals.lock()
         {
@@ -168,11 +176,7 @@ struct Plan {
 }
 
 /// One of the callers at once.
-async fn work(
-    peer: Peer,
-    plan: Arc<Plan>,
-    totals: Arc<Totals>,
-) -> Result<(), CallError> {
+async fn work(peer: Peer, plan: Arc<Plan>, totals: Arc<Totals>) -> Result<(), CallError> {
     for time in 0..plan.times {
         if totals.is_over.load(Ordering::Relaxed) {
             break;
@@ -200,7 +204,9 @@ async fn one_call(call: &mut Call, plan: &Plan, progress: &mut Progress<'_>) -> 
         let len = left.min(u64::from(plan.write_size));
         send_zeroes(call, len, plan.write_size).await?;
         left -= len;
-        progress.reach(call.stats().bytes_acked.saturating_sub(opening_len));
+        let stats = call.stats();
+        progress.reach(stats.bytes_acked.saturating_sub(opening_len));
+        progress.note_resent(stats.resent_packets);
         progress.totals.note_rtt(call);
     }
     call.finish()?;

@@ -67,9 +67,11 @@ fn stock_unnoticed(lab: &Lab) -> Verdict {
             let mut count = 0;
             let started = endpoint.now();
             while endpoint.now().since(started) < Duration::from_secs(4) {
+                let t = endpoint.now();
                 let made = service::outcome(&connection, &pattern, REQUEST);
                 expect_outcome(REQUEST, &soon("a call", made).await?, &REQUEST.outcome())?;
                 count += 1;
+                if endpoint.now().since(t) > Duration::from_millis(300) { eprintln!("stall {:?} at {:?} after {count}", endpoint.now().since(t), t.since(started)); }
                 sleep(Duration::from_millis(2)).await;
             }
             Ok::<_, Trouble>(count)
@@ -87,7 +89,7 @@ fn stock_unnoticed(lab: &Lab) -> Verdict {
         let (calls, server) = tokio::join!(calls, restart);
         let _server = server?;
         match calls? {
-            0..100 => failed("hardly any call was made"),
+            count @ 0..100 => failed(format!("hardly any call was made: {count}")),
             _ => Ok(()),
         }
     })

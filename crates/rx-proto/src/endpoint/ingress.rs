@@ -20,7 +20,7 @@ use std::time::Duration;
 const TELL_AGAIN: Duration = Duration::from_secs(1);
 /// The same for a finished call's last ACK: its peer waits for it, but may also send a whole window of late packets.
 const ACK_AGAIN: Duration = Duration::from_millis(2);
-/// Answers in a row by which a peer shows that it has forgotten a call. One or two may be old ones: OpenAFS builds ACKs in
+/// Answers in a row by which a peer shows that it or we have forgotten a call in the middle. One or two may be old ones: OpenAFS builds ACKs in
 /// two threads (Rx notes 17.6).
 const CONTRADICTIONS: u8 = 3;
 /// DATA packets of a call after which its path's packet size is worth probing.
@@ -105,7 +105,8 @@ impl Endpoint {
         let connection = &mut self.connections[index];
         connection.last_used = now;
         let is_client = connection.is_client();
-        if is_client && header.service != connection.service {
+        // A stock server's refusal of a service has the service's number in the wrong place (seen of OpenAFS 1.8.9).
+        if is_client && header.service != connection.service && header.kind != PacketType::ABORT {
             if !connection.upgrade {
                 self.stats.spurious_packets += 1;
                 return;
@@ -147,7 +148,9 @@ impl Endpoint {
                 let error = CallError::AbortedByPeer(abort_code(&body));
                 self.fail_call(now, at, error, false);
             }
-            // BUSY: the channel still works on an older call. The call is sent again as if lost (Rx notes 17.15).
+            // The channel still works on an older call: this one is sent again as if lost, later ones go elsewhere (Rx notes
+            // 17.15).
+            PacketType::BUSY => self.connections[at.connection].avoid(at.channel, now),
             _ => {}
         }
     }
@@ -361,8 +364,8 @@ impl Endpoint {
                 call.progress_at = now;
             }
             call.contradictions = 0;
-        } else if ping.is_some() && ack.first < call.tx.base() {
-            // It answers what we asked after it had acknowledged more: it has forgotten the call.
+        } else if ping.is_some() && call.tx.is_contradicted_by(&ack) {
+            // It was asked after it had acknowledged more, or has what we never sent: one of us has forgotten the call.
             call.contradictions += 1;
         }
         let has_forgotten = call.contradictions >= CONTRADICTIONS;

@@ -252,7 +252,7 @@ impl Endpoint {
         if check_reach && !path.is_verified() {
             return self.ask_reach(now, at);
         }
-        call.announced = true;
+        (call.announced, call.is_pending, call.heard_at) = (true, false, now);
         self.events.push_back(Event::Incoming(handle));
     }
 

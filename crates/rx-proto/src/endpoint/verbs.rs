@@ -179,6 +179,7 @@ impl Endpoint {
         self.promised += promise;
         let mut call = Box::new(Call::new(now, number, connection.limits, path.first_window(), window));
         call.promised = promise;
+        call.is_pending = !connection.is_client();
         let slot = &mut connection.slots[at.channel.index()];
         (slot.number, slot.call) = (number, Some(call));
         connection.last_used = now;
@@ -289,6 +290,7 @@ impl Endpoint {
         call.rx.acknowledge_end();
         self.queue_ack(at);
         let connection = &mut self.connections[at.connection];
+        connection.slots[at.channel.index()].avoided_at = None;
         connection.last_used = now;
     }
 
@@ -388,6 +390,9 @@ impl Endpoint {
         self.stats.calls_failed += 1;
         let connection = &mut self.connections[at.connection];
         let abort = matches!(error, CallError::Failed(_)).then(|| error.code());
+        if abort.is_some() && begun {
+            connection.avoid(at.channel, now);
+        }
         connection.slots[at.channel.index()].ended = Some(Ended { number, next, abort, told_at: now });
         if tell && begun {
             let header = connection.header(PacketType::ABORT, at.channel, number);

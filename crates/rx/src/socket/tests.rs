@@ -1,4 +1,5 @@
 //! The socket against the kernel's loopback interface. What needs a privilege says so and is left out without it.
+#![expect(clippy::disallowed_methods, reason = "sockets are of the operating system, whose time they take")]
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::mpsc;

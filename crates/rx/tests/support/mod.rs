@@ -1,4 +1,5 @@
 //! What the tests of the whole crate share: endpoints on the loopback interface and services to call.
+#![expect(clippy::disallowed_methods, reason = "real sockets take real time")]
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -31,7 +32,10 @@ pub(crate) fn bind_with(config: EndpointConfig) -> Endpoint {
 
 /// Packets as stock peers have them.
 pub(crate) fn small_packets() -> EndpointConfig {
-    EndpointConfig { proto: Config { max_packet_len: 1444, ..Config::default() }, ..EndpointConfig::default() }
+    EndpointConfig {
+        proto: Config { max_packet_len: 1444, ..Config::default() },
+        ..EndpointConfig::default()
+    }
 }
 
 pub(crate) fn with_shards(shards: usize) -> EndpointConfig {

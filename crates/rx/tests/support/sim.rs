@@ -1,0 +1,338 @@
+//! A runtime in virtual time: ports are joined by a network with delay and loss, and time passes when nobody has anything
+//! to do. One thread, so that every run is the same.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use rx::socket::{Datagram, SendError, Transmit};
+use rx::{BoxFuture, Driven, Port, PortMetrics, Runtime, SocketOptions};
+use rx_proto::time::Instant;
+
+/// The world: clock, network, tasks. A clone is the same world.
+#[derive(Clone)]
+pub(crate) struct Sim(Arc<Shared>);
+
+struct Shared {
+    world: Mutex<World>,
+}
+
+struct World {
+    now: Instant,
+    sequence: u64,
+    events: BinaryHeap<Reverse<(Instant, u64)>>,
+    what: HashMap<u64, What>,
+    ready: VecDeque<Arc<Task>>,
+    /// Tasks that have not ended: one that waits for nothing is kept too.
+    tasks: HashMap<usize, Arc<Task>>,
+    ports: HashMap<SocketAddr, Arc<SimPort>>,
+    /// Ports whose address the others see as another one.
+    moved: HashMap<SocketAddr, SocketAddr>,
+    delay: Duration,
+    /// Every so many datagrams one is lost; 0 for none.
+    lose_every: u64,
+    sent: u64,
+    random: u64,
+}
+
+enum What {
+    Wake(Waker),
+    Deliver {
+        to: SocketAddr,
+        datagram: Datagram,
+    },
+    /// The receiving side asked to be called.
+    Tick(Weak<SimPort>),
+    Run(Weak<SimPort>, usize),
+}
+
+struct Task {
+    work: Mutex<Option<BoxFuture>>,
+    sim: Weak<Shared>,
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        if let Some(shared) = self.sim.upgrade() {
+            shared.world.lock().unwrap().ready.push_back(self);
+        }
+    }
+}
+
+impl fmt::Debug for Sim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sim")
+    }
+}
+
+impl Sim {
+    /// A world in which every datagram takes `delay`.
+    pub(crate) fn new(delay: Duration) -> Self {
+        Self(Arc::new(Shared {
+            world: Mutex::new(World {
+                now: Instant::ORIGIN + Duration::from_secs(1),
+                sequence: 0,
+                events: BinaryHeap::new(),
+                what: HashMap::new(),
+                ready: VecDeque::new(),
+                tasks: HashMap::new(),
+                ports: HashMap::new(),
+                moved: HashMap::new(),
+                delay,
+                lose_every: 0,
+                sent: 0,
+                random: 1,
+            }),
+        }))
+    }
+
+    fn world(&self) -> MutexGuard<'_, World> {
+        self.0.world.lock().unwrap()
+    }
+
+    /// Loses one datagram in so many.
+    pub(crate) fn lose_every(&self, n: u64) {
+        self.world().lose_every = n;
+    }
+
+    /// Others see the port at `from` as `to` from now on.
+    pub(crate) fn move_port(&self, from: SocketAddr, to: SocketAddr) {
+        self.world().moved.insert(from, to);
+    }
+
+    /// Nothing gets to or from this port any more, and nobody is told.
+    pub(crate) fn cut_off(&self, address: SocketAddr) {
+        self.world().ports.remove(&address);
+    }
+
+    /// Runs everything until this is done, however much virtual time that takes.
+    pub(crate) fn block_on<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
+        let result = Arc::new(Mutex::new(None));
+        let slot = Arc::clone(&result);
+        self.spawn(Box::pin(async move {
+            let value = work.await;
+            *slot.lock().unwrap() = Some(value);
+        }));
+        loop {
+            let task = self.world().ready.pop_front();
+            if let Some(task) = task {
+                task.poll();
+            } else if let Some(value) = result.lock().unwrap().take() {
+                return value;
+            } else {
+                self.advance();
+            }
+        }
+    }
+
+    /// Lets the next thing happen.
+    fn advance(&self) {
+        let mut world = self.world();
+        let Reverse((at, sequence)) =
+            world.events.pop().expect("something is to happen: nobody waits for ever");
+        world.now = world.now.max(at);
+        let what = world.what.remove(&sequence).expect("each event is something");
+        drop(world);
+        match what {
+            What::Wake(waker) => waker.wake(),
+            What::Deliver { to, datagram } => {
+                let port = self.world().ports.get(&to).cloned();
+                if let Some(port) = port {
+                    port.deliver(self, Some(datagram));
+                }
+            }
+            What::Tick(port) => {
+                if let Some(port) = port.upgrade().filter(|p| p.state.lock().unwrap().tick == sequence) {
+                    port.deliver(self, None);
+                }
+            }
+            What::Run(port, shard) => {
+                if let Some(port) = port.upgrade().filter(|p| p.state.lock().unwrap().runs[shard] == sequence)
+                {
+                    port.run(self, shard);
+                }
+            }
+        }
+    }
+
+    fn at(&self, at: Instant, what: What) -> u64 {
+        let mut world = self.world();
+        world.sequence += 1;
+        let sequence = world.sequence;
+        let at = at.max(world.now);
+        world.events.push(Reverse((at, sequence)));
+        world.what.insert(sequence, what);
+        sequence
+    }
+
+    fn transmit(&self, from: SocketAddr, to: SocketAddr, payload: &[u8]) {
+        let mut world = self.world();
+        world.sent += 1;
+        if world.lose_every > 0 && world.sent % world.lose_every == 0 {
+            return;
+        }
+        let from = world.moved.get(&from).copied().unwrap_or(from);
+        let to = world.moved.iter().find(|(_, seen)| **seen == to).map_or(to, |(port, _)| *port);
+        let at = world.now + world.delay;
+        drop(world);
+        let datagram = Datagram {
+            from,
+            to: Some(to.ip()),
+            segment_size: payload.len(),
+            data: Bytes::copy_from_slice(payload),
+        };
+        self.at(at, What::Deliver { to, datagram });
+    }
+}
+
+impl Task {
+    fn poll(self: Arc<Self>) {
+        let Some(mut work) = self.work.lock().unwrap().take() else { return };
+        let waker = Waker::from(Arc::clone(&self));
+        if work.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+            *self.work.lock().unwrap() = Some(work);
+        } else if let Some(shared) = self.sim.upgrade() {
+            shared.world.lock().unwrap().tasks.remove(&self.name());
+        }
+    }
+
+    fn name(self: &Arc<Self>) -> usize {
+        Arc::as_ptr(self) as usize
+    }
+}
+
+impl Runtime for Sim {
+    fn now(&self) -> Instant {
+        self.world().now
+    }
+
+    fn sleep_until(&self, at: Instant) -> BoxFuture {
+        Box::pin(Sleep { sim: self.clone(), at })
+    }
+
+    fn spawn(&self, task: BoxFuture) {
+        let task = Arc::new(Task { work: Mutex::new(Some(task)), sim: Arc::downgrade(&self.0) });
+        let mut world = self.world();
+        world.tasks.insert(task.name(), Arc::clone(&task));
+        world.ready.push_back(task);
+    }
+
+    fn seed(&self) -> io::Result<[u8; 32]> {
+        let mut world = self.world();
+        world.random += 1;
+        Ok([world.random as u8; 32])
+    }
+
+    fn bind(&self, address: SocketAddr, _: &SocketOptions) -> io::Result<Arc<dyn Port>> {
+        let port = Arc::new(SimPort { address, sim: self.clone(), state: Mutex::default() });
+        self.world().ports.insert(address, Arc::clone(&port));
+        Ok(port)
+    }
+}
+
+struct Sleep {
+    sim: Sim,
+    at: Instant,
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if self.sim.now() >= self.at {
+            return Poll::Ready(());
+        }
+        self.sim.at(self.at, What::Wake(cx.waker().clone()));
+        Poll::Pending
+    }
+}
+
+struct SimPort {
+    address: SocketAddr,
+    sim: Sim,
+    state: Mutex<PortState>,
+}
+
+#[derive(Default)]
+struct PortState {
+    driven: Option<Arc<dyn Driven>>,
+    /// The events that count; others came too late.
+    tick: u64,
+    runs: Vec<u64>,
+}
+
+impl fmt::Debug for SimPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SimPort({})", self.address)
+    }
+}
+
+impl SimPort {
+    fn driven(&self) -> Option<Arc<dyn Driven>> {
+        self.state.lock().unwrap().driven.clone()
+    }
+
+    fn deliver(self: &Arc<Self>, sim: &Sim, datagram: Option<Datagram>) {
+        let Some(driven) = self.driven() else { return };
+        let next = driven.deliver(&mut datagram.into_iter(), true);
+        let tick = next.map_or(0, |at| sim.at(at, What::Tick(Arc::downgrade(self))));
+        self.state.lock().unwrap().tick = tick;
+    }
+
+    fn run(self: &Arc<Self>, sim: &Sim, shard: usize) {
+        let Some(driven) = self.driven() else { return };
+        self.state.lock().unwrap().runs[shard] = 0;
+        let next = driven.run(shard);
+        let mut state = self.state.lock().unwrap();
+        // It may have been woken while it ran.
+        if let (Some(at), 0) = (next, state.runs[shard]) {
+            state.runs[shard] = sim.at(at, What::Run(Arc::downgrade(self), shard));
+        }
+    }
+}
+
+impl Port for SimPort {
+    fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn start(&self, driven: Arc<dyn Driven>, shards: usize) -> io::Result<()> {
+        let mut state = self.state.lock().unwrap();
+        (state.driven, state.runs) = (Some(driven), vec![0; shards]);
+        drop(state);
+        (0..shards).for_each(|shard| self.wake(shard));
+        Ok(())
+    }
+
+    fn send(&self, transmit: &Transmit<'_>, _: bool) -> Result<(), SendError> {
+        let size = transmit.segment_size.unwrap_or(transmit.contents.len()).max(1);
+        for segment in transmit.contents.chunks(size) {
+            self.sim.transmit(self.address, transmit.to, segment);
+        }
+        Ok(())
+    }
+
+    fn wake(&self, shard: usize) {
+        let port = self.sim.world().ports.get(&self.address).map(Arc::downgrade);
+        if let Some(port) = port {
+            let run = self.sim.at(Instant::ORIGIN, What::Run(port, shard));
+            self.state.lock().unwrap().runs[shard] = run;
+        }
+    }
+
+    fn metrics(&self) -> PortMetrics {
+        PortMetrics::default()
+    }
+
+    fn shut_down(&self) {
+        self.state.lock().unwrap().driven = None;
+        self.sim.world().ports.remove(&self.address);
+    }
+}

@@ -1,0 +1,146 @@
+//! Client and server in virtual time, through the same driver and call API as over sockets: what takes seconds or minutes
+//! takes none here, and is exact.
+
+#[path = "support/sim.rs"]
+mod sim;
+mod support;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rx::{CallError, Endpoint, EndpointConfig, PeerLimits, Runtime, ServerCall, ServiceConfig};
+use rx_proto::abort::AbortCode;
+use rx_proto::security::Null;
+use sim::Sim;
+use support::*;
+
+const MS: Duration = Duration::from_millis(1);
+
+fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+fn endpoint(sim: &Sim, at: &str, config: EndpointConfig) -> Endpoint {
+    Endpoint::bind_with(Arc::new(sim.clone()), address(at), config).unwrap()
+}
+
+fn pair(sim: &Sim, shards: usize) -> (Endpoint, Endpoint) {
+    let server = endpoint(sim, "10.0.0.1:7000", with_shards(shards));
+    server.add_service(ServiceConfig::new(service(ECHO), echo));
+    (server, endpoint(sim, "10.0.0.2:7001", with_shards(shards)))
+}
+
+#[test]
+fn a_short_call_takes_a_round_trip() {
+    let sim = Sim::new(25 * MS);
+    let (server, client) = pair(&sim, 1);
+    let clock = sim.clone();
+    sim.block_on(async move {
+        let connection = connect(&client, &server, ECHO);
+        let start = clock.now();
+        let mut call = connection.call().await.unwrap();
+        call.write_all(b"word").await.unwrap();
+        call.finish().unwrap();
+        assert_eq!(call.read_to_end(4).await.unwrap(), b"word");
+        assert_eq!(clock.now().since(start), 50 * MS);
+    });
+}
+
+#[test]
+fn a_stream_arrives_whole_over_a_lossy_link() {
+    for shards in [1, 3] {
+        let sim = Sim::new(10 * MS);
+        sim.lose_every(97);
+        let (server, client) = pair(&sim, shards);
+        sim.block_on(async move {
+            let mut call = connect(&client, &server, ECHO).call().await.unwrap();
+            send_stream(&mut call, 4, 3_000_000).await.unwrap();
+            call.finish().unwrap();
+            assert_eq!(check_stream(&mut call, 4).await.unwrap(), 3_000_000);
+        });
+    }
+}
+
+#[test]
+fn a_deadline_is_kept_to_the_moment() {
+    let sim = Sim::new(25 * MS);
+    let (server, client) = pair(&sim, 1);
+    server.add_service(ServiceConfig::new(service(ECHO), |mut call: ServerCall| async move {
+        drop(call.read_to_end(100).await);
+        std::future::pending().await
+    }));
+    let clock = sim.clone();
+    sim.block_on(async move {
+        let mut call = connect(&client, &server, ECHO).call().await.unwrap();
+        let start = clock.now();
+        call.set_timeout(3000 * MS);
+        call.finish().unwrap();
+        let error = call.recv().await.unwrap_err();
+        assert!(matches!(error, CallError::DeadlinePassed { .. }), "{error:?}");
+        assert_eq!(clock.now().since(start), 3000 * MS);
+    });
+}
+
+#[test]
+fn a_server_that_vanishes_is_given_up_after_twelve_seconds() {
+    let sim = Sim::new(25 * MS);
+    let (server, client) = pair(&sim, 1);
+    let world = sim.clone();
+    sim.block_on(async move {
+        let connection = connect(&client, &server, ECHO);
+        let mut call = connection.call().await.unwrap();
+        call.write_all(b"word").await.unwrap();
+        call.flush().unwrap();
+        world.sleep_until(world.now() + 1000 * MS).await;
+        world.cut_off(server.local_addr());
+        let start = world.now();
+        let error = call.recv().await.unwrap_err();
+        assert_eq!(error.code(), AbortCode::CALL_DEAD, "{error}");
+        let took = world.now().since(start);
+        assert!((11..14).contains(&took.as_secs()), "{took:?}");
+    });
+}
+
+/// Connections are forgotten when nobody has used them for long; a peer's next call makes a new one.
+#[test]
+fn a_peer_calls_again_after_a_long_time() {
+    let sim = Sim::new(MS);
+    let (server, client) = pair(&sim, 1);
+    let world = sim.clone();
+    sim.block_on(async move {
+        let peer = client.peer(server.local_addr(), ECHO, PeerLimits::default(), || Box::new(Null));
+        for _ in 0..3 {
+            let mut call = peer.call().await.unwrap();
+            call.write_all(b"word").await.unwrap();
+            call.finish().unwrap();
+            assert_eq!(call.read_to_end(4).await.unwrap(), b"word");
+            drop(call);
+            world.sleep_until(world.now() + Duration::from_secs(2000)).await;
+            assert_eq!(server.connection_count(), 0);
+        }
+    });
+}
+
+/// A client whose address changes in the middle of a call: its packets reach another shard, which hands them on.
+#[test]
+fn a_connection_that_moves_stays_with_its_shard() {
+    let sim = Sim::new(5 * MS);
+    let (server, client) = pair(&sim, 4);
+    let world = sim.clone();
+    sim.block_on(async move {
+        let connection = connect(&client, &server, ECHO);
+        for host in 3..40 {
+            let mut call = connection.call().await.unwrap();
+            send_stream(&mut call, 9, 100_000).await.unwrap();
+            call.flush().unwrap();
+            world.move_port(client.local_addr(), SocketAddr::from(([10, 0, 0, host], 7001)));
+            send_stream(&mut call, 9, 100_000).await.unwrap();
+            call.finish().unwrap();
+            let got = call.read_to_end(1_000_000).await.unwrap();
+            assert_eq!(got, [piece(9, 0, 100_000), piece(9, 0, 100_000)].concat());
+        }
+        assert!(server.metrics().forwarded > 100, "{:?}", server.metrics());
+        assert_eq!(server.connection_count(), 1);
+    });
+}
