@@ -165,7 +165,7 @@ fn bytes(text: &str) -> Result<u32, String> {
         _ => (text, 0),
     };
     let number: u64 = digits.parse().map_err(|_| "not a number of bytes".to_owned())?;
-    let all = number.checked_mul(1 << shift).unwrap_or(u64::MAX);
+    let all = number.saturating_mul(1 << shift);
     u32::try_from(all)
         .map_err(|_| "a call carries less than 4G; OpenAFS's server takes less than 2G".to_owned())
 }

@@ -175,7 +175,12 @@ impl MtuSearch {
 
     /// Packets of up to this size were lost, while something sent later arrived; returns the new size if that makes a black
     /// hole.
-    pub(crate) fn handle_lost(&mut self, now: Instant, largest: usize, round_trip: Duration) -> Option<usize> {
+    pub(crate) fn handle_lost(
+        &mut self,
+        now: Instant,
+        largest: usize,
+        round_trip: Duration,
+    ) -> Option<usize> {
         if self.points > 0 && now.since(self.lost_at) < round_trip {
             return None;
         }
@@ -263,6 +268,9 @@ mod tests {
         assert_eq!(mtu.poll_probe(now, 16384), None);
         assert!(mtu.keeps_whole(1444));
         assert_eq!([60, 70, 80].map(|ms| lose(&mut mtu, ms, 1444)), [None; 3]);
-        assert!(!mtu.keeps_whole(1444) && mtu.keeps_whole(1472), "the path is narrower than any peer's packets");
+        assert!(
+            !mtu.keeps_whole(1444) && mtu.keeps_whole(1472),
+            "the path is narrower than any peer's packets"
+        );
     }
 }

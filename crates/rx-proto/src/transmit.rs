@@ -297,8 +297,8 @@ impl Transmit {
         if self.last_cut || self.packets.len() as u32 >= self.window {
             return None;
         }
-        let full = self.unsent_len >= capacity;
-        if !full && !self.finished && !(self.flush && self.unsent_len > 0) {
+        let is_due = self.finished || (self.flush && self.unsent_len > 0);
+        if self.unsent_len < capacity && !is_due {
             return None;
         }
         let payload = self.cut(capacity);
@@ -787,7 +787,10 @@ mod tests {
         let out = ack(&mut t, at(10), 2, 6, &[0, 1, 1, 1, 1]).unwrap();
         assert_eq!(out.lost.bytes, 0, "sent at the same time: waits for reordering");
         let due = t.deadline(&rtt(), Duration::ZERO).unwrap();
-        assert!(matches!(t.handle_timer(due, &rtt(), Duration::ZERO), TimerAction::Lost { lost: Lost { bytes: 1028, largest: 1028 }, .. }));
+        assert!(matches!(
+            t.handle_timer(due, &rtt(), Duration::ZERO),
+            TimerAction::Lost { lost: Lost { bytes: 1028, largest: 1028 }, .. }
+        ));
         assert_eq!(send_all(&mut t, due, &mut serial), [2]);
         ack(&mut t, due + MS * 10, 7, 7, &[]).unwrap();
         assert!(t.is_complete());

@@ -62,6 +62,11 @@ fn stream(rtt: u64, mbit: u64, queue: u64, config: &Config, seconds: f64) -> Row
     Row { mbit: rate, rounds_to_90: rounds[0], second_rounds: rounds[1], resent }
 }
 
+/// `-` where the rate is never reached: a stock peer's window does not fill the link.
+fn rounds(n: f64) -> String {
+    if n.is_finite() { format!("{n:.1}") } else { "-".to_owned() }
+}
+
 #[test]
 fn the_table_of_throughput() {
     let mut table = String::from(
@@ -80,8 +85,11 @@ fn the_table_of_throughput() {
                 let row = stream(rtt, mbit, queue, config, seconds);
                 writeln!(
                     table,
-                    "{name:8} {rtt:7} {mbit:7} {queue:9} {:8.1} {:6.1} {:7.1} {:7}",
-                    row.mbit, row.rounds_to_90, row.second_rounds, row.resent
+                    "{name:8} {rtt:7} {mbit:7} {queue:9} {:8.1} {:>6} {:>7} {:7}",
+                    row.mbit,
+                    rounds(row.rounds_to_90),
+                    rounds(row.second_rounds),
+                    row.resent
                 )
                 .unwrap();
             }

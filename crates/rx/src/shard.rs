@@ -283,3 +283,30 @@ impl State {
         Some(Incoming { handle, service, peer, identity })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What waits to be worked through is limited by the memory that it holds, not by what it says.
+    #[test]
+    fn a_full_queue_refuses() {
+        let datagram = |bytes: usize| Datagram {
+            from: ([127, 0, 0, 1], 7000).into(),
+            to: None,
+            segment_size: bytes,
+            data: vec![0; bytes].into(),
+        };
+        let mut queue = Queue::default();
+        let limit = 3 * 64 * 1024;
+        let mut push = |bytes| queue.push(Queued { datagram: datagram(bytes), forwarded: false }, limit);
+        assert!(push(10_000), "which holds a receive buffer of 64 KiB");
+        assert!(push(60_000));
+        assert!(push(100));
+        assert!(!push(10_000));
+        assert!(push(1000));
+        let mut taken = Vec::new();
+        queue.take(&mut taken);
+        assert_eq!((taken.len(), queue.bytes, queue.datagrams.len()), (4, 0, 0));
+    }
+}

@@ -139,17 +139,42 @@ async fn sixty_four_calls_run_at_once_over_sixteen_connections() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_short_calls() {
-    let (server, client) = (echo_server(small_packets()), bind_with(small_packets()));
+    check_short_calls(small_packets(), false, 500).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn short_calls_answered_at_once() {
+    check_short_calls(small_packets(), true, 100).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn short_calls_answered_at_once_by_four_shards() {
+    check_short_calls(with_shards(4), true, 100).await;
+}
+
+/// Twenty tasks that call one after the other, sharing eight channels.
+async fn check_short_calls(config: EndpointConfig, answers_at_once: bool, calls: u64) {
+    let (server, client) = (bind_with(config.clone()), bind_with(config));
+    // Some of the calls wait before they are answered.
+    let patient = |mut call: ServerCall| async move {
+        let all = call.read_to_end(200).await.map_err(abort)?;
+        if all.len() > 100 {
+            tokio::time::sleep(Duration::from_micros(200)).await;
+        }
+        call.write_all(&all).await.map_err(abort)
+    };
+    server.add_service(ServiceConfig { answers_at_once, ..ServiceConfig::new(service(ECHO), patient) });
     let peer = client.peer(server.local_addr(), ECHO, PeerLimits { connections: 2 }, || Box::new(Null));
     let tasks: Vec<_> = (0..20u64)
         .map(|task| {
             let peer = peer.clone();
             tokio::spawn(async move {
-                for i in 0..500 {
+                for i in 0..calls {
+                    let length = if i % 16 == 0 { 150 } else { 100 };
                     let mut call = peer.call().await.unwrap();
-                    call.send(piece(task, 0, 100)).await.unwrap();
+                    call.send(piece(task, 0, length)).await.unwrap();
                     call.finish().unwrap();
-                    assert_eq!(check_stream(&mut call, task).await.unwrap(), 100, "call {i}");
+                    assert_eq!(check_stream(&mut call, task).await.unwrap(), length as u64, "call {i}");
                 }
             })
         })
@@ -157,7 +182,7 @@ async fn ten_thousand_short_calls() {
     for task in tasks {
         soon(task).await.unwrap();
     }
-    assert_eq!(server.metrics().calls_served, 10_000);
+    assert_eq!(server.metrics().calls_served, 20 * calls);
     assert!(server.connection_count() <= 2);
 }
 

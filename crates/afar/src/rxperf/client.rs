@@ -104,7 +104,7 @@ pub(super) async fn run(options: &Client) -> Result<ExitCode, String> {
     };
     let request = Arc::new(request(options)?);
     let endpoint = super::bind(local, &options.transport)?;
-    let limits = PeerLimits { connections: options.parallel.div_ceil(4).max(1), ..PeerLimits::default() };
+    let limits = PeerLimits { connections: options.parallel.div_ceil(4).max(1) };
     let peer = endpoint.peer(server, SERVICE, limits, || Box::new(Null));
     let totals = Arc::new(Totals::default());
     let plan = Arc::new(Plan {

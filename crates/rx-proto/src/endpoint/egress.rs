@@ -194,7 +194,10 @@ impl Endpoint {
                 whole = !oversized && path.mtu.keeps_whole(len);
                 path.send_at = None;
             }
-            assert!(len <= segment_len, "a security class seals equal lengths to equal lengths, shorter ones to no more");
+            assert!(
+                len <= segment_len,
+                "a security class seals equal lengths to equal lengths, shorter ones to no more"
+            );
             // A packet shorter than the first ends the bundle: the kernel cuts at equal lengths.
             if len < segment_len || oversized || next.len < capacity {
                 break;

@@ -215,9 +215,8 @@ impl Endpoint {
         if connection.waiting != 0 {
             flags = flags.with(ConnectionFlags::ATTACH_WAIT);
         }
-        let per_channel = |f: &dyn Fn(&Slot) -> u8| -> [u8; CHANNELS] {
-            std::array::from_fn(|i| f(&connection.slots[i]))
-        };
+        let per_channel =
+            |f: &dyn Fn(&Slot) -> u8| -> [u8; CHANNELS] { std::array::from_fn(|i| f(&connection.slots[i])) };
         DebugConnection {
             host,
             cid: crate::ids::ConnectionId(connection.key.connection.0),

@@ -199,7 +199,8 @@ impl World {
         seed[8..16].copy_from_slice(&(node as u64).to_le_bytes());
         seed[16..24].copy_from_slice(&self.now.as_nanos().to_le_bytes());
         let mut endpoint = Endpoint::new(config, seed);
-        for (id, upgrades_to) in [(SERVICE, self.upgrades_to)].into_iter().chain(self.upgrades_to.map(|s| (s, None)))
+        for (id, upgrades_to) in
+            [(SERVICE, self.upgrades_to)].into_iter().chain(self.upgrades_to.map(|s| (s, None)))
         {
             endpoint.add_service(Service {
                 id,

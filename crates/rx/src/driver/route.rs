@@ -105,3 +105,20 @@ impl Entries {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_spread_evenly_over_shards() {
+        for shards in [1usize, 2, 3, 8] {
+            let mut counts = vec![0; shards];
+            for i in 0..1000u32 {
+                counts[shard_of(IpAddr::V4((0x0a00_0000 + i).into()), shards)] += 1;
+            }
+            let fair = 1000 / shards;
+            assert!(counts.iter().all(|n| (fair * 9 / 10..=fair * 11 / 10 + 1).contains(n)), "{counts:?}");
+        }
+    }
+}

@@ -416,3 +416,20 @@ fn an_address_of_another_host_is_refused_with_advice() {
     assert_eq!(b.recv(&mut batch, Some(PATIENCE)).unwrap(), 1);
     assert_eq!(batch.drain().next().unwrap().data.len(), 8000);
 }
+
+/// A packet cut before its path turned out narrower may be fragmented; the next may not.
+#[test]
+fn only_what_may_be_fragmented_is() {
+    for address in [v4_loopback(), v6_loopback()] {
+        let (a, b) = (bind(address), bind(address));
+        let discover = || match address {
+            SocketAddr::V4(_) => sys::option(a.socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
+            SocketAddr::V6(_) => sys::option(a.socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER),
+        };
+        let before = discover().unwrap();
+        a.send_fragmentable(&one(b.local_addr(), &[1; 3000])).unwrap();
+        assert_eq!(discover().unwrap(), before);
+        let got = receive(&b, &mut RecvBatch::new(), 1);
+        assert_eq!(got[0].data.len(), 3000);
+    }
+}

@@ -175,7 +175,7 @@ impl Sim {
     fn transmit(&self, from: SocketAddr, to: SocketAddr, payload: &[u8]) {
         let mut world = self.world();
         world.sent += 1;
-        if world.lose_every > 0 && world.sent % world.lose_every == 0 {
+        if world.lose_every > 0 && world.sent.is_multiple_of(world.lose_every) {
             return;
         }
         let from = world.moved.get(&from).copied().unwrap_or(from);
