@@ -229,6 +229,13 @@ impl Receive {
         self.due = Some(Due { reason, serial });
     }
 
+    /// The reply to this request begins, and acknowledges it.
+    pub(crate) fn leave_end_to_reply(&mut self) {
+        if self.is_complete() {
+            self.deadline = None;
+        }
+    }
+
     /// The whole stream is read and the call about to end: the peer shall know.
     pub(crate) fn acknowledge_end(&mut self) {
         if self.told <= self.next || self.unacked > 0 {

@@ -6,6 +6,7 @@ mod world;
 use rx_proto::CallError;
 use rx_proto::abort::AbortCode;
 use rx_proto::config::{CallLimits, Config};
+use rx_proto::endpoint::Endpoint;
 use std::time::Duration;
 use world::{Job, Link, World, ms};
 
@@ -185,4 +186,38 @@ fn a_slow_reader_holds_the_sender_and_loses_nothing() {
         world.run_until(LONG, |w| w.nodes[0].jobs[job].result.is_some());
         assert_eq!(world.nodes[0].jobs[job].result, Some(Ok(())));
     }
+}
+
+/// Found through the driver: a writer that waited for room was never woken when the reply began before its end.
+#[test]
+fn a_reply_that_begins_early_ends_the_request_and_wakes_its_writer() {
+    use rx_proto::endpoint::{Event, Read};
+    let mut world = own();
+    let connection = world.connect(0, 1);
+    let (now, a, b) = (world.now, world.nodes[0].address, world.nodes[1].address);
+    let mut nodes = world.nodes.into_iter().map(|n| n.endpoint);
+    let (mut client, mut server) = (nodes.next().unwrap(), nodes.next().unwrap());
+    let call = client.open(now, connection).unwrap().unwrap();
+    while client.write(now, call, vec![0; 100_000].into()).unwrap() {}
+    let mut exchange = |client: &mut Endpoint, server: &mut Endpoint| {
+        let mut out = Vec::new();
+        for _ in 0..10 {
+            while let Some(t) = client.poll_transmit(now, &mut out) {
+                out.chunks(t.segment_len).for_each(|p| server.handle_datagram(now, a, p.to_vec().into()));
+            }
+            while let Some(t) = server.poll_transmit(now, &mut out) {
+                out.chunks(t.segment_len).for_each(|p| client.handle_datagram(now, b, p.to_vec().into()));
+            }
+        }
+    };
+    exchange(&mut client, &mut server);
+    let Some(Event::Incoming(incoming)) = server.poll_event() else { panic!("the server hears of the call") };
+    server.write(now, incoming, vec![1; 10].into()).unwrap();
+    server.finish(now, incoming).unwrap();
+    exchange(&mut client, &mut server);
+    let events: Vec<Event> = std::iter::from_fn(|| client.poll_event()).collect();
+    assert!(events.contains(&Event::Writable(call)), "{events:?}");
+    client.write(now, call, vec![0; 10].into()).unwrap();
+    assert_eq!(client.read(now, call), Ok(Read::Data(vec![1; 10].into())));
+    assert_eq!(client.read(now, call), Ok(Read::End));
 }

@@ -472,10 +472,11 @@ fn busy_is_answered_and_the_call_sent_again() {
     let job = world.start(0, connection, Job { think: ms(60_000), ..Job::new(10, 10) });
     world.run_for(ms(100));
     world.filter = Some(Box::new(move |_, from, packet| {
-        eprintln!("DBG {from} {:?}", Header::parse(packet));
         from != client || Header::parse(packet).unwrap().kind != PacketType::ABORT
     }));
     world.drop_call(0, job);
+    // The other channels are in use: it has to call again on that one.
+    (0..3).for_each(|_| _ = world.start(0, connection, Job { think: ms(60_000), ..Job::new(10, 10) }));
     let took = world.call(0, connection, Job::new(10, 10), LONG).unwrap();
     assert_eq!(world.nodes[1].endpoint.stats().busies, 1);
     assert!(took < ms(2000), "{took:?}");

@@ -252,7 +252,12 @@ impl Endpoint {
             // The reply's first packet acknowledges the whole request (Rx notes 6.2).
             call.stage = call.stage.after(Step::ReplyBegins);
             let forgotten = call.tx.handle_all_acked();
+            let wakes_writer = std::mem::take(&mut call.wants_write);
             self.release_flight(path, forgotten);
+            if wakes_writer {
+                let handle = self.call_handle(at);
+                self.events.push_back(Event::Writable(handle));
+            }
         }
         let Some(call) = self.connections[at.connection].call_mut(at.channel) else { return };
         let before = call.rx.bytes();

@@ -222,6 +222,7 @@ impl Endpoint {
         }
         if is_server {
             call.stage = call.stage.after(Step::ReplyBegins);
+            call.rx.leave_end_to_reply();
         }
         call.progress_at = now;
         Ok(call)
@@ -255,6 +256,10 @@ impl Endpoint {
             return Err(error);
         }
         let Some(bytes) = c.rx.read() else {
+            if !is_client && c.tx.has_begun() && !c.rx.is_complete() {
+                // The client dropped the rest of its request when the reply began (Rx notes 6.2).
+                return Err(CallError::Failed(AbortCode::EOF));
+            }
             if !c.rx.is_complete() {
                 c.wants_read = true;
                 return Ok(Read::Blocked);

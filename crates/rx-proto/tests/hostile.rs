@@ -1,0 +1,425 @@
+//! What strangers and liars may cost: spoofed, cut, oversized and replayed packets end in bounded memory and time and never
+//! in a panic, and an address that has not been shown to be reachable gets at most three bytes for one.
+
+#[path = "support/world.rs"]
+mod world;
+
+use bytes::Bytes;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rx_proto::abort::AbortCode;
+use rx_proto::config::{CallLimits, Config};
+use rx_proto::debug;
+use rx_proto::endpoint::{ANSWER_RATE, Endpoint, Event, Read, Service};
+use rx_proto::ids::{CallNumber, Channel, ConnectionId, Epoch, SecurityIndex, Seq, Serial, ServiceId};
+use rx_proto::packet::{Flags, HEADER_LEN, Header, PacketType};
+use rx_proto::security::Null;
+use rx_proto::time::Instant;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+use world::{Job, Link, SERVICE, World, ms};
+
+const LONG: Duration = Duration::from_secs(60);
+/// UDP and IPv4 headers.
+const OVERHEAD: u64 = 28;
+
+/// A server that answers each request with much, driven by hand.
+struct Server {
+    endpoint: Endpoint,
+    now: Instant,
+    /// Bytes to each address, with headers.
+    sent: HashMap<SocketAddr, u64>,
+    received: HashMap<SocketAddr, u64>,
+}
+
+impl Server {
+    fn new(check_reach: bool, config: Config) -> Self {
+        let mut endpoint = Endpoint::new(config, [3; 32]);
+        endpoint.add_service(Service {
+            id: SERVICE,
+            security: vec![Arc::new(Null)],
+            check_reach,
+            upgrades_to: None,
+            limits: CallLimits::default(),
+        });
+        let now = Instant::ORIGIN + Duration::from_secs(1);
+        Self { endpoint, now, sent: HashMap::new(), received: HashMap::new() }
+    }
+
+    fn receive(&mut self, from: SocketAddr, packet: Vec<u8>) {
+        *self.received.entry(from).or_default() += packet.len() as u64 + OVERHEAD;
+        self.endpoint.handle_datagram(self.now, from, packet.into());
+    }
+
+    /// Lets the application answer, and sends; returns what was sent last.
+    fn send(&mut self) -> Vec<(SocketAddr, Vec<u8>)> {
+        let mut packets = Vec::new();
+        loop {
+            while let Some(event) = self.endpoint.poll_event() {
+                if let Event::Incoming(call) = event {
+                    while matches!(self.endpoint.read(self.now, call), Ok(Read::Data(_))) {}
+                    let _ = self.endpoint.write(self.now, call, Bytes::from(vec![1; 200_000]));
+                    let _ = self.endpoint.finish(self.now, call);
+                } else if let Event::Closed(call, _) = event {
+                    self.endpoint.release(self.now, call);
+                }
+            }
+            let mut out = Vec::new();
+            let Some(t) = self.endpoint.poll_transmit(self.now, &mut out) else { break };
+            for segment in out.chunks(t.segment_len) {
+                *self.sent.entry(t.to).or_default() += segment.len() as u64 + OVERHEAD;
+                packets.push((t.to, segment.to_vec()));
+            }
+        }
+        packets
+    }
+
+    fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(at) = self.endpoint.poll_timeout().filter(|&at| at <= end) {
+            self.now = self.now.max(at);
+            self.endpoint.handle_timeout(self.now);
+            self.send();
+        }
+        self.now = end;
+    }
+}
+
+fn header(kind: PacketType, connection: u32) -> Header {
+    Header {
+        epoch: Epoch(0x8123_4567),
+        connection: ConnectionId(connection << 2),
+        channel: Channel::of(0),
+        call: CallNumber(1),
+        seq: Seq(u32::from(kind == PacketType::DATA)),
+        serial: Serial(1),
+        kind,
+        flags: Flags::CLIENT_INITIATED,
+        user_status: 0,
+        security: SecurityIndex(0),
+        checksum: 0,
+        service: SERVICE,
+    }
+}
+
+fn packet(header: Header, body: &[u8]) -> Vec<u8> {
+    let mut packet = header.to_bytes().to_vec();
+    packet.extend_from_slice(body);
+    packet
+}
+
+fn request(connection: u32, len: usize) -> Vec<u8> {
+    let header = header(PacketType::DATA, connection);
+    packet(Header { flags: header.flags.with(Flags::LAST_PACKET), ..header }, &vec![0; len])
+}
+
+fn address(n: u32) -> SocketAddr {
+    SocketAddr::from(((0x0a00_0000 + n).to_be_bytes(), 7001))
+}
+
+/// An ACK's body.
+fn ack(first: u32, previous: u32, serial: u32, reason: u8, table: &[u8], words: &[u32]) -> Vec<u8> {
+    let mut body = vec![0; 4];
+    [first, previous, serial].iter().for_each(|w| body.extend_from_slice(&w.to_be_bytes()));
+    body.extend_from_slice(&[reason, table.len() as u8]);
+    body.extend_from_slice(table);
+    body.extend_from_slice(&[0; 3]);
+    words.iter().for_each(|w| body.extend_from_slice(&w.to_be_bytes()));
+    body
+}
+
+#[test]
+fn an_address_that_shows_nothing_gets_three_bytes_for_one() {
+    let mut rng = StdRng::seed_from_u64(1);
+    for check_reach in [true, false] {
+        let mut server = Server::new(check_reach, Config::default());
+        for round in 0..3000u32 {
+            let from = address(round % 40);
+            let kind =
+                [PacketType::DATA, PacketType::DATA, PacketType::DATA, PacketType::ACK, PacketType::ABORT]
+                    [rng.random_range(0..5)];
+            let mut h = header(kind, round % 60);
+            h.channel = Channel::of(rng.random());
+            h.call = CallNumber(rng.random_range(0..3));
+            h.seq = Seq(rng.random_range(0..40));
+            let more = [Flags::NONE, Flags::LAST_PACKET, Flags::REQUEST_ACK][rng.random_range(0..3)];
+            h.flags = h.flags.with(more);
+            if rng.random_bool(0.2) {
+                h.service = ServiceId(9);
+                h.connection = ConnectionId(rng.random::<u32>() & !3);
+            }
+            let body = match kind {
+                PacketType::ACK => {
+                    ack(rng.random_range(0..4), 9, rng.random_range(0..5), 7, &[1; 9], &[1444, 1444, 255, 1])
+                }
+                _ => vec![0; [4, 100, 1416, 9000][rng.random_range(0..4)]],
+            };
+            server.receive(from, packet(h, &body));
+            server.send();
+            server.pass(ms(rng.random_range(0..300)));
+            for (to, sent) in &server.sent {
+                let received = server.received.get(to).copied().unwrap_or(0);
+                assert!(*sent <= 3 * received, "{to} gave {received} and got {sent}");
+            }
+        }
+        assert!(!server.sent.is_empty());
+    }
+}
+
+/// Serials of a server began at 1, and whoever named 1 in an ACK had shown to be there.
+#[test]
+fn reachability_is_not_shown_by_guessing() {
+    for check_reach in [true, false] {
+        let mut server = Server::new(check_reach, Config::default());
+        let from = address(1);
+        server.receive(from, request(1, 4));
+        server.send();
+        for serial in 0..2000 {
+            for reason in [7, 1, 9] {
+                let body = ack(2, 1, serial, reason, &[1], &[1444, 1444, 255, 1]);
+                server.receive(from, packet(header(PacketType::ACK, 1), &body));
+            }
+        }
+        server.send();
+        assert!(!server.endpoint.path_to(from).unwrap().is_verified());
+    }
+}
+
+#[test]
+fn a_million_first_packets_leave_no_more_than_the_strangers_allowed() {
+    let config = Config::default();
+    let allowed = config.max_unverified;
+    let mut server = Server::new(true, config);
+    for n in 0..1_000_000 {
+        server.endpoint.handle_datagram(server.now, address(n), request(n, 4).into());
+        if n % 64 == 0 {
+            server.now += Duration::from_micros(64);
+            server.send();
+            server.sent.clear();
+        }
+    }
+    let usage = server.endpoint.usage();
+    assert!(usage.connections <= allowed && usage.paths <= allowed + 64, "{usage:?}");
+    assert!(usage.timers <= 2 * (usage.connections + usage.paths) + 64, "{usage:?}");
+    server.pass(Duration::from_secs(720));
+    assert_eq!(server.endpoint.usage(), rx_proto::endpoint::Usage::default());
+}
+
+#[test]
+fn the_same_while_the_socket_takes_nothing() {
+    let config = Config { max_unverified: 100, ..Config::default() };
+    let mut server = Server::new(true, config);
+    for n in 0..100_000 {
+        let mut bad = header(PacketType::DATA, n);
+        bad.service = ServiceId(9);
+        let question = packet(debug::request_header(PacketType::VERSION, CallNumber(1)), &[0]);
+        for packet in [request(n, 4), packet(bad, &[0; 4]), question] {
+            server.endpoint.handle_datagram(server.now, address(n), packet.into());
+        }
+    }
+    let usage = server.endpoint.usage();
+    assert!(usage.connections <= 100 && usage.paths <= 400, "{usage:?}");
+}
+
+/// The list of strangers held those that had since shown to be there; with all of them so, the newcomer itself was dropped
+/// and then used.
+#[test]
+fn a_newcomer_finds_room_after_many_that_turned_out_well() {
+    let config = Config { max_unverified: 10, ..Config::default() };
+    let mut server = Server::new(true, config);
+    for n in 0..100 {
+        let from = address(n);
+        server.receive(from, request(n, 4));
+        let pings = server.send();
+        let ping = pings.iter().find(|(to, p)| *to == from && p[20] == 2 && p[HEADER_LEN + 16] == 6);
+        let serial = Header::parse(&ping.expect("it is asked").1).unwrap().serial;
+        let body = ack(1, 0, serial.0, 7, &[], &[1444, 1444, 255, 1]);
+        server.receive(from, packet(header(PacketType::ACK, n), &body));
+        server.send();
+        assert!(server.endpoint.path_to(from).unwrap().is_verified());
+    }
+    assert_eq!(server.endpoint.stats().evicted, 0);
+    assert_eq!(server.endpoint.connection_count(), 100);
+}
+
+/// Room was made by dropping the oldest stranger, whose path was that of the newcomer, and went with it.
+#[test]
+fn a_full_server_makes_room_even_from_the_same_address() {
+    let config = Config { max_connections: 1, ..Config::default() };
+    let mut server = Server::new(true, config);
+    for n in 0..10 {
+        server.receive(address(1), request(n, 4));
+    }
+    server.receive(address(2), request(100, 4));
+    let usage = server.endpoint.usage();
+    assert_eq!((usage.connections, usage.paths), (1, 1));
+}
+
+#[test]
+fn questions_are_answered_up_to_the_allowance_whoever_asks() {
+    let mut server = Server::new(true, Config::default());
+    let mut sent = 0;
+    for n in 0..100_000u32 {
+        let request = debug::DebugRequest { kind: debug::DebugKind(n as i32 % 7), index: n as i32 % 5 };
+        let header = debug::request_header(
+            if n % 3 == 0 { PacketType::VERSION } else { PacketType::DEBUG },
+            CallNumber(n),
+        );
+        server.receive(address(n % 5000), packet(header, &request.to_bytes()));
+        server.send();
+        server.now += Duration::from_micros(50);
+        sent = server.sent.values().sum::<u64>();
+    }
+    // Five seconds, and the second that is saved up.
+    assert!((4 * ANSWER_RATE..=6 * ANSWER_RATE + 2000).contains(&sent), "{sent}");
+    assert_eq!(server.endpoint.path_count(), 0);
+}
+
+#[test]
+fn a_stranger_fills_no_window() {
+    let mut server = Server::new(true, Config::default());
+    for channel in 0..4 {
+        for seq in (2..=255).rev() {
+            let h = Header { channel: Channel::of(channel), seq: Seq(seq), ..header(PacketType::DATA, 1) };
+            server.receive(address(1), packet(h, &[0; 1416]));
+        }
+    }
+    let far = Header { call: CallNumber(2), seq: Seq(65_000), ..header(PacketType::DATA, 1) };
+    server.receive(address(1), packet(far, &[0; 1416]));
+    server.send();
+    server.pass(Duration::from_secs(13));
+    let usage = server.endpoint.usage();
+    assert_eq!(usage.calls, 0, "a call without its beginning ends: {usage:?}");
+}
+
+/// Each packet of a wide spread of bad ones, thrown at both ends in mid-call. The call may end; nothing else may.
+#[test]
+fn mutated_packets_of_a_call_never_panic() {
+    for seed in 0..300 {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let config = if seed % 2 == 0 { Config::default() } else { Config::stock_like() };
+        let mut world = World::pair(seed, config, Link { rate: 50_000_000, ..Link::default() });
+        let connection = world.connect(0, 1);
+        let copies: Rc<RefCell<Vec<(SocketAddr, Vec<u8>)>>> = Rc::default();
+        let copy = Rc::clone(&copies);
+        world.filter = Some(Box::new(move |_, from, packet| {
+            copy.borrow_mut().push((from, packet.to_vec()));
+            true
+        }));
+        let job = world.start(0, connection, Job { think: ms(20), ..Job::new(100_000, 100_000) });
+        for _ in 0..60 {
+            world.run_for(ms(rng.random_range(0..5)));
+            let (from, mut bytes) = {
+                let copies = copies.borrow();
+                copies[rng.random_range(0..copies.len())].clone()
+            };
+            for _ in 0..rng.random_range(0..4) {
+                let at = match rng.random_bool(0.5) {
+                    true => rng.random_range(8..HEADER_LEN + 18).min(bytes.len() - 1),
+                    false => rng.random_range(0..bytes.len()),
+                };
+                bytes[at] = [0, 1, 255, rng.random()][rng.random_range(0..4)];
+            }
+            if rng.random_bool(0.2) {
+                bytes.truncate(rng.random_range(0..=bytes.len()));
+            } else if rng.random_bool(0.05) {
+                bytes.resize(60_000, 0xaa);
+            }
+            let from = if rng.random_bool(0.2) { address(rng.random_range(0..9)) } else { from };
+            // Data may be anything now: the applications' own checks are not the subject.
+            let is_data = bytes.get(20) == Some(&1);
+            if !is_data {
+                let to = usize::from(from == world.nodes[0].address);
+                world.inject(to, from, bytes.into());
+            }
+        }
+        assert!(world.run_until(LONG, |w| w.nodes[0].jobs[job].result.is_some()), "seed {seed}");
+        world.run_for(Duration::from_secs(2200));
+        for node in &world.nodes {
+            assert_eq!(node.endpoint.usage(), rx_proto::endpoint::Usage::default(), "seed {seed}");
+        }
+    }
+}
+
+/// Throws these ACKs of a client at a server that sends a long reply to it.
+fn lie(acks: &[Vec<u8>]) -> Server {
+    let mut server = Server::new(false, Config::default());
+    let from = address(1);
+    server.receive(from, request(1, 1416));
+    let first = server.send();
+    let serial = Header::parse(&first.last().unwrap().1).unwrap().serial.0;
+    // Once an honest one, so that it is believed.
+    server
+        .receive(from, packet(header(PacketType::ACK, 1), &ack(1, 0, serial, 1, &[], &[1444, 1444, 16, 1])));
+    server.send();
+    for (n, body) in acks.iter().enumerate() {
+        let mut h = header(PacketType::ACK, 1);
+        h.serial = Serial(n as u32 + 10);
+        server.receive(from, packet(h, body));
+        server.now += ms(1);
+        server.endpoint.handle_timeout(server.now);
+        server.send();
+    }
+    server
+}
+
+#[test]
+fn lies_in_acks_cost_no_more_than_the_call() {
+    let full = [1444, 1444, 255, 1];
+    let mut cases: Vec<Vec<Vec<u8>>> = vec![
+        vec![ack(1, 0, 0, 1, &[], &[1444, 1444, u32::MAX, 1])],
+        vec![ack(1, 0, 0, 1, &[], &[0, 0, 0, 0])],
+        vec![ack(1, 0, 0, 1, &[], &[u32::MAX; 6])],
+        vec![ack(u32::MAX, u32::MAX, u32::MAX, 7, &[1; 255], &full)],
+        vec![ack(0, 0, 0, 9, &[0; 255], &full)],
+        vec![ack(1000, 1000, 0, 9, &[1; 255], &full), ack(1, 0, 0, 9, &[1; 255], &full)],
+        vec![
+            ack(2, 0, 0, 9, &[1; 255], &full),
+            ack(1, 0, 0, 9, &[0; 255], &full),
+            ack(3, 9, 0, 3, &[], &full),
+        ],
+    ];
+    let mut short = ack(1, 0, 0, 3, &[1; 255], &[]);
+    short.truncate(18 + 3);
+    cases.push(vec![short]);
+    cases.push((0..500).map(|n| ack(1, 20, 0, 3, &[(n % 2) as u8; 15], &full)).collect());
+    for case in cases {
+        let server = lie(&case);
+        let path = server.endpoint.path_to(address(1)).unwrap();
+        assert!(path.in_flight() < 2_000_000, "{case:?}");
+        assert!(server.sent[&address(1)] < 4_000_000, "{} bytes", server.sent[&address(1)]);
+    }
+}
+
+#[test]
+fn a_hundred_thousand_connections_of_one_client_cost_each_packet_the_same() {
+    let config = Config { max_unverified: 200_000, ..Config::default() };
+    let mut server = Server::new(true, config);
+    let from = address(1);
+    for n in 0..100_000 {
+        server.endpoint.handle_datagram(server.now, from, request(n, 4).into());
+    }
+    let pings = server.send();
+    let ping =
+        Header::parse(&pings.iter().find(|(_, p)| p[20] == 2 && p[HEADER_LEN + 16] == 6).unwrap().1).unwrap();
+    // All of them wait for this one answer; then each is answered and acknowledged.
+    let answer = ack(1, 0, ping.serial.0, 7, &[], &[1444, 1444, 255, 1]);
+    let h = Header { connection: ping.connection, ..header(PacketType::ACK, 0) };
+    server.receive(from, packet(h, &answer));
+    let mut events = 0;
+    while let Some(event) = server.endpoint.poll_event() {
+        if let Event::Incoming(call) = event {
+            events += 1;
+            server.endpoint.abort(server.now, call, AbortCode(5));
+            server.endpoint.release(server.now, call);
+        }
+    }
+    assert_eq!(events, 100_000);
+    server.send();
+    server.pass(Duration::from_secs(1500));
+    assert_eq!(server.endpoint.usage(), rx_proto::endpoint::Usage::default());
+}
