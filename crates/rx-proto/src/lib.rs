@@ -29,6 +29,7 @@ pub mod rtt;
 pub mod security;
 pub mod stats;
 pub mod time;
+mod train;
 mod transmit;
 
 pub use call::CallError;

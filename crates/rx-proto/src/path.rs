@@ -13,6 +13,7 @@ use crate::packet::{BASE_PACKET_LEN, MAX_PACKET_LEN, MIN_PACKET_LEN};
 use crate::receive::PathView;
 use crate::rtt::Rtt;
 use crate::time::Instant;
+use crate::train::Train;
 use crate::transmit::{AckOutcome, Lost, Stamp};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -84,23 +85,6 @@ pub(crate) enum Permit {
     At(Instant),
     /// Not before the peer has shown to be reachable.
     Unverified,
-}
-
-/// A train of packets sent back to back, to see how far apart the path spreads them.
-#[derive(Clone, Copy, Debug, Default)]
-struct Train {
-    id: u32,
-    /// What is left to send of it, and by how much it may exceed the window: else ACKs would trickle it out.
-    budget: u64,
-    allowance: u64,
-    /// Rounds that have begun since it was sent.
-    rounds: u32,
-    sent: u64,
-    started: Instant,
-    ended: Instant,
-    acked: u64,
-    first_acked: u64,
-    first_acked_at: Instant,
 }
 
 /// Counters of a path.
@@ -447,7 +431,7 @@ impl Path {
         if !self.is_within_reach_limit(len) {
             return Permit::Unverified;
         }
-        let window = self.controller.window() + self.train.allowance;
+        let window = self.controller.window() + self.train.allowance();
         if self.in_flight > 0 && self.in_flight + len as u64 > window {
             return Permit::Full;
         }
@@ -476,16 +460,8 @@ impl Path {
         self.pacer.spend(len as u64);
         self.stats.data_sent += 1;
         self.stats.data_resent += u64::from(again);
-        let in_train = self.train.budget >= len as u64 && !again;
-        if in_train {
-            self.train.budget -= len as u64;
-            if self.train.sent == 0 {
-                self.train.started = now;
-            }
-            self.train.sent += len as u64;
-            self.train.ended = now;
-        }
-        Stamp { train: if in_train { self.train.id } else { 0 }, ..self.stamp(now) }
+        let train = if again { 0 } else { self.train.handle_sent(now, len as u64) };
+        Stamp { train, ..self.stamp(now) }
     }
 
     /// The path as it is now.
@@ -545,53 +521,12 @@ impl Path {
                 sample.round_start = true;
             }
         }
-        sample.train_rate = self.measure_train(now, out.train);
+        sample.train_rate = self.train.handle_acked(now, out.train);
         self.controller.handle_ack(&sample);
-        self.train.rounds += u32::from(sample.round_start);
-        self.start_train();
-    }
-
-    /// A train a round at most, and the one before must have arrived: its ACKs open the next round.
-    fn start_train(&mut self) {
-        let is_under_way = self.train.acked < self.train.sent && self.train.rounds < 3;
-        if self.train.rounds == 0 || is_under_way {
-            return;
-        }
         let wanted = self.controller.wanted_train();
-        if wanted > 0 {
-            self.train = Train {
-                id: self.train.id % u32::MAX + 1,
-                budget: wanted,
-                allowance: wanted,
-                ..Train::default()
-            };
+        if self.train.handle_round(sample.round_start, wanted) {
             self.pacer.grant(wanted);
-        } else {
-            self.train.allowance = 0;
         }
-    }
-
-    /// Counts what arrived of a train; its rate, once all of it did.
-    fn measure_train(&mut self, now: Instant, (id, bytes): (u32, u64)) -> Option<u64> {
-        let train = &mut self.train;
-        if id == 0 || id != train.id || bytes == 0 {
-            return None;
-        }
-        if train.acked == 0 {
-            (train.first_acked, train.first_acked_at) = (bytes, now);
-        }
-        train.acked += bytes;
-        if train.acked < train.sent || train.budget > 2 * MAX_PACKET_LEN as u64 {
-            return None;
-        }
-        let spread = now.since(train.first_acked_at);
-        let sending = train.ended.since(train.started);
-        let after_first = train.acked - train.first_acked;
-        // A train that we were slow to send, or that came as one piece, shows nothing.
-        if spread < sending + sending / 2 || after_first < train.acked / 2 {
-            return None;
-        }
-        Some((u128::from(after_first) * 1_000_000_000 / spread.as_nanos().max(1)) as u64)
     }
 
     /// A call waited in vain: what of it is under way leaves the flight.

@@ -199,7 +199,7 @@ fn a_reply_that_begins_early_ends_the_request_and_wakes_its_writer() {
     let (mut client, mut server) = (nodes.next().unwrap(), nodes.next().unwrap());
     let call = client.open(now, connection).unwrap().unwrap();
     while client.write(now, call, vec![0; 100_000].into()).unwrap() {}
-    let mut exchange = |client: &mut Endpoint, server: &mut Endpoint| {
+    let exchange = |client: &mut Endpoint, server: &mut Endpoint| {
         let mut out = Vec::new();
         for _ in 0..10 {
             while let Some(t) = client.poll_transmit(now, &mut out) {
