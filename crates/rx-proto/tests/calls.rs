@@ -221,3 +221,26 @@ fn a_reply_that_begins_early_ends_the_request_and_wakes_its_writer() {
     assert_eq!(client.read(now, call), Ok(Read::Data(vec![1; 10].into())));
     assert_eq!(client.read(now, call), Ok(Read::End));
 }
+
+/// Short calls have no acknowledgements but their replies, which come when the server is done: without an ACK asked for now and
+/// then a lost request is sent again only after seconds.
+#[test]
+fn short_calls_show_the_round_trip_too() {
+    let mut world = own();
+    let connection = world.connect(0, 1);
+    for _ in 0..5 {
+        world.call(0, connection, Job { think: ms(300), ..Job::new(10, 10) }, LONG).unwrap();
+    }
+    let rtt = world.nodes[0].endpoint.path(connection).unwrap().rtt();
+    assert!((ms(10)..ms(12)).contains(&rtt.smoothed()), "{rtt:?}");
+}
+
+#[test]
+fn a_client_keeps_its_connection_however_long_it_is_idle() {
+    let mut world = own();
+    let connection = world.connect(0, 1);
+    world.call(0, connection, Job::new(10, 10), LONG).unwrap();
+    world.run_for(Duration::from_secs(5000));
+    assert_eq!(world.nodes[1].endpoint.connection_count(), 0, "the server has forgotten it");
+    world.call(0, connection, Job::new(10, 10), LONG).unwrap();
+}

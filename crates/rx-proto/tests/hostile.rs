@@ -170,6 +170,18 @@ fn an_address_that_shows_nothing_gets_three_bytes_for_one() {
     }
 }
 
+/// kAFS asks for an ACK with every request. The ACK used up what a request of four bytes pays for, and the ping was withheld.
+#[test]
+fn the_smallest_request_pays_for_the_ping() {
+    let mut server = Server::new(true, Config::default());
+    let mut h = header(PacketType::DATA, 1);
+    h.flags = h.flags.with(Flags::LAST_PACKET).with(Flags::REQUEST_ACK);
+    server.receive(address(1), packet(h, &[0; 4]));
+    let [(_, ping)] = &server.send()[..] else { panic!("one packet") };
+    assert_eq!((ping[20], ping[HEADER_LEN + 16]), (PacketType::ACK.0, 6));
+    assert_eq!(ping[HEADER_LEN + 4..HEADER_LEN + 8], [0, 0, 0, 2], "and it acknowledges the request");
+}
+
 /// Serials of a server began at 1, and whoever named 1 in an ACK had shown to be there.
 #[test]
 fn reachability_is_not_shown_by_guessing() {

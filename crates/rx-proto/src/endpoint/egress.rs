@@ -180,10 +180,12 @@ impl Endpoint {
                 self.stats.bytes_written += next.len as u64;
             }
             // The peer is asked for an ACK where nothing else would bring one: for what is sent again, and at the end of
-            // what may be sent; never on a last packet's first way (Rx notes 10, 17.7).
+            // what may be sent; never on the first way of a reply's last packet (Rx notes 10, 17.7).
             let room = path.window().saturating_sub(path.in_flight());
             let at_end = !next.last && (room < len as u64 || !call.tx.has_work(capacity));
-            if next.again || at_end || (!next.last && !path.rtt.is_known()) {
+            // A short request would never show how far the server is: its reply comes when it comes.
+            let measures = next.last && connection.is_client() && path.rtt.wants_sample(now);
+            if next.again || at_end || measures || (!next.last && !path.rtt.is_known()) {
                 header.flags = header.flags.with(Flags::REQUEST_ACK);
             }
             out[start..start + HEADER_LEN].copy_from_slice(&header.to_bytes());
@@ -319,8 +321,13 @@ impl Endpoint {
         let bytes = self.build_ping(at, len);
         let connection = &mut self.connections[at.connection];
         let (path, serial) = (connection.path, connection.last_serial());
+        let is_stranger = !self.paths[path].is_verified();
         if let Some(call) = connection.call_mut(at.channel) {
             call.pinged_at = now;
+            if is_stranger {
+                // A ping says all that an ACK does, and a stranger's few bytes do not pay for both.
+                call.rx.take_due();
+            }
         }
         self.paths[path].note_ping(now, at.connection, serial, len > 0);
         self.push_bytes(path, bytes, true);

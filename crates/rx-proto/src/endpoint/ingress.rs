@@ -275,8 +275,8 @@ impl Endpoint {
             Received::Held | Received::Refused => {}
         }
         self.measure_if_receiving(now, at);
+        self.announce(now, at); // may ping, which makes the ACK to a stranger unnecessary
         self.queue_ack(at);
-        self.announce(now, at);
     }
 
     /// A server's channel gets a new call: the one before must be over. Returns whether it is.

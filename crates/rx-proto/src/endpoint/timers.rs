@@ -83,10 +83,8 @@ impl Endpoint {
         let connection = &self.connections[index];
         let path = &self.paths[connection.path];
         // One that is in use is not reaped, however long nothing has come: a deadline in the past would come for ever.
-        let mut at = match connection.is_idle() {
-            true => connection.last_used + self.reap_after(index),
-            false => Instant::MAX,
-        };
+        let reap = self.reap_after(index).filter(|_| connection.is_idle());
+        let mut at = reap.map_or(Instant::MAX, |time| connection.last_used + time);
         if let Some(challenging) = connection.challenging {
             at = at.min(challenging.sent_at + CHALLENGE_AGAIN);
         }
@@ -101,10 +99,15 @@ impl Endpoint {
         (at < Instant::MAX).then_some(at)
     }
 
-    /// An idle connection goes after this time; a closed one once its last packets are out.
-    fn reap_after(&self, index: usize) -> Duration {
+    /// An idle connection of a server goes after this time; a client's stays until it is closed, and goes once its last
+    /// packets are out.
+    fn reap_after(&self, index: usize) -> Option<Duration> {
         let connection = &self.connections[index];
-        if connection.is_client() && !connection.is_open { Duration::ZERO } else { self.config.reap_after }
+        match (connection.is_client(), connection.is_open) {
+            (false, _) => Some(self.config.reap_after),
+            (true, false) => Some(Duration::ZERO),
+            (true, true) => None,
+        }
     }
 
     fn handle_path_timer(&mut self, now: Instant, index: usize, at: Instant) {
@@ -139,10 +142,11 @@ impl Endpoint {
             return;
         };
         connection.armed = None;
-        if connection.is_idle() && now.since(connection.last_used) >= self.reap_after(index) {
+        let connection = &self.connections[index];
+        let unused_for = now.since(connection.last_used);
+        if connection.is_idle() && self.reap_after(index).is_some_and(|time| unused_for >= time) {
             return self.remove_connection(now, index);
         }
-        let connection = &self.connections[index];
         if let Some(challenging) = connection.challenging
             && now.since(challenging.sent_at) >= CHALLENGE_AGAIN
         {

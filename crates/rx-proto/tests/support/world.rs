@@ -64,6 +64,9 @@ impl Default for Link {
     }
 }
 
+/// Sees each datagram that a node sends; returns whether it passes.
+pub type Filter = Box<dyn FnMut(Instant, SocketAddr, &[u8]) -> bool>;
+
 /// What a client does in one call: sends `send` bytes and expects `receive` bytes of pattern.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
@@ -122,6 +125,7 @@ pub struct Node {
     pub endpoint: Endpoint,
     pub address: SocketAddr,
     pub jobs: Vec<Running>,
+    connections: Vec<ConnectionHandle>,
     serving: HashMap<CallHandle, Serving>,
     pub served: usize,
     pub served_failed: usize,
@@ -150,7 +154,7 @@ pub struct World {
     pub nat: HashMap<SocketAddr, SocketAddr>,
     pub datagrams: u64,
     /// Called with each datagram that a node sends; may drop it by returning `false`.
-    pub filter: Option<Box<dyn FnMut(Instant, SocketAddr, &[u8]) -> bool>>,
+    pub filter: Option<Filter>,
     pub server_security: Vec<Arc<dyn ServerSecurity>>,
     pub check_reach: bool,
     /// A service that answers for those of [`SERVICE`]'s callers who ask for an upgrade.
@@ -221,6 +225,7 @@ impl World {
             endpoint,
             address,
             jobs: Vec::new(),
+            connections: Vec::new(),
             serving: HashMap::new(),
             served: 0,
             served_failed: 0,
@@ -235,6 +240,7 @@ impl World {
         let config = self.nodes[node].endpoint.config().clone();
         self.nodes[node].endpoint = self.make_endpoint(config, node);
         self.nodes[node].serving.clear();
+        self.nodes[node].connections.clear();
     }
 
     /// The mapping of the NAT before a node changes: it now seems to be at `outside`.
@@ -282,7 +288,17 @@ impl World {
         security: Box<dyn SecurityClass>,
     ) -> ConnectionHandle {
         let peer = self.nodes[to].address;
-        self.nodes[from].endpoint.connect(self.now, peer, SERVICE, security)
+        let connection = self.nodes[from].endpoint.connect(self.now, peer, SERVICE, security);
+        self.nodes[from].connections.push(connection);
+        connection
+    }
+
+    /// The clients let their connections go.
+    pub fn close_connections(&mut self) {
+        let now = self.now;
+        for node in &mut self.nodes {
+            node.connections.drain(..).for_each(|c| node.endpoint.close_connection(now, c));
+        }
     }
 
     /// Queues a call; returns its place in the node's `jobs`.
