@@ -3,22 +3,26 @@
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use linkem::Link;
+
 use crate::process;
+use crate::road::Kind;
 use crate::suite::Trouble;
 
 /// A build may wait for another one, and take a few minutes by itself.
 const BUILD_PATIENCE: Duration = Duration::from_secs(900);
 
 /// What the tests work with. Each thing is there, or a reason why it is not.
-#[derive(Debug)]
 pub struct Lab {
     root: PathBuf,
     afar: Result<PathBuf, String>,
     oafs_peer: Result<PathBuf, Trouble>,
     rxdebug: Result<PathBuf, String>,
     links: Result<(), String>,
+    shared_links: Mutex<Vec<(Kind, Arc<Link>)>>,
 }
 
 impl Lab {
@@ -35,8 +39,10 @@ impl Lab {
         Self {
             afar: build_afar(&root, &profile),
             oafs_peer: build_oafs_peer(&root, &profile),
-            rxdebug: find("rxdebug").ok_or_else(|| "there is no rxdebug here: Debian's openafs-client has it".to_owned()),
+            rxdebug: find("rxdebug")
+                .ok_or_else(|| "there is no rxdebug here: Debian's openafs-client has it".to_owned()),
             links: linkem::available(),
+            shared_links: Mutex::default(),
             root,
         }
     }
@@ -75,6 +81,11 @@ impl Lab {
     /// What is missing.
     pub fn links(&self) -> Result<(), Trouble> {
         self.links.clone().map_err(Trouble::Skipped)
+    }
+
+    /// The links that cases share, made by the first that needs one.
+    pub(crate) fn shared_links(&self) -> MutexGuard<'_, Vec<(Kind, Arc<Link>)>> {
+        self.shared_links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A script of the stock cell.
@@ -120,10 +131,13 @@ fn build_afar(root: &Path, profile: &Path) -> Result<PathBuf, String> {
 
 fn build_oafs_peer(root: &Path, profile: &Path) -> Result<PathBuf, Trouble> {
     for program in ["make", "gcc"] {
-        find(program).ok_or_else(|| Trouble::Skipped(format!("oafs-peer cannot be built: there is no {program}")))?;
+        find(program)
+            .ok_or_else(|| Trouble::Skipped(format!("oafs-peer cannot be built: there is no {program}")))?;
     }
     if !Path::new("/usr/include/rx/rx.h").exists() {
-        return Err(Trouble::Skipped("oafs-peer cannot be built: libopenafs-dev is not installed".to_owned()));
+        return Err(Trouble::Skipped(
+            "oafs-peer cannot be built: libopenafs-dev is not installed".to_owned(),
+        ));
     }
     let out = profile.parent().unwrap_or(profile).join("interop");
     let mut command = Command::new("make");
@@ -136,5 +150,6 @@ fn build(command: &mut Command, program: PathBuf) -> Result<PathBuf, String> {
     if built.status == Some(0) && program.exists() {
         return Ok(program);
     }
-    Err(format!("cannot build {}: {}{}", program.display(), built.stdout, built.stderr))
+    let why: Vec<&str> = built.stderr.lines().filter(|line| line.contains("rror")).take(3).collect();
+    Err(format!("cannot build {}: {}", program.display(), why.join("; ")))
 }

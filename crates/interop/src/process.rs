@@ -151,7 +151,8 @@ impl Server {
                 BufReader::new(stdout).lines().map_while(Result::ok).for_each(|line| drop(lines.send(line)));
             });
         }
-        let first = said.recv_timeout(START_PATIENCE).map_err(|_| format!("{} does not start", guard.name))?;
+        let first =
+            said.recv_timeout(START_PATIENCE).map_err(|_| format!("{} does not start", guard.name))?;
         let port = first.strip_prefix("ready ").and_then(|port| port.parse().ok());
         let port = port.ok_or_else(|| format!("{} says {first:?} instead of its port", guard.name))?;
         Ok(Self { guard, port, _stdin: stdin })

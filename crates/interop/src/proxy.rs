@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 /// How often the threads look whether they should end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
+/// Receive buffers: a window of 255 packets takes 600 kB by the kernel's counting.
+const BUFFER_BYTES: usize = 4 << 20;
+
 /// The way that a datagram goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
@@ -67,7 +70,8 @@ impl Proxy {
         let front = socket().map_err(|error| format!("the proxy has no socket: {error}"))?;
         let address = front.local_addr().map_err(|error| error.to_string())?;
         let (record, is_cut, is_over) = (Mutex::default(), AtomicBool::new(false), AtomicBool::new(false));
-        let shared = Arc::new(Shared { started: Instant::now(), server, front, drop_every, record, is_cut, is_over });
+        let shared =
+            Arc::new(Shared { started: Instant::now(), server, front, drop_every, record, is_cut, is_over });
         let thread = thread::spawn({
             let shared = Arc::clone(&shared);
             move || shared.forward_to_server()
@@ -103,6 +107,8 @@ impl Drop for Proxy {
 fn socket() -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     socket.set_read_timeout(Some(LOOK_EVERY))?;
+    // Less is granted where the system's limit is lower; what is lost then is seen by its serials.
+    let _ = socket2::SockRef::from(&socket).set_recv_buffer_size(BUFFER_BYTES);
     Ok(socket)
 }
 

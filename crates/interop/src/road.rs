@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use linkem::Link;
@@ -40,11 +41,11 @@ impl Kind {
 
 /// A road with our side at one end, the stock one at the other.
 pub struct Road {
-    link: Option<Link>,
+    link: Option<Arc<Link>>,
 }
 
 impl Road {
-    /// Makes one.
+    /// Makes one for the caller alone.
     ///
     /// # Errors
     ///
@@ -56,7 +57,22 @@ impl Road {
         lab.links()?;
         let loss = if kind == Kind::Lossy { LOSS } else { 0.0 };
         let link = Link::builder().rtt(ROUND_TRIP).loss(loss).start().map_err(|error| error.to_string())?;
-        Ok(Self { link: Some(link) })
+        Ok(Self { link: Some(Arc::new(link)) })
+    }
+
+    /// The one that all share who do not cut it: a link takes a while to make and to remove, and a thread.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::new`].
+    pub fn shared(lab: &Lab, kind: Kind) -> Result<Self, Trouble> {
+        let mut links = lab.shared_links();
+        if let Some((_, link)) = links.iter().find(|(shared, _)| *shared == kind) {
+            return Ok(Self { link: Some(Arc::clone(link)) });
+        }
+        let road = Self::new(lab, kind)?;
+        links.extend(road.link.as_ref().map(|link| (kind, Arc::clone(link))));
+        Ok(road)
     }
 
     /// Our address, with this port.

@@ -2,11 +2,12 @@
 //! of its commands is in interop/oafs-peer/README.md; what is here has to stay equal to it.
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use rx::{Abort, Call, CallError, Connection, Endpoint, ServerCall, ServiceConfig};
+use rx::{Abort, Call, CallError, ClientCall, Connection, Endpoint, ServerCall, ServiceConfig};
 use rx_proto::config::CallLimits;
 use rx_proto::endpoint::Service;
 use rx_proto::ids::ServiceId;
@@ -93,12 +94,13 @@ commands! {
     10 Status "STATUS" { n: u32 } "The pattern to a server that sets its status."
 }
 
-/// Some requests by their names only: what follows them is in the table of commands.
 impl Request {
     /// What comes of it if all is well.
     pub fn outcome(&self) -> Outcome {
         match *self {
-            Self::Echo { n } | Self::Source { n } | Self::SlowWrite { n, .. } => Outcome::Ok { bytes: n.into() },
+            Self::Echo { n } | Self::Source { n } | Self::SlowWrite { n, .. } => {
+                Outcome::Ok { bytes: n.into() }
+            }
             Self::Sink { .. } | Self::Sleep { .. } | Self::SlowRead { .. } | Self::Status { .. } => {
                 Outcome::Ok { bytes: 4 }
             }
@@ -207,7 +209,13 @@ impl Pattern {
     }
 
     /// Receives `n` bytes, pausing after each `chunk`.
-    async fn check(&self, call: &mut Call, n: u32, chunk: u32, pause: Duration) -> Result<Vec<Bytes>, Trouble> {
+    async fn check(
+        &self,
+        call: &mut Call,
+        n: u32,
+        chunk: u32,
+        pause: Duration,
+    ) -> Result<Vec<Bytes>, Trouble> {
         let mut all = Vec::new();
         let mut at = 0;
         while at < n {
@@ -261,25 +269,33 @@ fn millis(ms: u32) -> Duration {
 
 // ---- the server
 
-/// The service's configuration; `report` is told how each call ended.
+/// What happens at a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// A call has come.
+    Began {
+        /// From here.
+        peer: SocketAddr,
+    },
+    /// A call has ended.
+    Ended(Result<(), Abort>),
+}
+
+/// The service's configuration; `report` is told what happens.
 pub fn service(
     check_reach: bool,
     limits: CallLimits,
-    report: impl Fn(Result<(), Abort>) + Send + Sync + 'static,
+    report: impl Fn(Event) + Send + Sync + 'static,
 ) -> ServiceConfig {
-    let service = Service {
-        id: SERVICE,
-        security: vec![Arc::new(Null)],
-        check_reach,
-        upgrades_to: None,
-        limits,
-    };
+    let service =
+        Service { id: SERVICE, security: vec![Arc::new(Null)], check_reach, upgrades_to: None, limits };
     let (pattern, report) = (Pattern::default(), Arc::new(report));
     ServiceConfig::new(service, move |mut call: ServerCall| {
         let (pattern, report) = (pattern.clone(), Arc::clone(&report));
         async move {
+            report(Event::Began { peer: call.peer() });
             let result = answer(&mut call, &pattern).await;
-            report(result);
+            report(Event::Ended(result));
             result
         }
     })
@@ -317,7 +333,9 @@ async fn answer(call: &mut Call, pattern: &Pattern) -> Result<(), Abort> {
             sleep(millis(ms)).await;
             call.write_all(&ms.to_be_bytes()).await.map_err(abort_of)
         }
-        Request::SlowRead { chunk, .. } | Request::SlowWrite { chunk, .. } if !(1..=PIECE).contains(&chunk) => {
+        Request::SlowRead { chunk, .. } | Request::SlowWrite { chunk, .. }
+            if !(1..=PIECE).contains(&chunk) =>
+        {
             Err(fault::TOO_LARGE)
         }
         Request::SlowRead { n, chunk, ms } => sink(call, pattern, n, chunk, ms).await,
@@ -387,7 +405,15 @@ impl From<Trouble> for Failure {
 ///
 /// See [`Failure`].
 pub async fn make(connection: &Connection, pattern: &Pattern, request: Request) -> Result<u64, Failure> {
-    let mut call = connection.call().await?;
+    fulfil(connection.call().await?, pattern, request).await
+}
+
+/// The same with a call that is there already, and new.
+///
+/// # Errors
+///
+/// See [`Failure`].
+pub async fn fulfil(mut call: ClientCall, pattern: &Pattern, request: Request) -> Result<u64, Failure> {
     let status_seen = match send_request(&mut call, pattern, request).await {
         Ok(status_seen) => status_seen,
         // What the server has to say about it comes next.

@@ -52,7 +52,11 @@ pub struct Case {
 
 impl Case {
     /// A case; its name is a path with `/`, and no other has it.
-    pub fn new(name: impl Into<String>, weight: Weight, run: impl FnOnce() -> Verdict + Send + 'static) -> Self {
+    pub fn new(
+        name: impl Into<String>,
+        weight: Weight,
+        run: impl FnOnce() -> Verdict + Send + 'static,
+    ) -> Self {
         Self { name: name.into(), weight, run: Box::new(run) }
     }
 }
@@ -81,7 +85,8 @@ impl Wanted {
     }
 
     fn has(&self, name: &str) -> bool {
-        let is_wanted = |filter: &String| if self.is_exact { name == filter } else { name.contains(&**filter) };
+        let is_wanted =
+            |filter: &String| if self.is_exact { name == filter } else { name.contains(&**filter) };
         self.filters.is_empty() || self.filters.iter().any(is_wanted)
     }
 }

@@ -27,6 +27,9 @@ const LONG: Duration = Duration::from_secs(60);
 /// UDP and IPv4 headers.
 const OVERHEAD: u64 = 28;
 
+/// Packets that were sent, and from where.
+type Copies = Rc<RefCell<Vec<(SocketAddr, Vec<u8>)>>>;
+
 /// A server that answers each request with much, driven by hand.
 struct Server {
     endpoint: Endpoint,
@@ -316,7 +319,7 @@ fn mutated_packets_of_a_call_never_panic() {
         let config = if seed % 2 == 0 { Config::default() } else { Config::stock_like() };
         let mut world = World::pair(seed, config, Link { rate: 50_000_000, ..Link::default() });
         let connection = world.connect(0, 1);
-        let copies: Rc<RefCell<Vec<(SocketAddr, Vec<u8>)>>> = Rc::default();
+        let copies = Copies::default();
         let copy = Rc::clone(&copies);
         world.filter = Some(Box::new(move |_, from, packet| {
             copy.borrow_mut().push((from, packet.to_vec()));
@@ -350,6 +353,7 @@ fn mutated_packets_of_a_call_never_panic() {
             }
         }
         assert!(world.run_until(LONG, |w| w.nodes[0].jobs[job].result.is_some()), "seed {seed}");
+        world.close_connections();
         world.run_for(Duration::from_secs(2200));
         for node in &world.nodes {
             assert_eq!(node.endpoint.usage(), rx_proto::endpoint::Usage::default(), "seed {seed}");

@@ -1,14 +1,14 @@
 //! Calls of all kinds and sizes, each in both directions: a table, and one `check` for a row of it.
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use afar_interop::lab::Lab;
 use afar_interop::road::{Kind, Road};
-use afar_interop::service::{self, Outcome, Pattern, Request};
+use afar_interop::service::{self, Event, Failure, Outcome, Pattern, Request};
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
-use rx::EndpointConfig;
+use rx::{EndpointConfig, PeerLimits};
 use rx_proto::config::{CallLimits, Config};
 use rx_proto::security::Null;
 
@@ -23,6 +23,7 @@ use Request::{Abort, AbortEarly, AbortMid, Echo, Raw, Sink, Sleep, SlowRead, Slo
 struct Row {
     name: &'static str,
     roads: &'static [Kind],
+    directions: &'static [Direction],
     /// One after the other.
     requests: &'static [Request],
     /// Callers at once on one connection, and calls of each caller.
@@ -35,19 +36,30 @@ struct Row {
     seconds: (f64, f64),
 }
 
+/// Which side is the client.
+#[derive(Clone, Copy)]
+enum Direction {
+    OurCalls,
+    StockCalls,
+}
+
+use Direction::{OurCalls, StockCalls};
+
 /// How our side is set up.
 #[derive(Clone, Copy)]
 struct Ours {
     checks_reach: bool,
     window: Option<u32>,
     announces: bool,
+    shards: Option<usize>,
 }
 
-const OURS: Ours = Ours { checks_reach: true, window: None, announces: true };
+const OURS: Ours = Ours { checks_reach: true, window: None, announces: true, shards: None };
 
 const ROW: Row = Row {
     name: "",
     roads: &[Loopback],
+    directions: &[OurCalls, StockCalls],
     requests: &[],
     callers: 1,
     times: 1,
@@ -81,7 +93,12 @@ const ROWS: &[Row] = &[
     Row { name: "bulk_sink", roads: EVERYWHERE, requests: &[Sink { n: MB10 }], ..ROW },
     Row { name: "bulk_echo", requests: &[Echo { n: MB10 }], ..ROW },
     Row { name: "sizes_of_packets", requests: EDGES, ..ROW },
-    Row { name: "empty_streams", requests: &[Source { n: 0 }, Sink { n: 0 }, Abort { code: 0 }], times: 3, ..ROW },
+    Row {
+        name: "empty_streams",
+        requests: &[Source { n: 0 }, Sink { n: 0 }, Abort { code: 0 }],
+        times: 3,
+        ..ROW
+    },
     Row { name: "small_calls_in_a_row", requests: &[Echo { n: 100 }], times: 2000, ..ROW },
     Row { name: "small_calls_in_a_row", roads: &[Long], requests: &[Echo { n: 100 }], times: 100, ..ROW },
     Row {
@@ -109,9 +126,16 @@ const ROWS: &[Row] = &[
     Row { name: "calls_at_once_4", requests: &[Echo { n: 200_000 }], callers: 4, times: 5, ..ROW },
     Row { name: "calls_at_once_5", requests: &[Echo { n: 20_000 }], callers: 5, times: 50, ..ROW },
     Row { name: "calls_at_once_9", requests: &[Source { n: 50_000 }], callers: 9, times: 20, ..ROW },
-    Row { name: "calls_at_once_9", roads: &[Long], requests: &[Echo { n: 50_000 }], callers: 9, times: 3, ..ROW },
+    Row {
+        name: "calls_at_once_9",
+        roads: &[Long],
+        requests: &[Echo { n: 50_000 }],
+        callers: 9,
+        times: 3,
+        ..ROW
+    },
     // Four at a time make three rounds of nine calls, and two of five.
-    Row { name: "four_at_a_time_9", requests: &[Sleep { ms: 400 }], callers: 9, seconds: (1.2, 2.6), ..ROW },
+    Row { name: "four_at_a_time_9", requests: &[Sleep { ms: 400 }], callers: 9, seconds: (1.2, 3.4), ..ROW },
     Row { name: "four_at_a_time_5", requests: &[Sleep { ms: 400 }], callers: 5, seconds: (0.8, 1.8), ..ROW },
     Row {
         name: "a_slow_reader",
@@ -144,13 +168,29 @@ const ROWS: &[Row] = &[
         ..ROW
     },
     Row {
-        name: "stock_window_8",
+        name: "stock_window_16",
         roads: EVERYWHERE,
         requests: &[Source { n: 500_000 }, Sink { n: 500_000 }],
+        stock: &["-W", "16"],
+        ..ROW
+    },
+    // For what it sends only: it offers 16 at first all the same, and ends a call in which more than 8 come at once.
+    Row {
+        name: "stock_window_8",
+        roads: EVERYWHERE,
+        directions: &[OurCalls],
+        requests: &[Source { n: 500_000 }],
         stock: &["-W", "8"],
         ..ROW
     },
-    Row { name: "stock_window_1", requests: &[Echo { n: 100_000 }], stock: &["-W", "1"], ..ROW },
+    Row {
+        name: "stock_window_8",
+        roads: EVERYWHERE,
+        directions: &[StockCalls],
+        requests: &[Sink { n: 500_000 }],
+        stock: &["-W", "8"],
+        ..ROW
+    },
     Row {
         name: "our_window_4",
         roads: EVERYWHERE,
@@ -167,21 +207,42 @@ const ROWS: &[Row] = &[
         ..ROW
     },
     Row {
+        name: "with_three_shards",
+        requests: &[Echo { n: 100_000 }],
+        callers: 8,
+        times: 5,
+        stock: &["--connections", "2"],
+        ours: Ours { shards: Some(3), ..OURS },
+        ..ROW
+    },
+    Row {
+        name: "twenty_at_a_time",
+        directions: &[StockCalls],
+        requests: &[Sleep { ms: 400 }],
+        callers: 20,
+        stock: &["--connections", "5"],
+        seconds: (0.4, 1.6),
+        ..ROW
+    },
+    Row {
         name: "bulk",
         roads: &[Lossy],
         requests: &[Source { n: 300_000 }, Sink { n: 300_000 }, Echo { n: 300_000 }],
         ..ROW
     },
     Row { name: "small_calls_in_a_row", roads: &[Lossy], requests: &[Echo { n: 100 }], times: 100, ..ROW },
-    Row { name: "calls_at_once_9", roads: &[Lossy], requests: &[Echo { n: 20_000 }], callers: 9, times: 3, ..ROW },
+    Row {
+        name: "calls_at_once_9",
+        roads: &[Lossy],
+        requests: &[Echo { n: 20_000 }],
+        callers: 9,
+        times: 3,
+        ..ROW
+    },
     Row {
         name: "aborts",
         roads: &[Lossy],
-        requests: &[
-            Abort { code: 17 },
-            AbortMid { n: 100_000, code: 5 },
-            AbortEarly { n: 100_000, code: 6 },
-        ],
+        requests: &[Abort { code: 17 }, AbortMid { n: 100_000, code: 5 }, AbortEarly { n: 100_000, code: 6 }],
         times: 3,
         ..ROW
     },
@@ -197,12 +258,18 @@ const ROWS: &[Row] = &[
 /// All rows on all of their roads in both directions.
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
     let mut cases = Vec::new();
+    let many = Arc::clone(lab);
+    let name = "our_calls/loopback/twenty_at_a_time";
+    cases.push(Case::new(name, Weight::Waiting, move || check_many_connections(&many)));
     for row in ROWS {
         for &kind in row.roads {
-            let weight = if kind == Loopback && row.seconds.0 == 0.0 { Weight::Busy } else { Weight::Waiting };
-            let checks: [(&str, fn(&Lab, Kind, &Row) -> Verdict); 2] =
-                [("our_calls", check_our_calls), ("stock_calls", check_stock_calls)];
-            for (direction, check) in checks {
+            let weight =
+                if kind == Loopback && row.seconds.0 == 0.0 { Weight::Busy } else { Weight::Waiting };
+            for direction in row.directions {
+                let (direction, check): (_, fn(&Lab, Kind, &Row) -> Verdict) = match direction {
+                    OurCalls => ("our_calls", check_our_calls),
+                    StockCalls => ("stock_calls", check_stock_calls),
+                };
                 let lab = Arc::clone(lab);
                 let name = format!("{direction}/{}/{}", kind.name(), row.name);
                 cases.push(Case::new(name, weight, move || check(&lab, kind, row)));
@@ -220,7 +287,7 @@ impl Row {
             announce: self.ours.announces,
             ..usual
         };
-        EndpointConfig { proto, ..EndpointConfig::default() }
+        EndpointConfig { proto, shards: self.ours.shards, ..EndpointConfig::default() }
     }
 
     fn expect_time(&self, request: Request, took: Duration) -> Verdict {
@@ -230,7 +297,7 @@ impl Row {
 
 /// Our client, stock server.
 fn check_our_calls(lab: &Lab, kind: Kind, row: &Row) -> Verdict {
-    let road = Road::new(lab, kind)?;
+    let road = Road::shared(lab, kind)?;
     let server = stock_server(lab, &road, row.stock)?;
     road.at_ours(async || {
         let endpoint = bind(&road, row.config())?;
@@ -262,16 +329,41 @@ fn check_our_calls(lab: &Lab, kind: Kind, row: &Row) -> Verdict {
     })
 }
 
+/// A [`rx::Peer`] makes the connections that it needs.
+fn check_many_connections(lab: &Lab) -> Verdict {
+    let road = Road::new(lab, Loopback)?;
+    let server = stock_server(lab, &road, &["--threads", "30"])?;
+    road.at_ours(async || {
+        let endpoint = bind(&road, EndpointConfig::default())?;
+        let address = road.stock(server.port());
+        let peer = endpoint.peer(address, service::SERVICE, PeerLimits::default(), || Box::new(Null));
+        let pattern = Pattern::default();
+        let started = endpoint.now();
+        let request = Sleep { ms: 400 };
+        let mut callers = tokio::task::JoinSet::new();
+        for _ in 0..20 {
+            let (peer, pattern) = (peer.clone(), pattern.clone());
+            callers.spawn(async move { service::fulfil(peer.call().await?, &pattern, request).await });
+        }
+        for result in soon("twenty calls", callers.join_all()).await? {
+            result.map_err(|failure: Failure| format!("{failure:?}"))?;
+        }
+        expect_time("twenty calls", endpoint.now().since(started), 0.4, 1.6)
+    })
+}
+
 /// Stock client, our server.
 fn check_stock_calls(lab: &Lab, kind: Kind, row: &Row) -> Verdict {
-    let road = Road::new(lab, kind)?;
+    let road = Road::shared(lab, kind)?;
     road.at_ours(async || {
         let endpoint = bind(&road, row.config())?;
         let served = Arc::new(AtomicU32::new(0));
         let limits = CallLimits::default();
         endpoint.add_service(service::service(row.ours.checks_reach, limits, {
             let served = Arc::clone(&served);
-            move |_| drop(served.fetch_add(1, Ordering::SeqCst))
+            move |event| {
+                served.fetch_add(u32::from(matches!(event, Event::Ended(_))), Ordering::SeqCst);
+            }
         }));
         // Those options of the table that only servers have.
         let options: Vec<&str> = row.stock.iter().copied().filter(|o| *o != "--no-check-reach").collect();

@@ -1,5 +1,373 @@
-//! stub
-use std::sync::Arc;
+//! rxdebug both ways: Debian's shows our endpoint, where the facts have to be right, and ours shows stock servers, where it
+//! has to print what Debian's prints.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
 use afar_interop::lab::Lab;
-use afar_interop::suite::Case;
-pub(crate) fn cases(_lab: &Arc<Lab>) -> Vec<Case> { Vec::new() }
+use afar_interop::process::{self, Running, Server};
+use afar_interop::road::{Kind, Road};
+use afar_interop::service::{self, Event, Pattern, Request};
+use afar_interop::suite::{Case, Trouble, Verdict, Weight};
+use rx::{Connection, Endpoint, EndpointConfig};
+use rx_proto::config::{CallLimits, Config};
+use rx_proto::security::Null;
+
+use crate::sides::{PATIENCE, bind, expect_outcome, failed, soon, stock_client, stock_server};
+
+/// What is said to questions for the version.
+const VERSION: &str = "afar interop test";
+
+/// How often a comparison is repeated while the server under it changes.
+const ATTEMPTS: usize = 5;
+
+/// What to ask stock servers.
+const QUESTIONS: &[&str] = &[
+    "",
+    "-version",
+    "-rxstats -noconns",
+    "-peers -noconns",
+    "-peers -long -noconns",
+    "-allconnections -long",
+    "-allconnections -nodally",
+    "-allconnections -onlyserver -rxstats -peers",
+    "-allconnections -onlyclient",
+    "-allconnections -onlyauth null",
+    "-allconnections -onlyport 7003",
+    "-allconnections -onlyhost 127.0.0.1",
+];
+
+/// All cases of this module.
+pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
+    type Check = fn(&Lab) -> Verdict;
+    let checks: [(&str, Check); 8] = [
+        ("debians_shows_our_version", |lab| show(lab, check_version)),
+        ("debians_shows_our_active_connection", |lab| show(lab, check_active)),
+        ("debians_shows_all_our_connections", |lab| show(lab, check_connections)),
+        ("debians_filters_our_connections", |lab| show(lab, check_filters)),
+        ("debians_shows_our_peers", |lab| show(lab, check_peers)),
+        ("debians_shows_our_statistics", |lab| show(lab, check_statistics)),
+        ("ours_shows_a_stock_server", show_stock_server),
+        ("ours_shows_a_stock_cell", show_stock_cell),
+    ];
+    let case = |(name, check): (&str, Check)| {
+        let lab = Arc::clone(lab);
+        Case::new(format!("rxdebug/{name}"), Weight::Waiting, move || check(&lab))
+    };
+    checks.into_iter().map(case).collect()
+}
+
+// ---- Debian's on our endpoint
+
+/// Our endpoint, which serves a call and has made one.
+struct Scene<'a> {
+    lab: &'a Lab,
+    endpoint: Endpoint,
+    /// The stock client whose call runs.
+    caller: SocketAddr,
+    /// The stock server that was called.
+    called: SocketAddr,
+    _client: Running,
+    _server: Server,
+    _connection: Connection,
+}
+
+impl<'a> Scene<'a> {
+    async fn new(lab: &'a Lab, road: &Road) -> Result<Self, Trouble> {
+        let proto = Config { version: VERSION.to_owned(), ..Config::default() };
+        let endpoint = bind(road, EndpointConfig { proto, ..EndpointConfig::default() })?;
+        let (began, begun) = mpsc::channel();
+        let began = std::sync::Mutex::new(began);
+        endpoint.add_service(service::service(true, CallLimits::default(), move |event| {
+            if let Event::Began { peer } = event {
+                let _ = began.lock().map(|began| began.send(peer));
+            }
+        }));
+        let request = Request::Sleep { ms: 10_000 };
+        let client = stock_client(lab, road, endpoint.local_addr(), &[], request)?;
+        let begun = tokio::task::spawn_blocking(move || begun.recv_timeout(PATIENCE)).await;
+        let Ok(Ok(caller)) = begun else { return failed("no call has come") };
+        let server = stock_server(lab, road, &[])?;
+        let called = road.stock(server.port());
+        let connection = endpoint.connect(called, service::SERVICE, Box::new(Null));
+        let (request, pattern) = (Request::Echo { n: 5000 }, Pattern::default());
+        let got = soon("a call", service::outcome(&connection, &pattern, request)).await?;
+        expect_outcome(request, &got, &request.outcome())?;
+        // The last ACK of the call that was made may still be due.
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        Ok(Self { lab, endpoint, caller, called, _client: client, _server: server, _connection: connection })
+    }
+
+    /// What Debian's rxdebug prints.
+    fn ask(&self, options: &str) -> Result<String, Trouble> {
+        let mut command = self.lab.rxdebug()?;
+        let address = self.endpoint.local_addr();
+        command.args([address.ip().to_string(), address.port().to_string()]).args(options.split_whitespace());
+        let finished = process::run(&mut command, PATIENCE)?;
+        if finished.status != Some(0) || !finished.stderr.is_empty() {
+            return failed(format!("rxdebug {options}: {finished:?}"));
+        }
+        Ok(finished.stdout)
+    }
+
+    /// Whether it prints all of these, and so many lines that begin with "Connection".
+    fn expect(&self, options: &str, connections: usize, texts: &[String]) -> Verdict {
+        let said = self.ask(options)?;
+        let count = said.lines().filter(|line| line.starts_with("Connection from")).count();
+        let missing: Vec<&String> = texts.iter().filter(|text| !said.contains(&**text)).collect();
+        if count == connections && missing.is_empty() {
+            return Ok(());
+        }
+        failed(format!("rxdebug {options} shows {count} connections, and not {missing:?}: {said}"))
+    }
+
+    fn caller_line(&self) -> String {
+        format!("Connection from host 127.0.0.1, port {}, Cuid ", self.caller.port())
+    }
+
+    fn called_line(&self) -> String {
+        format!("Connection from host 127.0.0.1, port {}, Cuid ", self.called.port())
+    }
+}
+
+fn show(lab: &Lab, check: fn(&Scene<'_>) -> Verdict) -> Verdict {
+    lab.rxdebug()?;
+    let road = Road::new(lab, Kind::Loopback)?;
+    road.at_ours(async || check(&Scene::new(lab, &road).await?))
+}
+
+fn check_version(scene: &Scene<'_>) -> Verdict {
+    scene.expect("-version", 0, &[format!("AFS version: {VERSION}\n")])
+}
+
+fn check_active(scene: &Scene<'_>) -> Verdict {
+    let texts = [
+        scene.caller_line(),
+        "security index 0, server conn\n".to_owned(),
+        "call 0: # 1, state active, mode: ".to_owned(),
+        "call 3: # 0, state not initialized\n".to_owned(),
+        "calls: 2, ".to_owned(),
+        "Done.\n".to_owned(),
+    ];
+    scene.expect("", 1, &texts)
+}
+
+fn check_connections(scene: &Scene<'_>) -> Verdict {
+    let texts = [
+        scene.caller_line(),
+        scene.called_line(),
+        "security index 0, server conn\n".to_owned(),
+        "security index 0, client conn\n".to_owned(),
+        "call 0: # 1, state active, ".to_owned(),
+        "call 0: # 1, state dally".to_owned(),
+        "natMTU 1444".to_owned(),
+    ];
+    scene.expect("-allconnections -long", 2, &texts)
+}
+
+fn check_filters(scene: &Scene<'_>) -> Verdict {
+    let called = scene.called.port();
+    scene.expect("-allconnections -onlyserver", 1, &[scene.caller_line()])?;
+    scene.expect("-allconnections -onlyclient", 1, &[scene.called_line()])?;
+    scene.expect(&format!("-allconnections -onlyport {called}"), 1, &[scene.called_line()])?;
+    scene.expect("-allconnections -onlyhost 127.0.0.1", 2, &[])?;
+    scene.expect("-allconnections -nodally", 1, &[scene.caller_line(), "Skipped 1 dallying".to_owned()])
+}
+
+fn check_peers(scene: &Scene<'_>) -> Verdict {
+    let peer = |address: SocketAddr| format!("Peer at host 127.0.0.1, port {}\n", address.port());
+    let texts = [
+        peer(scene.caller),
+        peer(scene.called),
+        "ifMTU 1444\tnatMTU 1444\t".to_owned(),
+        "packet resends 0\n".to_owned(),
+        "Done.\n".to_owned(),
+    ];
+    scene.expect("-peers -long -noconns", 0, &texts)?;
+    // Of those, the one that was called got an echo of 5000 bytes, four packets, and gave as many.
+    let said = scene.ask("-peers -long -noconns")?;
+    let section =
+        said.split("Peer at host ").find(|part| part.contains(&format!("port {}\n", scene.called.port())));
+    match section {
+        Some(section) if section.contains("packets sent 4\t") => Ok(()),
+        other => failed(format!("the peer that was called with four packets: {other:?}")),
+    }
+}
+
+fn check_statistics(scene: &Scene<'_>) -> Verdict {
+    // Pings may come in between: then again.
+    let mut problem = String::new();
+    for _ in 0..ATTEMPTS {
+        let stats = scene.endpoint.stats();
+        let said = scene.ask("-rxstats -noconns")?;
+        let (read, sent) = (stats.packets_read, stats.packets_sent);
+        let texts = [
+            format!("packets read: data {} ack {} busy 0 abort 0 ackall 0 ", read[1], read[2]),
+            format!("packets sent: data {} ack {} busy 0 abort 0 ackall 0 ", sent[1], sent[2]),
+            format!("other read counters: data {}, ack {}, dup 0 spurious 0 ", read[1], read[2]),
+            "1 server connections, 1 client connections, ".to_owned(),
+        ];
+        let missing: Vec<&String> = texts.iter().filter(|text| !said.contains(&**text)).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        problem = format!("rxdebug -rxstats shows not {missing:?}: {said}");
+    }
+    failed(problem)
+}
+
+// ---- ours on stock servers
+
+fn show_stock_server(lab: &Lab) -> Verdict {
+    lab.rxdebug()?;
+    let road = Road::new(lab, Kind::Loopback)?;
+    let server = stock_server(lab, &road, &[])?;
+    let address = road.stock(server.port());
+    for request in [Request::Echo { n: 100_000 }, Request::Abort { code: 5 }] {
+        stock_client(lab, &road, address, &[], request)?.finish(PATIENCE)?;
+    }
+    let _active = stock_client(lab, &road, address, &["--parallel", "3"], Request::Sleep { ms: 20_000 })?;
+    std::thread::sleep(Duration::from_millis(500));
+    let ask = |command: Command| command;
+    compare_all(lab, address, &ask)
+}
+
+fn show_stock_cell(lab: &Lab) -> Verdict {
+    let cell = Cell::up(lab)?;
+    for command in [&["vos", "listvldb", "-localauth"][..], &["pts", "listentries", "-localauth"]] {
+        process::run(lab.cell_script("cell-run.sh")?.arg(&cell.name).args(command), PATIENCE)?;
+    }
+    let inside = |command: Command| {
+        let mut inside = Command::new("ip");
+        inside.args(["netns", "exec", &format!("{}-cli", cell.name)]);
+        inside.arg(command.get_program()).args(command.get_args());
+        inside
+    };
+    for port in [7000, 7003, 7002, 7005, 7007] {
+        compare_all(lab, SocketAddr::from(([10, 88, 0, 1], port)), &inside)?;
+    }
+    Ok(())
+}
+
+/// Asks a server all the questions, with ours and with Debian's.
+fn compare_all(lab: &Lab, server: SocketAddr, place: &dyn Fn(Command) -> Command) -> Verdict {
+    for options in QUESTIONS {
+        let run = |mut command: Command| -> Result<String, Trouble> {
+            command
+                .args([server.ip().to_string(), server.port().to_string()])
+                .args(options.split_whitespace());
+            let finished = process::run(&mut place(command), PATIENCE)?;
+            match finished.status {
+                Some(0) => Ok(finished.stdout),
+                _ => failed(format!("of {server}: {finished:?}")),
+            }
+        };
+        let mut problem = String::new();
+        let is_same = (0..ATTEMPTS).any(|_| {
+            let attempt = || {
+                let before = run(lab.rxdebug()?)?;
+                let mut ours = lab.afar()?;
+                ours.arg("rxdebug");
+                let ours = run(ours)?;
+                compare(&before, &ours, &run(lab.rxdebug()?)?)
+            };
+            attempt().map_err(|trouble| problem = format!("{trouble:?}")).is_ok()
+        });
+        if !is_same {
+            return failed(format!("rxdebug {options} of {server}: {problem}"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether what ours printed lies between two prints of Debian's: the same text, and numbers that are equal, or between
+/// those that have changed meanwhile.
+fn compare(before: &str, ours: &str, after: &str) -> Verdict {
+    let lines = ours.lines().count();
+    if before.lines().count() != lines || after.lines().count() != lines {
+        return failed(format!("Debian's:\n{before}\nours:\n{ours}"));
+    }
+    for ((before, ours), after) in before.lines().zip(ours.lines()).zip(after.lines()) {
+        let [b, o, a] = [words(before), words(ours), words(after)];
+        let is_same = b.len() == o.len() && a.len() == o.len();
+        let fits = |((before, ours), after): ((&&str, &&str), &&str)| {
+            let number = |word: &str| word.parse::<f64>().ok();
+            match (number(before), number(ours), number(after)) {
+                (Some(b), Some(o), Some(a)) => b.min(a) <= o && o <= b.max(a),
+                _ => before == ours,
+            }
+        };
+        if !is_same || !b.iter().zip(&o).zip(&a).all(fits) {
+            return failed(format!("Debian's \"{before}\", ours \"{ours}\", Debian's again \"{after}\""));
+        }
+    }
+    Ok(())
+}
+
+/// A line as numbers and what is between them.
+fn words(line: &str) -> Vec<&str> {
+    let mut words = Vec::new();
+    let mut rest = line;
+    while let Some(first) = rest.chars().next() {
+        let is_number = first.is_ascii_digit();
+        let end = rest.find(|c: char| c.is_ascii_digit() != is_number).unwrap_or(rest.len());
+        let (word, behind) = rest.split_at(end);
+        words.push(word);
+        rest = behind;
+    }
+    words
+}
+
+/// How the names of our cells begin.
+const CELL_PREFIX: &str = "interop-";
+
+/// A stock cell; dropped, it goes.
+struct Cell<'a> {
+    lab: &'a Lab,
+    name: String,
+}
+
+impl<'a> Cell<'a> {
+    fn up(lab: &'a Lab) -> Result<Self, Trouble> {
+        remove_stale_cells(lab);
+        let name = format!("{CELL_PREFIX}{}", std::process::id());
+        let mut command = lab.cell_script("cell-up.sh")?;
+        let cell = Self { lab, name };
+        let up = process::run(command.arg(&cell.name), Duration::from_secs(90))?;
+        if up.status != Some(0) {
+            return failed(format!("the stock cell does not start: {up:?}"));
+        }
+        Ok(cell)
+    }
+}
+
+impl Drop for Cell<'_> {
+    fn drop(&mut self) {
+        take_down(self.lab, &self.name);
+    }
+}
+
+/// Cells of tests that were killed; their names end with their processes' ids.
+fn remove_stale_cells(lab: &Lab) {
+    let Ok(entries) = std::fs::read_dir("/run") else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(id) = name.strip_prefix("afar-cell-").and_then(|name| name.strip_prefix(CELL_PREFIX)) else {
+            continue;
+        };
+        if id.parse::<u32>().is_ok() && !Path::new("/proc").join(id).exists() {
+            take_down(lab, &format!("{CELL_PREFIX}{id}"));
+        }
+    }
+}
+
+fn take_down(lab: &Lab, name: &str) {
+    let down = lab.cell_script("cell-down.sh");
+    let down = down.map(|mut command| process::run(command.arg(name), Duration::from_secs(30)));
+    if !matches!(&down, Ok(Ok(finished)) if finished.status == Some(0)) {
+        eprintln!("the stock cell {name} could not be removed: {down:?}");
+    }
+}

@@ -38,7 +38,9 @@ pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
             }));
         }
         let lab = Arc::clone(lab);
-        cases.push(Case::new(format!("rxperf/{who}/file"), Weight::Busy, move || check_file(&lab, ours_calls)));
+        cases.push(Case::new(format!("rxperf/{who}/file"), Weight::Busy, move || {
+            check_file(&lab, ours_calls)
+        }));
     }
     cases
 }
@@ -55,7 +57,8 @@ fn check_file(lab: &Lab, ours_calls: bool) -> Verdict {
 
 fn check(lab: &Lab, ours_calls: bool, arguments: &[String], bytes: u64) -> Verdict {
     let peer = || lab.oafs_peer().map(Command::new);
-    let (mut server, mut client) = (if ours_calls { peer()? } else { lab.afar()? }, if ours_calls { lab.afar()? } else { peer()? });
+    let (mut server, mut client) =
+        (if ours_calls { peer()? } else { lab.afar()? }, if ours_calls { lab.afar()? } else { peer()? });
     if ours_calls {
         server.args(["rxperf-server", "-p", "0", "--until-eof"]);
         client.args(["rxperf", "client"]);

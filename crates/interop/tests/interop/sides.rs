@@ -28,7 +28,12 @@ pub(crate) fn stock_server(lab: &Lab, road: &Road, options: &[&str]) -> Result<S
 }
 
 /// The same at a port that is known already.
-pub(crate) fn stock_server_at(lab: &Lab, road: &Road, port: u16, options: &[&str]) -> Result<Server, Trouble> {
+pub(crate) fn stock_server_at(
+    lab: &Lab,
+    road: &Road,
+    port: u16,
+    options: &[&str],
+) -> Result<Server, Trouble> {
     let mut command = road.stock_command(lab.oafs_peer()?);
     command.args(["test-server", "-p", &port.to_string(), "--until-eof"]).args(options);
     Ok(Server::start(&mut command)?)

@@ -228,11 +228,20 @@ impl Endpoint {
             side: if is_client { ConnectionSide::CLIENT } else { ConnectionSide::SERVER },
             security_index: connection.security_index(),
             call_state: per_channel(&|s| call_state(s, is_client).0).map(CallState),
-            call_mode: per_channel(&|s| s.call.as_deref().map_or(0, |c| call_mode(c, is_client).0))
-                .map(CallMode),
-            call_flags: per_channel(&|s| s.call.as_deref().map_or(0, |c| call_flags(c).0)).map(CallFlags),
+            call_mode: per_channel(&|s| match s.call.as_deref() {
+                Some(call) => call_mode(call, is_client).0,
+                // A call of which only its end is kept is shown as OpenAFS shows one that dallies.
+                None => s.ended.map_or(0, |_| CallMode::EOF.0),
+            })
+            .map(CallMode),
+            call_flags: per_channel(&|s| match s.call.as_deref() {
+                Some(call) => call_flags(call).0,
+                None => s.ended.map_or(0, |_| CallFlags::RECEIVE_DONE.0),
+            })
+            .map(CallFlags),
             call_other: per_channel(&|s| s.call.as_deref().map_or(0, |c| call_queues(c).0)).map(CallQueues),
             epoch: connection.key.epoch,
+            nat_mtu: self.paths[connection.path].packet_len() as i32,
             ..DebugConnection::default()
         }
     }
