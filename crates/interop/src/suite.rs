@@ -13,7 +13,7 @@ use std::time::Instant;
 /// Busy cases at a time: as many as make two processors busy, each case being two programs that talk to each other.
 const BUSY_AT_ONCE: usize = 2;
 
-/// Waiting cases at a time: most of them at once, without a thousand processes on a large machine's day.
+/// Waiting cases at a time: nearly all of them, each with a process or two and some threads.
 const WAITING_AT_ONCE: usize = 40;
 
 /// Why a case did not pass.

@@ -9,7 +9,7 @@
 //! of round trip), where doubling once too often loses thousands of packets that one ACK cannot even name:
 //! - In Startup each round opens with a short train of packets back to back. How far apart they arrive shows the
 //!   bottleneck's rate before we reach it, and the doubling stops there.
-//! - Probing upwards adds at most [`PROBE_QUEUE`] of queue a round trip, and the window allows at most [`MAX_QUEUE`] of it.
+//! - Probing upwards adds at most `PROBE_QUEUE` of queue a round trip, and the window allows at most `MAX_QUEUE` of it.
 
 use super::{AckSample, Controller, quantum};
 use crate::time::Instant;
