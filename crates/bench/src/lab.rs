@@ -16,12 +16,19 @@ pub(crate) struct Lab {
     pub(crate) interrupt: Interrupt,
     /// Short runs, one of each.
     pub(crate) is_quick: bool,
+    /// How often each thing is measured, if not as often as the experiment says.
+    pub(crate) repeats: Option<usize>,
 }
 
 impl Lab {
     /// One value for real runs, another for quick ones.
     pub(crate) fn choose<T>(&self, full: T, quick: T) -> T {
         if self.is_quick { quick } else { full }
+    }
+
+    /// How often to measure each thing; once in quick runs.
+    pub(crate) fn repeats(&self, full: usize) -> usize {
+        self.repeats.unwrap_or(if self.is_quick { 1 } else { full })
     }
 }
 

@@ -52,6 +52,9 @@ struct Cli {
     /// Where records and report go
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// How often each thing is measured; each experiment has a number of its own
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    repeats: Option<u16>,
     /// Those to run; all of them if none is named
     #[arg(value_name = "EXPERIMENT")]
     experiments: Vec<String>,
@@ -98,7 +101,7 @@ fn bench(cli: &Cli) -> Result<bool, Error> {
     let tools = Tools::find(&root, !cli.no_build, &interrupt)?;
     let is_quiet = quiet::wait(cli.force, &interrupt)?;
     let setting = Setting::look(&root);
-    let lab = Lab { tools, interrupt, is_quick: cli.quick };
+    let lab = Lab { tools, interrupt, is_quick: cli.quick, repeats: cli.repeats.map(usize::from) };
 
     let mut is_complete = true;
     for experiment in wanted {

@@ -44,7 +44,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
             ));
         }
     }
-    interleave(lab, record, &cells, lab.choose(5, 1))?;
+    interleave(lab, record, &cells, lab.repeats(5))?;
     for (parallel, _) in PARALLEL {
         let [ours, theirs, again] = KINDS.map(|(name, _)| record.median("calls/s", &[name, parallel]));
         let Some((a, b)) = theirs.zip(again) else { continue };

@@ -34,7 +34,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
         settle.as_secs()
     );
     let cells = [Cell::new([("connections", count.to_string())], move |lab| measure(lab, count, settle))];
-    interleave(lab, record, &cells, lab.choose(3, 1))?;
+    interleave(lab, record, &cells, lab.repeats(3))?;
     for side in SIDES {
         let measured = record.median(&format!("{side}, bytes/connection"), &[]);
         record.at_most(&format!("An idle connection at the {side}"), measured, GOAL_BYTES, "bytes", "");

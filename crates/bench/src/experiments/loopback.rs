@@ -48,7 +48,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
             move |lab| transfer::iperf3(lab, LOOPBACK, arguments, window),
         ));
     }
-    interleave(lab, record, &cells, lab.choose(5, 1))?;
+    interleave(lab, record, &cells, lab.repeats(5))?;
     for direction in DIRECTIONS {
         let measured = record.median("Mbit/s", &["afar, 1444-byte packets", direction]);
         let stock = record.median("Mbit/s", &["OpenAFS", direction]);

@@ -56,7 +56,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
             ));
         }
     }
-    interleave(lab, record, &cells, lab.choose(5, 1))?;
+    interleave(lab, record, &cells, lab.repeats(5))?;
     for (call, goal) in CALLS {
         for rtt in RTTS.map(rtt_text) {
             for direction in DIRECTIONS {

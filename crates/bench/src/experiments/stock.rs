@@ -49,7 +49,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
                 cells.push(Cell::new(labels, move |lab| one(lab, rtt, to, &client, window)));
             }
         }
-        interleave(lab, record, &cells, lab.choose(3, 1))?;
+        interleave(lab, record, &cells, lab.repeats(3))?;
     }
     small_calls(lab, record)?;
 
@@ -87,7 +87,7 @@ fn small_calls(lab: &Lab, record: &mut Record) -> Result<(), Error> {
         let labels = labels("12.5 ms", &small_name(server), "recv");
         Cell::new(labels, move |lab| one(lab, Some(RTT), server, client, window))
     });
-    interleave(lab, record, &cells, lab.choose(3, 1))
+    interleave(lab, record, &cells, lab.repeats(3))
 }
 
 /// One run, over a link or on the loopback interface.

@@ -44,7 +44,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
                 })
             }));
         }
-        interleave(lab, record, &cells, lab.choose(3, 1))?;
+        interleave(lab, record, &cells, lab.repeats(3))?;
     }
     for rtt in RTTS.map(rtt_text) {
         for direction in DIRECTIONS {
