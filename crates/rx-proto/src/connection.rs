@@ -10,6 +10,7 @@ use crate::security::{ConnectionFacts, SecurityClass};
 use crate::time::Instant;
 use bytes::Bytes;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// Which end of a connection this is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -98,6 +99,8 @@ pub(crate) struct Connection {
     pub(crate) wants_channel: bool,
     /// Client: the status byte to put into the first packet of each call (service upgrade, Rx notes 12).
     pub(crate) upgrade: bool,
+    /// Client: how often to keep a NAT's mapping alive, and when next.
+    pub(crate) nat_ping: Option<(Duration, Instant)>,
 }
 
 impl Connection {
@@ -129,6 +132,7 @@ impl Connection {
             waiting: 0,
             wants_channel: false,
             upgrade: false,
+            nat_ping: None,
         }
     }
 

@@ -160,7 +160,7 @@ impl Receive {
         };
         let beyond_end = self.last.is_some_and(|end| header.seq > end) || (last && header.seq < self.highest);
         if header.seq > self.allowed || beyond_end {
-            // Linux 7.2 takes a refusal before anything was accepted for a sign of a moved NAT (YFS notes 5.1).
+            // Linux 7.2 takes a refusal before anything was accepted for a sign of a moved NAT (Linux Rx notes 5.1).
             if self.has_begun() {
                 self.acknowledge_now(AckReason::EXCEEDS_WINDOW, header.serial);
             }

@@ -1,4 +1,4 @@
-//! What a security class has to do for Rx, and the null class that does nothing (Rx notes 1; security notes). A class
+//! What a security class has to do for Rx, and the null class that does nothing (Rx notes 1). A class
 //! is an object per connection and end: it seals what leaves and opens what comes, and speaks the challenge and response.
 
 use crate::abort::AbortCode;

@@ -244,3 +244,19 @@ fn a_client_keeps_its_connection_however_long_it_is_idle() {
     assert_eq!(world.nodes[1].endpoint.connection_count(), 0, "the server has forgotten it");
     world.call(0, connection, Job::new(10, 10), LONG).unwrap();
 }
+
+#[test]
+fn a_nat_ping_goes_out_every_so_often_and_gets_no_answer() {
+    let mut world = own();
+    let connection = world.connect(0, 1);
+    world.call(0, connection, Job::new(10, 10), LONG).unwrap();
+    world.run_for(ms(1000));
+    let now = world.now;
+    world.nodes[0].endpoint.set_nat_ping(now, connection, Some(ms(20_000)));
+    let before = world.datagrams;
+    world.run_for(ms(90_000));
+    assert_eq!(world.datagrams - before, 5, "at 0, 20, 40, 60 and 80 s");
+    world.nodes[0].endpoint.set_nat_ping(now, connection, None);
+    world.run_for(ms(90_000));
+    assert_eq!(world.datagrams - before, 5);
+}

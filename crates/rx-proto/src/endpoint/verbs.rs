@@ -13,6 +13,7 @@ use crate::security::SecurityClass;
 use crate::time::Instant;
 use bytes::Bytes;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// What a read found.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -111,6 +112,16 @@ impl Endpoint {
     pub fn ask_for_upgrade(&mut self, connection: ConnectionHandle) {
         if let Some(c) = self.connection_mut(connection) {
             c.upgrade = true;
+        }
+    }
+
+    /// Keeps a NAT's mapping on the way to the peer of a client connection alive by a packet every so often, while the
+    /// connection is open (Rx notes 11: OpenAFS's cache manager does so every 20 s or so, on one connection a server). Off
+    /// by default.
+    pub fn set_nat_ping(&mut self, now: Instant, connection: ConnectionHandle, every: Option<Duration>) {
+        if let Some(c) = self.connection_mut(connection).filter(|c| c.is_client()) {
+            c.nat_ping = every.map(|every| (every.max(Duration::from_secs(1)), now));
+            self.rearm_connection(connection.index as usize);
         }
     }
 
