@@ -27,6 +27,8 @@ const STOCK_MAX_WINDOW: u32 = 255;
 /// A flight from an idle path may leave at once up to so many packets, within the window that the path has earned: a
 /// 128 KiB reply is 93.
 const BURST_FROM_IDLE: u64 = 128;
+/// The same on a path that has not carried anything yet.
+const FIRST_BURST: u64 = 16;
 /// How long a stock peer may hold back an ACK, as far as waiting for one goes (Rx notes 10: rx_minPeerTimeout).
 const STOCK_ACK_DELAY: Duration = Duration::from_millis(200);
 /// The same for a peer of our own: its 5 ms and as much for its scheduler.
@@ -230,7 +232,8 @@ impl Path {
 
     /// Bytes a second that data leave at, once known.
     pub fn rate(&self) -> Option<u64> {
-        self.fixed_rate.or_else(|| self.controller.pacing_rate())
+        let first = || self.rtt.is_known().then(|| rate_of(2 * self.controller.window(), self.rtt.min()));
+        self.fixed_rate.or_else(|| self.controller.pacing_rate()).or_else(first)
     }
 
     /// Whether the peer has answered a question of ours, so that its address is not spoofed.
@@ -440,7 +443,8 @@ impl Path {
         let floor = 2 * quantum;
         let mut tokens = self.pacer.fill(now, rate, floor);
         if self.in_flight == 0 && self.fixed_rate.is_none() {
-            self.pacer.grant(window.min(BURST_FROM_IDLE * len as u64));
+            let burst = if self.delivered == 0 { FIRST_BURST } else { BURST_FROM_IDLE };
+            self.pacer.grant(window.min(burst * len as u64));
             tokens = self.pacer.fill(now, rate, floor);
         }
         if tokens >= len as u64 {
@@ -570,4 +574,9 @@ impl Path {
         let probe = self.mtu.deadline(self.rtt.timeout(self.peer_delay()));
         [probe, self.send_at, self.reach_ping_due()].into_iter().flatten().min()
     }
+}
+
+/// The rate at which `bytes` take `time`, in bytes a second.
+fn rate_of(bytes: u64, time: Duration) -> u64 {
+    (u128::from(bytes) * 1_000_000_000 / time.as_nanos().max(1)) as u64
 }

@@ -30,8 +30,9 @@ const PROBE_QUEUE: Duration = Duration::from_millis(12);
 const MAX_QUEUE: Duration = Duration::from_millis(30);
 /// Delay beyond the smallest round trip that ends Startup, at least (HyStart++: 4 ms) and at most (16 ms).
 const START_DELAY: (Duration, Duration) = (Duration::from_millis(4), Duration::from_millis(16));
-/// Window before anything is known, in packets: as kAFS and QUIC start, twice that of OpenAFS's first trailer.
-const INITIAL_PACKETS: u64 = 32;
+/// Window before anything is known, in packets. Paced over half a round trip, but for its beginning, so that a slow link's
+/// queue is not run over.
+const INITIAL_PACKETS: u64 = 64;
 /// Smallest window, in packets.
 const MIN_PACKETS: u64 = 4;
 /// A train is sent once the window is four times as long; in packets.
