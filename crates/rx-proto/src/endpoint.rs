@@ -333,6 +333,9 @@ impl Endpoint {
         self.by_peer.remove(&path.peer);
         self.unproven -= path.unproven;
         // It may still stand in `ready`: sending passes over it.
+        if self.paths.is_empty() {
+            self.timers.clear(); // every connection has a path: what is left is for what is gone
+        }
     }
 
     /// Bytes left a path's flight without being acknowledged or lost, since their call ended: others may go.
