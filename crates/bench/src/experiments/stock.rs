@@ -16,12 +16,14 @@ const CALL_BYTES: &str = "2000000000";
 const RTT: Duration = Duration::from_micros(12_500);
 /// None is the loopback interface.
 const DISTANCES: [(&str, Option<Duration>); 2] = [("0 ms", None), ("12.5 ms", Some(RTT))];
-/// Client and server. OpenAFS with itself twice: what the two rows differ by is noise.
-const PAIRS: [(&str, Who, Who); 4] = [
-    ("afar to OpenAFS", Who::Afar, Who::OpenAfs),
-    ("OpenAFS to afar", Who::OpenAfs, Who::Afar),
-    ("OpenAFS to OpenAFS", Who::OpenAfs, Who::OpenAfs),
-    ("OpenAFS to OpenAFS again", Who::OpenAfs, Who::OpenAfs),
+/// Client and server, with options for both. OpenAFS with itself twice: what the two rows differ by is noise. Once more
+/// in single packets: it joins four to a jumbogram where both ends can, which we take but do not send.
+const PAIRS: [(&str, Who, Who, &[&str]); 5] = [
+    ("afar to OpenAFS", Who::Afar, Who::OpenAfs, &[]),
+    ("OpenAFS to afar", Who::OpenAfs, Who::Afar, &[]),
+    ("OpenAFS to OpenAFS", Who::OpenAfs, Who::OpenAfs, &[]),
+    ("OpenAFS to OpenAFS again", Who::OpenAfs, Who::OpenAfs, &[]),
+    ("OpenAFS to OpenAFS -j", Who::OpenAfs, Who::OpenAfs, &["-j"]),
 ];
 /// The receiver that offers 255 packets: what its calls carry, and what they are to make in Mbit/s (8 MB/s).
 const SMALL_CALL_BYTES: &str = "131072";
@@ -35,18 +37,19 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     record.method = format!(
         "'A to B': A is the client, B the server; recv: from server to client. One call, level clear, {measure} s measured after \
          {omit} s that are not. 0 ms is the loopback interface. 12.5 ms: {LINK_TEXT} OpenAFS is Debian's library with its \
-         defaults. Repetitions in turns; OpenAFS with itself is measured twice, the slower of the two medians is the bound. \
+         defaults; with -j both its ends send no jumbograms. Repetitions in turns; OpenAFS with itself is measured twice, \
+         the slower of the two medians is the bound. \
          '128 KiB calls': afar's client without its announcement, offering 255 packets, receives one call of \
          {SMALL_CALL_BYTES} bytes after the other."
     );
     for (distance, rtt) in DISTANCES {
         let mut cells = Vec::new();
         for direction in DIRECTIONS {
-            for (name, from, to) in PAIRS {
+            for (name, from, to, options) in PAIRS {
                 let client = lab.tools.rxperf_client(from).and(["-c", direction, "-b", CALL_BYTES]);
-                let client = client.and(window.rxperf());
+                let client = client.and(window.rxperf()).and(options);
                 let labels = labels(distance, name, direction);
-                cells.push(Cell::new(labels, move |lab| one(lab, rtt, to, &client, window)));
+                cells.push(Cell::new(labels, move |lab| one(lab, rtt, to, options, &client, window)));
             }
         }
         interleave(lab, record, &cells, lab.repeats(3))?;
@@ -55,10 +58,15 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
 
     for (distance, _) in DISTANCES {
         for direction in DIRECTIONS {
-            let [to_stock, from_stock, stock, again] =
+            let [to_stock, from_stock, stock, again, single] =
                 PAIRS.map(|(name, ..)| record.median("Mbit/s", &[distance, name, direction]));
-            let Some((a, b)) = stock.zip(again) else { continue };
-            let note = format!("OpenAFS with itself: {} and {}", short(a), short(b));
+            let (Some((a, b)), Some(single)) = (stock.zip(again), single) else { continue };
+            let note = format!(
+                "OpenAFS with itself: {} and {}, in single packets {}",
+                short(a),
+                short(b),
+                short(single)
+            );
             for (name, measured) in [(PAIRS[0].0, to_stock), (PAIRS[1].0, from_stock)] {
                 let claim = format!("{name}, {distance}, {direction}, no slower than OpenAFS with itself");
                 record.at_least(&claim, measured, a.min(b), "Mbit/s", &note);
@@ -85,7 +93,7 @@ fn small_calls(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     let client = &client;
     let cells = [Who::Afar, Who::OpenAfs].map(|server| {
         let labels = labels("12.5 ms", &small_name(server), "recv");
-        Cell::new(labels, move |lab| one(lab, Some(RTT), server, client, window))
+        Cell::new(labels, move |lab| one(lab, Some(RTT), server, &[], client, window))
     });
     interleave(lab, record, &cells, lab.repeats(3))
 }
@@ -95,10 +103,11 @@ fn one(
     lab: &Lab,
     rtt: Option<Duration>,
     server: Who,
+    server_options: &[&str],
     client: &Invocation,
     window: Window,
 ) -> Result<Run, Error> {
-    let server = transfer::server(server, &[]);
+    let server = transfer::server(server, server_options);
     match rtt {
         None => transfer::rxperf(lab, LOOPBACK, &server, client, window),
         Some(rtt) => {
