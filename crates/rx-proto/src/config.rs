@@ -1,6 +1,7 @@
 //! Every knob of an endpoint, with its unit, its default and what goes wrong at the extremes. A value: no statics, no
 //! environment.
 
+use crate::congestion::ControllerKind;
 use crate::packet::{BASE_PACKET_LEN, MAX_PACKET_LEN};
 use std::time::Duration;
 
@@ -41,6 +42,9 @@ pub struct Config {
     pub limits: CallLimits,
     /// The text that answers a VERSION packet: at most 64 bytes are sent.
     pub version: String,
+    /// Which congestion controller the paths get. Default BBR: CUBIC falls to a hundredth of a long link where one packet in a
+    /// thousand is lost by chance.
+    pub controller: ControllerKind,
     /// Rate that replaces the controller's, in bytes a second, for experiments. Default `None`.
     pub fixed_rate: Option<u64>,
 }
@@ -61,6 +65,7 @@ impl Default for Config {
             reap_after: Duration::from_secs(700),
             limits: CallLimits::default(),
             version: concat!("afar ", env!("CARGO_PKG_VERSION")).to_owned(),
+            controller: ControllerKind::default(),
             fixed_rate: None,
         }
     }

@@ -1,16 +1,75 @@
 //! What a congestion controller is told and what it answers: how much may be in flight on a path, and how fast to send.
-//! The path counts and paces (see `path`, `pacer`); loss is found in `transmit`; controllers are in the files below.
+//! The path counts and paces (see `path`, `pacer`); loss is found in `transmit`; controllers are in the files below. To add one:
+//! implement [`Controller`], name it in [`ControllerKind`], and look at what it does in `congestion/simulation.rs`.
 
 use crate::time::Instant;
-use std::fmt::Debug;
+use std::fmt::{self, Debug};
+use std::str::FromStr;
 use std::time::Duration;
 
-pub mod rate;
+pub mod bbr;
+pub mod cubic;
+#[cfg(test)]
+mod simulation;
+
+/// The controllers there are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ControllerKind {
+    /// By a model of the path: rate and smallest round trip (see [`bbr`]).
+    #[default]
+    Bbr,
+    /// By loss, RFC 9438 (see [`cubic`]).
+    Cubic,
+}
+
+impl ControllerKind {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Bbr, Self::Cubic];
+
+    /// Its name, as configuration and command line have it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bbr => "bbr",
+            Self::Cubic => "cubic",
+        }
+    }
+
+    /// A controller of this kind for a path of which nothing is known yet, with packets of `packet_len` bytes.
+    pub fn start(self, packet_len: usize) -> Box<dyn Controller> {
+        match self {
+            Self::Bbr => Box::new(bbr::Bbr::new(packet_len)),
+            Self::Cubic => Box::new(cubic::Cubic::new(packet_len)),
+        }
+    }
+}
+
+impl fmt::Display for ControllerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for ControllerKind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let known = Self::ALL.map(Self::name).join(", ");
+        Self::ALL
+            .into_iter()
+            .find(|kind| kind.name() == name)
+            .ok_or_else(|| format!("no congestion controller is called '{name}'; there are {known}"))
+    }
+}
 
 /// How many bytes should leave together at this rate, so that offload pays and no queue is made by it: a millisecond's
 /// worth, from 2 to 16 packets.
 pub(crate) fn quantum(rate: u64, packet_len: u64) -> u64 {
     (rate / 1000).clamp(2 * packet_len, 16 * packet_len)
+}
+
+/// Bytes that flow in `time` at `rate` bytes a second.
+fn bytes_in(rate: u64, time: Duration) -> u64 {
+    (u128::from(rate) * time.as_nanos() / 1_000_000_000) as u64
 }
 
 /// What one ACK tells of a path.
@@ -20,18 +79,29 @@ pub struct AckSample {
     pub now: Instant,
     /// Bytes that it shows to have arrived, not known before; Rx headers included.
     pub acked: u64,
+    /// Bytes that have arrived on the path in all.
+    pub delivered: u64,
     /// Bytes in flight after it.
     pub in_flight: u64,
-    /// Bytes that it shows to be lost.
+    /// Bytes that were in flight when the newest packet that it acknowledges was sent, that packet included; 0 where that is
+    /// not known.
+    pub sent_in_flight: u64,
+    /// Bytes found lost since the sample before.
     pub lost: u64,
+    /// Bytes among those found lost, in this sample or before, that have arrived after all.
+    pub spurious: u64,
     /// Delivery rate over the last round trip, in bytes a second, where it could be measured.
     pub delivery_rate: Option<u64>,
     /// Whether that rate was bound by the application or the peer's window rather than by the path.
     pub app_limited: bool,
     /// The round trip of the newest packet that it acknowledges, where its transmission is known.
     pub rtt: Option<Duration>,
-    /// Smallest round trip of late.
+    /// Smallest round trip of late, and how long ago one was as small.
     pub min_rtt: Duration,
+    /// See [`Self::min_rtt`].
+    pub min_rtt_age: Duration,
+    /// Smoothed round trip.
+    pub smoothed_rtt: Duration,
     /// Whether a round trip has gone by since the last sample that said so.
     pub round_start: bool,
     /// The rate at which the path let a train of packets through that was sent back to back, in bytes a second, where this
@@ -42,8 +112,8 @@ pub struct AckSample {
 /// Decides how much may be under way on one path. Shared by all calls over it: sixteen parallel calls are one sender to
 /// the network.
 pub trait Controller: Send + Debug {
-    /// A name for traces.
-    fn name(&self) -> &'static str;
+    /// A name for traces: what it is at.
+    fn phase(&self) -> &'static str;
 
     /// An ACK came.
     fn handle_ack(&mut self, sample: &AckSample);
@@ -64,5 +134,19 @@ pub trait Controller: Send + Debug {
     /// far apart they arrive; 0 for none.
     fn wanted_train(&self) -> u64 {
         0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_controller_goes_by_its_name() {
+        for kind in ControllerKind::ALL {
+            assert_eq!(kind.to_string().parse(), Ok(kind));
+        }
+        let error = "reno".parse::<ControllerKind>().unwrap_err();
+        assert_eq!(error, "no congestion controller is called 'reno'; there are bbr, cubic");
     }
 }

@@ -222,14 +222,14 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::congestion::rate::RateModel;
+    use crate::congestion::bbr::Bbr;
     use crate::path::Path;
 
     /// What a file server keeps of each of 100,000 idle clients: a connection on a path of its own, and their places in the
     /// slabs, the maps (at half their load) and the heap of timers.
     #[test]
     fn an_idle_client_costs_less_than_two_kilobytes() {
-        let objects = size_of::<Connection>() + size_of::<Path>() + size_of::<RateModel>();
+        let objects = size_of::<Connection>() + size_of::<Path>() + size_of::<Bbr>();
         let places = 2 * (16 + 2 * (size_of::<ConnectionKey>() + 8) + 2 * 24);
         assert!(objects + places < 2048, "{objects} and {places}");
     }

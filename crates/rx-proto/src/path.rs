@@ -3,7 +3,6 @@
 
 use crate::ack::Trailer;
 use crate::config::Config;
-use crate::congestion::rate::RateModel;
 use crate::congestion::{AckSample, Controller, quantum};
 use crate::endpoint::ChannelRef;
 use crate::ids::Serial;
@@ -125,6 +124,8 @@ pub struct Path {
     /// Window that a new call from this peer is offered.
     pub(crate) receive_window: u32,
     in_flight: u64,
+    /// Bytes found lost since the controller last heard of an ACK.
+    newly_lost: u64,
     delivered: u64,
     delivered_at: Instant,
     first_sent_at: Instant,
@@ -162,7 +163,7 @@ impl Path {
             rtt: Rtt::new(),
             mtu: MtuSearch::new(config.max_packet_len),
             stats: PathStats::default(),
-            controller: Box::new(RateModel::new(packet_len)),
+            controller: config.controller.start(packet_len),
             fixed_rate: config.fixed_rate,
             pacer: Pacer::new(),
             peer_kind: PeerKind::Unknown,
@@ -170,6 +171,7 @@ impl Path {
             window_hint: FIRST_WINDOW,
             receive_window: config.initial_window,
             in_flight: 0,
+            newly_lost: 0,
             delivered: 0,
             delivered_at: now,
             first_sent_at: now,
@@ -225,9 +227,9 @@ impl Path {
         self.controller.window()
     }
 
-    /// The controller's name or phase, for traces.
+    /// What the controller is at, for traces.
     pub fn phase(&self) -> &'static str {
-        self.controller.name()
+        self.controller.phase()
     }
 
     /// Bytes a second that data leave at, once known.
@@ -475,6 +477,7 @@ impl Path {
             delivered: self.delivered,
             delivered_at: self.delivered_at,
             first_sent_at: self.first_sent_at,
+            in_flight: self.in_flight,
             app_limited: self.app_limited_until > self.delivered,
             train: 0,
         }
@@ -498,12 +501,17 @@ impl Path {
         let mut sample = AckSample {
             now,
             acked: out.acked,
+            delivered: self.delivered + out.acked,
             in_flight: self.in_flight,
-            lost: out.lost.bytes,
+            sent_in_flight: out.newest.map_or(0, |stamp| stamp.in_flight),
+            lost: out.lost.bytes + std::mem::take(&mut self.newly_lost),
+            spurious: out.spurious_bytes,
             delivery_rate: None,
             app_limited: false,
             rtt: out.rtt,
             min_rtt: self.rtt.min(),
+            min_rtt_age: self.rtt.min_age(now),
+            smoothed_rtt: self.rtt.smoothed(),
             round_start: false,
             train_rate: None,
         };
@@ -554,6 +562,7 @@ impl Path {
     /// Some packets turned out lost without an ACK; `left` bytes leave the flight with an unknown fate.
     pub(crate) fn handle_lost(&mut self, now: Instant, lost: Lost, left: u64) {
         self.in_flight -= lost.bytes + left;
+        self.newly_lost += lost.bytes;
         self.stats.bytes_lost += lost.bytes;
         self.watch_for_black_hole(now, lost.largest);
     }

@@ -86,6 +86,11 @@ impl Rtt {
         self.min
     }
 
+    /// How long ago a sample was as small as [`Self::min`].
+    pub const fn min_age(&self, now: Instant) -> Duration {
+        now.since(self.min_at)
+    }
+
     /// The smallest sample ever; `None` before the first.
     pub fn lifetime_min(&self) -> Option<Duration> {
         self.is_known().then_some(self.lifetime_min)

@@ -27,6 +27,8 @@ pub(crate) struct Stamp {
     pub(crate) delivered_at: Instant,
     /// When the packet was sent that `delivered_at` is about.
     pub(crate) first_sent_at: Instant,
+    /// Bytes in flight on the path, this packet's included.
+    pub(crate) in_flight: u64,
     pub(crate) app_limited: bool,
     /// Which train of back-to-back packets it belongs to; 0 for none.
     pub(crate) train: u32,
@@ -87,6 +89,7 @@ pub(crate) struct AckOutcome {
     pub(crate) largest: usize,
     /// Packets that had been given up and did arrive.
     pub(crate) spurious: u32,
+    pub(crate) spurious_bytes: u64,
     /// The ACK names a transmission of ours: whoever wrote it has seen that.
     pub(crate) named: bool,
 }

@@ -119,6 +119,7 @@ impl Transmit {
             self.unknown -= 1;
         } else {
             out.spurious += 1;
+            out.spurious_bytes += len;
         }
         out.acked += len;
         out.largest = out.largest.max(len as usize);
