@@ -38,7 +38,7 @@ fn ack(t: &mut Transmit, now: Instant, first: u32, serial: u32, table: &[u8]) ->
     };
     let mut body = Vec::new();
     fields.encode(table.iter().map(|&b| b == 1), true, &mut body);
-    t.handle_ack(now, &Ack::parse(&body, false).unwrap(), &rtt(), false, None)
+    t.handle_ack(now, &Ack::parse(&body, false).unwrap(), &rtt(), &mut Reordering::new(), false, None)
 }
 
 fn stream(packets: usize) -> Transmit {
@@ -78,7 +78,7 @@ fn a_hole_is_sent_again_once_a_later_transmission_arrived() {
     assert_eq!(out.lost.bytes, 0, "sent at the same time: waits for reordering");
     let due = t.deadline(&rtt(), Duration::ZERO).unwrap();
     assert!(matches!(
-        t.handle_timer(due, &rtt(), Duration::ZERO),
+        t.handle_timer(due, &rtt(), &Reordering::new(), Duration::ZERO),
         TimerAction::Lost { lost: Lost { bytes: 1028, largest: 1028 }, .. }
     ));
     assert_eq!(send_all(&mut t, due, &mut serial), [2]);
@@ -146,7 +146,7 @@ fn silence_brings_a_probe_and_then_a_timeout_that_doubles() {
         let due = t.deadline(&rtt(), Duration::ZERO).unwrap();
         waits.push(due.since(now).as_millis());
         now = due;
-        if let TimerAction::TimedOut { lost } = t.handle_timer(now, &rtt(), Duration::ZERO) {
+        if let TimerAction::TimedOut { lost } = t.handle_timer(now, &rtt(), &Reordering::new(), Duration::ZERO) {
             assert_eq!(lost.bytes, 2056);
             assert_eq!(send_all(&mut t, now, &mut serial), [1, 2]);
         }
