@@ -467,6 +467,92 @@ mod tests {
         assert!(!ack.has_ranges() && ack.described() == Described::ALL);
     }
 
+    /// Writes ranges (first and last of each), and reads back what they and the ACK's scope are.
+    fn through_the_wire(first: u32, ranges: &[(u32, u32)], limit: usize) -> (usize, Vec<(u32, u32)>, Described) {
+        let previous = ranges.last().map_or(first - 1, |r| r.1);
+        let fields = AckFields {
+            first: Seq(first),
+            previous: Seq(previous),
+            serial: Serial(7),
+            reason: AckReason::OUT_OF_SEQUENCE,
+            window: 30_000,
+            max_packet_len: 16384,
+            natural_packet_len: 1444,
+        };
+        let mut body = Vec::new();
+        fields.encode_ranges(ranges.iter().map(|&(s, e)| Seq(s)..Seq(e + 1)), limit, &mut body);
+        let len = body.len();
+        body.resize(len + 3000, 0); // as an MTU probe
+        let ack = Ack::parse(&body, false).unwrap();
+        assert_eq!((ack.previous, ack.trailer.window, ack.table.len()), (Seq(previous), Some(30_000), 0));
+        assert_eq!(ack.has_ranges(), !ranges.is_empty());
+        (len, ack.ranges().map(|r| (r.start.0, r.end.0 - 1)).collect(), ack.described())
+    }
+
+    const BARE: usize = ACK_FIXED_LEN + PAD_LEN + 20;
+
+    #[test]
+    fn ranges_read_back_newest_first_and_speak_of_all() {
+        let (len, read, described) = through_the_wire(10, &[(12, 14), (17, 17), (300, 9000)], 32);
+        assert_eq!((len, described), (BARE + 4 + 3 * RANGE_LEN, Described::ALL));
+        assert_eq!(read, [(300, 9000), (17, 17), (12, 14)]);
+        assert_eq!(through_the_wire(10, &[(10, 11)], 32).1, [(10, 11)], "what has come but is not read");
+        let (len, read, described) = through_the_wire(10, &[], 32);
+        assert_eq!((len, read.len(), described), (BARE, 0, Described::ALL), "all has come up to there");
+    }
+
+    #[test]
+    fn too_many_ranges_are_told_from_both_ends() {
+        let ranges: Vec<(u32, u32)> = (1..=100).map(|i| (10 * i, 10 * i + 5)).collect();
+        let (len, read, described) = through_the_wire(8, &ranges, 6);
+        assert_eq!(len, BARE + 4 + 6 * RANGE_LEN);
+        assert_eq!(read, [(1000, 1005), (990, 995), (980, 985), (10, 15), (20, 25), (30, 35)]);
+        assert_eq!(described, Described { until: Seq(36), from: Seq(980) });
+        let speaks_of: Vec<bool> = [8, 35, 36, 979, 980, 5000].map(|s| described.contains(Seq(s))).to_vec();
+        assert_eq!(speaks_of, [true, true, false, false, true, true]);
+    }
+
+    #[test]
+    fn ranges_and_gaps_that_no_field_holds() {
+        let (_, read, described) = through_the_wire(1, &[(2, 200_001)], 32);
+        assert_eq!(read, [(134_467, 200_001), (68_932, 134_466), (3397, 68_931), (2, 3396)]);
+        assert_eq!(described, Described::ALL);
+        let (_, read, described) = through_the_wire(1, &[(2, 3), (90_000, 90_001)], 32);
+        assert_eq!(read, [(90_000, 90_001), (2, 3)]);
+        assert_eq!(described, Described { until: Seq(4), from: Seq(90_000) });
+        let (_, read, described) = through_the_wire(1, &[(80_000, 80_001), (160_000, 160_001)], 32);
+        assert_eq!(read, [(160_000, 160_001)]);
+        assert_eq!(described, Described { until: Seq(1), from: Seq(160_000) });
+    }
+
+    #[test]
+    fn ranges_are_read_only_from_who_reads_them_and_only_whole() {
+        let fields = AckFields {
+            first: Seq(5),
+            previous: Seq(9),
+            serial: Serial(0),
+            reason: AckReason::DELAY,
+            window: 30,
+            max_packet_len: 1444,
+            natural_packet_len: 1444,
+        };
+        let mut body = Vec::new();
+        fields.encode_ranges([Seq(7)..Seq(10)].into_iter(), 32, &mut body);
+        assert!(Ack::parse(&body, false).unwrap().has_ranges());
+        assert!(Ack::parse(&body[..BARE + 7], false).is_err(), "a part would speak of what it has not");
+        body[BARE - 1] = 1;
+        assert!(!Ack::parse(&body, false).unwrap().has_ranges(), "LARGE_WINDOWS alone");
+        // Gaps and lengths that lead out of the numbers end the list.
+        body[BARE - 1] = 3;
+        for (at, bytes) in [(4, [0xff, 0xff, 0, 1]), (4, [0, 1, 0xff, 0xff])] {
+            body[BARE + at..BARE + at + 4].copy_from_slice(&bytes);
+            assert_eq!(Ack::parse(&body, false).unwrap().ranges().count(), 0);
+        }
+        body[BARE..BARE + 4].copy_from_slice(&[0, 0, 0, 1]);
+        body[4..8].copy_from_slice(&[0xff; 4]);
+        assert_eq!(Ack::parse(&body, false).unwrap().ranges().count(), 0);
+    }
+
     #[test]
     fn every_truncation_is_an_answer_and_not_a_panic() {
         let mut body = hex("0000 0000 00000002 00000041 00000000 03 ff");

@@ -228,7 +228,9 @@ impl Path {
 
     /// Bytes that may be under way.
     pub fn window(&self) -> u64 {
-        self.controller.window()
+        // A fixed rate is the only limit: what is under way at it must fit, with a queue and repairs on top.
+        let fixed = self.fixed_rate.map_or(0, |rate| 4 * bytes_in(rate, self.rtt.smoothed()));
+        self.controller.window().max(fixed)
     }
 
     /// The controller's name or phase, for traces.
@@ -443,7 +445,7 @@ impl Path {
         if !self.is_within_reach_limit(len) {
             return Permit::Unverified;
         }
-        let window = self.controller.window() + self.train.allowance();
+        let window = self.window() + self.train.allowance();
         if self.in_flight > 0 && self.in_flight + len as u64 > window {
             return Permit::Full;
         }
@@ -588,4 +590,9 @@ impl Path {
 /// The rate at which `bytes` take `time`, in bytes a second.
 fn rate_of(bytes: u64, time: Duration) -> u64 {
     (u128::from(bytes) * 1_000_000_000 / time.as_nanos().max(1)) as u64
+}
+
+/// How many bytes go in `time` at a rate in bytes a second.
+fn bytes_in(rate: u64, time: Duration) -> u64 {
+    (u128::from(rate) * time.as_nanos() / 1_000_000_000) as u64
 }

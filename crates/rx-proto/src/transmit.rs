@@ -193,8 +193,9 @@ pub(crate) struct Transmit {
     /// The newest transmission known to have arrived, and when it was made.
     newest_arrived: (Instant, Serial),
     reorder_deadline: Option<Instant>,
-    /// When something was last sent or acknowledged.
+    /// When something was last sent or acknowledged; when last sent.
     progress_at: Instant,
+    sent_at: Instant,
     probed: bool,
     backoff: u32,
     /// Longest wait between two timeouts.
@@ -234,6 +235,7 @@ impl Transmit {
             newest_arrived: (Instant::ORIGIN, Serial::NONE),
             reorder_deadline: None,
             progress_at: now,
+            sent_at: now,
             probed: false,
             backoff: 0,
             patience: MAX_BACKOFF,
@@ -421,7 +423,7 @@ impl Transmit {
         self.in_flight += wire_len as u64;
         self.in_flight_packets += 1;
         self.log.push_back(Sent { serial, seq, repeats });
-        self.progress_at = stamp.sent_at;
+        (self.progress_at, self.sent_at) = (stamp.sent_at, stamp.sent_at);
     }
 
     /// The peer's window, from a trailer.
@@ -488,13 +490,18 @@ impl Transmit {
     /// When [`Self::handle_timer`] is due.
     pub(crate) fn deadline(&self, rtt: &Rtt, peer_delay: Duration) -> Option<Instant> {
         let ack = self.awaits_ack().then(|| {
-            let wait = if self.probed {
+            if self.probed {
                 let once = rtt.timeout(peer_delay);
-                (once * 2u32.saturating_pow(self.backoff.min(10))).min(self.patience.max(once))
+                let wait = once * 2u32.saturating_pow(self.backoff.min(10));
+                self.progress_at + wait.min(self.patience.max(once))
+            } else if self.in_flight_packets > 0 {
+                // Of what was sent last the answer is late, though there were answers to what went before; but not while
+                // they keep coming.
+                let quiet = self.progress_at + rtt.smoothed() + peer_delay;
+                quiet.max(self.sent_at + rtt.probe_timeout(peer_delay))
             } else {
-                rtt.probe_timeout(peer_delay)
-            };
-            self.progress_at + wait
+                self.progress_at + rtt.probe_timeout(peer_delay)
+            }
         });
         [ack, self.reorder_deadline].into_iter().flatten().min()
     }

@@ -72,7 +72,7 @@ impl Transmit {
             highest: self.highest,
             out: AckOutcome { named: place.is_some(), ..AckOutcome::default() },
         };
-        let mut prompted_at = ping_sent_at;
+        let (mut prompted_at, learnt_at) = (ping_sent_at, self.learnt_at);
         if let Some(place) = place {
             self.judge_repetition(place, &mut reading);
             let seq = self.log[place].seq;
@@ -90,7 +90,7 @@ impl Transmit {
         if let Some(sent_at) = ping_sent_at {
             self.note_arrived(sent_at, ack.serial);
         }
-        let is_later = prompted_at.is_some_and(|at| at >= self.learnt_at);
+        let is_later = prompted_at.is_some_and(|at| at >= learnt_at);
         while self.base < ack.first {
             self.mark_received(self.base, &mut reading);
             let Some(packet) = self.packets.pop_front() else { break };
