@@ -3,17 +3,19 @@
 //! links lose by themselves.
 //!
 //! ```text
-//!   Startup ──rate stops growing, queue or loss──▶ Drain ──queue gone──▶ Cruise ─▶ Refill ─▶ Up ─▶ Down ─┐
-//!                                                                          ▲                            │
-//!                                        ProbeRtt ◀─no small round trip for 5 s─┤◀──────queue gone───────────┘
+//!   Startup ──rate stops growing, queue or loss──▶ Drain ──queue gone──▶ Cruise ─▶ Refill ─▶ Up ─▶ Check ─▶ Down ─┐
+//!      ▲                                                                  │▲  ▲              ▲     │               │
+//!      └────────────────────found more again and again──────────────────── │┼──┼──────────────┴more─┘               │
+//!                                   ProbeRtt ◀─no small round trip for 5 s─┘┘  └───────────queue gone───────────────┘
 //! ```
 //!
 //! What differs from the draft, and why:
 //! - In Startup each round opens with a short train of packets back to back (docs/decisions/0001), and a queue ends it as
 //!   well: doubling once too often loses thousands of packets where the queue is far shorter than the path.
 //! - Probing upwards adds at most `PROBE_QUEUE` of queue a round trip, and the window allows at most `MAX_QUEUE` of it, as a
-//!   quarter of a long path exceeds the queue that links commonly have. It comes each eighth round, as in BBRv1, not
-//!   each 2 to 3 s, so that two flows of ours share within seconds; and it goes on while the rate still grows.
+//!   quarter of a long path exceeds the queue that links commonly have. It comes every ten rounds or so, nearly as often as
+//!   in BBRv1, not each 2 to 3 s, so that two flows of ours share within seconds. What it found shows a round later, in
+//!   Check; if there was more it is repeated, and where there is more and more, Startup begins anew.
 //! - A round counts as lossy from 2 % on, as in the draft, but not for a packet or two of a small window; and the short-term
 //!   bounds need such a round as well, where the draft lets any loss lower them: with 1 % of random loss they would creep down.
 //! - The headroom in Cruise is taken from the queue that the upper bound allows, never from the pipe itself.
@@ -27,10 +29,10 @@ use std::time::Duration;
 const STARTUP_GAIN: f64 = 2.77;
 /// Rounds without growth by a quarter after which the pipe counts as full.
 const FULL_ROUNDS: u32 = 3;
-/// Rounds of the cruise between two probes: BBRv1's eight less the probe itself and what is before and after it.
-const CRUISE_ROUNDS: u32 = 5;
+/// Rounds of the cruise between two probes: with the four of a probe about BBRv1's eight.
+const CRUISE_ROUNDS: u32 = 4;
 /// Rounds for which a rate sample counts: a probe cycle and a bit, so that each probe's finding lives until the next.
-const RATE_ROUNDS: u64 = 10;
+const RATE_ROUNDS: u64 = 12;
 /// Queue that probing upwards may add in a round trip.
 const PROBE_QUEUE: Duration = Duration::from_millis(12);
 /// Most queue that the window allows for. Below the 50 ms that links commonly have.
@@ -58,6 +60,8 @@ const LOSS_HEAVY: f64 = 0.1;
 const DOWN_ROUNDS: u32 = 1;
 /// A round trip within so much of the smallest shows no queue.
 const NO_QUEUE: Duration = Duration::from_millis(2);
+/// Probes in a row that found more, after which as much may be missing as at the beginning.
+const PROBES_TO_START: u32 = 3;
 /// What a lossy round leaves of a bound, at least (the draft's Beta).
 const BETA: f64 = 0.7;
 /// Share of the upper bound that is left free for others between probes (the draft's Headroom).
@@ -75,10 +79,14 @@ enum Phase {
     },
     /// The bounds of lossy rounds are lifted, and the pipe filled before more is asked of it.
     Refill,
-    /// More than the rate is sent; `rate` is what it was at the round's beginning, `steps` how often the step has doubled.
+    /// More than the rate is sent; `found` probes before it, one after the other, have found more.
     Up {
+        found: u32,
+    },
+    /// What was sent in Up arrives. The rate was `rate` before.
+    Check {
         rate: u64,
-        steps: u32,
+        found: u32,
     },
     Down {
         rounds: u32,
@@ -192,10 +200,9 @@ impl Bbr {
         bytes_in(self.rate().unwrap_or(0), self.min_rtt)
     }
 
-    /// By how much of the rate a probe goes up or down. It doubles with each round that found more and made no queue: there
-    /// is much more to be had.
+    /// By how much of the rate a probe goes up or down. It doubles with each that found more and made no queue.
     fn step(&self) -> f64 {
-        let doublings = if let Phase::Up { steps, .. } = self.phase { steps.min(8) } else { 0 };
+        let doublings = if let Phase::Up { found } = self.phase { found.min(8) } else { 0 };
         let first = PROBE_QUEUE.as_secs_f64() / self.min_rtt.as_secs_f64().max(1e-6);
         (first * f64::from(1 << doublings)).min(0.25)
     }
@@ -204,7 +211,7 @@ impl Bbr {
         match self.phase {
             Phase::Startup => STARTUP_GAIN,
             Phase::Drain => 0.5,
-            Phase::Cruise { .. } | Phase::Refill | Phase::ProbeRtt { .. } => 1.0,
+            Phase::Cruise { .. } | Phase::Refill | Phase::Check { .. } | Phase::ProbeRtt { .. } => 1.0,
             Phase::Up { .. } => 1.0 + self.step(),
             Phase::Down { .. } => 1.0 - self.step(),
         }
@@ -260,8 +267,9 @@ impl Bbr {
                 Phase::Refill
             }
             Phase::Cruise { rounds } => Phase::Cruise { rounds: rounds + 1 },
-            Phase::Refill => Phase::Up { rate: self.max_rate().unwrap_or(0), steps: 0 },
-            Phase::Up { rate, steps } => self.after_up(rate, steps, sample.app_limited),
+            Phase::Refill => Phase::Up { found: 0 },
+            Phase::Up { found } => Phase::Check { rate: self.max_rate().unwrap_or(0), found },
+            Phase::Check { rate, found } => self.after_check(rate, found, sample.app_limited),
             Phase::Down { rounds } if rounds >= DOWN_ROUNDS => Phase::Cruise { rounds: 0 },
             Phase::Down { rounds } => Phase::Down { rounds: rounds + 1 },
             other => other,
@@ -271,23 +279,30 @@ impl Bbr {
         self.last_round_rtt = self.round_rtt.take();
     }
 
-    /// A probe goes on while it finds more that nobody else has, as no queue grows: the rate grows as it was asked to, or the
-    /// upper bound held it back and moves.
-    fn after_up(&self, rate: u64, steps: u32, app_limited: bool) -> Phase {
+    /// A probe is repeated while it finds more that nobody else has, as no queue grows: the rate grew as it was asked to, or
+    /// the upper bound held it back and moves.
+    fn after_check(&mut self, rate: u64, found: u32, app_limited: bool) -> Phase {
         let now = self.max_rate().unwrap_or(0);
         let grows = now as f64 > rate as f64 * (1.0 + self.step() / 2.0);
         let is_queue_free = self.round_rtt.is_some_and(|rtt| rtt <= self.min_rtt + NO_QUEUE);
-        if !app_limited && is_queue_free && (grows || self.is_held_by_hi) {
-            return Phase::Up { rate: now, steps: steps + u32::from(grows) };
+        if app_limited || !is_queue_free || !(grows || self.is_held_by_hi) {
+            return Phase::Down { rounds: 0 };
         }
-        Phase::Down { rounds: 0 }
+        let found = found + u32::from(grows);
+        if found < PROBES_TO_START {
+            return Phase::Up { found };
+        }
+        (self.full_rate, self.full_rounds) = (0, 0);
+        self.trains.clear();
+        self.bounds = Bounds::NONE;
+        Phase::Startup
     }
 
     fn handle_lossy_round(&mut self, sample: &AckSample) {
         self.before = Some((self.bounds, self.lost_in_round, 0));
         self.hi_growth = self.packet_len;
         match self.phase {
-            Phase::Startup | Phase::Refill | Phase::Up { .. } => {
+            Phase::Startup | Phase::Refill | Phase::Up { .. } | Phase::Check { .. } => {
                 let least = (self.window as f64 * BETA) as u64;
                 let tried =
                     if sample.sent_in_flight > 0 { sample.sent_in_flight } else { self.round_in_flight };
@@ -314,7 +329,7 @@ impl Bbr {
         if self.round_in_flight > self.bounds.inflight_hi {
             self.bounds.inflight_hi = self.round_in_flight;
         }
-        if matches!(self.phase, Phase::Up { .. }) && self.is_held_by_hi {
+        if matches!(self.phase, Phase::Up { .. } | Phase::Check { .. }) && self.is_held_by_hi {
             self.bounds.inflight_hi += self.hi_growth;
             self.hi_growth = (self.hi_growth * 2).min(self.window / 8).max(self.packet_len);
         }
@@ -410,7 +425,7 @@ impl Bbr {
         }
         let hi = self.bounds.inflight_hi;
         let hi = match self.phase {
-            Phase::Startup | Phase::Up { .. } | Phase::Refill => hi,
+            Phase::Startup | Phase::Up { .. } | Phase::Check { .. } | Phase::Refill => hi,
             _ if hi == u64::MAX => hi,
             _ => (hi - (hi as f64 * HEADROOM) as u64).max(hi.min(pipe + spare)),
         };
@@ -432,6 +447,7 @@ impl Controller for Bbr {
             Phase::Cruise { .. } => "cruise",
             Phase::Refill => "refill",
             Phase::Up { .. } => "up",
+            Phase::Check { .. } => "check",
             Phase::Down { .. } => "down",
             Phase::ProbeRtt { .. } => "probe rtt",
         }
@@ -458,7 +474,7 @@ impl Controller for Bbr {
         }
         if sample.round_start {
             self.start_round(sample);
-        } else if matches!(self.phase, Phase::Up { .. }) && self.is_lossy() {
+        } else if matches!(self.phase, Phase::Up { .. } | Phase::Check { .. }) && self.is_lossy() {
             // A probe that loses too much is not carried on to the end of its round.
             self.handle_lossy_round(sample);
             (self.lost_in_round, self.acked_in_round, self.loss_events) = (0, 0, 0);

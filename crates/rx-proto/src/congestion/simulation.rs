@@ -279,6 +279,16 @@ fn alone(kind: ControllerKind, rtt: u64, link: Bottleneck) -> (f64, Duration) {
     (world.mbit(0, 5, 10), world.longest_queue)
 }
 
+/// One flow on a link that carries 1 Gbit/s again after 5 s of 20 Mbit/s: seconds until it carries 90 % of that.
+fn after_narrows(kind: ControllerKind, rtt: u64) -> Option<usize> {
+    let mut world = World::new(Bottleneck { mbit: 20, queue: MS(50), loss: 0.0, burst: 1.0 });
+    world.add(kind, MS(rtt), Duration::ZERO);
+    world.run_until(MS(5000));
+    world.link.mbit = 1000;
+    world.run_until(MS(25_000));
+    (0..20).find(|&second| world.mbit(0, 5 + second, 6 + second) > 0.9 * 962.0)
+}
+
 /// Two flows, the second 5 s later: their shares of the link from the tenth to the thirtieth second, in percent.
 fn beside(first: ControllerKind, second: ControllerKind, rtt: u64, queue: u64) -> [f64; 2] {
     let mut world = World::new(Bottleneck { mbit: 200, queue: MS(queue), loss: 0.0, burst: 1.0 });
@@ -334,9 +344,18 @@ fn controllers_keep_their_table() {
         let [a, b] = beside(first, second, rtt, queue);
         format!("{:8}  {:8} {rtt:7} {queue:9}  {a:5.1} : {b:4.1}\n", first.name(), second.name())
     });
+    let narrows = lines(&RTTS, |&rtt| {
+        let [bbr, cubic] = ControllerKind::ALL.map(|kind| match after_narrows(kind, rtt) {
+            Some(seconds) => seconds.to_string(),
+            None => "-".to_owned(),
+        });
+        format!("{rtt:6} {bbr:>4} {cubic:>6}\n")
+    });
     let table = format!(
         "one flow on 1 Gbit/s (962 Mbit/s of stream): Mbit/s and the longest queue in ms, from the fifth second to the tenth\n\n\
          control   RTT ms  queue ms  loss        Mbit/s   queue\n{single}\n\
+         one flow on 1 Gbit/s after 5 s of 20 Mbit/s: seconds until it carries 90 %, of 20\n\n\
+         RTT ms  bbr  cubic\n{narrows}\n\
          two flows on 200 Mbit/s, the second 5 s after the first: shares in percent over the last 20 s of 35\n\n\
          first     second    RTT ms  queue ms  shares\n{pairs}"
     );
