@@ -29,6 +29,7 @@ pub mod rtt;
 pub mod security;
 pub mod stats;
 pub mod time;
+pub mod trace;
 mod train;
 mod transmit;
 

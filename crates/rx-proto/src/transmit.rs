@@ -7,6 +7,7 @@ use crate::ack::Ack;
 use crate::ids::{Seq, Serial};
 use crate::rtt::Rtt;
 use crate::time::Instant;
+use crate::trace::LossNotes;
 use bytes::{Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -161,6 +162,7 @@ pub(crate) struct Transmit {
     /// Longest wait between two timeouts.
     patience: Duration,
     resent_packets: u64,
+    pub(crate) losses: LossNotes,
 }
 
 impl Transmit {
@@ -194,6 +196,7 @@ impl Transmit {
             backoff: 0,
             patience: MAX_BACKOFF,
             resent_packets: 0,
+            losses: LossNotes::default(),
         }
     }
 

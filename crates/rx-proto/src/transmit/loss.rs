@@ -152,6 +152,7 @@ impl Transmit {
 
     fn note_lost(&mut self, seq: Seq) {
         self.lost.push_back(seq);
+        self.losses.note(seq);
         // A peer that has a packet, has it not, has it again, leaves an entry each time.
         if self.lost.len() > 2 * self.packets.len() + 16 {
             let packets = self.packets.iter().zip(0..);
