@@ -263,8 +263,8 @@ impl Recorder {
     }
 
     fn add_to_flow(&mut self, kind: usize, at: Instant, what: What) {
-        if self.span > 0 {
-            let span = at.since(self.started).as_nanos() as u64 / self.span;
+        let elapsed = at.since(self.started).as_nanos() as u64;
+        if let Some(span) = elapsed.checked_div(self.span) {
             if let Some((latest, index)) = self.open[kind]
                 && latest == span
             {

@@ -27,7 +27,11 @@ fn config() -> Config {
 
 /// A client sends `len` bytes over a way of 20 ms and 100 Mbit/s that loses the first transmission of these packets. With
 /// the trace of its call, switched on once it has begun.
-fn send_with_losses(len: usize, lost: &'static [u32], traced: bool) -> (World, Option<Trace>, Arc<Mutex<Wire>>) {
+fn send_with_losses(
+    len: usize,
+    lost: &'static [u32],
+    traced: bool,
+) -> (World, Option<Trace>, Arc<Mutex<Wire>>) {
     // A queue that takes whatever comes: nothing is lost but what the test drops.
     let link = Link { delay: ms(10), rate: 100_000_000, queue: ms(1000), ..Link::default() };
     let mut world = World::pair(11, config(), link);
