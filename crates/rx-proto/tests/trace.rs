@@ -115,7 +115,7 @@ fn acks_show_window_rate_and_round_trip() {
     let (_, trace, _) = send_with_losses(4_000_000, &[], true);
     let trace = trace.unwrap();
     let acks = trace.records.iter().filter_map(|r| if let What::Acked(a) = &r.what { Some(a) } else { None });
-    let last = acks.clone().last().unwrap();
+    let last = acks.clone().next_back().unwrap();
     assert!(last.rate.is_some_and(|rate| (8_000_000..16_000_000).contains(&rate)), "{last:?}");
     assert!(last.window > 200_000 && last.peer_window > 16, "{last:?}");
     for (min, max) in acks.clone().filter_map(|a| a.rtt) {

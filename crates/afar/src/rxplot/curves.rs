@@ -13,6 +13,8 @@ pub(super) type Point = (f64, f64);
 pub(super) struct Curves {
     /// Whether the call mostly sent: then numbers are of the packets sent, otherwise of those received.
     pub(super) is_sender: bool,
+    /// Whether there were more losses than are shown one by one.
+    pub(super) is_cut: bool,
     /// How long it took, in seconds.
     pub(super) duration: f64,
     /// Bytes of plain text in the direction that is shown.
@@ -60,6 +62,10 @@ impl Curves {
             duration: trace.lines.last().map_or(0.0, |line| seconds(line.ns)),
             ..Self::default()
         };
+        let is_mark = |event: &Event| matches!(event, Event::Lost { .. } | Event::Resent { .. });
+        let last_mark = trace.lines.iter().rev().find(|line| is_mark(&line.event)).map(|line| line.ns);
+        let last_mark = last_mark.filter(|_| trace.heading.marks_left_out > 0);
+        curves.is_cut = last_mark.is_some();
         let (mut top, mut next) = (0, 1);
         let mut arrived = Vec::new();
         for line in &trace.lines {
@@ -82,6 +88,10 @@ impl Curves {
                         curves.window.push((at, acked.window as f64));
                         curves.pacing.extend(acked.rate.map(|rate| (at, rate as f64 * 8.0)));
                         arrived.push((at, acked.acked));
+                        // The marks may have run out; that something was lost stands here too.
+                        if acked.lost > 0 && last_mark.is_some_and(|last| line.ns > last) {
+                            curves.lost.push((at, f64::from(acked.first)));
+                        }
                     }
                 }
                 Event::Received { first, last, bytes, .. } if !curves.is_sender => {
@@ -126,7 +136,10 @@ impl Curves {
             text += &format!("; round trip {min:.1} to {max:.1} ms");
         }
         text += &match self.is_sender {
-            true => format!("; {} packets lost, {} sent again", self.lost.len(), self.again.len()),
+            true => {
+                let least = if self.is_cut { "more than " } else { "" };
+                format!("; {least}{} packets lost, {least}{} sent again", self.lost.len(), self.again.len())
+            }
             false => format!("; {} packets came late", self.again.len()),
         };
         if !self.timeouts.is_empty() {
@@ -181,7 +194,10 @@ mod tests {
         assert_eq!(curves.pacing, [(0.03, 1e7)]);
         assert_eq!(curves.rtt, [(0.03, 20.0, 25.0)]);
         let summary = curves.summary();
-        assert!(summary.contains("13 kB sent in 0.100 s") && summary.contains("1 packets lost"), "{summary}");
+        assert!(
+            summary.contains("13 kB sent in 0.100 s") && summary.contains("more than 1 packets lost"),
+            "{summary}"
+        );
     }
 
     #[test]

@@ -21,6 +21,8 @@ const AXIS: u32 = 36;
 /// Room left of the panels for labels, and right of them.
 const LEFT: u32 = 84;
 const RIGHT: u32 = 24;
+/// Where the legend begins, from the left of the panel: behind the longest title.
+const LEGEND: u32 = 320;
 /// Columns of pixels that a curve has.
 const COLUMNS: f64 = (WIDTH - LEFT - RIGHT) as f64;
 /// Marks nearer to each other than this are drawn once.
@@ -193,14 +195,11 @@ fn draw_panel(
         .y_label_formatter(&panel.label);
     mesh.draw()?;
     area.draw(&Text::new(panel.title, (LEFT as i32 + 2, 5), font(14, INK)))?;
-    for (label, colour, moments) in &panel.moments {
+    for (_, colour, moments) in &panel.moments {
         let mut seen = HashSet::new();
         let lines = moments.iter().filter(|at| seen.insert((*at / right * COLUMNS / MARK) as i64));
         let style = colour.mix(0.5).stroke_width(1);
-        let drawn = chart.draw_series(lines.map(|at| PathElement::new([(*at, 0.0), (*at, top)], style)))?;
-        if !moments.is_empty() {
-            drawn.label(*label).legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
-        }
+        chart.draw_series(lines.map(|at| PathElement::new([(*at, 0.0), (*at, top)], style)))?;
     }
     for series in panel.series.iter().filter(|s| !s.points.is_empty()) {
         let colour = series.colour;
@@ -211,37 +210,41 @@ fn draw_panel(
                 let points: Vec<Point> = series.points.iter().map(inside).collect();
                 let points = if series.style == Style::Steps { steps(&points) } else { points };
                 let style = colour.stroke_width(if series.label == "window offered" { 1 } else { 2 });
-                chart
-                    .draw_series(LineSeries::new(thin(&points, right), style))?
-                    .label(series.label)
-                    .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], style));
+                chart.draw_series(LineSeries::new(thin(&points, right), style))?;
             }
             Style::Dots => {
                 let points = sparse(series.points, right, top, pixels);
-                chart
-                    .draw_series(points.into_iter().map(|p| Circle::new(p, 2, colour.filled())))?
-                    .label(series.label)
-                    .legend(move |(x, y)| Circle::new((x + 9, y), 3, colour.filled()));
+                chart.draw_series(points.into_iter().map(|p| Circle::new(p, 2, colour.filled())))?;
             }
             Style::Crosses => {
                 let points = sparse(series.points, right, top, pixels);
                 let style = colour.stroke_width(1);
-                chart
-                    .draw_series(points.into_iter().map(|p| Cross::new(p, 3, style)))?
-                    .label(series.label)
-                    .legend(move |(x, y)| Cross::new((x + 9, y), 3, style));
+                chart.draw_series(points.into_iter().map(|p| Cross::new(p, 3, style)))?;
             }
         }
     }
     draw_phases(&chart, phases, right, top)?;
-    let place = if height > 300 { SeriesLabelPosition::LowerRight } else { SeriesLabelPosition::UpperRight };
-    chart
-        .configure_series_labels()
-        .position(place)
-        .background_style(WHITE.mix(0.85))
-        .border_style(TRANSPARENT)
-        .label_font(font(13, INK))
-        .draw()?;
+    draw_legend(area, panel)?;
+    Ok(())
+}
+
+/// What each colour is, right of the panel's title: over the curves it would hide them.
+fn draw_legend(area: &Area<'_>, panel: &Panel<'_>) -> Drawn {
+    let series = panel.series.iter().filter(|s| !s.points.is_empty()).map(|s| (s.label, s.colour, s.style));
+    let moments = panel.moments.iter().filter(|m| !m.2.is_empty()).map(|m| (m.0, m.1, Style::Line));
+    let mut x = (LEFT + LEGEND) as i32;
+    for (label, colour, style) in series.chain(moments) {
+        let y = 12;
+        match style {
+            Style::Steps | Style::Line => {
+                area.draw(&PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)))?;
+            }
+            Style::Dots => area.draw(&Circle::new((x + 12, y), 3, colour.filled()))?,
+            Style::Crosses => area.draw(&Cross::new((x + 12, y), 3, colour.stroke_width(1)))?,
+        }
+        area.draw(&Text::new(label, (x + 24, 6), font(13, INK)))?;
+        x += 44 + 7 * label.len() as i32;
+    }
     Ok(())
 }
 
