@@ -6,8 +6,8 @@ use crate::time::Instant;
 use crate::trace::Trace;
 
 impl Endpoint {
-    /// Begins to record what happens in a call (see [`crate::trace`]); what was recorded before is forgotten. Costs some
-    /// 100 ns a packet and 2.5 MB at most while the call lasts.
+    /// Begins to record what happens in a call (see [`crate::trace`]); what was recorded before is forgotten. Takes memory
+    /// for [`MAX_FLOW`](crate::trace::MAX_FLOW) and [`MAX_MARKS`](crate::trace::MAX_MARKS) records at most while the call lasts.
     pub fn trace_call(&mut self, now: Instant, call: CallHandle) -> Result<(), CallError> {
         let at = self.find(call)?;
         let call = self.connections[at.connection].call_mut(at.channel).ok_or(CallError::Gone)?;
