@@ -7,6 +7,8 @@ mod output;
 mod ports;
 mod rxdebug;
 mod rxperf;
+mod rxplot;
+mod trace;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -38,6 +40,12 @@ const ENTRIES: &[Entry] = &[
         is_classic: true,
         about: "how fast an Rx transport is, as server or client",
         run: rxperf::run,
+    },
+    Entry {
+        name: "rxplot",
+        is_classic: false,
+        about: "draws the trace of a call that rxperf has written",
+        run: rxplot::run,
     },
 ];
 

@@ -141,6 +141,9 @@ struct Client {
     /// Note how far each call is every so many milliseconds (with --json)
     #[arg(long, value_name = "MS")]
     intervals: Option<u64>,
+    /// Write what happened in the first call to this file; 'afar rxplot FILE' draws it
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,

@@ -15,6 +15,7 @@ use crate::config::CallLimits;
 use crate::ids::CallNumber;
 use crate::receive::Receive;
 use crate::time::Instant;
+use crate::trace::Recorder;
 use crate::transmit::Transmit;
 use std::fmt;
 use std::time::Duration;
@@ -85,6 +86,31 @@ impl Stage {
     }
 }
 
+/// How long a call's first DATA packet waited for its turn, the path's window and its pace.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SendWait {
+    since: Option<Instant>,
+    time: Option<Duration>,
+}
+
+impl SendWait {
+    /// There is something to send.
+    pub(crate) fn note_wish(&mut self, now: Instant) {
+        self.since = self.since.or(Some(now));
+    }
+
+    /// A DATA packet went out.
+    pub(crate) fn note_sent(&mut self, now: Instant) {
+        if self.time.is_none() {
+            self.time = Some(self.since.map_or(Duration::ZERO, |since| now.since(since)));
+        }
+    }
+
+    pub(crate) const fn time(&self) -> Option<Duration> {
+        self.time
+    }
+}
+
 /// One call.
 #[derive(Debug)]
 pub(crate) struct Call {
@@ -120,6 +146,9 @@ pub(crate) struct Call {
     pub(crate) window_known: bool,
     /// Answers to our pings in a row that take back what had been acknowledged for good.
     pub(crate) contradictions: u8,
+    pub(crate) wait: SendWait,
+    /// What is recorded of it, if it is traced.
+    pub(crate) trace: Option<Box<Recorder>>,
 }
 
 impl Call {
@@ -156,6 +185,8 @@ impl Call {
             promised: 0,
             window_known: false,
             contradictions: 0,
+            wait: SendWait::default(),
+            trace: None,
         }
     }
 

@@ -20,6 +20,7 @@ mod network;
 mod reach;
 mod timers;
 mod verbs;
+mod watch;
 
 pub use egress::Transmission;
 pub use inspect::ANSWER_RATE;

@@ -31,6 +31,7 @@ pub mod rtt;
 pub mod security;
 pub mod stats;
 pub mod time;
+pub mod trace;
 mod train;
 mod transmit;
 

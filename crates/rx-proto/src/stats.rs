@@ -1,51 +1,132 @@
 //! Counters of an endpoint, named as rxdebug names them where it has them (Rx notes 14).
 
+use crate::packet::PacketType;
+use crate::transmit::{AckOutcome, TimerAction};
+
 /// Packet types that are counted one by one: 0 to 13.
 pub const COUNTED_TYPES: usize = 14;
 
-/// What an endpoint has done since it was made.
-#[derive(Clone, Debug, Default)]
-pub struct Stats {
-    /// Packets received, by type.
-    pub packets_read: [u64; COUNTED_TYPES],
-    /// Packets sent, by type.
-    pub packets_sent: [u64; COUNTED_TYPES],
-    /// Datagrams that are no Rx packets.
-    pub bogus_packets: u64,
-    /// Packets for connections or calls that are not there.
-    pub spurious_packets: u64,
-    /// DATA packets that had come before.
-    pub duplicate_packets: u64,
-    /// DATA packets sent again.
-    pub data_resent: u64,
-    /// PINGs sent.
-    pub pings_sent: u64,
-    /// Calls begun, of both roles.
-    pub calls: u64,
-    /// Calls that ended early, whoever ended them.
-    pub calls_failed: u64,
-    /// Calls that were told to wait since an older one still ran on their channel.
-    pub busies: u64,
-    /// Packets not sent since the peer's address may be spoofed.
-    pub withheld: u64,
-    /// Connections dropped to make room for others.
-    pub evicted: u64,
-    /// Bytes of calls received in order.
-    pub bytes_read: u64,
-    /// Bytes of calls sent for the first time.
-    pub bytes_written: u64,
+/// What a counter counts in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unit {
+    /// Things: packets, calls, events.
+    Count,
+    /// Bytes.
+    Bytes,
+}
+
+/// A counter of [`Stats`], for whoever publishes all of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Counter {
+    /// The field's name.
+    pub name: &'static str,
+    /// What it counts in.
+    pub unit: Unit,
+    /// What it means, a sentence.
+    pub meaning: &'static str,
+    /// Its value.
+    pub value: fn(&Stats) -> u64,
+}
+
+macro_rules! stats {
+    ($($name:ident $unit:ident $meaning:literal)*) => {
+        /// What an endpoint has done since it was made.
+        #[derive(Clone, Debug, Default)]
+        pub struct Stats {
+            /// Packets received, by type.
+            pub packets_read: [u64; COUNTED_TYPES],
+            /// Packets sent, by type.
+            pub packets_sent: [u64; COUNTED_TYPES],
+            $(#[doc = $meaning] pub $name: u64,)*
+        }
+
+        impl Stats {
+            /// All counters but those by packet type.
+            pub const COUNTERS: &[Counter] = &[$(Counter {
+                name: stringify!($name),
+                unit: Unit::$unit,
+                meaning: $meaning,
+                value: |stats| stats.$name,
+            },)*];
+
+            /// Adds what another endpoint has done.
+            pub fn add(&mut self, other: &Self) {
+                for (sum, n) in self.packets_read.iter_mut().zip(&other.packets_read) {
+                    *sum += n;
+                }
+                for (sum, n) in self.packets_sent.iter_mut().zip(&other.packets_sent) {
+                    *sum += n;
+                }
+                $(self.$name += other.$name;)*
+            }
+        }
+    };
+}
+
+stats! {
+    bogus_packets Count "Datagrams that are no Rx packets."
+    spurious_packets Count "Packets for connections or calls that are not there."
+    duplicate_packets Count "DATA packets that had come before."
+    data_resent Count "DATA packets sent again."
+    data_lost Bytes "Bytes found lost, Rx headers included."
+    losses_taken_back Count "DATA packets that had been given up for lost and arrived after all."
+    timeouts Count "Times that a call waited in vain and all it had under way counted as lost."
+    probes Count "Times that a call without news asked its peer what it has."
+    pings_sent Count "PINGs sent."
+    calls Count "Calls begun, of both roles."
+    calls_failed Count "Calls that ended early, whoever ended them."
+    busies Count "Calls that were told to wait since an older one still ran on their channel."
+    withheld Count "Packets not sent since the peer's address may be spoofed."
+    evicted Count "Connections dropped to make room for others."
+    bytes_read Bytes "Bytes of calls received in order."
+    bytes_written Bytes "Bytes of calls sent for the first time."
 }
 
 impl Stats {
-    pub(crate) fn note_read(&mut self, kind: crate::packet::PacketType) {
+    pub(crate) fn note_read(&mut self, kind: PacketType) {
         if let Some(n) = self.packets_read.get_mut(usize::from(kind.0)) {
             *n += 1;
         }
     }
 
-    pub(crate) fn note_sent(&mut self, kind: crate::packet::PacketType) {
+    pub(crate) fn note_sent(&mut self, kind: PacketType) {
         if let Some(n) = self.packets_sent.get_mut(usize::from(kind.0)) {
             *n += 1;
         }
+    }
+
+    /// What an ACK has shown.
+    pub(crate) fn note_ack(&mut self, outcome: &AckOutcome) {
+        self.data_lost += outcome.lost.bytes;
+        self.losses_taken_back += u64::from(outcome.spurious);
+    }
+
+    /// What the timer of a call's sending half has come to.
+    pub(crate) fn note_timer(&mut self, action: &TimerAction) {
+        match action {
+            TimerAction::Nothing => {}
+            TimerAction::Probe => self.probes += 1,
+            TimerAction::TimedOut { lost } => {
+                self.timeouts += 1;
+                self.data_lost += lost.bytes;
+            }
+            TimerAction::Lost { lost, .. } => self.data_lost += lost.bytes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_have_every_counter() {
+        let mut one = Stats { data_resent: 3, bytes_written: 5, ..Stats::default() };
+        one.note_sent(PacketType::DATA);
+        let mut sum = one.clone();
+        sum.add(&one);
+        let value = |name| Stats::COUNTERS.iter().find(|c| c.name == name).map(|c| (c.value)(&sum));
+        assert_eq!((value("data_resent"), value("bytes_written")), (Some(6), Some(10)));
+        assert_eq!(sum.packets_sent[usize::from(PacketType::DATA.0)], 2);
     }
 }

@@ -9,6 +9,7 @@ use crate::ranges::Ranges;
 use crate::reordering::Reordering;
 use crate::rtt::Rtt;
 use crate::time::Instant;
+use crate::trace::LossNotes;
 use bytes::{Bytes, BytesMut};
 use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
@@ -203,6 +204,7 @@ pub(crate) struct Transmit {
     /// Longest wait between two timeouts.
     patience: Duration,
     resent_packets: u64,
+    pub(crate) losses: LossNotes,
 }
 
 impl Transmit {
@@ -242,6 +244,7 @@ impl Transmit {
             backoff: 0,
             patience: MAX_BACKOFF,
             resent_packets: 0,
+            losses: LossNotes::default(),
         }
     }
 

@@ -15,9 +15,11 @@ use rx_proto::abort::AbortCode;
 use rx_proto::endpoint::{CallHandle, CallStats, Read};
 use rx_proto::ids::ServiceId;
 use rx_proto::time::Instant;
+use rx_proto::trace::Trace;
 
 use crate::driver::Driver;
 use crate::error::CallError;
+use crate::metrics::{CallResult, Ending, Measured};
 use crate::runtime::BoxFuture;
 use crate::shard::{Shard, State};
 
@@ -48,6 +50,7 @@ pub struct Call {
     unflushed: bool,
     error: Option<CallError>,
     deadline: Option<Deadline>,
+    measured: Measured,
 }
 
 struct Deadline {
@@ -69,6 +72,7 @@ impl Call {
         peer: SocketAddr,
         service: ServiceId,
         is_client: bool,
+        measured: Measured,
     ) -> Self {
         Self {
             driver,
@@ -83,6 +87,7 @@ impl Call {
             unflushed: false,
             error: None,
             deadline: None,
+            measured,
         }
     }
 
@@ -137,6 +142,24 @@ impl Call {
     /// Gives the call this long from now.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.set_deadline(self.driver.runtime.now() + timeout);
+    }
+
+    // ---- looking at it
+
+    /// Begins to record what happens in the call from now on: see [`rx_proto::trace`].
+    ///
+    /// # Errors
+    ///
+    /// When the call is gone.
+    pub fn trace(&mut self) -> Result<(), CallError> {
+        let traced = self.with(|state, now| state.endpoint.trace_call(now, self.handle));
+        traced.map_err(|error| CallError::of(error, self.peer, self.service))
+    }
+
+    /// What was recorded; the recording ends. `None` if there was none. To be asked before the call is let go, also after it
+    /// has failed.
+    pub fn take_trace(&mut self) -> Option<Trace> {
+        self.shard().lock().endpoint.take_trace(self.handle)
     }
 
     // ---- sending
@@ -387,13 +410,22 @@ impl Call {
         self.with(|state, now| state.endpoint.abort(now, self.handle, code));
     }
 
-    /// Lets the call go; aborted if it is not through.
+    /// A server's call has got its handler.
+    pub(crate) fn note_handler_begins(&self) {
+        let waited = self.driver.runtime.now().since(self.measured.started);
+        self.measured.meters.note_handler_wait(waited);
+    }
+
+    /// Lets a client's call go; aborted if it is not through.
     pub(crate) fn release(&mut self) {
-        let handle = self.handle;
-        self.with(|state, now| {
+        let (handle, started) = (self.handle, self.measured.started);
+        let ending = self.with(|state, now| {
+            let ending = ending_of(&state.endpoint, handle, now.since(started), None);
             state.endpoint.release(now, handle);
             state.remove_call(handle);
+            ending
         });
+        self.measured.meters.note_end(&ending);
     }
 
     /// Looks at the deadline, and has the task woken when it passes.
@@ -419,6 +451,25 @@ impl Call {
         };
         *self.error.get_or_insert(error)
     }
+}
+
+/// What is known of a call that is about to be let go. `handled` is what a server's handler came to; a client's call is
+/// through when the reply has been read.
+pub(crate) fn ending_of(
+    endpoint: &rx_proto::endpoint::Endpoint,
+    handle: CallHandle,
+    duration: Duration,
+    handled: Option<bool>,
+) -> Ending {
+    let stats = endpoint.call_stats(handle).unwrap_or_default();
+    let result = match endpoint.call_error(handle) {
+        Some(error) => CallResult::of_error(error),
+        None if handled.unwrap_or(stats.is_read) => CallResult::Ok,
+        None => CallResult::Aborted,
+    };
+    let rtt = endpoint.path_of(handle).map(|path| path.rtt());
+    let rtt = rtt.filter(|rtt| rtt.is_known()).map(|rtt| rtt.latest());
+    Ending { result, duration, send_wait: stats.send_wait, rtt }
 }
 
 /// Why the protocol does not do what is asked of a call.

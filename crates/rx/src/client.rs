@@ -8,6 +8,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 
+use rx_proto::Role;
 use rx_proto::config::CallLimits;
 use rx_proto::endpoint::ConnectionHandle;
 use rx_proto::ids::{CHANNELS, ServiceId};
@@ -17,6 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::call::Call;
 use crate::endpoint::{Endpoint, Handle};
 use crate::error::CallError;
+use crate::metrics::{CallMeters, Measured};
 
 /// A connection to a service of a peer, with one user's security. Clones share it; with the last of them, and of its
 /// calls, it goes. Four calls run at once, more wait in line.
@@ -34,6 +36,7 @@ struct Inner {
     service: ServiceId,
     /// One permit for each channel.
     channels: Arc<Semaphore>,
+    meters: Arc<CallMeters>,
 }
 
 impl Connection {
@@ -54,6 +57,7 @@ impl Connection {
                 peer,
                 service,
                 channels: Arc::new(Semaphore::new(CHANNELS)),
+                meters: driver.meters.of(Role::Client, service),
             }),
         }
     }
@@ -99,7 +103,7 @@ impl Connection {
                 match state.endpoint.open(now, inner.handle) {
                     Ok(Some(call)) => {
                         state.add_call(call);
-                        Poll::Ready(Ok(call))
+                        Poll::Ready(Ok((call, now)))
                     }
                     Ok(None) => {
                         state.wait_for_channel(inner.handle, cx.waker());
@@ -109,8 +113,10 @@ impl Connection {
                 }
             })
         });
-        let handle = handle.await?;
-        let call = Call::new(Arc::clone(driver), inner.shard, handle, inner.peer, inner.service, true);
+        let (handle, started) = handle.await?;
+        let measured = Measured { started, meters: Arc::clone(&inner.meters) };
+        let driver = Arc::clone(driver);
+        let call = Call::new(driver, inner.shard, handle, inner.peer, inner.service, true, measured);
         Ok(ClientCall { call, _channel: permit, place: None, connection: self.clone() })
     }
 }

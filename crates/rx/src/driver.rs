@@ -16,14 +16,15 @@ use std::collections::HashMap;
 use std::fmt;
 use std::mem;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, Weak};
 
 use rx_proto::abort::AbortCode;
+use rx_proto::endpoint::Usage;
 use rx_proto::ids::{Epoch, ServiceId};
 use rx_proto::time::Instant;
 
 use crate::endpoint::Handle;
-use crate::metrics::{Counters, Metrics, add};
+use crate::metrics::{Counters, Meters, Metrics, Publisher, Snapshot, add};
 use crate::runtime::{Driven, Port, Runtime};
 use crate::server::ServiceEntry;
 use crate::shard::{Clock, Outcome, Queued, Shard, State};
@@ -44,6 +45,8 @@ pub(crate) struct Driver {
     pub(crate) services: RwLock<HashMap<ServiceId, Arc<ServiceEntry>>>,
     queue_bytes: usize,
     pub(crate) counters: Counters,
+    pub(crate) meters: Meters,
+    publisher: Mutex<Publisher>,
     pub(crate) me: Weak<Self>,
     pub(crate) owner: OnceLock<Weak<Handle>>,
 }
@@ -75,6 +78,8 @@ impl Driver {
             services: RwLock::default(),
             queue_bytes,
             counters: Counters::default(),
+            meters: Meters::default(),
+            publisher: Mutex::new(Publisher::new()),
             me: me.clone(),
             owner: OnceLock::new(),
         })
@@ -158,6 +163,32 @@ impl Driver {
         self.counters.snapshot(self.port.metrics())
     }
 
+    /// All counters and what is held.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let mut sum = Snapshot { metrics: self.metrics(), ..Snapshot::default() };
+        for shard in &self.shards {
+            let state = shard.lock();
+            sum.stats.add(state.endpoint.stats());
+            sum.add_usage(state.endpoint.usage());
+        }
+        sum
+    }
+
+    /// Publishes what has changed since the last time. An endpoint that is shut down holds nothing.
+    pub(crate) fn publish_metrics(&self) {
+        let mut publisher = self.publisher.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = self.snapshot();
+        if self.is_shut_down() {
+            now.usage = Usage::default();
+            (now.metrics.port.receive_buffer_bytes, now.metrics.port.queued_bytes) = (0, 0);
+        }
+        publisher.publish(now);
+    }
+
+    pub(crate) fn is_shut_down(&self) -> bool {
+        self.shards.iter().all(|shard| shard.lock().is_closed)
+    }
+
     /// Ends everything: calls are aborted, whoever waits is told, the threads end.
     pub(crate) fn shut_down(&self) {
         for shard in &self.shards {
@@ -181,6 +212,7 @@ impl Driver {
         for service in services.values() {
             service.clear();
         }
+        self.publish_metrics();
     }
 }
 

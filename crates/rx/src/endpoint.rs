@@ -4,7 +4,9 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, Weak};
+use std::time::Duration;
 
+use rx_proto::Role;
 use rx_proto::config::Config;
 use rx_proto::ids::ServiceId;
 use rx_proto::security::SecurityClass;
@@ -32,6 +34,10 @@ pub struct EndpointConfig {
     /// Memory that received packets may hold before a shard has worked through them, in bytes; beyond it they are dropped.
     /// Default 64 MiB, some 16,000 packets: less loses packets in bursts, more only delays the loss.
     pub queue_bytes: usize,
+    /// How often counters and gauges are published through the `metrics` facade; `None` leaves that to
+    /// [`Endpoint::publish_metrics`]. Default 1 s, far below the time between two looks of an exporter: it costs a lock of
+    /// each shard, some system calls, and a wake-up of an idle program.
+    pub publish_every: Option<Duration>,
 }
 
 impl Default for EndpointConfig {
@@ -41,6 +47,7 @@ impl Default for EndpointConfig {
             socket: SocketOptions::default(),
             shards: None,
             queue_bytes: 64 << 20,
+            publish_every: Some(Duration::from_secs(1)),
         }
     }
 }
@@ -101,7 +108,7 @@ impl Endpoint {
         address: SocketAddr,
         config: EndpointConfig,
     ) -> io::Result<Self> {
-        let EndpointConfig { proto, socket, shards, queue_bytes } = config;
+        let EndpointConfig { proto, socket, shards, queue_bytes, publish_every } = config;
         let port = runtime.bind(address, &socket)?;
         let shards = shards.unwrap_or_else(|| runtime.default_shards()).max(1);
         let mut endpoints = Vec::with_capacity(shards);
@@ -113,6 +120,9 @@ impl Endpoint {
         let driver = &handle.driver;
         driver.owner.set(Arc::downgrade(&handle)).expect("a driver is given its owner once");
         driver.port.start(Arc::clone(driver) as _, shards)?;
+        if let Some(every) = publish_every {
+            driver.runtime.spawn(Box::pin(publish(Arc::downgrade(driver), every)));
+        }
         Ok(Self { handle })
     }
 
@@ -152,7 +162,8 @@ impl Endpoint {
     pub fn add_service(&self, config: ServiceConfig) {
         let driver = self.driver();
         let service = config.service.clone();
-        let entry = Arc::new(ServiceEntry::new(config));
+        let meters = driver.meters.of(Role::Server, service.id);
+        let entry = Arc::new(ServiceEntry::new(config, meters));
         driver.services.write().unwrap_or_else(PoisonError::into_inner).insert(entry.id(), entry);
         for shard in &driver.shards {
             shard.lock().endpoint.add_service(service.clone());
@@ -187,11 +198,13 @@ impl Endpoint {
 
     /// The protocol's counters, added up over the shards.
     pub fn stats(&self) -> Stats {
-        let mut sum = Stats::default();
-        for shard in &self.driver().shards {
-            add_stats(&mut sum, shard.lock().endpoint.stats());
-        }
-        sum
+        self.driver().snapshot().stats
+    }
+
+    /// Publishes counters and gauges through the `metrics` facade now, beside
+    /// [`publish_every`](EndpointConfig::publish_every): for an exporter that is about to be read. Costs a lock of each shard and some system calls.
+    pub fn publish_metrics(&self) {
+        self.driver().publish_metrics();
     }
 
     /// How many connections there are, of both roles.
@@ -206,39 +219,15 @@ impl Endpoint {
     }
 }
 
-fn add_stats(sum: &mut Stats, other: &Stats) {
-    let Stats {
-        packets_read,
-        packets_sent,
-        bogus_packets,
-        spurious_packets,
-        duplicate_packets,
-        data_resent,
-        pings_sent,
-        calls,
-        calls_failed,
-        busies,
-        withheld,
-        evicted,
-        bytes_read,
-        bytes_written,
-    } = other;
-    for (sum, n) in sum.packets_read.iter_mut().zip(packets_read) {
-        *sum += n;
+/// Publishes an endpoint's counters for as long as it is there.
+async fn publish(driver: Weak<Driver>, every: Duration) {
+    while let Some(sleep) = driver.upgrade().map(|d| d.runtime.sleep_until(d.runtime.now() + every)) {
+        sleep.await;
+        if let Some(driver) = driver.upgrade() {
+            driver.publish_metrics();
+            if driver.is_shut_down() {
+                break;
+            }
+        }
     }
-    for (sum, n) in sum.packets_sent.iter_mut().zip(packets_sent) {
-        *sum += n;
-    }
-    sum.bogus_packets += bogus_packets;
-    sum.spurious_packets += spurious_packets;
-    sum.duplicate_packets += duplicate_packets;
-    sum.data_resent += data_resent;
-    sum.pings_sent += pings_sent;
-    sum.calls += calls;
-    sum.calls_failed += calls_failed;
-    sum.busies += busies;
-    sum.withheld += withheld;
-    sum.evicted += evicted;
-    sum.bytes_read += bytes_read;
-    sum.bytes_written += bytes_written;
 }

@@ -1,6 +1,26 @@
-//! What an endpoint counts beside the protocol's own [`Stats`](rx_proto::stats::Stats): ports, queues and services.
+//! What an endpoint counts beside the protocol's own [`Stats`], and how all of it is published through the `metrics` facade.
+//! Where the facade leads is the program's choice: a recorder has to be installed before the first endpoint is bound, and
+//! without one nothing is kept.
+//!
+//! Nothing is published packet by packet. Counters and gauges are published together every
+//! [`EndpointConfig::publish_every`](crate::EndpointConfig::publish_every) and by
+//! [`Endpoint::publish_metrics`](crate::Endpoint::publish_metrics), as what has been added since the last time, so that several endpoints
+//! of a program add up. Histograms and `rx_calls_ended` get a value as each call ends.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use metrics::{Counter, Gauge, Histogram, SharedString, Unit};
+use rx_proto::CallError;
+use rx_proto::Role;
+use rx_proto::abort::AbortCode;
+use rx_proto::endpoint::Usage;
+use rx_proto::ids::ServiceId;
+use rx_proto::packet::PacketType;
+use rx_proto::stats::{self, Stats};
+use rx_proto::time::Instant;
 
 /// What a port counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -16,7 +36,7 @@ pub struct PortMetrics {
 }
 
 macro_rules! counters {
-    ($($name:ident $meaning:literal)*) => {
+    ($($name:ident $unit:ident $meaning:literal)*) => {
         /// A snapshot of an endpoint's counters since it was bound.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         pub struct Metrics {
@@ -36,28 +56,372 @@ macro_rules! counters {
                 Metrics { port, $($name: self.$name.load(Ordering::Relaxed),)* }
             }
         }
+
+        /// How the counters are published.
+        const COUNTERS: &[Row] = &[$(Row {
+            name: concat!("rx_", stringify!($name)),
+            unit: Unit::$unit,
+            meaning: $meaning,
+            value: |now| now.metrics.$name,
+        },)*];
     };
 }
 
 counters! {
-    bundles_received "Deliveries of the kernel: datagrams, or several of one peer together."
-    bundles_sent "System calls that sent something, by the protocol's cut; the kernel may have needed more."
-    bytes_received "UDP payload received, in bytes."
-    bytes_sent "UDP payload sent, in bytes."
-    worked_inline "Deliveries that were worked through by the thread that received them."
-    queue_dropped "Deliveries dropped since a shard's queue was full."
-    send_full "Bundles not sent for want of room in the send buffer or the interface's queue: lost, for the protocol."
-    send_too_large "Bundles not sent as they exceeded the interface's MTU."
-    send_failed "Bundles not sent for other reasons, such as a missing route."
-    icmp_errors "What the network said about packets that were sent."
-    forwarded "Deliveries handed to another shard, since their connection had moved there."
-    worker_wakes "Times a shard's worker was woken by something other than its clock."
-    calls_served "Calls given to handlers."
-    calls_refused "Calls that were refused with the busy code of their service."
-    calls_waited "Calls that had to wait for a handler."
-    handler_panics "Handlers that panicked."
+    bundles_received Count "Deliveries of the kernel: datagrams, or several of one peer together."
+    bundles_sent Count "System calls that sent something, by the protocol's cut; the kernel may have needed more."
+    bytes_received Bytes "UDP payload received, in bytes."
+    bytes_sent Bytes "UDP payload sent, in bytes."
+    worked_inline Count "Deliveries that were worked through by the thread that received them."
+    queue_dropped Count "Deliveries dropped since a shard's queue was full."
+    send_full Count "Bundles not sent for want of room in the send buffer or the interface's queue: lost, for the protocol."
+    send_too_large Count "Bundles not sent as they exceeded the interface's MTU."
+    send_failed Count "Bundles not sent for other reasons, such as a missing route."
+    icmp_errors Count "What the network said about packets that were sent."
+    forwarded Count "Deliveries handed to another shard, since their connection had moved there."
+    worker_wakes Count "Times a shard's worker was woken by something other than its clock."
+    calls_served Count "Calls given to handlers."
+    calls_refused Count "Calls that were refused with the busy code of their service."
+    calls_waited Count "Calls that had to wait for a handler."
+    handler_panics Count "Handlers that panicked."
+}
+
+/// What the port counts itself.
+const PORT_COUNTERS: &[Row] = &[Row {
+    name: "rx_kernel_dropped",
+    unit: Unit::Count,
+    meaning: "Packets that the kernel dropped, mostly for want of receive buffer.",
+    value: |now| now.metrics.port.kernel_dropped,
+}];
+
+macro_rules! gauges {
+    ($($name:ident $unit:ident $value:expr, $meaning:literal;)*) => {
+        /// What is there at the moment.
+        const GAUGES: &[Row] = &[$(Row {
+            name: concat!("rx_", stringify!($name)),
+            unit: Unit::$unit,
+            meaning: $meaning,
+            value: $value,
+        },)*];
+    };
+}
+
+gauges! {
+    connections Count |now| now.usage.connections as u64, "Connections of both roles.";
+    calls_running Count |now| now.usage.calls as u64, "Calls that have not ended, or that the application has not let go.";
+    paths Count |now| now.usage.paths as u64, "Peers' addresses of which something is remembered.";
+    promised Bytes |now| now.usage.promised, "Bytes that receive windows beyond the initial ones promise.";
+    unproven Bytes |now| now.usage.unproven, "Bytes taken from peers that have not shown to be where they say they are.";
+    receive_buffer Bytes |now| now.metrics.port.receive_buffer_bytes, "The receive buffer's size as granted, by the kernel's counting.";
+    receive_queue Bytes |now| now.metrics.port.queued_bytes, "What waits to be received, by the kernel's counting.";
+}
+
+macro_rules! by_call {
+    ($($konst:ident $name:literal $unit:ident $meaning:literal)*) => {
+        $(const $konst: &str = $name;)*
+        /// What gets a value as a call ends: name, unit, meaning.
+        const BY_CALL: &[(&str, Unit, &str)] = &[$(($konst, Unit::$unit, $meaning),)*];
+    };
+}
+
+by_call! {
+    CALLS_ENDED "rx_calls_ended" Count "Calls that have ended, by role, service and result."
+    CALL_SECONDS "rx_call_seconds" Seconds "How long calls took, by role, service and result: a client's from its channel to its being let go, a server's from its first packet to the end of its handler."
+    HANDLER_WAIT "rx_handler_wait_seconds" Seconds "How long calls waited for a handler to begin, by service."
+    SEND_WAIT "rx_send_wait_seconds" Seconds "How long calls waited from having something to send until their first DATA packet went out, by role and service: for their turn among the path's users, its window and its pace."
+    RTT "rx_rtt_seconds" Seconds "The last round trip that was measured on a call's path when it ended, by role and service."
+}
+
+/// Packets by type: name and meaning; the label is `type`.
+const PACKETS_READ: (&str, &str) = ("rx_packets_read", "Packets received, by type.");
+const PACKETS_SENT: (&str, &str) = ("rx_packets_sent", "Packets sent, by type.");
+
+/// A number that is published: name, unit, meaning.
+struct Row {
+    name: &'static str,
+    unit: Unit,
+    meaning: &'static str,
+    value: fn(&Snapshot) -> u64,
+}
+
+/// All that an endpoint counts, at one time.
+#[derive(Debug, Default)]
+pub(crate) struct Snapshot {
+    pub(crate) metrics: Metrics,
+    pub(crate) stats: Stats,
+    pub(crate) usage: Usage,
+}
+
+impl Snapshot {
+    /// Adds what a shard holds.
+    pub(crate) fn add_usage(&mut self, usage: Usage) {
+        let Usage { connections, paths, calls, timers, promised, unproven } = usage;
+        let sum = &mut self.usage;
+        sum.connections += connections;
+        sum.paths += paths;
+        sum.calls += calls;
+        sum.timers += timers;
+        sum.promised += promised;
+        sum.unproven += unproven;
+    }
+}
+
+/// Publishes what an endpoint counts.
+pub(crate) struct Publisher {
+    last: Snapshot,
+    counters: Vec<(&'static Row, Counter)>,
+    protocol: Vec<(&'static stats::Counter, Counter)>,
+    packets_read: Vec<(usize, Counter)>,
+    packets_sent: Vec<(usize, Counter)>,
+    gauges: Vec<(&'static Row, Gauge)>,
+}
+
+impl Publisher {
+    /// With the recorder that is installed now.
+    pub(crate) fn new() -> Self {
+        for (name, unit, meaning) in BY_CALL {
+            if *name == CALLS_ENDED {
+                metrics::describe_counter!(*name, *unit, *meaning);
+            } else {
+                metrics::describe_histogram!(*name, *unit, *meaning);
+            }
+        }
+        let counters = COUNTERS.iter().chain(PORT_COUNTERS).map(|row| {
+            metrics::describe_counter!(row.name, row.unit, row.meaning);
+            (row, metrics::counter!(row.name))
+        });
+        let protocol = Stats::COUNTERS.iter().map(|counter| {
+            let name = format!("rx_{}", counter.name);
+            let unit = match counter.unit {
+                stats::Unit::Count => Unit::Count,
+                stats::Unit::Bytes => Unit::Bytes,
+            };
+            metrics::describe_counter!(name.clone(), unit, counter.meaning);
+            (counter, metrics::counter!(name))
+        });
+        let gauges = GAUGES.iter().map(|row| {
+            metrics::describe_gauge!(row.name, row.unit, row.meaning);
+            (row, metrics::gauge!(row.name))
+        });
+        Self {
+            last: Snapshot::default(),
+            counters: counters.collect(),
+            protocol: protocol.collect(),
+            packets_read: packets_by_type(PACKETS_READ),
+            packets_sent: packets_by_type(PACKETS_SENT),
+            gauges: gauges.collect(),
+        }
+    }
+
+    /// Publishes what has changed since the last time.
+    pub(crate) fn publish(&mut self, now: Snapshot) {
+        let last = &self.last;
+        for (row, counter) in &self.counters {
+            increment(counter, (row.value)(last), (row.value)(&now));
+        }
+        for (row, counter) in &self.protocol {
+            increment(counter, (row.value)(&last.stats), (row.value)(&now.stats));
+        }
+        for (kind, counter) in &self.packets_read {
+            increment(counter, last.stats.packets_read[*kind], now.stats.packets_read[*kind]);
+        }
+        for (kind, counter) in &self.packets_sent {
+            increment(counter, last.stats.packets_sent[*kind], now.stats.packets_sent[*kind]);
+        }
+        for (row, gauge) in &self.gauges {
+            gauge.increment((row.value)(&now) as f64 - (row.value)(last) as f64);
+        }
+        self.last = now;
+    }
+}
+
+impl std::fmt::Debug for Publisher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Publisher").field("last", &self.last).finish_non_exhaustive()
+    }
+}
+
+fn increment(counter: &Counter, last: u64, now: u64) {
+    if now > last {
+        counter.increment(now - last);
+    }
+}
+
+/// A counter for each packet type that has a name.
+fn packets_by_type((name, meaning): (&'static str, &'static str)) -> Vec<(usize, Counter)> {
+    metrics::describe_counter!(name, Unit::Count, meaning);
+    (0..stats::COUNTED_TYPES)
+        .filter_map(|kind| {
+            let label = PacketType(kind as u8).name()?.to_lowercase();
+            Some((kind, metrics::counter!(name, "type" => label)))
+        })
+        .collect()
+}
+
+/// How a call ended, the label `result`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CallResult {
+    /// The reply was read to its end, or the handler's work was done.
+    Ok,
+    /// The peer ended it with a code.
+    AbortedByPeer,
+    /// This end did: by its handler's code, for a protocol error of the peer, or since nobody wanted it any more.
+    Aborted,
+    /// The peer was silent for too long, or a time limit ran out.
+    TimedOut,
+}
+
+impl CallResult {
+    const ALL: [Self; 4] = [Self::Ok, Self::AbortedByPeer, Self::Aborted, Self::TimedOut];
+
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::AbortedByPeer => "aborted_by_peer",
+            Self::Aborted => "aborted",
+            Self::TimedOut => "timed_out",
+        }
+    }
+
+    /// Of a call that has failed.
+    pub(crate) fn of_error(error: CallError) -> Self {
+        match error {
+            CallError::AbortedByPeer(_) => Self::AbortedByPeer,
+            CallError::Failed(AbortCode::CALL_DEAD | AbortCode::CALL_TIMEOUT) => Self::TimedOut,
+            CallError::Failed(_) | CallError::Gone => Self::Aborted,
+        }
+    }
+}
+
+/// What is known of a call as it ends.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ending {
+    pub(crate) result: CallResult,
+    pub(crate) duration: Duration,
+    /// `None` if it has not sent anything.
+    pub(crate) send_wait: Option<Duration>,
+    /// `None` if it was never measured.
+    pub(crate) rtt: Option<Duration>,
+}
+
+/// What is published of the calls of a service, of one role.
+pub(crate) struct CallMeters {
+    /// In the order of [`CallResult::ALL`].
+    by_result: [(Counter, Histogram); 4],
+    handler_wait: Histogram,
+    send_wait: Histogram,
+    rtt: Histogram,
+}
+
+impl std::fmt::Debug for CallMeters {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CallMeters").finish_non_exhaustive()
+    }
+}
+
+impl CallMeters {
+    fn new(role: Role, service: ServiceId) -> Self {
+        let role = match role {
+            Role::Client => "client",
+            Role::Server => "server",
+        };
+        let service = SharedString::from(service.0.to_string());
+        let histogram = |name: &'static str| {
+            let service = service.clone();
+            metrics::histogram!(name, "role" => role, "service" => service)
+        };
+        Self {
+            by_result: CallResult::ALL.map(|result| {
+                let labels =
+                    [("role", role.into()), ("service", service.clone()), ("result", result.label().into())];
+                (metrics::counter!(CALLS_ENDED, &labels), metrics::histogram!(CALL_SECONDS, &labels))
+            }),
+            handler_wait: match role {
+                "server" => metrics::histogram!(HANDLER_WAIT, "service" => service.clone()),
+                _ => Histogram::noop(),
+            },
+            send_wait: histogram(SEND_WAIT),
+            rtt: histogram(RTT),
+        }
+    }
+
+    /// A call has ended.
+    pub(crate) fn note_end(&self, ending: &Ending) {
+        let (ended, seconds) = &self.by_result[ending.result as usize];
+        ended.increment(1);
+        seconds.record(ending.duration);
+        if let Some(wait) = ending.send_wait {
+            self.note_send_wait(wait);
+        }
+        if let Some(rtt) = ending.rtt {
+            self.rtt.record(rtt);
+        }
+    }
+
+    /// A call's handler begins.
+    pub(crate) fn note_handler_wait(&self, wait: Duration) {
+        self.handler_wait.record(wait);
+    }
+
+    /// How long a call had to wait until it could send: where whoever shares a path out among its users is seen.
+    fn note_send_wait(&self, wait: Duration) {
+        self.send_wait.record(wait);
+    }
+}
+
+/// When a call began, and who hears of its end.
+#[derive(Debug, Clone)]
+pub(crate) struct Measured {
+    pub(crate) started: Instant,
+    pub(crate) meters: Arc<CallMeters>,
+}
+
+/// The meters of all services that an endpoint offers or has called: as many as the program knows, whatever peers ask for.
+#[derive(Debug, Default)]
+pub(crate) struct Meters {
+    by_service: Mutex<HashMap<(Role, ServiceId), Arc<CallMeters>>>,
+}
+
+impl Meters {
+    pub(crate) fn of(&self, role: Role, service: ServiceId) -> Arc<CallMeters> {
+        let mut all = self.by_service.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(all.entry((role, service)).or_insert_with(|| Arc::new(CallMeters::new(role, service))))
+    }
 }
 
 pub(crate) fn add(counter: &AtomicU64, n: u64) {
     counter.fetch_add(n, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_numbers_have_the_same_name() {
+        let rows = COUNTERS.iter().chain(PORT_COUNTERS).chain(GAUGES).map(|row| row.name.to_owned());
+        let protocol = Stats::COUNTERS.iter().map(|counter| format!("rx_{}", counter.name));
+        let others = BY_CALL.iter().map(|(name, ..)| *name).chain([PACKETS_READ.0, PACKETS_SENT.0]);
+        let mut names: Vec<String> = rows.chain(protocol).chain(others.map(str::to_owned)).collect();
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn results_stand_where_their_number_says() {
+        for (i, result) in CallResult::ALL.into_iter().enumerate() {
+            assert_eq!(result as usize, i);
+        }
+    }
+
+    #[test]
+    fn a_silent_peer_and_a_time_limit_are_timeouts() {
+        let result = |code| CallResult::of_error(CallError::Failed(code));
+        assert_eq!(result(AbortCode::CALL_DEAD), CallResult::TimedOut);
+        assert_eq!(result(AbortCode::CALL_TIMEOUT), CallResult::TimedOut);
+        assert_eq!(result(AbortCode::USER_ABORT), CallResult::Aborted);
+        assert_eq!(CallResult::of_error(CallError::AbortedByPeer(AbortCode(5))), CallResult::AbortedByPeer);
+    }
 }

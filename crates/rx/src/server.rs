@@ -15,10 +15,10 @@ use rx_proto::endpoint::{CallHandle, Service};
 use rx_proto::ids::ServiceId;
 use rxgen::Abort;
 
-use crate::call::Call;
+use crate::call::{Call, ending_of};
 use crate::driver::Driver;
 use crate::endpoint::Endpoint;
-use crate::metrics::add;
+use crate::metrics::{CallMeters, Measured, add};
 use crate::shard::{Incoming, Shard};
 
 /// What a handler's work comes to.
@@ -125,6 +125,7 @@ impl DerefMut for ServerCall {
 pub(crate) struct ServiceEntry {
     config: ServiceConfig,
     load: Mutex<Load>,
+    meters: Arc<CallMeters>,
 }
 
 #[derive(Default)]
@@ -140,8 +141,8 @@ struct Accepted {
 }
 
 impl ServiceEntry {
-    pub(crate) fn new(config: ServiceConfig) -> Self {
-        Self { config, load: Mutex::default() }
+    pub(crate) fn new(config: ServiceConfig, meters: Arc<CallMeters>) -> Self {
+        Self { config, load: Mutex::default(), meters }
     }
 
     pub(crate) fn id(&self) -> ServiceId {
@@ -164,7 +165,8 @@ impl Driver {
     pub(crate) fn dispatch(&self, shard: &Shard, incoming: Incoming, may_run_handlers: bool) {
         let Incoming { handle, service, peer, identity } = incoming;
         let Some(driver) = self.me.upgrade() else { return };
-        let mut end = End { driver: Arc::clone(&driver), shard: shard.index, handle, is_over: false };
+        let mut end =
+            End { driver: Arc::clone(&driver), shard: shard.index, handle, is_over: false, measured: None };
         let entry = {
             let services = self.services.read().unwrap_or_else(PoisonError::into_inner);
             services.get(&service).map(Arc::clone)
@@ -172,7 +174,9 @@ impl Driver {
         let Some(entry) = entry else {
             return end.end(Err(AbortCode::INVALID_OPERATION));
         };
-        let call = Call::new(driver, shard.index, handle, peer, service, false);
+        let measured = Measured { started: self.runtime.now(), meters: Arc::clone(&entry.meters) };
+        end.measured = Some(measured.clone());
+        let call = Call::new(driver, shard.index, handle, peer, service, false, measured);
         let accepted = Accepted { call: ServerCall { call, identity }, end };
         let mut load = entry.lock();
         if load.running >= entry.config.max_calls {
@@ -204,6 +208,7 @@ async fn serve(place: Place, first: Accepted) {
     while let Some(Accepted { call, mut end }) = next {
         let config = &place.0.config;
         add(&end.driver.counters.calls_served, 1);
+        call.note_handler_begins();
         let peer = call.peer();
         let result = match catch(&*config.handler, call).await {
             Ok(result) => result.map_err(|Abort(code)| AbortCode(code)),
@@ -254,6 +259,8 @@ struct End {
     shard: usize,
     handle: CallHandle,
     is_over: bool,
+    /// `None` for a call of a service that there is not.
+    measured: Option<Measured>,
 }
 
 impl End {
@@ -262,7 +269,11 @@ impl End {
             return;
         }
         let handle = self.handle;
-        self.driver.with(&self.driver.shards[self.shard], |state, now| {
+        let measured = self.measured.take();
+        let ending = self.driver.with(&self.driver.shards[self.shard], |state, now| {
+            let ending = measured.map(|m| {
+                (ending_of(&state.endpoint, handle, now.since(m.started), Some(result.is_ok())), m.meters)
+            });
             match result {
                 // It may have failed meanwhile: then nobody waits for the end.
                 Ok(()) => drop(state.endpoint.finish(now, handle)),
@@ -270,7 +281,11 @@ impl End {
             }
             state.endpoint.release(now, handle);
             state.remove_call(handle);
+            ending
         });
+        if let Some((ending, meters)) = ending {
+            meters.note_end(&ending);
+        }
     }
 }
 

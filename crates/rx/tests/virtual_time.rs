@@ -22,6 +22,8 @@ fn address(text: &str) -> SocketAddr {
 }
 
 fn endpoint(sim: &Sim, at: &str, config: EndpointConfig) -> Endpoint {
+    // What would happen every second for ever hides that nothing else is going to.
+    let config = EndpointConfig { publish_every: None, ..config };
     Endpoint::bind_with(Arc::new(sim.clone()), address(at), config).unwrap()
 }
 

@@ -4,11 +4,14 @@ use super::protocol::{MAGIC, Request, SERVICE};
 use super::server::send_zeroes;
 use super::{Client, What};
 use crate::output;
+use crate::trace::TraceFile;
 use bytes::Bytes;
 use rx::{Call, CallError, Peer, PeerLimits};
 use rx_proto::security::Null;
+use rx_proto::trace::Trace;
 use serde_json::{Value, json};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -26,6 +29,9 @@ struct Totals {
     intervals: Mutex<Vec<Vec<(f64, u64)>>>,
     /// Smallest round trip seen, in nanoseconds; 0 before any.
     rtt: AtomicU64,
+    /// Whether the first call is still to be traced, and what came of it.
+    wants_trace: AtomicBool,
+    trace: Mutex<Option<Trace>>,
 }
 
 impl Totals {
@@ -106,7 +112,7 @@ pub(super) async fn run(options: &Client) -> Result<ExitCode, String> {
     let endpoint = super::bind(local, &options.transport)?;
     let limits = PeerLimits { connections: options.parallel.div_ceil(4).max(1) };
     let peer = endpoint.peer(server, SERVICE, limits, || Box::new(Null));
-    let totals = Arc::new(Totals::default());
+    let totals = Arc::new(Totals { wants_trace: options.trace.is_some().into(), ..Totals::default() });
     let plan = Arc::new(Plan {
         request,
         write_size: options.write_size,
@@ -148,6 +154,9 @@ pub(super) async fn run(options: &Client) -> Result<ExitCode, String> {
     let calls = totals.calls.load(Ordering::Relaxed) - measured.2;
     totals.is_over.store(true, Ordering::Relaxed);
     workers.shutdown().await;
+    if let Some(path) = &options.trace {
+        save_trace(path, &totals)?;
+    }
     if let Some(failure) = failure {
         return Err(format!("a call to {server} failed: {failure}"));
     }
@@ -162,6 +171,31 @@ async fn first_failure(workers: &mut tokio::task::JoinSet<Result<(), CallError>>
             Some(Err(error)) => return error.to_string(),
             Some(Ok(Ok(()))) => {}
             None => std::future::pending().await,
+        }
+    }
+}
+
+/// A call, and its trace if it is the first: kept even if the call is broken off, as a slow one may be.
+struct Watched<'a> {
+    call: &'a mut Call,
+    totals: &'a Totals,
+}
+
+impl<'a> Watched<'a> {
+    fn new(call: &'a mut Call, totals: &'a Totals) -> Result<Self, CallError> {
+        if totals.wants_trace.swap(false, Ordering::Relaxed) {
+            call.trace()?;
+        }
+        Ok(Self { call, totals })
+    }
+}
+
+impl Drop for Watched<'_> {
+    fn drop(&mut self) {
+        if let Some(trace) = self.call.take_trace()
+            && let Ok(mut kept) = self.totals.trace.lock()
+        {
+            *kept = Some(trace);
         }
     }
 }
@@ -186,7 +220,9 @@ async fn work(peer: Peer, plan: Arc<Plan>, totals: Arc<Totals>) -> Result<(), Ca
         }
         let mut call = peer.call().await?;
         let mut progress = Progress::new(&totals, plan.every);
-        let result = one_call(&mut call, &plan, &mut progress).await;
+        let watched = Watched::new(&mut call, &totals)?;
+        let result = one_call(watched.call, &plan, &mut progress).await;
+        drop(watched);
         progress.end(&call);
         result?;
         totals.calls.fetch_add(1, Ordering::Relaxed);
@@ -265,6 +301,13 @@ fn resolve(host: &str, port: u16) -> Result<SocketAddr, String> {
         (host, port).to_socket_addrs().map_err(|error| format!("cannot look up the host {host}: {error}"))?;
     let first = all.next().ok_or_else(|| format!("the host {host} has no address"))?;
     Ok(if first.is_ipv4() { first } else { all.find(SocketAddr::is_ipv4).unwrap_or(first) })
+}
+
+fn save_trace(path: &Path, totals: &Totals) -> Result<(), String> {
+    let trace = totals.trace.lock().ok().and_then(|mut kept| kept.take());
+    let trace = trace.ok_or("no call was made, so there is nothing to trace")?;
+    let saved = TraceFile::from(&trace).save(path);
+    saved.map_err(|error| format!("cannot write the trace {}: {error}", path.display()))
 }
 
 fn report(

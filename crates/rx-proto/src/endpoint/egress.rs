@@ -56,6 +56,7 @@ impl Endpoint {
         while let Some(control) = self.paths[index].control.pop_front() {
             let dont_fragment = match control {
                 Control::Ack(at) => {
+                    self.trace_ack_sent(now, at);
                     self.build_due_ack(at, out);
                     self.drop_if_over(now, at);
                     true
@@ -179,6 +180,8 @@ impl Endpoint {
             let len = out.len() - start;
             let stamp = path.handle_data_sent(now, len, next.again);
             call.tx.handle_sent(next.seq, header.serial, len, stamp);
+            call.wait.note_sent(now);
+            call.trace_sent(now, &next, path);
             if !next.again {
                 call.bytes_sent += next.len as u64;
                 self.stats.bytes_written += next.len as u64;

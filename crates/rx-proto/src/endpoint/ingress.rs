@@ -252,6 +252,7 @@ impl Endpoint {
             // The reply's first packet acknowledges the whole request (Rx notes 6.2).
             call.stage = call.stage.after(Step::ReplyBegins);
             let forgotten = call.tx.handle_all_acked();
+            call.trace_all_acked(now);
             let wakes_writer = std::mem::take(&mut call.wants_write);
             self.release_flight(path, forgotten);
             if wakes_writer {
@@ -260,8 +261,9 @@ impl Endpoint {
             }
         }
         let Some(call) = self.connections[at.connection].call_mut(at.channel) else { return };
-        let before = call.rx.bytes();
+        let (before, len) = (call.rx.bytes(), payload.len());
         let received = call.rx.handle_data(now, &header, payload, view);
+        call.trace_received(now, &header, len, received);
         self.stats.bytes_read += call.rx.bytes() - before;
         match received {
             Received::Readable => {
@@ -358,6 +360,7 @@ impl Endpoint {
         let outcome = call.tx.handle_ack(now, &ack, &path.rtt, &mut path.reordering, is_own, ping_sent_at);
         if let Some(out) = outcome {
             path.handle_ack(now, &out);
+            self.stats.note_ack(&out);
             if let Some(window) = window {
                 call.tx.set_window(window);
                 if !call.window_known || path.first_window() < window {
@@ -373,6 +376,7 @@ impl Endpoint {
             // It was asked after it had acknowledged more, or has what we never sent: one of us has forgotten the call.
             call.contradictions += 1;
         }
+        call.trace_ack(now, &ack, outcome.as_ref(), ping_sent_at, path);
         let has_forgotten = call.contradictions >= CONTRADICTIONS;
         // Only who has seen a packet of ours can name its serial.
         if ping.is_some() || outcome.is_some_and(|o| o.named) {
@@ -416,6 +420,7 @@ impl Endpoint {
         let Some(call) = connection.call_mut(at.channel) else { return };
         if call.tx.has_begun() && call.tx.is_finished() {
             let forgotten = call.tx.handle_all_acked();
+            call.trace_all_acked(now);
             self.release_flight(path, forgotten);
         }
         self.after_progress(now, at);

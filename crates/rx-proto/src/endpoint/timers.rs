@@ -191,6 +191,8 @@ impl Endpoint {
         let expired = call.expired(now);
         let keepalive = now >= call.keepalive_due();
         let action = call.tx.handle_timer(now, &path.rtt, &path.reordering, path.peer_delay());
+        self.stats.note_timer(&action);
+        call.trace_timer(now, &action);
         match action {
             TimerAction::Nothing | TimerAction::Probe => {}
             TimerAction::ProbeTail { left } => path.handle_lost(now, Lost::default(), left),

@@ -41,6 +41,10 @@ pub struct CallStats {
     pub send_window: u32,
     /// Our window, in packets.
     pub receive_window: u32,
+    /// How long the first DATA packet waited from when there was something to send until it went out; `None` before.
+    pub send_wait: Option<Duration>,
+    /// Whether the peer's stream has come and been read whole.
+    pub is_read: bool,
 }
 
 impl Endpoint {
@@ -213,6 +217,7 @@ impl Endpoint {
         let goes_on = c.tx.buffered() < room;
         c.wants_write = !goes_on;
         self.queue_call(at);
+        self.note_wish(now, at);
         Ok(goes_on)
     }
 
@@ -244,6 +249,7 @@ impl Endpoint {
         let at = self.find(call)?;
         self.sending(now, at)?.tx.flush();
         self.queue_call(at);
+        self.note_wish(now, at);
         Ok(())
     }
 
@@ -252,6 +258,7 @@ impl Endpoint {
         let at = self.find(call)?;
         self.sending(now, at)?.tx.finish();
         self.queue_call(at);
+        self.note_wish(now, at);
         self.rearm_connection(at.connection);
         Ok(())
     }
@@ -373,6 +380,8 @@ impl Endpoint {
             resent_packets: c.tx.resent_packets(),
             send_window: c.tx.window(),
             receive_window: c.rx.window(),
+            send_wait: c.wait.time(),
+            is_read: c.rx.is_drained(),
         })
     }
 

@@ -271,6 +271,7 @@ impl Transmit {
         (packet.state, packet.resent) = (State::Lost, Resent::Lost);
         self.recovers_until.get_or_insert(next);
         self.lost.push_back(seq);
+        self.losses.note(seq);
         // A peer that has a packet, has it not, has it again, leaves an entry each time.
         if self.lost.len() > 2 * self.packets.len() + 16 {
             let packets = self.packets.iter().zip(0..);
