@@ -121,9 +121,9 @@ pub(super) async fn run(options: &Client) -> Result<ExitCode, String> {
     for _ in 0..options.parallel.max(1) {
         workers.spawn(work(peer.clone(), Arc::clone(&plan), Arc::clone(&totals)));
     }
-    let sampler = options.sample.map(|every| {
-        tokio::spawn(sample(Arc::clone(&totals), started, Duration::from_millis(every)))
-    });
+    let sampler = options
+        .sample
+        .map(|every| tokio::spawn(sample(Arc::clone(&totals), started, Duration::from_millis(every))));
     let mut measured = (started, 0, 0);
     let mut failure = None;
     if let Some(seconds) = options.seconds {
