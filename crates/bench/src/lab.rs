@@ -35,8 +35,13 @@ impl Lab {
 
     /// Whether a row of this name is to be measured.
     fn wants(&self, row: &Row) -> bool {
-        self.only.as_ref().is_none_or(|text| row.name().contains(text.as_str()))
+        is_named(row, self.only.as_deref())
     }
+}
+
+/// Whether a row's name contains the text, if there is one.
+fn is_named(row: &Row, only: Option<&str>) -> bool {
+    only.is_none_or(|text| row.name().contains(text))
 }
 
 /// Measures something once.
@@ -106,4 +111,17 @@ fn measure(lab: &Lab, cell: &Cell<'_>, row: &mut Row, headline: &str, repeat: us
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_chosen_by_any_part_of_their_names() {
+        let row = Row::new(&[("RTT", "12.5 ms".to_string()), ("who", "afar".to_string())], 1);
+        assert!(is_named(&row, None));
+        assert!(is_named(&row, Some("ms, afar")));
+        assert!(!is_named(&row, Some("TCP")));
+    }
 }

@@ -119,7 +119,11 @@ pub(crate) fn over_link(
     let counters = link.counters().since(&before);
     if let Err(invalid) = counters.check() {
         run.is_valid &= !spec.is_judged;
-        run.problems.push(invalid.to_string());
+        run.problems.push(if spec.is_judged {
+            invalid.to_string()
+        } else {
+            format!("counted though {invalid}")
+        });
     }
     let (there, back) = (&counters.a_to_b, &counters.b_to_a);
     let mut figure = |name: &str, value: f64| run.figures.insert(name.to_string(), value);

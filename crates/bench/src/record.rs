@@ -310,6 +310,16 @@ mod tests {
     }
 
     #[test]
+    fn a_part_of_an_experiment_has_only_the_goals_that_it_measured() {
+        let mut record = Record { only: Some("afar".to_string()), ..Record::default() };
+        record.at_least("a call", None, 914.0, "Mbit/s", "");
+        assert!(record.verdicts.is_empty());
+        record.only = None;
+        record.at_least("a call", None, 914.0, "Mbit/s", "");
+        assert!(!record.verdicts[0].is_met);
+    }
+
+    #[test]
     fn figures_are_rounded_to_what_they_say() {
         assert_eq!(round(923.456789), 923.46);
         assert_eq!(round(0.000123456), 0.00012346);

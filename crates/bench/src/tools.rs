@@ -177,3 +177,15 @@ impl fmt::Display for Invocation {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_recorded_without_folders_and_with_its_niceness() {
+        let command = Invocation::new(Path::new("/some/where/afar")).and(["rxperf", "server"]);
+        assert_eq!(command.to_string(), "afar rxperf server");
+        assert_eq!(command.nice(-10).to_string(), "nice -n -10 afar rxperf server");
+    }
+}

@@ -15,8 +15,11 @@ use std::process::ExitCode;
 /// What ends a worker.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
+/// Runs as a worker with the arguments behind its name.
+type Run = fn(&[String]) -> Result<(), Failure>;
+
 /// The first argument, and what it makes of this program.
-const WORKERS: [(&str, fn(&[String]) -> Result<(), Failure>); 4] = [
+const WORKERS: [(&str, Run); 4] = [
     (idle::NAME, idle::run),
     (load::NAME, load::run),
     (probe::NAME, probe::run),

@@ -246,6 +246,7 @@ impl Caller {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workers::named::NamedServer;
 
     #[test]
     fn sizes_are_spread_over_all_orders_of_magnitude_and_the_same_for_a_seed() {
@@ -274,5 +275,50 @@ mod tests {
         report.add(Seen { calls, failures }, from);
         assert_eq!((report.call_mbit, report.stalls_ms), (vec![7.0], vec![12.0, 24.0]));
         assert_eq!((report.failures, report.first_failure.as_deref()), (1, Some("late")));
+    }
+
+    /// A second of two hosts at a server that wants to hear a name.
+    fn measured(user: Option<&str>) -> Report {
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
+        let _in_runtime = runtime.enter();
+        let server = Endpoint::bind((Ipv4Addr::LOCALHOST, 0).into(), EndpointConfig::default()).unwrap();
+        server.add_service(rxperf::config(vec![Arc::new(NamedServer)]));
+        let options = Options {
+            server: server.local_addr(),
+            first: Ipv4Addr::LOCALHOST,
+            hosts: 2,
+            command: Command::Both,
+            calls: 1,
+            least: 1_000,
+            most: 100_000,
+            omit: 0,
+            seconds: 1,
+            seed: 1,
+            user: user.map(str::to_string),
+        };
+        let shared = Shared {
+            is_over: AtomicBool::new(false),
+            hosts: (0..2).map(|_| Default::default()).collect(),
+            least: options.least,
+            most: options.most,
+        };
+        let callers = bind(&options).unwrap();
+        runtime.block_on(measure(&options, callers, &Arc::new(shared))).unwrap()
+    }
+
+    #[test]
+    fn all_hosts_carry_bytes_both_ways_for_a_user_who_has_a_name() {
+        let report = measured(Some("somebody"));
+        assert_eq!(report.first_failure, None);
+        assert!(report.sent > 0 && report.received > 0, "{} {}", report.sent, report.received);
+        assert!(report.hosts.len() == 2 && report.hosts.iter().all(|bytes| *bytes > 0));
+        assert!(!report.call_mbit.is_empty() && report.stalls_ms.len() >= report.call_mbit.len());
+    }
+
+    #[test]
+    fn a_user_without_a_name_fails_and_is_counted() {
+        let report = measured(None);
+        assert!(report.failures > 0 && report.first_failure.is_some());
+        assert_eq!((report.received, report.call_mbit.len()), (0, 0));
     }
 }
