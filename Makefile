@@ -3,7 +3,7 @@
 #   make            the programs, in target/release
 #   make test       everything that CI runs, from nothing: packages, lint, build, tests, interop, short fuzzing
 #   make lint       rustfmt, clippy, documentation, dependencies' licences, the repository's own rules
-#   make bench      the experiments; QUICK=1 makes them short, ARGS="..." is passed on
+#   make bench      the experiments; QUICK=1 makes them short, ARGS="..." is passed on (names of experiments, --only, --repeats)
 #   make up         a whole cell on this machine
 #   make clean      removes what was built
 

@@ -1,8 +1,8 @@
 //! `afar rxperf`: measures an Rx transport by OpenAFS's rxperf protocol (rxperf notes), so that either side may be OpenAFS's.
-//! The options are here, what is said on the wire in `rxperf/protocol.rs`, the two sides in `server.rs` and `client.rs`.
+//! The options are here, the two sides in `server.rs` and `client.rs`; what is said on the wire, and the service, are the library
+//! `crates/rxperf`.
 
 mod client;
-mod protocol;
 mod server;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -144,6 +144,12 @@ struct Client {
     /// Write what happened in the first call to this file; 'afar rxplot FILE' draws it
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Note how many bytes all calls together have carried, every so many milliseconds (with --json)
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
+    sample: Option<u64>,
+    /// Address to call from, on a host that has several
+    #[arg(long, value_name = "ADDRESS")]
+    bind: Option<std::net::IpAddr>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,

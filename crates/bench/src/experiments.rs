@@ -1,9 +1,13 @@
 //! The table of the experiments, and what they share. Each is a file of its own.
 
 mod calls;
+mod crowd;
 mod idle;
 mod loopback;
+mod loss;
+mod owners;
 mod ramp;
+mod share;
 mod stock;
 mod wan;
 
@@ -26,6 +30,18 @@ pub(crate) struct Experiment {
 pub(crate) const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "wan", title: "One call over 1 Gbit/s and 12.5 to 200 ms", run: wan::run },
     Experiment { name: "ramp", title: "How soon a call has the whole link", run: ramp::run },
+    Experiment {
+        name: "loss",
+        title: "One call over links that lose, reorder or queue little",
+        run: loss::run,
+    },
+    Experiment {
+        name: "share",
+        title: "Beside TCP, beside our own, and the queue that we leave",
+        run: share::run,
+    },
+    Experiment { name: "crowd", title: "A server under a crowd of clients", run: crowd::run },
+    Experiment { name: "owners", title: "A user on many hosts beside a user on one", run: owners::run },
     Experiment { name: "loopback", title: "One call on the loopback interface", run: loopback::run },
     Experiment { name: "calls", title: "Empty calls per second", run: calls::run },
     Experiment { name: "idle", title: "Memory of idle connections", run: idle::run },

@@ -18,6 +18,8 @@ pub(crate) struct Lab {
     pub(crate) is_quick: bool,
     /// How often each thing is measured, if not as often as the experiment says.
     pub(crate) repeats: Option<usize>,
+    /// Only rows whose names contain this are measured.
+    pub(crate) only: Option<String>,
 }
 
 impl Lab {
@@ -30,6 +32,16 @@ impl Lab {
     pub(crate) fn repeats(&self, full: usize) -> usize {
         self.repeats.unwrap_or(if self.is_quick { 1 } else { full })
     }
+
+    /// Whether a row of this name is to be measured.
+    fn wants(&self, row: &Row) -> bool {
+        is_named(row, self.only.as_deref())
+    }
+}
+
+/// Whether a row's name contains the text, if there is one.
+fn is_named(row: &Row, only: Option<&str>) -> bool {
+    only.is_none_or(|text| row.name().contains(text))
 }
 
 /// Measures something once.
@@ -52,8 +64,8 @@ impl<'a> Cell<'a> {
     }
 }
 
-/// Measures all of them `repeats` times, in turns that begin with another one each time, and adds their rows to the
-/// record.
+/// Measures all of them that are wanted `repeats` times, in turns that begin with another one each time, and adds
+/// their rows to the record.
 ///
 /// Errors: the end of everything only; what went wrong with a run is in the record.
 pub(crate) fn interleave(
@@ -62,11 +74,12 @@ pub(crate) fn interleave(
     cells: &[Cell<'_>],
     repeats: usize,
 ) -> Result<(), Error> {
-    let mut rows: Vec<Row> = cells.iter().map(|cell| Row::new(&cell.labels, repeats)).collect();
+    let all = cells.iter().map(|cell| (cell, Row::new(&cell.labels, repeats)));
+    let (cells, mut rows): (Vec<_>, Vec<_>) = all.filter(|(_, row)| lab.wants(row)).unzip();
     for repeat in 1..=repeats {
         for turn in 0..cells.len() {
             let index = (turn + repeat - 1) % cells.len();
-            measure(lab, &cells[index], &mut rows[index], &record.headline, repeat)?;
+            measure(lab, cells[index], &mut rows[index], &record.headline, repeat)?;
         }
     }
     record.rows.extend(rows);
@@ -98,4 +111,17 @@ fn measure(lab: &Lab, cell: &Cell<'_>, row: &mut Row, headline: &str, repeat: us
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_chosen_by_any_part_of_their_names() {
+        let row = Row::new(&[("RTT", "12.5 ms".to_string()), ("who", "afar".to_string())], 1);
+        assert!(is_named(&row, None));
+        assert!(is_named(&row, Some("ms, afar")));
+        assert!(!is_named(&row, Some("TCP")));
+    }
 }

@@ -8,6 +8,7 @@ use std::thread;
 use serde::{Deserialize, Serialize};
 
 use crate::experiments::Experiment;
+use crate::lab::Lab;
 use crate::quiet;
 use crate::record::Record;
 
@@ -58,12 +59,13 @@ impl Setting {
     }
 
     /// An empty record of an experiment that begins now.
-    pub(crate) fn begin_record(&self, experiment: &Experiment, is_quick: bool, is_quiet: bool) -> Record {
+    pub(crate) fn begin_record(&self, experiment: &Experiment, lab: &Lab, is_quiet: bool) -> Record {
         let date = answer(Command::new("date").args(["-u", "+%Y-%m-%d %H:%M UTC"])).unwrap_or_default();
         Record {
             experiment: experiment.name.to_string(),
             title: experiment.title.to_string(),
-            is_quick,
+            is_quick: lab.is_quick,
+            only: lab.only.clone(),
             was_quiet_at_start: is_quiet,
             setting: Setting { date, load_average: quiet::load_average(), ..self.clone() },
             ..Record::default()

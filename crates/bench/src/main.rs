@@ -3,13 +3,16 @@
 //! `experiments/`, how, in `lab.rs` and `transfer.rs`.
 #![deny(unsafe_code)]
 
+mod crowd;
+mod distribution;
 mod error;
 mod experiments;
-mod idle_worker;
+mod flows;
 mod interrupt;
 mod json;
 mod lab;
 mod machine;
+mod network;
 mod process;
 mod quiet;
 mod record;
@@ -18,6 +21,7 @@ mod svg;
 mod sys;
 mod tools;
 mod transfer;
+mod workers;
 
 use std::env;
 use std::fs;
@@ -55,6 +59,9 @@ struct Cli {
     /// How often each thing is measured; each experiment has a number of its own
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     repeats: Option<u16>,
+    /// Measures only rows whose names contain this, such as "12.5 ms". Written to target/bench unless told otherwise
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
     /// Those to run; all of them if none is named
     #[arg(value_name = "EXPERIMENT")]
     experiments: Vec<String>,
@@ -70,8 +77,8 @@ fn help_on_experiments() -> String {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().collect();
-    if arguments.get(1).is_some_and(|first| first == idle_worker::NAME) {
-        return idle_worker::main(&arguments[2..]);
+    if let Some(code) = workers::run(arguments.get(1..).unwrap_or_default()) {
+        return code;
     }
     match bench(&Cli::parse()) {
         Ok(true) => ExitCode::SUCCESS,
@@ -86,10 +93,11 @@ fn main() -> ExitCode {
 /// Whether everything could be measured.
 fn bench(cli: &Cli) -> Result<bool, Error> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let is_partial = cli.quick || cli.only.is_some();
     let out = cli
         .out
         .clone()
-        .unwrap_or_else(|| root.join(if cli.quick { "target/bench" } else { "bench/results" }));
+        .unwrap_or_else(|| root.join(if is_partial { "target/bench" } else { "bench/results" }));
     fs::create_dir_all(&out).map_err(|e| Error::setup(format!("making {}: {e}", out.display())))?;
     if cli.report_only {
         return report::write(&out).map(|()| true);
@@ -101,12 +109,18 @@ fn bench(cli: &Cli) -> Result<bool, Error> {
     let tools = Tools::find(&root, !cli.no_build, &interrupt)?;
     let is_quiet = quiet::wait(cli.force, &interrupt)?;
     let setting = Setting::look(&root);
-    let lab = Lab { tools, interrupt, is_quick: cli.quick, repeats: cli.repeats.map(usize::from) };
+    let lab = Lab {
+        tools,
+        interrupt,
+        is_quick: cli.quick,
+        repeats: cli.repeats.map(usize::from),
+        only: cli.only.clone(),
+    };
 
     let mut is_complete = true;
     for experiment in wanted {
         eprintln!("== {}: {}", experiment.name, experiment.title);
-        let mut record = setting.begin_record(experiment, cli.quick, is_quiet);
+        let mut record = setting.begin_record(experiment, &lab, is_quiet);
         (experiment.run)(&lab, &mut record)?;
         is_complete &= record.is_complete();
         for verdict in &record.verdicts {

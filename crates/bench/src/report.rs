@@ -143,6 +143,31 @@ fn bar(row: &Row, summary: &Summary) -> Option<Bar> {
     })
 }
 
+/// How an experiment's curves are drawn.
+struct Axes {
+    goal: Option<f64>,
+    /// Where the x axis ends.
+    right: f64,
+    x: &'static str,
+    y: &'static str,
+}
+
+/// Those of an experiment whose curves end at `last`.
+fn axes(experiment: &str, last: f64) -> Axes {
+    match experiment {
+        "ramp" => Axes {
+            goal: Some(0.9 * crate::network::CEILING_MBIT),
+            // What comes later than this is level.
+            right: last.min(30.0),
+            x: "round trips since the call's first packet",
+            y: "Mbit/s over one RTT",
+        },
+        "share" => Axes { goal: None, right: last, x: "seconds", y: "Mbit/s" },
+        "crowd" => Axes { goal: None, right: last, x: "% of the probes", y: "ms at most" },
+        _ => Axes { goal: None, right: last, x: "connections", y: "MB" },
+    }
+}
+
 /// The curves of each row: all its valid runs over each other.
 fn curves(record: &Record, out: &mut String) {
     for row in &record.rows {
@@ -156,19 +181,9 @@ fn curves(record: &Record, out: &mut String) {
             let colour = names.iter().position(|name| *name == curve.name).unwrap_or(0).min(1);
             lines.push(Line { points: &curve.points, colour });
         }
-        let is_ramp = record.experiment == "ramp";
         let last =
             lines.iter().filter_map(|line| line.points.last()).map(|point| point.0).fold(0.0, f64::max);
-        // What comes later than this is level.
-        let right = if is_ramp { last.min(30.0) } else { last };
-        let (goal, x, y) = match is_ramp {
-            true => (
-                Some(0.9 * crate::transfer::CEILING_MBIT),
-                "round trips since the call's first packet",
-                "Mbit/s over one RTT",
-            ),
-            false => (None, "connections", "MB"),
-        };
+        let Axes { goal, right, x, y } = axes(&record.experiment, last);
         let first = names.first().copied().unwrap_or_default();
         let second = names.get(1).copied().unwrap_or_default();
         let _ = writeln!(

@@ -7,14 +7,24 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 /// Has the process killed when the thread that starts it ends, so that nothing outlives a bench that was itself
-/// killed.
+/// killed; and lets it have the signals that the bench has blocked for itself, so that SIGTERM ends it.
 pub(crate) fn end_with_parent(command: &mut Command) {
     let tie = || {
         // SAFETY: takes numbers only.
         let result = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
-        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a set of signals is plain numbers, and `sigemptyset` makes it one whatever it was; both calls may be
+        // made between fork and exec. They fail for wrong arguments only.
+        unsafe {
+            let mut none: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut none);
+            libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+        }
+        Ok(())
     };
-    // SAFETY: between fork and exec the closure makes one system call; it allocates nothing and takes no lock.
+    // SAFETY: between fork and exec the closure makes system calls only; it allocates nothing and takes no lock.
     unsafe { command.pre_exec(tie) };
 }
 

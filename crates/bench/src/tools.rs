@@ -46,6 +46,7 @@ impl Who {
 pub(crate) struct Invocation {
     program: PathBuf,
     arguments: Vec<String>,
+    niceness: i32,
 }
 
 /// Where a process runs.
@@ -110,6 +111,11 @@ impl Tools {
         Invocation::new(Path::new("iperf3"))
     }
 
+    /// The round trip of an empty link or of one under load.
+    pub(crate) fn ping(&self) -> Invocation {
+        Invocation::new(Path::new("ping"))
+    }
+
     /// This program itself.
     pub(crate) fn bench(&self) -> Invocation {
         Invocation::new(&self.bench)
@@ -126,7 +132,13 @@ fn fatal(error: Error) -> Error {
 
 impl Invocation {
     fn new(program: &Path) -> Invocation {
-        Invocation { program: program.to_path_buf(), arguments: Vec::new() }
+        Invocation { program: program.to_path_buf(), arguments: Vec::new(), niceness: 0 }
+    }
+
+    /// At this niceness, -20 to 19; 0 is that of the bench.
+    pub(crate) fn nice(mut self, niceness: i32) -> Invocation {
+        self.niceness = niceness;
+        self
     }
 
     /// With these arguments behind the others.
@@ -137,10 +149,15 @@ impl Invocation {
 
     /// Starts it.
     pub(crate) fn start(&self, place: Place<'_>, interrupt: &Interrupt) -> Result<Process, Error> {
+        // `nice` becomes the program, so that the process's number is the program's.
+        let program = if self.niceness == 0 { self.program.as_path() } else { Path::new("nice") };
         let mut command = match place {
-            Place::Here => Command::new(&self.program),
-            Place::In(namespace) => namespace.command(&self.program),
+            Place::Here => Command::new(program),
+            Place::In(namespace) => namespace.command(program),
         };
+        if self.niceness != 0 {
+            command.args(["-n", &self.niceness.to_string()]).arg(&self.program);
+        }
         command.args(&self.arguments);
         Process::start(command, &self.to_string(), interrupt)
     }
@@ -150,10 +167,25 @@ impl Invocation {
 impl fmt::Display for Invocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.program.file_name().unwrap_or(self.program.as_os_str());
+        if self.niceness != 0 {
+            write!(f, "nice -n {} ", self.niceness)?;
+        }
         write!(f, "{}", name.display())?;
         for argument in &self.arguments {
             write!(f, " {argument}")?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_recorded_without_folders_and_with_its_niceness() {
+        let command = Invocation::new(Path::new("/some/where/afar")).and(["rxperf", "server"]);
+        assert_eq!(command.to_string(), "afar rxperf server");
+        assert_eq!(command.nice(-10).to_string(), "nice -n -10 afar rxperf server");
     }
 }

@@ -1,39 +1,19 @@
-//! One run of a server and a client beside each other, on the loopback interface or over a fresh emulated link, with
-//! the CPU time of both. Knows how rxperf and iperf3 are called and what they print; not what is compared.
+//! One run of a server and a client beside each other, with the CPU time of both. Knows how rxperf and iperf3 are called and what they print; not what is compared.
 
-use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 
-use linkem::Link;
 use serde_json::Value;
 
 use crate::error::Error;
 use crate::interrupt::Interrupt;
 use crate::lab::Lab;
+use crate::network::{Ends, socket_drops};
 use crate::process::Process;
 use crate::quiet;
 use crate::record::Run;
 use crate::tools::{Invocation, Place, Tools, Who};
 
-/// Rate of the emulated links, Mbit/s.
-pub(crate) const LINK_MBIT: f64 = 1000.0;
-/// What an Rx stream in packets of 1444 bytes can carry of it: 1416 of 1472 bytes (with IP and UDP headers).
-pub(crate) const CEILING_MBIT: f64 = 962.0;
-/// Their drop-tail queue, ms at the rate.
-const QUEUE_MS: u64 = 50;
-/// What the records say of such links.
-pub(crate) const LINK_TEXT: &str = "Emulated link (linkem): 1 Gbit/s each way, drop-tail queue of 50 ms, MTU 1500, no \
-    loss; a fresh link for each run. A run counts only if the link's counters are in order; if not, it is repeated up \
-    to twice.";
-/// Where processes run.
-pub(crate) const PLACEMENT_LINK: &str = "Client in namespace A, server in namespace B, the emulator's thread \
-    (SCHED_FIFO 10) in the bench's process; nothing is pinned, niceness 0, all on the cores of this machine.";
-/// Where processes run without a link.
-pub(crate) const PLACEMENT_LOOPBACK: &str = "Server and client are processes of their own on 127.0.0.1, not pinned, niceness 0, on the cores of this machine.";
-
-/// The port of servers that have a namespace to themselves.
-const PORT: u16 = 7009;
 /// How long a server may take to listen.
 const READY_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a client may take beyond the time it was told.
@@ -64,48 +44,6 @@ impl Window {
         let [measure, omit] = [self.measure, self.omit].map(|t| t.as_secs().to_string());
         ["-t".into(), measure, "-O".into(), omit]
     }
-}
-
-/// Where a server and its client run.
-#[derive(Clone, Copy)]
-pub(crate) struct Ends<'a> {
-    client: Place<'a>,
-    server: Place<'a>,
-    host: Ipv4Addr,
-    port: u16,
-}
-
-/// Both on the loopback interface, at any free port.
-pub(crate) const LOOPBACK: Ends<'static> =
-    Ends { client: Place::Here, server: Place::Here, host: Ipv4Addr::LOCALHOST, port: 0 };
-
-/// Does a run over a fresh link with this round trip, and adds the link's word on it.
-pub(crate) fn over_link(
-    lab: &Lab,
-    rtt: Duration,
-    run: impl FnOnce(&Lab, Ends<'_>) -> Result<Run, Error>,
-) -> Result<Run, Error> {
-    lab.interrupt.check()?;
-    let link = Link::builder().rtt(rtt).rate_mbit(LINK_MBIT).queue_ms(QUEUE_MS).start()?;
-    let before = link.counters();
-    let ends = Ends {
-        client: Place::In(link.a()),
-        server: Place::In(link.b()),
-        host: linkem::ADDRESS_B,
-        port: PORT,
-    };
-    let mut run = run(lab, ends)?;
-    let counters = link.counters().since(&before);
-    if let Err(invalid) = counters.check() {
-        run.is_valid = false;
-        run.problems.push(invalid.to_string());
-    }
-    let mut figure = |name: &str, value: f64| run.figures.insert(name.to_string(), value);
-    figure("late packets, %", counters.late_share() * 100.0);
-    figure("dropped by the queue, packets", (counters.a_to_b.drop_queue + counters.b_to_a.drop_queue) as f64);
-    figure("emulator, CPU s/s", counters.cpu_s / counters.uptime_s.max(1e-9));
-    run.link = Some(counters);
-    Ok(run)
 }
 
 /// Does one rxperf run. The client's arguments must not name the server; `window` is what they say.
@@ -222,25 +160,6 @@ fn watch(server: &Process, client: Process, window: Window, interrupt: &Interrup
     Ok(Watched { output, server_cpu, client_cpu })
 }
 
-/// Datagrams that found a socket's buffer full so far, in both places.
-fn socket_drops(ends: Ends<'_>) -> Result<u64, Error> {
-    let read = || fs::read_to_string("/proc/thread-self/net/snmp").unwrap_or_default();
-    match (ends.client, ends.server) {
-        (Place::In(a), Place::In(b)) => {
-            Ok(receive_buffer_errors(&a.run_in(read)?) + receive_buffer_errors(&b.run_in(read)?))
-        }
-        _ => Ok(receive_buffer_errors(&read())),
-    }
-}
-
-/// UDP's RcvbufErrors of `/proc/net/snmp`: a line of names, then one of values.
-fn receive_buffer_errors(snmp: &str) -> u64 {
-    let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Udp:"));
-    let (Some(names), Some(values)) = (lines.next(), lines.next()) else { return 0 };
-    let mut pairs = names.split_whitespace().zip(values.split_whitespace());
-    pairs.find(|(name, _)| *name == "RcvbufErrors").and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
-}
-
 fn free_tcp_port() -> Result<u16, Error> {
     let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
     bound.map(|address| address.port()).map_err(|e| Error::setup(format!("finding a free TCP port: {e}")))
@@ -257,18 +176,5 @@ pub(crate) fn note_disturbance(run: &mut Run) {
     let builders = quiet::other_builders();
     if !builders.is_empty() {
         run.problems.push(format!("disturbed: {} ran beside it", builders.join(", ")));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn full_sockets_are_read_from_the_kernels_table() {
-        let snmp =
-            "Ip: A B\nIp: 1 2\nUdp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors\nUdp: 9 8 7 6 5\n";
-        assert_eq!(receive_buffer_errors(snmp), 5);
-        assert_eq!(receive_buffer_errors(""), 0);
     }
 }

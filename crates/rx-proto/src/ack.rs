@@ -170,9 +170,9 @@ impl<'a> RangeList<'a> {
 
 /// Gap and length of each entry.
 fn pairs(entries: &[u8]) -> impl Iterator<Item = (u32, u32)> + '_ {
-    entries.chunks_exact(RANGE_LEN).map(|e| {
-        (u32::from(u16::from_be_bytes([e[0], e[1]])), u32::from(u16::from_be_bytes([e[2], e[3]])))
-    })
+    entries
+        .chunks_exact(RANGE_LEN)
+        .map(|e| (u32::from(u16::from_be_bytes([e[0], e[1]])), u32::from(u16::from_be_bytes([e[2], e[3]]))))
 }
 
 /// Of which packets an ACK speaks: all from its `first` to before one, and all from another on. What it speaks of and does
@@ -289,7 +289,11 @@ impl<'a> Ack<'a> {
             // A table that is not full ends with the last packet received: it speaks of all behind it too.
             let len = self.table.len();
             let is_full = len >= MAX_TABLE as u32;
-            return if is_full { Described { until: self.first.plus(len), ..Described::NOTHING } } else { Described::ALL };
+            return if is_full {
+                Described { until: self.first.plus(len), ..Described::NOTHING }
+            } else {
+                Described::ALL
+            };
         };
         if list.oldest.is_empty() {
             return Described::ALL;
@@ -334,13 +338,8 @@ impl AckFields {
         out.push(count as u8);
         out.extend(table.take(count).map(u8::from));
         out.extend_from_slice(&[0; PAD_LEN]);
-        let words = [
-            self.max_packet_len,
-            self.natural_packet_len,
-            self.window,
-            1,
-            Announcement::OURS.to_word(),
-        ];
+        let words =
+            [self.max_packet_len, self.natural_packet_len, self.window, 1, Announcement::OURS.to_word()];
         for word in &words[..if announce { 5 } else { 4 }] {
             out.extend_from_slice(&word.to_be_bytes());
         }
@@ -468,7 +467,11 @@ mod tests {
     }
 
     /// Writes ranges (first and last of each), and reads back what they and the ACK's scope are.
-    fn through_the_wire(first: u32, ranges: &[(u32, u32)], limit: usize) -> (usize, Vec<(u32, u32)>, Described) {
+    fn through_the_wire(
+        first: u32,
+        ranges: &[(u32, u32)],
+        limit: usize,
+    ) -> (usize, Vec<(u32, u32)>, Described) {
         let previous = ranges.last().map_or(first - 1, |r| r.1);
         let fields = AckFields {
             first: Seq(first),

@@ -387,13 +387,7 @@ impl Receive {
     }
 
     /// Appends an ACK's body to `out`.
-    pub(crate) fn encode_ack(
-        &self,
-        fields: &AckFields,
-        form: AckForm,
-        announce: bool,
-        out: &mut Vec<u8>,
-    ) {
+    pub(crate) fn encode_ack(&self, fields: &AckFields, form: AckForm, announce: bool, out: &mut Vec<u8>) {
         match form {
             AckForm::Table => fields.encode(self.table(), announce, out),
             AckForm::FewRanges => fields.encode_ranges(self.ranges(), FEW_RANGES, out),
@@ -416,8 +410,7 @@ impl Receive {
 mod tests {
     use super::*;
 
-    const STOCK: PathView =
-        PathView { is_own: false, takes_ranges: false, rtt: Duration::from_millis(20) };
+    const STOCK: PathView = PathView { is_own: false, takes_ranges: false, rtt: Duration::from_millis(20) };
     const OWN: PathView = PathView { is_own: true, takes_ranges: true, rtt: Duration::from_millis(20) };
 
     fn data(seq: u32, flags: u8) -> Header {

@@ -105,7 +105,7 @@ impl Stats {
     pub(crate) fn note_timer(&mut self, action: &TimerAction) {
         match action {
             TimerAction::Nothing => {}
-            TimerAction::Probe => self.probes += 1,
+            TimerAction::Probe | TimerAction::ProbeTail { .. } => self.probes += 1,
             TimerAction::TimedOut { lost } => {
                 self.timeouts += 1;
                 self.data_lost += lost.bytes;

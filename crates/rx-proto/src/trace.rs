@@ -382,7 +382,7 @@ impl Call {
         let Some(trace) = &mut self.trace else { return };
         match action {
             TimerAction::Nothing | TimerAction::Lost { .. } => {}
-            TimerAction::Probe => trace.note(now, What::Probed),
+            TimerAction::Probe | TimerAction::ProbeTail { .. } => trace.note(now, What::Probed),
             TimerAction::TimedOut { .. } => trace.note(now, What::TimedOut),
         }
         for seq in self.tx.losses.take() {

@@ -533,7 +533,11 @@ impl Transmit {
             self.backoff += u32::from(self.in_flight_packets == 0);
             // After a timeout a ping: who has forgotten the call shows it by its answer to that.
             let probes_tail = self.backoff == 0 && self.queue_tail();
-            return if probes_tail { TimerAction::ProbeTail { left: self.take_left() } } else { TimerAction::Probe };
+            return if probes_tail {
+                TimerAction::ProbeTail { left: self.take_left() }
+            } else {
+                TimerAction::Probe
+            };
         }
         self.backoff += 1;
         self.probed = false;

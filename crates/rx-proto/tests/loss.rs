@@ -82,8 +82,7 @@ fn several_thousand_holes_at_once_are_all_repaired() {
 #[test]
 fn packets_held_back_by_two_milliseconds_are_waited_for() {
     for rtt_us in [12_500, 50_000, 200_000] {
-        let (mut world, connection) =
-            pair(Some(RATE), Duration::from_micros(rtt_us), |l| l.reorder = 0.01);
+        let (mut world, connection) = pair(Some(RATE), Duration::from_micros(rtt_us), |l| l.reorder = 0.01);
         reply(&mut world, connection, 60_000_000);
         let stats = stats(&world);
         assert!(stats.data_sent > 40_000);

@@ -1,16 +1,15 @@
 //! The calling side of rxperf: makes the calls, counts, and reports.
 
-use super::protocol::{MAGIC, Request, SERVICE};
-use super::server::send_zeroes;
 use super::{Client, What};
 use crate::output;
 use crate::trace::TraceFile;
+use ::rxperf::{MAGIC, Request, SERVICE, send_zeroes};
 use bytes::Bytes;
 use rx::{Call, CallError, Peer, PeerLimits};
 use rx_proto::security::Null;
 use rx_proto::trace::Trace;
 use serde_json::{Value, json};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -27,6 +26,7 @@ struct Totals {
     /// The calls that are through, and those under way, count; this ends the counting.
     is_over: AtomicBool,
     intervals: Mutex<Vec<Vec<(f64, u64)>>>,
+    samples: Mutex<Vec<(f64, u64)>>,
     /// Smallest round trip seen, in nanoseconds; 0 before any.
     rtt: AtomicU64,
     /// Whether the first call is still to be traced, and what came of it.
@@ -104,10 +104,11 @@ impl<'a> Progress<'a> {
 /// Makes the calls and prints what came of them.
 pub(super) async fn run(options: &Client) -> Result<ExitCode, String> {
     let server = resolve(&options.server, options.port)?;
-    let local = match server {
-        SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
-        SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+    let any = match server {
+        SocketAddr::V4(_) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        SocketAddr::V6(_) => IpAddr::from(Ipv6Addr::UNSPECIFIED),
     };
+    let local = SocketAddr::new(options.bind.unwrap_or(any), 0);
     let request = Arc::new(request(options)?);
     let endpoint = super::bind(local, &options.transport)?;
     let limits = PeerLimits { connections: options.parallel.div_ceil(4).max(1) };
@@ -126,6 +127,9 @@ pub(super) async fn run(options: &Client) -> Result<ExitCode, String> {
     for _ in 0..options.parallel.max(1) {
         workers.spawn(work(peer.clone(), Arc::clone(&plan), Arc::clone(&totals)));
     }
+    let sampler = options
+        .sample
+        .map(|every| tokio::spawn(sample(Arc::clone(&totals), started, Duration::from_millis(every))));
     let mut measured = (started, 0, 0);
     let mut failure = None;
     if let Some(seconds) = options.seconds {
@@ -153,6 +157,9 @@ pub(super) async fn run(options: &Client) -> Result<ExitCode, String> {
     let bytes = totals.bytes.load(Ordering::Relaxed) - measured.1;
     let calls = totals.calls.load(Ordering::Relaxed) - measured.2;
     totals.is_over.store(true, Ordering::Relaxed);
+    if let Some(sampler) = sampler {
+        sampler.abort();
+    }
     workers.shutdown().await;
     if let Some(path) = &options.trace {
         save_trace(path, &totals)?;
@@ -161,6 +168,19 @@ pub(super) async fn run(options: &Client) -> Result<ExitCode, String> {
         return Err(format!("a call to {server} failed: {failure}"));
     }
     report(options, bytes, calls, elapsed, &totals)
+}
+
+/// Notes how many bytes all calls have carried, every so often.
+async fn sample(totals: Arc<Totals>, started: Instant, every: Duration) {
+    let mut at = started;
+    loop {
+        at += every;
+        tokio::time::sleep_until(at.into()).await;
+        let bytes = totals.bytes.load(Ordering::Relaxed);
+        if let Ok(mut samples) = totals.samples.lock() {
+            samples.push((started.elapsed().as_secs_f64() * 1e3, bytes));
+        }
+    }
 }
 
 /// The first worker that fails; waits for ever if none does.
@@ -333,6 +353,11 @@ fn report(
             && let Ok(all) = totals.intervals.lock()
         {
             object["intervals"] = json!(*all);
+        }
+        if options.sample.is_some()
+            && let Ok(all) = totals.samples.lock()
+        {
+            object["samples"] = json!(*all);
         }
         format!("{object}\n")
     } else {

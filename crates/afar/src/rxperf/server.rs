@@ -1,11 +1,6 @@
-//! The serving side of rxperf.
+//! The serving side of rxperf: binds the port and waits for its end. The service itself is the library's.
 
 use super::Server;
-use super::protocol::{MAGIC, MAX_LIST, MAX_SIZE, Request, SERVICE, VERSION};
-use bytes::Bytes;
-use rx::{Abort, CallError, ServerCall, ServiceConfig};
-use rx_proto::config::CallLimits;
-use rx_proto::endpoint::Service;
 use rx_proto::security::Null;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -13,23 +8,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// What refuses a malformed request, as OpenAFS's server does.
-const REFUSED: Abort = Abort(-1);
-
 /// Listens until SIGTERM or SIGINT.
 pub(super) async fn run(options: &Server) -> Result<ExitCode, String> {
     let signals = |kind| signal(kind).map_err(|error| format!("cannot wait for signals: {error}"));
     let (mut terminate, mut interrupt) =
         (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
     let endpoint = super::bind(SocketAddr::new(options.bind, options.port), &options.transport)?;
-    let service = Service {
-        id: SERVICE,
-        security: vec![Arc::new(Null)],
-        check_reach: true,
-        upgrades_to: None,
-        limits: CallLimits::default(),
-    };
-    endpoint.add_service(ServiceConfig::new(service, answer));
+    endpoint.add_service(::rxperf::config(vec![Arc::new(Null)]));
     let mut out = std::io::stdout();
     let _ = writeln!(out, "ready {}", endpoint.local_addr().port()).and_then(|()| out.flush());
     tokio::select! {
@@ -38,71 +23,4 @@ pub(super) async fn run(options: &Server) -> Result<ExitCode, String> {
     }
     endpoint.shut_down();
     Ok(ExitCode::SUCCESS)
-}
-
-async fn answer(mut call: ServerCall) -> Result<(), Abort> {
-    let (request, write_size) = read_request(&mut call).await?;
-    let (mut expected, reply) = request.bytes();
-    while expected > 0 {
-        match call.recv().await.map_err(gone)? {
-            Some(bytes) if bytes.len() as u64 <= expected => expected -= bytes.len() as u64,
-            _ => return Err(REFUSED),
-        }
-    }
-    send_zeroes(&mut call, reply, write_size).await.map_err(gone)?;
-    if request.has_magic() {
-        call.write_all(&MAGIC.to_be_bytes()).await.map_err(gone)?;
-    }
-    Ok(())
-}
-
-async fn read_request(call: &mut ServerCall) -> Result<(Request, u32), Abort> {
-    if word(call).await? != VERSION {
-        return Err(REFUSED);
-    }
-    let command = word(call).await?;
-    let (_read_size, write_size) = (word(call).await?, word(call).await?);
-    if write_size == 0 || write_size > MAX_SIZE {
-        return Err(REFUSED);
-    }
-    let request = match command {
-        0 => Request::Send(word(call).await?),
-        1 => Request::Receive(word(call).await?),
-        3 => Request::Rpc { send: word(call).await?, receive: word(call).await? },
-        4 => {
-            let count = word(call).await?;
-            if count > MAX_LIST {
-                return Err(REFUSED);
-            }
-            let mut list = Vec::new();
-            for _ in 0..count {
-                list.push(word(call).await?);
-            }
-            Request::File(list)
-        }
-        _ => return Err(REFUSED),
-    };
-    Ok((request, write_size))
-}
-
-async fn word(call: &mut ServerCall) -> Result<u32, Abort> {
-    let mut bytes = [0; 4];
-    call.read_exact(&mut bytes).await.map_err(gone)?;
-    Ok(u32::from_be_bytes(bytes))
-}
-
-/// Sends zeroes, `piece` bytes at a time, without a copy.
-pub(super) async fn send_zeroes(call: &mut rx::Call, mut count: u64, piece: u32) -> Result<(), CallError> {
-    static ZEROES: [u8; MAX_SIZE as usize] = [0; MAX_SIZE as usize];
-    while count > 0 {
-        let len = count.min(u64::from(piece)) as usize;
-        call.send(Bytes::from_static(&ZEROES[..len])).await?;
-        count -= len as u64;
-    }
-    Ok(())
-}
-
-/// The client has gone or its stream ended early: nobody hears the code.
-fn gone(_error: CallError) -> Abort {
-    REFUSED
 }

@@ -2,9 +2,10 @@
 
 use crate::error::Error;
 use crate::lab::{Cell, Lab, interleave};
+use crate::network::{LOOPBACK, PLACEMENT_LOOPBACK};
 use crate::record::{Record, short};
 use crate::tools::Who;
-use crate::transfer::{self, LOOPBACK, PLACEMENT_LOOPBACK, Window};
+use crate::transfer::{self, Window};
 
 /// Calls at a time, as rxperf's `-t`, and the connections that OpenAFS's client needs for them, four calls each.
 const PARALLEL: [(&str, &str); 2] = [("1", "1"), ("64", "16")];

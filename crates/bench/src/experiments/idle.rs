@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use crate::error::Error;
-use crate::idle_worker;
 use crate::lab::{Cell, Lab, interleave};
 use crate::process::Process;
 use crate::record::{Curve, Record, Run};
 use crate::tools::Place;
+use crate::workers::idle as idle_worker;
 
 /// What a connection may cost at either end, bytes.
 const GOAL_BYTES: f64 = 4096.0;

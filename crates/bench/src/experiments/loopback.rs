@@ -3,9 +3,10 @@
 use super::DIRECTIONS;
 use crate::error::Error;
 use crate::lab::{Cell, Lab, interleave};
+use crate::network::{LOOPBACK, PLACEMENT_LOOPBACK};
 use crate::record::Record;
 use crate::tools::Who;
-use crate::transfer::{self, LOOPBACK, PLACEMENT_LOOPBACK, Window};
+use crate::transfer::{self, Window};
 
 /// One call after the other of so many bytes: the most that OpenAFS's rxperf can say is 2^31 - 1.
 const CALL_BYTES: &str = "2000000000";

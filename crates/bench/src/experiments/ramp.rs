@@ -8,9 +8,10 @@ use serde_json::Value;
 use super::{DIRECTIONS, RTTS, rtt_text};
 use crate::error::Error;
 use crate::lab::{Cell, Lab, interleave};
+use crate::network::{CEILING_MBIT, LINK_TEXT, LinkSpec, PLACEMENT_LINK, over_link};
 use crate::record::{Curve, Record, Run, round};
 use crate::tools::Who;
-use crate::transfer::{self, CEILING_MBIT, LINK_TEXT, PLACEMENT_LINK, Window};
+use crate::transfer::{self, Window};
 
 /// The share of the link that counts as having it.
 const SHARE: f64 = 0.9;
@@ -48,7 +49,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
             cells.push(Cell::new(
                 [("RTT", rtt_text(rtt)), ("direction", direction.to_string())],
                 move |lab| {
-                    let run = transfer::over_link(lab, rtt, |lab, ends| {
+                    let run = over_link(lab, &LinkSpec::wan(rtt), |lab, ends| {
                         transfer::rxperf(lab, ends, &transfer::server(Who::Afar, &[]), &client, window)
                     })?;
                     evaluate(run, rtt)

@@ -6,9 +6,10 @@ use std::time::Duration;
 use super::DIRECTIONS;
 use crate::error::Error;
 use crate::lab::{Cell, Lab, interleave};
+use crate::network::{LINK_TEXT, LOOPBACK, LinkSpec, PLACEMENT_LINK, PLACEMENT_LOOPBACK, over_link};
 use crate::record::{Record, Run, short};
 use crate::tools::{Invocation, Who};
-use crate::transfer::{self, LINK_TEXT, LOOPBACK, PLACEMENT_LINK, PLACEMENT_LOOPBACK, Window};
+use crate::transfer::{self, Window};
 
 /// More than any of these can carry in a run, and less than the 2^31 that OpenAFS's rxperf can say.
 const CALL_BYTES: &str = "2000000000";
@@ -111,9 +112,9 @@ fn one(
     let server = transfer::server(server, server_options);
     match rtt {
         None => transfer::rxperf(lab, LOOPBACK, &server, client, window),
-        Some(rtt) => {
-            transfer::over_link(lab, rtt, |lab, ends| transfer::rxperf(lab, ends, &server, client, window))
-        }
+        Some(rtt) => over_link(lab, &LinkSpec::wan(rtt), |lab, ends| {
+            transfer::rxperf(lab, ends, &server, client, window)
+        }),
     }
 }
 

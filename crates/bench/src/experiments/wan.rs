@@ -3,9 +3,10 @@
 use super::{DIRECTIONS, RTTS, rtt_text};
 use crate::error::Error;
 use crate::lab::{Cell, Lab, interleave};
+use crate::network::{LINK_TEXT, LinkSpec, PLACEMENT_LINK, over_link};
 use crate::record::Record;
 use crate::tools::Who;
-use crate::transfer::{self, LINK_TEXT, PLACEMENT_LINK, Window};
+use crate::transfer::{self, Window};
 
 /// More than the link carries in a run, so that it is a single call, and less than the 2^32 that the protocol can say.
 const CALL_BYTES: &str = "4000000000";
@@ -31,7 +32,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
             let client = lab.tools.rxperf_client(Who::Afar).and(["-c", direction, "-b", CALL_BYTES]);
             let client = client.and(window.rxperf());
             cells.push(Cell::new(labels(rtt_text(rtt), "afar", direction), move |lab| {
-                transfer::over_link(lab, rtt, |lab, ends| {
+                over_link(lab, &LinkSpec::wan(rtt), |lab, ends| {
                     transfer::rxperf(lab, ends, &transfer::server(Who::Afar, &[]), &client, window)
                 })
             }));
@@ -39,7 +40,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
         for control in TCP {
             let who = format!("TCP {control}");
             cells.push(Cell::new(labels(rtt_text(rtt), &who, "send"), move |lab| {
-                transfer::over_link(lab, rtt, |lab, ends| {
+                over_link(lab, &LinkSpec::wan(rtt), |lab, ends| {
                     transfer::iperf3(lab, ends, &["-C", control], window)
                 })
             }));

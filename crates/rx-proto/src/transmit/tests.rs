@@ -104,7 +104,12 @@ fn send_one_each_ms(t: &mut Transmit, from_ms: u32, count: u32, serial: &mut u32
     for ms in from_ms..from_ms + count {
         *serial += 1;
         let next = t.peek(1000).unwrap();
-        t.handle_sent(next.seq, Serial(*serial), next.len + 28, Stamp { sent_at: at(ms), ..Stamp::default() });
+        t.handle_sent(
+            next.seq,
+            Serial(*serial),
+            next.len + 28,
+            Stamp { sent_at: at(ms), ..Stamp::default() },
+        );
     }
 }
 

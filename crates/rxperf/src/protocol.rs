@@ -3,32 +3,37 @@
 use rx_proto::ids::ServiceId;
 
 /// The service.
-pub(super) const SERVICE: ServiceId = ServiceId(147);
+pub const SERVICE: ServiceId = ServiceId(147);
 /// The protocol's version, the first word of each call.
-pub(super) const VERSION: u32 = 3;
+pub const VERSION: u32 = 3;
 /// The last word of each reply but a FILE's.
-pub(super) const MAGIC: u32 = 0x4711;
+pub const MAGIC: u32 = 0x4711;
 /// Largest read and write size; OpenAFS's server refuses more.
-pub(super) const MAX_SIZE: u32 = 512 << 10;
+pub const MAX_SIZE: u32 = 512 << 10;
 /// Most numbers in a FILE's list: what nobody needs, and 64 KiB.
-pub(super) const MAX_LIST: u32 = 16 << 10;
+pub const MAX_LIST: u32 = 16 << 10;
 
 /// What a call asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Request {
+pub enum Request {
     /// The client sends so many bytes.
     Send(u32),
     /// The server sends so many bytes.
     Receive(u32),
     /// The client sends, then the server.
-    Rpc { send: u32, receive: u32 },
+    Rpc {
+        /// Bytes that the client sends.
+        send: u32,
+        /// Bytes that the server sends then.
+        receive: u32,
+    },
     /// Each number n but 0 is n times 4 bytes; 0 turns the direction. The client begins.
     File(Vec<u32>),
 }
 
 impl Request {
     /// The words that open the call; `sizes` are the client's read and write sizes.
-    pub(super) fn encode(&self, sizes: (u32, u32)) -> Vec<u8> {
+    pub fn encode(&self, sizes: (u32, u32)) -> Vec<u8> {
         let mut words = vec![VERSION, 0, sizes.0, sizes.1];
         match self {
             Self::Send(bytes) => words.extend([*bytes]),
@@ -53,7 +58,7 @@ impl Request {
     }
 
     /// Bytes that the client sends behind the opening words, and that the server sends before the magic.
-    pub(super) fn bytes(&self) -> (u64, u64) {
+    pub fn bytes(&self) -> (u64, u64) {
         match self {
             Self::Send(bytes) => (u64::from(*bytes), 0),
             Self::Receive(bytes) => (0, u64::from(*bytes)),
@@ -68,7 +73,7 @@ impl Request {
     }
 
     /// Whether the reply ends with the magic.
-    pub(super) const fn has_magic(&self) -> bool {
+    pub const fn has_magic(&self) -> bool {
         !matches!(self, Self::File(_))
     }
 }

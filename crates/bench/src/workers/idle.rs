@@ -6,9 +6,8 @@
 //!     idle-worker client PORT     prints "ready"; for each line read, a number, opens connections until there are so
 //!                                 many, and prints "opened N"
 
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::process::ExitCode;
 use std::sync::Arc;
 
 use rx::{Abort, CallError, Connection, Endpoint, EndpointConfig, ServerCall, ServiceConfig};
@@ -18,6 +17,8 @@ use rx_proto::ids::ServiceId;
 use rx_proto::security::Null;
 use tokio::runtime::{Builder, Runtime};
 
+use super::{Failure, print};
+
 /// The first argument that makes this program such a process.
 pub(crate) const NAME: &str = "idle-worker";
 /// Calls in flight while connections are opened.
@@ -26,22 +27,12 @@ pub(crate) const CALLS_AT_ONCE: usize = 32;
 /// The service: four bytes there, four bytes back.
 const SERVICE: ServiceId = ServiceId(4322);
 
-/// What ends a worker.
-type Failure = Box<dyn std::error::Error + Send + Sync>;
-
-pub(crate) fn main(arguments: &[String]) -> ExitCode {
+pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let result = match arguments[..] {
+    match arguments[..] {
         ["server"] => serve(),
         ["client", port] => call(port),
-        _ => Err("idle-worker is for afar-bench's own use: server, or client PORT".into()),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("afar-bench: idle-worker: {error}");
-            ExitCode::FAILURE
-        }
+        _ => Err("for afar-bench's own use: server, or client PORT".into()),
     }
 }
 
@@ -119,10 +110,4 @@ fn bind() -> Result<(Runtime, Endpoint), Failure> {
         Endpoint::bind((Ipv4Addr::LOCALHOST, 0).into(), EndpointConfig::default())?
     };
     Ok((runtime, endpoint))
-}
-
-fn print(line: std::fmt::Arguments<'_>) -> io::Result<()> {
-    let mut out = io::stdout().lock();
-    writeln!(out, "{line}")?;
-    out.flush()
 }

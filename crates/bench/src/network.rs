@@ -1,0 +1,238 @@
+//! Where the two ends of a run are: on the loopback interface, or in the namespaces of a fresh emulated link, and what the
+//! kernels of such ends count. What runs there is not known here.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use linkem::{Link, Namespace};
+
+use crate::error::Error;
+use crate::lab::Lab;
+use crate::record::Run;
+use crate::tools::Place;
+
+/// Rate of the emulated links that have one, Mbit/s.
+const LINK_MBIT: f64 = 1000.0;
+/// Their drop-tail queue, ms at the rate.
+pub(crate) const QUEUE_MS: u64 = 50;
+/// What an Rx stream in packets of 1444 bytes can carry of it: 1416 of 1472 bytes (with IP and UDP headers).
+pub(crate) const CEILING_MBIT: f64 = 962.0;
+/// The port of servers that have a namespace to themselves.
+const PORT: u16 = 7009;
+/// The links' device.
+const DEVICE: &str = "wan0";
+
+/// What the records say of links without loss.
+pub(crate) const LINK_TEXT: &str = "Emulated link (linkem): 1 Gbit/s each way, drop-tail queue of 50 ms, MTU 1500, no \
+    loss; a fresh link for each run. A run counts only if the link's counters are in order; if not, it is repeated up \
+    to twice.";
+/// Where processes run.
+pub(crate) const PLACEMENT_LINK: &str = "Client in namespace A, server in namespace B, the emulator's thread \
+    (SCHED_FIFO 10) in the bench's process; nothing is pinned, niceness 0, all on the cores of this machine.";
+/// Where processes run without a link.
+pub(crate) const PLACEMENT_LOOPBACK: &str = "Server and client are processes of their own on 127.0.0.1, not pinned, niceness 0, on the cores of this machine.";
+
+/// Where a server and its client run.
+#[derive(Clone, Copy)]
+pub(crate) struct Ends<'a> {
+    pub(crate) client: Place<'a>,
+    pub(crate) server: Place<'a>,
+    pub(crate) host: Ipv4Addr,
+    pub(crate) port: u16,
+}
+
+/// Both on the loopback interface, at any free port.
+pub(crate) const LOOPBACK: Ends<'static> =
+    Ends { client: Place::Here, server: Place::Here, host: Ipv4Addr::LOCALHOST, port: 0 };
+
+/// An emulated link, the same in both directions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LinkSpec {
+    pub(crate) rtt: Duration,
+    /// Mbit/s; 0 is without a limit.
+    pub(crate) rate_mbit: f64,
+    pub(crate) queue_ms: u64,
+    /// Share of the packets that is lost, in bursts of so many on average; 1 is each for itself.
+    pub(crate) loss: f64,
+    pub(crate) burst_packets: f64,
+    /// Share of the packets that is held back, by `reorder_by`.
+    pub(crate) reorder: f64,
+    pub(crate) reorder_by: Duration,
+    /// Whether a run only counts if the link kept its promises. Where its rate is that of the machine, it cannot.
+    pub(crate) is_judged: bool,
+}
+
+impl LinkSpec {
+    /// A link with the usual rate and queue, without loss.
+    pub(crate) fn wan(rtt: Duration) -> LinkSpec {
+        LinkSpec {
+            rtt,
+            rate_mbit: LINK_MBIT,
+            queue_ms: QUEUE_MS,
+            loss: 0.0,
+            burst_packets: 1.0,
+            reorder: 0.0,
+            reorder_by: Duration::ZERO,
+            is_judged: true,
+        }
+    }
+
+    /// A link that is as fast as the machine.
+    pub(crate) fn unlimited(rtt: Duration) -> LinkSpec {
+        LinkSpec { rate_mbit: 0.0, is_judged: false, ..LinkSpec::wan(rtt) }
+    }
+
+    fn start(&self) -> Result<Link, Error> {
+        let mut builder = Link::builder().rtt(self.rtt).rate_mbit(self.rate_mbit);
+        if self.rate_mbit > 0.0 {
+            builder = builder.queue_ms(self.queue_ms);
+        }
+        builder = if self.burst_packets > 1.0 {
+            builder.loss_bursts(self.loss, self.burst_packets)
+        } else {
+            builder.loss(self.loss)
+        };
+        if self.reorder > 0.0 {
+            builder = builder.reorder(self.reorder, self.reorder_by);
+        }
+        Ok(builder.start()?)
+    }
+}
+
+/// Does a run over a fresh link, and adds the link's word on it.
+pub(crate) fn over_link(
+    lab: &Lab,
+    spec: &LinkSpec,
+    run: impl FnOnce(&Lab, Ends<'_>) -> Result<Run, Error>,
+) -> Result<Run, Error> {
+    lab.interrupt.check()?;
+    let link = spec.start()?;
+    let before = link.counters();
+    let ends = Ends {
+        client: Place::In(link.a()),
+        server: Place::In(link.b()),
+        host: linkem::ADDRESS_B,
+        port: PORT,
+    };
+    let mut run = run(lab, ends)?;
+    let counters = link.counters().since(&before);
+    if let Err(invalid) = counters.check() {
+        run.is_valid &= !spec.is_judged;
+        run.problems.push(if spec.is_judged {
+            invalid.to_string()
+        } else {
+            format!("counted though {invalid}")
+        });
+    }
+    let (there, back) = (&counters.a_to_b, &counters.b_to_a);
+    let mut figure = |name: &str, value: f64| run.figures.insert(name.to_string(), value);
+    figure("late packets, %", counters.late_share() * 100.0);
+    figure("dropped by the queue, packets", (there.drop_queue + back.drop_queue) as f64);
+    figure("emulator, CPU s/s", counters.cpu_s / counters.uptime_s.max(1e-9));
+    if spec.loss > 0.0 {
+        figure("lost on the link, packets", (there.drop_loss + back.drop_loss) as f64);
+    }
+    if !spec.is_judged {
+        figure("dropped by the emulator, packets", (there.drop_emulator + back.drop_emulator) as f64);
+    }
+    run.link = Some(counters);
+    Ok(run)
+}
+
+/// Gives a namespace more addresses of the link's network, from `first` on.
+pub(crate) fn add_addresses(namespace: &Namespace, first: Ipv4Addr, count: u32) -> Result<(), Error> {
+    let commands: String =
+        consecutive(first, count).map(|address| format!("addr add {address}/24 dev {DEVICE}\n")).collect();
+    let doing = |what: &str| Error::setup(format!("adding {count} addresses from {first} on: {what}"));
+    let path = std::env::temp_dir().join(format!("afar-bench-addresses-{}", std::process::id()));
+    fs::write(&path, commands).map_err(|e| doing(&format!("writing {}: {e}", path.display())))?;
+    let output = namespace.command("ip").arg("-batch").arg(&path).output();
+    let _ = fs::remove_file(&path);
+    let output = output.map_err(|e| doing(&e.to_string()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(doing(String::from_utf8_lossy(&output.stderr).trim()))
+}
+
+/// So many addresses, one after the other.
+pub(crate) fn consecutive(first: Ipv4Addr, count: u32) -> impl Iterator<Item = Ipv4Addr> {
+    (0..count).map(move |i| Ipv4Addr::from(u32::from(first) + i))
+}
+
+/// What a kernel has counted of UDP so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct UdpCounters {
+    /// Datagrams that were given to programs; those joined by the kernel (GRO) count as one.
+    pub(crate) received: u64,
+    /// Those that found the socket's buffer full, counted likewise.
+    pub(crate) dropped: u64,
+}
+
+impl UdpCounters {
+    /// Of the network at this place.
+    pub(crate) fn of(place: Place<'_>) -> Result<UdpCounters, Error> {
+        let read = || fs::read_to_string("/proc/thread-self/net/snmp").unwrap_or_default();
+        let snmp = match place {
+            Place::Here => read(),
+            Place::In(namespace) => namespace.run_in(read)?,
+        };
+        Ok(UdpCounters::parse(&snmp))
+    }
+
+    /// Reads `/proc/net/snmp`: a line of names, then one of values.
+    fn parse(snmp: &str) -> UdpCounters {
+        let mut lines = snmp.lines().filter_map(|line| line.strip_prefix("Udp:"));
+        let (Some(names), Some(values)) = (lines.next(), lines.next()) else { return UdpCounters::default() };
+        let value = |wanted: &str| {
+            let mut pairs = names.split_whitespace().zip(values.split_whitespace());
+            pairs.find(|(name, _)| *name == wanted).and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
+        };
+        UdpCounters { received: value("InDatagrams"), dropped: value("RcvbufErrors") }
+    }
+
+    /// What happened since then.
+    pub(crate) fn since(self, before: UdpCounters) -> UdpCounters {
+        UdpCounters {
+            received: self.received.saturating_sub(before.received),
+            dropped: self.dropped.saturating_sub(before.dropped),
+        }
+    }
+
+    /// The share of the datagrams that were dropped.
+    pub(crate) fn dropped_share(self) -> f64 {
+        self.dropped as f64 / ((self.received + self.dropped) as f64).max(1.0)
+    }
+}
+
+/// Datagrams that found a socket's buffer full so far, in both places.
+pub(crate) fn socket_drops(ends: Ends<'_>) -> Result<u64, Error> {
+    let client = UdpCounters::of(ends.client)?.dropped;
+    match (ends.client, ends.server) {
+        // One kernel counts for both.
+        (Place::Here, Place::Here) => Ok(client),
+        _ => Ok(client + UdpCounters::of(ends.server)?.dropped),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_sockets_are_read_from_the_kernels_table() {
+        let snmp = "Ip: A B\nIp: 1 2\nUdp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors\nUdp: 995 8 7 6 5\n";
+        let counters = UdpCounters::parse(snmp);
+        assert_eq!(counters, UdpCounters { received: 995, dropped: 5 });
+        assert_eq!(counters.dropped_share(), 0.005);
+        assert_eq!(UdpCounters::parse(""), UdpCounters::default());
+        assert_eq!(UdpCounters::default().dropped_share(), 0.0);
+    }
+
+    #[test]
+    fn addresses_follow_each_other() {
+        let addresses: Vec<_> = consecutive(Ipv4Addr::new(10, 99, 0, 254), 3).collect();
+        assert_eq!(addresses.last(), Some(&Ipv4Addr::new(10, 99, 1, 0)));
+    }
+}

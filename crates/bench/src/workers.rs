@@ -1,0 +1,52 @@
+//! What this program starts of itself, as `afar-bench NAME ...`: the table of such processes, and what they share. They
+//! talk to the bench in lines on their standard streams.
+
+mod calling;
+pub(crate) mod idle;
+pub(crate) mod load;
+mod named;
+pub(crate) mod named_server;
+pub(crate) mod probe;
+
+use std::fmt::Arguments;
+use std::io::{self, BufRead, Write};
+use std::process::ExitCode;
+
+/// What ends a worker.
+type Failure = Box<dyn std::error::Error + Send + Sync>;
+
+/// Runs as a worker with the arguments behind its name.
+type Run = fn(&[String]) -> Result<(), Failure>;
+
+/// The first argument, and what it makes of this program.
+const WORKERS: [(&str, Run); 4] = [
+    (idle::NAME, idle::run),
+    (load::NAME, load::run),
+    (probe::NAME, probe::run),
+    (named_server::NAME, named_server::run),
+];
+
+/// Runs as a worker, if the arguments (behind the program's name) say so.
+pub(crate) fn run(arguments: &[String]) -> Option<ExitCode> {
+    let first = arguments.first()?;
+    let (name, run) = WORKERS.iter().find(|(name, _)| name == first)?;
+    Some(match run(&arguments[1..]) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("afar-bench: {name}: {error}");
+            ExitCode::FAILURE
+        }
+    })
+}
+
+/// Prints a line at once.
+fn print(line: Arguments<'_>) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}")?;
+    out.flush()
+}
+
+/// Waits for a line from the bench; none once it has gone.
+fn hear() -> io::Result<Option<String>> {
+    io::stdin().lock().lines().next().transpose()
+}

@@ -1,0 +1,100 @@
+//! A probe: short calls at fixed times, whatever becomes of those before, each timed from when it was due. Started as
+//! `afar-bench probe-worker ...`: prints "ready"; for each line read, a number, makes so many calls and prints "probed " with
+//! a JSON object: `ms` of each in the order in which they were due, `failures` and the first one's text.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use rx::{Endpoint, EndpointConfig, Peer, PeerLimits};
+use rx_proto::security::Null;
+use rxperf::{Request, SERVICE};
+use serde::{Deserialize, Serialize};
+use tokio::runtime::Builder;
+
+use super::calling::{self, Watch};
+use super::{Failure, hear, print};
+
+/// The first argument that makes this program such a process.
+pub(crate) const NAME: &str = "probe-worker";
+/// How long a call may take; one that takes longer or fails counts as taking so long.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// Calls that may be under way at once: all that fall into the time of the patience, ten a second.
+const AT_ONCE: usize = 320;
+
+#[derive(Parser)]
+#[command(name = NAME, about = "For afar-bench's own use")]
+struct Options {
+    #[arg(long)]
+    server: SocketAddr,
+    #[arg(long)]
+    from: Ipv4Addr,
+    /// Bytes that a call sends
+    #[arg(long)]
+    bytes: u32,
+    /// Milliseconds between calls
+    #[arg(long)]
+    every: u64,
+}
+
+/// What it prints.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Report {
+    pub(crate) ms: Vec<f64>,
+    pub(crate) failures: u64,
+    pub(crate) first_failure: Option<String>,
+}
+
+pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
+    let options = Options::try_parse_from(std::iter::once(&NAME.to_string()).chain(arguments))?;
+    let runtime = Builder::new_multi_thread().worker_threads(1).enable_time().build()?;
+    let peer = {
+        let _in_runtime = runtime.enter();
+        let endpoint = Endpoint::bind((options.from, 0).into(), EndpointConfig::default())?;
+        let limits = PeerLimits { connections: AT_ONCE / 4 };
+        endpoint.peer(options.server, SERVICE, limits, || Box::new(Null))
+    };
+    print(format_args!("ready"))?;
+    while let Some(line) = hear()? {
+        let report = runtime.block_on(probe(&options, &peer, line.trim().parse()?))?;
+        print(format_args!("probed {}", serde_json::to_string(&report)?))?;
+    }
+    Ok(())
+}
+
+async fn probe(options: &Options, peer: &Peer, count: u32) -> Result<Report, Failure> {
+    let every = Duration::from_millis(options.every);
+    let start = Instant::now() + every;
+    let mut probes = Vec::new();
+    for i in 0..count {
+        let due = start + every * i;
+        tokio::time::sleep_until(due.into()).await;
+        probes.push(tokio::spawn(one(peer.clone(), options.bytes, due)));
+    }
+    let mut report = Report::default();
+    for probe in probes {
+        let took = match probe.await? {
+            Ok(took) => took,
+            Err(failure) => {
+                report.failures += 1;
+                report.first_failure.get_or_insert(failure);
+                PATIENCE
+            }
+        };
+        report.ms.push((took.as_secs_f64() * 1e5).round() / 100.0);
+    }
+    Ok(report)
+}
+
+/// One call; how long after it was due it was over.
+async fn one(peer: Peer, bytes: u32, due: Instant) -> Result<Duration, String> {
+    let (request, counter, is_over) = (Request::Send(bytes), AtomicU64::new(0), AtomicBool::new(false));
+    let mut watch = Watch::new(due);
+    let call = calling::call(&peer, &request, &counter, &is_over, &mut watch);
+    match tokio::time::timeout_at((due + PATIENCE).into(), call).await {
+        Ok(Ok(_)) => Ok(due.elapsed()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err(format!("a probe took more than {} s", PATIENCE.as_secs())),
+    }
+}
