@@ -28,6 +28,7 @@ pub use verbs::{CallStats, Read};
 use crate::call::CallError;
 use crate::config::{CallLimits, Config};
 use crate::connection::{Connection, ConnectionKey, Role};
+use crate::fair::{FairQueue, Owners};
 use crate::ids::{CallNumber, Channel, ConnectionId, Epoch, SecurityIndex, ServiceId};
 use crate::path::Path;
 use crate::security::ServerSecurity;
@@ -151,8 +152,11 @@ pub struct Endpoint {
     by_peer: HashMap<SocketAddr, usize>,
     /// Server connections from addresses not shown to be reachable, oldest first; with generations, as slots are reused.
     unverified: VecDeque<(usize, u32)>,
-    /// Paths with something to send now.
+    /// Paths that may have something to send and have not been asked since.
     ready: VecDeque<usize>,
+    /// Paths with data to send now, by owner.
+    senders: FairQueue<usize>,
+    owners: Owners,
     events: VecDeque<Event>,
     timers: BinaryHeap<Reverse<(Instant, Target)>>,
     /// Bytes that receive windows beyond the initial ones promise.
@@ -171,6 +175,7 @@ impl Endpoint {
         let mut rng = StdRng::from_seed(seed);
         let epoch = Epoch::from_random(rng.random());
         let next_connection = ConnectionId::of(rng.random());
+        let owners = Owners::new(rng.random());
         Self {
             config: Arc::new(config),
             epoch,
@@ -185,6 +190,8 @@ impl Endpoint {
             by_peer: HashMap::new(),
             unverified: VecDeque::new(),
             ready: VecDeque::new(),
+            senders: FairQueue::new(egress::TURN, egress::FRESH),
+            owners,
             events: VecDeque::new(),
             timers: BinaryHeap::new(),
             promised: 0,
@@ -360,11 +367,11 @@ impl Endpoint {
         let connection = &mut self.connections[at.connection];
         let path = &mut self.paths[connection.path];
         let capacity = data_capacity(&*connection.security, path);
-        let index = connection.path;
+        let (index, owner) = (connection.path, connection.owner);
         let Some(call) = connection.call_mut(at.channel) else { return };
         if !call.queued && call.tx.has_work(capacity) {
             call.queued = true;
-            path.queue_call(at, call.bytes_sent);
+            path.lanes.push(owner, at, call.bytes_sent);
         }
         self.wake_path(index);
     }

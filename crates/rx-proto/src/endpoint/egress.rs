@@ -1,8 +1,10 @@
-//! What is sent: small packets first, then data of the path's calls in turns, in bundles of equal packets that the kernel
+//! What is sent: small packets of any path first, then data, of which each owner gets the same number of bytes (`fair`); the
+//! paths of an owner take turns, and the calls of a path (`lanes`). Data leave in bundles of equal packets that the kernel
 //! splits.
 
 use super::{ChannelRef, Endpoint, data_capacity};
 use crate::ack::{AckFields, AckReason};
+use crate::fair::Owner;
 use crate::ids::{CallNumber, Seq, Serial};
 use crate::packet::{BASE_PACKET_LEN, Flags, HEADER_LEN, Header, MAX_PACKET_LEN, PacketType};
 use crate::path::{Control, PeerKind, Permit};
@@ -12,6 +14,12 @@ use std::net::SocketAddr;
 
 /// Bytes of an ACK with an empty table: what a padded ping starts from.
 const EMPTY_ACK_LEN: usize = HEADER_LEN + 18 + 3 + 20;
+
+/// Bytes that an owner may send in its turn: a bundle, which is at most so long. Less makes no difference, more makes the
+/// turns of many owners long.
+pub(super) const TURN: u32 = 64 << 10;
+/// What an owner may send ahead of all others after a quiet second: the first reply of most who come anew.
+pub(super) const FRESH: u32 = 128 << 10;
 
 /// One call of the kernel's send: a packet, or several of equal length but for the last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,16 +42,35 @@ impl Endpoint {
             if self.paths.get(index).is_none_or(|p| !p.is_ready) {
                 continue;
             }
-            let sent = self.transmit_control(now, index, out).or_else(|| self.transmit_data(now, index, out));
+            let sent = self.transmit_control(now, index, out);
             let path = &mut self.paths[index];
             if let Some((segment_len, dont_fragment)) = sent {
                 self.ready.push_back(index);
                 return Some(Transmission { to: path.peer, segment_len, dont_fragment });
             }
             path.is_ready = false;
+            while let Some(owner) = path.lanes.poll_asking() {
+                self.senders.push(now, owner, index);
+            }
             if path.connections == 0 && !path.is_verified() {
                 self.remove_path(index);
             }
+        }
+        while let Some((owner, index)) = self.senders.pop(now) {
+            if !self.paths.get_mut(index).is_some_and(|p| p.lanes.take_asking(owner)) {
+                continue;
+            }
+            let Some((segment_len, dont_fragment)) = self.transmit_data(now, index, owner, out) else {
+                // It asks again when something has been acknowledged, or its time has come.
+                continue;
+            };
+            self.senders.charge(now, owner, out.len() as u64);
+            let path = &mut self.paths[index];
+            path.lanes.handle_sent(owner, out.len());
+            while let Some(owner) = path.lanes.poll_asking() {
+                self.senders.push(now, owner, index);
+            }
+            return Some(Transmission { to: path.peer, segment_len, dont_fragment });
         }
         None
     }
@@ -75,9 +102,16 @@ impl Endpoint {
         None
     }
 
-    fn transmit_data(&mut self, now: Instant, index: usize, out: &mut Vec<u8>) -> Option<(usize, bool)> {
+    /// A bundle of one of an owner's calls on this path. `None` if none of them may send, or the path may not.
+    fn transmit_data(
+        &mut self,
+        now: Instant,
+        index: usize,
+        owner: Owner,
+        out: &mut Vec<u8>,
+    ) -> Option<(usize, bool)> {
         let mut held_by_peer = false;
-        while let Some(at) = self.paths[index].pop_call() {
+        while let Some(at) = self.paths[index].lanes.pop(owner) {
             if !self.is_queued(index, &at) {
                 continue;
             }
@@ -92,17 +126,17 @@ impl Endpoint {
             match self.paths[index].permit(now, next.len + HEADER_LEN) {
                 Permit::Go => {}
                 Permit::Full => {
-                    self.paths[index].unpop_call(at, so_far);
+                    self.paths[index].lanes.unpop(owner, at, so_far);
                     return None;
                 }
                 Permit::At(when) => {
-                    self.paths[index].unpop_call(at, so_far);
+                    self.paths[index].lanes.unpop(owner, at, so_far);
                     self.paths[index].send_at = Some(when);
                     self.rearm_path(index);
                     return None;
                 }
                 Permit::Unverified => {
-                    self.paths[index].unpop_call(at, so_far);
+                    self.paths[index].lanes.unpop(owner, at, so_far);
                     self.stats.withheld += 1;
                     self.ask_reach(now, at);
                     // The ping itself may go.
@@ -115,7 +149,7 @@ impl Endpoint {
             let capacity = data_capacity(&*connection.security, path);
             if let Some(call) = connection.call_mut(at.channel) {
                 if call.tx.has_work(capacity) {
-                    path.queue_call(at, call.bytes_sent);
+                    path.lanes.push(owner, at, call.bytes_sent);
                 } else {
                     if call.tx.is_blocked_by_window() {
                         path.note_app_limited(true);
@@ -126,7 +160,11 @@ impl Endpoint {
             self.rearm_connection(at.connection);
             return Some(sent);
         }
-        self.paths[index].note_app_limited(held_by_peer);
+        if self.paths[index].lanes.is_empty() {
+            self.paths[index].note_app_limited(held_by_peer);
+        } else {
+            self.wake_path(index); // its other owners, of whom perhaps not all have asked
+        }
         None
     }
 

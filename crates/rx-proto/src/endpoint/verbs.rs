@@ -91,7 +91,8 @@ impl Endpoint {
         }
         let path = self.path_index(now, peer);
         self.verify_path(now, path); // what we send there is our own wish
-        let connection = Connection::new(now, key, path, service, security, self.config.limits);
+        let owner = self.owners.owner(security.identity(), peer.ip());
+        let connection = Connection::new(now, key, path, service, owner, security, self.config.limits);
         let index = self.insert_connection(connection);
         self.rearm_connection(index);
         Ok(self.handle_of(index))
@@ -182,6 +183,7 @@ impl Endpoint {
     pub(super) fn start_call(&mut self, now: Instant, at: ChannelRef, number: crate::ids::CallNumber) {
         let connection = &mut self.connections[at.connection];
         let path = &self.paths[connection.path];
+        connection.owner = self.owners.owner(connection.security.identity(), path.peer.ip());
         let extra = u64::from(path.receive_window.saturating_sub(self.config.initial_window));
         let promise = extra * path.packet_len() as u64;
         let affordable = self.promised + promise <= self.config.receive_budget;
@@ -463,10 +465,10 @@ impl Endpoint {
             path.remove_ack(at);
         }
         if call.queued {
-            path.remove_call();
-            if path.wants_tidying() {
+            path.lanes.remove();
+            if path.lanes.wants_tidying() {
                 let connections = &self.connections;
-                path.retain_calls(|at| {
+                path.lanes.retain(|at| {
                     let connection = connections.get(at.connection).filter(|c| c.path == index);
                     connection.and_then(|c| c.call(at.channel)).is_some_and(|c| c.queued)
                 });
