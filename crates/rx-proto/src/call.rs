@@ -85,6 +85,38 @@ impl Stage {
     }
 }
 
+/// What a call holds of the room that there is for what is on its way to here (see `endpoint::credits`).
+#[derive(Debug)]
+pub(crate) struct Credit {
+    /// Bytes by the kernel's count that may still come for it.
+    pub(crate) held: u64,
+    /// It stands in the queue of those that want more.
+    pub(crate) is_queued: bool,
+    /// It stands in the list of those that receive.
+    pub(crate) is_listed: bool,
+    /// Data have come since it was granted something: what it has is used.
+    pub(crate) is_used: bool,
+    /// It was told again what it has, and nothing has come since.
+    pub(crate) is_reminded: bool,
+    /// Nothing had come for so long that it was left one packet, which is not counted.
+    pub(crate) is_idle: bool,
+    pub(crate) data_at: Instant,
+}
+
+impl Credit {
+    const fn new(now: Instant) -> Self {
+        Self {
+            held: 0,
+            is_queued: false,
+            is_listed: false,
+            is_used: false,
+            is_reminded: false,
+            is_idle: false,
+            data_at: now,
+        }
+    }
+}
+
 /// One call.
 #[derive(Debug)]
 pub(crate) struct Call {
@@ -116,6 +148,8 @@ pub(crate) struct Call {
     pub(crate) bytes_sent: u64,
     /// Bytes of the receive budget that its window holds.
     pub(crate) promised: u64,
+    /// What it holds of the room on the way to here.
+    pub(crate) credit: Credit,
     /// The peer has named its window in this call.
     pub(crate) window_known: bool,
     /// Answers to our pings in a row that take back what had been acknowledged for good.
@@ -154,6 +188,7 @@ impl Call {
             peer_status: 0,
             bytes_sent: 0,
             promised: 0,
+            credit: Credit::new(now),
             window_known: false,
             contradictions: 0,
         }

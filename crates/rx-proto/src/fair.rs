@@ -115,6 +115,11 @@ impl<T> FairQueue<T> {
         self.len == 0
     }
 
+    /// How many owners have something queued, or have had until lately.
+    pub fn owners(&self) -> usize {
+        self.sparse.len() + self.busy.len()
+    }
+
     /// How many things of this owner are queued.
     pub fn len_of(&self, owner: Owner) -> usize {
         self.flows.get(&owner).map_or(0, |f| f.items.len())
@@ -179,6 +184,13 @@ impl<T> FairQueue<T> {
             flow.place = Place::Busy;
             self.busy.push_back(owner);
         }
+    }
+
+    /// Puts back what [`Self::pop`] has just given, to be the next again.
+    pub fn unpop(&mut self, owner: Owner, item: T) {
+        let flow = self.flows.get_mut(&owner).expect("it was there a moment ago");
+        flow.items.push_front(item);
+        self.len += 1;
     }
 
     /// An owner had `bytes`.

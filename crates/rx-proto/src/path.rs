@@ -121,6 +121,8 @@ pub struct Path {
     peer_packet_len: usize,
     /// Largest window the peer offered lately: a new call starts with it.
     window_hint: u32,
+    /// The longest datagram that has come from it: what its packets may cost here.
+    pub(crate) longest_received: usize,
     /// Window that a new call from this peer is offered.
     pub(crate) receive_window: u32,
     in_flight: u64,
@@ -165,6 +167,7 @@ impl Path {
             peer_kind: PeerKind::Unknown,
             peer_packet_len: BASE_PACKET_LEN,
             window_hint: FIRST_WINDOW,
+            longest_received: 0,
             receive_window: config.initial_window,
             in_flight: 0,
             delivered: 0,
@@ -292,6 +295,7 @@ impl Path {
 
     pub(crate) fn handle_received(&mut self, now: Instant, len: usize) {
         self.stats.bytes_received += len as u64;
+        self.longest_received = self.longest_received.max(len);
         if !self.verified {
             self.stranger_received += len as u64 + UDP_OVERHEAD;
         }

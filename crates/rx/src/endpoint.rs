@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, Weak};
 
 use rx_proto::config::Config;
+use rx_proto::fair::Owners;
 use rx_proto::ids::ServiceId;
 use rx_proto::security::SecurityClass;
 use rx_proto::stats::Stats;
@@ -16,7 +17,7 @@ use crate::driver::Driver;
 use crate::metrics::Metrics;
 use crate::runtime::Runtime;
 use crate::server::{ServiceConfig, ServiceEntry};
-use crate::socket::SocketOptions;
+use crate::socket::{DEFAULT_RECEIVE_BUFFER_BYTES, SocketOptions};
 use crate::tokio::TokioRuntime;
 
 /// How an endpoint is made.
@@ -101,14 +102,21 @@ impl Endpoint {
         address: SocketAddr,
         config: EndpointConfig,
     ) -> io::Result<Self> {
-        let EndpointConfig { proto, socket, shards, queue_bytes } = config;
+        let EndpointConfig { mut proto, socket, shards, queue_bytes } = config;
         let port = runtime.bind(address, &socket)?;
         let shards = shards.unwrap_or_else(|| runtime.default_shards()).max(1);
+        proto.receive_buffer = proto
+            .receive_buffer
+            .or_else(|| small_buffer(&socket, port.metrics().receive_buffer_bytes))
+            .map(|bytes| bytes / shards as u64);
         let mut endpoints = Vec::with_capacity(shards);
         for _ in 0..shards {
             endpoints.push(rx_proto::endpoint::Endpoint::new(proto.clone(), runtime.seed()?));
         }
-        let driver = Driver::new(runtime, port, endpoints, queue_bytes);
+        let seed = runtime.seed()?;
+        let (first, second) = seed.split_at(16);
+        let owners = Owners::new([word(first), word(second)]);
+        let driver = Driver::new(runtime, port, endpoints, queue_bytes, owners);
         let handle = Arc::new(Handle { driver });
         let driver = &handle.driver;
         driver.owner.set(Arc::downgrade(&handle)).expect("a driver is given its owner once");
@@ -204,6 +212,18 @@ impl Endpoint {
     pub fn shut_down(&self) {
         self.driver().shut_down();
     }
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte))
+}
+
+/// The receive buffer, if it is one that offers have to be kept below: where an administrator has set a limit, or the
+/// kernel has granted less than was asked for. `None` for a port that has none.
+fn small_buffer(options: &SocketOptions, granted: u64) -> Option<u64> {
+    let is_limited =
+        options.receive_buffer_bytes.is_some() || granted < DEFAULT_RECEIVE_BUFFER_BYTES as u64;
+    (is_limited && granted > 0).then_some(granted)
 }
 
 fn add_stats(sum: &mut Stats, other: &Stats) {

@@ -260,7 +260,7 @@ impl Endpoint {
             }
         }
         let Some(call) = self.connections[at.connection].call_mut(at.channel) else { return };
-        let before = call.rx.bytes();
+        let (before, len) = (call.rx.bytes(), payload.len());
         let received = call.rx.handle_data(now, &header, payload, view);
         self.stats.bytes_read += call.rx.bytes() - before;
         match received {
@@ -274,6 +274,7 @@ impl Endpoint {
             Received::Duplicate => self.stats.duplicate_packets += 1,
             Received::Held | Received::Refused => {}
         }
+        self.note_data(now, at, len);
         self.measure_if_receiving(now, at);
         self.announce(now, at); // may ping, which makes the ACK to a stranger unnecessary
         self.queue_ack(at);

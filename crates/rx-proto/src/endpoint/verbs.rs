@@ -198,6 +198,7 @@ impl Endpoint {
         connection.last_used = now;
         self.stats.calls += 1;
         self.calls += 1;
+        self.gate_new_call(at);
         self.rearm_connection(at.connection);
     }
 
@@ -293,6 +294,9 @@ impl Endpoint {
                 c.rx.grow_window(wanted);
                 path.receive_window = path.receive_window.max(wanted);
             }
+        }
+        if c.rx.is_gated() {
+            self.settle_credit(now, at);
         }
         self.queue_ack(at);
         Ok(Read::Data(bytes))
@@ -405,6 +409,7 @@ impl Endpoint {
         let (number, next, announced) =
             (call.number, call.rx.next(), call.announced || connection.is_client());
         self.release_flight(path, forgotten);
+        self.settle_credit(now, at);
         self.stats.calls_failed += 1;
         let connection = &mut self.connections[at.connection];
         let abort = matches!(error, CallError::Failed(_)).then(|| error.code());
@@ -459,6 +464,7 @@ impl Endpoint {
         let index = connection.path;
         let forgotten = call.tx.clear();
         self.promised -= call.promised;
+        self.free_credit(&call.credit);
         self.calls -= 1;
         let path = &mut self.paths[index];
         if call.ack_queued {
