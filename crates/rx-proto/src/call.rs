@@ -90,12 +90,16 @@ impl Stage {
 pub(crate) struct Credit {
     /// Bytes by the kernel's count that may still come for it.
     pub(crate) held: u64,
+    /// What each of its packets counted in that.
+    pub(crate) each: u64,
     /// It stands in the queue of those that want more.
     pub(crate) is_queued: bool,
     /// It stands in the list of those that receive.
     pub(crate) is_listed: bool,
-    /// Data have come since it was granted something: what it has is used.
-    pub(crate) is_used: bool,
+    /// Packets that came in the last round trip, and in this one, which began then.
+    pub(crate) came_before: u32,
+    pub(crate) came: u32,
+    pub(crate) round_from: Instant,
     /// It was told again what it has, and nothing has come since.
     pub(crate) is_reminded: bool,
     /// Nothing had come for so long that it was left one packet, which is not counted.
@@ -104,12 +108,24 @@ pub(crate) struct Credit {
 }
 
 impl Credit {
+    /// A packet came.
+    pub(crate) fn handle_data(&mut self, now: Instant, rtt: Duration) {
+        if now.since(self.round_from) >= rtt {
+            (self.came_before, self.came, self.round_from) = (self.came, 0, now);
+        }
+        self.came += 1;
+        (self.data_at, self.is_reminded, self.is_idle) = (now, false, false);
+    }
+
     const fn new(now: Instant) -> Self {
         Self {
             held: 0,
+            each: 0,
             is_queued: false,
             is_listed: false,
-            is_used: false,
+            came_before: 0,
+            came: 0,
+            round_from: now,
             is_reminded: false,
             is_idle: false,
             data_at: now,

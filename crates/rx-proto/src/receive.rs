@@ -172,6 +172,11 @@ impl Receive {
         self.granted = self.granted.min(self.newest().plus(keep));
     }
 
+    /// Offers `packets` less, but what has come.
+    pub(crate) fn retract(&mut self, packets: u32) {
+        self.granted = Seq(self.granted.0.saturating_sub(packets)).max(self.newest());
+    }
+
     /// The window moves with the reader again.
     pub(crate) fn ungate(&mut self) {
         self.is_gated = false;

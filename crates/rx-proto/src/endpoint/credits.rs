@@ -23,6 +23,7 @@ use super::{ChannelRef, Endpoint, Target};
 use crate::call::Credit;
 use crate::fair::FairQueue;
 use crate::ids::CallNumber;
+use crate::packet::{BASE_PACKET_LEN, MAX_PACKET_LEN};
 use crate::time::Instant;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -88,6 +89,8 @@ struct Drain {
     bytes: u64,
     /// Kernel's bytes a second in the last periods.
     rate: u64,
+    /// The same while there was always something to work through, or as good as known.
+    capacity: u64,
     /// Smoothed over packets: the shortest round trip of the path that each came on.
     rtt: Duration,
     /// The least that has waited in this period; `None` if nobody has said.
@@ -121,6 +124,7 @@ impl Credits {
                 from: Instant::ORIGIN,
                 bytes: 0,
                 rate: 0,
+                capacity: 0,
                 rtt: UNKNOWN_RTT,
                 least_waiting: None,
                 standing_periods: 0,
@@ -137,6 +141,14 @@ impl Credits {
     /// Kernel's bytes that are offered and have not come, while that is limited.
     pub(super) const fn held(&self) -> u64 {
         self.held
+    }
+
+    /// The longest packet that peers should send: at least sixteen are to fit into the buffer.
+    pub(super) fn longest_packet(&self) -> usize {
+        let Some(buffer) = self.buffer else { return MAX_PACKET_LEN };
+        let fits = |len: &usize| cost(*len) * u64::from(FIRST_OFFER) <= buffer;
+        let lens = [MAX_PACKET_LEN, 8972, 8192, 4096, 2048];
+        lens.into_iter().find(fits).unwrap_or(BASE_PACKET_LEN)
     }
 
     /// How much that may be. `None` while nothing is limited.
@@ -183,8 +195,7 @@ impl Endpoint {
         }
         let limit = self.credits.limit();
         let Some(call) = connection.call_mut(at.channel) else { return };
-        let credit = &mut call.credit;
-        (credit.data_at, credit.is_used, credit.is_reminded, credit.is_idle) = (now, true, false, false);
+        call.credit.handle_data(now, rtt.smoothed());
         let receives = !call.rx.is_complete() && (limit.is_some() || call.rx.next().0 > LISTED_FROM);
         let is_new = call.rx.next().0 <= 2;
         if receives && !call.credit.is_listed {
@@ -213,12 +224,21 @@ impl Endpoint {
         let each = cost(self.paths[connection.path].longest_received);
         let owner = connection.owner;
         let Some(call) = connection.call_mut(at.channel) else { return };
+        let grew_from = std::mem::replace(&mut call.credit.each, each);
+        if each > grew_from && call.rx.is_gated() {
+            // The peer has found that larger packets pass, and may use what it has for such: it keeps as many bytes.
+            let keeps = u32::try_from(call.credit.held / each).unwrap_or(u32::MAX);
+            call.rx.retract(call.rx.outstanding().saturating_sub(keeps.max(FIRST_OFFER * u32::from(grew_from == 0))));
+        }
         let counts = call.rx.is_gated() && !call.credit.is_idle && !call.stage.has_ended();
         let holds = if counts { u64::from(call.rx.outstanding()) * each } else { 0 };
         let credits = &mut self.credits;
         credits.held = credits.held - std::mem::replace(&mut call.credit.held, holds) + holds;
+        // As a sender doubles in a round trip, it may have twice what it used in one; more would lie about.
+        let used = call.credit.came.max(call.credit.came_before);
+        let has_use = call.rx.outstanding() < 2 * used + GRANT as u32;
         let wants = call.rx.wanted() > 0 && call.rx.has_begun() && !call.stage.has_ended();
-        if wants && call.credit.is_used && !call.credit.is_queued {
+        if wants && has_use && !call.credit.is_queued {
             call.credit.is_queued = true;
             credits.waiting.push(now, owner, Receiver { at, number: call.number });
         }
@@ -264,7 +284,7 @@ impl Endpoint {
             }
             waiting.charge(now, owner, bytes);
             call.rx.grant(packets as u32);
-            (call.credit.is_queued, call.credit.is_used, call.credit.data_at) = (false, false, now);
+            (call.credit.is_queued, call.credit.data_at) = (false, now);
             (call.credit.is_idle, call.credit.is_reminded) = (false, false);
             self.settle_credit(now, at);
             self.queue_ack(at);
@@ -338,31 +358,34 @@ impl Endpoint {
             (None, Some(_)) => 0, // nothing came
             (None, None) => return,
         };
+        drain.capacity = match waiting {
+            0 => (drain.capacity - drain.capacity / 64).max(drain.rate),
+            _ => (3 * drain.capacity + rate) / 4,
+        };
         let delay = Duration::from_secs_f64(waiting as f64 / drain.rate.max(PART_COST) as f64);
         drain.standing_periods = if delay > STANDING { drain.standing_periods + 1 } else { 0 };
-        let (rtt, rate, standing_periods) = (drain.rtt, drain.rate, drain.standing_periods);
-        match self.credits.standing {
-            None if standing_periods >= 2 => self.limit_to(now, bytes_in(rate, rtt + AIM).max(LEAST_LIMIT)),
-            None => {}
-            Some(limit) => {
-                let is_calm = self.credits.waiting.is_empty();
-                let drain = &mut self.credits.drain;
-                drain.calm_periods = if is_calm { drain.calm_periods + 1 } else { 0 };
-                if drain.calm_periods >= CALM {
-                    return self.end_limit();
-                }
-                // Towards the aim, by a part of what is too much each time: the effect takes a round trip to be seen.
-                let limit = if delay > 2 * AIM {
-                    let part = (rtt + AIM).as_secs_f64() / (rtt + delay.min(8 * STANDING)).as_secs_f64();
-                    (limit as f64 * (1.0 + 3.0 * part.max(0.5)) / 4.0) as u64
-                } else if delay < AIM / 2 && !is_calm {
-                    limit + limit / 16
-                } else {
-                    limit
-                };
-                self.credits.standing = Some(limit.max(LEAST_LIMIT));
+        let (rtt, standing_periods) = (drain.rtt, drain.standing_periods);
+        let fits = bytes_in(drain.capacity, rtt + AIM).max(LEAST_LIMIT);
+        let Some(limit) = self.credits.standing else {
+            if standing_periods >= 2 {
+                self.limit_to(now, fits);
             }
+            return;
+        };
+        let is_calm = self.credits.waiting.is_empty();
+        let drain = &mut self.credits.drain;
+        drain.calm_periods = if is_calm { drain.calm_periods + 1 } else { 0 };
+        if drain.calm_periods >= CALM {
+            return self.end_limit();
         }
+        // Towards the aim, but never far from what should fit: what is done now is seen a round trip later, and what was
+        // offered before still comes then.
+        let limit: u64 = match delay {
+            delay if delay > 2 * AIM => limit - limit / 8,
+            delay if delay < AIM / 2 && !is_calm => limit + limit / 16,
+            _ => limit,
+        };
+        self.credits.standing = Some(limit.clamp(fits / 2, 4 * fits));
     }
 
     /// There is a standing queue: from now on offers are limited. Calls keep an even part of what they were offered.

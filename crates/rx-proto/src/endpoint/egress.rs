@@ -6,7 +6,7 @@ use super::{ChannelRef, Endpoint, data_capacity};
 use crate::ack::{AckFields, AckReason};
 use crate::fair::Owner;
 use crate::ids::{CallNumber, Seq, Serial};
-use crate::packet::{BASE_PACKET_LEN, Flags, HEADER_LEN, Header, MAX_PACKET_LEN, PacketType};
+use crate::packet::{BASE_PACKET_LEN, Flags, HEADER_LEN, Header, PacketType};
 use crate::path::{Control, PeerKind, Permit};
 use crate::time::Instant;
 use bytes::Bytes;
@@ -263,10 +263,11 @@ impl Endpoint {
     /// The largest packet we say to take, and the size we use: a stock peer hears the base size.
     fn packet_lens(&self, path: usize) -> (u32, u32) {
         let path = &self.paths[path];
+        let longest = self.credits.longest_packet();
         match path.peer_kind() {
-            PeerKind::Own => (MAX_PACKET_LEN as u32, path.packet_len() as u32),
+            PeerKind::Own => (longest as u32, path.packet_len() as u32),
             PeerKind::Unknown if self.config.announce => {
-                (MAX_PACKET_LEN.min(self.config.max_packet_len) as u32, BASE_PACKET_LEN as u32)
+                (longest.min(self.config.max_packet_len) as u32, BASE_PACKET_LEN as u32)
             }
             PeerKind::Stock | PeerKind::Unknown => (BASE_PACKET_LEN as u32, BASE_PACKET_LEN as u32),
         }
@@ -374,7 +375,8 @@ impl Endpoint {
     }
 
     /// Answers a ping of the running call.
-    pub(super) fn answer_ping(&mut self, at: ChannelRef, serial: Serial) {
+    pub(super) fn answer_ping(&mut self, now: Instant, at: ChannelRef, serial: Serial) {
+        self.settle_credit(now, at); // before the peer learns that longer packets pass
         let bytes = self.build_call_ack(at, AckReason::PING_RESPONSE, serial, Flags::NONE, 0);
         let path = self.connections[at.connection].path;
         self.push_bytes(path, bytes, true);

@@ -380,7 +380,7 @@ impl Endpoint {
             self.verify_path(now, index);
         }
         if header.flags.contains(Flags::REQUEST_ACK) || ack.reason == AckReason::PING {
-            self.answer_ping(at, header.serial);
+            self.answer_ping(now, at, header.serial);
         }
         if has_forgotten {
             return self.fail_call(now, at, CallError::Failed(AbortCode::CALL_DEAD), true);
