@@ -90,6 +90,8 @@ impl Stage {
 pub(crate) struct Credit {
     /// Bytes by the kernel's count that may still come for it.
     pub(crate) held: u64,
+    /// The part of it that was not offered.
+    pub(crate) uninvited: u64,
     /// What each of its packets counted in that.
     pub(crate) each: u64,
     /// It stands in the queue of those that want more.
@@ -120,6 +122,7 @@ impl Credit {
     const fn new(now: Instant) -> Self {
         Self {
             held: 0,
+            uninvited: 0,
             each: 0,
             is_queued: false,
             is_listed: false,

@@ -253,7 +253,7 @@ impl Endpoint {
             timers: self.timers.len(),
             promised: self.promised,
             unproven: self.unproven,
-            offered: self.credits.held(),
+            offered: self.credits.offered(),
             offer_limit: self.credits.limit(),
         }
     }

@@ -65,6 +65,10 @@ pub(crate) struct Receive {
     /// The last packet that ACKs allow. Moves with the window, or by grants alone if it is gated.
     granted: Seq,
     is_gated: bool,
+    /// Packets that have not come and that nobody offered while the window was gated, the last of them before this one: the
+    /// peer goes by an older offer, or by what it was offered in the call before.
+    uninvited: u32,
+    uninvited_to: Seq,
     /// The last packet that was ever allowed: it may come though it is not offered any more.
     accepts: Seq,
     /// What the last ACK allowed.
@@ -91,6 +95,8 @@ impl Receive {
             window,
             granted: Seq(window),
             is_gated: false,
+            uninvited: 0,
+            uninvited_to: Seq(0),
             accepts: Seq(window),
             told: Seq(0),
             unacked: 0,
@@ -214,6 +220,30 @@ impl Receive {
         edge.after(Seq(self.next.0 - 1)).map_or(0, |n| n.saturating_sub(self.later_count))
     }
 
+    /// How many of those were not offered but are to be expected, as a later one came.
+    pub(crate) fn uninvited(&self) -> u32 {
+        self.uninvited.min(self.outstanding())
+    }
+
+    /// Offers nothing more, and what may come all the same was not offered.
+    pub(crate) fn refuse_first_flight(&mut self) {
+        self.cut(0);
+        (self.uninvited, self.uninvited_to) = (self.outstanding(), self.newest());
+    }
+
+    fn note_invitation(&mut self, seq: Seq) {
+        if seq < self.uninvited_to {
+            self.uninvited = self.uninvited.saturating_sub(1);
+        }
+        if self.is_gated
+            && let Some(beyond) = seq.after(self.granted.plus(1))
+        {
+            self.uninvited += beyond;
+            self.uninvited_to = seq;
+        }
+        self.granted = self.granted.max(seq);
+    }
+
     /// How many packets more there is memory for than are offered; none once the end is known.
     pub(crate) fn wanted(&self) -> u32 {
         if self.last.is_some() || !self.is_gated {
@@ -252,7 +282,7 @@ impl Receive {
             self.last = Some(header.seq);
         }
         // Under an older offer more may come than is granted now; what was sent may always be sent again.
-        self.granted = self.granted.max(header.seq);
+        self.note_invitation(header.seq);
         self.newest_serial = header.serial;
         if distance > 0 {
             let index = distance as usize;

@@ -221,8 +221,7 @@ fn word(bytes: &[u8]) -> u64 {
 /// The receive buffer, if it is one that offers have to be kept below: where an administrator has set a limit, or the
 /// kernel has granted less than was asked for. `None` for a port that has none.
 fn small_buffer(options: &SocketOptions, granted: u64) -> Option<u64> {
-    let is_limited =
-        options.receive_buffer_bytes.is_some() || granted < DEFAULT_RECEIVE_BUFFER_BYTES as u64;
+    let is_limited = options.receive_buffer_bytes.is_some() || granted < DEFAULT_RECEIVE_BUFFER_BYTES as u64;
     (is_limited && granted > 0).then_some(granted)
 }
 

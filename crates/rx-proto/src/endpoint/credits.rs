@@ -106,8 +106,9 @@ pub(super) struct Credits {
     /// The limit while there is a standing queue.
     standing: Option<u64>,
     drain: Drain,
-    /// Kernel's bytes that are offered and have not come.
+    /// Kernel's bytes that may still come: what is offered, and what peers send by older offers.
     held: u64,
+    uninvited: u64,
     waiting: FairQueue<Receiver>,
     receivers: VecDeque<Receiver>,
     /// How many of those are gone.
@@ -131,6 +132,7 @@ impl Credits {
                 calm_periods: 0,
             },
             held: 0,
+            uninvited: 0,
             waiting: FairQueue::new(TURN, FRESH),
             receivers: VecDeque::new(),
             gone: 0,
@@ -139,8 +141,8 @@ impl Credits {
     }
 
     /// Kernel's bytes that are offered and have not come, while that is limited.
-    pub(super) const fn held(&self) -> u64 {
-        self.held
+    pub(super) const fn offered(&self) -> u64 {
+        self.held - self.uninvited
     }
 
     /// The longest packet that peers should send: at least sixteen are to fit into the buffer.
@@ -209,10 +211,12 @@ impl Endpoint {
             self.settle_credit(now, at);
             // Taking back helps where the queue is long, and with a new call, which may not have sent all that it may.
             let takes_back = self.credits.held > limit && (self.credits.standing.is_some() || is_new);
-            if takes_back
-                && let Some(call) = self.connections[at.connection].call_mut(at.channel)
-            {
-                call.rx.cut(0);
+            if takes_back && let Some(call) = self.connections[at.connection].call_mut(at.channel) {
+                if is_new {
+                    call.rx.refuse_first_flight();
+                } else {
+                    call.rx.cut(0);
+                }
                 self.settle_credit(now, at);
             }
         }
@@ -228,12 +232,17 @@ impl Endpoint {
         if each > grew_from && call.rx.is_gated() {
             // The peer has found that larger packets pass, and may use what it has for such: it keeps as many bytes.
             let keeps = u32::try_from(call.credit.held / each).unwrap_or(u32::MAX);
-            call.rx.retract(call.rx.outstanding().saturating_sub(keeps.max(FIRST_OFFER * u32::from(grew_from == 0))));
+            call.rx.retract(
+                call.rx.outstanding().saturating_sub(keeps.max(FIRST_OFFER * u32::from(grew_from == 0))),
+            );
         }
         let counts = call.rx.is_gated() && !call.credit.is_idle && !call.stage.has_ended();
         let holds = if counts { u64::from(call.rx.outstanding()) * each } else { 0 };
+        let uninvited = if counts { u64::from(call.rx.uninvited()) * each } else { 0 };
         let credits = &mut self.credits;
         credits.held = credits.held - std::mem::replace(&mut call.credit.held, holds) + holds;
+        credits.uninvited =
+            credits.uninvited - std::mem::replace(&mut call.credit.uninvited, uninvited) + uninvited;
         // As a sender doubles in a round trip, it may have twice what it used in one; more would lie about.
         let used = call.credit.came.max(call.credit.came_before);
         let has_use = call.rx.outstanding() < 2 * used + GRANT as u32;
@@ -251,6 +260,7 @@ impl Endpoint {
     pub(super) fn free_credit(&mut self, credit: &Credit) {
         let credits = &mut self.credits;
         credits.held -= credit.held;
+        credits.uninvited -= credit.uninvited;
         credits.gone += usize::from(credit.is_listed);
         if credits.gone > LOOK_AT && credits.gone > credits.receivers.len() / 2 {
             let connections = &self.connections;
@@ -417,6 +427,7 @@ impl Endpoint {
             let call = self.connections.get_mut(at.connection).and_then(|c| c.call_mut(at.channel));
             let Some(call) = call.filter(|c| c.number == number) else { continue };
             self.credits.held -= std::mem::take(&mut call.credit.held);
+            self.credits.uninvited -= std::mem::take(&mut call.credit.uninvited);
             call.rx.ungate();
             self.queue_ack(at);
         }

@@ -71,8 +71,7 @@ impl Endpoint {
         let path = self.path_index(now, from);
         let service = &self.services[&header.service];
         let owner = self.owners.owner(None, from.ip());
-        let mut connection =
-            Connection::new(now, key, path, header.service, owner, security, service.limits);
+        let mut connection = Connection::new(now, key, path, header.service, owner, security, service.limits);
         connection.check_reach = service.check_reach;
         if header.user_status == 1
             && let Some(better) = service.upgrades_to.filter(|s| self.services.contains_key(s))
