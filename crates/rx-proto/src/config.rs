@@ -24,7 +24,8 @@ pub struct Config {
     pub receive_budget: u64,
     /// What the socket's receive buffer holds, in bytes as the kernel counts (a packet of 1472 bytes is 2304), where it is too
     /// small to be taken for endless: what all peers may have on their way is kept below it. Calls over long paths then
-    /// share that much per round trip. Default `None`: not limited by it.
+    /// share that much per round trip: with 212,992 bytes, some 6 MB/s at 20 ms. Default `None`: not limited by it, and neither
+    /// with `u64::MAX`, where a driver would put in what the kernel has granted.
     pub receive_buffer: Option<u64>,
     /// What a call takes from its writer before it says "wait", in bytes, at least. It grows to twice the path's window.
     /// Default 256 KiB.

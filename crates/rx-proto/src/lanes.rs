@@ -132,3 +132,55 @@ impl Lanes {
         self.removed = 0;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fair::Owners;
+    use crate::ids::Channel;
+
+    fn owner(n: u8) -> Owner {
+        Owners::new([3, 3]).owner(None, [10, 0, 0, n].into())
+    }
+
+    const fn call(connection: usize) -> ChannelRef {
+        ChannelRef { connection, channel: Channel::ALL[0] }
+    }
+
+    /// A host of many users: however many calls one has, lanes come round by bytes.
+    #[test]
+    fn users_of_one_host_get_the_same_bytes() {
+        let mut lanes = Lanes::default();
+        (0..100).for_each(|i| lanes.push(owner(1), call(i), 1 << 20));
+        lanes.push(owner(2), call(100), 1 << 20);
+        let mut sent = [0usize; 2];
+        for _ in 0..1000 {
+            // The path may send one bundle, then is full: whoever asks first has it.
+            let next = lanes.poll_asking().expect("there is more");
+            while lanes.poll_asking().is_some() {}
+            let at = lanes.pop(next).expect("who asks has a call");
+            let (user, bytes) = if next == owner(1) { (0, 64 << 10) } else { (1, 16 << 10) };
+            sent[user] += bytes;
+            lanes.push(next, at, 1 << 20);
+            lanes.handle_sent(next, bytes);
+            [1, 2].map(|n| lanes.take_asking(owner(n)));
+        }
+        assert!(sent[0].abs_diff(sent[1]) <= 4 * LANE_QUANTUM as usize, "{sent:?}");
+    }
+
+    #[test]
+    fn few_of_many_users_ask_at_once_and_all_come_round() {
+        let mut lanes = Lanes::default();
+        (0..50).for_each(|n| lanes.push(owner(n), call(n.into()), 0));
+        let mut served = std::collections::HashSet::new();
+        while let Some(first) = lanes.poll_asking() {
+            let asking = 1 + std::iter::from_fn(|| lanes.poll_asking()).count();
+            assert!(asking <= ASKING);
+            lanes.pop(first);
+            assert!(lanes.take_asking(first) && served.insert(first));
+            lanes.handle_sent(first, 100);
+            (0..50).for_each(|n| _ = lanes.take_asking(owner(n)));
+        }
+        assert_eq!((served.len(), lanes.is_empty()), (50, true));
+    }
+}

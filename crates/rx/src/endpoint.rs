@@ -261,3 +261,18 @@ fn add_stats(sum: &mut Stats, other: &Stats) {
     sum.bytes_read += bytes_read;
     sum.bytes_written += bytes_written;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offers_are_kept_below_a_buffer_that_could_not_be_forced_or_was_set() {
+        let options = SocketOptions::default();
+        assert_eq!(small_buffer(&options, 212_992), Some(212_992));
+        assert_eq!(small_buffer(&options, DEFAULT_RECEIVE_BUFFER_BYTES as u64), None);
+        assert_eq!(small_buffer(&options, 0), None, "a simulated port has none");
+        let set = SocketOptions { receive_buffer_bytes: Some(64 << 20), ..options };
+        assert_eq!(small_buffer(&set, 64 << 20), Some(64 << 20));
+    }
+}
