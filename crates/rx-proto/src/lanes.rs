@@ -163,7 +163,7 @@ mod tests {
             sent[user] += bytes;
             lanes.push(next, at, 1 << 20);
             lanes.handle_sent(next, bytes);
-            [1, 2].map(|n| lanes.take_asking(owner(n)));
+            [1, 2].into_iter().for_each(|n| _ = lanes.take_asking(owner(n)));
         }
         assert!(sent[0].abs_diff(sent[1]) <= 4 * LANE_QUANTUM as usize, "{sent:?}");
     }
