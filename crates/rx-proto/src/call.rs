@@ -111,6 +111,57 @@ impl SendWait {
     }
 }
 
+/// What a call holds of the room that there is for what is on its way to here (see `endpoint::credits`).
+#[derive(Debug)]
+pub(crate) struct Credit {
+    /// Bytes by the kernel's count that may still come for it.
+    pub(crate) held: u64,
+    /// The part of it that was not offered.
+    pub(crate) uninvited: u64,
+    /// What each of its packets counted in that.
+    pub(crate) each: u64,
+    /// It stands in the queue of those that want more.
+    pub(crate) is_queued: bool,
+    /// It stands in the list of those that receive.
+    pub(crate) is_listed: bool,
+    /// Packets that came in the last round trip, and in this one, which began then.
+    pub(crate) came_before: u32,
+    pub(crate) came: u32,
+    pub(crate) round_from: Instant,
+    /// It was told again what it has, and nothing has come since.
+    pub(crate) is_reminded: bool,
+    /// Nothing had come for so long that it was left one packet, which is not counted.
+    pub(crate) is_idle: bool,
+    pub(crate) data_at: Instant,
+}
+
+impl Credit {
+    /// A packet came.
+    pub(crate) fn handle_data(&mut self, now: Instant, rtt: Duration) {
+        if now.since(self.round_from) >= rtt {
+            (self.came_before, self.came, self.round_from) = (self.came, 0, now);
+        }
+        self.came += 1;
+        (self.data_at, self.is_reminded, self.is_idle) = (now, false, false);
+    }
+
+    const fn new(now: Instant) -> Self {
+        Self {
+            held: 0,
+            uninvited: 0,
+            each: 0,
+            is_queued: false,
+            is_listed: false,
+            came_before: 0,
+            came: 0,
+            round_from: now,
+            is_reminded: false,
+            is_idle: false,
+            data_at: now,
+        }
+    }
+}
+
 /// One call.
 #[derive(Debug)]
 pub(crate) struct Call {
@@ -142,6 +193,8 @@ pub(crate) struct Call {
     pub(crate) bytes_sent: u64,
     /// Bytes of the receive budget that its window holds.
     pub(crate) promised: u64,
+    /// What it holds of the room on the way to here.
+    pub(crate) credit: Credit,
     /// The peer has named its window in this call.
     pub(crate) window_known: bool,
     /// Answers to our pings in a row that take back what had been acknowledged for good.
@@ -183,6 +236,7 @@ impl Call {
             peer_status: 0,
             bytes_sent: 0,
             promised: 0,
+            credit: Credit::new(now),
             window_known: false,
             contradictions: 0,
             wait: SendWait::default(),

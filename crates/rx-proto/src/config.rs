@@ -23,6 +23,11 @@ pub struct Config {
     /// Memory that receive windows beyond [`Self::initial_window`] may promise over all calls, in bytes. Default 256 MiB.
     /// Smaller values slow calls over long paths; larger ones let slow readers hold memory.
     pub receive_budget: u64,
+    /// What the socket's receive buffer holds, in bytes as the kernel counts (a packet of 1472 bytes is 2304), where it is too
+    /// small to be taken for endless: what all peers may have on their way is kept below it. Calls over long paths then
+    /// share that much per round trip: with 212,992 bytes, some 6 MB/s at 20 ms. Default `None`: not limited by it, and neither
+    /// with `u64::MAX`, where a driver would put in what the kernel has granted.
+    pub receive_buffer: Option<u64>,
     /// What a call takes from its writer before it says "wait", in bytes, at least. It grows to twice the path's window.
     /// Default 256 KiB.
     pub send_buffer: usize,
@@ -57,6 +62,7 @@ impl Default for Config {
             initial_window: 255,
             max_window: 65_535,
             receive_budget: 256 << 20,
+            receive_buffer: None,
             send_buffer: 256 << 10,
             max_send_buffer: 128 << 20,
             announce: true,

@@ -4,6 +4,7 @@
 use crate::abort::AbortCode;
 use crate::call::Call;
 use crate::config::CallLimits;
+use crate::fair::Owner;
 use crate::ids::{CHANNELS, CallNumber, Channel, ConnectionId, Epoch, SecurityIndex, Seq, Serial, ServiceId};
 use crate::packet::{Flags, Header, PacketType};
 use crate::security::{ConnectionFacts, SecurityClass};
@@ -77,6 +78,8 @@ pub(crate) struct Connection {
     pub(crate) generation: u32,
     pub(crate) path: usize,
     pub(crate) service: ServiceId,
+    /// Whom its calls' bytes are counted for; set anew by each call that begins.
+    pub(crate) owner: Owner,
     pub(crate) security: Box<dyn SecurityClass>,
     serial: Serial,
     pub(crate) slots: [Slot; CHANNELS],
@@ -109,6 +112,7 @@ impl Connection {
         key: ConnectionKey,
         path: usize,
         service: ServiceId,
+        owner: Owner,
         security: Box<dyn SecurityClass>,
         limits: CallLimits,
     ) -> Self {
@@ -117,6 +121,7 @@ impl Connection {
             generation: 0,
             path,
             service,
+            owner,
             security,
             serial: Serial(0),
             slots: Default::default(),

@@ -8,11 +8,12 @@
 //! 5. [`Endpoint::poll_timeout`] says how long to wait.
 //!
 //! What a packet does to its connection is in `endpoint/ingress.rs`, what is sent in `endpoint/egress.rs`, what the
-//! application may do in `endpoint/verbs.rs`, what time does in `endpoint/timers.rs`, rxdebug in `endpoint/inspect.rs`. Who a
-//! peer is: whether it is where it says in `endpoint/reach.rs`, challenge and response in `endpoint/authenticate.rs`. Word
+//! application may do in `endpoint/verbs.rs`, what time does in `endpoint/timers.rs`, rxdebug in `endpoint/inspect.rs`. How much
+//! peers may send, and who: `endpoint/credits.rs`. Who a peer is: whether it is where it says in `endpoint/reach.rs`, challenge and response in `endpoint/authenticate.rs`. Word
 //! from the network is in `endpoint/network.rs`.
 
 mod authenticate;
+mod credits;
 mod egress;
 mod ingress;
 mod inspect;
@@ -29,6 +30,7 @@ pub use verbs::{CallStats, Read};
 use crate::call::CallError;
 use crate::config::{CallLimits, Config};
 use crate::connection::{Connection, ConnectionKey, Role};
+use crate::fair::{FairQueue, Owners};
 use crate::ids::{CallNumber, Channel, ConnectionId, Epoch, SecurityIndex, ServiceId};
 use crate::path::Path;
 use crate::security::ServerSecurity;
@@ -126,6 +128,11 @@ pub struct Usage {
     pub promised: u64,
     /// Bytes of DATA taken from peers that have not shown to be where they say they are.
     pub unproven: u64,
+    /// What is offered to peers and has not come, in bytes as the kernel counts them in a socket's buffer; 0 while that is
+    /// not limited.
+    pub offered: u64,
+    /// How much that may be. `None` while it is not limited.
+    pub offer_limit: Option<u64>,
 }
 
 /// What a timer is for.
@@ -133,6 +140,8 @@ pub struct Usage {
 enum Target {
     Path(usize),
     Connection(usize),
+    /// Calls that hold credit.
+    Credits,
 }
 
 /// One port's worth of Rx; see the module.
@@ -152,8 +161,12 @@ pub struct Endpoint {
     by_peer: HashMap<SocketAddr, usize>,
     /// Server connections from addresses not shown to be reachable, oldest first; with generations, as slots are reused.
     unverified: VecDeque<(usize, u32)>,
-    /// Paths with something to send now.
+    /// Paths that may have something to send and have not been asked since.
     ready: VecDeque<usize>,
+    /// Paths with data to send now, by owner.
+    senders: FairQueue<usize>,
+    owners: Owners,
+    credits: credits::Credits,
     events: VecDeque<Event>,
     timers: BinaryHeap<Reverse<(Instant, Target)>>,
     /// Bytes that receive windows beyond the initial ones promise.
@@ -172,6 +185,8 @@ impl Endpoint {
         let mut rng = StdRng::from_seed(seed);
         let epoch = Epoch::from_random(rng.random());
         let next_connection = ConnectionId::of(rng.random());
+        let owners = Owners::new(rng.random());
+        let credits = credits::Credits::new(config.receive_buffer);
         Self {
             config: Arc::new(config),
             epoch,
@@ -186,6 +201,9 @@ impl Endpoint {
             by_peer: HashMap::new(),
             unverified: VecDeque::new(),
             ready: VecDeque::new(),
+            senders: FairQueue::new(egress::TURN, egress::FRESH),
+            owners,
+            credits,
             events: VecDeque::new(),
             timers: BinaryHeap::new(),
             promised: 0,
@@ -236,6 +254,8 @@ impl Endpoint {
             timers: self.timers.len(),
             promised: self.promised,
             unproven: self.unproven,
+            offered: self.credits.offered(),
+            offer_limit: self.credits.limit(),
         }
     }
 
@@ -335,6 +355,7 @@ impl Endpoint {
         self.unproven -= path.unproven;
         // It may still stand in `ready`: sending passes over it.
         if self.paths.is_empty() {
+            self.credits.armed = None;
             self.timers.clear(); // every connection has a path: what is left is for what is gone
         }
     }
@@ -361,11 +382,11 @@ impl Endpoint {
         let connection = &mut self.connections[at.connection];
         let path = &mut self.paths[connection.path];
         let capacity = data_capacity(&*connection.security, path);
-        let index = connection.path;
+        let (index, owner) = (connection.path, connection.owner);
         let Some(call) = connection.call_mut(at.channel) else { return };
         if !call.queued && call.tx.has_work(capacity) {
             call.queued = true;
-            path.queue_call(at, call.bytes_sent);
+            path.lanes.push(owner, at, call.bytes_sent);
         }
         self.wake_path(index);
     }

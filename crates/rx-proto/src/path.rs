@@ -1,11 +1,12 @@
 //! One pair of a local port and a peer's address: round-trip time, congestion control, pacing and packet size, shared by all
-//! calls over it, and which of them sends next. Knows calls by name only; packets are built in `endpoint::egress`.
+//! calls over it. Which of them sends next is in `lanes`. Knows calls by name only; packets are built in `endpoint::egress`.
 
 use crate::ack::{Announcement, Trailer};
 use crate::config::Config;
 use crate::congestion::{AckSample, Controller, quantum};
 use crate::endpoint::ChannelRef;
 use crate::ids::Serial;
+use crate::lanes::Lanes;
 use crate::mtu::MtuSearch;
 use crate::pacer::Pacer;
 use crate::packet::{BASE_PACKET_LEN, MAX_PACKET_LEN, MIN_PACKET_LEN};
@@ -37,8 +38,6 @@ const OWN_ACK_DELAY: Duration = Duration::from_millis(10);
 const UDP_OVERHEAD: u64 = 28;
 /// What an address that has not been shown to be reachable gets, for each byte that came from it.
 const AMPLIFICATION: u64 = 3;
-/// A call that has sent less than this is short and goes before the others.
-const SHORT_CALL: u64 = 32 << 10;
 /// Pings remembered to measure their answers, and before them the last probe of the packet size.
 const PINGS: usize = 1 + 4;
 /// Packets that may stand in [`Path::control`]: they are sent before anything else, so that there are so many only while
@@ -125,6 +124,8 @@ pub struct Path {
     peer_packet_len: usize,
     /// Largest window the peer offered lately: a new call starts with it.
     window_hint: u32,
+    /// The longest datagram that has come from it: what its packets may cost here.
+    pub(crate) longest_received: usize,
     /// Window that a new call from this peer is offered.
     pub(crate) receive_window: u32,
     in_flight: u64,
@@ -137,11 +138,9 @@ pub struct Path {
     round_end: u64,
     train: Train,
     pub(crate) control: VecDeque<Control>,
-    short: VecDeque<ChannelRef>,
-    bulk: VecDeque<ChannelRef>,
-    /// How many entries of those two are of calls that have been taken out.
-    removed_calls: usize,
-    /// Whether it stands in the endpoint's queue of paths with something to send.
+    /// Calls with data to send.
+    pub(crate) lanes: Lanes,
+    /// Whether it stands in the endpoint's list of paths to be asked for what they have to send.
     pub(crate) is_ready: bool,
     pings: [Ping; PINGS],
     verified: bool,
@@ -175,6 +174,7 @@ impl Path {
             reordering: Reordering::new(),
             peer_packet_len: BASE_PACKET_LEN,
             window_hint: FIRST_WINDOW,
+            longest_received: 0,
             receive_window: config.initial_window,
             in_flight: 0,
             newly_lost: 0,
@@ -185,9 +185,7 @@ impl Path {
             round_end: 0,
             train: Train::default(),
             control: VecDeque::new(),
-            short: VecDeque::new(),
-            bulk: VecDeque::new(),
-            removed_calls: 0,
+            lanes: Lanes::default(),
             is_ready: false,
             pings: [Ping::default(); PINGS],
             verified: false,
@@ -310,6 +308,7 @@ impl Path {
 
     pub(crate) fn handle_received(&mut self, now: Instant, len: usize) {
         self.stats.bytes_received += len as u64;
+        self.longest_received = self.longest_received.max(len);
         if !self.verified {
             self.stranger_received += len as u64 + UDP_OVERHEAD;
         }
@@ -383,38 +382,7 @@ impl Path {
         Some(found)
     }
 
-    // ---- which call sends
-
-    /// The call has something to send.
-    pub(crate) fn queue_call(&mut self, call: ChannelRef, sent: u64) {
-        if sent < SHORT_CALL { self.short.push_back(call) } else { self.bulk.push_back(call) }
-    }
-
-    pub(crate) fn pop_call(&mut self) -> Option<ChannelRef> {
-        self.short.pop_front().or_else(|| self.bulk.pop_front())
-    }
-
-    /// Puts back a call that could not send yet, at the head.
-    pub(crate) fn unpop_call(&mut self, call: ChannelRef, sent: u64) {
-        if sent < SHORT_CALL { self.short.push_front(call) } else { self.bulk.push_front(call) }
-    }
-
-    /// A call that stands in the queue is no more. Its entry stays, to be passed over, until there are many of such.
-    pub(crate) const fn remove_call(&mut self) {
-        self.removed_calls += 1;
-    }
-
-    /// Whether so many entries are of removed calls that [`Self::retain_calls`] is worth its cost.
-    pub(crate) fn wants_tidying(&self) -> bool {
-        self.removed_calls > 32 && self.removed_calls > (self.short.len() + self.bulk.len()) / 2
-    }
-
-    /// Keeps the entries of calls that are still to be there.
-    pub(crate) fn retain_calls(&mut self, mut is_there: impl FnMut(&ChannelRef) -> bool) {
-        self.short.retain(&mut is_there);
-        self.bulk.retain(is_there);
-        self.removed_calls = 0;
-    }
+    // ---- what is small
 
     /// Adds a small packet.
     pub(crate) fn push_control(&mut self, control: Control) {
@@ -429,7 +397,7 @@ impl Path {
     }
 
     pub(crate) fn has_work(&self) -> bool {
-        !self.control.is_empty() || !self.short.is_empty() || !self.bulk.is_empty()
+        !self.control.is_empty() || !self.lanes.is_empty()
     }
 
     /// No call has anything to send: if the path could carry more, what is measured now is the application's rate, or with

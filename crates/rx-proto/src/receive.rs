@@ -1,4 +1,4 @@
-//! The receiving half of a call: puts packets in order, grants the window, and decides when to acknowledge. To stock peers
+//! The receiving half of a call: puts packets in order, keeps the window, and decides when to acknowledge. To stock peers
 //! by OpenAFS's rule (Rx notes 7.4), to peers of our own less often. What an ACK says of the path is not its business.
 
 use crate::ack::{AckFields, AckReason, MAX_TABLE};
@@ -82,9 +82,17 @@ pub(crate) struct Receive {
     beyond: Ranges,
     last: Option<Seq>,
     highest: Seq,
-    /// Window in packets from the first unread one, and the largest sequence number ever allowed by it.
+    /// Memory for so many packets from the first unread one on.
     window: u32,
-    allowed: Seq,
+    /// The last packet that ACKs allow. Moves with the window, or by grants alone if it is gated.
+    granted: Seq,
+    is_gated: bool,
+    /// Packets that have not come and that nobody offered while the window was gated, the last of them before this one: the
+    /// peer goes by an older offer, or by what it was offered in the call before.
+    uninvited: u32,
+    uninvited_to: Seq,
+    /// The last packet that was ever allowed: it may come though it is not offered any more.
+    accepts: Seq,
     /// What the last ACK allowed.
     told: Seq,
     unacked: u32,
@@ -108,7 +116,11 @@ impl Receive {
             last: None,
             highest: Seq(0),
             window,
-            allowed: Seq(window),
+            granted: Seq(window),
+            is_gated: false,
+            uninvited: 0,
+            uninvited_to: Seq(0),
+            accepts: Seq(window),
             told: Seq(0),
             unacked: 0,
             newest_serial: Serial::NONE,
@@ -160,7 +172,107 @@ impl Receive {
     /// Allows a window of at least this many packets.
     pub(crate) fn grow_window(&mut self, packets: u32) {
         self.window = self.window.max(packets);
-        self.allowed = self.allowed.max(self.first_unread().plus(self.window - 1));
+        self.follow_reader();
+    }
+
+    /// What there is memory for is allowed, unless grants are needed.
+    fn follow_reader(&mut self) {
+        if !self.is_gated {
+            self.granted = self.granted.max(self.first_unread().plus(self.window - 1));
+            self.accepts = self.accepts.max(self.granted);
+        }
+    }
+
+    // ---- grants: what may be offered while the way to here is short of room (see `endpoint::credits`)
+
+    /// Whether the window moves by grants alone.
+    pub(crate) const fn is_gated(&self) -> bool {
+        self.is_gated
+    }
+
+    /// From now on the window moves by grants alone, and no more than `keep` packets beyond those that came are offered.
+    pub(crate) fn gate(&mut self, keep: u32) {
+        self.is_gated = true;
+        self.cut(keep);
+    }
+
+    /// Offers no more than `keep` packets beyond those that came. What was offered before is still accepted.
+    pub(crate) fn cut(&mut self, keep: u32) {
+        self.granted = self.granted.min(self.newest().plus(keep));
+    }
+
+    /// Offers `packets` less, but what has come.
+    pub(crate) fn retract(&mut self, packets: u32) {
+        self.granted = Seq(self.granted.0.saturating_sub(packets)).max(self.newest());
+    }
+
+    /// The window moves with the reader again.
+    pub(crate) fn ungate(&mut self) {
+        self.is_gated = false;
+        self.follow_reader();
+        if self.granted > self.told && self.has_begun() {
+            self.tell_window();
+        }
+    }
+
+    /// Offers `packets` more, and says so.
+    pub(crate) fn grant(&mut self, packets: u32) {
+        self.granted = self.granted.plus(packets);
+        self.accepts = self.accepts.max(self.granted);
+        self.tell_window();
+    }
+
+    /// The peer is to hear what is offered.
+    pub(crate) fn tell_window(&mut self) {
+        if self.due.is_none() && !self.is_complete() {
+            self.acknowledge_now(AckReason::DELAY, Serial::NONE);
+        }
+    }
+
+    /// The furthest packet that has come.
+    fn newest(&self) -> Seq {
+        self.highest.max(Seq(self.next.0 - 1))
+    }
+
+    /// How many packets are offered and have not come. Nothing comes after the end.
+    pub(crate) fn outstanding(&self) -> u32 {
+        if !self.has_begun() || self.is_complete() {
+            return 0;
+        }
+        let edge = self.last.unwrap_or(self.granted);
+        edge.after(Seq(self.next.0 - 1)).map_or(0, |n| n.saturating_sub(self.later_count))
+    }
+
+    /// How many of those were not offered but are to be expected, as a later one came.
+    pub(crate) fn uninvited(&self) -> u32 {
+        self.uninvited.min(self.outstanding())
+    }
+
+    /// Offers nothing more, and what may come all the same was not offered.
+    pub(crate) fn refuse_first_flight(&mut self) {
+        self.cut(0);
+        (self.uninvited, self.uninvited_to) = (self.outstanding(), self.newest());
+    }
+
+    fn note_invitation(&mut self, seq: Seq) {
+        if seq < self.uninvited_to {
+            self.uninvited = self.uninvited.saturating_sub(1);
+        }
+        if self.is_gated
+            && let Some(beyond) = seq.after(self.granted.plus(1))
+        {
+            self.uninvited += beyond;
+            self.uninvited_to = seq;
+        }
+        self.granted = self.granted.max(seq);
+    }
+
+    /// How many packets more there is memory for than are offered; none once the end is known.
+    pub(crate) fn wanted(&self) -> u32 {
+        if self.last.is_some() || !self.is_gated {
+            return 0;
+        }
+        self.first_unread().plus(self.window - 1).after(self.granted).unwrap_or(0)
     }
 
     fn first_unread(&self) -> Seq {
@@ -182,7 +294,7 @@ impl Receive {
             return Received::Duplicate;
         };
         let beyond_end = self.last.is_some_and(|end| header.seq > end) || (last && header.seq < self.highest);
-        if header.seq > self.allowed || beyond_end {
+        if header.seq > self.accepts || beyond_end {
             // Linux 7.2 takes a refusal before anything was accepted for a sign of a moved NAT (Linux Rx notes 5.1).
             if self.has_begun() {
                 self.acknowledge_now(AckReason::EXCEEDS_WINDOW, header.serial);
@@ -192,6 +304,8 @@ impl Receive {
         if last {
             self.last = Some(header.seq);
         }
+        // Under an older offer more may come than is granted now; what was sent may always be sent again.
+        self.note_invitation(header.seq);
         self.newest_serial = header.serial;
         if distance > 0 {
             let index = distance as usize;
@@ -295,10 +409,9 @@ impl Receive {
             bytes = self.ready.pop_front()?;
             self.taken += 1;
         }
-        let reach = self.first_unread().plus(self.window - 1);
-        self.allowed = self.allowed.max(reach);
+        self.follow_reader();
         // The peer must hear that its window moved before it runs out of it (Rx notes 7.2).
-        let news = self.allowed.after(self.told).unwrap_or(0);
+        let news = self.granted.after(self.told).unwrap_or(0);
         if news >= (self.window / 2).max(STOCK_EVERY) && !self.is_complete() && self.due.is_none() {
             self.acknowledge_now(AckReason::DELAY, Serial::NONE);
         }
@@ -351,19 +464,20 @@ impl Receive {
     /// (Rx notes 17.9).
     fn first(&self) -> Seq {
         let held_back = (self.ready.len() as u32 + 1).saturating_sub(self.window);
-        Seq(self.next.0 - held_back.min(self.next.0 - 1))
+        let first = Seq(self.next.0 - held_back.min(self.next.0 - 1));
+        if self.is_complete() { first } else { first.min(self.granted.max(Seq::FIRST)) }
     }
 
     /// What an ACK says of this stream. The caller adds sizes.
     pub(crate) fn fields(&mut self, reason: AckReason, serial: Serial, packet_lens: (u32, u32)) -> AckFields {
         let first = self.first();
-        self.told = self.allowed;
+        self.told = self.granted;
         AckFields {
             first,
             previous: self.highest,
             serial,
             reason,
-            window: self.allowed.after(first).map_or(1, |n| n + 1).max(1),
+            window: self.granted.after(first).map_or(1, |n| n + 1).max(1),
             max_packet_len: packet_lens.0,
             natural_packet_len: packet_lens.1,
         }
@@ -503,6 +617,34 @@ mod tests {
         let ack = r.fields(AckReason::IDLE, Serial::NONE, (1444, 1444));
         assert_eq!((ack.first, ack.window), (Seq(1), 100));
         assert_eq!(r.handle_data(Instant::ORIGIN, &data(100, 0), Bytes::new(), STOCK), Received::Held);
+    }
+
+    /// What may come under an older offer is accepted, and a sender that has used up its grant hears of no window of 0: it
+    /// is told of one packet, which has come.
+    #[test]
+    fn a_gated_window_moves_by_grants_alone() {
+        let mut r = Receive::new(Instant::ORIGIN, 255);
+        (1..=3).for_each(|s| _ = feed(&mut r, s, 0, STOCK));
+        r.gate(2);
+        assert_eq!((r.outstanding(), r.wanted()), (2, 250));
+        (4..=5).for_each(|s| _ = feed(&mut r, s, 0, STOCK));
+        assert_eq!(r.outstanding(), 0);
+        let ack = r.fields(AckReason::IDLE, Serial::NONE, (1444, 1444));
+        assert_eq!((ack.first, ack.window), (Seq(5), 1));
+        assert_eq!(r.table().collect::<Vec<_>>(), [true]);
+        (0..5).for_each(|_| drop(r.read()));
+        assert!(!r.is_ack_due(), "reading offers nothing");
+        assert_eq!(r.handle_data(Instant::ORIGIN, &data(8, 0), Bytes::new(), STOCK), Received::Held);
+        assert_eq!(r.outstanding(), 2, "two before it may still come");
+        r.take_due();
+        r.grant(4);
+        assert!(r.is_ack_due());
+        let ack = r.fields(AckReason::IDLE, Serial::NONE, (1444, 1444));
+        assert_eq!((ack.first, ack.window, r.outstanding()), (Seq(6), 7, 6));
+        assert_eq!(r.handle_data(Instant::ORIGIN, &data(9, 4), Bytes::new(), STOCK), Received::Held);
+        assert_eq!((r.outstanding(), r.wanted()), (2, 0), "nothing comes after the end");
+        r.ungate();
+        assert_eq!(r.fields(AckReason::IDLE, Serial::NONE, (1444, 1444)).window, 255);
     }
 
     #[test]

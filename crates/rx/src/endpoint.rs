@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rx_proto::Role;
 use rx_proto::config::Config;
+use rx_proto::fair::Owners;
 use rx_proto::ids::ServiceId;
 use rx_proto::security::SecurityClass;
 use rx_proto::stats::Stats;
@@ -18,7 +19,7 @@ use crate::driver::Driver;
 use crate::metrics::Metrics;
 use crate::runtime::Runtime;
 use crate::server::{ServiceConfig, ServiceEntry};
-use crate::socket::SocketOptions;
+use crate::socket::{DEFAULT_RECEIVE_BUFFER_BYTES, SocketOptions};
 use crate::tokio::TokioRuntime;
 
 /// How an endpoint is made.
@@ -108,14 +109,21 @@ impl Endpoint {
         address: SocketAddr,
         config: EndpointConfig,
     ) -> io::Result<Self> {
-        let EndpointConfig { proto, socket, shards, queue_bytes, publish_every } = config;
+        let EndpointConfig { mut proto, socket, shards, queue_bytes, publish_every } = config;
         let port = runtime.bind(address, &socket)?;
         let shards = shards.unwrap_or_else(|| runtime.default_shards()).max(1);
+        proto.receive_buffer = proto
+            .receive_buffer
+            .or_else(|| small_buffer(&socket, port.metrics().receive_buffer_bytes))
+            .map(|bytes| bytes / shards as u64);
         let mut endpoints = Vec::with_capacity(shards);
         for _ in 0..shards {
             endpoints.push(rx_proto::endpoint::Endpoint::new(proto.clone(), runtime.seed()?));
         }
-        let driver = Driver::new(runtime, port, endpoints, queue_bytes);
+        let seed = runtime.seed()?;
+        let (first, second) = seed.split_at(16);
+        let owners = Owners::new([word(first), word(second)]);
+        let driver = Driver::new(runtime, port, endpoints, queue_bytes, owners);
         let handle = Arc::new(Handle { driver });
         let driver = &handle.driver;
         driver.owner.set(Arc::downgrade(&handle)).expect("a driver is given its owner once");
@@ -229,5 +237,31 @@ async fn publish(driver: Weak<Driver>, every: Duration) {
                 break;
             }
         }
+    }
+}
+
+fn word(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte))
+}
+
+/// The receive buffer, if it is one that offers have to be kept below: where an administrator has set a limit, or the
+/// kernel has granted less than was asked for. `None` for a port that has none.
+fn small_buffer(options: &SocketOptions, granted: u64) -> Option<u64> {
+    let is_limited = options.receive_buffer_bytes.is_some() || granted < DEFAULT_RECEIVE_BUFFER_BYTES as u64;
+    (is_limited && granted > 0).then_some(granted)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn offers_are_kept_below_a_buffer_that_could_not_be_forced_or_was_set() {
+        let options = SocketOptions::default();
+        assert_eq!(small_buffer(&options, 212_992), Some(212_992));
+        assert_eq!(small_buffer(&options, DEFAULT_RECEIVE_BUFFER_BYTES as u64), None);
+        assert_eq!(small_buffer(&options, 0), None, "a simulated port has none");
+        let set = SocketOptions { receive_buffer_bytes: Some(64 << 20), ..options };
+        assert_eq!(small_buffer(&set, 64 << 20), Some(64 << 20));
     }
 }

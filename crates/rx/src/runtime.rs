@@ -65,6 +65,11 @@ pub trait Port: Debug + Send + Sync {
     /// Counters and sizes.
     fn metrics(&self) -> PortMetrics;
 
+    /// What waits to be received, in bytes by the kernel's counting. Asked every millisecond under load.
+    fn queued_bytes(&self) -> u64 {
+        self.metrics().queued_bytes
+    }
+
     /// Ends receiving and running, and lets go of what it drives. When this returns nothing runs any more, unless it was
     /// called from within.
     fn shut_down(&self);

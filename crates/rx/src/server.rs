@@ -1,6 +1,8 @@
-//! The serving end: services, their handlers, and how many calls run and wait.
+//! The serving end: services, their handlers, and how many calls run and wait. In which order they wait is in
+//! `server/waiting.rs`.
 
-use std::collections::VecDeque;
+mod waiting;
+
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::mem;
@@ -12,6 +14,7 @@ use std::task::{Context, Waker};
 
 use rx_proto::abort::AbortCode;
 use rx_proto::endpoint::{CallHandle, Service};
+use rx_proto::fair::Owner;
 use rx_proto::ids::ServiceId;
 use rxgen::Abort;
 
@@ -20,6 +23,7 @@ use crate::driver::Driver;
 use crate::endpoint::Endpoint;
 use crate::metrics::{CallMeters, Measured, add};
 use crate::shard::{Incoming, Shard};
+use waiting::Waiting;
 
 /// What a handler's work comes to.
 type Work = Pin<Box<dyn Future<Output = Result<(), Abort>> + Send>>;
@@ -49,8 +53,8 @@ pub struct ServiceConfig {
     /// Calls that run at once. Default 1024: a running call holds a task and what its handler needs, and at most its
     /// windows.
     pub max_calls: usize,
-    /// Calls that wait for one of those to end; beyond it they are refused with `busy_code`, so that clients go elsewhere
-    /// or come later. Default 4096.
+    /// Calls that wait for one of those to end, owners (users, else hosts) taking turns; beyond it the newest of the owner
+    /// with the most are refused with `busy_code`, so that clients go elsewhere or come later. Default 4096.
     pub max_waiting: usize,
     /// The code that refuses them. Default: Rx's [`AbortCode::RESTARTING`]; a file server says VBUSY, 110.
     pub busy_code: AbortCode,
@@ -131,7 +135,7 @@ pub(crate) struct ServiceEntry {
 #[derive(Default)]
 struct Load {
     running: usize,
-    waiting: VecDeque<Accepted>,
+    waiting: Waiting<Accepted>,
 }
 
 /// A call, and what sees to its end.
@@ -155,7 +159,7 @@ impl ServiceEntry {
 
     /// Forgets the calls that wait.
     pub(crate) fn clear(&self) {
-        let waiting = mem::take(&mut self.lock().waiting);
+        let waiting = self.lock().waiting.drain();
         drop(waiting);
     }
 }
@@ -180,15 +184,15 @@ impl Driver {
         let accepted = Accepted { call: ServerCall { call, identity }, end };
         let mut load = entry.lock();
         if load.running >= entry.config.max_calls {
-            if load.waiting.len() < entry.config.max_waiting {
-                load.waiting.push_back(accepted);
-                drop(load);
-                return add(&self.counters.calls_waited, 1);
-            }
+            let owner: Owner = self.owners.owner(accepted.call.identity(), peer.ip());
+            let refused = load.waiting.push(self.runtime.now(), owner, accepted, entry.config.max_waiting);
             drop(load);
+            let Some(Accepted { call, mut end }) = refused else {
+                return add(&self.counters.calls_waited, 1);
+            };
             add(&self.counters.calls_refused, 1);
-            end = accepted.end;
-            return end.end(Err(entry.config.busy_code));
+            end.end(Err(entry.config.busy_code));
+            return drop(call);
         }
         load.running += 1;
         drop(load);
@@ -219,8 +223,9 @@ async fn serve(place: Place, first: Accepted) {
                 Err(config.panic_code)
             }
         };
+        let now = end.driver.runtime.now();
         end.end(result);
-        next = place.0.lock().waiting.pop_front();
+        next = place.0.lock().waiting.pop(now);
     }
 }
 

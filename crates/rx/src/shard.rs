@@ -50,6 +50,8 @@ pub(crate) struct Queue {
     pub(crate) datagrams: Vec<Queued>,
     /// Memory that they hold.
     pub(crate) bytes: usize,
+    /// Payload that has come in here and has not been worked through, whoever has taken it meanwhile.
+    pub(crate) unworked: u64,
     /// The worker found nothing and waits: whoever puts something in has to wake it, or may do its work.
     pub(crate) is_idle: bool,
 }
@@ -74,6 +76,9 @@ pub(crate) struct State {
     /// has to wait until it is let go.
     spent: Vec<Waker>,
     pub(crate) is_closed: bool,
+    /// What waited in the kernel, and when that was looked at.
+    pub(crate) queued_in_kernel: u64,
+    pub(crate) looked_at: Instant,
 }
 
 /// Who waits for a call. One task at a time has it.
@@ -114,6 +119,8 @@ impl Shard {
                 local_ips: is_wildcard.then(HashMap::new),
                 spent: Vec::new(),
                 is_closed: false,
+                queued_in_kernel: 0,
+                looked_at: Instant::ORIGIN,
             }),
             tx: Mutex::default(),
             tx_wanted: AtomicBool::new(false),
@@ -170,9 +177,16 @@ impl Queue {
         let fits = self.bytes + bytes <= limit_bytes;
         if fits {
             self.bytes += bytes;
+            self.unworked += queued.datagram.data.len() as u64;
             self.datagrams.push(queued);
         }
         fits
+    }
+
+    /// So many bytes of payload have been worked through, perhaps without having been in here. Returns how many are left.
+    pub(crate) fn take_worked(&mut self, payload: u64) -> u64 {
+        self.unworked = self.unworked.saturating_sub(payload);
+        self.unworked
     }
 
     /// Exchanges what is there for an empty vector.

@@ -138,6 +138,10 @@ impl Port for OsPort {
         }
     }
 
+    fn queued_bytes(&self) -> u64 {
+        self.socket.queued_bytes().unwrap_or_default() as u64
+    }
+
     fn shut_down(&self) {
         self.socket.shut_down();
         for worker in self.workers.get().into_iter().flatten() {

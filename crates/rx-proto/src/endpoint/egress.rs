@@ -1,10 +1,12 @@
-//! What is sent: small packets first, then data of the path's calls in turns, in bundles of equal packets that the kernel
+//! What is sent: small packets of any path first, then data, of which each owner gets the same number of bytes (`fair`); the
+//! paths of an owner take turns, and the calls of a path (`lanes`). Data leave in bundles of equal packets that the kernel
 //! splits.
 
 use super::{ChannelRef, Endpoint, data_capacity};
 use crate::ack::{ACK_FIXED_LEN, AckFields, AckReason, RANGE_LEN};
+use crate::fair::Owner;
 use crate::ids::{CallNumber, Seq, Serial};
-use crate::packet::{BASE_PACKET_LEN, Flags, HEADER_LEN, Header, MAX_PACKET_LEN, PacketType};
+use crate::packet::{BASE_PACKET_LEN, Flags, HEADER_LEN, Header, PacketType};
 use crate::path::{Control, PeerKind, Permit};
 use crate::receive::AckForm;
 use crate::time::Instant;
@@ -16,6 +18,12 @@ const EMPTY_ACK_LEN: usize = HEADER_LEN + ACK_FIXED_LEN + 3 + 20;
 
 /// Most ranges in an ACK, however large the packets of the path are: reading them costs the peer some tens of microseconds.
 const MAX_RANGES: usize = 1024;
+
+/// Bytes that an owner may send in its turn: a bundle, which is at most so long. Less makes no difference, more makes the
+/// turns of many owners long.
+pub(super) const TURN: u32 = 64 << 10;
+/// What an owner may send ahead of all others after a quiet second: the first reply of most who come anew.
+pub(super) const FRESH: u32 = 128 << 10;
 
 /// One call of the kernel's send: a packet, or several of equal length but for the last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,21 +41,41 @@ impl Endpoint {
     /// passed or something has happened.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmission> {
         out.clear();
+        self.grant_credits(now);
         while let Some(index) = self.ready.pop_front() {
             // Entries of paths that went meanwhile are passed over here.
             if self.paths.get(index).is_none_or(|p| !p.is_ready) {
                 continue;
             }
-            let sent = self.transmit_control(now, index, out).or_else(|| self.transmit_data(now, index, out));
+            let sent = self.transmit_control(now, index, out);
             let path = &mut self.paths[index];
             if let Some((segment_len, dont_fragment)) = sent {
                 self.ready.push_back(index);
                 return Some(Transmission { to: path.peer, segment_len, dont_fragment });
             }
             path.is_ready = false;
+            while let Some(owner) = path.lanes.poll_asking() {
+                self.senders.push(now, owner, index);
+            }
             if path.connections == 0 && !path.is_verified() {
                 self.remove_path(index);
             }
+        }
+        while let Some((owner, index)) = self.senders.pop(now) {
+            if !self.paths.get_mut(index).is_some_and(|p| p.lanes.take_asking(owner)) {
+                continue;
+            }
+            let Some((segment_len, dont_fragment)) = self.transmit_data(now, index, owner, out) else {
+                // It asks again when something has been acknowledged, or its time has come.
+                continue;
+            };
+            self.senders.charge(now, owner, out.len() as u64);
+            let path = &mut self.paths[index];
+            path.lanes.handle_sent(owner, out.len());
+            while let Some(owner) = path.lanes.poll_asking() {
+                self.senders.push(now, owner, index);
+            }
+            return Some(Transmission { to: path.peer, segment_len, dont_fragment });
         }
         None
     }
@@ -80,9 +108,16 @@ impl Endpoint {
         None
     }
 
-    fn transmit_data(&mut self, now: Instant, index: usize, out: &mut Vec<u8>) -> Option<(usize, bool)> {
+    /// A bundle of one of an owner's calls on this path. `None` if none of them may send, or the path may not.
+    fn transmit_data(
+        &mut self,
+        now: Instant,
+        index: usize,
+        owner: Owner,
+        out: &mut Vec<u8>,
+    ) -> Option<(usize, bool)> {
         let mut held_by_peer = false;
-        while let Some(at) = self.paths[index].pop_call() {
+        while let Some(at) = self.paths[index].lanes.pop(owner) {
             if !self.is_queued(index, &at) {
                 continue;
             }
@@ -97,17 +132,17 @@ impl Endpoint {
             match self.paths[index].permit(now, next.len + HEADER_LEN) {
                 Permit::Go => {}
                 Permit::Full => {
-                    self.paths[index].unpop_call(at, so_far);
+                    self.paths[index].lanes.unpop(owner, at, so_far);
                     return None;
                 }
                 Permit::At(when) => {
-                    self.paths[index].unpop_call(at, so_far);
+                    self.paths[index].lanes.unpop(owner, at, so_far);
                     self.paths[index].send_at = Some(when);
                     self.rearm_path(index);
                     return None;
                 }
                 Permit::Unverified => {
-                    self.paths[index].unpop_call(at, so_far);
+                    self.paths[index].lanes.unpop(owner, at, so_far);
                     self.stats.withheld += 1;
                     self.ask_reach(now, at);
                     // The ping itself may go.
@@ -120,7 +155,7 @@ impl Endpoint {
             let capacity = data_capacity(&*connection.security, path);
             if let Some(call) = connection.call_mut(at.channel) {
                 if call.tx.has_work(capacity) {
-                    path.queue_call(at, call.bytes_sent);
+                    path.lanes.push(owner, at, call.bytes_sent);
                 } else {
                     if call.tx.is_blocked_by_window() {
                         path.note_app_limited(true);
@@ -131,7 +166,11 @@ impl Endpoint {
             self.rearm_connection(at.connection);
             return Some(sent);
         }
-        self.paths[index].note_app_limited(held_by_peer);
+        if self.paths[index].lanes.is_empty() {
+            self.paths[index].note_app_limited(held_by_peer);
+        } else {
+            self.wake_path(index); // its other owners, of whom perhaps not all have asked
+        }
         None
     }
 
@@ -231,10 +270,11 @@ impl Endpoint {
     /// The largest packet we say to take, and the size we use: a stock peer hears the base size.
     fn packet_lens(&self, path: usize) -> (u32, u32) {
         let path = &self.paths[path];
+        let longest = self.credits.longest_packet();
         match path.peer_kind() {
-            PeerKind::Own => (MAX_PACKET_LEN as u32, path.packet_len() as u32),
+            PeerKind::Own => (longest as u32, path.packet_len() as u32),
             PeerKind::Unknown if self.config.announce => {
-                (MAX_PACKET_LEN.min(self.config.max_packet_len) as u32, BASE_PACKET_LEN as u32)
+                (longest.min(self.config.max_packet_len) as u32, BASE_PACKET_LEN as u32)
             }
             PeerKind::Stock | PeerKind::Unknown => (BASE_PACKET_LEN as u32, BASE_PACKET_LEN as u32),
         }
@@ -357,7 +397,8 @@ impl Endpoint {
     }
 
     /// Answers a ping of the running call.
-    pub(super) fn answer_ping(&mut self, at: ChannelRef, serial: Serial) {
+    pub(super) fn answer_ping(&mut self, now: Instant, at: ChannelRef, serial: Serial) {
+        self.settle_credit(now, at); // before the peer learns that longer packets pass
         let bytes = self.build_call_ack(at, AckReason::PING_RESPONSE, serial, Flags::NONE, 0);
         let path = self.connections[at.connection].path;
         self.push_bytes(path, bytes, true);

@@ -276,6 +276,7 @@ impl Endpoint {
             Received::Duplicate => self.stats.duplicate_packets += 1,
             Received::Held | Received::Refused => {}
         }
+        self.note_data(now, at, len);
         self.measure_if_receiving(now, at);
         self.announce(now, at); // may ping, which makes the ACK to a stranger unnecessary
         self.queue_ack(at);
@@ -383,7 +384,7 @@ impl Endpoint {
             self.verify_path(now, index);
         }
         if header.flags.contains(Flags::REQUEST_ACK) || ack.reason == AckReason::PING {
-            self.answer_ping(at, header.serial);
+            self.answer_ping(now, at, header.serial);
         }
         if has_forgotten {
             return self.fail_call(now, at, CallError::Failed(AbortCode::CALL_DEAD), true);

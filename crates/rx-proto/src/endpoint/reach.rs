@@ -70,7 +70,8 @@ impl Endpoint {
         }
         let path = self.path_index(now, from);
         let service = &self.services[&header.service];
-        let mut connection = Connection::new(now, key, path, header.service, security, service.limits);
+        let owner = self.owners.owner(None, from.ip());
+        let mut connection = Connection::new(now, key, path, header.service, owner, security, service.limits);
         connection.check_reach = service.check_reach;
         if header.user_status == 1
             && let Some(better) = service.upgrades_to.filter(|s| self.services.contains_key(s))
@@ -219,7 +220,7 @@ impl Endpoint {
             let lost = call.tx.handle_moved(now, stamp);
             self.release_flight(old, lost);
             if queued {
-                self.paths[old].remove_call();
+                self.paths[old].lanes.remove();
             }
             if ack_queued {
                 self.paths[old].remove_ack(at);

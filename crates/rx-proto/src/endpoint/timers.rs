@@ -34,6 +34,8 @@ impl Endpoint {
             match target {
                 Target::Path(index) => self.handle_path_timer(now, index, at),
                 Target::Connection(index) => self.handle_connection_timer(now, index, at),
+                Target::Credits if self.credits.armed == Some(at) => self.handle_credit_timer(now),
+                Target::Credits => {}
             }
         }
     }
@@ -42,6 +44,7 @@ impl Endpoint {
         let armed = match target {
             Target::Path(index) => self.paths.get_mut(index).map(|p| &mut p.armed),
             Target::Connection(index) => self.connections.get_mut(index).map(|c| &mut c.armed),
+            Target::Credits => Some(&mut self.credits.armed),
         };
         let Some(armed) = armed else { return };
         if armed.is_none_or(|earlier| at < earlier) {
@@ -56,12 +59,13 @@ impl Endpoint {
     /// Drops the entries that an earlier one has replaced, or whose target is no more. Without this each call would leave
     /// one for as long as an idle connection is kept.
     fn tidy_timers(&mut self) {
-        let (paths, connections) = (&self.paths, &self.connections);
+        let (paths, connections, credits) = (&self.paths, &self.connections, &self.credits);
         let mut seen = std::collections::HashSet::new();
         self.timers.retain(|Reverse((at, target))| {
             let armed = match *target {
                 Target::Path(index) => paths.get(index).and_then(|p| p.armed),
                 Target::Connection(index) => connections.get(index).and_then(|c| c.armed),
+                Target::Credits => credits.armed,
             };
             armed == Some(*at) && seen.insert(*target)
         });

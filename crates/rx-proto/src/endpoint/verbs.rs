@@ -95,7 +95,8 @@ impl Endpoint {
         }
         let path = self.path_index(now, peer);
         self.verify_path(now, path); // what we send there is our own wish
-        let connection = Connection::new(now, key, path, service, security, self.config.limits);
+        let owner = self.owners.owner(security.identity(), peer.ip());
+        let connection = Connection::new(now, key, path, service, owner, security, self.config.limits);
         let index = self.insert_connection(connection);
         self.rearm_connection(index);
         Ok(self.handle_of(index))
@@ -186,6 +187,7 @@ impl Endpoint {
     pub(super) fn start_call(&mut self, now: Instant, at: ChannelRef, number: crate::ids::CallNumber) {
         let connection = &mut self.connections[at.connection];
         let path = &self.paths[connection.path];
+        connection.owner = self.owners.owner(connection.security.identity(), path.peer.ip());
         let extra = u64::from(path.receive_window.saturating_sub(self.config.initial_window));
         let promise = extra * path.packet_len() as u64;
         let affordable = self.promised + promise <= self.config.receive_budget;
@@ -200,6 +202,7 @@ impl Endpoint {
         connection.last_used = now;
         self.stats.calls += 1;
         self.calls += 1;
+        self.gate_new_call(at);
         self.rearm_connection(at.connection);
     }
 
@@ -298,6 +301,9 @@ impl Endpoint {
                 c.rx.grow_window(wanted);
                 path.receive_window = path.receive_window.max(wanted);
             }
+        }
+        if c.rx.is_gated() {
+            self.settle_credit(now, at);
         }
         self.queue_ack(at);
         Ok(Read::Data(bytes))
@@ -412,6 +418,7 @@ impl Endpoint {
         let (number, next, announced) =
             (call.number, call.rx.next(), call.announced || connection.is_client());
         self.release_flight(path, forgotten);
+        self.settle_credit(now, at);
         self.stats.calls_failed += 1;
         let connection = &mut self.connections[at.connection];
         let abort = matches!(error, CallError::Failed(_)).then(|| error.code());
@@ -466,16 +473,17 @@ impl Endpoint {
         let index = connection.path;
         let forgotten = call.tx.clear();
         self.promised -= call.promised;
+        self.free_credit(&call.credit);
         self.calls -= 1;
         let path = &mut self.paths[index];
         if call.ack_queued {
             path.remove_ack(at);
         }
         if call.queued {
-            path.remove_call();
-            if path.wants_tidying() {
+            path.lanes.remove();
+            if path.lanes.wants_tidying() {
                 let connections = &self.connections;
-                path.retain_calls(|at| {
+                path.lanes.retain(|at| {
                     let connection = connections.get(at.connection).filter(|c| c.path == index);
                     connection.and_then(|c| c.call(at.channel)).is_some_and(|c| c.queued)
                 });

@@ -1,0 +1,435 @@
+//! How much may be on its way to here, over all calls, and who may send it. The socket's receive buffer is not a window: it
+//! bridges moments in which nobody drains it. So offers are limited where they could fill it:
+//!
+//! - While the buffer is small, since it could not be forced (`Config::receive_buffer`): what is offered and has not come
+//!   stays below the buffer and what is drained in [`DRAINED`].
+//! - While packets wait for long before they are worked through, whatever the size of the buffer (`handle_backlog`): the
+//!   queue in the kernel is one for all, and whoever sends from many hosts would have most of it. Then what is offered is what
+//!   is worked through in a round trip, and a few milliseconds more.
+//!
+//! Otherwise nothing is limited here, and windows follow the readers (`receive`). What there is, owners get in turns, in
+//! bytes (`fair`), and an owner's calls one after the other. A call that has to wait is told of a window of one packet that
+//! has come already: never of none (Rx notes 17.9).
+//!
+//! ```text
+//!                   data come, and it has memory for more
+//!     holds credit ───────────────────────────────────────▶ queued
+//!       │      ▲                                              │
+//!       │      └───────────── its turn: granted ──────────────┘
+//!       └── nothing comes: told again; left one packet if others wait
+//! ```
+
+use super::{ChannelRef, Endpoint, Target};
+use crate::call::Credit;
+use crate::fair::FairQueue;
+use crate::ids::CallNumber;
+use crate::packet::{BASE_PACKET_LEN, MAX_PACKET_LEN};
+use crate::time::Instant;
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// What is drained in this time may be on its way in addition to what the buffer holds.
+const DRAINED: Duration = Duration::from_millis(2);
+/// Of a small buffer this part is left to what is not offered: ACKs, pings, first packets of new calls.
+const RESERVE: u64 = 8;
+/// What the kernel counts for a packet of up to [`PART`] bytes (measured: 1444 and 1472 bytes cost 2304). A larger one may
+/// come in fragments, each of which counts so much, or whole: then it counts the next power of two and up to 832 more
+/// (measured on loopback: 2000 bytes 4352, 4000 bytes 8448, 8972 bytes 16,640, 16,384 bytes 17,216).
+const PART_COST: u64 = 2304;
+const PART: u64 = 1472;
+const WHOLE_OVERHEAD: u64 = 1024;
+/// Packets that a new call is offered before its peer is known to use them: as many as peers send uninvited.
+const FIRST_OFFER: u32 = 16;
+/// Packets that a call is granted at once, at most: the fewer, the more ACKs, the more, the longer others wait.
+const GRANT: u64 = 16;
+/// Packets of a call before it is listed while nothing is limited.
+const LISTED_FROM: u32 = 8;
+/// Kernel's bytes of credit that an owner gets in a turn, and at once after a quiet second: the cost of 128 KiB.
+const TURN: u32 = 64 << 10;
+const FRESH: u32 = 208 << 10;
+/// How often calls are looked after that hold credit, and how many at a time.
+const LOOK: Duration = Duration::from_millis(10);
+const LOOK_AT: usize = 64;
+/// A call to which nothing comes for two round trips and this has not heard of its window, or does not want it.
+const PATIENCE: Duration = Duration::from_millis(30);
+
+/// Time over which arrivals are counted.
+const PERIOD: Duration = Duration::from_millis(10);
+/// A queue that packets wait in for longer than this, all through two periods, is a standing one.
+const STANDING: Duration = Duration::from_millis(5);
+/// What a limited queue is kept at: enough for the thread that works to always have something.
+const AIM: Duration = Duration::from_millis(3);
+/// Periods without anybody waiting for credit after which nothing is limited any more: 200 ms.
+const CALM: u32 = 20;
+/// Assumed round trip while none is known.
+const UNKNOWN_RTT: Duration = Duration::from_millis(10);
+/// The limit never goes below this: 28 packets.
+const LEAST_LIMIT: u64 = 64 << 10;
+
+/// What a packet of so many bytes costs in the socket's buffer.
+pub(super) fn cost(len: usize) -> u64 {
+    let len = len as u64;
+    match len.div_ceil(PART) {
+        0 | 1 => PART_COST,
+        parts => (parts * PART_COST).max(len.next_power_of_two() + WHOLE_OVERHEAD),
+    }
+}
+
+/// A call that receives; may be gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Receiver {
+    at: ChannelRef,
+    number: CallNumber,
+}
+
+/// How fast packets are worked through.
+#[derive(Debug)]
+struct Drain {
+    from: Instant,
+    bytes: u64,
+    /// Kernel's bytes a second in the last periods.
+    rate: u64,
+    /// The same while there was always something to work through, or as good as known.
+    capacity: u64,
+    /// Smoothed over packets: the shortest round trip of the path that each came on.
+    rtt: Duration,
+    /// The least that has waited in this period; `None` if nobody has said.
+    least_waiting: Option<u64>,
+    standing_periods: u32,
+    calm_periods: u32,
+}
+
+/// The room on the way to here.
+#[derive(Debug)]
+pub(super) struct Credits {
+    buffer: Option<u64>,
+    /// The limit while there is a standing queue.
+    standing: Option<u64>,
+    drain: Drain,
+    /// Kernel's bytes that may still come: what is offered, and what peers send by older offers.
+    held: u64,
+    uninvited: u64,
+    waiting: FairQueue<Receiver>,
+    receivers: VecDeque<Receiver>,
+    /// How many of those are gone.
+    gone: usize,
+    pub(super) armed: Option<Instant>,
+}
+
+impl Credits {
+    pub(super) fn new(buffer: Option<u64>) -> Self {
+        Self {
+            buffer,
+            standing: None,
+            drain: Drain {
+                from: Instant::ORIGIN,
+                bytes: 0,
+                rate: 0,
+                capacity: 0,
+                rtt: UNKNOWN_RTT,
+                least_waiting: None,
+                standing_periods: 0,
+                calm_periods: 0,
+            },
+            held: 0,
+            uninvited: 0,
+            waiting: FairQueue::new(TURN, FRESH),
+            receivers: VecDeque::new(),
+            gone: 0,
+            armed: None,
+        }
+    }
+
+    /// Kernel's bytes that are offered and have not come, while that is limited.
+    pub(super) const fn offered(&self) -> u64 {
+        self.held - self.uninvited
+    }
+
+    /// The longest packet that peers should send: at least sixteen are to fit into the buffer.
+    pub(super) fn longest_packet(&self) -> usize {
+        let Some(buffer) = self.buffer else { return MAX_PACKET_LEN };
+        let fits = |len: &usize| cost(*len) * u64::from(FIRST_OFFER) <= buffer;
+        let lens = [MAX_PACKET_LEN, 8972, 8192, 4096, 2048];
+        lens.into_iter().find(fits).unwrap_or(BASE_PACKET_LEN)
+    }
+
+    /// How much that may be. `None` while nothing is limited.
+    pub(super) fn limit(&self) -> Option<u64> {
+        let in_buffer = self.buffer.map(|b| b - b / RESERVE + bytes_in(self.drain.rate, DRAINED));
+        match (in_buffer, self.standing) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+}
+
+fn bytes_in(rate: u64, time: Duration) -> u64 {
+    (u128::from(rate) * time.as_nanos() / 1_000_000_000) as u64
+}
+
+impl Endpoint {
+    /// So many bytes by the kernel's count have come and wait to be given to this endpoint. To be told often, at least every
+    /// few milliseconds while there are any, and when there are none any more.
+    pub fn handle_backlog(&mut self, now: Instant, bytes: u64) {
+        let drain = &mut self.credits.drain;
+        drain.least_waiting = Some(drain.least_waiting.map_or(bytes, |least| least.min(bytes)));
+        self.note_period(now);
+    }
+
+    /// A call begins while offers are limited.
+    pub(super) fn gate_new_call(&mut self, at: ChannelRef) {
+        if self.credits.limit().is_some()
+            && let Some(call) = self.connections[at.connection].call_mut(at.channel)
+        {
+            call.rx.gate(FIRST_OFFER);
+        }
+    }
+
+    /// Data came for a call.
+    pub(super) fn note_data(&mut self, now: Instant, at: ChannelRef, len: usize) {
+        self.note_period(now);
+        let connection = &mut self.connections[at.connection];
+        let rtt = &self.paths[connection.path].rtt;
+        let drain = &mut self.credits.drain;
+        drain.bytes += cost(len);
+        if rtt.is_known() {
+            drain.rtt = (drain.rtt * 63 + rtt.min()) / 64;
+        }
+        let limit = self.credits.limit();
+        let Some(call) = connection.call_mut(at.channel) else { return };
+        call.credit.handle_data(now, rtt.smoothed());
+        let receives = !call.rx.is_complete() && (limit.is_some() || call.rx.next().0 > LISTED_FROM);
+        let is_new = call.rx.next().0 <= 2;
+        if receives && !call.credit.is_listed {
+            call.credit.is_listed = true;
+            self.credits.receivers.push_back(Receiver { at, number: call.number });
+        }
+        if let Some(limit) = limit {
+            if !call.rx.is_gated() {
+                call.rx.gate(FIRST_OFFER);
+            }
+            self.settle_credit(now, at);
+            // Taking back helps where the queue is long, and with a new call, which may not have sent all that it may.
+            let takes_back = self.credits.held > limit && (self.credits.standing.is_some() || is_new);
+            if takes_back && let Some(call) = self.connections[at.connection].call_mut(at.channel) {
+                if is_new {
+                    call.rx.refuse_first_flight();
+                } else {
+                    call.rx.cut(0);
+                }
+                self.settle_credit(now, at);
+            }
+        }
+    }
+
+    /// Counts anew what a call holds, and queues it if it wants more.
+    pub(super) fn settle_credit(&mut self, now: Instant, at: ChannelRef) {
+        let connection = &mut self.connections[at.connection];
+        let each = cost(self.paths[connection.path].longest_received);
+        let owner = connection.owner;
+        let Some(call) = connection.call_mut(at.channel) else { return };
+        let grew_from = std::mem::replace(&mut call.credit.each, each);
+        if each > grew_from && call.rx.is_gated() {
+            // The peer has found that larger packets pass, and may use what it has for such: it keeps as many bytes.
+            let keeps = u32::try_from(call.credit.held / each).unwrap_or(u32::MAX);
+            call.rx.retract(
+                call.rx.outstanding().saturating_sub(keeps.max(FIRST_OFFER * u32::from(grew_from == 0))),
+            );
+        }
+        let counts = call.rx.is_gated() && !call.credit.is_idle && !call.stage.has_ended();
+        let holds = if counts { u64::from(call.rx.outstanding()) * each } else { 0 };
+        let uninvited = if counts { u64::from(call.rx.uninvited()) * each } else { 0 };
+        let credits = &mut self.credits;
+        credits.held = credits.held - std::mem::replace(&mut call.credit.held, holds) + holds;
+        credits.uninvited =
+            credits.uninvited - std::mem::replace(&mut call.credit.uninvited, uninvited) + uninvited;
+        // As a sender doubles in a round trip, it may have twice what it used in one; more would lie about.
+        let used = call.credit.came.max(call.credit.came_before);
+        let has_use = call.rx.outstanding() < 2 * used + GRANT as u32;
+        let wants = call.rx.wanted() > 0 && call.rx.has_begun() && !call.stage.has_ended();
+        if wants && has_use && !call.credit.is_queued {
+            call.credit.is_queued = true;
+            credits.waiting.push(now, owner, Receiver { at, number: call.number });
+        }
+        if credits.armed.is_none() && (credits.held > 0 || !credits.waiting.is_empty()) {
+            self.arm(Target::Credits, now + LOOK);
+        }
+    }
+
+    /// A call is no more: what it held is free.
+    pub(super) fn free_credit(&mut self, credit: &Credit) {
+        let credits = &mut self.credits;
+        credits.held -= credit.held;
+        credits.uninvited -= credit.uninvited;
+        credits.gone += usize::from(credit.is_listed);
+        if credits.gone > LOOK_AT && credits.gone > credits.receivers.len() / 2 {
+            let connections = &self.connections;
+            credits.receivers.retain(|Receiver { at, number }| {
+                let call = connections.get(at.connection).and_then(|c| c.call(at.channel));
+                call.is_some_and(|c| c.number == *number)
+            });
+            credits.gone = 0;
+        }
+    }
+
+    /// Grants what there is to those who wait.
+    pub(super) fn grant_credits(&mut self, now: Instant) {
+        let Some(limit) = self.credits.limit() else { return };
+        while let Some((owner, receiver)) = self.credits.waiting.pop(now) {
+            let Receiver { at, number } = receiver;
+            let Some(connection) = self.connections.get_mut(at.connection) else { continue };
+            let each = cost(self.paths[connection.path].longest_received);
+            let Some(call) = connection.call_mut(at.channel).filter(|c| c.number == number) else { continue };
+            let wanted = call.rx.wanted();
+            if wanted == 0 || call.stage.has_ended() {
+                call.credit.is_queued = false;
+                continue;
+            }
+            let waiting = &mut self.credits.waiting;
+            let sharers = (waiting.owners().max(1) * (waiting.len_of(owner) + 1)) as u64;
+            let packets = (limit / (4 * sharers) / each).clamp(1, GRANT).min(wanted.into());
+            let bytes = packets * each;
+            if self.credits.held + bytes > limit && self.credits.held > 0 {
+                return self.credits.waiting.unpop(owner, receiver);
+            }
+            waiting.charge(now, owner, bytes);
+            call.rx.grant(packets as u32);
+            (call.credit.is_queued, call.credit.data_at) = (false, now);
+            (call.credit.is_idle, call.credit.is_reminded) = (false, false);
+            self.settle_credit(now, at);
+            self.queue_ack(at);
+        }
+    }
+
+    /// Looks after calls that hold credit and to which nothing comes.
+    pub(super) fn handle_credit_timer(&mut self, now: Instant) {
+        self.credits.armed = None;
+        self.note_period(now);
+        if self.credits.limit().is_none() {
+            return;
+        }
+        for _ in 0..self.credits.receivers.len().min(LOOK_AT) {
+            let Some(receiver) = self.credits.receivers.pop_front() else { break };
+            if self.look_after(now, receiver) {
+                self.credits.receivers.push_back(receiver);
+            }
+        }
+        self.grant_credits(now);
+        if self.credits.held > 0 || !self.credits.waiting.is_empty() || self.credits.standing.is_some() {
+            self.arm(Target::Credits, now + LOOK);
+        }
+    }
+
+    /// Returns whether the call still receives.
+    fn look_after(&mut self, now: Instant, Receiver { at, number }: Receiver) -> bool {
+        let connection = self.connections.get_mut(at.connection);
+        let path = connection.as_ref().map(|c| c.path);
+        let call = connection.and_then(|c| c.call_mut(at.channel)).filter(|c| c.number == number);
+        let (Some(call), Some(path)) = (call, path) else {
+            self.credits.gone = self.credits.gone.saturating_sub(1);
+            return false;
+        };
+        if call.rx.is_complete() || call.stage.has_ended() {
+            call.credit.is_listed = false;
+            self.settle_credit(now, at);
+            return false;
+        }
+        let patience = 2 * self.paths[path].rtt.smoothed() + PATIENCE;
+        if call.credit.held == 0 || now.since(call.credit.data_at) < patience {
+            return true;
+        }
+        if !self.credits.waiting.is_empty() {
+            // Perhaps it has nothing to send. If it has, one packet says so.
+            call.rx.cut(1);
+            call.credit.is_idle = true;
+        } else if call.credit.is_reminded {
+            return true;
+        }
+        call.credit.is_reminded = true;
+        call.rx.tell_window();
+        self.settle_credit(now, at);
+        self.queue_ack(at);
+        true
+    }
+
+    /// Ends a period of counting, if it is over.
+    fn note_period(&mut self, now: Instant) {
+        let drain = &mut self.credits.drain;
+        let time = now.since(drain.from);
+        if time < PERIOD {
+            return;
+        }
+        let rate = (u128::from(drain.bytes) * 1_000_000_000 / time.as_nanos()) as u64;
+        // After a pause what was before says nothing.
+        drain.rate = if time > 5 * PERIOD { rate } else { (drain.rate + rate) / 2 };
+        (drain.from, drain.bytes) = (now, 0);
+        let waiting = match (drain.least_waiting.take(), self.credits.standing) {
+            (Some(waiting), _) => waiting,
+            (None, Some(_)) => 0, // nothing came
+            (None, None) => return,
+        };
+        drain.capacity = match waiting {
+            0 => (drain.capacity - drain.capacity / 64).max(drain.rate),
+            _ => (3 * drain.capacity + rate) / 4,
+        };
+        let delay = Duration::from_secs_f64(waiting as f64 / drain.rate.max(PART_COST) as f64);
+        drain.standing_periods = if delay > STANDING { drain.standing_periods + 1 } else { 0 };
+        let (rtt, standing_periods) = (drain.rtt, drain.standing_periods);
+        let fits = bytes_in(drain.capacity, rtt + AIM).max(LEAST_LIMIT);
+        let Some(limit) = self.credits.standing else {
+            if standing_periods >= 2 {
+                self.limit_to(now, fits);
+            }
+            return;
+        };
+        let is_calm = self.credits.waiting.is_empty();
+        let drain = &mut self.credits.drain;
+        drain.calm_periods = if is_calm { drain.calm_periods + 1 } else { 0 };
+        if drain.calm_periods >= CALM {
+            return self.end_limit();
+        }
+        // Towards the aim, but never far from what should fit: what is done now is seen a round trip later, and what was
+        // offered before still comes then.
+        let limit: u64 = match delay {
+            delay if delay > 2 * AIM => limit - limit / 8,
+            delay if delay < AIM / 2 && !is_calm => limit + limit / 16,
+            _ => limit,
+        };
+        self.credits.standing = Some(limit.clamp(fits / 2, 4 * fits));
+    }
+
+    /// There is a standing queue: from now on offers are limited. Calls keep an even part of what they were offered.
+    fn limit_to(&mut self, now: Instant, limit: u64) {
+        let was_limited = self.credits.limit().is_some();
+        self.credits.standing = Some(limit);
+        self.credits.drain.calm_periods = 0;
+        let receivers = self.credits.receivers.clone();
+        let keep = limit / (receivers.len() as u64 * PART_COST).max(1);
+        for Receiver { at, number } in receivers.into_iter().filter(|_| !was_limited) {
+            let call = self.connections.get_mut(at.connection).and_then(|c| c.call_mut(at.channel));
+            let Some(call) = call.filter(|c| c.number == number && !c.rx.is_complete()) else { continue };
+            call.rx.gate(keep.min(GRANT) as u32);
+            call.rx.tell_window();
+            self.settle_credit(now, at);
+            self.queue_ack(at);
+        }
+        self.arm(Target::Credits, now + LOOK);
+    }
+
+    /// The standing queue is gone, and nobody is kept waiting.
+    fn end_limit(&mut self) {
+        self.credits.standing = None;
+        self.credits.drain.standing_periods = 0;
+        if self.credits.buffer.is_some() {
+            return;
+        }
+        for Receiver { at, number } in self.credits.receivers.clone() {
+            let call = self.connections.get_mut(at.connection).and_then(|c| c.call_mut(at.channel));
+            let Some(call) = call.filter(|c| c.number == number) else { continue };
+            self.credits.held -= std::mem::take(&mut call.credit.held);
+            self.credits.uninvited -= std::mem::take(&mut call.credit.uninvited);
+            call.rx.ungate();
+            self.queue_ack(at);
+        }
+    }
+}

@@ -1,0 +1,351 @@
+//! Turns between owners: a queue that gives each owner the same number of bytes (deficit round robin), and lets those who
+//! want less than their share go first (as fq_codel does, RFC 8290). Who an owner is, is said here too; what is queued and
+//! what a turn costs, its users say.
+//!
+//! ```text
+//!            push, with bytes left            empty, or its bytes used up
+//!   resting ───────────────────────▶ sparse ───────────────────────▶ busy ──┐ bytes used up: a quantum more,
+//!      ▲  └──────── push, with none ───────────────────────────────▶   │ ▲──┘ and to the end
+//!      └───────────────────── empty when its turn comes ───────────────┘
+//! ```
+//! An owner that becomes empty goes once through the list of the busy before it is sparse again: otherwise one that comes
+//! and goes would be first each time, and the others would starve.
+
+use crate::time::Instant;
+use std::collections::hash_map::{DefaultHasher, Entry};
+use std::collections::{HashMap, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::net::IpAddr;
+use std::time::Duration;
+
+/// An owner who has been quiet for so long is new: what it wants then waits for nobody.
+const QUIET: Duration = Duration::from_secs(1);
+/// Owners remembered for having been active within [`QUIET`]; beyond it the one that stopped first is taken for quiet. One
+/// costs about 100 bytes.
+const MAX_RESTING: usize = 4096;
+
+/// Whom bytes are counted for: the user whom the security class has found, else the peer's host. A hash of that with a
+/// secret of the endpoint: it needs no table that addresses could fill, and nobody can choose to be taken for another.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Owner(u64);
+
+/// Makes [`Owner`]s.
+#[derive(Clone, Copy, Debug)]
+pub struct Owners {
+    secret: [u64; 2],
+}
+
+impl Owners {
+    /// Different secrets make different owners of the same names: compare only those of one.
+    pub const fn new(secret: [u64; 2]) -> Self {
+        Self { secret }
+    }
+
+    /// The owner of what a connection carries: all hosts of a user are one, and all ports of a host.
+    pub fn owner(&self, identity: Option<&str>, address: IpAddr) -> Owner {
+        // SipHash, with the secret as the head of what is hashed.
+        let mut hasher = DefaultHasher::new();
+        self.secret.hash(&mut hasher);
+        match identity {
+            Some(name) => (0u8, name).hash(&mut hasher),
+            None => (1u8, address).hash(&mut hasher),
+        }
+        Owner(hasher.finish())
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    Resting,
+    Sparse,
+    Busy,
+}
+
+/// What one owner has queued.
+#[derive(Debug)]
+struct Flow<T> {
+    items: VecDeque<T>,
+    /// Bytes it may still have in this turn; negative after a turn that cost more.
+    deficit: i64,
+    place: Place,
+    /// It has an entry in `resting`.
+    is_listed: bool,
+    used_at: Instant,
+}
+
+/// The queue; see the module.
+#[derive(Debug)]
+pub struct FairQueue<T> {
+    quantum: i64,
+    fresh: i64,
+    flows: HashMap<Owner, Flow<T>>,
+    sparse: VecDeque<Owner>,
+    busy: VecDeque<Owner>,
+    /// Those that have left the lists lately, in the order of their leaving.
+    resting: VecDeque<(Instant, Owner)>,
+    len: usize,
+}
+
+impl<T> FairQueue<T> {
+    /// A queue that gives `quantum` in each turn, and `fresh` at once to those who have been quiet for a second. Nothing
+    /// should cost more than a quantum, or turns go round several times for it.
+    ///
+    /// # Panics
+    /// If either is 0.
+    pub fn new(quantum: u32, fresh: u32) -> Self {
+        assert!(quantum > 0 && fresh > 0, "a turn has to allow something");
+        Self {
+            quantum: quantum.into(),
+            fresh: fresh.into(),
+            flows: HashMap::new(),
+            sparse: VecDeque::new(),
+            busy: VecDeque::new(),
+            resting: VecDeque::new(),
+            len: 0,
+        }
+    }
+
+    /// How many things are queued.
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether nothing is queued.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many owners have something queued, or have had until lately.
+    pub fn owners(&self) -> usize {
+        self.sparse.len() + self.busy.len()
+    }
+
+    /// How many things of this owner are queued.
+    pub fn len_of(&self, owner: Owner) -> usize {
+        self.flows.get(&owner).map_or(0, |f| f.items.len())
+    }
+
+    /// Queues a thing behind the others of its owner.
+    pub fn push(&mut self, now: Instant, owner: Owner, item: T) {
+        let flow = match self.flows.entry(owner) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(Flow {
+                items: VecDeque::new(),
+                deficit: self.fresh,
+                place: Place::Resting,
+                is_listed: false,
+                used_at: now,
+            }),
+        };
+        flow.items.push_back(item);
+        self.len += 1;
+        if flow.place != Place::Resting {
+            return;
+        }
+        if now.since(flow.used_at) >= QUIET {
+            flow.deficit = self.fresh;
+        }
+        if flow.deficit > 0 {
+            flow.place = Place::Sparse;
+            self.sparse.push_back(owner);
+        } else {
+            flow.place = Place::Busy;
+            self.busy.push_back(owner);
+        }
+    }
+
+    /// The next thing, and whose it is. It is taken out; what it costs is told by [`Self::charge`].
+    pub fn pop(&mut self, now: Instant) -> Option<(Owner, T)> {
+        self.forget_quiet(now);
+        loop {
+            let (list, is_sparse) = match self.sparse.is_empty() {
+                true => (&mut self.busy, false),
+                false => (&mut self.sparse, true),
+            };
+            let &owner = list.front()?;
+            let flow = self.flows.get_mut(&owner).expect("an owner in a list has a flow");
+            if flow.deficit > 0
+                && let Some(item) = flow.items.pop_front()
+            {
+                self.len -= 1;
+                return Some((owner, item));
+            }
+            list.pop_front();
+            if flow.items.is_empty() && !is_sparse {
+                // Its turn was worth a quantum, whether or not it had a use for it; more is not saved up.
+                flow.deficit = flow.deficit.max((flow.deficit + self.quantum).min(self.quantum));
+                flow.place = Place::Resting;
+                self.rest(now, owner);
+                continue;
+            }
+            if flow.deficit <= 0 {
+                flow.deficit += self.quantum;
+            }
+            flow.place = Place::Busy;
+            self.busy.push_back(owner);
+        }
+    }
+
+    /// Puts back what [`Self::pop`] has just given, to be the next again.
+    pub fn unpop(&mut self, owner: Owner, item: T) {
+        let flow = self.flows.get_mut(&owner).expect("it was there a moment ago");
+        flow.items.push_front(item);
+        self.len += 1;
+    }
+
+    /// An owner had `bytes`.
+    pub fn charge(&mut self, now: Instant, owner: Owner, bytes: u64) {
+        if let Some(flow) = self.flows.get_mut(&owner) {
+            flow.deficit -= i64::try_from(bytes).unwrap_or(i64::MAX / 2);
+            flow.used_at = now;
+        }
+    }
+
+    /// Takes out the thing that an owner queued last.
+    pub fn pop_newest(&mut self, owner: Owner) -> Option<T> {
+        let item = self.flows.get_mut(&owner)?.items.pop_back();
+        self.len -= usize::from(item.is_some());
+        item
+    }
+
+    /// Takes out everything, in no particular order.
+    pub fn drain(&mut self) -> Vec<T> {
+        self.len = 0;
+        self.flows.values_mut().flat_map(|f| f.items.drain(..)).collect()
+    }
+
+    fn rest(&mut self, now: Instant, owner: Owner) {
+        let Some(flow) = self.flows.get_mut(&owner).filter(|f| !f.is_listed) else { return };
+        flow.is_listed = true;
+        self.resting.push_back((now, owner));
+    }
+
+    /// Forgets who has been quiet for long, or who went first if there are too many.
+    fn forget_quiet(&mut self, now: Instant) {
+        while let Some(&(since, owner)) = self.resting.front() {
+            let is_full = self.resting.len() > MAX_RESTING;
+            if !is_full && now.since(since) < QUIET {
+                return;
+            }
+            self.resting.pop_front();
+            let Some(flow) = self.flows.get_mut(&owner) else { continue };
+            flow.is_listed = false;
+            if flow.place != Place::Resting {
+                continue; // comes again when it leaves
+            }
+            if is_full || now.since(flow.used_at) >= QUIET {
+                self.flows.remove(&owner);
+            } else {
+                let used_at = flow.used_at;
+                self.rest(used_at, owner);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
+
+    const QUANTUM: u32 = 64 << 10;
+
+    fn at(ms: u64) -> Instant {
+        Instant::ORIGIN + Duration::from_millis(10_000 + ms)
+    }
+
+    #[test]
+    fn all_hosts_of_a_user_are_one_owner_and_all_ports_of_a_host() {
+        let owners = Owners::new([1, 2]);
+        let (here, there) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
+        assert_eq!(owners.owner(Some("alice"), here), owners.owner(Some("alice"), there));
+        assert_ne!(owners.owner(Some("alice"), here), owners.owner(Some("bob"), here));
+        assert_eq!(owners.owner(None, here), owners.owner(None, here));
+        assert_ne!(owners.owner(None, here), owners.owner(None, there));
+        assert_ne!(owners.owner(None, here), Owners::new([1, 3]).owner(None, here));
+    }
+
+    /// However many things an owner queues and however large they are, bytes are shared evenly.
+    #[test]
+    fn busy_owners_get_the_same_bytes() {
+        let mut rng = StdRng::seed_from_u64(1);
+        let mut queue = FairQueue::new(QUANTUM, 2 * QUANTUM);
+        let mut got = [0u64; 3];
+        let sizes = [1500u64, 23_000, 64_000];
+        for (i, count) in [250, 1, 7].into_iter().enumerate() {
+            (0..count).for_each(|_| queue.push(at(0), Owner(i as u64), sizes[i]));
+        }
+        for step in 0..20_000 {
+            let now = at(step / 100);
+            let (owner, size) = queue.pop(now).expect("they are always queued again");
+            let bytes = rng.random_range(size / 2..=size);
+            queue.charge(now, owner, bytes);
+            got[owner.0 as usize] += bytes;
+            queue.push(now, owner, size);
+        }
+        let (least, most) = (got.iter().min().unwrap(), got.iter().max().unwrap());
+        assert!(most - least <= 4 * u64::from(QUANTUM), "{got:?}");
+    }
+
+    #[test]
+    fn who_was_quiet_for_a_second_waits_for_nobody() {
+        let mut queue = FairQueue::new(QUANTUM, 2 * QUANTUM);
+        for owner in 1..200 {
+            queue.push(at(0), Owner(owner), 0);
+        }
+        for step in 0..2000 {
+            let (owner, item) = queue.pop(at(0)).unwrap();
+            queue.charge(at(0), owner, u64::from(QUANTUM) / 2);
+            queue.push(at(0), owner, item);
+            assert_ne!(owner, Owner(0), "in step {step}");
+        }
+        queue.push(at(1), Owner(0), 7);
+        for part in 0..4 {
+            assert_eq!(queue.pop(at(1)), Some((Owner(0), 7)), "part {part}");
+            queue.charge(at(1), Owner(0), u64::from(QUANTUM) / 2);
+            queue.push(at(1), Owner(0), 7);
+        }
+        assert_ne!(queue.pop(at(1)).unwrap().0, Owner(0), "its first bytes are used up");
+    }
+
+    /// One that comes and goes is first at most once for each turn of the others.
+    #[test]
+    fn coming_and_going_gains_nothing() {
+        let mut queue = FairQueue::new(QUANTUM, 2 * QUANTUM);
+        let mut got = [0u64; 2];
+        queue.push(at(0), Owner(1), 0);
+        queue.push(at(0), Owner(0), 0);
+        for _ in 0..10_000 {
+            let (owner, _) = queue.pop(at(0)).unwrap();
+            got[owner.0 as usize] += 16_000;
+            queue.charge(at(0), owner, 16_000);
+            // The other's only thing is never there when the queue looks for more of it.
+            queue.push(at(0), owner, 0);
+            if owner == Owner(0) {
+                assert_eq!(queue.pop_newest(owner), Some(0));
+                let (other, _) = queue.pop(at(0)).unwrap();
+                got[other.0 as usize] += 16_000;
+                queue.charge(at(0), other, 16_000);
+                queue.push(at(0), other, 0);
+                queue.push(at(0), owner, 0);
+            }
+        }
+        assert!(got[0] <= got[1] + 4 * u64::from(QUANTUM), "{got:?}");
+    }
+
+    /// A spoofer of addresses costs a bounded amount of memory; what is queued is bounded by its users.
+    #[test]
+    fn owners_are_forgotten() {
+        let mut queue = FairQueue::new(QUANTUM, 2 * QUANTUM);
+        for owner in 0..50_000 {
+            queue.push(at(0), Owner(owner), ());
+            let (owner, ()) = queue.pop(at(0)).unwrap();
+            queue.charge(at(0), owner, 100);
+            assert_eq!(queue.pop(at(0)), None);
+        }
+        assert!(queue.flows.len() <= MAX_RESTING + 1, "{}", queue.flows.len());
+        assert_eq!(queue.pop(at(2000)), None);
+        assert_eq!((queue.flows.len(), queue.resting.len()), (0, 0));
+    }
+}
