@@ -1,16 +1,21 @@
 //! The body of an ACK packet: what has been received, and in its trailer what the receiver can take (Rx notes 7). Reads
-//! every form that peers are known to send, the striped table of "extended SACK" included, and writes the plain one.
-//! When to send one is decided in `receive`; what to make of one in `transmit`.
+//! every form that peers are known to send, the striped table of "extended SACK" included, and writes the plain one; to
+//! peers of our own, ranges instead (docs/rx-extensions.md). When to send one is decided in `receive`; what to make of one
+//! in `transmit`.
 
 use crate::ids::{Seq, Serial};
 use crate::packet::PacketError;
 use std::fmt;
+use std::ops::Range;
 
 /// The fixed part before the table, in bytes.
 pub const ACK_FIXED_LEN: usize = 18;
 
 /// Padding between table and trailer. Always there: it is not an alignment.
 const PAD_LEN: usize = 3;
+
+/// Length of a range, in bytes: a gap and a length.
+pub const RANGE_LEN: usize = 4;
 
 /// Most packets that a plain table describes: its count is one byte.
 pub const MAX_TABLE: usize = 255;
@@ -67,6 +72,17 @@ impl Announcement {
 
     /// The sender takes windows beyond 255 packets, acknowledges by our own rule and keeps what it has soft-acknowledged.
     pub const LARGE_WINDOWS: Self = Self(0x01);
+
+    /// The sender reads ranges behind this word, and may be sent ACKs that have them instead of a table.
+    pub const RANGES: Self = Self(0x02);
+
+    /// What we say.
+    const OURS: Self = Self(Self::LARGE_WINDOWS.0 | Self::RANGES.0);
+
+    /// Whether all of `other` is said.
+    pub const fn has(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
 
     fn from_word(word: u32) -> Option<Self> {
         (word & 0xffff_ff00 == Self::MAGIC).then_some(Self(word as u8))
@@ -125,6 +141,60 @@ impl<'a> AckTable<'a> {
     }
 }
 
+/// The ranges of an ACK between peers of our own: pairs of a gap and a length, of 16 bits each.
+#[derive(Clone, Copy, Debug)]
+struct RangeList<'a> {
+    /// From the highest packet received downwards.
+    newest: &'a [u8],
+    /// From `first` upwards. Empty when the others go down to there.
+    oldest: &'a [u8],
+}
+
+impl<'a> RangeList<'a> {
+    /// Reads what stands behind the announcement. `None` if there are no ranges: padding is a count of none.
+    fn parse(bytes: &'a [u8]) -> Result<Option<Self>, PacketError> {
+        let Some(counts) = bytes.first_chunk::<4>() else { return Ok(None) };
+        let count = |at: usize| usize::from(u16::from_be_bytes([counts[at], counts[at + 1]])) * RANGE_LEN;
+        let (newest, oldest, bytes) = (count(0), count(2), &bytes[4..]);
+        if newest + oldest == 0 {
+            return Ok(None);
+        }
+        if newest + oldest > bytes.len() {
+            // A part of it would read as if the rest were missing.
+            return Err(PacketError::Truncated { needed: newest + oldest, found: bytes.len() });
+        }
+        let (newest, rest) = bytes.split_at(newest);
+        Ok(Some(Self { newest, oldest: &rest[..oldest] }))
+    }
+}
+
+/// Gap and length of each entry.
+fn pairs(entries: &[u8]) -> impl Iterator<Item = (u32, u32)> + '_ {
+    entries
+        .chunks_exact(RANGE_LEN)
+        .map(|e| (u32::from(u16::from_be_bytes([e[0], e[1]])), u32::from(u16::from_be_bytes([e[2], e[3]]))))
+}
+
+/// Of which packets an ACK speaks: all from its `first` to before one, and all from another on. What it speaks of and does
+/// not have is missing; of the others it is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Described {
+    until: Seq,
+    from: Seq,
+}
+
+impl Described {
+    /// Nothing is said of any packet.
+    pub const NOTHING: Self = Self { until: Seq(0), from: Seq(u32::MAX) };
+    /// All are spoken of.
+    pub const ALL: Self = Self { until: Seq(u32::MAX), from: Seq(0) };
+
+    /// Whether it speaks of this packet, which is not before `first`.
+    pub fn contains(self, seq: Seq) -> bool {
+        seq < self.until || seq >= self.from
+    }
+}
+
 /// The body of an ACK.
 #[derive(Clone, Copy, Debug)]
 pub struct Ack<'a> {
@@ -140,6 +210,7 @@ pub struct Ack<'a> {
     pub table: AckTable<'a>,
     /// What the sender can take.
     pub trailer: Trailer,
+    ranges: Option<RangeList<'a>>,
 }
 
 impl<'a> Ack<'a> {
@@ -165,7 +236,13 @@ impl<'a> Ack<'a> {
         } else {
             octets.len() as u32
         };
+        let announcement = trailer_word(4).and_then(Announcement::from_word);
+        let ranges = match announcement {
+            Some(a) if a.has(Announcement::RANGES) => RangeList::parse(after.get(20..).unwrap_or(&[]))?,
+            _ => None,
+        };
         Ok(Self {
+            ranges,
             first,
             previous,
             serial: Serial(word(12)),
@@ -176,9 +253,56 @@ impl<'a> Ack<'a> {
                 natural_packet_len: trailer_word(1),
                 window: trailer_word(2),
                 max_jumbo: trailer_word(3),
-                announcement: trailer_word(4).and_then(Announcement::from_word),
+                announcement,
             },
         })
+    }
+
+    /// Whether it tells what was received by ranges: then its table is of no account.
+    pub const fn has_ranges(&self) -> bool {
+        self.ranges.is_some()
+    }
+
+    /// The ranges: newest first down to a break, then from the oldest upwards. None begins before `first`; a list that
+    /// leads below it, or beyond the numbers there are, ends there.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<Seq>> + 'a {
+        let first = self.first.0;
+        let list = self.ranges.unwrap_or(RangeList { newest: &[], oldest: &[] });
+        let newest = pairs(list.newest).scan(self.previous.0.checked_add(1), move |cursor, (gap, len)| {
+            let end = cursor.take()?.checked_sub(gap)?;
+            let start = end.checked_sub(len).filter(|start| *start >= first)?;
+            *cursor = Some(start);
+            Some(Seq(start)..Seq(end))
+        });
+        let oldest = pairs(list.oldest).scan(Some(first), |cursor, (gap, len)| {
+            let start = cursor.take()?.checked_add(gap)?;
+            let end = start.checked_add(len)?;
+            *cursor = Some(end);
+            Some(Seq(start)..Seq(end))
+        });
+        newest.chain(oldest).filter(|range| !range.is_empty())
+    }
+
+    /// Of which packets it speaks.
+    pub fn described(&self) -> Described {
+        let Some(list) = self.ranges else {
+            // A table that is not full ends with the last packet received: it speaks of all behind it too.
+            let len = self.table.len();
+            let is_full = len >= MAX_TABLE as u32;
+            return if is_full {
+                Described { until: self.first.plus(len), ..Described::NOTHING }
+            } else {
+                Described::ALL
+            };
+        };
+        if list.oldest.is_empty() {
+            return Described::ALL;
+        }
+        let reach = |entries| pairs(entries).map(|(gap, len)| gap + len).fold(0, u32::saturating_add);
+        Described {
+            until: self.first.plus(reach(list.oldest)),
+            from: Seq(self.previous.0.saturating_add(1).saturating_sub(reach(list.newest))),
+        }
     }
 }
 
@@ -214,15 +338,80 @@ impl AckFields {
         out.push(count as u8);
         out.extend(table.take(count).map(u8::from));
         out.extend_from_slice(&[0; PAD_LEN]);
-        let words = [
-            self.max_packet_len,
-            self.natural_packet_len,
-            self.window,
-            1,
-            Announcement::LARGE_WINDOWS.to_word(),
-        ];
+        let words =
+            [self.max_packet_len, self.natural_packet_len, self.window, 1, Announcement::OURS.to_word()];
         for word in &words[..if announce { 5 } else { 4 }] {
             out.extend_from_slice(&word.to_be_bytes());
+        }
+    }
+
+    /// Appends the body to `out` for a peer that reads ranges: without a table, with `ranges` (ascending, of which the first
+    /// begins at `first` or later and the last ends behind `previous`) in at most `limit` entries. If there are more, half
+    /// of the entries are the newest, where losses are heard of, and half the oldest, where what was sent again arrives.
+    pub fn encode_ranges(
+        &self,
+        ranges: impl DoubleEndedIterator<Item = Range<Seq>> + Clone,
+        limit: usize,
+        out: &mut Vec<u8>,
+    ) {
+        self.encode(std::iter::empty(), true, out);
+        let limit = limit.clamp(2, usize::from(u16::MAX));
+        let counts_at = out.len();
+        out.extend_from_slice(&[0; 4]);
+        let most = if ranges.clone().nth(limit).is_some() { limit / 2 } else { limit };
+        let mut newest = Entries { out: &mut *out, left: most, count: 0 };
+        let mut cursor = self.previous.plus(1);
+        let is_whole = ranges.clone().rev().all(|range| {
+            let gap = cursor.after(range.end).expect("ranges are ascending and end with the highest");
+            cursor = range.start;
+            newest.push(gap, range.end.0 - range.start.0)
+        });
+        let newest = newest.count;
+        let mut oldest = Entries { out: &mut *out, left: limit / 2, count: 0 };
+        if !is_whole {
+            let mut cursor = self.first;
+            let all = ranges.clone().all(|range| {
+                let gap = range.start.after(cursor).expect("ranges are ascending and begin with the first");
+                cursor = range.end;
+                oldest.push(gap, range.end.0 - range.start.0)
+            });
+            if oldest.count == 0 && !all {
+                oldest.push(0, 0); // says that the ones above are not all
+            }
+        }
+        let oldest = oldest.count;
+        if newest + oldest == 0 {
+            out.truncate(counts_at);
+        } else {
+            out[counts_at..counts_at + 2].copy_from_slice(&newest.to_be_bytes());
+            out[counts_at + 2..counts_at + 4].copy_from_slice(&oldest.to_be_bytes());
+        }
+    }
+}
+
+/// Entries of a list of ranges, as they are written.
+struct Entries<'a> {
+    out: &'a mut Vec<u8>,
+    left: usize,
+    count: u16,
+}
+
+impl Entries<'_> {
+    /// Adds a range that follows the last after `gap`; what is longer than a field holds, in pieces. Returns whether it fits.
+    fn push(&mut self, gap: u32, len: u32) -> bool {
+        let (Ok(mut gap), mut len) = (u16::try_from(gap), len) else { return false };
+        loop {
+            if self.left == 0 {
+                return false;
+            }
+            let piece = u16::try_from(len).unwrap_or(u16::MAX);
+            self.out.extend_from_slice(&gap.to_be_bytes());
+            self.out.extend_from_slice(&piece.to_be_bytes());
+            (self.left, self.count) = (self.left - 1, self.count + 1);
+            (gap, len) = (0, len - u32::from(piece));
+            if len == 0 {
+                return true;
+            }
         }
     }
 }
@@ -273,7 +462,98 @@ mod tests {
         let table: Vec<_> = (0..6).map(|i| ack.table.is_received(i)).collect();
         assert_eq!(table, [Some(false), Some(true), Some(true), Some(false), Some(true), None]);
         assert_eq!(ack.trailer.window, Some(3000));
-        assert_eq!(ack.trailer.announcement, Some(Announcement::LARGE_WINDOWS));
+        assert_eq!(ack.trailer.announcement, Some(Announcement::OURS));
+        assert!(!ack.has_ranges() && ack.described() == Described::ALL);
+    }
+
+    /// Writes ranges (first and last of each), and reads back what they and the ACK's scope are.
+    fn through_the_wire(
+        first: u32,
+        ranges: &[(u32, u32)],
+        limit: usize,
+    ) -> (usize, Vec<(u32, u32)>, Described) {
+        let previous = ranges.last().map_or(first - 1, |r| r.1);
+        let fields = AckFields {
+            first: Seq(first),
+            previous: Seq(previous),
+            serial: Serial(7),
+            reason: AckReason::OUT_OF_SEQUENCE,
+            window: 30_000,
+            max_packet_len: 16384,
+            natural_packet_len: 1444,
+        };
+        let mut body = Vec::new();
+        fields.encode_ranges(ranges.iter().map(|&(s, e)| Seq(s)..Seq(e + 1)), limit, &mut body);
+        let len = body.len();
+        body.resize(len + 3000, 0); // as an MTU probe
+        let ack = Ack::parse(&body, false).unwrap();
+        assert_eq!((ack.previous, ack.trailer.window, ack.table.len()), (Seq(previous), Some(30_000), 0));
+        assert_eq!(ack.has_ranges(), !ranges.is_empty());
+        (len, ack.ranges().map(|r| (r.start.0, r.end.0 - 1)).collect(), ack.described())
+    }
+
+    const BARE: usize = ACK_FIXED_LEN + PAD_LEN + 20;
+
+    #[test]
+    fn ranges_read_back_newest_first_and_speak_of_all() {
+        let (len, read, described) = through_the_wire(10, &[(12, 14), (17, 17), (300, 9000)], 32);
+        assert_eq!((len, described), (BARE + 4 + 3 * RANGE_LEN, Described::ALL));
+        assert_eq!(read, [(300, 9000), (17, 17), (12, 14)]);
+        assert_eq!(through_the_wire(10, &[(10, 11)], 32).1, [(10, 11)], "what has come but is not read");
+        let (len, read, described) = through_the_wire(10, &[], 32);
+        assert_eq!((len, read.len(), described), (BARE, 0, Described::ALL), "all has come up to there");
+    }
+
+    #[test]
+    fn too_many_ranges_are_told_from_both_ends() {
+        let ranges: Vec<(u32, u32)> = (1..=100).map(|i| (10 * i, 10 * i + 5)).collect();
+        let (len, read, described) = through_the_wire(8, &ranges, 6);
+        assert_eq!(len, BARE + 4 + 6 * RANGE_LEN);
+        assert_eq!(read, [(1000, 1005), (990, 995), (980, 985), (10, 15), (20, 25), (30, 35)]);
+        assert_eq!(described, Described { until: Seq(36), from: Seq(980) });
+        let speaks_of: Vec<bool> = [8, 35, 36, 979, 980, 5000].map(|s| described.contains(Seq(s))).to_vec();
+        assert_eq!(speaks_of, [true, true, false, false, true, true]);
+    }
+
+    #[test]
+    fn ranges_and_gaps_that_no_field_holds() {
+        let (_, read, described) = through_the_wire(1, &[(2, 200_001)], 32);
+        assert_eq!(read, [(134_467, 200_001), (68_932, 134_466), (3397, 68_931), (2, 3396)]);
+        assert_eq!(described, Described::ALL);
+        let (_, read, described) = through_the_wire(1, &[(2, 3), (90_000, 90_001)], 32);
+        assert_eq!(read, [(90_000, 90_001), (2, 3)]);
+        assert_eq!(described, Described { until: Seq(4), from: Seq(90_000) });
+        let (_, read, described) = through_the_wire(1, &[(80_000, 80_001), (160_000, 160_001)], 32);
+        assert_eq!(read, [(160_000, 160_001)]);
+        assert_eq!(described, Described { until: Seq(1), from: Seq(160_000) });
+    }
+
+    #[test]
+    fn ranges_are_read_only_from_who_reads_them_and_only_whole() {
+        let fields = AckFields {
+            first: Seq(5),
+            previous: Seq(9),
+            serial: Serial(0),
+            reason: AckReason::DELAY,
+            window: 30,
+            max_packet_len: 1444,
+            natural_packet_len: 1444,
+        };
+        let mut body = Vec::new();
+        fields.encode_ranges([Seq(7)..Seq(10)].into_iter(), 32, &mut body);
+        assert!(Ack::parse(&body, false).unwrap().has_ranges());
+        assert!(Ack::parse(&body[..BARE + 7], false).is_err(), "a part would speak of what it has not");
+        body[BARE - 1] = 1;
+        assert!(!Ack::parse(&body, false).unwrap().has_ranges(), "LARGE_WINDOWS alone");
+        // Gaps and lengths that lead out of the numbers end the list.
+        body[BARE - 1] = 3;
+        for (at, bytes) in [(4, [0xff, 0xff, 0, 1]), (4, [0, 1, 0xff, 0xff])] {
+            body[BARE + at..BARE + at + 4].copy_from_slice(&bytes);
+            assert_eq!(Ack::parse(&body, false).unwrap().ranges().count(), 0);
+        }
+        body[BARE..BARE + 4].copy_from_slice(&[0, 0, 0, 1]);
+        body[4..8].copy_from_slice(&[0xff; 4]);
+        assert_eq!(Ack::parse(&body, false).unwrap().ranges().count(), 0);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! One pair of a local port and a peer's address: round-trip time, congestion control, pacing and packet size, shared by all
 //! calls over it, and which of them sends next. Knows calls by name only; packets are built in `endpoint::egress`.
 
-use crate::ack::Trailer;
+use crate::ack::{Announcement, Trailer};
 use crate::config::Config;
 use crate::congestion::rate::RateModel;
 use crate::congestion::{AckSample, Controller, quantum};
@@ -11,6 +11,7 @@ use crate::mtu::MtuSearch;
 use crate::pacer::Pacer;
 use crate::packet::{BASE_PACKET_LEN, MAX_PACKET_LEN, MIN_PACKET_LEN};
 use crate::receive::PathView;
+use crate::reordering::Reordering;
 use crate::rtt::Rtt;
 use crate::time::Instant;
 use crate::train::Train;
@@ -119,6 +120,9 @@ pub struct Path {
     fixed_rate: Option<u64>,
     pacer: Pacer,
     peer_kind: PeerKind,
+    /// The peer reads ranges in ACKs.
+    takes_ranges: bool,
+    pub(crate) reordering: Reordering,
     peer_packet_len: usize,
     /// Largest window the peer offered lately: a new call starts with it.
     window_hint: u32,
@@ -166,6 +170,8 @@ impl Path {
             fixed_rate: config.fixed_rate,
             pacer: Pacer::new(),
             peer_kind: PeerKind::Unknown,
+            takes_ranges: false,
+            reordering: Reordering::new(),
             peer_packet_len: BASE_PACKET_LEN,
             window_hint: FIRST_WINDOW,
             receive_window: config.initial_window,
@@ -222,7 +228,9 @@ impl Path {
 
     /// Bytes that may be under way.
     pub fn window(&self) -> u64 {
-        self.controller.window()
+        // A fixed rate is the only limit: what is under way at it must fit, with a queue and repairs on top.
+        let fixed = self.fixed_rate.map_or(0, |rate| 4 * bytes_in(rate, self.rtt.smoothed()));
+        self.controller.window().max(fixed)
     }
 
     /// The controller's name or phase, for traces.
@@ -246,7 +254,7 @@ impl Path {
     }
 
     pub(crate) fn view(&self) -> PathView {
-        PathView { is_own: self.is_own(), rtt: self.rtt.smoothed() }
+        PathView { is_own: self.is_own(), takes_ranges: self.takes_ranges, rtt: self.rtt.smoothed() }
     }
 
     pub(crate) const fn peer_delay(&self) -> Duration {
@@ -281,6 +289,9 @@ impl Path {
             _ if self.is_own() => PeerKind::Own,
             _ => PeerKind::Stock,
         };
+        if let Some(announcement) = trailer.announcement {
+            self.takes_ranges = believes && announcement.has(Announcement::RANGES);
+        }
         let limit = if self.is_own() { max_window } else { STOCK_MAX_WINDOW };
         let lens = [trailer.max_packet_len, trailer.natural_packet_len.filter(|_| !self.is_own())];
         if let Some(len) = lens.into_iter().flatten().min() {
@@ -434,7 +445,7 @@ impl Path {
         if !self.is_within_reach_limit(len) {
             return Permit::Unverified;
         }
-        let window = self.controller.window() + self.train.allowance();
+        let window = self.window() + self.train.allowance();
         if self.in_flight > 0 && self.in_flight + len as u64 > window {
             return Permit::Full;
         }
@@ -488,7 +499,7 @@ impl Path {
     /// An ACK of one of the calls was read.
     pub(crate) fn handle_ack(&mut self, now: Instant, out: &AckOutcome) {
         self.in_flight -= out.landed + out.lost.bytes + out.left;
-        self.stats.bytes_lost += out.lost.bytes;
+        self.stats.bytes_lost += out.lost.bytes + out.repaired;
         self.stats.spurious += u64::from(out.spurious);
         if let Some(rtt) = out.rtt {
             self.rtt.handle_sample(now, rtt);
@@ -499,7 +510,7 @@ impl Path {
             now,
             acked: out.acked,
             in_flight: self.in_flight,
-            lost: out.lost.bytes,
+            lost: out.lost.bytes + out.repaired,
             delivery_rate: None,
             app_limited: false,
             rtt: out.rtt,
@@ -579,4 +590,9 @@ impl Path {
 /// The rate at which `bytes` take `time`, in bytes a second.
 fn rate_of(bytes: u64, time: Duration) -> u64 {
     (u128::from(bytes) * 1_000_000_000 / time.as_nanos().max(1)) as u64
+}
+
+/// How many bytes go in `time` at a rate in bytes a second.
+fn bytes_in(rate: u64, time: Duration) -> u64 {
+    (u128::from(rate) * time.as_nanos() / 1_000_000_000) as u64
 }

@@ -4,9 +4,11 @@
 use crate::ack::{AckFields, AckReason, MAX_TABLE};
 use crate::ids::{Seq, Serial};
 use crate::packet::{Flags, Header};
+use crate::ranges::Ranges;
 use crate::time::Instant;
 use bytes::Bytes;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Duration;
 
 /// Packets after which a stock peer gets an ACK at once.
@@ -19,6 +21,9 @@ const OWN_EVERY: u32 = 4;
 const OWN_DELAY: Duration = Duration::from_millis(5);
 /// With a window or flight this small every packet is acknowledged at once: the sender may be waiting for it.
 const SMALL_FLIGHT: u32 = 8;
+/// Ranges in an ordinary ACK, half of them the newest, half the oldest. With an ACK for every fourth packet and 1 % lost each
+/// hole is told some 400 times as one of the newest, and the ACKs take 3 % of what the data take.
+const FEW_RANGES: usize = 32;
 /// What the window allows is this many times what the application took in the last round trip: the sender doubles each
 /// round, and learns of the window a round late.
 const WINDOW_HEADROOM: u32 = 4;
@@ -40,12 +45,27 @@ pub(crate) enum Received {
 struct Due {
     reason: AckReason,
     serial: Serial,
+    /// The peer asked for it: it may be long.
+    full: bool,
+}
+
+/// How an ACK tells what has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum AckForm {
+    /// As every peer reads it.
+    Table,
+    /// By ranges, in a packet that stays small.
+    FewRanges,
+    /// By so many ranges at most.
+    Ranges(usize),
 }
 
 /// What the path knows that matters here.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PathView {
     pub(crate) is_own: bool,
+    /// The peer reads ranges.
+    pub(crate) takes_ranges: bool,
     pub(crate) rtt: Duration,
 }
 
@@ -58,6 +78,8 @@ pub(crate) struct Receive {
     next: Seq,
     later: VecDeque<Option<Bytes>>,
     later_count: u32,
+    /// Which of them there are.
+    beyond: Ranges,
     last: Option<Seq>,
     highest: Seq,
     /// Window in packets from the first unread one, and the largest sequence number ever allowed by it.
@@ -82,6 +104,7 @@ impl Receive {
             next: Seq::FIRST,
             later: VecDeque::new(),
             later_count: 0,
+            beyond: Ranges::default(),
             last: None,
             highest: Seq(0),
             window,
@@ -181,8 +204,18 @@ impl Receive {
             }
             self.later[index] = Some(payload);
             self.later_count += 1;
+            self.beyond.insert(header.seq..header.seq.plus(1), |_| ());
+            // A peer that reads ranges hears at once of what is new: a hole, or one that is filled. Under loss there always
+            // are holes, and an ACK for each packet behind them would say nothing more.
+            let is_news = header.seq != self.highest.plus(1);
             self.highest = self.highest.max(header.seq);
-            self.acknowledge_now(AckReason::OUT_OF_SEQUENCE, header.serial);
+            self.unacked += 1;
+            if asks || is_news || !path.takes_ranges {
+                self.acknowledge_now(AckReason::OUT_OF_SEQUENCE, header.serial);
+            } else {
+                self.acknowledge_by_rule(now, path, last);
+            }
+            self.note_asked(asks);
             return Received::Held;
         }
         self.highest = self.highest.max(header.seq);
@@ -194,6 +227,7 @@ impl Receive {
         } else {
             self.acknowledge_by_rule(now, path, last);
         }
+        self.note_asked(asks);
         Received::Readable
     }
 
@@ -207,6 +241,7 @@ impl Receive {
             payload = self.later.front_mut().and_then(Option::take);
             self.later_count -= u32::from(payload.is_some());
         }
+        self.beyond.remove_below(self.next);
     }
 
     fn acknowledge_by_rule(&mut self, now: Instant, path: PathView, last: bool) {
@@ -218,7 +253,8 @@ impl Receive {
             false => STOCK_EVERY,
         };
         if self.unacked >= every {
-            self.acknowledge_now(AckReason::IDLE, self.newest_serial);
+            let reason = if self.later_count > 0 { AckReason::OUT_OF_SEQUENCE } else { AckReason::IDLE };
+            self.acknowledge_now(reason, self.newest_serial);
         } else if self.deadline.is_none() {
             let delay = if path.is_own { OWN_DELAY.min(path.rtt / 4) } else { STOCK_DELAY };
             self.deadline = Some(now + delay);
@@ -226,7 +262,15 @@ impl Receive {
     }
 
     fn acknowledge_now(&mut self, reason: AckReason, serial: Serial) {
-        self.due = Some(Due { reason, serial });
+        let full = self.due.is_some_and(|d| d.full);
+        self.due = Some(Due { reason, serial, full });
+    }
+
+    /// The packet that the ACK due answers asked for it.
+    const fn note_asked(&mut self, asks: bool) {
+        if let Some(due) = &mut self.due {
+            due.full |= asks;
+        }
     }
 
     /// The reply to this request begins, and acknowledges it.
@@ -291,6 +335,11 @@ impl Receive {
         }
     }
 
+    /// Whether the ACK that is due answers a packet that asked for it, and may be long.
+    pub(crate) fn is_asked(&self) -> bool {
+        self.due.is_some_and(|d| d.full)
+    }
+
     /// Reason and serial of the ACK that goes out now; it is no longer due.
     pub(crate) fn take_due(&mut self) -> (AckReason, Serial) {
         let due = self.due.take().map_or((AckReason::IDLE, Serial::NONE), |d| (d.reason, d.serial));
@@ -331,12 +380,28 @@ impl Receive {
         })
     }
 
+    /// What has come from the ACK's first packet on, as ranges.
+    fn ranges(&self) -> impl DoubleEndedIterator<Item = Range<Seq>> + Clone + '_ {
+        let unread = self.first()..self.next;
+        (!unread.is_empty()).then_some(unread).into_iter().chain(self.beyond.iter())
+    }
+
+    /// Appends an ACK's body to `out`.
+    pub(crate) fn encode_ack(&self, fields: &AckFields, form: AckForm, announce: bool, out: &mut Vec<u8>) {
+        match form {
+            AckForm::Table => fields.encode(self.table(), announce, out),
+            AckForm::FewRanges => fields.encode_ranges(self.ranges(), FEW_RANGES, out),
+            AckForm::Ranges(fit) => fields.encode_ranges(self.ranges(), fit, out),
+        }
+    }
+
     /// Forgets what is held; the call has ended.
     pub(crate) fn clear(&mut self) {
         self.next = Seq(self.next.0 - self.ready.len() as u32).max(Seq::FIRST);
         self.ready = VecDeque::new();
         self.later = VecDeque::new();
         self.later_count = 0;
+        self.beyond.clear();
         (self.due, self.deadline) = (None, None);
     }
 }
@@ -345,8 +410,8 @@ impl Receive {
 mod tests {
     use super::*;
 
-    const STOCK: PathView = PathView { is_own: false, rtt: Duration::from_millis(20) };
-    const OWN: PathView = PathView { is_own: true, rtt: Duration::from_millis(20) };
+    const STOCK: PathView = PathView { is_own: false, takes_ranges: false, rtt: Duration::from_millis(20) };
+    const OWN: PathView = PathView { is_own: true, takes_ranges: true, rtt: Duration::from_millis(20) };
 
     fn data(seq: u32, flags: u8) -> Header {
         let mut bytes = [0u8; 28];
@@ -384,6 +449,31 @@ mod tests {
         assert_eq!(due, [1, 2, 3, 4, 5, 6, 7, 11, 15, 19, 23, 27]);
         assert_eq!(r.deadline(), Some(Instant::ORIGIN + OWN_DELAY));
         assert!(feed(&mut r, 31, 4, OWN).is_some());
+    }
+
+    #[test]
+    fn a_peer_that_reads_ranges_hears_of_holes_at_once_and_of_what_follows_them_by_the_rule() {
+        let mut r = Receive::new(Instant::ORIGIN, 255);
+        (1..=30).for_each(|s| _ = feed(&mut r, s, 0, OWN));
+        _ = r.take_due();
+        let due: Vec<u32> = (32..=45).filter(|&s| s != 40 && feed(&mut r, s, 0, OWN).is_some()).collect();
+        assert_eq!(due, [32, 36, 41, 45]);
+        assert_eq!(feed(&mut r, 40, 0, OWN), Some(AckReason::OUT_OF_SEQUENCE), "a hole filled");
+        assert_eq!(r.ranges().collect::<Vec<_>>(), [Seq(32)..Seq(46)]);
+        assert_eq!(feed(&mut r, 31, 0, OWN), Some(AckReason::REQUESTED), "the last hole filled");
+        assert_eq!((r.next(), r.ranges().count()), (Seq(46), 0));
+    }
+
+    #[test]
+    fn an_ack_that_was_asked_for_may_be_long() {
+        let mut r = Receive::new(Instant::ORIGIN, 255);
+        let path = OWN;
+        r.handle_data(Instant::ORIGIN, &data(5, 2), Bytes::new(), path);
+        r.handle_data(Instant::ORIGIN, &data(7, 0), Bytes::new(), path);
+        assert!(r.is_asked(), "though another packet came before it went");
+        _ = r.take_due();
+        feed(&mut r, 9, 0, path);
+        assert!(!r.is_asked());
     }
 
     #[test]

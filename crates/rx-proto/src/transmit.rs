@@ -3,19 +3,23 @@
 
 mod loss;
 
-use crate::ack::Ack;
+use crate::ack::{Ack, Described};
 use crate::ids::{Seq, Serial};
+use crate::ranges::Ranges;
+use crate::reordering::Reordering;
 use crate::rtt::Rtt;
 use crate::time::Instant;
 use bytes::{Bytes, BytesMut};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::Range;
 use std::time::Duration;
 
 /// Longest wait between two timeouts without an answer (Rx notes 10).
 const MAX_BACKOFF: Duration = Duration::from_secs(60);
 
-/// Holes that are filled one by one before all that is unknown is sent again. One or two are common after a single loss.
-const MAX_HOLES: u32 = 3;
+/// Transmissions remembered beyond twice the packets that are held: a peer that takes nothing while it has us send again and
+/// again costs no more.
+const LOG_SPARE: usize = 1024;
 
 /// What is noted of the path when a packet is sent, to measure the delivery rate when it is acknowledged (the delivery
 /// rate estimation of BBR).
@@ -38,8 +42,8 @@ enum State {
     Waiting,
     /// Under way.
     InFlight,
-    /// No longer under way, since something sent later has arrived, but no ACK has spoken of it yet: neither lost nor
-    /// received. So it is with long windows, of which an ACK describes 255 packets.
+    /// No longer under way, since something sent later has arrived, but the ACK that says so does not speak of it: neither
+    /// lost nor received. So it is with long windows, of which an ACK describes only a part.
     Unknown,
     /// The peer says that it has it, and may still throw it away.
     Received,
@@ -55,8 +59,27 @@ struct Packet {
     serial: Serial,
     wire_len: u16,
     state: State,
-    resent: bool,
+    resent: Resent,
     last: bool,
+}
+
+/// Whether a packet was sent before, and why again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Resent {
+    No,
+    /// It was given up.
+    Lost,
+    /// Nothing was heard: a tail loss probe.
+    Probe,
+}
+
+/// A transmission in the log.
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    serial: Serial,
+    seq: Seq,
+    /// It repeats a packet that had been given up, and nothing has shown yet whether that was right.
+    repeats: bool,
 }
 
 /// Packets found lost.
@@ -87,6 +110,9 @@ pub(crate) struct AckOutcome {
     pub(crate) largest: usize,
     /// Packets that had been given up and did arrive.
     pub(crate) spurious: u32,
+    /// Bytes of which a tail loss probe has shown that they were lost, by bringing them itself. They left the flight when
+    /// the probe went.
+    pub(crate) repaired: u64,
     /// The ACK names a transmission of ours: whoever wrote it has seen that.
     pub(crate) named: bool,
 }
@@ -97,6 +123,10 @@ pub(crate) enum TimerAction {
     Nothing,
     /// Ask the peer what it has.
     Probe,
+    /// The newest packet goes again, to make the peer say what it has; it leaves the flight, with so many bytes, until then.
+    ProbeTail {
+        left: u64,
+    },
     /// Everything under way counts as lost.
     TimedOut {
         lost: Lost,
@@ -139,23 +169,33 @@ pub(crate) struct Transmit {
     lost: VecDeque<Seq>,
     /// Packets in state [`State::Received`].
     received: u32,
+    /// What ranges have said to be received, so that each packet is looked at once and not with every ACK.
+    known: Ranges,
     /// Packets in state [`State::Unknown`], and bytes that came into it since the path was last told.
-    unknown: u32,
+    unknown: BTreeSet<Seq>,
     left: u64,
-    /// Holes filled one after another while there are unknown packets: each needs a round trip.
-    holes_filled: u32,
-    /// How many packets from `base` on the last ACK spoke of.
-    described: u32,
-    /// Transmissions in the order of their serials, to find the packet that an ACK's serial names.
-    log: VecDeque<(Serial, Seq)>,
+    /// Of which packets the last ACK spoke, and the highest packet that was known to have arrived with it.
+    described: Described,
+    highest: Seq,
+    /// When a packet was last learnt to have arrived.
+    learnt_at: Instant,
+    /// Up to where the losses go that are being repaired.
+    recovers_until: Option<Seq>,
+    /// Transmissions in the order of their serials, to find the packet that an ACK's serial names, and how many of them
+    /// need not be looked at again for what is lost.
+    log: VecDeque<Sent>,
+    judged: usize,
+    /// Parts of an ACK's ranges that are new: here so that its memory is used again.
+    fresh: Vec<Range<Seq>>,
     /// Window of the peer in packets, counted from `base`.
     window: u32,
     previous: Seq,
     /// The newest transmission known to have arrived, and when it was made.
     newest_arrived: (Instant, Serial),
     reorder_deadline: Option<Instant>,
-    /// When something was last sent or acknowledged.
+    /// When something was last sent or acknowledged; when last sent.
     progress_at: Instant,
+    sent_at: Instant,
     probed: bool,
     backoff: u32,
     /// Longest wait between two timeouts.
@@ -180,16 +220,22 @@ impl Transmit {
             in_flight_packets: 0,
             lost: VecDeque::new(),
             received: 0,
-            unknown: 0,
+            known: Ranges::default(),
+            unknown: BTreeSet::new(),
             left: 0,
-            holes_filled: 0,
-            described: 0,
+            described: Described::NOTHING,
+            highest: Seq(0),
+            learnt_at: now,
+            recovers_until: None,
             log: VecDeque::new(),
+            judged: 0,
+            fresh: Vec::new(),
             window: window.max(1),
             previous: Seq(0),
             newest_arrived: (Instant::ORIGIN, Serial::NONE),
             reorder_deadline: None,
             progress_at: now,
+            sent_at: now,
             probed: false,
             backoff: 0,
             patience: MAX_BACKOFF,
@@ -313,7 +359,7 @@ impl Transmit {
             serial: Serial::NONE,
             wire_len: 0,
             state: State::Waiting,
-            resent: false,
+            resent: Resent::No,
             last,
         });
         Some(next)
@@ -368,15 +414,16 @@ impl Transmit {
         let packet = self.packet(seq).expect("peek names packets that are held");
         let again = packet.state == State::Lost;
         (packet.serial, packet.stamp, packet.state) = (serial, stamp, State::InFlight);
-        (packet.wire_len, packet.resent) = (wire_len as u16, packet.resent || again);
+        packet.wire_len = wire_len as u16;
+        let repeats = again && packet.resent == Resent::Lost;
         if again {
             self.lost.pop_front();
             self.resent_packets += 1;
         }
         self.in_flight += wire_len as u64;
         self.in_flight_packets += 1;
-        self.log.push_back((serial, seq));
-        self.progress_at = stamp.sent_at;
+        self.log.push_back(Sent { serial, seq, repeats });
+        (self.progress_at, self.sent_at) = (stamp.sent_at, stamp.sent_at);
     }
 
     /// The peer's window, from a trailer.
@@ -404,6 +451,7 @@ impl Transmit {
             }
         }
         self.log.clear();
+        self.judged = 0;
         self.reorder_deadline = None;
         (self.progress_at, self.probed, self.backoff) = (now, false, 0);
         was
@@ -427,35 +475,48 @@ impl Transmit {
         self.log = VecDeque::new();
         self.unsent = VecDeque::new();
         (self.unsent_len, self.held_len, self.in_flight, self.in_flight_packets) = (0, 0, 0, 0);
-        (self.unknown, self.received) = (0, 0);
+        self.unknown = BTreeSet::new();
+        self.known.clear();
+        (self.judged, self.received, self.fresh) = (0, 0, Vec::new());
         self.reorder_deadline = None;
         was
     }
 
     /// Whether an answer of the peer is awaited: something is under way, or its window is shut.
     fn awaits_ack(&self) -> bool {
-        self.in_flight_packets > 0 || self.unknown > 0 || self.is_blocked_by_window()
+        self.in_flight_packets > 0 || !self.unknown.is_empty() || self.is_blocked_by_window()
     }
 
     /// When [`Self::handle_timer`] is due.
     pub(crate) fn deadline(&self, rtt: &Rtt, peer_delay: Duration) -> Option<Instant> {
         let ack = self.awaits_ack().then(|| {
-            let wait = if self.probed {
+            if self.probed {
                 let once = rtt.timeout(peer_delay);
-                (once * 2u32.saturating_pow(self.backoff.min(10))).min(self.patience.max(once))
+                let wait = once * 2u32.saturating_pow(self.backoff.min(10));
+                self.progress_at + wait.min(self.patience.max(once))
+            } else if self.in_flight_packets > 0 {
+                // Of what was sent last the answer is late, though there were answers to what went before; but not while
+                // they keep coming.
+                let quiet = self.progress_at + rtt.smoothed() + peer_delay;
+                quiet.max(self.sent_at + rtt.probe_timeout(peer_delay))
             } else {
-                rtt.probe_timeout(peer_delay)
-            };
-            self.progress_at + wait
+                self.progress_at + rtt.probe_timeout(peer_delay)
+            }
         });
         [ack, self.reorder_deadline].into_iter().flatten().min()
     }
 
     /// Time has passed.
-    pub(crate) fn handle_timer(&mut self, now: Instant, rtt: &Rtt, peer_delay: Duration) -> TimerAction {
+    pub(crate) fn handle_timer(
+        &mut self,
+        now: Instant,
+        rtt: &Rtt,
+        reordering: &Reordering,
+        peer_delay: Duration,
+    ) -> TimerAction {
         if self.reorder_deadline.is_some_and(|d| d <= now) {
             let mut lost = Lost::default();
-            self.find_lost(now, rtt, &mut lost);
+            self.find_lost(now, rtt, reordering, &mut lost);
             return TimerAction::Lost { lost, left: self.take_left() };
         }
         if self.deadline(rtt, peer_delay).is_none_or(|d| d > now) {
@@ -465,7 +526,13 @@ impl Transmit {
         if !self.probed || self.in_flight_packets == 0 {
             self.probed = true;
             self.backoff += u32::from(self.in_flight_packets == 0);
-            return TimerAction::Probe;
+            // After a timeout a ping: who has forgotten the call shows it by its answer to that.
+            let probes_tail = self.backoff == 0 && self.queue_tail();
+            return if probes_tail {
+                TimerAction::ProbeTail { left: self.take_left() }
+            } else {
+                TimerAction::Probe
+            };
         }
         self.backoff += 1;
         self.probed = false;
@@ -477,6 +544,26 @@ impl Transmit {
             }
         }
         TimerAction::TimedOut { lost }
+    }
+
+    /// Has the newest packet under way sent again, before all others (a tail loss probe, RFC 8985, section 7). There is no new
+    /// data to send instead: what may go has gone. Returns whether there is such a packet.
+    fn queue_tail(&mut self) -> bool {
+        let base = self.base;
+        let packets = &self.packets;
+        let is_live = |sent: &&Sent| {
+            let packet = sent.seq.after(base).and_then(|i| packets.get(i as usize));
+            packet.is_some_and(|p| p.serial == sent.serial && p.state == State::InFlight)
+        };
+        let Some(&Sent { seq, .. }) = self.log.iter().rev().find(is_live) else { return false };
+        let Some(packet) = self.packet(seq) else { return false };
+        (packet.state, packet.resent) = (State::Lost, Resent::Probe);
+        let len = u64::from(packet.wire_len);
+        self.in_flight -= len;
+        self.in_flight_packets -= 1;
+        self.left += len;
+        self.lost.push_front(seq);
+        true
     }
 }
 

@@ -2,16 +2,20 @@
 //! splits.
 
 use super::{ChannelRef, Endpoint, data_capacity};
-use crate::ack::{AckFields, AckReason};
+use crate::ack::{ACK_FIXED_LEN, AckFields, AckReason, RANGE_LEN};
 use crate::ids::{CallNumber, Seq, Serial};
 use crate::packet::{BASE_PACKET_LEN, Flags, HEADER_LEN, Header, MAX_PACKET_LEN, PacketType};
 use crate::path::{Control, PeerKind, Permit};
+use crate::receive::AckForm;
 use crate::time::Instant;
 use bytes::Bytes;
 use std::net::SocketAddr;
 
 /// Bytes of an ACK with an empty table: what a padded ping starts from.
-const EMPTY_ACK_LEN: usize = HEADER_LEN + 18 + 3 + 20;
+const EMPTY_ACK_LEN: usize = HEADER_LEN + ACK_FIXED_LEN + 3 + 20;
+
+/// Most ranges in an ACK, however large the packets of the path are: reading them costs the peer some tens of microseconds.
+const MAX_RANGES: usize = 1024;
 
 /// One call of the kernel's send: a packet, or several of equal length but for the last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -233,8 +237,19 @@ impl Endpoint {
         }
     }
 
+    /// How ACKs tell what has come to the peer of a path; long ones, or such as stay small.
+    fn ack_form(&self, path: usize, is_long: bool) -> AckForm {
+        let path = &self.paths[path];
+        if !self.config.announce || !path.view().takes_ranges {
+            return AckForm::Table;
+        }
+        let room = path.packet_len().saturating_sub(EMPTY_ACK_LEN + 4) / RANGE_LEN;
+        if is_long { AckForm::Ranges(room.min(MAX_RANGES)) } else { AckForm::FewRanges }
+    }
+
     fn build_due_ack(&mut self, at: ChannelRef, out: &mut Vec<u8>) {
-        let lens = self.packet_lens(self.connections[at.connection].path);
+        let path = self.connections[at.connection].path;
+        let lens = self.packet_lens(path);
         let announce = self.config.announce;
         let connection = &mut *self.connections[at.connection];
         let Some(call) = connection.call_mut(at.channel) else { return };
@@ -242,14 +257,16 @@ impl Endpoint {
         if !call.rx.is_ack_due() {
             return;
         }
+        let is_asked = call.rx.is_asked();
         let (reason, serial) = call.rx.take_due();
         let (number, status) = (call.number, call.status);
         let fields = call.rx.fields(reason, serial, lens);
         let mut header = connection.header(PacketType::ACK, at.channel, number);
         header.user_status = status;
         out.extend_from_slice(&header.to_bytes());
-        if let Some(call) = connection.call(at.channel) {
-            fields.encode(call.rx.table(), announce, out);
+        let form = self.ack_form(path, is_asked);
+        if let Some(call) = self.connections[at.connection].call(at.channel) {
+            call.rx.encode_ack(&fields, form, announce, out);
         }
     }
 
@@ -268,8 +285,10 @@ impl Endpoint {
         flags: Flags,
         len: usize,
     ) -> Bytes {
-        let lens = self.packet_lens(self.connections[at.connection].path);
+        let path = self.connections[at.connection].path;
+        let lens = self.packet_lens(path);
         let announce = self.config.announce;
+        let form = self.ack_form(path, len == 0); // a probe of the packet size is filled up with zeros
         let connection = &mut *self.connections[at.connection];
         let Some(call) = connection.call_mut(at.channel) else { return Bytes::new() };
         let (number, status) = (call.number, call.status);
@@ -280,7 +299,7 @@ impl Endpoint {
         let mut bytes = Vec::with_capacity(len.max(EMPTY_ACK_LEN + 255));
         bytes.extend_from_slice(&header.to_bytes());
         if let Some(call) = connection.call(at.channel) {
-            fields.encode(call.rx.table(), announce, &mut bytes);
+            call.rx.encode_ack(&fields, form, announce, &mut bytes);
         }
         if bytes.len() < len {
             bytes.resize(len, 0);

@@ -355,7 +355,7 @@ impl Endpoint {
         let is_own = path.is_own();
         let Some(call) = connection.call_mut(at.channel) else { return };
         let before = call.tx.buffered();
-        let outcome = call.tx.handle_ack(now, &ack, &path.rtt, is_own, ping_sent_at);
+        let outcome = call.tx.handle_ack(now, &ack, &path.rtt, &mut path.reordering, is_own, ping_sent_at);
         if let Some(out) = outcome {
             path.handle_ack(now, &out);
             if let Some(window) = window {

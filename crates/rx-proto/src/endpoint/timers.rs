@@ -8,7 +8,7 @@ use crate::call::CallError;
 use crate::debug::{NAT_PING, VERSION_REQUEST};
 use crate::ids::Channel;
 use crate::time::Instant;
-use crate::transmit::TimerAction;
+use crate::transmit::{Lost, TimerAction};
 use std::cmp::Reverse;
 use std::time::Duration;
 
@@ -190,9 +190,10 @@ impl Endpoint {
         call.rx.handle_timer(now);
         let expired = call.expired(now);
         let keepalive = now >= call.keepalive_due();
-        let action = call.tx.handle_timer(now, &path.rtt, path.peer_delay());
+        let action = call.tx.handle_timer(now, &path.rtt, &path.reordering, path.peer_delay());
         match action {
             TimerAction::Nothing | TimerAction::Probe => {}
+            TimerAction::ProbeTail { left } => path.handle_lost(now, Lost::default(), left),
             TimerAction::TimedOut { lost } => path.handle_timeout(now, lost),
             TimerAction::Lost { lost, left } => path.handle_lost(now, lost, left),
         }
@@ -201,7 +202,16 @@ impl Endpoint {
             // A peer that does not answer is not told: for a server that is the end of a client that went away.
             return self.fail_call(now, at, CallError::Failed(code), code != AbortCode::CALL_DEAD);
         }
-        if keepalive || action == TimerAction::Probe {
+        let asks = match action {
+            TimerAction::Probe => true,
+            // The window may have shrunk below what is under way: a ping goes in any case.
+            TimerAction::ProbeTail { left } => {
+                let path = &self.paths[index];
+                path.in_flight() > 0 && path.in_flight() + left > path.window()
+            }
+            TimerAction::Nothing | TimerAction::TimedOut { .. } | TimerAction::Lost { .. } => false,
+        };
+        if keepalive || asks {
             self.ping(now, at, 0);
         }
         self.queue_call(at);

@@ -1,31 +1,53 @@
-//! What ACKs say of a call's packets (Rx notes 7.2, 7.3), and which of them are lost: RACK on serials (RFC 8985, with
-//! transmissions named exactly). A packet is lost once a transmission made sufficiently later is known to have arrived, and
-//! the ACK speaks of the packet and does not have it.
+//! What ACKs say of a call's packets (Rx notes 7.2, 7.3; docs/rx-extensions.md), and which of them are lost: RACK on serials
+//! (RFC 8985, with transmissions named exactly). A packet is lost once a transmission made sufficiently later is known to
+//! have arrived, and the ACK speaks of the packet and does not have it. How much later is sufficient the path knows (see
+//! `reordering`).
 
-use super::{AckOutcome, Lost, MAX_HOLES, State, Transmit};
-use crate::ack::{Ack, AckReason, MAX_TABLE};
+use super::{AckOutcome, LOG_SPARE, Lost, Resent, State, Transmit};
+use crate::ack::{Ack, AckReason, Described};
 use crate::ids::{Seq, Serial};
+use crate::reordering::Reordering;
 use crate::rtt::Rtt;
 use crate::time::Instant;
+use std::time::Duration;
+
+/// Packets that have overtaken one which make its loss likely (RFC 8985, as RFC 5681: DupThresh).
+const OVERTAKEN_BY: u32 = 3;
+
+/// An ACK on its way through the packets.
+struct Reading<'a> {
+    now: Instant,
+    rtt: &'a Rtt,
+    reordering: &'a mut Reordering,
+    /// The transmission that it names, if it is one of ours.
+    named: Option<(Serial, Seq)>,
+    reason: AckReason,
+    /// What was said by the ACK before.
+    described: Described,
+    highest: Seq,
+    out: AckOutcome,
+}
 
 impl Transmit {
-    fn packet_of_serial(&self, serial: Serial) -> Option<Seq> {
-        let at = self.log.binary_search_by(|(s, _)| match s.is_after(serial) {
-            true => std::cmp::Ordering::Greater,
-            false if *s == serial => std::cmp::Ordering::Equal,
-            false => std::cmp::Ordering::Less,
-        });
-        at.ok().map(|i| self.log[i].1)
+    fn place_in_log(&self, serial: Serial) -> Option<usize> {
+        self.log
+            .binary_search_by(|sent| match sent.serial.is_after(serial) {
+                true => std::cmp::Ordering::Greater,
+                false if sent.serial == serial => std::cmp::Ordering::Equal,
+                false => std::cmp::Ordering::Less,
+            })
+            .ok()
     }
 
     /// Reads an ACK (Rx notes 7.2, 7.3). `None` when it says nothing new because it was overtaken, or is malformed.
-    /// `trusts_serials` if a peer of our own sent it: what its serial names has arrived, also beyond the table.
+    /// `trusts_serials` if a peer of our own sent it: what its serial names has arrived, whether or not it speaks of it.
     /// `ping_sent_at` if it answers a ping: when that was sent.
     pub(crate) fn handle_ack(
         &mut self,
         now: Instant,
         ack: &Ack<'_>,
         rtt: &Rtt,
+        reordering: &mut Reordering,
         trusts_serials: bool,
         ping_sent_at: Option<Instant>,
     ) -> Option<AckOutcome> {
@@ -39,90 +61,184 @@ impl Transmit {
             return None;
         }
         self.previous = ack.previous;
-        let mut out = AckOutcome::default();
-        let named = self.packet_of_serial(ack.serial).filter(|_| ack.serial != Serial::NONE);
-        out.named = named.is_some();
-        if let Some(seq) = named {
-            let newest = self.packet(seq).filter(|p| p.serial == ack.serial).map(|p| p.stamp.sent_at);
-            if let Some(sent_at) = newest {
+        let place = if ack.serial == Serial::NONE { None } else { self.place_in_log(ack.serial) };
+        let mut reading = Reading {
+            now,
+            rtt,
+            reordering,
+            named: place.map(|i| (ack.serial, self.log[i].seq)),
+            reason: ack.reason,
+            described: self.described,
+            highest: self.highest,
+            out: AckOutcome { named: place.is_some(), ..AckOutcome::default() },
+        };
+        let (mut prompted_at, learnt_at) = (ping_sent_at, self.learnt_at);
+        if let Some(place) = place {
+            self.judge_repetition(place, &mut reading);
+            let seq = self.log[place].seq;
+            let current = self.packet(seq).filter(|p| p.serial == ack.serial).map(|p| p.stamp.sent_at);
+            if let Some(sent_at) = current {
                 // A delayed ACK's serial says when the delay began, not how long the way is (Rx notes 7.1).
-                out.rtt = (ack.reason != AckReason::DELAY).then(|| now.since(sent_at));
+                reading.out.rtt = (ack.reason != AckReason::DELAY).then(|| now.since(sent_at));
+                prompted_at = Some(sent_at);
                 self.note_arrived(sent_at, ack.serial);
-                if trusts_serials {
-                    self.mark_received(seq, &mut out);
-                }
+            }
+            if trusts_serials {
+                self.mark_received(seq, &mut reading);
             }
         }
         if let Some(sent_at) = ping_sent_at {
             self.note_arrived(sent_at, ack.serial);
         }
-        let fills_hole = self.base < ack.first && self.packets.front().is_some_and(|p| p.resent);
+        let is_later = prompted_at.is_some_and(|at| at >= learnt_at);
         while self.base < ack.first {
-            self.mark_received(self.base, &mut out);
+            self.mark_received(self.base, &mut reading);
             let Some(packet) = self.packets.pop_front() else { break };
             self.received -= u32::from(packet.state == State::Received);
             self.held_len -= packet.payload.len();
             self.base = self.base.plus(1);
         }
-        // A table that is not full ends with the last packet received: it speaks of all behind it too.
+        self.known.remove_below(self.base);
+        let described = ack.described();
+        if ack.has_ranges() {
+            self.read_ranges(ack, is_later && described == Described::ALL, &mut reading);
+        } else {
+            self.read_table(ack, described, &mut reading);
+        }
+        self.find_unknown(described);
+        self.described = described;
+        self.find_lost(now, rtt, reading.reordering, &mut reading.out.lost);
+        if self.recovers_until.is_some_and(|until| self.base >= until) {
+            self.recovers_until = None;
+            reading.reordering.handle_recovered();
+        }
+        let mut out = reading.out;
+        out.left = self.take_left();
+        if out.acked > 0 || out.named || ping_sent_at.is_some() {
+            (self.progress_at, self.probed, self.backoff) = (now, false, 0);
+        }
+        Some(out)
+    }
+
+    /// Marks what an ACK's ranges name. Only an ACK that was prompted by what we sent after we had learnt all that we know,
+    /// and that speaks of all packets, can take anything back: others may have been overtaken.
+    fn read_ranges(&mut self, ack: &Ack<'_>, takes_back: bool, reading: &mut Reading<'_>) {
+        let mut fresh = std::mem::take(&mut self.fresh);
+        let end = self.sent_until();
+        let mut confirmed = 0;
+        for range in ack.ranges() {
+            let range = range.start.max(self.base)..range.end.min(end);
+            confirmed += range.end.after(range.start).unwrap_or(0);
+            self.known.insert(range, |part| fresh.push(part));
+        }
+        for part in fresh.drain(..) {
+            (part.start.0..part.end.0).for_each(|seq| self.mark_received(Seq(seq), reading));
+        }
+        self.fresh = fresh;
+        if takes_back && self.received > confirmed {
+            self.known.clear();
+            for range in ack.ranges() {
+                self.known.insert(range.start.max(self.base)..range.end.min(end), |_| ());
+            }
+            for offset in 0..self.packets.len() as u32 {
+                let seq = self.base.plus(offset);
+                if !self.known.contains(seq) {
+                    self.take_back(seq);
+                }
+            }
+        }
+    }
+
+    fn read_table(&mut self, ack: &Ack<'_>, described: Described, reading: &mut Reading<'_>) {
         let table_len = ack.table.len();
-        let described = if table_len < MAX_TABLE as u32 { u32::MAX } else { table_len };
         let mut confirmed = 0;
         for offset in 0..table_len.min(self.packets.len() as u32) {
             match ack.table.is_received(offset) {
                 Some(true) => {
                     confirmed += 1;
-                    self.mark_received(self.base.plus(offset), &mut out);
+                    self.mark_received(self.base.plus(offset), reading);
                 }
                 Some(false) => self.take_back(self.base.plus(offset)),
                 None => {}
             }
         }
         // What was soft-acknowledged and is no longer must go again (Rx notes 7.2): a restarted peer has forgotten it.
-        if described == u32::MAX && (self.unknown > 0 || self.received > confirmed) {
+        if described == Described::ALL && self.received > confirmed {
             for offset in table_len..self.packets.len() as u32 {
                 self.take_back(self.base.plus(offset));
             }
         }
-        self.described = described;
-        self.holes_filled = if self.unknown == 0 { 0 } else { self.holes_filled + u32::from(fills_hole) };
-        if self.holes_filled >= MAX_HOLES && self.unknown > MAX_TABLE as u32 {
-            self.give_up_unknown();
-        }
-        self.find_lost(now, rtt, &mut out.lost);
-        out.left = self.take_left();
-        if out.acked > 0 || named.is_some() || ping_sent_at.is_some() {
-            (self.progress_at, self.probed, self.backoff) = (now, false, 0);
-        }
-        Some(out)
     }
 
-    fn mark_received(&mut self, seq: Seq, out: &mut AckOutcome) {
+    /// Of packets whose fate was unknown an ACK speaks now: it does not have them.
+    fn find_unknown(&mut self, described: Described) {
+        if self.unknown.is_empty() {
+            return;
+        }
+        let found: Vec<Seq> = self.unknown.iter().copied().filter(|&seq| described.contains(seq)).collect();
+        found.into_iter().for_each(|seq| self.take_back(seq));
+    }
+
+    /// An ACK was prompted by a transmission that repeats a packet: whether the one before had arrived.
+    fn judge_repetition(&mut self, place: usize, reading: &mut Reading<'_>) {
+        if std::mem::take(&mut self.log[place].repeats) && reading.reason == AckReason::DUPLICATE {
+            self.note_spurious(reading);
+        }
+    }
+
+    fn note_spurious(&mut self, reading: &mut Reading<'_>) {
+        reading.out.spurious += 1;
+        reading.reordering.handle_spurious(reading.now, reading.rtt);
+    }
+
+    fn mark_received(&mut self, seq: Seq, reading: &mut Reading<'_>) {
         let Some(packet) = self.packet(seq) else { return };
         let len = u64::from(packet.wire_len);
-        let (state, stamp, serial) = (packet.state, packet.stamp, packet.serial);
+        let (state, stamp, serial, resent) = (packet.state, packet.stamp, packet.serial, packet.resent);
         if matches!(state, State::Received | State::Waiting) {
             return;
         }
         packet.state = State::Received;
-        let resent = packet.resent;
         self.received += 1;
-        // Which of its transmissions arrived is certain only if there was one.
-        if !resent {
-            self.note_arrived(stamp.sent_at, serial);
+        self.learnt_at = reading.now;
+        self.highest = self.highest.max(seq);
+        // Which of its transmissions arrived is not certain if there were several. One that is acknowledged sooner than it
+        // can be did not (RFC 8985, section 6.2), nor one that the ACK does not name though it names another.
+        let named = reading.named.filter(|(_, s)| *s == seq).map(|(serial, _)| serial);
+        let too_soon = reading.now.since(stamp.sent_at) < reading.rtt.min() / 16 * 15;
+        let is_earlier = resent != Resent::No
+            && (state == State::Lost || named.is_some_and(|s| s != serial) || (named.is_none() && too_soon));
+        match resent {
+            Resent::No => {
+                self.note_arrived(stamp.sent_at, serial);
+                if seq < reading.highest && reading.described.contains(seq) {
+                    reading.reordering.handle_overtaken(reading.now);
+                }
+            }
+            Resent::Lost if is_earlier => {
+                self.note_spurious(reading);
+                if let Some(place) = self.place_in_log(serial) {
+                    self.log[place].repeats = false; // counted
+                }
+            }
+            Resent::Probe if !is_earlier && named.is_some() && reading.reason != AckReason::DUPLICATE => {
+                reading.out.repaired += len;
+            }
+            Resent::Lost | Resent::Probe => {}
         }
-        if state == State::InFlight {
-            self.in_flight -= len;
-            self.in_flight_packets -= 1;
-            out.landed += len;
-        } else if state == State::Unknown {
-            self.unknown -= 1;
-        } else {
-            out.spurious += 1;
+        match state {
+            State::InFlight => {
+                self.in_flight -= len;
+                self.in_flight_packets -= 1;
+                reading.out.landed += len;
+            }
+            State::Unknown => _ = self.unknown.remove(&seq),
+            State::Lost | State::Waiting | State::Received => {}
         }
+        let out = &mut reading.out;
         out.acked += len;
         out.largest = out.largest.max(len as usize);
-        if out.newest.is_none_or(|s| s.sent_at <= stamp.sent_at) {
+        if !is_earlier && out.newest.is_none_or(|s| s.sent_at <= stamp.sent_at) {
             out.newest = Some(stamp);
         }
         if stamp.train != 0 {
@@ -141,16 +257,19 @@ impl Transmit {
     /// An ACK says that the peer does not have what it had said to have, or what no ACK had spoken of.
     pub(super) fn take_back(&mut self, seq: Seq) {
         let Some(packet) = self.packet(seq) else { return };
-        if matches!(packet.state, State::Received | State::Unknown) {
-            let was_unknown = packet.state == State::Unknown;
-            packet.state = State::Lost;
-            self.unknown -= u32::from(was_unknown);
-            self.received -= u32::from(!was_unknown);
-            self.note_lost(seq);
+        match packet.state {
+            State::Received => self.received -= 1,
+            State::Unknown => _ = self.unknown.remove(&seq),
+            State::Waiting | State::InFlight | State::Lost => return,
         }
+        self.note_lost(seq);
     }
 
     fn note_lost(&mut self, seq: Seq) {
+        let next = self.next_seq();
+        let Some(packet) = self.packet(seq) else { return };
+        (packet.state, packet.resent) = (State::Lost, Resent::Lost);
+        self.recovers_until.get_or_insert(next);
         self.lost.push_back(seq);
         // A peer that has a packet, has it not, has it again, leaves an entry each time.
         if self.lost.len() > 2 * self.packets.len() + 16 {
@@ -162,35 +281,45 @@ impl Transmit {
 
     /// Looks at all transmissions made well before one that arrived: what they carried is no longer under way. It is lost
     /// if the ACK speaks of it and does not have it.
-    pub(super) fn find_lost(&mut self, now: Instant, rtt: &Rtt, lost: &mut Lost) {
+    pub(super) fn find_lost(&mut self, now: Instant, rtt: &Rtt, reordering: &Reordering, lost: &mut Lost) {
         self.reorder_deadline = None;
-        let reordering = rtt.min() / 4;
+        let is_obvious = self.received >= OVERTAKEN_BY || self.recovers_until.is_some();
+        let patience = reordering.window(rtt, is_obvious);
         let round_trip = rtt.smoothed().max(rtt.latest());
         let (newest, newest_serial) = self.newest_arrived;
-        while let Some(&(serial, seq)) = self.log.front() {
-            let described = self.described;
-            let offset = seq.after(self.base);
-            let settled = match self.packet(seq) {
-                Some(p) if p.serial == serial && p.state == State::InFlight => p.stamp.sent_at,
-                _ => {
-                    self.log.pop_front();
-                    continue;
-                }
+        while let Some(&sent) = self.log.get(self.judged) {
+            let (serial, seq) = (sent.serial, sent.seq);
+            let current = self.packet(seq).filter(|p| p.serial == serial && p.state == State::InFlight);
+            let Some(sent_at) = current.map(|p| p.stamp.sent_at) else {
+                self.judged += 1;
+                continue;
             };
-            if settled > newest || (settled == newest && !newest_serial.is_after(serial)) {
+            if sent_at > newest || (sent_at == newest && !newest_serial.is_after(serial)) {
                 break;
             }
-            let due = settled + round_trip + reordering;
-            if now < due && newest.since(settled) <= reordering {
+            let due = sent_at + round_trip + patience;
+            if now < due && newest.since(sent_at) <= patience && patience > Duration::ZERO {
                 self.reorder_deadline = Some(due);
                 break;
             }
-            self.log.pop_front();
-            if offset.is_some_and(|o| o < described) {
+            self.judged += 1;
+            if self.described.contains(seq) {
                 self.give_up(seq, lost);
             } else {
                 self.forget(seq);
             }
+        }
+        self.shorten_log();
+    }
+
+    /// Forgets transmissions that nothing will be asked of.
+    fn shorten_log(&mut self) {
+        let spare = (2 * self.packets.len()).saturating_add(LOG_SPARE);
+        while self.judged > 0
+            && self.log.front().is_some_and(|sent| sent.seq < self.base || self.log.len() > spare)
+        {
+            self.log.pop_front();
+            self.judged -= 1;
         }
     }
 
@@ -201,24 +330,12 @@ impl Transmit {
         let len = u64::from(packet.wire_len);
         self.in_flight -= len;
         self.in_flight_packets -= 1;
-        self.unknown += 1;
+        self.unknown.insert(seq);
         self.left += len;
-    }
-
-    /// So much is missing that learning of it 255 packets a round trip takes longer than sending it all again.
-    fn give_up_unknown(&mut self) {
-        for offset in 0..self.packets.len() as u32 {
-            let seq = self.base.plus(offset);
-            if self.packet(seq).is_some_and(|p| p.state == State::Unknown) {
-                self.take_back(seq);
-            }
-        }
-        self.holes_filled = 0;
     }
 
     pub(super) fn give_up(&mut self, seq: Seq, lost: &mut Lost) {
         let Some(packet) = self.packet(seq) else { return };
-        packet.state = State::Lost;
         let len = u64::from(packet.wire_len);
         self.in_flight -= len;
         self.in_flight_packets -= 1;
