@@ -67,6 +67,9 @@ impl Default for Link {
 /// Sees each datagram that a node sends; returns whether it passes.
 pub type Filter = Box<dyn FnMut(Instant, SocketAddr, &[u8]) -> bool>;
 
+/// Changes a datagram on its way.
+pub type Rewrite = Box<dyn FnMut(&mut Vec<u8>)>;
+
 /// What a client does in one call: sends `send` bytes and expects `receive` bytes of pattern.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
@@ -155,6 +158,8 @@ pub struct World {
     pub datagrams: u64,
     /// Called with each datagram that a node sends; may drop it by returning `false`.
     pub filter: Option<Filter>,
+    /// Called with each datagram that a node sends and that passes.
+    pub rewrite: Option<Rewrite>,
     pub server_security: Vec<Arc<dyn ServerSecurity>>,
     pub check_reach: bool,
     /// A service that answers for those of [`SERVICE`]'s callers who ask for an upgrade.
@@ -181,6 +186,7 @@ impl World {
             nat: HashMap::new(),
             datagrams: 0,
             filter: None,
+            rewrite: None,
             server_security: vec![Arc::new(Null)],
             check_reach: true,
             upgrades_to: None,
@@ -406,7 +412,11 @@ impl World {
                 self.datagrams += 1;
                 let passes = self.filter.as_mut().is_none_or(|f| f(self.now, from, segment));
                 if passes {
-                    self.send(node, t.to, Bytes::copy_from_slice(segment), t.dont_fragment);
+                    let mut bytes = segment.to_vec();
+                    if let Some(rewrite) = &mut self.rewrite {
+                        rewrite(&mut bytes);
+                    }
+                    self.send(node, t.to, bytes.into(), t.dont_fragment);
                 }
             }
         }
