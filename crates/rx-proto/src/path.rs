@@ -484,7 +484,7 @@ impl Path {
             in_flight: self.in_flight,
             sent_in_flight: out.newest.map_or(0, |stamp| stamp.in_flight),
             lost: out.lost.bytes + out.repaired + std::mem::take(&mut self.newly_lost),
-            spurious: u64::from(out.spurious) * self.packet_len() as u64,
+            spurious: out.spurious_bytes,
             delivery_rate: None,
             app_limited: false,
             rtt: out.rtt,

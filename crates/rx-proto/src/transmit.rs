@@ -81,6 +81,7 @@ enum Resent {
 struct Sent {
     serial: Serial,
     seq: Seq,
+    wire_len: u16,
     /// It repeats a packet that had been given up, and nothing has shown yet whether that was right.
     repeats: bool,
 }
@@ -113,6 +114,7 @@ pub(crate) struct AckOutcome {
     pub(crate) largest: usize,
     /// Packets that had been given up and did arrive.
     pub(crate) spurious: u32,
+    pub(crate) spurious_bytes: u64,
     /// Bytes of which a tail loss probe has shown that they were lost, by bringing them itself. They left the flight when
     /// the probe went.
     pub(crate) repaired: u64,
@@ -427,7 +429,7 @@ impl Transmit {
         }
         self.in_flight += wire_len as u64;
         self.in_flight_packets += 1;
-        self.log.push_back(Sent { serial, seq, repeats });
+        self.log.push_back(Sent { serial, seq, wire_len: wire_len as u16, repeats });
         (self.progress_at, self.sent_at) = (stamp.sent_at, stamp.sent_at);
     }
 

@@ -1,8 +1,10 @@
 //! The body of an ACK, as both forms of table: every entry that the table speaks of can be asked for, none beyond, and what
-//! we would write for a plain one reads back.
+//! we would write for a plain one reads back. The ranges of our own kind: in bounds, and as written.
 
 use crate::shape::Shape;
-use rx_proto::ack::{Ack, AckFields, MAX_TABLE};
+use rx_proto::ack::{Ack, AckFields, Described, MAX_TABLE};
+use rx_proto::ids::Seq;
+use std::ops::Range;
 
 /// Most packets that any table describes: eight bits of 256 octets.
 const MAX_STRIPED: u32 = 2048;
@@ -28,7 +30,10 @@ fn read(body: &[u8], striped: bool) -> u64 {
             .all(|i| ack.table.is_received(*i).is_none())
     );
     let trailer = ack.trailer;
+    let (ranges, reach) = read_ranges(&ack);
     Shape::EMPTY
+        .with_count(ranges)
+        .with(u64::from(reach))
         .with(u64::from(ack.reason.0.min(10)))
         .with_count(len as usize)
         .with_count(received)
@@ -36,6 +41,49 @@ fn read(body: &[u8], striped: bool) -> u64 {
         .with(u64::from(trailer.announcement.is_some()))
         .with(ack.first.cmp(&ack.previous) as u64)
         .feature()
+}
+
+/// How many ranges there are, and whether the ACK speaks of all packets.
+fn read_ranges(ack: &Ack<'_>) -> (usize, bool) {
+    assert!(ack.has_ranges() || ack.ranges().count() == 0);
+    let described = ack.described();
+    for range in ack.ranges() {
+        assert!(ack.first <= range.start && range.start < range.end);
+        assert!(described.contains(range.start) && described.contains(Seq(range.end.0 - 1)));
+    }
+    (ack.ranges().count(), described == Described::ALL)
+}
+
+/// What the ranges say, in order and joined as our own side has them.
+fn ascending(ack: &Ack<'_>) -> Vec<Range<Seq>> {
+    let mut ranges: Vec<_> = ack.ranges().collect();
+    ranges.sort_by_key(|r| r.start);
+    let mut joined: Vec<Range<Seq>> = Vec::new();
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
+fn write_ranges_back(fields: AckFields, ranges: &[Range<Seq>]) {
+    let Some(last) = ranges.last() else { return };
+    let fields = AckFields { previous: Seq(last.end.0 - 1), ..fields };
+    for limit in [2, 32, 100_000] {
+        let mut body = Vec::new();
+        fields.encode_ranges(ranges.iter().cloned(), limit, &mut body);
+        let again = Ack::parse(&body, false).expect("we read what we write");
+        assert!(again.has_ranges());
+        let read = ascending(&again);
+        if again.described() == Described::ALL {
+            assert_eq!(read, ranges);
+        } else {
+            let holds = |r: &Range<Seq>| ranges.iter().any(|w| w.start <= r.start && r.end <= w.end);
+            assert!(read.iter().all(holds));
+        }
+    }
 }
 
 fn write_back(ack: &Ack<'_>) {
@@ -48,6 +96,7 @@ fn write_back(ack: &Ack<'_>) {
         max_packet_len: ack.trailer.max_packet_len.unwrap_or(1444),
         natural_packet_len: ack.trailer.natural_packet_len.unwrap_or(1444),
     };
+    write_ranges_back(fields, &ascending(ack));
     let table: Vec<bool> = (0..ack.table.len()).filter_map(|i| ack.table.is_received(i)).collect();
     for announce in [false, true] {
         let mut body = Vec::new();

@@ -182,13 +182,9 @@ impl Transmit {
     /// An ACK was prompted by a transmission that repeats a packet: whether the one before had arrived.
     fn judge_repetition(&mut self, place: usize, reading: &mut Reading<'_>) {
         if std::mem::take(&mut self.log[place].repeats) && reading.reason == AckReason::DUPLICATE {
-            self.note_spurious(reading);
+            let len = u64::from(self.log[place].wire_len);
+            note_spurious(len, reading);
         }
-    }
-
-    fn note_spurious(&mut self, reading: &mut Reading<'_>) {
-        reading.out.spurious += 1;
-        reading.reordering.handle_spurious(reading.now, reading.rtt);
     }
 
     fn mark_received(&mut self, seq: Seq, reading: &mut Reading<'_>) {
@@ -216,7 +212,7 @@ impl Transmit {
                 }
             }
             Resent::Lost if is_earlier => {
-                self.note_spurious(reading);
+                note_spurious(len, reading);
                 if let Some(place) = self.place_in_log(serial) {
                     self.log[place].repeats = false; // counted
                 }
@@ -349,4 +345,11 @@ impl Transmit {
     pub(super) const fn take_left(&mut self) -> u64 {
         std::mem::replace(&mut self.left, 0)
     }
+}
+
+/// A packet of so many bytes that had been given up has arrived.
+fn note_spurious(len: u64, reading: &mut Reading<'_>) {
+    reading.out.spurious += 1;
+    reading.out.spurious_bytes += len;
+    reading.reordering.handle_spurious(reading.now, reading.rtt);
 }

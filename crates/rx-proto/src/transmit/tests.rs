@@ -149,7 +149,7 @@ fn a_path_that_reorders_gets_patience() {
     assert_eq!(out.lost.bytes, 1028);
     assert_eq!(send_all(&mut t, at(10), &mut serial), [2]);
     let out = Ranged::new(7, 2, &[]).give(&mut t, at(11), &mut reordering);
-    assert_eq!((out.spurious, out.acked), (1, 1028));
+    assert_eq!((out.spurious, out.spurious_bytes, out.acked), (1, 1028, 1028));
     // The next one is waited for, a quarter of the round trip.
     let out = Ranged::new(8, 14, &[(9, 14)]).give(&mut t, at(12), &mut reordering);
     assert_eq!(out.lost.bytes, 0);
@@ -166,7 +166,8 @@ fn a_repetition_answered_as_a_duplicate_was_not_needed_and_counts_once() {
     // Late enough that it might be the second one; that it was not shows when that comes.
     assert_eq!(Ranged::new(7, 6, &[]).give(&mut t, at(21), &mut reordering).spurious, 0);
     let duplicate = Ranged { reason: AckReason::DUPLICATE, ..Ranged::new(7, 10, &[]) };
-    assert_eq!(duplicate.give(&mut t, at(22), &mut reordering).spurious, 1);
+    let out = duplicate.give(&mut t, at(22), &mut reordering);
+    assert_eq!((out.spurious, out.spurious_bytes), (1, 1028));
     assert_eq!(duplicate.give(&mut t, at(23), &mut reordering).spurious, 0);
 }
 
