@@ -2,6 +2,7 @@
 #
 #   make            the programs, in target/release
 #   make test       everything that CI runs, from nothing: packages, lint, build, tests, interop, short fuzzing
+#   make nightly    the simulations from many more seeds: an hour or more
 #   make lint       rustfmt, clippy, documentation, dependencies' licences, the repository's own rules
 #   make bench      the experiments; QUICK=1 makes them short, ARGS="..." is passed on (names of experiments, --only, --repeats)
 #   make up         a whole cell on this machine
@@ -9,7 +10,7 @@
 
 RUST := scripts/rust.sh
 
-.PHONY: build up test lint bench clean
+.PHONY: build up test nightly lint bench clean
 
 build:
 	$(RUST) cargo build --release --workspace --bins
@@ -22,6 +23,9 @@ up: build
 
 test:
 	@scripts/test.sh
+
+nightly:
+	FAULT_SEEDS=100000 FAIR_SEEDS=100000 $(RUST) cargo test --release -p rx-proto --test faults --test fairness
 
 lint:
 	@scripts/lint.sh

@@ -171,7 +171,7 @@ fn the_receiving_end_shows_what_came_and_what_was_answered() {
             _ => {}
         }
     }
-    assert!(bytes >= 2_000_000 && held > 0 && acks > 100, "{bytes} bytes, {held} held, {acks} ACKs");
+    assert!(bytes >= 2_000_000 && held > 0 && acks > 50, "{bytes} bytes, {held} held, {acks} ACKs");
 }
 
 #[test]
