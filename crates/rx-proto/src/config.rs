@@ -28,10 +28,10 @@ pub struct Config {
     /// share that much per round trip: with 212,992 bytes, some 6 MB/s at 20 ms. Default `None`: not limited by it, and neither
     /// with `u64::MAX`, where a driver would put in what the kernel has granted.
     pub receive_buffer: Option<u64>,
-    /// What a call takes from its writer before it says "wait", in bytes, at least. It grows to twice the path's window.
-    /// Default 256 KiB.
+    /// What a call takes from its writer before it says "wait", in bytes, at least. It grows to twice the path's window, not
+    /// counting what has arrived beyond a hole. Default 256 KiB.
     pub send_buffer: usize,
-    /// Most that [`Self::send_buffer`] grows to, in bytes. Default 128 MiB.
+    /// Most that a call holds of what its writer gave and the peer has not acknowledged for good, in bytes. Default 128 MiB.
     pub max_send_buffer: usize,
     /// Whether this endpoint says in its ACKs that it is of our own kind, and believes peers that do. Default true. Off, it
     /// behaves as a stock peer would: for tests and for looking into trouble.

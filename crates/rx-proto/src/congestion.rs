@@ -2,6 +2,7 @@
 //! The path counts and paces (see `path`, `pacer`); loss is found in `transmit`; controllers are in the files below. To add one:
 //! implement [`Controller`], name it in [`ControllerKind`], and look at what it does in `congestion/simulation.rs`.
 
+use crate::pacer::CATCH_UP;
 use crate::time::Instant;
 use std::fmt::{self, Debug};
 use std::str::FromStr;
@@ -129,6 +130,12 @@ pub trait Controller: Send + Debug {
 
     /// How fast to send, in bytes a second; `None` before anything is known.
     fn pacing_rate(&self) -> Option<u64>;
+
+    /// How much time a sender may make up for by a burst when it wanted to send and was woken late: as much as the path's queue
+    /// is trusted to take. What is not made up for is lost to the path.
+    fn catch_up(&self) -> Duration {
+        CATCH_UP
+    }
 
     /// How many bytes the sender should let go back to back at the start of a round, so that the path's rate shows in how
     /// far apart they arrive; 0 for none.

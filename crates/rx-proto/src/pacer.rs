@@ -1,31 +1,36 @@
 //! Spreads what a path sends over time: a bucket of bytes that fills at the controller's rate. Its depth bounds how much
-//! is caught up after a late timer. Knows nothing of packets or calls.
+//! is caught up after a late timer; who had nothing to send catches up little. Knows nothing of packets or calls.
 
 use crate::time::Instant;
 use std::time::Duration;
 
-/// How much a late timer may catch up: timers oversleep by milliseconds at times.
-const CATCH_UP: Duration = Duration::from_millis(2);
+/// How much may be caught up in any case: timers oversleep by milliseconds at times, and so do writers.
+pub(crate) const CATCH_UP: Duration = Duration::from_millis(2);
 
 /// The bucket.
 #[derive(Clone, Debug)]
 pub(crate) struct Pacer {
     tokens: u64,
     filled_at: Instant,
+    /// Somebody waits for the bucket to fill.
+    is_awaited: bool,
 }
 
 impl Pacer {
     pub(crate) const fn new() -> Self {
-        Self { tokens: 0, filled_at: Instant::ORIGIN }
+        Self { tokens: 0, filled_at: Instant::ORIGIN, is_awaited: false }
     }
 
-    /// How many bytes may go now. `floor` is the least depth of the bucket.
-    pub(crate) fn fill(&mut self, now: Instant, rate: u64, floor: u64) -> u64 {
+    /// How many bytes may go now. `floor` is the least depth of the bucket, `late` what a timer that somebody waited for may
+    /// catch up.
+    pub(crate) fn fill(&mut self, now: Instant, rate: u64, floor: u64, late: Duration) -> u64 {
         let gained = u128::from(rate) * now.since(self.filled_at).as_nanos() / 1_000_000_000;
         if gained > 0 {
-            let depth = floor.max((u128::from(rate) * CATCH_UP.as_nanos() / 1_000_000_000) as u64);
+            let catch_up = if self.is_awaited { late.max(CATCH_UP) } else { CATCH_UP };
+            let depth = floor.max((u128::from(rate) * catch_up.as_nanos() / 1_000_000_000) as u64);
             self.tokens = self.tokens.saturating_add(gained as u64).min(depth.max(self.tokens));
             self.filled_at = now;
+            self.is_awaited = false;
         }
         self.tokens
     }
@@ -39,8 +44,9 @@ impl Pacer {
         self.tokens = self.tokens.saturating_sub(bytes);
     }
 
-    /// When `bytes` will be there.
-    pub(crate) fn ready_at(&self, rate: u64, bytes: u64) -> Instant {
+    /// When `bytes` will be there, for somebody who waits for them.
+    pub(crate) fn ready_at(&mut self, rate: u64, bytes: u64) -> Instant {
+        self.is_awaited = true;
         let missing = bytes.saturating_sub(self.tokens);
         // Rounded up: a timer that comes a nanosecond early would come again and again.
         let nanos = (u128::from(missing) * 1_000_000_000).div_ceil(u128::from(rate.max(1))) as u64;
@@ -52,15 +58,30 @@ impl Pacer {
 mod tests {
     use super::*;
 
+    const RATE: u64 = 125_000_000;
+    const LATE: Duration = Duration::from_millis(10);
+
     #[test]
-    fn a_late_timer_catches_up_two_milliseconds_and_no_more() {
+    fn a_pause_is_caught_up_by_two_milliseconds_and_no_more() {
         let mut pacer = Pacer::new();
-        let rate = 125_000_000;
-        pacer.fill(Instant::ORIGIN + Duration::from_millis(1), rate, 1444);
-        assert_eq!(pacer.fill(Instant::ORIGIN + Duration::from_secs(1), rate, 1444), 250_000);
+        pacer.fill(Instant::ORIGIN + Duration::from_millis(1), RATE, 1444, LATE);
+        assert_eq!(pacer.fill(Instant::ORIGIN + Duration::from_secs(1), RATE, 1444, LATE), 250_000);
         pacer.spend(250_000);
-        let ready = pacer.ready_at(rate, 125_000);
+        let ready = pacer.ready_at(RATE, 125_000);
         assert_eq!(ready, Instant::ORIGIN + Duration::from_millis(1001) + Duration::from_nanos(1));
-        assert_eq!(pacer.fill(ready, rate, 1444), 125_000);
+        assert_eq!(pacer.fill(ready, RATE, 1444, LATE), 125_000);
+    }
+
+    #[test]
+    fn a_late_timer_is_caught_up_as_far_as_the_controller_says() {
+        let mut pacer = Pacer::new();
+        let start = Instant::ORIGIN + Duration::from_secs(1);
+        let tokens = pacer.fill(start, RATE, 1444, LATE);
+        pacer.spend(tokens);
+        let ready = pacer.ready_at(RATE, 20_000);
+        assert_eq!(pacer.fill(ready + Duration::from_millis(5), RATE, 1444, LATE), 20_000 + 625_000);
+        pacer.spend(645_000);
+        let ready = pacer.ready_at(RATE, 20_000);
+        assert_eq!(pacer.fill(ready + Duration::from_secs(1), RATE, 1444, LATE), 1_250_000);
     }
 }

@@ -422,11 +422,12 @@ impl Path {
         let Some(rate) = self.rate() else { return Permit::Go };
         let quantum = quantum(rate, len as u64);
         let floor = 2 * quantum;
-        let mut tokens = self.pacer.fill(now, rate, floor);
+        let late = self.controller.catch_up();
+        let mut tokens = self.pacer.fill(now, rate, floor, late);
         if self.in_flight == 0 && self.fixed_rate.is_none() {
             let burst = if self.delivered == 0 { FIRST_BURST } else { BURST_FROM_IDLE };
             self.pacer.grant(window.min(burst * len as u64));
-            tokens = self.pacer.fill(now, rate, floor);
+            tokens = self.pacer.fill(now, rate, floor, late);
         }
         if tokens >= len as u64 {
             return Permit::Go;

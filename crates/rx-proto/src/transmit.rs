@@ -172,8 +172,9 @@ pub(crate) struct Transmit {
     in_flight: u64,
     in_flight_packets: u32,
     lost: VecDeque<Seq>,
-    /// Packets in state [`State::Received`].
+    /// Packets in state [`State::Received`], and the bytes in them.
     received: u32,
+    received_len: usize,
     /// What ranges have said to be received, so that each packet is looked at once and not with every ACK.
     known: Ranges,
     /// Packets in state [`State::Unknown`], and bytes that came into it since the path was last told.
@@ -226,6 +227,7 @@ impl Transmit {
             in_flight_packets: 0,
             lost: VecDeque::new(),
             received: 0,
+            received_len: 0,
             known: Ranges::default(),
             unknown: BTreeSet::new(),
             left: 0,
@@ -283,6 +285,11 @@ impl Transmit {
     /// Bytes taken and not yet acknowledged for good.
     pub(crate) const fn buffered(&self) -> usize {
         self.unsent_len + self.held_len
+    }
+
+    /// Bytes taken of which the peer has not said that it has them.
+    pub(crate) const fn ahead(&self) -> usize {
+        self.buffered() - self.received_len
     }
 
     /// Bytes acknowledged for good.
@@ -484,7 +491,7 @@ impl Transmit {
         (self.unsent_len, self.held_len, self.in_flight, self.in_flight_packets) = (0, 0, 0, 0);
         self.unknown = BTreeSet::new();
         self.known.clear();
-        (self.judged, self.received, self.fresh) = (0, 0, Vec::new());
+        (self.judged, self.received, self.received_len, self.fresh) = (0, 0, 0, Vec::new());
         self.reorder_deadline = None;
         was
     }

@@ -434,7 +434,11 @@ impl Endpoint {
         let connection = &mut self.connections[at.connection];
         let is_client = connection.is_client();
         let Some(call) = connection.call_mut(at.channel) else { return };
-        if call.wants_write && call.tx.buffered() < room - (room / 4).min(256 << 10) {
+        let has_room = |len: usize, limit: usize| len < limit - (limit / 4).min(256 << 10);
+        if call.wants_write
+            && has_room(call.tx.ahead(), room)
+            && has_room(call.tx.buffered(), self.config.max_send_buffer)
+        {
             call.wants_write = false;
             self.events.push_back(Event::Writable(handle));
         }

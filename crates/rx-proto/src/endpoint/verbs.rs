@@ -214,17 +214,19 @@ impl Endpoint {
     /// If the stream was ended by [`Self::finish`].
     pub fn write(&mut self, now: Instant, call: CallHandle, bytes: Bytes) -> Result<bool, CallError> {
         let at = self.find(call)?;
-        let room = self.room(at);
+        let (room, most) = (self.room(at), self.config.max_send_buffer);
         let c = self.sending(now, at)?;
         c.tx.write(bytes);
-        let goes_on = c.tx.buffered() < room;
+        let goes_on = c.tx.ahead() < room && c.tx.buffered() < most;
         c.wants_write = !goes_on;
         self.queue_call(at);
         self.note_wish(now, at);
         Ok(goes_on)
     }
 
-    /// How many bytes a call's writer may be ahead: twice the path's window, within the configured limits.
+    /// How many bytes a call's writer may be ahead of what has arrived: twice the path's window, within the configured limits.
+    /// What has arrived beyond a hole is held as well, until the hole is filled, and does not count: with loss on a long way
+    /// that takes several round trips, and the path would run dry.
     pub(super) fn room(&self, at: ChannelRef) -> usize {
         let path = &self.paths[self.connections[at.connection].path];
         let wanted = usize::try_from(path.window().saturating_mul(2)).unwrap_or(usize::MAX);

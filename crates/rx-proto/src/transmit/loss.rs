@@ -94,7 +94,10 @@ impl Transmit {
         while self.base < ack.first {
             self.mark_received(self.base, &mut reading);
             let Some(packet) = self.packets.pop_front() else { break };
-            self.received -= u32::from(packet.state == State::Received);
+            if packet.state == State::Received {
+                self.received -= 1;
+                self.received_len -= packet.payload.len();
+            }
             self.held_len -= packet.payload.len();
             self.base = self.base.plus(1);
         }
@@ -195,7 +198,9 @@ impl Transmit {
             return;
         }
         packet.state = State::Received;
+        let payload_len = packet.payload.len();
         self.received += 1;
+        self.received_len += payload_len;
         self.learnt_at = reading.now;
         self.highest = self.highest.max(seq);
         // Which of its transmissions arrived is not certain if there were several. One that is acknowledged sooner than it
@@ -254,7 +259,11 @@ impl Transmit {
     pub(super) fn take_back(&mut self, seq: Seq) {
         let Some(packet) = self.packet(seq) else { return };
         match packet.state {
-            State::Received => self.received -= 1,
+            State::Received => {
+                let len = packet.payload.len();
+                self.received -= 1;
+                self.received_len -= len;
+            }
             State::Unknown => _ = self.unknown.remove(&seq),
             State::Waiting | State::InFlight | State::Lost => return,
         }
