@@ -260,3 +260,19 @@ fn a_nat_ping_goes_out_every_so_often_and_gets_no_answer() {
     world.run_for(ms(90_000));
     assert_eq!(world.datagrams - before, 5);
 }
+
+/// With 250 clients on one machine some calls stood still for good: they had begun while the client's offers were limited, the
+/// limit ended before anything had come, and nobody widened their windows again.
+#[test]
+fn a_call_that_began_under_a_limit_is_free_of_it_when_it_ends() {
+    let mut world = own();
+    let connection = world.connect(0, 1);
+    world.call(0, connection, Job::new(10, 10), LONG).unwrap();
+    for _ in 0..20 {
+        let now = world.now;
+        world.nodes[0].endpoint.handle_backlog(now, 1 << 20);
+        world.run_for(ms(5));
+    }
+    let job = world.start(0, connection, Job { think: ms(600), ..Job::new(10, 1_000_000) });
+    assert!(world.run_until(ms(2000), |w| w.nodes[0].jobs[job].result.is_some()), "it stands still");
+}

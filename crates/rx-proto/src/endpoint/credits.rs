@@ -182,6 +182,8 @@ impl Endpoint {
             && let Some(call) = self.connections[at.connection].call_mut(at.channel)
         {
             call.rx.gate(FIRST_OFFER);
+            call.credit.is_listed = true; // so that it is freed when the limit ends
+            self.credits.receivers.push_back(Receiver { at, number: call.number });
         }
     }
 
