@@ -11,12 +11,15 @@
 
 pub mod caller;
 pub mod database;
-//pub mod ptdb;
+pub mod ptdb;
 mod record;
+mod serving;
 mod slots;
 pub mod store;
+pub mod ubik;
 pub mod vldb;
 
 pub use caller::{Authority, Caller, Identity};
 pub use database::{Database, OpenError, Version};
+pub use serving::{Clock, rx_service};
 pub use store::{CellStore, StoreError};

@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn it_finds_what_a_map_finds() {
         for (seed, tags) in (1..=20).flat_map(|seed| [(seed, 20), (seed, 1 << 20)]) {
-            let mut random = seed * 0x2545_f491_4f6c_dd1d_u64;
+            let mut random = 0x2545_f491_4f6c_dd1d_u64.wrapping_mul(seed);
             let mut next = move || {
                 random ^= random << 13;
                 random ^= random >> 7;

@@ -29,17 +29,18 @@ impl Pattern {
 fn translate(basic: &str) -> Option<String> {
     let mut out = String::new();
     let mut chars = basic.chars().peekable();
-    // What a `*` or an anchor means depends on whether an expression begins here.
-    let mut is_start = true;
+    // A `*` is one where an expression begins, also behind the anchor; the anchor is one only at the very beginning.
+    let (mut is_start, mut may_anchor) = (true, true);
     let mut open = 0;
     while let Some(char) = chars.next() {
-        let was_start = std::mem::replace(&mut is_start, false);
+        let was_start = std::mem::take(&mut is_start);
+        let could_anchor = std::mem::take(&mut may_anchor);
         match char {
             '\\' => match chars.next()? {
                 '(' => {
                     open += 1;
                     out.push_str("(?:");
-                    is_start = true;
+                    (is_start, may_anchor) = (true, true);
                 }
                 ')' => {
                     open -= 1;
@@ -51,7 +52,7 @@ fn translate(basic: &str) -> Option<String> {
                 '{' if !was_start => translate_count(&mut chars, &mut out)?,
                 '|' => {
                     out.push('|');
-                    is_start = true;
+                    (is_start, may_anchor) = (true, true);
                 }
                 '+' | '?' if was_start => return None,
                 '+' => out.push('+'),
@@ -66,7 +67,7 @@ fn translate(basic: &str) -> Option<String> {
                 out.push('*');
             }
             '.' => out.push('.'),
-            '^' if was_start => {
+            '^' if could_anchor => {
                 out.push('^');
                 is_start = true;
             }
