@@ -1,0 +1,1 @@
+//! The store of a cell whose databases are on one machine.
