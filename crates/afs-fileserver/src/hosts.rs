@@ -27,6 +27,8 @@ use afs_wire::ids::{AfsFid, VolumeId};
 use rx_proto::ids::Epoch;
 use rx_proto::time::Instant;
 
+use crate::remembered::ALL_VOLUMES;
+
 /// A client, for as long as the server remembers it. Never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub u64);
@@ -252,7 +254,8 @@ impl Hosts {
 
     /// Hosts from before the server was started that may have promises for the volume and were not told yet.
     pub fn held_before(&self, volume: VolumeId) -> Vec<HostId> {
-        let may = |id: &&HostId| self.hosts.get(id).is_some_and(|host| host.held_before.contains(&volume));
+        let concerns = |held: &VolumeId| *held == volume || *held == ALL_VOLUMES;
+        let may = |id: &&HostId| self.hosts.get(id).is_some_and(|host| host.held_before.iter().any(concerns));
         self.restored.iter().filter(may).copied().collect()
     }
 
