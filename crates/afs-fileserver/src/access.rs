@@ -100,8 +100,6 @@ pub struct Subject {
     pub mode: u32,
     /// What its access list, or that of its directory, gives.
     pub rights: Rights,
-    /// Whose the volume is.
-    pub volume_owner: ViceId,
 }
 
 impl Subject {
@@ -119,13 +117,17 @@ fn allow(condition: bool) -> Result<(), Failure> {
     if condition { Ok(()) } else { Err(Failure::ACCESS) }
 }
 
-/// May he see the status, or the access list?
+/// May he see the status, or the access list? `volume_owner` says whose the volume is, and is asked only if that matters.
 ///
 /// # Errors
 ///
 /// EACCES, here and below where nothing else is said.
-pub fn status(caller: &Caller<'_>, subject: &Subject) -> Result<(), Failure> {
-    allow(caller.is_administrator() || may_see(caller, subject))
+pub fn status(
+    caller: &Caller<'_>,
+    subject: &Subject,
+    volume_owner: impl FnOnce() -> ViceId,
+) -> Result<(), Failure> {
+    allow(caller.is_administrator() || may_see(caller, subject, volume_owner))
 }
 
 /// May he read the data?
@@ -133,18 +135,22 @@ pub fn status(caller: &Caller<'_>, subject: &Subject) -> Result<(), Failure> {
 /// # Errors
 ///
 /// EACCES.
-pub fn fetch_data(caller: &Caller<'_>, subject: &Subject) -> Result<(), Failure> {
-    allow(may_see(caller, subject))?;
+pub fn fetch_data(
+    caller: &Caller<'_>,
+    subject: &Subject,
+    volume_owner: impl FnOnce() -> ViceId,
+) -> Result<(), Failure> {
+    allow(may_see(caller, subject, volume_owner))?;
     let readable = subject.mode & (OWNER_READ | OWNER_EXECUTE) != 0;
     allow(!subject.is_file() || readable || caller.is(subject.owner) || caller.is_administrator())
 }
 
-fn may_see(caller: &Caller<'_>, subject: &Subject) -> bool {
+fn may_see(caller: &Caller<'_>, subject: &Subject, volume_owner: impl FnOnce() -> ViceId) -> bool {
     if subject.is_file() {
         let own = subject.is_own(caller) && caller.id != ViceId::ANONYMOUS;
         subject.rights.contains(Rights::READ) || own
     } else {
-        subject.rights.contains(Rights::LOOKUP) || caller.owns_volume(subject.volume_owner)
+        subject.rights.contains(Rights::LOOKUP) || caller.owns_volume(volume_owner())
     }
 }
 
@@ -211,9 +217,13 @@ fn set_ids(status: &AfsStoreStatus, vanilla: bool) -> Result<(), Failure> {
 /// # Errors
 ///
 /// EACCES.
-pub fn store_acl(caller: &Caller<'_>, subject: &Subject) -> Result<(), Failure> {
-    let may = subject.rights.contains(Rights::ADMINISTER) || caller.owns_volume(subject.volume_owner);
-    allow(may || caller.is_administrator())
+pub fn store_acl(
+    caller: &Caller<'_>,
+    subject: &Subject,
+    volume_owner: impl FnOnce() -> ViceId,
+) -> Result<(), Failure> {
+    let may = subject.rights.contains(Rights::ADMINISTER) || caller.is_administrator();
+    allow(may || caller.owns_volume(volume_owner()))
 }
 
 /// May he do in a directory what needs all of `needed` there?

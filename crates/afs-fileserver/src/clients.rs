@@ -75,10 +75,12 @@ impl Clients {
             Tables { hosts: Hosts::new(config.hosts), callbacks: Callbacks::new(config.max_promises) };
         let mut remembered = None;
         if let Some(path) = &config.promises_file {
-            let (file, before) = Remembered::open(path)?;
+            let (mut file, before) = Remembered::open(path)?;
             let now = runtime.now();
             for (holder, volumes) in before {
-                tables.hosts.restore(now, holder.uuid, holder.address, volumes);
+                if let Some(host) = tables.hosts.restore(now, holder.uuid, holder.address, volumes.clone()) {
+                    file.adopt(host, holder, volumes);
+                }
             }
             remembered = Some(Mutex::new(file));
         }
@@ -155,11 +157,18 @@ impl Clients {
     }
 
     fn delivered(&self, delivery: &Delivery, outcome: Outcome) -> Option<Admitted> {
-        let admitted = self.tables().hosts.handle_delivery(self.now(), delivery, outcome);
-        if outcome == Outcome::Told && delivery.message == Message::Reset {
-            self.tables().callbacks.host_gone(delivery.host);
-            self.forget_remembered(delivery.host);
-        }
+        let is_reset = outcome == Outcome::Told && delivery.message == Message::Reset;
+        let admitted = {
+            let mut tables = self.tables();
+            if is_reset {
+                tables.callbacks.host_gone(delivery.host);
+            }
+            let admitted = tables.hosts.handle_delivery(self.now(), delivery, outcome);
+            if is_reset {
+                self.forget_remembered(delivery.host);
+            }
+            admitted
+        };
         self.end_forgotten();
         admitted
     }

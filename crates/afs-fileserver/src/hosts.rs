@@ -410,9 +410,16 @@ impl Hosts {
 
     /// A host from before the server was started, which had promises for these volumes: it has to be told to forget
     /// everything.
-    pub fn restore(&mut self, now: Instant, uuid: Option<Uuid>, address: SocketAddr, volumes: Vec<VolumeId>) {
+    /// Returns `None` if a host of this address or UUID is there already.
+    pub fn restore(
+        &mut self,
+        now: Instant,
+        uuid: Option<Uuid>,
+        address: SocketAddr,
+        volumes: Vec<VolumeId>,
+    ) -> Option<HostId> {
         if self.by_address.contains_key(&address) || uuid.is_some_and(|uuid| self.by_uuid.contains_key(&uuid)) {
-            return;
+            return None;
         }
         let id = self.add(now, uuid);
         let host = self.hosts.get_mut(&id).expect("just added");
@@ -421,6 +428,7 @@ impl Hosts {
         self.by_address.insert(address, id);
         self.restored.insert(id);
         self.schedule(id, now);
+        Some(id)
     }
 
     // ---- what is due

@@ -75,6 +75,12 @@ impl Remembered {
         Ok((this, before.into_iter().map(|(holder, volumes)| (holder, volumes.into_iter().collect())).collect()))
     }
 
+    /// Somebody whom [`open`](Self::open) has found is the host of this id.
+    pub fn adopt(&mut self, host: HostId, holder: Holder, volumes: Vec<VolumeId>) {
+        self.needed += volumes.len();
+        self.holders.insert(host, (holder, volumes.into_iter().collect()));
+    }
+
     /// The host of this id may hold promises for something in the volume. Writes if that is new.
     ///
     /// # Errors

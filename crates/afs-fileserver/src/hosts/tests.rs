@@ -78,7 +78,7 @@ fn state(state: State) -> (Hosts, Instant) {
             let id = up(&mut hosts, NOW, 1);
             hosts.owe_reset(NOW, id);
         }
-        State::Restored => hosts.restore(NOW, Some(uuid(1)), address(1), vec![VolumeId(7)]),
+        State::Restored => drop(hosts.restore(NOW, Some(uuid(1)), address(1), vec![VolumeId(7)]).unwrap()),
     }
     (hosts, NOW)
 }
@@ -298,7 +298,7 @@ fn a_silent_host_is_probed_and_one_that_calls_is_not() {
 #[test]
 fn a_restored_host_is_told_for_the_volumes_it_had() {
     let mut hosts = Hosts::new(HostLimits::default());
-    hosts.restore(NOW, Some(uuid(1)), address(1), vec![VolumeId(7)]);
+    hosts.restore(NOW, Some(uuid(1)), address(1), vec![VolumeId(7)]).unwrap();
     let held = hosts.held_before(VolumeId(7));
     assert_eq!(held.len(), 1);
     assert!(hosts.held_before(VolumeId(8)).is_empty());
