@@ -113,7 +113,42 @@ wire_struct! {
     }
 }
 
+wire_struct! {
+    /// A file, directory or symbolic link of a volume that is known: what a directory says of a name.
+    #[derive(Copy, Hash, PartialOrd, Ord, Default)]
+    struct LocalFid {
+        /// Its number in the volume.
+        vnode: VnodeNumber,
+        /// Which use of the number.
+        unique: Uniquifier,
+    }
+}
+
+impl LocalFid {
+    /// The root directory of every volume.
+    pub const ROOT: Self = Self { vnode: VnodeNumber::ROOT, unique: Uniquifier::ROOT };
+
+    /// The same in a volume.
+    #[must_use]
+    pub const fn in_volume(self, volume: VolumeId) -> AfsFid {
+        AfsFid { volume, vnode: self.vnode, unique: self.unique }
+    }
+}
+
+impl fmt::Display for LocalFid {
+    /// `vnode.unique`, in decimal.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.vnode.0, self.unique.0)
+    }
+}
+
 impl AfsFid {
+    /// The same without the volume.
+    #[must_use]
+    pub const fn local(self) -> LocalFid {
+        LocalFid { vnode: self.vnode, unique: self.unique }
+    }
+
     /// The root directory of a volume.
     #[must_use]
     pub const fn root_of(volume: VolumeId) -> Self {
