@@ -1,4 +1,5 @@
-//! The codes with which this service ends calls (Volume service notes 8), and which of them a volume's error is.
+//! The codes with which this service ends calls (Volume service notes 8): its own, those of volumes, and plain errno numbers as
+//! stock servers send them; and which of them a volume's error is.
 
 use afs_volume::VolumeError;
 use rxgen::Abort;
@@ -9,8 +10,11 @@ macro_rules! codes {
     };
 }
 
-/// Base of the volume service's own codes.
-const VOLS: i32 = 1_492_325_120;
+pub(crate) use afs_wire::abort::{
+    VBUSY, VDISKFULL, VNOVOL, VOFFLINE, VOLSERBAD_ACCESS as BAD_ACCESS, VOLSERBADNAME as BAD_NAME,
+    VOLSERILLEGAL_PARTITION as ILLEGAL_PARTITION, VOLSERNO_OP as NO_OP, VOLSERNOVOL as VOLSER_NO_VOL,
+    VOLSERVOLBUSY as VOLSER_BUSY, VSALVAGE, VVOLEXISTS,
+};
 
 codes! {
     /// Nothing such: a transaction that is not there, or whose volume was deleted.
@@ -27,30 +31,6 @@ codes! {
     EINVAL = 22;
     /// The volume can only be read.
     EROFS = 30;
-    /// The volume needs repair.
-    VSALVAGE = 101;
-    /// No such volume.
-    VNOVOL = 103;
-    /// There is one already.
-    VVOLEXISTS = 104;
-    /// The volume is out of service.
-    VOFFLINE = 106;
-    /// The partition is full.
-    VDISKFULL = 107;
-    /// The volume is in use.
-    VBUSY = 110;
-    /// The procedure does nothing any more.
-    NO_OP = VOLS + 1;
-    /// No such partition.
-    ILLEGAL_PARTITION = VOLS + 5;
-    /// The caller may not.
-    BAD_ACCESS = VOLS + 7;
-    /// The name cannot be a volume's.
-    BAD_NAME = VOLS + 9;
-    /// Somebody works on the volume.
-    VOLSER_BUSY = VOLS + 13;
-    /// No such volume or partition, where one is to be made.
-    VOLSER_NO_VOL = VOLS + 15;
 }
 
 /// The code of a volume's error.

@@ -20,7 +20,7 @@ use rx_proto::ids::ServiceId;
 use rx_proto::security::ServerSecurity;
 use rx_proto::time::Instant;
 use rxgen::serve::{MAX_ARGUMENT_BYTES, serve_call};
-use rxgen::{Abort, Interface};
+use rxgen::{Abort, Interface, Rpc, ServerCall};
 
 use crate::codes;
 use crate::partitions::Partitions;
@@ -145,6 +145,23 @@ impl VolumeService {
         if self.shared.authority.is_superuser(identity) { Ok(()) } else { Err(codes::BAD_ACCESS) }
     }
 
+    /// Does what only superusers may, and writes it to the audit log.
+    async fn audited<R: Rpc, T>(
+        &self,
+        call: ServerCall<'_, R>,
+        what: String,
+        work: impl Future<Output = Result<T, Abort>> + Send,
+    ) -> Result<T, Abort> {
+        let result = match self.must_be_superuser(call.security()) {
+            Ok(()) => work.await,
+            Err(code) => Err(code),
+        };
+        let caller = Some(call.security()).filter(|who| !who.is_empty()).unwrap_or("anonymous");
+        let code = result.as_ref().err().map_or(0, |abort| abort.0);
+        tracing::info!(target: "audit", rpc = R::NAME, what, caller, peer = %call.peer(), code, "volume operation");
+        result
+    }
+
     fn may_query(&self, identity: &str) -> Result<(), Abort> {
         if self.shared.config.is_restricted { self.must_be_superuser(identity) } else { Ok(()) }
     }
@@ -187,6 +204,7 @@ impl VolumeService {
             if let Err(code) = &result {
                 in_use.transaction.return_code = code.0;
             }
+            drop(in_use);
             result
         })
         .await
