@@ -123,7 +123,9 @@ impl fmt::Display for VolumeError {
             Self::AccessListTooLong => f.write_str("the access list has too many entries"),
             Self::StoreInProgress(vnode) => write!(f, "another store into vnode {vnode} is going on"),
             Self::Damaged { what, why } => write!(f, "{what}: {why}; run 'afar fsck' on the partition"),
-            Self::Io { what, error } => write!(f, "{what}: {error}; the partition is offline until it is repaired"),
+            Self::Io { what, error } => {
+                write!(f, "{what}: {error}; the partition is offline until it is repaired")
+            }
         }
     }
 }

@@ -9,11 +9,20 @@
 #![forbid(unsafe_code)]
 
 pub mod acl;
+mod codec;
 mod data;
+pub mod disk;
 mod error;
+mod family;
+pub mod fsck;
 mod header;
+mod keys;
 mod namespace;
+mod pages;
 mod partition;
+mod records;
+mod shared;
+mod store;
 mod vnode;
 mod volume;
 
@@ -21,7 +30,7 @@ pub use acl::AccessList;
 pub use data::{Reader, Store, StoreRange};
 pub use error::VolumeError;
 pub use header::{NAME_MAX, NewClone, NewVolume, VolumeHeader, VolumeInfo, VolumeKind, VolumeState};
-pub use partition::{Config, Partition, Space, SyncPolicy};
+pub use partition::{Config, DEFAULT_QUOTA_KIB, Partition, Space, SyncPolicy};
 pub use vnode::{
     InDirectory, Kind, MAX_FILE_BYTES, MAX_LINKS, Removed, Renamed, SetStatus, Stamp, VnodeId, VnodeStatus,
 };
