@@ -71,10 +71,7 @@ impl Caller<'_> {
     pub fn granted(&self, acl: AclView<'_>) -> Granted {
         let implicit = if self.is_administrator() { IMPLICIT_ADMIN } else { Rights::NONE };
         let host = acl.rights(self.host_groups);
-        Granted {
-            caller: acl.rights(self.groups) | implicit | host,
-            anyone: acl.rights(self.anyone) | host,
-        }
+        Granted { caller: acl.rights(self.groups) | implicit | host, anyone: acl.rights(self.anyone) | host }
     }
 
     fn is(&self, owner: ViceId) -> bool {
@@ -159,11 +156,7 @@ fn may_see(caller: &Caller<'_>, subject: &Subject, volume_owner: impl FnOnce() -
 /// # Errors
 ///
 /// EACCES; EPERM for a change of owner or group.
-pub fn store_data(
-    caller: &Caller<'_>,
-    subject: &Subject,
-    status: &AfsStoreStatus,
-) -> Result<(), Failure> {
+pub fn store_data(caller: &Caller<'_>, subject: &Subject, status: &AfsStoreStatus) -> Result<(), Failure> {
     let vanilla = !caller.is_administrator();
     owner_and_group(subject, status, vanilla)?;
     if subject.is_own(caller) {
@@ -180,11 +173,7 @@ pub fn store_data(
 /// # Errors
 ///
 /// EACCES; EPERM for a change of owner or group.
-pub fn store_status(
-    caller: &Caller<'_>,
-    subject: &Subject,
-    status: &AfsStoreStatus,
-) -> Result<(), Failure> {
+pub fn store_status(caller: &Caller<'_>, subject: &Subject, status: &AfsStoreStatus) -> Result<(), Failure> {
     if caller.is_administrator() {
         return Ok(());
     }

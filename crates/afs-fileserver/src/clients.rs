@@ -138,8 +138,7 @@ impl Clients {
                 Admission::Ask => {
                     let guard = Introduction { clients: self, address };
                     let identity = self.ask(address).await;
-                    admission =
-                        self.tables().hosts.handle_identity(self.now(), address, epoch, identity);
+                    admission = self.tables().hosts.handle_identity(self.now(), address, epoch, identity);
                     guard.done();
                 }
                 Admission::Deliver(delivery) => {
@@ -351,7 +350,11 @@ impl Clients {
             let mut timer = self.runtime.sleep_until(next.unwrap_or(at_latest).min(at_latest).max(now));
             let mut due = std::pin::pin!(self.due.notified());
             std::future::poll_fn(|cx| {
-                if due.as_mut().poll(cx).is_ready() { std::task::Poll::Ready(()) } else { timer.as_mut().poll(cx) }
+                if due.as_mut().poll(cx).is_ready() {
+                    std::task::Poll::Ready(())
+                } else {
+                    timer.as_mut().poll(cx)
+                }
             })
             .await;
         }
@@ -373,7 +376,10 @@ impl Clients {
 
     async fn ask(&self, address: SocketAddr) -> Option<Identity> {
         let until = self.now() + self.introduction_wait;
-        let words = |addr: rxafscb::InterfaceAddr, capabilities: u32| Identity { uuid: Some(addr.uuid), capabilities };
+        let words = |addr: rxafscb::InterfaceAddr, capabilities: u32| Identity {
+            uuid: Some(addr.uuid),
+            capabilities,
+        };
         match self.call(address, until, &rxafscb::TellMeAboutYourself {}).await {
             Ok(reply) => {
                 let capabilities = reply.capabilities.first().copied().unwrap_or(0);
@@ -384,7 +390,9 @@ impl Clients {
         }
         match self.call(address, until, &rxafscb::WhoAreYou {}).await {
             Ok(reply) => Some(words(reply.addr, 0)),
-            Err(Unheard::Refused(code)) if code == Abort::OPCODE.0 => Some(Identity { uuid: None, capabilities: 0 }),
+            Err(Unheard::Refused(code)) if code == Abort::OPCODE.0 => {
+                Some(Identity { uuid: None, capabilities: 0 })
+            }
             Err(_) => None,
         }
     }
@@ -430,12 +438,7 @@ impl Clients {
         }
     }
 
-    async fn call<R: Rpc>(
-        &self,
-        address: SocketAddr,
-        until: Instant,
-        args: &R,
-    ) -> Result<R::Reply, Unheard> {
+    async fn call<R: Rpc>(&self, address: SocketAddr, until: Instant, args: &R) -> Result<R::Reply, Unheard> {
         let connection = self.connection(address).ok_or(Unheard::NoAnswer)?;
         let result = self.call_on(&connection, until, args).await;
         if result.is_err() {
@@ -525,6 +528,8 @@ impl Drop for Introduction<'_> {
 pub(crate) fn told(promise: Option<Duration>) -> AfsCallBack {
     match promise {
         Some(life) => AfsCallBack::shared(life.as_secs().try_into().unwrap_or(u32::MAX)),
-        None => AfsCallBack { version: AfsCallBack::VERSION, expiration_seconds: 0, kind: CallBackType::DROPPED },
+        None => {
+            AfsCallBack { version: AfsCallBack::VERSION, expiration_seconds: 0, kind: CallBackType::DROPPED }
+        }
     }
 }

@@ -4,6 +4,8 @@
 //! instead (File service notes 12). The codes of AFS itself are the same everywhere.
 
 use afs_volume::VolumeError;
+use afs_wire::abort;
+use afs_wire::errno::Errno;
 use rxgen::Abort;
 
 /// Why a call fails.
@@ -78,8 +80,8 @@ impl Failure {
     /// What ends the call, for a client that wants error numbers translated or does not.
     pub fn abort(self, translates: bool) -> Abort {
         match self {
-            Self::Errno(number) if translates => Abort(universal(number)),
-            Self::Errno(number) | Self::Code(number) => Abort(number),
+            Self::Errno(number) => abort::from_errno(Errno(number), translates),
+            Self::Code(number) => Abort(number),
         }
     }
 }
@@ -108,16 +110,6 @@ impl From<VolumeError> for Failure {
             VolumeError::Damaged { .. } => Self::IO,
             VolumeError::Io { .. } => Self::IO,
         }
-    }
-}
-
-/// The universal number of a Linux error number: the same order, with a gap less (File service notes 12).
-fn universal(number: i32) -> i32 {
-    const FIRST: i32 = 49_733_376;
-    match number {
-        1..=57 => FIRST + number - 1,
-        59..=125 => FIRST + number - 2,
-        _ => number,
     }
 }
 

@@ -11,6 +11,7 @@ mod statistics;
 mod status;
 mod volumes;
 
+use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -18,12 +19,11 @@ use afs_volume::{Kind, SetStatus, Stamp, VnodeId, VnodeStatus, Volume};
 use afs_wire::ids::{AfsFid, AfsTime, ViceId, VolumeId};
 use afs_wire::rights::Rights;
 use afs_wire::rxafs::{self, Capabilities, Rxafs};
-use afs_wire::status::{
-    AfsCallBack, AfsFetchStatus, AfsStoreStatus, AfsVolSync, FileType, StoreMask,
-};
+use afs_wire::status::{AfsCallBack, AfsFetchStatus, AfsStoreStatus, AfsVolSync, FileType, StoreMask};
 use rx::ServerCall;
+use rx_proto::ids::Epoch;
 use rx_proto::time::Instant;
-use rxgen::serve::{MAX_ARGUMENT_BYTES, receive_arguments, receive_opcode};
+use rxgen::serve::{MAX_ARGUMENT_BYTES, receive_opcode};
 use rxgen::{Abort, Dispatch, Rpc};
 
 use crate::access::{self, AclView, Caller, Granted, Subject};
@@ -60,7 +60,8 @@ struct Seen {
 /// Answers a call.
 pub(crate) async fn answer(server: Arc<Inner>, mut call: ServerCall) -> Result<(), Abort> {
     let opcode = receive_opcode(&mut call).await?;
-    let session = Session::open(server, &call).await;
+    let (peer, epoch, identity) = (call.peer(), call.epoch(), call.identity().map(str::to_owned));
+    let session = Session::begin(server, peer, epoch, identity).await;
     match opcode {
         // These move data: without a copy of it.
         rxafs::FetchData::OPCODE => data::answer_fetch::<rxafs::FetchData>(&session, &mut call).await,
@@ -72,12 +73,10 @@ pub(crate) async fn answer(server: Arc<Inner>, mut call: ServerCall) -> Result<(
 }
 
 impl Session {
-    async fn open(server: Arc<Inner>, call: &ServerCall) -> Self {
-        let peer = call.peer();
+    async fn begin(server: Arc<Inner>, peer: SocketAddr, epoch: Epoch, identity: Option<String>) -> Self {
         let began = server.runtime.now();
-        let host = server.clients.admit(peer, call.epoch()).await;
+        let host = server.clients.admit(peer, epoch).await;
         let now = server.runtime.now();
-        let identity = call.identity().map(str::to_owned);
         let membership = server.memberships.of(now, identity.as_deref()).await;
         let host_groups = server.memberships.of_host(now, peer.ip()).await;
         let now = server.now();
@@ -254,8 +253,7 @@ impl Session {
             client_mod_time: has(StoreMask::MOD_TIME).then_some(status.client_mod_time),
             owner: (has(StoreMask::OWNER) && is_administrator).then_some(status.owner),
             group: (has(StoreMask::GROUP) && is_administrator).then_some(status.group),
-            mode: has(StoreMask::MODE)
-                .then(|| access::stored_mode(&caller, status.unix_mode_bits) as u16),
+            mode: has(StoreMask::MODE).then(|| access::stored_mode(&caller, status.unix_mode_bits) as u16),
         }
     }
 

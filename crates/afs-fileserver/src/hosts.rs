@@ -314,7 +314,12 @@ impl Hosts {
 
     /// What a delivery given by [`Admission::Deliver`] or [`poll_delivery`](Self::poll_delivery) came to. For the call that
     /// saw to it, the host is then ready, if only without promises.
-    pub fn handle_delivery(&mut self, now: Instant, delivery: &Delivery, outcome: Outcome) -> Option<Admitted> {
+    pub fn handle_delivery(
+        &mut self,
+        now: Instant,
+        delivery: &Delivery,
+        outcome: Outcome,
+    ) -> Option<Admitted> {
         let id = delivery.host;
         let host = self.hosts.get_mut(&id)?;
         host.is_being_told = false;
@@ -418,7 +423,8 @@ impl Hosts {
         address: SocketAddr,
         volumes: Vec<VolumeId>,
     ) -> Option<HostId> {
-        if self.by_address.contains_key(&address) || uuid.is_some_and(|uuid| self.by_uuid.contains_key(&uuid)) {
+        if self.by_address.contains_key(&address) || uuid.is_some_and(|uuid| self.by_uuid.contains_key(&uuid))
+        {
             return None;
         }
         let id = self.add(now, uuid);
@@ -452,7 +458,8 @@ impl Hosts {
             debug_assert_eq!(at, host.due);
             let silent = now.since(host.last_heard);
             if host.is_being_told || (!host.is_owed() && host.down.is_none() && silent < PROBE_AFTER) {
-                let next = if host.is_being_told { now + RETRY_AFTER.0 } else { host.last_heard + PROBE_AFTER };
+                let next =
+                    if host.is_being_told { now + RETRY_AFTER.0 } else { host.last_heard + PROBE_AFTER };
                 self.schedule(id, next);
                 continue;
             }
@@ -481,7 +488,12 @@ impl Hosts {
         if (host.is_owed() || host.down.is_some()) && may_try {
             host.is_being_told = true;
             let message = host.message();
-            return Admission::Deliver(Delivery { host: id, address: host.address(), uuid: host.uuid, message });
+            return Admission::Deliver(Delivery {
+                host: id,
+                address: host.address(),
+                uuid: host.uuid,
+                message,
+            });
         }
         Admission::Ready(host.admitted(id))
     }

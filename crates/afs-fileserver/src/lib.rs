@@ -10,7 +10,6 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
-mod acl;
 pub mod callbacks;
 mod clients;
 mod config;

@@ -57,10 +57,10 @@ pub trait Protection: Send + Sync + 'static {
     fn host_groups(&self, host: IpAddr) -> Answer<'_, Vec<ViceId>>;
 
     /// The ids of these names, in their order; `None` for those that there are not.
-    fn ids(&self, names: Vec<Vec<u8>>) -> Answer<'_, Vec<Option<ViceId>>>;
+    fn ids(&self, names: Vec<String>) -> Answer<'_, Vec<Option<ViceId>>>;
 
     /// The names of these ids, in their order; of those that there are not, the number as text.
-    fn names(&self, ids: Vec<ViceId>) -> Answer<'_, Vec<Vec<u8>>>;
+    fn names(&self, ids: Vec<ViceId>) -> Answer<'_, Vec<String>>;
 
     /// Whether he administers this server (UserList), which is not a question of groups.
     fn is_superuser(&self, identity: &str) -> bool;

@@ -64,15 +64,12 @@ impl Remembered {
             file.write_all(b"\n")?;
         }
         let lines = text.split(|byte| *byte == b'\n').count();
-        let this = Self {
-            path: path.to_owned(),
-            file,
-            holders: BTreeMap::new(),
-            lines,
-            needed: 0,
-            is_dirty: false,
-        };
-        Ok((this, before.into_iter().map(|(holder, volumes)| (holder, volumes.into_iter().collect())).collect()))
+        let this =
+            Self { path: path.to_owned(), file, holders: BTreeMap::new(), lines, needed: 0, is_dirty: false };
+        Ok((
+            this,
+            before.into_iter().map(|(holder, volumes)| (holder, volumes.into_iter().collect())).collect(),
+        ))
     }
 
     /// Somebody whom [`open`](Self::open) has found is the host of this id.
@@ -87,8 +84,7 @@ impl Remembered {
     ///
     /// It cannot be written.
     pub fn note(&mut self, host: HostId, holder: &Holder, volume: VolumeId) -> io::Result<()> {
-        let (known, volumes) =
-            self.holders.entry(host).or_insert_with(|| (holder.clone(), BTreeSet::new()));
+        let (known, volumes) = self.holders.entry(host).or_insert_with(|| (holder.clone(), BTreeSet::new()));
         let has_moved = known != holder;
         if !has_moved && (volumes.contains(&volume) || volumes.contains(&ALL_VOLUMES)) {
             return Ok(());
@@ -129,7 +125,11 @@ impl Remembered {
         self.file.write_all(lines.as_bytes())?;
         self.is_dirty = true;
         self.lines += lines.lines().count();
-        if self.lines > LINES_BEFORE_REWRITE && self.lines > 2 * self.needed { self.rewrite() } else { Ok(()) }
+        if self.lines > LINES_BEFORE_REWRITE && self.lines > 2 * self.needed {
+            self.rewrite()
+        } else {
+            Ok(())
+        }
     }
 
     fn rewrite(&mut self) -> io::Result<()> {
@@ -232,8 +232,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap().lines().count(), 5);
         drop(file);
         let (_, before) = Remembered::open(&path).unwrap();
-        let expected =
-            [(holder(0), vec![VolumeId(9)]), (holder(1), vec![VolumeId(7), VolumeId(8)])];
+        let expected = [(holder(0), vec![VolumeId(9)]), (holder(1), vec![VolumeId(7), VolumeId(8)])];
         assert_eq!(before, expected);
         fs::remove_dir_all(folder).unwrap();
     }

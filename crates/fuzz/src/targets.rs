@@ -3,6 +3,7 @@
 //! `examples/make_corpus.rs`, or by hand).
 
 pub mod canary;
+pub mod file_service;
 pub mod rx_ack;
 pub mod rx_connection;
 pub mod rx_debug;
@@ -13,12 +14,14 @@ pub mod xdr;
 use crate::engine::{Bound, Target};
 
 macro_rules! targets {
-    ($($name:ident $about:literal;)*) => {
+    ($($name:ident $(within $bound:path;)? $about:literal;)*) => {
         /// All targets.
         pub const TARGETS: &[Target] = &[$(
-            Target { name: stringify!($name), about: $about, run: $name::run, bound: Bound::DEFAULT },
+            Target { name: stringify!($name), about: $about, run: $name::run, bound: targets!(@bound $($bound)?) },
         )*];
     };
+    (@bound) => { Bound::DEFAULT };
+    (@bound $bound:path) => { $bound };
 }
 
 targets! {
@@ -28,6 +31,7 @@ targets! {
     rx_debug "the bodies of DEBUG and VERSION packets, of servers of every version";
     rx_connection "an endpoint, server and client at once, that gets a sequence of datagrams";
     xdr "the arguments and results of every RPC";
+    file_service within file_service::BOUND; "the arguments of every RPC of the file service, against a live server";
     canary "fails on purpose: shows that a panic is found";
 }
 

@@ -36,6 +36,7 @@ const RUNS: &[(&str, u64)] = &[
     ("rx_debug", 10_000),
     ("rx_connection", 2_000),
     ("xdr", 50_000),
+    ("file_service", 300),
 ];
 
 #[test]

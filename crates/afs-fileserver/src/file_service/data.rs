@@ -11,8 +11,9 @@ use afs_wire::rxafs::{self, reply};
 use afs_wire::status::{AfsCallBack, AfsFetchStatus, AfsStoreStatus, AfsVolSync, FileType, StoreMask};
 use bytes::Bytes;
 use rx::{CallError, ServerCall};
+use rxgen::collect::Rest;
 use rxgen::serve::{MAX_ARGUMENT_BYTES, receive_arguments};
-use rxgen::{Abort, Rest, Rpc, Serve, StreamsIn, StreamsOut};
+use rxgen::{Abort, Rpc, Serve, StreamsIn, StreamsOut};
 
 use super::{Outcome, Session, fid_of, note_alarming, volume_owner};
 use crate::access::{self, SET_ID};
@@ -210,12 +211,13 @@ impl Session {
         let (Ok(pos), Ok(length)) = (u64::try_from(pos), u64::try_from(length)) else {
             return Err(Failure::TOO_BIG.into());
         };
+        // The old form has 31 bits for a length in any case, as its argument has.
         let volume = self.volume(fid)?;
-        let (opened, callback) = self.promised(&volume, fid, Kind::Single, || self.open(&volume, fid))?;
-        let (reader, status) = opened;
-        let most = if is_wide { u64::MAX } else { u64::from(i32::MAX as u32) };
-        let length = length.min(most).min(status.length.saturating_sub(pos));
-        let prefix = if is_wide { length.to_be_bytes().to_vec() } else { (length as u32).to_be_bytes().to_vec() };
+        let open = || self.open_to_read(&volume, fid, pos, length);
+        let ((reader, status), callback) = self.promised(&volume, fid, Kind::Single, open)?;
+        let length = length.min(status.length.saturating_sub(pos));
+        let prefix =
+            if is_wide { length.to_be_bytes().to_vec() } else { (length as u32).to_be_bytes().to_vec() };
         sink.send(prefix.into()).await.map_err(Ended::Gone)?;
         self.send_data(&volume, Arc::new(reader), pos, length, sink).await?;
         self.server.statistics.note_fetched(length, self.took());
@@ -223,10 +225,16 @@ impl Session {
     }
 
     /// Opens a vnode for a caller who may read it, and says what it was then.
-    fn open(&self, volume: &Volume, fid: AfsFid) -> Outcome<(Reader, AfsFetchStatus)> {
+    fn open_to_read(
+        &self,
+        volume: &Volume,
+        fid: AfsFid,
+        pos: u64,
+        length: u64,
+    ) -> Outcome<(Reader, AfsFetchStatus)> {
         let seen = self.look(volume, fid)?;
         access::fetch_data(&self.caller(), &seen.subject, || volume_owner(volume))?;
-        let reader = volume.open((&fid).into()).map_err(|error| failed(volume, error))?;
+        let reader = volume.open((&fid).into(), pos, length).map_err(|error| failed(volume, error))?;
         let status = self.fetch_status(fid, reader.status(), seen.granted);
         Ok((reader, status))
     }
@@ -251,7 +259,13 @@ impl Session {
             let read = read.map_err(|error| failed(volume, error))?;
             if read < length {
                 // The status says that there is more.
-                tracing::error!(volume = volume.id().0, pos, length, read, "a file has less data than it should");
+                tracing::error!(
+                    volume = volume.id().0,
+                    pos,
+                    length,
+                    read,
+                    "a file has less data than it should"
+                );
                 return Err(Failure::IO.into());
             }
             let mut bytes = Bytes::from_owner(Filled { buffer, length });
@@ -425,7 +439,11 @@ impl Buffers {
     /// A buffer for so many bytes. Small ones are made as they are needed.
     fn take(&self, length: usize) -> Buffer {
         let used = || self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let bytes = if length < PIECE_BYTES { vec![0; length] } else { used().unwrap_or_else(|| vec![0; PIECE_BYTES]) };
+        let bytes = if length < PIECE_BYTES {
+            vec![0; length]
+        } else {
+            used().unwrap_or_else(|| vec![0; PIECE_BYTES])
+        };
         Buffer { bytes, free: Arc::clone(&self.free) }
     }
 }

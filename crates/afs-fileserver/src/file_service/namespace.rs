@@ -39,9 +39,8 @@ impl Session {
         let turn = self.server.turns.take(dir).await;
         let seen = self.look_in(&volume, dir, Rights::INSERT)?;
         let (set, stamp) = (self.to_set(&status), self.stamp());
-        let made = self
-            .change(&volume, move |volume| volume.create_file((&dir).into(), &name, &set, stamp))
-            .await?;
+        let made =
+            self.change(&volume, move |volume| volume.create_file((&dir).into(), &name, &set, stamp)).await?;
         let fid = fid_of(volume.id(), made.vnode.id);
         let callback = self.promise_new(fid);
         drop(turn);
@@ -57,9 +56,8 @@ impl Session {
         let turn = self.server.turns.take(dir).await;
         let seen = self.look_in(&volume, dir, Rights::INSERT)?;
         let (set, stamp) = (self.to_set(&status), self.stamp());
-        let made = self
-            .change(&volume, move |volume| volume.make_dir((&dir).into(), &name, &set, stamp))
-            .await?;
+        let made =
+            self.change(&volume, move |volume| volume.make_dir((&dir).into(), &name, &set, stamp)).await?;
         let fid = fid_of(volume.id(), made.vnode.id);
         let callback = self.promise_new(fid);
         drop(turn);
@@ -103,16 +101,13 @@ impl Session {
         let seen = self.look_in(&volume, dir, Rights::INSERT)?;
         let stamp = self.stamp();
         let linked = self
-            .change(&volume, move |volume| {
-                volume.link((&dir).into(), &name, (&existing).into(), stamp)
-            })
+            .change(&volume, move |volume| volume.link((&dir).into(), &name, (&existing).into(), stamp))
             .await?;
         drop(turn);
         let until = self.break_deadline();
         self.tell_others(dir, until).await;
         self.tell_others(existing, until).await;
-        let (status, dir_status) =
-            self.both(existing, &linked.vnode, dir, &linked.directory, seen.granted);
+        let (status, dir_status) = self.both(existing, &linked.vnode, dir, &linked.directory, seen.granted);
         Ok(reply::Link { status, dir_status, sync: Self::sync(&volume) })
     }
 
@@ -122,9 +117,8 @@ impl Session {
         let turn = self.server.turns.take(dir).await;
         let seen = self.look_in(&volume, dir, Rights::DELETE)?;
         let stamp = self.stamp();
-        let removed = self
-            .change(&volume, move |volume| volume.remove_file((&dir).into(), &name, stamp))
-            .await?;
+        let removed =
+            self.change(&volume, move |volume| volume.remove_file((&dir).into(), &name, stamp)).await?;
         drop(turn);
         let until = self.break_deadline();
         let fid = fid_of(volume.id(), removed.id);
@@ -146,9 +140,8 @@ impl Session {
             return Err(Failure::INVALID);
         }
         let stamp = self.stamp();
-        let removed = self
-            .change(&volume, move |volume| volume.remove_dir((&dir).into(), &name, stamp))
-            .await?;
+        let removed =
+            self.change(&volume, move |volume| volume.remove_dir((&dir).into(), &name, stamp)).await?;
         drop(turn);
         self.forget(fid_of(volume.id(), removed.id));
         self.tell_others(dir, self.break_deadline()).await;

@@ -104,10 +104,7 @@ impl Session {
         Ok(reply::GetStatistics { statistics })
     }
 
-    async fn get_statistics_64(
-        &self,
-        args: rxafs::GetStatistics64,
-    ) -> Outcome<reply::GetStatistics64> {
+    async fn get_statistics_64(&self, args: rxafs::GetStatistics64) -> Outcome<reply::GetStatistics64> {
         let totals = self.server.statistics.totals();
         let clients = self.server.clients.counts();
         let started = u64::from(self.server.statistics.started.0);

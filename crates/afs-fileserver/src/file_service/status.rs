@@ -51,10 +51,7 @@ impl Session {
         Ok(reply::BulkStatus { statuses, callbacks, sync })
     }
 
-    async fn inline_bulk_status(
-        &self,
-        args: rxafs::InlineBulkStatus,
-    ) -> Outcome<reply::InlineBulkStatus> {
+    async fn inline_bulk_status(&self, args: rxafs::InlineBulkStatus) -> Outcome<reply::InlineBulkStatus> {
         let (mut statuses, mut callbacks) = (Vec::new(), Vec::new());
         let mut sync = AfsVolSync::default();
         for fid in args.fids.iter() {

@@ -6,8 +6,7 @@ use afs_volume::VnodeId;
 use afs_wire::ids::AfsFid;
 use afs_wire::rights::Rights;
 use afs_wire::rxafs::{
-    self, AfsFetchVolumeStatus, Capabilities, CapabilityWords, StoreVolumeMask,
-    VolumeStatusType, reply,
+    self, AfsFetchVolumeStatus, Capabilities, CapabilityWords, StoreVolumeMask, VolumeStatusType, reply,
 };
 use rxgen::xdr::XdrString;
 
@@ -50,7 +49,11 @@ impl Session {
             in_service: info.in_service.into(),
             blessed: 1,
             needs_salvage: 0,
-            kind: if volume.is_writable() { VolumeStatusType::READ_WRITE } else { VolumeStatusType::READ_ONLY },
+            kind: if volume.is_writable() {
+                VolumeStatusType::READ_WRITE
+            } else {
+                VolumeStatusType::READ_ONLY
+            },
             min_quota: signed(info.min_quota_kib.into()),
             max_quota: signed(info.max_quota_kib.into()),
             blocks_in_use: signed(header.used_kib),
@@ -75,7 +78,8 @@ impl Session {
         let has = |field| status.mask.contains(field);
         let min_quota = has(StoreVolumeMask::MIN_QUOTA).then_some(status.min_quota);
         let max_quota = has(StoreVolumeMask::MAX_QUOTA).then_some(status.max_quota);
-        let quota = |quota: Option<i32>| quota.map(|q| u32::try_from(q).map_err(|_| Failure::INVALID)).transpose();
+        let quota =
+            |quota: Option<i32>| quota.map(|q| u32::try_from(q).map_err(|_| Failure::INVALID)).transpose();
         let (min_quota, max_quota) = (quota(min_quota)?, quota(max_quota)?);
         let name = text(&name, afs_volume::NAME_MAX)?;
         let offline_message = text(&offline_message, MAX_MESSAGE_BYTES)?;
