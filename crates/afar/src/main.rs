@@ -8,6 +8,7 @@ mod ports;
 mod rxdebug;
 mod rxperf;
 mod rxplot;
+mod server;
 mod trace;
 
 use std::env;
@@ -29,6 +30,12 @@ struct Entry {
 
 /// In the order in which the help shows them.
 const ENTRIES: &[Entry] = &[
+    Entry {
+        name: "server",
+        is_classic: false,
+        about: "the servers of this machine: files, volumes, the cell's databases",
+        run: server::run,
+    },
     Entry {
         name: "rxdebug",
         is_classic: true,

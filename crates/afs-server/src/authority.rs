@@ -69,7 +69,8 @@ impl CellAuthority {
         self.with_users(|users| match identity.realm() {
             Some(realm) => users.contains(&name, Some(realm)),
             None => {
-                let mut realms = [self.cell.as_str()].into_iter().chain(self.realms.realms.iter().map(String::as_str));
+                let mut realms =
+                    [self.cell.as_str()].into_iter().chain(self.realms.realms.iter().map(String::as_str));
                 users.contains(&name, None) || realms.any(|realm| users.contains(&name, Some(realm)))
             }
         })
@@ -95,7 +96,11 @@ impl caller::Authority for CellAuthority {
             Some(identity) if identity.is_local_superuser() => caller::Identity::Cell,
             Some(identity) => {
                 let name = identity.to_string().to_lowercase();
-                if identity.realm().is_some() { caller::Identity::Foreign(name) } else { caller::Identity::Local(name) }
+                if identity.realm().is_some() {
+                    caller::Identity::Foreign(name)
+                } else {
+                    caller::Identity::Local(name)
+                }
             }
         };
         Caller { identity, is_superuser: self.is_superuser(security) }

@@ -9,16 +9,16 @@ use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use afs_config::{BosConfig, Cell, KTime};
+use afs_wire::abort::{BZACCESS, BZBADTYPE, BZDOM, BZNOENT};
 use afs_wire::bos::{
-    AddCellHost, AddKey, AddSUser, BnodeFlags, BnodeStatus, BozoKey, BozoKeyInfo, BozoNetKTime, BozoStatus, BozoString,
-    CreateBnode, DeleteBnode, DeleteCellHost, DeleteKey, DeleteSUser, EnumerateInstance, Exec, GetCellHost,
-    GetCellName, GetDates, GetInstanceInfo, GetInstanceParm, GetInstanceStrings, GetLog, GetRestartTime,
-    GetRestrictedMode, GetStatus, Install, KTimeMask, ListKeys, ListSUsers, Prune, ReBozo, Restart, RestartAll,
-    RestartTimeKind, SetCellName, SetNoAuthFlag, SetRestartTime, SetRestrictedMode, SetStatus, SetTStatus,
-    ShutdownAll, StartupAll, UnInstall, WaitAll, reply,
+    AddCellHost, AddKey, AddSUser, BnodeFlags, BnodeStatus, BozoKey, BozoKeyInfo, BozoNetKTime, BozoStatus,
+    BozoString, CreateBnode, DeleteBnode, DeleteCellHost, DeleteKey, DeleteSUser, EnumerateInstance, Exec,
+    GetCellHost, GetCellName, GetDates, GetInstanceInfo, GetInstanceParm, GetInstanceStrings, GetLog,
+    GetRestartTime, GetRestrictedMode, GetStatus, Install, KTimeMask, ListKeys, ListSUsers, Prune, ReBozo,
+    Restart, RestartAll, RestartTimeKind, SetCellName, SetNoAuthFlag, SetRestartTime, SetRestrictedMode,
+    SetStatus, SetTStatus, ShutdownAll, StartupAll, UnInstall, WaitAll, reply,
 };
 use afs_wire::ids::AfsTime;
-use afs_wire::abort::{BZACCESS, BZBADTYPE, BZDOM, BZNOENT};
 use rx_security::keys::{KeySet, KeyType};
 use rxgen::xdr::{CharVec, XdrString};
 use rxgen::{Abort, Serve, ServerCall};
@@ -158,7 +158,11 @@ impl Serve<GetInstanceStrings> for Overseer {
 }
 
 impl Serve<ListSUsers> for Overseer {
-    async fn serve(&self, _: ServerCall<'_, ListSUsers>, args: ListSUsers) -> Result<reply::ListSUsers, Abort> {
+    async fn serve(
+        &self,
+        _: ServerCall<'_, ListSUsers>,
+        args: ListSUsers,
+    ) -> Result<reply::ListSUsers, Abort> {
         let users = self.authority.users();
         Ok(reply::ListSUsers { name: string(&at(&users.users, args.index)?.to_string()) })
     }
@@ -171,7 +175,8 @@ impl Serve<ListKeys> for Overseer {
             return Err(BZACCESS);
         }
         // Stock overseers know keys of the old kind only, by this procedure.
-        let mut kvnos: Vec<i32> = self.keys.iter().filter(|k| k.kind == KeyType::RXKAD).map(|k| k.kvno).collect();
+        let mut kvnos: Vec<i32> =
+            self.keys.iter().filter(|k| k.kind == KeyType::RXKAD).map(|k| k.kvno).collect();
         kvnos.sort_unstable();
         let kvno = *at(&kvnos, args.index)?;
         let info = BozoKeyInfo { mod_sec: AfsTime(0), mod_usec: 0, key_checksum: 0, spare2: 0 };
@@ -180,13 +185,21 @@ impl Serve<ListKeys> for Overseer {
 }
 
 impl Serve<GetCellName> for Overseer {
-    async fn serve(&self, _: ServerCall<'_, GetCellName>, _: GetCellName) -> Result<reply::GetCellName, Abort> {
+    async fn serve(
+        &self,
+        _: ServerCall<'_, GetCellName>,
+        _: GetCellName,
+    ) -> Result<reply::GetCellName, Abort> {
         Ok(reply::GetCellName { name: string(self.cell.name.as_str()) })
     }
 }
 
 impl Serve<GetCellHost> for Overseer {
-    async fn serve(&self, _: ServerCall<'_, GetCellHost>, args: GetCellHost) -> Result<reply::GetCellHost, Abort> {
+    async fn serve(
+        &self,
+        _: ServerCall<'_, GetCellHost>,
+        args: GetCellHost,
+    ) -> Result<reply::GetCellHost, Abort> {
         let server = at(&self.cell.servers, args.index)?;
         let name = server.name.clone().unwrap_or_else(|| server.address.to_string());
         Ok(reply::GetCellHost { name: string(&if server.is_clone { format!("[{name}]") } else { name }) })

@@ -244,7 +244,9 @@ mod tests {
                      calls{of=\"b\\\"\\\\\"} 2\n# TYPE load gauge\nload 0.5\n# TYPE seconds histogram\n\
                      seconds_bucket{of=\"x\",le=\"0.0001\"} 1\n";
         assert!(text.starts_with(begin), "{text}");
-        for line in ["le=\"0.3\"} 1\n", "le=\"1\"} 2\n", "le=\"+Inf\"} 3\n", "seconds_sum{of=\"x\"} 100.5001\n"] {
+        for line in
+            ["le=\"0.3\"} 1\n", "le=\"1\"} 2\n", "le=\"+Inf\"} 3\n", "seconds_sum{of=\"x\"} 100.5001\n"]
+        {
             assert!(text.contains(line), "{line} in {text}");
         }
         assert!(text.ends_with("seconds_count{of=\"x\"} 3\n"), "{text}");

@@ -5,6 +5,21 @@
 //! command line is left to the program.
 #![forbid(unsafe_code)]
 
+mod addresses;
+pub mod audit;
+mod authority;
+mod bozo;
+mod cell_servers;
 pub mod config;
+pub mod exporter;
+mod first_start;
+pub mod log;
+pub mod notify;
+mod protection;
+mod registration;
+mod server;
+mod sysid;
+mod vice;
 
 pub use config::{Config, LoadError, Role};
+pub use server::{Server, StartError};

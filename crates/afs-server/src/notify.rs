@@ -58,7 +58,8 @@ mod tests {
         let at_path = UnixDatagram::bind(&path).unwrap();
         let name = format!("afs-server-notify-{}", std::process::id());
         let at_name = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
-        for (listener, name) in [(at_path, path.as_os_str().to_owned()), (at_name, format!("@{name}").into())] {
+        for (listener, name) in [(at_path, path.as_os_str().to_owned()), (at_name, format!("@{name}").into())]
+        {
             let manager = ServiceManager::at(Some(&name)).unwrap();
             manager.ready("all of it");
             let mut bytes = [0; 100];

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use afs_celldb::Database;
 use afs_celldb::caller::{Authority as _, Caller, Identity};
-use afs_celldb::ptdb::{Ptdb, PtError, Rules};
+use afs_celldb::ptdb::{PtError, Ptdb, Rules};
 use afs_fileserver::{Answer, Membership, Protection, ProtectionError};
 use afs_wire::ids::{HostAddr, ViceId};
-use afs_wire::pt::{GetCps, GetHostCps, IdList, IdToName, NameList, NameToId, PR_MAXNAMELEN, PrNameVec};
+use afs_wire::pt::{GetCPS, GetHostCPS, IDToName, IdList, NameList, NameToID, PR_MAXNAMELEN, PrNameVec};
 use rxgen::Abort;
 use rxgen::xdr::{CharVec, XdrArray};
 
@@ -50,7 +50,9 @@ impl Protection for LocalProtection {
     fn membership<'a>(&'a self, identity: &'a str) -> Answer<'a, Membership> {
         Box::pin(async move {
             self.ask(|ptdb, rules| {
-                let Some(id) = self.id_of(ptdb, identity.as_bytes()) else { return Ok(Membership::anonymous()) };
+                let Some(id) = self.id_of(ptdb, identity.as_bytes()) else {
+                    return Ok(Membership::anonymous());
+                };
                 let groups = ptdb.get_cps(rules, &SELF, id.0)?;
                 Ok(Membership { id, groups: groups.into_iter().map(ViceId).collect() })
             })
@@ -66,7 +68,9 @@ impl Protection for LocalProtection {
     }
 
     fn ids(&self, names: Vec<Vec<u8>>) -> Answer<'_, Vec<Option<ViceId>>> {
-        Box::pin(async move { self.ask(|ptdb, _| Ok(names.iter().map(|name| self.id_of(ptdb, name)).collect())) })
+        Box::pin(
+            async move { self.ask(|ptdb, _| Ok(names.iter().map(|name| self.id_of(ptdb, name)).collect())) },
+        )
     }
 
     fn names(&self, ids: Vec<ViceId>) -> Answer<'_, Vec<Vec<u8>>> {
@@ -92,7 +96,7 @@ impl Protection for RemoteProtection {
         Box::pin(async move {
             let ids = self.ids(vec![identity.as_bytes().to_vec()]).await?;
             let Some(id) = ids.into_iter().next().flatten() else { return Ok(Membership::anonymous()) };
-            let groups = self.servers.ask(&GetCps { id }).await.map_err(failed)?.ids.into_inner();
+            let groups = self.servers.ask(&GetCPS { id }).await.map_err(failed)?.ids.into_inner();
             Ok(Membership { id, groups })
         })
     }
@@ -100,7 +104,7 @@ impl Protection for RemoteProtection {
     fn host_groups(&self, host: IpAddr) -> Answer<'_, Vec<ViceId>> {
         Box::pin(async move {
             let Some(address) = v4(host) else { return Ok(Vec::new()) };
-            match self.servers.ask(&GetHostCps { host: HostAddr::from(address) }).await {
+            match self.servers.ask(&GetHostCPS { host: HostAddr::from(address) }).await {
                 Ok(reply) => Ok(reply.ids.into_inner()),
                 // Stock servers know no such host, and say so.
                 Err(error) if error.code().0 == NO_ENTRY => Ok(Vec::new()),
@@ -117,8 +121,9 @@ impl Protection for RemoteProtection {
                 let vec = |name: &Vec<u8>| -> PrNameVec {
                     CharVec::from_text(name.to_ascii_lowercase()).unwrap_or(CharVec([b'?'; PR_MAXNAMELEN]))
                 };
-                let list: NameList = XdrArray::new(names.iter().map(vec).collect::<Vec<_>>()).map_err(too_many)?;
-                let reply = self.servers.ask(&NameToId { names: list }).await.map_err(failed)?;
+                let list: NameList =
+                    XdrArray::new(names.iter().map(vec).collect::<Vec<_>>()).map_err(too_many)?;
+                let reply = self.servers.ask(&NameToID { names: list }).await.map_err(failed)?;
                 let known = |(name, id): (&Vec<u8>, &ViceId)| {
                     (*id != ViceId::ANONYMOUS || name.eq_ignore_ascii_case(b"anonymous")).then_some(*id)
                 };
@@ -133,7 +138,7 @@ impl Protection for RemoteProtection {
             let mut names = Vec::new();
             for ids in ids.chunks(MAX_NAMES) {
                 let list: IdList = XdrArray::new(ids.to_vec()).map_err(too_many)?;
-                let reply = self.servers.ask(&IdToName { ids: list }).await.map_err(failed)?;
+                let reply = self.servers.ask(&IDToName { ids: list }).await.map_err(failed)?;
                 names.extend(reply.names.iter().map(|name| name.text().to_vec()));
             }
             Ok(names)

@@ -116,10 +116,8 @@ pub enum Level {
 pub enum Sync {
     /// Before each is acknowledged.
     Always,
-    /// Within seconds, in the background.
+    /// Within a second, in the background.
     Interval,
-    /// When the system does so by itself.
-    Never,
 }
 
 /// Who may ask what volumes there are.
@@ -225,7 +223,7 @@ settings! {
 
     /// Volumes on disk.
     section Volumes as VolumesFile in "volumes" {
-        /// When changes are made to survive a loss of power: "always" before they are acknowledged, "interval" within seconds, "never" when the system likes.
+        /// When changes are made to survive a loss of power: "always" before they are acknowledged, "interval" within a second, in the background.
         sync: Sync = Sync::Interval;
     }
 

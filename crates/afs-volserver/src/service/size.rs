@@ -1,7 +1,7 @@
 //! How large a dump of a volume is, by the layout of the stream (Volume service notes 5).
 
 use afs_volume::{Kind, VnodeStatus, Volume, VolumeError, VolumeHeader};
-use afs_wire::ids::AfsTime;
+use afs_wire::ids::{AfsTime, VnodeNumber};
 
 /// A tag alone.
 const TAG: u64 = 1;
@@ -21,7 +21,7 @@ pub(super) fn dump_size(volume: &Volume, from: AfsTime) -> Result<u64, VolumeErr
     let mut bytes = frame(&volume.header());
     let mut next = 1;
     loop {
-        let vnodes = volume.vnodes(next, BATCH)?;
+        let vnodes = volume.vnodes(VnodeNumber(next), BATCH)?;
         let Some(last) = vnodes.last() else { return Ok(bytes) };
         bytes += vnodes.iter().map(|status| vnode(status, from)).sum::<u64>();
         let Some(after) = last.id.vnode.0.checked_add(1) else { return Ok(bytes) };
@@ -63,7 +63,7 @@ fn vnode(status: &VnodeStatus, from: AfsTime) -> u64 {
 mod tests {
     use super::*;
     use afs_volume::VnodeId;
-    use afs_wire::ids::{DataVersion, Uniquifier, ViceId, VnodeNumber};
+    use afs_wire::ids::{DataVersion, Uniquifier, ViceId};
 
     fn status(kind: Kind, length: u64) -> VnodeStatus {
         let id = VnodeId { vnode: VnodeNumber(2), unique: Uniquifier(2) };
