@@ -89,9 +89,8 @@ fn configuration(cli: &Cli) -> Result<Config, String> {
         config.read_bos_config(path).map_err(|error| error.to_string())?;
     }
     let server = &mut config.server;
-    let absolute = |path: &PathBuf| {
-        std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))
-    };
+    let absolute =
+        |path: &PathBuf| std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()));
     if let Some(state) = &cli.state {
         server.state = absolute(state)?;
     }
@@ -124,8 +123,9 @@ async fn run_until_told(config: &Config) -> Result<(), String> {
     let server = Server::start(config).await.map_err(|error| error.to_string())?;
     if let Some(address) = config.metrics.bind {
         let listen = exporter.listen(address, server.publisher()).await;
-        let (address, serve) = listen
-            .map_err(|error| format!("metrics.bind: {address} cannot be listened on: {error}; choose another port"))?;
+        let (address, serve) = listen.map_err(|error| {
+            format!("metrics.bind: {address} cannot be listened on: {error}; choose another port")
+        })?;
         tracing::info!(%address, "metrics can be fetched");
         tokio::spawn(serve);
     }

@@ -12,7 +12,7 @@ use nix::net::if_::InterfaceFlags;
 /// # Errors
 ///
 /// When the system does not say.
-pub fn of_interfaces() -> io::Result<Vec<Ipv4Addr>> {
+pub(crate) fn of_interfaces() -> io::Result<Vec<Ipv4Addr>> {
     let is_usable = |flags: InterfaceFlags| {
         flags.contains(InterfaceFlags::IFF_UP) && !flags.contains(InterfaceFlags::IFF_LOOPBACK)
     };
@@ -26,7 +26,7 @@ pub fn of_interfaces() -> io::Result<Vec<Ipv4Addr>> {
 
 /// The addresses to tell others for a server that listens on `bind`: that one, or if it is all of them, what the rules make
 /// of the interfaces'. A machine without a network has 127.0.0.1.
-pub fn advertised(
+pub(crate) fn advertised(
     bind: Ipv4Addr,
     interfaces: &[Ipv4Addr],
     info: Option<&AddressRules>,

@@ -15,7 +15,7 @@ use rx_security::Identity;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The authority of a server.
-pub struct CellAuthority {
+pub(crate) struct CellAuthority {
     cell: CellName,
     realms: LocalRealms,
     file: PathBuf,
@@ -30,14 +30,14 @@ struct Users {
 
 impl CellAuthority {
     /// Of a cell with these realms, whose superusers are in the folder's UserList.
-    pub fn new(cell: CellName, realms: LocalRealms, folder: &Path) -> Self {
+    pub(crate) fn new(cell: CellName, realms: LocalRealms, folder: &Path) -> Self {
         let file = folder.join("UserList");
         let (list, modified) = (read(&file), modified(&file));
         Self { cell, realms, file, users: Mutex::new(Users { list, modified, looked: Instant::now() }) }
     }
 
     /// The UserList as it is now.
-    pub fn users(&self) -> UserList {
+    pub(crate) fn users(&self) -> UserList {
         self.with_users(UserList::clone)
     }
 
@@ -57,7 +57,7 @@ impl CellAuthority {
 
     /// Whether whom a security class has named so may administer this server: the holder of the cell's key, and those in the
     /// UserList. The empty name is nobody's.
-    pub fn is_superuser(&self, identity: &str) -> bool {
+    pub(crate) fn is_superuser(&self, identity: &str) -> bool {
         let Some(identity) = Identity::parse(identity) else { return false };
         if identity.is_local_superuser() {
             return true;

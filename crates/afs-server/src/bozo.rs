@@ -73,7 +73,7 @@ pub(crate) fn instances(roles: &[Role], program: &str) -> Vec<Instance> {
 
 impl Overseer {
     fn instance(&self, name: &BozoString) -> Result<&Instance, Abort> {
-        self.instances.iter().find(|instance| instance.name.as_bytes() == name.as_bytes()).ok_or(BZNOENT)
+        self.instances.iter().find(|instance| instance.name.as_bytes() == &name[..]).ok_or(BZNOENT)
     }
 
     /// Refuses what nobody may do here.

@@ -4,7 +4,6 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rx::{Endpoint, Peer, PeerLimits, RpcError};
-use rx_proto::abort::AbortCode;
 use rx_proto::ids::ServiceId;
 use rx_security::{Level, Token, rxkad};
 use rxgen::{Interface, Rpc};
@@ -14,7 +13,7 @@ const NOT_HERE: [i32; 2] = [afs_wire::abort::UNOTSYNC.0, afs_wire::abort::UNOQUO
 
 /// Servers of one database.
 #[derive(Debug)]
-pub struct CellServers {
+pub(crate) struct CellServers {
     peers: Vec<Peer>,
     /// The one that answered last.
     current: AtomicUsize,
@@ -22,7 +21,12 @@ pub struct CellServers {
 
 impl CellServers {
     /// The servers of interface `I` at these addresses, called from an endpoint.
-    pub fn new<I: Interface>(endpoint: &Endpoint, addresses: &[Ipv4Addr], port: u16, token: &Token) -> Self {
+    pub(crate) fn new<I: Interface>(
+        endpoint: &Endpoint,
+        addresses: &[Ipv4Addr],
+        port: u16,
+        token: &Token,
+    ) -> Self {
         let peer = |address: &Ipv4Addr| {
             let address = SocketAddr::from((*address, port));
             let security = rxkad::Client::factory(token.clone(), Level::Auth);
@@ -36,7 +40,7 @@ impl CellServers {
     /// # Errors
     ///
     /// That of the last server, when none can.
-    pub async fn ask<R: Rpc>(&self, args: &R) -> Result<R::Reply, RpcError> {
+    pub(crate) async fn ask<R: Rpc>(&self, args: &R) -> Result<R::Reply, RpcError> {
         let first = self.current.load(Ordering::Relaxed);
         let mut last = None;
         for at in (first..first + self.peers.len()).map(|at| at % self.peers.len()) {
@@ -52,9 +56,4 @@ impl CellServers {
         }
         Err(last.unwrap_or(RpcError::Call { rpc: R::NAME, source: rx::CallError::EndpointClosed }))
     }
-}
-
-/// Whether an error says that nobody could be asked, so that it may be tried again.
-pub fn is_away(code: AbortCode) -> bool {
-    code.0 < 0 || NOT_HERE.contains(&code.0)
 }

@@ -51,7 +51,7 @@ impl HistogramFn for Buckets {
         self.counts[bucket].fetch_add(1, Ordering::Relaxed);
         let add = |bits| Some((f64::from_bits(bits) + value).to_bits());
         // Always Ok, as `add` always says Some.
-        drop(self.sum_bits.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add));
+        let _ = self.sum_bits.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
     }
 }
 

@@ -39,10 +39,10 @@ impl LocalProtection {
             .map_err(|error| ProtectionError { reason: Abort(error.code()).to_string() })
     }
 
-    fn id_of(&self, ptdb: &Ptdb, name: &[u8]) -> Option<ViceId> {
+    fn id_of(&self, ptdb: &Ptdb, name: &str) -> Option<ViceId> {
         let name = name.to_ascii_lowercase();
-        let id = ViceId(ptdb.name_to_id(&name, |realm| self.authority.is_local_realm(realm)));
-        (id != ViceId::ANONYMOUS || name == b"anonymous").then_some(id)
+        let id = ViceId(ptdb.name_to_id(name.as_bytes(), |realm| self.authority.is_local_realm(realm)));
+        (id != ViceId::ANONYMOUS || name == "anonymous").then_some(id)
     }
 }
 
@@ -50,7 +50,7 @@ impl Protection for LocalProtection {
     fn membership<'a>(&'a self, identity: &'a str) -> Answer<'a, Membership> {
         Box::pin(async move {
             self.ask(|ptdb, rules| {
-                let Some(id) = self.id_of(ptdb, identity.as_bytes()) else {
+                let Some(id) = self.id_of(ptdb, identity) else {
                     return Ok(Membership::anonymous());
                 };
                 let groups = ptdb.get_cps(rules, &SELF, id.0)?;
@@ -67,16 +67,17 @@ impl Protection for LocalProtection {
         })
     }
 
-    fn ids(&self, names: Vec<Vec<u8>>) -> Answer<'_, Vec<Option<ViceId>>> {
+    fn ids(&self, names: Vec<String>) -> Answer<'_, Vec<Option<ViceId>>> {
         Box::pin(
             async move { self.ask(|ptdb, _| Ok(names.iter().map(|name| self.id_of(ptdb, name)).collect())) },
         )
     }
 
-    fn names(&self, ids: Vec<ViceId>) -> Answer<'_, Vec<Vec<u8>>> {
+    fn names(&self, ids: Vec<ViceId>) -> Answer<'_, Vec<String>> {
         Box::pin(async move {
             let ids: Vec<i32> = ids.into_iter().map(|id| id.0).collect();
-            self.ask(|ptdb, rules| ptdb.id_to_name(rules, &SELF, &ids))
+            let names = self.ask(|ptdb, rules| ptdb.id_to_name(rules, &SELF, &ids))?;
+            Ok(names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect())
         })
     }
 
@@ -94,9 +95,9 @@ pub(crate) struct RemoteProtection {
 impl Protection for RemoteProtection {
     fn membership<'a>(&'a self, identity: &'a str) -> Answer<'a, Membership> {
         Box::pin(async move {
-            let ids = self.ids(vec![identity.as_bytes().to_vec()]).await?;
+            let ids = self.ids(vec![identity.to_owned()]).await?;
             let Some(id) = ids.into_iter().next().flatten() else { return Ok(Membership::anonymous()) };
-            let groups = self.servers.ask(&GetCPS { id }).await.map_err(failed)?.ids.into_inner();
+            let groups = self.servers.ask(&GetCPS { id }).await.map_err(failed)?.ids.to_vec();
             Ok(Membership { id, groups })
         })
     }
@@ -105,7 +106,7 @@ impl Protection for RemoteProtection {
         Box::pin(async move {
             let Some(address) = v4(host) else { return Ok(Vec::new()) };
             match self.servers.ask(&GetHostCPS { host: HostAddr::from(address) }).await {
-                Ok(reply) => Ok(reply.ids.into_inner()),
+                Ok(reply) => Ok(reply.ids.to_vec()),
                 // Stock servers know no such host, and say so.
                 Err(error) if error.code().0 == NO_ENTRY => Ok(Vec::new()),
                 Err(error) => Err(failed(error)),
@@ -113,19 +114,19 @@ impl Protection for RemoteProtection {
         })
     }
 
-    fn ids(&self, names: Vec<Vec<u8>>) -> Answer<'_, Vec<Option<ViceId>>> {
+    fn ids(&self, names: Vec<String>) -> Answer<'_, Vec<Option<ViceId>>> {
         Box::pin(async move {
             let mut ids = Vec::new();
             for names in names.chunks(MAX_NAMES) {
                 // A name that is too long is nobody's; a shorter one that is not there either stands for it.
-                let vec = |name: &Vec<u8>| -> PrNameVec {
+                let vec = |name: &String| -> PrNameVec {
                     CharVec::from_text(name.to_ascii_lowercase()).unwrap_or(CharVec([b'?'; PR_MAXNAMELEN]))
                 };
                 let list: NameList =
                     XdrArray::new(names.iter().map(vec).collect::<Vec<_>>()).map_err(too_many)?;
                 let reply = self.servers.ask(&NameToID { names: list }).await.map_err(failed)?;
-                let known = |(name, id): (&Vec<u8>, &ViceId)| {
-                    (*id != ViceId::ANONYMOUS || name.eq_ignore_ascii_case(b"anonymous")).then_some(*id)
+                let known = |(name, id): (&String, &ViceId)| {
+                    (*id != ViceId::ANONYMOUS || name.eq_ignore_ascii_case("anonymous")).then_some(*id)
                 };
                 ids.extend(names.iter().zip(reply.ids.iter()).map(known));
             }
@@ -133,13 +134,14 @@ impl Protection for RemoteProtection {
         })
     }
 
-    fn names(&self, ids: Vec<ViceId>) -> Answer<'_, Vec<Vec<u8>>> {
+    fn names(&self, ids: Vec<ViceId>) -> Answer<'_, Vec<String>> {
         Box::pin(async move {
             let mut names = Vec::new();
             for ids in ids.chunks(MAX_NAMES) {
                 let list: IdList = XdrArray::new(ids.to_vec()).map_err(too_many)?;
                 let reply = self.servers.ask(&IDToName { ids: list }).await.map_err(failed)?;
-                names.extend(reply.names.iter().map(|name| name.text().to_vec()));
+                names
+                    .extend(reply.names.iter().map(|name| String::from_utf8_lossy(name.text()).into_owned()));
             }
             Ok(names)
         })

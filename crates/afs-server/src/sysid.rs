@@ -20,7 +20,7 @@ const MAX_ADDRESSES: usize = 32;
 /// # Errors
 ///
 /// When the file cannot be read or written, or is none of these.
-pub fn load_or_make(path: &Path, seed: [u8; 32], addresses: &[Ipv4Addr]) -> io::Result<Uuid> {
+pub(crate) fn load_or_make(path: &Path, seed: [u8; 32], addresses: &[Ipv4Addr]) -> io::Result<Uuid> {
     let uuid = match fs::read(path) {
         Ok(bytes) => parse(&bytes).ok_or_else(|| {
             let what = "this is no sysid file; if it is damaged, remove it: the server will then be a new one to the VLDB, \
