@@ -32,7 +32,11 @@ fn main() {
                 std::fs::remove_file(old).expect("the corpus can be written");
             }
         }
-        let chosen = choose(target, candidates(target.name));
+        let mut chosen = choose(target, candidates(target.name));
+        if target.name == "xdr" {
+            // Beside these, what peers really send would be too long to be chosen.
+            chosen.extend(choose(target, captured_values()));
+        }
         println!(
             "{}: {} files, {} bytes",
             target.name,
@@ -64,7 +68,7 @@ fn candidates(target: &str) -> Vec<Vec<u8>> {
         "rx_jumbo" => |kind| kind == PacketType::DATA,
         "rx_debug" => |kind| kind == PacketType::DEBUG || kind == PacketType::VERSION,
         "rx_connection" => return pieces(),
-        "xdr" => return numbers().into_iter().chain(captured_values()).collect(),
+        "xdr" => return numbers(),
         "directory" => return directories(),
         "acl_text" => return access_lists(),
         other => panic!("say here what {other} starts from"),
@@ -116,7 +120,7 @@ fn script(packets: &[&Packet], modes: u8) -> Vec<u8> {
 fn numbers() -> Vec<Vec<u8>> {
     let mut inputs = Vec::new();
     for which in 0..rpcs().count() as u16 {
-        for side in 0..2 {
+        for side in 0..4 {
             for words in 0..24 {
                 for value in 0..4u32 {
                     let mut input = [&which.to_be_bytes()[..], &[side]].concat();
@@ -146,8 +150,16 @@ fn captured_values() -> Vec<Vec<u8>> {
             );
         }
     });
-    inputs.retain(|input| input.len() < PIECE_BYTES);
+    inputs.retain(|input| input.len() < PIECE_BYTES && is_whole_value(input));
     inputs
+}
+
+/// Whether the input of `xdr` is arguments or results of its RPC and nothing else.
+fn is_whole_value(input: &[u8]) -> bool {
+    let rpc = rpcs().nth(usize::from(u16::from_be_bytes([input[0], input[1]]))).expect("made from the table");
+    let decode = if input[2] == 0 { rpc.decode_args } else { rpc.decode_results };
+    let mut decoder = rxgen::Decoder::new(&input[3..]);
+    decode(&mut decoder).is_ok() && decoder.remaining() == 0
 }
 
 fn for_each_call(mut with: impl FnMut(&Call)) {

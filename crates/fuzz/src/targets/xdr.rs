@@ -1,5 +1,6 @@
 //! The arguments and results of every RPC of every interface: bytes that decode encode to no more than they were, and to
-//! something that decodes to the same. The first two bytes of the input pick the RPC, the third arguments or results.
+//! something that decodes to the same. The first two bytes of the input pick the RPC, the lowest bit of the third arguments
+//! or results; with the next bit, zeros are put behind an input that is too short, so that few bytes reach every RPC.
 
 use crate::shape::Shape;
 use afs_wire::interfaces::INTERFACES;
@@ -17,9 +18,16 @@ pub fn run(input: &[u8]) -> u64 {
     let [high, low, side, body @ ..] = input else { return Shape::EMPTY.feature() };
     let which = usize::from(u16::from_be_bytes([*high, *low])) % rpcs().count();
     let rpc = rpcs().nth(which).expect("less than the count");
-    let decode = if side & 1 == 0 { rpc.decode_args } else { rpc.decode_results };
-    let shape = Shape::EMPTY.with(which as u64).with((side & 1).into());
-    let mut decoder = Decoder::new(body);
+    let (decode, size) = match side & 1 {
+        0 => (rpc.decode_args, rpc.args_size),
+        _ => (rpc.decode_results, rpc.results_size),
+    };
+    let mut body = body.to_vec();
+    if side & 2 != 0 {
+        body.resize(body.len().max(size.min), 0);
+    }
+    let shape = Shape::EMPTY.with(which as u64).with((side & 3).into());
+    let mut decoder = Decoder::new(&body);
     match decode(&mut decoder) {
         Err(error) => {
             assert!(error.offset <= body.len(), "{error}");
