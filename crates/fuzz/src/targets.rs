@@ -3,11 +3,14 @@
 //! `examples/make_corpus.rs`, or by hand).
 
 pub mod canary;
+pub mod key_file;
 pub mod rx_ack;
 pub mod rx_connection;
 pub mod rx_debug;
 pub mod rx_jumbo;
 pub mod rx_packet;
+pub mod rxkad_packet;
+pub mod rxkad_ticket;
 pub mod xdr;
 
 use crate::engine::{Bound, Target};
@@ -27,6 +30,9 @@ targets! {
     rx_jumbo "a DATA datagram, split into its subpackets";
     rx_debug "the bodies of DEBUG and VERSION packets, of servers of every version";
     rx_connection "an endpoint, server and client at once, that gets a sequence of datagrams";
+    rxkad_ticket "tickets as they come, and what is in them";
+    rxkad_packet "CHALLENGE, RESPONSE and DATA under rxkad";
+    key_file "KeyFileExt, KeyFile and keytabs";
     xdr "the arguments and results of every RPC";
     canary "fails on purpose: shows that a panic is found";
 }
