@@ -6,11 +6,14 @@ pub mod acl_text;
 pub mod canary;
 pub mod file_service;
 pub mod directory;
+pub mod key_file;
 pub mod rx_ack;
 pub mod rx_connection;
 pub mod rx_debug;
 pub mod rx_jumbo;
 pub mod rx_packet;
+pub mod rxkad_packet;
+pub mod rxkad_ticket;
 pub mod xdr;
 
 use crate::engine::{Bound, Target};
@@ -34,6 +37,9 @@ targets! {
     rx_connection "an endpoint, server and client at once, that gets a sequence of datagrams";
     directory "directory pages, made by changes and as they come";
     acl_text "access lists as text, and as dumps have them";
+    rxkad_ticket "tickets as they come, and what is in them";
+    rxkad_packet "CHALLENGE, RESPONSE and DATA under rxkad";
+    key_file "KeyFileExt, KeyFile and keytabs";
     xdr "the arguments and results of every RPC";
     file_service within file_service::BOUND; "the arguments of every RPC of the file service, against a live server";
     canary "fails on purpose: shows that a panic is found";

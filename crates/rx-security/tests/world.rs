@@ -32,12 +32,19 @@ fn superuser(secret: u8) -> Token {
 }
 
 /// A client at node 0 and a server at node 1, whose clock is the one given.
-fn pair(config: Config, link: Link, min_level: Level, clock: &Arc<AtomicU32>, client: Client) -> (World, ConnectionHandle) {
+fn pair(
+    config: Config,
+    link: Link,
+    min_level: Level,
+    clock: &Arc<AtomicU32>,
+    client: Client,
+) -> (World, ConnectionHandle) {
     let mut world = World::new(5);
     world.default_link = link;
     let options = ServerOptions { min_level, ..ServerOptions::of_cell("lab.test") };
     let clock = Arc::clone(clock);
-    let server = rxkad::Server::new(keys(1), options, Arc::new(move || UnixTime(clock.load(Ordering::Relaxed))));
+    let server =
+        rxkad::Server::new(keys(1), options, Arc::new(move || UnixTime(clock.load(Ordering::Relaxed))));
     world.server_security = vec![Arc::new(server)];
     world.add(config.clone());
     world.add(config);
@@ -77,6 +84,17 @@ fn the_first_call_is_asked_for_its_ticket_and_the_second_is_not() {
     assert!(world.call(0, connection, Job::new(5000, 10), LONG).is_ok(), "a restarted server asks again");
 }
 
+/// Tickets of people in many groups are longer than a packet: their RESPONSE was lost for ever, as it must not be fragmented.
+#[test]
+fn a_ticket_that_is_longer_than_a_packet_gets_through() {
+    let mut token = superuser(1);
+    token.ticket.resize(ticket::TICKET_MAX, 0); // what stands behind a ticket is passed over
+    let (mut world, connection) = simple(Level::Crypt, token, Level::Crypt);
+    world.both_links(0, 1, |link| link.mtu = 1472);
+    let took = world.call(0, connection, Job::new(10, 10), LONG).unwrap();
+    assert!(took < ms(35), "{took:?}");
+}
+
 #[test]
 fn nothing_of_a_secret_is_readable_at_level_crypt() {
     for level in Level::ALL {
@@ -94,13 +112,12 @@ fn nothing_of_a_secret_is_readable_at_level_crypt() {
     }
 }
 
-/// Whatever is wrong with the client, it is told this code and nothing runs.
-fn check_refused(min_level: Level, token: Token, level: Level, want: AbortCode, by_client: bool) {
+/// Whatever is wrong with the client, its calls end with this code and nothing runs.
+fn check_refused(min_level: Level, token: Token, level: Level, want: AbortCode) {
     let (mut world, connection) = simple(min_level, token, level);
     for _ in 0..2 {
         let result = world.call(0, connection, Job::new(100, 100), LONG);
-        let want = if by_client { CallError::Failed(want) } else { CallError::AbortedByPeer(want) };
-        assert_eq!(result.unwrap_err(), want);
+        assert_eq!(result.unwrap_err().code(), want);
     }
     assert_eq!(world.nodes[1].served, 0, "nothing is served");
 }
@@ -108,19 +125,18 @@ fn check_refused(min_level: Level, token: Token, level: Level, want: AbortCode, 
 #[test]
 fn a_client_that_is_not_who_it_says_is_refused_with_the_code() {
     let crypt = Level::Crypt;
-    check_refused(crypt, superuser(2), crypt, codes::BADTICKET, false);
-    check_refused(crypt, Token { session_key: superuser(2).session_key, ..superuser(9) }, crypt, codes::BADTICKET, false);
+    check_refused(crypt, superuser(2), crypt, codes::BADTICKET);
     let stolen = Token { session_key: rx_security::ticket::SessionKey::new([4; 8]), ..superuser(1) };
-    check_refused(crypt, stolen, crypt, codes::SEALEDINCON, false);
-    check_refused(crypt, Token { kvno: 7, ..superuser(1) }, crypt, codes::UNKNOWNKEY, false);
-    check_refused(crypt, superuser(1), Level::Auth, codes::LEVELFAIL, true);
+    check_refused(crypt, stolen, crypt, codes::SEALEDINCON);
+    check_refused(crypt, Token { kvno: 7, ..superuser(1) }, crypt, codes::UNKNOWNKEY);
+    check_refused(crypt, superuser(1), Level::Auth, codes::LEVELFAIL);
     let user = |start, end| {
         let who = Identity::parse("user1").unwrap();
         let mut rng = StdRng::seed_from_u64(1);
         ticket::for_user(&keys(1), &who, "lab.test", (UnixTime(start), UnixTime(end)), &mut rng).unwrap()
     };
-    check_refused(crypt, user(NOW.0 - 5000, NOW.0 - 1), crypt, codes::EXPIRED, false);
-    check_refused(crypt, user(NOW.0 + 1000, NOW.0 + 2000), crypt, codes::NOAUTH, false);
+    check_refused(crypt, user(NOW.0 - 5000, NOW.0 - 1), crypt, codes::EXPIRED);
+    check_refused(crypt, user(NOW.0 + 1000, NOW.0 + 2000), crypt, codes::NOAUTH);
 }
 
 #[test]

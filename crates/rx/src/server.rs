@@ -95,7 +95,8 @@ pub struct ServerCall {
 }
 
 impl ServerCall {
-    /// Who calls, as the security class has established it; `None` for nobody in particular.
+    /// Who calls, as the security class has established it and in its notation; `None` for nobody in particular. For rxkad
+    /// it is a name such as `user.admin`, which `rx_security::Identity::parse` takes apart.
     pub fn identity(&self) -> Option<&str> {
         self.identity.as_deref()
     }

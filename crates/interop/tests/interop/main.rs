@@ -8,6 +8,7 @@ mod facts;
 mod limits;
 mod restart;
 mod rxdebug;
+mod rxkad;
 mod rxperf;
 mod sides;
 
@@ -20,7 +21,15 @@ use afar_interop::suite;
 fn main() -> ExitCode {
     let lab = Arc::new(Lab::new());
     let mut cases = Vec::new();
-    for module in [limits::cases, restart::cases, rxdebug::cases, facts::cases, calls::cases, rxperf::cases] {
+    for module in [
+        limits::cases,
+        restart::cases,
+        rxdebug::cases,
+        facts::cases,
+        calls::cases,
+        rxkad::cases,
+        rxperf::cases,
+    ] {
         cases.extend(module(&lab));
     }
     suite::run(cases)

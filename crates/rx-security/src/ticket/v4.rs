@@ -24,15 +24,20 @@ const LONG_LIVES: [u32; 64] = [
     1_735_464, 1_855_462, 1_983_758, 2_120_925, 2_267_576, 2_424_367, 2_592_000,
 ];
 
-/// Opens a ticket with the DES key of this version.
-pub(super) fn open(keys: &KeySet, kvno: i32, ticket: &[u8]) -> Result<Opened, TicketError> {
+/// Decrypts a ticket with the DES key of this version. Whether it was the right one shows in what comes out.
+pub(super) fn decrypt(keys: &KeySet, kvno: i32, ticket: &[u8]) -> Result<Zeroizing<Vec<u8>>, TicketError> {
     let key = keys.get(KeyType::RXKAD, kvno, 0).ok_or(TicketError::UnknownKey { kvno, kind: EncType(0) })?;
     if ticket.len() % des::BLOCK_LEN != 0 {
         return Err(TicketError::Bad("not a whole number of DES blocks"));
     }
     let mut plain = Zeroizing::new(ticket.to_vec());
     des::decrypt_pcbc(des_key(key), &mut plain);
-    parse(&plain).ok_or(TicketError::Bad("its DES key is another one, or it is damaged"))
+    Ok(plain)
+}
+
+/// Reads what was decrypted.
+pub(super) fn read(content: &[u8]) -> Result<Opened, TicketError> {
+    parse(content).ok_or(TicketError::Bad("its DES key is another one, or it is damaged"))
 }
 
 /// Makes a ticket. `None` if the names are not those of one.
@@ -149,6 +154,10 @@ mod tests {
             start: UnixTime(start),
             end: UnixTime(end),
         }
+    }
+
+    fn open(keys: &KeySet, kvno: i32, ticket: &[u8]) -> Result<Opened, TicketError> {
+        read(&decrypt(keys, kvno, ticket)?)
     }
 
     /// Made by OpenAFS 1.8.9's own library.
