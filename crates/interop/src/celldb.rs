@@ -222,7 +222,14 @@ impl Talker {
                 let name = XdrString::new(self.of(&names)).expect("short");
                 self.call(vl::GetEntryByNameN { name }, |reply| format!("{reply:?}")).await
             }
-            8 => self.call(vl::GetEntryByNameU { name }, |reply| format!("{reply:?}")).await,
+            8 => {
+                // Stock servers go on counting where the last server in the same place of their file was.
+                let show = |mut reply: vl::reply::GetEntryByNameU| {
+                    reply.entry.server_unique = [0; vl::NMAXNSERVERS];
+                    format!("{reply:?}")
+                };
+                self.call(vl::GetEntryByNameU { name }, show).await
+            }
             9 => self.call(vl::GetEntryByNameO { name }, |reply| format!("{reply:?}")).await,
             10 => {
                 let bump_count = self.of(&[0, 1, 3, 0x8000_0000]);
@@ -290,7 +297,6 @@ impl Talker {
                     spare1: 0,
                     uuid: self.uuid(),
                 };
-                // Stock servers go on counting where the last server in the same place of their file was.
                 let show = |reply: vl::reply::GetAddrsU| format!("{} {:?}", reply.uuid, reply.addrs);
                 self.call(vl::GetAddrsU { by }, show).await
             }
@@ -368,7 +374,8 @@ impl Talker {
                 let flag = self.of(&[0, 0, 2, 2, 2, 16, 4]);
                 self.call(pt::NewEntry { name, flag, owner }, |reply| format!("{reply:?}")).await
             }
-            4 => self.call(pt::INewEntry { name, id, owner }, |_| "ok".into()).await,
+            // Stock servers make an entry of the number that stands for none.
+            4 if id.0 != i32::MIN => self.call(pt::INewEntry { name, id, owner }, |_| "ok".into()).await,
             5..=8 => self.call(pt::AddToGroup { uid: id, gid }, |_| "ok".into()).await,
             9 => self.call(pt::RemoveFromGroup { id, gid }, |_| "ok".into()).await,
             10 => {
