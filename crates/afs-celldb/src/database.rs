@@ -270,12 +270,10 @@ async fn load<I: Image>(store: &dyn CellStore) -> Result<Current<I>, OpenError> 
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::future::Future;
-    use std::pin::pin;
-    use std::task::{Context, Poll, Waker};
 
     use super::*;
     use crate::store::memory::{Failure, MemoryStore};
+    use crate::testing::now;
 
     /// Words by number.
     #[derive(Debug)]
@@ -296,13 +294,6 @@ mod tests {
                 None => drop(self.0.remove(key)),
             }
             Ok(())
-        }
-    }
-
-    fn now<T>(future: impl Future<Output = T>) -> T {
-        match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(value) => value,
-            Poll::Pending => panic!("the memory store never waits"),
         }
     }
 

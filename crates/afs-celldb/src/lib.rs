@@ -16,6 +16,8 @@ mod record;
 mod serving;
 mod slots;
 pub mod store;
+#[cfg(test)]
+mod testing;
 pub mod ubik;
 pub mod vldb;
 

@@ -9,6 +9,8 @@ mod membership;
 mod read;
 mod records;
 mod service;
+#[cfg(test)]
+mod tests;
 
 pub use access::{Rules, Who};
 pub use change::{FieldChange, Renaming};

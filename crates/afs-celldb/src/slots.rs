@@ -1,5 +1,5 @@
 //! Numbered places for entries, reused last freed first: what gives entries the order in which stock servers list
-//! them, in whose files a place is an offset (VLDB notes 7, PTDB notes 5).
+//! them, in whose files a place is an offset (VLDB notes 13, PTDB notes 10).
 
 use crate::record::{BadRow, Fields, PutFields};
 

@@ -10,6 +10,8 @@ mod pattern;
 mod records;
 mod servers;
 mod service;
+#[cfg(test)]
+mod tests;
 
 pub use change::{NewEntry, NewSite, ReplicaChange, Update};
 pub use errors::VlError;

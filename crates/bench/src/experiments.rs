@@ -9,6 +9,7 @@ mod owners;
 mod ramp;
 mod share;
 mod stock;
+mod vldb;
 mod wan;
 
 use std::time::Duration;
@@ -45,6 +46,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "loopback", title: "One call on the loopback interface", run: loopback::run },
     Experiment { name: "calls", title: "Empty calls per second", run: calls::run },
     Experiment { name: "idle", title: "Memory of idle connections", run: idle::run },
+    Experiment { name: "vldb", title: "Look-ups of volumes by name", run: vldb::run },
     Experiment { name: "stock", title: "Against OpenAFS's Rx", run: stock::run },
 ];
 

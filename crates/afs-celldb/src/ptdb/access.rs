@@ -1,4 +1,4 @@
-//! What callers may see and do (PTDB notes 4).
+//! What callers may see and do (PTDB notes 4 and 10).
 
 use crate::caller::{Caller, Identity};
 

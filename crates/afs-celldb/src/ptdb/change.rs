@@ -1,5 +1,5 @@
 //! What changes entries: each function looks at the database, makes the checks of stock servers in their order
-//! (PTDB notes 5), and says which rows change. Making entries is in `create.rs`.
+//! (PTDB notes 10), and says which rows change. Making entries is in `create.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

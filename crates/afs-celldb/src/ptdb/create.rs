@@ -1,4 +1,4 @@
-//! Making users and groups, and the entries that every database begins with (PTDB notes 3 and 5).
+//! Making users and groups, and the entries that every database begins with (PTDB notes 3 and 10).
 
 use crate::caller::Caller;
 use crate::database::Rows;

@@ -14,7 +14,7 @@ pub(crate) const HEADER_KEY: &[u8] = b"h";
 const ENTRY_KEY: u8 = b'e';
 
 /// Bytes before the first entry of a stock database file, and of an entry there: what makes a position from a place
-/// (PTDB notes 5).
+/// (PTDB notes 10).
 const FILE_HEADER_BYTES: i32 = 65_600;
 const FILE_ENTRY_BYTES: i32 = 192;
 

@@ -1,4 +1,4 @@
-//! Who is in which groups, and with which ids he is on access lists (PTDB notes 5).
+//! Who is in which groups, and with which ids he is on access lists (PTDB notes 10).
 
 use super::access::Rules;
 use super::image::View;
@@ -25,15 +25,28 @@ pub(crate) fn is_member(view: &impl View, rules: &Rules, id: i32, group: i32) ->
         ANY_USER => true,
         AUTH_USER if id != ANONYMOUS => true,
         ADMINISTRATORS if id == ADMINISTRATORS => true,
-        _ => id != 0 && group != 0 && is_in(view, id, group, rules.group_depth()),
+        _ if id == 0 || group == 0 => false,
+        _ => match rules.supergroups {
+            Some(depth) => is_in(view, id, group, depth),
+            None => members(view, group).binary_search(&id).is_ok(),
+        },
     }
 }
 
+/// A group's members; none of what is no group.
+fn members(view: &impl View, group: i32) -> &[i32] {
+    view.by_id(group).filter(|entry| entry.is_group()).map_or(&[], |entry| &entry.list)
+}
+
+/// Whether an id is in a group, or in one that is in it: `depth` groups deep, this one counted.
 fn is_in(view: &impl View, id: i32, group: i32, depth: u32) -> bool {
-    let Some(group) = view.by_id(group) else { return false };
-    group.list.binary_search(&id).is_ok()
-        || depth > 0
-            && group.list.iter().take_while(|member| **member < 0).any(|member| is_in(view, id, *member, depth - 1))
+    let members = if depth > 0 { members(view, group) } else { &[] };
+    members.binary_search(&id).is_ok()
+        || members.iter().take_while(|member| **member < 0).any(|member| match *member {
+            ANY_USER => true,
+            AUTH_USER if id != ANONYMOUS => true,
+            member => is_in(view, id, member, depth - 1),
+        })
 }
 
 /// Adds the groups that a group is in, and those that these are in.

@@ -1,4 +1,4 @@
-//! What is only looked at: names and ids, entries, lists, memberships (PTDB notes 5).
+//! What is only looked at: names and ids, entries, lists, memberships (PTDB notes 10).
 
 use crate::caller::Caller;
 

@@ -8,7 +8,7 @@ pub(crate) const MAX_NAME: usize = 63;
 /// How entries and the header are written: the first byte of their rows.
 const ROW_VERSION: u8 = 1;
 
-/// What an entry is, in the lower half, and who may see and change it, in the upper (PTDB notes 4).
+/// What an entry is, in the lower half, and who may see and change it, in the upper (PTDB notes 4 and 10).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flags(pub u32);
 

@@ -1,5 +1,5 @@
 //! What changes entries: each function looks at the database, makes the checks of stock servers in their order
-//! (VLDB notes 4 to 6), and says which rows change.
+//! (VLDB notes 4 to 6 and 13), and says which rows change.
 
 use crate::database::Rows;
 use crate::slots::free_row;

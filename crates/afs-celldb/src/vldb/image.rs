@@ -15,7 +15,7 @@ const ENTRY_KEY: u8 = b'e';
 const SERVER_KEY: u8 = b's';
 
 /// Bytes before the first entry of a stock database file, and of an entry there: what makes an index of a listing from a
-/// place (VLDB notes 7).
+/// place (VLDB notes 13).
 pub(crate) const FILE_HEADER_BYTES: i32 = 132_120;
 pub(crate) const FILE_ENTRY_BYTES: i32 = 148;
 
@@ -136,7 +136,7 @@ impl Vldb {
         Some(Found { slot, row: self.slots.get(slot)? })
     }
 
-    /// The entry of a name, which may end with `.readonly` or `.backup` (VLDB notes 3).
+    /// The entry of a name, which may end with `.readonly` or `.backup` (VLDB notes 13).
     pub fn find_name(&self, name: &[u8]) -> Option<Found<'_>> {
         self.find_whole_name(without_suffix(name))
     }

@@ -1,4 +1,4 @@
-//! Listings of entries: which ones match, and from where to go on (VLDB notes 7).
+//! Listings of entries: which ones match, and from where to go on (VLDB notes 13).
 //!
 //! A listing looks at some thousand entries at a time, so that others get at the database between; the caller goes on with
 //! the place that it is told.
@@ -39,7 +39,7 @@ pub struct Attributes {
 pub struct Match {
     /// Its place.
     pub slot: u32,
-    /// Which site and which of the volume's names have matched, as it is sent (VLDB notes 7).
+    /// Which site and which of the volume's names have matched, as it is sent (VLDB notes 13).
     pub match_index: i32,
 }
 

@@ -1,4 +1,4 @@
-//! Basic regular expressions of POSIX, as stock servers take them for the names of volumes (VLDB notes 7): translated for
+//! Basic regular expressions of POSIX, as stock servers take them for the names of volumes (VLDB notes 13): translated for
 //! the crate `regex-lite`, whose searches take time in proportion to what is searched. Back references are not there.
 
 use regex_lite::{Regex, RegexBuilder};

@@ -1,4 +1,4 @@
-//! Servers and their addresses: registration, changes, and what is told of them (VLDB notes 4).
+//! Servers and their addresses: registration, changes, and what is told of them (VLDB notes 4 and 13).
 
 use crate::database::Rows;
 

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod calls;
+mod celldb;
 mod facts;
 mod limits;
 mod restart;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         calls::cases,
         rxkad::cases,
         rxperf::cases,
+        celldb::cases,
     ] {
         cases.extend(module(&lab));
     }
