@@ -56,6 +56,15 @@ struct Tables {
     callbacks: Callbacks,
 }
 
+/// A promise that was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Promised {
+    /// For how long, from now.
+    pub(crate) life: Duration,
+    /// Whether the client had none for it before.
+    pub(crate) is_new: bool,
+}
+
 /// How many hosts and promises there are, for statistics.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ClientCounts {
@@ -212,7 +221,7 @@ impl Clients {
     // ---- promises
 
     /// Promises a client to call back, before the file is looked at. `None` if it gets no promises.
-    pub(crate) fn promise(&self, host: Admitted, fid: AfsFid, kind: Kind) -> Option<Duration> {
+    pub(crate) fn promise(&self, host: Admitted, fid: AfsFid, kind: Kind) -> Option<Promised> {
         if !host.gets_promises {
             return None;
         }
@@ -226,12 +235,13 @@ impl Clients {
             // Before the promise, so that it cannot outlive a crash that nobody is told of.
             self.remember(host.host, &Holder { uuid, address }, fid.volume);
         }
+        let is_new = !tables.callbacks.holds(host.host, fid);
         let life = tables.callbacks.promise(now, host.host, fid, kind);
         while let Some(host) = tables.callbacks.poll_reset() {
             tables.hosts.owe_reset(now, host);
             self.due.notify_one();
         }
-        Some(life)
+        Some(Promised { life, is_new })
     }
 
     /// Whether no change has ended the promise since.
@@ -303,7 +313,13 @@ impl Clients {
             let (clients, told) = (Arc::clone(self), told.clone());
             self.runtime.spawn(Box::pin(async move {
                 let outcome = clients.tell(&delivery, clients.break_wait).await;
-                clients.tables().hosts.handle_break(clients.now(), &delivery, outcome);
+                {
+                    let mut tables = clients.tables();
+                    tables.hosts.handle_break(clients.now(), &delivery, outcome);
+                    if outcome == Outcome::Told && delivery.message == Message::Reset {
+                        clients.forget_remembered(delivery.host);
+                    }
+                }
                 if outcome == Outcome::NoAnswer {
                     tracing::info!(client = %delivery.address, "a client did not answer: it will be told later");
                     clients.due.notify_one();
@@ -339,9 +355,10 @@ impl Clients {
             for delivery in deliveries {
                 let clients = Arc::clone(&self);
                 self.runtime.spawn(Box::pin(async move {
+                    let guard = Introduction { clients: &clients, address: delivery.address };
                     let outcome = clients.tell(&delivery, clients.break_wait).await;
                     clients.delivered(&delivery, outcome);
-                    clients.introduced.notify_waiters();
+                    guard.done();
                 }));
             }
             self.end_forgotten();
@@ -525,9 +542,9 @@ impl Drop for Introduction<'_> {
 }
 
 /// What is told of a promise in a reply.
-pub(crate) fn told(promise: Option<Duration>) -> AfsCallBack {
+pub(crate) fn told(promise: Option<Promised>) -> AfsCallBack {
     match promise {
-        Some(life) => AfsCallBack::shared(life.as_secs().try_into().unwrap_or(u32::MAX)),
+        Some(promise) => AfsCallBack::shared(promise.life.as_secs().try_into().unwrap_or(u32::MAX)),
         None => {
             AfsCallBack { version: AfsCallBack::VERSION, expiration_seconds: 0, kind: CallBackType::DROPPED }
         }

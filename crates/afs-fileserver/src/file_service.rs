@@ -223,7 +223,8 @@ impl Session {
             let seen = match look() {
                 Ok(seen) => seen,
                 Err(failure) => {
-                    if promise.is_some() && kind != callbacks::Kind::ReadOnly {
+                    // Another user of the host may have been told of the file before.
+                    if promise.is_some_and(|promise| promise.is_new) && kind != callbacks::Kind::ReadOnly {
                         self.server.clients.gave_up(self.host(), &[fid]);
                     }
                     return Err(failure);
@@ -236,9 +237,15 @@ impl Session {
         Ok((look()?, told(None)))
     }
 
-    /// The promise for something that the caller has just made.
-    fn promise_new(&self, fid: AfsFid) -> AfsCallBack {
-        told(self.server.clients.promise(self.host, fid, callbacks::Kind::Single))
+    /// The promise for something that the caller has just made, if it still is as it was made.
+    fn promise_new(&self, volume: &Volume, made: &VnodeStatus) -> AfsCallBack {
+        let fid = fid_of(volume.id(), made.id);
+        let promise = self.server.clients.promise(self.host, fid, callbacks::Kind::Single);
+        if volume.status(made.id).is_ok_and(|status| status == *made) {
+            return told(promise);
+        }
+        self.server.clients.gave_up(self.host(), &[fid]);
+        told(None)
     }
 
     // ---- what is changed
@@ -261,7 +268,7 @@ impl Session {
     async fn change<T: Send + 'static>(
         &self,
         volume: &Arc<Volume>,
-        change: impl FnOnce(&Volume) -> Result<T, afs_volume::VolumeError> + Send + 'static,
+        change: impl FnOnce(&Arc<Volume>) -> Result<T, afs_volume::VolumeError> + Send + 'static,
     ) -> Outcome<T> {
         let volume = Arc::clone(volume);
         on_a_thread(move || {

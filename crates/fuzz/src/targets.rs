@@ -7,6 +7,8 @@ pub mod canary;
 pub mod file_service;
 pub mod directory;
 pub mod key_file;
+pub mod directory;
+pub mod file_service;
 pub mod rx_ack;
 pub mod rx_connection;
 pub mod rx_debug;

@@ -227,7 +227,7 @@ impl Session {
     /// Opens a vnode for a caller who may read it, and says what it was then.
     fn open_to_read(
         &self,
-        volume: &Volume,
+        volume: &Arc<Volume>,
         fid: AfsFid,
         pos: u64,
         length: u64,

@@ -42,7 +42,7 @@ impl Session {
         let made =
             self.change(&volume, move |volume| volume.create_file((&dir).into(), &name, &set, stamp)).await?;
         let fid = fid_of(volume.id(), made.vnode.id);
-        let callback = self.promise_new(fid);
+        let callback = self.promise_new(&volume, &made.vnode);
         drop(turn);
         self.tell_others(dir, self.break_deadline()).await;
         let (status, dir_status) = self.both(fid, &made.vnode, dir, &made.directory, seen.granted);
@@ -59,7 +59,7 @@ impl Session {
         let made =
             self.change(&volume, move |volume| volume.make_dir((&dir).into(), &name, &set, stamp)).await?;
         let fid = fid_of(volume.id(), made.vnode.id);
-        let callback = self.promise_new(fid);
+        let callback = self.promise_new(&volume, &made.vnode);
         drop(turn);
         self.tell_others(dir, self.break_deadline()).await;
         // The new directory's access list is a copy of its parent's.
