@@ -4,6 +4,10 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod fuse;
+mod mixed;
+mod rights;
+mod scene;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,7 +18,7 @@ use afar_interop::suite;
 fn main() -> ExitCode {
     let lab = Arc::new(Lab::new());
     let mut cases = Vec::new();
-    for module in [commands::cases] {
+    for module in [commands::cases, rights::cases, mixed::cases, fuse::cases] {
         cases.extend(module(&lab));
     }
     suite::run(cases)
