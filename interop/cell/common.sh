@@ -58,16 +58,17 @@ start_host() {
     echo ${inner:?} > "$AT"/init.pid
 }
 
-# registered ADDRESS: whether the databases answer, and know this file server
-registered() {
-    "$HERE"/cell-run.sh "$NAME" vos listaddrs -noresolve -localauth 2>/dev/null | grep -qx "$1"
+# serves: whether the databases answer and know this file server, and its volume server answers too
+serves() {
+    "$HERE"/cell-run.sh "$NAME" vos listaddrs -noresolve -localauth 2>/dev/null | grep -qx "$ADDRESS" \
+        && "$HERE"/cell-run.sh "$NAME" vos partinfo "$ADDRESS" a -localauth 2>/dev/null | grep -q /vicepa
 }
 
-# wait_for_host: until its file server is known to the one of volumes
+# wait_for_host: until all its servers answer
 wait_for_host() {
     for _ in $(seq 300); do
         [ -n "$(init_pid)" ] || die "the servers ended"
-        registered "$ADDRESS" && return
+        serves && return
         sleep 0.2
     done
     die "the servers do not answer"

@@ -67,10 +67,19 @@ if [ "$WITH" != stock ]; then
     # The configuration folder of OpenAFS is that of our state.
     mkdir -p "$AT"/afar/etc
     mount --bind /etc/openafs "$AT"/afar/etc
-    # shellcheck disable=SC2086 # flags are several words
-    "$WITH" server --state "$AT"/afar --roles $roles --bind "$ADDRESS" ${CELL_FLAGS:-} > /var/log/openafs/afar 2>&1 &
-    echo $! > "$AT"/server.pid
-    wait $!
+    serve() {
+        # shellcheck disable=SC2086 # flags are several words
+        "$WITH" server --state "$AT"/afar --roles $roles --bind "$ADDRESS" ${CELL_FLAGS:-} >> /var/log/openafs/afar 2>&1 &
+        echo $! > /var/log/openafs/server.pid
+        wait $! || true
+    }
+    serve
+    # cell-server.sh stops it and starts it again.
+    while [ -e "$AT"/stays ]; do
+        until [ -e "$AT"/start ]; do sleep 0.005; done
+        rm "$AT"/start
+        serve
+    done
     exit
 fi
 

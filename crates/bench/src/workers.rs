@@ -2,6 +2,7 @@
 //! talk to the bench in lines on their standard streams.
 
 mod calling;
+pub(crate) mod files;
 pub(crate) mod idle;
 pub(crate) mod load;
 mod named;
@@ -20,7 +21,8 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Run = fn(&[String]) -> Result<(), Failure>;
 
 /// The first argument, and what it makes of this program.
-const WORKERS: [(&str, Run); 5] = [
+const WORKERS: [(&str, Run); 6] = [
+    (files::NAME, files::run),
     (idle::NAME, idle::run),
     (load::NAME, load::run),
     (probe::NAME, probe::run),

@@ -4,11 +4,9 @@
 
 pub mod acl_text;
 pub mod canary;
-pub mod file_service;
 pub mod directory;
+pub mod file_service;
 pub mod key_file;
-pub mod directory;
-pub mod file_service;
 pub mod rx_ack;
 pub mod rx_connection;
 pub mod rx_debug;

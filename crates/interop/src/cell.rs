@@ -193,6 +193,16 @@ impl Cell {
         Ok(Mount { cell: self, client: client.to_owned(), path: PathBuf::from(path) })
     }
 
+    /// Stops the file server of the machine `srv` in order (ours with all its roles), or starts it again.
+    ///
+    /// # Errors
+    ///
+    /// When it does not end.
+    pub fn set_serving(&self, serves: bool) -> Result<(), String> {
+        let word = if serves { "start" } else { "stop" };
+        self.script("cell-server.sh", vec![word.to_owned()], DOWN_PATIENCE).map(drop)
+    }
+
     /// The network that clients have, with the address [`CLIENT_ADDRESS`].
     ///
     /// # Errors

@@ -4,7 +4,11 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod fuse;
+mod mixed;
+mod rights;
 mod rxkad;
+mod scene;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -15,7 +19,7 @@ use afar_interop::suite;
 fn main() -> ExitCode {
     let lab = Arc::new(Lab::new());
     let mut cases = Vec::new();
-    for module in [commands::cases, rxkad::cases] {
+    for module in [commands::cases, rxkad::cases, rights::cases, mixed::cases, fuse::cases] {
         cases.extend(module(&lab));
     }
     suite::run(cases)
