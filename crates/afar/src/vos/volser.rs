@@ -90,19 +90,13 @@ impl Vos {
 
     /// Calls again while another transaction has the volume, after a second, then two.
     fn order_patiently<R: Rpc>(&self, server: Ipv4Addr, args: &R) -> Result<R::Reply, Code> {
-        let mut attempt = 1;
-        loop {
+        for attempt in 1..BUSY_ATTEMPTS {
             match self.order(server, args) {
-                Err(Code::VOLSERVOLBUSY) if attempt <= BUSY_ATTEMPTS => {
-                    thread::sleep(Duration::from_secs(attempt));
-                    attempt += 1;
-                    if attempt > BUSY_ATTEMPTS {
-                        return Err(Code::VOLSERVOLBUSY);
-                    }
-                }
+                Err(Code::VOLSERVOLBUSY) => thread::sleep(Duration::from_secs(attempt)),
                 answer => return answer,
             }
         }
+        self.order(server, args)
     }
 
     // ---- partitions
