@@ -11,7 +11,7 @@ use crate::cell::{CLIENT_FOLDER, CellError, CellServers, SERVER_FOLDER};
 use crate::classic::{Command, Given, Opt};
 use crate::codes::Code;
 use crate::hosts;
-use crate::login::{Login, Wish};
+use crate::login::{Login, NoToken, Wish};
 use crate::printer::Printer;
 use crate::suite::{Suite, Verb};
 use afs_wire::bos::{Bozo, BozoString};
@@ -128,11 +128,12 @@ fn open(given: &Given) -> Result<Bos, String> {
             }
         }
     }
-    let login = Login::new(wish, Path::new(folder)).unwrap_or_else(|_| Login::anonymous());
+    let opened = Caller::new().and_then(|caller| Ok((caller.seed()?, caller)));
+    let (seed, caller) = opened.map_err(|error| format!("cannot open a socket: {error}"))?;
+    let login = Login::new(wish, Path::new(folder), seed).unwrap_or_else(|NoToken| Login::anonymous());
     if !login.is_authenticated && !wish.noauth {
         eprintln!("bos: running unauthenticated");
     }
-    let caller = Caller::new().map_err(|error| format!("cannot open a socket: {error}"))?;
     let overseer =
         caller.connect(SocketAddr::from((address, Bozo::PORT)), Bozo::SERVICE_ID, login.security());
     Ok(Bos { printer: Printer::new("bos"), caller, overseer, json: given.has("json") })

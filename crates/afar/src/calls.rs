@@ -37,6 +37,11 @@ impl Caller {
         Ok(Self { endpoint, runtime })
     }
 
+    /// Good randomness, for what is to be secret.
+    pub(crate) fn seed(&self) -> io::Result<[u8; 32]> {
+        self.endpoint.runtime().seed()
+    }
+
     /// A connection to a service of a server.
     pub(crate) fn connect(
         &self,

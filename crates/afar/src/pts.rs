@@ -25,7 +25,7 @@ use crate::calls::Caller;
 use crate::cell::{CLIENT_FOLDER, CellError, CellServers, SERVER_FOLDER};
 use crate::classic::{Command, Given, Opt};
 use crate::codes::Code;
-use crate::login::{Login, Wish};
+use crate::login::{Login, NoToken, Wish};
 use crate::printer::{Printer, complain};
 use crate::suite::{Suite, Verb};
 use ptdb::ProtectionDb;
@@ -183,11 +183,12 @@ fn open(given: &Given) -> Result<Pts, Failed> {
         eprintln!("pts: {code} while initializing");
         Failed
     })?;
-    let login = log_in(given, noauth, localauth, Path::new(folder))?;
-    let caller = Caller::new().map_err(|error| {
+    let opened = Caller::new().and_then(|caller| Ok((caller.seed()?, caller)));
+    let (seed, caller) = opened.map_err(|error| {
         eprintln!("pts: cannot open a socket: {error}");
         Failed
     })?;
+    let login = log_in(given, noauth, localauth, Path::new(folder), seed)?;
     Ok(Pts {
         printer: Printer::new("pts"),
         db: ProtectionDb::new(caller, &cell.servers, &login),
@@ -198,11 +199,17 @@ fn open(given: &Given) -> Result<Pts, Failed> {
 
 /// Who calls. With `-localauth` all is encrypted, whether `-encrypt` is given or not, where OpenAFS's forgets the one over
 /// the other.
-fn log_in(given: &Given, noauth: bool, localauth: bool, folder: &Path) -> Result<Login, Failed> {
+fn log_in(
+    given: &Given,
+    noauth: bool,
+    localauth: bool,
+    folder: &Path,
+    seed: [u8; 32],
+) -> Result<Login, Failed> {
     let encrypt = given.has("encrypt") && !localauth;
     let no_tokens = Code::ACFG_NO_SECURITY_CLASS;
     let wish = Wish { noauth: noauth && !localauth, localauth, encrypt: encrypt || localauth };
-    let login = Login::new(wish, folder).unwrap_or_else(|_| Login::anonymous());
+    let login = Login::new(wish, folder, seed).unwrap_or_else(|NoToken| Login::anonymous());
     if login.is_authenticated || (wish.noauth && !encrypt) {
         return Ok(login);
     }

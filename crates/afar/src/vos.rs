@@ -42,7 +42,7 @@ use crate::cell::{CLIENT_FOLDER, CellError, CellServers, SERVER_FOLDER};
 use crate::classic::{Command, Given, Opt};
 use crate::codes::Code;
 use crate::hosts;
-use crate::login::{Login, Wish};
+use crate::login::{Login, NoToken, Wish};
 use crate::printer::{Printer, complain};
 use crate::suite::{Suite, Verb};
 use crate::ubik::Database;
@@ -278,12 +278,13 @@ fn open(given: &Given) -> Result<Vos, Stop> {
         eprintln!("could not initialize VLDB library (code={}) ", code.0);
         Stop::EXITED
     })?;
-    // Without tokens or a key it goes on as nobody.
-    let login = Login::new(wish, Path::new(folder)).unwrap_or_else(|_| Login::anonymous());
-    let caller = Caller::new().map_err(|error| {
+    let opened = Caller::new().and_then(|caller| Ok((caller.seed()?, caller)));
+    let (seed, caller) = opened.map_err(|error| {
         eprintln!("vos: cannot open a socket: {error}");
         Stop::EXITED
     })?;
+    // Without tokens or a key it goes on as nobody.
+    let login = Login::new(wish, Path::new(folder), seed).unwrap_or_else(|NoToken| Login::anonymous());
     let connect = |machine: &Ipv4Addr| {
         let server = SocketAddr::from((*machine, Vl::PORT));
         caller.connect_database(server, Vl::SERVICE_ID, login.security())
