@@ -122,7 +122,10 @@ fn open(given: &Given) -> Result<Bos, String> {
     if !wish.noauth {
         match CellServers::find(Path::new(folder), given.word("cell")) {
             Ok(_) => {}
-            Err(CellError::Folder { .. }) => return Err(format!("can't open cell database ({folder})")),
+            Err(CellError::NoFolder) => return Err(format!("can't open cell database ({folder})")),
+            Err(CellError::File(error)) => {
+                return Err(format!("can't open cell database ({folder}): {error}"));
+            }
             Err(CellError::Unknown { .. }) => {
                 return Err(format!("{} (configuring connection security)", Code::ACFG_NOTFOUND));
             }

@@ -3,7 +3,7 @@
 
 use afs_config::{Cell, CellAliases, CellServDb, ConfigError, ThisCell};
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Where OpenAFS's client has its configuration on Debian. The slash at the end is in messages too.
 pub(crate) const CLIENT_FOLDER: &str = "/etc/openafs/";
@@ -13,8 +13,6 @@ pub(crate) const SERVER_FOLDER: &str = "/etc/openafs/server";
 /// A cell, as its folder describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct CellServers {
-    /// The folder.
-    pub(crate) folder: PathBuf,
     /// The cell's full name.
     pub(crate) name: String,
     /// The machines with its databases.
@@ -24,16 +22,18 @@ pub(crate) struct CellServers {
 /// Why there is no cell.
 #[derive(Debug)]
 pub(crate) enum CellError {
-    /// The folder is not there, or a file of it cannot be read or understood.
-    Folder { folder: PathBuf, source: ConfigError },
+    /// The folder is not there.
+    NoFolder,
+    /// A file of it cannot be read or understood.
+    File(ConfigError),
     /// The folder does not have this cell.
-    Unknown { folder: PathBuf, cell: String },
+    Unknown { cell: String },
 }
 
 impl CellServers {
     /// The cell of this name or alias, or that of the folder.
     pub(crate) fn find(folder: &Path, cell: Option<&str>) -> Result<Self, CellError> {
-        let failed = |source| CellError::Folder { folder: folder.to_owned(), source };
+        let failed = |error| if folder.exists() { CellError::File(error) } else { CellError::NoFolder };
         let known = CellServDb::read(&folder.join("CellServDB")).map_err(failed)?;
         let wanted = match cell {
             Some(cell) => cell.to_ascii_lowercase(),
@@ -51,11 +51,10 @@ impl CellServers {
         let found: Option<&Cell> = exact.or_else(aliased).or_else(|| known.find(&wanted));
         match found {
             Some(cell) if !cell.servers.is_empty() => Ok(Self {
-                folder: folder.to_owned(),
                 name: cell.name.to_string(),
                 servers: cell.servers.iter().map(|server| server.address).collect(),
             }),
-            Some(_) | None => Err(CellError::Unknown { folder: folder.to_owned(), cell: wanted }),
+            Some(_) | None => Err(CellError::Unknown { cell: wanted }),
         }
     }
 }
@@ -64,6 +63,7 @@ impl CellServers {
 mod tests {
     use super::*;
     use std::fs;
+    use std::path::PathBuf;
 
     /// A folder that goes with the test.
     struct Folder(PathBuf);
@@ -103,9 +103,12 @@ mod tests {
         let folder = Folder::new("none", &[("CellServDB", DB), ("ThisCell", "two.test\n")]);
         for cell in ["none.test", "three.test"] {
             let error = CellServers::find(&folder.0, Some(cell)).unwrap_err();
-            assert!(matches!(error, CellError::Unknown { cell: c, .. } if c == cell));
+            assert!(matches!(error, CellError::Unknown { cell: c } if c == cell));
         }
         let error = CellServers::find(Path::new("/nonexistent"), None).unwrap_err();
-        assert!(matches!(error, CellError::Folder { .. }));
+        assert!(matches!(error, CellError::NoFolder));
+        let folder = Folder::new("damaged", &[("CellServDB", "10.0.0.1 #of no cell\n"), ("ThisCell", "a\n")]);
+        let error = CellServers::find(&folder.0, None).unwrap_err();
+        assert!(matches!(error, CellError::File(_)));
     }
 }

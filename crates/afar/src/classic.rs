@@ -119,7 +119,7 @@ impl Opt {
 const HELP: Opt = Opt::flag("help", "");
 
 /// A command: its name, as it is called, and its options. Their order is that of values without an option.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Command {
     /// As called, such as `rxdebug` or `vos create`.
     pub(crate) name: &'static str,
@@ -306,25 +306,25 @@ impl Command {
 
     /// The help, in the form of the classic commands: a summary, and what the options mean that say so.
     pub(crate) fn help(&self) -> String {
-        self.usage(|option| !option.is_hidden) + &self.flags(|option| !option.is_hidden)
+        self.usage(self.name, |option| !option.is_hidden) + &self.flags(|option| !option.is_hidden)
     }
 
-    /// The summary alone, without what OpenAFS does not have.
-    pub(crate) fn classic_usage(&self) -> String {
-        self.usage(|option| !option.is_hidden && !option.is_ours)
+    /// The summary alone, without what OpenAFS does not have, of the command as it was called.
+    pub(crate) fn classic_usage(&self, called: &str) -> String {
+        self.usage(called, |option| !option.is_hidden && !option.is_ours)
     }
 
     /// The summary and what flags mean, without what OpenAFS does not have, which follows.
-    pub(crate) fn classic_help(&self) -> String {
-        let mut text = self.classic_usage() + &self.flags(|option| !option.is_hidden && !option.is_ours);
+    pub(crate) fn classic_help(&self, called: &str) -> String {
+        let mut text = self.classic_usage(called) + &self.flags(|option| !option.is_hidden && !option.is_ours);
         for option in self.options.iter().filter(|option| option.is_ours) {
             text += &format!("Beyond OpenAFS's: {}  {}\n", option.word(), option.help);
         }
         text
     }
 
-    fn usage(&self, shows: impl Fn(&Opt) -> bool) -> String {
-        let mut text = format!("Usage: {}", self.name);
+    fn usage(&self, called: &str, shows: impl Fn(&Opt) -> bool) -> String {
+        let mut text = format!("Usage: {called}");
         let mut column = text.len();
         for word in self.options.iter().chain([&HELP]).filter(|option| shows(option)).map(Opt::word) {
             if column + 1 + word.len() > USAGE_WIDTH {
@@ -434,11 +434,6 @@ impl Given {
     /// The values of an option that takes many.
     pub(crate) fn values(&self, name: &str) -> &[OsString] {
         self.row(name).unwrap_or_default()
-    }
-
-    /// The table that this was read by.
-    pub(crate) const fn command(&self) -> &'static Command {
-        self.command
     }
 
     /// The value of an option that takes one, as text.

@@ -19,12 +19,9 @@ codes! {
     DEAD = -1;
     /// The peer does not know the procedure.
     NO_SUCH_PROCEDURE = -455;
-    EPERM = 1;
-    ENOENT = 2;
     EIO = 5;
     E2BIG = 7;
     EACCES = 13;
-    EEXIST = 17;
     EXDEV = 18;
     ENODEV = 19;
     EINVAL = 22;
@@ -48,6 +45,7 @@ codes! {
     VOLSERBADOP = VOLS + 11;
     VOLSERVOLBUSY = VOLS + 13;
     VOLSERNOVOL = VOLS + 15;
+    VOLSERFAILEDOP = VOLS + 17;
     ACFG_NOTFOUND = ACFG + 1;
     ACFG_NO_SECURITY_CLASS = ACFG + 8;
 }

@@ -171,11 +171,15 @@ fn open(given: &Given) -> Result<Pts, Failed> {
     };
     let cell = CellServers::find(Path::new(folder), given.word("cell")).map_err(|error| {
         let code = match error {
-            CellError::Folder { .. } => {
+            CellError::NoFolder => {
                 eprintln!("libprot: Could not open configuration directory: {folder}.");
                 Code::DEAD
             }
-            CellError::Unknown { cell, .. } => {
+            CellError::File(error) => {
+                eprintln!("libprot: Could not open configuration directory: {folder}.\npts: {error}");
+                Code::DEAD
+            }
+            CellError::Unknown { cell } => {
                 eprintln!("libprot: Could not locate cell {cell} in {folder}/CellServDB");
                 Code::ACFG_NOTFOUND
             }

@@ -9,7 +9,7 @@ use crate::output;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// A suite: its name, its verbs in the order of the alphabet, and its habits.
+/// A suite: its name, its verbs, and its habits.
 pub(crate) struct Suite {
     /// As called, such as `vos`.
     pub(crate) name: &'static str,
@@ -35,45 +35,82 @@ pub(crate) struct Verb {
 const USAGE: u8 = 4;
 const UNKNOWN_COMMAND: u8 = 5;
 
-impl Verb {
-    fn name(&self) -> &'static str {
-        self.command.name.split_once(' ').map_or(self.command.name, |(_, verb)| verb)
-    }
-
-    fn names(&self) -> impl Iterator<Item = &'static str> {
-        [self.name()].into_iter().chain(self.aliases.iter().copied())
-    }
+/// A verb that every suite has.
+struct Common {
+    command: Command,
+    about: &'static str,
+    run: fn(&Suite, &Given) -> u8,
 }
 
-/// What the first argument means.
+static APROPOS: Common = Common {
+    command: Command { name: "apropos", options: &[Opt::single("topic", "help string").required()] },
+    about: "search by help text",
+    run: Suite::apropos,
+};
+
+static HELP: Common = Common {
+    command: Command { name: "help", options: &[Opt::list("topic", "help string")] },
+    about: "get help on commands",
+    run: Suite::help,
+};
+
+static VERSION: Common = Common {
+    command: Command { name: "version", options: &[] },
+    about: "show version",
+    run: |_, _| {
+        say(&format!("afar {}\n", env!("CARGO_PKG_VERSION")));
+        0
+    },
+};
+
+static COMMON: [&Common; 3] = [&APROPOS, &HELP, &VERSION];
+
+/// What a name stands for.
+#[derive(Clone, Copy)]
 enum Choice {
-    Verb(&'static Verb),
-    Help,
-    Apropos,
-    Version,
+    Verb { verb: &'static Verb, called: &'static str },
+    Common(&'static Common),
 }
-
-/// The verbs that every suite has, with what they do.
-const ALL_HAVE: &[(&str, &str)] =
-    &[("apropos", "search by help text"), ("help", "get help on commands"), ("version", "show version")];
-
-/// The options of the verbs that every suite has.
-static HELP: Command = Command { name: "help", options: &[Opt::list("topic", "help string")] };
-static APROPOS: Command =
-    Command { name: "apropos", options: &[Opt::single("topic", "help string").required()] };
 
 /// No verb of that name.
 struct NoSuch {
     is_ambiguous: bool,
 }
 
+impl Verb {
+    fn name(&self) -> &'static str {
+        self.command.name.split_once(' ').map_or(self.command.name, |(_, verb)| verb)
+    }
+
+    /// The first of its names of which this holds, the proper one before the others.
+    fn name_that(&self, fits: impl Fn(&str) -> bool) -> Option<&'static str> {
+        [self.name()].into_iter().chain(self.aliases.iter().copied()).find(|name| fits(name))
+    }
+}
+
+impl Choice {
+    fn called(&self) -> &'static str {
+        match self {
+            Self::Verb { called, .. } => called,
+            Self::Common(common) => common.command.name,
+        }
+    }
+
+    const fn command(&self) -> &'static Command {
+        match self {
+            Self::Verb { verb, .. } => &verb.command,
+            Self::Common(common) => &common.command,
+        }
+    }
+}
+
 impl Suite {
     /// Runs the suite with the arguments behind its name.
-    pub(crate) fn run(&'static self, args: &[OsString]) -> ExitCode {
+    pub(crate) fn run(&self, args: &[OsString]) -> ExitCode {
         ExitCode::from(self.status(args))
     }
 
-    fn status(&'static self, args: &[OsString]) -> u8 {
+    fn status(&self, args: &[OsString]) -> u8 {
         let name = self.name;
         let Some((first, rest)) = args.split_first() else {
             say(&format!("{name}: Type '{name} help' or '{name} help <topic>' for help\n"));
@@ -81,13 +118,7 @@ impl Suite {
         };
         let first = first.to_string_lossy();
         match self.choose(&first) {
-            Ok(Choice::Verb(verb)) => self.run_verb(verb, rest),
-            Ok(Choice::Help) => self.run_help(rest),
-            Ok(Choice::Apropos) => self.run_apropos(rest),
-            Ok(Choice::Version) => {
-                say(&format!("afar {}\n", env!("CARGO_PKG_VERSION")));
-                0
-            }
+            Ok(choice) => self.run_choice(choice, rest),
             Err(NoSuch { is_ambiguous }) => {
                 let kind = if is_ambiguous { "Ambiguous" } else { "Unrecognized" };
                 eprintln!("{name}: {kind} operation '{first}'; type '{name} help' for list");
@@ -96,14 +127,16 @@ impl Suite {
         }
     }
 
-    fn run_verb(&self, verb: &'static Verb, args: &[OsString]) -> u8 {
-        let misuse = match verb.command.parse(args) {
-            Ok(Parsed::Run(given)) => match given.check_text() {
-                Ok(()) => return (verb.run)(&given),
-                Err(misuse) => misuse,
+    fn run_choice(&self, choice: Choice, args: &[OsString]) -> u8 {
+        let command = choice.command();
+        let misuse = match command.parse(args) {
+            Ok(Parsed::Run(given)) => match (given.check_text(), choice) {
+                (Ok(()), Choice::Verb { verb, .. }) => return (verb.run)(&given),
+                (Ok(()), Choice::Common(common)) => return (common.run)(self, &given),
+                (Err(misuse), _) => misuse,
             },
             Ok(Parsed::Help) => {
-                say(&verb.command.classic_usage());
+                say(&command.classic_usage(&format!("{} {}", self.name, choice.called())));
                 return 0;
             }
             Err(misuse) => misuse,
@@ -115,53 +148,40 @@ impl Suite {
     /// The verb of a name, or of the beginning of one.
     fn choose(&self, name: &str) -> Result<Choice, NoSuch> {
         match name {
-            "-help" | "--help" => return Ok(Choice::Help),
-            "-version" | "--version" => return Ok(Choice::Version),
+            "-help" | "--help" => return Ok(Choice::Common(&HELP)),
+            "-version" | "--version" => return Ok(Choice::Common(&VERSION)),
             _ => {}
         }
-        let own = |name| match name {
-            "apropos" => Choice::Apropos,
-            "help" => Choice::Help,
-            _ => Choice::Version,
+        if let Some(choice) = self.choices(|full| full == name).first() {
+            return Ok(*choice);
+        }
+        match self.choices(|full| full.starts_with(name))[..] {
+            [choice] => Ok(choice),
+            ref all => Err(NoSuch { is_ambiguous: !all.is_empty() }),
+        }
+    }
+
+    /// All verbs with a name of which this holds.
+    fn choices(&self, fits: impl Fn(&str) -> bool) -> Vec<Choice> {
+        let verb = |verb: &'static Verb| {
+            let called = verb.name_that(&fits)?;
+            Some(Choice::Verb { verb, called })
         };
-        if let Some(verb) = self.verbs.iter().find(|verb| verb.names().any(|n| n == name)) {
-            return Ok(Choice::Verb(verb));
-        }
-        if let Some((name, _)) = ALL_HAVE.iter().find(|(n, _)| *n == name) {
-            return Ok(own(name));
-        }
-        let begins = |full: &str| !name.is_empty() && full.starts_with(name);
-        let verbs: Vec<_> = self.verbs.iter().filter(|verb| verb.names().any(begins)).collect();
-        let others: Vec<_> = ALL_HAVE.iter().filter(|(full, _)| begins(full)).collect();
-        match (&verbs[..], &others[..]) {
-            ([verb], []) => Ok(Choice::Verb(verb)),
-            ([], [(name, _)]) => Ok(own(name)),
-            ([], []) => Err(NoSuch { is_ambiguous: false }),
-            _ => Err(NoSuch { is_ambiguous: true }),
-        }
+        let common = COMMON.iter().filter(|common| fits(common.command.name));
+        self.verbs.iter().filter_map(verb).chain(common.map(|common| Choice::Common(common))).collect()
     }
 
     /// All verbs, by name, with what they do.
     fn listed(&self) -> Vec<(&'static str, &'static str)> {
-        let mut all: Vec<_> = self.verbs.iter().map(|verb| (verb.name(), verb.about)).collect();
-        all.extend(ALL_HAVE);
+        let own = self.verbs.iter().map(|verb| (verb.name(), verb.about));
+        let mut all: Vec<_> = own.chain(COMMON.iter().map(|common| (common.command.name, common.about))).collect();
         all.sort_unstable();
         all
     }
 
-    fn run_help(&self, args: &[OsString]) -> u8 {
-        let given = match HELP.parse(args) {
-            Ok(Parsed::Run(given)) => given,
-            Ok(Parsed::Help) => {
-                say(&format!("Usage: {} help [-topic <help string>+] [-help]\n", self.name));
-                return 0;
-            }
-            Err(misuse) => {
-                eprintln!("{}", misuse.in_classic_words(self.name));
-                return (self.misuse_status)(misuse.classic_code());
-            }
-        };
-        if given.values("topic").is_empty() {
+    fn help(&self, given: &Given) -> u8 {
+        let topics = given.words("topic");
+        if topics.is_empty() {
             let mut text = format!("{}: Commands are:\n", self.name);
             for (name, about) in self.listed() {
                 text += &format!("{name:<15} {about}\n");
@@ -170,19 +190,18 @@ impl Suite {
             return 0;
         }
         let mut status = 0;
-        for topic in given.values("topic") {
-            let topic = topic.to_string_lossy();
-            status = match self.choose(&topic) {
+        for topic in topics {
+            status = match self.choose(topic) {
                 Ok(choice) => {
-                    say(&self.help_of(&choice, &topic));
+                    say(&self.help_of(choice));
                     0
                 }
-                Err(NoSuch { is_ambiguous: true }) => {
-                    eprintln!("{}: Ambiguous topic '{topic}'; use 'apropos' to list", self.name);
-                    (self.misuse_status)(UNKNOWN_COMMAND)
-                }
-                Err(NoSuch { is_ambiguous: false }) => {
-                    eprintln!("{}: Unknown topic '{topic}'", self.name);
+                Err(NoSuch { is_ambiguous }) => {
+                    let name = self.name;
+                    match is_ambiguous {
+                        true => eprintln!("{name}: Ambiguous topic '{topic}'; use 'apropos' to list"),
+                        false => eprintln!("{name}: Unknown topic '{topic}'"),
+                    }
                     (self.misuse_status)(UNKNOWN_COMMAND)
                 }
             };
@@ -190,57 +209,30 @@ impl Suite {
         status
     }
 
-    /// The help of a verb; `topic` is how it was asked for.
-    fn help_of(&self, choice: &Choice, topic: &str) -> String {
-        let suite = self.name;
-        let verb = match choice {
-            Choice::Verb(verb) => verb,
-            Choice::Help => {
-                return format!(
-                    "{suite} help: get help on commands \nUsage: {suite} help [-topic <help string>+] [-help]\n"
-                );
-            }
-            Choice::Apropos => {
-                return format!(
-                    "{suite} apropos: search by help text \nUsage: {suite} apropos -topic <help string> [-help]\n"
-                );
-            }
-            Choice::Version => {
-                return format!("{suite} version: show version \nUsage: {suite} version [-help]\n");
+    fn help_of(&self, choice: Choice) -> String {
+        let called = format!("{} {}", self.name, choice.called());
+        let (about, names) = match choice {
+            Choice::Common(common) => (common.about, "\n".to_owned()),
+            Choice::Verb { verb, called } => {
+                let names = match verb.aliases {
+                    _ if called != verb.name() => format!("(alias for {})\n", verb.name()),
+                    [] => "\n".to_owned(),
+                    aliases => format!("\naliases: {} \n", aliases.join(" ")),
+                };
+                (verb.about, names)
             }
         };
-        let names = match verb.aliases.iter().find(|alias| **alias == topic) {
-            Some(_) => format!("(alias for {})\n", verb.name()),
-            None if verb.aliases.is_empty() => "\n".to_owned(),
-            None => format!("\naliases: {} \n", verb.aliases.join(" ")),
-        };
-        let called = verb.aliases.iter().find(|alias| **alias == topic).map_or(verb.name(), |alias| alias);
-        format!("{suite} {called}: {} {names}{}", verb.about, verb.command.classic_help())
+        format!("{called}: {about} {names}{}", choice.command().classic_help(&called))
     }
 
-    fn run_apropos(&self, args: &[OsString]) -> u8 {
-        let given = match APROPOS.parse(args) {
-            Ok(Parsed::Run(given)) => given,
-            Ok(Parsed::Help) => {
-                say(&format!("Usage: {} apropos -topic <help string> [-help]\n", self.name));
-                return 0;
-            }
-            Err(misuse) => {
-                eprintln!("{}", misuse.in_classic_words(self.name));
-                return (self.misuse_status)(misuse.classic_code());
-            }
-        };
-        let topic = given.value("topic").unwrap_or_default().to_string_lossy();
-        let mut text = String::new();
-        for (name, about) in self.listed() {
-            if name.contains(&*topic) || about.contains(&*topic) {
-                text += &format!("{name}: {about}\n");
-            }
+    fn apropos(&self, given: &Given) -> u8 {
+        let topic = given.word("topic").unwrap_or_default();
+        let fits = |(name, about): &(&str, &str)| name.contains(topic) || about.contains(topic);
+        let found: Vec<_> = self.listed().into_iter().filter(fits).collect();
+        if found.is_empty() {
+            say("Sorry, no commands found\n");
         }
-        if text.is_empty() {
-            text += "Sorry, no commands found\n";
-        }
-        say(&text);
+        found.iter().for_each(|(name, about)| say(&format!("{name}: {about}\n")));
         0
     }
 }

@@ -7,7 +7,9 @@
 
 mod addsite;
 mod backup;
+mod backupsys;
 mod changeaddr;
+mod clone;
 mod create;
 mod delentry;
 mod entry;
@@ -27,8 +29,10 @@ mod setfields;
 mod show_entry;
 mod show_volume;
 mod show_volume_extended;
+mod size;
 mod status;
 mod sync;
+mod syncserv;
 mod syncvldb;
 mod unlock;
 mod unlockvldb;
@@ -102,11 +106,29 @@ static SUITE: Suite = Suite {
             Opt::flag("valid", "publish as an up-to-date site in VLDB"),
         ]),
         verb!(backup, "make backup of a volume", options![ID.required()]),
+        verb!(backupsys, "en masse backups", options![
+            Opt::list("prefix", "common prefix on volume(s)"),
+            SERVER,
+            PARTITION,
+            Opt::flag("exclude", "exclude common prefix volumes"),
+            Opt::list("xprefix", "negative prefix on volume(s)"),
+            DRY_RUN,
+        ]),
         verb!(changeaddr, "change the IP address of a file server", options![
             Opt::single("oldaddr", "original IP address").required(),
             Opt::single("newaddr", "new IP address"),
             Opt::flag("remove", "remove the IP address from the VLDB"),
             Opt::flag("force", "allow multi-homed server entry change (not recommended)"),
+        ]),
+        verb!(clone, "make clone of a volume", options![
+            ID.required(),
+            Opt::single("server", "server"),
+            Opt::single("partition", "partition"),
+            Opt::single("toname", "volume name on destination"),
+            Opt::single("toid", "volume ID on destination"),
+            Opt::flag("offline", "leave clone volume offline"),
+            Opt::flag("readonly", "make clone volume read-only, not readwrite"),
+            Opt::flag("readwrite", "make clone volume readwrite, not read-only"),
         ]),
         verb!(create, "create a new volume", options![
             SERVER.required(),
@@ -186,7 +208,15 @@ static SUITE: Suite = Suite {
             Opt::flag("clearuse", "clear dayUse"),
             Opt::flag("clearVolUpCounter", "clear volUpdateCounter"),
         ]),
+        verb!(size, "obtain various sizes of the volume.", options![
+            ID.required(),
+            PARTITION,
+            SERVER,
+            Opt::flag("dump", "Obtain the size of the dump"),
+            Opt::single("time", "dump from time"),
+        ]),
         verb!(status, "report on volser status", options![SERVER.required()]),
+        verb!(syncserv, "synchronize server with VLDB", options![SERVER.required(), PARTITION, DRY_RUN]),
         verb!(syncvldb, "synchronize VLDB with server", options![
             SERVER,
             PARTITION,
@@ -266,11 +296,15 @@ fn open(given: &Given) -> Result<Vos, Stop> {
     let folder = given.word("config").unwrap_or(default);
     let cell = CellServers::find(Path::new(folder), given.word("cell")).map_err(|error| {
         let code = match error {
-            CellError::Folder { .. } => {
+            CellError::NoFolder => {
                 eprintln!("vos: Could not process files in configuration directory ({folder}).");
                 Code::EIO
             }
-            CellError::Unknown { cell, .. } => {
+            CellError::File(error) => {
+                eprintln!("vos: Could not process files in configuration directory ({folder}).\nvos: {error}");
+                Code::EIO
+            }
+            CellError::Unknown { cell } => {
                 eprintln!("vos: can't find cell {cell}'s hosts in {folder}/CellServDB");
                 Code::ACFG_NOTFOUND
             }

@@ -25,14 +25,14 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
             return Err(Stop::RETURNED);
         }
     };
-    let found = locate(vos, id)?;
+    let found = locate(vos, id, Stop::EXITED)?;
     if found.kind != Kind::ReadWrite {
         complain!(vos.printer, "{text} not RW volume\n");
         return Err(Stop::EXITED);
     }
     if found.entry.has(Kind::Backup) {
         let backup_id = found.entry.id(Kind::Backup);
-        let backup = locate(vos, backup_id)?;
+        let backup = locate(vos, backup_id, Stop::EXITED)?;
         let as_number = |address: Ipv4Addr| u32::from_ne_bytes(address.octets());
         match vos.is_same_server(backup.server, found.server) {
             Ok(true) => {}
@@ -68,18 +68,19 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
 }
 
 /// Where a volume is, according to its entry.
-struct Located {
-    entry: Entry,
-    server: Ipv4Addr,
-    partition: PartitionId,
-    kind: Kind,
+pub(super) struct Located {
+    pub(super) entry: Entry,
+    pub(super) server: Ipv4Addr,
+    pub(super) partition: PartitionId,
+    pub(super) kind: Kind,
 }
 
-fn locate(vos: &Vos, id: u32) -> Result<Located, Stop> {
+/// Finds where a volume is; `stop` is how a verb ends that cannot go on without.
+pub(super) fn locate(vos: &Vos, id: u32, stop: Stop) -> Result<Located, Stop> {
     let entry = vos.entry_by_id(id, None).map_err(|code| {
         complain!(vos.printer, "Could not fetch the entry for volume {id} from VLDB \n");
         vos.print_error(code);
-        Stop::EXITED
+        stop
     })?;
     let (kind, site) = if id == entry.id(Kind::ReadOnly) {
         let is_released = |site: &&super::entry::Site| {
@@ -87,20 +88,21 @@ fn locate(vos: &Vos, id: u32) -> Result<Located, Stop> {
         };
         let site = entry.sites.iter().find(is_released).copied().ok_or_else(|| {
             complain!(vos.printer, "RO volume is not found in VLDB entry for volume {id}\n");
-            Stop::EXITED
+            stop
         })?;
         (Kind::ReadOnly, site)
     } else {
         let site = entry.read_write_site().ok_or_else(|| {
             complain!(vos.printer, "RW Volume is not found in VLDB entry for volume {id}\n");
-            Stop::EXITED
+            stop
         })?;
         (entry.kind_of(id), site)
     };
     Ok(Located { server: site.server, partition: site.partition, kind, entry })
 }
 
-fn back_up(vos: &Vos, server: Ipv4Addr, partition: PartitionId, id: u32) -> Result<u32, Code> {
+/// Makes the backup volume, and says its id. Complains of all that goes wrong but not of what the code means.
+pub(super) fn back_up(vos: &Vos, server: Ipv4Addr, partition: PartitionId, id: u32) -> Result<u32, Code> {
     let fetch = || {
         vos.entry_by_id(id, Some(Kind::ReadWrite)).inspect_err(|_| {
             complain!(vos.printer, "Could not fetch the entry for the volume {id} from the VLDB \n");

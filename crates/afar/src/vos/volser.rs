@@ -336,6 +336,13 @@ impl Vos {
         self.order(server, &order).map(drop)
     }
 
+    /// How many bytes a dump of a transaction's volume would have, of what changed since then.
+    pub(super) fn dump_size(&self, transaction: Transaction, since: AfsTime) -> Result<u64, Code> {
+        let Transaction { server, id: from_trans } = transaction;
+        let reply = self.order(server, &afsvol::GetSize { from_trans, from_date: since })?;
+        Ok(reply.size.dump_size)
+    }
+
     /// Removes a transaction's volume.
     pub(super) fn delete_in(&self, transaction: Transaction) -> Result<(), Code> {
         let Transaction { server, id: trans } = transaction;

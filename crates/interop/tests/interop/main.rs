@@ -10,6 +10,7 @@ mod restart;
 mod rxdebug;
 mod rxperf;
 mod sides;
+mod suites;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use afar_interop::suite;
 fn main() -> ExitCode {
     let lab = Arc::new(Lab::new());
     let mut cases = Vec::new();
-    for module in [limits::cases, restart::cases, rxdebug::cases, facts::cases, calls::cases, rxperf::cases] {
+    for module in [limits::cases, restart::cases, rxdebug::cases, facts::cases, calls::cases, rxperf::cases, suites::cases] {
         cases.extend(module(&lab));
     }
     suite::run(cases)
