@@ -316,7 +316,8 @@ impl Command {
 
     /// The summary and what flags mean, without what OpenAFS does not have, which follows.
     pub(crate) fn classic_help(&self, called: &str) -> String {
-        let mut text = self.classic_usage(called) + &self.flags(|option| !option.is_hidden && !option.is_ours);
+        let mut text =
+            self.classic_usage(called) + &self.flags(|option| !option.is_hidden && !option.is_ours);
         for option in self.options.iter().filter(|option| option.is_ours) {
             text += &format!("Beyond OpenAFS's: {}  {}\n", option.word(), option.help);
         }

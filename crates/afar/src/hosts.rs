@@ -11,7 +11,8 @@ pub(crate) fn find_server(name: &str) -> Option<Ipv4Addr> {
         return Some(address);
     }
     let found = resolve(name);
-    let own = || fs::read_to_string("/proc/sys/kernel/hostname").map_or(Vec::new(), |own| resolve(own.trim()));
+    let own =
+        || fs::read_to_string("/proc/sys/kernel/hostname").map_or(Vec::new(), |own| resolve(own.trim()));
     let is_public = |address: &&Ipv4Addr| !address.is_loopback();
     match found.iter().find(is_public) {
         Some(address) => Some(*address),

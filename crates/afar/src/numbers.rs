@@ -25,9 +25,9 @@ fn parse_digits(text: &str) -> Option<u32> {
         },
         None => (10, text),
     };
-    digits.chars().try_fold(0_u32, |total, digit| {
-        Some(total.wrapping_mul(base).wrapping_add(digit.to_digit(base)?))
-    })
+    digits
+        .chars()
+        .try_fold(0_u32, |total, digit| Some(total.wrapping_mul(base).wrapping_add(digit.to_digit(base)?)))
 }
 
 /// Reads a quantity of KiB, such as `5000`, `10M` or `0x100`: K, M, G and T stand for powers of 1024, from 1 for K.

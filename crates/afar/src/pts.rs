@@ -67,14 +67,19 @@ static SUITE: Suite = Suite {
     name: "pts",
     misuse_status: |_| FAILURE,
     verbs: &[
-        verb!(adduser, "add a user to a group", options![
-            Opt::list("user", "user name").required(),
-            Opt::list("group", "group name").required(),
-        ]),
-        verb!(chown, "change ownership of a group", options![
-            Opt::single("name", "group name").required(),
-            Opt::single("owner", "new owner").required(),
-        ]),
+        verb!(
+            adduser,
+            "add a user to a group",
+            options![Opt::list("user", "user name").required(), Opt::list("group", "group name").required(),]
+        ),
+        verb!(
+            chown,
+            "change ownership of a group",
+            options![
+                Opt::single("name", "group name").required(),
+                Opt::single("owner", "new owner").required(),
+            ]
+        ),
         verb!(creategroup or "cg", "create a new group", options![
             Opt::list("name", "group name").required(),
             Opt::single("owner", "owner of the group"),
@@ -86,34 +91,45 @@ static SUITE: Suite = Suite {
         ]),
         verb!(delete, "delete a user or group from database", options![NAME_OR_ID]),
         verb!(examine or "check", "examine an entry", options![NAME_OR_ID]),
-        verb!(listentries, "list users/groups in the protection database", options![
-            Opt::flag("users", "list user entries"),
-            Opt::flag("groups", "list group entries"),
-        ]),
+        verb!(
+            listentries,
+            "list users/groups in the protection database",
+            options![Opt::flag("users", "list user entries"), Opt::flag("groups", "list group entries"),]
+        ),
         verb!(listmax, "list max id", options![]),
-        verb!(listowned, "list groups owned by an entry or zero id gets orphaned groups", options![NAME_OR_ID]),
+        verb!(
+            listowned,
+            "list groups owned by an entry or zero id gets orphaned groups",
+            options![NAME_OR_ID]
+        ),
         verb!(membership or "groups", "list membership of a user or group", options![
             NAME_OR_ID,
             Opt::flag("supergroups", "show supergroups"),
             Opt::flag("expandgroups", "expand super and sub group membership"),
         ]),
-        verb!(removeuser, "remove a user from a group", options![
-            Opt::list("user", "user name").required(),
-            Opt::list("group", "group name").required(),
-        ]),
+        verb!(
+            removeuser,
+            "remove a user from a group",
+            options![Opt::list("user", "user name").required(), Opt::list("group", "group name").required(),]
+        ),
         verb!(rename or "chname", "rename user or group", options![
             Opt::single("oldname", "old name").required(),
             Opt::single("newname", "new name").required(),
         ]),
-        verb!(setfields, "set fields for an entry", options![
-            NAME_OR_ID,
-            Opt::single("access", "set privacy flags"),
-            Opt::single("groupquota", "set limit on group creation"),
-        ]),
-        verb!(setmax, "set max id", options![
-            Opt::single("group", "group max"),
-            Opt::single("user", "user max"),
-        ]),
+        verb!(
+            setfields,
+            "set fields for an entry",
+            options![
+                NAME_OR_ID,
+                Opt::single("access", "set privacy flags"),
+                Opt::single("groupquota", "set limit on group creation"),
+            ]
+        ),
+        verb!(
+            setmax,
+            "set max id",
+            options![Opt::single("group", "group max"), Opt::single("user", "user max"),]
+        ),
     ],
 };
 

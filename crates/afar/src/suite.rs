@@ -174,7 +174,8 @@ impl Suite {
     /// All verbs, by name, with what they do.
     fn listed(&self) -> Vec<(&'static str, &'static str)> {
         let own = self.verbs.iter().map(|verb| (verb.name(), verb.about));
-        let mut all: Vec<_> = own.chain(COMMON.iter().map(|common| (common.command.name, common.about))).collect();
+        let mut all: Vec<_> =
+            own.chain(COMMON.iter().map(|common| (common.command.name, common.about))).collect();
         all.sort_unstable();
         all
     }

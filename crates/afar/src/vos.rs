@@ -98,140 +98,195 @@ static SUITE: Suite = Suite {
     name: "vos",
     misuse_status: |_| Stop::RETURNED.0,
     verbs: &[
-        verb!(addsite, "add a replication site", options![
-            Opt::single("server", "machine name for new site").required(),
-            Opt::single("partition", "partition name for new site").required(),
-            ID.required(),
-            Opt::single("roid", "volume name or ID for RO"),
-            Opt::flag("valid", "publish as an up-to-date site in VLDB"),
-        ]),
+        verb!(
+            addsite,
+            "add a replication site",
+            options![
+                Opt::single("server", "machine name for new site").required(),
+                Opt::single("partition", "partition name for new site").required(),
+                ID.required(),
+                Opt::single("roid", "volume name or ID for RO"),
+                Opt::flag("valid", "publish as an up-to-date site in VLDB"),
+            ]
+        ),
         verb!(backup, "make backup of a volume", options![ID.required()]),
-        verb!(backupsys, "en masse backups", options![
-            Opt::list("prefix", "common prefix on volume(s)"),
-            SERVER,
-            PARTITION,
-            Opt::flag("exclude", "exclude common prefix volumes"),
-            Opt::list("xprefix", "negative prefix on volume(s)"),
-            DRY_RUN,
-        ]),
-        verb!(changeaddr, "change the IP address of a file server", options![
-            Opt::single("oldaddr", "original IP address").required(),
-            Opt::single("newaddr", "new IP address"),
-            Opt::flag("remove", "remove the IP address from the VLDB"),
-            Opt::flag("force", "allow multi-homed server entry change (not recommended)"),
-        ]),
-        verb!(clone, "make clone of a volume", options![
-            ID.required(),
-            Opt::single("server", "server"),
-            Opt::single("partition", "partition"),
-            Opt::single("toname", "volume name on destination"),
-            Opt::single("toid", "volume ID on destination"),
-            Opt::flag("offline", "leave clone volume offline"),
-            Opt::flag("readonly", "make clone volume read-only, not readwrite"),
-            Opt::flag("readwrite", "make clone volume readwrite, not read-only"),
-        ]),
-        verb!(create, "create a new volume", options![
-            SERVER.required(),
-            PARTITION.required(),
-            Opt::single("name", "volume name").required(),
-            Opt::single("maxquota", "initial quota (KB)"),
-            Opt::single("id", "volume ID"),
-            Opt::single("roid", "readonly volume ID"),
-        ]),
-        verb!(delentry, "delete VLDB entry for a volume", options![
-            Opt::list("id", "volume name or ID"),
-            Opt::single("prefix", "prefix of the volume whose VLDB entry is to be deleted"),
-            SERVER,
-            PARTITION,
-            Opt::flag("noexecute", "").hidden(),
-            DRY_RUN,
-        ]),
+        verb!(
+            backupsys,
+            "en masse backups",
+            options![
+                Opt::list("prefix", "common prefix on volume(s)"),
+                SERVER,
+                PARTITION,
+                Opt::flag("exclude", "exclude common prefix volumes"),
+                Opt::list("xprefix", "negative prefix on volume(s)"),
+                DRY_RUN,
+            ]
+        ),
+        verb!(
+            changeaddr,
+            "change the IP address of a file server",
+            options![
+                Opt::single("oldaddr", "original IP address").required(),
+                Opt::single("newaddr", "new IP address"),
+                Opt::flag("remove", "remove the IP address from the VLDB"),
+                Opt::flag("force", "allow multi-homed server entry change (not recommended)"),
+            ]
+        ),
+        verb!(
+            clone,
+            "make clone of a volume",
+            options![
+                ID.required(),
+                Opt::single("server", "server"),
+                Opt::single("partition", "partition"),
+                Opt::single("toname", "volume name on destination"),
+                Opt::single("toid", "volume ID on destination"),
+                Opt::flag("offline", "leave clone volume offline"),
+                Opt::flag("readonly", "make clone volume read-only, not readwrite"),
+                Opt::flag("readwrite", "make clone volume readwrite, not read-only"),
+            ]
+        ),
+        verb!(
+            create,
+            "create a new volume",
+            options![
+                SERVER.required(),
+                PARTITION.required(),
+                Opt::single("name", "volume name").required(),
+                Opt::single("maxquota", "initial quota (KB)"),
+                Opt::single("id", "volume ID"),
+                Opt::single("roid", "readonly volume ID"),
+            ]
+        ),
+        verb!(
+            delentry,
+            "delete VLDB entry for a volume",
+            options![
+                Opt::list("id", "volume name or ID"),
+                Opt::single("prefix", "prefix of the volume whose VLDB entry is to be deleted"),
+                SERVER,
+                PARTITION,
+                Opt::flag("noexecute", "").hidden(),
+                DRY_RUN,
+            ]
+        ),
         verb!(examine or "e" or "volinfo", "everything about the volume", options![
             ID.required(),
             Opt::flag("extended", "list extended volume fields"),
             Opt::flag("format", "machine readable format"),
         ]),
-        verb!(listaddrs, "list the IP address of all file servers registered in the VLDB", options![
-            Opt::single("uuid", "uuid of server"),
-            Opt::single("host", "address of host"),
-            Opt::flag("printuuid", "print uuid of hosts"),
-        ]),
+        verb!(
+            listaddrs,
+            "list the IP address of all file servers registered in the VLDB",
+            options![
+                Opt::single("uuid", "uuid of server"),
+                Opt::single("host", "address of host"),
+                Opt::flag("printuuid", "print uuid of hosts"),
+            ]
+        ),
         verb!(listpart, "list partitions", options![SERVER.required()]),
-        verb!(listvldb, "list volumes in the VLDB", options![
-            Opt::single("name", "volume name or ID"),
-            SERVER,
-            PARTITION,
-            Opt::flag("locked", "locked volumes only"),
-            Opt::flag("quiet", "generate minimal information"),
-            Opt::flag("nosort", "do not alphabetically sort the volume names"),
-        ]),
-        verb!(listvol, "list volumes on server (bypass VLDB)", options![
-            SERVER.required(),
-            PARTITION,
-            Opt::flag("fast", "minimal listing"),
-            Opt::flag("long", "list all normal volume fields"),
-            Opt::flag("quiet", "generate minimal information"),
-            Opt::flag("extended", "list extended volume fields"),
-            Opt::flag("format", "machine readable format"),
-        ]),
+        verb!(
+            listvldb,
+            "list volumes in the VLDB",
+            options![
+                Opt::single("name", "volume name or ID"),
+                SERVER,
+                PARTITION,
+                Opt::flag("locked", "locked volumes only"),
+                Opt::flag("quiet", "generate minimal information"),
+                Opt::flag("nosort", "do not alphabetically sort the volume names"),
+            ]
+        ),
+        verb!(
+            listvol,
+            "list volumes on server (bypass VLDB)",
+            options![
+                SERVER.required(),
+                PARTITION,
+                Opt::flag("fast", "minimal listing"),
+                Opt::flag("long", "list all normal volume fields"),
+                Opt::flag("quiet", "generate minimal information"),
+                Opt::flag("extended", "list extended volume fields"),
+                Opt::flag("format", "machine readable format"),
+            ]
+        ),
         verb!(lock, "lock VLDB entry for a volume", options![ID.required()]),
-        verb!(offline, "force the volume status to offline", options![
-            Opt::single("server", "server name").required(),
-            PARTITION.required(),
-            ID.required(),
-            Opt::single("sleep", "seconds to sleep"),
-            Opt::flag("busy", "busy volume"),
-        ]),
-        verb!(online, "force the volume status to online", options![
-            Opt::single("server", "server name").required(),
-            PARTITION.required(),
-            ID.required(),
-        ]),
-        verb!(partinfo, "list partition information", options![
-            SERVER.required(),
-            PARTITION,
-            Opt::flag("summary", "print storage summary"),
-        ]),
+        verb!(
+            offline,
+            "force the volume status to offline",
+            options![
+                Opt::single("server", "server name").required(),
+                PARTITION.required(),
+                ID.required(),
+                Opt::single("sleep", "seconds to sleep"),
+                Opt::flag("busy", "busy volume"),
+            ]
+        ),
+        verb!(
+            online,
+            "force the volume status to online",
+            options![Opt::single("server", "server name").required(), PARTITION.required(), ID.required(),]
+        ),
+        verb!(
+            partinfo,
+            "list partition information",
+            options![SERVER.required(), PARTITION, Opt::flag("summary", "print storage summary"),]
+        ),
         verb!(remove, "delete a volume", options![SERVER, PARTITION, ID.required()]),
-        verb!(remsite, "remove a replication site", options![
-            SERVER.required(),
-            PARTITION.required(),
-            ID.required(),
-        ]),
-        verb!(rename, "rename a volume", options![
-            Opt::single("oldname", "old volume name ").required(),
-            Opt::single("newname", "new volume name ").required(),
-        ]),
-        verb!(setfields, "change volume info fields", options![
-            ID.required(),
-            Opt::single("maxquota", "quota (KB)"),
-            Opt::flag("clearuse", "clear dayUse"),
-            Opt::flag("clearVolUpCounter", "clear volUpdateCounter"),
-        ]),
-        verb!(size, "obtain various sizes of the volume.", options![
-            ID.required(),
-            PARTITION,
-            SERVER,
-            Opt::flag("dump", "Obtain the size of the dump"),
-            Opt::single("time", "dump from time"),
-        ]),
+        verb!(
+            remsite,
+            "remove a replication site",
+            options![SERVER.required(), PARTITION.required(), ID.required(),]
+        ),
+        verb!(
+            rename,
+            "rename a volume",
+            options![
+                Opt::single("oldname", "old volume name ").required(),
+                Opt::single("newname", "new volume name ").required(),
+            ]
+        ),
+        verb!(
+            setfields,
+            "change volume info fields",
+            options![
+                ID.required(),
+                Opt::single("maxquota", "quota (KB)"),
+                Opt::flag("clearuse", "clear dayUse"),
+                Opt::flag("clearVolUpCounter", "clear volUpdateCounter"),
+            ]
+        ),
+        verb!(
+            size,
+            "obtain various sizes of the volume.",
+            options![
+                ID.required(),
+                PARTITION,
+                SERVER,
+                Opt::flag("dump", "Obtain the size of the dump"),
+                Opt::single("time", "dump from time"),
+            ]
+        ),
         verb!(status, "report on volser status", options![SERVER.required()]),
         verb!(syncserv, "synchronize server with VLDB", options![SERVER.required(), PARTITION, DRY_RUN]),
-        verb!(syncvldb, "synchronize VLDB with server", options![
-            SERVER,
-            PARTITION,
-            Opt::single("volume", "volume name or ID"),
-            DRY_RUN,
-        ]),
+        verb!(
+            syncvldb,
+            "synchronize VLDB with server",
+            options![SERVER, PARTITION, Opt::single("volume", "volume name or ID"), DRY_RUN,]
+        ),
         verb!(unlock, "release lock on VLDB entry for a volume", options![ID.required()]),
         verb!(unlockvldb, "unlock all the locked entries in the VLDB", options![SERVER, PARTITION]),
-        verb!(zap, "delete the volume, don't bother with VLDB", options![
-            SERVER.required(),
-            PARTITION.required(),
-            Opt::single("id", "volume ID").required(),
-            Opt::flag("force", "force deletion of bad volumes"),
-            Opt::flag("backup", "also delete backup volume if one is found"),
-        ]),
+        verb!(
+            zap,
+            "delete the volume, don't bother with VLDB",
+            options![
+                SERVER.required(),
+                PARTITION.required(),
+                Opt::single("id", "volume ID").required(),
+                Opt::flag("force", "force deletion of bad volumes"),
+                Opt::flag("backup", "also delete backup volume if one is found"),
+            ]
+        ),
     ],
 };
 
@@ -301,7 +356,9 @@ fn open(given: &Given) -> Result<Vos, Stop> {
                 Code::EIO
             }
             CellError::File(error) => {
-                eprintln!("vos: Could not process files in configuration directory ({folder}).\nvos: {error}");
+                eprintln!(
+                    "vos: Could not process files in configuration directory ({folder}).\nvos: {error}"
+                );
                 Code::EIO
             }
             CellError::Unknown { cell } => {

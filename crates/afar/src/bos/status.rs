@@ -7,8 +7,8 @@ use crate::dates::date_of;
 use crate::output::harmless;
 use crate::printer::{complain, say};
 use afs_wire::bos::{
-    BnodeFlags, BnodeStatus, BozoStatus, EnumerateInstance, GetInstanceInfo, GetInstanceParm, GetInstanceStrings,
-    GetStatus,
+    BnodeFlags, BnodeStatus, BozoStatus, EnumerateInstance, GetInstanceInfo, GetInstanceParm,
+    GetInstanceStrings, GetStatus,
 };
 use afs_wire::ids::AfsTime;
 use jiff::tz::TimeZone;
@@ -169,7 +169,8 @@ fn as_json(
     state: Result<(BnodeStatus, String), Code>,
 ) -> Value {
     let time = |time: AfsTime| (time.0 != 0).then_some(time.0);
-    let word = |status: BnodeStatus| status.name().map_or_else(|| status.0.to_string(), str::to_ascii_lowercase);
+    let word =
+        |status: BnodeStatus| status.name().map_or_else(|| status.0.to_string(), str::to_ascii_lowercase);
     let (state, description) = match state {
         Ok((state, description)) => (Some(word(state)), description),
         Err(_) => (None, String::new()),

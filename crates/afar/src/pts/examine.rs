@@ -12,7 +12,8 @@ const ADMINISTRATORS: &str = "system:administrators";
 
 /// The five letters of the privacy flags: for each the bits it has, and how they are shown where members, and where all
 /// may.
-const LETTERS: [(u32, char, char); 5] = [(2, 's', 'S'), (1, 'O', 'O'), (2, 'm', 'M'), (2, 'a', 'A'), (1, 'r', 'r')];
+const LETTERS: [(u32, char, char); 5] =
+    [(2, 's', 'S'), (1, 'O', 'O'), (2, 'm', 'M'), (2, 'a', 'A'), (1, 'r', 'r')];
 
 pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
     let found = nameorid::find(pts, given)?;
@@ -89,9 +90,14 @@ mod tests {
 
     #[test]
     fn flags_are_shown_as_five_letters() {
-        for (flags, text) in
-            [(0x90, "S-M--"), (0x80, "S----"), (0x6b, "sOmar"), (0xb5, "SOMAr"), (0, "-----"), (0xc0, "X----")]
-        {
+        for (flags, text) in [
+            (0x90, "S-M--"),
+            (0x80, "S----"),
+            (0x6b, "sOmar"),
+            (0xb5, "SOMAr"),
+            (0, "-----"),
+            (0xc0, "X----"),
+        ] {
             assert_eq!(letters(flags), text, "{flags:#x}");
         }
     }

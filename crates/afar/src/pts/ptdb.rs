@@ -53,7 +53,8 @@ impl ProtectionDb {
         if names.is_empty() {
             return Ok(Vec::new());
         }
-        let lowered: Result<Vec<_>, _> = names.iter().map(|name| name_in_list(&name.to_ascii_lowercase())).collect();
+        let lowered: Result<Vec<_>, _> =
+            names.iter().map(|name| name_in_list(&name.to_ascii_lowercase())).collect();
         let names = lowered?.try_into().map_err(|_| Code::PRINTERNAL)?;
         let ids = self.call(&pt::NameToID { names })?.ids;
         Ok(ids.iter().map(|id| id.0).collect())
@@ -125,7 +126,8 @@ impl ProtectionDb {
     ) -> Result<(Vec<Entry>, Option<i32>), Code> {
         let reply = self.call(&pt::ListEntries { flags, start_index })?;
         let entry = |entry: &PrListEntry| {
-            let PrListEntry { flags, id, owner, creator, ngroups, nusers: _, count, reserved: _, name } = entry;
+            let PrListEntry { flags, id, owner, creator, ngroups, nusers: _, count, reserved: _, name } =
+                entry;
             let (id, owner, creator, flags) = (id.0, owner.0, creator.0, flags.0);
             Entry { name: text(name), id, owner, creator, flags, group_quota: *ngroups, membership: *count }
         };
@@ -142,7 +144,12 @@ impl ProtectionDb {
     }
 
     /// Sets privacy and quota of an entry, what of them there is.
-    pub(super) fn set_fields(&self, id: i32, flags: Option<i32>, group_quota: Option<i32>) -> Result<(), Code> {
+    pub(super) fn set_fields(
+        &self,
+        id: i32,
+        flags: Option<i32>,
+        group_quota: Option<i32>,
+    ) -> Result<(), Code> {
         let mut mask = SetFieldsMask::NONE;
         if flags.is_some() {
             mask |= SetFieldsMask::ALL_FLAGS;

@@ -8,7 +8,8 @@ use crate::numbers;
 use crate::printer::complain;
 
 /// For each of the five letters: where all may, where members may, and the bits it has.
-const LETTERS: [(char, char, u32); 5] = [('S', 's', 2), ('O', ' ', 1), ('M', 'm', 2), ('A', 'a', 2), (' ', 'r', 1)];
+const LETTERS: [(char, char, u32); 5] =
+    [('S', 's', 2), ('O', ' ', 1), ('M', 'm', 2), ('A', 'a', 2), (' ', 'r', 1)];
 
 /// What is wrong with the flags.
 #[derive(Debug, PartialEq, Eq)]

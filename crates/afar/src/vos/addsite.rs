@@ -10,7 +10,8 @@ use afs_wire::vl::{EntryFlags, NMAXNSERVERS, SiteFlags};
 use std::net::Ipv4Addr;
 
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {
-    let (machine, partition_name) = (given.word("server").unwrap_or_default(), given.word("partition").unwrap_or_default());
+    let (machine, partition_name) =
+        (given.word("server").unwrap_or_default(), given.word("partition").unwrap_or_default());
     let text = given.word("id").unwrap_or_default();
     let id = lock::volume_called(vos, base_name(text), text)?;
     let read_only_id = match given.word("roid") {
@@ -76,10 +77,9 @@ fn add_locked(vos: &Vos, id: u32, site: Site, read_only_id: Option<u32>) -> Resu
                 vos.tell(&format!("Using RO volume id {given}.\n"));
                 entry.set_id(Kind::ReadOnly, given);
             }
-            id => complain!(
-                vos.printer,
-                "Ignoring given RO id {given}, since volume already has RO id {id}\n"
-            ),
+            id => {
+                complain!(vos.printer, "Ignoring given RO id {given}, since volume already has RO id {id}\n")
+            }
         }
     }
     vos.tell("Adding a new site ...");

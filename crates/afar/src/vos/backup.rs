@@ -38,10 +38,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
             Ok(true) => {}
             Ok(false) => {
                 let server = as_number(backup.server);
-                complain!(
-                    vos.printer,
-                    "FATAL ERROR: backup volume {backup_id} exists on server {server}\n"
-                );
+                complain!(vos.printer, "FATAL ERROR: backup volume {backup_id} exists on server {server}\n");
                 return Err(Stop::EXITED);
             }
             Err(_) => {
@@ -83,9 +80,8 @@ pub(super) fn locate(vos: &Vos, id: u32, stop: Stop) -> Result<Located, Stop> {
         stop
     })?;
     let (kind, site) = if id == entry.id(Kind::ReadOnly) {
-        let is_released = |site: &&super::entry::Site| {
-            site.is(Kind::ReadOnly) && !site.flags.contains(SiteFlags::DONT_USE)
-        };
+        let is_released =
+            |site: &&super::entry::Site| site.is(Kind::ReadOnly) && !site.flags.contains(SiteFlags::DONT_USE);
         let site = entry.sites.iter().find(is_released).copied().ok_or_else(|| {
             complain!(vos.printer, "RO volume is not found in VLDB entry for volume {id}\n");
             stop
@@ -155,10 +151,7 @@ fn make(
     }
     if entry.id(Kind::Backup) == 0 {
         let new = vos.new_volume_ids(1).inspect_err(|_| {
-            complain!(
-                vos.printer,
-                "Could not allocate ID for the backup volume of  {id} from the VLDB\n"
-            );
+            complain!(vos.printer, "Could not allocate ID for the backup volume of  {id} from the VLDB\n");
         })?;
         entry.set_id(Kind::Backup, new);
         *is_changed = true;

@@ -54,7 +54,15 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
             Some(clone) => clone,
             None => new_id(vos, id)?,
         };
-        vos.clone_volume(CloneOrder { server, partition, volume: id, clone, kind, name: &name, what: "clone" })?;
+        vos.clone_volume(CloneOrder {
+            server,
+            partition,
+            volume: id,
+            clone,
+            kind,
+            name: &name,
+            what: "clone",
+        })?;
         if given.has("offline") { Ok(()) } else { bring_online(vos, server, partition, clone) }
     })();
     cloned.map_err(|code| {

@@ -17,7 +17,8 @@ use std::net::Ipv4Addr;
 const QUOTA_KIB: i32 = 5000;
 
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {
-    let (machine, partition_name) = (given.word("server").unwrap_or_default(), given.word("partition").unwrap_or_default());
+    let (machine, partition_name) =
+        (given.word("server").unwrap_or_default(), given.word("partition").unwrap_or_default());
     let name = given.word("name").unwrap_or_default();
     let server = vos.server(machine, "host", Stop::RETURNED)?;
     let partition = vos.partition(partition_name, Stop::RETURNED)?;
@@ -28,10 +29,9 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
                 vos.printer,
                 "vos: the name of the root volume {name} exceeds the size limit of {NAME_MAX}\n"
             ),
-            BadName::Suffix => complain!(
-                vos.printer,
-                "Illegal volume name {name}, should not end in .readonly or .backup\n"
-            ),
+            BadName::Suffix => {
+                complain!(vos.printer, "Illegal volume name {name}, should not end in .readonly or .backup\n")
+            }
             BadName::Number => {
                 complain!(vos.printer, "Illegal volume name {name}, should not be a number\n");
             }

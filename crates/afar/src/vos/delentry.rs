@@ -8,7 +8,8 @@ use crate::printer::{complain, say};
 
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     let ids = given.words("id");
-    let (prefix, machine, partition_name) = (given.word("prefix"), given.word("server"), given.word("partition"));
+    let (prefix, machine, partition_name) =
+        (given.word("prefix"), given.word("server"), given.word("partition"));
     let is_dry = given.has("dryrun") || given.has("noexecute");
     let misused = |sentence: &str| {
         complain!(vos.printer, "{sentence}\n");

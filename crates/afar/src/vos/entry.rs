@@ -98,8 +98,7 @@ impl Entry {
     }
 
     pub(super) const fn set_exists(&mut self, kind: Kind, does: bool) {
-        self.flags =
-            if does { self.flags.union(exists(kind)) } else { self.flags.without(exists(kind)) };
+        self.flags = if does { self.flags.union(exists(kind)) } else { self.flags.without(exists(kind)) };
     }
 
     /// Whether the entry is of any volume that exists.
@@ -175,7 +174,8 @@ pub(super) fn has_suffix(name: &str) -> bool {
 
 /// A volume's name without the suffix of its kind, and no longer than a volume's header has it.
 pub(super) fn base_name(name: &str) -> &str {
-    let end = (0..=name.len().min(HEADER_NAME_MAX)).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
+    let end =
+        (0..=name.len().min(HEADER_NAME_MAX)).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
     let name = &name[..end];
     name.strip_suffix(".readonly").or_else(|| name.strip_suffix(".backup")).unwrap_or(name)
 }
@@ -186,11 +186,8 @@ mod tests {
 
     #[test]
     fn an_entry_survives_the_way_to_the_wire_and_back() {
-        let site = |last, flags| Site {
-            server: Ipv4Addr::new(10, 88, 0, last),
-            partition: PartitionId(27),
-            flags,
-        };
+        let site =
+            |last, flags| Site { server: Ipv4Addr::new(10, 88, 0, last), partition: PartitionId(27), flags };
         let entry = Entry {
             name: "root.cell".to_owned(),
             sites: vec![site(1, SiteFlags::RW_VOL), site(2, SiteFlags::RO_VOL)],
@@ -203,7 +200,8 @@ mod tests {
 
     #[test]
     fn a_count_that_cannot_be_costs_nothing() {
-        let empty = Entry { name: String::new(), sites: vec![], ids: [0; 3], clone_id: 0, flags: EntryFlags::NONE };
+        let empty =
+            Entry { name: String::new(), sites: vec![], ids: [0; 3], clone_id: 0, flags: EntryFlags::NONE };
         let mut wire = empty.to_wire().unwrap();
         wire.n_servers = -1;
         assert!(Entry::from_wire(&wire).sites.is_empty());

@@ -158,7 +158,9 @@ mod tests {
     fn a_uuid_is_read_as_it_is_printed() {
         let text = "0093038c-c612-1b01-90-44-0100580aaa77";
         assert_eq!(parse_uuid(text).unwrap().to_string(), text);
-        for wrong in ["", "-----", "0093038c-c612-1b01-9044-0100580aaa77", "0093038c-c612-1b01-90-44-0100580aaa7g"] {
+        for wrong in
+            ["", "-----", "0093038c-c612-1b01-9044-0100580aaa77", "0093038c-c612-1b01-90-44-0100580aaa7g"]
+        {
             assert!(parse_uuid(wrong).is_none(), "{wrong}");
         }
     }

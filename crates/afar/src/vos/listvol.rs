@@ -162,15 +162,9 @@ fn list_extended(
     if !form.is_quiet {
         say!(vos.printer, "\n");
         if form.has_fields {
-            say!(
-                vos.printer,
-                "VOLUMES_ONLINE\t{online}\nVOLUMES_OFFLINE\t{offline}\nVOLUMES_BUSY\t{busy}\n"
-            );
+            say!(vos.printer, "VOLUMES_ONLINE\t{online}\nVOLUMES_OFFLINE\t{offline}\nVOLUMES_BUSY\t{busy}\n");
         } else {
-            say!(
-                vos.printer,
-                "Total volumes: {online} on-line, {offline} off-line, {busy}  busyd\n\n"
-            );
+            say!(vos.printer, "Total volumes: {online} on-line, {offline} off-line, {busy}  busyd\n\n");
         }
     }
     Ok(())

@@ -53,21 +53,14 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     })
 }
 
-fn set(
-    vos: &Vos,
-    server: Ipv4Addr,
-    partition: PartitionId,
-    id: u32,
-    changes: Changes,
-) -> Result<(), Code> {
+fn set(vos: &Vos, server: Ipv4Addr, partition: PartitionId, id: u32, changes: Changes) -> Result<(), Code> {
     let transaction = vos
         .begin(server, partition, id, OFFLINE)
         .inspect_err(|_| complain!(vos.printer, "SetVolumeInfo: TransCreate Failed\n"))?;
     let set = vos
         .set_info(transaction, Some(id), changes)
         .inspect_err(|_| complain!(vos.printer, "SetVolumeInfo: SetInfo Failed\n"));
-    let ended = vos
-        .end(transaction)
-        .inspect_err(|_| complain!(vos.printer, "SetVolumeInfo: EndTrans Failed\n"));
+    let ended =
+        vos.end(transaction).inspect_err(|_| complain!(vos.printer, "SetVolumeInfo: EndTrans Failed\n"));
     set.and(ended)
 }

@@ -24,7 +24,9 @@ impl Vos {
 
     /// Ids and sites.
     pub(super) fn show_sites(&self, entry: &Entry) {
-        for (kind, label) in [(Kind::ReadWrite, "RWrite"), (Kind::ReadOnly, "ROnly"), (Kind::Backup, "Backup")] {
+        for (kind, label) in
+            [(Kind::ReadWrite, "RWrite"), (Kind::ReadOnly, "ROnly"), (Kind::Backup, "Backup")]
+        {
             if entry.has(kind) {
                 say!(self.printer, "    {label}: {:<10}", entry.id(kind));
             }

@@ -77,11 +77,7 @@ impl Vos {
     /// Checks that the volumes of an entry are where it says, and puts it right.
     pub(super) fn check_entry(&self, entry: &mut Entry, updates: bool) -> Result<Checked, Code> {
         if entry.name.len() > NAME_MAX {
-            complain!(
-                self.printer,
-                "Volume name {} exceeds limit of {NAME_MAX} characters\n",
-                entry.name
-            );
+            complain!(self.printer, "Volume name {} exceeds limit of {NAME_MAX} characters\n", entry.name);
         }
         let id = entry.id(Kind::ReadWrite);
         let is_wrong = self.check_read_write(entry)? | self.check_read_only(entry)?;
@@ -249,7 +245,10 @@ impl Vos {
             Ok(entry) => Ok((entry, false)),
             Err(Code::VL_NOENT) => {
                 let name = base_name(&found.name).to_owned();
-                Ok((Entry { name, sites: Vec::new(), ids: [0; 3], clone_id: 0, flags: EntryFlags::NONE }, true))
+                Ok((
+                    Entry { name, sites: Vec::new(), ids: [0; 3], clone_id: 0, flags: EntryFlags::NONE },
+                    true,
+                ))
             }
             Err(code) => {
                 say!(self.printer, "Could not retrieve the VLDB entry for volume {} \n", found.parent);
@@ -478,10 +477,7 @@ impl Vos {
             return Ok(());
         }
         let next = self.new_volume_ids(0).inspect_err(|_| {
-            complain!(
-                self.printer,
-                "Could not get the highest allocated volume id from the VLDB\n"
-            );
+            complain!(self.printer, "Could not get the highest allocated volume id from the VLDB\n");
         })?;
         if max_id > next {
             self.new_volume_ids(max_id - next + 1).inspect_err(|_| {

@@ -6,7 +6,7 @@ use super::entry::{Entry, Kind, base_name};
 use crate::codes::Code;
 use afs_wire::ids::{HostAddr, PartitionId, VolumeId, VolumeType};
 use afs_wire::vl::{
-    self, AddrMask, EntryFlags, ListAddrByAttributes, ListMask, ReleaseType, VldbListByAttributes, VlName,
+    self, AddrMask, EntryFlags, ListAddrByAttributes, ListMask, ReleaseType, VlName, VldbListByAttributes,
 };
 use rxgen::Rpc;
 use rxgen::xdr::Uuid;
@@ -113,11 +113,7 @@ impl Vos {
     }
 
     /// Entries, a part at a time, which `take` is given.
-    pub(super) fn list_entries(
-        &self,
-        wanted: Wanted,
-        mut take: impl FnMut(Vec<Entry>),
-    ) -> Result<(), Code> {
+    pub(super) fn list_entries(&self, wanted: Wanted, mut take: impl FnMut(Vec<Entry>)) -> Result<(), Code> {
         let attributes = attributes(wanted);
         let mut next = Some(0);
         while let Some(start_index) = next {

@@ -6,8 +6,8 @@ use super::entry::Kind;
 use crate::codes::Code;
 use crate::printer::complain;
 use afs_wire::afsvol::{
-    self, AfsVol, AttachFlags, DiskPartition, DiskPartition64, PartitionName, TransDebugInfo, UNCHANGED, VolName,
-    VolintInfo, VolintXInfo, VolumeFlags,
+    self, AfsVol, AttachFlags, DiskPartition, DiskPartition64, PartitionName, TransDebugInfo, UNCHANGED,
+    VolName, VolintInfo, VolintXInfo, VolumeFlags,
 };
 use afs_wire::ids::{AfsTime, PartitionId, TransId, VolumeId, VolumeType};
 use rx::Connection;
@@ -193,10 +193,7 @@ impl Vos {
         id: u32,
     ) -> Result<VolintInfo, Code> {
         self.volume_quietly(server, partition, id).inspect_err(|code| {
-            complain!(
-                self.printer,
-                "Could not fetch the information about volume {id} from the server\n"
-            );
+            complain!(self.printer, "Could not fetch the information about volume {id} from the server\n");
             self.print_error(*code);
         })
     }
@@ -217,12 +214,7 @@ impl Vos {
     }
 
     /// Whether a partition has a volume: an error other than "no" is one.
-    pub(super) fn has_volume(
-        &self,
-        server: Ipv4Addr,
-        partition: PartitionId,
-        id: u32,
-    ) -> Result<bool, Code> {
+    pub(super) fn has_volume(&self, server: Ipv4Addr, partition: PartitionId, id: u32) -> Result<bool, Code> {
         match self.volume_quietly(server, partition, id) {
             Ok(_) => Ok(true),
             Err(Code::ENODEV | Code::VOLSERILLEGAL_PARTITION) => Ok(false),
@@ -350,12 +342,7 @@ impl Vos {
     }
 
     /// Removes a volume without looking at it.
-    pub(super) fn nuke_volume(
-        &self,
-        server: Ipv4Addr,
-        partition: PartitionId,
-        id: u32,
-    ) -> Result<(), Code> {
+    pub(super) fn nuke_volume(&self, server: Ipv4Addr, partition: PartitionId, id: u32) -> Result<(), Code> {
         self.order(server, &afsvol::NukeVolume { partition, volid: VolumeId(id) }).map(drop)
     }
 
@@ -421,7 +408,8 @@ impl Vos {
         let transaction = self.begin(server, partition, volume, BUSY).inspect_err(|_| {
             complain!(self.printer, "Could not start a transaction on the volume {volume}\n");
         })?;
-        let cloned = if exists { self.reclone(transaction, order) } else { self.new_clone(transaction, order) };
+        let cloned =
+            if exists { self.reclone(transaction, order) } else { self.new_clone(transaction, order) };
         if cloned.is_ok() {
             self.tell(" done\n");
         }

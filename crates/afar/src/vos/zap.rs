@@ -68,7 +68,8 @@ fn zap(vos: &Vos, server: Ipv4Addr, partition: PartitionId, id: u32) -> Done {
 
 /// Removes what there is of a volume, which may not even be attachable.
 fn nuke(vos: &Vos, given: &Given) -> Done {
-    let (text, partition_name) = (given.word("id").unwrap_or_default(), given.word("partition").unwrap_or_default());
+    let (text, partition_name) =
+        (given.word("id").unwrap_or_default(), given.word("partition").unwrap_or_default());
     let server = vos.server(given.word("server").unwrap_or_default(), "server", Stop::RETURNED)?;
     let partition = PartitionId::parse(partition_name).ok_or_else(|| {
         complain!(vos.printer, "vos: could not parse '{partition_name}' as a partition name");

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod suites;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use afar_interop::suite;
 fn main() -> ExitCode {
     let lab = Arc::new(Lab::new());
     let mut cases = Vec::new();
-    for module in [commands::cases] {
+    for module in [commands::cases, suites::cases] {
         cases.extend(module(&lab));
     }
     suite::run(cases)

@@ -10,7 +10,6 @@ mod restart;
 mod rxdebug;
 mod rxperf;
 mod sides;
-mod suites;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -21,7 +20,7 @@ use afar_interop::suite;
 fn main() -> ExitCode {
     let lab = Arc::new(Lab::new());
     let mut cases = Vec::new();
-    for module in [limits::cases, restart::cases, rxdebug::cases, facts::cases, calls::cases, rxperf::cases, suites::cases] {
+    for module in [limits::cases, restart::cases, rxdebug::cases, facts::cases, calls::cases, rxperf::cases] {
         cases.extend(module(&lab));
     }
     suite::run(cases)

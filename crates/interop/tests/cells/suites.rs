@@ -9,14 +9,12 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use afar_interop::cell::{self, Cell, Machine, Servers};
+use afar_interop::cell::{Cell, Machine, Servers};
 use afar_interop::commands::{self, Entry};
 use afar_interop::lab::Lab;
 use afar_interop::process;
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
 use serde_json::Value;
-
-use crate::sides::failed;
 
 /// Where the lists are.
 const LISTS: [&str; 2] = ["interop/cell/commands.txt", "interop/cell/suites.txt"];
@@ -97,16 +95,11 @@ impl Drop for Links {
     }
 }
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
-}
-
 /// The commands of the lists that are for the suites, in order.
-fn entries() -> Result<Vec<Entry>, Trouble> {
+fn entries(lab: &Lab) -> Result<Vec<Entry>, Trouble> {
     let mut all = Vec::new();
     for list in LISTS {
-        let text = fs::read_to_string(root().join(list)).map_err(|error| format!("{list}: {error}"))?;
-        all.extend(commands::parse(&text).map_err(|error| format!("{list}: {error}"))?);
+        all.extend(commands::parse(&lab.read(list)?).map_err(|error| format!("{list}: {error}"))?);
     }
     let verb = |entry: &Entry| entry.words.get(1).cloned().unwrap_or_default();
     all.retain(|entry| {
@@ -130,20 +123,16 @@ fn with_ours(entries: &[Entry], links: &Links) -> Vec<Entry> {
 }
 
 fn compare_in_cells(lab: &Lab) -> Verdict {
-    cell::available().map_err(Trouble::Skipped)?;
-    let entries = entries()?;
+    let entries = entries(lab)?;
+    let (debians_cell, our_cell) = (stock(lab)?, stock(lab)?);
     let links = Links::new(lab, "suites")?;
     let ours = with_ours(&entries, &links);
-    let run = |entries: &[Entry]| -> Result<_, String> {
-        let cell = Cell::up(&root(), &Machine::new(Servers::Stock))?;
-        Ok((commands::run(&cell, entries)?, cell))
-    };
     let (debian, afar) = thread::scope(|scope| {
-        let debian = scope.spawn(|| run(&entries));
-        let afar = run(&ours);
-        (debian.join().expect("a thread that does not panic"), afar)
+        let debian = scope.spawn(|| commands::run(&debians_cell, &entries));
+        let afar = commands::run(&our_cell, &ours);
+        (debian.join().unwrap_or_else(|_| Err("a thread panicked".to_owned())), afar)
     });
-    let ((debian, _), (afar, our_cell)) = (debian?, afar?);
+    let (debian, afar) = (debian?, afar?);
     let differences = commands::compare(&entries, &debian, &afar);
     println!("suites: {} commands compared, {} differ", entries.len(), differences.len());
     if !differences.is_empty() {
@@ -152,6 +141,14 @@ fn compare_in_cells(lab: &Lab) -> Verdict {
         return failed(format!("{} of {} commands differ:\n{}", count.0, count.1, shown.concat()));
     }
     check_json(&our_cell, &links)
+}
+
+fn stock(lab: &Lab) -> Result<Cell, Trouble> {
+    lab.cell(&Machine::new(Servers::Stock))
+}
+
+fn failed<T>(message: impl Into<String>) -> Result<T, Trouble> {
+    Err(Trouble::Failed(message.into()))
 }
 
 /// Everything that has facts has them as JSON too.
