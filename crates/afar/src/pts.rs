@@ -154,9 +154,10 @@ struct Pts {
 }
 
 impl Pts {
-    /// Tells of a failure, in the form of all of them: the code in words, then what could not be done.
+    /// Tells of a failure, in the form of all of them: the code in words, then what could not be done. The carriage return
+    /// is there for terminals of another time, and in the output of OpenAFS's.
     fn complain(&self, code: Code, what: &str) {
-        complain!(self.printer, "pts: {code} {what}\n");
+        complain!(self.printer, "pts: {code} {what}\n\r");
     }
 
     /// How the complaint about something ends that `-force` passes over.
@@ -200,7 +201,7 @@ fn open(given: &Given) -> Result<Pts, Failed> {
                 Code::ACFG_NOTFOUND
             }
         };
-        eprintln!("pts: {code} while initializing");
+        eprint!("pts: {code} while initializing\n\r");
         Failed
     })?;
     let opened = Caller::new().and_then(|caller| Ok((caller.seed()?, caller)));
@@ -234,9 +235,9 @@ fn log_in(
         return Ok(login);
     }
     if !localauth {
-        eprintln!("libprot: {no_tokens} (getting token)");
+        eprint!("libprot: {no_tokens} (getting token)\n\r");
         if encrypt {
-            eprintln!("pts: {no_tokens} while initializing");
+            eprint!("pts: {no_tokens} while initializing\n\r");
             return Err(Failed);
         }
     }

@@ -374,8 +374,10 @@ fn open(given: &Given) -> Result<Vos, Stop> {
         eprintln!("vos: cannot open a socket: {error}");
         Stop::EXITED
     })?;
-    // Without tokens or a key it goes on as nobody.
-    let login = Login::new(wish, Path::new(folder), seed).unwrap_or_else(|NoToken| Login::anonymous());
+    let login = Login::new(wish, Path::new(folder), seed).unwrap_or_else(|NoToken| {
+        eprintln!("vos: Could not get afs tokens, running unauthenticated.");
+        Login::anonymous()
+    });
     let connect = |machine: &Ipv4Addr| {
         let server = SocketAddr::from((*machine, Vl::PORT));
         caller.connect_database(server, Vl::SERVICE_ID, login.security())
