@@ -44,7 +44,7 @@ static SUITE: Suite = Suite {
                 options: options![Opt::single("server", "machine name").required()],
             },
             about: "get cell host list",
-            aliases: &[],
+            aliases: &["getcell"],
             run: |given| run(given, listhosts::run),
         },
         Verb {

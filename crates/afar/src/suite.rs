@@ -242,3 +242,55 @@ impl Suite {
 fn say(text: &str) {
     output::print(text);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn verb(name: &'static str, aliases: &'static [&'static str]) -> Verb {
+        Verb { command: Command { name, options: &[] }, about: "does something", aliases, run: |_| 0 }
+    }
+
+    static SUITE: Suite = Suite {
+        name: "t",
+        misuse_status: |code| code,
+        verbs: &[verb("t list", &["ls"]), verb("t listall", &[]), verb("t remove", &["r", "rm"])],
+    };
+
+    #[test]
+    fn a_verb_goes_by_its_names_and_by_any_beginning_that_is_unambiguous() {
+        for (text, called) in [
+            ("list", "list"),
+            ("lista", "listall"),
+            ("ls", "ls"),
+            ("rem", "remove"),
+            ("r", "r"),
+            ("rm", "rm"),
+            ("h", "help"),
+            ("--help", "help"),
+            ("-version", "version"),
+            ("l", "ambiguous"),
+            ("lis", "ambiguous"),
+            ("", "ambiguous"),
+            ("x", "nothing"),
+        ] {
+            let found = match SUITE.choose(text) {
+                Ok(choice) => choice.called(),
+                Err(NoSuch { is_ambiguous: true }) => "ambiguous",
+                Err(NoSuch { is_ambiguous: false }) => "nothing",
+            };
+            assert_eq!(found, called, "{text}");
+        }
+    }
+
+    #[test]
+    fn help_of_another_name_says_whose_it_is() {
+        let help = |text| SUITE.choose(text).map(|choice| SUITE.help_of(choice)).ok();
+        let proper = "t remove: does something \naliases: r rm \nUsage: t remove [-help]\n";
+        assert_eq!(help("rem").as_deref(), Some(proper));
+        assert_eq!(
+            help("rm").as_deref(),
+            Some("t rm: does something (alias for remove)\nUsage: t rm [-help]\n")
+        );
+    }
+}
