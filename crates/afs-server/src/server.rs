@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use afs_celldb::ptdb::{Administrator, PtService, Ptdb, Rules};
 use afs_celldb::store::CellStore;
-use afs_celldb::store::memory::MemoryStore;
+use afs_celldb::store::embedded::EmbeddedStore;
 use afs_celldb::ubik::VoteService;
 use afs_celldb::vldb::{RestrictedQuery, VlService, Vldb};
 use afs_celldb::{Clock, Database, rx_service};
@@ -134,9 +134,16 @@ impl Server {
             assembly.endpoints.insert(*role, endpoint);
         }
         let has = |role: Role| config.server.roles.contains(&role);
-        let store = assembly.open_store()?;
-        let ptdb = if has(Role::Pt) { Some(assembly.serve_pt(&store).await?) } else { None };
-        let vldb = if has(Role::Vl) { Some(assembly.serve_vl(&store).await?) } else { None };
+        let (mut ptdb, mut vldb) = (None, None);
+        if has(Role::Pt) || has(Role::Vl) {
+            let store = assembly.open_store()?;
+            if has(Role::Pt) {
+                ptdb = Some(assembly.serve_pt(&store).await?);
+            }
+            if has(Role::Vl) {
+                vldb = Some(assembly.serve_vl(&store).await?);
+            }
+        }
         let alive = Arc::new(());
         let mut partitions = None;
         let mut volume_service = None;
@@ -327,7 +334,10 @@ impl<'a> Assembly<'a> {
     }
 
     fn open_store(&self) -> Result<Arc<dyn CellStore>, StartError> {
-        Ok(Arc::new(MemoryStore::new()))
+        let folder = self.config.server.state.join("databases");
+        make_folder(&folder, 0o700).map_err(|error| StartError::Database(error.to_string()))?;
+        let store = EmbeddedStore::open(&folder.join("cell.redb"));
+        Ok(Arc::new(store.map_err(|error| StartError::Database(error.to_string()))?))
     }
 
     async fn serve_pt(&self, store: &Arc<dyn CellStore>) -> Result<Arc<Database<Ptdb>>, StartError> {
