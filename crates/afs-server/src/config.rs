@@ -202,14 +202,24 @@ impl Config {
         if self.file.max_calls == 0 {
             return wrong("file.max_calls", "at least one call has to be worked on");
         }
-        if self.file.spare_percent > 99 {
-            return wrong("file.spare_percent", "0 to 99");
+        let is_access = |text: &str| parm::access_bits(text).is_some();
+        if !is_access(&self.databases.user_access) || !is_access(&self.databases.group_access) {
+            return wrong(
+                "databases.user_access",
+                "five letters or hyphens are expected, as in \"S-M--\"; so for group_access",
+            );
         }
         if self.transport.max_packet_bytes != 0 && !(576..=16_384).contains(&self.transport.max_packet_bytes)
         {
             return wrong("transport.max_packet_bytes", "0, or 576 to 16384");
         }
         Ok(())
+    }
+
+    /// Who may see and change users and groups, unless it is set for one: the bits for each.
+    pub(crate) fn default_access(&self) -> (u8, u8) {
+        let bits = |text: &str| parm::access_bits(text).expect("check() has seen it");
+        (bits(&self.databases.user_access), bits(&self.databases.group_access))
     }
 
     /// OpenAFS's configuration folder.

@@ -340,12 +340,26 @@ impl<'a> Assembly<'a> {
         Ok(Arc::new(store.map_err(|error| StartError::Database(error.to_string()))?))
     }
 
+    /// Who may do what with the protection database.
+    fn rules(&self) -> Rules {
+        let databases = &self.config.databases;
+        let (user_privacy, group_privacy) = self.config.default_access();
+        Rules {
+            is_restricted: databases.restricted,
+            restricts_anonymous: databases.restrict_anonymous,
+            supergroups: Some(databases.group_depth).filter(|depth| *depth > 0),
+            user_privacy,
+            group_privacy,
+            ..Rules::default()
+        }
+    }
+
     async fn serve_pt(&self, store: &Arc<dyn CellStore>) -> Result<Arc<Database<Ptdb>>, StartError> {
         let database = Database::<Ptdb>::open(Arc::clone(store)).await;
         let database = Arc::new(database.map_err(|error| StartError::Database(error.to_string()))?);
         let authority = Arc::clone(&self.authority);
         let service =
-            Arc::new(PtService::new(Arc::clone(&database), authority, Self::clock(), Rules::default()));
+            Arc::new(PtService::new(Arc::clone(&database), authority, Self::clock(), self.rules()));
         if database.read(Ptdb::is_empty) {
             let name = self.config.server.administrator.to_lowercase();
             let administrator = Administrator { name: name.clone(), id: None };
@@ -398,7 +412,7 @@ impl<'a> Assembly<'a> {
         let protection: Arc<dyn Protection> = match ptdb {
             Some(database) => {
                 let authority = Arc::clone(&self.authority);
-                Arc::new(LocalProtection { database, rules: Rules::default(), authority })
+                Arc::new(LocalProtection { database, rules: self.rules(), authority })
             }
             None => {
                 let servers = CellServers::new::<Pr>(endpoint, &self.database_servers()?, Pr::PORT, &token);

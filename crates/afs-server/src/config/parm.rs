@@ -103,6 +103,8 @@ enum Effect {
     Flag(fn(&mut Config)),
     /// It has a value, and sets this.
     Value(fn(&mut Config, &str) -> Result<(), &'static str>),
+    /// It has two values, and sets this.
+    Pair(fn(&mut Config, &str, &str) -> Result<(), &'static str>),
     /// It has so many values, and is not needed.
     Needless(usize, &'static str),
     /// The same, with a value that may be missing.
@@ -111,7 +113,7 @@ enum Effect {
     Refused(&'static str),
 }
 
-use Effect::{Flag, Needless, NeedlessOptional, Refused, Value};
+use Effect::{Flag, Needless, NeedlessOptional, Pair, Refused, Value};
 
 /// Why threads, packets and caches need no numbers.
 const TASKS: &str = "calls are tasks, and as many run as file.max_calls says";
@@ -123,18 +125,13 @@ const STATISTICS: &str = "calls are counted always: see the setting metrics.bind
 const STATE: &str = "who holds callbacks is always kept, and never restored blindly";
 const VOLUMES: &str = "all volumes are attached at the start, from a database";
 const HANDLES: &str = "files are opened as they are needed";
+const QUOTA: &str = "a quota is kept exactly";
 const KEPT: &str = "the databases are kept in the state folder";
 
 /// Option, programs (f fileserver, v volserver, l vlserver, p ptserver), effect.
 const OPTIONS: &[(&str, &str, Effect)] = &[
     ("-busyat", "f", Value(|c, v| number(v).map(|n| c.file.busy_at = n))),
     ("-cb", "f", Value(|c, v| number(v).map(|n| c.file.callbacks = c.file.callbacks.max(n)))),
-    ("-hr", "f", Value(|c, v| number(v).map(|n| c.file.groups_seconds = n.saturating_mul(3600)))),
-    ("-implicit", "f", Value(|c, v| rights(v).map(|r| c.file.implicit_rights = r))),
-    ("-readonly", "f", Flag(|c| c.file.readonly = true)),
-    ("-admin-write", "f", Flag(|c| c.file.admin_write = true)),
-    ("-spare", "f", Value(|c, v| number(v).map(|n| c.file.spare_kib = n))),
-    ("-pctspare", "f", Value(|c, v| number(v).map(|n| c.file.spare_percent = n))),
     ("-sync", "fv", Value(|c, v| sync(v).map(|s| c.volumes.sync = s))),
     ("-udpsize", "fv", Value(|c, v| number(v).map(|n| udp_size(c, n)))),
     ("-rxmaxmtu", "fvlp", Value(|c, v| number(v).map(|n| c.transport.max_packet_bytes = n))),
@@ -169,13 +166,21 @@ const OPTIONS: &[(&str, &str, Effect)] = &[
     ("-restricted_query", "v", Value(|c, v| query(v).map(|q| c.vol.restricted_query = q))),
     ("-restricted_query", "l", Value(|c, v| query(v).map(|q| c.databases.restricted_query = q))),
     ("-noauth", "lp", Refused("everyone could change the databases: use -localauth for repairs")),
+    ("-restricted", "p", Flag(|c| c.databases.restricted = true)),
+    ("-restrict_anonymous", "p", Flag(|c| c.databases.restrict_anonymous = true)),
+    ("-groupdepth", "p", Value(|c, v| number(v).map(|n| c.databases.group_depth = n))),
+    ("-depth", "p", Value(|c, v| number(v).map(|n| c.databases.group_depth = n))),
+    ("-default_access", "p", Pair(default_access)),
+    ("-readonly", "f", Refused("a server that takes no changes is not served yet")),
+    ("-implicit", "f", Refused("other rights for system:administrators than 'la' are not served yet")),
+    ("-admin-write", "f", Needless(0, "it belongs to -readonly")),
+    ("-spare", "f", Needless(1, QUOTA)),
+    ("-pctspare", "f", Needless(1, QUOTA)),
     (
-        "-restricted",
-        "p",
-        Refused("limiting who may make groups is not served yet: without it users could again"),
+        "-hr",
+        "f",
+        Needless(1, "groups of hosts are asked for anew after file.groups_seconds, which is sooner"),
     ),
-    ("-restrict_anonymous", "p", Refused("limiting what anonymous callers may ask is not served yet")),
-    ("-default_access", "p", Refused("other default rights for new users and groups are not served yet")),
     ("-p", "fvlp", Needless(1, TASKS)),
     ("-L", "f", Needless(0, TASKS)),
     ("-S", "f", Needless(0, TASKS)),
@@ -236,8 +241,6 @@ const OPTIONS: &[(&str, &str, Effect)] = &[
     ("-s2scrypt", "v", Needless(1, "volumes are not sent to other servers yet")),
     ("-database", "lp", Needless(1, KEPT)),
     ("-db", "lp", Needless(1, KEPT)),
-    ("-groupdepth", "p", Needless(1, "groups are not members of groups here")),
-    ("-depth", "p", Needless(1, "groups are not members of groups here")),
 ];
 
 /// Honours the options of a command line.
@@ -268,6 +271,13 @@ pub(super) fn apply(config: &mut Config, program: Program, command: &Command) ->
                     return failed(format!("{name} needs {expected}, not '{value}'"));
                 }
             }
+            Pair(set) => {
+                let first = inline.or_else(|| words.next()).ok_or_else(missing)?;
+                let second = words.next().ok_or_else(missing)?;
+                if let Err(expected) = set(config, first, second) {
+                    return failed(format!("{name} needs {expected}, not '{first} {second}'"));
+                }
+            }
             Needless(values, why) => {
                 for _ in usize::from(inline.is_some())..values {
                     words.next().ok_or_else(missing)?;
@@ -281,9 +291,6 @@ pub(super) fn apply(config: &mut Config, program: Program, command: &Command) ->
             Refused(why) => return failed(format!("{name} cannot be honoured: {why}")),
         }
     }
-    if config.file.spare_percent > 99 {
-        return failed("-pctspare needs 0 to 99".to_owned());
-    }
     Ok(())
 }
 
@@ -291,16 +298,32 @@ fn number(text: &str) -> Result<u32, &'static str> {
     text.parse().map_err(|_| "a number")
 }
 
-fn rights(text: &str) -> Result<String, &'static str> {
-    let letters = match text {
-        "all" => "rlidwka",
-        "none" => "",
-        "read" => "rl",
-        "write" => "rlidwk",
-        letters => letters,
+fn default_access(config: &mut Config, users: &str, groups: &str) -> Result<(), &'static str> {
+    if access_bits(users).is_none() || access_bits(groups).is_none() {
+        return Err("two words of five letters or hyphens, as in 'S---- S-M--'");
+    }
+    (config.databases.user_access, config.databases.group_access) = (users.to_owned(), groups.to_owned());
+    Ok(())
+}
+
+/// The bits of who may see and change an entry, from the five letters that `pts` shows (PTDB notes 3): a capital gives it to
+/// anyone, a small letter to members.
+pub(super) fn access_bits(text: &str) -> Option<u8> {
+    const LETTERS: [&[(char, u8)]; 5] = [
+        &[('S', 0x80), ('s', 0x40)],
+        &[('O', 0x20)],
+        &[('M', 0x10), ('m', 0x08)],
+        &[('A', 0x04), ('a', 0x02)],
+        &[('r', 0x01)],
+    ];
+    if text.chars().count() != LETTERS.len() {
+        return None;
+    }
+    let bit = |(c, letters): (char, &&[(char, u8)])| match c {
+        '-' => Some(0),
+        c => letters.iter().find(|(letter, _)| *letter == c).map(|(_, bit)| *bit),
     };
-    let is_fine = letters.chars().all(|c| "rlidwkaABCDEFGH".contains(c));
-    if is_fine { Ok(letters.to_owned()) } else { Err("rights, as in 'la', 'read' or 'all'") }
+    text.chars().zip(&LETTERS).map(bit).try_fold(0, |bits, bit| Some(bits | bit?))
 }
 
 fn sync(text: &str) -> Result<Sync, &'static str> {
@@ -359,7 +382,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(config.file.busy_at, 600);
-        assert_eq!(config.file.callbacks, 4_000_000, "more is kept than it asks for");
+        assert_eq!(config.file.callbacks, 1_000_000, "more is kept than it asks for");
         assert_eq!(config.transport.receive_buffer_bytes, 0, "more is taken than it asks for");
         let notes: Vec<_> = config.notes.iter().map(|n| n.option.as_str()).collect();
         assert_eq!(notes, ["-p", "-rxpck", "-s", "-l", "-b", "-vc", "-sendsize"]);
@@ -370,17 +393,20 @@ mod tests {
     fn what_can_be_honoured_is() {
         let config = run(
             "fileserver",
-            "-implicit rlidwka -hr 1 -readonly -admin-write -sync=always -pctspare 5 -rxmaxmtu 1400 -d 125 \
+            "-sync=always -pctspare 5 -rxmaxmtu 1400 -d 125 \
              -auditlog /var/log/a -udpsize 33554432 -syslog -syslog 8 -rxbind -realm A.TEST",
         )
         .unwrap();
-        assert_eq!(config.file.implicit_rights, "rlidwka");
-        assert_eq!((config.file.groups_seconds, config.file.spare_percent), (3600, 5));
-        assert!(config.file.readonly && config.file.admin_write && config.transport.one_address);
+        assert!(config.transport.one_address);
         assert_eq!((config.volumes.sync, config.transport.max_packet_bytes), (Sync::Always, 1400));
         assert_eq!((config.log.filter.as_str(), config.audit.file.to_str()), ("trace", Some("/var/log/a")));
         assert_eq!(config.transport.receive_buffer_bytes, 32 << 20);
         assert_eq!(config.security.realms, ["A.TEST"]);
+        let databases =
+            run("ptserver", "-restricted -depth 3 -default_access s-Ma- S----").unwrap().databases;
+        assert!(databases.restricted && !databases.restrict_anonymous);
+        assert_eq!((databases.group_depth, databases.user_access.as_str()), (3, "s-Ma-"));
+        assert_eq!(access_bits("s-Ma-"), Some(0x52));
         assert_eq!(run("davolserver", "-restricted_query admin").unwrap().vol.restricted_query, Query::Admin);
         assert_eq!(
             run("vlserver", "-restricted_query admin").unwrap().databases.restricted_query,
@@ -398,10 +424,11 @@ mod tests {
         check("fileserver", "-busyat", "line 7: -busyat needs a value");
         check("fileserver", "-p", "line 7: -p needs a value");
         check("fileserver", "-busyat x", "line 7: -busyat needs a number, not 'x'");
-        check("fileserver", "-pctspare 100", "line 7: -pctspare needs 0 to 99");
+        check("fileserver", "-readonly", "line 7: -readonly cannot be honoured");
         check("fileserver", "-sync soon", "line 7: -sync needs always, onclose or never");
         check("vlserver", "-noauth", "line 7: -noauth cannot be honoured");
-        check("ptserver", "-restricted", "line 7: -restricted cannot be honoured");
+        check("ptserver", "-default_access S----", "line 7: -default_access needs a value");
+        check("ptserver", "-default_access S---- X----", "line 7: -default_access needs two words of five");
         check("volserver", "-busyat 3", "line 7: volserver has no option -busyat");
     }
 }

@@ -206,19 +206,9 @@ settings! {
         /// Calls that wait for that, over all clients; beyond it clients are told to come later (VBUSY), whoever waits with the most first.
         busy_at: u32 = 4096;
         /// Callback promises that are kept in memory; beyond it the oldest are broken.
-        callbacks: u32 = 4_000_000;
-        /// Rights that system:administrators have everywhere, as in "la" or "rlidwka".
-        implicit_rights: String = "la".to_owned();
-        /// Whether nothing may be changed.
-        readonly: bool = false;
-        /// Whether system:administrators may change things all the same.
-        admin_write: bool = false;
+        callbacks: u32 = 1_000_000;
         /// How long a user's or host's groups are remembered, in seconds.
-        groups_seconds: u32 = 7200;
-        /// What a writer may exceed a volume's quota by, in KiB, in a file that he has begun.
-        spare_kib: u32 = 1024;
-        /// The same as a share of the quota, in percent; 0: spare_kib counts.
-        spare_percent: u32 = 0;
+        groups_seconds: u32 = 300;
     }
 
     /// Volumes on disk.
@@ -239,6 +229,16 @@ settings! {
     section Databases as DatabasesFile in "databases" {
         /// Who may list the volume location database: "anyuser" or "admin".
         restricted_query: Query = Query::Anyuser;
+        /// Whether only administrators may change the protection database.
+        restricted: bool = false;
+        /// Whether callers without a name may not ask the protection database who there is.
+        restrict_anonymous: bool = false;
+        /// How deep groups may be in groups; 0 is not at all.
+        group_depth: u32 = 5;
+        /// What may be seen of users by whom, unless it is set for a user: five letters or hyphens, as pts shows them.
+        user_access: String = "S----".to_owned();
+        /// The same for groups.
+        group_access: String = "S-M--".to_owned();
         /// Addresses of the cell's database servers, where CellServDB is not to say. Empty: CellServDB.
         servers: Vec<Ipv4Addr> = Vec::new();
     }
