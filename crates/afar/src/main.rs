@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod classic;
+mod fsck;
 mod output;
 mod ports;
 mod rxdebug;
@@ -29,6 +30,12 @@ struct Entry {
 
 /// In the order in which the help shows them.
 const ENTRIES: &[Entry] = &[
+    Entry {
+        name: "fsck",
+        is_classic: false,
+        about: "whether the volumes in a partition are whole, and what is wrong where",
+        run: fsck::run,
+    },
     Entry {
         name: "rxdebug",
         is_classic: true,

@@ -8,6 +8,7 @@ mod support;
 
 use afar_fuzz::engine::{self, Target};
 use afar_fuzz::targets::{CANARY, TARGETS};
+use afs_volume::fuzzing;
 use rx_proto::packet::{HEADER_LEN, Header, PacketType};
 use std::collections::HashSet;
 use std::path::Path;
@@ -63,6 +64,11 @@ fn candidates(target: &str) -> Vec<Vec<u8>> {
         "rx_jumbo" => |kind| kind == PacketType::DATA,
         "rx_debug" => |kind| kind == PacketType::DEBUG || kind == PacketType::VERSION,
         "rx_connection" => return pieces(),
+        "volume_rows" => return rows(),
+        "volume_directory" => {
+            let sizes = [0, 1, 10, 40, 100, 300];
+            return sizes.iter().map(|&n| fuzzing::make_directory(n).expect("not full")).collect();
+        }
         "xdr" => return numbers(),
         other => panic!("say here what {other} starts from"),
     };
@@ -107,6 +113,11 @@ fn script(packets: &[&Packet], modes: u8) -> Vec<u8> {
         script.extend_from_slice(&packet.datagram);
     }
     script
+}
+
+/// Rows of each kind, behind the number of the kind.
+fn rows() -> Vec<Vec<u8>> {
+    fuzzing::samples().into_iter().map(|(kind, bytes)| [vec![kind], bytes].concat()).collect()
 }
 
 /// For XDR: each RPC's arguments and results, all zero and with counts of 1 to 3, at several lengths.

@@ -8,6 +8,8 @@ pub mod rx_connection;
 pub mod rx_debug;
 pub mod rx_jumbo;
 pub mod rx_packet;
+pub mod volume_directory;
+pub mod volume_rows;
 pub mod xdr;
 
 use crate::engine::{Bound, Target};
@@ -27,6 +29,8 @@ targets! {
     rx_jumbo "a DATA datagram, split into its subpackets";
     rx_debug "the bodies of DEBUG and VERSION packets, of servers of every version";
     rx_connection "an endpoint, server and client at once, that gets a sequence of datagrams";
+    volume_rows "rows of every kind, and records of the log, as a disk may have them";
+    volume_directory "pages of a directory, read, searched and changed";
     xdr "the arguments and results of every RPC";
     canary "fails on purpose: shows that a panic is found";
 }
