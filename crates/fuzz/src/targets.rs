@@ -2,7 +2,9 @@
 //! [`crate::shape::Shape`]'s number, its line below, and inputs to start from in `corpus/<name>/` (made by
 //! `examples/make_corpus.rs`, or by hand).
 
+pub mod acl_text;
 pub mod canary;
+pub mod directory;
 pub mod rx_ack;
 pub mod rx_connection;
 pub mod rx_debug;
@@ -31,6 +33,8 @@ targets! {
     rx_connection "an endpoint, server and client at once, that gets a sequence of datagrams";
     volume_rows "rows of every kind, and records of the log, as a disk may have them";
     volume_directory "pages of a directory, read, searched and changed";
+    directory "directory pages, made by changes and as they come";
+    acl_text "access lists as text, and as dumps have them";
     xdr "the arguments and results of every RPC";
     canary "fails on purpose: shows that a panic is found";
 }

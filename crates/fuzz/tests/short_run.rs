@@ -37,6 +37,8 @@ const RUNS: &[(&str, u64)] = &[
     ("rx_connection", 2_000),
     ("volume_rows", 50_000),
     ("volume_directory", 3_000),
+    ("directory", 5_000),
+    ("acl_text", 30_000),
     ("xdr", 50_000),
 ];
 
