@@ -8,6 +8,7 @@ mod cell;
 mod classic;
 mod codes;
 mod dates;
+mod fsck;
 mod hosts;
 mod login;
 mod numbers;
@@ -56,6 +57,12 @@ const ENTRIES: &[Entry] = &[
         run: bos::start,
     },
     Entry { name: "pts", is_classic: true, about: "users and groups of a cell", run: pts::start },
+    Entry {
+        name: "fsck",
+        is_classic: false,
+        about: "whether the volumes in a partition are whole, and what is wrong where",
+        run: fsck::run,
+    },
     Entry {
         name: "rxdebug",
         is_classic: true,

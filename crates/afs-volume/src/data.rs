@@ -222,9 +222,7 @@ impl Drop for Store {
             for new in done.drain(..).chain(open.take().map(|open| open.new)).filter(|new| !new.is_appended) {
                 let name =
                     chunk_name(&self.volume, self.before.status.id, new.n, new.snapshot, new.record.file);
-                // Where that fails the store of rows has failed, and whoever comes next hears of it.
-                let _ = self.volume.shared.remove_file(&name);
-                self.volume.shared.end_file(new.record.file);
+                self.volume.shared.give_up_file(new.record.file, name);
             }
         }
         lock(&self.volume.family.storing).remove(&self.before.status.id.vnode);
@@ -272,7 +270,8 @@ impl Store {
     fn write_chunk(&mut self, n: u32, from: u64, bytes: &[u8]) -> Result<(), VolumeError> {
         let is_open = matches!(&self.plan, Plan::Chunks { open: Some(open), .. } if open.new.n == n);
         if !is_open {
-            let open = self.open_chunk(n, from)?;
+            let current = lock(&self.volume.family.state).record.current;
+            let open = self.open_chunk(n, from, current)?;
             let Plan::Chunks { open: slot, .. } = &mut self.plan else { unreachable!("asked for by write") };
             *slot = Some(open);
         }
@@ -289,11 +288,10 @@ impl Store {
 
     /// Begins to write a chunk from a place on: a new file with what was before that place, or the old one if only
     /// its end grows.
-    fn open_chunk(&self, n: u32, from: u64) -> Result<OpenChunk, VolumeError> {
+    fn open_chunk(&self, n: u32, from: u64, current: Snapshot) -> Result<OpenChunk, VolumeError> {
         let Plan::Chunks { old, .. } = &self.plan else { unreachable!("asked for by write_chunk") };
         let old_length = self.old_length(n);
         let id = self.before.status.id;
-        let current = lock(&self.volume.family.state).record.current;
         let io = || VolumeError::io(format!("cannot write data of volume {}", self.volume.id));
         if let Old::Chunks(chunks) = old
             && let Some(&(snapshot, record)) = chunks.get(&n)
@@ -430,7 +428,7 @@ impl Store {
         {
             // The short data that the file had become its first chunk.
             assert!(bytes.len() as u64 >= self.base, "inline data are as long as the file");
-            let open = self.open_chunk(0, self.base)?;
+            let open = self.open_chunk(0, self.base, edit.current())?;
             let Plan::Chunks { done, .. } = &mut self.plan else { unreachable!("as above") };
             done.push(open.new);
         }
@@ -470,14 +468,8 @@ impl Store {
             let moved = copy_file(&self.volume, id, new, current)?;
             let old = std::mem::replace(new, moved);
             if !old.is_appended {
-                self.volume.shared.remove_file(&chunk_name(
-                    &self.volume,
-                    id,
-                    old.n,
-                    old.snapshot,
-                    old.record.file,
-                ))?;
-                self.volume.shared.end_file(old.record.file);
+                let name = chunk_name(&self.volume, id, old.n, old.snapshot, old.record.file);
+                self.volume.shared.give_up_file(old.record.file, name);
             }
         }
         Ok(())
@@ -526,7 +518,7 @@ fn copy_file(
     let source = open_chunk(volume, id, from.n, from.snapshot, from.record.file)?;
     let number = volume.shared.begin_file()?;
     let name = chunk_name(volume, id, from.n, current, number);
-    let copy = || {
+    let copy = || -> Result<(), VolumeError> {
         let io = || VolumeError::io(format!("cannot write {name}"));
         let file = volume.shared.store.disk().create(&name).map_err(io())?;
         let (mut at, mut buffer) = (0, vec![0; COPY]);
@@ -538,10 +530,10 @@ fn copy_file(
         }
         Ok(())
     };
-    copy().inspect_err(|_: &VolumeError| {
-        let _ = volume.shared.remove_file(&name);
-        volume.shared.end_file(number);
-    })?;
+    if let Err(error) = copy() {
+        volume.shared.give_up_file(number, name);
+        return Err(error);
+    }
     let record = ChunkRecord { file: number, length: from.record.length };
     Ok(NewChunk { n: from.n, record, snapshot: current, is_appended: false })
 }

@@ -15,6 +15,8 @@ pub mod disk;
 mod error;
 mod family;
 pub mod fsck;
+#[doc(hidden)]
+pub mod fuzzing;
 mod header;
 mod keys;
 mod namespace;
@@ -35,3 +37,6 @@ pub use vnode::{
     InDirectory, Kind, MAX_FILE_BYTES, MAX_LINKS, Removed, Renamed, SetStatus, Stamp, VnodeId, VnodeStatus,
 };
 pub use volume::Volume;
+
+#[cfg(test)]
+mod tests;

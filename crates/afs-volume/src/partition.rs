@@ -514,27 +514,37 @@ fn maintain<'a>(
     if let Some(error) = shared.store.failure() {
         return Err(error);
     }
+    // Each step is taken also if one before it found no room, since the later ones make some.
+    let mut first_error = Ok(());
+    let mut note = |result: Result<bool, VolumeError>| match result {
+        Ok(has_done) => has_done,
+        Err(error) => {
+            if first_error.is_ok() {
+                first_error = Err(error);
+            }
+            false
+        }
+    };
     for volume in volumes {
-        volume.write_uses()?;
+        note(volume.write_uses().map(|()| false));
     }
-    shared.note_begun()?;
-    let mut has_done = shared.store.sync_all()?;
-    shared.store.prepare()?;
-    while shared.collect_garbage()? {
+    note(shared.note_begun().map(|()| false));
+    let mut has_done = note(shared.store.sync_all());
+    while note(shared.collect_garbage()) {
         has_done = true;
     }
     let families: Vec<Arc<FamilyHandle>> = lock(&shared.families).values().cloned().collect();
     for handle in families {
         if lock(&handle.state).record.needs_sweep {
-            family::sweep(shared, &handle)?;
-            has_done = true;
+            has_done |= note(family::sweep(shared, &handle).map(|()| true));
         }
     }
-    if shared.store.wants_checkpoint() {
-        shared.store.checkpoint()?;
-        has_done = true;
+    let has_spare = shared.store.prepare();
+    if shared.store.wants_checkpoint() || matches!(has_spare, Err(VolumeError::DiskFull)) {
+        has_done |= note(shared.store.checkpoint().map(|()| true));
+        note(shared.store.prepare().map(|()| false));
     }
-    Ok(has_done)
+    first_error.map(|()| has_done)
 }
 
 /// The partition's thread: ends with the partition. What fails is known to the store, and tried again.

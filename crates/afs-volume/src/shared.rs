@@ -187,6 +187,7 @@ impl Shared {
         let synced = self.store.synced();
         let pinned = lock(&self.pins).first_key_value().map_or(Seq::MAX, |(&at, _)| at);
         let mut gone = Batch::default();
+        let mut folders = BTreeSet::new();
         while gone.rows.len() < GARBAGE_AT_ONCE {
             let next = {
                 let mut garbage = lock(&self.garbage);
@@ -195,18 +196,28 @@ impl Shared {
                 if may_go { garbage.pop_front() } else { None }
             };
             let Some(garbage) = next else { break };
-            self.remove_file(&garbage.name)?;
+            remove_file(&self.store, &garbage.name)?;
+            folders.insert(records::file_folder(garbage.file));
             gone.delete(keys::garbage(garbage.file));
         }
         if gone.rows.is_empty() {
             return Ok(false);
         }
+        // Only then: a power loss brings back names whose folder was not synced.
+        sync_folders(&self.store, folders)?;
         self.store.submit(gone)?;
         Ok(true)
     }
 
-    pub(crate) fn remove_file(&self, name: &str) -> Result<(), VolumeError> {
-        remove_file(&self.store, name)
+    /// A file that was begun and will have no row is garbage like others.
+    pub(crate) fn give_up_file(&self, file: FileId, name: String) {
+        let mut batch = Batch::default();
+        batch.put(keys::garbage(file), name.clone().into_bytes());
+        // Without room for the row it goes on to count as begun, and is removed at the next start after a crash.
+        if let Ok(seq) = self.store.submit(batch) {
+            self.note_garbage(seq, vec![(file, name)]);
+            self.end_file(file);
+        }
     }
 
     /// Writes down from which file on there may be some without a row, if that has changed.
@@ -224,6 +235,18 @@ impl Shared {
     }
 }
 
+fn sync_folders(store: &Store, folders: BTreeSet<String>) -> Result<(), VolumeError> {
+    for folder in folders {
+        match store.disk().sync_folder(&folder) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(store.fail(VolumeError::io(format!("cannot sync the folder {folder}"))(error)));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 fn remove_file(store: &Store, name: &str) -> Result<(), VolumeError> {
     match store.disk().remove(name) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -236,6 +259,7 @@ fn remove_file(store: &Store, name: &str) -> Result<(), VolumeError> {
 /// Removes files with numbers from `low` to before `end` that no row names.
 fn remove_orphans(store: &Store, low: u64, end: u64) -> Result<(), VolumeError> {
     let mut at = low;
+    let mut folders = BTreeSet::new();
     while at < end {
         let folder = records::file_folder(FileId(at));
         let names = store.disk().list(&folder).map_err(VolumeError::io(format!("cannot list {folder}")))?;
@@ -247,9 +271,10 @@ fn remove_orphans(store: &Store, low: u64, end: u64) -> Result<(), VolumeError> 
             };
             if file.0 >= low && !named && store.get(&keys::garbage(file))?.is_none() {
                 remove_file(store, &format!("{folder}/{name}"))?;
+                folders.insert(folder.clone());
             }
         }
         at = (at | 0x3ff) + 1;
     }
-    Ok(())
+    sync_folders(store, folders)
 }

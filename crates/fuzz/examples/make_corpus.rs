@@ -11,6 +11,7 @@ use afar_fuzz::targets::xdr::rpcs;
 use afar_fuzz::targets::{CANARY, TARGETS};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
+use afs_volume::fuzzing;
 use rx_proto::packet::{HEADER_LEN, Header, PacketType};
 use rx_security::keys::{EncType, Key, KeySet};
 use rx_security::rxkad;
@@ -77,6 +78,11 @@ fn candidates(target: &str) -> Vec<Vec<u8>> {
         "rxkad_ticket" => return tickets(),
         "rxkad_packet" => return rxkad_packets(),
         "key_file" => return key_files(),
+        "volume_rows" => return rows(),
+        "volume_directory" => {
+            let sizes = [0, 1, 10, 40, 100, 300];
+            return sizes.iter().map(|&n| fuzzing::make_directory(n).expect("not full")).collect();
+        }
         "xdr" => return numbers(),
         "directory" => return directories(),
         "acl_text" => return access_lists(),
@@ -203,6 +209,9 @@ fn key_files() -> Vec<Vec<u8>> {
         inputs.extend((0..=file.len()).map(|len| [&[mode], &file[..len]].concat()));
     }
     inputs
+/// Rows of each kind, behind the number of the kind.
+fn rows() -> Vec<Vec<u8>> {
+    fuzzing::samples().into_iter().map(|(kind, bytes)| [vec![kind], bytes].concat()).collect()
 }
 
 /// For XDR: each RPC's arguments and results, all zero and with counts of 1 to 3, at several lengths.

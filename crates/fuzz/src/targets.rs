@@ -14,6 +14,8 @@ pub mod rx_jumbo;
 pub mod rx_packet;
 pub mod rxkad_packet;
 pub mod rxkad_ticket;
+pub mod volume_directory;
+pub mod volume_rows;
 pub mod xdr;
 
 use crate::engine::{Bound, Target};
@@ -35,6 +37,8 @@ targets! {
     rx_jumbo "a DATA datagram, split into its subpackets";
     rx_debug "the bodies of DEBUG and VERSION packets, of servers of every version";
     rx_connection "an endpoint, server and client at once, that gets a sequence of datagrams";
+    volume_rows "rows of every kind, and records of the log, as a disk may have them";
+    volume_directory "pages of a directory, read, searched and changed";
     directory "directory pages, made by changes and as they come";
     acl_text "access lists as text, and as dumps have them";
     rxkad_ticket "tickets as they come, and what is in them";
