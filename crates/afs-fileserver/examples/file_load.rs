@@ -54,7 +54,9 @@ fn main() -> Result<(), Failure> {
                 let load = Load::new(address, fid, pid)?;
                 load.calls("CreateFile + StoreData", calls.parse()?, seconds.parse()?, create).await
             }
-            ["store", address, fid, pid, megabytes] => Load::new(address, fid, pid)?.bulk(megabytes.parse()?).await,
+            ["store", address, fid, pid, megabytes] => {
+                Load::new(address, fid, pid)?.bulk(megabytes.parse()?).await
+            }
             _ => Err("see the first lines of this program for its arguments".into()),
         }
     })
@@ -129,8 +131,7 @@ impl Load {
     fn new(address: &str, fid: &str, pid: &str) -> Result<Self, Failure> {
         let numbers: Vec<u32> = fid.split('.').map(str::parse).collect::<Result<_, _>>()?;
         let [volume, vnode, unique] = numbers[..] else { return Err("a fid is VOLUME.VNODE.UNIQUE".into()) };
-        let dir =
-            AfsFid { volume: VolumeId(volume), vnode: VnodeNumber(vnode), unique: Uniquifier(unique) };
+        let dir = AfsFid { volume: VolumeId(volume), vnode: VnodeNumber(vnode), unique: Uniquifier(unique) };
         let endpoint = Endpoint::bind("0.0.0.0:0".parse()?, EndpointConfig::default())?;
         answer_the_server(&endpoint);
         let service = ServiceId(Rxafs::SERVICE_ID);
@@ -165,7 +166,13 @@ impl Load {
     }
 
     /// So many calls at once for so many seconds.
-    async fn calls<W>(self, name: &str, at_once: usize, seconds: u64, work: fn(Self) -> W) -> Result<(), Failure>
+    async fn calls<W>(
+        self,
+        name: &str,
+        at_once: usize,
+        seconds: u64,
+        work: fn(Self) -> W,
+    ) -> Result<(), Failure>
     where
         W: Future<Output = Result<(), Failure>> + Send + 'static,
     {

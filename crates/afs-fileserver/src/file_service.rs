@@ -11,6 +11,7 @@ mod statistics;
 mod status;
 mod volumes;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -35,6 +36,27 @@ use crate::protection::Membership;
 use crate::server::Inner;
 use crate::work::on_a_thread;
 
+/// Where changes are written down, as events of this target: who, from where, what, and the code of its failure.
+pub const AUDIT: &str = "afs_fileserver::audit";
+
+/// What changes something, and is written down.
+const CHANGES: &[u32] = &[
+    rxafs::StoreData::OPCODE,
+    rxafs::StoreData64::OPCODE,
+    rxafs::OldStoreACL::OPCODE,
+    rxafs::StoreACL::OPCODE,
+    rxafs::StoreStatus::OPCODE,
+    rxafs::RemoveFile::OPCODE,
+    rxafs::CreateFile::OPCODE,
+    rxafs::Rename::OPCODE,
+    rxafs::Symlink::OPCODE,
+    rxafs::Link::OPCODE,
+    rxafs::MakeDir::OPCODE,
+    rxafs::RemoveDir::OPCODE,
+    rxafs::SetVolumeStatus::OPCODE,
+    rxafs::FlushCPS::OPCODE,
+];
+
 /// What a handler's work comes to.
 type Outcome<T> = Result<T, Failure>;
 
@@ -42,6 +64,7 @@ type Outcome<T> = Result<T, Failure>;
 pub(crate) struct Session {
     server: Arc<Inner>,
     host: Admitted,
+    peer: SocketAddr,
     identity: Option<String>,
     membership: Arc<Membership>,
     host_groups: Arc<[ViceId]>,
@@ -80,7 +103,7 @@ impl Session {
         let membership = server.memberships.of(now, identity.as_deref()).await;
         let host_groups = server.memberships.of_host(now, peer.ip()).await;
         let now = server.now();
-        Self { server, host, identity, membership, host_groups, now, began }
+        Self { server, host, peer, identity, membership, host_groups, now, began }
     }
 
     /// The end of a call's work: counts it, writes it down, and says what the client is told.
@@ -91,6 +114,20 @@ impl Session {
             tracing::debug!(rpc = R::NAME, caller = self.membership.id.0, ?failure, "refused");
             abort
         })
+    }
+
+    /// The arguments of a change as text, if changes are written down.
+    fn to_audit<R: Rpc + fmt::Debug>(&self, args: &R) -> Option<String> {
+        let is_wanted =
+            CHANGES.contains(&R::OPCODE) && tracing::enabled!(target: AUDIT, tracing::Level::INFO);
+        is_wanted.then(|| format!("{args:?}"))
+    }
+
+    fn audit<R: Rpc>(&self, what: Option<String>, error: Option<&Abort>) {
+        let Some(what) = what else { return };
+        let identity = self.identity.as_deref().unwrap_or_default();
+        let code = error.map_or(0, |error| error.0);
+        tracing::info!(target: AUDIT, rpc = R::NAME, identity, id = self.membership.id.0, peer = %self.peer, what, code);
     }
 
     /// How long the call has taken until now.
@@ -337,7 +374,10 @@ macro_rules! handlers {
                 _call: rxgen::ServerCall<'_, afs_wire::rxafs::$rpc>,
                 args: afs_wire::rxafs::$rpc,
             ) -> Result<afs_wire::rxafs::reply::$rpc, rxgen::Abort> {
-                self.finish::<afs_wire::rxafs::$rpc>(self.$method(args).await)
+                let what = self.to_audit(&args);
+                let result = self.finish::<afs_wire::rxafs::$rpc>(self.$method(args).await);
+                self.audit::<afs_wire::rxafs::$rpc>(what, result.as_ref().err());
+                result
             }
         }
     )* };

@@ -25,5 +25,6 @@ mod turns;
 mod work;
 
 pub use config::{Config, WallClock};
+pub use file_service::AUDIT;
 pub use protection::{Answer, Membership, Protection, ProtectionError};
 pub use server::{FileServer, Volumes};

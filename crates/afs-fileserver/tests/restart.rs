@@ -4,7 +4,6 @@ mod support;
 
 use std::time::Duration;
 
-use afs_wire::Uuid;
 use rx::Runtime;
 use support::client::Heard;
 use support::{Cell, ROOT};
@@ -96,15 +95,4 @@ fn restarts_do_not_add_up() {
         client.heard();
         cell.restart(|_| {});
     }
-}
-
-/// As with a server of another UUID at the address: what the client has from the old one is not the new one's to keep.
-#[test]
-fn another_server_tells_its_own_uuid() {
-    let cell = Cell::with(|config| config.uuid = Uuid { time_low: 7000, ..Uuid::default() });
-    let client = cell.client(1);
-    cell.run(async move {
-        client.status(ROOT).await.unwrap();
-        assert!(client.heard().contains(&Heard::Reset));
-    });
 }

@@ -378,11 +378,11 @@ fn a_new_directory_has_its_parents_list_and_then_its_own() {
         assert_eq!(client.acl(dir.fid).await.unwrap(), "1\n0\nsystem:anyuser\t127\n\0");
         let reply = client.set_acl(dir.fid, "1\n0\nuser1\t127\n").await.unwrap();
         assert_eq!(reply.status.anonymous_access, Rights::NONE);
-        assert_eq!(client.acl(dir.fid).await.unwrap(), "1\n0\nuser\t127\n\0");
+        assert_eq!(client.acl(dir.fid).await.unwrap(), "1\n0\nuser1\t127\n\0");
         let file = client.create(dir.fid, "file").await.unwrap().fid;
         assert_eq!(
             client.acl(file).await.unwrap(),
-            "1\n0\nuser\t127\n\0",
+            "1\n0\nuser1\t127\n\0",
             "a file answers with its directory's"
         );
         assert_eq!(client.acl(ROOT).await.unwrap(), "1\n0\nsystem:anyuser\t127\n\0");

@@ -3,6 +3,7 @@
 //! Data are read as they were when the call came, however slowly the client takes them, and without a copy between the file and
 //! the call. What is stored is seen by nobody before all of it has come.
 
+use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use afs_volume::{Reader, SetStatus, Store, StoreRange, VnodeStatus, Volume, VolumeError};
@@ -77,10 +78,12 @@ pub(super) async fn answer_fetch<R: FetchRpc>(session: &Session, call: &mut Serv
 /// Answers a store on a call whose opcode has been read.
 pub(super) async fn answer_store<R: StoreRpc>(session: &Session, call: &mut ServerCall) -> Result<(), Abort> {
     let (args, early) = receive_arguments::<R>(call, MAX_ARGUMENT_BYTES).await?;
+    let what = session.to_audit(&args);
     let mut source = CallSource { call, early };
     let result = session.store(args.store(), &mut source).await;
-    let reply = session.finish_data::<R>(result)?;
-    send_reply(call, &reply).await
+    let result = session.finish_data::<R>(result);
+    session.audit::<R>(what, result.as_ref().err());
+    send_reply(call, &result?).await
 }
 
 async fn send_reply<T: rxgen::Xdr>(call: &mut ServerCall, reply: &T) -> Result<(), Abort> {
@@ -94,7 +97,7 @@ pub(super) trait FetchRpc: Rpc<Reply: From<Fetched>> {
 }
 
 /// The two forms of StoreData.
-pub(super) trait StoreRpc: Rpc<Reply: From<Stored>> {
+pub(super) trait StoreRpc: Rpc<Reply: From<Stored>> + Debug {
     #[expect(private_interfaces, reason = "the forms differ in their arguments only")]
     fn store(&self) -> StoreArgs;
 }
@@ -165,8 +168,11 @@ macro_rules! forms {
                     mut call: rxgen::ServerCall<'_, rxafs::$store>,
                     args: rxafs::$store,
                 ) -> Result<reply::$store, Abort> {
+                    let what = self.to_audit(&args);
                     let result = self.store(args.store(), &mut call).await;
-                    self.finish_data::<rxafs::$store>(result)
+                    let result = self.finish_data::<rxafs::$store>(result);
+                    self.audit::<rxafs::$store>(what, result.as_ref().err());
+                    result
                 }
             }
         )*

@@ -38,6 +38,7 @@ impl Session {
         let volume = self.writable(dir)?;
         let turn = self.server.turns.take(dir).await;
         let seen = self.look_in(&volume, dir, Rights::INSERT)?;
+        not_dots(&name)?;
         let (set, stamp) = (self.to_set(&status), self.stamp());
         let made =
             self.change(&volume, move |volume| volume.create_file((&dir).into(), &name, &set, stamp)).await?;
@@ -55,6 +56,7 @@ impl Session {
         let volume = self.writable(dir)?;
         let turn = self.server.turns.take(dir).await;
         let seen = self.look_in(&volume, dir, Rights::INSERT)?;
+        not_dots(&name)?;
         let (set, stamp) = (self.to_set(&status), self.stamp());
         let made =
             self.change(&volume, move |volume| volume.make_dir((&dir).into(), &name, &set, stamp)).await?;
@@ -73,6 +75,7 @@ impl Session {
         let volume = self.writable(dir)?;
         let turn = self.server.turns.take(dir).await;
         let seen = self.look_in(&volume, dir, Rights::INSERT)?;
+        not_dots(&name)?;
         if is_mount_point(&status) && !self.caller().is_administrator() {
             access::in_directory(seen.granted.caller, Rights::ADMINISTER)?;
         }
@@ -99,6 +102,7 @@ impl Session {
         }
         let turn = self.server.turns.take(dir).await;
         let seen = self.look_in(&volume, dir, Rights::INSERT)?;
+        not_dots(&name)?;
         let stamp = self.stamp();
         let linked = self
             .change(&volume, move |volume| volume.link((&dir).into(), &name, (&existing).into(), stamp))
@@ -218,10 +222,15 @@ impl Session {
     }
 }
 
-/// Whether something may get this name. "." and ".." are in every directory already, which is said of them.
+/// Whether something may get this name.
 fn check_name(name: &[u8]) -> Outcome<()> {
     let is_bad = name.is_empty() || name.contains(&b'/') || name.ends_with(SYSTEM_NAME);
     if is_bad { Err(Failure::INVALID) } else { Ok(()) }
+}
+
+/// "." and ".." are in every directory already.
+fn not_dots(name: &[u8]) -> Outcome<()> {
+    if is_dots(name) { Err(Failure::EXISTS) } else { Ok(()) }
 }
 
 fn is_dots(name: &[u8]) -> bool {

@@ -44,8 +44,8 @@ pub(crate) struct People;
 /// Names and ids; `admin` administers.
 const NAMES: &[(&str, ViceId)] = &[
     ("admin", ADMIN),
-    ("user", USER),
     ("user1", USER),
+    ("user", USER),
     ("other", OTHER),
     ("system:anyuser", ViceId::SYSTEM_ANYUSER),
     ("system:authuser", ViceId::SYSTEM_AUTHUSER),
