@@ -12,6 +12,7 @@ mod share;
 mod smallcalls;
 mod startup;
 mod stock;
+mod vldb;
 mod vanished;
 mod wan;
 
@@ -49,6 +50,7 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "loopback", title: "One call on the loopback interface", run: loopback::run },
     Experiment { name: "calls", title: "Empty calls per second", run: calls::run },
     Experiment { name: "idle", title: "Memory of idle connections", run: idle::run },
+    Experiment { name: "vldb", title: "Look-ups of volumes by name", run: vldb::run },
     Experiment { name: "stock", title: "Against OpenAFS's Rx", run: stock::run },
     Experiment {
         name: "smallcalls",

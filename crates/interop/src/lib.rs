@@ -3,13 +3,15 @@
 //! [`lab`] finds and builds the programs, [`process`] runs them, [`suite`] runs the cases. For Rx, [`service`] is our
 //! implementation of the test service, both ends, of which `interop/oafs-peer` is the other one; [`road`] is what lies between
 //! the two sides, [`proxy`] records what is said on it and [`wire`] judges that. For cells, [`cell`] starts one of OpenAFS's
-//! servers or of ours and mounts it with a stock client, and [`commands`] compares what stock tools say of two.
+//! servers or of ours and mounts it with a stock client, [`commands`] compares what stock tools say of two, and
+//! [`celldb`] makes random calls to servers of the cell's databases.
 //!
 //! Nothing here is used outside of tests and benches.
 
 #![forbid(unsafe_code)]
 
 pub mod cell;
+pub mod celldb;
 pub mod commands;
 pub mod lab;
 pub mod process;

@@ -26,6 +26,9 @@ pub use server::{Server, ServerOptions};
 
 use rx_proto::ids::SecurityIndex;
 
+#[cfg(test)]
+mod tests;
+
 /// rxkad's number.
 pub const INDEX: SecurityIndex = SecurityIndex(2);
 

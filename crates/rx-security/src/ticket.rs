@@ -182,6 +182,15 @@ pub struct NameRules {
     pub allow_dotted: bool,
 }
 
+/// What a ticket's content looks like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// Kerberos 5's EncTicketPart.
+    Kerberos,
+    /// Kerberos 4's strings and numbers.
+    V4,
+}
+
 /// Opens a ticket and checks its times.
 ///
 /// # Errors
@@ -193,19 +202,41 @@ pub fn open(
     now: UnixTime,
     rules: NameRules,
 ) -> Result<Opened, TicketError> {
+    let (form, content) = decrypt(keys, kvno, ticket)?;
+    read(form, &content, now, rules)
+}
+
+/// The first half of [`open`]: decrypts a ticket.
+///
+/// # Errors
+/// If there is no such key, or it is the wrong one.
+pub fn decrypt(keys: &KeySet, kvno: i32, ticket: &[u8]) -> Result<(Form, Zeroizing<Vec<u8>>), TicketError> {
     if !(TICKET_MIN..=TICKET_MAX).contains(&ticket.len()) {
         return Err(TicketError::Length);
     }
-    let opened = match kvno {
-        // A DES key of that version would be the one of the older form, if there is one: the form is tried first.
-        KVNO_ENCRYPTED_DATA => match kerberos::open_encrypted_data(keys, ticket, now, rules) {
-            Err(_) if keys.get(KeyType::RXKAD, kvno, 0).is_some() => v4::open(keys, kvno, ticket),
+    let v4 = || Ok((Form::V4, v4::decrypt(keys, kvno, ticket)?));
+    let kerberos = |content| (Form::Kerberos, content);
+    match kvno {
+        // There may also be a DES key of that version.
+        KVNO_ENCRYPTED_DATA => match kerberos::decrypt_encrypted_data(keys, ticket).map(kerberos) {
+            Err(_) if keys.get(KeyType::RXKAD, kvno, 0).is_some() => v4(),
             result => result,
         },
-        KVNO_TICKET => kerberos::open_ticket(keys, ticket, now, rules),
-        0..=KVNO_DES_MAX => v4::open(keys, kvno, ticket),
+        KVNO_TICKET => kerberos::decrypt_ticket(keys, ticket).map(kerberos),
+        0..=KVNO_DES_MAX => v4(),
         _ => Err(TicketError::UnknownKey { kvno, kind: EncType(0) }),
-    }?;
+    }
+}
+
+/// The second half of [`open`]: reads what was decrypted and checks its times.
+///
+/// # Errors
+/// If it is no content of a ticket, or of one that is not good now.
+pub fn read(form: Form, content: &[u8], now: UnixTime, rules: NameRules) -> Result<Opened, TicketError> {
+    let opened = match form {
+        Form::Kerberos => kerberos::read(content, now, rules)?,
+        Form::V4 => v4::read(content)?,
+    };
     check_times(opened.start, opened.end, now)?;
     Ok(opened)
 }

@@ -7,7 +7,9 @@ mod commands;
 mod fuse;
 mod mixed;
 mod rights;
+mod rxkad;
 mod scene;
+mod suites;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use afar_interop::suite;
 fn main() -> ExitCode {
     let lab = Arc::new(Lab::new());
     let mut cases = Vec::new();
-    for module in [commands::cases, rights::cases, mixed::cases, fuse::cases] {
+    for module in [commands::cases, rxkad::cases, rights::cases, mixed::cases, fuse::cases, suites::cases] {
         cases.extend(module(&lab));
     }
     suite::run(cases)

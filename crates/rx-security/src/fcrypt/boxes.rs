@@ -1,5 +1,5 @@
 //! fcrypt's four substitution boxes: 256 bytes each, not permutations. The numbers are the algorithm's, and a test compares their
-//! digests with those of Security notes 6.
+//! digests with those of Security notes 2.6.
 
 /// For S0.
 pub(super) const S0: [u8; 256] = [

@@ -168,6 +168,14 @@ impl KeySet {
         out
     }
 
+    /// Reads a keytab. Entries that are not for AFS, and kinds of keys that nothing here can use, are passed over.
+    ///
+    /// # Errors
+    /// If it is damaged.
+    pub fn parse_keytab(bytes: &[u8]) -> Result<Self, KeyFileError> {
+        keytab::parse(bytes)
+    }
+
     /// Reads a KeyFile.
     ///
     /// # Errors

@@ -20,15 +20,9 @@ const NT_PRINCIPAL: i32 = 1;
 const NO_TICKET: TicketError = TicketError::Bad("not a Kerberos ticket");
 const BAD_CONTENT: TicketError = TicketError::Bad("not the content of a Kerberos ticket");
 
-/// Opens a whole Ticket.
-pub(super) fn open_ticket(
-    keys: &KeySet,
-    ticket: &[u8],
-    now: UnixTime,
-    rules: NameRules,
-) -> Result<Opened, TicketError> {
-    let sealed = encrypted_part(ticket).ok_or(NO_TICKET)?;
-    open_encrypted_data(keys, sealed, now, rules)
+/// Decrypts a whole Ticket.
+pub(super) fn decrypt_ticket(keys: &KeySet, ticket: &[u8]) -> Result<Zeroizing<Vec<u8>>, TicketError> {
+    decrypt_encrypted_data(keys, encrypted_part(ticket).ok_or(NO_TICKET)?)
 }
 
 /// The EncryptedData in a Ticket, with its tag.
@@ -42,22 +36,16 @@ fn encrypted_part(ticket: &[u8]) -> Option<&[u8]> {
     fields.value(der::context(3))
 }
 
-/// Opens an EncryptedData.
-pub(super) fn open_encrypted_data(
-    keys: &KeySet,
-    data: &[u8],
-    now: UnixTime,
-    rules: NameRules,
-) -> Result<Opened, TicketError> {
+/// Decrypts an EncryptedData.
+pub(super) fn decrypt_encrypted_data(keys: &KeySet, data: &[u8]) -> Result<Zeroizing<Vec<u8>>, TicketError> {
     let (kind, kvno, sealed) = parse_encrypted_data(data).ok_or(NO_TICKET)?;
     let key = match kind.0 {
         1..=3 => keys.get(KeyType::RXKAD, kvno, 0),
         _ => keys.get(KeyType::RXKAD_KRB5, kvno, kind.0),
     };
     let key = key.ok_or(TicketError::UnknownKey { kvno, kind })?;
-    let plain = decrypt(kind, &key.secret, USAGE_TICKET, sealed)
-        .ok_or(TicketError::Bad("its key is another one, or it is damaged"))?;
-    parse_content(&plain, now, rules)
+    decrypt(kind, &key.secret, USAGE_TICKET, sealed)
+        .ok_or(TicketError::Bad("its key is another one, or it is damaged"))
 }
 
 fn parse_encrypted_data(data: &[u8]) -> Option<(EncType, i32, &[u8])> {
@@ -72,7 +60,7 @@ fn parse_encrypted_data(data: &[u8]) -> Option<(EncType, i32, &[u8])> {
 }
 
 /// Reads an EncTicketPart.
-fn parse_content(plain: &[u8], now: UnixTime, rules: NameRules) -> Result<Opened, TicketError> {
+pub(super) fn read(plain: &[u8], now: UnixTime, rules: NameRules) -> Result<Opened, TicketError> {
     let fields = Fields::parse(plain).ok_or(BAD_CONTENT)?;
     if fields.is_invalid {
         return Err(TicketError::NotYetValid);
