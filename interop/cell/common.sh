@@ -28,7 +28,7 @@ set_host() {
 init_pid() {
     local pid
     pid=$(cat "$AT"/init.pid 2>/dev/null) || return 0
-    tr '\0' ' ' < /proc/"$pid"/cmdline 2>/dev/null | grep -q -- "inside.sh $NAME $HOST " && echo "$pid"
+    { tr '\0' ' ' < /proc/"$pid"/cmdline; } 2>/dev/null | grep -q -- "inside.sh $NAME $HOST " && echo "$pid"
     return 0
 }
 

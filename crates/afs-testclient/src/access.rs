@@ -66,7 +66,8 @@ mod tests {
 
     #[test]
     fn a_list_reads_as_it_was_written() {
-        let mut list = AccessList::granting([("system:administrators", AccessList::ALL), ("alice", AccessList::READ)]);
+        let mut list =
+            AccessList::granting([("system:administrators", AccessList::ALL), ("alice", AccessList::READ)]);
         list.negative.push(("bob".to_owned(), Rights(1)));
         let wire = list.to_wire().unwrap();
         assert_eq!(&wire[..], b"2\n1\nsystem:administrators\t127\nalice\t9\nbob\t1\n\0");
@@ -75,7 +76,9 @@ mod tests {
 
     #[test]
     fn what_is_no_list_is_refused() {
-        for text in ["", "1\n", "1\n0\n", "0\n0\nalice\t9\n", "1\n0\nalice 9\n", "-1\n0\n", "99999999\n0\nalice\t9\n"] {
+        for text in
+            ["", "1\n", "1\n0\n", "0\n0\nalice\t9\n", "1\n0\nalice 9\n", "-1\n0\n", "99999999\n0\nalice\t9\n"]
+        {
             assert!(AccessList::of_wire(text.as_bytes()).is_err(), "{text:?}");
         }
         assert!(AccessList::granting([("x".repeat(2000).as_str(), AccessList::ALL)]).to_wire().is_err());

@@ -8,8 +8,8 @@ use afs_wire::Uuid;
 use afs_wire::ids::{AfsFid, HostAddr};
 use afs_wire::rxafs::{Capabilities, CapabilityWords};
 use afs_wire::rxafscb::{
-    CallBack, InitCallBackState, InitCallBackState2, InitCallBackState3, InterfaceAddr, Probe, ProbeUuid, Rxafscb,
-    TellMeAboutYourself, WhoAreYou, reply,
+    CallBack, InitCallBackState, InitCallBackState2, InitCallBackState3, InterfaceAddr, Probe, ProbeUuid,
+    Rxafscb, TellMeAboutYourself, WhoAreYou, reply,
 };
 use rx::{Endpoint, ServiceConfig};
 use rx_proto::config::CallLimits;
@@ -182,7 +182,8 @@ impl Serve<TellMeAboutYourself> for Ourselves {
         _: TellMeAboutYourself,
     ) -> Result<reply::TellMeAboutYourself, Abort> {
         self.ear.hear(Heard::WhoAreYou);
-        let capabilities = CapabilityWords::new(vec![Capabilities::ERRORTRANS.0]).expect("one word is not too many");
+        let capabilities =
+            CapabilityWords::new(vec![Capabilities::ERRORTRANS.0]).expect("one word is not too many");
         Ok(reply::TellMeAboutYourself { addr: self.interface(), capabilities })
     }
 }

@@ -30,14 +30,22 @@ impl Error {
         match self {
             Self::Rpc(RpcError::Call { source: CallError::Aborted { code, .. }, .. })
             | Self::Data(CallError::Aborted { code, .. }) => Some(code.0),
-            Self::Bind(_) | Self::Ticket(_) | Self::Rpc(_) | Self::Data(_) | Self::Unsayable(_) | Self::BadText(_) => None,
+            Self::Bind(_)
+            | Self::Ticket(_)
+            | Self::Rpc(_)
+            | Self::Data(_)
+            | Self::Unsayable(_)
+            | Self::BadText(_) => None,
         }
     }
 
     /// Whether nobody answered.
     pub fn is_unreachable(&self) -> bool {
         let of_call = |error: &CallError| {
-            matches!(error, CallError::Failed { code: AbortCode::CALL_DEAD, .. } | CallError::DeadlinePassed { .. })
+            matches!(
+                error,
+                CallError::Failed { code: AbortCode::CALL_DEAD, .. } | CallError::DeadlinePassed { .. }
+            )
         };
         match self {
             Self::Rpc(RpcError::Call { source, .. }) | Self::Data(source) => of_call(source),

@@ -5,8 +5,8 @@ use std::ops::Deref;
 
 use afs_wire::ids::{AfsFid, Name, Path, VolumeId};
 use afs_wire::rxafs::{
-    CreateFile, FetchACL, FetchData64, FetchStatus, GetVolumeStatus, GiveUpAllCallBacks, Link, MakeDir, OldStoreACL,
-    RemoveDir, RemoveFile, Rename, StoreData64, StoreStatus, Symlink, reply,
+    CreateFile, FetchACL, FetchData64, FetchStatus, GetVolumeStatus, GiveUpAllCallBacks, Link, MakeDir,
+    OldStoreACL, RemoveDir, RemoveFile, Rename, StoreData64, StoreStatus, Symlink, reply,
 };
 use afs_wire::status::{AfsFetchStatus, AfsStoreStatus, StoreMask};
 use bytes::Bytes;
@@ -210,7 +210,9 @@ impl FileServer {
             sent += piece.len() as u64;
             match call.send(piece).await {
                 // It refuses, and its reply says why.
-                Err(rx::CallError::NotSending { .. }) => return Ok(call.reply::<StoreData64>().await?.status),
+                Err(rx::CallError::NotSending { .. }) => {
+                    return Ok(call.reply::<StoreData64>().await?.status);
+                }
                 sending => sending?,
             }
         }
@@ -241,7 +243,8 @@ impl FileServer {
         length: u64,
         mut take: impl FnMut(Bytes),
     ) -> Result<(u64, AfsFetchStatus), Error> {
-        let said = |value: u64| i64::try_from(value).map_err(|_| Error::Unsayable(format!("{value} as a position")));
+        let said =
+            |value: u64| i64::try_from(value).map_err(|_| Error::Unsayable(format!("{value} as a position")));
         let mut call = self.call().await?;
         call.send_request(&FetchData64 { fid, pos: said(pos)?, length: said(length)? }).await?;
         call.finish()?;

@@ -27,7 +27,7 @@ mod volumes;
 mod who;
 
 pub use access::AccessList;
-pub use callbacks::{Heard, HEARD_MAX};
+pub use callbacks::{HEARD_MAX, Heard};
 pub use client::{Client, Server};
 pub use error::Error;
 pub use files::{FileServer, MODE_DIRECTORY, MODE_FILE};

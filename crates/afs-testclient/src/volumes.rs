@@ -34,10 +34,12 @@ impl VolumeServer {
     ///
     /// The calls', or the name is too long.
     pub async fn create(&self, partition: PartitionId, name: &str, volume: VolumeId) -> Result<(), Error> {
-        let text = VolName::new(name).map_err(|_| Error::Unsayable(format!("{name:?} as a volume's name")))?;
+        let text =
+            VolName::new(name).map_err(|_| Error::Unsayable(format!("{name:?} as a volume's name")))?;
         let kind = VolumeType::READ_WRITE;
-        let made =
-            self.rpc(&CreateVolume { partition, name: text, kind, parent: VolumeId(0), volid: volume }).await?;
+        let made = self
+            .rpc(&CreateVolume { partition, name: text, kind, parent: VolumeId(0), volid: volume })
+            .await?;
         self.rpc(&SetFlags { trans: made.trans, flags: VolumeFlags(0) }).await?;
         self.rpc(&EndTrans { trans: made.trans }).await?;
         Ok(())

@@ -61,7 +61,8 @@ impl Who {
         keys: &KeySet,
         times: (UnixTime, UnixTime),
     ) -> Result<Self, Error> {
-        let who = Identity::parse(name).ok_or_else(|| Error::Unsayable(format!("{name:?} as a user's name")))?;
+        let who =
+            Identity::parse(name).ok_or_else(|| Error::Unsayable(format!("{name:?} as a user's name")))?;
         let token = ticket::for_user(keys, &who, cell, times, &mut random()?).map_err(Error::Ticket)?;
         Ok(Self::Token(Arc::new(token), Level::Clear))
     }

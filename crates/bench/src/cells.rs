@@ -137,7 +137,10 @@ impl Served {
 
     /// A new volume that anyone may write, without a quota; its number.
     pub(crate) fn volume(&self, lab: &Lab, name: &str) -> Result<String, Error> {
-        let said = self.cell.expect(&format!("vos create {ADDRESS} a {name} -maxquota 0 -localauth")).map_err(Error::Run)?;
+        let said = self
+            .cell
+            .expect(&format!("vos create {ADDRESS} a {name} -maxquota 0 -localauth"))
+            .map_err(Error::Run)?;
         let number = said.split_whitespace().nth(1).unwrap_or_default().to_string();
         let prepare = self.client(lab, "prepare", [&number, &self.keys()]);
         prepare.start(self.place(), &lab.interrupt)?.finish(PATIENCE)?;
@@ -159,14 +162,20 @@ impl Served {
     }
 
     /// Runs a client that says "begin" and "end".
-    pub(crate) fn measure(&self, lab: &Lab, client: &Invocation, patience: Duration) -> Result<Measured, Error> {
+    pub(crate) fn measure(
+        &self,
+        lab: &Lab,
+        client: &Invocation,
+        patience: Duration,
+    ) -> Result<Measured, Error> {
         let mut client = client.start(self.place(), &lab.interrupt)?;
         client.wait_for_line("begin", patience)?;
         let cpu_s = |client: &Process| client.cpu_seconds().ok_or_else(|| Error::run("the client has ended"));
         let before = (self.cpu_s()?, cpu_s(&client)?);
         let report = client.wait_for_line("end ", patience)?;
         let after = (self.cpu_s()?, cpu_s(&client)?);
-        let report = serde_json::from_str(&report).map_err(|e| Error::run(format!("the client said {report}: {e}")))?;
+        let report = serde_json::from_str(&report)
+            .map_err(|e| Error::run(format!("the client said {report}: {e}")))?;
         client.say("done")?;
         client.finish(PATIENCE)?;
         Ok(Measured { report, server_cpu_s: after.0 - before.0, client_cpu_s: after.1 - before.1 })
@@ -180,10 +189,18 @@ impl Measured {
     }
 
     /// A valid run of these figures.
-    pub(crate) fn into_run(self, client: &Invocation, figures: impl IntoIterator<Item = (&'static str, f64)>) -> Run {
-        let figures: BTreeMap<String, f64> = figures.into_iter().map(|(name, value)| (name.to_string(), value)).collect();
-        let odd: Vec<String> =
-            figures.iter().filter(|(_, value)| !value.is_finite()).map(|(name, _)| format!("{name} was not measured")).collect();
+    pub(crate) fn into_run(
+        self,
+        client: &Invocation,
+        figures: impl IntoIterator<Item = (&'static str, f64)>,
+    ) -> Run {
+        let figures: BTreeMap<String, f64> =
+            figures.into_iter().map(|(name, value)| (name.to_string(), value)).collect();
+        let odd: Vec<String> = figures
+            .iter()
+            .filter(|(_, value)| !value.is_finite())
+            .map(|(name, _)| format!("{name} was not measured"))
+            .collect();
         Run {
             is_valid: odd.is_empty(),
             problems: odd,

@@ -88,7 +88,8 @@ pub struct Cell {
 /// What is missing.
 pub fn available() -> Result<(), String> {
     linkem::available()?;
-    let programs = ["/usr/lib/openafs/dafileserver", "/usr/lib/openafs/vlserver", "/usr/sbin/asetkey", "/usr/bin/vos"];
+    let programs =
+        ["/usr/lib/openafs/dafileserver", "/usr/lib/openafs/vlserver", "/usr/sbin/asetkey", "/usr/bin/vos"];
     match programs.iter().find(|program| !Path::new(program).exists()) {
         None => Ok(()),
         Some(program) => Err(format!(

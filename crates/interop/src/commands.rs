@@ -78,7 +78,9 @@ pub fn parse(text: &str) -> Result<Vec<Entry>, String> {
             continue;
         }
         let (command, named) = line.split_once(";;").unwrap_or((line, ""));
-        let find = |name: &str| rules::find(name).ok_or_else(|| format!("line {}: there is no rule {name:?}", index + 1));
+        let find = |name: &str| {
+            rules::find(name).ok_or_else(|| format!("line {}: there is no rule {name:?}", index + 1))
+        };
         entries.push(Entry {
             line: index + 1,
             section: section.clone(),
@@ -87,6 +89,32 @@ pub fn parse(text: &str) -> Result<Vec<Entry>, String> {
         });
     }
     Ok(entries)
+}
+
+/// The list as a table for docs/interop.md: the tools, what they were asked to do, and in how many commands.
+pub fn table(entries: &[Entry]) -> String {
+    let mut tools: Vec<(&str, Vec<&str>, usize)> = Vec::new();
+    for entry in entries {
+        let tool = entry.words[0].as_str();
+        // Tools without verbs have options; of those the first one behind the address tells most.
+        let verb = entry
+            .words
+            .get(1)
+            .map(String::as_str)
+            .filter(|word| word.starts_with(|c: char| c.is_ascii_lowercase()));
+        let known = tools.iter().position(|(name, ..)| *name == tool).unwrap_or_else(|| {
+            tools.push((tool, Vec::new(), 0));
+            tools.len() - 1
+        });
+        let (_, verbs, count) = &mut tools[known];
+        verbs.extend(verb.filter(|verb| !verbs.contains(verb)));
+        *count += 1;
+    }
+    let mut text = String::from("| tool | verbs | commands |\n| --- | --- | --- |\n");
+    for (tool, verbs, count) in tools {
+        text += &format!("| {tool} | {} | {count} |\n", verbs.join(", "));
+    }
+    text
 }
 
 /// Runs the commands in a cell, one after the other.
@@ -159,12 +187,20 @@ mod tests {
 
     #[test]
     fn a_list_is_read_as_it_is_written() {
-        let entries = parse("# all\n[first]\nvos listvldb -localauth\n\nudebug a 7003 ;; udebug sorted\n").unwrap();
+        let entries =
+            parse("# all\n[first]\nvos listvldb -localauth\n\nudebug a 7003 ;; udebug sorted\n").unwrap();
         assert_eq!(entries[0].words, ["vos", "listvldb", "-localauth"]);
         assert_eq!((entries[1].line, &*entries[1].section), (5, "first"));
         let names: Vec<&str> = entries[1].rules.iter().map(|rule| rule.name).collect();
         assert_eq!(names, ["udebug", "sorted"]);
         assert_eq!(parse("a ;; nosuchrule").unwrap_err(), "line 1: there is no rule \"nosuchrule\"");
+    }
+
+    #[test]
+    fn the_documentation_has_the_lists_own_table() {
+        let table = table(&parse(include_str!("../../../interop/cell/commands.txt")).unwrap());
+        let document = include_str!("../../../docs/interop.md");
+        assert!(document.contains(&table), "docs/interop.md is to have this table:\n{table}");
     }
 
     #[test]

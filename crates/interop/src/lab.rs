@@ -116,7 +116,8 @@ impl Lab {
     /// When it cannot be read.
     pub fn read(&self, path: &str) -> Result<String, Trouble> {
         let path = self.root.join(path);
-        fs::read_to_string(&path).map_err(|error| Trouble::Failed(format!("reading {}: {error}", path.display())))
+        fs::read_to_string(&path)
+            .map_err(|error| Trouble::Failed(format!("reading {}: {error}", path.display())))
     }
 }
 

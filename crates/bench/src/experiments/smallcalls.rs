@@ -36,8 +36,11 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     let mut compared = Vec::new();
     for (what, title, parallel) in CASES {
         for (name, who) in KINDS {
-            let labels =
-                [("what", title.to_string()), ("in parallel", parallel.to_string()), ("server", name.to_string())];
+            let labels = [
+                ("what", title.to_string()),
+                ("in parallel", parallel.to_string()),
+                ("server", name.to_string()),
+            ];
             compared.push(Cell::new(labels, move |lab| {
                 let served = cells.of(who)?;
                 let volume = served.volume(lab, "small")?;

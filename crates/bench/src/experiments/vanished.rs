@@ -22,7 +22,9 @@ const FIRST_CREATE: &str = "first CreateFile, s";
 
 pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     record.headline = FIRST_CREATE.into();
-    record.placement = format!("{PLACEMENT_CELL} The clients that vanish are one process in another namespace, behind a bridge.");
+    record.placement = format!(
+        "{PLACEMENT_CELL} The clients that vanish are one process in another namespace, behind a bridge."
+    );
     record.method = format!(
         "{CELLS_TEXT} {CLIENTS} clients (one process, a port and a UUID each) have a promise for a directory. Then the process is killed, or \
          stopped by SIGSTOP ('silent'), and a client that the server knows makes a file in that directory; then a second one. A new \

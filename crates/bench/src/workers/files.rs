@@ -147,7 +147,11 @@ struct Counted {
 }
 
 /// Lets callers call for so many seconds, each one operation after the other, and says how many there were.
-async fn callers<F>(parallel: usize, seconds: f64, caller: impl Fn(usize, Arc<Counted>) -> F) -> Result<(), Failure>
+async fn callers<F>(
+    parallel: usize,
+    seconds: f64,
+    caller: impl Fn(usize, Arc<Counted>) -> F,
+) -> Result<(), Failure>
 where
     F: Future<Output = Result<(), Error>> + Send + 'static,
 {
@@ -277,7 +281,8 @@ async fn transfer(server: &FileServer, fid: AfsFid, stores: bool, sizes: Sizes) 
     for lane in 0..sizes.parallel as u64 {
         let (server, pattern) = (server.clone(), pattern.clone());
         tasks.spawn(async move {
-            for pos in (lane * sizes.call..sizes.file).step_by((sizes.call * sizes.parallel as u64) as usize) {
+            for pos in (lane * sizes.call..sizes.file).step_by((sizes.call * sizes.parallel as u64) as usize)
+            {
                 let length = sizes.call.min(sizes.file - pos);
                 if stores {
                     let data = pieces(pattern.clone(), pos, length);
@@ -319,7 +324,11 @@ async fn fetch_checked(
     if came == length && is_same {
         return Ok(());
     }
-    Err(format!("{came} of {length} bytes from {pos} on came back, {}", if is_same { "as stored" } else { "others" }).into())
+    Err(format!(
+        "{came} of {length} bytes from {pos} on came back, {}",
+        if is_same { "as stored" } else { "others" }
+    )
+    .into())
 }
 
 async fn answers(host: Ipv4Addr, first: u32, count: u32) -> Result<(), Failure> {

@@ -64,11 +64,7 @@ pub static RULES: &[Rule] = &[
         reason: "ours says its own name",
         change: Change::Rest("AFS version: ", "VERSION"),
     },
-    Rule {
-        name: "sorted",
-        reason: "a list whose order nobody promises",
-        change: Change::Sort,
-    },
+    Rule { name: "sorted", reason: "a list whose order nobody promises", change: Change::Sort },
     Rule {
         name: "rxstats",
         reason: "lines that rxdebug prints only of a server that has called somebody",
@@ -111,7 +107,11 @@ impl Rule {
             }
             Change::Numbers => without_numbers(line),
             Change::Rest(start, by) => {
-                if line.starts_with(start) { format!("{start}{by}") } else { line.to_owned() }
+                if line.starts_with(start) {
+                    format!("{start}{by}")
+                } else {
+                    line.to_owned()
+                }
             }
             Change::Without(_) | Change::Sort => line.to_owned(),
         }
@@ -197,25 +197,37 @@ mod tests {
 
     #[test]
     fn times_have_a_shape_and_nothing_else_has_it() {
-        check(&ALWAYS, &[
-            ("  Creation    Sat Nov 21 16:47:30 2026", "  Creation    TIME"),
-            ("at Sat Nov  1 06:47:30 2026 (x)", "at TIME (x)"),
-            ("Last update Never", "Last update Never"),
-            ("Sat Nov 21 16:47:30 20261", "TIME 20261"),
-        ]);
+        check(
+            &ALWAYS,
+            &[
+                ("  Creation    Sat Nov 21 16:47:30 2026", "  Creation    TIME"),
+                ("at Sat Nov  1 06:47:30 2026 (x)", "at TIME (x)"),
+                ("Last update Never", "Last update Never"),
+                ("Sat Nov 21 16:47:30 20261", "TIME 20261"),
+            ],
+        );
     }
 
     #[test]
     fn rules_take_away_what_they_are_about_and_no_more() {
-        check(find("epochs").unwrap(), &[("creationDate\t1795279650\tx 12345678901", "creationDate\tSECONDS\tx 12345678901")]);
+        check(
+            find("epochs").unwrap(),
+            &[("creationDate\t1795279650\tx 12345678901", "creationDate\tSECONDS\tx 12345678901")],
+        );
         check(find("uuids").unwrap(), &[("UUID: 006e9ace-cb1e-1b01-b9-33-0100580aaa77", "UUID: UUID")]);
-        check(find("version").unwrap(), &[("AFS version: OpenAFS 1.8.9", "AFS version: VERSION"), ("x", "x")]);
-        check(find("numbers").unwrap(), &[
-            ("Free space:   534 K of 95.5, or -3.", "Free space: N K of N, or N."),
-            ("no number  ", "no number  "),
-            ("a-4 b", "a-N b"),
-            ("", ""),
-        ]);
+        check(
+            find("version").unwrap(),
+            &[("AFS version: OpenAFS 1.8.9", "AFS version: VERSION"), ("x", "x")],
+        );
+        check(
+            find("numbers").unwrap(),
+            &[
+                ("Free space:   534 K of 95.5, or -3.", "Free space: N K of N, or N."),
+                ("no number  ", "no number  "),
+                ("a-4 b", "a-N b"),
+                ("", ""),
+            ],
+        );
         let mut lines: Vec<String> = ["b", "  Command 1 is 'x'", "a"].map(str::to_owned).to_vec();
         find("starts").unwrap().apply(&mut lines);
         find("sorted").unwrap().apply(&mut lines);

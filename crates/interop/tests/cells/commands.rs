@@ -50,7 +50,9 @@ fn stock_with_stock(lab: &Lab) -> Verdict {
         let tampered = scope.spawn(move || run(&tampered, entries));
         (run(&one, entries), other.join(), tampered.join())
     });
-    let joined = |result: thread::Result<Result<_, Trouble>>| result.unwrap_or_else(|_| Err("a thread panicked".to_owned().into()));
+    let joined = |result: thread::Result<Result<_, Trouble>>| {
+        result.unwrap_or_else(|_| Err("a thread panicked".to_owned().into()))
+    };
     let (one, other, tampered) = (one?, joined(other)?, joined(tampered)?);
     expect_none(&commands::compare(&entries, &one, &other), entries.len())?;
     let found = commands::compare(&entries, &one, &tampered);
@@ -74,7 +76,9 @@ fn ours_with_stock(lab: &Lab) -> Verdict {
 fn list(lab: &Lab) -> Result<Vec<Entry>, Trouble> {
     let entries = commands::parse(&lab.read("interop/cell/commands.txt")?)?;
     if entries.len() < LEAST_COMMANDS {
-        return Err(format!("the list has {} commands, and should have {LEAST_COMMANDS}", entries.len()).into());
+        return Err(
+            format!("the list has {} commands, and should have {LEAST_COMMANDS}", entries.len()).into()
+        );
     }
     Ok(entries)
 }

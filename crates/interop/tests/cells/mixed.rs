@@ -16,11 +16,8 @@ pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
     type Kind = fn(&Lab) -> Result<Servers, Trouble>;
     let stock: Kind = |_| Ok(Servers::Stock);
     let ours: Kind = |lab| lab.our_servers();
-    let pairs: [(&str, Kind, Kind); 3] = [
-        ("stock_in_stock", stock, stock),
-        ("ours_in_stock", stock, ours),
-        ("stock_in_ours", ours, stock),
-    ];
+    let pairs: [(&str, Kind, Kind); 3] =
+        [("stock_in_stock", stock, stock), ("ours_in_stock", stock, ours), ("stock_in_ours", ours, stock)];
     let case = |(name, cell, joins): (&str, Kind, Kind)| {
         let lab = Arc::clone(lab);
         Case::new(format!("mixed/{name}"), Weight::Busy, move || check(&lab, &cell(&lab)?, joins(&lab)?))
@@ -37,7 +34,8 @@ fn check(lab: &Lab, cell: &Servers, joins: Servers) -> Verdict {
             return Err(format!("vos listaddrs does not show {wanted}: {listed:?}").into());
         }
     }
-    let volume = scene.volume(address, "far", &AccessList::granting([("system:anyuser", AccessList::WRITE)]))?;
+    let volume =
+        scene.volume(address, "far", &AccessList::granting([("system:anyuser", AccessList::WRITE)]))?;
     for (command, wanted) in [
         ("vos listvldb -name far -localauth", "server fs3 partition /vicepa RW Site"),
         ("vos listvol 10.88.0.3 -localauth", "On-line"),

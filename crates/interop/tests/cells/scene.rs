@@ -48,14 +48,22 @@ impl Scene {
     }
 
     /// Makes a volume on a server and gives its root directory an access list.
-    pub(crate) fn volume(&self, server: Ipv4Addr, name: &str, list: &AccessList) -> Result<VolumeId, Trouble> {
+    pub(crate) fn volume(
+        &self,
+        server: Ipv4Addr,
+        name: &str,
+        list: &AccessList,
+    ) -> Result<VolumeId, Trouble> {
         let said = self.cell.expect(&format!("vos create {server} a {name} -maxquota 0 -localauth"))?;
         let number = said.split_whitespace().nth(1).and_then(|word| word.parse().ok());
         let volume = VolumeId(number.ok_or_else(|| format!("vos create {name} says {said:?}"))?);
         self.at_clients(async || {
             let (client, admin) = (self.client()?, self.user("admin")?);
             let server = client.file_server(server, &admin);
-            server.set_access_list(AfsFid::root_of(volume), list).await.map_err(told("setting an access list"))?;
+            server
+                .set_access_list(AfsFid::root_of(volume), list)
+                .await
+                .map_err(told("setting an access list"))?;
             server.give_up_all().await.map_err(told("giving up callbacks"))
         })?;
         Ok(volume)
