@@ -113,7 +113,42 @@ wire_struct! {
     }
 }
 
+wire_struct! {
+    /// A file, directory or symbolic link of a volume that is known: what a directory says of a name.
+    #[derive(Copy, Hash, PartialOrd, Ord, Default)]
+    struct LocalFid {
+        /// Its number in the volume.
+        vnode: VnodeNumber,
+        /// Which use of the number.
+        unique: Uniquifier,
+    }
+}
+
+impl LocalFid {
+    /// The root directory of every volume.
+    pub const ROOT: Self = Self { vnode: VnodeNumber::ROOT, unique: Uniquifier::ROOT };
+
+    /// The same in a volume.
+    #[must_use]
+    pub const fn in_volume(self, volume: VolumeId) -> AfsFid {
+        AfsFid { volume, vnode: self.vnode, unique: self.unique }
+    }
+}
+
+impl fmt::Display for LocalFid {
+    /// `vnode.unique`, in decimal.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.vnode.0, self.unique.0)
+    }
+}
+
 impl AfsFid {
+    /// The same without the volume.
+    #[must_use]
+    pub const fn local(self) -> LocalFid {
+        LocalFid { vnode: self.vnode, unique: self.unique }
+    }
+
     /// The root directory of a volume.
     #[must_use]
     pub const fn root_of(volume: VolumeId) -> Self {
@@ -310,12 +345,11 @@ impl VolumeName {
     ///
     /// # Errors
     ///
-    /// Empty, too long, of digits only, or with other characters than letters, digits, `.`, `-`, `_`, `:` and `#`.
+    /// Empty, too long, of digits only, or with other characters than the VLDB takes: letters, digits, `.`, `-` and
+    /// `_` (VLDB notes 8).
     pub fn new(text: impl AsRef<str>) -> Result<Self, BadName> {
         let text = text.as_ref();
-        check_name(text, Self::MAX, |c| {
-            c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '#' | '+' | '@' | '=' | '~')
-        })?;
+        check_name(text, Self::MAX, |c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))?;
         if text.bytes().all(|b| b.is_ascii_digit()) {
             return Err(BadName::OnlyDigits);
         }
@@ -369,6 +403,7 @@ mod tests {
     #[test]
     fn a_volume_name_is_no_number_and_loses_the_suffix_of_a_clone() {
         assert_eq!(VolumeName::new("536870915"), Err(BadName::OnlyDigits));
+        assert_eq!(VolumeName::new("a:b"), Err(BadName::BadCharacter(':')));
         assert_eq!(VolumeName::new("a".repeat(65)), Err(BadName::TooLong { max: 64 }));
         assert_eq!(VolumeName::new("root.cell.readonly").unwrap().base(), "root.cell");
         assert_eq!(VolumeName::new("user.x.backup").unwrap().base(), "user.x");

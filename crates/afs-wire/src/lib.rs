@@ -9,10 +9,16 @@
 #[macro_use]
 mod newtypes;
 
+pub mod abort;
+pub mod acl;
+pub mod directory;
+pub mod errno;
 pub mod ids;
 pub mod interfaces;
 pub mod rights;
 pub mod status;
 
+pub use errno::Errno;
 pub use interfaces::{afsvol, bos, pt, rxafs, rxafscb, rxstats, ubik, vl};
+pub use rxgen::Abort;
 pub use rxgen::xdr::Uuid;

@@ -1,4 +1,5 @@
-//! The rights on a directory and what is in it, and access lists as text (File service notes 8 and 10).
+//! The rights on a directory and what is in it (File service notes 8). Access lists, which give them, are in
+//! [`acl`](crate::acl).
 
 wire_bits! {
     /// What somebody may do in a directory.
@@ -35,3 +36,40 @@ wire_bits! {
         0x8000_0000 USER_H;
     }
 }
+
+impl Rights {
+    /// All that have a letter.
+    pub const ALL: Self = Self(0x7f);
+
+    /// These rights as letters, `rlidwka` and then `A` to `H`, in the order in which OpenAFS's tools print them.
+    #[must_use]
+    pub fn letters(self) -> String {
+        LETTERS.iter().filter(|(right, _)| self.contains(*right)).map(|(_, letter)| letter).collect()
+    }
+
+    /// The rights of such letters; `None` if one has no meaning.
+    #[must_use]
+    pub fn from_letters(text: &str) -> Option<Self> {
+        text.chars().try_fold(Self::NONE, |rights, char| {
+            LETTERS.iter().find(|(_, letter)| *letter == char).map(|(right, _)| rights | *right)
+        })
+    }
+}
+
+const LETTERS: &[(Rights, char)] = &[
+    (Rights::READ, 'r'),
+    (Rights::LOOKUP, 'l'),
+    (Rights::INSERT, 'i'),
+    (Rights::DELETE, 'd'),
+    (Rights::WRITE, 'w'),
+    (Rights::LOCK, 'k'),
+    (Rights::ADMINISTER, 'a'),
+    (Rights::USER_A, 'A'),
+    (Rights::USER_B, 'B'),
+    (Rights::USER_C, 'C'),
+    (Rights::USER_D, 'D'),
+    (Rights::USER_E, 'E'),
+    (Rights::USER_F, 'F'),
+    (Rights::USER_G, 'G'),
+    (Rights::USER_H, 'H'),
+];

@@ -2,7 +2,9 @@
 //! [`crate::shape::Shape`]'s number, its line below, and inputs to start from in `corpus/<name>/` (made by
 //! `examples/make_corpus.rs`, or by hand).
 
+pub mod acl_text;
 pub mod canary;
+pub mod directory;
 pub mod rx_ack;
 pub mod rx_connection;
 pub mod rx_debug;
@@ -27,6 +29,8 @@ targets! {
     rx_jumbo "a DATA datagram, split into its subpackets";
     rx_debug "the bodies of DEBUG and VERSION packets, of servers of every version";
     rx_connection "an endpoint, server and client at once, that gets a sequence of datagrams";
+    directory "directory pages, made by changes and as they come";
+    acl_text "access lists as text, and as dumps have them";
     xdr "the arguments and results of every RPC";
     canary "fails on purpose: shows that a panic is found";
 }

@@ -35,6 +35,8 @@ const RUNS: &[(&str, u64)] = &[
     ("rx_jumbo", 50_000),
     ("rx_debug", 10_000),
     ("rx_connection", 2_000),
+    ("directory", 5_000),
+    ("acl_text", 30_000),
     ("xdr", 50_000),
 ];
 
