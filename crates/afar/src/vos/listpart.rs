@@ -22,7 +22,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     say!(vos.printer, "The partitions on the server are:\n");
     for (index, partition) in partitions.iter().enumerate() {
         say!(vos.printer, " {:>10} ", partition.to_string());
-        if index != 0 && index % A_LINE == 0 {
+        if index != 0 && index.is_multiple_of(A_LINE) {
             say!(vos.printer, "\n");
         }
     }
