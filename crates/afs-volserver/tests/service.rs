@@ -106,8 +106,7 @@ impl Lab {
     where
         R::Reply: std::fmt::Debug,
     {
-        let what = format!("{args:?}", args = R::NAME);
-        assert_eq!(self.call(args).await.unwrap_err(), AbortCode(code.0), "{what}");
+        assert_eq!(self.call(args).await.unwrap_err(), AbortCode(code.0), "{}", R::NAME);
     }
 
     async fn begin(&self, volume: VolumeId, flags: AttachFlags) -> TransId {
@@ -162,7 +161,7 @@ async fn a_volume_is_made_as_vos_makes_it() {
     assert!(matches!(lab.state(RW), VolumeState::Offline(_)), "until it is told otherwise");
     let busy = lab.one(RW).await;
     assert_eq!((busy.status, busy.name.text()), (VBUSY.0, &b""[..]), "somebody works on it");
-    let info = VolintInfo { maxquota: 8000, creation_date: AfsTime(UNCHANGED as u32), ..unchanged(busy) };
+    let info = VolintInfo { maxquota: 8000, ..unchanged(busy) };
     lab.call(SetInfo { trans: made.trans, info }).await.unwrap();
     lab.call(SetFlags { trans: made.trans, flags: VolumeFlags::NONE }).await.unwrap();
     assert_eq!(lab.end(made.trans).await, 0);

@@ -4,6 +4,7 @@
 
 pub mod acl_text;
 pub mod canary;
+pub mod config_files;
 pub mod directory;
 pub mod file_service;
 pub mod key_file;
@@ -44,6 +45,7 @@ targets! {
     rxkad_ticket "tickets as they come, and what is in them";
     rxkad_packet "CHALLENGE, RESPONSE and DATA under rxkad";
     key_file "KeyFileExt, KeyFile and keytabs";
+    config_files "configuration files, of OpenAFS and of the server";
     xdr "the arguments and results of every RPC";
     file_service within file_service::BOUND; "the arguments of every RPC of the file service, against a live server";
     canary "fails on purpose: shows that a panic is found";

@@ -42,6 +42,7 @@ const RUNS: &[(&str, u64)] = &[
     ("rxkad_ticket", 10_000),
     ("rxkad_packet", 10_000),
     ("key_file", 20_000),
+    ("config_files", 20_000),
     ("xdr", 50_000),
     ("file_service", 300),
 ];
