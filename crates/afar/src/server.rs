@@ -112,7 +112,7 @@ fn configuration(cli: &Cli) -> Result<Config, String> {
 
 async fn run_until_told(config: &Config) -> Result<(), String> {
     let audit = open_audit(config)?;
-    log::begin(&config.log, audit.clone())?;
+    log::begin(&config.log, audit.clone(), config.audit.files)?;
     let manager = ServiceManager::at(std::env::var_os("NOTIFY_SOCKET").as_deref())
         .map_err(|error| format!("NOTIFY_SOCKET cannot be used: {error}"))?;
     let mut signals = Signals::new().map_err(|error| format!("cannot wait for signals: {error}"))?;

@@ -36,15 +36,22 @@ use crate::protection::Membership;
 use crate::server::Inner;
 use crate::work::on_a_thread;
 
-/// Where changes are written down, as events of this target: who, from where, what, and the code of its failure.
+/// Where changes of files are written down, as events of this target: who, from where, what, and the code of its failure.
+/// Changes of rights and of volumes are events of the target `audit`, as all administration of a cell is.
 pub const AUDIT: &str = "afs_fileserver::audit";
 
-/// What changes something, and is written down.
+/// What changes rights or volumes.
+const ADMINISTRATION: &[u32] = &[
+    rxafs::OldStoreACL::OPCODE,
+    rxafs::StoreACL::OPCODE,
+    rxafs::SetVolumeStatus::OPCODE,
+    rxafs::FlushCPS::OPCODE,
+];
+
+/// What changes something else, and is written down.
 const CHANGES: &[u32] = &[
     rxafs::StoreData::OPCODE,
     rxafs::StoreData64::OPCODE,
-    rxafs::OldStoreACL::OPCODE,
-    rxafs::StoreACL::OPCODE,
     rxafs::StoreStatus::OPCODE,
     rxafs::RemoveFile::OPCODE,
     rxafs::CreateFile::OPCODE,
@@ -53,8 +60,6 @@ const CHANGES: &[u32] = &[
     rxafs::Link::OPCODE,
     rxafs::MakeDir::OPCODE,
     rxafs::RemoveDir::OPCODE,
-    rxafs::SetVolumeStatus::OPCODE,
-    rxafs::FlushCPS::OPCODE,
 ];
 
 /// What a handler's work comes to.
@@ -118,16 +123,23 @@ impl Session {
 
     /// The arguments of a change as text, if changes are written down.
     fn to_audit<R: Rpc + fmt::Debug>(&self, args: &R) -> Option<String> {
-        let is_wanted =
-            CHANGES.contains(&R::OPCODE) && tracing::enabled!(target: AUDIT, tracing::Level::INFO);
+        let is_wanted = if ADMINISTRATION.contains(&R::OPCODE) {
+            tracing::enabled!(target: "audit", tracing::Level::INFO)
+        } else {
+            CHANGES.contains(&R::OPCODE) && tracing::enabled!(target: AUDIT, tracing::Level::INFO)
+        };
         is_wanted.then(|| format!("{args:?}"))
     }
 
     fn audit<R: Rpc>(&self, what: Option<String>, error: Option<&Abort>) {
         let Some(what) = what else { return };
-        let identity = self.identity.as_deref().unwrap_or_default();
-        let code = error.map_or(0, |error| error.0);
-        tracing::info!(target: AUDIT, rpc = R::NAME, identity, id = self.membership.id.0, peer = %self.peer, what, code);
+        let caller = self.identity.as_deref().unwrap_or("anonymous");
+        let (rpc, id, code) = (R::NAME, self.membership.id.0, error.map_or(0, |error| error.0));
+        if ADMINISTRATION.contains(&R::OPCODE) {
+            tracing::info!(target: "audit", rpc, what, caller, id, peer = %self.peer, code, "file service");
+        } else {
+            tracing::info!(target: AUDIT, rpc, what, caller, id, peer = %self.peer, code, "file service");
+        }
     }
 
     /// How long the call has taken until now.
