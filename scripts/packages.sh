@@ -12,6 +12,7 @@ packages=(
     gcc libc6-dev make               # the C peer
     libopenafs-dev                   # ... which is linked with OpenAFS's Rx
     openafs-client                   # rxdebug and the other commands
+    openafs-fuse                     # ... and a client that needs no kernel module
     openafs-fileserver openafs-dbserver openafs-krb5 # a cell to talk to
     krb5-kdc krb5-admin-server krb5-user             # ... and its Kerberos realm
     iproute2 iputils-ping iperf3     # emulated links, and what they are compared with

@@ -5,16 +5,96 @@ die() { echo "$(basename "$0"): $*" >&2; exit 1; }
 NAME=${1:-}
 [[ $NAME =~ ^[a-z][a-z0-9-]{0,29}$ ]] || die "the first argument is a name for the cell: [a-z][a-z0-9-]*, 30 characters at most"
 [ "$(id -u)" = 0 ] || die "must be root"
-STATE=/run/afar-cell-$NAME      # everything the cell keeps: configuration, databases, logs
-SRV=$NAME-srv CLI=$NAME-cli     # network namespaces: the servers', and one to reach them from
-SRV_ADDR=10.88.0.1 CLI_ADDR=10.88.0.2
+STATE=/run/afar-cell-$NAME      # everything the cell keeps; a folder a machine below it
+CLI=$NAME-cli                   # network namespace with the network itself, and to reach the servers from
+NETWORK=10.88.0 CLI_ADDR=10.88.0.2
 CELL=interop.test
+LIBEXEC=/usr/lib/openafs
 
-# The servers run under one process of ours, which is number 1 of a pid namespace. Its number
+# A machine of the cell is srv, which has all servers, or one of fs3 to fs9, file servers. Its name is also
+# the end of its namespace's.
+set_host() {
+    HOST=$1
+    case $HOST in
+        srv) ADDRESS=$NETWORK.1 ;;
+        fs[3-9]) ADDRESS=$NETWORK.${HOST#fs} ;;
+        *) die "no machine of a cell is called \"$HOST\": srv, fs3 to fs9" ;;
+    esac
+    NS=$NAME-$HOST AT=$STATE/$HOST
+}
+
+# The servers of a machine run under one process of ours, which is number 1 of a pid namespace. Its number
 # out here, or nothing. The file may be stale: believe it only for a process of that state.
 init_pid() {
     local pid
-    pid=$(cat "$STATE"/init.pid 2>/dev/null) || return 0
-    tr '\0' ' ' < /proc/"$pid"/cmdline 2>/dev/null | grep -q -- "inside.sh $NAME " && echo "$pid"
+    pid=$(cat "$AT"/init.pid 2>/dev/null) || return 0
+    { tr '\0' ' ' < /proc/"$pid"/cmdline; } 2>/dev/null | grep -q -- "inside.sh $NAME $HOST " && echo "$pid"
     return 0
+}
+
+# start_host: makes the machine that set_host named, and starts its servers. WITH is "stock" or the path of afar,
+# ROLES "all" or "file".
+start_host() {
+    mkdir -m 755 "$AT"
+    ip netns add "$NS"
+    ip -n "$NS" link add cell0 type veth peer name "$HOST" netns "$CLI"
+    ip -n "$NS" addr add "$ADDRESS"/24 dev cell0
+    ip -n "$NS" link set lo up
+    ip -n "$NS" link set cell0 up
+    ip -n "$CLI" link set "$HOST" master cell0 up
+
+    # Mounts, processes and the host name of their own: nothing of this machine's OpenAFS
+    # configuration is read or written, and the end of the first process is that of all.
+    setsid nsenter --net=/run/netns/"$NS" unshare --mount --propagation private --uts --pid --fork --kill-child \
+        --mount-proc "$HERE"/inside.sh "$NAME" "$HOST" "$ADDRESS" "$WITH" "$ROLES" < /dev/null > "$AT"/inside.out 2>&1 &
+    local outer=$! inner=
+    for _ in $(seq 100); do
+        # nsenter and unshare run in place, one after the other; the child is process 1
+        inner=$(cat /proc/$outer/task/$outer/children 2>/dev/null || true)
+        [ -z "${inner// /}" ] || break
+        kill -0 $outer 2>/dev/null || die "cannot start the servers"
+        sleep 0.05
+    done
+    echo ${inner:?} > "$AT"/init.pid
+}
+
+# serves: whether the databases answer and know this file server, and its volume server answers too
+serves() {
+    "$HERE"/cell-run.sh "$NAME" vos listaddrs -noresolve -localauth 2>/dev/null | grep -qx "$ADDRESS" \
+        && "$HERE"/cell-run.sh "$NAME" vos partinfo "$ADDRESS" a -localauth 2>/dev/null | grep -q /vicepa
+}
+
+# wait_for_host: until all its servers answer
+wait_for_host() {
+    for _ in $(seq 300); do
+        [ -n "$(init_pid)" ] || die "the servers ended"
+        serves && return
+        sleep 0.2
+    done
+    die "the servers do not answer"
+}
+
+show_logs() { tail -n 20 "$AT"/inside.out "$AT"/log/* >&2 2>/dev/null || true; }
+
+# stop_host: ends the servers of the machine that set_host named, and removes its namespace
+stop_host() {
+    local pid
+    pid=$(init_pid)
+    if [ -n "$pid" ]; then
+        # The kernel ends every process of the namespace with its first.
+        kill -KILL "$pid" 2>/dev/null || true
+        for _ in $(seq 200); do
+            [ -e /proc/"$pid" ] || break
+            sleep 0.05
+        done
+        [ ! -e /proc/"$pid" ] || die "process $pid does not end"
+    fi
+    # Of a start that was killed outright there may be processes without a note of their number.
+    # Only the cell's own ever run in this namespace.
+    if [ -e /run/netns/"$NS" ]; then
+        for pid in $(ip netns pids "$NS"); do
+            kill -KILL "$pid" 2>/dev/null || true
+        done
+        ip netns del "$NS"
+    fi
 }

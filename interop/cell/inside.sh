@@ -1,55 +1,99 @@
 #!/bin/bash
-# inside.sh NAME ADDRESS CELL   (run by cell-up.sh as process 1 of the cell's namespaces)
-# Covers OpenAFS's fixed paths with the cell's own directories, writes its configuration, and
-# runs bosserver, which runs the rest.
-set -eu
-NAME=$1 ADDRESS=$2 CELL=$3
-STATE=/run/afar-cell-$NAME
-hostname "$NAME"
-mkdir -p "$STATE"/{etc/server,lib/db,lib/local,log}
-chmod 700 "$STATE"/lib/{db,local}
-printf '127.0.0.1 localhost\n%s %s\n' "$ADDRESS" "$NAME" > "$STATE"/hosts
-mount --bind "$STATE"/etc /etc/openafs
-mount --bind "$STATE"/lib /var/lib/openafs
-mount --bind "$STATE"/log /var/log/openafs
-mount --bind "$STATE"/hosts /etc/hosts
+# inside.sh NAME HOST ADDRESS WITH ROLES   (run by the other scripts as process 1 of a machine's namespaces)
+# Gives the machine a root folder of its own, in which OpenAFS's fixed paths are the cell's own folders and which has a
+# /vicepa, writes the configuration, and runs the servers.
+. "$(dirname "${BASH_SOURCE[0]}")"/common.sh
+set_host "$2"
+WITH=$4 ROLES=$5
+FIRST=$NETWORK.1
+[ "$WITH" = stock ] || WITH=$(realpath "$WITH")
+
+if [ -z "${CELL_INSIDE:-}" ]; then
+    hostname "$HOST" # the same in all cells, as tools print it
+    mkdir -p "$AT"/{etc/server,lib/db,lib/local,log,root,afar} "${CELL_VICE:=$AT/vicepa}"
+    chmod 700 "$AT"/lib/{db,local}
+    touch "$CELL_VICE"/AlwaysAttach # for OpenAFS's: a folder, not a disk
+    {
+        echo "127.0.0.1 localhost"
+        for n in 1:srv {3..9}; do
+            echo "$NETWORK.${n%%:*} $([ "$n" = 1:srv ] && echo srv || echo "fs$n")"
+        done
+    } > "$AT"/hosts
+    # A partition is a folder in /, which this machine's own should not get.
+    for entry in /*; do
+        name=${entry#/}
+        case $name in vicep*) continue ;; esac
+        if [ -L "$entry" ]; then
+            cp -a "$entry" "$AT"/root/
+        elif [ -d "$entry" ]; then
+            mkdir "$AT/root/$name"
+            mount --rbind "$entry" "$AT/root/$name"
+        fi
+    done
+    mkdir "$AT"/root/vicepa
+    mount --bind "$CELL_VICE" "$AT"/root/vicepa
+    mount --bind "$AT"/etc "$AT"/root/etc/openafs
+    mount --bind "$AT"/lib "$AT"/root/var/lib/openafs
+    mount --bind "$AT"/log "$AT"/root/var/log/openafs
+    mount --bind "$AT"/hosts "$AT"/root/etc/hosts
+    CELL_INSIDE=yes exec chroot "$AT"/root "$HERE"/inside.sh "$@"
+fi
 
 for d in /etc/openafs /etc/openafs/server; do
     echo "$CELL" > $d/ThisCell
-    printf '>%s\n%s #%s\n' "$CELL" "$ADDRESS" "$NAME" > $d/CellServDB
+    printf '>%s\n%s #srv\n' "$CELL" "$FIRST" > $d/CellServDB
 done
 echo admin > /etc/openafs/server/UserList
 echo "$ADDRESS" > /var/lib/openafs/local/NetInfo
-# A key nobody else knows, good for -localauth; no Kerberos realm stands behind it. asetkey takes
-# such keys (aes256-cts, number 18) only from a keytab, so write one: format 0x0502, then one entry.
-counted() { printf '%04x%s' ${#1} "$(printf %s "$1" | od -An -tx1 | tr -d ' \n')"; } # length, text
-REALM=INTEROP.TEST SERVICE=afs
-entry=0002$(counted $REALM)$(counted $SERVICE)$(counted "$CELL") # two name components
-entry+=0000000100000000                                          # name type, time
-entry+=0100120020$(od -An -tx1 -N32 /dev/urandom | tr -d ' \n')  # version 1, type 18, 32 bytes
-keytab=$(printf '0502%08x%s' $((${#entry} / 2)) "$entry")
-(umask 077 && printf "$(sed 's/../\\x&/g' <<< "$keytab")" > "$STATE"/keytab)
-asetkey add rxkad_krb5 1 18 "$STATE"/keytab $SERVICE/"$CELL"@$REALM
-rm "$STATE"/keytab
+if [ "$HOST" = srv ]; then
+    # A key nobody else knows, good for -localauth; no Kerberos realm stands behind it. asetkey takes
+    # such keys (aes256-cts, number 18) only from a keytab, so write one: format 0x0502, then one entry.
+    counted() { printf '%04x%s' ${#1} "$(printf %s "$1" | od -An -tx1 | tr -d ' \n')"; } # length, text
+    REALM=INTEROP.TEST SERVICE=afs
+    entry=0002$(counted $REALM)$(counted $SERVICE)$(counted "$CELL") # two name components
+    entry+=0000000100000000                                          # name type, time
+    entry+=0100120020$(od -An -tx1 -N32 /dev/urandom | tr -d ' \n')  # version 1, type 18, 32 bytes
+    keytab=$(printf '0502%08x%s' $((${#entry} / 2)) "$entry")
+    (umask 077 && printf "$(sed 's/../\\x&/g' <<< "$keytab")" > "$AT"/keytab)
+    asetkey add rxkad_krb5 1 18 "$AT"/keytab $SERVICE/"$CELL"@$REALM
+    rm "$AT"/keytab
+else
+    cp -p "$STATE"/srv/etc/server/KeyFileExt /etc/openafs/server/
+fi
 
-L=/usr/lib/openafs
-cat > /etc/openafs/BosConfig <<B
-restrictmode 0
-restarttime 16 0 0 0 0
-checkbintime 16 0 0 0 0
-bnode simple ptserver 1
-parm $L/ptserver
-end
-bnode simple vlserver 1
-parm $L/vlserver
-end
-bnode dafs dafs 0
-parm $L/dafileserver
-parm $L/davolserver
-parm $L/salvageserver
-parm $L/dasalvager
-end
-B
+if [ "$WITH" != stock ]; then
+    roles=file,vol,vl,pt,bos
+    [ "$ROLES" = all ] || roles=file,vol,bos
+    # The configuration folder of OpenAFS is that of our state.
+    mkdir -p "$AT"/afar/etc
+    mount --bind /etc/openafs "$AT"/afar/etc
+    serve() {
+        # shellcheck disable=SC2086 # flags are several words
+        "$WITH" server --state "$AT"/afar --roles $roles --bind "$ADDRESS" ${CELL_FLAGS:-} >> /var/log/openafs/afar 2>&1 &
+        echo $! > /var/log/openafs/server.pid
+        wait $! || true
+    }
+    serve
+    # cell-server.sh stops it and starts it again.
+    while [ -e "$AT"/stays ]; do
+        until [ -e "$AT"/start ]; do sleep 0.005; done
+        rm "$AT"/start
+        serve
+    done
+    exit
+fi
+
+{
+    echo "restrictmode 0"
+    echo "restarttime 16 0 0 0 0"
+    echo "checkbintime 16 0 0 0 0"
+    if [ "$ROLES" = all ]; then
+        printf 'bnode simple ptserver 1\nparm %s\nend\n' "$LIBEXEC/ptserver"
+        printf 'bnode simple vlserver 1\nparm %s\nend\n' "$LIBEXEC/vlserver"
+    fi
+    printf 'bnode dafs dafs 0\nparm %s\nparm %s\nparm %s\nparm %s\nend\n' \
+        "$LIBEXEC/dafileserver${CELL_FLAGS:+ $CELL_FLAGS}" "$LIBEXEC/davolserver" "$LIBEXEC/salvageserver" "$LIBEXEC/dasalvager"
+} > /etc/openafs/BosConfig
 # Not exec: as process 1 bosserver would have to look after every orphan.
 bosserver -nofork &
 bosserver=$!

@@ -25,7 +25,9 @@ static const char usage[] =
     "                 [--idle S] [--hard S] [--expect ok | --expect abort CODE] [tuning]\n"
     "                 COMMAND [argument...]\n"
     "server options: [--threads N] [--no-check-reach] [--until-eof] [--stats]\n"
+    "                [--rxkad LEVEL --key KVNO:ETYPE:HEX [--only NAME.INSTANCE@CELL]]\n"
     "client options: [--connections N] [--stats]\n"
+    "                [--rxkad LEVEL --token KVNO:KEY:TICKET]\n"
     "tuning:         [-W packets] [-u udp buffer KiB] [-m bytes] [-j]\n";
 
 void die(const char *format, ...)
@@ -116,7 +118,7 @@ static void *wait_for_eof(void *unused)
 int serve(const struct options *opt, unsigned short service, const char *name,
 	  service_proc *proc, int check_reach)
 {
-    static struct rx_securityClass *security[1];
+    static struct rx_securityClass *security[3]; /* by their numbers: rxnull, none, rxkad */
     struct rx_service *offered;
     struct sockaddr_in bound;
     socklen_t size = sizeof(bound);
@@ -132,7 +134,8 @@ int serve(const struct options *opt, unsigned short service, const char *name,
 
     start_rx(opt, opt->port);
     security[0] = rxnull_NewServerSecurityObject();
-    offered = rx_NewService(0, service, (char *)name, security, 1, proc);
+    security[2] = server_rxkad(opt);
+    offered = rx_NewService(0, service, (char *)name, security, security[2] ? 3 : 1, proc);
     if (offered == NULL)
 	die("cannot register service %d", service);
     rx_SetMinProcs(offered, 2);
@@ -158,6 +161,7 @@ struct rx_connection **connect_to(const struct options *opt, unsigned short serv
 {
     struct addrinfo hints = { .ai_family = AF_INET, .ai_socktype = SOCK_DGRAM }, *found;
     struct rx_connection **conns = grab(opt->connections * sizeof(*conns));
+    struct rx_securityClass *security;
     uint32_t address;
     long i;
     int code;
@@ -168,9 +172,11 @@ struct rx_connection **connect_to(const struct options *opt, unsigned short serv
     address = ((struct sockaddr_in *)found->ai_addr)->sin_addr.s_addr;
     freeaddrinfo(found);
     start_rx(opt, 0);
+    security = client_rxkad(opt);
     for (i = 0; i < opt->connections; i++) {
 	conns[i] = rx_NewConnection(address, htons(opt->port), service,
-				    rxnull_NewClientSecurityObject(), 0);
+				    security ? security : rxnull_NewClientSecurityObject(),
+				    security ? 2 : 0);
 	if (conns[i] == NULL)
 	    die("cannot make a connection");
 	/* In this order: each call raises the later limits to the earlier ones. */
@@ -287,6 +293,10 @@ static void parse(int argc, char **argv, struct options *opt)
 	{ "--no-check-reach", NULL, FLAG, &opt->no_check_reach, 0, 0 },
 	{ "--until-eof", NULL, FLAG, &opt->until_eof, 0, 0 },
 	{ "--stats", NULL, FLAG, &opt->stats, 0, 0 },
+	{ "--rxkad", NULL, TEXT, &opt->rxkad, 0, 0 },
+	{ "--key", NULL, TEXT, &opt->key, 0, 0 },
+	{ "--only", NULL, TEXT, &opt->only, 0, 0 },
+	{ "--token", NULL, TEXT, &opt->token, 0, 0 },
 	{ "-c", "--command", TEXT, &opt->command, 0, 0 },
 	{ "-b", "--bytes", NUMBER, &opt->bytes, 0, int32 },
 	{ "-S", "--send-bytes", NUMBER, &opt->send_bytes, 0, int32 },

@@ -41,6 +41,9 @@ struct options {
     int no_check_reach;
     int stats;
     int until_eof;	  /* server: end when standard input ends, too */
+    const char *rxkad;	  /* level, as a name; NULL: rxnull alone */
+    const char *key, *only; /* of a server with rxkad */
+    const char *token;	  /* of a client with rxkad */
     /* rxperf-client */
     const char *command;
     long bytes, send_bytes, recv_bytes, times, seconds, omit;
@@ -101,6 +104,10 @@ int write_u32(struct rx_call *call, uint32_t value);
  * full disk into local errno values.
  */
 afs_int32 end_call(struct rx_call *call, afs_int32 rc);
+
+/* rxkad.c: the class that the options ask for, or NULL. */
+struct rx_securityClass *server_rxkad(const struct options *opt);
+struct rx_securityClass *client_rxkad(const struct options *opt);
 
 /* rxperf.c */
 int rxperf_server(const struct options *opt);

@@ -5,9 +5,14 @@
 //! The rules, observed with the tools of OpenAFS 1.8.9:
 //! * An argument is an option if it begins with a dash, unless a digit follows: `-5` is a value.
 //! * Values without an option go to those options that take values, in the order of the table, until an option with
-//!   values is named; flags may stand between. A list takes all that is left.
+//!   values is named. The last list of the table takes all that is left, a list before it one value.
+//! * Behind a named option all values are its own, up to the next that takes values; flags change nothing.
 //! * An option named twice is an error if it takes one value; flags and lists may be named again.
 //! * `-option=value` is the same as `-option value`.
+//! * What is missing counts only at the end, and `-help` comes before it.
+//!
+//! A command of our own says what is wrong in words of ours; a verb of a classic suite says it as OpenAFS's tools do
+//! ([`Misuse::in_classic_words`]), since scripts read it.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -16,8 +21,8 @@ use std::process::ExitCode;
 /// The exit status of a command that was called the wrong way.
 pub(crate) const MISUSE: u8 = 2;
 
-/// Width of the help.
-const HELP_WIDTH: usize = 80;
+/// Columns of the usage, as OpenAFS's tools fill them.
+const USAGE_WIDTH: usize = 78;
 
 /// How many values an option takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,25 +39,32 @@ pub(crate) struct Opt {
     arity: Arity,
     value_name: &'static str,
     help: &'static str,
+    /// A second name, which must be written out; empty if there is none.
+    alias: &'static str,
     is_required: bool,
     is_ours: bool,
+    is_hidden: bool,
 }
 
 impl Opt {
+    const fn new(name: &'static str, arity: Arity, value_name: &'static str, help: &'static str) -> Self {
+        let (is_required, is_ours, is_hidden) = (false, false, false);
+        Self { name, arity, value_name, help, alias: "", is_required, is_ours, is_hidden }
+    }
+
     /// An option without a value.
     pub(crate) const fn flag(name: &'static str, help: &'static str) -> Self {
-        Self { name, arity: Arity::Flag, value_name: "", help, is_required: false, is_ours: false }
+        Self::new(name, Arity::Flag, "", help)
     }
 
     /// An option with one value; `value_name` says in the help what that is.
     pub(crate) const fn single(name: &'static str, value_name: &'static str) -> Self {
-        Self { name, arity: Arity::Single, value_name, help: "", is_required: false, is_ours: false }
+        Self::new(name, Arity::Single, value_name, "")
     }
 
     /// An option with one value or more.
-    #[cfg_attr(not(test), expect(dead_code, reason = "rxdebug has no list; other suites do"))]
     pub(crate) const fn list(name: &'static str, value_name: &'static str) -> Self {
-        Self { name, arity: Arity::List, value_name, help: "", is_required: false, is_ours: false }
+        Self::new(name, Arity::List, value_name, "")
     }
 
     /// The same, but the command cannot do without.
@@ -68,8 +80,38 @@ impl Opt {
         self
     }
 
+    /// The same, with a second name that must be written out.
+    pub(crate) const fn or(mut self, alias: &'static str) -> Self {
+        self.alias = alias;
+        self
+    }
+
+    /// The same, but no help shows it, and it must be written out.
+    pub(crate) const fn hidden(mut self) -> Self {
+        self.is_hidden = true;
+        self
+    }
+
     const fn takes_positions(&self) -> bool {
-        !matches!(self.arity, Arity::Flag) && !self.is_ours
+        !matches!(self.arity, Arity::Flag) && !self.is_ours && !self.is_hidden
+    }
+
+    const fn may_be_cut(&self) -> bool {
+        !self.is_ours && !self.is_hidden
+    }
+
+    /// As a word of the usage line.
+    fn word(&self) -> String {
+        let value = match self.arity {
+            Arity::Flag => String::new(),
+            Arity::Single => format!(" <{}>", self.value_name),
+            Arity::List => format!(" <{}>+", self.value_name),
+        };
+        let alias = if self.alias.is_empty() { String::new() } else { format!(" | -{}", self.alias) };
+        match self.is_required {
+            true => format!("-{}{alias}{value}", self.name),
+            false => format!("[-{}{alias}{value}]", self.name),
+        }
     }
 }
 
@@ -148,7 +190,53 @@ impl fmt::Display for Misuse {
 
 impl std::error::Error for Misuse {}
 
+/// The numbers that OpenAFS's parser gives to what can be wrong with a command line, as far as an exit status shows them.
+mod cmd {
+    pub(super) const NOTLIST: u8 = 2;
+    pub(super) const TOOMANY: u8 = 3;
+    pub(super) const UNKNOWNSWITCH: u8 = 6;
+    pub(super) const TOOFEW: u8 = 8;
+}
+
 impl Misuse {
+    /// What OpenAFS's `program` prints in this case, of a verb of it.
+    pub(crate) fn in_classic_words(&self, program: &str) -> String {
+        let verb = self.command.split_once(' ').map_or(self.command, |(_, verb)| verb);
+        match &self.kind {
+            MisuseKind::Unknown { switch } | MisuseKind::Ambiguous { switch, .. } => format!(
+                "{program}: Unrecognized or ambiguous switch '{switch}'; type '{program} help {verb}' for detailed help"
+            ),
+            // Two blanks: so it is there.
+            MisuseKind::NoValue { option, .. } => {
+                format!("{program}:  The field '-{option}' isn't completed properly")
+            }
+            MisuseKind::UnwantedValue { option } => {
+                format!("{program}: Switch '-{option}' doesn't take an argument")
+            }
+            MisuseKind::TooMany { option, .. } => {
+                format!("{program}: Too many values after switch -{option}")
+            }
+            MisuseKind::Unplaced { .. } => format!("{program}: Too many arguments"),
+            MisuseKind::Missing { option, .. } => {
+                format!("{program}: Missing required parameter '-{option}'")
+            }
+            MisuseKind::NotText { option, value } => {
+                format!("{program}: the value of -{option}, '{value}', is not UTF-8")
+            }
+        }
+    }
+
+    /// The lowest byte of the code that OpenAFS's parser has for this.
+    pub(crate) const fn classic_code(&self) -> u8 {
+        match self.kind {
+            MisuseKind::Unknown { .. } | MisuseKind::Ambiguous { .. } => cmd::UNKNOWNSWITCH,
+            MisuseKind::NoValue { .. } | MisuseKind::Missing { .. } => cmd::TOOFEW,
+            MisuseKind::UnwantedValue { .. } | MisuseKind::Unplaced { .. } => cmd::TOOMANY,
+            MisuseKind::TooMany { .. } => cmd::NOTLIST,
+            MisuseKind::NotText { .. } => MISUSE,
+        }
+    }
+
     /// Tells the user.
     pub(crate) fn report(&self) -> ExitCode {
         eprintln!("{self}");
@@ -169,7 +257,8 @@ impl Command {
     /// Reads the arguments behind the command's name.
     pub(crate) fn parse(&'static self, args: &[OsString]) -> Result<Parsed, Misuse> {
         let mut given = Given { command: self, values: vec![None; self.options.len()] };
-        let mut takes = Takes::Positions { next: 0 };
+        let mut takes = Takes { row: 0, is_positional: true };
+        let mut wants_help = false;
         for arg in args {
             let Some(switch) = as_switch(arg) else {
                 takes = self.place(arg, takes, &mut given)?;
@@ -179,41 +268,67 @@ impl Command {
                 Some((name, value)) => (name, Some(value)),
                 None => (switch, None),
             };
-            takes.check(self)?;
-            let Some(row) = self.find(name)? else { return Ok(Parsed::Help) };
-            takes = self.open(row, takes, &mut given)?;
-            if let Some(value) = value {
-                if self.options[row].arity == Arity::Flag {
+            let Some(row) = self.find(name, arg)? else {
+                wants_help = true;
+                continue;
+            };
+            given.values[row].get_or_insert_default();
+            match (self.options[row].arity, value) {
+                (Arity::Flag, None) => {}
+                (Arity::Flag, Some(_)) => {
                     return Err(self.misuse(MisuseKind::UnwantedValue { option: self.options[row].name }));
                 }
-                takes = self.place(OsStr::new(value), takes, &mut given)?;
+                (Arity::Single | Arity::List, value) => {
+                    takes = Takes { row, is_positional: false };
+                    if let Some(value) = value {
+                        takes = self.place(OsStr::new(value), takes, &mut given)?;
+                    }
+                }
             }
         }
-        takes.check(self)?;
-        let missing = self.options.iter().zip(&given.values).find(|(o, v)| o.is_required && v.is_none());
-        match missing {
-            Some((option, _)) => {
-                Err(self.misuse(MisuseKind::Missing { option: option.name, value_name: option.value_name }))
-            }
-            None => Ok(Parsed::Run(given)),
+        if wants_help {
+            return Ok(Parsed::Help);
         }
+        for (option, values) in self.options.iter().zip(&given.values) {
+            let Opt { name, arity, value_name, is_required, .. } = *option;
+            match values {
+                Some(values) if values.is_empty() && arity != Arity::Flag => {
+                    return Err(self.misuse(MisuseKind::NoValue { option: name, value_name }));
+                }
+                None if is_required => {
+                    return Err(self.misuse(MisuseKind::Missing { option: name, value_name }));
+                }
+                Some(_) | None => {}
+            }
+        }
+        Ok(Parsed::Run(given))
     }
 
     /// The help, in the form of the classic commands: a summary, and what the options mean that say so.
     pub(crate) fn help(&self) -> String {
-        let mut text = format!("Usage: {}", self.name);
+        self.usage(self.name, |option| !option.is_hidden) + &self.flags(|option| !option.is_hidden)
+    }
+
+    /// The summary alone, without what OpenAFS does not have, of the command as it was called.
+    pub(crate) fn classic_usage(&self, called: &str) -> String {
+        self.usage(called, |option| !option.is_hidden && !option.is_ours)
+    }
+
+    /// The summary and what flags mean, without what OpenAFS does not have, which follows.
+    pub(crate) fn classic_help(&self, called: &str) -> String {
+        let mut text =
+            self.classic_usage(called) + &self.flags(|option| !option.is_hidden && !option.is_ours);
+        for option in self.options.iter().filter(|option| option.is_ours) {
+            text += &format!("Beyond OpenAFS's: {}  {}\n", option.word(), option.help);
+        }
+        text
+    }
+
+    fn usage(&self, called: &str, shows: impl Fn(&Opt) -> bool) -> String {
+        let mut text = format!("Usage: {called}");
         let mut column = text.len();
-        for option in self.options.iter().chain([&HELP]) {
-            let value = match option.arity {
-                Arity::Flag => String::new(),
-                Arity::Single => format!(" <{}>", option.value_name),
-                Arity::List => format!(" <{}>+", option.value_name),
-            };
-            let word = match option.is_required {
-                true => format!("-{}{value}", option.name),
-                false => format!("[-{}{value}]", option.name),
-            };
-            if column + 1 + word.len() >= HELP_WIDTH {
+        for word in self.options.iter().chain([&HELP]).filter(|option| shows(option)).map(Opt::word) {
+            if column + 1 + word.len() > USAGE_WIDTH {
                 text += "\n        ";
                 column = 8;
             }
@@ -222,7 +337,12 @@ impl Command {
             column += 1 + word.len();
         }
         text.push('\n');
-        let explained: Vec<_> = self.options.iter().filter(|o| !o.help.is_empty()).collect();
+        text
+    }
+
+    fn flags(&self, shows: impl Fn(&Opt) -> bool) -> String {
+        let mut text = String::new();
+        let explained: Vec<_> = self.options.iter().filter(|o| !o.help.is_empty() && shows(o)).collect();
         let width = explained.iter().map(|o| o.name.len()).max().unwrap_or(0);
         for (i, option) in explained.iter().enumerate() {
             let lead = if i == 0 { "Where:" } else { "      " };
@@ -231,23 +351,23 @@ impl Command {
         text
     }
 
-    /// The row that a name, or the beginning of one, stands for; `None` is the help.
-    fn find(&self, name: &str) -> Result<Option<usize>, Misuse> {
+    /// The row that a name, or the beginning of one, stands for; `None` is the help. `typed` is how it stood there.
+    fn find(&self, name: &str, typed: &OsStr) -> Result<Option<usize>, Misuse> {
+        let switch = || typed.display().to_string();
         let rows = || self.options.iter().chain([&HELP]).enumerate();
-        let row = match rows().find(|(_, o)| o.name == name) {
+        let is_whole = |o: &Opt| o.name == name || (!name.is_empty() && o.alias == name);
+        let row = match rows().find(|(_, o)| is_whole(o)) {
             Some((row, _)) => row,
             None => {
                 let fits: Vec<_> = rows()
-                    .filter(|(_, o)| !name.is_empty() && !o.is_ours && o.name.starts_with(name))
+                    .filter(|(_, o)| !name.is_empty() && o.may_be_cut() && o.name.starts_with(name))
                     .collect();
                 match fits[..] {
                     [(row, _)] => row,
-                    [] => return Err(self.misuse(MisuseKind::Unknown { switch: format!("-{name}") })),
+                    [] => return Err(self.misuse(MisuseKind::Unknown { switch: switch() })),
                     _ => {
                         let options = fits.iter().map(|(_, o)| o.name).collect();
-                        return Err(
-                            self.misuse(MisuseKind::Ambiguous { switch: format!("-{name}"), options })
-                        );
+                        return Err(self.misuse(MisuseKind::Ambiguous { switch: switch(), options }));
                     }
                 }
             }
@@ -255,59 +375,37 @@ impl Command {
         Ok((row < self.options.len()).then_some(row))
     }
 
-    /// An option has been named.
-    fn open(&self, row: usize, takes: Takes, given: &mut Given) -> Result<Takes, Misuse> {
-        let values = &mut given.values[row];
-        match self.options[row].arity {
-            Arity::Flag => {
-                *values = Some(Vec::new());
-                // Only where no option with values came before do positions go on behind a flag.
-                Ok(if let Takes::Positions { .. } = takes {
-                    takes
-                } else {
-                    Takes::Nothing { after: takes.row() }
-                })
-            }
-            Arity::Single | Arity::List => {
-                values.get_or_insert_default();
-                Ok(Takes::Values { row, so_far: 0 })
-            }
-        }
-    }
-
     /// A value has come.
     fn place(&self, value: &OsStr, takes: Takes, given: &mut Given) -> Result<Takes, Misuse> {
-        let too_many = |row: usize| {
-            let (option, value) = (self.options[row].name, value.display().to_string());
-            self.misuse(match self.options[row].arity {
-                Arity::Single => MisuseKind::TooMany { option, value },
-                Arity::Flag | Arity::List => MisuseKind::Unplaced { value },
-            })
-        };
-        match takes {
-            Takes::Nothing { after } => Err(too_many(after)),
-            Takes::Values { row, so_far } => {
-                let values = given.values[row].get_or_insert_default();
-                if self.options[row].arity == Arity::Single && !values.is_empty() {
-                    return Err(too_many(row));
-                }
-                values.push(value.to_owned());
-                Ok(Takes::Values { row, so_far: so_far + 1 })
-            }
-            Takes::Positions { next } => {
-                let free = (next..self.options.len()).find(|row| self.options[*row].takes_positions());
-                let Some(row) = free else {
-                    let last = self.options.iter().rposition(Opt::takes_positions);
-                    return Err(last.map_or_else(
-                        || self.misuse(MisuseKind::Unplaced { value: value.display().to_string() }),
-                        too_many,
-                    ));
-                };
-                given.values[row].get_or_insert_default().push(value.to_owned());
-                let stays = self.options[row].arity == Arity::List;
-                Ok(Takes::Positions { next: if stays { row } else { row + 1 } })
-            }
+        let Takes { mut row, is_positional } = takes;
+        if is_positional {
+            let free = (row..self.options.len()).find(|row| self.options[*row].takes_positions());
+            let Some(free) = free else {
+                return Err(self.misuse(MisuseKind::Unplaced { value: value.display().to_string() }));
+            };
+            row = free;
         }
+        let values = given.values[row].get_or_insert_default();
+        if self.options[row].arity == Arity::Single && !values.is_empty() {
+            let (option, value) = (self.options[row].name, value.display().to_string());
+            return Err(self.misuse(MisuseKind::TooMany { option, value }));
+        }
+        values.push(value.to_owned());
+        if is_positional {
+            row = self.next_position(row);
+        }
+        Ok(Takes { row, is_positional })
+    }
+
+    /// The row that takes the next value without an option, behind one that went to `row`. At the end it stays, where one
+    /// more is one too many.
+    fn next_position(&self, row: usize) -> usize {
+        let last_list = self.options.iter().rposition(|o| o.arity == Arity::List);
+        if last_list == Some(row) {
+            return row;
+        }
+        let later = (row + 1..self.options.len()).find(|row| self.options[*row].takes_positions());
+        later.unwrap_or(row)
     }
 
     fn misuse(&self, kind: MisuseKind) -> Misuse {
@@ -315,34 +413,12 @@ impl Command {
     }
 }
 
-/// Where the next value goes.
+/// Where the next value goes: to `row`, or, until an option with values is named, to the first from there on that takes
+/// values without its name.
 #[derive(Clone, Copy, Debug)]
-enum Takes {
-    /// To the first option from row `next` on that takes values.
-    Positions { next: usize },
-    /// To the option of this row, which has had `so_far` since it was named.
-    Values { row: usize, so_far: usize },
-    /// Nowhere: a flag came behind the option of this row.
-    Nothing { after: usize },
-}
-
-impl Takes {
-    /// Before another option, and at the end: an option that was named must have its value by now.
-    fn check(self, command: &Command) -> Result<(), Misuse> {
-        match self {
-            Self::Values { row, so_far: 0 } => {
-                let Opt { name: option, value_name, .. } = command.options[row];
-                Err(command.misuse(MisuseKind::NoValue { option, value_name }))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    const fn row(self) -> usize {
-        match self {
-            Self::Positions { next: row } | Self::Values { row, .. } | Self::Nothing { after: row } => row,
-        }
-    }
+struct Takes {
+    row: usize,
+    is_positional: bool,
 }
 
 impl Given {
@@ -370,11 +446,36 @@ impl Given {
         })
     }
 
+    /// Refuses values that are not UTF-8, of any option. After it, [`Self::word`] and [`Self::words`] can be used.
+    pub(crate) fn check_text(&self) -> Result<(), Misuse> {
+        self.command.options.iter().filter(|o| o.arity != Arity::Flag).try_for_each(|option| {
+            let odd = self.values(option.name).iter().find(|value| value.to_str().is_none());
+            odd.map_or(Ok(()), |value| {
+                let value = value.display().to_string();
+                Err(self.command.misuse(MisuseKind::NotText { option: option.name, value }))
+            })
+        })
+    }
+
+    /// The value of an option that takes one, all values being text.
+    pub(crate) fn word(&self, name: &str) -> Option<&str> {
+        self.values(name).first().map(checked_text)
+    }
+
+    /// The values of an option that takes many, all being text.
+    pub(crate) fn words(&self, name: &str) -> Vec<&str> {
+        self.values(name).iter().map(checked_text).collect()
+    }
+
     fn row(&self, name: &str) -> Option<&[OsString]> {
         let row = self.command.options.iter().position(|o| o.name == name);
         let row = row.unwrap_or_else(|| panic!("{} has no option -{name} in its table", self.command.name));
         self.values[row].as_deref()
     }
+}
+
+fn checked_text(value: &OsString) -> &str {
+    value.to_str().expect("check_text() comes first")
 }
 
 /// The name of the option that an argument is, without its dashes.

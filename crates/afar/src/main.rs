@@ -2,13 +2,28 @@
 //! argument. What each entry does, its options and its output are in the entry's own file.
 #![forbid(unsafe_code)]
 
+mod bos;
+mod calls;
+mod cell;
 mod classic;
+mod codes;
+mod dates;
+mod fsck;
+mod hosts;
+mod login;
+mod numbers;
 mod output;
 mod ports;
+mod printer;
+mod pts;
 mod rxdebug;
 mod rxperf;
 mod rxplot;
+mod server;
+mod suite;
 mod trace;
+mod ubik;
+mod vos;
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -30,6 +45,25 @@ struct Entry {
 /// In the order in which the help shows them.
 const ENTRIES: &[Entry] = &[
     Entry {
+        name: "server",
+        is_classic: false,
+        about: "the servers of this machine: files, volumes, the cell's databases",
+        run: server::run,
+    },
+    Entry {
+        name: "bos",
+        is_classic: true,
+        about: "the overseer of a machine's servers: what it says of them",
+        run: bos::start,
+    },
+    Entry { name: "pts", is_classic: true, about: "users and groups of a cell", run: pts::start },
+    Entry {
+        name: "fsck",
+        is_classic: false,
+        about: "whether the volumes in a partition are whole, and what is wrong where",
+        run: fsck::run,
+    },
+    Entry {
         name: "rxdebug",
         is_classic: true,
         about: "what an Rx endpoint says of itself: statistics, connections, peers, version",
@@ -47,6 +81,7 @@ const ENTRIES: &[Entry] = &[
         about: "draws the trace of a call that rxperf has written",
         run: rxplot::run,
     },
+    Entry { name: "vos", is_classic: true, about: "volumes of a cell, and where they are", run: vos::start },
 ];
 
 fn main() -> ExitCode {

@@ -1,5 +1,6 @@
 //! The table of the experiments, and what they share. Each is a file of its own.
 
+mod bulk;
 mod calls;
 mod crowd;
 mod idle;
@@ -8,7 +9,11 @@ mod loss;
 mod owners;
 mod ramp;
 mod share;
+mod smallcalls;
+mod startup;
 mod stock;
+mod vldb;
+mod vanished;
 mod wan;
 
 use std::time::Duration;
@@ -45,7 +50,28 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
     Experiment { name: "loopback", title: "One call on the loopback interface", run: loopback::run },
     Experiment { name: "calls", title: "Empty calls per second", run: calls::run },
     Experiment { name: "idle", title: "Memory of idle connections", run: idle::run },
+    Experiment { name: "vldb", title: "Look-ups of volumes by name", run: vldb::run },
     Experiment { name: "stock", title: "Against OpenAFS's Rx", run: stock::run },
+    Experiment {
+        name: "smallcalls",
+        title: "Files made and looked at, beside OpenAFS's file server",
+        run: smallcalls::run,
+    },
+    Experiment {
+        name: "bulk",
+        title: "A gigabyte to and from a file server, beside OpenAFS's",
+        run: bulk::run,
+    },
+    Experiment {
+        name: "startup",
+        title: "Start of a file server with many volumes, beside OpenAFS's",
+        run: startup::run,
+    },
+    Experiment {
+        name: "vanished",
+        title: "A writer after clients that vanished, beside OpenAFS's",
+        run: vanished::run,
+    },
 ];
 
 /// The round trips of the emulated links.

@@ -3,6 +3,7 @@
 //! `experiments/`, how, in `lab.rs` and `transfer.rs`.
 #![deny(unsafe_code)]
 
+mod cells;
 mod crowd;
 mod distribution;
 mod error;

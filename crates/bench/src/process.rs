@@ -125,8 +125,12 @@ impl Process {
 
     /// CPU seconds so far, of all its threads, also those that have ended; 10 ms exact. None if it has ended.
     pub(crate) fn cpu_seconds(&self) -> Option<f64> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).ok()?;
-        Some(cpu_ticks(&stat)? / sys::clock_ticks())
+        cpu_seconds_of(self.child.id())
+    }
+
+    /// Its number.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// CPU seconds so far of each of its threads that live, by their numbers; 10 ms exact. Empty if it has ended.
@@ -158,6 +162,12 @@ impl Process {
         let said = stderr.trim();
         Error::run(format!("{} {}{}{said}", self.name, what.trim(), if said.is_empty() { "" } else { ": " }))
     }
+}
+
+/// CPU seconds so far of any process, all its threads; 10 ms exact. None if there is none of this number.
+pub(crate) fn cpu_seconds_of(pid: u32) -> Option<f64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    Some(cpu_ticks(&stat)? / sys::clock_ticks())
 }
 
 /// User and system time of a `stat` file of `/proc`, clock ticks.

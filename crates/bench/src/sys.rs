@@ -35,6 +35,18 @@ pub(crate) fn terminate(pid: u32) {
     unsafe { libc::kill(pid as libc::pid_t, libc::SIGTERM) };
 }
 
+/// Stops a child in its tracks: it neither runs nor answers, and says so to nobody. It can only be killed then.
+pub(crate) fn freeze(pid: u32) {
+    // SAFETY: takes numbers only. It cannot fail for a child of ours.
+    unsafe { libc::kill(pid as libc::pid_t, libc::SIGSTOP) };
+}
+
+/// Ends a child by SIGKILL. `pid` as in [`terminate`].
+pub(crate) fn kill(pid: u32) {
+    // SAFETY: takes numbers only. It cannot fail for a child of ours.
+    unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
+}
+
 /// Clock ticks a second, the unit of CPU times in `/proc`.
 pub(crate) fn clock_ticks() -> f64 {
     // SAFETY: takes a number, returns one.

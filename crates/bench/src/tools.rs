@@ -116,6 +116,11 @@ impl Tools {
         Invocation::new(Path::new("ping"))
     }
 
+    /// The program whose servers are measured.
+    pub(crate) fn afar(&self) -> &Path {
+        &self.afar
+    }
+
     /// This program itself.
     pub(crate) fn bench(&self) -> Invocation {
         Invocation::new(&self.bench)

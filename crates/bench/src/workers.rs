@@ -2,11 +2,13 @@
 //! talk to the bench in lines on their standard streams.
 
 mod calling;
+pub(crate) mod files;
 pub(crate) mod idle;
 pub(crate) mod load;
 mod named;
 pub(crate) mod named_server;
 pub(crate) mod probe;
+pub(crate) mod vldb;
 
 use std::fmt::Arguments;
 use std::io::{self, BufRead, Write};
@@ -19,11 +21,13 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Run = fn(&[String]) -> Result<(), Failure>;
 
 /// The first argument, and what it makes of this program.
-const WORKERS: [(&str, Run); 4] = [
+const WORKERS: [(&str, Run); 6] = [
+    (files::NAME, files::run),
     (idle::NAME, idle::run),
     (load::NAME, load::run),
     (probe::NAME, probe::run),
     (named_server::NAME, named_server::run),
+    (vldb::NAME, vldb::run),
 ];
 
 /// Runs as a worker, if the arguments (behind the program's name) say so.

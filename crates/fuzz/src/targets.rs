@@ -2,23 +2,34 @@
 //! [`crate::shape::Shape`]'s number, its line below, and inputs to start from in `corpus/<name>/` (made by
 //! `examples/make_corpus.rs`, or by hand).
 
+pub mod acl_text;
 pub mod canary;
+pub mod config_files;
+pub mod directory;
+pub mod file_service;
+pub mod key_file;
 pub mod rx_ack;
 pub mod rx_connection;
 pub mod rx_debug;
 pub mod rx_jumbo;
 pub mod rx_packet;
+pub mod rxkad_packet;
+pub mod rxkad_ticket;
+pub mod volume_directory;
+pub mod volume_rows;
 pub mod xdr;
 
 use crate::engine::{Bound, Target};
 
 macro_rules! targets {
-    ($($name:ident $about:literal;)*) => {
+    ($($name:ident $(within $bound:path;)? $about:literal;)*) => {
         /// All targets.
         pub const TARGETS: &[Target] = &[$(
-            Target { name: stringify!($name), about: $about, run: $name::run, bound: Bound::DEFAULT },
+            Target { name: stringify!($name), about: $about, run: $name::run, bound: targets!(@bound $($bound)?) },
         )*];
     };
+    (@bound) => { Bound::DEFAULT };
+    (@bound $bound:path) => { $bound };
 }
 
 targets! {
@@ -27,7 +38,16 @@ targets! {
     rx_jumbo "a DATA datagram, split into its subpackets";
     rx_debug "the bodies of DEBUG and VERSION packets, of servers of every version";
     rx_connection "an endpoint, server and client at once, that gets a sequence of datagrams";
+    volume_rows "rows of every kind, and records of the log, as a disk may have them";
+    volume_directory "pages of a directory, read, searched and changed";
+    directory "directory pages, made by changes and as they come";
+    acl_text "access lists as text, and as dumps have them";
+    rxkad_ticket "tickets as they come, and what is in them";
+    rxkad_packet "CHALLENGE, RESPONSE and DATA under rxkad";
+    key_file "KeyFileExt, KeyFile and keytabs";
+    config_files "configuration files, of OpenAFS and of the server";
     xdr "the arguments and results of every RPC";
+    file_service within file_service::BOUND; "the arguments of every RPC of the file service, against a live server";
     canary "fails on purpose: shows that a panic is found";
 }
 

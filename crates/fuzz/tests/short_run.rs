@@ -35,7 +35,16 @@ const RUNS: &[(&str, u64)] = &[
     ("rx_jumbo", 50_000),
     ("rx_debug", 10_000),
     ("rx_connection", 2_000),
+    ("volume_rows", 50_000),
+    ("volume_directory", 3_000),
+    ("directory", 5_000),
+    ("acl_text", 30_000),
+    ("rxkad_ticket", 10_000),
+    ("rxkad_packet", 10_000),
+    ("key_file", 20_000),
+    ("config_files", 20_000),
     ("xdr", 50_000),
+    ("file_service", 300),
 ];
 
 #[test]

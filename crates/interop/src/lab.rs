@@ -1,6 +1,7 @@
 //! The programs under test, built once before all cases, and what is missing on this machine.
 
 use std::env;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use linkem::Link;
 
+use crate::cell::{self, Cell, Machine, Servers};
 use crate::process;
 use crate::road::Kind;
 use crate::suite::Trouble;
@@ -88,19 +90,34 @@ impl Lab {
         self.shared_links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A script of the stock cell.
+    /// A cell of its own for the caller.
     ///
     /// # Errors
     ///
-    /// When a cell cannot be started here.
-    pub fn cell_script(&self, name: &str) -> Result<Command, Trouble> {
-        self.links()?;
-        self.rxdebug()?;
-        if !Path::new("/usr/lib/openafs/dafileserver").exists() || find("asetkey").is_none() {
-            let packages = "openafs-fileserver, openafs-dbserver and openafs-krb5";
-            return Err(Trouble::Skipped(format!("a stock cell needs Debian's {packages}")));
-        }
-        Ok(Command::new(self.root.join("interop/cell").join(name)))
+    /// When a cell cannot be started here, or this one does not come up.
+    pub fn cell(&self, machine: &Machine) -> Result<Cell, Trouble> {
+        cell::available().map_err(Trouble::Skipped)?;
+        Ok(Cell::up(&self.root, machine)?)
+    }
+
+    /// Our servers, for a machine of a cell.
+    ///
+    /// # Errors
+    ///
+    /// When `afar` could not be built.
+    pub fn our_servers(&self) -> Result<Servers, Trouble> {
+        self.afar.clone().map(Servers::Afar).map_err(Trouble::Failed)
+    }
+
+    /// A file of this repository.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    pub fn read(&self, path: &str) -> Result<String, Trouble> {
+        let path = self.root.join(path);
+        fs::read_to_string(&path)
+            .map_err(|error| Trouble::Failed(format!("reading {}: {error}", path.display())))
     }
 }
 

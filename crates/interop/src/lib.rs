@@ -1,12 +1,18 @@
-//! Interop with OpenAFS's Rx: what the tests in `tests/interop` are made of. [`service`] is our implementation of the test
-//! service, both ends, of which `interop/oafs-peer` is the other one; [`lab`] finds and builds the programs, [`process`]
-//! runs them, [`road`] is what lies between the two sides, [`proxy`] records what is said on it and [`wire`] judges that.
-//! [`suite`] runs the cases.
+//! Interop with OpenAFS: what the tests in `tests/interop` (Rx) and `tests/cells` (whole cells) are made of.
 //!
-//! Nothing here is used outside of tests.
+//! [`lab`] finds and builds the programs, [`process`] runs them, [`suite`] runs the cases. For Rx, [`service`] is our
+//! implementation of the test service, both ends, of which `interop/oafs-peer` is the other one; [`road`] is what lies between
+//! the two sides, [`proxy`] records what is said on it and [`wire`] judges that. For cells, [`cell`] starts one of OpenAFS's
+//! servers or of ours and mounts it with a stock client, [`commands`] compares what stock tools say of two, and
+//! [`celldb`] makes random calls to servers of the cell's databases.
+//!
+//! Nothing here is used outside of tests and benches.
 
 #![forbid(unsafe_code)]
 
+pub mod cell;
+pub mod celldb;
+pub mod commands;
 pub mod lab;
 pub mod process;
 pub mod proxy;

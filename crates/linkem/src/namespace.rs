@@ -20,10 +20,12 @@ const NAME_PREFIX: &str = "linkem-";
 /// Links of one process at a time; more would rather be a leak.
 const LINKS_MAX: u32 = 10_000;
 
-/// A named network namespace, as `ip netns` makes them, removed when this is dropped. What still runs inside
-/// keeps it alive without the name.
+/// A named network namespace, as `ip netns` makes them, removed when this is dropped unless it was only opened. What
+/// still runs inside keeps it alive without the name.
 pub struct Namespace {
     door: Door,
+    /// Whether the name goes with this.
+    owns_name: bool,
 }
 
 /// A way into a namespace that does not own its name.
@@ -58,12 +60,26 @@ impl Namespace {
             Err(error) => return Err(error),
         }
         match File::open(&path) {
-            Ok(file) => Ok(Namespace { door: Door { name: name.to_string(), file: Arc::new(file) } }),
+            Ok(file) => {
+                let door = Door { name: name.to_string(), file: Arc::new(file) };
+                Ok(Namespace { door, owns_name: true })
+            }
             Err(e) => {
                 remove(name);
                 Err(Error::system(format!("opening {}", path.display()))(e))
             }
         }
+    }
+
+    /// A namespace that somebody else has made, and will remove.
+    ///
+    /// # Errors
+    ///
+    /// There is none of this name.
+    pub fn open(name: &str) -> Result<Namespace, Error> {
+        let path = Path::new(NAMES_DIR).join(name);
+        let file = File::open(&path).map_err(Error::system(format!("opening {}", path.display())))?;
+        Ok(Namespace { door: Door { name: name.to_string(), file: Arc::new(file) }, owns_name: false })
     }
 
     /// Creates two namespaces under names that no other link has.
@@ -124,7 +140,9 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        remove(self.name());
+        if self.owns_name {
+            remove(self.name());
+        }
     }
 }
 

@@ -65,7 +65,8 @@ pub trait SecurityClass: Send + Debug {
         Err(AbortCode::PROTOCOL_ERROR)
     }
 
-    /// Who the peer has shown to be, in the class's own notation; `None` for nobody.
+    /// Who the peer has shown to be, in the class's own notation, which its crate reads back (`rx_security::Identity` does for
+    /// rxkad); `None` for nobody. All tickets of a user have the same text: bytes are counted for it (see `fair`).
     fn identity(&self) -> Option<&str> {
         None
     }

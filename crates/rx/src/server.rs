@@ -15,7 +15,7 @@ use std::task::{Context, Waker};
 use rx_proto::abort::AbortCode;
 use rx_proto::endpoint::{CallHandle, Service};
 use rx_proto::fair::Owner;
-use rx_proto::ids::ServiceId;
+use rx_proto::ids::{Epoch, ServiceId};
 use rxgen::Abort;
 
 use crate::call::{Call, ending_of};
@@ -90,13 +90,21 @@ impl fmt::Debug for ServiceConfig {
 /// A call as its handler has it: the request is received, the reply sent. It is over when the handler is.
 pub struct ServerCall {
     call: Call,
+    epoch: Epoch,
     identity: Option<String>,
 }
 
 impl ServerCall {
-    /// Who calls, as the security class has established it; `None` for nobody in particular.
+    /// Who calls, as the security class has established it and in its notation; `None` for nobody in particular. For rxkad
+    /// it is a name such as `user.admin`, which `rx_security::Identity::parse` takes apart.
     pub fn identity(&self) -> Option<&str> {
         self.identity.as_deref()
+    }
+
+    /// The epoch of the caller's connection: another one at the same address says that the caller was started anew, or is
+    /// another.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
     }
 
     /// The endpoint that took the call, for calls back from the same port; `None` when it is being shut down.
@@ -167,7 +175,7 @@ impl ServiceEntry {
 impl Driver {
     /// Gives a new call to its service.
     pub(crate) fn dispatch(&self, shard: &Shard, incoming: Incoming, may_run_handlers: bool) {
-        let Incoming { handle, service, peer, identity } = incoming;
+        let Incoming { handle, service, peer, epoch, identity } = incoming;
         let Some(driver) = self.me.upgrade() else { return };
         let mut end =
             End { driver: Arc::clone(&driver), shard: shard.index, handle, is_over: false, measured: None };
@@ -181,7 +189,7 @@ impl Driver {
         let measured = Measured { started: self.runtime.now(), meters: Arc::clone(&entry.meters) };
         end.measured = Some(measured.clone());
         let call = Call::new(driver, shard.index, handle, peer, service, false, measured);
-        let accepted = Accepted { call: ServerCall { call, identity }, end };
+        let accepted = Accepted { call: ServerCall { call, epoch, identity }, end };
         let mut load = entry.lock();
         if load.running >= entry.config.max_calls {
             let owner: Owner = self.owners.owner(accepted.call.identity(), peer.ip());

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use rx_proto::endpoint::{CallHandle, ConnectionHandle, Endpoint, Event};
-use rx_proto::ids::ServiceId;
+use rx_proto::ids::{Epoch, ServiceId};
 use rx_proto::time::Instant;
 
 use crate::driver::transmit::TxBuffer;
@@ -104,6 +104,7 @@ pub(crate) struct Incoming {
     pub(crate) handle: CallHandle,
     pub(crate) service: ServiceId,
     pub(crate) peer: SocketAddr,
+    pub(crate) epoch: Epoch,
     pub(crate) identity: Option<String>,
 }
 
@@ -292,9 +293,10 @@ impl State {
         let connection = handle.connection();
         let service = self.endpoint.service(connection)?;
         let peer = self.endpoint.path(connection)?.peer();
+        let epoch = self.endpoint.epoch_of(connection)?;
         let identity = self.endpoint.identity(connection).map(str::to_owned);
         self.add_call(handle);
-        Some(Incoming { handle, service, peer, identity })
+        Some(Incoming { handle, service, peer, epoch, identity })
     }
 }
 

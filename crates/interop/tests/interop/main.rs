@@ -4,10 +4,12 @@
 #![forbid(unsafe_code)]
 
 mod calls;
+mod celldb;
 mod facts;
 mod limits;
 mod restart;
 mod rxdebug;
+mod rxkad;
 mod rxperf;
 mod sides;
 
@@ -20,7 +22,16 @@ use afar_interop::suite;
 fn main() -> ExitCode {
     let lab = Arc::new(Lab::new());
     let mut cases = Vec::new();
-    for module in [limits::cases, restart::cases, rxdebug::cases, facts::cases, calls::cases, rxperf::cases] {
+    for module in [
+        limits::cases,
+        restart::cases,
+        rxdebug::cases,
+        facts::cases,
+        calls::cases,
+        rxkad::cases,
+        rxperf::cases,
+        celldb::cases,
+    ] {
         cases.extend(module(&lab));
     }
     suite::run(cases)

@@ -2,11 +2,11 @@
 //! has to print what Debian's prints.
 
 use std::net::SocketAddr;
-use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
+use afar_interop::cell::{Machine, Servers};
 use afar_interop::lab::Lab;
 use afar_interop::process::{self, Running, Server};
 use afar_interop::road::{Kind, Road};
@@ -236,14 +236,15 @@ fn show_stock_server(lab: &Lab) -> Verdict {
 }
 
 fn show_stock_cell(lab: &Lab) -> Verdict {
-    let cell = Cell::up(lab)?;
-    for command in [&["vos", "listvldb", "-localauth"][..], &["pts", "listentries", "-localauth"]] {
-        process::run(lab.cell_script("cell-run.sh")?.arg(&cell.name).args(command), PATIENCE)?;
+    lab.rxdebug()?;
+    let cell = lab.cell(&Machine::new(Servers::Stock))?;
+    for command in ["vos listvldb -localauth", "pts listentries -localauth"] {
+        cell.expect(command)?;
     }
+    let clients = cell.clients()?;
     let inside = |command: Command| {
-        let mut inside = Command::new("ip");
-        inside.args(["netns", "exec", &format!("{}-cli", cell.name)]);
-        inside.arg(command.get_program()).args(command.get_args());
+        let mut inside = clients.command(command.get_program());
+        inside.args(command.get_args());
         inside
     };
     for port in [7000, 7003, 7002, 7005, 7007] {
@@ -319,55 +320,4 @@ fn words(line: &str) -> Vec<&str> {
         rest = behind;
     }
     words
-}
-
-/// How the names of our cells begin.
-const CELL_PREFIX: &str = "interop-";
-
-/// A stock cell; dropped, it goes.
-struct Cell<'a> {
-    lab: &'a Lab,
-    name: String,
-}
-
-impl<'a> Cell<'a> {
-    fn up(lab: &'a Lab) -> Result<Self, Trouble> {
-        remove_stale_cells(lab);
-        let name = format!("{CELL_PREFIX}{}", std::process::id());
-        let mut command = lab.cell_script("cell-up.sh")?;
-        let cell = Self { lab, name };
-        let up = process::run(command.arg(&cell.name), Duration::from_secs(90))?;
-        if up.status != Some(0) {
-            return failed(format!("the stock cell does not start: {up:?}"));
-        }
-        Ok(cell)
-    }
-}
-
-impl Drop for Cell<'_> {
-    fn drop(&mut self) {
-        take_down(self.lab, &self.name);
-    }
-}
-
-/// Cells of tests that were killed; their names end with their processes' ids.
-fn remove_stale_cells(lab: &Lab) {
-    let Ok(entries) = std::fs::read_dir("/run") else { return };
-    for entry in entries.flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let Some(id) = name.strip_prefix("afar-cell-").and_then(|name| name.strip_prefix(CELL_PREFIX)) else {
-            continue;
-        };
-        if id.parse::<u32>().is_ok() && !Path::new("/proc").join(id).exists() {
-            take_down(lab, &format!("{CELL_PREFIX}{id}"));
-        }
-    }
-}
-
-fn take_down(lab: &Lab, name: &str) {
-    let down = lab.cell_script("cell-down.sh");
-    let down = down.map(|mut command| process::run(command.arg(name), Duration::from_secs(30)));
-    if !matches!(&down, Ok(Ok(finished)) if finished.status == Some(0)) {
-        eprintln!("the stock cell {name} could not be removed: {down:?}");
-    }
 }

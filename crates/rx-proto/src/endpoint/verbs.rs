@@ -135,6 +135,11 @@ impl Endpoint {
         self.connection(connection).map(|c| c.service)
     }
 
+    /// The epoch of a connection: of one made by the peer, which start of the peer made it.
+    pub fn epoch_of(&self, connection: ConnectionHandle) -> Option<Epoch> {
+        self.connection(connection).map(|c| c.key.epoch)
+    }
+
     /// Who the peer of a connection has shown to be, in the notation of the security class.
     pub fn identity(&self, connection: ConnectionHandle) -> Option<&str> {
         self.connection(connection)?.security.identity()

@@ -1,0 +1,80 @@
+//! Remote procedures for commands that do one thing after the other: a call blocks until it is answered, and fails with one
+//! code, as OpenAFS's tools see it. Which server is asked, and with what security, is for the callers.
+
+use crate::codes::Code;
+use rx::{Connection, Endpoint, EndpointConfig};
+use rx_proto::config::CallLimits;
+use rx_proto::ids::ServiceId;
+use rx_proto::security::SecurityClass;
+use rxgen::Rpc;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+use tokio::runtime::{Builder, Runtime};
+
+/// A server that sends nothing at all for so long is taken for dead. Half of what OpenAFS's `vos` waits; a volume server
+/// that is busy answers pings meanwhile.
+const DEAD_AFTER: Duration = Duration::from_secs(45);
+
+/// A database server is given up sooner, as there may be others that answer.
+const DATABASE_DEAD_AFTER: Duration = Duration::from_secs(12);
+
+/// One UDP port, from which everything is called.
+pub(crate) struct Caller {
+    endpoint: Endpoint,
+    runtime: Runtime,
+}
+
+impl Caller {
+    /// Opens a port.
+    pub(crate) fn new() -> io::Result<Self> {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let endpoint = {
+            let _entered = runtime.enter();
+            Endpoint::bind(any, EndpointConfig::default())?
+        };
+        Ok(Self { endpoint, runtime })
+    }
+
+    /// Good randomness, for what is to be secret.
+    pub(crate) fn seed(&self) -> io::Result<[u8; 32]> {
+        self.endpoint.runtime().seed()
+    }
+
+    /// A connection to a service of a server.
+    pub(crate) fn connect(
+        &self,
+        server: SocketAddr,
+        service: u16,
+        security: Box<dyn SecurityClass>,
+    ) -> Connection {
+        let connection = self.endpoint.connect(server, ServiceId(service), security);
+        connection.set_limits(CallLimits { dead: DEAD_AFTER, ..CallLimits::default() });
+        connection
+    }
+
+    /// A connection to one of several servers of a database.
+    pub(crate) fn connect_database(
+        &self,
+        server: SocketAddr,
+        service: u16,
+        security: Box<dyn SecurityClass>,
+    ) -> Connection {
+        let connection = self.endpoint.connect(server, ServiceId(service), security);
+        connection.set_limits(CallLimits { dead: DATABASE_DEAD_AFTER, ..CallLimits::default() });
+        connection
+    }
+
+    /// Calls a procedure and waits for its results.
+    pub(crate) fn call<R: Rpc>(&self, connection: &Connection, args: &R) -> Result<R::Reply, Code> {
+        self.runtime.block_on(connection.rpc(args)).map_err(|error| Code(error.code().0))
+    }
+}
+
+impl Drop for Caller {
+    /// Servers are told that their calls are over.
+    fn drop(&mut self) {
+        self.endpoint.shut_down();
+    }
+}

@@ -1,0 +1,19 @@
+//! `pts adduser`: puts users, or groups, into groups.
+
+use super::{Failed, Pts};
+use crate::classic::Given;
+
+pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
+    for user in given.words("user") {
+        for group in given.words("group") {
+            if let Err(code) = pts.db.add(user, group) {
+                let ignored = pts.ignored();
+                pts.complain(code, &format!("; unable to add user {user} to group {group} {ignored}"));
+                if !pts.force {
+                    return Err(Failed);
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,115 @@
+//! `pts membership`: the groups that users are in, the members of groups.
+
+use super::nameorid::{self, Named};
+use super::{Failed, Pts};
+use crate::classic::Given;
+use crate::codes::Code;
+use crate::printer::{complain, say};
+use serde_json::{Value, json};
+use std::collections::HashSet;
+
+/// Buckets of the table that puts the order of expanded lists, so that they read as OpenAFS's.
+const BUCKETS: u32 = 1024;
+
+pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
+    let (expands, wants_supergroups) = (given.has("expandgroups"), given.has("supergroups"));
+    let mut shown = Vec::new();
+    for Named { id, name } in nameorid::find(pts, given)? {
+        let names = if expands { expanded(pts, id) } else { elements(pts, id) };
+        let names = match names {
+            Ok(names) => names,
+            Err(code) => {
+                pts.complain(code, &format!("; unable to get membership of {name} (id: {id})"));
+                continue;
+            }
+        };
+        let supergroups = match wants_supergroups && id < 0 {
+            false => None,
+            true => match pts.db.supergroups(id).and_then(|(ids, is_cut)| named(pts, id, &ids, is_cut)) {
+                Ok(names) => Some(names),
+                Err(Code::NO_SUCH_PROCEDURE) => None,
+                Err(code) => {
+                    print(pts, &name, id, &names, expands);
+                    pts.complain(code, &format!("; unable to get supergroups of {name} (id: {id})"));
+                    continue;
+                }
+            },
+        };
+        if pts.json {
+            let kind = if id < 0 { "members" } else { "groups" };
+            let mut object = json!({ "name": name, "id": id, kind: names });
+            if let Some(supergroups) = supergroups {
+                object["supergroups"] = json!(supergroups);
+            }
+            shown.push(object);
+            continue;
+        }
+        print(pts, &name, id, &names, expands);
+        if let Some(supergroups) = supergroups {
+            say!(pts.printer, "Groups {name} (id: {id}) is a member of:\n");
+            supergroups.iter().for_each(|name| say!(pts.printer, "  {name}\n"));
+        }
+    }
+    if pts.json {
+        pts.printer.say_json(&Value::Array(shown));
+    }
+    Ok(())
+}
+
+fn print(pts: &Pts, name: &str, id: i32, names: &[String], is_expanded: bool) {
+    if pts.json {
+        return;
+    }
+    let expanded = if is_expanded { "Expanded " } else { "" };
+    if id < 0 {
+        say!(pts.printer, "{expanded}Members of {name} (id: {id}) are:\n");
+    } else {
+        say!(pts.printer, "{expanded}Groups {name} (id: {id}) is a member of:\n");
+    }
+    names.iter().for_each(|name| say!(pts.printer, "  {name}\n"));
+}
+
+fn elements(pts: &Pts, id: i32) -> Result<Vec<String>, Code> {
+    let (ids, is_cut) = pts.db.elements(id)?;
+    named(pts, id, &ids, is_cut)
+}
+
+fn named(pts: &Pts, id: i32, ids: &[i32], is_cut: bool) -> Result<Vec<String>, Code> {
+    warn_if_cut(pts, id, is_cut);
+    pts.db.names_of(ids)
+}
+
+fn warn_if_cut(pts: &Pts, id: i32, is_cut: bool) {
+    if is_cut {
+        complain!(pts.printer, "membership list for id {id} exceeds display limit\n");
+    }
+}
+
+/// With groups in groups followed: all users of a group, or all groups that a user is in, through whatever others.
+fn expanded(pts: &Pts, of: i32) -> Result<Vec<String>, Code> {
+    let mut seen = HashSet::new();
+    let mut order = Vec::new();
+    let mut pending = vec![of];
+    let mut is_first = true;
+    while let Some(id) = pending.pop() {
+        let answer = if is_first || of < 0 { pts.db.elements(id) } else { pts.db.supergroups(id) };
+        is_first = false;
+        let (ids, is_cut) = match answer {
+            Err(Code::NO_SUCH_PROCEDURE) => (Vec::new(), false),
+            other => other?,
+        };
+        warn_if_cut(pts, id, is_cut);
+        for id in ids {
+            if seen.insert(id) {
+                order.push(id);
+                if id < 0 {
+                    pending.push(id);
+                }
+            }
+        }
+    }
+    let is_wanted = |id: &i32| if of < 0 { *id >= 0 } else { *id < 0 };
+    let mut wanted: Vec<i32> = order.into_iter().rev().filter(is_wanted).collect();
+    wanted.sort_by_key(|id| id.unsigned_abs() % BUCKETS);
+    pts.db.names_of(&wanted)
+}

@@ -1,0 +1,98 @@
+//! `pts setfields`: who may see and change users and groups, and how many groups users may make.
+
+use super::nameorid::{self, Named};
+use super::{Failed, Pts};
+use crate::classic::Given;
+use crate::codes::Code;
+use crate::numbers;
+use crate::printer::complain;
+
+/// For each of the five letters: where all may, where members may, and the bits it has.
+const LETTERS: [(char, char, u32); 5] =
+    [('S', 's', 2), ('O', ' ', 1), ('M', 'm', 2), ('A', 'a', 2), (' ', 'r', 1)];
+
+/// What is wrong with the flags.
+#[derive(Debug, PartialEq, Eq)]
+enum BadFlags {
+    /// Not five of the letters.
+    Form,
+    /// Letters at the wrong place.
+    Order,
+}
+
+pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
+    let found = nameorid::find(pts, given)?;
+    let flags = given.word("access").map(|access| {
+        parse(access).map_err(|error| {
+            match error {
+                BadFlags::Form => {
+                    complain!(pts.printer, "Access bits must be of the form 'somar', not {access}\n");
+                }
+                BadFlags::Order => complain!(
+                    pts.printer,
+                    "Access bits out of order or illegal:\n  must be a combination of letters from 'SOMA ' or 's mar' or hyphen, not {access}\n"
+                ),
+            }
+            Failed
+        })
+    });
+    let flags = flags.transpose()?;
+    let quota = given.word("groupquota").map(|quota| {
+        numbers::parse_i32(quota).ok_or_else(|| {
+            pts.complain(Code::DEAD, &format!("because ngroups was: '{quota}'"));
+            Failed
+        })
+    });
+    let quota = quota.transpose()?;
+    for Named { id, name } in found {
+        pts.db.set_fields(id, flags, quota).map_err(|code| {
+            pts.complain(code, &format!("; unable to set fields for {name} (id: {id})"));
+            Failed
+        })?;
+    }
+    Ok(())
+}
+
+/// Reads flags: five letters or dashes, or an octal number, which is anything with an octal digit in it.
+fn parse(text: &str) -> Result<i32, BadFlags> {
+    if text.contains(|c: char| c.is_digit(8)) {
+        let digits: String = text.chars().take_while(|c| c.is_digit(8)).collect();
+        return Ok(i32::from_str_radix(&digits, 8).unwrap_or(0));
+    }
+    if text.chars().count() != LETTERS.len() || !text.contains(['s', 'o', 'm', 'a', 'r', '-']) {
+        return Err(BadFlags::Form);
+    }
+    text.chars().zip(LETTERS).try_fold(0, |flags, (letter, (all, members, bits))| {
+        let value = match letter {
+            '-' => 0,
+            c if c == all => 2,
+            c if c == members => 1,
+            _ => return Err(BadFlags::Order),
+        };
+        let value = if bits == 1 { value.min(1) } else { value };
+        Ok((flags << bits) | value)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_letters_or_octal() {
+        for (text, flags) in [
+            ("S-M--", Ok(0x90)),
+            ("sOmar", Ok(0x6b)),
+            ("SOMAr", Ok(0xb5)),
+            ("-----", Ok(0)),
+            ("220", Ok(0o220)),
+            ("SOMA", Err(BadFlags::Form)),
+            ("SOMAQ", Err(BadFlags::Form)),
+            ("MMMar", Err(BadFlags::Order)),
+            ("-o---", Err(BadFlags::Order)),
+            ("S O-r", Err(BadFlags::Order)),
+        ] {
+            assert_eq!(parse(text), flags, "{text}");
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! `pts setmax`: sets from where on ids are given to users and groups.
+
+use super::{Failed, Pts};
+use crate::classic::Given;
+use crate::codes::Code;
+use crate::numbers;
+use crate::printer::complain;
+
+pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
+    let (user, group) = (given.word("user"), given.word("group"));
+    let mut done = Ok(());
+    if let Some(text) = user {
+        done = set(pts, text, "User", |id| pts.db.set_max_user(id));
+    }
+    if let Some(text) = group {
+        done = set(pts, text, "Group", |id| pts.db.set_max_group(id));
+    }
+    if user.is_none() && group.is_none() {
+        complain!(pts.printer, "Must specify at least one of group or user.\n");
+        done = Err(Failed);
+    }
+    // Of two, the latter's success counts, as with OpenAFS's.
+    done
+}
+
+fn set(pts: &Pts, text: &str, kind: &str, set: impl Fn(i32) -> Result<(), Code>) -> Result<(), Failed> {
+    let Some(id) = numbers::parse_i32(text) else {
+        pts.complain(Code::DEAD, &format!("because id was: '{text}'"));
+        return Err(Failed);
+    };
+    set(id).map_err(|code| {
+        pts.complain(code, &format!("so couldn't set Max {kind} Id to {id}"));
+        Failed
+    })
+}

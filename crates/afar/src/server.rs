@@ -1,0 +1,200 @@
+//! `afar server`: the servers of this machine in the foreground. The options are here; what runs is the library
+//! `crates/afs-server`.
+
+use afs_server::audit::AuditLog;
+use afs_server::exporter::Exporter;
+use afs_server::notify::ServiceManager;
+use afs_server::{Config, Role, Server, log};
+use clap::Parser;
+use std::ffi::OsString;
+use std::io::Write;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+#[derive(Parser)]
+#[command(
+    name = "afar server",
+    about = "Runs the servers of this machine: file and volume service, volume location and protection databases"
+)]
+struct Cli {
+    /// The configuration, in TOML; docs/administration.md has all of its keys
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The folder with all that the server keeps; what a first start needs is made there
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// What to run: some of file, vol, vl, pt, bos, with commas between
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = role)]
+    roles: Option<Vec<Role>>,
+    /// The address to listen on
+    #[arg(long, value_name = "ADDR")]
+    bind: Option<Ipv4Addr>,
+    /// The cell to make at the first start
+    #[arg(long, value_name = "NAME")]
+    cell: Option<String>,
+    /// OpenAFS's configuration folder of a server, to be used as it is
+    #[arg(long, value_name = "DIR")]
+    config_dir: Option<PathBuf>,
+    /// OpenAFS's BosConfig: runs what it starts, with the options it gives
+    #[arg(long, value_name = "FILE")]
+    bos_config: Option<PathBuf>,
+    /// Checks the configuration, and does not run anything
+    #[arg(long)]
+    check: bool,
+}
+
+fn role(name: &str) -> Result<Role, String> {
+    Role::parse(name).ok_or_else(|| "a role is one of file, vol, vl, pt, bos".to_owned())
+}
+
+/// Runs the servers until SIGTERM or SIGINT.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    let name = OsString::from("afar server");
+    let cli = match Cli::try_parse_from(std::iter::once(&name).chain(args)) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(crate::classic::MISUSE));
+        }
+    };
+    match serve(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("afar server: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(cli: Cli) -> Result<(), String> {
+    let config = configuration(&cli)?;
+    if cli.check {
+        config.notes.iter().for_each(|note| println!("{note}"));
+        return Ok(());
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("no threads can be started: {error}"))?;
+    runtime.block_on(run_until_told(&config))
+}
+
+/// What the file says, and over it what the command line says.
+fn configuration(cli: &Cli) -> Result<Config, String> {
+    let mut config = match &cli.config {
+        Some(path) => Config::load(path).map_err(|error| error.to_string())?,
+        None => Config::default(),
+    };
+    if let Some(path) = &cli.bos_config {
+        config.read_bos_config(path).map_err(|error| error.to_string())?;
+    }
+    let server = &mut config.server;
+    let absolute =
+        |path: &PathBuf| std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()));
+    if let Some(state) = &cli.state {
+        server.state = absolute(state)?;
+    }
+    if let Some(folder) = &cli.config_dir {
+        server.config_dir = absolute(folder)?;
+    }
+    if let Some(roles) = &cli.roles {
+        server.roles.clone_from(roles);
+    }
+    if let Some(bind) = cli.bind {
+        server.bind = bind;
+    }
+    if let Some(cell) = &cli.cell {
+        server.cell.clone_from(cell);
+    }
+    config.check().map_err(|error| error.to_string())?;
+    Ok(config)
+}
+
+async fn run_until_told(config: &Config) -> Result<(), String> {
+    let audit = open_audit(config)?;
+    log::begin(&config.log, audit.clone(), config.audit.files)?;
+    let manager = ServiceManager::at(std::env::var_os("NOTIFY_SOCKET").as_deref())
+        .map_err(|error| format!("NOTIFY_SOCKET cannot be used: {error}"))?;
+    let mut signals = Signals::new().map_err(|error| format!("cannot wait for signals: {error}"))?;
+    let exporter = Exporter::default();
+    if config.metrics.bind.is_some() {
+        exporter.install();
+    }
+    let server = Server::start(config).await.map_err(|error| error.to_string())?;
+    if let Some(address) = config.metrics.bind {
+        let listen = exporter.listen(address, server.publisher()).await;
+        let (address, serve) = listen.map_err(|error| {
+            format!("metrics.bind: {address} cannot be listened on: {error}; choose another port")
+        })?;
+        tracing::info!(%address, "metrics can be fetched");
+        tokio::spawn(serve);
+    }
+    let addresses: Vec<String> =
+        server.addresses().map(|(role, address)| format!("{}={address}", role.name())).collect();
+    let addresses = addresses.join(" ");
+    tracing::info!(addresses, "ready");
+    // Nobody may be listening on stdout, which is no reason to stop.
+    let mut out = std::io::stdout();
+    let _ = writeln!(out, "ready {addresses}").and_then(|()| out.flush());
+    manager.ready(&addresses);
+
+    while signals.next().await == Told::Reload {
+        server.reload_keys();
+        if let Some(Err(error)) = audit.as_ref().map(AuditLog::reopen) {
+            tracing::error!(%error, "the audit log stays in the old file");
+        }
+    }
+    tracing::info!("stopping");
+    manager.stopping();
+    let stopped = tokio::task::spawn_blocking(move || server.stop()).await;
+    stopped.map_err(|error| format!("stopping went wrong: {error}"))?;
+    tracing::info!("stopped");
+    Ok(())
+}
+
+fn open_audit(config: &Config) -> Result<Option<AuditLog>, String> {
+    if !config.audit.enabled {
+        return Ok(None);
+    }
+    let file = config.audit_file();
+    if let Some(folder) = file.parent() {
+        std::fs::create_dir_all(folder).map_err(|error| {
+            format!("the folder {} of the audit log cannot be made: {error}", folder.display())
+        })?;
+    }
+    let log = AuditLog::open(&file).map_err(|error| {
+        format!("the audit log {} cannot be written: {error}; name another with audit.file", file.display())
+    })?;
+    Ok(Some(log))
+}
+
+/// What the process is told by signals.
+#[derive(PartialEq, Eq)]
+enum Told {
+    Stop,
+    Reload,
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Told {
+        tokio::select! {
+            _ = self.terminate.recv() => Told::Stop,
+            _ = self.interrupt.recv() => Told::Stop,
+            _ = self.hangup.recv() => Told::Reload,
+        }
+    }
+}

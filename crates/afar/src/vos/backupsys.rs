@@ -1,0 +1,169 @@
+//! `vos backupsys`: makes the backup volumes of many volumes.
+
+use super::backup::back_up;
+use super::entry::Entry;
+use super::vldb::Wanted;
+use super::{Done, Stop, Vos};
+use crate::classic::Given;
+use crate::codes::Code;
+use crate::printer::{complain, say};
+use afs_wire::ids::AfsTime;
+use afs_wire::ids::PartitionId;
+use std::net::Ipv4Addr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What the user chose.
+struct Choice<'a> {
+    prefixes: Vec<&'a str>,
+    without: Vec<&'a str>,
+    /// Those that do not match, instead.
+    is_reversed: bool,
+    server: Option<Ipv4Addr>,
+    partition: Option<PartitionId>,
+}
+
+pub(super) fn run(vos: &Vos, given: &Given) -> Done {
+    let (machine, partition_name) = (given.word("server"), given.word("partition"));
+    let choice = Choice {
+        prefixes: given.words("prefix"),
+        without: given.words("xprefix"),
+        is_reversed: given.has("exclude"),
+        server: machine.map(|name| vos.server(name, "server", Stop::EXITED)).transpose()?,
+        partition: partition_name.map(|name| vos.partition(name, Stop::EXITED)).transpose()?,
+    };
+    let is_dry = given.has("dryrun");
+    if let Some(expression) = choice.prefixes.iter().chain(&choice.without).find(|p| p.starts_with('^')) {
+        complain!(
+            vos.printer,
+            "vos: '{expression}' is a regular expression, which this vos does not take: give prefixes\n"
+        );
+        return Err(Stop::EXITED);
+    }
+    let wanted = Wanted { server: choice.server, partition: choice.partition, is_locked: false };
+    let entries = vos.list_all_entries(wanted).map_err(|code| {
+        complain!(vos.printer, "Could not access the VLDB for attributes\n");
+        vos.print_error(code);
+        Stop::EXITED
+    })?;
+    if machine.is_some() || partition_name.is_some() || vos.verbose {
+        say!(vos.printer, "{}", announcement(&choice, machine, is_dry));
+        if vos.verbose {
+            say!(vos.printer, "\n");
+        }
+        vos.printer.flush();
+    }
+    let (mut done, mut failed) = (0, 0);
+    for entry in entries.iter().filter(|entry| choice.takes(&entry.name)) {
+        if is_dry {
+            say!(vos.printer, "     {}\n", entry.name);
+            continue;
+        }
+        match back_up_one(vos, entry, &choice) {
+            Ok(true) => done += 1,
+            Ok(false) => {}
+            Err(_) => failed += 1,
+        }
+    }
+    say!(vos.printer, "done\nTotal volumes backed up: {done}; failed to backup: {failed}\n");
+    Ok(())
+}
+
+impl Choice<'_> {
+    fn takes(&self, name: &str) -> bool {
+        let has = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
+        let fits = (self.prefixes.is_empty() || has(&self.prefixes)) && !has(&self.without);
+        fits != self.is_reversed
+    }
+}
+
+/// What is going to be done, in words.
+fn announcement(choice: &Choice<'_>, machine: Option<&str>, is_dry: bool) -> String {
+    let mut text = if is_dry { "Would have backed" } else { "Backing" }.to_owned();
+    text += " up volumes";
+    match (machine, choice.partition) {
+        (Some(name), _) => text += &format!(" on server {name}"),
+        (None, Some(_)) => text += " for all servers",
+        (None, None) => {}
+    }
+    if let Some(partition) = choice.partition {
+        text += &format!(" partition {partition}");
+    }
+    let Choice { prefixes, without, is_reversed, .. } = choice;
+    let (named, is_negative) =
+        if prefixes.is_empty() { (without, !is_reversed) } else { (prefixes, *is_reversed) };
+    if let Some((first, others)) = named.split_first() {
+        let (not, nor) = if is_negative { ("do not ", "n") } else { ("", "") };
+        text += &format!(" which {not}match prefix '{first}'");
+        others.iter().for_each(|prefix| text += &format!(" {nor}or prefix '{prefix}'"));
+    }
+    if let Some((first, others)) = without.split_first().filter(|_| !prefixes.is_empty()) {
+        let verb = if *is_reversed { "adding those " } else { "removing those " };
+        text += &format!(" {verb}which match prefix '{first}'");
+        others.iter().for_each(|prefix| text += &format!(" or prefix '{prefix}'"));
+    }
+    text + " .. "
+}
+
+/// True if the volume was backed up, and false if it need not be.
+fn back_up_one(vos: &Vos, entry: &Entry, choice: &Choice<'_>) -> Result<bool, Code> {
+    let name = &entry.name;
+    if !entry.has(super::entry::Kind::ReadWrite) {
+        vos.tell(&format!("Omitting to backup {name} since RW volume does not exist \n\n"));
+        return Ok(false);
+    }
+    let Some(site) = entry.read_write_site() else {
+        say!(vos.printer, "could not backup {name}, invalid VLDB entry\n");
+        return Err(Code::VL_BADENTRY);
+    };
+    let is_here = match choice.server {
+        None => true,
+        Some(server) => vos.is_same_server(server, site.server).inspect_err(|code| {
+            let address = i32::from_ne_bytes(server.octets());
+            complain!(
+                vos.printer,
+                "Failed to get info about server's {address} address(es) from vlserver (err={}); aborting call!\n",
+                code.0
+            );
+        })?,
+    };
+    if !is_here || choice.partition.is_some_and(|partition| partition != site.partition) {
+        vos.tell(&format!("Omitting to backup {name} since the RW is in a different location\n"));
+        return Ok(false);
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    let now = AfsTime(u32::try_from(now).unwrap_or(u32::MAX));
+    vos.tell(&format!("Creating backup volume for {name} on {}\n", vos.date(now)));
+    let id = entry.id(super::entry::Kind::ReadWrite);
+    let made = back_up(vos, site.server, site.partition, id).inspect_err(|code| {
+        vos.print_error(*code);
+        say!(vos.printer, "Could not backup {name}\n");
+    });
+    vos.tell("\n");
+    made.map(|_| true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_backed_up_is_chosen_by_prefixes() {
+        let choice = |prefixes: &[&'static str], without: &[&'static str], is_reversed| Choice {
+            prefixes: prefixes.to_vec(),
+            without: without.to_vec(),
+            is_reversed,
+            server: None,
+            partition: None,
+        };
+        assert!(choice(&[], &[], false).takes("user.a"));
+        assert!(choice(&["user"], &[], false).takes("user.a"));
+        assert!(!choice(&["user"], &["user.a"], false).takes("user.a"));
+        assert!(choice(&["user"], &["user.a"], true).takes("user.a"));
+        assert!(!choice(&["user"], &[], true).takes("user.a"));
+        let said = announcement(&choice(&["a", "b"], &["c"], true), Some("fs"), true);
+        assert_eq!(
+            said,
+            "Would have backed up volumes on server fs which do not match prefix 'a' nor prefix 'b' adding those which match prefix 'c' .. "
+        );
+    }
+}

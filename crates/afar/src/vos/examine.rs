@@ -1,0 +1,155 @@
+//! `vos examine`: all that servers know of a volume.
+
+use super::entry::{Entry, Kind, Site};
+use super::show_volume::Totals;
+use super::{Done, Stop, Vos};
+use crate::classic::Given;
+use crate::codes::Code;
+use crate::printer::{complain, say};
+use serde_json::{Value, json};
+
+pub(super) fn run(vos: &Vos, given: &Given) -> Done {
+    let text = given.word("id").unwrap_or_default();
+    let id = match vos.volume_id(text) {
+        Ok(Some(id)) => id,
+        Ok(None) => {
+            complain!(vos.printer, "Unknown volume ID or name '{text}'\n");
+            return Err(Stop::RETURNED);
+        }
+        Err(code) => {
+            vos.print_error(code);
+            return Err(Stop::RETURNED);
+        }
+    };
+    vos.tell(&format!("Fetching VLDB entry for {id} .. "));
+    let entry = vos.entry_by_id(id, None).map_err(|_| {
+        complain!(vos.printer, "Could not fetch the entry for volume number {id} from VLDB \n");
+        Stop::RETURNED
+    })?;
+    vos.tell("done\n");
+    let form = match (given.has("extended"), given.has("format")) {
+        (true, _) => Form::Extended,
+        (false, true) => Form::Fields,
+        (false, false) => Form::Paragraph,
+    };
+    let kind = entry.kind_of(id);
+    let sites: Vec<Site> = match kind {
+        Kind::ReadOnly => entry.sites.iter().filter(|site| site.is(Kind::ReadOnly)).copied().collect(),
+        Kind::ReadWrite | Kind::Backup => entry.read_write_site().into_iter().collect(),
+    };
+    let mut done = Ok(());
+    if sites.is_empty() {
+        complain!(vos.printer, "Volume {text} does not exist in VLDB\n\n");
+        done = Err(Stop::RETURNED);
+    }
+    let mut found = Vec::new();
+    let mut has_shown_sites = false;
+    let wanted = Wanted { text, id, kind, form };
+    for site in sites {
+        match examine(vos, &wanted, &entry, site, &mut found) {
+            Ok(Shown { with_sites }) => has_shown_sites |= with_sites,
+            Err(stop) => done = Err(stop),
+        }
+        // The database says that there is none, and one was found: that is a failure too.
+        if kind == Kind::Backup && !entry.has(Kind::Backup) {
+            done = Err(Stop::RETURNED);
+        }
+    }
+    if vos.json {
+        vos.printer.say_json(&json!({ "vldb": vos.entry_as_json(&entry), "volumes": found }));
+        return done;
+    }
+    if found.is_empty() {
+        complain!(vos.printer, "Dump only information from VLDB\n\n");
+        say!(vos.printer, "{} \n", entry.name);
+    }
+    if !has_shown_sites {
+        vos.show_sites(&entry);
+        vos.show_locks(&entry);
+    }
+    done
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Paragraph,
+    Extended,
+    Fields,
+}
+
+/// What is asked for.
+struct Wanted<'a> {
+    text: &'a str,
+    id: u32,
+    kind: Kind,
+    form: Form,
+}
+
+struct Shown {
+    /// Whether the sites of the entry were shown with it.
+    with_sites: bool,
+}
+
+/// Shows the volume at one site.
+fn examine(
+    vos: &Vos,
+    wanted: &Wanted<'_>,
+    entry: &Entry,
+    site: Site,
+    found: &mut Vec<Value>,
+) -> Result<Shown, Stop> {
+    let Wanted { text, id, kind, form } = *wanted;
+    let Site { server, partition, .. } = site;
+    vos.tell(&format!("Getting volume listing from the server {} .. ", vos.resolved(server)));
+    let shown = match form {
+        Form::Extended => vos.volume_with_statistics(server, partition, id).map(|volume| {
+            vos.tell("done\n");
+            found.push(vos.extended_as_json(&volume, server, partition));
+            if !vos.json {
+                vos.show_extended_paragraph(&volume, server, partition, &mut Totals::default(), true);
+            }
+            Shown { with_sites: false }
+        }),
+        Form::Paragraph | Form::Fields => vos.volume(server, partition, id).map(|volume| {
+            vos.tell("done\n");
+            found.push(vos.volume_as_json(&volume, server, partition));
+            if vos.json {
+                return Shown { with_sites: false };
+            }
+            if form == Form::Fields {
+                vos.show_volume_fields(&volume, server, partition);
+                vos.show_entry(entry);
+            } else {
+                vos.show_volume_paragraph(&volume, server, partition, &mut Totals::default(), true);
+            }
+            Shown { with_sites: form == Form::Fields }
+        }),
+    };
+    let is_unknown_backup = kind == Kind::Backup && !entry.has(Kind::Backup);
+    match shown {
+        Ok(shown) => {
+            if is_unknown_backup {
+                complain!(vos.printer, "Volume {text} does not exist in VLDB\n");
+            }
+            Ok(shown)
+        }
+        Err(code) => {
+            vos.tell("done\n");
+            match code {
+                Code::ENODEV if is_unknown_backup => {
+                    complain!(vos.printer, "Volume {text} does not exist\n");
+                }
+                Code::ENODEV => complain!(
+                    vos.printer,
+                    "Volume does not exist on server {} as indicated by the VLDB\n",
+                    vos.resolved(server)
+                ),
+                code => vos.print_diagnostics("examine", code),
+            }
+            if !vos.json {
+                say!(vos.printer, "\n");
+            }
+            Err(Stop::RETURNED)
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! `vos listvol`: the volumes that a server has.
+
+use super::show_volume::Totals;
+use super::{Done, Stop, Vos};
+use crate::classic::Given;
+use crate::printer::{complain, say};
+use afs_wire::ids::PartitionId;
+use serde_json::{Value, json};
+use std::net::Ipv4Addr;
+
+/// How volumes are shown.
+#[derive(Clone, Copy)]
+struct Form {
+    /// Ids only.
+    is_fast: bool,
+    is_long: bool,
+    is_extended: bool,
+    has_fields: bool,
+    is_quiet: bool,
+}
+
+pub(super) fn run(vos: &Vos, given: &Given) -> Done {
+    let machine = given.word("server").unwrap_or_default();
+    let form = Form {
+        is_fast: given.has("fast"),
+        is_long: given.has("long"),
+        is_extended: given.has("extended"),
+        has_fields: given.has("format"),
+        is_quiet: given.has("quiet"),
+    };
+    if form.is_extended && form.is_fast {
+        complain!(vos.printer, "vos: Can't use the -fast and -extended flags together\n");
+        return Err(Stop::EXITED);
+    }
+    let named = given.word("partition");
+    let partition = named.map(|name| vos.partition(name, Stop::EXITED)).transpose()?;
+    let server = vos.server(machine, "server", Stop::EXITED)?;
+    let partitions = match partition {
+        Some(partition) => {
+            vos.check_partition(server, partition, named.unwrap_or_default(), Stop::EXITED)?;
+            vec![partition]
+        }
+        None => vos.partitions(server).map_err(|code| {
+            vos.print_diagnostics("listvol", code);
+            Stop::EXITED
+        })?,
+    };
+    let mut shown = Vec::new();
+    for partition in partitions {
+        let listed = match form.is_extended {
+            true => list_extended(vos, machine, server, partition, form, &mut shown),
+            false => list(vos, machine, server, partition, form, &mut shown),
+        };
+        listed.map_err(|code| {
+            vos.print_diagnostics("listvol", code);
+            Stop::EXITED
+        })?;
+    }
+    if vos.json {
+        vos.printer.say_json(&json!({ "server": server.to_string(), "volumes": shown }));
+    }
+    Ok(())
+}
+
+fn show_total(vos: &Vos, machine: &str, partition: PartitionId, form: Form, count: usize) {
+    if !form.is_quiet {
+        say!(vos.printer, "Total number of volumes on server {machine} partition {partition}: {count} \n");
+    }
+}
+
+fn list(
+    vos: &Vos,
+    machine: &str,
+    server: Ipv4Addr,
+    partition: PartitionId,
+    form: Form,
+    shown: &mut Vec<Value>,
+) -> Result<(), crate::codes::Code> {
+    let mut volumes = vos.volumes(server, partition, !form.is_fast)?;
+    if form.is_fast {
+        volumes.sort_by_key(|volume| volume.volid);
+    } else {
+        volumes.sort_by_key(|volume| volume.name);
+    }
+    if vos.json {
+        let of = |volume| match form.is_fast {
+            true => fast_as_json(partition, volume),
+            false => vos.volume_as_json(volume, server, partition),
+        };
+        shown.extend(volumes.iter().map(of));
+        return Ok(());
+    }
+    show_total(vos, machine, partition, form, volumes.len());
+    if form.has_fields {
+        for volume in &volumes {
+            say!(vos.printer, "BEGIN_OF_ENTRY\n");
+            vos.show_volume_fields(volume, server, partition);
+            say!(vos.printer, "END_OF_ENTRY\n\n");
+        }
+        return Ok(());
+    }
+    let mut totals = Totals::default();
+    for volume in &volumes {
+        if form.is_fast {
+            say!(vos.printer, "{:<10}\n", volume.volid.0);
+        } else if form.is_long {
+            vos.show_volume_paragraph(volume, server, partition, &mut totals, false);
+        } else {
+            vos.show_volume_line(volume, &mut totals);
+        }
+    }
+    vos.show_problems(&totals);
+    if !form.is_quiet {
+        say!(vos.printer, "\n");
+        if !form.is_fast {
+            let Totals { online, offline, busy, .. } = totals;
+            say!(
+                vos.printer,
+                "Total volumes onLine {online} ; Total volumes offLine {offline} ; Total busy {busy}\n\n"
+            );
+        }
+    }
+    Ok(())
+}
+
+fn list_extended(
+    vos: &Vos,
+    machine: &str,
+    server: Ipv4Addr,
+    partition: PartitionId,
+    form: Form,
+    shown: &mut Vec<Value>,
+) -> Result<(), crate::codes::Code> {
+    let mut volumes = vos.volumes_with_statistics(server, partition, true)?;
+    volumes.sort_by_key(|volume| volume.name);
+    if vos.json {
+        shown.extend(volumes.iter().map(|volume| vos.extended_as_json(volume, server, partition)));
+        return Ok(());
+    }
+    show_total(vos, machine, partition, form, volumes.len());
+    let mut totals = Totals::default();
+    for volume in &volumes {
+        if form.has_fields {
+            say!(vos.printer, "BEGIN_OF_ENTRY\n");
+            vos.show_extended_fields(volume, server, partition, &mut totals);
+            say!(vos.printer, "END_OF_ENTRY\n");
+        } else {
+            vos.show_extended_paragraph(volume, server, partition, &mut totals, false);
+        }
+    }
+    let Totals { online, offline, busy, .. } = totals;
+    if form.has_fields {
+        for id in totals.busy_ids.iter().rev() {
+            say!(vos.printer, "BUSY_VOL\t{id}\n");
+        }
+        for id in totals.broken_ids.iter().rev() {
+            say!(vos.printer, "COULD_NOT_ATTACH\t{id}\n");
+        }
+    } else {
+        vos.show_problems(&totals);
+    }
+    if !form.is_quiet {
+        say!(vos.printer, "\n");
+        if form.has_fields {
+            say!(vos.printer, "VOLUMES_ONLINE\t{online}\nVOLUMES_OFFLINE\t{offline}\nVOLUMES_BUSY\t{busy}\n");
+        } else {
+            say!(vos.printer, "Total volumes: {online} on-line, {offline} off-line, {busy}  busyd\n\n");
+        }
+    }
+    Ok(())
+}
+
+fn fast_as_json(partition: PartitionId, volume: &afs_wire::afsvol::VolintInfo) -> Value {
+    json!({ "id": volume.volid.0, "partition": partition.to_string() })
+}

@@ -1,0 +1,24 @@
+//! `vos offline`: takes a volume offline, for good or for some seconds.
+
+use super::online::{failed, place};
+use super::volser::{BUSY, OFFLINE};
+use super::{Done, Stop, Vos};
+use crate::classic::Given;
+use crate::printer::complain;
+use afs_wire::afsvol::VolumeFlags;
+use std::time::Duration;
+
+pub(super) fn run(vos: &Vos, given: &Given) -> Done {
+    let (server, partition, id) = place(vos, given)?;
+    let is_busy = given.has("busy");
+    let seconds = given.word("sleep").map_or(0, |text| text.trim().parse().unwrap_or(0));
+    if is_busy && !given.has("sleep") {
+        complain!(vos.printer, "-sleep option must be used with -busy flag\n");
+        return Err(Stop::RETURNED);
+    }
+    let attach = if is_busy { BUSY } else { OFFLINE };
+    let is_for_good = seconds == 0 && !is_busy;
+    let state = if is_for_good { VolumeFlags::OUT_OF_SERVICE } else { VolumeFlags::NONE };
+    let set = vos.set_volume_state(server, partition, id, attach, state, Duration::from_secs(seconds));
+    set.map_err(|code| failed(vos, code))
+}

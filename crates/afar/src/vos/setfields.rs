@@ -1,0 +1,66 @@
+//! `vos setfields`: changes the quota of a volume, or begins its counters anew.
+
+use super::entry::Kind;
+use super::volser::{Changes, OFFLINE};
+use super::{Done, Stop, Vos};
+use crate::classic::Given;
+use crate::codes::Code;
+use crate::numbers;
+use crate::printer::complain;
+use afs_wire::ids::PartitionId;
+use std::net::Ipv4Addr;
+
+pub(super) fn run(vos: &Vos, given: &Given) -> Done {
+    let text = given.word("id").unwrap_or_default();
+    let id = match vos.volume_id(text) {
+        Ok(Some(id)) => id,
+        Ok(None) => {
+            complain!(vos.printer, "Unknown volume ID or name '{text}'\n");
+            return Err(Stop::RETURNED);
+        }
+        Err(code) => {
+            vos.print_error(code);
+            return Err(Stop::RETURNED);
+        }
+    };
+    let entry = vos.entry_by_id(id, Some(Kind::ReadWrite)).map_err(|_| {
+        complain!(vos.printer, "Could not fetch the entry for volume number {id} from VLDB \n");
+        Stop::RETURNED
+    })?;
+    let site = entry.read_write_site().ok_or_else(|| {
+        complain!(vos.printer, "Volume {text} does not exist in VLDB\n\n");
+        Stop::RETURNED
+    })?;
+    let quota_kib = match given.word("maxquota") {
+        None => None,
+        Some(text) => Some(numbers::parse_kib(text).ok_or_else(|| {
+            complain!(vos.printer, "invalid quota value\n");
+            Stop::RETURNED
+        })?),
+    };
+    let changes = Changes {
+        quota_kib,
+        day_use: given.has("clearuse").then_some(0),
+        update_counter: given.has("clearVolUpCounter").then_some(0),
+    };
+    if changes.quota_kib.is_none() && changes.day_use.is_none() && changes.update_counter.is_none() {
+        complain!(vos.printer, "Nothing to set.\n");
+        return Err(Stop::RETURNED);
+    }
+    set(vos, site.server, site.partition, id, changes).map_err(|_| {
+        complain!(vos.printer, "Could not update volume info fields for volume number {id}\n");
+        Stop::RETURNED
+    })
+}
+
+fn set(vos: &Vos, server: Ipv4Addr, partition: PartitionId, id: u32, changes: Changes) -> Result<(), Code> {
+    let transaction = vos
+        .begin(server, partition, id, OFFLINE)
+        .inspect_err(|_| complain!(vos.printer, "SetVolumeInfo: TransCreate Failed\n"))?;
+    let set = vos
+        .set_info(transaction, Some(id), changes)
+        .inspect_err(|_| complain!(vos.printer, "SetVolumeInfo: SetInfo Failed\n"));
+    let ended =
+        vos.end(transaction).inspect_err(|_| complain!(vos.printer, "SetVolumeInfo: EndTrans Failed\n"));
+    set.and(ended)
+}

@@ -1,0 +1,78 @@
+//! `vos size`: how large a dump of a volume would be.
+
+use super::backup::locate;
+use super::volser::BUSY;
+use super::{Done, Stop, Vos};
+use crate::classic::Given;
+use crate::codes::Code;
+use crate::hosts;
+use crate::printer::{complain, say};
+use afs_wire::ids::{AfsTime, PartitionId};
+use std::net::Ipv4Addr;
+
+pub(super) fn run(vos: &Vos, given: &Given) -> Done {
+    let text = given.word("id").unwrap_or_default();
+    let id = match vos.volume_id(text) {
+        Ok(Some(id)) => id,
+        Ok(None) => {
+            complain!(vos.printer, "vos: can't find volume '{text}'\n");
+            return Err(Stop::RETURNED);
+        }
+        Err(code) => {
+            vos.print_error(code);
+            return Err(Stop::RETURNED);
+        }
+    };
+    let sentence = |text: &'static str| {
+        complain!(vos.printer, "{text}\n");
+        Stop::RETURNED
+    };
+    let (server, partition) = match (given.word("server"), given.word("partition")) {
+        (None, None) => {
+            let found = locate(vos, id, Stop::RETURNED)?;
+            (found.server, found.partition)
+        }
+        (Some(server), Some(partition)) => (
+            hosts::find_server(server).ok_or_else(|| sentence("Invalid server name"))?,
+            PartitionId::parse(partition).ok_or_else(|| sentence("Invalid partition name"))?,
+        ),
+        (Some(_), None) | (None, Some(_)) => {
+            return Err(sentence("Must specify both -server and -partition options"));
+        }
+    };
+    if given.word("time").is_some_and(|time| time != "0") {
+        return Err(sentence("vos: this vos takes no other -time than 0, which is all of the volume"));
+    }
+    say!(vos.printer, "Volume: {text}\n");
+    if given.has("dump") {
+        let size = measure(vos, server, partition, id).map_err(|code| {
+            vos.print_error(code);
+            vos.print_diagnostics("size", code);
+            Stop::RETURNED
+        })?;
+        say!(vos.printer, "dump_size: {size}\n");
+    }
+    Ok(())
+}
+
+fn measure(vos: &Vos, server: Ipv4Addr, partition: PartitionId, id: u32) -> Result<u64, Code> {
+    vos.tell(&format!("Starting transaction on volume {id}..."));
+    let transaction = vos.begin(server, partition, id, BUSY).inspect_err(|code| {
+        let what = format!("Could not start transaction on the volume {id} to be measured\n");
+        vos.print_failure(*code, &what);
+    })?;
+    vos.tell(" done\n");
+    vos.tell(&format!("Getting size of volume on volume {id}..."));
+    let size = vos.dump_size(transaction, AfsTime(0)).inspect_err(|code| {
+        vos.print_failure(*code, "Could not start the measurement process \n");
+    });
+    if size.is_ok() {
+        vos.tell(" done\n");
+    }
+    vos.tell(&format!("Ending transaction on volume {id}..."));
+    let ended = vos.end(transaction).inspect_err(|_| {
+        complain!(vos.printer, "Could not end transaction on the volume {id}\n");
+    });
+    vos.tell(" done\n");
+    size.and_then(|size| ended.map(|()| size))
+}

@@ -1,0 +1,264 @@
+//! The volume location database of a cell, as its servers show it: entries, their locks, volume ids, and file servers'
+//! addresses. What is printed of it is for the verbs.
+
+use super::Vos;
+use super::entry::{Entry, Kind, base_name};
+use crate::codes::Code;
+use afs_wire::ids::{HostAddr, PartitionId, VolumeId, VolumeType};
+use afs_wire::vl::{
+    self, AddrMask, EntryFlags, ListAddrByAttributes, ListMask, ReleaseType, VlName, VldbListByAttributes,
+};
+use rxgen::Rpc;
+use rxgen::xdr::Uuid;
+use std::net::Ipv4Addr;
+
+/// Which entries of the database are listed: those that fulfil all that is given.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Wanted {
+    pub(super) server: Option<Ipv4Addr>,
+    pub(super) partition: Option<PartitionId>,
+    pub(super) is_locked: bool,
+}
+
+/// What a file server is looked up by.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum ServerKey {
+    Address(Ipv4Addr),
+    /// From 1.
+    Index(i32),
+    Uuid(Uuid),
+}
+
+/// The type of a volume as calls have it; `None` where any will do.
+fn kind_on_wire(kind: Option<Kind>) -> VolumeType {
+    match kind {
+        None => VolumeType::ANY,
+        Some(Kind::ReadWrite) => VolumeType::READ_WRITE,
+        Some(Kind::ReadOnly) => VolumeType::READ_ONLY,
+        Some(Kind::Backup) => VolumeType::BACKUP,
+    }
+}
+
+fn name_on_wire(name: &str) -> Result<VlName, Code> {
+    // What is too long for a name is no name that exists.
+    VlName::try_from(name).map_err(|_| Code::VL_NOENT)
+}
+
+impl Vos {
+    fn ask<R: Rpc>(&self, args: &R) -> Result<R::Reply, Code> {
+        self.vldb.call(&self.caller, args)
+    }
+
+    // ---- entries
+
+    /// The entry of a volume.
+    pub(super) fn entry_by_id(&self, id: u32, kind: Option<Kind>) -> Result<Entry, Code> {
+        let reply = self.ask(&vl::GetEntryByIDN { volid: VolumeId(id), kind: kind_on_wire(kind) })?;
+        Ok(Entry::from_wire(&reply.entry))
+    }
+
+    /// The entry of a volume; the name may be a number, or have a suffix.
+    pub(super) fn entry_by_name(&self, name: &str) -> Result<Entry, Code> {
+        let reply = self.ask(&vl::GetEntryByNameN { name: name_on_wire(name)? })?;
+        Ok(Entry::from_wire(&reply.entry))
+    }
+
+    /// The id of a volume by its name, or the number that the text is; `None` if that is 0, or the volume has none.
+    pub(super) fn volume_id(&self, text: &str) -> Result<Option<u32>, Code> {
+        if let Some(number) = as_number(text) {
+            return Ok((number != 0).then_some(number));
+        }
+        let entry = self.entry_by_name(base_name(text))?;
+        let kind = if text.ends_with(".readonly") {
+            Kind::ReadOnly
+        } else if text.ends_with(".backup") {
+            Kind::Backup
+        } else {
+            Kind::ReadWrite
+        };
+        Ok(Some(entry.id(kind)).filter(|id| *id != 0))
+    }
+
+    /// Makes an entry.
+    pub(super) fn create_entry(&self, entry: &Entry) -> Result<(), Code> {
+        let entry = entry.to_wire().ok_or(Code::VL_BADENTRY)?;
+        self.ask(&vl::CreateEntryN { entry }).map(drop)
+    }
+
+    /// Replaces an entry, and releases its lock.
+    pub(super) fn replace_entry(&self, id: u32, kind: Kind, entry: &Entry) -> Result<(), Code> {
+        self.replace_entry_and_release(id, kind, entry, ReleaseType::ALL)
+    }
+
+    /// Replaces an entry, and leaves its lock.
+    pub(super) fn replace_locked_entry(&self, id: u32, kind: Kind, entry: &Entry) -> Result<(), Code> {
+        self.replace_entry_and_release(id, kind, entry, ReleaseType::NONE)
+    }
+
+    fn replace_entry_and_release(
+        &self,
+        id: u32,
+        kind: Kind,
+        entry: &Entry,
+        release: ReleaseType,
+    ) -> Result<(), Code> {
+        let entry = entry.to_wire().ok_or(Code::VL_BADENTRY)?;
+        let (volid, kind) = (VolumeId(id), kind_on_wire(Some(kind)));
+        self.ask(&vl::ReplaceEntryN { volid, kind, entry, release }).map(drop)
+    }
+
+    /// Removes an entry.
+    pub(super) fn delete_entry(&self, id: u32, kind: Kind) -> Result<(), Code> {
+        self.ask(&vl::DeleteEntry { volid: VolumeId(id), kind: kind_on_wire(Some(kind)) }).map(drop)
+    }
+
+    /// Entries, a part at a time, which `take` is given.
+    pub(super) fn list_entries(&self, wanted: Wanted, mut take: impl FnMut(Vec<Entry>)) -> Result<(), Code> {
+        let attributes = attributes(wanted);
+        let mut next = Some(0);
+        while let Some(start_index) = next {
+            let name = VlName::default();
+            match self.ask(&vl::ListAttributesN2 { attributes, name, start_index }) {
+                Ok(reply) => {
+                    take(reply.entries.iter().map(Entry::from_wire).collect());
+                    // A server that gives the same place again would give it for ever.
+                    next = Some(reply.next_start_index).filter(|next| *next > start_index);
+                }
+                Err(Code::NO_SUCH_PROCEDURE) => {
+                    take(self.list_all_entries(wanted)?);
+                    next = None;
+                }
+                Err(code) => return Err(code),
+            }
+        }
+        Ok(())
+    }
+
+    /// Entries, all in one reply.
+    pub(super) fn list_all_entries(&self, wanted: Wanted) -> Result<Vec<Entry>, Code> {
+        let reply = self.ask(&vl::ListAttributesN { attributes: attributes(wanted) })?;
+        Ok(reply.entries.iter().map(Entry::from_wire).collect())
+    }
+
+    // ---- locks
+
+    /// Locks an entry for an operation.
+    pub(super) fn set_lock(&self, id: u32, kind: Option<Kind>, operation: EntryFlags) -> Result<(), Code> {
+        self.ask(&vl::SetLock { volid: VolumeId(id), kind: kind_on_wire(kind), operation }).map(drop)
+    }
+
+    /// Releases the lock of an entry.
+    pub(super) fn release_lock(&self, id: u32, kind: Option<Kind>) -> Result<(), Code> {
+        let (volid, kind) = (VolumeId(id), kind_on_wire(kind));
+        self.ask(&vl::ReleaseLock { volid, kind, release: ReleaseType::ALL }).map(drop)
+    }
+
+    // ---- ids
+
+    /// Takes so many ids for new volumes, of which this is the first.
+    pub(super) fn new_volume_ids(&self, count: u32) -> Result<u32, Code> {
+        self.ask(&vl::GetNewVolumeId { bump_count: count }).map(|reply| reply.new_volid.0)
+    }
+
+    // ---- file servers
+
+    /// How many file servers the database has places for.
+    pub(super) fn server_count(&self) -> Result<i32, Code> {
+        self.ask(&vl::GetAddrs { handle: 0, spare2: 0 }).map(|reply| reply.n_entries)
+    }
+
+    /// A file server and its addresses.
+    pub(super) fn server_addresses(&self, key: ServerKey) -> Result<(Uuid, Vec<Ipv4Addr>), Code> {
+        let mut by = ListAddrByAttributes {
+            mask: AddrMask::NONE,
+            ipaddr: HostAddr(0),
+            index: 0,
+            spare1: 0,
+            uuid: Uuid::default(),
+        };
+        match key {
+            ServerKey::Address(address) => (by.mask, by.ipaddr) = (AddrMask::IPADDR, HostAddr::from(address)),
+            ServerKey::Index(index) => (by.mask, by.index) = (AddrMask::INDEX, index),
+            ServerKey::Uuid(uuid) => (by.mask, by.uuid) = (AddrMask::UUID, uuid),
+        }
+        let reply = self.ask(&vl::GetAddrsU { by })?;
+        Ok((reply.uuid, reply.addrs.iter().map(|address| address.ip()).collect()))
+    }
+
+    /// Gives a file server another address.
+    pub(super) fn change_address(&self, old: Ipv4Addr, new: Ipv4Addr) -> Result<(), Code> {
+        self.ask(&vl::ChangeAddr { old: HostAddr::from(old), new: HostAddr::from(new) }).map(drop)
+    }
+
+    /// Whether two addresses are of one file server.
+    pub(super) fn is_same_server(&self, a: Ipv4Addr, b: Ipv4Addr) -> Result<bool, Code> {
+        if a == b {
+            return Ok(true);
+        }
+        match self.server_addresses(ServerKey::Address(a)) {
+            Ok((_, addresses)) => Ok(addresses.contains(&b)),
+            Err(Code::VL_NOENT | Code::NO_SUCH_PROCEDURE) => Ok(false),
+            Err(code) => Err(code),
+        }
+    }
+
+    /// The first of an entry's sites with a volume of this kind on this partition of this server.
+    pub(super) fn site_index(
+        &self,
+        entry: &Entry,
+        kind: Kind,
+        server: Ipv4Addr,
+        partition: PartitionId,
+    ) -> Option<usize> {
+        for (index, site) in entry.sites.iter().enumerate().filter(|(_, site)| site.is(kind)) {
+            if site.partition == partition {
+                match self.is_same_server(site.server, server) {
+                    Ok(true) => return Some(index),
+                    Ok(false) => {}
+                    Err(code) => {
+                        let address = i32::from_ne_bytes(site.server.octets());
+                        self.printer.complain(&format!(
+                            "Failed to get info about server's {address} address(es) from vlserver (err={})\n",
+                            code.0
+                        ));
+                        return None;
+                    }
+                }
+            }
+            // There is one read-write volume.
+            if kind != Kind::ReadOnly {
+                return None;
+            }
+        }
+        None
+    }
+}
+
+fn attributes(wanted: Wanted) -> VldbListByAttributes {
+    let mut mask = ListMask::NONE;
+    if wanted.server.is_some() {
+        mask |= ListMask::SERVER;
+    }
+    if wanted.partition.is_some() {
+        mask |= ListMask::PARTITION;
+    }
+    if wanted.is_locked {
+        mask |= ListMask::FLAG;
+    }
+    VldbListByAttributes {
+        mask,
+        server: wanted.server.map_or(HostAddr(0), HostAddr::from),
+        partition: wanted.partition.unwrap_or(PartitionId(0)),
+        spares3: 0,
+        volumeid: VolumeId(0),
+        flag: if wanted.is_locked { EntryFlags::OPERATIONS } else { EntryFlags::NONE },
+    }
+}
+
+/// The number that a text is from its first to its last digit; the largest of all is none.
+fn as_number(text: &str) -> Option<u32> {
+    if !text.starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    text.parse().ok().filter(|number| *number != u32::MAX)
+}

@@ -1,0 +1,226 @@
+//! `afar server` as a process: it starts, stops, starts again, and says what to do when it cannot.
+
+mod server_process;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
+use std::time::{Duration, Instant};
+
+use afs_testclient::{Client, Who};
+use afs_wire::bos::{EnumerateInstance, GetStatus};
+use afs_wire::ids::{AfsFid, HostAddr, PartitionId, VolumeId};
+use afs_wire::pt::NameToID;
+use afs_wire::vl::{AddrMask, GetAddrsU, ListAddrByAttributes};
+use rx_security::KeySet;
+use rxgen::xdr::{CharVec, XdrArray};
+use server_process::{ServerProcess, StateFolder, command, own_address, run};
+
+fn client() -> Client {
+    Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_start_makes_a_cell_and_a_second_one_goes_on_with_it() {
+    let state = StateFolder::new("first");
+    let server = ServerProcess::start(&state, &["--cell", "first.test"]);
+    let address = server.address;
+    for role in ["file", "vol", "vl", "pt", "bos"] {
+        assert!(server.ready.contains(&format!(" {role}={address}:700")), "{}", server.ready);
+    }
+    let file = |name: &str| fs::read(state.path().join(name)).unwrap();
+    let mode = |name: &str| fs::metadata(state.path().join(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!(file("etc/ThisCell"), b"first.test\n");
+    assert_eq!(file("etc/server/UserList"), b"admin\n");
+    assert_eq!(mode("etc/server/KeyFileExt"), 0o600);
+    let before = ["etc/server/KeyFileExt", "etc/server/CellServDB", "sysid"].map(file);
+
+    let keys = KeySet::load(&state.path().join("etc/server")).unwrap();
+    let (client, superuser) = (client(), Who::superuser(&keys).unwrap());
+    let volume = VolumeId(536_870_915);
+    client.volume_server(address, &superuser).create(PartitionId(0), "kept", volume).await.unwrap();
+    let admin = Who::user("admin", "first.test", &keys).unwrap();
+    let files = client.file_server(address, &admin);
+    let made = files.create_file(AfsFid::root_of(volume), "a file").await.unwrap();
+    files.store(made.fid, 0, b"text".as_slice(), 4).await.unwrap();
+
+    let pt = client.protection_server(address, &Who::Anonymous);
+    let name = |name: &str| XdrArray::new(vec![CharVec::from_text(name).unwrap()]).unwrap();
+    let admin_id = pt.rpc(&NameToID { names: name("admin") }).await.unwrap().ids.to_vec();
+    assert_ne!(admin_id[0].0, 32766, "the administrator is in the protection database");
+    let vl = client.location_server(address, &Who::Anonymous);
+    let by = ListAddrByAttributes {
+        mask: AddrMask::INDEX,
+        ipaddr: HostAddr(0),
+        index: 1,
+        spare1: 0,
+        uuid: client.uuid(),
+    };
+    let until = Instant::now() + Duration::from_secs(20);
+    let addresses = loop {
+        match vl.rpc(&GetAddrsU { by }).await {
+            Ok(reply) => break reply.addrs.to_vec(),
+            Err(error) => assert!(Instant::now() < until, "the file server is not registered: {error}"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    assert_eq!(addresses[0].ip(), address);
+
+    assert!(server.stop().success());
+    let server = ServerProcess::start_at(&state, address, &[]);
+    assert_eq!(["etc/server/KeyFileExt", "etc/server/CellServDB", "sysid"].map(file), before);
+    assert_eq!(files.fetch(made.fid, 0, 100).await.unwrap(), b"text");
+    assert_eq!(pt.rpc(&NameToID { names: name("admin") }).await.unwrap().ids.to_vec(), admin_id);
+    let audit = String::from_utf8(file("audit.log")).unwrap();
+    let line = audit.lines().find(|line| line.contains("CreateVolume")).expect("a line for the volume");
+    for part in ["\"caller\":\"afs\"", "\"peer\":\"127.0.0.1:", "\"code\":0", "kept"] {
+        assert!(line.contains(part), "{part} in {line}");
+    }
+    assert!(server.stop().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_overseer_says_what_runs() {
+    let state = StateFolder::new("overseer");
+    let server = ServerProcess::start(&state, &[]);
+    let client = client();
+    let bos = client.server::<afs_wire::bos::Bozo>(server.address, &Who::Anonymous);
+    let mut names = Vec::new();
+    while let Ok(reply) = bos.rpc(&EnumerateInstance { index: names.len() as i32 }).await {
+        names.push(reply.name);
+    }
+    assert_eq!(names.iter().map(|name| &name[..]).collect::<Vec<_>>(), [&b"ptserver"[..], b"vlserver", b"dafs"]);
+    for instance in names {
+        assert_eq!(bos.rpc(&GetStatus { instance }).await.unwrap().status.0, 1);
+    }
+}
+
+#[test]
+fn a_server_that_was_killed_starts_again() {
+    let state = StateFolder::new("again");
+    let mut server = ServerProcess::start(&state, &[]);
+    let address = server.address;
+    server.kill();
+    assert!(ServerProcess::start_at(&state, address, &[]).stop().success());
+}
+
+#[test]
+fn the_service_manager_is_told_and_signals_are_heard() {
+    let state = StateFolder::new("notify");
+    let path = state.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let told = || {
+        let mut bytes = [0; 500];
+        let len = manager.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..len]).into_owned()
+    };
+    let address = own_address();
+    let mut command = command([std::ffi::OsStr::new("--state"), state.path().as_os_str()]);
+    command.args(["--bind", &address.to_string(), "--roles", "vl,pt"]).env("NOTIFY_SOCKET", &path);
+    let server = ServerProcess::of(command, address);
+    assert!(told().starts_with("READY=1\nSTATUS="));
+    assert!(!server.ready.contains("file="), "{}", server.ready);
+
+    let audit = state.path().join("audit.log");
+    fs::rename(&audit, state.path().join("audit.log.1")).unwrap();
+    server.signal("HUP");
+    let until = Instant::now() + Duration::from_secs(20);
+    while !audit.exists() {
+        assert!(Instant::now() < until, "the audit log is not opened anew");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(server.stop().success());
+    assert_eq!(told(), "STOPPING=1");
+}
+
+#[test]
+fn metrics_can_be_fetched_when_asked_for() {
+    let state = StateFolder::new("metrics");
+    let address = own_address();
+    let text = format!(
+        "[server]\nstate = \"{}\"\nbind = \"{address}\"\nroles = [\"pt\"]\n[metrics]\nbind = \"{address}:9160\"\n",
+        state.path().display()
+    );
+    let config = state.write("server.toml", &text);
+    let _server = ServerProcess::of(command(["--config".as_ref(), config.as_os_str()]), address);
+    let mut stream = TcpStream::connect((address, 9160)).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.contains("# TYPE rx_connections gauge"), "{answer}");
+}
+
+/// A server that does not start, and parts of what it says.
+fn fails(args: &[&str], parts: &[&str]) {
+    let output = run(command(args));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{args:?} succeeded: {said}");
+    for part in parts {
+        assert!(said.contains(part), "{args:?}: {part} in: {said}");
+    }
+    assert!(output.stdout.is_empty(), "it did not say that it is ready");
+}
+
+#[test]
+fn what_keeps_a_server_from_starting_is_said_with_what_to_do() {
+    let state = StateFolder::new("fails");
+    let folder = state.path().display().to_string();
+    let address = own_address();
+    let bind = address.to_string();
+
+    let taken = UdpSocket::bind((address, 7003)).unwrap();
+    let args = ["--state", &folder, "--bind", &bind, "--roles", "vl"];
+    fails(&args, &["afar server: the port of role 'vl'", &format!("{address}:7003"), "in use"]);
+    drop(taken);
+
+    let not_ours = ["--state", &folder, "--bind", "198.51.100.7", "--roles", "vl"];
+    fails(&not_ours, &["the port of role 'vl'", "198.51.100.7"]);
+    fails(&["--state", "/proc/nowhere"], &["audit log", "/proc/nowhere"]);
+    fails(&["--state", &folder, "--roles", "file,web"], &["'web'", "a role is one of file, vol, vl, pt, bos"]);
+    fails(&["--state", &folder, "--roles", "vol"], &["server.roles", "add \"file\""]);
+
+    let check = |text: &str, parts: &[&str]| {
+        let config = state.write("server.toml", text).display().to_string();
+        fails(&["--config", &config, "--state", &folder, "--bind", &bind], parts);
+    };
+    check("[server]\nrole = [\"vl\"]\n", &["server.toml", "line 2", "`role`", "`roles`"]);
+    check("[file]\nbusy_at = -1\n", &["server.toml", "line 2", "busy_at"]);
+    check("[server]\npartitions = [\"/vicepzz9\"]\n", &["server.partitions", "/vicepXX, or XX=FOLDER"]);
+    // A file where the folder should be, as root may write into any folder.
+    let file = state.write("a-file", "").display().to_string();
+    let text = format!("[server]\npartitions = [\"a={file}\"]\n");
+    check(&text, &["partition /vicepa in", "a-file cannot be opened"]);
+    check("[server]\nbos_config = \"/nowhere/BosConfig\"\n", &["/nowhere/BosConfig: there is no such file"]);
+
+    state.write("etc/server/NoAuth", "");
+    fails(&["--state", &folder, "--bind", &bind], &["NoAuth", "everyone could administer", "remove it"]);
+    fs::remove_file(state.path().join("etc/server/NoAuth")).unwrap();
+    state.write("etc/server/KeyFileExt", "damaged");
+    fails(&["--state", &folder, "--bind", &bind], &["KeyFileExt"]);
+}
+
+#[test]
+fn two_servers_do_not_share_a_state_folder() {
+    let state = StateFolder::new("shared");
+    let _server = ServerProcess::start(&state, &[]);
+    let folder = state.path().display().to_string();
+    fails(&["--state", &folder, "--bind", &own_address().to_string()], &["cell.redb"]);
+}
+
+#[test]
+fn a_stock_bos_config_is_checked_and_its_options_noted() {
+    let state = StateFolder::new("check");
+    let bos = state.write(
+        "BosConfig",
+        "bnode dafs dafs 1\nparm /usr/lib/openafs/dafileserver -p 23 -busyat 600\nparm /usr/lib/openafs/davolserver\n\
+         parm /usr/lib/openafs/salvageserver\nparm /usr/lib/openafs/dasalvager\nend\n",
+    );
+    let output = run(command(["--check", "--bos-config", &bos.display().to_string()]));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(said.starts_with("line 2: -p does nothing here: calls are tasks"), "{said}");
+    assert!(!said.contains("-busyat"), "that one is honoured: {said}");
+}

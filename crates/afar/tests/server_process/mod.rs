@@ -1,0 +1,145 @@
+//! An `afar server` for tests: on an address of its own in 127/8, with a state folder that goes with the test.
+
+#![allow(dead_code, reason = "each test program uses a part of this")]
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long a server may take until it is ready, or until it has ended: far more than it needs, for slow machines.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A folder that is removed with it.
+#[derive(Debug)]
+pub(crate) struct StateFolder(PathBuf);
+
+impl StateFolder {
+    pub(crate) fn new(name: &str) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("afar-{name}-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+impl Drop for StateFolder {
+    fn drop(&mut self) {
+        // A test that failed has more to say than that its folder is still in use.
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+/// An address that no other test has, so that each server has AFS's ports to itself.
+pub(crate) fn own_address() -> Ipv4Addr {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = std::process::id().wrapping_mul(16).wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed));
+    let [_, b, c, d] = number.to_be_bytes();
+    Ipv4Addr::new(127, 64 | b, c, d.clamp(1, 254))
+}
+
+/// A running server; killed when it is dropped.
+#[derive(Debug)]
+pub(crate) struct ServerProcess {
+    pub(crate) address: Ipv4Addr,
+    /// What it printed when it was ready.
+    pub(crate) ready: String,
+    child: Child,
+    stdout: BufReader<ChildStdout>,
+}
+
+/// The command, with its log at warnings.
+pub(crate) fn command(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_afar"));
+    command.arg("server").args(args).env_remove("NOTIFY_SOCKET");
+    command
+}
+
+impl ServerProcess {
+    pub(crate) fn start(state: &StateFolder, more: &[&str]) -> Self {
+        Self::start_at(state, own_address(), more)
+    }
+
+    pub(crate) fn start_at(state: &StateFolder, address: Ipv4Addr, more: &[&str]) -> Self {
+        let mut command = command([OsStr::new("--state"), state.path().as_os_str()]);
+        command.args(["--bind", &address.to_string()]).args(more);
+        Self::of(command, address)
+    }
+
+    pub(crate) fn of(mut command: Command, address: Ipv4Addr) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut ready = String::new();
+        stdout.read_line(&mut ready).unwrap();
+        assert!(ready.starts_with("ready "), "the server did not start: {ready:?}, {:?}", child.try_wait());
+        Self { address, ready, child, stdout }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it as `kill -9` does.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Ends it as a service manager does, and says what it came to.
+    pub(crate) fn stop(mut self) -> ExitStatus {
+        self.signal("TERM");
+        wait(&mut self.child)
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let status = Command::new("kill").args(["-s", name, &self.pid().to_string()]).status().unwrap();
+        assert!(status.success());
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn wait(child: &mut Child) -> ExitStatus {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        assert!(Instant::now() < until, "the server does not end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Runs a server that is to end by itself.
+pub(crate) fn run(mut command: Command) -> Output {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
+    let status = wait(&mut child);
+    let read = |from: &mut dyn Read| {
+        let mut bytes = Vec::new();
+        from.read_to_end(&mut bytes).unwrap();
+        bytes
+    };
+    let stdout = read(child.stdout.as_mut().unwrap());
+    let stderr = read(child.stderr.as_mut().unwrap());
+    Output { status, stdout, stderr }
+}

@@ -1,0 +1,22 @@
+//! The protection database: users, groups, who is in which, and who may see and change that.
+
+mod access;
+mod change;
+mod create;
+mod errors;
+mod image;
+mod membership;
+mod read;
+mod records;
+mod service;
+#[cfg(test)]
+mod tests;
+
+pub use access::{Rules, Who};
+pub use change::{FieldChange, Renaming};
+pub use create::{Administrator, NewPrincipal, initialize};
+pub use errors::PtError;
+pub use image::Ptdb;
+pub use read::{Dump, Kinds, Page};
+pub use records::{Entry, Flags};
+pub use service::PtService;

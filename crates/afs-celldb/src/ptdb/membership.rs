@@ -1,0 +1,99 @@
+//! Who is in which groups, and with which ids he is on access lists (PTDB notes 10).
+
+use super::access::Rules;
+use super::image::View;
+use super::records::Entry;
+
+/// Nobody in particular.
+pub(crate) const ANONYMOUS: i32 = 32_766;
+/// Everybody: system:anyuser.
+pub(crate) const ANY_USER: i32 = -101;
+/// Everybody of the cell with a name: system:authuser.
+pub(crate) const AUTH_USER: i32 = -102;
+/// Those who may see all: system:ptsviewers.
+pub(crate) const VIEWERS: i32 = -203;
+/// system:administrators.
+pub(crate) const ADMINISTRATORS: i32 = -204;
+/// system:backup.
+pub(crate) const BACKUP: i32 = -205;
+/// No id.
+pub(crate) const BAD_ID: i32 = i32::MIN;
+
+/// Whether a user, or a group, is in a group; by way of other groups too, where groups may be in groups.
+pub(crate) fn is_member(view: &impl View, rules: &Rules, id: i32, group: i32) -> bool {
+    match group {
+        ANY_USER => true,
+        AUTH_USER if id != ANONYMOUS => true,
+        ADMINISTRATORS if id == ADMINISTRATORS => true,
+        _ if id == 0 || group == 0 => false,
+        _ => match rules.supergroups {
+            Some(depth) => is_in(view, id, group, depth),
+            None => members(view, group).binary_search(&id).is_ok(),
+        },
+    }
+}
+
+/// A group's members; none of what is no group.
+fn members(view: &impl View, group: i32) -> &[i32] {
+    view.by_id(group).filter(|entry| entry.is_group()).map_or(&[], |entry| &entry.list)
+}
+
+/// Whether an id is in a group, or in one that is in it: `depth` groups deep, this one counted.
+fn is_in(view: &impl View, id: i32, group: i32, depth: u32) -> bool {
+    let members = if depth > 0 { members(view, group) } else { &[] };
+    members.binary_search(&id).is_ok()
+        || members.iter().take_while(|member| **member < 0).any(|member| match *member {
+            ANY_USER => true,
+            AUTH_USER if id != ANONYMOUS => true,
+            member => is_in(view, id, member, depth - 1),
+        })
+}
+
+/// Adds the groups that a group is in, and those that these are in.
+fn add_supergroups(view: &impl View, group: i32, depth: u32, ids: &mut Vec<i32>) {
+    if depth == 0 {
+        return;
+    }
+    for supergroup in view.by_id(group).into_iter().flat_map(|group| &group.supergroups) {
+        // What is there already may have been found too deep for its own groups.
+        ids.push(*supergroup);
+        add_supergroups(view, *supergroup, depth - 1, ids);
+    }
+}
+
+/// All ids with which a user is on access lists: his own, his groups', those of everybody, and of the host that he is at if
+/// that is an entry. Sorted, none twice. For a group the ids are its own and its members'.
+pub(crate) fn cps(view: &impl View, rules: &Rules, entry: &Entry, host: Option<&Entry>) -> Vec<i32> {
+    let mut ids = vec![entry.id, ANY_USER];
+    for id in &entry.list {
+        ids.push(*id);
+        add_supergroups(view, *id, rules.group_depth(), &mut ids);
+    }
+    if entry.id != ANONYMOUS && entry.id != ANY_USER && (host.is_some() || !entry.is_foreign()) {
+        ids.push(AUTH_USER);
+    }
+    ids.extend(host.into_iter().flat_map(|host| &host.list));
+    sorted(ids)
+}
+
+/// The entry of a host, and those of the networks around it that have one: named by addresses with zeros at the end.
+pub(crate) fn hosts(view: &impl View, address: u32) -> (Option<&Entry>, Vec<&Entry>) {
+    let find = |address: u32| view.by_name(std::net::Ipv4Addr::from(address).to_string().as_bytes());
+    let mut networks: Vec<u32> = [8, 16, 24].map(|bits| address >> bits << bits).to_vec();
+    // A network of which nothing is left is none, and one that is as before is not looked for again.
+    networks.retain(|network| *network != 0);
+    networks.dedup();
+    (find(address), networks.into_iter().filter_map(find).collect())
+}
+
+/// Adds the groups of the networks that a host is in.
+pub(crate) fn add_networks(mut ids: Vec<i32>, networks: &[&Entry]) -> Vec<i32> {
+    networks.iter().for_each(|network| ids.extend(&network.list));
+    sorted(ids)
+}
+
+fn sorted(mut ids: Vec<i32>) -> Vec<i32> {
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}

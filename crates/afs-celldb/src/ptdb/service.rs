@@ -1,0 +1,369 @@
+//! PR: the procedures that ptservers offer, on a [`Database`] of users and groups.
+
+use std::sync::Arc;
+
+use afs_wire::ids::ViceId;
+use afs_wire::pt::*;
+use rxgen::xdr::{CharVec, XdrArray};
+use rxgen::{Abort, Rpc, Serve, ServerCall};
+
+use super::access::Rules;
+use super::change::{FieldChange, Renaming};
+use super::create::{Administrator, NewPrincipal, initialize};
+use super::errors::PtError;
+use super::image::Ptdb;
+use super::read::Kinds;
+use super::records::Entry;
+use crate::caller::{Authority, Caller, Identity};
+use crate::database::{Database, Rows};
+use crate::serving::{Clock, give_way};
+
+/// Names or ids that are looked up in one call, 16 MB of them: stock servers take 500,000, but fit no more than some
+/// thousand names into what is taken of arguments here.
+const MAX_LOOKED_UP: usize = 1 << 16;
+
+/// Names or ids that are looked up before others get at the database.
+const STEP: usize = 1024;
+
+/// Answers the calls of PR.
+pub struct PtService {
+    database: Arc<Database<Ptdb>>,
+    authority: Arc<dyn Authority>,
+    clock: Clock,
+    rules: Rules,
+}
+
+impl std::fmt::Debug for PtService {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PtService").field("database", &self.database).finish_non_exhaustive()
+    }
+}
+
+impl PtService {
+    /// A service on a database. Whether anybody is asked for authentication is taken from `authority`.
+    pub fn new(
+        database: Arc<Database<Ptdb>>,
+        authority: Arc<dyn Authority>,
+        clock: Clock,
+        rules: Rules,
+    ) -> Self {
+        let rules = Rules { is_noauth: authority.is_noauth(), ..rules };
+        Self { database, authority, clock, rules }
+    }
+
+    /// Makes the entries of a new cell.
+    ///
+    /// # Errors
+    ///
+    /// If there are entries already, or the administrator's name or id cannot be.
+    pub async fn initialize(&self, administrator: &Administrator) -> Result<(), PtError> {
+        let now = (self.clock)();
+        self.database.change(now, |ptdb, rows| initialize(ptdb, administrator, now, rows)).await
+    }
+
+    fn caller<R: Rpc>(&self, call: &ServerCall<'_, R>) -> Caller {
+        self.authority.caller(call.peer(), call.security())
+    }
+
+    /// Answers what is looked up at once.
+    fn look<R: Rpc, T>(
+        &self,
+        call: &ServerCall<'_, R>,
+        look: impl FnOnce(&Ptdb, &Rules, &Caller) -> Result<T, PtError>,
+    ) -> Result<T, Abort> {
+        let caller = self.caller(call);
+        self.database.read(|ptdb| look(ptdb, &self.rules, &caller)).map_err(aborts)
+    }
+
+    /// Makes a change, and writes it to the log.
+    async fn change<R: Rpc, T>(
+        &self,
+        call: ServerCall<'_, R>,
+        what: impl std::fmt::Display + Send,
+        mut plan: impl FnMut(&Ptdb, &Rules, &Caller, u32, &mut Rows) -> Result<T, PtError> + Send,
+    ) -> Result<T, Abort> {
+        let (caller, now) = (self.caller(&call), (self.clock)());
+        let plan = |ptdb: &Ptdb, rows: &mut Rows| plan(ptdb, &self.rules, &caller, now, rows);
+        let result = self.database.change(now, plan).await;
+        let (code, peer) = (result.as_ref().err().map_or(0, |error: &PtError| error.code()), call.peer());
+        let caller = match &caller.identity {
+            Identity::Anonymous => "anonymous",
+            Identity::Cell => "the cell",
+            Identity::Local(name) | Identity::Foreign(name) => name,
+        };
+        tracing::info!(target: "audit", rpc = R::NAME, %what, caller, %peer, code, "PTDB change");
+        result.map_err(aborts)
+    }
+}
+
+fn aborts(error: PtError) -> Abort {
+    Abort(error.code())
+}
+
+/// A name as it is kept: in lower case.
+fn lower(name: &[u8]) -> Vec<u8> {
+    name.to_ascii_lowercase()
+}
+
+fn name_vec(name: &[u8]) -> PrNameVec {
+    // Longer is a number only in theory: names of entries are shorter than what there is room for.
+    let mut bytes = [0; PR_MAXNAMELEN];
+    let length = name.len().min(PR_MAXNAMELEN - 1);
+    bytes[..length].copy_from_slice(&name[..length]);
+    CharVec(bytes)
+}
+
+fn id_list(ids: &[i32]) -> Result<IdList, Abort> {
+    XdrArray::new(ids.iter().map(|id| ViceId(*id)).collect()).map_err(|_| aborts(PtError::TooMany))
+}
+
+fn check_entry(rules: &Rules, entry: &Entry) -> PrCheckEntry {
+    PrCheckEntry {
+        flags: Privacy(rules.privacy(entry)),
+        id: ViceId(entry.id),
+        owner: ViceId(entry.owner),
+        creator: ViceId(entry.creator),
+        ngroups: entry.group_quota,
+        nusers: entry.user_quota,
+        count: entry.list.len() as i32,
+        reserved: [0; 5],
+        name: name_vec(&entry.name),
+    }
+}
+
+fn list_entry(rules: &Rules, entry: &Entry) -> PrListEntry {
+    let PrCheckEntry { flags, id, owner, creator, ngroups, nusers, count, reserved, name } =
+        check_entry(rules, entry);
+    PrListEntry { flags, id, owner, creator, ngroups, nusers, count, reserved, name }
+}
+
+fn text(name: &[u8]) -> String {
+    name.escape_ascii().to_string()
+}
+
+macro_rules! serves {
+    ($($rpc:ident($self:ident, $call:ident, $args:ident) $body:block)*) => { $(
+        impl Serve<$rpc> for PtService {
+            async fn serve(
+                &$self,
+                $call: ServerCall<'_, $rpc>,
+                $args: $rpc,
+            ) -> Result<reply::$rpc, Abort> $body
+        }
+    )* };
+}
+
+serves! {
+    INewEntry(self, call, args) {
+        let new = NewPrincipal { name: lower(&args.name), flag: 0, id: None, owner: args.owner.0 };
+        let what = text(&new.name);
+        self.change(call, what, |ptdb, rules, caller, now, rows| {
+            ptdb.new_entry_with_id(rules, caller, &new, args.id.0, now, rows)
+        })
+        .await?;
+        Ok(reply::INewEntry {})
+    }
+    NewEntry(self, call, args) {
+        let new = NewPrincipal { name: lower(&args.name), flag: args.flag, id: None, owner: args.owner.0 };
+        let what = text(&new.name);
+        let id = self
+            .change(call, what, |ptdb, rules, caller, now, rows| ptdb.new_entry(rules, caller, &new, now, rows))
+            .await?;
+        Ok(reply::NewEntry { id: ViceId(id) })
+    }
+    WhereIsIt(self, call, args) {
+        let pos = self.look(&call, |ptdb, rules, caller| ptdb.where_is(rules, caller, args.id.0))?;
+        Ok(reply::WhereIsIt { pos })
+    }
+    DumpEntry(self, call, args) {
+        let dump = self.look(&call, |ptdb, rules, caller| ptdb.dump(rules, caller, args.pos))?;
+        let entry = dump.entry;
+        let mut entries = [ViceId(0); 10];
+        entries.iter_mut().zip(&entry.list).for_each(|(place, id)| *place = ViceId(*id));
+        let times = [entry.created, entry.added, entry.removed, entry.changed];
+        Ok(reply::DumpEntry {
+            entry: PrDebugEntry {
+                flags: entry.flags.0 as i32,
+                id: ViceId(entry.id),
+                cellid: entry.cell_group,
+                next: 0,
+                reserved: std::array::from_fn(|index| times.get(index).map_or(0, |time| *time as i32)),
+                entries,
+                next_id: 0,
+                next_name: 0,
+                owner: ViceId(entry.owner),
+                creator: ViceId(entry.creator),
+                ngroups: entry.group_quota,
+                nusers: entry.user_quota,
+                count: entry.list.len() as i32,
+                instance: entry.supergroups.len() as i32,
+                owned: dump.owned,
+                next_owned: dump.next_owned,
+                parent: 0,
+                sibling: entry.supergroups.first().copied().unwrap_or(0),
+                child: entry.supergroups.get(1).copied().unwrap_or(0),
+                name: name_vec(&entry.name),
+            },
+        })
+    }
+    AddToGroup(self, call, args) {
+        let (id, group) = (args.uid.0, args.gid.0);
+        self.change(call, format!("{id} to {group}"), |ptdb, rules, caller, now, rows| {
+            ptdb.add_to_group(rules, caller, id, group, now, rows)
+        })
+        .await?;
+        Ok(reply::AddToGroup {})
+    }
+    RemoveFromGroup(self, call, args) {
+        let (id, group) = (args.id.0, args.gid.0);
+        self.change(call, format!("{id} from {group}"), |ptdb, rules, caller, now, rows| {
+            ptdb.remove_from_group(rules, caller, id, group, now, rows)
+        })
+        .await?;
+        Ok(reply::RemoveFromGroup {})
+    }
+    NameToID(self, _call, args) {
+        if args.names.len() > MAX_LOOKED_UP {
+            return Err(aborts(PtError::TooMany));
+        }
+        let mut ids = Vec::with_capacity(args.names.len());
+        for names in args.names.chunks(STEP) {
+            self.database.read(|ptdb| {
+                let id = |name: &PrNameVec| {
+                    ptdb.name_to_id(name.text(), |realm| self.authority.is_local_realm(realm))
+                };
+                ids.extend(names.iter().map(id).map(ViceId));
+            });
+            if args.names.len() > STEP {
+                give_way().await;
+            }
+        }
+        let ids = XdrArray::new(ids).map_err(|_| aborts(PtError::TooMany))?;
+        Ok(reply::NameToID { ids })
+    }
+    IDToName(self, call, args) {
+        if args.ids.len() > MAX_LOOKED_UP {
+            return Err(aborts(PtError::TooMany));
+        }
+        let ids: Vec<i32> = args.ids.iter().map(|id| id.0).collect();
+        let mut names = Vec::with_capacity(ids.len());
+        for part in ids.chunks(STEP) {
+            let part = self.look(&call, |ptdb, rules, caller| ptdb.id_to_name(rules, caller, part))?;
+            names.extend(part.iter().map(|name| name_vec(name)));
+            if ids.len() > STEP {
+                give_way().await;
+            }
+        }
+        let names = XdrArray::new(names).map_err(|_| aborts(PtError::TooMany))?;
+        Ok(reply::IDToName { names })
+    }
+    Delete(self, call, args) {
+        self.change(call, args.id, |ptdb, rules, caller, now, rows| {
+            ptdb.delete(rules, caller, args.id.0, now, rows)
+        })
+        .await?;
+        Ok(reply::Delete {})
+    }
+    GetCPS(self, call, args) {
+        let ids = self.look(&call, |ptdb, rules, caller| ptdb.get_cps(rules, caller, args.id.0))?;
+        Ok(reply::GetCPS { ids: id_list(&ids)?, over: 0 })
+    }
+    GetCPS2(self, call, args) {
+        let ids = self.look(&call, |ptdb, rules, caller| {
+            ptdb.get_cps_at(rules, caller, args.id.0, args.host.0)
+        })?;
+        Ok(reply::GetCPS2 { ids: id_list(&ids)?, over: 0 })
+    }
+    GetHostCPS(self, call, args) {
+        let ids = self.look(&call, |ptdb, rules, caller| ptdb.host_cps(rules, caller, args.host.0))?;
+        Ok(reply::GetHostCPS { ids: id_list(&ids)?, over: 0 })
+    }
+    ListMax(self, call, _args) {
+        let (uid, gid) = self.look(&call, Ptdb::list_max)?;
+        Ok(reply::ListMax { uid: ViceId(uid), gid: ViceId(gid) })
+    }
+    SetMax(self, call, args) {
+        let of_groups = args.gflag & PRGRP != 0;
+        self.change(call, args.id, |ptdb, rules, caller, _, rows| {
+            ptdb.set_max(rules, caller, args.id.0, of_groups, rows)
+        })
+        .await?;
+        Ok(reply::SetMax {})
+    }
+    ListEntry(self, call, args) {
+        let entry = self.look(&call, |ptdb, rules, caller| {
+            ptdb.list_entry(rules, caller, args.id.0).map(|entry| check_entry(rules, entry))
+        })?;
+        Ok(reply::ListEntry { entry })
+    }
+    ListEntries(self, call, args) {
+        give_way().await;
+        let kinds = Kinds {
+            users: args.flags.intersects(ListEntriesFlags::USERS),
+            groups: args.flags.intersects(ListEntriesFlags::GROUPS),
+        };
+        let (entries, next) = self.look(&call, |ptdb, rules, caller| {
+            let page = ptdb.list_entries(rules, caller, kinds, args.start_index)?;
+            let entries: Vec<_> = page.items.into_iter().map(|entry| list_entry(rules, entry)).collect();
+            Ok((entries, page.next))
+        })?;
+        let entries = XdrArray::new(entries).map_err(|_| aborts(PtError::TooMany))?;
+        Ok(reply::ListEntries { entries, next_start_index: next.unwrap_or(-1) })
+    }
+    ChangeEntry(self, call, args) {
+        let to = Renaming { name: lower(&args.name), owner: args.owner.0, id: args.new_id.0 };
+        let what = format!("{} to {} {} {}", args.id, text(&to.name), to.owner, to.id);
+        self.change(call, what, |ptdb, rules, caller, now, rows| {
+            ptdb.change_entry(rules, caller, args.id.0, &to, now, rows)
+        })
+        .await?;
+        Ok(reply::ChangeEntry {})
+    }
+    SetFieldsEntry(self, call, args) {
+        if args.mask.is_empty() {
+            return Ok(reply::SetFieldsEntry {});
+        }
+        let bits = args.mask.0 as u16;
+        let change = FieldChange {
+            privacy: (bits != 0).then_some((bits, args.flags as u16)),
+            group_quota: args.mask.intersects(SetFieldsMask::NGROUPS).then_some(args.ngroups),
+            user_quota: args.mask.intersects(SetFieldsMask::NUSERS).then_some(args.nusers),
+        };
+        self.change(call, args.id, |ptdb, rules, caller, now, rows| {
+            ptdb.set_fields(rules, caller, args.id.0, &change, now, rows)
+        })
+        .await?;
+        Ok(reply::SetFieldsEntry {})
+    }
+    ListElements(self, call, args) {
+        let ids = self.look(&call, |ptdb, rules, caller| {
+            ptdb.list_elements(rules, caller, args.id.0).map(<[i32]>::to_vec)
+        })?;
+        Ok(reply::ListElements { ids: id_list(&ids)?, over: 0 })
+    }
+    ListSuperGroups(self, call, args) {
+        if self.rules.supergroups.is_none() {
+            return Err(Abort::OPCODE);
+        }
+        let ids = self.look(&call, |ptdb, rules, caller| {
+            ptdb.list_supergroups(rules, caller, args.id.0).map(<[i32]>::to_vec)
+        })?;
+        Ok(reply::ListSuperGroups { ids: id_list(&ids)?, over: 0 })
+    }
+    IsAMemberOf(self, call, args) {
+        let is_member = self.look(&call, |ptdb, rules, caller| {
+            ptdb.is_member_of(rules, caller, args.uid.0, args.gid.0)
+        })?;
+        Ok(reply::IsAMemberOf { flag: is_member.into() })
+    }
+    ListOwned(self, call, args) {
+        let page = self.look(&call, |ptdb, rules, caller| {
+            ptdb.list_owned(rules, caller, args.id.0, args.last)
+        })?;
+        Ok(reply::ListOwned { ids: id_list(&page.items)?, last: page.next.unwrap_or(0) })
+    }
+    UpdateEntry(self, call, args) {
+        self.look(&call, |ptdb, rules, caller| ptdb.repair(rules, caller, args.id.0, &lower(&args.name)))?;
+        Ok(reply::UpdateEntry {})
+    }
+}

@@ -1,0 +1,109 @@
+//! Numbered places for entries, reused last freed first: what gives entries the order in which stock servers list
+//! them, in whose files a place is an offset (VLDB notes 13, PTDB notes 10).
+
+use crate::record::{BadRow, Fields, PutFields};
+
+/// A place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Slot<T> {
+    /// With an entry.
+    Used(T),
+    /// Without one; `next` is the place that was freed before it.
+    Free { next: Option<u32> },
+}
+
+/// The places of a database. Which of the free ones is next is in the database's header.
+#[derive(Debug)]
+pub(crate) struct Slots<T>(Vec<Slot<T>>);
+
+/// First byte of a row: how it is written. 0 is a free place.
+const FREE: u8 = 0;
+
+impl<T> Slots<T> {
+    pub(crate) fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        self.0.len() as u32
+    }
+
+    pub(crate) fn get(&self, slot: u32) -> Option<&T> {
+        match self.0.get(slot as usize) {
+            Some(Slot::Used(entry)) => Some(entry),
+            Some(Slot::Free { .. }) | None => None,
+        }
+    }
+
+    /// The place that was freed before this free one.
+    pub(crate) fn next_free(&self, slot: u32) -> Option<u32> {
+        match self.0.get(slot as usize) {
+            Some(Slot::Free { next }) => *next,
+            Some(Slot::Used(_)) | None => None,
+        }
+    }
+
+    /// Entries from a place on, with their places.
+    pub(crate) fn from(&self, slot: u32) -> impl Iterator<Item = (u32, &T)> {
+        let rest = self.0.get(slot as usize..).unwrap_or_default();
+        (slot..).zip(rest).filter_map(|(slot, content)| match content {
+            Slot::Used(entry) => Some((slot, entry)),
+            Slot::Free { .. } => None,
+        })
+    }
+
+    /// Sets a place, the next one after the last at most; returns the entry that was there.
+    pub(crate) fn set(&mut self, slot: u32, content: Slot<T>) -> Result<Option<T>, BadRow> {
+        let at = slot as usize;
+        if at == self.0.len() {
+            self.0.push(content);
+            return Ok(None);
+        }
+        let place = self.0.get_mut(at).ok_or(BadRow("an entry before it is missing"))?;
+        match std::mem::replace(place, content) {
+            Slot::Used(entry) => Ok(Some(entry)),
+            Slot::Free { .. } => Ok(None),
+        }
+    }
+}
+
+/// The row of a free place.
+pub(crate) fn free_row(next: Option<u32>) -> Vec<u8> {
+    let mut row = vec![FREE];
+    row.put_u32(next.map_or(0, |slot| slot + 1));
+    row
+}
+
+/// What a row says, if it is that of a free place.
+pub(crate) fn parse_free<T>(row: &[u8]) -> Option<Result<Slot<T>, BadRow>> {
+    let mut fields = Fields::new(row);
+    if fields.u8() != Ok(FREE) {
+        return None;
+    }
+    Some(fields.u32().and_then(|next| fields.finish().map(|()| Slot::Free { next: next.checked_sub(1) })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_grow_by_one_and_keep_what_they_had_until_it_is_replaced() {
+        let mut slots = Slots::new();
+        assert_eq!(slots.set(0, Slot::Used("a")), Ok(None));
+        assert!(slots.set(2, Slot::Used("c")).is_err(), "place 1 is missing");
+        assert_eq!(slots.set(1, Slot::Used("b")), Ok(None));
+        assert_eq!(slots.set(0, Slot::Free { next: None }), Ok(Some("a")));
+        assert_eq!(slots.from(0).collect::<Vec<_>>(), [(1, &"b")]);
+        assert_eq!((slots.get(0), slots.next_free(0)), (None, None));
+    }
+
+    #[test]
+    fn the_row_of_a_free_place_tells_the_next() {
+        for next in [None, Some(0), Some(7)] {
+            assert_eq!(parse_free::<()>(&free_row(next)), Some(Ok(Slot::Free { next })));
+        }
+        assert_eq!(parse_free::<()>(&[1, 0]), None);
+        assert!(parse_free::<()>(&[0, 0]).unwrap().is_err());
+    }
+}

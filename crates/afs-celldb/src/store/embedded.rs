@@ -1,0 +1,152 @@
+//! The store of a cell whose databases are on one machine: a file of `redb`, a B+tree with copy on write, so that a commit
+//! that was cut off is not there at all.
+//!
+//! Every commit is synced before it is reported: databases of a cell change a few times a minute, and what they give out
+//! (ids of volumes and users) must not be given out again after a loss of power. A thread of its own waits for
+//! the disk, so that calls which only look something up do not.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, SyncSender};
+use std::thread::{self, JoinHandle};
+
+use redb::{Database, ReadableTable, TableDefinition};
+use tokio::sync::oneshot;
+
+use super::{CellStore, Outcome, Row, StoreError, StoreFuture, Transaction};
+
+/// All rows.
+const ROWS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("cell");
+
+/// Transactions that may wait. Each database makes one at a time, so there are two at most.
+const MAX_WAITING: usize = 16;
+
+/// Bytes of the file that are kept in memory. The databases are read from it once, when the server starts.
+const CACHE_BYTES: usize = 8 << 20;
+
+/// Rows in a file.
+#[derive(Debug)]
+pub struct EmbeddedStore {
+    database: Arc<Database>,
+    /// `None` once it is being dropped.
+    commits: Option<SyncSender<Commit>>,
+    committer: Option<JoinHandle<()>>,
+}
+
+type Commit = (Transaction, oneshot::Sender<Result<Outcome, StoreError>>);
+
+impl EmbeddedStore {
+    /// Opens a file, which is made if it is not there.
+    ///
+    /// # Errors
+    ///
+    /// If that is not possible, or another process has it open.
+    pub fn open(file: &Path) -> Result<Self, StoreError> {
+        let failed = |reason: redb::Error| {
+            StoreError::new(format!("opening the cell's databases in {}", file.display()), reason)
+        };
+        let database = Database::builder().set_cache_size(CACHE_BYTES).create(file);
+        let database = Arc::new(database.map_err(|error| failed(error.into()))?);
+        // So that the table is there for readers.
+        let transaction = database.begin_write().map_err(|error| failed(error.into()))?;
+        transaction.open_table(ROWS).map_err(|error| failed(error.into()))?;
+        transaction.commit().map_err(|error| failed(error.into()))?;
+        let (commits, waiting) = mpsc::sync_channel(MAX_WAITING);
+        let theirs = Arc::clone(&database);
+        let committer = thread::Builder::new()
+            .name("celldb-commit".into())
+            .spawn(move || commit_all(&theirs, &waiting))
+            .map_err(|error| failed(redb::Error::Io(error)))?;
+        Ok(Self { database, commits: Some(commits), committer: Some(committer) })
+    }
+
+    fn read_now(&self, key: &[u8]) -> Result<Option<Vec<u8>>, redb::Error> {
+        let table = self.database.begin_read()?.open_table(ROWS)?;
+        Ok(table.get(key)?.map(|value| value.value().to_vec()))
+    }
+
+    fn scan_now(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, redb::Error> {
+        let table = self.database.begin_read()?.open_table(ROWS)?;
+        let mut rows = Vec::new();
+        for row in table.range(after.unwrap_or(prefix)..)? {
+            let (key, value) = row?;
+            if after == Some(key.value()) {
+                continue;
+            }
+            if rows.len() == limit || !key.value().starts_with(prefix) {
+                break;
+            }
+            rows.push((key.value().to_vec(), value.value().to_vec()));
+        }
+        Ok(rows)
+    }
+}
+
+impl Drop for EmbeddedStore {
+    fn drop(&mut self) {
+        self.commits = None;
+        if let Some(committer) = self.committer.take() {
+            // It ends with the channel; if it has panicked, its callers know.
+            let _ = committer.join();
+        }
+    }
+}
+
+fn commit_all(database: &Database, waiting: &Receiver<Commit>) {
+    while let Ok((transaction, answer)) = waiting.recv() {
+        let result = commit_one(database, &transaction);
+        // Whoever does not wait for it any more reads the database again.
+        let _ = answer.send(result.map_err(|reason| StoreError::new("changing the cell's databases", reason)));
+    }
+}
+
+fn commit_one(database: &Database, transaction: &Transaction) -> Result<Outcome, redb::Error> {
+    // Durable on commit is what redb does unless it is told otherwise.
+    let write = database.begin_write()?;
+    {
+        let mut table = write.open_table(ROWS)?;
+        for (key, expected) in &transaction.expected {
+            let value = table.get(&key[..])?;
+            if value.as_ref().map(|value| value.value()) != expected.as_deref() {
+                return Ok(Outcome::Conflict);
+            }
+        }
+        for (key, value) in &transaction.changes {
+            match value {
+                Some(value) => drop(table.insert(&key[..], &value[..])?),
+                None => drop(table.remove(&key[..])?),
+            }
+        }
+    }
+    write.commit()?;
+    Ok(Outcome::Committed)
+}
+
+impl CellStore for EmbeddedStore {
+    fn read<'a>(&'a self, key: &'a [u8]) -> StoreFuture<'a, Option<Vec<u8>>> {
+        let result = self.read_now(key).map_err(|reason| StoreError::new("reading the cell's databases", reason));
+        Box::pin(std::future::ready(result))
+    }
+
+    fn scan<'a>(
+        &'a self,
+        prefix: &'a [u8],
+        after: Option<&'a [u8]>,
+        limit: usize,
+    ) -> StoreFuture<'a, Vec<Row>> {
+        let result = self.scan_now(prefix, after, limit);
+        let result = result.map_err(|reason| StoreError::new("reading the cell's databases", reason));
+        Box::pin(std::future::ready(result))
+    }
+
+    fn commit(&self, transaction: Transaction) -> StoreFuture<'_, Outcome> {
+        let gone = || StoreError::new("changing the cell's databases", "the thread that does it has ended; restart the server");
+        Box::pin(async move {
+            let (answer, result) = oneshot::channel();
+            let commits = self.commits.as_ref().ok_or_else(gone)?;
+            // Never full, as long as each database makes one transaction at a time.
+            commits.try_send((transaction, answer)).map_err(|_| gone())?;
+            result.await.unwrap_or_else(|_| Err(gone()))
+        })
+    }
+}

@@ -1,0 +1,157 @@
+//! What is wrong with a configuration file: which file, which line, what, and what is expected there.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A configuration file that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The file.
+    pub path: PathBuf,
+    /// The line, from 1; `None` when it is about the whole file.
+    pub line: Option<usize>,
+    /// What is wrong with it.
+    pub problem: Problem,
+}
+
+/// What is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Problem {
+    /// The file is not there.
+    Missing,
+    /// It cannot be read; why, in the system's words.
+    Unreadable(String),
+    /// It is larger than any such file needs to be, in bytes.
+    TooLarge(u64),
+    /// It has nothing in it.
+    Empty,
+    /// This is not the name of a cell.
+    CellName(String),
+    /// This is not an IPv4 address.
+    Address(String),
+    /// This is not an address with an optional prefix length.
+    AddressRule(String),
+    /// A server stands before the first line that begins a cell.
+    ServerBeforeCell,
+    /// The cell has stood before, on the line given.
+    RepeatedCell(String, usize),
+    /// This cell, which ThisCell names, is not in it.
+    CellNotListed(String),
+    /// A cell has more servers than this.
+    TooManyServers(usize),
+    /// This is not the name of an alias: it is empty, begins with a dot or has a slash.
+    Alias(String),
+    /// So many fields were expected, and so many are there.
+    Fields {
+        /// What the line should look like.
+        expected: &'static str,
+        /// How many there are.
+        found: usize,
+    },
+    /// This is no number of the kind expected.
+    Number {
+        /// What it should say.
+        of: &'static str,
+        /// What it says.
+        found: String,
+    },
+    /// The line begins with a word that is not known here.
+    Keyword(String),
+    /// A line of a bnode stands outside of one, or a bnode was not ended.
+    Unbalanced(&'static str),
+    /// A bnode of this type has another number of `parm` lines than it needs.
+    Parameters {
+        /// The bnode.
+        bnode: String,
+        /// The fewest it needs.
+        needed: usize,
+        /// How many there are.
+        found: usize,
+    },
+    /// A quotation was not ended.
+    Quote,
+    /// What stands here is for a shell to evaluate, which this program is not.
+    Shell(String),
+}
+
+impl ConfigError {
+    pub(crate) fn new(path: &Path, line: impl Into<Option<usize>>, problem: Problem) -> Self {
+        Self { path: path.to_owned(), line: line.into(), problem }
+    }
+
+    pub(crate) fn of_io(path: &Path, error: &io::Error) -> Self {
+        let problem = match error.kind() {
+            io::ErrorKind::NotFound => Problem::Missing,
+            _ => Problem::Unreadable(error.to_string()),
+        };
+        Self::new(path, None, problem)
+    }
+
+    /// Whether the file is just not there, which for many files is no error.
+    pub fn is_missing(&self) -> bool {
+        self.problem == Problem::Missing
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.path.display())?;
+        if let Some(line) = self.line {
+            write!(f, ", line {line}")?;
+        }
+        write!(f, ": {}", self.problem)
+    }
+}
+
+impl Error for ConfigError {}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing => f.write_str("there is no such file"),
+            Self::Unreadable(why) => write!(f, "it cannot be read: {why}"),
+            Self::TooLarge(bytes) => {
+                write!(f, "it has {bytes} bytes, and no such file needs more than {}", crate::MAX_FILE_BYTES)
+            }
+            Self::Empty => f.write_str("there is nothing in it"),
+            Self::CellName(name) => write!(
+                f,
+                "'{name}' cannot be the name of a cell: 1 to {} letters, digits, dots, hyphens and underscores",
+                crate::MAX_CELL_NAME_BYTES
+            ),
+            Self::Address(text) => write!(f, "'{text}' is not an IPv4 address, as in 192.0.2.1"),
+            Self::AddressRule(text) => {
+                write!(f, "'{text}' is not an IPv4 address or network, as in 192.0.2.1 or 192.0.2.0/24")
+            }
+            Self::ServerBeforeCell => {
+                f.write_str("a server stands here before any cell: begin with a line '>CELL'")
+            }
+            Self::RepeatedCell(cell, line) => {
+                write!(f, "cell {cell} stands in line {line} already: put all its servers there")
+            }
+            Self::CellNotListed(cell) => write!(f, "cell {cell}, which ThisCell names, is not in it"),
+            Self::TooManyServers(limit) => write!(f, "the cell has more than {limit} servers"),
+            Self::Alias(alias) => {
+                write!(
+                    f,
+                    "'{alias}' cannot be an alias: it is one name, without a dot in front and without a slash"
+                )
+            }
+            Self::Fields { expected, found } => {
+                write!(f, "there are {found} fields, where '{expected}' is expected")
+            }
+            Self::Number { of, found } => write!(f, "{of} is expected, not '{found}'"),
+            Self::Keyword(word) => write!(f, "'{word}' is not known here"),
+            Self::Unbalanced(what) => f.write_str(what),
+            Self::Parameters { bnode, needed, found } => {
+                write!(f, "bnode {bnode} has {found} 'parm' lines, and its type needs at least {needed}")
+            }
+            Self::Quote => f.write_str("a quotation is not ended in its line"),
+            Self::Shell(text) => {
+                write!(f, "'{text}' would have to be evaluated by a shell: write the value itself")
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! `UserList`: who may administer a server.
+
+use std::fmt;
+use std::path::Path;
+
+use crate::error::ConfigError;
+use crate::text;
+
+/// A line of a `UserList`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Superuser {
+    /// `name` or `name.instance`, also written `name/instance`: of this cell.
+    Local(String),
+    /// The same of another realm: `name@REALM`.
+    Foreign {
+        /// With its instance, as `name.instance`.
+        name: String,
+        /// The realm or cell, as written; compared without regard to case.
+        realm: String,
+    },
+    /// An identity of a security class that is not served here (such a line begins with a blank). Kept, matches nobody.
+    Extended(String),
+}
+
+/// `UserList`: one superuser a line. An empty list is nobody, not everyone.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct UserList {
+    /// In the order of the file, which is that of `bos listusers`.
+    pub users: Vec<Superuser>,
+}
+
+impl UserList {
+    /// The superusers of the text. Every text is a list: what is no name matches nobody.
+    pub fn parse(text: &str) -> Self {
+        let user = |line: &str| {
+            if line.starts_with(' ') || line.starts_with('\t') {
+                return Some(Superuser::Extended(line.trim().to_owned())).filter(|_| !line.trim().is_empty());
+            }
+            let name = line.split_whitespace().next().filter(|name| !name.starts_with('#'))?;
+            let dotted = |name: &str| name.replacen('/', ".", 1);
+            Some(match name.split_once('@') {
+                Some((name, realm)) => Superuser::Foreign { name: dotted(name), realm: realm.to_owned() },
+                None => Superuser::Local(dotted(name)),
+            })
+        };
+        Self { users: text.lines().filter_map(user).collect() }
+    }
+
+    /// Reads a file; one that is not there is an empty list.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        match text::read(path) {
+            Ok(text) => Ok(Self::parse(&text)),
+            Err(error) if error.is_missing() => Ok(Self::default()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether `name` (with its instance, as `name.instance`) is listed: with no realm for those whose realm counts as
+    /// local, else of that realm. A local user may also be listed by one of the local realms: ask for both then.
+    pub fn contains(&self, name: &str, realm: Option<&str>) -> bool {
+        self.users.iter().any(|user| match (user, realm) {
+            (Superuser::Local(listed), None) => listed == name,
+            (Superuser::Foreign { name: listed, realm: of }, Some(realm)) => {
+                listed == name && of.eq_ignore_ascii_case(realm)
+            }
+            (Superuser::Local(_) | Superuser::Foreign { .. } | Superuser::Extended(_), _) => false,
+        })
+    }
+}
+
+impl fmt::Display for Superuser {
+    /// As `bos listusers` shows it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Local(name) => f.write_str(name),
+            Self::Foreign { name, realm } => write!(f, "{name}@{realm}"),
+            Self::Extended(line) => f.write_str(line),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn superusers_are_told_by_name_instance_and_realm() {
+        let list =
+            UserList::parse("admin\nsmith/admin\n\njones.admin\neve@OTHER.EXAMPLE\n 1 bmFtZQ== eve\n#no\n");
+        let check =
+            |name, realm, expected| assert_eq!(list.contains(name, realm), expected, "{name} {realm:?}");
+        check("admin", None, true);
+        check("Admin", None, false);
+        check("smith.admin", None, true);
+        check("jones.admin", None, true);
+        check("jones", None, false);
+        check("admin", Some("OTHER.EXAMPLE"), false);
+        check("eve", Some("other.example"), true);
+        check("eve", None, false);
+        check("#no", None, false);
+        check("1", None, false);
+        assert_eq!(list.users.len(), 5);
+        assert_eq!(list.users[3].to_string(), "eve@OTHER.EXAMPLE");
+    }
+
+    #[test]
+    fn an_empty_list_is_nobody() {
+        assert!(!UserList::default().contains("", None));
+        assert_eq!(UserList::read(Path::new("/nowhere/UserList")), Ok(UserList::default()));
+    }
+}

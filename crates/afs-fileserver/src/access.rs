@@ -1,0 +1,254 @@
+//! Who may do what: the rights that an access list gives a caller, and what each operation needs.
+//!
+//! Plain functions of what is known of the caller and the vnode; nothing is looked up from here. The rules are those that
+//! OpenAFS's server was seen, or is known, to apply (File service notes 6.3): the mode bits of the owner alone count, and for
+//! everybody; an owner who may insert may also finish what he has made.
+
+use afs_wire::ids::ViceId;
+use afs_wire::rights::Rights;
+use afs_wire::status::{AfsStoreStatus, FileType, StoreMask};
+
+use crate::failure::Failure;
+
+/// What administrators have everywhere, whatever an access list says: enough to find and mend it.
+pub const IMPLICIT_ADMIN: Rights = Rights(Rights::LOOKUP.0 | Rights::ADMINISTER.0);
+
+const OWNER_READ: u32 = 0o400;
+const OWNER_WRITE: u32 = 0o200;
+const OWNER_EXECUTE: u32 = 0o100;
+/// Set user id, set group id: who may set them could become another user on clients that honour them.
+pub const SET_ID: u32 = 0o6000;
+
+/// An access list: for ids, what they may do, and what they may not.
+#[derive(Debug, Clone, Copy)]
+pub struct AclView<'a> {
+    /// What is granted.
+    pub positive: &'a [(ViceId, Rights)],
+    /// What is taken away again.
+    pub negative: &'a [(ViceId, Rights)],
+}
+
+impl AclView<'_> {
+    /// What is left of the grants to any of `ids`, which are sorted, without what is taken from any of them.
+    pub fn rights(&self, ids: &[ViceId]) -> Rights {
+        let sum = |entries: &[(ViceId, Rights)]| {
+            let matching = entries.iter().filter(|(id, _)| ids.binary_search(id).is_ok());
+            matching.fold(Rights::NONE, |sum, (_, rights)| sum | *rights)
+        };
+        sum(self.positive).without(sum(self.negative))
+    }
+}
+
+/// Who calls, as far as access goes.
+#[derive(Debug, Clone, Copy)]
+pub struct Caller<'a> {
+    /// His id.
+    pub id: ViceId,
+    /// His id and his groups, sorted (the CPS).
+    pub groups: &'a [ViceId],
+    /// The groups that his host is in, sorted.
+    pub host_groups: &'a [ViceId],
+    /// The ids of somebody without a name, sorted.
+    pub anyone: &'a [ViceId],
+}
+
+/// What a caller, and anybody, may do under an access list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Granted {
+    /// The caller.
+    pub caller: Rights,
+    /// Anybody at the caller's host.
+    pub anyone: Rights,
+}
+
+impl Caller<'_> {
+    /// Whether he is in `system:administrators`.
+    pub fn is_administrator(&self) -> bool {
+        self.groups.binary_search(&ViceId::SYSTEM_ADMINISTRATORS).is_ok()
+    }
+
+    /// What the list gives him: as himself, as an administrator, and for the host he is at.
+    pub fn granted(&self, acl: AclView<'_>) -> Granted {
+        let implicit = if self.is_administrator() { IMPLICIT_ADMIN } else { Rights::NONE };
+        let host = acl.rights(self.host_groups);
+        Granted { caller: acl.rights(self.groups) | implicit | host, anyone: acl.rights(self.anyone) | host }
+    }
+
+    fn is(&self, owner: ViceId) -> bool {
+        self.id == owner
+    }
+
+    /// Whether the volume is his: its owner may be a group.
+    fn owns_volume(&self, owner: ViceId) -> bool {
+        if owner.0 < 0 { self.groups.binary_search(&owner).is_ok() } else { self.is(owner) }
+    }
+}
+
+/// What is known of a vnode.
+#[derive(Debug, Clone, Copy)]
+pub struct Subject {
+    /// What it is.
+    pub file_type: FileType,
+    /// Whose it is.
+    pub owner: ViceId,
+    /// Its group.
+    pub group: ViceId,
+    /// Its twelve mode bits.
+    pub mode: u32,
+    /// What its access list, or that of its directory, gives.
+    pub rights: Rights,
+}
+
+impl Subject {
+    fn is_file(&self) -> bool {
+        self.file_type == FileType::FILE
+    }
+
+    /// He owns it and may insert: what he made, he may read, write and lock, whatever the list says of others ("drop box").
+    fn is_own(&self, caller: &Caller<'_>) -> bool {
+        self.is_file() && caller.is(self.owner) && self.rights.contains(Rights::INSERT)
+    }
+}
+
+fn allow(condition: bool) -> Result<(), Failure> {
+    if condition { Ok(()) } else { Err(Failure::ACCESS) }
+}
+
+/// May he see the status, or the access list? `volume_owner` says whose the volume is, and is asked only if that matters.
+///
+/// # Errors
+///
+/// EACCES, here and below where nothing else is said.
+pub fn status(
+    caller: &Caller<'_>,
+    subject: &Subject,
+    volume_owner: impl FnOnce() -> ViceId,
+) -> Result<(), Failure> {
+    allow(caller.is_administrator() || may_see(caller, subject, volume_owner))
+}
+
+/// May he read the data?
+///
+/// # Errors
+///
+/// EACCES.
+pub fn fetch_data(
+    caller: &Caller<'_>,
+    subject: &Subject,
+    volume_owner: impl FnOnce() -> ViceId,
+) -> Result<(), Failure> {
+    allow(may_see(caller, subject, volume_owner))?;
+    let readable = subject.mode & (OWNER_READ | OWNER_EXECUTE) != 0;
+    allow(!subject.is_file() || readable || caller.is(subject.owner) || caller.is_administrator())
+}
+
+fn may_see(caller: &Caller<'_>, subject: &Subject, volume_owner: impl FnOnce() -> ViceId) -> bool {
+    if subject.is_file() {
+        let own = subject.is_own(caller) && caller.id != ViceId::ANONYMOUS;
+        subject.rights.contains(Rights::READ) || own
+    } else {
+        subject.rights.contains(Rights::LOOKUP) || caller.owns_volume(volume_owner())
+    }
+}
+
+/// May he write the data, and set this status with it?
+///
+/// # Errors
+///
+/// EACCES; EPERM for a change of owner or group.
+pub fn store_data(caller: &Caller<'_>, subject: &Subject, status: &AfsStoreStatus) -> Result<(), Failure> {
+    let vanilla = !caller.is_administrator();
+    owner_and_group(subject, status, vanilla)?;
+    if subject.is_own(caller) {
+        return Ok(());
+    }
+    set_ids(status, vanilla)?;
+    allow(subject.rights.contains(Rights::WRITE))?;
+    // Who makes a file without the bit still owns it, and comes no further than the line above.
+    allow(subject.file_type == FileType::DIRECTORY || subject.mode & OWNER_WRITE != 0 || !vanilla)
+}
+
+/// May he set this status?
+///
+/// # Errors
+///
+/// EACCES; EPERM for a change of owner or group.
+pub fn store_status(caller: &Caller<'_>, subject: &Subject, status: &AfsStoreStatus) -> Result<(), Failure> {
+    if caller.is_administrator() {
+        return Ok(());
+    }
+    owner_and_group(subject, status, true)?;
+    if subject.is_own(caller) {
+        return Ok(());
+    }
+    set_ids(status, true)?;
+    allow(if subject.file_type == FileType::DIRECTORY {
+        subject.rights.intersects(Rights::DELETE | Rights::INSERT)
+    } else {
+        subject.rights.contains(Rights::WRITE)
+    })
+}
+
+/// Owner and group are changed by administrators only.
+fn owner_and_group(subject: &Subject, status: &AfsStoreStatus, vanilla: bool) -> Result<(), Failure> {
+    let owner = status.mask.contains(StoreMask::OWNER) && status.owner != subject.owner;
+    let group = status.mask.contains(StoreMask::GROUP) && status.group != subject.group;
+    if vanilla && (owner || group) { Err(Failure::NOT_OWNER) } else { Ok(()) }
+}
+
+fn set_ids(status: &AfsStoreStatus, vanilla: bool) -> Result<(), Failure> {
+    let wants = status.mask.contains(StoreMask::MODE) && status.unix_mode_bits & SET_ID != 0;
+    allow(!vanilla || !wants)
+}
+
+/// May he change the access list?
+///
+/// # Errors
+///
+/// EACCES.
+pub fn store_acl(
+    caller: &Caller<'_>,
+    subject: &Subject,
+    volume_owner: impl FnOnce() -> ViceId,
+) -> Result<(), Failure> {
+    let may = subject.rights.contains(Rights::ADMINISTER) || caller.is_administrator();
+    allow(may || caller.owns_volume(volume_owner()))
+}
+
+/// May he do in a directory what needs all of `needed` there?
+///
+/// # Errors
+///
+/// EACCES.
+pub fn in_directory(rights: Rights, needed: Rights) -> Result<(), Failure> {
+    allow(rights.contains(needed))
+}
+
+/// May he lock for reading, or extend a lock?
+///
+/// # Errors
+///
+/// EACCES.
+pub fn lock_to_read(caller: &Caller<'_>, subject: &Subject) -> Result<(), Failure> {
+    allow(subject.rights.intersects(Rights::LOCK | Rights::WRITE) || subject.is_own(caller))
+}
+
+/// May he lock for writing?
+///
+/// # Errors
+///
+/// EACCES.
+pub fn lock_to_write(caller: &Caller<'_>, subject: &Subject) -> Result<(), Failure> {
+    allow(subject.rights.contains(Rights::WRITE) || subject.is_own(caller))
+}
+
+/// The mode that is stored: the bits that let a file run as its owner are cleared when anybody but an administrator sets a
+/// mode or writes (observed: the owner's 04755 and 02755 became 0755, without an error).
+pub fn stored_mode(caller: &Caller<'_>, mode: u32) -> u32 {
+    let mode = mode & 0o7777;
+    if caller.is_administrator() { mode } else { mode & !SET_ID }
+}
+
+#[cfg(test)]
+#[path = "access/tests.rs"]
+mod tests;

@@ -1,0 +1,593 @@
+//! Promises to call back: which host was told that it may trust its copy of which file, and until when.
+//!
+//! A state machine: time is an argument, nothing is sent from here. A change of a file gives the hosts to be told; whoever
+//! holds this sends the messages (`breaks.rs`), and keeps those that a host did not take ([`hosts`](crate::hosts)).
+//! File service notes 7.1 and 7.2 have the lifetimes and what breaks what.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::ops::Bound;
+use std::time::Duration;
+
+use afs_wire::ids::{AfsFid, VolumeId};
+use rx_proto::time::Instant;
+
+use crate::hosts::HostId;
+
+/// Promises end at multiples of this, so that their ends are worked through in lumps; stock servers use the same.
+const ROUND: Duration = Duration::from_secs(128);
+
+/// A promise is kept for so much longer than the client was told: clocks drift, and the reply took its time. As stock servers
+/// do, "a few minutes".
+const GRACE: Duration = Duration::from_secs(300);
+
+/// How long a promise for a read-only volume lasts: the whole volume changes at once, and seldom.
+const READ_ONLY_LIFE: Duration = Duration::from_secs(2 * 3600);
+
+/// A client that asks for many statuses at once will not look at most of them: its promises are counted as if there were
+/// so many holders more.
+const BULK_HOLDERS: usize = 22;
+
+/// Lifetimes by the number of holders: many readers of a file that changes cost many messages, so they have to ask again
+/// more often.
+const LIVES: &[(usize, Duration)] = &[
+    (8, Duration::from_secs(4 * 3600)),
+    (16, Duration::from_secs(3600)),
+    (24, Duration::from_secs(30 * 60)),
+    (40, Duration::from_secs(15 * 60)),
+    (64, Duration::from_secs(10 * 60)),
+    (usize::MAX, Duration::from_secs(7 * 60)),
+];
+
+/// What a promise is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// One file, because of its status or data.
+    Single,
+    /// One of many files whose statuses were asked for at once.
+    Bulk,
+    /// A file of a volume that cannot be written: the promise is for the volume.
+    ReadOnly,
+}
+
+/// The promises of a server.
+#[derive(Debug)]
+pub struct Callbacks {
+    /// Most promises at once.
+    limit: usize,
+    count: usize,
+    /// By file, in the order of volumes, so that those of a volume are together.
+    files: BTreeMap<AfsFid, Vec<Promise>>,
+    by_host: HashMap<HostId, HashSet<AfsFid>>,
+    /// Files with a promise that may end then, by the number of the round. Entries are not taken out when a promise is, so
+    /// there may be some for nothing.
+    ends: BTreeMap<u64, Vec<AfsFid>>,
+    /// Entries in `ends`.
+    end_entries: usize,
+    /// Hosts whose promises were dropped for want of room.
+    resets: VecDeque<HostId>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Promise {
+    host: HostId,
+    /// The round at whose end it may be forgotten.
+    round: u64,
+}
+
+impl Callbacks {
+    /// No promises, and at most `limit` of them: beyond it the host with the most loses its own, and has to be told to
+    /// forget everything. A promise takes some 100 bytes.
+    pub fn new(limit: usize) -> Self {
+        Self {
+            limit: limit.max(1),
+            count: 0,
+            files: BTreeMap::new(),
+            by_host: HashMap::new(),
+            ends: BTreeMap::new(),
+            end_entries: 0,
+            resets: VecDeque::new(),
+        }
+    }
+
+    // ---- facts
+
+    /// How many promises there are.
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// How many files have a promise.
+    pub fn file_count(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Whether the host still has its promise for the file, or for the file's volume.
+    pub fn holds(&self, host: HostId, fid: AfsFid) -> bool {
+        let has = |fid| self.by_host.get(&host).is_some_and(|fids| fids.contains(&fid));
+        has(fid) || has(AfsFid::whole_volume(fid.volume))
+    }
+
+    /// Whether the host has any.
+    pub fn holds_any(&self, host: HostId) -> bool {
+        self.by_host.contains_key(&host)
+    }
+
+    /// The volumes that the host has promises for, in order.
+    pub fn volumes_of(&self, host: HostId) -> Vec<VolumeId> {
+        let fids = self.by_host.get(&host).into_iter().flatten();
+        let mut volumes: Vec<VolumeId> = fids.map(|fid| fid.volume).collect();
+        volumes.sort_unstable();
+        volumes.dedup();
+        volumes
+    }
+
+    // ---- verbs
+
+    /// Promises the host to call back when the file changes; returns for how long, from now.
+    ///
+    /// To be called before the file is looked at: a change that comes after the look then finds the promise. Whoever looked
+    /// checks with [`holds`](Self::holds) afterwards that no change came before.
+    pub fn promise(&mut self, now: Instant, host: HostId, fid: AfsFid, kind: Kind) -> Duration {
+        let fid = if kind == Kind::ReadOnly { AfsFid::whole_volume(fid.volume) } else { fid };
+        let holders = self.files.get(&fid).map_or(0, |holders| holders.len());
+        let life = match kind {
+            Kind::ReadOnly => READ_ONLY_LIFE,
+            Kind::Single => life(holders),
+            Kind::Bulk => life(holders + BULK_HOLDERS),
+        };
+        let told = round_up(now + life);
+        let round = round_of(told + GRACE);
+        let holders = self.files.entry(fid).or_default();
+        match holders.iter_mut().find(|promise| promise.host == host) {
+            // It has an entry in `ends`, which finds out that it is for later.
+            Some(promise) => promise.round = promise.round.max(round),
+            None => {
+                holders.push(Promise { host, round });
+                self.by_host.entry(host).or_default().insert(fid);
+                self.count += 1;
+                self.ends.entry(round).or_default().push(fid);
+                self.end_entries += 1;
+                self.make_room(host);
+            }
+        }
+        told.since(now)
+    }
+
+    /// The file has changed: all promises for it but that of `except` end. Returns who has to be told, in order.
+    pub fn changed(&mut self, fid: AfsFid, except: Option<HostId>) -> Vec<HostId> {
+        let Some(holders) = self.files.get_mut(&fid) else { return Vec::new() };
+        let mut hosts = Vec::with_capacity(holders.len());
+        holders.retain(|promise| {
+            let stays = Some(promise.host) == except;
+            if !stays {
+                hosts.push(promise.host);
+            }
+            stays
+        });
+        if holders.is_empty() {
+            self.files.remove(&fid);
+        }
+        for host in &hosts {
+            self.forget_at_host(*host, fid);
+        }
+        hosts.sort_unstable();
+        hosts
+    }
+
+    /// The file is gone: its promises end, and nobody need be told.
+    pub fn removed(&mut self, fid: AfsFid) {
+        self.changed(fid, None);
+    }
+
+    /// Anything of the volume may have changed, or it is no longer here: all promises in it end. Returns who has to be told
+    /// about the whole volume, in order.
+    pub fn volume_changed(&mut self, volume: VolumeId) -> Vec<HostId> {
+        let fids: Vec<AfsFid> = self
+            .files
+            .range((Bound::Included(AfsFid::whole_volume(volume)), Bound::Unbounded))
+            .map(|(fid, _)| *fid)
+            .take_while(|fid| fid.volume == volume)
+            .collect();
+        let mut hosts: Vec<HostId> = fids.into_iter().flat_map(|fid| self.changed(fid, None)).collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        hosts
+    }
+
+    /// The host does not want to be told about the file any longer. A fid without vnode means the promise for a read-only
+    /// volume.
+    pub fn gave_up(&mut self, host: HostId, fid: AfsFid) {
+        if self.by_host.get(&host).is_some_and(|fids| fids.contains(&fid)) {
+            self.forget_at_file(host, fid);
+            self.forget_at_host(host, fid);
+        }
+    }
+
+    /// The host is gone, or has forgotten everything: all its promises end.
+    pub fn host_gone(&mut self, host: HostId) {
+        self.resets.retain(|reset| *reset != host);
+        for fid in self.by_host.remove(&host).into_iter().flatten() {
+            self.forget_at_file(host, fid);
+            self.count -= 1;
+        }
+    }
+
+    // ---- what is due
+
+    /// When promises end next; nothing has to be done at that moment, only memory comes back.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.ends.keys().next().map(|round| end_of(*round))
+    }
+
+    /// Forgets the promises that have ended.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        while let Some(entry) = self.ends.first_entry() {
+            let round = *entry.key();
+            if end_of(round) > now {
+                break;
+            }
+            let fids = entry.remove();
+            self.end_entries -= fids.len();
+            for fid in fids {
+                self.end_promises(fid, round);
+            }
+        }
+        self.drop_stale_ends();
+    }
+
+    /// A host whose promises were dropped for want of room: it has to be told to forget everything that it has from here.
+    pub fn poll_reset(&mut self) -> Option<HostId> {
+        self.resets.pop_front()
+    }
+
+    // ---- inside
+
+    /// Ends the promises for the file whose round it is; the next of those for later gets an entry again.
+    fn end_promises(&mut self, fid: AfsFid, round: u64) {
+        let Some(holders) = self.files.get_mut(&fid) else { return };
+        let mut ended = Vec::new();
+        holders.retain(|promise| {
+            if promise.round <= round {
+                ended.push(promise.host);
+            }
+            promise.round > round
+        });
+        // Only if there is no entry for it: each promise had one of its own, and all of them point here.
+        let later: Vec<u64> = holders.iter().map(|promise| promise.round).collect();
+        if holders.is_empty() {
+            self.files.remove(&fid);
+        }
+        for host in ended {
+            self.forget_at_host(host, fid);
+        }
+        if let Some(next) = later.into_iter().min() {
+            self.ends.entry(next).or_default().push(fid);
+            self.end_entries += 1;
+        }
+    }
+
+    /// Entries for promises that ended before their time are taken out when they are more than half.
+    fn drop_stale_ends(&mut self) {
+        const SLACK: usize = 1024;
+        if self.end_entries <= 2 * self.count + SLACK {
+            return;
+        }
+        self.ends.clear();
+        self.end_entries = self.files.len();
+        for (fid, holders) in &self.files {
+            let round = holders.iter().map(|promise| promise.round).min();
+            self.ends.entry(round.expect("a file without holders is removed")).or_default().push(*fid);
+        }
+    }
+
+    /// Beyond the limit, the host with the most promises loses them. The one that has just got one is spared if another has
+    /// as many.
+    fn make_room(&mut self, newest: HostId) {
+        self.drop_stale_ends();
+        if self.count <= self.limit {
+            return;
+        }
+        let size = |(host, fids): &(&HostId, &HashSet<AfsFid>)| (fids.len(), **host != newest, **host);
+        let Some((host, _)) = self.by_host.iter().max_by_key(size) else { return };
+        let host = *host;
+        self.host_gone(host);
+        self.resets.push_back(host);
+    }
+
+    fn forget_at_file(&mut self, host: HostId, fid: AfsFid) {
+        if let Some(holders) = self.files.get_mut(&fid) {
+            holders.retain(|promise| promise.host != host);
+            if holders.is_empty() {
+                self.files.remove(&fid);
+            }
+        }
+    }
+
+    fn forget_at_host(&mut self, host: HostId, fid: AfsFid) {
+        if let Some(fids) = self.by_host.get_mut(&host) {
+            if fids.remove(&fid) {
+                self.count -= 1;
+            }
+            if fids.is_empty() {
+                self.by_host.remove(&host);
+            }
+        }
+    }
+}
+
+fn life(holders: usize) -> Duration {
+    LIVES.iter().find(|(below, _)| holders < *below).map_or(Duration::ZERO, |(_, life)| *life)
+}
+
+fn round_up(at: Instant) -> Instant {
+    let round = ROUND.as_nanos() as u64;
+    Instant::from_nanos(at.as_nanos().div_ceil(round).saturating_mul(round))
+}
+
+fn round_of(at: Instant) -> u64 {
+    at.as_nanos().div_ceil(ROUND.as_nanos() as u64)
+}
+
+fn end_of(round: u64) -> Instant {
+    Instant::from_nanos(round.saturating_mul(ROUND.as_nanos() as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use afs_wire::ids::{Uniquifier, VnodeNumber};
+
+    const NOW: Instant = Instant::from_nanos(1_000_000_000_000);
+    const A: HostId = HostId(1);
+    const B: HostId = HostId(2);
+    const C: HostId = HostId(3);
+
+    fn fid(volume: u32, vnode: u32) -> AfsFid {
+        AfsFid { volume: VolumeId(volume), vnode: VnodeNumber(vnode), unique: Uniquifier(1) }
+    }
+
+    fn promised(promises: &[(HostId, AfsFid, Kind)]) -> Callbacks {
+        let mut callbacks = Callbacks::new(1000);
+        for (host, fid, kind) in promises {
+            callbacks.promise(NOW, *host, *fid, *kind);
+        }
+        callbacks
+    }
+
+    /// What each event makes of the promises of three hosts for two files of a volume and one of another: who is told, and
+    /// who holds what afterwards.
+    #[test]
+    fn every_event_ends_what_it_should_and_tells_whom_it_should() {
+        type Event = fn(&mut Callbacks) -> Vec<HostId>;
+        let table: &[(&str, Event, &[HostId], &[(HostId, AfsFid)])] = &[
+            ("nothing", |_| vec![], &[], &[(A, fid(7, 2)), (B, fid(7, 2)), (B, fid(7, 4)), (C, fid(8, 2))]),
+            (
+                "a change by A",
+                |c| c.changed(fid(7, 2), Some(A)),
+                &[B],
+                &[(A, fid(7, 2)), (B, fid(7, 4)), (C, fid(8, 2))],
+            ),
+            (
+                "a change by someone without promises",
+                |c| c.changed(fid(7, 2), Some(C)),
+                &[A, B],
+                &[(B, fid(7, 4)), (C, fid(8, 2))],
+            ),
+            (
+                "a change that all are told of",
+                |c| c.changed(fid(7, 2), None),
+                &[A, B],
+                &[(B, fid(7, 4)), (C, fid(8, 2))],
+            ),
+            (
+                "a change of something nobody has",
+                |c| c.changed(fid(7, 6), None),
+                &[],
+                &[(A, fid(7, 2)), (B, fid(7, 2)), (B, fid(7, 4)), (C, fid(8, 2))],
+            ),
+            (
+                "a removal",
+                |c| {
+                    c.removed(fid(7, 2));
+                    vec![]
+                },
+                &[],
+                &[(B, fid(7, 4)), (C, fid(8, 2))],
+            ),
+            ("a volume changes", |c| c.volume_changed(VolumeId(7)), &[A, B], &[(C, fid(8, 2))]),
+            (
+                "B gives up one",
+                |c| {
+                    c.gave_up(B, fid(7, 2));
+                    c.changed(fid(7, 2), None)
+                },
+                &[A],
+                &[(B, fid(7, 4)), (C, fid(8, 2))],
+            ),
+            (
+                "B gives up what it has not",
+                |c| {
+                    c.gave_up(B, fid(8, 2));
+                    vec![]
+                },
+                &[],
+                &[(A, fid(7, 2)), (B, fid(7, 2)), (B, fid(7, 4)), (C, fid(8, 2))],
+            ),
+            (
+                "B gives up a volume it has no promise for as a whole",
+                |c| {
+                    c.gave_up(B, AfsFid::whole_volume(VolumeId(7)));
+                    vec![]
+                },
+                &[],
+                &[(A, fid(7, 2)), (B, fid(7, 2)), (B, fid(7, 4)), (C, fid(8, 2))],
+            ),
+            (
+                "B is gone",
+                |c| {
+                    c.host_gone(B);
+                    c.changed(fid(7, 2), None)
+                },
+                &[A],
+                &[(C, fid(8, 2))],
+            ),
+            (
+                "a day passes",
+                |c| {
+                    c.handle_timeout(NOW + Duration::from_secs(86_400));
+                    vec![]
+                },
+                &[],
+                &[],
+            ),
+        ];
+        for (name, event, told, left) in table {
+            let mut callbacks = promised(&[
+                (A, fid(7, 2), Kind::Single),
+                (B, fid(7, 2), Kind::Single),
+                (B, fid(7, 4), Kind::Bulk),
+                (C, fid(8, 2), Kind::Single),
+            ]);
+            assert_eq!(event(&mut callbacks), *told, "{name}");
+            assert_eq!(callbacks.len(), left.len(), "{name}");
+            for (host, fid) in *left {
+                assert!(callbacks.holds(*host, *fid), "{name}: {host:?} {fid:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_of_a_read_only_volume_promises_the_volume() {
+        let mut callbacks = promised(&[(A, fid(7, 2), Kind::ReadOnly), (A, fid(7, 4), Kind::ReadOnly)]);
+        assert_eq!(callbacks.len(), 1);
+        assert!(callbacks.holds(A, fid(7, 1000)));
+        assert_eq!(callbacks.changed(fid(7, 2), None), []);
+        assert_eq!(callbacks.volume_changed(VolumeId(7)), [A]);
+        assert!(callbacks.is_empty());
+    }
+
+    #[test]
+    fn the_more_holders_the_shorter_the_promise() {
+        let check = |holders: u64, kind, seconds: u64| {
+            let mut callbacks = Callbacks::new(1000);
+            for host in 0..holders {
+                callbacks.promise(NOW, HostId(host + 100), fid(7, 2), Kind::Single);
+            }
+            let life = callbacks.promise(NOW, A, fid(7, 2), kind).as_secs();
+            assert!((seconds..=seconds + 128).contains(&life), "{holders} holders: {life} s");
+        };
+        for (holders, seconds) in
+            [(0, 14_400), (7, 14_400), (8, 3600), (16, 1800), (24, 900), (40, 600), (64, 420), (500, 420)]
+        {
+            check(holders, Kind::Single, seconds);
+        }
+        check(0, Kind::Bulk, 1800);
+        check(2, Kind::Bulk, 900);
+        check(0, Kind::ReadOnly, 7200);
+    }
+
+    #[test]
+    fn a_promise_is_kept_longer_than_was_told() {
+        let mut callbacks = Callbacks::new(10);
+        let told = callbacks.promise(NOW, A, fid(7, 2), Kind::Single);
+        callbacks.handle_timeout(NOW + told + GRACE - Duration::from_secs(1));
+        assert!(callbacks.holds(A, fid(7, 2)));
+        callbacks.handle_timeout(NOW + told + GRACE + ROUND);
+        assert!(callbacks.is_empty());
+    }
+
+    #[test]
+    fn a_promise_made_again_lasts_from_then() {
+        let mut callbacks = promised(&[(A, fid(7, 2), Kind::Single)]);
+        let later = NOW + Duration::from_secs(10_000);
+        let told = callbacks.promise(later, A, fid(7, 2), Kind::Single);
+        for seconds in (0..told.as_secs()).step_by(100) {
+            callbacks.handle_timeout(later + Duration::from_secs(seconds));
+            assert!(callbacks.holds(A, fid(7, 2)), "after {seconds} s");
+        }
+        callbacks.handle_timeout(later + told + GRACE + ROUND);
+        assert!(callbacks.is_empty());
+        assert_eq!(callbacks.poll_timeout(), None);
+    }
+
+    #[test]
+    fn beyond_the_limit_the_host_with_the_most_pays() {
+        let mut callbacks = Callbacks::new(10);
+        for vnode in 0..9 {
+            callbacks.promise(NOW, A, fid(7, 2 * vnode), Kind::Single);
+        }
+        callbacks.promise(NOW, B, fid(7, 2), Kind::Single);
+        assert_eq!(callbacks.poll_reset(), None);
+        callbacks.promise(NOW, B, fid(7, 4), Kind::Single);
+        assert_eq!(callbacks.poll_reset(), Some(A));
+        assert_eq!(callbacks.len(), 2);
+        assert!(callbacks.holds(B, fid(7, 4)));
+    }
+
+    /// A client that fetches and gives up in turn leaves entries for the end of promises that are no more.
+    #[test]
+    fn giving_up_at_once_costs_no_memory() {
+        let mut callbacks = Callbacks::new(1000);
+        for turn in 0..100_000 {
+            callbacks.promise(NOW, A, fid(7, 2 * (turn % 50)), Kind::Single);
+            callbacks.gave_up(A, fid(7, 2 * (turn % 50)));
+        }
+        assert!(callbacks.is_empty());
+        assert!(callbacks.end_entries <= 2048, "{} entries", callbacks.end_entries);
+        assert_eq!(callbacks.end_entries, callbacks.ends.values().map(Vec::len).sum());
+    }
+
+    /// Against a model: sets of (host, fid) with their ends.
+    #[test]
+    fn random_histories_agree_with_a_plain_set() {
+        let mut random = 0x2545_f491_4f6c_dd1d_u64;
+        let mut next = |below: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % below
+        };
+        let mut callbacks = Callbacks::new(usize::MAX);
+        let mut model: BTreeMap<(HostId, AfsFid), Instant> = BTreeMap::new();
+        let mut now = NOW;
+        for _ in 0..20_000 {
+            let (host, file) = (HostId(next(5)), fid(next(2) as u32, 2 * next(6) as u32));
+            match next(8) {
+                0..=3 => {
+                    let told = callbacks.promise(now, host, file, Kind::Single);
+                    let end = model.entry((host, file)).or_default();
+                    *end = (*end).max(now + told);
+                }
+                4 => {
+                    let told = callbacks.changed(file, Some(host));
+                    let expected: Vec<HostId> =
+                        model.keys().filter(|(h, f)| *f == file && *h != host).map(|(h, _)| *h).collect();
+                    assert!(expected.iter().all(|host| told.contains(host)), "{told:?} {expected:?}");
+                    model.retain(|(h, f), _| *f != file || *h == host);
+                }
+                5 => {
+                    callbacks.gave_up(host, file);
+                    model.remove(&(host, file));
+                }
+                6 if next(20) == 0 => {
+                    callbacks.host_gone(host);
+                    model.retain(|(h, _), _| *h != host);
+                }
+                _ => {
+                    now += Duration::from_secs(next(600));
+                    callbacks.handle_timeout(now);
+                    model.retain(|_, end| *end > now);
+                }
+            }
+            for (host, fid) in model.keys() {
+                assert!(callbacks.holds(*host, *fid), "{host:?} {fid:?}");
+            }
+            assert!(callbacks.end_entries <= 2 * callbacks.len() + 1100);
+        }
+    }
+}

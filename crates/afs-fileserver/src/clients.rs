@@ -1,0 +1,552 @@
+//! Talking to clients: who are you, forget what you have, this has changed. The waiting part around
+//! [`hosts`](crate::hosts) and [`callbacks`](crate::callbacks), which decide what is said to whom.
+//!
+//! Messages go from the server's own port, without security, to where a client called from last (File service notes 7.3). Those
+//! about a change go to all holders at the same time, and whoever changed something waits for them no longer than
+//! [`Config::break_wait`]; what was not answered by then is remembered and told later.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use afs_wire::ids::{AfsFid, VolumeId};
+use afs_wire::rxafs::{AfsCbFids, AfsCbs};
+use afs_wire::status::{AfsCallBack, CallBackType};
+use afs_wire::{Uuid, rxafscb};
+use rx::{CallError, Connection, RpcError, Runtime, WeakEndpoint};
+use rx_proto::ids::{Epoch, ServiceId};
+use rx_proto::security::Null;
+use rx_proto::time::Instant;
+use rxgen::{Abort, Interface, Rpc};
+use tokio::sync::{Notify, mpsc};
+
+use crate::callbacks::{Callbacks, Kind};
+use crate::config::Config;
+use crate::hosts::{Admission, Admitted, Delivery, HostId, Hosts, Identity, Message, Outcome};
+use crate::remembered::{Holder, Remembered};
+
+/// Connections to clients kept at once, some 1000 bytes each. Beyond it all are let go, and made again as they are needed.
+const MAX_CONNECTIONS: usize = 8192;
+
+/// How often the tables are looked through if nothing is due before.
+const LOOK_AT_LEAST: Duration = Duration::from_secs(60);
+
+/// What a client answers to a message for another (`ProbeUuid`).
+const NOT_ME: i32 = 1;
+
+/// The clients of a server.
+pub(crate) struct Clients {
+    endpoint: WeakEndpoint,
+    runtime: Arc<dyn Runtime>,
+    uuid: Uuid,
+    break_wait: Duration,
+    introduction_wait: Duration,
+    tables: Mutex<Tables>,
+    remembered: Option<Mutex<Remembered>>,
+    connections: Mutex<HashMap<SocketAddr, Connection>>,
+    /// Somebody who was asked or told something has been.
+    introduced: Notify,
+    /// There is something new to be told.
+    due: Notify,
+}
+
+struct Tables {
+    hosts: Hosts,
+    callbacks: Callbacks,
+}
+
+/// A promise that was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Promised {
+    /// For how long, from now.
+    pub(crate) life: Duration,
+    /// Whether the client had none for it before.
+    pub(crate) is_new: bool,
+}
+
+/// How many hosts and promises there are, for statistics.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct ClientCounts {
+    pub(crate) hosts: usize,
+    pub(crate) active_hosts: usize,
+    pub(crate) promises: usize,
+    pub(crate) promised_files: usize,
+}
+
+impl Clients {
+    pub(crate) fn new(
+        config: &Config,
+        endpoint: WeakEndpoint,
+        runtime: Arc<dyn Runtime>,
+    ) -> std::io::Result<Self> {
+        let mut tables =
+            Tables { hosts: Hosts::new(config.hosts), callbacks: Callbacks::new(config.max_promises) };
+        let mut remembered = None;
+        if let Some(path) = &config.promises_file {
+            let (mut file, before) = Remembered::open(path)?;
+            let now = runtime.now();
+            for (holder, volumes) in before {
+                if let Some(host) = tables.hosts.restore(now, holder.uuid, holder.address, volumes.clone()) {
+                    file.adopt(host, holder, volumes);
+                }
+            }
+            remembered = Some(Mutex::new(file));
+        }
+        Ok(Self {
+            endpoint,
+            runtime,
+            uuid: config.uuid,
+            break_wait: config.break_wait,
+            introduction_wait: config.introduction_wait,
+            tables: Mutex::new(tables),
+            remembered,
+            connections: Mutex::default(),
+            introduced: Notify::new(),
+            due: Notify::new(),
+        })
+    }
+
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Instant {
+        self.runtime.now()
+    }
+
+    pub(crate) fn counts(&self) -> ClientCounts {
+        const ACTIVE: Duration = Duration::from_secs(15 * 60);
+        let tables = self.tables();
+        ClientCounts {
+            hosts: tables.hosts.len(),
+            active_hosts: tables.hosts.active_since(self.now() - ACTIVE),
+            promises: tables.callbacks.len(),
+            promised_files: tables.callbacks.file_count(),
+        }
+    }
+
+    // ---- a call comes
+
+    /// Lets a call in: asks a client that is not known who it is, and tells it what is due to it first.
+    pub(crate) async fn admit(&self, address: SocketAddr, epoch: Epoch) -> Admitted {
+        let mut admission = self.tables().hosts.handle_call(self.now(), address, epoch);
+        loop {
+            match admission {
+                Admission::Ready(admitted) => return admitted,
+                Admission::Wait => {
+                    let mut introduced = std::pin::pin!(self.introduced.notified());
+                    introduced.as_mut().enable();
+                    // It may have ended before the line above.
+                    admission = self.tables().hosts.handle_call(self.now(), address, epoch);
+                    if admission == Admission::Wait {
+                        introduced.await;
+                        admission = self.tables().hosts.handle_call(self.now(), address, epoch);
+                    }
+                }
+                Admission::Ask => {
+                    let guard = Introduction { clients: self, address };
+                    let identity = self.ask(address).await;
+                    admission = self.tables().hosts.handle_identity(self.now(), address, epoch, identity);
+                    guard.done();
+                }
+                Admission::Deliver(delivery) => {
+                    let guard = Introduction { clients: self, address };
+                    let outcome = self.tell(&delivery, self.introduction_wait).await;
+                    let admitted = self.delivered(&delivery, outcome);
+                    guard.done();
+                    if let Some(admitted) = admitted {
+                        return admitted;
+                    }
+                    admission = self.tables().hosts.handle_call(self.now(), address, epoch);
+                }
+            }
+        }
+    }
+
+    fn delivered(&self, delivery: &Delivery, outcome: Outcome) -> Option<Admitted> {
+        let is_reset = outcome == Outcome::Told && delivery.message == Message::Reset;
+        let admitted = {
+            let mut tables = self.tables();
+            if is_reset {
+                tables.callbacks.host_gone(delivery.host);
+            }
+            let admitted = tables.hosts.handle_delivery(self.now(), delivery, outcome);
+            if is_reset {
+                self.forget_remembered(delivery.host);
+            }
+            admitted
+        };
+        self.end_forgotten();
+        admitted
+    }
+
+    /// The client gives up these promises.
+    pub(crate) fn gave_up(&self, host: HostId, fids: &[AfsFid]) {
+        let mut tables = self.tables();
+        for fid in fids {
+            tables.callbacks.gave_up(host, *fid);
+        }
+    }
+
+    /// The client gives up all promises.
+    pub(crate) fn farewell(&self, host: HostId) {
+        let whereabouts = {
+            let mut tables = self.tables();
+            let whereabouts = tables.hosts.whereabouts(host);
+            tables.hosts.handle_farewell(host);
+            whereabouts
+        };
+        if let Some((_, address)) = whereabouts {
+            self.connections.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
+        }
+        self.end_forgotten();
+    }
+
+    /// Ends the promises of hosts that were forgotten.
+    fn end_forgotten(&self) {
+        let gone = {
+            let mut tables = self.tables();
+            let gone = tables.hosts.poll_forgotten();
+            for host in &gone {
+                tables.callbacks.host_gone(*host);
+            }
+            gone
+        };
+        for host in gone {
+            self.forget_remembered(host);
+        }
+    }
+
+    // ---- promises
+
+    /// Promises a client to call back, before the file is looked at. `None` if it gets no promises.
+    pub(crate) fn promise(&self, host: Admitted, fid: AfsFid, kind: Kind) -> Option<Promised> {
+        if !host.gets_promises {
+            return None;
+        }
+        let now = self.now();
+        let mut tables = self.tables();
+        if !tables.hosts.gets_promises(host.host) {
+            return None;
+        }
+        if self.remembered.is_some() {
+            let (uuid, address) = tables.hosts.whereabouts(host.host)?;
+            // Before the promise, so that it cannot outlive a crash that nobody is told of.
+            self.remember(host.host, &Holder { uuid, address }, fid.volume);
+        }
+        let is_new = !tables.callbacks.holds(host.host, fid);
+        let life = tables.callbacks.promise(now, host.host, fid, kind);
+        while let Some(host) = tables.callbacks.poll_reset() {
+            tables.hosts.owe_reset(now, host);
+            self.due.notify_one();
+        }
+        Some(Promised { life, is_new })
+    }
+
+    /// Whether no change has ended the promise since.
+    pub(crate) fn still_promised(&self, host: HostId, fid: AfsFid) -> bool {
+        self.tables().callbacks.holds(host, fid)
+    }
+
+    fn remember(&self, host: HostId, holder: &Holder, volume: VolumeId) {
+        if let Some(remembered) = &self.remembered {
+            let mut remembered = remembered.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Err(error) = remembered.note(host, holder, volume) {
+                tracing::error!(%error, "who holds promises cannot be written down: free space where the server's state is");
+            }
+        }
+    }
+
+    fn forget_remembered(&self, host: HostId) {
+        if let Some(remembered) = &self.remembered {
+            let mut remembered = remembered.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Err(error) = remembered.gone(host) {
+                tracing::warn!(%error, "who holds promises cannot be written down");
+            }
+        }
+    }
+
+    // ---- something changes
+
+    /// The file has changed: tells all who hold a promise for it but `except`, and waits until they have answered, or `until`.
+    pub(crate) async fn changed(self: &Arc<Self>, fid: AfsFid, except: Option<HostId>, until: Instant) {
+        let deliveries = {
+            let mut tables = self.tables();
+            let mut hosts = tables.callbacks.changed(fid, except);
+            hosts.extend(tables.hosts.held_before(fid.volume).into_iter().filter(|h| Some(*h) != except));
+            if hosts.is_empty() {
+                return;
+            }
+            tables.hosts.breaks(&hosts, fid)
+        };
+        self.tell_all(deliveries, until).await;
+    }
+
+    /// Anything in the volume may have changed, or it is no longer here.
+    pub(crate) async fn volume_changed(self: &Arc<Self>, volume: VolumeId, until: Instant) {
+        let deliveries = {
+            let mut tables = self.tables();
+            let mut hosts = tables.callbacks.volume_changed(volume);
+            hosts.extend(tables.hosts.held_before(volume));
+            tables.hosts.breaks(&hosts, AfsFid::whole_volume(volume))
+        };
+        self.tell_all(deliveries, until).await;
+    }
+
+    /// The file is gone: its promises end without a word.
+    pub(crate) fn removed(&self, fid: AfsFid) {
+        self.tables().callbacks.removed(fid);
+    }
+
+    /// When a change that is made now stops waiting.
+    pub(crate) fn break_deadline(&self) -> Instant {
+        self.now() + self.break_wait
+    }
+
+    /// Tells all of them at the same time. Each has its full time, also if `until` is nearer: who is late is told in the
+    /// background.
+    async fn tell_all(self: &Arc<Self>, deliveries: Vec<Delivery>, until: Instant) {
+        let Some(count) = std::num::NonZero::new(deliveries.len()) else { return };
+        let (told, mut all_told) = mpsc::channel::<()>(count.get());
+        for delivery in deliveries {
+            let (clients, told) = (Arc::clone(self), told.clone());
+            self.runtime.spawn(Box::pin(async move {
+                let outcome = clients.tell(&delivery, clients.break_wait).await;
+                {
+                    let mut tables = clients.tables();
+                    tables.hosts.handle_break(clients.now(), &delivery, outcome);
+                    if outcome == Outcome::Told && delivery.message == Message::Reset {
+                        clients.forget_remembered(delivery.host);
+                    }
+                }
+                if outcome == Outcome::NoAnswer {
+                    tracing::info!(client = %delivery.address, "a client did not answer: it will be told later");
+                    clients.due.notify_one();
+                }
+                clients.end_forgotten();
+                drop(told);
+            }));
+        }
+        drop(told);
+        let mut timer = self.runtime.sleep_until(until);
+        // Nothing is ever sent: the end of all senders is what is waited for.
+        std::future::poll_fn(|cx| {
+            if all_told.poll_recv(cx).is_ready() {
+                return std::task::Poll::Ready(());
+            }
+            timer.as_mut().poll(cx)
+        })
+        .await;
+    }
+
+    // ---- in the background
+
+    /// Does what is due, for as long as the server runs.
+    pub(crate) async fn run(self: Arc<Self>) {
+        while self.endpoint.upgrade().is_some() {
+            let now = self.now();
+            let (deliveries, next) = {
+                let mut tables = self.tables();
+                tables.callbacks.handle_timeout(now);
+                let deliveries = tables.hosts.poll_deliveries(now);
+                (deliveries, tables.hosts.poll_timeout())
+            };
+            for delivery in deliveries {
+                let clients = Arc::clone(&self);
+                self.runtime.spawn(Box::pin(async move {
+                    let guard = Introduction { clients: &clients, address: delivery.address };
+                    let outcome = clients.tell(&delivery, clients.break_wait).await;
+                    clients.delivered(&delivery, outcome);
+                    guard.done();
+                }));
+            }
+            self.end_forgotten();
+            self.sync_remembered();
+            let at_latest = now + LOOK_AT_LEAST;
+            let mut timer = self.runtime.sleep_until(next.unwrap_or(at_latest).min(at_latest).max(now));
+            let mut due = std::pin::pin!(self.due.notified());
+            std::future::poll_fn(|cx| {
+                if due.as_mut().poll(cx).is_ready() {
+                    std::task::Poll::Ready(())
+                } else {
+                    timer.as_mut().poll(cx)
+                }
+            })
+            .await;
+        }
+    }
+
+    fn sync_remembered(&self) {
+        let Some(remembered) = &self.remembered else { return };
+        let file = remembered.lock().unwrap_or_else(PoisonError::into_inner).sync();
+        if let Some(file) = file {
+            crate::work::in_background(move || {
+                if let Err(error) = file.sync_data() {
+                    tracing::warn!(%error, "who holds promises cannot be forced onto the disk");
+                }
+            });
+        }
+    }
+
+    // ---- messages
+
+    async fn ask(&self, address: SocketAddr) -> Option<Identity> {
+        let until = self.now() + self.introduction_wait;
+        let words = |addr: rxafscb::InterfaceAddr, capabilities: u32| Identity {
+            uuid: Some(addr.uuid),
+            capabilities,
+        };
+        match self.call(address, until, &rxafscb::TellMeAboutYourself {}).await {
+            Ok(reply) => {
+                let capabilities = reply.capabilities.first().copied().unwrap_or(0);
+                return Some(words(reply.addr, capabilities));
+            }
+            Err(Unheard::Refused(code)) if code == Abort::OPCODE.0 => {}
+            Err(_) => return None,
+        }
+        match self.call(address, until, &rxafscb::WhoAreYou {}).await {
+            Ok(reply) => Some(words(reply.addr, 0)),
+            Err(Unheard::Refused(code)) if code == Abort::OPCODE.0 => {
+                Some(Identity { uuid: None, capabilities: 0 })
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// Gives a message, and waits for its answer at most so long.
+    async fn tell(&self, delivery: &Delivery, wait: Duration) -> Outcome {
+        let (address, until) = (delivery.address, self.now() + wait);
+        let result = match &delivery.message {
+            Message::Reset => {
+                let reset = rxafscb::InitCallBackState3 { server_uuid: self.uuid };
+                match self.call(address, until, &reset).await.map(drop) {
+                    Err(Unheard::Refused(code)) if code == Abort::OPCODE.0 => {
+                        self.call(address, until, &rxafscb::InitCallBackState {}).await.map(drop)
+                    }
+                    result => result,
+                }
+            }
+            Message::Break(fids) => {
+                let mut result = Ok(());
+                for fids in fids.chunks(afs_wire::ids::AFSCBMAX) {
+                    let fids = AfsCbFids::new(fids.to_vec()).expect("no more than fit into a message");
+                    let message = rxafscb::CallBack { fids, callbacks: AfsCbs::default() };
+                    result = self.call(address, until, &message).await.map(drop);
+                    if result == Err(Unheard::NoAnswer) {
+                        break;
+                    }
+                }
+                result
+            }
+            Message::Probe => match delivery.uuid {
+                Some(client_uuid) => {
+                    self.call(address, until, &rxafscb::ProbeUuid { client_uuid }).await.map(drop)
+                }
+                None => self.call(address, until, &rxafscb::Probe {}).await.map(drop),
+            },
+        };
+        match result {
+            // Whoever refuses a message has got it.
+            Ok(()) => Outcome::Told,
+            Err(Unheard::Refused(NOT_ME)) if delivery.message == Message::Probe => Outcome::SomebodyElse,
+            Err(Unheard::Refused(_)) => Outcome::Told,
+            Err(Unheard::NoAnswer) => Outcome::NoAnswer,
+        }
+    }
+
+    async fn call<R: Rpc>(&self, address: SocketAddr, until: Instant, args: &R) -> Result<R::Reply, Unheard> {
+        let connection = self.connection(address).ok_or(Unheard::NoAnswer)?;
+        let result = self.call_on(&connection, until, args).await;
+        if result.is_err() {
+            // It may be the connection that is at fault: forgotten after long silence, or refused.
+            self.connections.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
+        }
+        result
+    }
+
+    async fn call_on<R: Rpc>(
+        &self,
+        connection: &Connection,
+        until: Instant,
+        args: &R,
+    ) -> Result<R::Reply, Unheard> {
+        let mut timer = self.runtime.sleep_until(until);
+        let mut work = std::pin::pin!(async {
+            let mut call = connection.call().await.map_err(|_| Unheard::NoAnswer)?;
+            call.set_deadline(until);
+            call.rpc(args).await.map_err(Unheard::of)
+        });
+        // A free channel has to be waited for too, and has no deadline of its own.
+        std::future::poll_fn(|cx| {
+            if let std::task::Poll::Ready(result) = work.as_mut().poll(cx) {
+                return std::task::Poll::Ready(result);
+            }
+            timer.as_mut().poll(cx).map(|()| Err(Unheard::NoAnswer))
+        })
+        .await
+    }
+
+    fn connection(&self, address: SocketAddr) -> Option<Connection> {
+        let endpoint = self.endpoint.upgrade()?;
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        if connections.len() >= MAX_CONNECTIONS && !connections.contains_key(&address) {
+            connections.clear();
+        }
+        let service = ServiceId(rxafscb::Rxafscb::SERVICE_ID);
+        let connection =
+            connections.entry(address).or_insert_with(|| endpoint.connect(address, service, Box::new(Null)));
+        Some(connection.clone())
+    }
+}
+
+/// Why a message had no effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unheard {
+    /// The client aborted the call with this code.
+    Refused(i32),
+    /// It did not answer.
+    NoAnswer,
+}
+
+impl Unheard {
+    fn of(error: RpcError) -> Self {
+        match error {
+            RpcError::Call { source: CallError::Aborted { code, .. }, .. } => Self::Refused(code.0),
+            // It answered, if nothing that can be understood.
+            RpcError::Reply { .. } => Self::Refused(Abort::CC_UNMARSHAL.0),
+            RpcError::Call { .. } => Self::NoAnswer,
+        }
+    }
+}
+
+/// Whoever asks or tells a client something on behalf of all its calls: lets others do it should its call end early.
+struct Introduction<'a> {
+    clients: &'a Clients,
+    address: SocketAddr,
+}
+
+impl Introduction<'_> {
+    /// It was reported: the guard has nothing to give back.
+    fn done(self) {
+        self.clients.introduced.notify_waiters();
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Introduction<'_> {
+    fn drop(&mut self) {
+        self.clients.tables().hosts.abandon(self.address);
+        self.clients.introduced.notify_waiters();
+    }
+}
+
+/// What is told of a promise in a reply.
+pub(crate) fn told(promise: Option<Promised>) -> AfsCallBack {
+    match promise {
+        Some(promise) => AfsCallBack::shared(promise.life.as_secs().try_into().unwrap_or(u32::MAX)),
+        None => {
+            AfsCallBack { version: AfsCallBack::VERSION, expiration_seconds: 0, kind: CallBackType::DROPPED }
+        }
+    }
+}

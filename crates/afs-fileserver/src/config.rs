@@ -1,0 +1,89 @@
+//! What a file server has to be told.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use afs_wire::Uuid;
+use afs_wire::ids::AfsTime;
+
+use crate::hosts::HostLimits;
+
+/// How a file server is to be run.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// What clients know the server by, whatever its addresses: it stays the same for as long as the server's volumes do.
+    pub uuid: Uuid,
+    /// The longest that a change waits for clients to be told of it. Default 2 s: those that did not answer by then are told
+    /// later. Less gives up on clients that are merely slow; with more, one that vanished holds up whoever writes next.
+    pub break_wait: Duration,
+    /// The longest that the first call of a client waits for the client to say who it is. Default 3 s.
+    pub introduction_wait: Duration,
+    /// Most promises to call back, some 100 bytes each. Default 1,000,000.
+    pub max_promises: usize,
+    /// Limits of the table of clients.
+    pub hosts: HostLimits,
+    /// How long groups and names are believed before the protection database is asked again. Default 5 minutes: so long
+    /// somebody taken out of a group keeps what it gave him, unless `FlushCPS` is called.
+    pub membership_life: Duration,
+    /// Where to write down who may hold promises, so that clients are told after a restart of the server. Default `None`: not
+    /// at all, and clients are told when they call next.
+    pub promises_file: Option<PathBuf>,
+    /// Calls served at once; the others wait. Default 1024.
+    pub max_calls: usize,
+    /// Calls that wait; the others are answered VBUSY. Default 4096.
+    pub max_waiting: usize,
+    /// The time of day.
+    pub clock: WallClock,
+}
+
+impl Config {
+    /// The defaults, for a server of this UUID.
+    pub fn new(uuid: Uuid) -> Self {
+        Self {
+            uuid,
+            break_wait: Duration::from_secs(2),
+            introduction_wait: Duration::from_secs(3),
+            max_promises: 1_000_000,
+            hosts: HostLimits::default(),
+            membership_life: Duration::from_secs(300),
+            promises_file: None,
+            max_calls: 1024,
+            max_waiting: 4096,
+            clock: WallClock::system(),
+        }
+    }
+}
+
+/// Where the time of day comes from, since 1970.
+#[derive(Clone)]
+pub struct WallClock(Arc<dyn Fn() -> Duration + Send + Sync>);
+
+impl WallClock {
+    /// The operating system's.
+    pub fn system() -> Self {
+        Self::new(|| SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
+    }
+
+    /// One of the caller's choice.
+    pub fn new(clock: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
+        Self(Arc::new(clock))
+    }
+
+    /// The time since 1970.
+    pub fn since_1970(&self) -> Duration {
+        (self.0)()
+    }
+
+    /// The time in seconds, as the protocol has it until 2106.
+    pub fn now(&self) -> AfsTime {
+        AfsTime(self.since_1970().as_secs() as u32)
+    }
+}
+
+impl fmt::Debug for WallClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WallClock({:?})", self.since_1970())
+    }
+}

@@ -1,0 +1,397 @@
+//! The file service: from a call to its handler, and from what the handler says to what the client is told.
+//!
+//! Each call is let in ([`clients`](crate::clients)), gets to know who calls ([`protection`](crate::protection)), and is then
+//! answered by the handler of its procedure in one of the files below, by topic.
+
+mod acl;
+pub(crate) mod data;
+mod locks;
+mod namespace;
+mod statistics;
+mod status;
+mod volumes;
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use afs_volume::{Kind, SetStatus, Stamp, VnodeId, VnodeStatus, Volume};
+use afs_wire::ids::{AfsFid, AfsTime, ViceId, VolumeId};
+use afs_wire::rights::Rights;
+use afs_wire::rxafs::{self, Capabilities, Rxafs};
+use afs_wire::status::{AfsCallBack, AfsFetchStatus, AfsStoreStatus, AfsVolSync, FileType, StoreMask};
+use rx::ServerCall;
+use rx_proto::ids::Epoch;
+use rx_proto::time::Instant;
+use rxgen::serve::{MAX_ARGUMENT_BYTES, receive_opcode};
+use rxgen::{Abort, Dispatch, Rpc};
+
+use crate::access::{self, AclView, Caller, Granted, Subject};
+use crate::callbacks;
+use crate::clients::told;
+use crate::failure::Failure;
+use crate::hosts::{Admitted, HostId};
+use crate::protection::Membership;
+use crate::server::Inner;
+use crate::work::on_a_thread;
+
+/// Where changes of files are written down, as events of this target: who, from where, what, and the code of its failure.
+/// Changes of rights and of volumes are events of the target `audit`, as all administration of a cell is.
+pub const AUDIT: &str = "afs_fileserver::audit";
+
+/// What changes rights or volumes.
+const ADMINISTRATION: &[u32] = &[
+    rxafs::OldStoreACL::OPCODE,
+    rxafs::StoreACL::OPCODE,
+    rxafs::SetVolumeStatus::OPCODE,
+    rxafs::FlushCPS::OPCODE,
+];
+
+/// What changes something else, and is written down.
+const CHANGES: &[u32] = &[
+    rxafs::StoreData::OPCODE,
+    rxafs::StoreData64::OPCODE,
+    rxafs::StoreStatus::OPCODE,
+    rxafs::RemoveFile::OPCODE,
+    rxafs::CreateFile::OPCODE,
+    rxafs::Rename::OPCODE,
+    rxafs::Symlink::OPCODE,
+    rxafs::Link::OPCODE,
+    rxafs::MakeDir::OPCODE,
+    rxafs::RemoveDir::OPCODE,
+];
+
+/// What a handler's work comes to.
+type Outcome<T> = Result<T, Failure>;
+
+/// A call's handler: what it knows of the call beside the arguments.
+pub(crate) struct Session {
+    server: Arc<Inner>,
+    host: Admitted,
+    peer: SocketAddr,
+    identity: Option<String>,
+    membership: Arc<Membership>,
+    host_groups: Arc<[ViceId]>,
+    /// The server's time of day when the call came.
+    now: AfsTime,
+    began: Instant,
+}
+
+/// What a look at a vnode gives.
+struct Seen {
+    status: VnodeStatus,
+    granted: Granted,
+    subject: Subject,
+}
+
+/// Answers a call.
+pub(crate) async fn answer(server: Arc<Inner>, mut call: ServerCall) -> Result<(), Abort> {
+    let opcode = receive_opcode(&mut call).await?;
+    let (peer, epoch, identity) = (call.peer(), call.epoch(), call.identity().map(str::to_owned));
+    let session = Session::begin(server, peer, epoch, identity).await;
+    match opcode {
+        // These move data: without a copy of it.
+        rxafs::FetchData::OPCODE => data::answer_fetch::<rxafs::FetchData>(&session, &mut call).await,
+        rxafs::FetchData64::OPCODE => data::answer_fetch::<rxafs::FetchData64>(&session, &mut call).await,
+        rxafs::StoreData::OPCODE => data::answer_store::<rxafs::StoreData>(&session, &mut call).await,
+        rxafs::StoreData64::OPCODE => data::answer_store::<rxafs::StoreData64>(&session, &mut call).await,
+        _ => Rxafs::dispatch(&session, opcode, &mut call, MAX_ARGUMENT_BYTES).await,
+    }
+}
+
+impl Session {
+    async fn begin(server: Arc<Inner>, peer: SocketAddr, epoch: Epoch, identity: Option<String>) -> Self {
+        let began = server.runtime.now();
+        let host = server.clients.admit(peer, epoch).await;
+        let now = server.runtime.now();
+        let membership = server.memberships.of(now, identity.as_deref()).await;
+        let host_groups = server.memberships.of_host(now, peer.ip()).await;
+        let now = server.now();
+        Self { server, host, peer, identity, membership, host_groups, now, began }
+    }
+
+    /// The end of a call's work: counts it, writes it down, and says what the client is told.
+    fn finish<R: Rpc>(&self, result: Outcome<R::Reply>) -> Result<R::Reply, Abort> {
+        self.server.statistics.note_call(R::OPCODE, result.is_ok(), self.took());
+        result.map_err(|failure| {
+            let abort = failure.abort(self.translates());
+            tracing::debug!(rpc = R::NAME, caller = self.membership.id.0, ?failure, "refused");
+            abort
+        })
+    }
+
+    /// The arguments of a change as text, if changes are written down.
+    fn to_audit<R: Rpc + fmt::Debug>(&self, args: &R) -> Option<String> {
+        let is_wanted = if ADMINISTRATION.contains(&R::OPCODE) {
+            tracing::enabled!(target: "audit", tracing::Level::INFO)
+        } else {
+            CHANGES.contains(&R::OPCODE) && tracing::enabled!(target: AUDIT, tracing::Level::INFO)
+        };
+        is_wanted.then(|| format!("{args:?}"))
+    }
+
+    fn audit<R: Rpc>(&self, what: Option<String>, error: Option<&Abort>) {
+        let Some(what) = what else { return };
+        let caller = self.identity.as_deref().unwrap_or("anonymous");
+        let (rpc, id, code) = (R::NAME, self.membership.id.0, error.map_or(0, |error| error.0));
+        if ADMINISTRATION.contains(&R::OPCODE) {
+            tracing::info!(target: "audit", rpc, what, caller, id, peer = %self.peer, code, "file service");
+        } else {
+            tracing::info!(target: AUDIT, rpc, what, caller, id, peer = %self.peer, code, "file service");
+        }
+    }
+
+    /// How long the call has taken until now.
+    fn took(&self) -> Duration {
+        self.server.runtime.now().since(self.began)
+    }
+
+    fn translates(&self) -> bool {
+        Capabilities(self.host.capabilities).contains(Capabilities::ERRORTRANS)
+    }
+
+    // ---- who calls
+
+    fn caller(&self) -> Caller<'_> {
+        Caller {
+            id: self.membership.id,
+            groups: &self.membership.groups,
+            host_groups: &self.host_groups,
+            anyone: &self.server.memberships.anonymous().groups,
+        }
+    }
+
+    fn stamp(&self) -> Stamp {
+        Stamp { who: self.membership.id, now: self.now }
+    }
+
+    fn host(&self) -> HostId {
+        self.host.host
+    }
+
+    // ---- what is asked for
+
+    /// The volume of a fid, if it serves clients.
+    fn volume(&self, fid: AfsFid) -> Outcome<Arc<Volume>> {
+        if fid.volume.0 == 0 || fid.vnode.0 == 0 {
+            return Err(Failure::INVALID);
+        }
+        self.volume_by_id(fid.volume)
+    }
+
+    fn volume_by_id(&self, id: VolumeId) -> Outcome<Arc<Volume>> {
+        let volume = self.server.volumes.volume(id)?;
+        volume.check_online()?;
+        volume.note_use(self.now);
+        Ok(volume)
+    }
+
+    /// The volume of a fid that is to be changed.
+    fn writable(&self, fid: AfsFid) -> Outcome<Arc<Volume>> {
+        let volume = self.volume(fid)?;
+        if volume.is_writable() { Ok(volume) } else { Err(Failure::READ_ONLY) }
+    }
+
+    /// The status of a vnode, and what the caller may do with it.
+    fn look(&self, volume: &Volume, fid: AfsFid) -> Outcome<Seen> {
+        let (status, acl) = volume.status_and_acl(VnodeId::from(&fid))?;
+        let acl = AclView { positive: &acl.positive, negative: &acl.negative };
+        let granted = self.caller().granted(acl);
+        let subject = Subject {
+            file_type: file_type(status.kind),
+            owner: status.owner,
+            group: status.group,
+            mode: u32::from(status.mode),
+            rights: granted.caller,
+        };
+        Ok(Seen { status, granted, subject })
+    }
+
+    /// The same of a directory in which the caller is to have these rights.
+    fn look_in(&self, volume: &Volume, directory: AfsFid, needed: Rights) -> Outcome<Seen> {
+        let seen = self.look(volume, directory)?;
+        if seen.status.kind != Kind::Directory {
+            return Err(Failure::NOT_DIRECTORY);
+        }
+        access::in_directory(seen.granted.caller, needed)?;
+        Ok(seen)
+    }
+
+    // ---- what is told
+
+    fn fetch_status(&self, fid: AfsFid, status: &VnodeStatus, granted: Granted) -> AfsFetchStatus {
+        // Directories name themselves (observed; File service notes 3).
+        let parent = if status.kind == Kind::Directory { status.id } else { status.parent };
+        AfsFetchStatus {
+            interface_version: AfsFetchStatus::VERSION,
+            file_type: file_type(status.kind),
+            link_count: status.link_count,
+            length: status.length,
+            data_version: status.data_version,
+            author: status.author,
+            owner: status.owner,
+            caller_access: granted.caller,
+            anonymous_access: granted.anyone,
+            unix_mode_bits: u32::from(status.mode),
+            parent_vnode: parent.vnode,
+            parent_unique: parent.unique,
+            residency_mask: 1,
+            client_mod_time: status.client_mod_time,
+            server_mod_time: status.server_mod_time,
+            group: status.group,
+            sync_counter: 0,
+            lock_count: self.lock_count(fid),
+            error_code: 0,
+        }
+    }
+
+    fn lock_count(&self, fid: AfsFid) -> i32 {
+        let locks = self.server.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        locks.count(self.server.runtime.now(), fid)
+    }
+
+    fn sync(volume: &Volume) -> AfsVolSync {
+        AfsVolSync { creation: volume.creation_date(), ..AfsVolSync::default() }
+    }
+
+    /// Promises the caller to call back and then looks, again if there was a change between the two: what is returned is
+    /// what the promise is for.
+    fn promised<T>(
+        &self,
+        volume: &Volume,
+        fid: AfsFid,
+        kind: callbacks::Kind,
+        mut look: impl FnMut() -> Outcome<T>,
+    ) -> Outcome<(T, AfsCallBack)> {
+        /// A file that changes all the time is told without a promise.
+        const ATTEMPTS: usize = 3;
+        let kind = if volume.is_writable() { kind } else { callbacks::Kind::ReadOnly };
+        for _ in 0..ATTEMPTS {
+            let promise = self.server.clients.promise(self.host, fid, kind);
+            let seen = match look() {
+                Ok(seen) => seen,
+                Err(failure) => {
+                    // Another user of the host may have been told of the file before.
+                    if promise.is_some_and(|promise| promise.is_new) && kind != callbacks::Kind::ReadOnly {
+                        self.server.clients.gave_up(self.host(), &[fid]);
+                    }
+                    return Err(failure);
+                }
+            };
+            if promise.is_none() || self.server.clients.still_promised(self.host(), fid) {
+                return Ok((seen, told(promise)));
+            }
+        }
+        Ok((look()?, told(None)))
+    }
+
+    /// The promise for something that the caller has just made, if it still is as it was made.
+    fn promise_new(&self, volume: &Volume, made: &VnodeStatus) -> AfsCallBack {
+        let fid = fid_of(volume.id(), made.id);
+        let promise = self.server.clients.promise(self.host, fid, callbacks::Kind::Single);
+        if volume.status(made.id).is_ok_and(|status| status == *made) {
+            return told(promise);
+        }
+        self.server.clients.gave_up(self.host(), &[fid]);
+        told(None)
+    }
+
+    // ---- what is changed
+
+    /// What a caller may set of something that he makes or writes. Owner and group are set by administrators alone; of
+    /// StoreStatus, others have been refused before.
+    fn to_set(&self, status: &AfsStoreStatus) -> SetStatus {
+        let caller = self.caller();
+        let has = |field| status.mask.contains(field);
+        let is_administrator = caller.is_administrator();
+        SetStatus {
+            client_mod_time: has(StoreMask::MOD_TIME).then_some(status.client_mod_time),
+            owner: (has(StoreMask::OWNER) && is_administrator).then_some(status.owner),
+            group: (has(StoreMask::GROUP) && is_administrator).then_some(status.group),
+            mode: has(StoreMask::MODE).then(|| access::stored_mode(&caller, status.unix_mode_bits) as u16),
+        }
+    }
+
+    /// Does something that changes a volume, on a thread that may block.
+    async fn change<T: Send + 'static>(
+        &self,
+        volume: &Arc<Volume>,
+        change: impl FnOnce(&Arc<Volume>) -> Result<T, afs_volume::VolumeError> + Send + 'static,
+    ) -> Outcome<T> {
+        let volume = Arc::clone(volume);
+        on_a_thread(move || {
+            let result = change(&volume);
+            if let Err(error) = &result {
+                note_alarming(volume.id(), error);
+            }
+            result
+        })
+        .await
+        .map_err(Failure::from)
+    }
+
+    /// Until when the changes of this call wait for clients to be told.
+    fn break_deadline(&self) -> Instant {
+        self.server.clients.break_deadline()
+    }
+
+    /// Tells all others who hold a promise for the file.
+    async fn tell_others(&self, fid: AfsFid, until: Instant) {
+        self.server.clients.changed(fid, Some(self.host()), until).await;
+    }
+
+    /// Tells all who hold a promise for the file, the caller too.
+    async fn tell_all(&self, fid: AfsFid, until: Instant) {
+        self.server.clients.changed(fid, None, until).await;
+    }
+
+    /// The file is gone: nobody is told, and its locks end.
+    fn forget(&self, fid: AfsFid) {
+        self.server.clients.removed(fid);
+        self.server.locks.lock().unwrap_or_else(PoisonError::into_inner).removed(fid);
+    }
+}
+
+/// Whose a volume is: its root directory's owner.
+fn volume_owner(volume: &Volume) -> ViceId {
+    volume.status(VnodeId::ROOT).map_or(ViceId::BAD, |status| status.owner)
+}
+
+fn file_type(kind: Kind) -> FileType {
+    match kind {
+        Kind::File => FileType::FILE,
+        Kind::Directory => FileType::DIRECTORY,
+        Kind::Symlink => FileType::SYMLINK,
+    }
+}
+
+fn fid_of(volume: VolumeId, id: VnodeId) -> AfsFid {
+    AfsFid { volume, vnode: id.vnode, unique: id.unique }
+}
+
+/// What is wrong with the server, and not with the request, is written down with the volume's id.
+fn note_alarming(volume: VolumeId, error: &afs_volume::VolumeError) {
+    if error.is_alarming() {
+        tracing::error!(volume = volume.0, %error, "a volume could not be changed or read");
+    }
+}
+
+/// Binds procedures to the methods that answer them.
+macro_rules! handlers {
+    ($( $rpc:ident $method:ident; )*) => { $(
+        impl rxgen::Serve<afs_wire::rxafs::$rpc> for $crate::file_service::Session {
+            async fn serve(
+                &self,
+                _call: rxgen::ServerCall<'_, afs_wire::rxafs::$rpc>,
+                args: afs_wire::rxafs::$rpc,
+            ) -> Result<afs_wire::rxafs::reply::$rpc, rxgen::Abort> {
+                let what = self.to_audit(&args);
+                let result = self.finish::<afs_wire::rxafs::$rpc>(self.$method(args).await);
+                self.audit::<afs_wire::rxafs::$rpc>(what, result.as_ref().err());
+                result
+            }
+        }
+    )* };
+}
+pub(crate) use handlers;

@@ -1,0 +1,611 @@
+//! The clients of a file server, as hosts: who is at which address, whether it answers, and what it still has to be told.
+//!
+//! A state machine: time is an argument, and nothing is sent from here. What a client's call needs first is an
+//! [`Admission`]; what a host has to be told is a [`Delivery`]. Who was promised what is in [`callbacks`](crate::callbacks).
+//! File service notes 7.4 have the rules.
+//!
+//! ```text
+//!              first call from an address, or from a new epoch there
+//!                                 |
+//!                              (asked: who are you?)
+//!                                 |
+//!        unknown, or restored: owes a reset       known: nothing owed
+//!                                 |                       |
+//!    +-----> OWED --told--------> UP <--------------------+
+//!    |                             |
+//!    |      not answered           | a message not answered
+//!    +---------- DOWN <------------+      (its break is remembered)
+//!                 | calls, or it is time to try again: told what was remembered
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use afs_wire::Uuid;
+use afs_wire::ids::{AfsFid, VolumeId};
+use rx_proto::ids::Epoch;
+use rx_proto::time::Instant;
+
+use crate::remembered::ALL_VOLUMES;
+
+/// A client, for as long as the server remembers it. Never used twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HostId(pub u64);
+
+/// Limits of the host table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostLimits {
+    /// Most hosts. Beyond it the one that has not been heard of for longest is forgotten, and told to forget everything when
+    /// it calls again. Default 65,536: a host takes some 500 bytes. Every short-lived program that calls is one.
+    pub hosts: usize,
+    /// Most breaks remembered for a host that does not answer; beyond it the host will be told to forget everything. Default
+    /// 256, five messages of 50.
+    pub delayed_breaks: usize,
+    /// Addresses by which a host is known; the oldest goes. Default 16.
+    pub addresses: usize,
+}
+
+impl Default for HostLimits {
+    fn default() -> Self {
+        Self { hosts: 65_536, delayed_breaks: 256, addresses: 16 }
+    }
+}
+
+/// How long after a message that was not answered the next is tried, unless the host calls: the first, and doubled each time
+/// up to the last. A call of the host brings it at once, but at most once in the first of these.
+const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(15), Duration::from_secs(600));
+
+/// A host that has been silent for so long is asked whether it is still there: as stock servers, so that it is known to be gone
+/// before somebody waits for it.
+const PROBE_AFTER: Duration = Duration::from_secs(15 * 60);
+
+/// A host that has been silent for so long is forgotten: the longest promise has ended by then.
+const FORGET_AFTER: Duration = Duration::from_secs(5 * 3600);
+
+/// Messages that are due are given out for so many hosts at once, so that thousands that are down do not cost all memory.
+const MOST_AT_ONCE: usize = 64;
+
+/// What a client says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// `None` for clients so old that they have none.
+    pub uuid: Option<Uuid>,
+    /// The first word of its capabilities.
+    pub capabilities: u32,
+}
+
+/// What a call has to wait for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admission {
+    /// Nothing.
+    Ready(Admitted),
+    /// Its address has to be asked who it is: [`Hosts::handle_identity`] wants the answer. Other calls from there wait.
+    Ask,
+    /// Its host has to be told something first: [`Hosts::handle_delivery`] wants the outcome. Other calls from there wait.
+    Deliver(Delivery),
+    /// Another call sees to one of these: try again when it has.
+    Wait,
+}
+
+/// A call that may be answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Admitted {
+    /// Whose it is.
+    pub host: HostId,
+    /// Whether it may get promises: not if it does not answer, or has not been told to forget the old ones.
+    pub gets_promises: bool,
+    /// The first word of its capabilities.
+    pub capabilities: u32,
+}
+
+/// What a host has to be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Delivery {
+    /// The host.
+    pub host: HostId,
+    /// Where it was heard of last.
+    pub address: SocketAddr,
+    /// Its UUID.
+    pub uuid: Option<Uuid>,
+    /// What to tell.
+    pub message: Message,
+}
+
+/// A message to a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// Forget everything that you have from here (`InitCallBackState3`).
+    Reset,
+    /// These have changed (`CallBack`).
+    Break(Vec<AfsFid>),
+    /// Are you still who you were (`ProbeUuid`)?
+    Probe,
+}
+
+/// What came of a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// It was answered.
+    Told,
+    /// It was not.
+    NoAnswer,
+    /// Somebody else is at the address now.
+    SomebodyElse,
+}
+
+/// The hosts of a server.
+#[derive(Debug)]
+pub struct Hosts {
+    limits: HostLimits,
+    next: u64,
+    hosts: BTreeMap<HostId, Host>,
+    by_address: HashMap<SocketAddr, HostId>,
+    by_uuid: HashMap<Uuid, HostId>,
+    /// Addresses that are being asked who they are.
+    asking: HashSet<SocketAddr>,
+    /// When to look at a host again.
+    agenda: BTreeSet<(Instant, HostId)>,
+    /// Hosts from before the server was started that have not been told yet.
+    restored: BTreeSet<HostId>,
+    /// Hosts that were forgotten, whose promises are to end.
+    forgotten: Vec<HostId>,
+}
+
+#[derive(Debug)]
+struct Host {
+    uuid: Option<Uuid>,
+    /// Where it was seen, and with which epoch; the last one is where it is called.
+    addresses: Vec<(SocketAddr, Option<Epoch>)>,
+    capabilities: u32,
+    last_heard: Instant,
+    /// When it is looked at again: its entry in the agenda.
+    due: Instant,
+    /// `Some` while it does not answer.
+    down: Option<Down>,
+    /// It has to be told to forget everything.
+    owes_reset: bool,
+    /// Breaks that it did not take.
+    delayed: BTreeSet<AfsFid>,
+    /// Somebody is telling it something that calls wait for.
+    is_being_told: bool,
+    /// For a host from before the start: the volumes it may have promises for.
+    held_before: Vec<VolumeId>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Down {
+    /// How long to wait after the next failure.
+    backoff: Duration,
+    /// Not before.
+    retry_at: Instant,
+}
+
+impl Host {
+    fn address(&self) -> SocketAddr {
+        self.addresses.last().expect("a host without addresses is forgotten").0
+    }
+
+    fn is_owed(&self) -> bool {
+        self.owes_reset || !self.delayed.is_empty()
+    }
+
+    fn message(&self) -> Message {
+        match (self.owes_reset, self.delayed.is_empty()) {
+            (true, _) => Message::Reset,
+            (false, false) => Message::Break(self.delayed.iter().copied().collect()),
+            (false, true) => Message::Probe,
+        }
+    }
+
+    fn admitted(&self, id: HostId) -> Admitted {
+        let gets_promises = self.down.is_none() && !self.is_owed();
+        Admitted { host: id, gets_promises, capabilities: self.capabilities }
+    }
+}
+
+impl Hosts {
+    /// No hosts.
+    pub fn new(limits: HostLimits) -> Self {
+        Self {
+            limits,
+            next: 1,
+            hosts: BTreeMap::new(),
+            by_address: HashMap::new(),
+            by_uuid: HashMap::new(),
+            asking: HashSet::new(),
+            agenda: BTreeSet::new(),
+            restored: BTreeSet::new(),
+            forgotten: Vec::new(),
+        }
+    }
+
+    // ---- facts
+
+    /// How many hosts there are.
+    pub fn len(&self) -> usize {
+        self.hosts.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.hosts.is_empty()
+    }
+
+    /// How many hosts were heard of since then.
+    pub fn active_since(&self, since: Instant) -> usize {
+        self.hosts.values().filter(|host| host.last_heard >= since).count()
+    }
+
+    /// The host's UUID and the address where it was heard of last.
+    pub fn whereabouts(&self, host: HostId) -> Option<(Option<Uuid>, SocketAddr)> {
+        self.hosts.get(&host).map(|host| (host.uuid, host.address()))
+    }
+
+    /// Whether messages to the host are known not to be answered.
+    pub fn is_down(&self, host: HostId) -> bool {
+        self.hosts.get(&host).is_some_and(|host| host.down.is_some())
+    }
+
+    /// Whether the host may get promises.
+    pub fn gets_promises(&self, host: HostId) -> bool {
+        self.hosts.get(&host).is_some_and(|h| h.admitted(host).gets_promises)
+    }
+
+    /// Hosts from before the server was started that may have promises for the volume and were not told yet.
+    pub fn held_before(&self, volume: VolumeId) -> Vec<HostId> {
+        let concerns = |held: &VolumeId| *held == volume || *held == ALL_VOLUMES;
+        let may = |id: &&HostId| self.hosts.get(id).is_some_and(|host| host.held_before.iter().any(concerns));
+        self.restored.iter().filter(may).copied().collect()
+    }
+
+    // ---- a client calls
+
+    /// A call has come. `Ready` is to be trusted for this call alone.
+    pub fn handle_call(&mut self, now: Instant, address: SocketAddr, epoch: Epoch) -> Admission {
+        let at_address = self.by_address.get(&address).copied();
+        if let Some(id) = at_address {
+            let host = &self.hosts[&id];
+            if host.addresses.contains(&(address, Some(epoch))) {
+                self.heard_of(now, id, address, Some(epoch));
+                return self.admit(now, id);
+            }
+            // It did not say who it is a moment ago: its calls are not to wait each time.
+            if host.down.is_some_and(|down| now < down.retry_at) {
+                self.heard_of(now, id, address, None);
+                return Admission::Ready(self.hosts[&id].admitted(id));
+            }
+        }
+        if self.asking.insert(address) { Admission::Ask } else { Admission::Wait }
+    }
+
+    /// An address that [`Admission::Ask`] was given for has said who it is, or nothing.
+    pub fn handle_identity(
+        &mut self,
+        now: Instant,
+        address: SocketAddr,
+        epoch: Epoch,
+        identity: Option<Identity>,
+    ) -> Admission {
+        self.asking.remove(&address);
+        let at_address = self.by_address.get(&address).copied();
+        let Some(identity) = identity else {
+            // A port that cannot be reached does not bar service; what it still has from here is not known.
+            let id = at_address.unwrap_or_else(|| self.add(now, None));
+            self.heard_of(now, id, address, None);
+            self.note_silence(now, id);
+            return Admission::Ready(self.hosts[&id].admitted(id));
+        };
+        let same = match identity.uuid {
+            Some(uuid) => self.by_uuid.get(&uuid).copied(),
+            None => at_address.filter(|id| self.hosts[id].uuid.is_none()),
+        };
+        if let Some(other) = at_address.filter(|other| Some(*other) != same) {
+            // The one that was there is there no more.
+            self.remove_address(other, address);
+        }
+        let id = same.unwrap_or_else(|| self.add(now, identity.uuid));
+        self.heard_of(now, id, address, Some(epoch));
+        let host = self.hosts.get_mut(&id).expect("found or made above");
+        host.capabilities = identity.capabilities;
+        host.down = None;
+        self.admit(now, id)
+    }
+
+    /// What a delivery given by [`Admission::Deliver`] or [`poll_delivery`](Self::poll_delivery) came to. For the call that
+    /// saw to it, the host is then ready, if only without promises.
+    pub fn handle_delivery(
+        &mut self,
+        now: Instant,
+        delivery: &Delivery,
+        outcome: Outcome,
+    ) -> Option<Admitted> {
+        let id = delivery.host;
+        let host = self.hosts.get_mut(&id)?;
+        host.is_being_told = false;
+        match outcome {
+            Outcome::Told => {
+                host.down = None;
+                match &delivery.message {
+                    Message::Reset => {
+                        host.owes_reset = false;
+                        host.delayed.clear();
+                        host.held_before.clear();
+                        self.restored.remove(&id);
+                    }
+                    Message::Break(fids) => {
+                        for fid in fids {
+                            host.delayed.remove(fid);
+                        }
+                    }
+                    Message::Probe => {}
+                }
+                self.schedule(id, now + PROBE_AFTER);
+            }
+            Outcome::NoAnswer => self.note_silence(now, id),
+            Outcome::SomebodyElse => self.remove_address(id, delivery.address),
+        }
+        self.hosts.get(&id).map(|host| host.admitted(id))
+    }
+
+    /// Nobody will report on what was given out for a call: another one may see to it.
+    pub fn abandon(&mut self, address: SocketAddr) {
+        self.asking.remove(&address);
+        if let Some(host) = self.by_address.get(&address).and_then(|id| self.hosts.get_mut(id)) {
+            host.is_being_told = false;
+        }
+    }
+
+    /// The host says that it has given up everything, which clients do when they end: it is forgotten, and asked and told all
+    /// anew should it call again.
+    pub fn handle_farewell(&mut self, host: HostId) {
+        self.forget(host);
+    }
+
+    // ---- a file changes
+
+    /// The hosts have to be told that the file has changed. Returns whom to tell now, and what; for those that are known not
+    /// to answer, it is remembered. Every message returned is to be reported with [`handle_break`](Self::handle_break).
+    pub fn breaks(&mut self, hosts: &[HostId], fid: AfsFid) -> Vec<Delivery> {
+        let mut deliveries = Vec::new();
+        for id in hosts {
+            let Some(host) = self.hosts.get_mut(id) else { continue };
+            if host.owes_reset && host.down.is_some() {
+                continue;
+            }
+            if host.down.is_some() {
+                Self::delay(host, fid, self.limits.delayed_breaks);
+                continue;
+            }
+            let message = if host.owes_reset { Message::Reset } else { Message::Break(vec![fid]) };
+            deliveries.push(Delivery { host: *id, address: host.address(), uuid: host.uuid, message });
+        }
+        deliveries
+    }
+
+    /// What a message of [`breaks`](Self::breaks) came to. One that was not answered is remembered, and the host not waited for
+    /// until it is heard of.
+    pub fn handle_break(&mut self, now: Instant, delivery: &Delivery, outcome: Outcome) {
+        let Some(host) = self.hosts.get_mut(&delivery.host) else { return };
+        match (&delivery.message, outcome) {
+            (Message::Break(fids), Outcome::NoAnswer) => {
+                for fid in fids {
+                    Self::delay(host, *fid, self.limits.delayed_breaks);
+                }
+                self.note_silence(now, delivery.host);
+            }
+            _ => {
+                let is_being_told = host.is_being_told;
+                self.handle_delivery(now, delivery, outcome);
+                if let Some(host) = self.hosts.get_mut(&delivery.host) {
+                    host.is_being_told = is_being_told;
+                }
+            }
+        }
+    }
+
+    /// The host's promises were dropped without a word: it has to be told to forget everything.
+    pub fn owe_reset(&mut self, now: Instant, host: HostId) {
+        if let Some(h) = self.hosts.get_mut(&host) {
+            h.owes_reset = true;
+            h.delayed.clear();
+            self.schedule(host, now);
+        }
+    }
+
+    /// A host from before the server was started, which had promises for these volumes: it has to be told to forget
+    /// everything.
+    /// Returns `None` if a host of this address or UUID is there already.
+    pub fn restore(
+        &mut self,
+        now: Instant,
+        uuid: Option<Uuid>,
+        address: SocketAddr,
+        volumes: Vec<VolumeId>,
+    ) -> Option<HostId> {
+        if self.by_address.contains_key(&address) || uuid.is_some_and(|uuid| self.by_uuid.contains_key(&uuid))
+        {
+            return None;
+        }
+        let id = self.add(now, uuid);
+        let host = self.hosts.get_mut(&id).expect("just added");
+        host.held_before = volumes;
+        host.addresses.push((address, None));
+        self.by_address.insert(address, id);
+        self.restored.insert(id);
+        self.schedule(id, now);
+        Some(id)
+    }
+
+    // ---- what is due
+
+    /// When [`poll_delivery`](Self::poll_delivery) has something next.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.agenda.first().map(|(at, _)| *at)
+    }
+
+    /// What is to be told now, of itself: what is owed to hosts that did not answer or do not know of the restart, and whether
+    /// the silent ones are still there. A call of such a host waits meanwhile.
+    pub fn poll_deliveries(&mut self, now: Instant) -> Vec<Delivery> {
+        let mut deliveries = Vec::new();
+        while deliveries.len() < MOST_AT_ONCE {
+            let Some((at, id)) = self.agenda.first().copied().filter(|(at, _)| *at <= now) else { break };
+            let host = self.hosts.get_mut(&id).expect("the agenda has hosts that are there");
+            if now.since(host.last_heard) >= FORGET_AFTER {
+                self.forget(id);
+                continue;
+            }
+            debug_assert_eq!(at, host.due);
+            let silent = now.since(host.last_heard);
+            if host.is_being_told || (!host.is_owed() && host.down.is_none() && silent < PROBE_AFTER) {
+                let next =
+                    if host.is_being_told { now + RETRY_AFTER.0 } else { host.last_heard + PROBE_AFTER };
+                self.schedule(id, next);
+                continue;
+            }
+            host.is_being_told = host.is_owed();
+            let message = host.message();
+            deliveries.push(Delivery { host: id, address: host.address(), uuid: host.uuid, message });
+            self.schedule(id, now + PROBE_AFTER);
+        }
+        deliveries
+    }
+
+    /// Hosts that were forgotten since the last time: their promises are to end.
+    pub fn poll_forgotten(&mut self) -> Vec<HostId> {
+        std::mem::take(&mut self.forgotten)
+    }
+
+    // ---- inside
+
+    /// A host that is known calls.
+    fn admit(&mut self, now: Instant, id: HostId) -> Admission {
+        let host = self.hosts.get_mut(&id).expect("the caller has looked");
+        if host.is_being_told {
+            return Admission::Wait;
+        }
+        let may_try = host.down.is_none_or(|down| now >= down.retry_at);
+        if (host.is_owed() || host.down.is_some()) && may_try {
+            host.is_being_told = true;
+            let message = host.message();
+            return Admission::Deliver(Delivery {
+                host: id,
+                address: host.address(),
+                uuid: host.uuid,
+                message,
+            });
+        }
+        Admission::Ready(host.admitted(id))
+    }
+
+    fn add(&mut self, now: Instant, uuid: Option<Uuid>) -> HostId {
+        if self.hosts.len() >= self.limits.hosts.max(1) {
+            self.forget_the_oldest();
+        }
+        let id = HostId(self.next);
+        self.next += 1;
+        let due = now + PROBE_AFTER;
+        let host = Host {
+            uuid,
+            addresses: Vec::new(),
+            capabilities: 0,
+            last_heard: now,
+            due,
+            down: None,
+            owes_reset: true,
+            delayed: BTreeSet::new(),
+            is_being_told: false,
+            held_before: Vec::new(),
+        };
+        self.hosts.insert(id, host);
+        self.agenda.insert((due, id));
+        if let Some(uuid) = uuid {
+            self.by_uuid.insert(uuid, id);
+        }
+        id
+    }
+
+    /// Forgets a sixteenth of all hosts, those that were heard of least recently: many at once, as finding them takes a look
+    /// at all.
+    fn forget_the_oldest(&mut self) {
+        let mut hosts: Vec<(Instant, HostId)> =
+            self.hosts.iter().map(|(id, host)| (host.last_heard, *id)).collect();
+        let count = (hosts.len() / 16).max(1);
+        hosts.select_nth_unstable(count - 1);
+        for (_, id) in &hosts[..count] {
+            self.forget(*id);
+        }
+    }
+
+    /// Notes that the host is at the address: it is called there from now on.
+    fn heard_of(&mut self, now: Instant, id: HostId, address: SocketAddr, epoch: Option<Epoch>) {
+        let host = self.hosts.get_mut(&id).expect("the caller has looked");
+        host.last_heard = now;
+        if host.addresses.last() == Some(&(address, epoch)) {
+            return;
+        }
+        host.addresses.retain(|(known, _)| *known != address);
+        host.addresses.push((address, epoch));
+        self.by_address.insert(address, id);
+        if host.addresses.len() > self.limits.addresses.max(1) {
+            let (oldest, _) = host.addresses.remove(0);
+            self.by_address.remove(&oldest);
+        }
+    }
+
+    fn note_silence(&mut self, now: Instant, id: HostId) {
+        let Some(host) = self.hosts.get_mut(&id) else { return };
+        let backoff = host.down.map_or(RETRY_AFTER.0, |down| down.backoff);
+        host.down = Some(Down { backoff: (2 * backoff).min(RETRY_AFTER.1), retry_at: now + RETRY_AFTER.0 });
+        self.schedule(id, now + backoff);
+    }
+
+    fn delay(host: &mut Host, fid: AfsFid, limit: usize) {
+        if host.owes_reset {
+            return;
+        }
+        host.delayed.insert(fid);
+        if host.delayed.len() > limit {
+            host.delayed.clear();
+            host.owes_reset = true;
+        }
+    }
+
+    fn schedule(&mut self, id: HostId, at: Instant) {
+        let Some(host) = self.hosts.get_mut(&id) else { return };
+        self.agenda.remove(&(host.due, id));
+        host.due = at;
+        self.agenda.insert((at, id));
+    }
+
+    /// The host is no longer at the address; without any it is forgotten.
+    fn remove_address(&mut self, id: HostId, address: SocketAddr) {
+        if self.by_address.get(&address) == Some(&id) {
+            self.by_address.remove(&address);
+        }
+        let Some(host) = self.hosts.get_mut(&id) else { return };
+        host.addresses.retain(|(known, _)| *known != address);
+        if host.addresses.is_empty() {
+            self.forget(id);
+        }
+    }
+
+    fn forget(&mut self, id: HostId) {
+        let Some(host) = self.hosts.remove(&id) else { return };
+        self.agenda.remove(&(host.due, id));
+        self.restored.remove(&id);
+        for (address, _) in host.addresses {
+            if self.by_address.get(&address) == Some(&id) {
+                self.by_address.remove(&address);
+            }
+        }
+        if let Some(uuid) = host.uuid.filter(|uuid| self.by_uuid.get(uuid) == Some(&id)) {
+            self.by_uuid.remove(&uuid);
+        }
+        self.forgotten.push(id);
+    }
+}
+
+#[cfg(test)]
+#[path = "hosts/tests.rs"]
+mod tests;

@@ -1,0 +1,386 @@
+use super::*;
+use afs_wire::ids::{Uniquifier, VnodeNumber};
+
+const NOW: Instant = Instant::from_nanos(1_000_000_000_000);
+const SECOND: Duration = Duration::from_secs(1);
+const EPOCH: Epoch = Epoch(7);
+
+fn address(host: u8) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, host], 7001))
+}
+
+fn uuid(number: u32) -> Uuid {
+    Uuid { time_low: number, ..Uuid::default() }
+}
+
+fn fid(vnode: u32) -> AfsFid {
+    AfsFid { volume: VolumeId(7), vnode: VnodeNumber(vnode), unique: Uniquifier(1) }
+}
+
+fn identity(number: u32) -> Option<Identity> {
+    Some(Identity { uuid: Some(uuid(number)), capabilities: 1 })
+}
+
+/// A host that has called, said who it is and been told to forget: the usual beginning.
+fn up(hosts: &mut Hosts, now: Instant, number: u8) -> HostId {
+    assert_eq!(hosts.handle_call(now, address(number), EPOCH), Admission::Ask);
+    match hosts.handle_identity(now, address(number), EPOCH, identity(number.into())) {
+        Admission::Deliver(delivery) => {
+            assert_eq!(delivery.message, Message::Reset);
+            hosts.handle_delivery(now, &delivery, Outcome::Told).unwrap().host
+        }
+        Admission::Ready(admitted) => admitted.host,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A host that did not answer a break for the file.
+fn down(hosts: &mut Hosts, now: Instant, number: u8, fid: AfsFid) -> HostId {
+    let id = up(hosts, now, number);
+    let breaks = hosts.breaks(&[id], fid);
+    hosts.handle_break(now, &breaks[0], Outcome::NoAnswer);
+    id
+}
+
+#[derive(Debug, Clone, Copy)]
+enum State {
+    Unknown,
+    BeingAsked,
+    Up,
+    Down,
+    DownForLong,
+    OwesReset,
+    Restored,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Event {
+    Call,
+    CallOfNewEpoch,
+    Break,
+    Farewell,
+    Due,
+}
+
+/// Brings host 1 into the state and says when.
+fn state(state: State) -> (Hosts, Instant) {
+    let mut hosts = Hosts::new(HostLimits::default());
+    match state {
+        State::Unknown => {}
+        State::BeingAsked => assert_eq!(hosts.handle_call(NOW, address(1), EPOCH), Admission::Ask),
+        State::Up => drop(up(&mut hosts, NOW, 1)),
+        State::Down => drop(down(&mut hosts, NOW, 1, fid(2))),
+        State::DownForLong => {
+            down(&mut hosts, NOW, 1, fid(2));
+            return (hosts, NOW + 15 * SECOND);
+        }
+        State::OwesReset => {
+            let id = up(&mut hosts, NOW, 1);
+            hosts.owe_reset(NOW, id);
+        }
+        State::Restored => drop(hosts.restore(NOW, Some(uuid(1)), address(1), vec![VolumeId(7)]).unwrap()),
+    }
+    (hosts, NOW)
+}
+
+fn show(admission: Admission) -> String {
+    match admission {
+        Admission::Ready(admitted) if admitted.gets_promises => "ready".into(),
+        Admission::Ready(_) => "ready without promises".into(),
+        Admission::Ask => "ask".into(),
+        Admission::Wait => "wait".into(),
+        Admission::Deliver(delivery) => format!("first {}", message(&delivery)),
+    }
+}
+
+fn message(delivery: &Delivery) -> String {
+    match &delivery.message {
+        Message::Reset => "reset".into(),
+        Message::Break(fids) => format!("break {}", fids.len()),
+        Message::Probe => "probe".into(),
+    }
+}
+
+#[test]
+fn every_state_answers_every_event() {
+    use Event::{Break, Call, CallOfNewEpoch, Due, Farewell};
+    use State::{BeingAsked, Down, DownForLong, OwesReset, Restored, Unknown, Up};
+    let table: &[(State, Event, &str)] = &[
+        (Unknown, Call, "ask"),
+        (Unknown, CallOfNewEpoch, "ask"),
+        (Unknown, Break, "-"),
+        (Unknown, Farewell, "0 hosts"),
+        (Unknown, Due, "-"),
+        (BeingAsked, Call, "wait"),
+        (BeingAsked, CallOfNewEpoch, "wait"),
+        (BeingAsked, Break, "-"),
+        (BeingAsked, Farewell, "0 hosts"),
+        (BeingAsked, Due, "-"),
+        (Up, Call, "ready"),
+        (Up, CallOfNewEpoch, "ask"),
+        (Up, Break, "break 1"),
+        (Up, Farewell, "0 hosts"),
+        (Up, Due, "-"),
+        (Down, Call, "ready without promises"),
+        (Down, CallOfNewEpoch, "ready without promises"),
+        (Down, Break, "-"),
+        (Down, Farewell, "0 hosts"),
+        (Down, Due, "-"),
+        (DownForLong, Call, "first break 1"),
+        (DownForLong, CallOfNewEpoch, "ask"),
+        (DownForLong, Break, "-"),
+        (DownForLong, Farewell, "0 hosts"),
+        (DownForLong, Due, "break 1"),
+        (OwesReset, Call, "first reset"),
+        (OwesReset, CallOfNewEpoch, "ask"),
+        (OwesReset, Break, "reset"),
+        (OwesReset, Farewell, "0 hosts"),
+        (OwesReset, Due, "reset"),
+        (Restored, Call, "ask"),
+        (Restored, CallOfNewEpoch, "ask"),
+        (Restored, Break, "reset"),
+        (Restored, Farewell, "0 hosts"),
+        (Restored, Due, "reset"),
+    ];
+    for (from, event, expected) in table {
+        let (mut hosts, now) = state(*from);
+        let list = |deliveries: Vec<Delivery>| {
+            if deliveries.is_empty() {
+                "-".to_owned()
+            } else {
+                deliveries.iter().map(message).collect::<Vec<_>>().join(", ")
+            }
+        };
+        let got = match event {
+            Call => show(hosts.handle_call(now, address(1), EPOCH)),
+            CallOfNewEpoch => show(hosts.handle_call(now, address(1), Epoch(8))),
+            Break => list(hosts.breaks(&[HostId(1)], fid(4))),
+            Farewell => {
+                hosts.handle_farewell(HostId(1));
+                format!("{} hosts", hosts.len())
+            }
+            Due => list(hosts.poll_deliveries(now)),
+        };
+        assert_eq!(got, *expected, "{from:?} {event:?}");
+        assert_eq!(hosts.agenda.len(), hosts.len(), "{from:?} {event:?}");
+    }
+}
+
+#[test]
+fn a_new_host_is_told_to_forget_before_it_gets_promises() {
+    let mut hosts = Hosts::new(HostLimits::default());
+    assert_eq!(hosts.handle_call(NOW, address(1), EPOCH), Admission::Ask);
+    let Admission::Deliver(delivery) = hosts.handle_identity(NOW, address(1), EPOCH, identity(1)) else {
+        panic!("a reset is due");
+    };
+    assert_eq!((delivery.address, &delivery.message), (address(1), &Message::Reset));
+    assert_eq!(hosts.handle_call(NOW, address(1), EPOCH), Admission::Wait, "others wait for it");
+    let admitted = hosts.handle_delivery(NOW, &delivery, Outcome::Told).unwrap();
+    assert!(admitted.gets_promises);
+    assert_eq!(admitted.capabilities, 1);
+    assert_eq!(hosts.handle_call(NOW, address(1), EPOCH), Admission::Ready(admitted));
+}
+
+#[test]
+fn a_host_that_moves_is_the_same_and_called_at_its_new_address() {
+    let mut hosts = Hosts::new(HostLimits::default());
+    let id = up(&mut hosts, NOW, 1);
+    assert_eq!(hosts.handle_call(NOW, address(9), EPOCH), Admission::Ask);
+    let moved = hosts.handle_identity(NOW, address(9), EPOCH, identity(1));
+    assert!(matches!(moved, Admission::Ready(admitted) if admitted.host == id && admitted.gets_promises));
+    assert_eq!(hosts.breaks(&[id], fid(2))[0].address, address(9));
+    hosts.handle_call(NOW, address(1), EPOCH);
+    assert_eq!(hosts.breaks(&[id], fid(2))[0].address, address(1), "it is called where it called from last");
+    assert_eq!(hosts.len(), 1);
+}
+
+#[test]
+fn another_client_at_an_address_is_another_host() {
+    let mut hosts = Hosts::new(HostLimits::default());
+    let old = up(&mut hosts, NOW, 1);
+    assert_eq!(hosts.handle_call(NOW, address(1), Epoch(8)), Admission::Ask);
+    let Admission::Deliver(delivery) = hosts.handle_identity(NOW, address(1), Epoch(8), identity(2)) else {
+        panic!("a reset is due");
+    };
+    assert_ne!(delivery.host, old);
+    assert_eq!(hosts.poll_forgotten(), [old], "it has no other address");
+    assert_eq!(hosts.len(), 1);
+}
+
+#[test]
+fn a_client_without_uuid_is_known_by_its_address() {
+    let mut hosts = Hosts::new(HostLimits::default());
+    hosts.handle_call(NOW, address(1), EPOCH);
+    let plain = Some(Identity { uuid: None, capabilities: 0 });
+    let Admission::Deliver(delivery) = hosts.handle_identity(NOW, address(1), EPOCH, plain) else {
+        panic!("a reset is due");
+    };
+    hosts.handle_delivery(NOW, &delivery, Outcome::Told);
+    hosts.handle_call(NOW, address(1), Epoch(8));
+    let again = hosts.handle_identity(NOW, address(1), Epoch(8), plain);
+    assert!(matches!(again, Admission::Ready(admitted) if admitted.host == delivery.host));
+}
+
+#[test]
+fn a_client_that_cannot_be_called_is_served_without_promises_and_without_waiting_each_time() {
+    let mut hosts = Hosts::new(HostLimits::default());
+    assert_eq!(hosts.handle_call(NOW, address(1), EPOCH), Admission::Ask);
+    assert_eq!(show(hosts.handle_identity(NOW, address(1), EPOCH, None)), "ready without promises");
+    for second in 0..15 {
+        let admission = hosts.handle_call(NOW + second * SECOND, address(1), EPOCH);
+        assert_eq!(show(admission), "ready without promises");
+    }
+    assert_eq!(hosts.handle_call(NOW + 15 * SECOND, address(1), EPOCH), Admission::Ask);
+    assert_eq!(show(hosts.handle_identity(NOW, address(1), EPOCH, identity(1))), "first reset");
+    assert_eq!(hosts.len(), 1, "who had no name is replaced");
+}
+
+#[test]
+fn breaks_for_a_host_that_is_down_are_remembered_and_delivered() {
+    let mut hosts = Hosts::new(HostLimits::default());
+    let id = down(&mut hosts, NOW, 1, fid(2));
+    assert!(hosts.breaks(&[id], fid(4)).is_empty(), "nobody waits for it a second time");
+    let later = NOW + 15 * SECOND;
+    let Admission::Deliver(delivery) = hosts.handle_call(later, address(1), EPOCH) else {
+        panic!("breaks are due");
+    };
+    assert_eq!(delivery.message, Message::Break(vec![fid(2), fid(4)]));
+    assert!(hosts.handle_delivery(later, &delivery, Outcome::Told).unwrap().gets_promises);
+    assert_eq!(show(hosts.handle_call(later, address(1), EPOCH)), "ready");
+}
+
+#[test]
+fn too_many_remembered_breaks_become_a_reset() {
+    let limits = HostLimits { delayed_breaks: 3, ..HostLimits::default() };
+    let mut hosts = Hosts::new(limits);
+    let id = down(&mut hosts, NOW, 1, fid(2));
+    for vnode in [4, 6, 8, 10] {
+        hosts.breaks(&[id], fid(vnode));
+    }
+    let later = NOW + 15 * SECOND;
+    assert_eq!(show(hosts.handle_call(later, address(1), EPOCH)), "first reset");
+}
+
+#[test]
+fn a_host_that_stays_away_is_tried_ever_more_seldom_and_at_last_forgotten() {
+    let mut hosts = Hosts::new(HostLimits::default());
+    let id = down(&mut hosts, NOW, 1, fid(2));
+    let (mut now, mut tries) = (NOW, Vec::new());
+    while let Some(at) = hosts.poll_timeout() {
+        now = at;
+        for delivery in hosts.poll_deliveries(now) {
+            tries.push(now.since(NOW).as_secs());
+            hosts.handle_delivery(now, &delivery, Outcome::NoAnswer);
+        }
+    }
+    assert_eq!(tries[..7], [15, 45, 105, 225, 465, 945, 1545]);
+    assert!(tries.len() < 50, "{} tries", tries.len());
+    assert_eq!(hosts.poll_forgotten(), [id]);
+    assert!(now.since(NOW) < FORGET_AFTER + 2 * RETRY_AFTER.1);
+}
+
+#[test]
+fn a_silent_host_is_probed_and_one_that_calls_is_not() {
+    let mut hosts = Hosts::new(HostLimits::default());
+    up(&mut hosts, NOW, 1);
+    let loud = up(&mut hosts, NOW, 2);
+    for minute in 0..20 {
+        hosts.handle_call(NOW + minute * 60 * SECOND, address(2), EPOCH);
+    }
+    let now = NOW + 20 * 60 * SECOND;
+    let probes = hosts.poll_deliveries(now);
+    assert_eq!(probes.iter().map(message).collect::<Vec<_>>(), ["probe"]);
+    assert_ne!(probes[0].host, loud);
+    hosts.handle_delivery(now, &probes[0], Outcome::SomebodyElse);
+    assert_eq!(hosts.poll_forgotten(), [probes[0].host]);
+}
+
+#[test]
+fn a_restored_host_is_told_for_the_volumes_it_had() {
+    let mut hosts = Hosts::new(HostLimits::default());
+    hosts.restore(NOW, Some(uuid(1)), address(1), vec![VolumeId(7)]).unwrap();
+    let held = hosts.held_before(VolumeId(7));
+    assert_eq!(held.len(), 1);
+    assert!(hosts.held_before(VolumeId(8)).is_empty());
+    let breaks = hosts.breaks(&held, fid(2));
+    assert_eq!(breaks[0].message, Message::Reset);
+    hosts.handle_break(NOW, &breaks[0], Outcome::Told);
+    assert!(hosts.held_before(VolumeId(7)).is_empty());
+    assert!(hosts.poll_deliveries(NOW).is_empty());
+}
+
+#[test]
+fn a_full_table_forgets_whom_it_has_not_heard_of_for_longest() {
+    let mut hosts = Hosts::new(HostLimits { hosts: 32, ..HostLimits::default() });
+    let ids: Vec<HostId> = (0..32).map(|n| up(&mut hosts, NOW + u32::from(n) * SECOND, n)).collect();
+    hosts.handle_call(NOW + 40 * SECOND, address(0), EPOCH);
+    up(&mut hosts, NOW + 41 * SECOND, 32);
+    assert_eq!(hosts.poll_forgotten(), ids[1..3]);
+    assert_eq!(hosts.len(), 31);
+}
+
+#[test]
+fn what_nobody_reports_on_is_given_out_again() {
+    let mut hosts = Hosts::new(HostLimits::default());
+    assert_eq!(hosts.handle_call(NOW, address(1), EPOCH), Admission::Ask);
+    hosts.abandon(address(1));
+    assert_eq!(hosts.handle_call(NOW, address(1), EPOCH), Admission::Ask);
+    let first = hosts.handle_identity(NOW, address(1), EPOCH, identity(1));
+    assert_eq!(show(first), "first reset");
+    hosts.abandon(address(1));
+    assert_eq!(show(hosts.handle_call(NOW, address(1), EPOCH)), "first reset");
+}
+
+/// Random events never break the table's own bookkeeping.
+#[test]
+fn random_histories_leave_the_tables_consistent() {
+    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = |below: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % below
+    };
+    let mut hosts = Hosts::new(HostLimits { hosts: 12, delayed_breaks: 3, addresses: 2 });
+    let (mut now, mut open) = (NOW, Vec::new());
+    for _ in 0..50_000 {
+        now += Duration::from_millis(next(4000));
+        let (at, epoch) = (address(next(20) as u8), Epoch(next(2) as u32));
+        let outcome = [Outcome::Told, Outcome::NoAnswer, Outcome::SomebodyElse][next(3) as usize];
+        match next(8) {
+            0..=2 => {
+                let mut admission = hosts.handle_call(now, at, epoch);
+                if admission == Admission::Ask {
+                    let who = (next(4) > 0).then(|| identity(next(15) as u32).unwrap());
+                    admission = hosts.handle_identity(now, at, epoch, who);
+                }
+                if let Admission::Deliver(delivery) = admission {
+                    open.push(delivery);
+                }
+            }
+            3 => open.extend(hosts.poll_deliveries(now)),
+            4 => {
+                for delivery in hosts.breaks(&[HostId(next(hosts.next + 1))], fid(next(9) as u32)) {
+                    hosts.handle_break(now, &delivery, outcome);
+                }
+            }
+            5 if next(10) == 0 => hosts.handle_farewell(HostId(next(hosts.next))),
+            6 if next(10) == 0 => hosts.owe_reset(now, HostId(next(hosts.next))),
+            _ if !open.is_empty() => {
+                let delivery = open.swap_remove(next(open.len() as u64) as usize);
+                hosts.handle_delivery(now, &delivery, outcome);
+            }
+            _ => {}
+        }
+        assert!(hosts.len() <= 12 && hosts.agenda.len() == hosts.len());
+        assert!(hosts.asking.is_empty());
+        for (id, host) in &hosts.hosts {
+            assert!(!host.addresses.is_empty() && host.addresses.len() <= 2);
+            assert!(host.delayed.len() <= 3);
+            assert!(hosts.agenda.contains(&(host.due, *id)));
+        }
+        for (address, id) in &hosts.by_address {
+            assert!(hosts.hosts[id].addresses.iter().any(|(known, _)| known == address));
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Who somebody is and which groups he is in, as the protection database says, remembered for a while.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::hash::Hash;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use afs_wire::ids::ViceId;
+use rx_proto::time::Instant;
+
+/// An answer that may take a call to another server.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, ProtectionError>> + Send + 'a>>;
+
+/// The protection database did not answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProtectionError {
+    /// What was asked, of whom, and what went wrong.
+    pub reason: String,
+}
+
+impl fmt::Display for ProtectionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the protection database does not answer: {}", self.reason)
+    }
+}
+
+impl std::error::Error for ProtectionError {}
+
+/// Somebody's id, and the ids that count for him in access lists: his own, those of his groups, and those that all have (the
+/// CPS).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Membership {
+    /// His id.
+    pub id: ViceId,
+    /// All of them.
+    pub groups: Vec<ViceId>,
+}
+
+impl Membership {
+    /// Somebody without a name.
+    pub fn anonymous() -> Self {
+        Self { id: ViceId::ANONYMOUS, groups: vec![ViceId::SYSTEM_ANYUSER, ViceId::ANONYMOUS] }
+    }
+}
+
+/// What a file server asks of the protection database: in this process, or at another server.
+pub trait Protection: Send + Sync + 'static {
+    /// Who this is, as the security class names him. Somebody whom the database does not know is
+    /// [`Membership::anonymous`].
+    fn membership<'a>(&'a self, identity: &'a str) -> Answer<'a, Membership>;
+
+    /// The groups that a host is in: empty for most.
+    fn host_groups(&self, host: IpAddr) -> Answer<'_, Vec<ViceId>>;
+
+    /// The ids of these names, in their order; `None` for those that there are not.
+    fn ids(&self, names: Vec<String>) -> Answer<'_, Vec<Option<ViceId>>>;
+
+    /// The names of these ids, in their order; of those that there are not, the number as text.
+    fn names(&self, ids: Vec<ViceId>) -> Answer<'_, Vec<String>>;
+
+    /// Whether he administers this server (UserList), which is not a question of groups.
+    fn is_superuser(&self, identity: &str) -> bool;
+}
+
+/// Memberships remembered at once, of users and of hosts each: some 500 bytes for one with thirty groups.
+const MAX_REMEMBERED: usize = 65_536;
+
+/// How long an answer that failed is taken for "nobody in particular" before it is asked for again: a database that is away
+/// must not cost each call its timeout.
+const RETRY_AFTER: Duration = Duration::from_secs(10);
+
+/// What was asked of a [`Protection`], for a while.
+pub(crate) struct Memberships {
+    protection: Arc<dyn Protection>,
+    life: Duration,
+    users: Mutex<Remembered<String, Arc<Membership>>>,
+    hosts: Mutex<Remembered<IpAddr, Arc<[ViceId]>>>,
+    anonymous: Arc<Membership>,
+}
+
+impl Memberships {
+    pub(crate) fn new(protection: Arc<dyn Protection>, life: Duration) -> Self {
+        let anonymous = Arc::new(sorted(Membership::anonymous()));
+        Self { protection, life, users: Mutex::default(), hosts: Mutex::default(), anonymous }
+    }
+
+    pub(crate) fn database(&self) -> &dyn Protection {
+        &*self.protection
+    }
+
+    pub(crate) fn anonymous(&self) -> &Arc<Membership> {
+        &self.anonymous
+    }
+
+    /// Who calls. If the database does not answer, nobody in particular: less than he may, never more.
+    pub(crate) async fn of(&self, now: Instant, identity: Option<&str>) -> Arc<Membership> {
+        let Some(identity) = identity else { return Arc::clone(&self.anonymous) };
+        if let Some(membership) = lock(&self.users).get(now, identity) {
+            return membership;
+        }
+        let (membership, life) = match self.protection.membership(identity).await {
+            Ok(membership) => (Arc::new(sorted(membership)), self.life),
+            Err(error) => {
+                tracing::warn!(identity, %error, "a caller is treated as anonymous");
+                (Arc::clone(&self.anonymous), RETRY_AFTER)
+            }
+        };
+        lock(&self.users).put(now + life, identity.to_owned(), Arc::clone(&membership));
+        membership
+    }
+
+    /// The groups of the host that somebody calls from.
+    pub(crate) async fn of_host(&self, now: Instant, host: IpAddr) -> Arc<[ViceId]> {
+        if let Some(groups) = lock(&self.hosts).get(now, &host) {
+            return groups;
+        }
+        let (mut groups, life) = match self.protection.host_groups(host).await {
+            Ok(groups) => (groups, self.life),
+            Err(error) => {
+                tracing::warn!(%host, %error, "a host is treated as being in no group");
+                (Vec::new(), RETRY_AFTER)
+            }
+        };
+        groups.sort_unstable();
+        groups.dedup();
+        let groups: Arc<[ViceId]> = groups.into();
+        lock(&self.hosts).put(now + life, host, Arc::clone(&groups));
+        groups
+    }
+
+    /// Forgets what was remembered of these.
+    pub(crate) fn flush(&self, ids: &[ViceId], hosts: &[IpAddr]) {
+        lock(&self.users).entries.retain(|_, (_, membership)| !ids.contains(&membership.id));
+        lock(&self.hosts).entries.retain(|host, _| !hosts.contains(host));
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn sorted(mut membership: Membership) -> Membership {
+    membership.groups.sort_unstable();
+    membership.groups.dedup();
+    membership
+}
+
+#[derive(Debug)]
+struct Remembered<K, V> {
+    entries: HashMap<K, (Instant, V)>,
+}
+
+impl<K, V> Default for Remembered<K, V> {
+    fn default() -> Self {
+        Self { entries: HashMap::new() }
+    }
+}
+
+impl<K: Hash + Eq, V: Clone> Remembered<K, V> {
+    fn get<Q: ?Sized + Hash + Eq>(&self, now: Instant, key: &Q) -> Option<V>
+    where
+        K: std::borrow::Borrow<Q>,
+    {
+        self.entries.get(key).filter(|(until, _)| *until > now).map(|(_, value)| value.clone())
+    }
+
+    /// When full, what is remembered is forgotten at once: it can all be asked again, and this is rare.
+    fn put(&mut self, until: Instant, key: K, value: V) {
+        if self.entries.len() >= MAX_REMEMBERED {
+            self.entries.clear();
+        }
+        self.entries.insert(key, (until, value));
+    }
+}

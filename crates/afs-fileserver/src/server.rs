@@ -1,0 +1,164 @@
+//! Puts a file server together.
+
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use afs_volume::{Partition, Space, Volume, VolumeError};
+use afs_wire::ids::{AfsTime, VolumeId};
+use afs_wire::rxafs::Rxafs;
+use rx::{Endpoint, Runtime, ServiceConfig, WeakEndpoint};
+use rx_proto::abort::AbortCode;
+use rx_proto::config::CallLimits;
+use rx_proto::endpoint::Service;
+use rx_proto::ids::ServiceId;
+use rx_proto::security::ServerSecurity;
+use rxgen::Interface;
+
+use crate::clients::Clients;
+use crate::config::{Config, WallClock};
+use crate::failure::Failure;
+use crate::file_service;
+use crate::file_service::data::Buffers;
+use crate::locks::Locks;
+use crate::protection::{Memberships, Protection};
+use crate::statistics::Statistics;
+use crate::turns::Turns;
+
+/// Where a file server finds its volumes.
+pub trait Volumes: Send + Sync + 'static {
+    /// A volume of this server, online or not.
+    ///
+    /// # Errors
+    ///
+    /// It is not here.
+    fn volume(&self, id: VolumeId) -> Result<Arc<Volume>, VolumeError>;
+
+    /// The space of the partition that a volume is on.
+    ///
+    /// # Errors
+    ///
+    /// It is not here, or the file system does not say.
+    fn space_of(&self, id: VolumeId) -> Result<Space, VolumeError>;
+
+    /// The partitions, by name, and their space.
+    fn partitions(&self) -> Vec<(String, Space)>;
+}
+
+impl Volumes for Vec<Partition> {
+    fn volume(&self, id: VolumeId) -> Result<Arc<Volume>, VolumeError> {
+        let found = self.iter().find_map(|partition| partition.volume(id).ok());
+        found.ok_or(VolumeError::NoVolume(id))
+    }
+
+    fn space_of(&self, id: VolumeId) -> Result<Space, VolumeError> {
+        let partition = self.iter().find(|partition| partition.volume(id).is_ok());
+        partition.ok_or(VolumeError::NoVolume(id))?.space()
+    }
+
+    fn partitions(&self) -> Vec<(String, Space)> {
+        let name = |partition: &Partition| partition.folder().display().to_string();
+        self.iter().filter_map(|partition| Some((name(partition), partition.space().ok()?))).collect()
+    }
+}
+
+/// A file server. Clones are the same one.
+#[derive(Clone)]
+pub struct FileServer {
+    inner: Arc<Inner>,
+}
+
+/// What the handlers of all calls share.
+pub(crate) struct Inner {
+    pub(crate) endpoint: WeakEndpoint,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) clock: WallClock,
+    pub(crate) volumes: Arc<dyn Volumes>,
+    pub(crate) memberships: Memberships,
+    pub(crate) clients: Arc<Clients>,
+    pub(crate) locks: Mutex<Locks>,
+    pub(crate) turns: Arc<Turns>,
+    pub(crate) statistics: Statistics,
+    pub(crate) buffers: Buffers,
+    max_calls: usize,
+    max_waiting: usize,
+}
+
+impl FileServer {
+    /// A server of these volumes, whose clients are called back from `endpoint`. It answers nothing before its
+    /// [`service`](Self::service) is added there, and does not keep the endpoint alive.
+    ///
+    /// # Errors
+    ///
+    /// The file of [`Config::promises_file`] cannot be read or written.
+    pub fn new(
+        config: Config,
+        endpoint: &Endpoint,
+        volumes: Arc<dyn Volumes>,
+        protection: Arc<dyn Protection>,
+    ) -> io::Result<Self> {
+        let runtime = Arc::clone(endpoint.runtime());
+        let clients = Arc::new(Clients::new(&config, endpoint.downgrade(), Arc::clone(&runtime))?);
+        runtime.spawn(Box::pin(Arc::clone(&clients).run()));
+        let inner = Inner {
+            endpoint: endpoint.downgrade(),
+            runtime,
+            volumes,
+            memberships: Memberships::new(protection, config.membership_life),
+            clients,
+            locks: Mutex::default(),
+            turns: Arc::default(),
+            statistics: Statistics::new(config.clock.now()),
+            buffers: Buffers::default(),
+            max_calls: config.max_calls,
+            max_waiting: config.max_waiting,
+            clock: config.clock,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// The service to be added to the endpoint, for clients of these security classes. Others, as the one without security, are
+    /// anonymous.
+    pub fn service(&self, security: Vec<Arc<dyn ServerSecurity>>) -> ServiceConfig {
+        let service = Service {
+            id: ServiceId(Rxafs::SERVICE_ID),
+            security,
+            // As stock servers have it: who cannot be reached gets nothing (File service notes 7.4).
+            check_reach: true,
+            upgrades_to: None,
+            limits: CallLimits::default(),
+        };
+        let inner = Arc::clone(&self.inner);
+        let mut config =
+            ServiceConfig::new(service, move |call| file_service::answer(Arc::clone(&inner), call));
+        config.max_calls = self.inner.max_calls;
+        config.max_waiting = self.inner.max_waiting;
+        config.busy_code = AbortCode(Failure::BUSY.abort(false).0);
+        config.panic_code = AbortCode(Failure::IO.abort(false).0);
+        config
+    }
+
+    /// A volume operation has changed the volume as a whole, or taken it away: ends all promises for it and tells their holders.
+    /// Returns when they have answered, or after [`Config::break_wait`].
+    pub async fn volume_changed(&self, volume: VolumeId) {
+        let clients = &self.inner.clients;
+        clients.volume_changed(volume, clients.break_deadline()).await;
+    }
+
+    /// How many clients are known, and how many promises they hold.
+    pub fn client_counts(&self) -> (usize, usize) {
+        let counts = self.inner.clients.counts();
+        (counts.hosts, counts.promises)
+    }
+}
+
+impl Inner {
+    pub(crate) fn now(&self) -> AfsTime {
+        self.clock.now()
+    }
+
+    /// How long the server has run.
+    pub(crate) fn uptime(&self) -> Duration {
+        Duration::from_secs(self.now().0.saturating_sub(self.statistics.started.0).into())
+    }
+}

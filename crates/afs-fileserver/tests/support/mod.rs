@@ -1,0 +1,227 @@
+//! What the tests share: a file server with a volume, and clients that write down what they are told, in one process and in
+//! virtual time.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+#[path = "../../../rx/tests/support/sim.rs"]
+pub(crate) mod sim;
+
+pub(crate) mod client;
+pub(crate) mod named;
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use afs_fileserver::{Answer, Config, FileServer, Membership, Protection, Volumes, WallClock};
+use afs_volume::{AccessList, NewVolume, Partition, Stamp, VnodeId, Volume, VolumeKind, VolumeState};
+use afs_wire::Uuid;
+use afs_wire::ids::{AfsFid, AfsTime, ViceId, VolumeId};
+use afs_wire::rights::Rights;
+use rx::{Endpoint, EndpointConfig, Runtime};
+use rx_proto::security::Null;
+
+use client::Client;
+use named::NamedServer;
+use sim::Sim;
+
+pub(crate) const VOLUME: VolumeId = VolumeId(0x2000_0009);
+pub(crate) const ROOT: AfsFid = AfsFid::root_of(VOLUME);
+pub(crate) const ALL: Rights = Rights(127);
+pub(crate) const READ: Rights = Rights(9);
+
+pub(crate) const USER: ViceId = ViceId(1001);
+pub(crate) const OTHER: ViceId = ViceId(1002);
+pub(crate) const ADMIN: ViceId = ViceId(1);
+
+/// The time of day when a test begins.
+pub(crate) const MORNING: u32 = 1_795_190_000;
+
+/// The protection database of the tests.
+pub(crate) struct People;
+
+/// Names and ids; `admin` administers.
+const NAMES: &[(&str, ViceId)] = &[
+    ("admin", ADMIN),
+    ("user1", USER),
+    ("user", USER),
+    ("other", OTHER),
+    ("system:anyuser", ViceId::SYSTEM_ANYUSER),
+    ("system:authuser", ViceId::SYSTEM_AUTHUSER),
+    ("system:administrators", ViceId::SYSTEM_ADMINISTRATORS),
+    ("user:friends", ViceId(-300)),
+];
+
+impl Protection for People {
+    fn membership<'a>(&'a self, identity: &'a str) -> Answer<'a, Membership> {
+        Box::pin(async move {
+            let Some((name, id)) = NAMES.iter().find(|(name, _)| *name == identity) else {
+                return Ok(Membership::anonymous());
+            };
+            let mut groups = vec![*id, ViceId::SYSTEM_ANYUSER, ViceId::SYSTEM_AUTHUSER];
+            if *name == "admin" {
+                groups.push(ViceId::SYSTEM_ADMINISTRATORS);
+            }
+            if *name == "other" {
+                groups.push(ViceId(-300));
+            }
+            Ok(Membership { id: *id, groups })
+        })
+    }
+
+    fn host_groups(&self, _host: IpAddr) -> Answer<'_, Vec<ViceId>> {
+        Box::pin(async { Ok(Vec::new()) })
+    }
+
+    fn ids(&self, names: Vec<String>) -> Answer<'_, Vec<Option<ViceId>>> {
+        let id = |name: &String| NAMES.iter().find(|(known, _)| known == name).map(|(_, id)| *id);
+        Box::pin(async move { Ok(names.iter().map(id).collect()) })
+    }
+
+    fn names(&self, ids: Vec<ViceId>) -> Answer<'_, Vec<String>> {
+        let name = |id: &ViceId| {
+            let found = NAMES.iter().find(|(_, known)| known == id);
+            found.map_or_else(|| id.to_string(), |(name, _)| (*name).to_owned())
+        };
+        Box::pin(async move { Ok(ids.iter().map(name).collect()) })
+    }
+
+    fn is_superuser(&self, identity: &str) -> bool {
+        identity == "admin"
+    }
+}
+
+/// A file server, the network and the disk it is on.
+pub(crate) struct Cell {
+    pub(crate) sim: Sim,
+    pub(crate) server: FileServer,
+    pub(crate) endpoint: Endpoint,
+    pub(crate) partition: Partition,
+    pub(crate) folder: Folder,
+    starts: u8,
+}
+
+/// A folder that goes with its owner.
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("afar-fileserver-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(path.join("vicepa")).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Cell {
+    /// A server with [`VOLUME`], in which everybody may do everything.
+    pub(crate) fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    /// The same with other settings.
+    pub(crate) fn with(configure: impl FnOnce(&mut Config)) -> Self {
+        let (sim, folder) = (Sim::new(Duration::from_millis(5)), Folder::new());
+        let partition = Partition::open(&folder.0.join("vicepa"), afs_volume::Config::default()).unwrap();
+        make_volume(&partition, VOLUME, "scratch");
+        let (server, endpoint) = start(&sim, &partition, &folder, 1, configure);
+        Self { sim, server, endpoint, partition, folder, starts: 1 }
+    }
+
+    /// The server ends and starts again; its volumes and files stay.
+    pub(crate) fn restart(&mut self, configure: impl FnOnce(&mut Config)) {
+        self.endpoint.shut_down();
+        self.starts += 1;
+        (self.server, self.endpoint) =
+            start(&self.sim, &self.partition, &self.folder, self.starts, configure);
+    }
+
+    /// A client at an address of its own, without a name.
+    pub(crate) fn client(&self, number: u8) -> Client {
+        Client::new(&self.sim, &self.endpoint, number, None)
+    }
+
+    /// A client whose user has this name.
+    pub(crate) fn client_of(&self, number: u8, name: &str) -> Client {
+        Client::new(&self.sim, &self.endpoint, number, Some(name.to_owned()))
+    }
+
+    pub(crate) fn volume(&self) -> Arc<Volume> {
+        self.partition.volume(VOLUME).unwrap()
+    }
+
+    /// Sets what the root directory grants.
+    pub(crate) fn grant(&self, entries: &[(ViceId, Rights)]) {
+        let list = AccessList { positive: entries.to_vec(), negative: Vec::new() };
+        self.volume().set_acl(VnodeId::ROOT, &list, stamp()).unwrap();
+    }
+
+    /// Runs a test's work to its end, in virtual time.
+    pub(crate) fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
+        self.sim.block_on(work)
+    }
+}
+
+pub(crate) fn stamp() -> Stamp {
+    Stamp { who: ADMIN, now: AfsTime(MORNING) }
+}
+
+/// Makes a volume, online, whose root grants everything to everybody.
+pub(crate) fn make_volume(partition: &Partition, id: VolumeId, name: &str) -> Arc<Volume> {
+    let new = NewVolume {
+        id,
+        name: name.to_owned(),
+        kind: VolumeKind::ReadWrite,
+        parent: id,
+        max_quota_kib: 0,
+        with_root: true,
+    };
+    let volume = partition.create_volume(&new, stamp()).unwrap();
+    put_online(&volume);
+    let list = AccessList { positive: vec![(ViceId::SYSTEM_ANYUSER, ALL)], negative: Vec::new() };
+    volume.set_acl(VnodeId::ROOT, &list, stamp()).unwrap();
+    volume
+}
+
+pub(crate) fn put_online(volume: &Volume) {
+    volume
+        .change_info(|info| {
+            info.in_service = true;
+            info.destroy_me = false;
+        })
+        .unwrap();
+    volume.set_state(VolumeState::Online);
+}
+
+fn start(
+    sim: &Sim,
+    partition: &Partition,
+    folder: &Folder,
+    number: u8,
+    configure: impl FnOnce(&mut Config),
+) -> (FileServer, Endpoint) {
+    let address = SocketAddr::from(([10, 0, 0, 1], 7000));
+    // What would happen every second for ever hides that nothing else is going to.
+    let options = EndpointConfig { publish_every: None, shards: Some(1), ..EndpointConfig::default() };
+    let endpoint = Endpoint::bind_with(Arc::new(sim.clone()), address, options).unwrap();
+    let mut config = Config::new(Uuid { time_low: 7000, ..Uuid::default() });
+    let clock = sim.clone();
+    config.clock = WallClock::new(move || {
+        Duration::from_secs(MORNING.into()) + Duration::from_nanos(clock.now().as_nanos())
+    });
+    config.promises_file = Some(folder.0.join("promises"));
+    configure(&mut config);
+    let volumes: Arc<dyn Volumes> = Arc::new(vec![partition.clone()]);
+    let server = FileServer::new(config, &endpoint, volumes, Arc::new(People)).unwrap();
+    endpoint.add_service(server.service(vec![Arc::new(Null), Arc::new(NamedServer)]));
+    let _ = number;
+    (server, endpoint)
+}

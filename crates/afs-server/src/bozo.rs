@@ -1,0 +1,286 @@
+//! The overseer's service (BOZO, Overseer notes): tells `bos` what runs here. The roles of this process look like the servers of
+//! OpenAFS that they take the place of, so that scripts that watch those go on.
+//!
+//! What changes something is refused: superusers are told that this server does not have the procedure (the service manager
+//! starts and stops it), others that they may not.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use afs_config::{BosConfig, Cell, KTime};
+use afs_wire::abort::{BZACCESS, BZBADTYPE, BZDOM, BZNOENT};
+use afs_wire::bos::{
+    AddCellHost, AddKey, AddSUser, BnodeFlags, BnodeStatus, BozoKey, BozoKeyInfo, BozoNetKTime, BozoStatus,
+    BozoString, CreateBnode, DeleteBnode, DeleteCellHost, DeleteKey, DeleteSUser, EnumerateInstance, Exec,
+    GetCellHost, GetCellName, GetDates, GetInstanceInfo, GetInstanceParm, GetInstanceStrings, GetLog,
+    GetRestartTime, GetRestrictedMode, GetStatus, Install, KTimeMask, ListKeys, ListSUsers, Prune, ReBozo,
+    Restart, RestartAll, RestartTimeKind, SetCellName, SetNoAuthFlag, SetRestartTime, SetRestrictedMode,
+    SetStatus, SetTStatus, ShutdownAll, StartupAll, UnInstall, WaitAll, reply,
+};
+use afs_wire::ids::AfsTime;
+use rx_security::keys::{KeySet, KeyType};
+use rxgen::xdr::{CharVec, XdrString};
+use rxgen::{Abort, Serve, ServerCall};
+
+use crate::authority::CellAuthority;
+use crate::config::Role;
+
+/// What the service tells.
+#[derive(Debug)]
+pub(crate) struct Overseer {
+    pub(crate) authority: Arc<CellAuthority>,
+    /// The cell's entry of CellServDB.
+    pub(crate) cell: Cell,
+    pub(crate) keys: Arc<KeySet>,
+    pub(crate) instances: Vec<Instance>,
+    /// When the process began.
+    pub(crate) started: AfsTime,
+    /// The program, whose age is told.
+    pub(crate) program: PathBuf,
+    /// Where restart times come from.
+    pub(crate) bos_config: BosConfig,
+}
+
+/// Something that runs, as `bos status` shows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Instance {
+    name: &'static str,
+    kind: &'static str,
+    /// What is said of it in `bos status`.
+    state: &'static str,
+    commands: Vec<String>,
+}
+
+/// The instances of a process with these roles.
+pub(crate) fn instances(roles: &[Role], program: &str) -> Vec<Instance> {
+    let command = |role: Role| format!("{program} server --roles {}", role.name());
+    let simple = |name, role| Instance { name, kind: "simple", state: "", commands: vec![command(role)] };
+    let mut all = Vec::new();
+    if roles.contains(&Role::Pt) {
+        all.push(simple("ptserver", Role::Pt));
+    }
+    if roles.contains(&Role::Vl) {
+        all.push(simple("vlserver", Role::Vl));
+    }
+    if roles.contains(&Role::File) {
+        let vol = roles.contains(&Role::Vol).then(|| command(Role::Vol));
+        let commands = [command(Role::File)].into_iter().chain(vol).collect();
+        all.push(Instance { name: "dafs", kind: "dafs", state: "file server running", commands });
+    }
+    all
+}
+
+impl Overseer {
+    fn instance(&self, name: &BozoString) -> Result<&Instance, Abort> {
+        self.instances.iter().find(|instance| instance.name.as_bytes() == &name[..]).ok_or(BZNOENT)
+    }
+
+    /// Refuses what nobody may do here.
+    fn refuse(&self, identity: &str) -> Abort {
+        if self.authority.is_superuser(identity) { Abort::OPCODE } else { BZACCESS }
+    }
+}
+
+fn string(text: &str) -> BozoString {
+    let mut end = text.len().min(afs_wire::bos::BOZO_BSSIZE - 1);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    XdrString::new(&text.as_bytes()[..end]).unwrap_or_default()
+}
+
+fn at<T>(items: &[T], index: impl TryInto<usize>) -> Result<&T, Abort> {
+    index.try_into().ok().and_then(|index| items.get(index)).ok_or(BZDOM)
+}
+
+impl Serve<GetStatus> for Overseer {
+    async fn serve(&self, _: ServerCall<'_, GetStatus>, args: GetStatus) -> Result<reply::GetStatus, Abort> {
+        let instance = self.instance(&args.instance)?;
+        Ok(reply::GetStatus { status: BnodeStatus::NORMAL, description: string(instance.state) })
+    }
+}
+
+impl Serve<EnumerateInstance> for Overseer {
+    async fn serve(
+        &self,
+        _: ServerCall<'_, EnumerateInstance>,
+        args: EnumerateInstance,
+    ) -> Result<reply::EnumerateInstance, Abort> {
+        Ok(reply::EnumerateInstance { name: string(at(&self.instances, args.index)?.name) })
+    }
+}
+
+impl Serve<GetInstanceInfo> for Overseer {
+    async fn serve(
+        &self,
+        _: ServerCall<'_, GetInstanceInfo>,
+        args: GetInstanceInfo,
+    ) -> Result<reply::GetInstanceInfo, Abort> {
+        let instance = self.instance(&args.instance)?;
+        let status = BozoStatus {
+            goal: BnodeStatus::NORMAL,
+            file_goal: BnodeStatus::NORMAL,
+            proc_start_time: self.started,
+            proc_starts: 1,
+            last_any_exit: AfsTime(0),
+            last_error_exit: AfsTime(0),
+            error_code: 0,
+            error_signal: 0,
+            flags: BnodeFlags::NONE,
+            spare: [0; 8],
+        };
+        Ok(reply::GetInstanceInfo { kind: string(instance.kind), status })
+    }
+}
+
+impl Serve<GetInstanceParm> for Overseer {
+    async fn serve(
+        &self,
+        _: ServerCall<'_, GetInstanceParm>,
+        args: GetInstanceParm,
+    ) -> Result<reply::GetInstanceParm, Abort> {
+        let instance = self.instance(&args.instance)?;
+        Ok(reply::GetInstanceParm { parm: string(at(&instance.commands, args.num)?) })
+    }
+}
+
+impl Serve<GetInstanceStrings> for Overseer {
+    async fn serve(
+        &self,
+        _: ServerCall<'_, GetInstanceStrings>,
+        args: GetInstanceStrings,
+    ) -> Result<reply::GetInstanceStrings, Abort> {
+        self.instance(&args.instance)?;
+        let none = || string("");
+        Ok(reply::GetInstanceStrings { error_name: none(), spare1: none(), spare2: none(), spare3: none() })
+    }
+}
+
+impl Serve<ListSUsers> for Overseer {
+    async fn serve(
+        &self,
+        _: ServerCall<'_, ListSUsers>,
+        args: ListSUsers,
+    ) -> Result<reply::ListSUsers, Abort> {
+        let users = self.authority.users();
+        Ok(reply::ListSUsers { name: string(&at(&users.users, args.index)?.to_string()) })
+    }
+}
+
+impl Serve<ListKeys> for Overseer {
+    /// Versions only: a key that is asked for over the network is a key that is lost.
+    async fn serve(&self, call: ServerCall<'_, ListKeys>, args: ListKeys) -> Result<reply::ListKeys, Abort> {
+        if !self.authority.is_superuser(call.security()) {
+            return Err(BZACCESS);
+        }
+        // Stock overseers know keys of the old kind only, by this procedure.
+        let mut kvnos: Vec<i32> =
+            self.keys.iter().filter(|k| k.kind == KeyType::RXKAD).map(|k| k.kvno).collect();
+        kvnos.sort_unstable();
+        let kvno = *at(&kvnos, args.index)?;
+        let info = BozoKeyInfo { mod_sec: AfsTime(0), mod_usec: 0, key_checksum: 0, spare2: 0 };
+        Ok(reply::ListKeys { kvno, key: BozoKey { data: CharVec([0; 8]) }, info })
+    }
+}
+
+impl Serve<GetCellName> for Overseer {
+    async fn serve(
+        &self,
+        _: ServerCall<'_, GetCellName>,
+        _: GetCellName,
+    ) -> Result<reply::GetCellName, Abort> {
+        Ok(reply::GetCellName { name: string(self.cell.name.as_str()) })
+    }
+}
+
+impl Serve<GetCellHost> for Overseer {
+    async fn serve(
+        &self,
+        _: ServerCall<'_, GetCellHost>,
+        args: GetCellHost,
+    ) -> Result<reply::GetCellHost, Abort> {
+        let server = at(&self.cell.servers, args.index)?;
+        let name = server.name.clone().unwrap_or_else(|| server.address.to_string());
+        Ok(reply::GetCellHost { name: string(&if server.is_clone { format!("[{name}]") } else { name }) })
+    }
+}
+
+impl Serve<GetDates> for Overseer {
+    /// There is one program, whatever it is asked for by; what else is on this machine is nobody's business.
+    async fn serve(&self, _: ServerCall<'_, GetDates>, _: GetDates) -> Result<reply::GetDates, Abort> {
+        let modified = self.program.metadata().and_then(|m| m.modified()).ok();
+        let seconds = modified.and_then(|m| m.duration_since(UNIX_EPOCH).ok()).map_or(0, |d| d.as_secs());
+        Ok(reply::GetDates { new_time: AfsTime(seconds as u32), bak_time: AfsTime(0), old_time: AfsTime(0) })
+    }
+}
+
+impl Serve<GetRestartTime> for Overseer {
+    async fn serve(
+        &self,
+        _: ServerCall<'_, GetRestartTime>,
+        args: GetRestartTime,
+    ) -> Result<reply::GetRestartTime, Abort> {
+        // The service manager restarts, if anybody does.
+        let KTime { mask, hour, min, sec, day } = match args.kind {
+            RestartTimeKind::GENERAL => self.bos_config.restart_time,
+            RestartTimeKind::NEW_BINARY => self.bos_config.check_binaries_time,
+            _ => return Err(BZBADTYPE),
+        };
+        let time = BozoNetKTime { mask: KTimeMask(mask), hour, minute: min, second: sec, day };
+        Ok(reply::GetRestartTime { time })
+    }
+}
+
+impl Serve<GetRestrictedMode> for Overseer {
+    /// Nothing can be changed from afar, which is what restricted means.
+    async fn serve(
+        &self,
+        _: ServerCall<'_, GetRestrictedMode>,
+        _: GetRestrictedMode,
+    ) -> Result<reply::GetRestrictedMode, Abort> {
+        Ok(reply::GetRestrictedMode { mode: 1 })
+    }
+}
+
+macro_rules! refuse {
+    ($($rpc:ident)*) => { $(
+        impl Serve<$rpc> for Overseer {
+            async fn serve(&self, call: ServerCall<'_, $rpc>, _: $rpc) -> Result<reply::$rpc, Abort> {
+                let code = self.refuse(call.security());
+                let caller = Some(call.security()).filter(|who| !who.is_empty()).unwrap_or("anonymous");
+                let (rpc, peer) = (<$rpc as rxgen::Rpc>::NAME, call.peer());
+                tracing::info!(target: "audit", rpc, what = "refused", caller, %peer, code = code.0, "overseer");
+                Err(code)
+            }
+        }
+    )* };
+}
+
+refuse! {
+    CreateBnode DeleteBnode SetStatus AddSUser DeleteSUser AddKey DeleteKey SetCellName AddCellHost DeleteCellHost
+    SetTStatus ShutdownAll RestartAll StartupAll SetNoAuthFlag ReBozo Restart Install UnInstall Exec Prune
+    SetRestartTime GetLog WaitAll SetRestrictedMode
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roles_look_like_the_servers_of_openafs() {
+        let all = instances(&Role::ALL, "/usr/bin/afar");
+        let names: Vec<_> = all.iter().map(|i| (i.name, i.kind, i.commands.len())).collect();
+        assert_eq!(names, [("ptserver", "simple", 1), ("vlserver", "simple", 1), ("dafs", "dafs", 2)]);
+        assert_eq!(all[2].commands[0], "/usr/bin/afar server --roles file");
+        assert_eq!(instances(&[Role::Bos], "x"), []);
+    }
+
+    #[test]
+    fn an_index_out_of_range_ends_a_list() {
+        assert_eq!(at(&[1, 2], 1i32), Ok(&2));
+        for index in [-1, 2, i32::MAX] {
+            assert_eq!(at(&[1, 2], index), Err(BZDOM));
+        }
+    }
+}

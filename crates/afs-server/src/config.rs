@@ -1,0 +1,329 @@
+//! The configuration of a server: defaults, then what a BosConfig's `parm` lines say, then a TOML file, then the command
+//! line. What a setting does is in `config/settings.rs`, the options of OpenAFS's servers in `config/parm.rs`.
+
+mod parm;
+mod settings;
+
+use std::error::Error;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use afs_config::{BosConfig, ConfigError};
+use serde::Deserialize;
+
+pub use parm::{Note, ParmError, Program};
+pub use settings::{
+    Audit, Databases, FileService, General, KEYS, Key, Level, Log, LogFormat, Metrics, Ports, Query, Role,
+    Security, Sync, Transport, VolumeService, Volumes,
+};
+use settings::{
+    AuditFile, DatabasesFile, FileServiceFile, GeneralFile, LogFile, MetricsFile, PortsFile, SecurityFile,
+    TransportFile, VolumeServiceFile, VolumesFile,
+};
+
+/// Everything that can be set.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Config {
+    /// What the process is.
+    pub server: General,
+    /// UDP ports.
+    pub ports: Ports,
+    /// The transport.
+    pub transport: Transport,
+    /// Who clients are.
+    pub security: Security,
+    /// The file service.
+    pub file: FileService,
+    /// Volumes on disk.
+    pub volumes: Volumes,
+    /// The volume service.
+    pub vol: VolumeService,
+    /// The databases.
+    pub databases: Databases,
+    /// The log.
+    pub log: Log,
+    /// The audit log.
+    pub audit: Audit,
+    /// Metrics for Prometheus.
+    pub metrics: Metrics,
+    /// What is to be logged of options that were accepted and do nothing.
+    pub notes: Vec<Note>,
+}
+
+/// What a TOML file says.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct File {
+    server: GeneralFile,
+    ports: PortsFile,
+    transport: TransportFile,
+    security: SecurityFile,
+    file: FileServiceFile,
+    volumes: VolumesFile,
+    vol: VolumeServiceFile,
+    databases: DatabasesFile,
+    log: LogFile,
+    audit: AuditFile,
+    metrics: MetricsFile,
+}
+
+/// Why there is no configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LoadError {
+    /// The TOML file cannot be read.
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why, in the system's words.
+        why: String,
+    },
+    /// It is not what it should be.
+    Toml {
+        /// The file.
+        path: PathBuf,
+        /// Where and what, in the words of the TOML parser.
+        what: String,
+    },
+    /// A BosConfig is not what it should be.
+    BosConfig(ConfigError),
+    /// An option of its `parm` lines cannot be honoured.
+    Parm {
+        /// The file.
+        path: PathBuf,
+        /// Which.
+        error: ParmError,
+    },
+    /// A setting makes no sense.
+    Setting {
+        /// Section and key.
+        key: &'static str,
+        /// What is wrong with it, and what to do.
+        what: String,
+    },
+}
+
+impl Config {
+    /// The defaults, with a TOML file over them, and between the two the BosConfig that it names.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be read, or something in it is not known.
+    pub fn load(path: &Path) -> Result<Self, LoadError> {
+        let text = fs::read_to_string(path)
+            .map_err(|error| LoadError::Unreadable { path: path.to_owned(), why: error.to_string() })?;
+        Self::parse(&text, path)
+    }
+
+    /// The same from a text; `path` is for messages.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::load`].
+    pub fn parse(text: &str, path: &Path) -> Result<Self, LoadError> {
+        let read = || {
+            toml::from_str::<File>(text)
+                .map_err(|error| LoadError::Toml { path: path.to_owned(), what: error.to_string() })
+        };
+        let mut peeked = General::default();
+        read()?.server.apply(&mut peeked);
+        let mut config = Self::default();
+        if !peeked.bos_config.as_os_str().is_empty() {
+            config.read_bos_config(&peeked.bos_config)?;
+        }
+        let file = read()?;
+        file.server.apply(&mut config.server);
+        file.ports.apply(&mut config.ports);
+        file.transport.apply(&mut config.transport);
+        file.security.apply(&mut config.security);
+        file.file.apply(&mut config.file);
+        file.volumes.apply(&mut config.volumes);
+        file.vol.apply(&mut config.vol);
+        file.databases.apply(&mut config.databases);
+        file.log.apply(&mut config.log);
+        file.audit.apply(&mut config.audit);
+        file.metrics.apply(&mut config.metrics);
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Honours the options of the servers that a BosConfig starts. Its roles become those of the file.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be read, or has an option that is not known or may not be ignored.
+    pub fn read_bos_config(&mut self, path: &Path) -> Result<(), LoadError> {
+        let bos = BosConfig::read(path).map_err(LoadError::BosConfig)?;
+        self.server.bos_config = path.to_owned();
+        let mut roles = vec![Role::Bos];
+        for command in bos.bnodes.iter().filter(|bnode| bnode.is_enabled).flat_map(|bnode| &bnode.commands) {
+            let Some(program) = Program::parse(command.name()) else {
+                self.notes.push(Note::of_program(command.line, command.name()));
+                continue;
+            };
+            roles.extend(program.role());
+            parm::apply(self, program, command)
+                .map_err(|error| LoadError::Parm { path: path.to_owned(), error })?;
+        }
+        roles.sort_unstable();
+        roles.dedup();
+        self.server.roles = roles;
+        Ok(())
+    }
+
+    /// Whether the settings make sense together.
+    ///
+    /// # Errors
+    ///
+    /// Names the first that does not.
+    pub fn check(&self) -> Result<(), LoadError> {
+        let wrong = |key, what: &str| Err(LoadError::Setting { key, what: what.to_owned() });
+        if self.server.roles.is_empty() {
+            return wrong(
+                "server.roles",
+                "there is nothing to run: name at least one of file, vol, vl, pt, bos",
+            );
+        }
+        if self.server.roles.contains(&Role::Vol) && !self.server.roles.contains(&Role::File) {
+            return wrong(
+                "server.roles",
+                "the volume service shares the volumes with the file service: add \"file\"",
+            );
+        }
+        if !self.server.state.is_absolute() {
+            return wrong("server.state", "it has to be an absolute path");
+        }
+        if afs_config::CellName::new(&self.server.cell).is_none() {
+            return wrong(
+                "server.cell",
+                "this cannot be the name of a cell: use a domain name of at most 63 bytes",
+            );
+        }
+        if self.file.max_calls == 0 {
+            return wrong("file.max_calls", "at least one call has to be worked on");
+        }
+        let is_access = |text: &str| parm::access_bits(text).is_some();
+        if !is_access(&self.databases.user_access) || !is_access(&self.databases.group_access) {
+            return wrong(
+                "databases.user_access",
+                "five letters or hyphens are expected, as in \"S-M--\"; so for group_access",
+            );
+        }
+        if self.transport.max_packet_bytes != 0 && !(576..=16_384).contains(&self.transport.max_packet_bytes)
+        {
+            return wrong("transport.max_packet_bytes", "0, or 576 to 16384");
+        }
+        Ok(())
+    }
+
+    /// Who may see and change users and groups, unless it is set for one: the bits for each.
+    pub(crate) fn default_access(&self) -> (u8, u8) {
+        let bits = |text: &str| parm::access_bits(text).expect("check() has seen it");
+        (bits(&self.databases.user_access), bits(&self.databases.group_access))
+    }
+
+    /// OpenAFS's configuration folder.
+    pub fn config_dir(&self) -> PathBuf {
+        or(&self.server.config_dir, || self.server.state.join("etc/server"))
+    }
+
+    /// The audit log's file.
+    pub fn audit_file(&self) -> PathBuf {
+        or(&self.audit.file, || self.server.state.join("audit.log"))
+    }
+
+    /// Where NetInfo would be.
+    pub fn net_info(&self) -> PathBuf {
+        or(&self.server.net_info, || self.server.state.join("etc/NetInfo"))
+    }
+
+    /// Where NetRestrict would be.
+    pub fn net_restrict(&self) -> PathBuf {
+        or(&self.server.net_restrict, || self.server.state.join("etc/NetRestrict"))
+    }
+}
+
+fn or(path: &Path, default: impl FnOnce() -> PathBuf) -> PathBuf {
+    if path.as_os_str().is_empty() { default() } else { path.to_owned() }
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable { path, why } => {
+                write!(f, "cannot read the configuration {}: {why}", path.display())
+            }
+            Self::Toml { path, what } => write!(f, "{}: {}", path.display(), what.trim_end()),
+            Self::BosConfig(error) => error.fmt(f),
+            Self::Parm { path, error } => write!(f, "{}, {error}", path.display()),
+            Self::Setting { key, what } => write!(f, "{key}: {what}"),
+        }
+    }
+}
+
+impl Error for LoadError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, LoadError> {
+        Config::parse(text, Path::new("F"))
+    }
+
+    #[test]
+    fn a_file_replaces_what_it_names_and_nothing_else() {
+        let config = parse(
+            "[server]\nroles = [\"vl\", \"pt\"]\nbind = \"10.0.0.1\"\n[audit]\nfiles = true\n[metrics]\nbind = \"127.0.0.1:9160\"\n",
+        )
+        .unwrap();
+        assert_eq!(config.server.roles, [Role::Vl, Role::Pt]);
+        assert_eq!(config.server.bind.to_string(), "10.0.0.1");
+        assert!(config.audit.files && config.audit.enabled);
+        assert_eq!(config.metrics.bind.unwrap().port(), 9160);
+        assert_eq!(config.file, FileService::default());
+        assert_eq!(config.config_dir(), Path::new("/var/lib/afar/etc/server"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        let check = |text: &str, parts: &[&str]| {
+            let error = parse(text).unwrap_err().to_string();
+            for part in parts {
+                assert!(error.contains(part), "{part} in: {error}");
+            }
+        };
+        check("[server]\nstat = \"/x\"\n", &["F: ", "line 2", "`stat`", "`state`"]);
+        check("[srever]\n", &["line 1", "`srever`", "`server`"]);
+        check("[file]\nbusy_at = \"many\"\n", &["line 2", "string \"many\"", "u32"]);
+        check("[volumes]\nsync = \"often\"\n", &["line 2", "`often`", "`always`"]);
+        check("[server]\nroles = [\"vol\"]\n", &["server.roles", "add \"file\""]);
+        check("[server]\nroles = []\n", &["server.roles", "at least one"]);
+        check("[server]\nstate = \"x\"\n", &["server.state", "absolute"]);
+        check("[server]\ncell = \"a b\"\n", &["server.cell"]);
+        check(
+            "[server]\nbos_config = \"/nowhere/BosConfig\"\n",
+            &["/nowhere/BosConfig: there is no such file"],
+        );
+        check("[file\n", &["line 1"]);
+        let error = Config::load(Path::new("/nowhere/afar.toml")).unwrap_err().to_string();
+        assert!(
+            error.starts_with("cannot read the configuration /nowhere/afar.toml: No such file"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn every_key_is_in_the_administrators_guide_with_its_default() {
+        let guide = include_str!("../../../docs/administration.md");
+        for key in KEYS {
+            let row = format!("| `{}.{}` |", key.section, key.name);
+            assert!(guide.contains(&row), "docs/administration.md has no row {row}");
+            assert!(
+                guide.contains(key.about),
+                "docs/administration.md says of {row} something else than: {}",
+                key.about
+            );
+        }
+    }
+}

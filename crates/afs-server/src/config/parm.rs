@@ -1,0 +1,434 @@
+//! The options of OpenAFS's servers, as the `parm` lines of a BosConfig have them: each is honoured, or accepted with a
+//! note that says why it is not needed, or refused where to ignore it would open what it closes (configuration notes 7).
+
+use std::fmt;
+
+use afs_config::Command;
+
+use super::{Config, Query, Role, Sync};
+
+/// A server of OpenAFS's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Program {
+    /// `fileserver`, `dafileserver`.
+    FileServer,
+    /// `volserver`, `davolserver`.
+    VolServer,
+    /// `vlserver`.
+    VlServer,
+    /// `ptserver`.
+    PtServer,
+    /// The salvagers: nothing here needs them.
+    Salvager,
+}
+
+impl Program {
+    /// The server of this name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "fileserver" | "dafileserver" => Self::FileServer,
+            "volserver" | "davolserver" => Self::VolServer,
+            "vlserver" => Self::VlServer,
+            "ptserver" => Self::PtServer,
+            "salvager" | "dasalvager" | "salvageserver" => Self::Salvager,
+            _ => return None,
+        })
+    }
+
+    /// What does its work here.
+    pub const fn role(self) -> Option<Role> {
+        match self {
+            Self::FileServer => Some(Role::File),
+            Self::VolServer => Some(Role::Vol),
+            Self::VlServer => Some(Role::Vl),
+            Self::PtServer => Some(Role::Pt),
+            Self::Salvager => None,
+        }
+    }
+
+    const fn letter(self) -> char {
+        match self {
+            Self::FileServer => 'f',
+            Self::VolServer => 'v',
+            Self::VlServer => 'l',
+            Self::PtServer => 'p',
+            Self::Salvager => 's',
+        }
+    }
+}
+
+/// An option that was accepted and does nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Note {
+    /// The line of the BosConfig.
+    pub line: usize,
+    /// The option, or the program.
+    pub option: String,
+    /// Why it is not needed.
+    pub why: &'static str,
+}
+
+impl Note {
+    pub(super) fn of_program(line: usize, program: &str) -> Self {
+        let why = "this program is no part of afar: run it by other means if it is needed";
+        Self { line, option: program.to_owned(), why }
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {} does nothing here: {}", self.line, self.option, self.why)
+    }
+}
+
+/// An option that cannot be accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParmError {
+    /// The line of the BosConfig.
+    pub line: usize,
+    /// What is wrong, and what to do.
+    pub what: String,
+}
+
+impl fmt::Display for ParmError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.what)
+    }
+}
+
+/// What becomes of an option.
+#[derive(Clone, Copy)]
+enum Effect {
+    /// It has no value, and sets this.
+    Flag(fn(&mut Config)),
+    /// It has a value, and sets this.
+    Value(fn(&mut Config, &str) -> Result<(), &'static str>),
+    /// It has two values, and sets this.
+    Pair(fn(&mut Config, &str, &str) -> Result<(), &'static str>),
+    /// It has so many values, and is not needed.
+    Needless(usize, &'static str),
+    /// The same, with a value that may be missing.
+    NeedlessOptional(&'static str),
+    /// It would open what it may not.
+    Refused(&'static str),
+}
+
+use Effect::{Flag, Needless, NeedlessOptional, Pair, Refused, Value};
+
+/// Why threads, packets and caches need no numbers.
+const TASKS: &str = "calls are tasks, and as many run as file.max_calls says";
+const PACKETS: &str = "memory for packets is taken as they come";
+const CACHES: &str = "what is cached grows with the memory there is";
+const LOGS: &str = "the log goes to stderr, where the journal takes it";
+const JUMBO: &str = "packets grow by path MTU discovery; jumbograms are taken and not sent";
+const STATISTICS: &str = "calls are counted always: see the setting metrics.bind";
+const STATE: &str = "who holds callbacks is always kept, and never restored blindly";
+const VOLUMES: &str = "all volumes are attached at the start, from a database";
+const HANDLES: &str = "files are opened as they are needed";
+const QUOTA: &str = "a quota is kept exactly";
+const KEPT: &str = "the databases are kept in the state folder";
+
+/// Option, programs (f fileserver, v volserver, l vlserver, p ptserver), effect.
+const OPTIONS: &[(&str, &str, Effect)] = &[
+    ("-busyat", "f", Value(|c, v| number(v).map(|n| c.file.busy_at = n))),
+    ("-cb", "f", Value(|c, v| number(v).map(|n| c.file.callbacks = c.file.callbacks.max(n)))),
+    ("-sync", "fv", Value(|c, v| sync(v).map(|s| c.volumes.sync = s))),
+    ("-udpsize", "fv", Value(|c, v| number(v).map(|n| udp_size(c, n)))),
+    ("-rxmaxmtu", "fvlp", Value(|c, v| number(v).map(|n| c.transport.max_packet_bytes = n))),
+    ("-rxbind", "fvlp", Flag(|c| c.transport.one_address = true)),
+    ("-allow-dotted-principals", "fvlp", Flag(|c| c.security.allow_dotted_principals = true)),
+    (
+        "-realm",
+        "f",
+        Value(|c, v| {
+            c.security.realms.push(v.to_owned());
+            Ok(())
+        }),
+    ),
+    (
+        "-config",
+        "fvlp",
+        Value(|c, v| {
+            c.server.config_dir = v.into();
+            Ok(())
+        }),
+    ),
+    (
+        "-auditlog",
+        "fvlp",
+        Value(|c, v| {
+            c.audit.file = v.into();
+            c.audit.enabled = true;
+            Ok(())
+        }),
+    ),
+    ("-d", "fvlp", Value(|c, v| number(v).map(|n| c.log.filter = debug_level(n)))),
+    ("-restricted_query", "v", Value(|c, v| query(v).map(|q| c.vol.restricted_query = q))),
+    ("-restricted_query", "l", Value(|c, v| query(v).map(|q| c.databases.restricted_query = q))),
+    ("-noauth", "lp", Refused("everyone could change the databases: use -localauth for repairs")),
+    ("-restricted", "p", Flag(|c| c.databases.restricted = true)),
+    ("-restrict_anonymous", "p", Flag(|c| c.databases.restrict_anonymous = true)),
+    ("-groupdepth", "p", Value(|c, v| number(v).map(|n| c.databases.group_depth = n))),
+    ("-depth", "p", Value(|c, v| number(v).map(|n| c.databases.group_depth = n))),
+    ("-default_access", "p", Pair(default_access)),
+    ("-readonly", "f", Refused("a server that takes no changes is not served yet")),
+    ("-implicit", "f", Refused("other rights for system:administrators than 'la' are not served yet")),
+    ("-admin-write", "f", Needless(0, "it belongs to -readonly")),
+    ("-spare", "f", Needless(1, QUOTA)),
+    ("-pctspare", "f", Needless(1, QUOTA)),
+    (
+        "-hr",
+        "f",
+        Needless(1, "groups of hosts are asked for anew after file.groups_seconds, which is sooner"),
+    ),
+    ("-p", "fvlp", Needless(1, TASKS)),
+    ("-L", "f", Needless(0, TASKS)),
+    ("-S", "f", Needless(0, TASKS)),
+    ("-k", "f", Needless(1, TASKS)),
+    ("-w", "f", Needless(1, TASKS)),
+    ("-rxpck", "f", Needless(1, PACKETS)),
+    ("-sendsize", "f", Needless(1, "data are sent as clients take them")),
+    ("-b", "f", Needless(1, CACHES)),
+    ("-l", "f", Needless(1, CACHES)),
+    ("-s", "f", Needless(1, CACHES)),
+    ("-vc", "f", Needless(1, CACHES)),
+    ("-vhashsize", "f", Needless(1, CACHES)),
+    ("-smallmem", "l", Needless(0, CACHES)),
+    ("-nojumbo", "fvl", Needless(0, JUMBO)),
+    ("-jumbo", "fvl", Needless(0, JUMBO)),
+    ("-rxdbg", "f", Needless(0, "'afar rxdebug' shows the transport at work")),
+    ("-rxdbge", "f", Needless(0, "'afar rxdebug' shows the transport at work")),
+    ("-banner", "f", Needless(0, "the service manager says whether the server runs")),
+    ("-novbc", "f", Needless(0, "without callbacks clients would see old data")),
+    ("-nobusy", "f", Needless(0, VOLUMES)),
+    (
+        "-abortthreshold",
+        "f",
+        Needless(1, "clients take turns, so none needs to be slowed down for the others"),
+    ),
+    ("-enable_peer_stats", "fvlp", Needless(0, STATISTICS)),
+    ("-enable_process_stats", "fvlp", Needless(0, STATISTICS)),
+    ("-audit-interface", "fvlp", Needless(1, "the audit log is a file")),
+    ("-log", "v", Needless(0, "the audit log has all of that")),
+    ("-trace", "l", Needless(1, LOGS)),
+    ("-syslog", "fvlp", NeedlessOptional(LOGS)),
+    ("-mrafslogs", "f", Needless(0, LOGS)),
+    ("-transarc-logs", "fvlp", Needless(0, LOGS)),
+    ("-logfile", "fvlp", Needless(1, LOGS)),
+    ("-saneacls", "f", Needless(0, "it does nothing in OpenAFS either")),
+    ("-vhandle-setaside", "f", Needless(1, HANDLES)),
+    ("-vhandle-max-cachesize", "f", Needless(1, HANDLES)),
+    ("-vhandle-initial-cachesize", "f", Needless(1, HANDLES)),
+    ("-vattachpar", "f", Needless(1, VOLUMES)),
+    ("-m", "f", Needless(1, "the file system keeps its own reserve")),
+    ("-lock", "f", Needless(0, "it is for IRIX")),
+    ("-fs-state-dont-save", "f", Needless(0, STATE)),
+    ("-fs-state-dont-restore", "f", Needless(0, STATE)),
+    ("-fs-state-verify", "f", Needless(1, STATE)),
+    ("-vlrudisable", "f", Needless(0, VOLUMES)),
+    ("-vlruthresh", "f", Needless(1, VOLUMES)),
+    ("-vlruinterval", "f", Needless(1, VOLUMES)),
+    ("-vlrumax", "f", Needless(1, VOLUMES)),
+    ("-unsafe-nosalvage", "f", Needless(0, "there is nothing to salvage after a crash")),
+    (
+        "-offline-timeout",
+        "f",
+        Needless(1, "a volume goes offline after the calls that use it, which are short"),
+    ),
+    ("-offline-shutdown-timeout", "f", Needless(1, "calls in progress are ended after a few seconds")),
+    ("-clear-vol-stats", "v", Needless(0, "volumes have no access statistics to clear")),
+    ("-sleep", "v", Needless(1, "it does nothing in OpenAFS either")),
+    ("-s2scrypt", "v", Needless(1, "volumes are not sent to other servers yet")),
+    ("-database", "lp", Needless(1, KEPT)),
+    ("-db", "lp", Needless(1, KEPT)),
+];
+
+/// Honours the options of a command line.
+pub(super) fn apply(config: &mut Config, program: Program, command: &Command) -> Result<(), ParmError> {
+    if program == Program::Salvager {
+        let why = "volumes are consistent at every moment, so there is nothing to salvage";
+        config.notes.push(Note { line: command.line, option: command.name().to_owned(), why });
+        return Ok(());
+    }
+    let failed = |what| Err(ParmError { line: command.line, what });
+    let mut words = command.args.iter().map(String::as_str).peekable();
+    while let Some(word) = words.next() {
+        let (name, inline) = match word.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (word, None),
+        };
+        let found = OPTIONS.iter().find(|(n, programs, _)| *n == name && programs.contains(program.letter()));
+        let Some((_, _, effect)) = found else {
+            return failed(format!("{} has no option {name}: correct or remove it", command.name()));
+        };
+        let note = |why| Note { line: command.line, option: name.to_owned(), why };
+        let missing = || ParmError { line: command.line, what: format!("{name} needs a value") };
+        match *effect {
+            Flag(set) => set(config),
+            Value(set) => {
+                let value = inline.or_else(|| words.next()).ok_or_else(missing)?;
+                if let Err(expected) = set(config, value) {
+                    return failed(format!("{name} needs {expected}, not '{value}'"));
+                }
+            }
+            Pair(set) => {
+                let first = inline.or_else(|| words.next()).ok_or_else(missing)?;
+                let second = words.next().ok_or_else(missing)?;
+                if let Err(expected) = set(config, first, second) {
+                    return failed(format!("{name} needs {expected}, not '{first} {second}'"));
+                }
+            }
+            Needless(values, why) => {
+                for _ in usize::from(inline.is_some())..values {
+                    words.next().ok_or_else(missing)?;
+                }
+                config.notes.push(note(why));
+            }
+            NeedlessOptional(why) => {
+                words.next_if(|next| inline.is_none() && !next.starts_with('-'));
+                config.notes.push(note(why));
+            }
+            Refused(why) => return failed(format!("{name} cannot be honoured: {why}")),
+        }
+    }
+    Ok(())
+}
+
+fn number(text: &str) -> Result<u32, &'static str> {
+    text.parse().map_err(|_| "a number")
+}
+
+fn default_access(config: &mut Config, users: &str, groups: &str) -> Result<(), &'static str> {
+    if access_bits(users).is_none() || access_bits(groups).is_none() {
+        return Err("two words of five letters or hyphens, as in 'S---- S-M--'");
+    }
+    (config.databases.user_access, config.databases.group_access) = (users.to_owned(), groups.to_owned());
+    Ok(())
+}
+
+/// The bits of who may see and change an entry, from the five letters that `pts` shows (PTDB notes 3): a capital gives it to
+/// anyone, a small letter to members.
+pub(super) fn access_bits(text: &str) -> Option<u8> {
+    const LETTERS: [&[(char, u8)]; 5] = [
+        &[('S', 0x80), ('s', 0x40)],
+        &[('O', 0x20)],
+        &[('M', 0x10), ('m', 0x08)],
+        &[('A', 0x04), ('a', 0x02)],
+        &[('r', 0x01)],
+    ];
+    if text.chars().count() != LETTERS.len() {
+        return None;
+    }
+    let bit = |(c, letters): (char, &&[(char, u8)])| match c {
+        '-' => Some(0),
+        c => letters.iter().find(|(letter, _)| *letter == c).map(|(_, bit)| *bit),
+    };
+    text.chars().zip(&LETTERS).map(bit).try_fold(0, |bits, bit| Some(bits | bit?))
+}
+
+fn sync(text: &str) -> Result<Sync, &'static str> {
+    match text {
+        "always" => Ok(Sync::Always),
+        // Less than that costs nothing here, so nobody has to do without.
+        "onclose" | "delayed" | "never" | "none" => Ok(Sync::Interval),
+        _ => Err("always, onclose or never"),
+    }
+}
+
+fn query(text: &str) -> Result<Query, &'static str> {
+    match text {
+        "anyuser" => Ok(Query::Anyuser),
+        "admin" => Ok(Query::Admin),
+        _ => Err("anyuser or admin"),
+    }
+}
+
+/// A buffer smaller than what is taken anyway would be a step back.
+fn udp_size(config: &mut Config, bytes: u32) {
+    const TAKEN_ANYWAY: u64 = 16 << 20;
+    if u64::from(bytes) > TAKEN_ANYWAY.max(config.transport.receive_buffer_bytes) {
+        config.transport.receive_buffer_bytes = u64::from(bytes);
+    }
+}
+
+/// OpenAFS's levels are 0, 1, 5, 25 and 125.
+fn debug_level(level: u32) -> String {
+    match level {
+        0..5 => "info",
+        5..125 => "debug",
+        125.. => "trace",
+    }
+    .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(program: &str, args: &str) -> Result<Config, ParmError> {
+        let mut config = Config::default();
+        let args = args.split_whitespace().map(str::to_owned).collect();
+        let command = Command { program: format!("/usr/lib/openafs/{program}"), args, line: 7 };
+        apply(&mut config, Program::parse(program).unwrap(), &command)?;
+        Ok(config)
+    }
+
+    /// The line of a large site, which openafs-info has.
+    #[test]
+    fn a_tuned_file_server_is_understood_in_full() {
+        let config = run(
+            "dafileserver",
+            "-p 23 -busyat 600 -rxpck 400 -s 1200 -l 1200 -cb 65535 -b 240 -vc 1200 -sendsize 4000000 -udpsize 4000000",
+        )
+        .unwrap();
+        assert_eq!(config.file.busy_at, 600);
+        assert_eq!(config.file.callbacks, 1_000_000, "more is kept than it asks for");
+        assert_eq!(config.transport.receive_buffer_bytes, 0, "more is taken than it asks for");
+        let notes: Vec<_> = config.notes.iter().map(|n| n.option.as_str()).collect();
+        assert_eq!(notes, ["-p", "-rxpck", "-s", "-l", "-b", "-vc", "-sendsize"]);
+        assert!(config.notes[0].to_string().starts_with("line 7: -p does nothing here: calls are tasks"));
+    }
+
+    #[test]
+    fn what_can_be_honoured_is() {
+        let config = run(
+            "fileserver",
+            "-sync=always -pctspare 5 -rxmaxmtu 1400 -d 125 \
+             -auditlog /var/log/a -udpsize 33554432 -syslog -syslog 8 -rxbind -realm A.TEST",
+        )
+        .unwrap();
+        assert!(config.transport.one_address);
+        assert_eq!((config.volumes.sync, config.transport.max_packet_bytes), (Sync::Always, 1400));
+        assert_eq!((config.log.filter.as_str(), config.audit.file.to_str()), ("trace", Some("/var/log/a")));
+        assert_eq!(config.transport.receive_buffer_bytes, 32 << 20);
+        assert_eq!(config.security.realms, ["A.TEST"]);
+        let databases =
+            run("ptserver", "-restricted -depth 3 -default_access s-Ma- S----").unwrap().databases;
+        assert!(databases.restricted && !databases.restrict_anonymous);
+        assert_eq!((databases.group_depth, databases.user_access.as_str()), (3, "s-Ma-"));
+        assert_eq!(access_bits("s-Ma-"), Some(0x52));
+        assert_eq!(run("davolserver", "-restricted_query admin").unwrap().vol.restricted_query, Query::Admin);
+        assert_eq!(
+            run("vlserver", "-restricted_query admin").unwrap().databases.restricted_query,
+            Query::Admin
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_is_an_error_that_says_why() {
+        let check = |program: &str, args: &str, expected: &str| {
+            let error = run(program, args).unwrap_err().to_string();
+            assert!(error.starts_with(expected), "{error}");
+        };
+        check("fileserver", "-busy 3", "line 7: fileserver has no option -busy: correct");
+        check("fileserver", "-busyat", "line 7: -busyat needs a value");
+        check("fileserver", "-p", "line 7: -p needs a value");
+        check("fileserver", "-busyat x", "line 7: -busyat needs a number, not 'x'");
+        check("fileserver", "-readonly", "line 7: -readonly cannot be honoured");
+        check("fileserver", "-sync soon", "line 7: -sync needs always, onclose or never");
+        check("vlserver", "-noauth", "line 7: -noauth cannot be honoured");
+        check("ptserver", "-default_access S----", "line 7: -default_access needs a value");
+        check("ptserver", "-default_access S---- X----", "line 7: -default_access needs two words of five");
+        check("volserver", "-busyat 3", "line 7: volserver has no option -busyat");
+    }
+}

@@ -1,0 +1,281 @@
+//! Metrics for Prometheus: keeps what is published through the `metrics` facade, and shows it by HTTP in Prometheus's text
+//! format to whoever asks for `/metrics`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use metrics::{Counter, Gauge, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder, SharedString, Unit};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+/// Most series that are kept; what comes beyond is not counted. A server with all roles has some hundred.
+const MAX_SERIES: usize = 20_000;
+/// Upper bounds of the buckets of histograms, all of which are durations in seconds: by factors of about 3 from what a
+/// packet takes on a fast network to what a user takes for an outage.
+const BOUNDS: [f64; 12] = [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0];
+/// Requests that are answered at once.
+const MAX_REQUESTS: usize = 8;
+/// How long a request may take to come, and its answer to go.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest request line and headers.
+const MAX_REQUEST_BYTES: usize = 8192;
+
+/// All metrics of a process. Clones are the same ones.
+#[derive(Debug, Clone, Default)]
+pub struct Exporter(Arc<Mutex<Registry>>);
+
+#[derive(Debug, Default)]
+struct Registry {
+    counters: HashMap<Key, Arc<AtomicU64>>,
+    gauges: HashMap<Key, Arc<AtomicU64>>,
+    histograms: HashMap<Key, Arc<Buckets>>,
+    meanings: BTreeMap<String, String>,
+}
+
+/// A histogram: what fell below each bound and not below the one before, and the sum.
+#[derive(Debug, Default)]
+struct Buckets {
+    counts: [AtomicU64; BOUNDS.len() + 1],
+    sum_bits: AtomicU64,
+}
+
+impl HistogramFn for Buckets {
+    fn record(&self, value: f64) {
+        let bucket = BOUNDS.iter().position(|bound| value <= *bound).unwrap_or(BOUNDS.len());
+        self.counts[bucket].fetch_add(1, Ordering::Relaxed);
+        let add = |bits| Some((f64::from_bits(bits) + value).to_bits());
+        // Always Ok, as `add` always says Some.
+        let _ = self.sum_bits.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+    }
+}
+
+impl Exporter {
+    /// Takes what the process publishes from now on. Only the first in a process does.
+    pub fn install(&self) -> bool {
+        metrics::set_global_recorder(self.clone()).is_ok()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Registry> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All of them, in Prometheus's text format, in the order of their names.
+    pub fn render(&self) -> String {
+        let registry = self.lock();
+        let mut families: BTreeMap<&str, (&str, Vec<String>)> = BTreeMap::new();
+        let numbers = [("counter", &registry.counters), ("gauge", &registry.gauges)];
+        for (kind, series) in numbers {
+            for (key, value) in series {
+                let bits = value.load(Ordering::Relaxed);
+                let value = if kind == "gauge" { f64::from_bits(bits).to_string() } else { bits.to_string() };
+                let line = format!("{}{} {value}\n", key.name(), labels(key, None));
+                families.entry(key.name()).or_insert((kind, Vec::new())).1.push(line);
+            }
+        }
+        for (key, buckets) in &registry.histograms {
+            families.entry(key.name()).or_insert(("histogram", Vec::new())).1.push(histogram(key, buckets));
+        }
+        let mut out = String::new();
+        for (name, (kind, mut series)) in families {
+            series.sort_unstable();
+            if let Some(meaning) = registry.meanings.get(name) {
+                let meaning = meaning.replace('\\', "\\\\").replace('\n', " ");
+                // Writing to a String cannot fail.
+                let _ = writeln!(out, "# HELP {name} {meaning}");
+            }
+            let _ = writeln!(out, "# TYPE {name} {kind}");
+            series.iter().for_each(|line| out.push_str(line));
+        }
+        out
+    }
+
+    fn describe(&self, name: &KeyName, meaning: &SharedString) {
+        self.lock().meanings.insert(name.as_str().to_owned(), meaning.to_string());
+    }
+
+    /// Answers requests on a TCP port until the task is dropped. `before` is done before each.
+    ///
+    /// # Errors
+    ///
+    /// When the port cannot be had.
+    pub async fn listen(
+        self,
+        address: SocketAddr,
+        before: Arc<dyn Fn() + Send + Sync>,
+    ) -> io::Result<(SocketAddr, impl Future<Output = ()> + Send)> {
+        let listener = TcpListener::bind(address).await?;
+        let local = listener.local_addr()?;
+        let places = Arc::new(Semaphore::new(MAX_REQUESTS));
+        let serve = async move {
+            while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+                let stream = match listener.accept().await {
+                    Ok((stream, _)) => stream,
+                    Err(error) => {
+                        tracing::warn!(%error, "a request for metrics could not be taken");
+                        tokio::time::sleep(Duration::from_secs(1)).await;
+                        continue;
+                    }
+                };
+                let (this, before) = (self.clone(), Arc::clone(&before));
+                tokio::spawn(async move {
+                    // Who is too slow is left alone.
+                    drop(tokio::time::timeout(PATIENCE, this.answer(stream, &*before)).await);
+                    drop(place);
+                });
+            }
+        };
+        Ok((local, serve))
+    }
+
+    async fn answer(&self, mut stream: TcpStream, before: &(dyn Fn() + Send + Sync)) -> io::Result<()> {
+        let mut request = Vec::new();
+        while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+            let mut piece = [0; 1024];
+            let len = stream.read(&mut piece).await?;
+            if len == 0 || request.len() + len > MAX_REQUEST_BYTES {
+                return Ok(());
+            }
+            request.extend_from_slice(&piece[..len]);
+        }
+        let mut words = request.split(|b| *b == b' ');
+        let (status, body) = match (words.next(), words.next()) {
+            (Some(b"GET"), Some(b"/metrics")) => {
+                before();
+                ("200 OK", self.render())
+            }
+            (Some(b"GET"), _) => ("404 Not Found", "Metrics are at /metrics.\n".to_owned()),
+            _ => ("405 Method Not Allowed", "Only GET is answered.\n".to_owned()),
+        };
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).await?;
+        stream.write_all(body.as_bytes()).await?;
+        stream.shutdown().await
+    }
+}
+
+fn labels(key: &Key, bound: Option<&str>) -> String {
+    let escaped = |value: &str| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    let mut labels: Vec<String> =
+        key.labels().map(|label| format!("{}=\"{}\"", label.key(), escaped(label.value()))).collect();
+    labels.extend(bound.map(|bound| format!("le=\"{bound}\"")));
+    if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) }
+}
+
+fn histogram(key: &Key, buckets: &Buckets) -> String {
+    let mut out = String::new();
+    let mut total = 0;
+    let names = BOUNDS.iter().map(f64::to_string).chain(["+Inf".to_owned()]);
+    for (count, bound) in buckets.counts.iter().zip(names) {
+        total += count.load(Ordering::Relaxed);
+        let _ = writeln!(out, "{}_bucket{} {total}", key.name(), labels(key, Some(&bound)));
+    }
+    let sum = f64::from_bits(buckets.sum_bits.load(Ordering::Relaxed));
+    let _ = writeln!(out, "{}_sum{} {sum}", key.name(), labels(key, None));
+    let _ = writeln!(out, "{}_count{} {total}", key.name(), labels(key, None));
+    out
+}
+
+impl Recorder for Exporter {
+    fn describe_counter(&self, name: KeyName, _: Option<Unit>, meaning: SharedString) {
+        self.describe(&name, &meaning);
+    }
+
+    fn describe_gauge(&self, name: KeyName, _: Option<Unit>, meaning: SharedString) {
+        self.describe(&name, &meaning);
+    }
+
+    fn describe_histogram(&self, name: KeyName, _: Option<Unit>, meaning: SharedString) {
+        self.describe(&name, &meaning);
+    }
+
+    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
+        kept(&mut self.lock().counters, key).map_or_else(Counter::noop, Counter::from_arc)
+    }
+
+    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
+        kept(&mut self.lock().gauges, key).map_or_else(Gauge::noop, Gauge::from_arc)
+    }
+
+    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
+        kept(&mut self.lock().histograms, key).map_or_else(Histogram::noop, Histogram::from_arc)
+    }
+}
+
+/// The series of a key; `None` for a new one when there are too many.
+fn kept<T: Default>(series: &mut HashMap<Key, Arc<T>>, key: &Key) -> Option<Arc<T>> {
+    if let Some(found) = series.get(key) {
+        return Some(Arc::clone(found));
+    }
+    (series.len() < MAX_SERIES).then(|| Arc::clone(series.entry(key.clone()).or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use metrics::Label;
+
+    const METADATA: Metadata<'static> = Metadata::new("test", metrics::Level::INFO, None);
+
+    fn key(name: &'static str, label: &'static str) -> Key {
+        Key::from_parts(name, vec![Label::new("of", label)])
+    }
+
+    #[test]
+    fn metrics_are_shown_by_family_with_their_labels() {
+        let exporter = Exporter::default();
+        exporter.describe_counter("calls".into(), None, "Calls\nthat were made.".into());
+        exporter.register_counter(&key("calls", "b\"\\"), &METADATA).increment(2);
+        exporter.register_counter(&key("calls", "a"), &METADATA).increment(1);
+        exporter.register_counter(&key("calls", "a"), &METADATA).increment(1);
+        exporter.register_gauge(&Key::from_name("load"), &METADATA).set(0.5);
+        let seconds = exporter.register_histogram(&key("seconds", "x"), &METADATA);
+        [0.0001, 0.5, 100.0].into_iter().for_each(|value| seconds.record(value));
+        let text = exporter.render();
+        let begin = "# HELP calls Calls that were made.\n# TYPE calls counter\ncalls{of=\"a\"} 2\n\
+                     calls{of=\"b\\\"\\\\\"} 2\n# TYPE load gauge\nload 0.5\n# TYPE seconds histogram\n\
+                     seconds_bucket{of=\"x\",le=\"0.0001\"} 1\n";
+        assert!(text.starts_with(begin), "{text}");
+        for line in
+            ["le=\"0.3\"} 1\n", "le=\"1\"} 2\n", "le=\"+Inf\"} 3\n", "seconds_sum{of=\"x\"} 100.5001\n"]
+        {
+            assert!(text.contains(line), "{line} in {text}");
+        }
+        assert!(text.ends_with("seconds_count{of=\"x\"} 3\n"), "{text}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn they_can_be_fetched_and_other_requests_are_told_so() {
+        let exporter = Exporter::default();
+        let counter = exporter.register_counter(&Key::from_name("looks"), &METADATA);
+        let before = Arc::new(move || counter.increment(1));
+        let any = "127.0.0.1:0".parse().unwrap();
+        let (address, serve) = exporter.listen(any, before).await.unwrap();
+        tokio::spawn(serve);
+        for (request, begin, end) in [
+            ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 200 OK\r\n", "looks 1\n"),
+            ("GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 404 Not Found\r\n", "/metrics.\n"),
+            ("POST /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 405 Method Not Allowed\r\n", "answered.\n"),
+        ] {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            stream.write_all(request.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            assert!(answer.starts_with(begin) && answer.ends_with(end), "{answer}");
+        }
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(&[b'x'; MAX_REQUEST_BYTES + 1]).await.unwrap();
+        let mut answer = Vec::new();
+        // The rest of the request may be answered by a reset.
+        drop(stream.read_to_end(&mut answer).await);
+        assert_eq!(answer, b"");
+    }
+}

@@ -1,0 +1,123 @@
+//! What the first start makes in the state folder: the cell's configuration in OpenAFS's formats, with a key of its own. What is
+//! there stays as it is.
+
+use std::fs::{self, DirBuilder};
+use std::io::{self, Write};
+use std::net::Ipv4Addr;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+use afs_config::{Cell, CellName, CellServDb, DbServer};
+use rx_security::KeySet;
+use rx_security::keys::{EncType, Key};
+
+/// The version of the cell's first key.
+const FIRST_KVNO: i32 = 1;
+
+/// What a new cell is.
+#[derive(Debug, Clone)]
+pub(crate) struct NewCell<'a> {
+    pub(crate) name: CellName,
+    /// Where its databases are.
+    pub(crate) servers: &'a [Ipv4Addr],
+    pub(crate) administrator: &'a str,
+    /// Its key, for AES-256.
+    pub(crate) key: [u8; 32],
+}
+
+/// Makes the configuration folders of a new cell, `ETC/{ThisCell,CellServDB}` and
+/// `ETC/server/{ThisCell,CellServDB,KeyFileExt,UserList}`, unless `ETC/server/ThisCell` is there. The server's folder
+/// appears at once, so that a start that was cut off leaves nothing half-made. Says whether it made them.
+pub(crate) fn make_configuration(etc: &Path, cell: &NewCell<'_>) -> io::Result<bool> {
+    let server = etc.join("server");
+    if server.join("ThisCell").exists() {
+        return Ok(false);
+    }
+    make_folder(etc, 0o755)?;
+    let new = etc.join("server.new");
+    if new.exists() {
+        fs::remove_dir_all(&new).map_err(|e| named(&new, &e))?;
+    }
+    make_folder(&new, 0o755)?;
+    let server_of = |address: &Ipv4Addr| DbServer { address: *address, name: None, is_clone: false };
+    let own = Cell {
+        name: cell.name.clone(),
+        linked: None,
+        comment: None,
+        servers: cell.servers.iter().map(server_of).collect(),
+    };
+    let this_cell = format!("{}\n", cell.name);
+    let servers = CellServDb { cells: vec![own] }.to_string();
+    for folder in [etc, &new] {
+        write(&folder.join("ThisCell"), &this_cell)?;
+        write(&folder.join("CellServDB"), &servers)?;
+    }
+    write(&new.join("UserList"), &format!("{}\n", cell.administrator))?;
+    let keys = KeySet::of([Key::rxkad_krb5(FIRST_KVNO, EncType::AES256, &cell.key)])
+        .and_then(|keys| keys.save(&new));
+    keys.map_err(|error| io::Error::other(error.to_string()))?;
+    if server.exists() {
+        // Without a ThisCell: what is in it is kept beside the new files.
+        for file in fs::read_dir(&new).map_err(|e| named(&new, &e))? {
+            let file = file?;
+            let to = server.join(file.file_name());
+            if !to.exists() {
+                fs::rename(file.path(), &to).map_err(|e| named(&to, &e))?;
+            }
+        }
+        fs::remove_dir_all(&new).map_err(|e| named(&new, &e))?;
+    } else {
+        fs::rename(&new, &server).map_err(|e| named(&server, &e))?;
+    }
+    Ok(true)
+}
+
+/// Makes a folder, and those above it, unless it is there.
+pub(crate) fn make_folder(path: &Path, mode: u32) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(mode).create(path).map_err(|error| named(path, &error))
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    let result = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(path);
+    let result = result.and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
+    result.map_err(|error| named(path, &error))
+}
+
+fn named(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use afs_config::ServerFolder;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_new_cell_has_all_that_a_server_reads_and_keeps_its_key() {
+        let etc = std::env::temp_dir().join(format!("afs-server-first-{}", std::process::id()));
+        let cell = |key| NewCell {
+            name: CellName::new("new.test").unwrap(),
+            servers: &[Ipv4Addr::LOCALHOST],
+            administrator: "admin",
+            key: [key; 32],
+        };
+        assert!(make_configuration(&etc, &cell(1)).unwrap());
+        let folder = ServerFolder::read(&etc.join("server")).unwrap();
+        assert_eq!((folder.cell.as_str(), folder.own().servers.len()), ("new.test", 1));
+        assert!(folder.users.contains("admin", None));
+        let keys = KeySet::load(&etc.join("server")).unwrap();
+        let mode = |name: &str| etc.join(name).metadata().unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode("server/KeyFileExt"), mode("server/ThisCell")), (0o600, 0o644));
+        assert!(!make_configuration(&etc, &cell(2)).unwrap(), "it is there already");
+        assert_eq!(KeySet::load(&etc.join("server")).unwrap(), keys);
+
+        fs::remove_file(etc.join("server/ThisCell")).unwrap();
+        assert!(make_configuration(&etc, &cell(3)).unwrap());
+        assert_eq!(KeySet::load(&etc.join("server")).unwrap(), keys, "a key is never replaced");
+        fs::remove_dir_all(etc).unwrap();
+    }
+}

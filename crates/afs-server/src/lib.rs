@@ -1,0 +1,25 @@
+//! The servers of a machine in one process: reads its configuration, makes what a first start needs, puts the services
+//! together over their ports, tells the cell where they are, and writes log, audit log and metrics.
+//!
+//! What each service answers is in its own crate; the overseer's (BOS) is here, since it speaks of this process. The
+//! command line is left to the program.
+#![forbid(unsafe_code)]
+
+mod addresses;
+pub mod audit;
+mod authority;
+mod bozo;
+mod cell_servers;
+pub mod config;
+pub mod exporter;
+mod first_start;
+pub mod log;
+pub mod notify;
+mod protection;
+mod registration;
+mod server;
+mod sysid;
+mod vice;
+
+pub use config::{Config, LoadError, Role};
+pub use server::{Server, StartError};

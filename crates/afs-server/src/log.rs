@@ -1,0 +1,38 @@
+//! Where log lines go: to stderr for people or machines, and those of changes to the audit log.
+
+use afs_fileserver::AUDIT;
+use tracing_subscriber::filter::{FilterExt, filter_fn};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Layer, fmt};
+
+use crate::audit::{self, AuditLog};
+use crate::config::{self, LogFormat};
+
+/// Begins to log; `audits_files` has changes of files in the audit log too. What is logged before is lost; only the first in a process counts.
+///
+/// # Errors
+///
+/// When the filter cannot be understood.
+pub fn begin(config: &config::Log, audit: Option<AuditLog>, audits_files: bool) -> Result<(), String> {
+    let filter = EnvFilter::try_new(&config.filter)
+        .map_err(|error| format!("log.filter: '{}' cannot be understood: {error}", config.filter))?;
+    let has_audit = audit.is_some();
+    // Changes of files are too many for people, and those of the cell stand in the audit log, if there is one.
+    let is_for_people = move |target: &str| target != AUDIT && !(has_audit && target == audit::TARGET);
+    let to_stderr = filter.and(filter_fn(move |metadata| is_for_people(metadata.target())));
+    let stderr = match config.format {
+        LogFormat::Text => fmt::layer().with_writer(std::io::stderr).with_ansi(false).boxed(),
+        LogFormat::Json => fmt::layer().with_writer(std::io::stderr).json().flatten_event(true).boxed(),
+    };
+    let audit = audit.map(|log| {
+        let layer = fmt::layer().with_writer(log).json().flatten_event(true);
+        let layer = layer.with_current_span(false).with_span_list(false).with_target(false).with_level(false);
+        let is_wanted = move |target: &str| target == audit::TARGET || (audits_files && target == AUDIT);
+        layer.with_filter(filter_fn(move |metadata| is_wanted(metadata.target())))
+    });
+    let subscriber = tracing_subscriber::registry().with(stderr.with_filter(to_stderr)).with(audit);
+    // A second server in one process, as tests have it, logs where the first does.
+    drop(subscriber.try_init());
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! Telling the volume location database where this file server is: at the start, and from time to time, since a database may
+//! have been put back to an older state.
+
+use std::net::Ipv4Addr;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use afs_celldb::Database;
+use afs_celldb::vldb::{VlError, Vldb};
+use afs_wire::Uuid;
+use afs_wire::abort::VL_MULTIPADDR;
+use afs_wire::ids::HostAddr;
+use afs_wire::vl::{BulkAddrs, RegisterAddrs};
+use rx::Runtime;
+use rxgen::Abort;
+use rxgen::xdr::{XdrArray, to_bytes};
+
+use crate::cell_servers::CellServers;
+
+/// How long until the next try after one that failed.
+const RETRY_AFTER: Duration = Duration::from_secs(30);
+/// How often it is told again.
+const AGAIN_AFTER: Duration = Duration::from_secs(60 * 60);
+/// Most addresses that a database keeps (VLDB notes 4).
+const MAX_ADDRESSES: usize = 15;
+
+/// The database that is told.
+pub(crate) enum Vl {
+    /// That of this process.
+    Local(Arc<Database<Vldb>>),
+    /// The cell's.
+    Remote(CellServers),
+}
+
+/// What it is told.
+#[derive(Debug, Clone)]
+pub(crate) struct Registration {
+    pub(crate) uuid: Uuid,
+    pub(crate) addresses: Vec<Ipv4Addr>,
+}
+
+impl Vl {
+    async fn register(&self, registration: &Registration) -> Result<(), String> {
+        let said = |code: i32| match Abort(code) {
+            VL_MULTIPADDR => {
+                "other servers of the VLDB have these addresses: look with 'vos listaddrs -printuuid', and \
+                              remove what is not there any more with 'vos changeaddr -remove'"
+                    .to_owned()
+            }
+            other => afs_wire::abort::find(other)
+                .map_or_else(|| other.to_string(), |code| code.sentence.to_owned()),
+        };
+        let count = registration.addresses.len().min(MAX_ADDRESSES);
+        let addresses = &registration.addresses[..count];
+        match self {
+            Self::Local(database) => {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as u32);
+                let bits: Vec<u32> = addresses.iter().copied().map(Ipv4Addr::to_bits).collect();
+                let uuid = packed(&registration.uuid);
+                let result: Result<(), VlError> =
+                    database.change(now, |vldb, rows| vldb.register(uuid, &bits, rows)).await;
+                result.map_err(|error| said(error.code()))
+            }
+            Self::Remote(servers) => {
+                let addrs: Vec<_> = addresses.iter().copied().map(HostAddr::from).collect();
+                let addrs: BulkAddrs = XdrArray::new(addrs).map_err(|error| error.to_string())?;
+                let args = RegisterAddrs { uuid: registration.uuid, spare1: 0, addrs };
+                match servers.ask(&args).await {
+                    Ok(_) => Ok(()),
+                    Err(error) if error.code().0 > 0 => Err(said(error.code().0)),
+                    Err(error) => Err(error.to_string()),
+                }
+            }
+        }
+    }
+}
+
+/// A UUID in its 16 bytes, as the database has it.
+fn packed(uuid: &Uuid) -> [u8; 16] {
+    let Uuid { time_low, time_mid, time_hi_and_version, clock_seq_hi_and_reserved, clock_seq_low, node } =
+        *uuid;
+    let mut bytes = [0; 16];
+    bytes[..4].copy_from_slice(&time_low.to_be_bytes());
+    bytes[4..6].copy_from_slice(&time_mid.to_be_bytes());
+    bytes[6..8].copy_from_slice(&time_hi_and_version.to_be_bytes());
+    bytes[8] = clock_seq_hi_and_reserved;
+    bytes[9] = clock_seq_low;
+    bytes[10..].copy_from_slice(&node);
+    debug_assert_eq!(to_bytes(uuid).len(), 44, "on the wire it is longer");
+    bytes
+}
+
+/// Registers for as long as `alive` is there.
+pub(crate) async fn keep_registered(
+    vl: Vl,
+    registration: Registration,
+    runtime: Arc<dyn Runtime>,
+    alive: Weak<()>,
+) {
+    let addresses: Vec<String> = registration.addresses.iter().map(Ipv4Addr::to_string).collect();
+    let addresses = addresses.join(" ");
+    let mut was_told = false;
+    while alive.strong_count() > 0 {
+        let wait = match vl.register(&registration).await {
+            Ok(()) => {
+                if !was_told {
+                    tracing::info!(addresses, "registered with the volume location database");
+                }
+                was_told = true;
+                AGAIN_AFTER
+            }
+            Err(error) => {
+                tracing::warn!(
+                    addresses,
+                    error,
+                    "not registered with the volume location database, trying again"
+                );
+                was_told = false;
+                RETRY_AFTER
+            }
+        };
+        runtime.sleep_until(runtime.now() + wait).await;
+    }
+}

@@ -1,0 +1,497 @@
+//! The servers in one process: puts the roles together over their ports, in the order in which they need each other, and ends
+//! them.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use afs_celldb::ptdb::{Administrator, PtService, Ptdb, Rules};
+use afs_celldb::store::CellStore;
+use afs_celldb::store::embedded::EmbeddedStore;
+use afs_celldb::ubik::VoteService;
+use afs_celldb::vldb::{RestrictedQuery, VlService, Vldb};
+use afs_celldb::{Clock, Database, rx_service};
+use afs_config::{AddressRules, BosConfig, CellName, ServerFolder};
+use afs_fileserver::{FileServer, Protection, WallClock};
+use afs_volserver::{Partitions, VolumeService, Watcher};
+use afs_wire::bos::Bozo;
+use afs_wire::ids::{AfsTime, VolumeId};
+use afs_wire::pt::Pr;
+use afs_wire::ubik::vote::Vote;
+use afs_wire::vl::Vl as VlInterface;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rx::{BoxFuture, Endpoint, EndpointConfig, Runtime, SocketOptions, TokioRuntime};
+use rx_proto::security::{Null, ServerSecurity};
+use rx_security::identity::LocalRealms;
+use rx_security::ticket::{NameRules, local_superuser};
+use rx_security::{KeySet, Token, UnixTime, rxkad};
+use rxgen::Interface;
+
+use crate::addresses;
+use crate::authority::CellAuthority;
+use crate::bozo::{self, Overseer};
+use crate::cell_servers::CellServers;
+use crate::config::{Config, Level, Query, Role, Sync};
+use crate::first_start::{NewCell, make_configuration, make_folder};
+use crate::protection::{LocalProtection, RemoteProtection};
+use crate::registration::{Registration, Vl, keep_registered};
+use crate::sysid;
+use crate::vice::{self, Served};
+
+/// Why a server does not start. Each says what to do.
+#[derive(Debug)]
+pub enum StartError {
+    /// The state folder, or something in it, cannot be made or read.
+    State(String),
+    /// The configuration folder is not what it should be.
+    Folder(String),
+    /// A port cannot be had.
+    Port {
+        /// Whose.
+        role: Role,
+        /// Why, and what to do.
+        error: io::Error,
+    },
+    /// No partition can be opened, or a setting of theirs is wrong.
+    Partitions(String),
+    /// A database cannot be read.
+    Database(String),
+    /// A setting makes no sense here.
+    Setting {
+        /// Section and key.
+        key: &'static str,
+        /// What is wrong with it, and what to do.
+        what: String,
+    },
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::State(what) | Self::Folder(what) | Self::Partitions(what) | Self::Database(what) => {
+                f.write_str(what)
+            }
+            Self::Port { role, error } => write!(f, "the port of role '{}': {error}", role.name()),
+            Self::Setting { key, what } => write!(f, "{key}: {what}"),
+        }
+    }
+}
+
+impl Error for StartError {}
+
+/// A running server. Dropped, it ends without waiting for anything.
+pub struct Server {
+    endpoints: BTreeMap<Role, Endpoint>,
+    partitions: Option<Partitions>,
+    volume_service: Option<VolumeService>,
+    rxkad: rxkad::Server,
+    folder: PathBuf,
+    /// What tasks look at to know that the server is there.
+    _alive: Arc<()>,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("endpoints", &self.endpoints).finish_non_exhaustive()
+    }
+}
+
+/// What the roles share while they are put together.
+struct Assembly<'a> {
+    config: &'a Config,
+    runtime: Arc<dyn Runtime>,
+    folder: ServerFolder,
+    authority: Arc<CellAuthority>,
+    rxkad: rxkad::Server,
+    /// The addresses to tell others.
+    addresses: Vec<Ipv4Addr>,
+    endpoints: BTreeMap<Role, Endpoint>,
+}
+
+impl Server {
+    /// Starts what the configuration says, on the tokio runtime that the caller is in. Returns when all ports answer.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot, and what to do.
+    pub async fn start(config: &Config) -> Result<Self, StartError> {
+        let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::current());
+        let mut assembly = Assembly::new(config, runtime)?;
+        for note in &config.notes {
+            tracing::info!(file = %config.server.bos_config.display(), "{note}");
+        }
+        // A port that is taken is found out before anything is opened or made.
+        let mut roles = config.server.roles.clone();
+        roles.sort_by_key(|role| Role::ALL.iter().position(|other| other == role));
+        for role in &roles {
+            let endpoint = assembly.bind(*role)?;
+            assembly.endpoints.insert(*role, endpoint);
+        }
+        let has = |role: Role| config.server.roles.contains(&role);
+        let (mut ptdb, mut vldb) = (None, None);
+        if has(Role::Pt) || has(Role::Vl) {
+            let store = assembly.open_store()?;
+            if has(Role::Pt) {
+                ptdb = Some(assembly.serve_pt(&store).await?);
+            }
+            if has(Role::Vl) {
+                vldb = Some(assembly.serve_vl(&store).await?);
+            }
+        }
+        let alive = Arc::new(());
+        let mut partitions = None;
+        let mut volume_service = None;
+        if has(Role::File) {
+            let (file_server, open) = assembly.serve_files(ptdb, vldb, &alive)?;
+            if has(Role::Vol) {
+                volume_service = Some(assembly.serve_volumes(&open, file_server));
+            }
+            partitions = Some(open);
+        }
+        if has(Role::Bos) {
+            assembly.serve_bos();
+        }
+        let Assembly { endpoints, rxkad, folder, .. } = assembly;
+        Ok(Self { endpoints, partitions, volume_service, rxkad, folder: folder.path, _alive: alive })
+    }
+
+    /// Where a role answers.
+    pub fn address(&self, role: Role) -> Option<SocketAddr> {
+        self.endpoints.get(&role).map(Endpoint::local_addr)
+    }
+
+    /// All roles, and where they answer.
+    pub fn addresses(&self) -> impl Iterator<Item = (Role, SocketAddr)> {
+        self.endpoints.iter().map(|(role, endpoint)| (*role, endpoint.local_addr()))
+    }
+
+    /// Reads the keys anew: connections that stand go on.
+    pub fn reload_keys(&self) {
+        match KeySet::load(&self.folder) {
+            Ok(keys) => {
+                self.rxkad.set_keys(keys);
+                tracing::info!(folder = %self.folder.display(), "the keys were read anew");
+            }
+            Err(error) => tracing::error!(%error, "the keys stay as they were"),
+        }
+    }
+
+    /// What is to be done before metrics are shown.
+    pub fn publisher(&self) -> Arc<dyn Fn() + Send + std::marker::Sync> {
+        let endpoints: Vec<_> = self.endpoints.values().map(Endpoint::downgrade).collect();
+        Arc::new(move || {
+            endpoints
+                .iter()
+                .filter_map(rx::WeakEndpoint::upgrade)
+                .for_each(|endpoint| endpoint.publish_metrics());
+        })
+    }
+
+    /// Ends the server: no new calls, those that run are aborted, and what was done is on disk when this returns.
+    pub fn stop(self) {
+        let transactions = self.volume_service.as_ref().map_or(0, VolumeService::transaction_count);
+        if transactions > 0 {
+            tracing::warn!(transactions, "volume operations are cut off");
+        }
+        for endpoint in self.endpoints.values() {
+            endpoint.shut_down();
+        }
+        for (id, partition) in self.partitions.iter().flat_map(Partitions::iter) {
+            if let Err(error) = partition.sync() {
+                tracing::error!(partition = %id, %error, "a partition could not be brought to disk");
+            }
+        }
+    }
+}
+
+fn seconds() -> u32 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u32::try_from(d.as_secs()).unwrap_or(u32::MAX))
+}
+
+impl<'a> Assembly<'a> {
+    fn new(config: &'a Config, runtime: Arc<dyn Runtime>) -> Result<Self, StartError> {
+        let state = &config.server.state;
+        let in_state = |error: io::Error| {
+            StartError::State(format!(
+                "the state folder {} cannot be used: {error}; make it belong to the user that runs this, or give another \
+                 with --state",
+                state.display()
+            ))
+        };
+        make_folder(state, 0o755).map_err(in_state)?;
+        let rules = |path: PathBuf| {
+            AddressRules::read(&path)
+                .map_err(|error| StartError::Setting { key: "server.net_info", what: error.to_string() })
+        };
+        let (info, restrict) = (rules(config.net_info())?, rules(config.net_restrict())?);
+        let interfaces = addresses::of_interfaces().map_err(in_state)?;
+        let addresses =
+            addresses::advertised(config.server.bind, &interfaces, info.as_ref(), restrict.as_ref());
+        if addresses.is_empty() {
+            let what =
+                "NetInfo and NetRestrict leave none of this machine's addresses: correct them".to_owned();
+            return Err(StartError::Setting { key: "server.net_info", what });
+        }
+        let chance = || runtime.seed().map_err(in_state);
+        if config.server.config_dir.as_os_str().is_empty() {
+            let name = CellName::new(&config.server.cell).expect("Config::check() has seen it");
+            let servers =
+                if config.databases.servers.is_empty() { &addresses[..1] } else { &config.databases.servers };
+            let administrator = &config.server.administrator;
+            let cell = NewCell { name, servers, administrator, key: chance()? };
+            if make_configuration(&state.join("etc"), &cell).map_err(in_state)? {
+                tracing::info!(cell = config.server.cell, administrator, "a new cell was made");
+            }
+        }
+        let path = config.config_dir();
+        let folder = ServerFolder::read(&path).map_err(|error| StartError::Folder(error.to_string()))?;
+        if folder.has_no_auth {
+            let file = path.join("NoAuth");
+            return Err(StartError::Folder(format!(
+                "{}: with this file everyone could administer the server; remove it, and use -localauth for repairs",
+                file.display()
+            )));
+        }
+        let keys = KeySet::load(&path).map_err(|error| StartError::Folder(error.to_string()))?;
+        let mut local = folder.realms.clone();
+        local.realms.extend(config.security.realms.iter().cloned());
+        let authority = Arc::new(CellAuthority::new(folder.cell.clone(), local.clone(), &path));
+        let min_level = match config.security.min_level {
+            Level::Clear => rx_security::Level::Clear,
+            Level::Auth => rx_security::Level::Auth,
+            Level::Crypt => rx_security::Level::Crypt,
+        };
+        let realms = LocalRealms::of_cell(folder.cell.as_str())
+            .with_krb_conf(&local.realms.join(" "))
+            .with_krb_excl(&local.excluded.join("\n"));
+        let names = NameRules { allow_dotted: config.security.allow_dotted_principals };
+        let options = rxkad::ServerOptions { min_level, realms, names };
+        let rxkad = rxkad::Server::new(keys, options, Arc::new(|| UnixTime(seconds())));
+        Ok(Self { config, runtime, folder, authority, rxkad, addresses, endpoints: BTreeMap::new() })
+    }
+
+    fn security(&self) -> Vec<Arc<dyn ServerSecurity>> {
+        vec![Arc::new(Null), Arc::new(self.rxkad.clone())]
+    }
+
+    fn clock() -> Clock {
+        Arc::new(seconds)
+    }
+
+    fn bind(&self, role: Role) -> Result<Endpoint, StartError> {
+        let ports = &self.config.ports;
+        let (port, name) = match role {
+            Role::File => (ports.file, "fileserver"),
+            Role::Vol => (ports.vol, "volserver"),
+            Role::Vl => (ports.vl, "vlserver"),
+            Role::Pt => (ports.pt, "ptserver"),
+            Role::Bos => (ports.bos, "bosserver"),
+        };
+        let transport = &self.config.transport;
+        let address = if transport.one_address { self.addresses[0] } else { self.config.server.bind };
+        let mut socket = SocketOptions::default();
+        if transport.receive_buffer_bytes > 0 {
+            socket.receive_buffer_bytes = usize::try_from(transport.receive_buffer_bytes).ok();
+        }
+        let mut config = EndpointConfig { socket, ..EndpointConfig::default() };
+        config.proto.version = format!("afar {} {name}", env!("CARGO_PKG_VERSION"));
+        if transport.max_packet_bytes > 0 {
+            config.proto.max_packet_len = transport.max_packet_bytes as usize;
+        }
+        Endpoint::bind_with(Arc::clone(&self.runtime), SocketAddr::from((address, port)), config)
+            .map_err(|error| StartError::Port { role, error })
+    }
+
+    fn endpoint(&self, role: Role) -> &Endpoint {
+        self.endpoints.get(&role).expect("its port is bound before a role is served")
+    }
+
+    fn token(&self) -> Result<Token, StartError> {
+        let seed = self.runtime.seed().map_err(|error| StartError::State(error.to_string()))?;
+        local_superuser(&self.rxkad.keys(), &mut StdRng::from_seed(seed))
+            .map_err(|error| StartError::Folder(format!("{}: {error}", self.folder.path.display())))
+    }
+
+    /// Where the cell's databases are.
+    fn database_servers(&self) -> Result<Vec<Ipv4Addr>, StartError> {
+        let configured = &self.config.databases.servers;
+        let listed = || self.folder.own().servers.iter().map(|server| server.address).collect();
+        let servers: Vec<_> = if configured.is_empty() { listed() } else { configured.clone() };
+        if servers.is_empty() {
+            let what = format!(
+                "cell {} has no database servers in CellServDB: add them, or set this",
+                self.folder.cell
+            );
+            return Err(StartError::Setting { key: "databases.servers", what });
+        }
+        Ok(servers)
+    }
+
+    fn open_store(&self) -> Result<Arc<dyn CellStore>, StartError> {
+        let folder = self.config.server.state.join("databases");
+        make_folder(&folder, 0o700).map_err(|error| StartError::Database(error.to_string()))?;
+        let store = EmbeddedStore::open(&folder.join("cell.redb"));
+        Ok(Arc::new(store.map_err(|error| StartError::Database(error.to_string()))?))
+    }
+
+    /// Who may do what with the protection database.
+    fn rules(&self) -> Rules {
+        let databases = &self.config.databases;
+        let (user_privacy, group_privacy) = self.config.default_access();
+        Rules {
+            is_restricted: databases.restricted,
+            restricts_anonymous: databases.restrict_anonymous,
+            supergroups: Some(databases.group_depth).filter(|depth| *depth > 0),
+            user_privacy,
+            group_privacy,
+            ..Rules::default()
+        }
+    }
+
+    async fn serve_pt(&self, store: &Arc<dyn CellStore>) -> Result<Arc<Database<Ptdb>>, StartError> {
+        let database = Database::<Ptdb>::open(Arc::clone(store)).await;
+        let database = Arc::new(database.map_err(|error| StartError::Database(error.to_string()))?);
+        let authority = Arc::clone(&self.authority);
+        let service =
+            Arc::new(PtService::new(Arc::clone(&database), authority, Self::clock(), self.rules()));
+        if database.read(Ptdb::is_empty) {
+            let name = self.config.server.administrator.to_lowercase();
+            let administrator = Administrator { name: name.clone(), id: None };
+            service.initialize(&administrator).await.map_err(|error| StartError::Setting {
+                key: "server.administrator",
+                what: format!("'{name}' cannot be made: {error}"),
+            })?;
+        }
+        let endpoint = self.endpoint(Role::Pt);
+        endpoint.add_service(rx_service::<Vote, _>(self.vote(&database), self.security()));
+        endpoint.add_service(rx_service::<Pr, _>(service, self.security()));
+        Ok(database)
+    }
+
+    async fn serve_vl(&self, store: &Arc<dyn CellStore>) -> Result<Arc<Database<Vldb>>, StartError> {
+        let database = Database::<Vldb>::open(Arc::clone(store)).await;
+        let database = Arc::new(database.map_err(|error| StartError::Database(error.to_string()))?);
+        let restricted = match self.config.databases.restricted_query {
+            Query::Anyuser => RestrictedQuery::AnyUser,
+            Query::Admin => RestrictedQuery::Admin,
+        };
+        let authority = Arc::clone(&self.authority);
+        let service = Arc::new(VlService::new(Arc::clone(&database), authority, Self::clock(), restricted));
+        let endpoint = self.endpoint(Role::Vl);
+        endpoint.add_service(rx_service::<Vote, _>(self.vote(&database), self.security()));
+        endpoint.add_service(rx_service::<VlInterface, _>(service, self.security()));
+        Ok(database)
+    }
+
+    fn vote<I: afs_celldb::database::Image>(&self, database: &Arc<Database<I>>) -> Arc<VoteService<I>> {
+        Arc::new(VoteService::new(Arc::clone(database), self.addresses.clone(), Self::clock()))
+    }
+
+    fn serve_files(
+        &self,
+        ptdb: Option<Arc<Database<Ptdb>>>,
+        vldb: Option<Arc<Database<Vldb>>>,
+        alive: &Arc<()>,
+    ) -> Result<(FileServer, Partitions), StartError> {
+        let config = self.config;
+        let state = &config.server.state;
+        let wanted = vice::wanted(&config.server.partitions, Path::new("/"), state);
+        let wanted = wanted.map_err(|what| StartError::Setting { key: "server.partitions", what })?;
+        let partitions =
+            vice::open(&wanted, &volume_config(config.volumes.sync)).map_err(StartError::Partitions)?;
+        vice::remove_unfinished(&partitions);
+
+        let endpoint = self.endpoint(Role::File);
+        let token = self.token()?;
+        let protection: Arc<dyn Protection> = match ptdb {
+            Some(database) => {
+                let authority = Arc::clone(&self.authority);
+                Arc::new(LocalProtection { database, rules: self.rules(), authority })
+            }
+            None => {
+                let servers = CellServers::new::<Pr>(endpoint, &self.database_servers()?, Pr::PORT, &token);
+                Arc::new(RemoteProtection { servers, authority: Arc::clone(&self.authority) })
+            }
+        };
+        let path = state.join("sysid");
+        let chance = self.runtime.seed().map_err(|error| StartError::State(error.to_string()))?;
+        let uuid = sysid::load_or_make(&path, chance, &self.addresses)
+            .map_err(|error| StartError::State(format!("{}: {error}", path.display())))?;
+        let mut file = afs_fileserver::Config::new(uuid);
+        file.max_calls = config.file.max_calls as usize;
+        file.max_waiting = config.file.busy_at as usize;
+        file.max_promises = config.file.callbacks as usize;
+        file.membership_life = Duration::from_secs(config.file.groups_seconds.into());
+        file.promises_file = Some(state.join("promises"));
+        file.clock = WallClock::system();
+        let served = Arc::new(Served(partitions.clone()));
+        let file_server = FileServer::new(file, endpoint, served, protection)
+            .map_err(|error| StartError::State(format!("{}: {error}", state.join("promises").display())))?;
+        endpoint.add_service(file_server.service(self.security()));
+
+        let vl = match vldb {
+            Some(database) => Vl::Local(database),
+            None => {
+                let servers = self.database_servers()?;
+                Vl::Remote(CellServers::new::<VlInterface>(endpoint, &servers, VlInterface::PORT, &token))
+            }
+        };
+        let registration = Registration { uuid, addresses: self.addresses.clone() };
+        let runtime = Arc::clone(&self.runtime);
+        self.runtime.spawn(Box::pin(keep_registered(vl, registration, runtime, Arc::downgrade(alive))));
+        Ok((file_server, partitions))
+    }
+
+    fn serve_volumes(&self, partitions: &Partitions, file_server: FileServer) -> VolumeService {
+        let mut config = afs_volserver::Config::new(|| AfsTime(seconds()));
+        config.is_restricted = self.config.vol.restricted_query == Query::Admin;
+        config.idle_limit = Duration::from_secs(self.config.vol.idle_transaction_seconds.into());
+        let authority = Arc::clone(&self.authority);
+        let watcher = Arc::new(ClientsAreTold(file_server));
+        let service =
+            VolumeService::new(partitions.clone(), authority, watcher, Arc::clone(&self.runtime), config);
+        self.endpoint(Role::Vol).add_service(service.config(self.security()));
+        service
+    }
+
+    fn serve_bos(&self) {
+        let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("afar"));
+        let path = &self.config.server.bos_config;
+        // It was read before, where it counts.
+        let bos_config = BosConfig::read(path).unwrap_or_default();
+        let overseer = Overseer {
+            authority: Arc::clone(&self.authority),
+            cell: self.folder.own().clone(),
+            keys: self.rxkad.keys(),
+            instances: bozo::instances(&self.config.server.roles, &program.display().to_string()),
+            started: AfsTime(seconds()),
+            program,
+            bos_config,
+        };
+        self.endpoint(Role::Bos).add_service(rx_service::<Bozo, _>(Arc::new(overseer), self.security()));
+    }
+}
+
+fn volume_config(sync: Sync) -> afs_volume::Config {
+    let defaults = afs_volume::Config::default();
+    match sync {
+        Sync::Always => afs_volume::Config { sync: afs_volume::SyncPolicy::Always, ..defaults },
+        Sync::Interval => defaults,
+    }
+}
+
+/// The file service, told of what the volume service does.
+struct ClientsAreTold(FileServer);
+
+impl Watcher for ClientsAreTold {
+    fn volume_changed(&self, volume: VolumeId) -> BoxFuture {
+        let file_server = self.0.clone();
+        Box::pin(async move { file_server.volume_changed(volume).await })
+    }
+}

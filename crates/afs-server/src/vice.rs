@@ -1,0 +1,187 @@
+//! The partitions of this server: which folders they are, opening them, and what a start finds to be done with their volumes.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use afs_fileserver::Volumes;
+use afs_volserver::Partitions;
+use afs_volume::{Partition, Space, Volume, VolumeError};
+use afs_wire::ids::{PartitionId, VolumeId};
+
+/// A folder that is to be a partition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    pub(crate) id: PartitionId,
+    pub(crate) folder: PathBuf,
+    /// Whether it must be a file system of its own or say that it need not: an empty folder in which a disk is to be mounted
+    /// must not become a partition.
+    pub(crate) must_be_mounted: bool,
+}
+
+/// What the setting `server.partitions` names; if nothing, what is in `root`, or else a folder in the state folder.
+///
+/// # Errors
+///
+/// Says which entry cannot be understood, and why.
+pub(crate) fn wanted(setting: &[String], root: &Path, state: &Path) -> Result<Vec<Wanted>, String> {
+    let mut wanted = Vec::new();
+    for entry in setting {
+        let one = match entry.split_once('=') {
+            Some((name, folder)) => PartitionId::parse(name)
+                .filter(|_| Path::new(folder).is_absolute())
+                .map(|id| Wanted { id, folder: folder.into(), must_be_mounted: false }),
+            None => Path::new(entry)
+                .file_name()
+                .and_then(|name| name.to_str())
+                .and_then(PartitionId::parse)
+                .map(|id| Wanted { id, folder: entry.into(), must_be_mounted: true }),
+        };
+        let one = one.ok_or_else(|| {
+            format!("'{entry}' is no partition: write a folder /vicepXX, or XX=FOLDER with an absolute path")
+        })?;
+        if wanted.iter().any(|other: &Wanted| other.id == one.id) {
+            return Err(format!("there are two partitions {}: choose another name for one", one.id));
+        }
+        wanted.push(one);
+    }
+    if setting.is_empty() {
+        wanted = found(root);
+    }
+    if wanted.is_empty() {
+        wanted.push(Wanted { id: PartitionId(0), folder: state.join("vicepa"), must_be_mounted: false });
+    }
+    wanted.sort_by_key(|one| one.id);
+    Ok(wanted)
+}
+
+/// The folders vicepXX of `root` that are file systems of their own, or say that they need not be.
+fn found(root: &Path) -> Vec<Wanted> {
+    let names = fs::read_dir(root)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let vice = names.filter(|name| name.starts_with("vicep"));
+    let wanted = vice.filter_map(|name| {
+        Some(Wanted { id: PartitionId::parse(&name)?, folder: root.join(name), must_be_mounted: true })
+    });
+    wanted.filter(|one| is_usable(&one.folder)).collect()
+}
+
+/// Whether a folder is a file system of its own, or has a file that says that it need not be; one that says never is not.
+fn is_usable(folder: &Path) -> bool {
+    if folder.join("AlwaysAttach").exists() {
+        return true;
+    }
+    let device = |path: &Path| path.metadata().map(|m| m.dev()).ok();
+    let is_mounted = folder.parent().is_some_and(|above| device(folder) != device(above));
+    is_mounted && !folder.join("NeverAttach").exists()
+}
+
+/// Opens the partitions. One that cannot be opened does not keep the others from being served: the log says why.
+///
+/// # Errors
+///
+/// When none can be opened.
+pub(crate) fn open(wanted: &[Wanted], config: &afs_volume::Config) -> Result<Partitions, String> {
+    let mut open = Vec::new();
+    let mut last = String::new();
+    for Wanted { id, folder, must_be_mounted } in wanted {
+        let result = if *must_be_mounted && !is_usable(folder) {
+            Err("it is not mounted: mount its file system, or make a file AlwaysAttach in it".to_owned())
+        } else {
+            prepare(folder, *must_be_mounted)
+                .and_then(|()| Partition::open(folder, config.clone()).map_err(|error| error.to_string()))
+        };
+        match result {
+            Ok(partition) => open.push((*id, partition)),
+            Err(error) => {
+                last = format!("partition {id} in {} cannot be opened: {error}", folder.display());
+                tracing::error!("{last}");
+            }
+        }
+    }
+    if open.is_empty() { Err(last) } else { Ok(Partitions::new(open)) }
+}
+
+/// Makes the folder of a partition that need not be mounted.
+fn prepare(folder: &Path, must_be_mounted: bool) -> Result<(), String> {
+    if must_be_mounted {
+        return Ok(());
+    }
+    crate::first_start::make_folder(folder, 0o700).map_err(|error| error.to_string())
+}
+
+/// Removes volumes that were being made when the server ended: nobody has been told of them.
+pub(crate) fn remove_unfinished(partitions: &Partitions) {
+    for (at, partition) in partitions.iter() {
+        let unfinished = partition.volumes().into_iter().filter(|volume| volume.header().info.destroy_me);
+        for volume in unfinished {
+            let (id, name) = (volume.id(), volume.header().info.name);
+            match partition.delete_volume(id) {
+                Ok(()) => {
+                    tracing::warn!(volume = %id, name, partition = %at, "a half-made volume was removed")
+                }
+                Err(error) => {
+                    tracing::error!(volume = %id, %error, "a half-made volume could not be removed")
+                }
+            }
+        }
+    }
+}
+
+/// The partitions, as the file service looks for volumes in them.
+#[derive(Debug)]
+pub(crate) struct Served(pub(crate) Partitions);
+
+impl Volumes for Served {
+    fn volume(&self, id: VolumeId) -> Result<Arc<Volume>, VolumeError> {
+        self.0.find(id).map(|(_, volume)| volume).ok_or(VolumeError::NoVolume(id))
+    }
+
+    fn space_of(&self, id: VolumeId) -> Result<Space, VolumeError> {
+        let (at, _) = self.0.find(id).ok_or(VolumeError::NoVolume(id))?;
+        self.0.get(at).ok_or(VolumeError::NoVolume(id))?.space()
+    }
+
+    fn partitions(&self) -> Vec<(String, Space)> {
+        self.0.iter().filter_map(|(id, partition)| Some((id.to_string(), partition.space().ok()?))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn partitions_are_named_found_or_made() {
+        let root = std::env::temp_dir().join(format!("afs-server-vice-{}", std::process::id()));
+        fs::create_dir_all(root.join("vicepc")).unwrap();
+        fs::create_dir_all(root.join("vicepb")).unwrap();
+        let setting = |entries: &[&str]| entries.iter().map(|e| (*e).to_owned()).collect::<Vec<_>>();
+        let ids = |entries: &[&str]| {
+            let wanted = wanted(&setting(entries), &root, Path::new("/state")).unwrap();
+            wanted.iter().map(|w| (w.id.0, w.folder.display().to_string())).collect::<Vec<_>>()
+        };
+        let default = [(0, "/state/vicepa".to_owned())];
+        assert_eq!(ids(&[]), default, "folders in which nothing is mounted are none");
+        fs::write(root.join("vicepc/AlwaysAttach"), "").unwrap();
+        assert_eq!(ids(&[]), [(2, root.join("vicepc").display().to_string())]);
+        assert_eq!(ids(&["b=/srv/x", "/vicepa"]), [(0, "/vicepa".to_owned()), (1, "/srv/x".to_owned())]);
+        for bad in [&["/srv/x"][..], &["b=x"], &["1b=/x"], &["a=/x", "/vicepa"]] {
+            assert!(wanted(&setting(bad), &root, &root).is_err(), "{bad:?}");
+        }
+        fs::remove_dir_all(root).unwrap();
+    }
+
+    #[test]
+    fn a_partition_that_is_not_mounted_is_not_opened() {
+        let folder = std::env::temp_dir().join(format!("afs-server-vice-empty-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let wanted = [Wanted { id: PartitionId(1), folder: folder.clone(), must_be_mounted: true }];
+        let error = open(&wanted, &afs_volume::Config::default()).unwrap_err();
+        assert!(error.contains("/vicepb") && error.contains("it is not mounted"), "{error}");
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

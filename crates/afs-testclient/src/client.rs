@@ -1,0 +1,164 @@
+//! The client: a port, a UUID, what it heard; and a server's service as one caller sees it.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use afs_wire::Uuid;
+use afs_wire::afsvol::AfsVol;
+use afs_wire::pt::Pr;
+use afs_wire::rxafs::Rxafs;
+use afs_wire::vl::Vl;
+use rx::{Endpoint, EndpointConfig, Peer, PeerLimits, Runtime, TokioRuntime};
+use rx_proto::ids::ServiceId;
+use rxgen::{Interface, Rpc};
+
+use crate::callbacks::{self, Ear, Heard};
+use crate::error::Error;
+use crate::files::FileServer;
+use crate::volumes::VolumeServer;
+use crate::who::Who;
+
+/// A client machine, as servers see it: one UDP port, from which it calls and on which it is called back.
+#[derive(Debug)]
+pub struct Client {
+    endpoint: Endpoint,
+    uuid: Uuid,
+    ear: Arc<Ear>,
+}
+
+impl Client {
+    /// A client with an endpoint's defaults and a UUID of its own. Port 0 takes any free one. Must be called in a tokio
+    /// runtime.
+    ///
+    /// # Errors
+    ///
+    /// When the port cannot be had.
+    pub fn bind(address: SocketAddr) -> Result<Self, Error> {
+        Self::bind_with(address, EndpointConfig::default())
+    }
+
+    /// The same with a configuration.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::bind`].
+    pub fn bind_with(address: SocketAddr, config: EndpointConfig) -> Result<Self, Error> {
+        let seed = TokioRuntime::current().seed().map_err(Error::Bind)?;
+        let endpoint = Endpoint::bind(address, config).map_err(Error::Bind)?;
+        let uuid = uuid_of(&seed);
+        let ear = Arc::<Ear>::default();
+        callbacks::offer(&endpoint, uuid, Arc::clone(&ear));
+        Ok(Self { endpoint, uuid, ear })
+    }
+
+    /// Its address and port.
+    pub fn address(&self) -> SocketAddr {
+        self.endpoint.local_addr()
+    }
+
+    /// Its UUID.
+    pub fn uuid(&self) -> Uuid {
+        self.uuid
+    }
+
+    /// Its port, for what is not here.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    /// A file service, port 7000.
+    pub fn file_server(&self, host: Ipv4Addr, who: &Who) -> FileServer {
+        FileServer::new(self.server::<Rxafs>(host, who))
+    }
+
+    /// A volume service, port 7005.
+    pub fn volume_server(&self, host: Ipv4Addr, who: &Who) -> VolumeServer {
+        VolumeServer::new(self.server::<AfsVol>(host, who))
+    }
+
+    /// A volume location service, port 7003.
+    pub fn location_server(&self, host: Ipv4Addr, who: &Who) -> Server {
+        self.server::<Vl>(host, who)
+    }
+
+    /// A protection service, port 7002.
+    pub fn protection_server(&self, host: Ipv4Addr, who: &Who) -> Server {
+        self.server::<Pr>(host, who)
+    }
+
+    /// Any interface's service on its own port.
+    pub fn server<I: Interface>(&self, host: Ipv4Addr, who: &Who) -> Server {
+        let who = who.clone();
+        let service = ServiceId(I::SERVICE_ID);
+        let address = SocketAddr::from((host, I::PORT));
+        Server { peer: self.endpoint.peer(address, service, PeerLimits::default(), move || who.security()) }
+    }
+
+    /// What servers have said so far, oldest first.
+    pub fn heard(&self) -> Vec<Heard> {
+        self.ear.lock().clone()
+    }
+
+    /// Takes what servers have said so far.
+    pub fn take_heard(&self) -> Vec<Heard> {
+        std::mem::take(&mut *self.ear.lock())
+    }
+
+    /// Waits until something is heard that this is true of; whether it was within the time. What was heard before
+    /// counts too, unless it was taken.
+    pub async fn hears(&self, patience: Duration, is_it: impl Fn(&Heard) -> bool) -> bool {
+        let waiting = async {
+            loop {
+                let more = self.ear.more.notified();
+                tokio::pin!(more);
+                // From here on nothing is missed.
+                more.as_mut().enable();
+                if self.ear.lock().iter().any(&is_it) {
+                    return;
+                }
+                more.await;
+            }
+        };
+        tokio::time::timeout(patience, waiting).await.is_ok()
+    }
+}
+
+/// A random UUID (version 4).
+fn uuid_of(seed: &[u8; 32]) -> Uuid {
+    let pair = |at: usize| u16::from_be_bytes([seed[at], seed[at + 1]]);
+    Uuid {
+        time_low: u32::from(pair(0)) << 16 | u32::from(pair(2)),
+        time_mid: pair(4),
+        time_hi_and_version: pair(6) & 0x0fff | 0x4000,
+        clock_seq_hi_and_reserved: seed[8] & 0x3f | 0x80,
+        clock_seq_low: seed[9],
+        node: [seed[10], seed[11], seed[12], seed[13], seed[14], seed[15]],
+    }
+}
+
+/// A service of a server, called by one identity, any number of calls at once.
+#[derive(Debug, Clone)]
+pub struct Server {
+    peer: Peer,
+}
+
+impl Server {
+    /// Calls a procedure.
+    ///
+    /// # Errors
+    ///
+    /// When the call fails, or what comes is no reply.
+    pub async fn rpc<R: Rpc>(&self, args: &R) -> Result<R::Reply, Error> {
+        Ok(self.peer.rpc(args).await?)
+    }
+}
+
+impl Deref for Server {
+    type Target = Peer;
+
+    fn deref(&self) -> &Peer {
+        &self.peer
+    }
+}

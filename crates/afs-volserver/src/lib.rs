@@ -1,0 +1,18 @@
+//! The volume service (AFSVol): what `vos` and other volume servers ask of the volumes of a server. Volumes themselves are
+//! `afs-volume`'s, shared with the file service of the same process.
+//!
+//! A [`VolumeService`] answers the calls; [`transactions`] is its table of who works on which volume. What the file service
+//! has to be told is said through [`Watcher`], who may change volumes is asked of [`Authority`]. Facts are from
+//! docs/notes/volser.md, cited as "Volume service notes".
+//!
+//! Not served yet, and refused as by a server that does not have them: Dump, Restore, Forward and what belongs to them.
+#![forbid(unsafe_code)]
+
+mod codes;
+pub mod partitions;
+mod service;
+pub mod transactions;
+mod work;
+
+pub use partitions::Partitions;
+pub use service::{Authority, Config, VolumeService, Watcher};

@@ -1,0 +1,335 @@
+//! The service: who may call, transactions in use, and the volume's state around them. The procedures are in the files below
+//! this one, by what they do: `change` makes and alters volumes, `show` tells of them, `unserved` refuses.
+
+mod change;
+mod show;
+mod size;
+mod unserved;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use afs_volume::{Partition, Volume, VolumeError, VolumeState};
+use afs_wire::afsvol::{AfsVol, AttachFlags, VolumeFlags};
+use afs_wire::ids::{AfsTime, PartitionId, TransId, VolumeId, VolumeType};
+use rx::{BoxFuture, Runtime, ServiceConfig};
+use rx_proto::config::CallLimits;
+use rx_proto::endpoint::Service;
+use rx_proto::ids::ServiceId;
+use rx_proto::security::ServerSecurity;
+use rx_proto::time::Instant;
+use rxgen::serve::{MAX_ARGUMENT_BYTES, serve_call};
+use rxgen::{Abort, Interface, Rpc, ServerCall};
+
+use crate::codes;
+use crate::partitions::Partitions;
+use crate::transactions::{Refused, Transaction, Transactions};
+use crate::work::on_a_thread;
+
+/// What a volume that a transaction has taken offline says of itself. Stock servers say the same, and dumps carry it.
+const UTILITY_IS_RUNNING: &str = "A volume utility is running.";
+
+/// What a volume out of service says.
+const OUT_OF_SERVICE: &str = "It was taken out of service.";
+
+/// How often idle transactions are looked for.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+/// Calls worked on at once. Each holds a thread while it waits for the disk; `vos` runs a handful.
+const MAX_CALLS: usize = 64;
+
+/// How the service is to be run.
+#[derive(Clone)]
+pub struct Config {
+    /// Whether only superusers may list volumes (`-restricted_query admin`). Default false.
+    pub is_restricted: bool,
+    /// A transaction that nobody has used for so long is ended. Default 600 s, as in OpenAFS.
+    pub idle_limit: Duration,
+    /// The time of day.
+    pub clock: Arc<dyn Fn() -> AfsTime + Send + Sync>,
+}
+
+impl Config {
+    /// The defaults, with this clock.
+    pub fn new(clock: impl Fn() -> AfsTime + Send + Sync + 'static) -> Self {
+        Self { is_restricted: false, idle_limit: Duration::from_secs(600), clock: Arc::new(clock) }
+    }
+}
+
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { is_restricted, idle_limit, clock } = self;
+        write!(f, "Config({is_restricted}, {idle_limit:?}, {})", clock().0)
+    }
+}
+
+/// Who may change volumes.
+pub trait Authority: Send + Sync + 'static {
+    /// Whether the caller, as the security class names him (empty: nobody in particular), is a superuser of this server.
+    fn is_superuser(&self, identity: &str) -> bool;
+}
+
+/// Who is told what becomes of volumes: the file service.
+pub trait Watcher: Send + Sync + 'static {
+    /// A volume's state or contents have changed at once, or it has gone: whoever was promised a call is to be called. What is
+    /// returned ends when that is done, as far as it can be.
+    fn volume_changed(&self, volume: VolumeId) -> BoxFuture;
+}
+
+/// The volume service. Clones are the same one.
+#[derive(Clone)]
+pub struct VolumeService {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    partitions: Partitions,
+    transactions: Mutex<Transactions>,
+    authority: Arc<dyn Authority>,
+    watcher: Arc<dyn Watcher>,
+    runtime: Arc<dyn Runtime>,
+    config: Config,
+}
+
+impl fmt::Debug for VolumeService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VolumeService").field("config", &self.shared.config).finish_non_exhaustive()
+    }
+}
+
+impl VolumeService {
+    /// A service of these partitions. Ends idle transactions in a task of `runtime`, for as long as the service is there.
+    pub fn new(
+        partitions: Partitions,
+        authority: Arc<dyn Authority>,
+        watcher: Arc<dyn Watcher>,
+        runtime: Arc<dyn Runtime>,
+        config: Config,
+    ) -> Self {
+        let transactions = Mutex::default();
+        let shared = Arc::new(Shared {
+            partitions,
+            transactions,
+            authority,
+            watcher,
+            runtime: Arc::clone(&runtime),
+            config,
+        });
+        let task = end_idle(Arc::downgrade(&shared), Arc::clone(&runtime));
+        runtime.spawn(Box::pin(task));
+        Self { shared }
+    }
+
+    /// The service for an endpoint, for clients of these security classes.
+    pub fn config(&self, security: Vec<Arc<dyn ServerSecurity>>) -> ServiceConfig {
+        let id = ServiceId(AfsVol::SERVICE_ID);
+        // Nothing is trusted to an address, and vos has no reach check of its own that it would hold up.
+        let service =
+            Service { id, security, check_reach: false, upgrades_to: None, limits: CallLimits::default() };
+        let this = self.clone();
+        let mut config = ServiceConfig::new(service, move |mut call: rx::ServerCall| {
+            let this = this.clone();
+            async move { serve_call::<AfsVol, _>(&this, &mut call, MAX_ARGUMENT_BYTES).await }
+        });
+        config.max_calls = MAX_CALLS;
+        config
+    }
+
+    /// How many transactions there are.
+    pub fn transaction_count(&self) -> usize {
+        self.shared.transactions().iter().count()
+    }
+
+    fn must_be_superuser(&self, identity: &str) -> Result<(), Abort> {
+        if self.shared.authority.is_superuser(identity) { Ok(()) } else { Err(codes::BAD_ACCESS) }
+    }
+
+    /// Does what only superusers may, and writes it to the audit log.
+    async fn audited<R: Rpc, T>(
+        &self,
+        call: ServerCall<'_, R>,
+        what: String,
+        work: impl Future<Output = Result<T, Abort>> + Send,
+    ) -> Result<T, Abort> {
+        let result = match self.must_be_superuser(call.security()) {
+            Ok(()) => work.await,
+            Err(code) => Err(code),
+        };
+        let caller = Some(call.security()).filter(|who| !who.is_empty()).unwrap_or("anonymous");
+        let code = result.as_ref().err().map_or(0, |abort| abort.0);
+        tracing::info!(target: "audit", rpc = R::NAME, what, caller, peer = %call.peer(), code, "volume operation");
+        result
+    }
+
+    fn may_query(&self, identity: &str) -> Result<(), Abort> {
+        if self.shared.config.is_restricted { self.must_be_superuser(identity) } else { Ok(()) }
+    }
+
+    fn partition(&self, id: PartitionId) -> Option<Partition> {
+        self.shared.partitions.get(id).cloned()
+    }
+
+    /// Begins a transaction, which is the caller's until he lets go of it.
+    fn begin(
+        &self,
+        volume: VolumeId,
+        partition: PartitionId,
+        attach: AttachFlags,
+        procedure: &'static str,
+    ) -> Result<InUse, Abort> {
+        let shared = &self.shared;
+        let mut table = shared.transactions();
+        let id = table.begin(shared.now(), volume, partition, attach, procedure).map_err(refused)?;
+        let transaction =
+            table.of(volume, partition).filter(|t| t.id == id).expect("it was just begun").clone();
+        Ok(InUse { shared: Arc::clone(shared), transaction, is_over: false })
+    }
+
+    /// Does something with the volume of a transaction, on a thread that may wait for the disk. What went wrong stays with
+    /// the transaction.
+    async fn within<T: Send + 'static>(
+        &self,
+        id: TransId,
+        procedure: &'static str,
+        work: impl FnOnce(&mut InUse, &Partition, &Volume) -> Result<T, Abort> + Send + 'static,
+    ) -> Result<T, Abort> {
+        let shared = Arc::clone(&self.shared);
+        let transaction = shared.transactions().take(shared.now(), id, procedure).map_err(refused)?;
+        let mut in_use = InUse { shared, transaction, is_over: false };
+        on_a_thread(move || {
+            // If the caller goes away meanwhile, the transaction is let go when this is done, not before.
+            let result =
+                in_use.volume().and_then(|(partition, volume)| work(&mut in_use, &partition, &volume));
+            if let Err(code) = &result {
+                in_use.transaction.return_code = code.0;
+            }
+            drop(in_use);
+            result
+        })
+        .await
+    }
+
+    /// Tells the file service.
+    async fn tell(&self, volume: VolumeId) {
+        self.shared.watcher.volume_changed(volume).await;
+    }
+}
+
+impl Shared {
+    fn transactions(&self) -> MutexGuard<'_, Transactions> {
+        self.transactions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> (Instant, AfsTime) {
+        (self.runtime.now(), (self.config.clock)())
+    }
+
+    fn time(&self) -> AfsTime {
+        (self.config.clock)()
+    }
+}
+
+/// A transaction in use; let go when it is dropped.
+struct InUse {
+    shared: Arc<Shared>,
+    transaction: Transaction,
+    is_over: bool,
+}
+
+impl InUse {
+    /// The transaction's volume and its partition.
+    fn volume(&self) -> Result<(Partition, Arc<Volume>), Abort> {
+        if self.transaction.flags.contains(VolumeFlags::DELETED) {
+            return Err(codes::ENOENT);
+        }
+        let partition =
+            self.shared.partitions.get(self.transaction.partition).ok_or(codes::ILLEGAL_PARTITION)?;
+        let volume =
+            partition.volume(self.transaction.volume).map_err(|e| log(&e, self.transaction.volume))?;
+        Ok((partition.clone(), volume))
+    }
+
+    /// Ends the transaction: the volume is served again, if it is to be. Says whether the file service has to be told.
+    fn end(mut self) -> bool {
+        if let Ok((_, volume)) = self.volume() {
+            settle(&volume);
+        }
+        self.is_over = true;
+        let transaction = self.shared.transactions().end(self.transaction.id);
+        self.transaction.is_changed || transaction.is_changed
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let Transaction { flags, return_code, is_changed, .. } = self.transaction;
+            self.shared.transactions().release(self.shared.runtime.now(), self.transaction.id, |t| {
+                (t.flags, t.return_code, t.is_changed) = (flags, return_code, is_changed);
+            });
+        }
+    }
+}
+
+/// A volume's state when nobody works on it.
+fn settle(volume: &Volume) {
+    let info = volume.header().info;
+    let state = if info.in_service && !info.destroy_me {
+        VolumeState::Online
+    } else {
+        VolumeState::Offline(OUT_OF_SERVICE.to_owned())
+    };
+    volume.set_state(state);
+}
+
+/// A volume's state while a transaction has it.
+fn attach(volume: &Volume, flags: AttachFlags) {
+    let is_clone = !volume.is_writable();
+    if flags.contains(AttachFlags::OFFLINE) {
+        volume.set_state(VolumeState::Offline(UTILITY_IS_RUNNING.to_owned()));
+    } else if flags.contains(AttachFlags::BUSY) && !is_clone {
+        // Nobody writes into a clone, so it is served while it is read.
+        volume.set_state(VolumeState::Busy);
+    }
+}
+
+fn refused(refused: Refused) -> Abort {
+    match refused {
+        Refused::Busy => codes::VOLSER_BUSY,
+        Refused::Unknown => codes::ENOENT,
+        Refused::TooMany => codes::VBUSY,
+    }
+}
+
+/// The code of an error, which the log has in full if it speaks of the server.
+fn log(error: &VolumeError, volume: VolumeId) -> Abort {
+    if error.is_alarming() {
+        tracing::error!(%volume, %error, "a volume operation failed");
+    } else {
+        tracing::debug!(%volume, %error, "a volume operation was refused");
+    }
+    codes::of(error)
+}
+
+fn is_known(kind: VolumeType) -> bool {
+    matches!(kind, VolumeType::READ_WRITE | VolumeType::READ_ONLY | VolumeType::BACKUP)
+}
+
+/// Ends what nobody uses any more, until the service is gone.
+async fn end_idle(shared: Weak<Shared>, runtime: Arc<dyn Runtime>) {
+    while let Some(limit) = shared.upgrade().map(|shared| shared.config.idle_limit) {
+        runtime.sleep_until(runtime.now() + LOOK_EVERY.min(limit)).await;
+        let Some(shared) = shared.upgrade() else { return };
+        loop {
+            let found = shared.transactions().poll_idle(shared.runtime.now(), limit);
+            let Some(transaction) = found else { break };
+            let Transaction { id, volume, procedure, .. } = transaction;
+            tracing::warn!(%volume, transaction = %id, procedure, "nobody used a transaction: it is ended");
+            let in_use = InUse { shared: Arc::clone(&shared), transaction, is_over: false };
+            if on_a_thread(move || in_use.end()).await {
+                shared.watcher.volume_changed(volume).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Procedures that are refused: those of dumps, as by a server that does not have them, and those that do nothing in stock
+//! servers either.
+
+use afs_wire::afsvol::{
+    ConvertROtoRWvolume, Dump, DumpV2, Forward, ForwardMultiple, GetNthVolume, Restore, SetForwarding,
+    SignalRestore, SplitVolume, reply,
+};
+use rxgen::{Abort, Serve, ServerCall};
+
+use super::VolumeService;
+use crate::codes;
+
+macro_rules! refuse {
+    ($($rpc:ident with $code:expr;)*) => { $(
+        impl Serve<$rpc> for VolumeService {
+            async fn serve(&self, _: ServerCall<'_, $rpc>, _: $rpc) -> Result<reply::$rpc, Abort> {
+                Err($code)
+            }
+        }
+    )* };
+}
+
+refuse! {
+    Restore with Abort::OPCODE;
+    Forward with Abort::OPCODE;
+    ForwardMultiple with Abort::OPCODE;
+    Dump with Abort::OPCODE;
+    DumpV2 with Abort::OPCODE;
+    ConvertROtoRWvolume with Abort::OPCODE;
+    SplitVolume with Abort::OPCODE;
+    SetForwarding with Abort::OPCODE;
+    GetNthVolume with codes::NO_OP;
+    SignalRestore with codes::NO_OP;
+}

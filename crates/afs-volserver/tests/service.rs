@@ -1,0 +1,359 @@
+//! The volume service over loopback: what `vos` does with a volume, call by call, and what is refused.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use afs_volserver::{Authority, Config, Partitions, VolumeService, Watcher};
+use afs_volume::{Partition, VolumeState};
+use afs_wire::abort::{
+    VBUSY, VNOVOL, VOLSERBAD_ACCESS, VOLSERBADNAME, VOLSERILLEGAL_PARTITION, VOLSERNO_OP, VOLSERVOLBUSY,
+};
+use afs_wire::afsvol::{
+    AttachFlags, Clone, CreateVolume, DeleteVolume, Dump, EndTrans, GetFlags, GetName, GetNthVolume, GetSize,
+    GetStatus, ListOneVolume, ListPartitions, ListVolumes, Monitor, NukeVolume, PartitionInfo, PartitionInfo64,
+    ReClone, SetFlags, SetIdsTypes, SetInfo, TransCreate, UNCHANGED, VOK, VolintInfo, VolumeFlags, XListOneVolume,
+    XListPartitions,
+};
+use afs_wire::ids::{AfsTime, PartitionId, TransId, VolumeId, VolumeType};
+use rx::{BoxFuture, Connection, Endpoint, EndpointConfig};
+use rx_proto::abort::AbortCode;
+use rx_proto::ids::ServiceId;
+use rx_proto::security::Null;
+use rxgen::xdr::XdrString;
+use rxgen::{Abort, Rpc};
+
+const A: PartitionId = PartitionId(0);
+const B: PartitionId = PartitionId(1);
+const RW: VolumeId = VolumeId(536_870_918);
+const RO: VolumeId = VolumeId(536_870_919);
+const BACKUP: VolumeId = VolumeId(536_870_920);
+
+/// Errno numbers, as stock servers send them.
+const ENOENT: Abort = Abort(2);
+const EIO: Abort = Abort(5);
+const E2BIG: Abort = Abort(7);
+const ENODEV: Abort = Abort(19);
+const EINVAL: Abort = Abort(22);
+
+/// Everybody is a superuser, or nobody.
+#[derive(Default)]
+struct Everybody(AtomicBool);
+
+impl Authority for Everybody {
+    fn is_superuser(&self, _: &str) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Writes down what it is told.
+#[derive(Default)]
+struct Told(Mutex<Vec<VolumeId>>);
+
+impl Watcher for Told {
+    fn volume_changed(&self, volume: VolumeId) -> BoxFuture {
+        self.0.lock().unwrap().push(volume);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+struct Lab {
+    folder: PathBuf,
+    connection: Connection,
+    partitions: Partitions,
+    service: VolumeService,
+    everybody: Arc<Everybody>,
+    told: Arc<Told>,
+    _server: Endpoint,
+}
+
+impl Lab {
+    fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    fn with(change: impl FnOnce(&mut Config)) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("afs-volserver-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let folder = std::env::temp_dir().join(name);
+        let open = |id: PartitionId| {
+            let path = folder.join(format!("{}", id.0));
+            std::fs::create_dir_all(&path).unwrap();
+            (id, Partition::open(&path, afs_volume::Config::default()).unwrap())
+        };
+        let partitions = Partitions::new([open(A), open(B)]);
+        let bind = || Endpoint::bind("127.0.0.1:0".parse().unwrap(), EndpointConfig::default()).unwrap();
+        let (server, client) = (bind(), bind());
+        let everybody = Arc::new(Everybody(AtomicBool::new(true)));
+        let told = Arc::<Told>::default();
+        let mut config = Config::new(|| AfsTime(1_700_000_000));
+        change(&mut config);
+        let runtime = Arc::clone(server.runtime());
+        let service =
+            VolumeService::new(partitions.clone(), everybody.clone(), told.clone(), runtime, config);
+        server.add_service(service.config(vec![Arc::new(Null)]));
+        let connection = client.connect(server.local_addr(), ServiceId(4), Box::new(Null));
+        Self { folder, connection, partitions, service, everybody, told, _server: server }
+    }
+
+    async fn call<R: Rpc>(&self, args: R) -> Result<R::Reply, AbortCode> {
+        let reply = tokio::time::timeout(Duration::from_secs(20), self.connection.rpc(&args)).await;
+        reply.expect("an answer in time").map_err(|error| error.code())
+    }
+
+    async fn fails<R: Rpc>(&self, args: R, code: Abort)
+    where
+        R::Reply: std::fmt::Debug,
+    {
+        assert_eq!(self.call(args).await.unwrap_err(), AbortCode(code.0), "{}", R::NAME);
+    }
+
+    async fn begin(&self, volume: VolumeId, flags: AttachFlags) -> TransId {
+        self.call(TransCreate { volume, partition: A, flags }).await.unwrap().trans
+    }
+
+    async fn end(&self, trans: TransId) -> i32 {
+        self.call(EndTrans { trans }).await.unwrap().rcode
+    }
+
+    /// What `vos create` does.
+    async fn create(&self, volid: VolumeId, name: &str) {
+        let made = self.call(new_volume(volid, name)).await.unwrap();
+        assert_eq!(made.volid, volid);
+        self.call(SetFlags { trans: made.trans, flags: VolumeFlags::NONE }).await.unwrap();
+        assert_eq!(self.end(made.trans).await, 0);
+    }
+
+    async fn one(&self, volid: VolumeId) -> VolintInfo {
+        self.call(ListOneVolume { partition: A, volid }).await.unwrap().entries.into_vec().remove(0)
+    }
+
+    fn state(&self, volume: VolumeId) -> VolumeState {
+        self.partitions.find(volume).unwrap().1.state()
+    }
+
+    fn told(&self) -> Vec<VolumeId> {
+        std::mem::take(&mut *self.told.0.lock().unwrap())
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.folder));
+    }
+}
+
+fn text<const MAX: usize>(text: &str) -> XdrString<MAX> {
+    XdrString::new(text).unwrap()
+}
+
+fn new_volume(volid: VolumeId, name: &str) -> CreateVolume {
+    let parent = VolumeId(0);
+    CreateVolume { partition: A, name: text(name), kind: VolumeType::READ_WRITE, parent, volid }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_is_made_as_vos_makes_it() {
+    let lab = Lab::new();
+    let made = lab.call(new_volume(RW, "user.x")).await.unwrap();
+    assert_ne!(made.trans, TransId(0));
+    assert!(matches!(lab.state(RW), VolumeState::Offline(_)), "until it is told otherwise");
+    let busy = lab.one(RW).await;
+    assert_eq!((busy.status, busy.name.text()), (VBUSY.0, &b""[..]), "somebody works on it");
+    let info = VolintInfo { maxquota: 8000, ..unchanged(busy) };
+    lab.call(SetInfo { trans: made.trans, info }).await.unwrap();
+    lab.call(SetFlags { trans: made.trans, flags: VolumeFlags::NONE }).await.unwrap();
+    assert_eq!(lab.end(made.trans).await, 0);
+    assert_eq!(lab.state(RW), VolumeState::Online);
+    assert_eq!(lab.told(), [RW], "somebody may have looked for it in vain");
+
+    let info = lab.one(RW).await;
+    assert_eq!((info.status, info.in_use, info.name.text()), (VOK, 1, &b"user.x"[..]));
+    assert_eq!((info.maxquota, info.parent_id, info.filecount), (8000, RW, 1));
+    assert_eq!(info.creation_date, AfsTime(1_700_000_000));
+    lab.fails(ListOneVolume { partition: A, volid: RO }, ENODEV).await;
+    lab.fails(ListOneVolume { partition: B, volid: RW }, ENODEV).await;
+    lab.fails(ListOneVolume { partition: PartitionId(7), volid: RW }, VOLSERILLEGAL_PARTITION).await;
+}
+
+/// All that `SetInfo` looks at left as it is.
+fn unchanged(info: VolintInfo) -> VolintInfo {
+    let date = AfsTime(UNCHANGED as u32);
+    let (day_use, maxquota, spare2) = (UNCHANGED, UNCHANGED, UNCHANGED);
+    VolintInfo { creation_date: date, update_date: date, day_use, maxquota, spare2, ..info }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_made_leaves_no_transaction() {
+    let lab = Lab::new();
+    lab.create(RW, "user.x").await;
+    lab.fails(new_volume(VolumeId(0), "user.y"), E2BIG).await;
+    lab.fails(new_volume(RW, "user.y"), EIO).await;
+    lab.fails(new_volume(RO, ""), VOLSERBADNAME).await;
+    lab.fails(new_volume(RO, &"x".repeat(32)), VOLSERBADNAME).await;
+    lab.fails(CreateVolume { kind: VolumeType(3), ..new_volume(RO, "user.y") }, EINVAL).await;
+    let elsewhere = CreateVolume { partition: B, parent: RW, ..new_volume(RO, "user.x.readonly") };
+    lab.fails(elsewhere, EIO).await;
+    lab.fails(TransCreate { volume: RO, partition: A, flags: AttachFlags::BUSY }, VNOVOL).await;
+    lab.fails(TransCreate { volume: RW, partition: A, flags: AttachFlags::NONE }, EINVAL).await;
+    assert_eq!(lab.service.transaction_count(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_transaction_has_a_volume_and_its_state_follows() {
+    let lab = Lab::new();
+    lab.create(RW, "user.x").await;
+    lab.told();
+    let trans = lab.begin(RW, AttachFlags::BUSY).await;
+    assert_eq!(lab.state(RW), VolumeState::Busy);
+    lab.fails(TransCreate { volume: RW, partition: A, flags: AttachFlags::OFFLINE }, VOLSERVOLBUSY).await;
+    assert_eq!(lab.call(GetName { trans }).await.unwrap().name, text("user.x"));
+    assert_eq!(lab.call(GetFlags { trans }).await.unwrap().flags, VolumeFlags::NONE);
+    let status = lab.call(GetStatus { trans }).await.unwrap().status;
+    assert_eq!((status.vol_id, status.kind, status.max_quota), (RW, VolumeType::READ_WRITE, 5000));
+    let size = lab.call(GetSize { from_trans: trans, from_date: AfsTime(0) }).await.unwrap().size.dump_size;
+    assert!((2048..5000).contains(&size), "a root directory and the headers: {size}");
+    let monitor = lab.call(Monitor {}).await.unwrap().entries.into_vec();
+    assert_eq!((monitor.len(), monitor[0].volid, monitor[0].last_proc_name.text()), (1, RW, &b"GetSize"[..]));
+    assert_eq!(lab.end(trans).await, 0);
+    assert_eq!((lab.state(RW), lab.told()), (VolumeState::Online, vec![]), "nothing has changed");
+    lab.fails(EndTrans { trans }, ENOENT).await;
+
+    let trans = lab.begin(RW, AttachFlags::OFFLINE).await;
+    assert!(matches!(lab.state(RW), VolumeState::Offline(_)));
+    lab.call(SetFlags { trans, flags: VolumeFlags::OUT_OF_SERVICE }).await.unwrap();
+    lab.end(trans).await;
+    assert!(matches!(lab.state(RW), VolumeState::Offline(_)), "vos offline");
+    assert_eq!((lab.one(RW).await.in_use, lab.told()), (0, vec![RW]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clones_are_made_renewed_and_replaced() {
+    let lab = Lab::new();
+    lab.create(RW, "user.x").await;
+    let trans = lab.begin(RW, AttachFlags::BUSY).await;
+    let clone = |new_vol, purge_vol, new_type, name: &str| Clone {
+        trans,
+        purge_vol,
+        new_type,
+        new_name: text(name),
+        new_vol,
+    };
+    let none = VolumeId(0);
+    let made = lab.call(clone(BACKUP, none, VolumeType::BACKUP, "user.x.backup")).await.unwrap();
+    assert_eq!(made.new_vol, BACKUP);
+    assert!(matches!(lab.state(BACKUP), VolumeState::Offline(_)), "until vos brings it online");
+    lab.call(clone(RO, none, VolumeType::READ_ONLY, "")).await.unwrap();
+    assert_eq!(lab.partitions.find(RO).unwrap().1.header().info.name, "user.x.readonly");
+    lab.fails(clone(RO, none, VolumeType::READ_ONLY, ""), Abort(104)).await;
+    lab.fails(clone(VolumeId(7), none, VolumeType::READ_WRITE, ""), EINVAL).await;
+
+    lab.told();
+    lab.call(ReClone { trans, clone_id: RO }).await.unwrap();
+    assert_eq!(lab.told(), [RO], "those who look at the clone see something new");
+    lab.fails(ReClone { trans, clone_id: RW }, EINVAL).await;
+    lab.fails(ReClone { trans, clone_id: VolumeId(9) }, VNOVOL).await;
+    let other = VolumeId(536_870_930);
+    lab.call(clone(other, RO, VolumeType::READ_ONLY, "")).await.unwrap();
+    assert!(lab.partitions.find(RO).is_none(), "the old one went");
+    // Whatever went wrong last stays with the transaction until it ends.
+    assert_eq!(lab.end(trans).await, VNOVOL.0);
+
+    let trans = lab.begin(BACKUP, AttachFlags::OFFLINE).await;
+    lab.call(SetFlags { trans, flags: VolumeFlags::NONE }).await.unwrap();
+    lab.end(trans).await;
+    assert_eq!(lab.state(BACKUP), VolumeState::Online);
+    let trans = lab.begin(BACKUP, AttachFlags::BUSY).await;
+    assert_eq!(lab.state(BACKUP), VolumeState::Online, "a clone is served while it is read");
+    lab.end(trans).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_is_renamed_removed_and_nuked() {
+    let lab = Lab::new();
+    for (volid, name) in [(RW, "user.x"), (RO, "user.y")] {
+        lab.create(volid, name).await;
+    }
+    let trans = lab.begin(RW, AttachFlags::BUSY).await;
+    let (kind, none) = (VolumeType::READ_WRITE, VolumeId(0));
+    let rename = SetIdsTypes { trans, name: text("user.z"), kind, parent_id: RW, clone_id: none, backup_id: BACKUP };
+    lab.call(rename).await.unwrap();
+    lab.end(trans).await;
+    let info = lab.one(RW).await;
+    assert_eq!((info.name.text(), info.backup_id), (&b"user.z"[..], BACKUP));
+
+    lab.told();
+    let trans = lab.begin(RW, AttachFlags::OFFLINE).await;
+    lab.call(DeleteVolume { trans }).await.unwrap();
+    lab.fails(GetName { trans }, ENOENT).await;
+    assert_eq!(lab.told(), [RW]);
+    lab.end(trans).await;
+    lab.call(NukeVolume { partition: A, volid: RO }).await.unwrap();
+    assert_eq!(lab.call(ListVolumes { partition: A, flags: 1 }).await.unwrap().entries.len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn partitions_are_listed() {
+    let lab = Lab::new();
+    lab.create(RW, "user.x").await;
+    let ids = lab.call(ListPartitions {}).await.unwrap().part_ids.part_ids;
+    assert_eq!((ids[0], ids[1], ids[2]), (A, B, PartitionId(-1)));
+    assert_eq!(lab.call(XListPartitions {}).await.unwrap().part_ids.into_vec(), [A, B]);
+    for name in ["/vicepb", "vicepb", "b"] {
+        let info = lab.call(PartitionInfo64 { name: text(name) }).await.unwrap().partition;
+        assert_eq!(info.name.text(), b"/vicepb");
+        assert!(0 < info.free && info.free <= info.total_usable);
+        assert_eq!(lab.call(PartitionInfo { name: text(name) }).await.unwrap().partition.name.text(), b"/vicepb");
+    }
+    for name in ["c", "", "/vicep", "\u{fc}"] {
+        lab.fails(PartitionInfo64 { name: text(name) }, VOLSERILLEGAL_PARTITION).await;
+    }
+    let bare = lab.call(ListVolumes { partition: A, flags: 0 }).await.unwrap().entries.into_vec();
+    assert_eq!((bare[0].volid, bare[0].name.text()), (RW, &b""[..]));
+    let extended = lab.call(XListOneVolume { partition: A, volid: RW }).await.unwrap().entries.into_vec();
+    assert_eq!((extended[0].status, extended[0].name.text()), (VOK, &b"user.x"[..]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_superusers_change_volumes() {
+    let lab = Lab::new();
+    lab.create(RW, "user.x").await;
+    let trans = lab.begin(RW, AttachFlags::BUSY).await;
+    lab.everybody.0.store(false, Ordering::Relaxed);
+    lab.fails(new_volume(RO, "user.y"), VOLSERBAD_ACCESS).await;
+    lab.fails(TransCreate { volume: RW, partition: A, flags: AttachFlags::BUSY }, VOLSERBAD_ACCESS).await;
+    lab.fails(SetFlags { trans, flags: VolumeFlags::DELETED }, VOLSERBAD_ACCESS).await;
+    lab.fails(DeleteVolume { trans }, VOLSERBAD_ACCESS).await;
+    lab.fails(NukeVolume { partition: A, volid: RW }, VOLSERBAD_ACCESS).await;
+    lab.fails(ReClone { trans, clone_id: RO }, VOLSERBAD_ACCESS).await;
+    lab.fails(EndTrans { trans }, VOLSERBAD_ACCESS).await;
+    assert!(lab.call(Monitor {}).await.is_ok() && lab.call(XListPartitions {}).await.is_ok());
+
+    let lab = Lab::with(|config| config.is_restricted = true);
+    lab.everybody.0.store(false, Ordering::Relaxed);
+    lab.fails(Monitor {}, VOLSERBAD_ACCESS).await;
+    lab.fails(ListVolumes { partition: A, flags: 1 }, VOLSERBAD_ACCESS).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_served_is_refused_as_by_servers_without_it() {
+    let lab = Lab::new();
+    lab.fails(Dump { from_trans: TransId(1), from_date: AfsTime(0) }, Abort::OPCODE).await;
+    lab.fails(GetNthVolume { index: 0 }, VOLSERNO_OP).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_that_nobody_uses_ends() {
+    let lab = Lab::with(|config| config.idle_limit = Duration::from_millis(100));
+    lab.create(RW, "user.x").await;
+    let trans = lab.begin(RW, AttachFlags::BUSY).await;
+    let ended = async {
+        while lab.service.transaction_count() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), ended).await.unwrap();
+    assert_eq!(lab.state(RW), VolumeState::Online);
+    lab.fails(GetName { trans }, ENOENT).await;
+}

@@ -1,0 +1,665 @@
+//! Bytes: of files, of directories as their pages, of symbolic links as their targets. Short data are in a row, longer
+//! ones in chunks, each in a file of its own. A byte that belongs to a version of a file is never written over: a
+//! store writes new files, or behind the end of one, and the batch that ends it names them (Volume format 5).
+
+use crate::family::{self, Edit};
+use crate::keys::{FileId, Part, Snapshot, VnodeKey};
+use crate::pages::PAGE;
+use crate::records::{self, ChunkRecord, Layout, VnodeRecord};
+use crate::shared::Pin;
+use crate::store::{Bytes, lock};
+use crate::vnode::MAX_FILE_BYTES;
+use crate::{Kind, SetStatus, Stamp, VnodeId, VnodeStatus, Volume, VolumeError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use crate::disk::DiskFile;
+
+/// Bytes of a chunk. Who changes a byte in the midst of a file has one chunk copied, about 0.3 ms; who reads or writes
+/// all of it opens a file for each. Part of the format.
+///
+/// Small in this crate's own tests, which are to have many.
+pub(crate) const CHUNK: u64 = if cfg!(test) { 8 << 10 } else { 1 << 20 };
+/// Data up to this many bytes are in a row: the log syncs them together with their vnode, where a file of their own
+/// costs a millisecond at the next sync.
+pub(crate) const INLINE_MAX: u64 = if cfg!(test) { 1 << 10 } else { 16 << 10 };
+/// Bytes copied at once.
+const COPY: usize = 64 << 10;
+
+/// The data of a vnode as they were when it was opened: what is stored or removed later does not change them.
+/// Reading takes no lock and can go on for as long as a slow client needs; the space of what was removed meanwhile
+/// comes back when the reader is dropped.
+#[derive(Debug)]
+pub struct Reader {
+    volume: Arc<Volume>,
+    record: VnodeRecord,
+    source: Source,
+    /// Where what was opened begins and ends.
+    start: u64,
+    end: u64,
+    _pin: Pin,
+}
+
+#[derive(Debug)]
+enum Source {
+    /// All of it, from position 0.
+    Memory(Bytes),
+    /// Pages of a directory.
+    Pages(Vec<Bytes>),
+    Chunks {
+        chunks: BTreeMap<u32, (Snapshot, ChunkRecord)>,
+        last: Mutex<Option<(u32, Arc<dyn DiskFile>)>>,
+    },
+}
+
+impl Reader {
+    /// The vnode's status when it was opened: what the data belong to.
+    #[must_use]
+    pub fn status(&self) -> &VnodeStatus {
+        &self.record.status
+    }
+
+    /// Fills `out` from a position in the file on; says how many bytes there were, which is fewer only at the end of
+    /// what was opened. Holes read as zeros.
+    ///
+    /// # Errors
+    ///
+    /// The disk failed, or has less than it should.
+    ///
+    /// # Panics
+    ///
+    /// The position is before that from which on it was opened.
+    pub fn read_at(&self, position: u64, out: &mut [u8]) -> Result<usize, VolumeError> {
+        assert!(position >= self.start, "what is before was not opened");
+        let wanted = self.end.saturating_sub(position).min(out.len() as u64);
+        let out = &mut out[..usize::try_from(wanted).expect("at most out.len()")];
+        let mut done = 0;
+        while done < out.len() {
+            let at = position + done as u64;
+            match &self.source {
+                Source::Memory(bytes) => {
+                    let from = usize::try_from(at).expect("below the length");
+                    out.copy_from_slice(&bytes[from..from + out.len()]);
+                    return Ok(out.len());
+                }
+                Source::Pages(pages) => {
+                    let (n, from) = ((at / PAGE as u64) as usize, (at % PAGE as u64) as usize);
+                    let length = (PAGE - from).min(out.len() - done);
+                    out[done..done + length].copy_from_slice(&pages[n][from..from + length]);
+                    done += length;
+                }
+                Source::Chunks { .. } => {
+                    let from = at % CHUNK;
+                    let length = usize::try_from(CHUNK - from).expect("a chunk").min(out.len() - done);
+                    self.read_chunk((at / CHUNK) as u32, from, &mut out[done..done + length])?;
+                    done += length;
+                }
+            }
+        }
+        Ok(out.len())
+    }
+
+    fn read_chunk(&self, n: u32, from: u64, out: &mut [u8]) -> Result<(), VolumeError> {
+        let Source::Chunks { chunks, last } = &self.source else { unreachable!("asked for by read_at") };
+        let Some((snapshot, chunk)) = chunks.get(&n) else {
+            out.fill(0);
+            return Ok(());
+        };
+        let mut last = lock(last);
+        let file = match &*last {
+            Some((number, file)) if *number == n => file.clone(),
+            _ => {
+                let file = open_chunk(&self.volume, self.record.status.id, n, *snapshot, chunk.file)?;
+                *last = Some((n, file.clone()));
+                file
+            }
+        };
+        drop(last);
+        read_part(&*file, *chunk, from, out)
+    }
+}
+
+fn chunk_name(volume: &Volume, id: VnodeId, n: u32, snapshot: Snapshot, file: FileId) -> String {
+    let key = VnodeKey { family: volume.family.id, vnode: id.vnode, part: Part::Chunk(n), snapshot };
+    records::file_name(file, &key, n)
+}
+
+fn open_chunk(
+    volume: &Volume,
+    id: VnodeId,
+    n: u32,
+    snapshot: Snapshot,
+    file: FileId,
+) -> Result<Arc<dyn DiskFile>, VolumeError> {
+    let name = chunk_name(volume, id, n, snapshot, file);
+    volume
+        .shared
+        .store
+        .disk()
+        .open(&name)
+        .map_err(VolumeError::io(format!("cannot open {name} of volume {}", volume.id)))
+}
+
+/// Bytes of a chunk; zeros behind what it has.
+fn read_part(file: &dyn DiskFile, chunk: ChunkRecord, from: u64, out: &mut [u8]) -> Result<(), VolumeError> {
+    let there = u64::from(chunk.length).saturating_sub(from).min(out.len() as u64);
+    let (data, zeros) = out.split_at_mut(usize::try_from(there).expect("at most out.len()"));
+    let n = file.read_at(from, data).map_err(VolumeError::io("cannot read a file of data"))?;
+    if n < data.len() {
+        let why = format!("has {} bytes and should have {}", from + n as u64, chunk.length);
+        return Err(VolumeError::damaged(format!("file {:x} of data", chunk.file.0), why));
+    }
+    zeros.fill(0);
+    Ok(())
+}
+
+/// What a StoreData asks for (File service notes 6.2): the file is cut to `file_length` if it is longer, then
+/// `length` bytes go to `position`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StoreRange {
+    /// Where the bytes go.
+    pub position: u64,
+    /// How many will come.
+    pub length: u64,
+    /// The length that the file has for the client.
+    pub file_length: u64,
+}
+
+/// A store into a file that is going on. Readers see nothing of it until [`Store::commit`]; dropped before, it leaves
+/// nothing behind.
+#[derive(Debug)]
+pub struct Store {
+    volume: Arc<Volume>,
+    range: StoreRange,
+    /// What the file was when it began.
+    before: VnodeRecord,
+    /// How much of that stays: it is cut there first.
+    base: u64,
+    new_length: u64,
+    written: u64,
+    plan: Plan,
+}
+
+#[derive(Debug)]
+enum Plan {
+    /// The file as it will be.
+    Inline(Vec<u8>),
+    Chunks {
+        /// What the file had in memory or in chunks that this store touches.
+        old: Old,
+        done: Vec<NewChunk>,
+        open: Option<OpenChunk>,
+    },
+}
+
+#[derive(Debug)]
+enum Old {
+    Inline(Bytes),
+    Chunks(BTreeMap<u32, (Snapshot, ChunkRecord)>),
+}
+
+/// A chunk that has been written.
+#[derive(Debug)]
+struct NewChunk {
+    n: u32,
+    record: ChunkRecord,
+    /// The snapshot in its file's name.
+    snapshot: Snapshot,
+    /// Whether the file is the old one, with more at its end.
+    is_appended: bool,
+}
+
+/// A chunk that is being written.
+#[derive(Debug)]
+struct OpenChunk {
+    new: NewChunk,
+    file: Arc<dyn DiskFile>,
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if let Plan::Chunks { done, open, .. } = &mut self.plan {
+            for new in done.drain(..).chain(open.take().map(|open| open.new)).filter(|new| !new.is_appended) {
+                let name =
+                    chunk_name(&self.volume, self.before.status.id, new.n, new.snapshot, new.record.file);
+                self.volume.shared.give_up_file(new.record.file, name);
+            }
+        }
+        lock(&self.volume.family.storing).remove(&self.before.status.id.vnode);
+    }
+}
+
+impl Store {
+    /// Takes the next bytes. They go to the system as they come, so bring tens of kilobytes.
+    ///
+    /// # Errors
+    ///
+    /// More than were announced is [`VolumeError::TooBig`]; disk full; the disk failed.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), VolumeError> {
+        if self.range.length - self.written < bytes.len() as u64 {
+            return Err(VolumeError::TooBig);
+        }
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let at = self.range.position + self.written;
+            let room = usize::try_from(CHUNK - at % CHUNK).expect("a chunk");
+            let (now, later) = rest.split_at(room.min(rest.len()));
+            match &mut self.plan {
+                Plan::Inline(file) => {
+                    let from = usize::try_from(at).expect("short");
+                    file[from..from + now.len()].copy_from_slice(now);
+                }
+                Plan::Chunks { .. } => self.write_chunk((at / CHUNK) as u32, at % CHUNK, now)?,
+            }
+            self.written += now.len() as u64;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Bytes of an old chunk that stay if nothing is written to it.
+    fn old_length(&self, n: u32) -> u64 {
+        let Plan::Chunks { old, .. } = &self.plan else { return 0 };
+        let left = self.base.saturating_sub(u64::from(n) * CHUNK).min(CHUNK);
+        match old {
+            Old::Inline(bytes) => left.min(if n == 0 { bytes.len() as u64 } else { 0 }),
+            Old::Chunks(chunks) => left.min(chunks.get(&n).map_or(0, |(_, chunk)| u64::from(chunk.length))),
+        }
+    }
+
+    fn write_chunk(&mut self, n: u32, from: u64, bytes: &[u8]) -> Result<(), VolumeError> {
+        let is_open = matches!(&self.plan, Plan::Chunks { open: Some(open), .. } if open.new.n == n);
+        if !is_open {
+            let current = lock(&self.volume.family.state).record.current;
+            let open = self.open_chunk(n, from, current)?;
+            let Plan::Chunks { open: slot, .. } = &mut self.plan else { unreachable!("asked for by write") };
+            *slot = Some(open);
+        }
+        let Plan::Chunks { open: Some(open), .. } = &mut self.plan else { unreachable!("just opened") };
+        let what = || format!("cannot write data of volume {}", self.volume.id);
+        open.file.write_at(from, bytes).map_err(|error| VolumeError::io(what())(error))?;
+        let end = from + bytes.len() as u64;
+        open.new.record.length = open.new.record.length.max(u32::try_from(end).expect("a chunk"));
+        if end == CHUNK || self.range.position + self.range.length == u64::from(n) * CHUNK + end {
+            self.end_chunk(n, end)?;
+        }
+        Ok(())
+    }
+
+    /// Begins to write a chunk from a place on: a new file with what was before that place, or the old one if only
+    /// its end grows.
+    fn open_chunk(&self, n: u32, from: u64, current: Snapshot) -> Result<OpenChunk, VolumeError> {
+        let Plan::Chunks { old, .. } = &self.plan else { unreachable!("asked for by write_chunk") };
+        let old_length = self.old_length(n);
+        let id = self.before.status.id;
+        let io = || VolumeError::io(format!("cannot write data of volume {}", self.volume.id));
+        if let Old::Chunks(chunks) = old
+            && let Some(&(snapshot, record)) = chunks.get(&n)
+            && snapshot == current
+            && from >= old_length
+            && u64::from(record.length) == old_length
+        {
+            let file = open_chunk(&self.volume, id, n, snapshot, record.file)?;
+            // Behind the end may be what a store that was given up has left.
+            zeros(&*file, old_length, from).map_err(io())?;
+            return Ok(OpenChunk { new: NewChunk { n, record, snapshot, is_appended: true }, file });
+        }
+        let number = self.volume.shared.begin_file()?;
+        let name = chunk_name(&self.volume, id, n, current, number);
+        let file = self.volume.shared.store.disk().create(&name).map_err(|error| {
+            self.volume.shared.end_file(number);
+            io()(error)
+        })?;
+        let keep = from.min(old_length);
+        let new = NewChunk {
+            n,
+            record: ChunkRecord { file: number, length: u32::try_from(from).expect("a chunk") },
+            snapshot: current,
+            is_appended: false,
+        };
+        let open = OpenChunk { new, file };
+        self.copy_old(&open, 0, keep)?;
+        zeros(&*open.file, keep, from).map_err(io())?;
+        Ok(open)
+    }
+
+    /// Copies what was in a chunk to the same place of its new file.
+    fn copy_old(&self, to: &OpenChunk, mut at: u64, end: u64) -> Result<(), VolumeError> {
+        let Plan::Chunks { old, .. } = &self.plan else { return Ok(()) };
+        let io = || VolumeError::io(format!("cannot write data of volume {}", self.volume.id));
+        if at >= end {
+            return Ok(());
+        }
+        match old {
+            Old::Inline(bytes) => {
+                let (from, end) = (usize::try_from(at).expect("short"), usize::try_from(end).expect("short"));
+                to.file.write_at(at, &bytes[from..end]).map_err(io())?;
+            }
+            Old::Chunks(chunks) => {
+                let (snapshot, record) = chunks[&to.new.n];
+                let from = open_chunk(&self.volume, self.before.status.id, to.new.n, snapshot, record.file)?;
+                let mut buffer = vec![0; COPY];
+                while at < end {
+                    let n = usize::try_from(end - at).map_or(COPY, |n| n.min(COPY));
+                    read_part(&*from, record, at, &mut buffer[..n])?;
+                    to.file.write_at(at, &buffer[..n]).map_err(io())?;
+                    at += n as u64;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes for a chunk have come up to `end`: what was behind them stays.
+    fn end_chunk(&mut self, n: u32, end: u64) -> Result<(), VolumeError> {
+        let old_length = self.old_length(n);
+        let Plan::Chunks { open, .. } = &mut self.plan else { return Ok(()) };
+        let Some(mut chunk) = open.take() else { return Ok(()) };
+        let result = if end < old_length {
+            chunk.new.record.length = u32::try_from(old_length).expect("a chunk");
+            self.copy_old(&chunk, end, old_length)
+        } else {
+            Ok(())
+        };
+        let Plan::Chunks { done, .. } = &mut self.plan else { unreachable!("as above") };
+        // Also if that failed: so it is removed with the others.
+        done.push(chunk.new);
+        result
+    }
+
+    /// Makes it the file's contents: one more data version, the new length, the status to be set with it. If `fsync`,
+    /// also forces it onto the disk first.
+    ///
+    /// # Errors
+    ///
+    /// The file is gone meanwhile; over quota; disk full; the disk failed.
+    ///
+    /// # Panics
+    ///
+    /// Fewer bytes came than were announced: then drop it instead.
+    pub fn commit(mut self, set: &SetStatus, stamp: Stamp, fsync: bool) -> Result<VnodeStatus, VolumeError> {
+        assert_eq!(self.written, self.range.length, "all bytes that were announced have to be written");
+        let volume = self.volume.clone();
+        let mut edit = Edit::begin(&volume, stamp)?;
+        let id = self.before.status.id;
+        let (snapshot, mut record) = edit.vnode(id)?;
+        assert_eq!(
+            (record.status.data_version, record.layout),
+            (self.before.status.data_version, self.before.layout),
+            "one store at a time"
+        );
+        let before = Some((snapshot, record.blocks_kib()));
+        match std::mem::replace(&mut self.plan, Plan::Inline(Vec::new())) {
+            Plan::Inline(file) => {
+                if record.layout == Layout::Chunks {
+                    self.cut_chunks(&mut edit, 0)?;
+                }
+                record.layout = Layout::Inline;
+                if file.is_empty() { edit.take_inline(id.vnode)? } else { edit.put_inline(id.vnode, file)? }
+            }
+            plan @ Plan::Chunks { .. } => {
+                self.plan = plan;
+                self.put_chunks(&mut edit)?;
+                record.layout = Layout::Chunks;
+            }
+        }
+        record.status.length = self.new_length;
+        edit.touch(&mut record)?;
+        record.status.apply(set);
+        edit.put_vnode(&record, before);
+        let seq = edit.submit()?;
+        if let Plan::Chunks { done, .. } = &mut self.plan {
+            // They have rows now, whatever becomes of the disk.
+            done.drain(..).for_each(|new| volume.shared.end_file(new.record.file));
+        }
+        volume.shared.settle(seq)?;
+        if fsync {
+            volume.shared.store.sync(seq)?;
+        }
+        Ok(record.status)
+    }
+
+    /// The rows of what was written, and of what is cut off.
+    fn put_chunks(&mut self, edit: &mut Edit<'_>) -> Result<(), VolumeError> {
+        let id = self.before.status.id;
+        if let Plan::Chunks { old: Old::Inline(bytes), done, .. } = &self.plan
+            && !done.iter().any(|new| new.n == 0)
+            && self.base > 0
+        {
+            // The short data that the file had become its first chunk.
+            assert!(bytes.len() as u64 >= self.base, "inline data are as long as the file");
+            let open = self.open_chunk(0, self.base, edit.current())?;
+            let Plan::Chunks { done, .. } = &mut self.plan else { unreachable!("as above") };
+            done.push(open.new);
+        }
+        if let Plan::Chunks { old: Old::Inline(_), .. } = &self.plan {
+            edit.take_inline(id.vnode)?;
+        }
+        self.move_to_current(edit)?;
+        self.cut_chunks(edit, self.base)?;
+        let Plan::Chunks { done, old, .. } = &self.plan else { unreachable!("as above") };
+        for new in done {
+            let before = match old {
+                Old::Inline(_) => None,
+                Old::Chunks(_) => {
+                    let family = self.volume.family.id;
+                    let row = family::part(
+                        &self.volume.shared.store,
+                        family,
+                        id.vnode,
+                        Part::Chunk(new.n),
+                        family::NEWEST,
+                    )?;
+                    row.map(|(snapshot, row)| Ok((snapshot, ChunkRecord::decode(&row)?))).transpose()?
+                }
+            };
+            edit.put_chunk(id.vnode, new.n, new.record, before);
+        }
+        Ok(())
+    }
+
+    /// If a clone was made meanwhile, files that carry an older snapshot in their names are copied: one that was
+    /// appended to is the clone's, and names have to tell the row.
+    fn move_to_current(&mut self, edit: &Edit<'_>) -> Result<(), VolumeError> {
+        let current = edit.current();
+        let Plan::Chunks { done, .. } = &mut self.plan else { return Ok(()) };
+        let id = self.before.status.id;
+        for new in done.iter_mut().filter(|new| new.snapshot != current) {
+            let moved = copy_file(&self.volume, id, new, current)?;
+            let old = std::mem::replace(new, moved);
+            if !old.is_appended {
+                let name = chunk_name(&self.volume, id, old.n, old.snapshot, old.record.file);
+                self.volume.shared.give_up_file(old.record.file, name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes away what the file had from a length on, but for chunks that this store has written.
+    fn cut_chunks(&mut self, edit: &mut Edit<'_>, length: u64) -> Result<(), VolumeError> {
+        if length >= self.before.status.length || self.before.layout != Layout::Chunks {
+            return Ok(());
+        }
+        let (id, family) = (self.before.status.id, self.volume.family.id);
+        let first = (length / CHUNK) as u32;
+        let found =
+            family::chunks(&self.volume.shared.store, family, id.vnode, family::NEWEST, first..=u32::MAX)?;
+        for (n, snapshot, chunk) in found {
+            let (Some(old), false) = (chunk, self.has_written(n)) else { continue };
+            let keep = length.saturating_sub(u64::from(n) * CHUNK);
+            if keep == 0 {
+                edit.take_chunk(id.vnode, n, (snapshot, chunk))?;
+            } else if keep < u64::from(old.length) {
+                // A file of its own, as what is cut off belongs to a version that a power loss may bring back, and
+                // the next store would write over it.
+                let keep = u32::try_from(keep).expect("less than a chunk has");
+                let cut =
+                    NewChunk { n, record: ChunkRecord { length: keep, ..old }, snapshot, is_appended: true };
+                let copied = copy_file(&self.volume, id, &cut, edit.current())?;
+                let Plan::Chunks { done, .. } = &mut self.plan else { unreachable!("something is kept") };
+                done.push(copied);
+            }
+        }
+        Ok(())
+    }
+
+    fn has_written(&self, n: u32) -> bool {
+        matches!(&self.plan, Plan::Chunks { done, .. } if done.iter().any(|new| new.n == n))
+    }
+}
+
+/// A file with the same bytes as a chunk, for the current snapshot.
+fn copy_file(
+    volume: &Volume,
+    id: VnodeId,
+    from: &NewChunk,
+    current: Snapshot,
+) -> Result<NewChunk, VolumeError> {
+    let source = open_chunk(volume, id, from.n, from.snapshot, from.record.file)?;
+    let number = volume.shared.begin_file()?;
+    let name = chunk_name(volume, id, from.n, current, number);
+    let copy = || -> Result<(), VolumeError> {
+        let io = || VolumeError::io(format!("cannot write {name}"));
+        let file = volume.shared.store.disk().create(&name).map_err(io())?;
+        let (mut at, mut buffer) = (0, vec![0; COPY]);
+        while at < from.record.length {
+            let n = (from.record.length - at).min(COPY as u32);
+            read_part(&*source, from.record, u64::from(at), &mut buffer[..n as usize])?;
+            file.write_at(u64::from(at), &buffer[..n as usize]).map_err(io())?;
+            at += n;
+        }
+        Ok(())
+    };
+    if let Err(error) = copy() {
+        volume.shared.give_up_file(number, name);
+        return Err(error);
+    }
+    let record = ChunkRecord { file: number, length: from.record.length };
+    Ok(NewChunk { n: from.n, record, snapshot: current, is_appended: false })
+}
+
+fn zeros(file: &dyn DiskFile, mut from: u64, end: u64) -> std::io::Result<()> {
+    // Written, not left out: the file may have had something there.
+    let zeros = [0; 4096];
+    while from < end {
+        let n = (end - from).min(zeros.len() as u64);
+        file.write_at(from, &zeros[..usize::try_from(n).expect("at most a page")])?;
+        from += n;
+    }
+    Ok(())
+}
+
+impl Volume {
+    /// Opens a vnode of any kind for reading `length` bytes from `position` on, as far as it has them: costs time and
+    /// memory by their number, so say `u64::MAX` only for small things.
+    ///
+    /// # Errors
+    ///
+    /// No such vnode; the disk failed.
+    pub fn open(self: &Arc<Self>, id: VnodeId, position: u64, length: u64) -> Result<Reader, VolumeError> {
+        self.open_now(id, position, length).map_err(|error| match self.check_whole() {
+            // A clone whose rows go while they are read.
+            Err(gone @ VolumeError::NoVolume(_)) => gone,
+            _ => error,
+        })
+    }
+
+    fn open_now(self: &Arc<Self>, id: VnodeId, position: u64, length: u64) -> Result<Reader, VolumeError> {
+        let _fits_together = self.steady();
+        let pin = self.shared.pin();
+        let record = self.read_vnode(id)?;
+        let end = record.status.length.min(position.saturating_add(length));
+        let position = position.min(end);
+        let missing =
+            |what: &str| VolumeError::damaged(format!("vnode {} of volume {}", id.vnode, self.id), what);
+        let source = match record.layout {
+            Layout::Inline => {
+                let bytes = self.part(id.vnode, Part::Inline)?.unwrap_or_default();
+                if (bytes.len() as u64) < record.status.length {
+                    return Err(missing("has fewer bytes than its length"));
+                }
+                Source::Memory(bytes)
+            }
+            Layout::Pages => {
+                let pages = (0..record.status.length / PAGE as u64)
+                    .map(|n| match self.part(id.vnode, Part::Page(n as u32))? {
+                        Some(page) if page.len() == PAGE => Ok(page),
+                        _ => Err(missing("lacks a page")),
+                    })
+                    .collect::<Result<_, _>>()?;
+                Source::Pages(pages)
+            }
+            Layout::Chunks => {
+                let range = (position / CHUNK) as u32..=(end.saturating_sub(1) / CHUNK) as u32;
+                let chunks = if position < end {
+                    family::chunks(&self.shared.store, self.family.id, id.vnode, self.view(), range)?
+                } else {
+                    Vec::new()
+                };
+                let chunks = chunks
+                    .into_iter()
+                    .filter_map(|(n, snapshot, chunk)| Some((n, (snapshot, chunk?))))
+                    .collect();
+                Source::Chunks { chunks, last: Mutex::new(None) }
+            }
+        };
+        Ok(Reader { volume: self.clone(), record, source, start: position, end, _pin: pin })
+    }
+
+    /// Begins a store into a file. One at a time for each file.
+    ///
+    /// # Errors
+    ///
+    /// No such vnode, or no file; another store goes on; too long; read-only; over quota or disk full, as far as it
+    /// can be told now.
+    pub fn begin_store(self: &Arc<Self>, id: VnodeId, range: StoreRange) -> Result<Store, VolumeError> {
+        if !self.is_writable() {
+            return Err(VolumeError::ReadOnly(self.id));
+        }
+        let fits_together = self.steady();
+        let before = self.read_vnode(id)?;
+        match before.status.kind {
+            Kind::File => {}
+            Kind::Directory => return Err(VolumeError::IsDirectory(id.vnode)),
+            Kind::Symlink => return Err(VolumeError::WrongKind(id.vnode)),
+        }
+        let end = range.position.checked_add(range.length).ok_or(VolumeError::TooBig)?;
+        let base = before.status.length.min(range.file_length);
+        let new_length = base.max(end);
+        if new_length > MAX_FILE_BYTES {
+            return Err(VolumeError::TooBig);
+        }
+        let more = records::blocks_kib(new_length).saturating_sub(before.blocks_kib());
+        if more > 0 {
+            self.check_quota(lock(&self.counters).used_kib + more)?;
+        }
+        self.shared.check_space(range.length / 1024)?;
+        let plan = if new_length == 0 || before.layout == Layout::Inline && new_length <= INLINE_MAX {
+            let mut file = match before.layout {
+                Layout::Inline => self.part(id.vnode, Part::Inline)?.map(|b| b.to_vec()).unwrap_or_default(),
+                _ => Vec::new(),
+            };
+            file.truncate(usize::try_from(base).expect("short"));
+            file.resize(usize::try_from(new_length).expect("short"), 0);
+            Plan::Inline(file)
+        } else if before.layout == Layout::Inline {
+            let bytes = self.part(id.vnode, Part::Inline)?.unwrap_or_default();
+            Plan::Chunks { old: Old::Inline(bytes), done: Vec::new(), open: None }
+        } else {
+            let touched = (range.position / CHUNK) as u32..=(end.saturating_sub(1) / CHUNK) as u32;
+            let chunks = if range.length > 0 {
+                family::chunks(&self.shared.store, self.family.id, id.vnode, family::NEWEST, touched)?
+            } else {
+                Vec::new()
+            };
+            let chunks =
+                chunks.into_iter().filter_map(|(n, snapshot, chunk)| Some((n, (snapshot, chunk?)))).collect();
+            Plan::Chunks { old: Old::Chunks(chunks), done: Vec::new(), open: None }
+        };
+        if !lock(&self.family.storing).insert(id.vnode) {
+            return Err(VolumeError::StoreInProgress(id.vnode));
+        }
+        drop(fits_together);
+        Ok(Store { volume: self.clone(), range, before, base, new_length, written: 0, plan })
+    }
+}

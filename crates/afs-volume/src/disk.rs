@@ -1,0 +1,124 @@
+//! The disk under a partition: files with names in folders, that are read, written and synced. A trait, so that tests
+//! can put one there that loses what was not synced ([`SimulatedDisk`]); [`FolderDisk`] is the real one.
+
+mod folder;
+mod simulated;
+
+pub use folder::FolderDisk;
+pub use simulated::{Cut, SimulatedDisk};
+
+use std::fmt::Debug;
+use std::io;
+use std::sync::Arc;
+
+/// Files of one partition. Names are relative to it, with `/` between folder and file, and made by this crate alone.
+///
+/// What is written can be read at once and outlasts the process; what is synced outlasts a power loss: a file's bytes
+/// with [`DiskFile::sync`], that it has its name, or no longer has it, with [`Disk::sync_folder`] of its folder.
+pub trait Disk: Debug + Send + Sync {
+    /// Opens a file that is there, for reading and writing.
+    ///
+    /// # Errors
+    ///
+    /// The system's; not found, if it is not there.
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Makes an empty file, in place of one that has the name; and its folder, if that is not there.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Removes a file. One that is open can still be read.
+    ///
+    /// # Errors
+    ///
+    /// The system's; not found, if it is not there.
+    fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// The names in a folder, in no order; none where there is no such folder.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    fn list(&self, folder: &str) -> io::Result<Vec<String>>;
+
+    /// Makes it certain that the names in a folder are as they are; "" is the partition's own.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    fn sync_folder(&self, folder: &str) -> io::Result<()>;
+
+    /// Syncs many files at once, where the system has a cheaper way than one after the other.
+    ///
+    /// # Errors
+    ///
+    /// The system's. A file that is not there any more is none.
+    fn sync_files(&self, names: &[String]) -> io::Result<()>;
+
+    /// Bytes in all, and free.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    fn space(&self) -> io::Result<(u64, u64)>;
+
+    /// A text that is another one after each start of the machine, and so after each power loss.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    fn boot(&self) -> io::Result<String>;
+}
+
+/// An open file of a [`Disk`].
+pub trait DiskFile: Debug + Send + Sync {
+    /// Reads from a position on; fewer bytes than asked for only at the end.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    fn read_at(&self, position: u64, out: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes all of it.
+    ///
+    /// # Errors
+    ///
+    /// The system's; some of it may have been written.
+    fn write_at(&self, position: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Its length in bytes.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    fn length(&self) -> io::Result<u64>;
+
+    /// Cuts it, or adds zeros.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    fn set_length(&self, length: u64) -> io::Result<()>;
+
+    /// Gives it this length and the space for it, so that writing there does not run out of space.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    fn reserve(&self, length: u64) -> io::Result<()>;
+
+    /// Returns when its bytes and length outlast a power loss.
+    ///
+    /// # Errors
+    ///
+    /// The system's. What was written since the last sync may then be lost, also if another sync succeeds.
+    fn sync(&self) -> io::Result<()>;
+}
+
+/// The folder of a file's name.
+pub(crate) fn folder_of(name: &str) -> &str {
+    name.rsplit_once('/').map_or("", |(folder, _)| folder)
+}

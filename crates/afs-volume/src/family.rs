@@ -1,0 +1,533 @@
+//! A family: a volume that can be changed and its clones, which share rows. What is common to all changes is here:
+//! one at a time for a family, numbers that are never given out twice, versions for snapshots, quotas, one batch.
+
+use crate::keys::{self, Family, FileId, Key, Part, Snapshot, VnodeKey};
+use crate::pages::Directory;
+use crate::records::{self, ChunkRecord, Counters, FamilyRecord, VnodeRecord};
+use crate::shared::Shared;
+use crate::store::{Batch, Bytes, Seq, Store, lock};
+use crate::{Kind, Stamp, VnodeId, Volume, VolumeError};
+use afs_wire::ids::{DataVersion, Uniquifier, VnodeNumber, VolumeId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Uniquifiers, and data versions, of a family that are reserved at once. After a power loss this many are skipped;
+/// each block costs a sync of the log.
+const BLOCK: u64 = 4096;
+/// The view of whoever sees everything.
+pub(crate) const NEWEST: Snapshot = Snapshot(u32::MAX - 1);
+
+/// A family in memory.
+#[derive(Debug)]
+pub(crate) struct FamilyHandle {
+    pub(crate) id: Family,
+    /// Held by whoever changes something; and by readers of more than one row, so that they fit together.
+    pub(crate) state: Mutex<FamilyState>,
+    /// Files that somebody stores into.
+    pub(crate) storing: Mutex<BTreeSet<VnodeNumber>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct FamilyState {
+    pub(crate) record: FamilyRecord,
+    /// Up to where uniquifiers and data versions may be given out.
+    pub(crate) reserved: [u64; 2],
+    /// Snapshots that clones show, with their number.
+    pub(crate) views: BTreeMap<Snapshot, u32>,
+    /// The volume that can be changed.
+    pub(crate) writable: Option<VolumeId>,
+    /// Counts the volumes that were removed, so that a sweep knows whether it came before.
+    pub(crate) removals: u64,
+}
+
+impl FamilyState {
+    /// The state of a family that is new.
+    pub(crate) fn new(epoch: u32) -> Self {
+        Self {
+            record: FamilyRecord {
+                current: Snapshot(1),
+                epoch,
+                version_floor: 0,
+                next_file: 2,
+                next_directory: 1,
+                next_unique: 1,
+                needs_sweep: false,
+            },
+            reserved: [0, 0],
+            views: BTreeMap::new(),
+            writable: None,
+            removals: 0,
+        }
+    }
+
+    /// Whether a clone shows what was written in a snapshot and overwritten in the current one.
+    fn is_shown(&self, written: Snapshot) -> bool {
+        self.views.range(written..self.record.current).next().is_some()
+    }
+
+    /// Adds or removes a clone's view.
+    pub(crate) fn add_view(&mut self, snapshot: Snapshot) {
+        *self.views.entry(snapshot).or_default() += 1;
+    }
+
+    /// See [`FamilyState::add_view`].
+    pub(crate) fn remove_view(&mut self, snapshot: Snapshot) {
+        if let Some(count) = self.views.get_mut(&snapshot) {
+            *count -= 1;
+            if *count == 0 {
+                self.views.remove(&snapshot);
+            }
+        }
+    }
+}
+
+/// The version of a part that a view shows, with the snapshot it was written in.
+pub(crate) fn part(
+    store: &Store,
+    family: Family,
+    vnode: VnodeNumber,
+    part: Part,
+    view: Snapshot,
+) -> Result<Option<(Snapshot, Bytes)>, VolumeError> {
+    let from = VnodeKey { family, vnode, part, snapshot: view }.key();
+    let found = store.first(&from, &keys::after(&keys::part_prefix(family, vnode, part)))?;
+    Ok(found.and_then(|(key, value)| Some((VnodeKey::parse(&key)?.snapshot, value))))
+}
+
+/// A vnode as a view shows it, if the number is in use.
+pub(crate) fn vnode(
+    store: &Store,
+    family: Family,
+    number: VnodeNumber,
+    view: Snapshot,
+) -> Result<Option<(Snapshot, VnodeRecord)>, VolumeError> {
+    match part(store, family, number, Part::Status, view)? {
+        Some((snapshot, row)) => Ok(VnodeRecord::decode(number, &row)?.map(|record| (snapshot, record))),
+        None => Ok(None),
+    }
+}
+
+/// The pages of a directory as a view shows it.
+pub(crate) fn directory<'a>(
+    store: &'a Store,
+    family: Family,
+    record: &VnodeRecord,
+    view: Snapshot,
+) -> Result<Directory<'a>, VolumeError> {
+    let number = record.status.id.vnode;
+    Directory::open(number, record.status.length, move |page| {
+        match part(store, family, number, Part::Page(page), view)? {
+            Some((_, row)) if !row.is_empty() => Ok(row.to_vec()),
+            _ => Err(VolumeError::damaged(format!("directory {number}"), format!("page {page} is missing"))),
+        }
+    })
+}
+
+/// The chunks of a file, from one on, as a view shows them: number, snapshot of writing, row. `None` rows are holes.
+pub(crate) fn chunks(
+    store: &Store,
+    family: Family,
+    vnode: VnodeNumber,
+    view: Snapshot,
+    range: std::ops::RangeInclusive<u32>,
+) -> Result<Vec<(u32, Snapshot, Option<ChunkRecord>)>, VolumeError> {
+    let mut found: Vec<(u32, Snapshot, Option<ChunkRecord>)> = Vec::new();
+    let mut prefix = keys::part_prefix(family, vnode, Part::Chunk(0));
+    prefix.truncate(prefix.len() - 4);
+    let mut from = Some(Key(keys::part_prefix(family, vnode, Part::Chunk(*range.start()))));
+    while let Some(start) = from {
+        let (rows, next) = store.page(&start, &prefix)?;
+        for (key, row) in rows {
+            let Some(VnodeKey { part: Part::Chunk(n), snapshot, .. }) = VnodeKey::parse(&key) else {
+                continue;
+            };
+            if n > *range.end() {
+                return Ok(found);
+            }
+            if snapshot <= view && found.last().is_none_or(|last| last.0 != n) {
+                found.push((n, snapshot, ChunkRecord::decode(&row)?));
+            }
+        }
+        from = next;
+    }
+    Ok(found)
+}
+
+/// A change of a volume, from the lock to the batch. Dropped without [`Edit::commit`], nothing has happened.
+pub(crate) struct Edit<'a> {
+    pub(crate) volume: &'a Volume,
+    shared: &'a Shared,
+    state: MutexGuard<'a, FamilyState>,
+    record: FamilyRecord,
+    counters: Counters,
+    before_kib: u64,
+    batch: Batch,
+    garbage: Vec<(FileId, String)>,
+    pub(crate) stamp: Stamp,
+}
+
+impl<'a> Edit<'a> {
+    /// Begins to change a volume.
+    pub(crate) fn begin(volume: &'a Volume, stamp: Stamp) -> Result<Self, VolumeError> {
+        if !volume.is_writable() {
+            return Err(VolumeError::ReadOnly(volume.id));
+        }
+        let shared = &*volume.shared;
+        let state = lock(&volume.family.state);
+        volume.check_whole()?;
+        let mut record = state.record;
+        let epoch = shared.epoch();
+        if record.epoch != epoch {
+            // What was reserved may have been given out, and be forgotten.
+            record.epoch = epoch;
+            record.next_unique = record.next_unique.max(state.reserved[0]);
+            record.version_floor = record.version_floor.max(state.reserved[1]);
+        }
+        let counters = *lock(&volume.counters);
+        let before_kib = counters.used_kib;
+        let (batch, garbage) = Default::default();
+        Ok(Self { volume, shared, state, record, counters, before_kib, batch, garbage, stamp })
+    }
+
+    /// Where writes go now.
+    pub(crate) fn current(&self) -> Snapshot {
+        self.record.current
+    }
+
+    fn family(&self) -> Family {
+        self.volume.family.id
+    }
+
+    fn reserve(&mut self, which: usize, number: u64) -> Result<(), VolumeError> {
+        if number < self.state.reserved[which] {
+            return Ok(());
+        }
+        let mut reserved = self.state.reserved;
+        reserved[which] = number + BLOCK;
+        let mut batch = Batch::default();
+        batch.put(keys::family_reservation(self.family()), records::encode_reservation(reserved));
+        self.shared.store.submit(batch)?;
+        self.shared.store.sync_log()?;
+        self.state.reserved = reserved;
+        Ok(())
+    }
+
+    /// A vnode that must be there, with the snapshot of its row.
+    pub(crate) fn vnode(&self, id: VnodeId) -> Result<(Snapshot, VnodeRecord), VolumeError> {
+        vnode(&self.shared.store, self.family(), id.vnode, NEWEST)?
+            .filter(|(_, record)| record.status.id == id)
+            .ok_or(VolumeError::NoVnode(id.vnode))
+    }
+
+    /// A vnode that a directory names, and that must be there.
+    pub(crate) fn named(&self, id: VnodeId) -> Result<(Snapshot, VnodeRecord), VolumeError> {
+        self.vnode(id).map_err(|error| match error {
+            VolumeError::NoVnode(vnode) => VolumeError::damaged(
+                format!("volume {}", self.volume.id),
+                format!("an entry names vnode {vnode}, which is not there"),
+            ),
+            other => other,
+        })
+    }
+
+    /// A directory that must be there, with its pages.
+    pub(crate) fn directory(
+        &self,
+        id: VnodeId,
+    ) -> Result<(Snapshot, VnodeRecord, Directory<'a>), VolumeError> {
+        let (snapshot, record) = self.vnode(id)?;
+        if record.status.kind != Kind::Directory {
+            return Err(VolumeError::NotDirectory(id.vnode));
+        }
+        let volume = self.volume;
+        let pages = directory(&volume.shared.store, self.family(), &record, NEWEST)?;
+        Ok((snapshot, record, pages))
+    }
+
+    /// The next version of a vnode's data.
+    pub(crate) fn next_version(&mut self, version: DataVersion) -> Result<DataVersion, VolumeError> {
+        let next = version.0.max(self.record.version_floor) + 1;
+        self.reserve(1, next)?;
+        Ok(DataVersion(next))
+    }
+
+    /// A number that no vnode has, for a kind.
+    pub(crate) fn new_id(&mut self, kind: Kind) -> Result<VnodeId, VolumeError> {
+        self.reserve(0, self.record.next_unique)?;
+        let unique = u32::try_from(self.record.next_unique).map_err(|_| VolumeError::TooMany)?;
+        let next = if kind == Kind::Directory {
+            &mut self.record.next_directory
+        } else {
+            &mut self.record.next_file
+        };
+        let vnode = VnodeNumber(*next);
+        *next = next.checked_add(2).ok_or(VolumeError::TooMany)?;
+        self.record.next_unique += 1;
+        self.counters.files += 1;
+        Ok(VnodeId { vnode, unique: Uniquifier(unique) })
+    }
+
+    /// Writes a part, in place of the version before.
+    fn put(&mut self, vnode: VnodeNumber, part: Part, value: Vec<u8>, previous: Option<Snapshot>) {
+        let key = VnodeKey { family: self.family(), vnode, part, snapshot: self.current() };
+        self.batch.put(key.key(), value);
+        self.forget(vnode, part, previous.filter(|&p| p < self.current()));
+    }
+
+    /// Takes away the older row of a part, if no clone shows it.
+    fn forget(&mut self, vnode: VnodeNumber, part: Part, previous: Option<Snapshot>) {
+        if let Some(snapshot) = previous.filter(|&p| !self.state.is_shown(p)) {
+            self.batch.delete(VnodeKey { family: self.family(), vnode, part, snapshot }.key());
+        }
+    }
+
+    /// Takes away a part as the newest view shows it.
+    fn take(&mut self, vnode: VnodeNumber, part_: Part, previous: Snapshot) -> Result<(), VolumeError> {
+        let stays = previous < self.current() && self.state.is_shown(previous);
+        let is_oldest = match previous.0.checked_sub(1) {
+            Some(older) => part(&self.shared.store, self.family(), vnode, part_, Snapshot(older))?.is_none(),
+            None => true,
+        };
+        if stays || !is_oldest {
+            // What is below is not to appear again.
+            self.put(vnode, part_, Vec::new(), Some(previous));
+        } else {
+            self.batch
+                .delete(VnodeKey { family: self.family(), vnode, part: part_, snapshot: previous }.key());
+        }
+        Ok(())
+    }
+
+    /// Writes a vnode's row. `before` is the row that it had, with its snapshot; `None` for a new vnode.
+    pub(crate) fn put_vnode(&mut self, record: &VnodeRecord, before: Option<(Snapshot, u64)>) {
+        self.counters.used_kib += record.blocks_kib();
+        self.counters.used_kib -= before.map_or(0, |(_, kib)| kib.min(self.counters.used_kib));
+        self.put(record.status.id.vnode, Part::Status, record.encode(), before.map(|(snapshot, _)| snapshot));
+    }
+
+    /// Writes the changed pages of a directory; its status gets the new length, version and dates.
+    pub(crate) fn put_directory(
+        &mut self,
+        mut record: VnodeRecord,
+        before: Option<(Snapshot, u64)>,
+        pages: Directory<'_>,
+    ) -> Result<VnodeRecord, VolumeError> {
+        record.status.length = pages.length();
+        if before.is_some() {
+            self.touch(&mut record)?;
+        }
+        let number = record.status.id.vnode;
+        for (n, page) in pages.into_changed() {
+            let previous = match before {
+                Some(_) => {
+                    part(&self.shared.store, self.family(), number, Part::Page(n), NEWEST)?.map(|(s, _)| s)
+                }
+                None => None,
+            };
+            self.put(number, Part::Page(n), page, previous);
+        }
+        self.put_vnode(&record, before);
+        Ok(record)
+    }
+
+    /// A change of a vnode's data: version, author, times.
+    pub(crate) fn touch(&mut self, record: &mut VnodeRecord) -> Result<(), VolumeError> {
+        record.status.data_version = self.next_version(record.status.data_version)?;
+        record.status.author = self.stamp.who;
+        record.status.server_mod_time = self.stamp.now;
+        record.status.client_mod_time = self.stamp.now;
+        Ok(())
+    }
+
+    /// Data in a row.
+    pub(crate) fn put_inline(&mut self, vnode: VnodeNumber, data: Vec<u8>) -> Result<(), VolumeError> {
+        let previous = part(&self.shared.store, self.family(), vnode, Part::Inline, NEWEST)?.map(|(s, _)| s);
+        self.put(vnode, Part::Inline, data, previous);
+        Ok(())
+    }
+
+    /// Takes away data that are in a row.
+    pub(crate) fn take_inline(&mut self, vnode: VnodeNumber) -> Result<(), VolumeError> {
+        if let Some((previous, _)) = part(&self.shared.store, self.family(), vnode, Part::Inline, NEWEST)? {
+            self.take(vnode, Part::Inline, previous)?;
+        }
+        Ok(())
+    }
+
+    /// A chunk in a file, in place of the one before.
+    pub(crate) fn put_chunk(
+        &mut self,
+        vnode: VnodeNumber,
+        n: u32,
+        chunk: ChunkRecord,
+        before: Option<(Snapshot, Option<ChunkRecord>)>,
+    ) {
+        self.discard_chunk(vnode, n, before.filter(|(_, old)| old.is_some_and(|old| old.file != chunk.file)));
+        self.put(vnode, Part::Chunk(n), chunk.encode(), before.map(|(snapshot, _)| snapshot));
+        let key = VnodeKey { family: self.family(), vnode, part: Part::Chunk(n), snapshot: self.current() };
+        self.batch.files.push(records::file_name(chunk.file, &key, n));
+    }
+
+    /// Makes a hole of a chunk.
+    pub(crate) fn take_chunk(
+        &mut self,
+        vnode: VnodeNumber,
+        n: u32,
+        before: (Snapshot, Option<ChunkRecord>),
+    ) -> Result<(), VolumeError> {
+        self.discard_chunk(vnode, n, Some(before));
+        self.take(vnode, Part::Chunk(n), before.0)
+    }
+
+    /// The file of a row that goes, goes; of one that a clone shows, stays.
+    fn discard_chunk(&mut self, vnode: VnodeNumber, n: u32, before: Option<(Snapshot, Option<ChunkRecord>)>) {
+        let Some((snapshot, Some(old))) = before else { return };
+        if snapshot == self.current() || !self.state.is_shown(snapshot) {
+            let key = VnodeKey { family: self.family(), vnode, part: Part::Chunk(n), snapshot };
+            Shared::discard(&mut self.batch, old.file, &key, n);
+            self.garbage.push((old.file, records::file_name(old.file, &key, n)));
+        }
+    }
+
+    /// Removes a vnode with all that it has.
+    pub(crate) fn remove_vnode(
+        &mut self,
+        snapshot: Snapshot,
+        record: &VnodeRecord,
+    ) -> Result<(), VolumeError> {
+        let number = record.status.id.vnode;
+        self.counters.files = self.counters.files.saturating_sub(1);
+        self.counters.used_kib = self.counters.used_kib.saturating_sub(record.blocks_kib());
+        let volume = self.volume;
+        volume.shared.store.scan(&keys::vnode_prefix(self.family(), number), |key, row| {
+            let Some(key) = VnodeKey::parse(key) else { return Ok(()) };
+            // Rows that a clone shows stay; others below them wait for the sweep. No one asks for them, as the vnode's
+            // number is not given out again.
+            let goes = key.snapshot == self.current() || !self.state.is_shown(key.snapshot);
+            if key.part != Part::Status && goes {
+                if let Part::Chunk(n) = key.part {
+                    self.discard_chunk(number, n, Some((key.snapshot, ChunkRecord::decode(row)?)));
+                }
+                self.batch.delete(key.key());
+            }
+            Ok(())
+        })?;
+        self.take(number, Part::Status, snapshot)
+    }
+
+    /// Writes the volume's row.
+    pub(crate) fn put_header(&mut self, record: &records::VolumeRecord) {
+        self.batch.put(keys::volume(self.volume.id), record.encode());
+    }
+
+    /// How many KiB more it is by now than at the beginning.
+    pub(crate) fn growth_kib(&self) -> u64 {
+        self.counters.used_kib.saturating_sub(self.before_kib)
+    }
+
+    /// Checks quota and space, and does it all; returns when it will stay.
+    pub(crate) fn commit(self) -> Result<(), VolumeError> {
+        let shared = self.shared;
+        // The lock is free again while the disk is waited for.
+        let seq = self.submit()?;
+        shared.settle(seq)
+    }
+
+    /// Checks quota and space, and lets everybody see it; it stays when [`Shared::settle`] has returned.
+    pub(crate) fn submit(mut self) -> Result<Seq, VolumeError> {
+        let growth = self.growth_kib();
+        if growth > 0 {
+            self.volume.check_quota(self.counters.used_kib)?;
+            self.shared.check_space(growth)?;
+        }
+        self.counters.updates = self.counters.updates.wrapping_add(1);
+        self.counters.update_date = self.stamp.now.0;
+        if self.record != self.state.record {
+            self.batch.put(keys::family(self.family()), self.record.encode());
+        }
+        self.batch.put(keys::counters(self.volume.id), self.counters.encode());
+        let seq = self.shared.store.submit(self.batch)?;
+        self.state.record = self.record;
+        *lock(&self.volume.counters) = self.counters;
+        self.shared.note_garbage(seq, self.garbage);
+        Ok(seq)
+    }
+}
+
+/// Removes rows that no volume shows, and puts the files they name among the garbage; the family too, when no
+/// volume is left. Others change volumes meanwhile, between one vnode and the next.
+pub(crate) fn sweep(shared: &Arc<Shared>, family: &FamilyHandle) -> Result<(), VolumeError> {
+    let prefix = keys::family_prefix(family.id);
+    let removals = lock(&family.state).removals;
+    let mut from = Some(Key(prefix.clone()));
+    while let Some(start) = from {
+        let (rows, next) = shared.store.page(&start, &prefix)?;
+        let numbers: BTreeSet<VnodeNumber> =
+            rows.iter().filter_map(|(key, _)| VnodeKey::parse(key)).map(|key| key.vnode).collect();
+        for number in numbers {
+            sweep_vnode(shared, family, number)?;
+        }
+        from = next;
+    }
+    let mut state = lock(&family.state);
+    if state.removals != removals {
+        return Ok(());
+    }
+    let mut batch = Batch::default();
+    if state.views.is_empty() && state.writable.is_none() {
+        batch.delete(keys::family(family.id));
+        batch.delete(keys::family_reservation(family.id));
+        lock(&shared.families).remove(&family.id);
+    } else {
+        state.record.needs_sweep = false;
+        batch.put(keys::family(family.id), state.record.encode());
+    }
+    shared.store.submit(batch)?;
+    Ok(())
+}
+
+fn sweep_vnode(shared: &Arc<Shared>, family: &FamilyHandle, number: VnodeNumber) -> Result<Seq, VolumeError> {
+    let state = lock(&family.state);
+    let mut views: Vec<Snapshot> = state.views.keys().copied().collect();
+    views.extend(state.writable.map(|_| NEWEST));
+    let mut rows: BTreeMap<Part, Vec<(Snapshot, Bytes)>> = BTreeMap::new();
+    shared.store.scan(&keys::vnode_prefix(family.id, number), |key, row| {
+        if let Some(key) = VnodeKey::parse(key) {
+            rows.entry(key.part).or_default().push((key.snapshot, row.clone()));
+        }
+        Ok(())
+    })?;
+    let shown =
+        |versions: &[(Snapshot, Bytes)], view: Snapshot| versions.iter().position(|(s, _)| *s <= view);
+    let status = rows.get(&Part::Status).cloned().unwrap_or_default();
+    let alive: Vec<Snapshot> = views
+        .iter()
+        .copied()
+        .filter(|&view| shown(&status, view).is_some_and(|i| !status[i].1.is_empty()))
+        .collect();
+    let mut batch = Batch::default();
+    let mut garbage = Vec::new();
+    for (part, versions) in &rows {
+        let viewers = if *part == Part::Status { &views } else { &alive };
+        let mut keep: BTreeSet<usize> = viewers.iter().filter_map(|&view| shown(versions, view)).collect();
+        // What says that nothing is there is needed only above something.
+        while let Some(&oldest) = keep.last()
+            && versions[oldest].1.is_empty()
+        {
+            keep.remove(&oldest);
+        }
+        for (_, (snapshot, row)) in versions.iter().enumerate().filter(|(i, _)| !keep.contains(i)) {
+            let key = VnodeKey { family: family.id, vnode: number, part: *part, snapshot: *snapshot };
+            batch.delete(key.key());
+            if let Part::Chunk(n) = *part
+                && let Some(chunk) = ChunkRecord::decode(row)?
+            {
+                Shared::discard(&mut batch, chunk.file, &key, n);
+                garbage.push((chunk.file, records::file_name(chunk.file, &key, n)));
+            }
+        }
+    }
+    let seq = shared.store.submit(batch)?;
+    shared.note_garbage(seq, garbage);
+    Ok(seq)
+}

@@ -1,0 +1,433 @@
+//! Whether all that is on a partition fits together, and if not, what is wrong where. Changes nothing, but for what
+//! opening a partition does. Expects that nobody else uses it meanwhile.
+
+use crate::data::CHUNK;
+use crate::family::{self, FamilyHandle, NEWEST};
+use crate::keys::{self, Key, Part, Snapshot, VnodeKey};
+use crate::pages::PAGE;
+use crate::records::{self, ChunkRecord, Layout, VnodeRecord};
+use crate::shared::Shared;
+use crate::store::{Bytes, lock};
+use crate::{Kind, MAX_LINKS, Partition, VnodeId, Volume, VolumeError};
+use afs_wire::ids::{VnodeNumber, VolumeId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+/// Findings that are kept, so that a partition full of errors costs bounded memory; the others are counted.
+pub const FINDINGS_MAX: usize = 10_000;
+/// Vnodes looked at together.
+const AT_ONCE: usize = 1024;
+
+/// Something that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// Of which volume, if of one.
+    pub volume: Option<VolumeId>,
+    /// Of what.
+    pub what: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.volume {
+            Some(volume) => write!(f, "volume {volume}: {}: {}", self.what, self.why),
+            None => write!(f, "{}: {}", self.what, self.why),
+        }
+    }
+}
+
+/// What a check has seen.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// What is wrong, at most [`FINDINGS_MAX`].
+    pub findings: Vec<Finding>,
+    /// How much more is wrong.
+    pub more_findings: u64,
+    /// Volumes.
+    pub volumes: u64,
+    /// Vnodes, those of clones too.
+    pub vnodes: u64,
+    /// Files with chunks of data.
+    pub data_files: u64,
+}
+
+impl Report {
+    /// Whether nothing is wrong.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.findings.is_empty()
+    }
+
+    fn find(&mut self, volume: Option<VolumeId>, what: impl Into<String>, why: impl Into<String>) {
+        if self.findings.len() < FINDINGS_MAX {
+            self.findings.push(Finding { volume, what: what.into(), why: why.into() });
+        } else {
+            self.more_findings += 1;
+        }
+    }
+
+    /// What is damaged is a finding; what cannot be read ends the check.
+    fn take<T>(
+        &mut self,
+        volume: Option<VolumeId>,
+        result: Result<T, VolumeError>,
+    ) -> Result<Option<T>, VolumeError> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(VolumeError::Damaged { what, why }) => {
+                self.find(volume, what, why);
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Checks a partition.
+///
+/// # Errors
+///
+/// It cannot be read at all.
+pub fn check(partition: &Partition) -> Result<Report, VolumeError> {
+    let mut report = Report::default();
+    let shared = partition.shared();
+    check_rows(&shared, &mut report)?;
+    for volume in partition.volumes() {
+        report.volumes += 1;
+        check_volume(&volume, &mut report)?;
+    }
+    check_data_files(&shared, &mut report)?;
+    Ok(report)
+}
+
+/// Each row: that it can be read, belongs to something, and is shown by a volume; numbers against reservations.
+fn check_rows(shared: &Arc<Shared>, report: &mut Report) -> Result<(), VolumeError> {
+    let families: BTreeMap<keys::Family, Arc<FamilyHandle>> = lock(&shared.families).clone();
+    let mut versions: Vec<(VnodeKey, Bytes)> = Vec::new();
+    let mut bad = Vec::new();
+    shared.store.scan(&[], |key, row| {
+        let Some(vnode) = VnodeKey::parse(key) else {
+            if key.0.first() == Some(&0x10) || key.0.first().is_none_or(|&table| table == 0 || table > 0x10) {
+                bad.push((format!("row {:02x?}", key.0), "has a key that is none".to_owned()));
+            }
+            return Ok(());
+        };
+        if versions.last().is_some_and(|(last, _)| (last.family, last.vnode) != (vnode.family, vnode.vnode)) {
+            check_vnode_rows(&families, &std::mem::take(&mut versions), &mut bad);
+        }
+        versions.push((vnode, row.clone()));
+        Ok(())
+    })?;
+    check_vnode_rows(&families, &versions, &mut bad);
+    bad.into_iter().for_each(|(what, why)| report.find(None, what, why));
+    Ok(())
+}
+
+/// All rows of one vnode.
+fn check_vnode_rows(
+    families: &BTreeMap<keys::Family, Arc<FamilyHandle>>,
+    rows: &[(VnodeKey, Bytes)],
+    bad: &mut Vec<(String, String)>,
+) {
+    let Some(((first, _), _)) = rows.split_first() else { return };
+    let what = format!("vnode {} of family {}", first.vnode, first.family.0);
+    let Some(family) = families.get(&first.family) else {
+        bad.push((what, "its family is not there".into()));
+        return;
+    };
+    let state = lock(&family.state);
+    let next = if first.vnode.is_directory() { state.record.next_directory } else { state.record.next_file };
+    if first.vnode.0 >= next {
+        bad.push((what.clone(), format!("its number is to be given out, as the next is {next}")));
+    }
+    let mut views: Vec<Snapshot> = state.views.keys().copied().collect();
+    views.extend(state.writable.map(|_| NEWEST));
+    let mut alive: Option<Vec<Snapshot>> = None;
+    let mut previous: Option<Part> = None;
+    let mut shown: Vec<Snapshot> = Vec::new();
+    for (i, (key, row)) in rows.iter().enumerate() {
+        if key.snapshot > state.record.current {
+            bad.push((
+                what.clone(),
+                format!("{:?} is of snapshot {}, which is to come", key.part, key.snapshot.0),
+            ));
+        }
+        let decoded = match key.part {
+            Part::Status => VnodeRecord::decode(key.vnode, row).map(|record| {
+                if let Some(VnodeRecord { status, .. }) = record {
+                    if u64::from(status.id.unique.0) >= state.record.next_unique {
+                        bad.push((
+                            what.clone(),
+                            format!("its uniquifier {} is to be given out", status.id.unique.0),
+                        ));
+                    }
+                    if status.data_version.0 > state.reserved[1] {
+                        bad.push((
+                            what.clone(),
+                            format!("its data version {} is not reserved", status.data_version),
+                        ));
+                    }
+                }
+            }),
+            Part::Chunk(_) => ChunkRecord::decode(row).map(|_| ()),
+            Part::Page(_) | Part::Inline => Ok(()),
+        };
+        if let Err(error) = decoded {
+            bad.push((what.clone(), error.to_string()));
+        }
+        if state.record.needs_sweep {
+            continue;
+        }
+        // Of each part the rows come newest first: a view shows the first that is not too new for it.
+        if previous != Some(key.part) {
+            previous = Some(key.part);
+            shown = Vec::new();
+        }
+        let viewers = if key.part == Part::Status {
+            &views
+        } else {
+            alive.get_or_insert_with(|| alive_views(&views, rows))
+        };
+        let here: Vec<Snapshot> =
+            viewers.iter().copied().filter(|v| *v >= key.snapshot && !shown.contains(v)).collect();
+        let hides = row.is_empty() && rows.get(i + 1).is_some_and(|(next, _)| next.part == key.part);
+        if here.is_empty() || row.is_empty() && !hides {
+            bad.push((
+                what.clone(),
+                format!("{:?} of snapshot {} is shown by no volume", key.part, key.snapshot.0),
+            ));
+        }
+        shown.extend(here);
+    }
+}
+
+/// The views in which a vnode is there.
+fn alive_views(views: &[Snapshot], rows: &[(VnodeKey, Bytes)]) -> Vec<Snapshot> {
+    let status: Vec<&(VnodeKey, Bytes)> = rows.iter().filter(|(key, _)| key.part == Part::Status).collect();
+    views
+        .iter()
+        .copied()
+        .filter(|&view| {
+            status.iter().find(|(key, _)| key.snapshot <= view).is_some_and(|(_, row)| !row.is_empty())
+        })
+        .collect()
+}
+
+/// What a name says of a vnode.
+#[derive(Debug, Default)]
+struct Named {
+    names: u32,
+    /// Directories below it.
+    subdirectories: u32,
+}
+
+fn check_volume(volume: &Arc<Volume>, report: &mut Report) -> Result<(), VolumeError> {
+    let id = Some(volume.id());
+    let mut vnodes: BTreeMap<VnodeNumber, VnodeRecord> = BTreeMap::new();
+    let mut from = VnodeNumber(0);
+    loop {
+        let Some(found) = report.take(id, volume.vnode_records(from, AT_ONCE))? else { return Ok(()) };
+        let Some(last) = found.last() else { break };
+        from = VnodeNumber(last.status.id.vnode.0 + 1);
+        vnodes.extend(found.into_iter().map(|record| (record.status.id.vnode, record)));
+    }
+    report.vnodes += vnodes.len() as u64;
+    let mut named: BTreeMap<VnodeNumber, Named> = BTreeMap::new();
+    for record in vnodes.values() {
+        match record.layout {
+            Layout::Pages => check_directory(volume, record, &vnodes, &mut named, report)?,
+            Layout::Inline => check_inline(volume, record, report)?,
+            Layout::Chunks => check_chunks(volume, record, report)?,
+        }
+    }
+    check_links(volume, &vnodes, &named, report);
+    let header = volume.header();
+    let used: u64 = vnodes.values().map(VnodeRecord::blocks_kib).sum();
+    if header.used_kib != used {
+        report.find(
+            id,
+            "header",
+            format!("says {} KiB are used, and its vnodes use {used}", header.used_kib),
+        );
+    }
+    if header.file_count as usize != vnodes.len() {
+        report.find(
+            id,
+            "header",
+            format!("says {} vnodes, and there are {}", header.file_count, vnodes.len()),
+        );
+    }
+    Ok(())
+}
+
+fn check_links(
+    volume: &Volume,
+    vnodes: &BTreeMap<VnodeNumber, VnodeRecord>,
+    named: &BTreeMap<VnodeNumber, Named>,
+    report: &mut Report,
+) {
+    let id = Some(volume.id());
+    if !vnodes.is_empty() && vnodes.get(&VnodeNumber::ROOT).is_none_or(|root| root.status.id != VnodeId::ROOT)
+    {
+        report.find(id, "vnode 1", "the root directory is not there");
+    }
+    let none = Named::default();
+    for VnodeRecord { status, .. } in vnodes.values() {
+        let what = format!("vnode {}", status.id.vnode);
+        let Named { names, subdirectories } = named.get(&status.id.vnode).unwrap_or(&none);
+        let is_root = status.id == VnodeId::ROOT;
+        let expected = if status.kind == Kind::Directory { 2 + subdirectories } else { *names };
+        if *names == 0 && !is_root {
+            report.find(id, what.clone(), "is an orphan: no directory names it");
+        } else if status.link_count != expected || status.link_count > MAX_LINKS {
+            report.find(
+                id,
+                what.clone(),
+                format!("has link count {}, and should have {expected}", status.link_count),
+            );
+        }
+        if status.kind == Kind::Directory && *names > u32::from(!is_root) {
+            report.find(id, what, format!("is a directory with {names} names"));
+        }
+    }
+}
+
+fn check_directory(
+    volume: &Volume,
+    record: &VnodeRecord,
+    vnodes: &BTreeMap<VnodeNumber, VnodeRecord>,
+    named: &mut BTreeMap<VnodeNumber, Named>,
+    report: &mut Report,
+) -> Result<(), VolumeError> {
+    let id = Some(volume.id());
+    let status = &record.status;
+    let what = format!("directory {}", status.id.vnode);
+    let check = || {
+        let mut pages = family::directory(&volume.shared.store, volume.family.id, record, volume.view())?;
+        pages.check()?;
+        pages.entries()
+    };
+    let Some(entries) = report.take(id, check())? else { return Ok(()) };
+    let mut names = BTreeSet::new();
+    for (name, target) in entries {
+        let shown = String::from_utf8_lossy(&name).into_owned();
+        let expected = match name.as_slice() {
+            b"." => Some(status.id),
+            b".." => Some(if status.id == VnodeId::ROOT { status.id } else { status.parent }),
+            _ => None,
+        };
+        if !names.insert(name) {
+            report.find(id, what.clone(), format!("has two entries '{shown}'"));
+        }
+        if let Some(expected) = expected {
+            if expected != target {
+                let why = format!("'{shown}' is {}, and should be {}", target.vnode, expected.vnode);
+                report.find(id, what.clone(), why);
+            }
+            continue;
+        }
+        match vnodes.get(&target.vnode).map(|record| &record.status) {
+            Some(found) if found.id == target => {
+                if found.parent != status.id {
+                    let why =
+                        format!("'{shown}' is vnode {}, which is in {}", target.vnode, found.parent.vnode);
+                    report.find(id, what.clone(), why);
+                }
+                named.entry(target.vnode).or_default().names += 1;
+                if found.kind == Kind::Directory {
+                    named.entry(status.id.vnode).or_default().subdirectories += 1;
+                }
+            }
+            _ => report.find(
+                id,
+                what.clone(),
+                format!("'{shown}' is vnode {}, which is not there", target.vnode),
+            ),
+        }
+    }
+    for dots in [&b"."[..], b".."] {
+        if !names.contains(dots) {
+            report.find(id, what.clone(), format!("has no '{}'", String::from_utf8_lossy(dots)));
+        }
+    }
+    if volume
+        .part(status.id.vnode, Part::Page((status.length / PAGE as u64) as u32))?
+        .is_some_and(|p| !p.is_empty())
+    {
+        report.find(id, what, "has a page behind its end");
+    }
+    Ok(())
+}
+
+fn check_inline(volume: &Volume, record: &VnodeRecord, report: &mut Report) -> Result<(), VolumeError> {
+    let status = &record.status;
+    let length = volume.part(status.id.vnode, Part::Inline)?.map_or(0, |bytes| bytes.len() as u64);
+    if length != status.length {
+        let why = format!("has {length} bytes of data, and says {}", status.length);
+        report.find(Some(volume.id()), format!("vnode {}", status.id.vnode), why);
+    }
+    Ok(())
+}
+
+fn check_chunks(volume: &Volume, record: &VnodeRecord, report: &mut Report) -> Result<(), VolumeError> {
+    let id = Some(volume.id());
+    let VnodeRecord { status, .. } = record;
+    let number = status.id.vnode;
+    let what = format!("vnode {number}");
+    let found = family::chunks(&volume.shared.store, volume.family.id, number, volume.view(), 0..=u32::MAX);
+    let Some(found) = report.take(id, found)? else { return Ok(()) };
+    for (n, snapshot, chunk) in found {
+        let Some(chunk) = chunk else { continue };
+        if u64::from(n) * CHUNK + u64::from(chunk.length) > status.length {
+            report.find(id, what.clone(), format!("chunk {n} goes beyond its {} bytes", status.length));
+        }
+        let key = VnodeKey { family: volume.family.id, vnode: number, part: Part::Chunk(n), snapshot };
+        let name = records::file_name(chunk.file, &key, n);
+        match volume.shared.store.disk().open(&name).and_then(|file| file.length()) {
+            Ok(length) if length < u64::from(chunk.length) => {
+                report.find(
+                    id,
+                    what.clone(),
+                    format!("{name} has {length} bytes, and should have {}", chunk.length),
+                );
+            }
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                report.find(id, what.clone(), format!("{name} is not there"));
+            }
+            Err(error) => return Err(VolumeError::io(format!("cannot open {name}"))(error)),
+        }
+    }
+    Ok(())
+}
+
+/// Each file of data: that a row names it.
+fn check_data_files(shared: &Arc<Shared>, report: &mut Report) -> Result<(), VolumeError> {
+    let disk = shared.store.disk();
+    let list = |folder: &str| disk.list(folder).map_err(VolumeError::io(format!("cannot list {folder}")));
+    for folder in list("data")? {
+        let folder = format!("data/{folder}");
+        for name in list(&folder)? {
+            report.data_files += 1;
+            let path = format!("{folder}/{name}");
+            let Some((file, key)) = records::parse_file_name(&name) else {
+                report.find(None, path, "is no file of ours");
+                continue;
+            };
+            let row: Option<Bytes> = shared.store.get(&Key(key.key().0))?;
+            let chunk = row.map(|row| ChunkRecord::decode(&row)).transpose();
+            let is_named =
+                report.take(None, chunk)?.flatten().flatten().is_some_and(|chunk| chunk.file == file);
+            let is_garbage = shared.store.get(&keys::garbage(file))?.is_some();
+            if is_named && is_garbage {
+                report.find(None, path, "is among the garbage, and a row names it");
+            } else if !is_named && !is_garbage && !shared.is_begun(file) {
+                report.find(None, path, "is an orphan: no row names it");
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! What a volume says of itself: its header, as the volume service shows and sets it, its counters, its state.
+
+use afs_wire::ids::{AfsTime, ViceId, VolumeId};
+
+/// Longest name of a volume, in bytes (`VNAMESIZE` less the NUL; Volume service notes 2).
+pub const NAME_MAX: usize = 31;
+
+/// What a volume is, with the number that the protocol gives it (Volume service notes 2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VolumeKind {
+    /// Can be changed: 0.
+    ReadWrite,
+    /// A clone that is released to clients: 1.
+    ReadOnly,
+    /// A clone of yesterday: 2.
+    Backup,
+}
+
+/// What may be set of a volume, and stays until it is set again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeInfo {
+    /// Its name, at most [`NAME_MAX`] bytes.
+    pub name: String,
+    /// What it is. Setting another does not make a clone writable: that is [`crate::Volume::is_writable`].
+    pub kind: VolumeKind,
+    /// The read-write volume of its group; its own id if it is that.
+    pub parent: VolumeId,
+    /// The latest clone for release, or 0.
+    pub clone: VolumeId,
+    /// The backup volume, or 0.
+    pub backup: VolumeId,
+    /// The volume that it was restored from, or 0.
+    pub restored_from: VolumeId,
+    /// Whose the volume is: the owner of its root directory.
+    pub owner: ViceId,
+    /// A number for accounting, which no one reads.
+    pub account: u32,
+    /// Most KiB that it may use; 0 is no limit.
+    pub max_quota_kib: u32,
+    /// KiB promised to it, which no one enforces.
+    pub min_quota_kib: u32,
+    /// When its contents were made; of a clone, when it was cloned. Tells clients of a release (File service notes 3).
+    pub creation_date: AfsTime,
+    /// When this copy was made.
+    pub copy_date: AfsTime,
+    /// When the last backup clone was made of it.
+    pub backup_date: AfsTime,
+    /// After this it may be removed; 0 is never.
+    pub expiration_date: AfsTime,
+    /// When it was last read.
+    pub access_date: AfsTime,
+    /// When its contents changed last.
+    pub update_date: AfsTime,
+    /// Uses on the day that begins at `day_use_date`.
+    pub day_use: u32,
+    /// See `day_use`.
+    pub day_use_date: AfsTime,
+    /// Uses on each of the seven days before.
+    pub week_use: [u32; 7],
+    /// Whether clients are served from it (the reverse of `VTOutOfService`).
+    pub in_service: bool,
+    /// Whether it is half-made and to be removed after a restart (`VTDeleteOnSalvage`).
+    pub destroy_me: bool,
+    /// Why it is offline, for those who ask; at most 127 bytes.
+    pub offline_message: String,
+    /// Message of the day; at most 127 bytes.
+    pub motd: String,
+    /// Counts changes, for `vos` (`volUpdateCounter`).
+    pub update_counter: u32,
+}
+
+/// A volume's header at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeHeader {
+    /// Its id.
+    pub id: VolumeId,
+    /// What may be set.
+    pub info: VolumeInfo,
+    /// KiB used, in blocks as quotas count them.
+    pub used_kib: u64,
+    /// Files, directories and symbolic links.
+    pub file_count: u32,
+    /// The next uniquifier.
+    pub next_unique: u32,
+}
+
+/// Whether clients are served from a volume. Kept in memory only; after a start, a volume is online if it is in
+/// service and whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum VolumeState {
+    /// Served.
+    Online,
+    /// In use by a volume operation; clients are to try again.
+    Busy,
+    /// Not served, and why.
+    Offline(String),
+}
+
+/// A volume to be made.
+#[derive(Debug, Clone)]
+pub struct NewVolume {
+    /// Its id, which the VLDB gave; not 0.
+    pub id: VolumeId,
+    /// Its name.
+    pub name: String,
+    /// Its kind. A volume made as read-only is filled by a restore.
+    pub kind: VolumeKind,
+    /// Its read-write volume; 0 is itself.
+    pub parent: VolumeId,
+    /// See [`VolumeInfo::max_quota_kib`].
+    pub max_quota_kib: u32,
+    /// Whether it gets an empty root directory, or none as a restore will bring one.
+    pub with_root: bool,
+}
+
+/// A clone to be made.
+#[derive(Debug, Clone)]
+pub struct NewClone {
+    /// Its id; not 0.
+    pub id: VolumeId,
+    /// Its name.
+    pub name: String,
+    /// Read-only or backup.
+    pub kind: VolumeKind,
+}

@@ -1,0 +1,251 @@
+//! The keys of rows (Volume format 4). Numbers are big-endian, so that rows sort by them; snapshots are stored
+//! inverted, so that of one thing the newest version comes first.
+
+use afs_wire::ids::{VnodeNumber, VolumeId};
+
+/// A row's key.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Key(pub(crate) Vec<u8>);
+
+/// Volumes that share vnodes: one that can be changed, perhaps, and its clones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Family(pub(crate) u32);
+
+/// Counts the clones of a family: what is written carries the number that was current then, and a clone sees what
+/// has its own number or a lower one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Snapshot(pub(crate) u32);
+
+/// The number of a file with a chunk of data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct FileId(pub(crate) u64);
+
+/// What a key begins with.
+mod table {
+    pub(super) const PARTITION: u8 = 0x01;
+    pub(super) const VOLUME: u8 = 0x02;
+    pub(super) const COUNTERS: u8 = 0x03;
+    pub(super) const FAMILY: u8 = 0x04;
+    pub(super) const RESERVATION: u8 = 0x05;
+    pub(super) const GARBAGE: u8 = 0x06;
+    pub(super) const VNODE: u8 = 0x10;
+}
+
+/// The parts of a vnode that are versioned one by one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Part {
+    /// Its status.
+    Status,
+    /// Its data, where they are short; a symbolic link's target.
+    Inline,
+    /// A page of a directory.
+    Page(u32),
+    /// Where a chunk of its data is.
+    Chunk(u32),
+}
+
+impl Part {
+    fn number(self) -> (u8, u32) {
+        match self {
+            Self::Status => (1, 0),
+            Self::Inline => (2, 0),
+            Self::Page(n) => (3, n),
+            Self::Chunk(n) => (4, n),
+        }
+    }
+
+    fn from_number(kind: u8, n: u32) -> Option<Self> {
+        match (kind, n) {
+            (1, 0) => Some(Self::Status),
+            (2, 0) => Some(Self::Inline),
+            (3, n) => Some(Self::Page(n)),
+            (4, n) => Some(Self::Chunk(n)),
+            _ => None,
+        }
+    }
+}
+
+/// Bytes of a vnode's key without its snapshot.
+const UNVERSIONED: usize = 1 + 4 + 4 + 1 + 4;
+
+/// What a vnode's key says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct VnodeKey {
+    pub(crate) family: Family,
+    pub(crate) vnode: VnodeNumber,
+    pub(crate) part: Part,
+    pub(crate) snapshot: Snapshot,
+}
+
+impl VnodeKey {
+    pub(crate) fn key(self) -> Key {
+        let mut key = part_prefix(self.family, self.vnode, self.part);
+        key.extend_from_slice(&(!self.snapshot.0).to_be_bytes());
+        Key(key)
+    }
+
+    pub(crate) fn parse(key: &Key) -> Option<Self> {
+        let bytes: &[u8; UNVERSIONED + 4] = key.0.as_slice().try_into().ok()?;
+        let number = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        Some(Self {
+            family: (bytes[0] == table::VNODE).then_some(Family(number(1)))?,
+            vnode: VnodeNumber(number(5)),
+            part: Part::from_number(bytes[9], number(10))?,
+            snapshot: Snapshot(!number(UNVERSIONED)),
+        })
+    }
+}
+
+/// What all versions of a part begin with.
+pub(crate) fn part_prefix(family: Family, vnode: VnodeNumber, part: Part) -> Vec<u8> {
+    let (kind, n) = part.number();
+    let mut key = vnode_prefix(family, vnode);
+    key.push(kind);
+    key.extend_from_slice(&n.to_be_bytes());
+    key
+}
+
+/// What all rows of a vnode begin with.
+pub(crate) fn vnode_prefix(family: Family, vnode: VnodeNumber) -> Vec<u8> {
+    let mut key = family_prefix(family);
+    key.extend_from_slice(&vnode.0.to_be_bytes());
+    key
+}
+
+/// What all rows of a family's vnodes begin with.
+pub(crate) fn family_prefix(family: Family) -> Vec<u8> {
+    let mut key = vec![table::VNODE];
+    key.extend_from_slice(&family.0.to_be_bytes());
+    key
+}
+
+fn numbered(table: u8, number: u32) -> Key {
+    let mut key = vec![table];
+    key.extend_from_slice(&number.to_be_bytes());
+    Key(key)
+}
+
+/// The partition's own row.
+pub(crate) fn partition() -> Key {
+    Key(vec![table::PARTITION])
+}
+
+/// A volume's header.
+pub(crate) fn volume(id: VolumeId) -> Key {
+    numbered(table::VOLUME, id.0)
+}
+
+/// What all headers begin with.
+pub(crate) fn volumes() -> Vec<u8> {
+    vec![table::VOLUME]
+}
+
+/// The id of a volume, from its header's key.
+pub(crate) fn volume_of(key: &Key) -> Option<VolumeId> {
+    let bytes: [u8; 4] = key.0.get(1..)?.try_into().ok()?;
+    Some(VolumeId(u32::from_be_bytes(bytes)))
+}
+
+/// What changes in a volume with each operation.
+pub(crate) fn counters(id: VolumeId) -> Key {
+    numbered(table::COUNTERS, id.0)
+}
+
+/// A family's row.
+pub(crate) fn family(family: Family) -> Key {
+    numbered(table::FAMILY, family.0)
+}
+
+/// What all rows of families begin with.
+pub(crate) fn families() -> Vec<u8> {
+    vec![table::FAMILY]
+}
+
+/// The family, from its row's key.
+pub(crate) fn family_of(key: &Key) -> Option<Family> {
+    volume_of(key).map(|id| Family(id.0))
+}
+
+/// Numbers that a family may give out: two `u64`, uniquifiers and data versions.
+pub(crate) fn family_reservation(family: Family) -> Key {
+    numbered(table::RESERVATION, family.0)
+}
+
+/// Numbers that the partition may give out: two `u64`, files and families. No family has the number 0.
+pub(crate) fn partition_reservation() -> Key {
+    numbered(table::RESERVATION, 0)
+}
+
+/// A file with data that no row names any more.
+pub(crate) fn garbage(file: FileId) -> Key {
+    let mut key = vec![table::GARBAGE];
+    key.extend_from_slice(&file.0.to_be_bytes());
+    Key(key)
+}
+
+/// What all garbage begins with.
+pub(crate) fn all_garbage() -> Vec<u8> {
+    vec![table::GARBAGE]
+}
+
+/// The file, from its key among the garbage.
+pub(crate) fn garbage_of(key: &Key) -> Option<FileId> {
+    let bytes: [u8; 8] = key.0.get(1..)?.try_into().ok()?;
+    Some(FileId(u64::from_be_bytes(bytes)))
+}
+
+/// Whether a row only says what may be given out. Such rows count although what was done with them may not.
+pub(crate) fn is_reservation(key: &Key) -> bool {
+    key.0.first() == Some(&table::RESERVATION)
+}
+
+/// Of two reservations, number by number the larger.
+pub(crate) fn larger_reservation(a: Option<&[u8]>, b: &[u8]) -> Vec<u8> {
+    let number = |bytes: &[u8], i: usize| {
+        bytes.get(i * 8..i * 8 + 8).map_or(0, |n| u64::from_be_bytes(n.try_into().expect("eight bytes")))
+    };
+    (0..2).flat_map(|i| number(a.unwrap_or_default(), i).max(number(b, i)).to_be_bytes()).collect()
+}
+
+/// The first key that does not begin like this.
+pub(crate) fn after(prefix: &[u8]) -> Key {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.last_mut() {
+        if *last < 0xff {
+            *last += 1;
+            return Key(end);
+        }
+        end.pop();
+    }
+    // Of nothing: no table has the number 255.
+    Key(vec![0xff])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_version_of_a_part_comes_first() {
+        let key = |snapshot| {
+            let (family, vnode, part) = (Family(7), VnodeNumber(2), Part::Chunk(3));
+            VnodeKey { family, vnode, part, snapshot: Snapshot(snapshot) }
+        };
+        assert!(key(2).key() < key(1).key());
+        assert_eq!(VnodeKey::parse(&key(9).key()), Some(key(9)));
+        assert!(key(0).key() < after(&part_prefix(Family(7), VnodeNumber(2), Part::Chunk(3))));
+    }
+
+    #[test]
+    fn a_prefix_ends_where_the_next_begins() {
+        assert_eq!(after(&[0x10, 0, 0xff, 0xff]), Key(vec![0x10, 1]));
+        assert_eq!(after(&family_prefix(Family(u32::MAX))), Key(vec![0x11]));
+    }
+
+    #[test]
+    fn reservations_never_shrink() {
+        let two = |a: u64, b: u64| [a.to_be_bytes(), b.to_be_bytes()].concat();
+        assert_eq!(larger_reservation(Some(&two(5, 1)), &two(4, 2)), two(5, 2));
+        assert_eq!(larger_reservation(None, &two(4, 2)), two(4, 2));
+    }
+}

@@ -1,0 +1,42 @@
+//! Volumes on disk: vnodes, directories, access lists, file data, quotas, clones; what is left of them after a crash,
+//! and whether that is whole ([`fsck`]). Knows nothing of the network, of users' rights, of callbacks or locks of
+//! clients: those are the file service's; nor of the names of volumes in a cell, which is the VLDB's.
+//!
+//! A [`Partition`] is a folder with volumes. A [`Volume`] does each operation at once or not at all; what has
+//! returned is there after the death of the process, and after a power loss when [`Config::sync`] says so. Everything
+//! here blocks, on locks for microseconds and on the disk for longer: call it from threads that may. The format on disk is
+//! docs/volume-format.md.
+#![forbid(unsafe_code)]
+
+pub mod acl;
+mod codec;
+mod data;
+pub mod disk;
+mod error;
+mod family;
+pub mod fsck;
+#[doc(hidden)]
+pub mod fuzzing;
+mod header;
+mod keys;
+mod namespace;
+mod pages;
+mod partition;
+mod records;
+mod shared;
+mod store;
+mod vnode;
+mod volume;
+
+pub use acl::AccessList;
+pub use data::{Reader, Store, StoreRange};
+pub use error::VolumeError;
+pub use header::{NAME_MAX, NewClone, NewVolume, VolumeHeader, VolumeInfo, VolumeKind, VolumeState};
+pub use partition::{Config, DEFAULT_QUOTA_KIB, Partition, Space, SyncPolicy};
+pub use vnode::{
+    InDirectory, Kind, MAX_FILE_BYTES, MAX_LINKS, Removed, Renamed, SetStatus, Stamp, VnodeId, VnodeStatus,
+};
+pub use volume::Volume;
+
+#[cfg(test)]
+mod tests;

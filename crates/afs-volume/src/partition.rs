@@ -1,0 +1,562 @@
+//! A partition: a folder, `/vicepXX` or any other, with volumes in it; and what has to be done for it from time to time.
+
+use crate::disk::{Disk, FolderDisk};
+use crate::family::{self, FamilyHandle, FamilyState};
+use crate::keys::{self, Snapshot};
+use crate::records::{self, Counters, FamilyRecord, VolumeRecord};
+use crate::shared::Shared;
+use crate::store::{Batch, Store, lock, read, write};
+use crate::{NAME_MAX, NewClone, NewVolume, Stamp, Volume, VolumeError, VolumeInfo, VolumeKind};
+use afs_wire::ids::{AfsTime, ViceId, VolumeId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, RwLock, Weak};
+use std::thread;
+use std::time::Duration;
+
+/// KiB that a new volume may use, unless told otherwise (Volume service notes 4).
+pub const DEFAULT_QUOTA_KIB: u32 = 5000;
+
+/// When changes are forced onto the disk, so that they outlast a power loss. The death of the process loses nothing
+/// in any case.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyncPolicy {
+    /// Before an operation returns. Costs each a few milliseconds, shared by those that wait at the same time.
+    Always,
+    /// So often; a power loss costs at most what was done in that time, and in that of the sync itself.
+    Every(Duration),
+}
+
+/// How a partition is to be run.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// See [`SyncPolicy`]. Default: every second.
+    pub sync: SyncPolicy,
+    /// KiB of the file system that are left free: with less, what needs space is [`VolumeError::DiskFull`]. The log
+    /// and the store need room to write down removals too. Default: 64 MiB, which is two segments of the log.
+    pub reserve_kib: u64,
+    /// Bytes of the store that are kept in memory. Default: 64 MiB; less than the metadata in use costs reads.
+    pub cache_bytes: usize,
+    /// Bytes of a segment of the log. Default: 32 MiB. As much is in memory; starting after a crash reads twice that.
+    pub log_bytes: u64,
+    /// Whether a thread does what has to be done from time to time ([`Partition::maintain`]). Default: yes.
+    pub has_thread: bool,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            sync: SyncPolicy::Every(Duration::from_secs(1)),
+            reserve_kib: 64 << 10,
+            cache_bytes: 64 << 20,
+            log_bytes: 32 << 20,
+            has_thread: true,
+        }
+    }
+}
+
+/// Space of the file system that a partition is on, in KiB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    /// All of it.
+    pub total_kib: u64,
+    /// What may still be used for volumes.
+    pub free_kib: u64,
+}
+
+/// An open partition. Clones are the same one; with the last it closes.
+#[derive(Debug, Clone)]
+pub struct Partition {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    folder: PathBuf,
+    disk: Arc<dyn Disk>,
+    config: Config,
+    /// Another one after [`Partition::reopen`].
+    open: RwLock<Open>,
+    /// One thread at a time makes or removes volumes, or reopens.
+    changing: Mutex<()>,
+    /// Wakes the thread, to end.
+    ended: Arc<(Mutex<bool>, Condvar)>,
+}
+
+#[derive(Debug, Clone)]
+struct Open {
+    shared: Arc<Shared>,
+    volumes: BTreeMap<VolumeId, Arc<Volume>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        *lock(&self.ended.0) = true;
+        self.ended.1.notify_all();
+        // What fails here is found at the next start, like the end of a process.
+        let open = read(&self.open);
+        let uses = open.volumes.values().try_for_each(|volume| volume.write_uses());
+        let _ = uses.and_then(|()| open.shared.note_begun()).and_then(|()| open.shared.store.close());
+    }
+}
+
+impl Partition {
+    /// Opens the partition in a folder; makes one of the folder if it has none of our files. Takes a lock on it.
+    /// After a crash it takes the time to read the log, well below a second.
+    ///
+    /// # Errors
+    ///
+    /// The folder is not there or may not be written; another process has it open; its format is of a newer version.
+    pub fn open(folder: &Path, config: Config) -> Result<Self, VolumeError> {
+        let disk = FolderDisk::open(folder);
+        let disk =
+            disk.map_err(VolumeError::io(format!("cannot open the partition {}", folder.display())))?;
+        Self::open_on(Arc::new(disk), folder, config)
+    }
+
+    /// Opens a partition on a disk; `folder` is its name only.
+    ///
+    /// # Errors
+    ///
+    /// As [`Partition::open`].
+    pub fn open_on(disk: Arc<dyn Disk>, folder: &Path, config: Config) -> Result<Self, VolumeError> {
+        let open = Open::new(disk.clone(), &config)?;
+        let inner = Arc::new(Inner {
+            folder: folder.to_owned(),
+            disk,
+            open: RwLock::new(open),
+            changing: Mutex::new(()),
+            ended: Arc::default(),
+            config,
+        });
+        let this = Self { inner };
+        this.remove_unfinished()?;
+        if this.inner.config.has_thread {
+            let (weak, ended) = (Arc::downgrade(&this.inner), this.inner.ended.clone());
+            let every = match this.inner.config.sync {
+                SyncPolicy::Always => Duration::from_secs(1),
+                SyncPolicy::Every(time) => time,
+            };
+            let thread = thread::Builder::new()
+                .name("volumes".into())
+                .spawn(move || maintenance(&weak, &ended, every));
+            thread.map_err(VolumeError::io("cannot start a thread"))?;
+        }
+        Ok(this)
+    }
+
+    /// Volumes that were half-made when the last run ended go (`VTDeleteOnSalvage`).
+    fn remove_unfinished(&self) -> Result<(), VolumeError> {
+        for volume in self.volumes() {
+            if volume.header().info.destroy_me {
+                self.delete_volume(volume.id())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The folder, as it was given.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.inner.folder
+    }
+
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        read(&self.inner.open).shared.clone()
+    }
+
+    /// Space, by the file system's account of just now.
+    ///
+    /// # Errors
+    ///
+    /// The file system does not say.
+    pub fn space(&self) -> Result<Space, VolumeError> {
+        let (total, free) = self.inner.disk.space().map_err(VolumeError::io("cannot ask for free space"))?;
+        Ok(Space {
+            total_kib: total / 1024,
+            free_kib: (free / 1024).saturating_sub(self.inner.config.reserve_kib),
+        })
+    }
+
+    /// Why nothing can be written any more, if so: then all volumes are offline, until [`Partition::reopen`].
+    #[must_use]
+    pub fn failure(&self) -> Option<VolumeError> {
+        self.shared().store.failure()
+    }
+
+    /// All volumes, by their ids.
+    #[must_use]
+    pub fn volumes(&self) -> Vec<Arc<Volume>> {
+        read(&self.inner.open).volumes.values().cloned().collect()
+    }
+
+    /// A volume.
+    ///
+    /// # Errors
+    ///
+    /// It is not here.
+    pub fn volume(&self, id: VolumeId) -> Result<Arc<Volume>, VolumeError> {
+        read(&self.inner.open).volumes.get(&id).cloned().ok_or(VolumeError::NoVolume(id))
+    }
+
+    /// Makes a volume: not in service, and to be destroyed if nobody says otherwise ([`Volume::change_info`]).
+    ///
+    /// # Errors
+    ///
+    /// Its id is taken; the disk is full or failed.
+    ///
+    /// # Panics
+    ///
+    /// The id is 0.
+    pub fn create_volume(&self, new: &NewVolume, stamp: Stamp) -> Result<Arc<Volume>, VolumeError> {
+        let _one_at_a_time = lock(&self.inner.changing);
+        let shared = self.shared();
+        self.check_new(new.id, &new.name)?;
+        shared.check_space(1)?;
+        let mut state = FamilyState::new(shared.epoch());
+        state.writable = Some(new.id);
+        let family = shared.new_family()?;
+        let mut info = new_info(new.name.clone(), new.kind, stamp);
+        info.parent = if new.parent == VolumeId(0) { new.id } else { new.parent };
+        info.max_quota_kib = new.max_quota_kib;
+        let record = VolumeRecord { family, snapshot: None, info };
+        let mut batch = Batch::default();
+        batch.put(keys::family(family), state.record.encode());
+        batch.put(keys::volume(new.id), record.encode());
+        batch.put(keys::counters(new.id), Counters::default().encode());
+        let seq = shared.store.submit(batch)?;
+        let handle =
+            Arc::new(FamilyHandle { id: family, state: Mutex::new(state), storing: Mutex::default() });
+        lock(&shared.families).insert(family, handle.clone());
+        let volume = Arc::new(Volume::new(new.id, shared.clone(), handle, record, Counters::default()));
+        if new.with_root {
+            volume.make_root(stamp)?;
+        }
+        write(&self.inner.open).volumes.insert(new.id, volume.clone());
+        shared.settle(seq)?;
+        Ok(volume)
+    }
+
+    fn check_new(&self, id: VolumeId, name: &str) -> Result<(), VolumeError> {
+        assert_ne!(id, VolumeId(0), "whoever asks has refused that");
+        if name.is_empty() || name.len() > NAME_MAX {
+            return Err(VolumeError::BadName);
+        }
+        let open = read(&self.inner.open);
+        if open.volumes.contains_key(&id) { Err(VolumeError::VolumeExists(id)) } else { Ok(()) }
+    }
+
+    /// Makes a clone of a volume as it is now, in a time that does not depend on its size: not in service, like a
+    /// new volume. Dates of original and clone are set as Volume service notes 4 have it.
+    ///
+    /// # Errors
+    ///
+    /// No such volume; the id is taken; the disk failed.
+    ///
+    /// # Panics
+    ///
+    /// The id is 0.
+    pub fn clone_volume(
+        &self,
+        from: VolumeId,
+        new: &NewClone,
+        stamp: Stamp,
+    ) -> Result<Arc<Volume>, VolumeError> {
+        let _one_at_a_time = lock(&self.inner.changing);
+        self.check_new(new.id, &new.name)?;
+        self.make_clone(from, new, None, stamp)
+    }
+
+    /// Makes an existing clone show its original as it is now; keeps its id, name, kind and statistics, and whether it
+    /// is in service. Takes the same short time; the space of what only the old clone had comes back in the background.
+    ///
+    /// # Errors
+    ///
+    /// One of them is not there, or they are not of one group ([`VolumeError::ReadOnly`] where the clone is none); the
+    /// disk failed.
+    pub fn reclone_volume(
+        &self,
+        from: VolumeId,
+        clone: VolumeId,
+        stamp: Stamp,
+    ) -> Result<Arc<Volume>, VolumeError> {
+        let _one_at_a_time = lock(&self.inner.changing);
+        let old = self.volume(clone)?;
+        if old.is_writable() || old.family.id != self.volume(from)?.family.id {
+            return Err(VolumeError::ReadOnly(clone));
+        }
+        let info = old.header().info;
+        let new = NewClone { id: clone, name: info.name.clone(), kind: info.kind };
+        self.make_clone(from, &new, Some(&old), stamp)
+    }
+
+    fn make_clone(
+        &self,
+        from: VolumeId,
+        new: &NewClone,
+        old: Option<&Arc<Volume>>,
+        stamp: Stamp,
+    ) -> Result<Arc<Volume>, VolumeError> {
+        let shared = self.shared();
+        let from = self.volume(from)?;
+        let header = from.header();
+        let mut state = lock(&from.family.state);
+        from.check_whole()?;
+        let mut family = state.record;
+        let snapshot = match from.snapshot {
+            Some(snapshot) => snapshot,
+            None => {
+                let snapshot = family.current;
+                family.current = Snapshot(
+                    snapshot.0.checked_add(1).filter(|&s| s < u32::MAX - 1).ok_or(VolumeError::TooMany)?,
+                );
+                snapshot
+            }
+        };
+        let mut info = match old {
+            Some(old) => old.record().info,
+            None => new_info(new.name.clone(), new.kind, stamp),
+        };
+        let original = &header.info;
+        info.parent = original.parent;
+        info.owner = original.owner;
+        info.max_quota_kib = original.max_quota_kib;
+        info.min_quota_kib = original.min_quota_kib;
+        info.update_date = original.update_date;
+        info.access_date = original.access_date;
+        info.copy_date = stamp.now;
+        // Clients of a released volume look at this date for whether it was released anew.
+        info.creation_date =
+            if new.kind == VolumeKind::ReadOnly { stamp.now } else { original.creation_date };
+        info.backup_date = if new.kind == VolumeKind::Backup { stamp.now } else { original.backup_date };
+        let counters = Counters { updates: 0, ..*lock(&from.counters) };
+        let record = VolumeRecord { family: from.family.id, snapshot: Some(snapshot), info };
+        family.needs_sweep |= old.is_some();
+        let mut batch = Batch::default();
+        batch.put(keys::family(from.family.id), family.encode());
+        batch.put(keys::volume(new.id), record.encode());
+        batch.put(keys::counters(new.id), counters.encode());
+        let seq = shared.store.submit(batch)?;
+        state.record = family;
+        state.add_view(snapshot);
+        if let Some(old) = old {
+            old.set_gone();
+            state.removals += 1;
+            old.snapshot.into_iter().for_each(|snapshot| state.remove_view(snapshot));
+        }
+        drop(state);
+        let volume = Arc::new(Volume::new(new.id, shared.clone(), from.family.clone(), record, counters));
+        write(&self.inner.open).volumes.insert(new.id, volume.clone());
+        shared.settle(seq)?;
+        if new.kind == VolumeKind::Backup && from.is_writable() {
+            from.change_info(|info| info.backup_date = stamp.now)?;
+        }
+        Ok(volume)
+    }
+
+    /// Removes a volume. What others of its group share stays; the rest of its space comes back in the background.
+    ///
+    /// # Errors
+    ///
+    /// It is not here; the disk failed.
+    pub fn delete_volume(&self, id: VolumeId) -> Result<(), VolumeError> {
+        let _one_at_a_time = lock(&self.inner.changing);
+        let shared = self.shared();
+        let volume = self.volume(id)?;
+        let mut state = lock(&volume.family.state);
+        volume.check_whole()?;
+        let record = FamilyRecord { needs_sweep: true, ..state.record };
+        let mut batch = Batch::default();
+        batch.put(keys::family(volume.family.id), record.encode());
+        batch.delete(keys::volume(id));
+        batch.delete(keys::counters(id));
+        let seq = shared.store.submit(batch)?;
+        state.record = record;
+        state.removals += 1;
+        volume.set_gone();
+        match volume.snapshot {
+            Some(snapshot) => state.remove_view(snapshot),
+            None => state.writable = None,
+        }
+        drop(state);
+        write(&self.inner.open).volumes.remove(&id);
+        shared.settle(seq)
+    }
+
+    /// Forces everything onto the disk that was done before.
+    ///
+    /// # Errors
+    ///
+    /// The disk failed.
+    pub fn sync(&self) -> Result<(), VolumeError> {
+        let shared = self.shared();
+        shared.store.sync(shared.store.last())
+    }
+
+    /// Does what has to be done from time to time: syncs; moves rows from the log into the store; gives back the space
+    /// of what was removed. Says whether there was something to do. The partition's thread calls it; without one,
+    /// call it yourself.
+    ///
+    /// # Errors
+    ///
+    /// The disk is full or failed.
+    pub fn maintain(&self) -> Result<bool, VolumeError> {
+        let Open { shared, volumes } = read(&self.inner.open).clone();
+        maintain(&shared, volumes.values())
+    }
+
+    /// After [`Partition::failure`], and when the disk works again: reads everything anew. Its volumes are then as they
+    /// are on disk, online or not, as after a start; those got before are of no use any more.
+    ///
+    /// # Errors
+    ///
+    /// The disk still fails.
+    pub fn reopen(&self) -> Result<(), VolumeError> {
+        let _one_at_a_time = lock(&self.inner.changing);
+        let old = self.shared();
+        old.store.shut();
+        let open = Open::new(self.inner.disk.clone(), &self.inner.config)?;
+        *write(&self.inner.open) = open;
+        Ok(())
+    }
+}
+
+fn new_info(name: String, kind: VolumeKind, stamp: Stamp) -> VolumeInfo {
+    VolumeInfo {
+        name,
+        kind,
+        parent: VolumeId(0),
+        clone: VolumeId(0),
+        backup: VolumeId(0),
+        restored_from: VolumeId(0),
+        owner: ViceId(0),
+        account: 0,
+        max_quota_kib: DEFAULT_QUOTA_KIB,
+        min_quota_kib: 0,
+        creation_date: stamp.now,
+        copy_date: stamp.now,
+        backup_date: AfsTime(0),
+        expiration_date: AfsTime(0),
+        access_date: AfsTime(0),
+        update_date: stamp.now,
+        day_use: 0,
+        day_use_date: AfsTime(0),
+        week_use: [0; 7],
+        in_service: false,
+        destroy_me: true,
+        offline_message: String::new(),
+        motd: String::new(),
+        update_counter: 0,
+    }
+}
+
+impl Open {
+    fn new(disk: Arc<dyn Disk>, config: &Config) -> Result<Self, VolumeError> {
+        let store = Store::open(disk, config.cache_bytes, config.log_bytes)?;
+        let shared = Arc::new(Shared::new(store, config.clone())?);
+        let mut states: BTreeMap<keys::Family, FamilyState> = BTreeMap::new();
+        shared.store.scan(&keys::families(), |key, row| {
+            let family = keys::family_of(key)
+                .ok_or_else(|| VolumeError::damaged("a family's row", "has no number"))?;
+            let mut state = FamilyState::new(0);
+            state.record = FamilyRecord::decode(row)?;
+            if let Some(row) = shared.store.get(&keys::family_reservation(family))? {
+                state.reserved = records::decode_reservation(&row)?;
+            }
+            states.insert(family, state);
+            Ok(())
+        })?;
+        let mut records = Vec::new();
+        shared.store.scan(&keys::volumes(), |key, row| {
+            let id =
+                keys::volume_of(key).ok_or_else(|| VolumeError::damaged("a volume's row", "has no id"))?;
+            let record = VolumeRecord::decode(row)?;
+            let Some(state) = states.get_mut(&record.family) else {
+                return Err(VolumeError::damaged(format!("volume {id}"), "is of a family that is not there"));
+            };
+            match record.snapshot {
+                Some(snapshot) => state.add_view(snapshot),
+                None => state.writable = Some(id),
+            }
+            records.push((id, record));
+            Ok(())
+        })?;
+        *lock(&shared.families) = states
+            .into_iter()
+            .map(|(id, state)| {
+                (
+                    id,
+                    Arc::new(FamilyHandle {
+                        id,
+                        state: Mutex::new(state),
+                        storing: Mutex::new(BTreeSet::new()),
+                    }),
+                )
+            })
+            .collect();
+        let mut volumes = BTreeMap::new();
+        for (id, record) in records {
+            let counters = match shared.store.get(&keys::counters(id))? {
+                Some(row) => Counters::decode(&row)?,
+                None => return Err(VolumeError::damaged(format!("volume {id}"), "has no counters")),
+            };
+            let family = lock(&shared.families)[&record.family].clone();
+            volumes.insert(id, Arc::new(Volume::new(id, shared.clone(), family, record, counters)));
+        }
+        Ok(Self { shared, volumes })
+    }
+}
+
+fn maintain<'a>(
+    shared: &Arc<Shared>,
+    volumes: impl Iterator<Item = &'a Arc<Volume>>,
+) -> Result<bool, VolumeError> {
+    if let Some(error) = shared.store.failure() {
+        return Err(error);
+    }
+    // Each step is taken also if one before it found no room, since the later ones make some.
+    let mut first_error = Ok(());
+    let mut note = |result: Result<bool, VolumeError>| match result {
+        Ok(has_done) => has_done,
+        Err(error) => {
+            if first_error.is_ok() {
+                first_error = Err(error);
+            }
+            false
+        }
+    };
+    for volume in volumes {
+        note(volume.write_uses().map(|()| false));
+    }
+    note(shared.note_begun().map(|()| false));
+    let mut has_done = note(shared.store.sync_all());
+    while note(shared.collect_garbage()) {
+        has_done = true;
+    }
+    let families: Vec<Arc<FamilyHandle>> = lock(&shared.families).values().cloned().collect();
+    for handle in families {
+        if lock(&handle.state).record.needs_sweep {
+            has_done |= note(family::sweep(shared, &handle).map(|()| true));
+        }
+    }
+    let has_spare = shared.store.prepare();
+    if shared.store.wants_checkpoint() || matches!(has_spare, Err(VolumeError::DiskFull)) {
+        has_done |= note(shared.store.checkpoint().map(|()| true));
+        note(shared.store.prepare().map(|()| false));
+    }
+    first_error.map(|()| has_done)
+}
+
+/// The partition's thread: ends with the partition. What fails is known to the store, and tried again.
+fn maintenance(inner: &Weak<Inner>, ended: &(Mutex<bool>, Condvar), every: Duration) {
+    loop {
+        let guard = lock(&ended.0);
+        let woken = ended.1.wait_timeout_while(guard, every, |ended| !*ended);
+        if *woken.unwrap_or_else(std::sync::PoisonError::into_inner).0 {
+            return;
+        }
+        let Some(inner) = inner.upgrade() else { return };
+        let Open { shared, volumes } = read(&inner.open).clone();
+        let _ = maintain(&shared, volumes.values());
+    }
+}

@@ -1,0 +1,370 @@
+//! What is in rows: vnodes, chunks, volumes, families, the partition (Volume format 5). Reading is total.
+
+use crate::acl::{self, AccessList};
+use crate::codec::{Fields, Value};
+use crate::keys::{Family, FileId, Snapshot, VnodeKey};
+use crate::{Kind, VnodeId, VnodeStatus, VolumeError, VolumeInfo, VolumeKind};
+use afs_wire::ids::{AfsTime, DataVersion, Uniquifier, ViceId, VnodeNumber, VolumeId};
+use afs_wire::rights::Rights;
+
+/// Where a vnode's data are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// In a row. None there is no data.
+    Inline,
+    /// In files, by chunks.
+    Chunks,
+    /// In rows, by pages.
+    Pages,
+}
+
+/// A vnode's row. An empty value stands for a vnode that was removed, where a clone still has an older row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct VnodeRecord {
+    pub(crate) status: VnodeStatus,
+    pub(crate) layout: Layout,
+    /// A directory's.
+    pub(crate) acl: AccessList,
+}
+
+impl VnodeRecord {
+    /// KiB that it counts for in quotas (Volume format 5).
+    pub(crate) fn blocks_kib(&self) -> u64 {
+        blocks_kib(self.status.length)
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let s = &self.status;
+        let kind = match s.kind {
+            Kind::File => 1,
+            Kind::Directory => 2,
+            Kind::Symlink => 3,
+        };
+        let layout = match self.layout {
+            Layout::Inline => 1,
+            Layout::Chunks => 2,
+            Layout::Pages => 3,
+        };
+        let mut value = Value::default()
+            .u8(kind)
+            .u8(layout)
+            .u16(s.mode)
+            .u32(s.id.unique.0)
+            .u32(s.link_count)
+            .u64(s.length)
+            .u64(s.data_version.0)
+            .u32(s.author.0.cast_unsigned())
+            .u32(s.owner.0.cast_unsigned())
+            .u32(s.group.0.cast_unsigned())
+            .u32(s.parent.vnode.0)
+            .u32(s.parent.unique.0)
+            .u32(s.client_mod_time.0)
+            .u32(s.server_mod_time.0)
+            .u8(u8::try_from(self.acl.positive.len()).expect("at most acl::MAX_ENTRIES"))
+            .u8(u8::try_from(self.acl.negative.len()).expect("at most acl::MAX_ENTRIES"));
+        for (id, rights) in self.acl.positive.iter().chain(&self.acl.negative) {
+            value = value.u32(id.0.cast_unsigned()).u32(rights.0);
+        }
+        value.0
+    }
+
+    /// `None` is a vnode that was removed.
+    pub(crate) fn decode(vnode: VnodeNumber, bytes: &[u8]) -> Result<Option<Self>, VolumeError> {
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let mut f = Fields::new("a vnode's row", bytes);
+        let kind = match f.u8()? {
+            1 => Kind::File,
+            2 => Kind::Directory,
+            3 => Kind::Symlink,
+            other => return Err(f.bad(&format!("has kind {other}"))),
+        };
+        let layout = match f.u8()? {
+            1 => Layout::Inline,
+            2 => Layout::Chunks,
+            3 => Layout::Pages,
+            other => return Err(f.bad(&format!("has layout {other}"))),
+        };
+        if (kind == Kind::Directory) != vnode.is_directory()
+            || (kind == Kind::Directory) != (layout == Layout::Pages)
+        {
+            return Err(f.bad("is of a kind that its number or layout is not for"));
+        }
+        let mode = f.u16()?;
+        let status = VnodeStatus {
+            kind,
+            mode,
+            id: VnodeId { vnode, unique: Uniquifier(f.u32()?) },
+            link_count: f.u32()?,
+            length: f.u64()?,
+            data_version: DataVersion(f.u64()?),
+            author: ViceId(f.u32()?.cast_signed()),
+            owner: ViceId(f.u32()?.cast_signed()),
+            group: ViceId(f.u32()?.cast_signed()),
+            parent: VnodeId { vnode: VnodeNumber(f.u32()?), unique: Uniquifier(f.u32()?) },
+            client_mod_time: AfsTime(f.u32()?),
+            server_mod_time: AfsTime(f.u32()?),
+        };
+        if status.length > crate::MAX_FILE_BYTES {
+            return Err(f.bad("is longer than a file can be"));
+        }
+        let (positive, negative) = (usize::from(f.u8()?), usize::from(f.u8()?));
+        if positive + negative > acl::MAX_ENTRIES {
+            return Err(f.bad("has too many access entries"));
+        }
+        let mut entries = |n: usize| -> Result<Vec<(ViceId, Rights)>, VolumeError> {
+            (0..n).map(|_| Ok((ViceId(f.u32()?.cast_signed()), Rights(f.u32()?)))).collect()
+        };
+        let acl = AccessList { positive: entries(positive)?, negative: entries(negative)? };
+        f.end()?;
+        Ok(Some(Self { status, layout, acl }))
+    }
+}
+
+/// KiB that data of so many bytes count for in quotas: whole ones, and one for no data, as OpenAFS counts.
+pub(crate) fn blocks_kib(length: u64) -> u64 {
+    length.div_ceil(1024).max(1)
+}
+
+/// A chunk's row: which file its bytes are in, and how many. An empty value is a hole over an older row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ChunkRecord {
+    pub(crate) file: FileId,
+    pub(crate) length: u32,
+}
+
+impl ChunkRecord {
+    pub(crate) fn encode(self) -> Vec<u8> {
+        Value::default().u64(self.file.0).u32(self.length).0
+    }
+
+    /// `None` is a hole.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Option<Self>, VolumeError> {
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let mut f = Fields::new("a chunk's row", bytes);
+        let this = Self { file: FileId(f.u64()?), length: f.u32()? };
+        if u64::from(this.length) > crate::data::CHUNK {
+            return Err(f.bad("has more bytes than a chunk"));
+        }
+        f.end()?;
+        Ok(Some(this))
+    }
+}
+
+/// The name of the file with a chunk, which tells what it is of, and in which snapshot it was written.
+pub(crate) fn file_name(file: FileId, key: &VnodeKey, chunk: u32) -> String {
+    let (family, vnode, snapshot) = (key.family.0, key.vnode.0, key.snapshot.0);
+    format!("data/{:08x}/{:016x}.{family:x}.{vnode:x}.{chunk:x}.{snapshot:x}", file.0 >> 10, file.0)
+}
+
+/// What the name of a file with a chunk says; the reverse of [`file_name`] without its folders.
+pub(crate) fn parse_file_name(name: &str) -> Option<(FileId, VnodeKey)> {
+    let mut parts = name.split('.');
+    let file = FileId(u64::from_str_radix(parts.next()?, 16).ok()?);
+    let mut number = || u32::from_str_radix(parts.next()?, 16).ok();
+    let (family, vnode, chunk, snapshot) = (number()?, number()?, number()?, number()?);
+    let key = VnodeKey {
+        family: Family(family),
+        vnode: VnodeNumber(vnode),
+        part: crate::keys::Part::Chunk(chunk),
+        snapshot: Snapshot(snapshot),
+    };
+    parts.next().is_none().then_some((file, key))
+}
+
+/// The folder of a file's number below `data`, and all that have their files in it.
+pub(crate) fn file_folder(file: FileId) -> String {
+    format!("data/{:08x}", file.0 >> 10)
+}
+
+/// A volume's row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct VolumeRecord {
+    pub(crate) family: Family,
+    /// Which snapshot it shows; `None` is the newest, which can be changed.
+    pub(crate) snapshot: Option<Snapshot>,
+    pub(crate) info: VolumeInfo,
+}
+
+impl VolumeRecord {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let i = &self.info;
+        let kind = match i.kind {
+            VolumeKind::ReadWrite => 0,
+            VolumeKind::ReadOnly => 1,
+            VolumeKind::Backup => 2,
+        };
+        let mut value = Value::default()
+            .u32(self.family.0)
+            .u32(self.snapshot.map_or(u32::MAX, |s| s.0))
+            .string(&i.name)
+            .u8(kind)
+            .u32(i.parent.0)
+            .u32(i.clone.0)
+            .u32(i.backup.0)
+            .u32(i.restored_from.0)
+            .u32(i.owner.0.cast_unsigned())
+            .u32(i.account)
+            .u32(i.max_quota_kib)
+            .u32(i.min_quota_kib);
+        for time in
+            [i.creation_date, i.copy_date, i.backup_date, i.expiration_date, i.access_date, i.update_date]
+        {
+            value = value.u32(time.0);
+        }
+        value = value.u32(i.day_use).u32(i.day_use_date.0);
+        value = i.week_use.iter().fold(value, |value, &uses| value.u32(uses));
+        value
+            .u8(u8::from(i.in_service))
+            .u8(u8::from(i.destroy_me))
+            .string(&i.offline_message)
+            .string(&i.motd)
+            .u32(i.update_counter)
+            .0
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, VolumeError> {
+        let mut f = Fields::new("a volume's row", bytes);
+        let family = Family(f.u32()?);
+        let snapshot = Some(f.u32()?).filter(|&s| s != u32::MAX).map(Snapshot);
+        let name = f.string()?;
+        let kind = match f.u8()? {
+            0 => VolumeKind::ReadWrite,
+            1 => VolumeKind::ReadOnly,
+            2 => VolumeKind::Backup,
+            other => return Err(f.bad(&format!("has kind {other}"))),
+        };
+        let info = VolumeInfo {
+            name,
+            kind,
+            parent: VolumeId(f.u32()?),
+            clone: VolumeId(f.u32()?),
+            backup: VolumeId(f.u32()?),
+            restored_from: VolumeId(f.u32()?),
+            owner: ViceId(f.u32()?.cast_signed()),
+            account: f.u32()?,
+            max_quota_kib: f.u32()?,
+            min_quota_kib: f.u32()?,
+            creation_date: AfsTime(f.u32()?),
+            copy_date: AfsTime(f.u32()?),
+            backup_date: AfsTime(f.u32()?),
+            expiration_date: AfsTime(f.u32()?),
+            access_date: AfsTime(f.u32()?),
+            update_date: AfsTime(f.u32()?),
+            day_use: f.u32()?,
+            day_use_date: AfsTime(f.u32()?),
+            week_use: {
+                let mut uses = [0; 7];
+                for day in &mut uses {
+                    *day = f.u32()?;
+                }
+                uses
+            },
+            in_service: f.u8()? != 0,
+            destroy_me: f.u8()? != 0,
+            offline_message: f.string()?,
+            motd: f.string()?,
+            update_counter: f.u32()?,
+        };
+        f.end()?;
+        Ok(Self { family, snapshot, info })
+    }
+}
+
+/// What changes in a volume with each operation, apart from its row because that is longer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Counters {
+    pub(crate) used_kib: u64,
+    pub(crate) files: u32,
+    pub(crate) updates: u32,
+    pub(crate) update_date: u32,
+}
+
+impl Counters {
+    pub(crate) fn encode(self) -> Vec<u8> {
+        Value::default().u64(self.used_kib).u32(self.files).u32(self.updates).u32(self.update_date).0
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, VolumeError> {
+        let mut f = Fields::new("a volume's counters", bytes);
+        let this = Self { used_kib: f.u64()?, files: f.u32()?, updates: f.u32()?, update_date: f.u32()? };
+        f.end()?;
+        Ok(this)
+    }
+}
+
+/// A family's row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FamilyRecord {
+    /// What is written now carries this number.
+    pub(crate) current: Snapshot,
+    /// The run in which its numbers were last looked after (Volume format 6).
+    pub(crate) epoch: u32,
+    /// Data versions up to this may have been given out for contents that were lost.
+    pub(crate) version_floor: u64,
+    /// The next vnode numbers: of files, of directories.
+    pub(crate) next_file: u32,
+    pub(crate) next_directory: u32,
+    pub(crate) next_unique: u64,
+    /// Whether there are rows that no volume shows.
+    pub(crate) needs_sweep: bool,
+}
+
+impl FamilyRecord {
+    pub(crate) fn encode(self) -> Vec<u8> {
+        Value::default()
+            .u32(self.current.0)
+            .u32(self.epoch)
+            .u64(self.version_floor)
+            .u32(self.next_file)
+            .u32(self.next_directory)
+            .u64(self.next_unique)
+            .u8(u8::from(self.needs_sweep))
+            .0
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, VolumeError> {
+        let mut f = Fields::new("a family's row", bytes);
+        let this = Self {
+            current: Snapshot(f.u32()?),
+            epoch: f.u32()?,
+            version_floor: f.u64()?,
+            next_file: f.u32()?,
+            next_directory: f.u32()?,
+            next_unique: f.u64()?,
+            needs_sweep: f.u8()? != 0,
+        };
+        f.end()?;
+        Ok(this)
+    }
+}
+
+/// Two numbers up to which may be given out (see [`crate::keys::larger_reservation`]).
+pub(crate) fn encode_reservation(numbers: [u64; 2]) -> Vec<u8> {
+    Value::default().u64(numbers[0]).u64(numbers[1]).0
+}
+
+/// See [`encode_reservation`].
+pub(crate) fn decode_reservation(bytes: &[u8]) -> Result<[u64; 2], VolumeError> {
+    let mut f = Fields::new("a reservation", bytes);
+    let numbers = [f.u64()?, f.u64()?];
+    f.end()?;
+    Ok(numbers)
+}
+
+/// The partition's row: counts the starts after which the last run had not closed it, and says from which file on
+/// there may be some without a row.
+pub(crate) fn encode_partition(epoch: u32, low_file: u64) -> Vec<u8> {
+    Value::default().u32(epoch).u64(low_file).0
+}
+
+/// See [`encode_partition`].
+pub(crate) fn decode_partition(bytes: &[u8]) -> Result<(u32, u64), VolumeError> {
+    let mut f = Fields::new("the partition's row", bytes);
+    let values = (f.u32()?, f.u64()?);
+    f.end()?;
+    Ok(values)
+}

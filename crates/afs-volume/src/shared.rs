@@ -1,0 +1,280 @@
+//! What the volumes of a partition share: the store, numbers that are given out once, files with data and when they
+//! may go.
+
+use crate::family::FamilyHandle;
+use crate::keys::{self, Family, FileId, VnodeKey};
+use crate::records::{self, file_name};
+use crate::store::{Batch, Seq, Store, lock};
+use crate::{Config, SyncPolicy, VolumeError};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex};
+
+/// Numbers of files and families that are reserved at once; each block costs a sync of the log.
+const BLOCK: u64 = 4096;
+/// Files removed in one batch of the maintenance.
+const GARBAGE_AT_ONCE: usize = 512;
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) store: Store,
+    pub(crate) config: Config,
+    /// Counts the starts after which the last run had not closed the partition.
+    epoch: u32,
+    numbers: Mutex<Numbers>,
+    pub(crate) families: Mutex<BTreeMap<Family, Arc<FamilyHandle>>>,
+    /// Readers that are open, by the last batch that they may see.
+    pins: Mutex<BTreeMap<Seq, usize>>,
+    garbage: Mutex<VecDeque<Garbage>>,
+}
+
+/// Numbers that are never used twice: of files and families.
+#[derive(Debug, Default)]
+struct Numbers {
+    next: [u64; 2],
+    reserved: [u64; 2],
+    /// Files that were begun, and that no row names yet.
+    begun: BTreeSet<FileId>,
+    /// What the partition's row says of `begun`.
+    noted: u64,
+}
+
+/// A file that no row names, and the batch since when.
+#[derive(Debug)]
+struct Garbage {
+    since: Seq,
+    file: FileId,
+    name: String,
+}
+
+/// Keeps the files that a reader may need.
+#[derive(Debug)]
+pub(crate) struct Pin {
+    shared: Arc<Shared>,
+    at: Seq,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        let mut pins = lock(&self.shared.pins);
+        if let Some(count) = pins.get_mut(&self.at) {
+            *count -= 1;
+            if *count == 0 {
+                pins.remove(&self.at);
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Over a store that was just opened. After an unclean end, removes the files that stores had begun.
+    pub(crate) fn new(store: Store, config: Config) -> Result<Self, VolumeError> {
+        let (mut epoch, mut low) = match store.get(&keys::partition())? {
+            Some(row) => records::decode_partition(&row)?,
+            None => (0, 0),
+        };
+        let reserved = match store.get(&keys::partition_reservation())? {
+            Some(row) => records::decode_reservation(&row)?,
+            None => [0, 1],
+        };
+        let mut garbage = VecDeque::new();
+        store.scan(&keys::all_garbage(), |key, row| {
+            let name = String::from_utf8(row.to_vec()).ok().filter(|name| name.starts_with("data/"));
+            let (Some(file), Some(name)) = (keys::garbage_of(key), name) else {
+                return Err(VolumeError::damaged("a row of garbage", "names no file of data"));
+            };
+            garbage.push_back(Garbage { since: 0, file, name });
+            Ok(())
+        })?;
+        if store.was_unclean {
+            remove_orphans(&store, low, reserved[0])?;
+            epoch += 1;
+            low = reserved[0];
+        }
+        let numbers = Numbers { next: reserved, reserved, begun: BTreeSet::new(), noted: low };
+        let mut batch = Batch::default();
+        batch.put(keys::partition(), records::encode_partition(epoch, low));
+        store.submit(batch)?;
+        store.sync_log()?;
+        Ok(Self {
+            store,
+            config,
+            epoch,
+            numbers: Mutex::new(numbers),
+            families: Mutex::default(),
+            pins: Mutex::default(),
+            garbage: Mutex::new(garbage),
+        })
+    }
+
+    /// The run that this is (Volume format 6).
+    pub(crate) fn epoch(&self) -> u32 {
+        self.epoch
+    }
+
+    /// Returns when a batch will stay, as far as the settings promise.
+    pub(crate) fn settle(&self, seq: Seq) -> Result<(), VolumeError> {
+        match self.config.sync {
+            SyncPolicy::Always => self.store.sync(seq),
+            SyncPolicy::Every(_) => self.store.written(seq),
+        }
+    }
+
+    fn next_number(&self, numbers: &mut Numbers, which: usize) -> Result<u64, VolumeError> {
+        if numbers.next[which] >= numbers.reserved[which] {
+            let mut reserved = numbers.reserved;
+            reserved[which] = numbers.next[which] + BLOCK;
+            let mut batch = Batch::default();
+            batch.put(keys::partition_reservation(), records::encode_reservation(reserved));
+            self.store.submit(batch)?;
+            self.store.sync_log()?;
+            numbers.reserved = reserved;
+        }
+        numbers.next[which] += 1;
+        Ok(numbers.next[which] - 1)
+    }
+
+    /// A number for a file that is begun. It counts as begun until [`Shared::end_file`].
+    pub(crate) fn begin_file(&self) -> Result<FileId, VolumeError> {
+        let mut numbers = lock(&self.numbers);
+        let file = FileId(self.next_number(&mut numbers, 0)?);
+        numbers.begun.insert(file);
+        Ok(file)
+    }
+
+    /// The file has a row now, or is gone.
+    pub(crate) fn end_file(&self, file: FileId) {
+        lock(&self.numbers).begun.remove(&file);
+    }
+
+    /// Whether a file was begun and has no row yet.
+    pub(crate) fn is_begun(&self, file: FileId) -> bool {
+        lock(&self.numbers).begun.contains(&file)
+    }
+
+    /// A number for a new family.
+    pub(crate) fn new_family(&self) -> Result<Family, VolumeError> {
+        let number = self.next_number(&mut lock(&self.numbers), 1)?;
+        Ok(Family(u32::try_from(number).map_err(|_| VolumeError::TooMany)?))
+    }
+
+    /// Whether there is room for so many KiB more.
+    pub(crate) fn check_space(&self, more_kib: u64) -> Result<(), VolumeError> {
+        let (_, free) = self.store.disk().space().map_err(VolumeError::io("cannot ask for free space"))?;
+        if free / 1024 < self.config.reserve_kib + more_kib { Err(VolumeError::DiskFull) } else { Ok(()) }
+    }
+
+    /// Keeps files that are named now.
+    pub(crate) fn pin(self: &Arc<Self>) -> Pin {
+        let mut pins = lock(&self.pins);
+        let at = self.store.last();
+        *pins.entry(at).or_default() += 1;
+        Pin { shared: self.clone(), at }
+    }
+
+    /// Puts a file among the garbage, as a part of a batch that takes its row away.
+    pub(crate) fn discard(batch: &mut Batch, file: FileId, key: &VnodeKey, chunk: u32) {
+        batch.put(keys::garbage(file), file_name(file, key, chunk).into_bytes());
+    }
+
+    /// Notes the garbage of a batch that was submitted.
+    pub(crate) fn note_garbage(&self, since: Seq, files: Vec<(FileId, String)>) {
+        lock(&self.garbage).extend(files.into_iter().map(|(file, name)| Garbage { since, file, name }));
+    }
+
+    /// Removes files that no row names, that no reader has open, and whose disappearance is durable. Says whether it
+    /// did anything.
+    pub(crate) fn collect_garbage(&self) -> Result<bool, VolumeError> {
+        let synced = self.store.synced();
+        let pinned = lock(&self.pins).first_key_value().map_or(Seq::MAX, |(&at, _)| at);
+        let mut gone = Batch::default();
+        let mut folders = BTreeSet::new();
+        while gone.rows.len() < GARBAGE_AT_ONCE {
+            let next = {
+                let mut garbage = lock(&self.garbage);
+                // In the order of batches, but for a few that were submitted at the same time.
+                let may_go = garbage.front().is_some_and(|g| g.since <= synced && g.since <= pinned);
+                if may_go { garbage.pop_front() } else { None }
+            };
+            let Some(garbage) = next else { break };
+            remove_file(&self.store, &garbage.name)?;
+            folders.insert(records::file_folder(garbage.file));
+            gone.delete(keys::garbage(garbage.file));
+        }
+        if gone.rows.is_empty() {
+            return Ok(false);
+        }
+        // Only then: a power loss brings back names whose folder was not synced.
+        sync_folders(&self.store, folders)?;
+        self.store.submit(gone)?;
+        Ok(true)
+    }
+
+    /// A file that was begun and will have no row is garbage like others.
+    pub(crate) fn give_up_file(&self, file: FileId, name: String) {
+        let mut batch = Batch::default();
+        batch.put(keys::garbage(file), name.clone().into_bytes());
+        // Without room for the row it goes on to count as begun, and is removed at the next start after a crash.
+        if let Ok(seq) = self.store.submit(batch) {
+            self.note_garbage(seq, vec![(file, name)]);
+            self.end_file(file);
+        }
+    }
+
+    /// Writes down from which file on there may be some without a row, if that has changed.
+    pub(crate) fn note_begun(&self) -> Result<(), VolumeError> {
+        let mut numbers = lock(&self.numbers);
+        let low = numbers.begun.first().map_or(numbers.next[0], |file| file.0);
+        if low == numbers.noted {
+            return Ok(());
+        }
+        let mut batch = Batch::default();
+        batch.put(keys::partition(), records::encode_partition(self.epoch, low));
+        self.store.submit(batch)?;
+        numbers.noted = low;
+        Ok(())
+    }
+}
+
+fn sync_folders(store: &Store, folders: BTreeSet<String>) -> Result<(), VolumeError> {
+    for folder in folders {
+        match store.disk().sync_folder(&folder) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(store.fail(VolumeError::io(format!("cannot sync the folder {folder}"))(error)));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn remove_file(store: &Store, name: &str) -> Result<(), VolumeError> {
+    match store.disk().remove(name) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(store.fail(VolumeError::io(format!("cannot remove {name}"))(error)))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Removes files with numbers from `low` to before `end` that no row names.
+fn remove_orphans(store: &Store, low: u64, end: u64) -> Result<(), VolumeError> {
+    let mut at = low;
+    let mut folders = BTreeSet::new();
+    while at < end {
+        let folder = records::file_folder(FileId(at));
+        let names = store.disk().list(&folder).map_err(VolumeError::io(format!("cannot list {folder}")))?;
+        for name in names {
+            let Some((file, key)) = records::parse_file_name(&name) else { continue };
+            let named = match store.get(&key.key())? {
+                Some(row) => records::ChunkRecord::decode(&row)?.is_some_and(|chunk| chunk.file == file),
+                None => false,
+            };
+            if file.0 >= low && !named && store.get(&keys::garbage(file))?.is_none() {
+                remove_file(store, &format!("{folder}/{name}"))?;
+                folders.insert(folder.clone());
+            }
+        }
+        at = (at | 0x3ff) + 1;
+    }
+    sync_folders(store, folders)
+}

@@ -1,0 +1,256 @@
+//! Power losses and deaths at any moment, on the disk in memory: what was acknowledged, or synced, is there; all fits
+//! together; and no data version ever stands for two contents.
+
+use super::reference::{
+    Operation, Tree, What, assert_same, choose, expect, is_same, made_by, new_tree, read_tree, run,
+};
+use super::{assert_whole, config, finish, new_clone, open, settle, volume};
+use crate::disk::{Cut, Disk, SimulatedDisk};
+use crate::tests::stamp;
+use crate::{Partition, SyncPolicy, VnodeId};
+use afs_wire::ids::VolumeId;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+const ID: u32 = 100;
+
+/// What a version of a vnode was, whoever saw it: the promise to clients' caches.
+#[derive(Default)]
+struct Versions(BTreeMap<(VnodeId, u64), What>);
+
+impl Versions {
+    fn note(&mut self, tree: &Tree, when: &str) {
+        for (id, node) in tree {
+            let what = self.0.entry((*id, node.version)).or_insert_with(|| node.what.clone());
+            assert!(*what == node.what, "{when}: {id:?} has version {} for two contents", node.version);
+        }
+    }
+}
+
+/// Runs operations until one fails because the disk is gone, and keeps what the volume was after each, and when
+/// everything was synced last.
+struct Run {
+    /// After each operation that was acknowledged, from the beginning.
+    states: Vec<Tree>,
+    /// The last of them that was synced.
+    synced: usize,
+    /// The operation in whose midst the disk died.
+    cut_off: Option<Operation>,
+}
+
+fn operate(
+    partition: &Partition,
+    rng: &mut StdRng,
+    run_: &mut Run,
+    steps: u32,
+    versions: &mut Versions,
+    always: bool,
+) {
+    let Ok(volume) = partition.volume(VolumeId(ID)) else { return };
+    for step in 0..steps {
+        if rng.random_ratio(1, 12) {
+            let now = run_.states.len() - 1;
+            if partition.maintain().is_err() {
+                return;
+            }
+            run_.synced = now;
+        }
+        let mut tree = run_.states.last().unwrap().clone();
+        let operation = choose(rng, &tree);
+        let result = run(&volume, &operation, step);
+        if matches!(&result, Err(error) if error == "Io" || error == "Damaged" || error == "DiskFull") {
+            run_.cut_off = Some(operation);
+            return;
+        }
+        let expected = expect(&mut tree, &operation, result.as_ref().copied().unwrap_or(None));
+        assert_eq!(result.map(|_| ()), expected, "{operation:?}");
+        if expected.is_ok() {
+            run_.states.push(tree);
+            if always {
+                run_.synced = run_.states.len() - 1;
+            }
+            // Whoever looks now may keep what he sees for ever.
+            if rng.random_ratio(1, 4) {
+                let seen = read_tree(&volume);
+                versions.note(&seen, "while running");
+            }
+        }
+    }
+}
+
+/// Several crashes in a row, each at a moment of chance, in the midst of an operation of the disk.
+fn crashes(seed: u64, is_power_loss: bool, always: bool) {
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut disk = SimulatedDisk::new(1 << 30);
+    let open_with = |disk: &SimulatedDisk| {
+        let mut config = config();
+        if always {
+            config.sync = SyncPolicy::Always;
+        }
+        let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+        Partition::open_on(disk, Path::new("test"), config)
+    };
+    let partition = open_with(&disk).unwrap();
+    volume(&partition, ID);
+    partition.sync().unwrap();
+    drop(partition);
+    let mut state = new_tree();
+    let mut versions = Versions::default();
+    for round in 0..5 {
+        let when = format!("seed {seed}, round {round}");
+        let mut run_ = Run { states: vec![state], synced: 0, cut_off: None };
+        disk.set_cut(Some(Cut::After(rng.random_range(1..800))));
+        // It may die while it opens, too.
+        if let Ok(partition) = open_with(&disk) {
+            operate(&partition, &mut rng, &mut run_, 300, &mut versions, always);
+        }
+        let operations = disk.operations();
+        disk = if is_power_loss { disk.after_power_loss(rng.random()) } else { disk.after_kill() };
+        let partition =
+            open_with(&disk).unwrap_or_else(|error| panic!("{when}, after {operations}: {error}"));
+        assert_whole(&partition, &when);
+        let found = read_tree(&partition.volume(VolumeId(ID)).unwrap());
+        let same = |tree: &Tree| is_same(tree, &found);
+        // The state after some operation, not older than what was promised. One more may have been done and not
+        // acknowledged.
+        let oldest = if is_power_loss { run_.synced } else { run_.states.len() - 1 };
+        let mut known: Vec<Tree> = run_.states[oldest..].to_vec();
+        if let Some(operation) = &run_.cut_off {
+            let mut one_more = run_.states.last().unwrap().clone();
+            if expect(&mut one_more, operation, made_by(operation, &found)).is_ok() {
+                known.push(one_more);
+            }
+        }
+        if !known.iter().any(same) {
+            let age = run_.states[..oldest].iter().rposition(same);
+            let last = run_.states.len() - 1;
+            panic!(
+                "{when}: {:?} is left; {oldest} to {last}, or {:?} after it, were promised",
+                age, run_.cut_off
+            );
+        }
+        versions.note(&found, &when);
+        settle(&partition);
+        assert_whole(&partition, &format!("{when}, settled"));
+        let again = read_tree(&partition.volume(VolumeId(ID)).unwrap());
+        assert_same(&again, &found, &when);
+        state = found;
+    }
+}
+
+#[test]
+fn a_power_loss_leaves_a_state_that_was_and_no_version_twice() {
+    for seed in 0..150 {
+        crashes(seed, true, false);
+    }
+}
+
+#[test]
+fn what_is_synced_always_is_there_after_a_power_loss() {
+    for seed in 0..40 {
+        crashes(5000 + seed, true, true);
+    }
+}
+
+#[test]
+fn the_death_of_the_process_loses_nothing_that_was_acknowledged() {
+    for seed in 0..60 {
+        crashes(9000 + seed, false, false);
+    }
+}
+
+#[test]
+fn clones_and_deletions_survive_power_losses() {
+    for seed in 0..60 {
+        let mut rng = StdRng::seed_from_u64(20_000 + seed);
+        let disk = SimulatedDisk::new(1 << 30);
+        let partition = open(&disk);
+        let writable = volume(&partition, ID);
+        let mut tree = new_tree();
+        let mut clones = BTreeMap::new();
+        for step in 0..150 {
+            let operation = choose(&mut rng, &tree);
+            let result = run(&writable, &operation, step);
+            let _ = expect(&mut tree, &operation, result.unwrap_or(None));
+            if step % 40 == 20 {
+                let clone =
+                    partition.clone_volume(VolumeId(ID), &new_clone(200 + step), stamp(step)).unwrap();
+                finish(&clone);
+                clones.insert(200 + step, tree.clone());
+            }
+        }
+        partition.sync().unwrap();
+        let gone = 220;
+        partition.delete_volume(VolumeId(gone)).unwrap();
+        disk.set_cut(Some(Cut::After(rng.random_range(0..60))));
+        let _ = partition.maintain();
+        let _ = partition.maintain();
+        let disk = disk.after_power_loss(rng.random());
+        let partition = open(&disk);
+        let when = format!("seed {seed}");
+        assert_whole(&partition, &when);
+        settle(&partition);
+        assert_whole(&partition, &when);
+        assert_same(&read_tree(&partition.volume(VolumeId(ID)).unwrap()), &tree, &when);
+        for (&id, tree) in clones.iter().filter(|(id, _)| **id != gone) {
+            assert_same(&read_tree(&partition.volume(VolumeId(id)).unwrap()), tree, &when);
+        }
+    }
+}
+
+/// A store that was given up behind the end of a file, and one in the midst, leave the file as it was.
+#[test]
+fn a_store_that_was_given_up_changes_nothing() {
+    let disk = SimulatedDisk::new(1 << 30);
+    let partition = open(&disk);
+    let volume = volume(&partition, ID);
+    let set = crate::SetStatus::default();
+    let file = volume.create_file(VnodeId::ROOT, b"file", &set, stamp(1)).unwrap().vnode.id;
+    let store = |position, length, file_length, seed, is_given_up| {
+        let range = crate::StoreRange { position, length, file_length };
+        let mut store = volume.begin_store(file, range).unwrap();
+        let bytes = super::reference::bytes_of(range, seed);
+        if is_given_up {
+            store.write(&bytes[..bytes.len() / 2]).unwrap();
+        } else {
+            store.write(&bytes).unwrap();
+            store.commit(&set, stamp(2), false).unwrap();
+        }
+    };
+    store(0, 20_000, 20_000, 1, false);
+    let before = super::reference::read_all(&volume, file);
+    let reader = volume.open(file, 0, u64::MAX).unwrap();
+    store(20_000, 3_000, 23_000, 2, true);
+    store(5_000, 12_000, 20_000, 3, true);
+    assert_eq!(super::reference::read_all(&volume, file), before);
+    assert_whole(&partition, "given up");
+    // And what a reader has open stays what it was.
+    store(20_000, 3_000, 23_000, 4, false);
+    store(0, 20_000, 20_000, 5, false);
+    store(0, 0, 10_000, 6, false);
+    store(10_000, 5_000, 15_000, 7, false);
+    settle(&partition);
+    let mut data = vec![0; 20_000];
+    assert_eq!(reader.read_at(0, &mut data).unwrap(), 20_000);
+    assert_eq!(data, before);
+    drop(reader);
+    settle(&partition);
+    assert_whole(&partition, "in the end");
+}
+
+#[test]
+fn two_stores_of_one_file_are_refused() {
+    let disk = SimulatedDisk::new(1 << 30);
+    let partition = open(&disk);
+    let volume = volume(&partition, ID);
+    let file =
+        volume.create_file(VnodeId::ROOT, b"f", &crate::SetStatus::default(), stamp(1)).unwrap().vnode.id;
+    let range = crate::StoreRange { position: 0, length: 1, file_length: 1 };
+    let first = volume.begin_store(file, range).unwrap();
+    assert!(matches!(volume.begin_store(file, range), Err(crate::VolumeError::StoreInProgress(_))));
+    drop(first);
+    let _second = volume.begin_store(file, range).unwrap();
+}

@@ -1,0 +1,159 @@
+//! Disks that are full or fail: an error to the caller, nothing half-done, offline where memory and disk may differ,
+//! and back after repair.
+
+use super::reference::{assert_same, choose, expect, is_same, made_by, new_tree, read_tree, run};
+use super::{assert_whole, open, settle, volume};
+use crate::disk::{Cut, SimulatedDisk};
+use crate::tests::stamp;
+use crate::{SetStatus, StoreRange, VnodeId, VolumeError, VolumeState};
+use afs_wire::ids::VolumeId;
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+
+const ID: u32 = 100;
+
+#[test]
+fn a_full_disk_is_an_error_and_nothing_else() {
+    for seed in 0..40 {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let disk = SimulatedDisk::new(1 << 30);
+        let partition = open(&disk);
+        let writable = volume(&partition, ID);
+        let mut tree = new_tree();
+        let mut refused = 0;
+        for step in 0..400 {
+            if step == 100 {
+                settle(&partition);
+                let (total, free) = crate::disk::Disk::space(&disk).unwrap();
+                disk.set_capacity(total - free + rng.random_range(0..200_000));
+            }
+            let operation = choose(&mut rng, &tree);
+            let result = run(&writable, &operation, step);
+            if matches!(&result, Err(error) if error == "DiskFull") {
+                refused += 1;
+                continue;
+            }
+            let expected = expect(&mut tree, &operation, result.as_ref().copied().unwrap_or(None));
+            assert_eq!(result.map(|_| ()), expected, "seed {seed}, step {step}: {operation:?}");
+            if step % 50 == 0 {
+                // Maintenance may find no room either; it is tried again.
+                let _ = partition.maintain();
+            }
+        }
+        assert!(refused > 0, "seed {seed}: the disk was full");
+        let when = format!("seed {seed}");
+        if partition.failure().is_some() {
+            disk.set_capacity(1 << 30);
+            partition.reopen().unwrap();
+        }
+        disk.set_capacity(1 << 30);
+        let writable = partition.volume(VolumeId(ID)).unwrap();
+        assert_same(&read_tree(&writable), &tree, &when);
+        writable.create_file(VnodeId::ROOT, b"there is room", &SetStatus::default(), stamp(1)).unwrap();
+        settle(&partition);
+        assert_whole(&partition, &when);
+    }
+}
+
+#[test]
+fn after_an_error_of_the_disk_the_volume_is_offline_or_whole() {
+    let mut failures = 0;
+    for seed in 0..200 {
+        let mut rng = StdRng::seed_from_u64(seed);
+        let disk = SimulatedDisk::new(1 << 30);
+        let partition = open(&disk);
+        let writable = volume(&partition, ID);
+        let mut tree = new_tree();
+        let mut cut_off = None;
+        for step in 0..120 {
+            if step == 60 {
+                let n = rng.random_range(0..60);
+                disk.set_cut(Some(if seed % 2 == 0 { Cut::ErrorAt(n) } else { Cut::ErrorsFrom(n) }));
+            }
+            if rng.random_ratio(1, 20) {
+                let _ = partition.maintain();
+            }
+            let operation = choose(&mut rng, &tree);
+            let result = run(&writable, &operation, step);
+            if partition.failure().is_some() {
+                // A failure in the maintenance before it is one of no operation.
+                if let Ok(made) = result {
+                    expect(&mut tree, &operation, made).unwrap();
+                } else {
+                    cut_off = Some(operation);
+                }
+                break;
+            }
+            if matches!(&result, Err(error) if error == "Io") {
+                continue;
+            }
+            let expected = expect(&mut tree, &operation, result.as_ref().copied().unwrap_or(None));
+            assert_eq!(result.map(|_| ()), expected, "seed {seed}, step {step}: {operation:?}");
+        }
+        let when = format!("seed {seed}");
+        disk.set_cut(None);
+        if let Some(error) = partition.failure() {
+            failures += 1;
+            assert!(matches!(writable.state(), VolumeState::Offline(_)), "{when}");
+            assert!(matches!(writable.check_online(), Err(VolumeError::Offline { .. })), "{when}");
+            let refused = writable.create_file(VnodeId::ROOT, b"new", &SetStatus::default(), stamp(1));
+            assert!(matches!(refused, Err(VolumeError::Io { .. })), "{when}: {error}");
+            partition.reopen().unwrap();
+        }
+        let writable = partition.volume(VolumeId(ID)).unwrap();
+        assert_eq!(writable.state(), VolumeState::Online, "{when}");
+        assert_whole(&partition, &when);
+        let found = read_tree(&writable);
+        // The operation that met the failure may have reached the disk, or not.
+        let mut one_more = tree.clone();
+        let is_done = |operation| expect(&mut one_more, operation, made_by(operation, &found)).is_ok();
+        let has_one_more = !is_same(&found, &tree) && cut_off.as_ref().is_some_and(is_done);
+        assert_same(&found, if has_one_more { &one_more } else { &tree }, &when);
+        writable.create_file(VnodeId::ROOT, b"it goes on", &SetStatus::default(), stamp(1)).unwrap();
+        settle(&partition);
+        assert_whole(&partition, &when);
+    }
+    assert!(failures > 50, "only {failures} runs met the failure");
+}
+
+#[test]
+fn a_file_of_data_that_cannot_be_written_costs_that_store_only() {
+    let disk = SimulatedDisk::new(1 << 30);
+    let partition = open(&disk);
+    let volume = volume(&partition, ID);
+    let file = volume.create_file(VnodeId::ROOT, b"f", &SetStatus::default(), stamp(1)).unwrap().vnode.id;
+    let mut store =
+        volume.begin_store(file, StoreRange { position: 0, length: 50_000, file_length: 0 }).unwrap();
+    store.write(&[1; 20_000]).unwrap();
+    disk.set_cut(Some(Cut::ErrorAt(0)));
+    assert!(matches!(store.write(&[1; 5_000]), Err(VolumeError::Io { .. })));
+    drop(store);
+    assert!(partition.failure().is_none());
+    assert_eq!(volume.state(), VolumeState::Online);
+    assert_eq!(volume.status(file).unwrap().length, 0);
+    assert_whole(&partition, "after the failure");
+}
+
+#[test]
+fn quotas_are_kept() {
+    let disk = SimulatedDisk::new(1 << 30);
+    let partition = open(&disk);
+    let volume = volume(&partition, ID);
+    volume.change_info(|info| info.max_quota_kib = 20).unwrap();
+    let set = SetStatus::default();
+    let file = volume.create_file(VnodeId::ROOT, b"f", &set, stamp(1)).unwrap().vnode.id;
+    // The root has 2 blocks, the file one; a file of 18 makes 20.
+    let range = |length| StoreRange { position: 0, length, file_length: length };
+    assert!(matches!(volume.begin_store(file, range(18 * 1024 + 1)), Err(VolumeError::OverQuota(_))));
+    let mut store = volume.begin_store(file, range(18 * 1024)).unwrap();
+    store.write(&vec![1; 18 * 1024]).unwrap();
+    store.commit(&set, stamp(2), false).unwrap();
+    assert_eq!(volume.header().used_kib, 20);
+    assert!(matches!(
+        volume.create_file(VnodeId::ROOT, b"g", &set, stamp(3)),
+        Err(VolumeError::OverQuota(_))
+    ));
+    volume.remove_file(VnodeId::ROOT, b"f", stamp(4)).unwrap();
+    assert_eq!(volume.header().used_kib, 2);
+    volume.create_file(VnodeId::ROOT, b"g", &set, stamp(5)).unwrap();
+}

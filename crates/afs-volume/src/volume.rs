@@ -1,0 +1,386 @@
+//! A volume: its header and state, and what can be asked and set of its vnodes. Names are in `namespace`, bytes of
+//! files in `data`.
+
+use crate::acl::{self, AccessList};
+use crate::family::{self, Edit, FamilyHandle, NEWEST};
+use crate::keys::{self, Key, Part, Snapshot, VnodeKey};
+use crate::records::{Counters, VnodeRecord, VolumeRecord};
+use crate::shared::Shared;
+use crate::store::{Batch, lock};
+use crate::{
+    Kind, NAME_MAX, SetStatus, Stamp, VnodeId, VnodeStatus, VolumeError, VolumeHeader, VolumeInfo,
+    VolumeState,
+};
+use afs_wire::ids::{AfsTime, VnodeNumber, VolumeId};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Longest message of a volume, in bytes (`VMSGSIZE` less the NUL).
+pub(crate) const MESSAGE_MAX: usize = 127;
+/// Seconds of a day, by which uses are counted.
+const DAY: u32 = 86_400;
+
+/// A volume of a partition. All methods may be called by many threads; each is done at once or not at all, in some
+/// order for the whole volume. Those that change something return when it cannot be lost with the process.
+///
+/// A volume's [`VolumeState`] binds its servers, not these methods: volume operations work on volumes that are
+/// offline. What serves clients asks [`Volume::check_online`] first. Ask the partition for the volume in each
+/// request: one that was deleted, cloned anew or opened again is another one, and this one answers
+/// [`VolumeError::NoVolume`] or the error of the disk.
+#[derive(Debug)]
+pub struct Volume {
+    pub(crate) id: VolumeId,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) family: Arc<FamilyHandle>,
+    /// Which snapshot it shows, if it is a clone.
+    pub(crate) snapshot: Option<Snapshot>,
+    pub(crate) counters: Mutex<Counters>,
+    info: Mutex<VolumeInfo>,
+    /// Whether `info` has uses that its row does not.
+    has_unwritten_uses: AtomicBool,
+    state: Mutex<VolumeState>,
+    is_gone: AtomicBool,
+}
+
+impl Volume {
+    pub(crate) fn new(
+        id: VolumeId,
+        shared: Arc<Shared>,
+        family: Arc<FamilyHandle>,
+        record: VolumeRecord,
+        counters: Counters,
+    ) -> Self {
+        let state = if record.info.in_service {
+            VolumeState::Online
+        } else {
+            VolumeState::Offline("it is out of service".into())
+        };
+        Self {
+            id,
+            shared,
+            family,
+            snapshot: record.snapshot,
+            counters: Mutex::new(counters),
+            info: Mutex::new(record.info),
+            has_unwritten_uses: AtomicBool::new(false),
+            state: Mutex::new(state),
+            is_gone: AtomicBool::new(false),
+        }
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> VolumeId {
+        self.id
+    }
+
+    /// Whether vnodes of it can be changed: it is no clone.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.snapshot.is_none()
+    }
+
+    /// Which versions of vnodes it shows.
+    pub(crate) fn view(&self) -> Snapshot {
+        self.snapshot.unwrap_or(NEWEST)
+    }
+
+    pub(crate) fn record(&self) -> VolumeRecord {
+        VolumeRecord { family: self.family.id, snapshot: self.snapshot, info: lock(&self.info).clone() }
+    }
+
+    /// Its header now.
+    #[must_use]
+    pub fn header(&self) -> VolumeHeader {
+        // Taken first, so that no more than one lock is held.
+        let next_unique = lock(&self.family.state).record.next_unique;
+        let counters = *lock(&self.counters);
+        let mut info = lock(&self.info).clone();
+        info.update_counter = info.update_counter.wrapping_add(counters.updates);
+        info.update_date = info.update_date.max(AfsTime(counters.update_date));
+        VolumeHeader {
+            id: self.id,
+            info,
+            used_kib: counters.used_kib,
+            file_count: counters.files,
+            next_unique: u32::try_from(next_unique).unwrap_or(u32::MAX),
+        }
+    }
+
+    /// Its creation date alone, for `AFSVolSync` in every reply.
+    #[must_use]
+    pub fn creation_date(&self) -> AfsTime {
+        lock(&self.info).creation_date
+    }
+
+    /// Changes its header. A new state follows for a volume that is online or out of service: `in_service` makes it
+    /// the one or the other.
+    ///
+    /// # Errors
+    ///
+    /// A name or message is too long ([`VolumeError::BadName`]); the volume is gone; the disk failed.
+    pub fn change_info(&self, change: impl FnOnce(&mut VolumeInfo)) -> Result<(), VolumeError> {
+        let _one_at_a_time = lock(&self.family.state);
+        self.check_whole()?;
+        let counters = *lock(&self.counters);
+        let mut record = self.record();
+        // Shown are the sums; what is set is kept as what is to be added.
+        let shown = record.info.update_counter.wrapping_add(counters.updates);
+        record.info.update_counter = shown;
+        let before = record.info.in_service;
+        change(&mut record.info);
+        record.info.update_counter = record.info.update_counter.wrapping_sub(counters.updates);
+        let info = &record.info;
+        if info.name.is_empty()
+            || info.name.len() > NAME_MAX
+            || info.offline_message.len() > MESSAGE_MAX
+            || info.motd.len() > MESSAGE_MAX
+        {
+            return Err(VolumeError::BadName);
+        }
+        let mut batch = Batch::default();
+        batch.put(keys::volume(self.id), record.encode());
+        let seq = self.shared.store.submit(batch)?;
+        if before != record.info.in_service {
+            let offline = VolumeState::Offline("it is out of service".into());
+            *lock(&self.state) = if before { offline } else { VolumeState::Online };
+        }
+        *lock(&self.info) = record.info;
+        self.shared.settle(seq)
+    }
+
+    /// Notes that a client used it, for `day_use` and the access date. Written to disk some time later.
+    pub fn note_use(&self, now: AfsTime) {
+        let mut info = lock(&self.info);
+        let midnight = now.0 - now.0 % DAY;
+        if info.day_use_date.0 != midnight {
+            let days = (midnight.saturating_sub(info.day_use_date.0) / DAY).clamp(1, 7) as usize;
+            let uses = info.day_use;
+            info.week_use.rotate_right(days);
+            info.week_use[..days].fill(0);
+            info.week_use[days - 1] = uses;
+            info.day_use = 0;
+            info.day_use_date = AfsTime(midnight);
+        }
+        info.day_use = info.day_use.saturating_add(1);
+        info.access_date = now;
+        drop(info);
+        self.has_unwritten_uses.store(true, Ordering::Relaxed);
+    }
+
+    /// Writes down what [`Volume::note_use`] noted.
+    pub(crate) fn write_uses(&self) -> Result<(), VolumeError> {
+        if self.has_unwritten_uses.swap(false, Ordering::Relaxed) && !self.is_gone.load(Ordering::Acquire) {
+            let _one_at_a_time = lock(&self.family.state);
+            if !self.is_gone.load(Ordering::Acquire) {
+                let mut batch = Batch::default();
+                batch.put(keys::volume(self.id), self.record().encode());
+                self.shared.store.submit(batch)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether clients are served from it.
+    #[must_use]
+    pub fn state(&self) -> VolumeState {
+        match self.shared.store.failure() {
+            Some(error) => VolumeState::Offline(error.to_string()),
+            None => lock(&self.state).clone(),
+        }
+    }
+
+    /// Sets that. While the disk is failed it is offline all the same.
+    pub fn set_state(&self, state: VolumeState) {
+        *lock(&self.state) = state;
+    }
+
+    /// Whether clients may be served from it now.
+    ///
+    /// # Errors
+    ///
+    /// [`VolumeError::Busy`] or [`VolumeError::Offline`]; [`VolumeError::NoVolume`] if it was deleted.
+    pub fn check_online(&self) -> Result<(), VolumeError> {
+        if self.is_gone.load(Ordering::Acquire) {
+            return Err(VolumeError::NoVolume(self.id));
+        }
+        match self.state() {
+            VolumeState::Online => Ok(()),
+            VolumeState::Busy => Err(VolumeError::Busy(self.id)),
+            VolumeState::Offline(reason) => Err(VolumeError::Offline { volume: self.id, reason }),
+        }
+    }
+
+    /// Whether it can be changed at all.
+    pub(crate) fn check_whole(&self) -> Result<(), VolumeError> {
+        if self.is_gone.load(Ordering::Acquire) {
+            return Err(VolumeError::NoVolume(self.id));
+        }
+        self.shared.store.failure().map_or(Ok(()), Err)
+    }
+
+    /// From now on it is not there. Under the family's lock.
+    pub(crate) fn set_gone(&self) {
+        self.is_gone.store(true, Ordering::Release);
+    }
+
+    /// Whether so many KiB are allowed.
+    pub(crate) fn check_quota(&self, used_kib: u64) -> Result<(), VolumeError> {
+        let quota = u64::from(lock(&self.info).max_quota_kib);
+        if quota != 0 && used_kib > quota { Err(VolumeError::OverQuota(self.id)) } else { Ok(()) }
+    }
+
+    /// Keeps what is read in several rows together, where it could change.
+    pub(crate) fn steady(&self) -> Option<MutexGuard<'_, family::FamilyState>> {
+        self.is_writable().then(|| lock(&self.family.state))
+    }
+
+    pub(crate) fn read_vnode(&self, id: VnodeId) -> Result<VnodeRecord, VolumeError> {
+        self.check_whole()?;
+        let found = family::vnode(&self.shared.store, self.family.id, id.vnode, self.view())?;
+        match found {
+            Some((_, record)) if record.status.id == id => Ok(record),
+            _ => Err(VolumeError::NoVnode(id.vnode)),
+        }
+    }
+
+    /// The status of a vnode.
+    ///
+    /// # Errors
+    ///
+    /// There is none; the disk failed.
+    pub fn status(&self, id: VnodeId) -> Result<VnodeStatus, VolumeError> {
+        Ok(self.read_vnode(id)?.status)
+    }
+
+    /// The status of a vnode, and the access list that governs it: a directory's own, else that of its directory.
+    ///
+    /// # Errors
+    ///
+    /// As [`Volume::status`].
+    pub fn status_and_acl(&self, id: VnodeId) -> Result<(VnodeStatus, AccessList), VolumeError> {
+        // A file may be moved between one look and the other: then look again.
+        loop {
+            let record = self.read_vnode(id)?;
+            if record.status.kind == Kind::Directory {
+                return Ok((record.status, record.acl));
+            }
+            match self.read_vnode(record.status.parent) {
+                Ok(parent) => return Ok((record.status, parent.acl)),
+                Err(VolumeError::NoVnode(parent)) => {
+                    let _nothing_moves = self.steady();
+                    if self.read_vnode(id)?.status.parent == record.status.parent {
+                        let why = format!("its directory {parent} is not there");
+                        return Err(VolumeError::damaged(
+                            format!("vnode {} of volume {}", id.vnode, self.id),
+                            why,
+                        ));
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Sets what is told of a vnode. Its data version stays. The owner of the root directory becomes the volume's.
+    ///
+    /// # Errors
+    ///
+    /// No such vnode; read-only; the disk failed.
+    pub fn set_status(&self, id: VnodeId, set: &SetStatus, stamp: Stamp) -> Result<VnodeStatus, VolumeError> {
+        let mut edit = Edit::begin(self, stamp)?;
+        let (snapshot, mut record) = edit.vnode(id)?;
+        record.status.apply(set);
+        record.status.server_mod_time = stamp.now;
+        let kib = record.blocks_kib();
+        edit.put_vnode(&record, Some((snapshot, kib)));
+        let owner = set.owner.filter(|_| id.vnode == VnodeNumber::ROOT);
+        if let Some(owner) = owner {
+            let mut header = self.record();
+            header.info.owner = owner;
+            edit.put_header(&header);
+        }
+        edit.commit()?;
+        if let Some(owner) = owner {
+            lock(&self.info).owner = owner;
+        }
+        Ok(record.status)
+    }
+
+    /// Replaces a directory's access list.
+    ///
+    /// # Errors
+    ///
+    /// No such vnode, or no directory; too many entries; read-only; the disk failed.
+    pub fn set_acl(&self, id: VnodeId, acl: &AccessList, stamp: Stamp) -> Result<VnodeStatus, VolumeError> {
+        if acl.len() > acl::MAX_ENTRIES {
+            return Err(VolumeError::AccessListTooLong);
+        }
+        let mut edit = Edit::begin(self, stamp)?;
+        let (snapshot, mut record) = edit.vnode(id)?;
+        if record.status.kind != Kind::Directory {
+            return Err(VolumeError::NotDirectory(id.vnode));
+        }
+        record.acl = acl.clone();
+        record.status.server_mod_time = stamp.now;
+        let kib = record.blocks_kib();
+        edit.put_vnode(&record, Some((snapshot, kib)));
+        edit.commit()?;
+        Ok(record.status)
+    }
+
+    /// Vnodes in the order of their numbers, from a number on, at most `limit`: for dumps and checks. An empty answer
+    /// is the end.
+    ///
+    /// # Errors
+    ///
+    /// The disk failed.
+    pub fn vnodes(&self, from: VnodeNumber, limit: usize) -> Result<Vec<VnodeStatus>, VolumeError> {
+        let records = self.vnode_records(from, limit)?;
+        Ok(records.into_iter().map(|record| record.status).collect())
+    }
+
+    pub(crate) fn vnode_records(
+        &self,
+        from: VnodeNumber,
+        limit: usize,
+    ) -> Result<Vec<VnodeRecord>, VolumeError> {
+        let mut found = Vec::new();
+        let family = self.family.id;
+        let end = keys::after(&keys::family_prefix(family));
+        let mut next = Some(Key(keys::vnode_prefix(family, from)));
+        while let Some(start) = next.take()
+            && found.len() < limit
+        {
+            // From the first row of a vnode to its status in this view, then to the next vnode.
+            let Some((key, _)) = self.shared.store.first(&start, &end)? else { break };
+            let Some(VnodeKey { vnode, .. }) = VnodeKey::parse(&key) else {
+                return Err(VolumeError::damaged("a row of a vnode", "has a key that is none"));
+            };
+            found.extend(
+                family::vnode(&self.shared.store, family, vnode, self.view())?.map(|(_, record)| record),
+            );
+            next = Some(keys::after(&keys::vnode_prefix(family, vnode)));
+        }
+        Ok(found)
+    }
+
+    /// The version of a part that this volume shows.
+    pub(crate) fn part(
+        &self,
+        vnode: VnodeNumber,
+        part: Part,
+    ) -> Result<Option<crate::store::Bytes>, VolumeError> {
+        Ok(family::part(&self.shared.store, self.family.id, vnode, part, self.view())?.map(|(_, row)| row))
+    }
+}
+
+impl VnodeStatus {
+    /// Sets what is to be set.
+    pub(crate) fn apply(&mut self, set: &SetStatus) {
+        self.client_mod_time = set.client_mod_time.unwrap_or(self.client_mod_time);
+        self.owner = set.owner.unwrap_or(self.owner);
+        self.group = set.group.unwrap_or(self.group);
+        self.mode = set.mode.map_or(self.mode, |mode| mode & 0o7777);
+    }
+}

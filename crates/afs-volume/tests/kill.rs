@@ -1,0 +1,137 @@
+//! A process that is killed under load, again and again, on a real file system: what it said was done is there, opening
+//! takes less than a second, and all fits together.
+
+use afs_volume::{Config, Partition, VnodeId, VolumeError, fsck};
+use afs_wire::ids::VolumeId;
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+const VOLUME: VolumeId = VolumeId(536_870_912);
+const THREADS: u32 = 4;
+const KILLS: u32 = 20;
+/// Files that a thread makes between two kills at most; numbers are not used twice.
+const NUMBERS_PER_ROUND: u32 = 1_000_000;
+
+/// A folder that goes with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("afs-volume-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Last {
+    Made,
+    Renamed,
+    Removed,
+}
+
+/// Runs the load for a time, kills it, and notes what it said.
+fn run_and_kill(folder: &Folder, round: u32, said: &mut BTreeMap<(u32, u32), Last>) {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_afs-volume-load"))
+        .arg(&folder.0)
+        .args([THREADS.to_string(), (round * NUMBERS_PER_ROUND).to_string()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "ready 0 0");
+    let reader = std::thread::spawn(move || lines.map_while(Result::ok).collect::<Vec<String>>());
+    // From "just begun" to "in the midst of a checkpoint": a segment of 1 MiB is full in some 100 ms.
+    std::thread::sleep(Duration::from_millis(u64::from(round * 37 % 400)));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for line in reader.join().unwrap() {
+        let words: Vec<&str> = line.split(' ').collect();
+        // The last line may be cut off.
+        let [what, thread, n] = words[..] else { continue };
+        let (Ok(thread), Ok(n)) = (thread.parse(), n.parse()) else { continue };
+        let last = match what {
+            "made" => Last::Made,
+            "renamed" => Last::Renamed,
+            "removed" => Last::Removed,
+            other => panic!("{other}"),
+        };
+        said.insert((thread, n), last);
+    }
+}
+
+fn check(partition: &Partition, said: &BTreeMap<(u32, u32), Last>, when: &str) {
+    let volume = partition.volume(VOLUME).unwrap();
+    for (&(thread, n), last) in said {
+        let directory = volume.lookup(VnodeId::ROOT, format!("t{thread}").as_bytes()).unwrap();
+        let (plain, renamed) = (n.to_string(), format!("r{n}"));
+        let found = |name: &str| match volume.lookup(directory, name.as_bytes()) {
+            Ok(id) => Some(id),
+            Err(VolumeError::NoEntry) => None,
+            Err(error) => panic!("{when}: {error}"),
+        };
+        // What came after the last line may have been done, and not been said.
+        let file = match last {
+            Last::Made => found(&plain).or_else(|| if n % 5 == 0 { found(&renamed) } else { None }),
+            Last::Renamed => found(&renamed),
+            Last::Removed => {
+                assert_eq!(found(&plain), None, "{when}: file {n} of thread {thread} is there again");
+                continue;
+            }
+        };
+        let Some(file) = file else {
+            assert!(*last == Last::Made && n % 7 == 0, "{when}: file {n} of thread {thread} is lost");
+            continue;
+        };
+        let length = n as usize % 7 * 5000;
+        let mut data = vec![0; length + 1];
+        let reader = volume.open(file, 0, u64::MAX).unwrap();
+        assert_eq!(reader.read_at(0, &mut data).unwrap(), length, "{when}: file {n} of thread {thread}");
+        assert!(data[..length].iter().all(|&b| b == (n % 251) as u8), "{when}: file {n} of thread {thread}");
+    }
+}
+
+#[test]
+fn what_was_acknowledged_survives_kill_9() {
+    let folder = Folder::new("kill");
+    let mut slowest = Duration::ZERO;
+    let mut total = 0;
+    for round in 0..KILLS {
+        // What earlier rounds left is checked by fsck, and not each time anew, byte by byte.
+        let mut said = BTreeMap::new();
+        run_and_kill(&folder, round, &mut said);
+        total += said.len();
+        let begun = Instant::now();
+        let partition =
+            Partition::open(&folder.0, Config { has_thread: false, ..Config::default() }).unwrap();
+        slowest = slowest.max(begun.elapsed());
+        let when = format!("round {round}");
+        check(&partition, &said, &when);
+        let report = fsck::check(&partition).unwrap();
+        assert!(report.is_clean(), "{when}: {:#?}", report.findings);
+    }
+    println!("{total} files were acknowledged in {KILLS} rounds; the slowest start took {slowest:?}");
+    assert!(total > KILLS as usize, "the load did something");
+    // Other tests share the machine: a start that reads all of the store would take many times this.
+    assert!(slowest < Duration::from_secs(2), "opening took {slowest:?}");
+}
+
+#[test]
+fn a_partition_is_open_once() {
+    let folder = Folder::new("lock");
+    let first = Partition::open(&folder.0, Config::default()).unwrap();
+    let error = Partition::open(&folder.0, Config::default()).unwrap_err();
+    assert!(matches!(error, VolumeError::Io { .. }), "{error}");
+    drop(first);
+    Partition::open(&folder.0, Config::default()).unwrap();
+}

@@ -1,0 +1,24 @@
+//! What two AFS programs must agree on: ids, structures, the interfaces of every server and of the cache manager,
+//! the codes with which calls fail, rights and access lists as text, and the pages of a directory.
+//!
+//! Nothing here does I/O, reads a clock or decides anything: what a call means is left to the servers and the client,
+//! and how it travels to `rx`. Facts of the protocol are in the project's `docs/notes`; comments cite them by section.
+
+#![forbid(unsafe_code)]
+
+#[macro_use]
+mod newtypes;
+
+pub mod abort;
+pub mod acl;
+pub mod directory;
+pub mod errno;
+pub mod ids;
+pub mod interfaces;
+pub mod rights;
+pub mod status;
+
+pub use errno::Errno;
+pub use interfaces::{afsvol, bos, pt, rxafs, rxafscb, rxstats, ubik, vl};
+pub use rxgen::Abort;
+pub use rxgen::xdr::Uuid;

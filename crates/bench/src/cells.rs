@@ -1,0 +1,213 @@
+//! Servers of files under measurement: a cell of ours and one of OpenAFS's, with partitions on the same disk, and the same
+//! client program (`workers/files.rs`) for both. What is measured is in the experiments.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use afar_interop::cell::{self, ADDRESS, Cell, Machine, Servers};
+use linkem::Namespace;
+use serde_json::Value;
+
+use crate::error::Error;
+use crate::lab::Lab;
+use crate::process::{Process, cpu_seconds_of};
+use crate::record::Run;
+use crate::tools::{Invocation, Place, Who};
+use crate::workers::files;
+
+/// dafileserver's flags, for many calls at once: its largest set of defaults, as many threads as it can have, and large buffers.
+/// By default it has 9 threads.
+pub(crate) const STOCK_FLAGS: &str = "-L -p 128 -sendsize 4000000 -udpsize 4000000";
+
+/// What the records say of both.
+pub(crate) const CELLS_TEXT: &str = "Servers: 'OpenAFS' is Debian's dafileserver with -L -p 128 -sendsize 4000000 -udpsize 4000000, \
+    'afar' is `afar server` with its defaults, each in a cell of its own, with all servers of the cell on one machine (a network \
+    namespace) and a folder of the same disk as partition. The client is the same program for both, afar-bench's file-worker, on our \
+    Rx, anonymous (rxnull). CPU time is that of the process dafileserver or afar, user and kernel; the kernel does the receiver's \
+    part of a loopback packet's way in the sender's time.";
+
+/// Where processes run.
+pub(crate) const PLACEMENT_CELL: &str = "Client and servers are processes in one network namespace and talk over its loopback \
+    interface, not pinned, niceness 0, on the cores of this machine.";
+
+/// Whose servers are compared; OpenAFS's twice for the noise.
+pub(crate) const KINDS: [(&str, Who); 3] =
+    [("afar", Who::Afar), ("OpenAFS", Who::OpenAfs), ("OpenAFS again", Who::OpenAfs)];
+
+/// How long preparations may take: volumes, access lists.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Both cells, up for a whole experiment. One that does not start is an error of its runs only.
+pub(crate) struct Cells {
+    ours: Result<Served, String>,
+    stock: Result<Served, String>,
+}
+
+/// A cell whose file server is measured.
+pub(crate) struct Served {
+    cell: Cell,
+    place: Namespace,
+    program: &'static str,
+    /// Its partition is in it. Dropped after the cell.
+    _folder: Folder,
+}
+
+/// A folder on the disk that goes with this.
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What a client did between its "begin" and "end".
+pub(crate) struct Measured {
+    /// What it said.
+    pub(crate) report: Value,
+    /// Of the file server's process.
+    pub(crate) server_cpu_s: f64,
+    /// Of the client's.
+    pub(crate) client_cpu_s: f64,
+}
+
+impl Cells {
+    /// Starts both.
+    ///
+    /// Errors: cells cannot be had on this machine.
+    pub(crate) fn start(lab: &Lab) -> Result<Cells, Error> {
+        cell::available().map_err(Error::Setup)?;
+        lab.interrupt.check()?;
+        Ok(Cells { ours: Served::start(lab, Who::Afar), stock: Served::start(lab, Who::OpenAfs) })
+    }
+
+    pub(crate) fn of(&self, who: Who) -> Result<&Served, Error> {
+        let served = match who {
+            Who::Afar => &self.ours,
+            Who::OpenAfs => &self.stock,
+        };
+        served.as_ref().map_err(|why| Error::run(why.clone()))
+    }
+}
+
+impl Served {
+    fn start(lab: &Lab, who: Who) -> Result<Served, String> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let folder = root.join(format!("target/bench-cells/{}-{}", std::process::id(), who.name()));
+        fs::create_dir_all(&folder).map_err(|e| format!("making {}: {e}", folder.display()))?;
+        let folder = Folder(folder.canonicalize().map_err(|e| e.to_string())?);
+        let (servers, flags, program) = match who {
+            Who::Afar => (Servers::Afar(lab.tools.afar().to_path_buf()), "", "afar"),
+            Who::OpenAfs => (Servers::Stock, STOCK_FLAGS, "dafileserver"),
+        };
+        let machine = Machine { servers, flags: flags.to_string(), partition: Some(folder.0.clone()) };
+        let cell = Cell::up(&root, &machine)?;
+        cell.expect("pts createuser admin -id 1 -localauth")?;
+        cell.expect("pts adduser admin system:administrators -localauth")?;
+        let place = cell.servers()?;
+        Ok(Served { cell, place, program, _folder: folder })
+    }
+
+    /// The cell itself.
+    pub(crate) fn cell(&self) -> &Cell {
+        &self.cell
+    }
+
+    /// Where its servers are.
+    pub(crate) fn place(&self) -> Place<'_> {
+        Place::In(&self.place)
+    }
+
+    /// The client program, to be started where the servers are: what to do, then the server's address, then the rest.
+    pub(crate) fn client<S: AsRef<str>>(
+        &self,
+        lab: &Lab,
+        what: &str,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Invocation {
+        lab.tools.bench().and([files::NAME, what, &ADDRESS.to_string()]).and(arguments)
+    }
+
+    /// The folder with the cell's key.
+    pub(crate) fn keys(&self) -> String {
+        self.cell.folder("srv").join("etc/server").display().to_string()
+    }
+
+    /// A new volume that anyone may write, without a quota; its number.
+    pub(crate) fn volume(&self, lab: &Lab, name: &str) -> Result<String, Error> {
+        let said = self
+            .cell
+            .expect(&format!("vos create {ADDRESS} a {name} -maxquota 0 -localauth"))
+            .map_err(Error::Run)?;
+        let number = said.split_whitespace().nth(1).unwrap_or_default().to_string();
+        let prepare = self.client(lab, "prepare", [&number, &self.keys()]);
+        prepare.start(self.place(), &lab.interrupt)?.finish(PATIENCE)?;
+        Ok(number)
+    }
+
+    /// Removes it again.
+    pub(crate) fn remove(&self, name: &str) -> Result<(), Error> {
+        self.cell.expect(&format!("vos remove {ADDRESS} a {name} -localauth")).map(drop).map_err(Error::Run)
+    }
+
+    /// CPU seconds of the file server so far.
+    pub(crate) fn cpu_s(&self) -> Result<f64, Error> {
+        let pids = self.cell.processes("srv", self.program);
+        if pids.is_empty() {
+            return Err(Error::run(format!("there is no process {} in the cell", self.program)));
+        }
+        Ok(pids.into_iter().filter_map(cpu_seconds_of).sum())
+    }
+
+    /// Runs a client that says "begin" and "end".
+    pub(crate) fn measure(
+        &self,
+        lab: &Lab,
+        client: &Invocation,
+        patience: Duration,
+    ) -> Result<Measured, Error> {
+        let mut client = client.start(self.place(), &lab.interrupt)?;
+        client.wait_for_line("begin", patience)?;
+        let cpu_s = |client: &Process| client.cpu_seconds().ok_or_else(|| Error::run("the client has ended"));
+        let before = (self.cpu_s()?, cpu_s(&client)?);
+        let report = client.wait_for_line("end ", patience)?;
+        let after = (self.cpu_s()?, cpu_s(&client)?);
+        let report = serde_json::from_str(&report)
+            .map_err(|e| Error::run(format!("the client said {report}: {e}")))?;
+        client.say("done")?;
+        client.finish(PATIENCE)?;
+        Ok(Measured { report, server_cpu_s: after.0 - before.0, client_cpu_s: after.1 - before.1 })
+    }
+}
+
+impl Measured {
+    /// A number of the client's report.
+    pub(crate) fn number(&self, name: &str) -> f64 {
+        self.report.get(name).and_then(Value::as_f64).unwrap_or(f64::NAN)
+    }
+
+    /// A valid run of these figures.
+    pub(crate) fn into_run(
+        self,
+        client: &Invocation,
+        figures: impl IntoIterator<Item = (&'static str, f64)>,
+    ) -> Run {
+        let figures: BTreeMap<String, f64> =
+            figures.into_iter().map(|(name, value)| (name.to_string(), value)).collect();
+        let odd: Vec<String> = figures
+            .iter()
+            .filter(|(_, value)| !value.is_finite())
+            .map(|(name, _)| format!("{name} was not measured"))
+            .collect();
+        Run {
+            is_valid: odd.is_empty(),
+            problems: odd,
+            figures,
+            commands: vec![client.to_string()],
+            report: self.report,
+            ..Run::default()
+        }
+    }
+}

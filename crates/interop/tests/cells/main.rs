@@ -1,0 +1,27 @@
+//! Cells of ours and of OpenAFS's, with stock tools and clients and with ours. Each module makes cases of one kind;
+//! `cargo test -p afar-interop --test cells NAME` runs those with NAME in theirs.
+
+#![forbid(unsafe_code)]
+
+mod commands;
+mod fuse;
+mod mixed;
+mod rights;
+mod rxkad;
+mod scene;
+mod suites;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use afar_interop::lab::Lab;
+use afar_interop::suite;
+
+fn main() -> ExitCode {
+    let lab = Arc::new(Lab::new());
+    let mut cases = Vec::new();
+    for module in [commands::cases, rxkad::cases, rights::cases, mixed::cases, fuse::cases, suites::cases] {
+        cases.extend(module(&lab));
+    }
+    suite::run(cases)
+}

@@ -1,0 +1,200 @@
+//! Who may do what, asked by clients with tickets: what the stock FUSE client, which is anonymous, cannot ask. Each case runs
+//! on OpenAFS's servers too, which say what is right.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use afar_interop::cell::{ADDRESS, CELL_NAME, Servers};
+use afar_interop::lab::Lab;
+use afar_interop::suite::{Case, Trouble, Verdict};
+use afs_testclient::{AccessList, Error, Heard, Who};
+use afs_wire::ids::AfsFid;
+use afs_wire::rights::Rights;
+use rx_security::keys::{EncType, Key};
+use rx_security::{KeySet, Level, UnixTime};
+
+use crate::scene::{Scene, for_both, told};
+
+/// EACCES as servers say it to clients that know its universal number (File service notes 12).
+const ACCESS: i32 = 49_733_388;
+
+/// RXKADBADTICKET, RXKADUNKNOWNKEY and RXKADEXPIRED (Security notes).
+const BAD_TICKET: i32 = 19_270_407;
+const UNKNOWN_KEY: i32 = 19_270_408;
+const EXPIRED: i32 = 19_270_409;
+
+/// How long a callback may take that a server owes.
+const BREAK_PATIENCE: Duration = Duration::from_secs(10);
+
+/// More than a packet, and no round number of them.
+const SOME_BYTES: usize = 300_001;
+
+/// All cases of this module.
+pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
+    type Check = fn(&Lab, &Servers) -> Verdict;
+    let checks: [(&str, Check); 4] = [
+        ("rights/access_lists_hold_for_users_groups_and_nobody", lists),
+        ("rights/every_level_carries_data", levels),
+        ("rights/bad_tickets_are_refused", tickets),
+        ("rights/others_hear_of_changes", callbacks),
+    ];
+    checks.into_iter().flat_map(|(name, check)| for_both(lab, name, check)).collect()
+}
+
+fn lists(lab: &Lab, servers: &Servers) -> Verdict {
+    let scene = Scene::new(lab, servers)?;
+    scene.cell.expect("pts creategroup staff -localauth")?;
+    scene.cell.expect("pts adduser bob staff -localauth")?;
+    let list = AccessList {
+        // As servers keep it, and so show it: by id, groups first.
+        positive: vec![
+            ("staff".to_owned(), AccessList::READ),
+            ("system:administrators".to_owned(), AccessList::ALL),
+            ("alice".to_owned(), AccessList::WRITE),
+        ],
+        negative: Vec::new(),
+    };
+    let volume = scene.volume(ADDRESS, "rights", &list)?;
+    scene.at_clients(async || {
+        let root = AfsFid::root_of(volume);
+        let client = scene.client()?;
+        let who = |who: Who| scene.files(&client, &who);
+        let (admin, alice, bob) =
+            (who(scene.user("admin")?), who(scene.user("alice")?), who(scene.user("bob")?));
+        let nobody = who(Who::Anonymous);
+
+        expect(alice.access_list(root).await, &list)?;
+        // The status of a directory is anyone's to see, as OpenAFS has it; not that of a file, nor what is in either.
+        expect(nobody.status(root).await.map(|status| status.caller_access), &Rights(0))?;
+        refused(nobody.access_list(root).await, ACCESS)?;
+        refused(nobody.fetch(root, 0, 2048).await, ACCESS)?;
+        let file = ok("alice makes a file", alice.create_file(root, "a").await)?.fid;
+        ok("alice writes", alice.store(file, 0, b"text".as_slice(), 4).await)?;
+        expect(bob.fetch(file, 0, 100).await, &b"text".to_vec())?;
+        refused(bob.store(file, 0, b"TEXT".as_slice(), 4).await, ACCESS)?;
+        refused(bob.create_file(root, "b").await, ACCESS)?;
+        refused(bob.remove_file(root, "a").await, ACCESS)?;
+        refused(nobody.fetch(file, 0, 4).await, ACCESS)?;
+        refused(nobody.status(file).await, ACCESS)?;
+        refused(alice.set_access_list(root, &list).await, ACCESS)?;
+        let status = ok("bob's status", bob.status(file).await)?;
+        expect(Ok(status.caller_access), &AccessList::READ)?;
+        expect(Ok(status.anonymous_access), &Rights(0))?;
+        expect(Ok(status.owner.0), &1001)?;
+
+        // A directory inherits the list, and then has its own.
+        let below = ok("alice makes a directory", alice.make_dir(root, "below").await)?.fid;
+        expect(bob.access_list(below).await, &list)?;
+        expect(nobody.status(below).await.map(|status| status.caller_access), &Rights(0))?;
+        let mut narrowed = list.clone();
+        narrowed.negative.push(("bob".to_owned(), Rights(1)));
+        ok("narrowing the list", admin.set_access_list(below, &narrowed).await)?;
+        let hidden = ok("alice makes a file below", alice.create_file(below, "c").await)?.fid;
+        refused(bob.fetch(hidden, 0, 1).await, ACCESS)?;
+        expect(bob.fetch(file, 0, 100).await, &b"text".to_vec())?;
+        ok("alice removes", alice.remove_file(root, "a").await)?;
+        expect(admin.access_list(below).await, &narrowed)
+    })
+}
+
+fn levels(lab: &Lab, servers: &Servers) -> Verdict {
+    let scene = Scene::new(lab, servers)?;
+    let volume = scene.volume(ADDRESS, "levels", &AccessList::granting([("alice", AccessList::ALL)]))?;
+    scene.at_clients(async || {
+        let client = scene.client()?;
+        for level in Level::ALL {
+            let alice = scene.files(&client, &scene.user("alice")?.at(level));
+            let name = level.to_string();
+            let file = ok("making a file", alice.create_file(AfsFid::root_of(volume), &name).await)?.fid;
+            let bytes: Vec<u8> = (0..SOME_BYTES).map(|i| (i * 31 % 251) as u8).collect();
+            ok(&format!("storing, {level}"), alice.store(file, 0, bytes.clone(), SOME_BYTES as u64).await)?;
+            let fetched = ok(&format!("fetching, {level}"), alice.fetch(file, 0, 1 << 20).await)?;
+            if fetched != bytes {
+                return Err(format!("level {level}: other bytes came back").into());
+            }
+        }
+        Ok(())
+    })
+}
+
+fn tickets(lab: &Lab, servers: &Servers) -> Verdict {
+    let scene = Scene::new(lab, servers)?;
+    let volume =
+        scene.volume(ADDRESS, "tickets", &AccessList::granting([("system:anyuser", AccessList::READ)]))?;
+    scene.at_clients(async || {
+        let root = AfsFid::root_of(volume);
+        let client = scene.client()?;
+        let ago = |seconds| UnixTime::of(SystemTime::now() - Duration::from_secs(seconds));
+        let expired = Who::user_between("alice", CELL_NAME, scene.keys(), (ago(7200), ago(3600)));
+        let expired = expired.map_err(told("a ticket"))?;
+        refused(scene.files(&client, &expired).status(root).await, EXPIRED)?;
+        for (kvno, code) in [(1, BAD_TICKET), (77, UNKNOWN_KEY)] {
+            let key = Key::rxkad_krb5(kvno, EncType::AES256, &[7; 32]);
+            let keys = KeySet::of([key]).map_err(told("a key"))?;
+            let forged = Who::user("admin", CELL_NAME, &keys).map_err(told("a ticket"))?;
+            refused(scene.files(&client, &forged).status(root).await, code)?;
+        }
+        // And nobody is still served.
+        ok("anonymous", scene.files(&client, &Who::Anonymous).status(root).await).map(drop)
+    })
+}
+
+fn callbacks(lab: &Lab, servers: &Servers) -> Verdict {
+    let scene = Scene::new(lab, servers)?;
+    let volume =
+        scene.volume(ADDRESS, "callbacks", &AccessList::granting([("system:anyuser", AccessList::WRITE)]))?;
+    scene.at_clients(async || {
+        let root = AfsFid::root_of(volume);
+        let (reader, writer) = (scene.client()?, scene.client()?);
+        let (reading, writing) =
+            (scene.files(&reader, &Who::Anonymous), scene.files(&writer, &Who::Anonymous));
+        let file = ok("making a file", writing.create_file(root, "f").await)?.fid;
+        for fid in [file, root] {
+            ok("a promise", reading.status(fid).await)?;
+        }
+        reader.take_heard();
+        writer.take_heard();
+        ok("a store", writing.store(file, 0, b"new".as_slice(), 3).await)?;
+        hears(&reader, file).await?;
+        ok("a new name", writing.create_file(root, "g").await)?;
+        hears(&reader, root).await?;
+        // Once broken, a promise is gone: the next change is told to nobody.
+        reader.take_heard();
+        ok("another store", writing.store(file, 0, b"NEW".as_slice(), 3).await)?;
+        let is_broken = |heard: &Heard| matches!(heard, Heard::Broken(_));
+        let again = reader.hears(Duration::from_secs(1), is_broken).await;
+        let to_writer = writer.heard().iter().any(is_broken);
+        if again || to_writer {
+            return Err(format!("told without a promise: reader {again}, writer {to_writer}").into());
+        }
+        Ok(())
+    })
+}
+
+async fn hears(client: &afs_testclient::Client, fid: AfsFid) -> Verdict {
+    let is_it = |heard: &Heard| matches!(heard, Heard::Broken(fids) if fids.contains(&fid));
+    if client.hears(BREAK_PATIENCE, is_it).await {
+        return Ok(());
+    }
+    Err(format!("no callback for {fid}, only {:?}", client.heard()).into())
+}
+
+fn ok<T>(doing: &str, result: Result<T, Error>) -> Result<T, Trouble> {
+    result.map_err(told(doing))
+}
+
+fn expect<T: PartialEq + Debug>(result: Result<T, Error>, expected: &T) -> Verdict {
+    let found = ok("a call that has to succeed", result)?;
+    if found == *expected { Ok(()) } else { Err(format!("{found:?} instead of {expected:?}").into()) }
+}
+
+#[track_caller]
+fn refused<T: Debug>(result: Result<T, Error>, code: i32) -> Verdict {
+    let line = std::panic::Location::caller().line();
+    match result {
+        Err(error) if error.code() == Some(code) => Ok(()),
+        Err(error) => Err(format!("line {line}: {error} instead of code {code}").into()),
+        Ok(found) => Err(format!("line {line}: {found:?} instead of code {code}").into()),
+    }
+}

@@ -1,0 +1,222 @@
+//! Our vos, pts and bos against Debian's: the same commands in two stock cells that are alike, where ours have to print and
+//! do what Debian's do, line by line. What the commands are is in interop/cell/commands.txt and interop/cell/suites.txt.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use afar_interop::cell::{Cell, Machine, Servers};
+use afar_interop::commands::{self, Entry};
+use afar_interop::lab::Lab;
+use afar_interop::process;
+use afar_interop::suite::{Case, Trouble, Verdict, Weight};
+use serde_json::Value;
+
+/// Where the lists are.
+const LISTS: [&str; 2] = ["interop/cell/commands.txt", "interop/cell/suites.txt"];
+
+/// The suites.
+const SUITES: [&str; 3] = ["vos", "pts", "bos"];
+
+/// Verbs of the lists that ours do not have.
+const NOT_OURS: &[[&str; 2]] =
+    &[["bos", "listusers"], ["bos", "getrestart"], ["bos", "getrestricted"], ["bos", "stop"]];
+
+/// Commands of the lists whose output is not Debian's on purpose, and why.
+const ON_PURPOSE: &[(&str, &str)] = &[
+    (
+        "pts examine system:administrators system:anyuser system:authuser -localauth",
+        "behind an administrator, all that Debian's shows have an unlimited quota",
+    ),
+    (
+        "vos listvol 10.88.0.1 a -format -extended -localauth",
+        "Debian's counts no volumes there, and says that none are online",
+    ),
+];
+
+/// Commands compared at least; far fewer would mean that the lists were not read.
+const COMMANDS_MIN: usize = 60;
+
+/// How a line of help begins that is about what only ours have.
+const BEYOND: &str = "Beyond OpenAFS's: ";
+
+/// What has to give JSON: the command, and what has to be found in it.
+const JSON: &[(&str, &str)] = &[
+    ("vos listpart 10.88.0.1", "/partitions/0"),
+    ("vos partinfo 10.88.0.1", "/partitions/0/total_kib"),
+    ("vos listvol 10.88.0.1", "/volumes/0/quota_kib"),
+    ("vos listvol 10.88.0.1 -extended", "/volumes/0/reads/same_net"),
+    ("vos listvol 10.88.0.1 -fast", "/volumes/0/id"),
+    ("vos listvldb", "/0/sites/0/partition"),
+    ("vos listvldb -name root.cell", "/0/rw_id"),
+    ("vos examine root.cell", "/volumes/0/status"),
+    ("vos listaddrs", "/0/addresses/0"),
+    ("vos status 10.88.0.1", ""),
+    ("vos create 10.88.0.1 a json", "/rw_id"),
+    ("vos backup json", "/backup_id"),
+    ("vos remove -id json", "/removed"),
+    ("pts examine admin", "/0/flags"),
+    ("pts membership system:administrators", "/0/members/0"),
+    ("pts listowned admin", "/0/owned"),
+    ("pts listentries -groups", "/0/owner_id"),
+    ("pts listmax", "/max_user_id"),
+    ("pts createuser json", "/0/id"),
+    ("pts creategroup json:json -owner json", "/0/id"),
+    ("bos status 10.88.0.1", "/0/state"),
+    ("bos listhosts 10.88.0.1", "/hosts/0"),
+];
+
+/// All cases of this module.
+pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
+    type Check = fn(&Lab) -> Verdict;
+    let checks: [(&str, Check); 2] =
+        [("print_and_do_what_debians_do", compare_in_cells), ("help_as_debians_do", compare_help)];
+    let case = |(name, check): (&str, Check)| {
+        let lab = Arc::clone(lab);
+        Case::new(format!("suites/{name}"), Weight::Waiting, move || check(&lab))
+    };
+    checks.into_iter().map(case).collect()
+}
+
+/// Our program under the names of the suites.
+struct Links(PathBuf);
+
+impl Links {
+    fn new(lab: &Lab, name: &str) -> Result<Self, Trouble> {
+        let program = PathBuf::from(lab.afar()?.get_program());
+        let program = program.canonicalize().map_err(|error| format!("{}: {error}", program.display()))?;
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        let made = fs::create_dir_all(&folder)
+            .and_then(|()| SUITES.iter().try_for_each(|suite| symlink(&program, folder.join(suite))));
+        made.map_err(|error| format!("{}: {error}", folder.display()))?;
+        Ok(Self(folder))
+    }
+
+    fn path(&self, suite: &str) -> String {
+        self.0.join(suite).display().to_string()
+    }
+}
+
+impl Drop for Links {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The commands of the lists that are for the suites, in order.
+fn entries(lab: &Lab) -> Result<Vec<Entry>, Trouble> {
+    let mut all = Vec::new();
+    for list in LISTS {
+        all.extend(commands::parse(&lab.read(list)?).map_err(|error| format!("{list}: {error}"))?);
+    }
+    let verb = |entry: &Entry| entry.words.get(1).cloned().unwrap_or_default();
+    all.retain(|entry| {
+        SUITES.contains(&entry.words[0].as_str())
+            && !NOT_OURS.iter().any(|[suite, not]| entry.words[0] == *suite && verb(entry) == *not)
+    });
+    if all.len() < COMMANDS_MIN {
+        return failed(format!("the lists have {} commands for vos, pts and bos", all.len()));
+    }
+    Ok(all)
+}
+
+/// The same commands, with our programs.
+fn with_ours(entries: &[Entry], links: &Links) -> Vec<Entry> {
+    let ours = |entry: &Entry| {
+        let mut entry = entry.clone();
+        entry.words[0] = links.path(&entry.words[0]);
+        entry
+    };
+    entries.iter().map(ours).collect()
+}
+
+fn compare_in_cells(lab: &Lab) -> Verdict {
+    let entries = entries(lab)?;
+    let (debians_cell, our_cell) = (stock(lab)?, stock(lab)?);
+    let links = Links::new(lab, "suites")?;
+    let ours = with_ours(&entries, &links);
+    let (debian, afar) = thread::scope(|scope| {
+        let debian = scope.spawn(|| commands::run(&debians_cell, &entries));
+        let afar = commands::run(&our_cell, &ours);
+        (debian.join().unwrap_or_else(|_| Err("a thread panicked".to_owned())), afar)
+    });
+    let (debian, afar) = (debian?, afar?);
+    let (on_purpose, differences): (Vec<_>, Vec<_>) =
+        commands::compare(&entries, &debian, &afar).into_iter().partition(|difference| {
+            let line = difference.entry.words.join(" ");
+            ON_PURPOSE.iter().any(|(command, _)| *command == line)
+        });
+    if on_purpose.len() != ON_PURPOSE.len() {
+        return failed(format!("of what differs on purpose, only these do: {on_purpose:?}"));
+    }
+    println!("suites: {} commands compared, {} differ", entries.len(), differences.len());
+    if !differences.is_empty() {
+        let shown: Vec<String> = differences.iter().map(ToString::to_string).collect();
+        let count = (differences.len(), entries.len());
+        return failed(format!("{} of {} commands differ:\n{}", count.0, count.1, shown.concat()));
+    }
+    check_json(&our_cell, &links)
+}
+
+fn stock(lab: &Lab) -> Result<Cell, Trouble> {
+    lab.cell(&Machine::new(Servers::Stock))
+}
+
+fn failed<T>(message: impl Into<String>) -> Result<T, Trouble> {
+    Err(Trouble::Failed(message.into()))
+}
+
+/// Everything that has facts has them as JSON too.
+fn check_json(cell: &Cell, links: &Links) -> Verdict {
+    for (line, pointer) in JSON {
+        let mut words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        words[0] = links.path(&words[0]);
+        words.extend(["-localauth".to_owned(), "--json".to_owned()]);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let done = cell.run(&words)?;
+        let parsed: Result<Value, _> = serde_json::from_str(&done.stdout);
+        match parsed {
+            Ok(value) if done.status == Some(0) && value.pointer(pointer).is_some() => {}
+            parsed => return failed(format!("{line} --json: {parsed:?} has no {pointer}: {done:?}")),
+        }
+    }
+    Ok(())
+}
+
+// ---- help, for which no cell is needed
+
+fn compare_help(lab: &Lab) -> Verdict {
+    lab.rxdebug()?;
+    let links = Links::new(lab, "help")?;
+    let mut compared = 0;
+    for suite in SUITES {
+        let ours = |words: &[&str]| run(Command::new(links.path(suite)).args(words));
+        let debians = |words: &[&str]| run(Command::new(suite).args(words));
+        let listed = ours(&["help"])?;
+        for verb in listed.lines().skip(1).filter_map(|line| line.split_whitespace().next()) {
+            for words in [vec!["help", verb], vec![verb, "-help"]] {
+                let (ours, debians) = (ours(&words)?, debians(&words)?);
+                let ours: Vec<&str> = ours.lines().filter(|line| !line.starts_with(BEYOND)).collect();
+                let debians: Vec<&str> = debians.lines().collect();
+                if ours != debians {
+                    return failed(format!("{suite} {words:?}: ours {ours:#?}, Debian's {debians:#?}"));
+                }
+                compared += 1;
+            }
+        }
+    }
+    if compared < COMMANDS_MIN {
+        return failed(format!("only {compared} helps were compared"));
+    }
+    Ok(())
+}
+
+/// What a command prints, all of it.
+fn run(command: &mut Command) -> Result<String, Trouble> {
+    let done = process::run(command, Duration::from_secs(60))?;
+    Ok(format!("{}{}", done.stdout, done.stderr))
+}
