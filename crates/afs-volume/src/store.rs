@@ -11,6 +11,7 @@ pub(crate) mod log;
 use crate::VolumeError;
 use crate::disk::{Disk, folder_of};
 use crate::keys::{self, Key};
+use crate::records;
 use btree::BTree;
 use log::{Record, Segment};
 use std::collections::{BTreeMap, BTreeSet};
@@ -143,6 +144,9 @@ impl Store {
         for rows in recovered.rows {
             active.extend(rows);
         }
+        // The next mark will cover what the last run did not come to sync: its log now, the files it names then.
+        disk.sync_files(&recovered.old).map_err(VolumeError::io("cannot sync the log"))?;
+        let files = active.iter().filter_map(|(key, row)| records::file_of(key, row.as_deref()?)).collect();
         let bytes = active.iter().map(|(key, value)| size_of_row(key, value.as_ref())).sum();
         let current = Arc::new(Segment::create(&*disk, recovered.next_number, log_bytes)?);
         let header = current.header(recovered.last + 1, &boot);
@@ -153,7 +157,7 @@ impl Store {
             current,
             spare: None,
             next_number: recovered.next_number + 1,
-            files: BTreeSet::new(),
+            files,
             retired: Vec::new(),
         };
         let store = Self {
