@@ -81,7 +81,7 @@ async fn stock_servers(keys: &KeySet) -> Verdict {
         let pr = connect::<pt::Pr>(&endpoint, client());
         expect("NewEntry", code_of(&pr, &new_user(&format!("of-{level}"))?).await, 0)?;
         // Much in one call: the answer has as many packets as the padding of the level wants.
-        let many = vec![pt::PrNameVec::new("nobody-of-that-name").map_err(|_| "a name".to_owned())?; 2000];
+        let many = vec![pt::PrNameVec::from_text("nobody-of-that-name").map_err(|_| "a name".to_owned())?; 2000];
         let names = pt::NameToID { names: many.try_into().map_err(|_| "names".to_owned())? };
         expect("NameToID", code_of(&pr, &names).await, 0)?;
         let volser = connect::<afsvol::AfsVol>(&endpoint, client());
