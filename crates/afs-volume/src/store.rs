@@ -21,6 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 /// A row's value; cheap to hand on.
 pub(crate) type Bytes = Arc<[u8]>;
+/// A key and its value.
+pub(crate) type Row = (Key, Bytes);
 pub(crate) type Layer = BTreeMap<Key, Option<Bytes>>;
 
 /// Counts the batches of a partition, for ever.
@@ -484,7 +486,7 @@ impl Store {
     }
 
     /// The first row from `from` on and before `end`.
-    pub(crate) fn first(&self, from: &Key, end: &Key) -> Result<Option<(Key, Bytes)>, VolumeError> {
+    pub(crate) fn first(&self, from: &Key, end: &Key) -> Result<Option<Row>, VolumeError> {
         let layers = read(&self.layers);
         let mut from = from.clone();
         loop {
@@ -515,11 +517,7 @@ impl Store {
     }
 
     /// Some rows that begin with `prefix`, from `from` on, and where to go on from if there may be more.
-    pub(crate) fn page(
-        &self,
-        from: &Key,
-        prefix: &[u8],
-    ) -> Result<(Vec<(Key, Bytes)>, Option<Key>), VolumeError> {
+    pub(crate) fn page(&self, from: &Key, prefix: &[u8]) -> Result<(Vec<Row>, Option<Key>), VolumeError> {
         let layers = read(&self.layers);
         let end = keys::after(prefix);
         let below = self.with_btree(|btree| btree.range(from, &end, SCAN_ROWS))?;
