@@ -345,12 +345,11 @@ impl VolumeName {
     ///
     /// # Errors
     ///
-    /// Empty, too long, of digits only, or with other characters than letters, digits, `.`, `-`, `_`, `:` and `#`.
+    /// Empty, too long, of digits only, or with other characters than the VLDB takes: letters, digits, `.`, `-` and
+    /// `_` (VLDB notes 8).
     pub fn new(text: impl AsRef<str>) -> Result<Self, BadName> {
         let text = text.as_ref();
-        check_name(text, Self::MAX, |c| {
-            c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_' | ':' | '#' | '+' | '@' | '=' | '~')
-        })?;
+        check_name(text, Self::MAX, |c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))?;
         if text.bytes().all(|b| b.is_ascii_digit()) {
             return Err(BadName::OnlyDigits);
         }
@@ -404,6 +403,7 @@ mod tests {
     #[test]
     fn a_volume_name_is_no_number_and_loses_the_suffix_of_a_clone() {
         assert_eq!(VolumeName::new("536870915"), Err(BadName::OnlyDigits));
+        assert_eq!(VolumeName::new("a:b"), Err(BadName::BadCharacter(':')));
         assert_eq!(VolumeName::new("a".repeat(65)), Err(BadName::TooLong { max: 64 }));
         assert_eq!(VolumeName::new("root.cell.readonly").unwrap().base(), "root.cell");
         assert_eq!(VolumeName::new("user.x.backup").unwrap().base(), "user.x");

@@ -7,6 +7,7 @@
 mod support;
 
 use afar_fuzz::engine::{self, Target};
+use afar_fuzz::targets::xdr::rpcs;
 use afar_fuzz::targets::{CANARY, TARGETS};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -17,7 +18,7 @@ use rx_security::ticket::{self, Form};
 use rx_security::{Identity, UnixTime};
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
-use support::conversation::{Conversation, Packet, Side};
+use support::conversation::{Call, Conversation, Packet, Side};
 
 /// Most files for a target.
 const MOST: usize = 48;
@@ -37,7 +38,11 @@ fn main() {
                 std::fs::remove_file(old).expect("the corpus can be written");
             }
         }
-        let chosen = choose(target, candidates(target.name));
+        let mut chosen = choose(target, candidates(target.name));
+        if target.name == "xdr" {
+            // Beside these, what peers really send would be too long to be chosen.
+            chosen.extend(choose(target, captured_values()));
+        }
         println!(
             "{}: {} files, {} bytes",
             target.name,
@@ -73,6 +78,8 @@ fn candidates(target: &str) -> Vec<Vec<u8>> {
         "rxkad_packet" => return rxkad_packets(),
         "key_file" => return key_files(),
         "xdr" => return numbers(),
+        "directory" => return directories(),
+        "acl_text" => return access_lists(),
         other => panic!("say here what {other} starts from"),
     };
     let with_header = matches!(target, "rx_packet" | "rx_jumbo");
@@ -201,16 +208,99 @@ fn key_files() -> Vec<Vec<u8>> {
 /// For XDR: each RPC's arguments and results, all zero and with counts of 1 to 3, at several lengths.
 fn numbers() -> Vec<Vec<u8>> {
     let mut inputs = Vec::new();
-    for which in 0..64 {
-        for side in 0..2 {
+    for which in 0..rpcs().count() as u16 {
+        for side in 0..4 {
             for words in 0..24 {
                 for value in 0..4u32 {
-                    let mut input = vec![which, side];
+                    let mut input = [&which.to_be_bytes()[..], &[side]].concat();
                     input.extend(std::iter::repeat_n(value.to_be_bytes(), words).flatten());
                     inputs.push(input);
                 }
             }
         }
     }
+    inputs
+}
+
+/// For XDR: what stock peers sent as arguments and results. The interface is guessed from the opcode: a value that is none of
+/// this procedure's is as good.
+fn captured_values() -> Vec<Vec<u8>> {
+    let mut inputs = Vec::new();
+    for_each_call(|call| {
+        let (request, reply) = (call.request.bytes(), call.reply.bytes());
+        let Some((opcode, args)) = request.split_first_chunk() else { return };
+        for (which, _) in rpcs().enumerate().filter(|(_, rpc)| rpc.opcode == u32::from_be_bytes(*opcode)) {
+            let which = (which as u16).to_be_bytes();
+            inputs.extend(
+                [args, &reply[..]]
+                    .iter()
+                    .zip(0u8..)
+                    .map(|(value, side)| [&which[..], &[side], *value].concat()),
+            );
+        }
+    });
+    inputs.retain(|input| input.len() < PIECE_BYTES && is_whole_value(input));
+    inputs
+}
+
+/// Whether the input of `xdr` is arguments or results of its RPC and nothing else.
+fn is_whole_value(input: &[u8]) -> bool {
+    let rpc = rpcs().nth(usize::from(u16::from_be_bytes([input[0], input[1]]))).expect("made from the table");
+    let decode = if input[2] == 0 { rpc.decode_args } else { rpc.decode_results };
+    let mut decoder = rxgen::Decoder::new(&input[3..]);
+    decode(&mut decoder).is_ok() && decoder.remaining() == 0
+}
+
+fn for_each_call(mut with: impl FnMut(&Call)) {
+    for name in support::CAPTURES {
+        for conversation in Conversation::all_of(&support::capture(name)) {
+            conversation.calls().iter().for_each(&mut with);
+        }
+    }
+}
+
+/// Changes of each kind, and the directories that stock servers sent: whatever begins like one.
+fn directories() -> Vec<Vec<u8>> {
+    let mut inputs = Vec::new();
+    for seed in 0..20u8 {
+        let changes = (0..seed.saturating_mul(9)).flat_map(|n| {
+            let what = if n % 5 == 4 { 4 } else { 0 };
+            [what, b'a' + n % 26, 0, n.wrapping_mul(seed)]
+        });
+        let mut input: Vec<u8> = [0].into_iter().chain(changes).collect();
+        inputs.push(input.clone());
+        input.extend([6, b'b', 0, seed, 7, 0x55, seed, 0x40]);
+        inputs.push(input);
+    }
+    for_each_call(|call| {
+        let reply = call.reply.bytes();
+        let begin = reply.windows(4).take(16).position(|bytes| bytes[2..] == [0x04, 0xd2]);
+        inputs.extend(
+            begin.map(|at| [&[1], reply[at..].chunks_exact(2048).next().unwrap_or_default()].concat()),
+        );
+    });
+    inputs
+}
+
+/// Lists of several lengths, and what clients sent.
+fn access_lists() -> Vec<Vec<u8>> {
+    let mut inputs: Vec<Vec<u8>> =
+        ["", "0\n0\n\0", "1\n0\nsystem:anyuser\t9\n\0", "0\n1\n-42\t-1\n\0", "21\n0\n\0", "1\n\0", "x"]
+            .map(|text| text.into())
+            .to_vec();
+    for entries in 0..24 {
+        let text = format!("{}\n1\n{}\0", entries, "somebody.or.other\t127\n".repeat(entries + 1));
+        inputs.push(text.into_bytes());
+        let mut stored = [0; 192];
+        (stored[3], stored[7], stored[11], stored[15], stored[19]) =
+            (28, 1, entries as u8, entries as u8 / 2, 1);
+        inputs.push(stored.to_vec());
+    }
+    for_each_call(|call| {
+        let request = call.request.bytes();
+        if request.starts_with(&134u32.to_be_bytes()) {
+            inputs.extend(request.get(20..).map(<[u8]>::to_vec));
+        }
+    });
     inputs
 }

@@ -2,7 +2,9 @@
 //! [`crate::shape::Shape`]'s number, its line below, and inputs to start from in `corpus/<name>/` (made by
 //! `examples/make_corpus.rs`, or by hand).
 
+pub mod acl_text;
 pub mod canary;
+pub mod directory;
 pub mod key_file;
 pub mod rx_ack;
 pub mod rx_connection;
@@ -33,6 +35,8 @@ targets! {
     rxkad_ticket "tickets as they come, and what is in them";
     rxkad_packet "CHALLENGE, RESPONSE and DATA under rxkad";
     key_file "KeyFileExt, KeyFile and keytabs";
+    directory "directory pages, made by changes and as they come";
+    acl_text "access lists as text, and as dumps have them";
     xdr "the arguments and results of every RPC";
     canary "fails on purpose: shows that a panic is found";
 }

@@ -38,6 +38,8 @@ const RUNS: &[(&str, u64)] = &[
     ("rxkad_ticket", 10_000),
     ("rxkad_packet", 10_000),
     ("key_file", 20_000),
+    ("directory", 5_000),
+    ("acl_text", 30_000),
     ("xdr", 50_000),
 ];
 

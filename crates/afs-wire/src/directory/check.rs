@@ -88,9 +88,9 @@ impl<B: AsRef<[u8]>> Directory<B> {
         for bucket in 0..BUCKETS {
             self.check_chain(bucket, &mut met, &mut owned, &mut faults);
         }
-        for page in 0..self.pages {
+        for (page, owned) in owned.iter().enumerate() {
             let used = self.used(page) & !((1 << reserved(page)) - 1);
-            let lost = used & !owned[page];
+            let lost = used & !owned;
             faults.extend(
                 (0..SLOTS).filter(|index| lost >> index & 1 == 1).map(|i| Fault::Lost(Slot::new(page, i))),
             );

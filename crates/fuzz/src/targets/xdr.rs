@@ -1,22 +1,33 @@
 //! The arguments and results of every RPC of every interface: bytes that decode encode to no more than they were, and to
-//! something that decodes to the same. The first byte of the input picks the RPC, the second arguments or results.
+//! something that decodes to the same. The first two bytes of the input pick the RPC, the lowest bit of the third arguments
+//! or results; with the next bit, zeros are put behind an input that is too short, so that few bytes reach every RPC.
 
 use crate::shape::Shape;
+use afs_wire::interfaces::INTERFACES;
 use rxgen::xdr::{CharVec, Opaque, OpaqueFixed, Uuid, XdrArray, XdrList, XdrString};
 use rxgen::{Decoder, Interface, RpcInfo, interface, wire_enum, wire_struct};
 
-/// Every interface there is: add new ones here.
-pub const INTERFACES: &[&[RpcInfo]] = &[Sample::RPCS];
+/// Every procedure there is: those of AFS, and a sample of every kind of type. An interface that is in none of both is
+/// added here.
+pub fn rpcs() -> impl Iterator<Item = &'static RpcInfo> + Clone {
+    INTERFACES.iter().map(|interface| interface.rpcs).chain([Sample::RPCS]).flatten()
+}
 
 /// See the module.
 pub fn run(input: &[u8]) -> u64 {
-    let [which, side, body @ ..] = input else { return Shape::EMPTY.feature() };
-    let mut rpcs = INTERFACES.iter().flat_map(|rpcs| rpcs.iter());
-    let count = rpcs.clone().count();
-    let rpc = rpcs.nth(usize::from(*which) % count).expect("less than the count");
-    let decode = if side & 1 == 0 { rpc.decode_args } else { rpc.decode_results };
-    let shape = Shape::EMPTY.with(rpc.opcode.into()).with((side & 1).into());
-    let mut decoder = Decoder::new(body);
+    let [high, low, side, body @ ..] = input else { return Shape::EMPTY.feature() };
+    let which = usize::from(u16::from_be_bytes([*high, *low])) % rpcs().count();
+    let rpc = rpcs().nth(which).expect("less than the count");
+    let (decode, size) = match side & 1 {
+        0 => (rpc.decode_args, rpc.args_size),
+        _ => (rpc.decode_results, rpc.results_size),
+    };
+    let mut body = body.to_vec();
+    if side & 2 != 0 {
+        body.resize(body.len().max(size.min), 0);
+    }
+    let shape = Shape::EMPTY.with(which as u64).with((side & 3).into());
+    let mut decoder = Decoder::new(&body);
     match decode(&mut decoder) {
         Err(error) => {
             assert!(error.offset <= body.len(), "{error}");
@@ -56,7 +67,7 @@ wire_struct! {
 }
 
 interface! {
-    /// One RPC for each kind of type, as long as there is no real interface, and for kinds that none of those uses.
+    /// One RPC for each kind of type, so that there are inputs for kinds that no real interface uses.
     Sample on service 1 port 7000 {
         /// Of fixed size.
         1 Fixed (word: u32, hyper: i64, yes: bool, small: Small, kind: Kind, uuid: Uuid)
