@@ -21,7 +21,15 @@ use afar_interop::suite;
 fn main() -> ExitCode {
     let lab = Arc::new(Lab::new());
     let mut cases = Vec::new();
-    for module in [limits::cases, restart::cases, rxdebug::cases, facts::cases, calls::cases, rxperf::cases, celldb::cases] {
+    for module in [
+        limits::cases,
+        restart::cases,
+        rxdebug::cases,
+        facts::cases,
+        calls::cases,
+        rxperf::cases,
+        celldb::cases,
+    ] {
         cases.extend(module(&lab));
     }
     suite::run(cases)
