@@ -48,6 +48,9 @@ pub struct Remembered {
     is_dirty: bool,
 }
 
+/// Hosts with the volumes in which they had promises.
+pub type Held = Vec<(Holder, Vec<VolumeId>)>;
+
 impl Remembered {
     /// Opens the file, or makes it, and says who is in it. Lines that make no sense, such as one that a power loss has cut, are
     /// passed over.
@@ -55,7 +58,7 @@ impl Remembered {
     /// # Errors
     ///
     /// It cannot be read or written.
-    pub fn open(path: &Path) -> io::Result<(Self, Vec<(Holder, Vec<VolumeId>)>)> {
+    pub fn open(path: &Path) -> io::Result<(Self, Held)> {
         let mut text = Vec::new();
         let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
         Read::by_ref(&mut file).take(MAX_FILE_BYTES).read_to_end(&mut text)?;
