@@ -80,7 +80,11 @@ impl Writer {
                 Ok(()) => acknowledged.fetch_add(1, Ordering::Relaxed),
                 Err(error) => {
                     assert!(error.code().is_none(), "the server refuses {:?}: {error}", self.doing);
-                    assert!(is_dead.load(Ordering::Relaxed), "{:?} failed, though the server lives: {error}", self.doing);
+                    assert!(
+                        is_dead.load(Ordering::Relaxed),
+                        "{:?} failed, though the server lives: {error}",
+                        self.doing
+                    );
                     return;
                 }
             };
@@ -144,10 +148,11 @@ impl Writer {
                 self.removed.push(file.fid);
                 continue;
             }
-            if let Doing::Renaming(fid, to) = &doing {
-                if *fid == file.fid && listed(to).is_some() {
-                    file.name.clone_from(to);
-                }
+            if let Doing::Renaming(fid, to) = &doing
+                && *fid == file.fid
+                && listed(to).is_some()
+            {
+                file.name.clone_from(to);
             }
             assert!(listed(&file.name).is_some(), "{} is missing", file.name);
             let status = self.server.status(file.fid).await.unwrap();
@@ -217,7 +222,8 @@ async fn what_was_acknowledged_survives_kill_after_kill() {
         let directory = server.make_dir(root, &format!("writer-{number}")).await.unwrap().fid;
         let random = StdRng::seed_from_u64(random.random());
         let (files, removed) = (Vec::new(), Vec::new());
-        let writer = Writer { server, directory, files, removed, doing: Doing::Nothing, random, next_name: 0 };
+        let writer =
+            Writer { server, directory, files, removed, doing: Doing::Nothing, random, next_name: 0 };
         writers.push((client, writer));
     }
     let watched = watcher.file_server(address, &admin);
@@ -259,7 +265,9 @@ async fn what_was_acknowledged_survives_kill_after_kill() {
     starts.sort();
     let (median, longest) = (starts[starts.len() / 2], starts[starts.len() - 1]);
     let acknowledged = acknowledged.load(Ordering::Relaxed);
-    println!("{acknowledged} changes acknowledged; starts took {median:?} in the median, {longest:?} at most");
+    println!(
+        "{acknowledged} changes acknowledged; starts took {median:?} in the median, {longest:?} at most"
+    );
     assert!(acknowledged > kills * 10, "too little was written for this to mean anything");
     assert!(median < Duration::from_secs(1), "a server is back within a second");
 }

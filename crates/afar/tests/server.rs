@@ -91,7 +91,10 @@ async fn the_overseer_says_what_runs() {
     while let Ok(reply) = bos.rpc(&EnumerateInstance { index: names.len() as i32 }).await {
         names.push(reply.name);
     }
-    assert_eq!(names.iter().map(|name| &name[..]).collect::<Vec<_>>(), [&b"ptserver"[..], b"vlserver", b"dafs"]);
+    assert_eq!(
+        names.iter().map(|name| &name[..]).collect::<Vec<_>>(),
+        [&b"ptserver"[..], b"vlserver", b"dafs"]
+    );
     for instance in names {
         assert_eq!(bos.rpc(&GetStatus { instance }).await.unwrap().status.0, 1);
     }
@@ -179,7 +182,10 @@ fn what_keeps_a_server_from_starting_is_said_with_what_to_do() {
     let not_ours = ["--state", &folder, "--bind", "198.51.100.7", "--roles", "vl"];
     fails(&not_ours, &["the port of role 'vl'", "198.51.100.7"]);
     fails(&["--state", "/proc/nowhere"], &["audit log", "/proc/nowhere"]);
-    fails(&["--state", &folder, "--roles", "file,web"], &["'web'", "a role is one of file, vol, vl, pt, bos"]);
+    fails(
+        &["--state", &folder, "--roles", "file,web"],
+        &["'web'", "a role is one of file, vol, vl, pt, bos"],
+    );
     fails(&["--state", &folder, "--roles", "vol"], &["server.roles", "add \"file\""]);
 
     let check = |text: &str, parts: &[&str]| {

@@ -30,10 +30,10 @@ impl ServiceManager {
 
     /// Tells it. That nobody listens any more is not this program's trouble: the log says it.
     pub fn tell(&self, message: &str) {
-        if let Some((socket, address)) = &self.socket {
-            if let Err(error) = socket.send_to_addr(message.as_bytes(), address) {
-                tracing::warn!(%error, message, "the service manager could not be told");
-            }
+        if let Some((socket, address)) = &self.socket
+            && let Err(error) = socket.send_to_addr(message.as_bytes(), address)
+        {
+            tracing::warn!(%error, message, "the service manager could not be told");
         }
     }
 

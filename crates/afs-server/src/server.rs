@@ -358,8 +358,7 @@ impl<'a> Assembly<'a> {
         let database = Database::<Ptdb>::open(Arc::clone(store)).await;
         let database = Arc::new(database.map_err(|error| StartError::Database(error.to_string()))?);
         let authority = Arc::clone(&self.authority);
-        let service =
-            Arc::new(PtService::new(Arc::clone(&database), authority, Self::clock(), self.rules()));
+        let service = Arc::new(PtService::new(Arc::clone(&database), authority, Self::clock(), self.rules()));
         if database.read(Ptdb::is_empty) {
             let name = self.config.server.administrator.to_lowercase();
             let administrator = Administrator { name: name.clone(), id: None };

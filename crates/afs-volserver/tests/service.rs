@@ -12,9 +12,9 @@ use afs_wire::abort::{
 };
 use afs_wire::afsvol::{
     AttachFlags, Clone, CreateVolume, DeleteVolume, Dump, EndTrans, GetFlags, GetName, GetNthVolume, GetSize,
-    GetStatus, ListOneVolume, ListPartitions, ListVolumes, Monitor, NukeVolume, PartitionInfo, PartitionInfo64,
-    ReClone, SetFlags, SetIdsTypes, SetInfo, TransCreate, UNCHANGED, VOK, VolintInfo, VolumeFlags, XListOneVolume,
-    XListPartitions,
+    GetStatus, ListOneVolume, ListPartitions, ListVolumes, Monitor, NukeVolume, PartitionInfo,
+    PartitionInfo64, ReClone, SetFlags, SetIdsTypes, SetInfo, TransCreate, UNCHANGED, VOK, VolintInfo,
+    VolumeFlags, XListOneVolume, XListPartitions,
 };
 use afs_wire::ids::{AfsTime, PartitionId, TransId, VolumeId, VolumeType};
 use rx::{BoxFuture, Connection, Endpoint, EndpointConfig};
@@ -277,7 +277,8 @@ async fn a_volume_is_renamed_removed_and_nuked() {
     }
     let trans = lab.begin(RW, AttachFlags::BUSY).await;
     let (kind, none) = (VolumeType::READ_WRITE, VolumeId(0));
-    let rename = SetIdsTypes { trans, name: text("user.z"), kind, parent_id: RW, clone_id: none, backup_id: BACKUP };
+    let rename =
+        SetIdsTypes { trans, name: text("user.z"), kind, parent_id: RW, clone_id: none, backup_id: BACKUP };
     lab.call(rename).await.unwrap();
     lab.end(trans).await;
     let info = lab.one(RW).await;
@@ -304,7 +305,10 @@ async fn partitions_are_listed() {
         let info = lab.call(PartitionInfo64 { name: text(name) }).await.unwrap().partition;
         assert_eq!(info.name.text(), b"/vicepb");
         assert!(0 < info.free && info.free <= info.total_usable);
-        assert_eq!(lab.call(PartitionInfo { name: text(name) }).await.unwrap().partition.name.text(), b"/vicepb");
+        assert_eq!(
+            lab.call(PartitionInfo { name: text(name) }).await.unwrap().partition.name.text(),
+            b"/vicepb"
+        );
     }
     for name in ["c", "", "/vicep", "\u{fc}"] {
         lab.fails(PartitionInfo64 { name: text(name) }, VOLSERILLEGAL_PARTITION).await;

@@ -9,9 +9,9 @@ mod support;
 use afar_fuzz::engine::{self, Target};
 use afar_fuzz::targets::xdr::rpcs;
 use afar_fuzz::targets::{CANARY, TARGETS};
+use afs_volume::fuzzing;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use afs_volume::fuzzing;
 use rx_proto::packet::{HEADER_LEN, Header, PacketType};
 use rx_security::keys::{EncType, Key, KeySet};
 use rx_security::rxkad;
@@ -209,6 +209,8 @@ fn key_files() -> Vec<Vec<u8>> {
         inputs.extend((0..=file.len()).map(|len| [&[mode], &file[..len]].concat()));
     }
     inputs
+}
+
 /// Rows of each kind, behind the number of the kind.
 fn rows() -> Vec<Vec<u8>> {
     fuzzing::samples().into_iter().map(|(kind, bytes)| [vec![kind], bytes].concat()).collect()

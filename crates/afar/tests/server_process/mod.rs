@@ -132,7 +132,8 @@ fn wait(child: &mut Child) -> ExitStatus {
 
 /// Runs a server that is to end by itself.
 pub(crate) fn run(mut command: Command) -> Output {
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
     let status = wait(&mut child);
     let read = |from: &mut dyn Read| {
         let mut bytes = Vec::new();

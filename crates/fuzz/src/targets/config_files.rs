@@ -3,7 +3,8 @@
 
 use crate::shape::Shape;
 use afs_config::{
-    AddressRules, AfsConf, BosConfig, CacheInfo, CellAliases, CellServDb, ConfigError, LocalRealms, ThisCell, UserList,
+    AddressRules, AfsConf, BosConfig, CacheInfo, CellAliases, CellServDb, ConfigError, LocalRealms, ThisCell,
+    UserList,
 };
 use std::mem::{Discriminant, discriminant};
 use std::net::Ipv4Addr;
@@ -26,7 +27,9 @@ pub fn run(input: &[u8]) -> u64 {
             let address = Ipv4Addr::new(10, 0, 0, 1);
             let chosen = AddressRules::select(Some(&rules), None, &[address]);
             assert_eq!(chosen.contains(&address), rules.matches(address));
-            assert!(AddressRules::select(None, Some(&rules), &[address]).is_empty() == rules.matches(address));
+            assert!(
+                AddressRules::select(None, Some(&rules), &[address]).is_empty() == rules.matches(address)
+            );
             rules.rules.len()
         }),
         5 => Ok(LocalRealms::parse(&text, &text).realms.len()),

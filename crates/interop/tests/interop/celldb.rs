@@ -7,9 +7,10 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use afar_interop::cell::{self, Machine, Servers};
 use afar_interop::lab::Lab;
 use afar_interop::process::{self, Finished, Server};
-use afar_interop::suite::{Case, Verdict, Weight};
+use afar_interop::suite::{Case, Trouble, Verdict, Weight};
 
 /// A cell needs some seconds, and as many calls as here take some more.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -98,29 +99,24 @@ pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
     })]
 }
 
-/// A stock cell; taken down when it is dropped.
-struct Cell<'a> {
-    lab: &'a Lab,
-    name: String,
+/// A stock cell, with the folders of its clients' configuration; both go when it is dropped.
+struct Cell {
+    cell: cell::Cell,
     folder: PathBuf,
 }
 
-impl Drop for Cell<'_> {
+impl Drop for Cell {
     fn drop(&mut self) {
-        if let Ok(mut down) = self.lab.cell_script("cell-down.sh") {
-            drop(process::run(down.arg(&self.name), PATIENCE));
-        }
         drop(fs::remove_dir_all(&self.folder));
     }
 }
 
-impl<'a> Cell<'a> {
+impl Cell {
     /// A cell whose servers ask nobody who he is, without its file server.
-    fn start(lab: &'a Lab) -> Result<Self, afar_interop::suite::Trouble> {
-        let name = format!("celldb-{}", std::process::id());
-        let folder = std::env::temp_dir().join(&name);
-        let cell = Self { lab, name, folder };
-        good(&mut lab.cell_script("cell-up.sh")?.arg(&cell.name))?;
+    fn start(lab: &Lab) -> Result<Self, Trouble> {
+        let stock = lab.cell(&Machine::new(Servers::Stock))?;
+        let folder = std::env::temp_dir().join(stock.name());
+        let cell = Self { cell: stock, folder };
         for command in [
             "bos stop 10.88.0.1 dafs -wait -localauth",
             "vos changeaddr 10.88.0.1 -remove -localauth",
@@ -128,9 +124,9 @@ impl<'a> Cell<'a> {
             "pts adduser admin system:administrators -localauth",
             "touch /var/lib/openafs/local/NoAuth",
         ] {
-            good(lab.cell_script("cell-run.sh")?.arg(&cell.name).args(command.split(' ')))?;
+            cell.cell.expect(command)?;
         }
-        good(cell.inside("ip").args(["addr", "add", &format!("{OURS}/24"), "dev", "cell0"]))?;
+        good(cell.inside("ip")?.args(["addr", "add", &format!("{OURS}/24"), "dev", "cell0"]))?;
         for address in [OURS, THEIRS] {
             let folder = cell.folder(address);
             let write = |file: &str, text: String| fs::write(folder.join(file), text);
@@ -148,17 +144,15 @@ impl<'a> Cell<'a> {
     }
 
     /// A program where both servers can be reached.
-    fn inside(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &format!("{}-cli", self.name)]).arg(program);
-        command
+    fn inside(&self, program: impl AsRef<std::ffi::OsStr>) -> Result<Command, String> {
+        Ok(self.cell.clients()?.command(program))
     }
 
     /// What a command prints that is one of a server's clients.
     fn client(&self, address: &str, line: &str) -> Result<String, String> {
         let mut words = line.split(' ');
         let program = words.next().unwrap_or_default();
-        let mut command = self.inside(program);
+        let mut command = self.inside(program)?;
         command.args(words).args(["-noauth", "-config"]).arg(self.folder(address));
         let Finished { status, stdout, stderr, .. } = process::run(&mut command, PATIENCE)?;
         Ok(format!("{status:?}\n{stdout}{stderr}").replace(address, "ADDRESS"))
@@ -174,12 +168,12 @@ fn good(command: &mut Command) -> Result<(), String> {
 fn compare(lab: &Lab) -> Verdict {
     let cell = Cell::start(lab)?;
     let program = Path::new(env!("CARGO_BIN_EXE_celldb"));
-    let _server = Server::start(cell.inside(program).args(["serve", "--noauth", OURS]))?;
+    let _server = Server::start(cell.inside(program)?.args(["serve", "--noauth", OURS]))?;
     for service in ["vl", "pr"] {
         for seed in SEEDS {
             let talk = |address: &str| {
                 let (seed, calls) = (seed.to_string(), CALLS.to_string());
-                let mut command = cell.inside(program);
+                let mut command = cell.inside(program)?;
                 let done = process::run(command.args(["talk", service, address, &seed, &calls]), PATIENCE)?;
                 if done.status == Some(0) { Ok(done.stdout) } else { Err(done.stderr) }
             };
