@@ -364,7 +364,8 @@ mod tests {
     #[test]
     fn every_event_ends_what_it_should_and_tells_whom_it_should() {
         type Event = fn(&mut Callbacks) -> Vec<HostId>;
-        let table: &[(&str, Event, &[HostId], &[(HostId, AfsFid)])] = &[
+        type Row<'a> = (&'a str, Event, &'a [HostId], &'a [(HostId, AfsFid)]);
+        let table: &[Row<'_>] = &[
             ("nothing", |_| vec![], &[], &[(A, fid(7, 2)), (B, fid(7, 2)), (B, fid(7, 4)), (C, fid(8, 2))]),
             (
                 "a change by A",

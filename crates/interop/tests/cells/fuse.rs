@@ -242,7 +242,7 @@ fn change(
         _ => {
             let folder = root.join(beside(format!("empty-{number}")));
             fs::create_dir(&folder)?;
-            if number % 2 == 0 {
+            if number.is_multiple_of(2) {
                 fs::remove_dir(&folder)?;
             }
         }
