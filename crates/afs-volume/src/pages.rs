@@ -256,6 +256,8 @@ impl<'a> Directory<'a> {
         let head = HASH_TABLE + 2 * bucket_of(name);
         let next = u16_at(self.page(0)?, head);
         let entry = &mut self.page_mut(n)?[slot * SLOT..(slot + slots) * SLOT];
+        // What is free may hold an old entry, in directories that OpenAFS has made.
+        entry.fill(0);
         entry[0] = 1;
         entry[2..4].copy_from_slice(&next.to_be_bytes());
         entry[4..8].copy_from_slice(&id.vnode.0.to_be_bytes());
