@@ -63,7 +63,10 @@ fn write(report: &Report, as_json: bool) -> io::Result<()> {
         text += &format!("{}\n", output::harmless(&finding.to_string()));
     }
     let wrong = report.findings.len() as u64 + report.more_findings;
-    text += &format!("{} volumes, {} vnodes, {} files of data: ", report.volumes, report.vnodes, report.data_files);
+    text += &format!(
+        "{} volumes, {} vnodes, {} files of data: ",
+        report.volumes, report.vnodes, report.data_files
+    );
     text += &match wrong {
         0 => "nothing is wrong\n".to_owned(),
         n => format!("{n} things are wrong\n"),

@@ -256,6 +256,8 @@ impl<'a> Directory<'a> {
         let head = HASH_TABLE + 2 * bucket_of(name);
         let next = u16_at(self.page(0)?, head);
         let entry = &mut self.page_mut(n)?[slot * SLOT..(slot + slots) * SLOT];
+        // What is free may hold an old entry, in directories that OpenAFS has made.
+        entry.fill(0);
         entry[0] = 1;
         entry[2..4].copy_from_slice(&next.to_be_bytes());
         entry[4..8].copy_from_slice(&id.vnode.0.to_be_bytes());
@@ -415,11 +417,18 @@ mod tests {
             assert!(changed.len() <= 3, "{} pages changed for one name", changed.len());
             pages.extend(changed);
         }
+        // The reader and checker that clients have, which takes a directory as a whole.
+        let bytes: Vec<u8> = pages.values().flatten().copied().collect();
+        let whole = afs_wire::directory::Directory::parse(&bytes[..]).unwrap();
+        assert_eq!(whole.check(), []);
+        assert!((0..3000).all(|n| whole.lookup(&name(n)).is_some_and(|e| e.fid.vnode == VnodeNumber(n))));
         let mut directory = reopened(&pages);
+        directory.check().unwrap();
         assert_eq!(directory.entries().unwrap().len(), 3002);
         for n in (0..3000).step_by(2) {
             assert_eq!(directory.remove(&name(n)).unwrap(), Some(id(n)));
         }
+        directory.check().unwrap();
         let length = directory.length();
         for n in 0..3000 {
             assert_eq!(directory.lookup(&name(n)).unwrap(), (n % 2 == 1).then_some(id(n)));

@@ -2,7 +2,7 @@
 
 use crate::acl::{self, AccessList};
 use crate::codec::{Fields, Value};
-use crate::keys::{Family, FileId, Snapshot, VnodeKey};
+use crate::keys::{Family, FileId, Key, Part, Snapshot, VnodeKey};
 use crate::{Kind, VnodeId, VnodeStatus, VolumeError, VolumeInfo, VolumeKind};
 use afs_wire::ids::{AfsTime, DataVersion, Uniquifier, ViceId, VnodeNumber, VolumeId};
 use afs_wire::rights::Rights;
@@ -160,6 +160,14 @@ pub(crate) fn file_name(file: FileId, key: &VnodeKey, chunk: u32) -> String {
     format!("data/{:08x}/{:016x}.{family:x}.{vnode:x}.{chunk:x}.{snapshot:x}", file.0 >> 10, file.0)
 }
 
+/// The file with data that a row names, if it is one that does.
+pub(crate) fn file_of(key: &Key, row: &[u8]) -> Option<String> {
+    let key = VnodeKey::parse(key)?;
+    let Part::Chunk(n) = key.part else { return None };
+    let chunk = ChunkRecord::decode(row).ok()??;
+    Some(file_name(chunk.file, &key, n))
+}
+
 /// What the name of a file with a chunk says; the reverse of [`file_name`] without its folders.
 pub(crate) fn parse_file_name(name: &str) -> Option<(FileId, VnodeKey)> {
     let mut parts = name.split('.');
@@ -169,7 +177,7 @@ pub(crate) fn parse_file_name(name: &str) -> Option<(FileId, VnodeKey)> {
     let key = VnodeKey {
         family: Family(family),
         vnode: VnodeNumber(vnode),
-        part: crate::keys::Part::Chunk(chunk),
+        part: Part::Chunk(chunk),
         snapshot: Snapshot(snapshot),
     };
     parts.next().is_none().then_some((file, key))

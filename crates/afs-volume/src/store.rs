@@ -11,6 +11,7 @@ pub(crate) mod log;
 use crate::VolumeError;
 use crate::disk::{Disk, folder_of};
 use crate::keys::{self, Key};
+use crate::records;
 use btree::BTree;
 use log::{Record, Segment};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 /// A row's value; cheap to hand on.
 pub(crate) type Bytes = Arc<[u8]>;
+/// A key and its value.
+pub(crate) type Row = (Key, Bytes);
 pub(crate) type Layer = BTreeMap<Key, Option<Bytes>>;
 
 /// Counts the batches of a partition, for ever.
@@ -143,6 +146,9 @@ impl Store {
         for rows in recovered.rows {
             active.extend(rows);
         }
+        // The next mark will cover what the last run did not come to sync: its log now, the files it names then.
+        disk.sync_files(&recovered.old).map_err(VolumeError::io("cannot sync the log"))?;
+        let files = active.iter().filter_map(|(key, row)| records::file_of(key, row.as_deref()?)).collect();
         let bytes = active.iter().map(|(key, value)| size_of_row(key, value.as_ref())).sum();
         let current = Arc::new(Segment::create(&*disk, recovered.next_number, log_bytes)?);
         let header = current.header(recovered.last + 1, &boot);
@@ -153,7 +159,7 @@ impl Store {
             current,
             spare: None,
             next_number: recovered.next_number + 1,
-            files: BTreeSet::new(),
+            files,
             retired: Vec::new(),
         };
         let store = Self {
@@ -480,7 +486,7 @@ impl Store {
     }
 
     /// The first row from `from` on and before `end`.
-    pub(crate) fn first(&self, from: &Key, end: &Key) -> Result<Option<(Key, Bytes)>, VolumeError> {
+    pub(crate) fn first(&self, from: &Key, end: &Key) -> Result<Option<Row>, VolumeError> {
         let layers = read(&self.layers);
         let mut from = from.clone();
         loop {
@@ -511,11 +517,7 @@ impl Store {
     }
 
     /// Some rows that begin with `prefix`, from `from` on, and where to go on from if there may be more.
-    pub(crate) fn page(
-        &self,
-        from: &Key,
-        prefix: &[u8],
-    ) -> Result<(Vec<(Key, Bytes)>, Option<Key>), VolumeError> {
+    pub(crate) fn page(&self, from: &Key, prefix: &[u8]) -> Result<(Vec<Row>, Option<Key>), VolumeError> {
         let layers = read(&self.layers);
         let end = keys::after(prefix);
         let below = self.with_btree(|btree| btree.range(from, &end, SCAN_ROWS))?;

@@ -106,12 +106,12 @@ fn history(seed: u64, steps: u32) {
 
 #[test]
 fn volumes_do_what_the_reference_does() {
-    for seed in 0..60 {
+    for seed in 0..25 {
         history(seed, 400);
     }
 }
 
 #[test]
 fn a_long_history_too() {
-    history(1000, 6000);
+    history(1000, 3000);
 }
