@@ -75,13 +75,14 @@ static int get_krb5_key(void *rock, int kvno, int type, void *key, size_t *size)
     return 0;
 }
 
-static int is_welcome(char *name, char *instance, char *cell, afs_int32 kvno)
+/* Called "user_ok" in the library, which takes 0 for yes. */
+static int refuses(char *name, char *instance, char *cell, afs_int32 kvno)
 {
     char caller[3 * 64 + 3];
 
     (void)kvno;
     snprintf(caller, sizeof(caller), "%s.%s@%s", name, instance, cell);
-    return only_caller == NULL || strcmp(only_caller, caller) == 0;
+    return only_caller != NULL && strcmp(only_caller, caller) != 0;
 }
 
 struct rx_securityClass *server_rxkad(const struct options *opt)
@@ -99,7 +100,7 @@ struct rx_securityClass *server_rxkad(const struct options *opt)
     server_key.size = unhex("--key", rest, length, server_key.bytes, sizeof(server_key.bytes));
     only_caller = opt->only;
     return rxkad_NewKrb5ServerSecurityObject(level_of(opt->rxkad), NULL, get_des_key,
-					     get_krb5_key, is_welcome);
+					     get_krb5_key, refuses);
 }
 
 struct rx_securityClass *client_rxkad(const struct options *opt)

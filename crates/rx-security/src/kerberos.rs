@@ -355,7 +355,7 @@ fn open_des(
     hash_len: usize,
     hash: fn(&[u8]) -> Vec<u8>,
 ) -> Option<Plain> {
-    if sealed.len() < 8 + hash_len || sealed.len() % 8 != 0 {
+    if sealed.len() < 8 + hash_len || !sealed.len().is_multiple_of(8) {
         return None;
     }
     let mut data = Zeroizing::new(sealed.to_vec());

@@ -118,6 +118,7 @@ pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
             }
         }
     }
+    add("our_client_is_told_that_it_is_not_welcome".to_owned(), Box::new(our_unwelcome_client));
     for (name, bad, code) in REFUSALS {
         add(format!("our_client_is_told_of_{name}"), Box::new(move |lab| our_bad_client(lab, bad, code)));
         add(format!("stock_client_is_told_of_{name}"), Box::new(move |lab| stock_bad_client(lab, bad, code)));
@@ -161,6 +162,26 @@ fn our_client(lab: &Lab, level: Level, kind: EncType, who: &'static str, request
             expect_outcome(*request, &got, &request.outcome())?;
         }
         Ok(())
+    })
+}
+
+/// That the stock server's look at names means something.
+fn our_unwelcome_client(lab: &Lab) -> Verdict {
+    let road = Road::new(lab, Kind::Loopback)?;
+    let server = stock_with_key(lab, &road, Level::Clear, EncType::AES256, &stock_name("user1"))?;
+    let token = Arc::new(token_of(EncType::AES256, "user1.admin")?);
+    refused(&road, server.port(), token, codes::NOAUTH)
+}
+
+/// Our client calls a stock server, and has to hear this code.
+fn refused(road: &Road, port: u16, token: Arc<Token>, code: AbortCode) -> Verdict {
+    road.at_ours(async || {
+        let endpoint = bind(road, EndpointConfig::default())?;
+        let client = Box::new(Client::new(token, Level::Crypt));
+        let connection = endpoint.connect(road.stock(port), service::SERVICE, client);
+        let request = Request::Echo { n: 100 };
+        let got = soon("a call", service::outcome(&connection, &Pattern::default(), request)).await?;
+        expect_outcome(request, &got, &Outcome::Abort(code.0))
     })
 }
 
@@ -253,16 +274,7 @@ fn bad_token(bad: Bad) -> Result<Token, Trouble> {
 fn our_bad_client(lab: &Lab, bad: Bad, code: AbortCode) -> Verdict {
     let road = Road::new(lab, Kind::Loopback)?;
     let server = stock_with_key(lab, &road, Level::Clear, EncType::AES256, "nobody.@")?;
-    let address = road.stock(server.port());
-    let token = Arc::new(bad_token(bad)?);
-    road.at_ours(async || {
-        let endpoint = bind(&road, EndpointConfig::default())?;
-        let connection =
-            endpoint.connect(address, service::SERVICE, Box::new(Client::new(token, Level::Crypt)));
-        let request = Request::Echo { n: 100 };
-        let got = soon("a call", service::outcome(&connection, &Pattern::default(), request)).await?;
-        expect_outcome(request, &got, &Outcome::Abort(code.0))
-    })
+    refused(&road, server.port(), Arc::new(bad_token(bad)?), code)
 }
 
 fn stock_bad_client(lab: &Lab, bad: Bad, code: AbortCode) -> Verdict {

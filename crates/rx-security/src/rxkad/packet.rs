@@ -109,7 +109,7 @@ impl Sealer {
                 (plain, AUTH_HEADER)
             }
             Level::Crypt => {
-                if body.len() < CRYPT_HEADER || body.len() % BLOCK_LEN != 0 {
+                if body.len() < CRYPT_HEADER || !body.len().is_multiple_of(BLOCK_LEN) {
                     return Err(codes::PACKETSHORT);
                 }
                 // Copied since the datagram's buffer may be shared by others that came with it.

@@ -27,7 +27,7 @@ const LONG_LIVES: [u32; 64] = [
 /// Decrypts a ticket with the DES key of this version. Whether it was the right one shows in what comes out.
 pub(super) fn decrypt(keys: &KeySet, kvno: i32, ticket: &[u8]) -> Result<Zeroizing<Vec<u8>>, TicketError> {
     let key = keys.get(KeyType::RXKAD, kvno, 0).ok_or(TicketError::UnknownKey { kvno, kind: EncType(0) })?;
-    if ticket.len() % des::BLOCK_LEN != 0 {
+    if !ticket.len().is_multiple_of(des::BLOCK_LEN) {
         return Err(TicketError::Bad("not a whole number of DES blocks"));
     }
     let mut plain = Zeroizing::new(ticket.to_vec());
