@@ -112,7 +112,10 @@ impl fmt::Display for OpenError {
             Self::Store { database, source } => write!(f, "cannot read the {database}: {source}"),
             Self::Row { database, key, source } => {
                 let key = key.escape_ascii();
-                write!(f, "the {database} cannot be used: its row {key} is damaged ({source}); restore it from a copy")
+                write!(
+                    f,
+                    "the {database} cannot be used: its row {key} is damaged ({source}); restore it from a copy"
+                )
             }
         }
     }

@@ -26,8 +26,12 @@ pub trait CellStore: fmt::Debug + Send + Sync + 'static {
 
     /// The next rows, at most `limit`, whose keys begin with `prefix` and come behind `after`, in their order. Fewer than
     /// `limit` are the last ones.
-    fn scan<'a>(&'a self, prefix: &'a [u8], after: Option<&'a [u8]>, limit: usize)
-    -> StoreFuture<'a, Vec<Row>>;
+    fn scan<'a>(
+        &'a self,
+        prefix: &'a [u8],
+        after: Option<&'a [u8]>,
+        limit: usize,
+    ) -> StoreFuture<'a, Vec<Row>>;
 
     /// Makes all changes of a transaction or none. When it says [`Outcome::Committed`] they are durable: they survive the
     /// death of the process and a loss of power.

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use afs_celldb::Database;
 use afs_celldb::store::embedded::EmbeddedStore;
 use afs_celldb::store::{CellStore, Outcome, Transaction};
 use afs_celldb::vldb::{NewEntry, NewSite, VlError, Vldb};
-use afs_celldb::Database;
 
 /// Names the file in a process that is to be killed.
 const FILE: &str = "AFAR_TEST_CELLDB_FILE";
@@ -97,10 +97,17 @@ async fn transactions_hold_whole_or_not_at_all_and_scans_are_in_order() {
     let folder = Folder::new("rows");
     let file = folder.0.join("cell.redb");
     let store = EmbeddedStore::open(&file).unwrap();
-    let row = |key: &str, value: Option<&str>| (key.as_bytes().to_vec(), value.map(|value| value.as_bytes().to_vec()));
+    let row = |key: &str, value: Option<&str>| {
+        (key.as_bytes().to_vec(), value.map(|value| value.as_bytes().to_vec()))
+    };
     let first = Transaction {
         expected: vec![row("a/1", None)],
-        changes: vec![row("a/1", Some("x")), row("a/2", Some("y")), row("b", Some("z")), row("a/3", Some(""))],
+        changes: vec![
+            row("a/1", Some("x")),
+            row("a/2", Some("y")),
+            row("b", Some("z")),
+            row("a/3", Some("")),
+        ],
     };
     assert_eq!(store.commit(first.clone()).await, Ok(Outcome::Committed));
     assert_eq!(store.commit(first).await, Ok(Outcome::Conflict));

@@ -113,13 +113,8 @@ async fn a_volume_is_made_found_in_all_forms_and_removed() {
     }
     let old = vl.rpc(&vl::GetEntryByNameO { name: name("root.cell") }).await.unwrap().entry;
     assert_eq!((old.n_servers, old.server_number[0]), (1, HostAddr(0x0a58_0001)));
-    let by = vl::ListAddrByAttributes {
-        mask: vl::AddrMask::UUID,
-        ipaddr: HostAddr(0),
-        index: 0,
-        spare1: 0,
-        uuid,
-    };
+    let by =
+        vl::ListAddrByAttributes { mask: vl::AddrMask::UUID, ipaddr: HostAddr(0), index: 0, spare1: 0, uuid };
     let known = vl.rpc(&vl::GetAddrsU { by }).await.unwrap();
     assert_eq!((known.uuid, known.uniquifier, known.addrs), (uuid, 1, addrs));
     vl.rpc(&vl::DeleteEntry { volid: VolumeId(first.0 + 2), kind: VolumeType::ANY }).await.unwrap();
@@ -163,7 +158,8 @@ async fn names_become_ids_and_ids_names() {
     let name = XdrString::new("Alice").unwrap();
     let id = pr.rpc(&pt::NewEntry { name, flag: 0, owner: ViceId(0) }).await.unwrap().id;
     assert_eq!(id, ViceId(2));
-    let names = ["alice", "ALICE", "nobody", "system:anyuser", "alice@"].map(|name| CharVec::from_text(name).unwrap());
+    let names = ["alice", "ALICE", "nobody", "system:anyuser", "alice@"]
+        .map(|name| CharVec::from_text(name).unwrap());
     let names = XdrArray::new(names.to_vec()).unwrap();
     let ids = pr.rpc(&pt::NameToID { names }).await.unwrap().ids;
     assert_eq!(*ids, [2, 32766, 32766, -101, 2].map(ViceId));

@@ -33,7 +33,8 @@ pub async fn talk(what: Talk, address: Ipv4Addr, seed: u64, count: usize) -> Res
         Talk::Vl => (vl::Vl::SERVICE_ID, vl::Vl::PORT),
         Talk::Pr => (pt::Pr::SERVICE_ID, pt::Pr::PORT),
     };
-    let peer = endpoint.peer((address, port).into(), ServiceId(service), PeerLimits::default(), || Box::new(Null));
+    let peer =
+        endpoint.peer((address, port).into(), ServiceId(service), PeerLimits::default(), || Box::new(Null));
     let mut talker = Talker { peer, random: seed.wrapping_mul(0x2545_f491_4f6c_dd1d) | 1, lines: Vec::new() };
     for _ in 0..count {
         match what {
@@ -105,7 +106,11 @@ impl Talker {
     }
 
     fn site_flags(&mut self) -> vl::SiteFlags {
-        vl::SiteFlags(if self.one_in(30) { self.of(&[-1, 0x81]) } else { self.of(&[2, 4, 4, 0x22, 0x23, 8, 0]) })
+        vl::SiteFlags(if self.one_in(30) {
+            self.of(&[-1, 0x81])
+        } else {
+            self.of(&[2, 4, 4, 0x22, 0x23, 8, 0])
+        })
     }
 
     fn entry(&mut self) -> vl::NvldbEntry {
@@ -218,7 +223,8 @@ impl Talker {
             5 => self.call(vl::GetEntryByID { volid, kind }, |reply| format!("{reply:?}")).await,
             6 => self.call(vl::GetEntryByIDN { volid, kind }, |reply| format!("{reply:?}")).await,
             7 => {
-                let names = ["536870915", "", "99999999999999999999999", "root.afs.readonly", "user.x.backup"];
+                let names =
+                    ["536870915", "", "99999999999999999999999", "root.afs.readonly", "user.x.backup"];
                 let name = XdrString::new(self.of(&names)).expect("short");
                 self.call(vl::GetEntryByNameN { name }, |reply| format!("{reply:?}")).await
             }
@@ -305,7 +311,12 @@ impl Talker {
     }
 
     /// Stock servers let this form of replacing make a second entry of a name.
-    async fn replace(&mut self, volid: VolumeId, kind: VolumeType, release: vl::ReleaseType) -> Result<(), String> {
+    async fn replace(
+        &mut self,
+        volid: VolumeId,
+        kind: VolumeType,
+        release: vl::ReleaseType,
+    ) -> Result<(), String> {
         let Ok(old) = self.peer.rpc(&vl::GetEntryByIDN { volid, kind }).await else { return Ok(()) };
         let mut entry = self.entry();
         entry.name = old.entry.name;
@@ -380,7 +391,8 @@ impl Talker {
             9 => self.call(pt::RemoveFromGroup { id, gid }, |_| "ok".into()).await,
             10 => {
                 let text = std::str::from_utf8(&name).expect("ASCII").to_owned();
-                let names = [text.as_str(), "u1", "nobody", "u2@x", "anonymous"].map(|name| CharVec::from_text(name).expect("short"));
+                let names = [text.as_str(), "u1", "nobody", "u2@x", "anonymous"]
+                    .map(|name| CharVec::from_text(name).expect("short"));
                 let names = XdrArray::new(names.to_vec()).expect("few");
                 self.call(pt::NameToID { names }, |reply| format!("{reply:?}")).await
             }
@@ -392,8 +404,10 @@ impl Talker {
             13 => self.call(pt::GetCPS { id }, |reply| sorted(&reply.ids)).await,
             14 => {
                 let host = HostAddr(self.of(&[0x0a58_0001, 0x0a58_0002, 0x0a01_0203, 0x0b00_0001]));
-                self.call(pt::GetCPS2 { id: if id.0 == i32::MIN { gid } else { id }, host }, |reply| sorted(&reply.ids))
-                    .await
+                self.call(pt::GetCPS2 { id: if id.0 == i32::MIN { gid } else { id }, host }, |reply| {
+                    sorted(&reply.ids)
+                })
+                .await
             }
             15 => {
                 let host = HostAddr(self.of(&[0x0a58_0001, 0x0a58_0002, 0x0a01_0203, 0x0b00_0001]));
@@ -402,7 +416,8 @@ impl Talker {
             16 => self.call(pt::ListMax {}, |reply| format!("{reply:?}")).await,
             17 => {
                 let gflag = self.of(&[0, 2]);
-                let id = ViceId(if gflag == 0 { self.of(&[0, 5, 40, -9]) } else { self.of(&[-206, -230, 9]) });
+                let id =
+                    ViceId(if gflag == 0 { self.of(&[0, 5, 40, -9]) } else { self.of(&[-206, -230, 9]) });
                 self.call(pt::SetMax { id, gflag }, |_| "ok".into()).await
             }
             18 | 19 => self.call(pt::ListEntry { id }, |reply| format!("{reply:?}")).await,
@@ -415,9 +430,9 @@ impl Talker {
             22 => self.call(pt::IsAMemberOf { uid: id, gid }, |reply| format!("{reply:?}")).await,
             23 => {
                 let mask = pt::SetFieldsMask(self.of(&[0xff, 0x80, 0, i32::MIN, 0x4000_0000, 0x13]));
-                let (flags, ngroups, nusers) = (self.below(256) as i32, self.of(&[-1, 0, 1, 7]), self.of(&[3, -5]));
-                let args =
-                    pt::SetFieldsEntry { id, mask, flags, ngroups, nusers, spare1: 0, spare2: 0 };
+                let (flags, ngroups, nusers) =
+                    (self.below(256) as i32, self.of(&[-1, 0, 1, 7]), self.of(&[3, -5]));
+                let args = pt::SetFieldsEntry { id, mask, flags, ngroups, nusers, spare1: 0, spare2: 0 };
                 self.call(args, |_| "ok".into()).await
             }
             24 => self.call(pt::ListOwned { id, last: 0 }, |reply| format!("{reply:?}")).await,
@@ -425,7 +440,12 @@ impl Talker {
                 let flags = pt::ListEntriesFlags(self.of(&[1, 2, 3]));
                 let show = |reply: pt::reply::ListEntries| {
                     let entry = |entry: &pt::PrListEntry| {
-                        format!("{} {:?} {:?}", entry.id, String::from_utf8_lossy(entry.name.text()), entry.owner)
+                        format!(
+                            "{} {:?} {:?}",
+                            entry.id,
+                            String::from_utf8_lossy(entry.name.text()),
+                            entry.owner
+                        )
                     };
                     format!("{:?}", reply.entries.iter().map(entry).collect::<Vec<_>>())
                 };

@@ -403,13 +403,7 @@ impl Ptdb {
     }
 
     /// Gives an entry another id, also where others have it.
-    fn renumber(
-        &self,
-        draft: &mut Draft<'_>,
-        slot: u32,
-        entry: &mut Entry,
-        to: i32,
-    ) -> Result<(), PtError> {
+    fn renumber(&self, draft: &mut Draft<'_>, slot: u32, entry: &mut Entry, to: i32) -> Result<(), PtError> {
         let from = entry.id;
         let members: BTreeSet<i32> = entry.list.iter().chain(&entry.supergroups).copied().collect();
         for other in members {

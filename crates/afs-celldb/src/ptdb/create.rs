@@ -337,4 +337,3 @@ pub(crate) fn correct_group_name(
     };
     if is_legal && correct.len() <= MAX_NAME { Ok(correct) } else { Err(PtError::BadName) }
 }
-

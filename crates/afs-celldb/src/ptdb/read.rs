@@ -5,9 +5,7 @@ use crate::caller::Caller;
 use super::access::{Right, Rules, Who, may};
 use super::errors::PtError;
 use super::image::{Ptdb, position_of, slot_at};
-use super::membership::{
-    ADMINISTRATORS, ANONYMOUS, BAD_ID, add_networks, cps, hosts, is_member,
-};
+use super::membership::{ADMINISTRATORS, ANONYMOUS, BAD_ID, add_networks, cps, hosts, is_member};
 use super::records::Entry;
 
 /// Ids that ListOwned returns at once: stock servers' `PR_MAXGROUPS`.
@@ -46,7 +44,7 @@ pub struct Dump {
 }
 
 impl Ptdb {
-    /// Ids of names; [`ANONYMOUS`] for those that are not there (NameToID). Anybody may ask. `is_local` knows the realms
+    /// Ids of names; 32766 for those that are not there (NameToID). Anybody may ask. `is_local` knows the realms
     /// whose users are those of this cell.
     pub fn name_to_id(&self, name: &[u8], is_local: impl FnOnce(&str) -> bool) -> i32 {
         let mut wanted = name;
@@ -66,7 +64,8 @@ impl Ptdb {
     /// If the caller may see nothing.
     pub fn id_to_name(&self, rules: &Rules, caller: &Caller, ids: &[i32]) -> Result<Vec<Vec<u8>>, PtError> {
         Who::reader_id(self, rules, caller)?;
-        let name = |id: &i32| self.find_id(*id).map_or_else(|| id.to_string().into_bytes(), |e| e.name.clone());
+        let name =
+            |id: &i32| self.find_id(*id).map_or_else(|| id.to_string().into_bytes(), |e| e.name.clone());
         Ok(ids.iter().map(name).collect())
     }
 
@@ -145,10 +144,12 @@ impl Ptdb {
         if first.is_none() {
             let is_allowed = match id {
                 0 => may(self, rules, caller, None, Right::CHANGE),
-                _ => self.checked(rules, caller, id, Right::OWNED).map(|_| true).or_else(|error| match error {
-                    PtError::Permission => Ok(false),
-                    other => Err(other),
-                })?,
+                _ => self.checked(rules, caller, id, Right::OWNED).map(|_| true).or_else(
+                    |error| match error {
+                        PtError::Permission => Ok(false),
+                        other => Err(other),
+                    },
+                )?,
             };
             if !is_allowed {
                 return Err(PtError::Permission);
@@ -170,7 +171,7 @@ impl Ptdb {
         Ok(cps(self, rules, entry, None))
     }
 
-    /// The same, with the groups of the host that it is at (GetCPS2). [`BAD_ID`] asks for the host alone.
+    /// The same, with the groups of the host that it is at (GetCPS2). The number that is no id, 0x80000000, asks for the host alone.
     ///
     /// # Errors
     ///
@@ -210,13 +211,7 @@ impl Ptdb {
     /// # Errors
     ///
     /// If there are no such entries, they are not of those kinds, or the caller may not see it.
-    pub fn is_member_of(
-        &self,
-        rules: &Rules,
-        caller: &Caller,
-        id: i32,
-        group: i32,
-    ) -> Result<bool, PtError> {
+    pub fn is_member_of(&self, rules: &Rules, caller: &Caller, id: i32, group: i32) -> Result<bool, PtError> {
         let (user, entry) = self.find_id(id).zip(self.find_id(group)).ok_or(PtError::NoEntry)?;
         let caller = Who::local_id(self, rules, caller)?;
         if user.is_group() && rules.supergroups.is_none() || !entry.is_group() {

@@ -64,7 +64,7 @@ pub struct Entry {
     pub group_quota: i32,
     /// For the group of another cell's users, the last number that was given to one.
     pub user_quota: i32,
-    /// In lower case, at most [`MAX_NAME`] bytes.
+    /// In lower case, at most 63 bytes.
     pub name: Vec<u8>,
     /// A user's groups, or a group's members; sorted.
     pub list: Vec<i32>,

@@ -91,23 +91,27 @@ fn check(ptdb: &Ptdb, context: &str) {
 fn indexes_equal_a_scan_and_members_and_groups_name_each_other() {
     for (seed, supergroups) in (1..=8).flat_map(|seed| [(seed, None), (seed, Rules::DEBIAN_SUPERGROUPS)]) {
         let mut random = Random::new(seed);
-        let rules = Rules { supergroups, ..RULES };
         let (store, ptdb) = cell();
         let (mut done, mut refused) = (0, 0);
         for step in 0..1500 {
             let context = format!("seed {seed}, step {step}");
             let before = store.rows();
-            let mut some_id = || match random.below(3) {
+            let there: Vec<i32> = ptdb.read(|ptdb| all(ptdb).iter().map(|(_, entry)| entry.id).collect());
+            let mut some_id = || match random.below(8) {
                 0 => 1 + random.below(10) as i32,
                 1 => -206 - random.below(10) as i32,
-                _ => [-204, -101, -102, 32766, 0, -205][random.below(6) as usize],
+                _ => there[random.below(there.len() as u32) as usize],
             };
             let (one, other) = (some_id(), some_id());
-            let names = ["u1", "u2", "u1:a", "u2:b", "system:c", "plain", "admin:x", "system:authuser@x.y", "me@x.y"];
+            let names =
+                ["u1", "u2", "u1:a", "u2:b", "system:c", "plain", "admin:x", "system:authuser@x.y", "me@x.y"];
             let name = names[random.below(9) as usize];
             let (kind, flag) = (random.below(8), 2 * random.below(2) as i32);
             let caller = if random.below(4) == 0 { user("u1") } else { CELL };
-            let new = NewPrincipal { name: name.into(), flag, id: None, owner: if kind == 0 { one } else { 0 } };
+            // Where nobody is asked for authentication more names go.
+            let rules = Rules { supergroups, is_noauth: random.below(2) == 0, ..RULES };
+            let owner = if kind == 0 { one } else { 0 };
+            let new = NewPrincipal { name: name.into(), flag, id: None, owner };
             let to = Renaming {
                 name: if flag == 0 { name.into() } else { vec![] },
                 owner: if kind % 2 == 0 { other } else { 0 },
@@ -136,7 +140,7 @@ fn indexes_equal_a_scan_and_members_and_groups_name_each_other() {
                 again.read(|ptdb| check(ptdb, &context));
             }
         }
-        assert!(done > 150 && refused > 300, "seed {seed}: {done} changes were made, {refused} refused");
+        assert!(done > 100 && refused > 200, "seed {seed}: {done} changes were made, {refused} refused");
     }
 }
 
@@ -147,7 +151,10 @@ fn a_new_cell_has_the_entries_of_stock_cells_and_an_administrator() {
         let kinds = Kinds { users: true, groups: true };
         let page = ptdb.list_entries(&RULES, &CELL, kinds, 0).unwrap();
         assert_eq!(page.next, None);
-        page.items.iter().map(|e| (String::from_utf8(e.name.clone()).unwrap(), e.id, e.owner, e.creator)).collect::<Vec<_>>()
+        page.items
+            .iter()
+            .map(|e| (String::from_utf8(e.name.clone()).unwrap(), e.id, e.owner, e.creator))
+            .collect::<Vec<_>>()
     });
     let expected = [
         ("system:administrators", -204),
@@ -170,10 +177,18 @@ fn a_new_cell_has_the_entries_of_stock_cells_and_an_administrator() {
 fn users_make_groups_of_their_own_until_their_quota_is_used_up() {
     let (_, ptdb) = cell();
     let u1 = create(&ptdb, &user("admin"), "u1", 0, 0).unwrap();
-    assert_eq!(create(&ptdb, &user("u1"), "u2", 0, 0), Err(PtError::Permission), "users are made by administrators");
+    assert_eq!(
+        create(&ptdb, &user("u1"), "u2", 0, 0),
+        Err(PtError::Permission),
+        "users are made by administrators"
+    );
     assert_eq!(create(&ptdb, &user("nobody"), "nobody:g", 2, 0), Err(PtError::Permission));
     assert_eq!(create(&ptdb, &Caller::ANONYMOUS, "u1:g", 2, u1), Err(PtError::Permission));
-    assert_eq!(create(&ptdb, &user("u1"), "other:g", 2, 0), Err(PtError::BadName), "the prefix is the owner's name");
+    assert_eq!(
+        create(&ptdb, &user("u1"), "other:g", 2, 0),
+        Err(PtError::BadName),
+        "the prefix is the owner's name"
+    );
     assert_eq!(create(&ptdb, &user("u1"), "plain", 2, 0), Err(PtError::BadName));
     assert_eq!(create(&ptdb, &user("u1"), "system:g", 2, 0), Err(PtError::BadName));
     let empty = create(&ptdb, &user("u1"), "u1:empty", 2, 0).unwrap();
@@ -195,7 +210,8 @@ fn memberships_are_seen_by_whom_the_flags_let_see_them() {
     add(&ptdb, &user("u1"), u2, group).unwrap();
     assert_eq!(add(&ptdb, &user("u1"), u2, group), Err(PtError::IdExists));
     assert_eq!(add(&ptdb, &user("u1"), group, group), Err(PtError::NotUser));
-    let elements = |caller: &Caller, id| ptdb.read(|ptdb| ptdb.list_elements(&RULES, caller, id).map(<[i32]>::to_vec));
+    let elements =
+        |caller: &Caller, id| ptdb.read(|ptdb| ptdb.list_elements(&RULES, caller, id).map(<[i32]>::to_vec));
     assert_eq!(elements(&Caller::ANONYMOUS, group), Ok(vec![u2]), "anyone sees the members of a group");
     assert_eq!(elements(&Caller::ANONYMOUS, u2), Err(PtError::Permission), "but nobody the groups of a user");
     assert_eq!(elements(&user("u1"), u2), Err(PtError::Permission));
@@ -256,7 +272,10 @@ fn groups_may_be_in_groups_where_that_is_on() {
     add(groups[3], groups[0]).unwrap();
     assert!(ptdb.read(|ptdb| ptdb.get_cps(&rules, &CELL, u1)).is_ok());
     add(-101, groups[6]).unwrap();
-    assert!(ptdb.read(|ptdb| ptdb.is_member_of(&rules, &CELL, 32766, groups[6])).unwrap(), "everybody is in it");
+    assert!(
+        ptdb.read(|ptdb| ptdb.is_member_of(&rules, &CELL, 32766, groups[6])).unwrap(),
+        "everybody is in it"
+    );
 }
 
 #[test]
@@ -281,7 +300,8 @@ fn a_group_of_a_deleted_owner_is_listed_with_those_of_nobody() {
     let u1 = create(&ptdb, &CELL, "u1", 0, 0).unwrap();
     let group = create(&ptdb, &user("u1"), "u1:g", 2, 0).unwrap();
     change(&ptdb, |ptdb, rows| ptdb.delete(&RULES, &CELL, u1, 1, rows)).unwrap();
-    let orphans = |caller: &Caller| ptdb.read(|ptdb| ptdb.list_owned(&RULES, caller, 0, 0)).map(|page| page.items);
+    let orphans =
+        |caller: &Caller| ptdb.read(|ptdb| ptdb.list_owned(&RULES, caller, 0, 0)).map(|page| page.items);
     assert_eq!(orphans(&CELL), Ok(vec![group]));
     assert_eq!(orphans(&Caller::ANONYMOUS), Err(PtError::Permission));
     let to = Renaming { owner: 1, ..Renaming::default() };
@@ -296,10 +316,12 @@ fn who_is_restricted_changes_and_sees_nothing() {
     let u1 = create(&ptdb, &CELL, "u1", 0, 0).unwrap();
     let group = create(&ptdb, &user("u1"), "u1:g", 2, 0).unwrap();
     let rules = Rules { is_restricted: true, restricts_anonymous: true, ..RULES };
-    let add = |caller: &Caller| change(&ptdb, |ptdb, rows| ptdb.add_to_group(&rules, caller, u1, group, 1, rows));
+    let add =
+        |caller: &Caller| change(&ptdb, |ptdb, rows| ptdb.add_to_group(&rules, caller, u1, group, 1, rows));
     assert_eq!(add(&user("u1")), Err(PtError::Permission));
     assert_eq!(add(&user("admin")), Ok(()));
-    let see = |caller: &Caller| ptdb.read(|ptdb| ptdb.list_entry(&rules, caller, group).map(|entry| entry.id));
+    let see =
+        |caller: &Caller| ptdb.read(|ptdb| ptdb.list_entry(&rules, caller, group).map(|entry| entry.id));
     assert_eq!(see(&Caller::ANONYMOUS), Err(PtError::Permission));
     assert_eq!(see(&user("u1")), Ok(group));
 }

@@ -33,6 +33,21 @@ pub struct EmbeddedStore {
     committer: Option<JoinHandle<()>>,
 }
 
+/// What `redb` says of an error, whose own type is large.
+struct Reason(String);
+
+impl<E: Into<redb::Error>> From<E> for Reason {
+    fn from(error: E) -> Self {
+        Self(error.into().to_string())
+    }
+}
+
+impl Reason {
+    fn reading(self) -> StoreError {
+        StoreError::new("reading the cell's databases", self.0)
+    }
+}
+
 type Commit = (Transaction, oneshot::Sender<Result<Outcome, StoreError>>);
 
 impl EmbeddedStore {
@@ -60,12 +75,12 @@ impl EmbeddedStore {
         Ok(Self { database, commits: Some(commits), committer: Some(committer) })
     }
 
-    fn read_now(&self, key: &[u8]) -> Result<Option<Vec<u8>>, redb::Error> {
+    fn read_now(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Reason> {
         let table = self.database.begin_read()?.open_table(ROWS)?;
         Ok(table.get(key)?.map(|value| value.value().to_vec()))
     }
 
-    fn scan_now(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, redb::Error> {
+    fn scan_now(&self, prefix: &[u8], after: Option<&[u8]>, limit: usize) -> Result<Vec<Row>, Reason> {
         let table = self.database.begin_read()?.open_table(ROWS)?;
         let mut rows = Vec::new();
         for row in table.range(after.unwrap_or(prefix)..)? {
@@ -96,11 +111,12 @@ fn commit_all(database: &Database, waiting: &Receiver<Commit>) {
     while let Ok((transaction, answer)) = waiting.recv() {
         let result = commit_one(database, &transaction);
         // Whoever does not wait for it any more reads the database again.
-        let _ = answer.send(result.map_err(|reason| StoreError::new("changing the cell's databases", reason)));
+        let _ =
+            answer.send(result.map_err(|reason| StoreError::new("changing the cell's databases", reason.0)));
     }
 }
 
-fn commit_one(database: &Database, transaction: &Transaction) -> Result<Outcome, redb::Error> {
+fn commit_one(database: &Database, transaction: &Transaction) -> Result<Outcome, Reason> {
     // Durable on commit is what redb does unless it is told otherwise.
     let write = database.begin_write()?;
     {
@@ -124,7 +140,7 @@ fn commit_one(database: &Database, transaction: &Transaction) -> Result<Outcome,
 
 impl CellStore for EmbeddedStore {
     fn read<'a>(&'a self, key: &'a [u8]) -> StoreFuture<'a, Option<Vec<u8>>> {
-        let result = self.read_now(key).map_err(|reason| StoreError::new("reading the cell's databases", reason));
+        let result = self.read_now(key).map_err(Reason::reading);
         Box::pin(std::future::ready(result))
     }
 
@@ -135,12 +151,17 @@ impl CellStore for EmbeddedStore {
         limit: usize,
     ) -> StoreFuture<'a, Vec<Row>> {
         let result = self.scan_now(prefix, after, limit);
-        let result = result.map_err(|reason| StoreError::new("reading the cell's databases", reason));
+        let result = result.map_err(Reason::reading);
         Box::pin(std::future::ready(result))
     }
 
     fn commit(&self, transaction: Transaction) -> StoreFuture<'_, Outcome> {
-        let gone = || StoreError::new("changing the cell's databases", "the thread that does it has ended; restart the server");
+        let gone = || {
+            StoreError::new(
+                "changing the cell's databases",
+                "the thread that does it has ended; restart the server",
+            )
+        };
         Box::pin(async move {
             let (answer, result) = oneshot::channel();
             let commits = self.commits.as_ref().ok_or_else(gone)?;

@@ -120,9 +120,9 @@ impl<'a> Draft<'a> {
         }
         // Stock servers take an address of 0 for that of a server that is free: it never becomes a server.
         let taken = |number: &ServerNumber| self.servers.iter().any(|(new, _)| new == number);
-        let number = (0..=254).map(ServerNumber).find(|number| {
-            matches!(self.base.server(*number), Server::Free { .. }) && !taken(number)
-        });
+        let number = (0..=254)
+            .map(ServerNumber)
+            .find(|number| matches!(self.base.server(*number), Server::Free { .. }) && !taken(number));
         let number = number.filter(|_| address != 0).ok_or(VlError::BadServer)?;
         self.servers.push((number, Server::Address(address)));
         Ok(number)

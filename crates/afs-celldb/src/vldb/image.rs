@@ -161,8 +161,7 @@ impl Vldb {
     /// The first of so many ids that no volume has and that were never given out, or `None` if there are none left.
     pub(crate) fn next_ids(&self, count: u32) -> Option<u32> {
         let from = self.header.max_volume_id;
-        let mut used: Vec<u32> =
-            self.by_id.iter().flat_map(Index::tags).filter(|id| *id >= from).collect();
+        let mut used: Vec<u32> = self.by_id.iter().flat_map(Index::tags).filter(|id| *id >= from).collect();
         used.sort_unstable();
         let mut first = from;
         for id in used {

@@ -84,11 +84,16 @@ impl Listing {
     ///
     /// If this is none.
     pub fn named(attributes: Attributes, name: &[u8]) -> Result<Self, VlError> {
-        let pattern = match name {
-            b"" | b".*" => None,
-            name => Some(Pattern::new(name).ok_or(VlError::BadName)?),
+        let pattern = match Self::is_any_name(name) {
+            true => None,
+            false => Some(Pattern::new(name).ok_or(VlError::BadName)?),
         };
         Ok(Self::Named(attributes, pattern))
+    }
+
+    /// Whether a name that is asked for is that of any volume.
+    pub fn is_any_name(name: &[u8]) -> bool {
+        name.is_empty() || name == b".*"
     }
 
     fn attributes(&self) -> &Attributes {

@@ -92,10 +92,7 @@ fn push_literal(out: &mut String, char: char) {
 }
 
 /// A count, behind its `\{`.
-fn translate_count(
-    chars: &mut std::iter::Peekable<std::str::Chars<'_>>,
-    out: &mut String,
-) -> Option<()> {
+fn translate_count(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, out: &mut String) -> Option<()> {
     let mut count = String::new();
     while let Some(char) = chars.next_if(|char| char.is_ascii_digit() || *char == ',') {
         count.push(char);
@@ -103,7 +100,7 @@ fn translate_count(
     if chars.next()? != '\\' || chars.next()? != '}' || count.matches(',').count() > 1 || count == "," {
         return None;
     }
-    let from_zero = count.starts_with(',').then_some("0").unwrap_or_default();
+    let from_zero = if count.starts_with(',') { "0" } else { "" };
     out.push_str(&format!("{{{from_zero}{count}}}"));
     Some(())
 }

@@ -68,7 +68,7 @@ pub struct Entry {
     pub lock_timestamp: u32,
     /// Who has locked it; stock servers never set it.
     pub lock_afs_id: u32,
-    /// At most [`MAX_SITES`].
+    /// At most 13.
     pub sites: Vec<Site>,
 }
 
@@ -108,7 +108,7 @@ impl EntryRow {
             return Err(BadRow("its name is too long"));
         }
         let sites = row.len() - Self::NAME - 1 - name.len();
-        if sites % 3 != 0 || sites / 3 > MAX_SITES {
+        if !sites.is_multiple_of(3) || sites / 3 > MAX_SITES {
             return Err(BadRow("its sites are not whole, or too many"));
         }
         Ok(Self(row.into()))
@@ -176,7 +176,7 @@ pub enum Server {
         uuid: ServerUuid,
         /// Goes up with each change of the addresses.
         uniquifier: u32,
-        /// At most [`MAX_ADDRESSES`], and none twice. Others may have taken all of them away.
+        /// At most 15, and none twice. Others may have taken all of them away.
         addresses: Vec<u32>,
     },
 }
@@ -340,7 +340,7 @@ mod tests {
     fn no_row_that_is_cut_short_or_longer_is_taken() {
         let entry = entry().to_row();
         // Without its last site an entry is an entry.
-        for length in (0..entry.len()).filter(|length| (entry.len() - length) % 3 != 0) {
+        for length in (0..entry.len()).filter(|length| !(entry.len() - length).is_multiple_of(3)) {
             assert!(EntryRow::parse(&entry[..length]).is_err(), "{length} bytes");
         }
         let server = Server::Registered { uuid: [7; 16], uniquifier: 3, addresses: vec![1] }.to_row();

@@ -75,15 +75,20 @@ impl Vldb {
             None => self.free_server().ok_or(VlError::SitesFull)?,
         };
         let before = match self.server(number) {
-            Server::Registered { uuid: old, addresses, .. } if *old == uuid && *addresses == own => return Ok(()),
+            Server::Registered { uuid: old, addresses, .. } if *old == uuid && *addresses == own => {
+                return Ok(());
+            }
             Server::Registered { uniquifier, .. } | Server::Free { uniquifier } => *uniquifier,
             Server::Address(_) => 0,
         };
         for overlap in overlaps.iter().filter(|overlap| overlap.number != number) {
             if let Server::Registered { uuid, uniquifier, addresses } = self.server(overlap.number) {
                 let left = addresses.iter().copied().filter(|address| !own.contains(address)).collect();
-                let changed =
-                    Server::Registered { uuid: *uuid, uniquifier: uniquifier.wrapping_add(1), addresses: left };
+                let changed = Server::Registered {
+                    uuid: *uuid,
+                    uniquifier: uniquifier.wrapping_add(1),
+                    addresses: left,
+                };
                 rows.put(server_key(overlap.number), changed.to_row());
             }
         }
@@ -176,16 +181,17 @@ impl Vldb {
     }
 
     fn number_of(&self, wanted: ServerUuid) -> Option<ServerNumber> {
-        self.numbers().find(
-            |number| matches!(self.server(*number), Server::Registered { uuid, .. } if *uuid == wanted),
-        )
+        self.numbers()
+            .find(|number| matches!(self.server(*number), Server::Registered { uuid, .. } if *uuid == wanted))
     }
 
     /// Other servers that have some of these addresses.
     fn overlaps(&self, own: ServerUuid, wanted: &[u32]) -> Vec<Overlap> {
         let overlap = |number: ServerNumber| match self.server(number) {
             Server::Free { .. } => None,
-            Server::Address(address) => wanted.contains(address).then_some(Overlap { number, is_whole: true }),
+            Server::Address(address) => {
+                wanted.contains(address).then_some(Overlap { number, is_whole: true })
+            }
             Server::Registered { uuid, .. } if *uuid == own => None,
             Server::Registered { addresses, .. } => {
                 let shared = addresses.iter().filter(|address| wanted.contains(address)).count();

@@ -120,7 +120,8 @@ impl VlService {
                 self.database.change((self.clock)(), &mut plan).await
             })
             .await;
-        let (code, peer, caller) = (result.as_ref().err().map_or(0, |abort| abort.0), call.peer(), name(&caller));
+        let (code, peer, caller) =
+            (result.as_ref().err().map_or(0, |abort| abort.0), call.peer(), name(&caller));
         tracing::info!(target: "audit", rpc = R::NAME, %what, caller, %peer, code, "VLDB change");
         result
     }
@@ -143,7 +144,7 @@ impl VlService {
         self.may_list(caller)?;
         give_way().await;
         let listing = match attributes_of(asked) {
-            Ok(id) => return self.database.read(|vldb| Ok(vec![by_id(vldb, id, None)?])),
+            Ok(id) => return self.database.read(|vldb| Ok(vec![listed_by_id(vldb, id)?])),
             Err(attributes) => listing(attributes),
         };
         let (entries, _) = self.list_from(&listing, 0, MAX_LISTED + 1, |_, _: &mut F| ()).await;
@@ -213,11 +214,17 @@ fn by_id<F: Form>(vldb: &Vldb, id: u32, volume_type: Option<super::VolumeType>) 
     existing(vldb, vldb.find_id(id, volume_type).ok_or(VlError::NoEntry)?.row)
 }
 
+/// An entry by id, as listings have it.
+fn listed_by_id<F: Form>(vldb: &Vldb, id: u32) -> Result<F, VlError> {
+    vldb.find_id(id, None).map(|found| F::of(vldb, found.row)).ok_or(VlError::NoEntry)
+}
+
 /// An entry by name; a name of digits is an id.
 fn by_name<F: Form>(vldb: &Vldb, name: &[u8]) -> Result<F, VlError> {
     if name.iter().all(u8::is_ascii_digit) {
         // As C has it: the largest number that there is for one that is larger, and of that the lower half.
-        let id = name.iter().fold(0u64, |id, digit| id.saturating_mul(10).saturating_add(u64::from(digit - b'0')));
+        let id =
+            name.iter().fold(0u64, |id, digit| id.saturating_mul(10).saturating_add(u64::from(digit - b'0')));
         return by_id(vldb, id as u32, None);
     }
     check_name(name)?;
@@ -367,13 +374,18 @@ serves! {
             self.may_list(&caller)?;
             give_way().await;
             let attributes = match attributes_of(&args.attributes) {
-                Ok(id) => return self.database.read(|vldb| Ok((vec![by_id(vldb, id, None)?], None))),
+                Ok(id) => return self.database.read(|vldb| Ok((vec![listed_by_id(vldb, id)?], None))),
                 Err(attributes) => attributes,
             };
-            let listing = Listing::named(attributes, &args.name)?;
-            if matches!(listing, Listing::Named(_, Some(_))) && !caller.is_superuser {
+            // Before the name is looked at, as in stock servers.
+            let is_known = |address| self.database.read(|vldb| vldb.find_address(address).is_some());
+            if attributes.server.is_some_and(|address| !is_known(address)) {
+                return Ok((Vec::new(), None));
+            }
+            if !Listing::is_any_name(&args.name) && !caller.is_superuser {
                 return Err(VlError::Permission);
             }
+            let listing = Listing::named(attributes, &args.name)?;
             let Some(from) = self.database.read(|vldb| vldb.start(args.start_index)) else {
                 return Ok((Vec::new(), None));
             };

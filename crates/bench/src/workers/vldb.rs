@@ -118,7 +118,9 @@ fn call(server: SocketAddr, volumes: u32, callers: u64, [omit, time]: [Duration;
                         let asked = GetEntryByNameU { name: VlName::new(name.as_str())? };
                         let entry = peer.rpc(&asked).await?.entry;
                         if entry.name.text() != name.as_bytes() {
-                            return Err::<(), Failure>(format!("{name} was asked for, not {:?}", entry.name).into());
+                            return Err::<(), Failure>(
+                                format!("{name} was asked for, not {:?}", entry.name).into(),
+                            );
                         }
                         count.fetch_add(1, Ordering::Relaxed);
                     }
@@ -134,8 +136,7 @@ fn call(server: SocketAddr, volumes: u32, callers: u64, [omit, time]: [Duration;
             // None ends by itself but with an error.
             if caller.is_finished() {
                 caller.await??;
-            }
-            else {
+            } else {
                 caller.abort();
             }
         }

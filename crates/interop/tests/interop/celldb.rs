@@ -93,7 +93,9 @@ const COMMANDS: &[&str] = &[
 /// All cases of this module.
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
     let lab = Arc::clone(lab);
-    vec![Case::new("celldb/the_same_calls_and_commands_have_the_same_results", Weight::Busy, move || compare(&lab))]
+    vec![Case::new("celldb/the_same_calls_and_commands_have_the_same_results", Weight::Busy, move || {
+        compare(&lab)
+    })]
 }
 
 /// A stock cell; taken down when it is dropped.
@@ -184,7 +186,9 @@ fn compare(lab: &Lab) -> Verdict {
             let (ours, theirs) = (talk(OURS)?, talk(THEIRS)?);
             for (ours, theirs) in ours.lines().zip(theirs.lines()) {
                 if ours != theirs {
-                    return Err(format!("{service}, seed {seed}: we say\n{ours}\nand OpenAFS\n{theirs}").into());
+                    return Err(
+                        format!("{service}, seed {seed}: we say\n{ours}\nand OpenAFS\n{theirs}").into()
+                    );
                 }
             }
             if ours.lines().count() != theirs.lines().count() || ours.lines().count() < CALLS / 2 {
