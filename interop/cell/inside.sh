@@ -10,7 +10,7 @@ FIRST=$NETWORK.1
 
 if [ -z "${CELL_INSIDE:-}" ]; then
     hostname "$HOST" # the same in all cells, as tools print it
-    mkdir -p "$AT"/{etc/server,lib/db,lib/local,log,root,afar} "${CELL_VICE:=$AT/vicepa}"
+    mkdir -p "$AT"/{etc/server,lib/db,lib/local,log,tree,afar} "${CELL_VICE:=$AT/vicepa}"
     chmod 700 "$AT"/lib/{db,local}
     touch "$CELL_VICE"/AlwaysAttach # for OpenAFS's: a folder, not a disk
     {
@@ -24,19 +24,19 @@ if [ -z "${CELL_INSIDE:-}" ]; then
         name=${entry#/}
         case $name in vicep*) continue ;; esac
         if [ -L "$entry" ]; then
-            cp -a "$entry" "$AT"/root/
+            cp -a "$entry" "$AT"/tree/
         elif [ -d "$entry" ]; then
-            mkdir "$AT/root/$name"
-            mount --rbind "$entry" "$AT/root/$name"
+            mkdir "$AT/tree/$name"
+            mount --rbind "$entry" "$AT/tree/$name"
         fi
     done
-    mkdir "$AT"/root/vicepa
-    mount --bind "$CELL_VICE" "$AT"/root/vicepa
-    mount --bind "$AT"/etc "$AT"/root/etc/openafs
-    mount --bind "$AT"/lib "$AT"/root/var/lib/openafs
-    mount --bind "$AT"/log "$AT"/root/var/log/openafs
-    mount --bind "$AT"/hosts "$AT"/root/etc/hosts
-    CELL_INSIDE=yes exec chroot "$AT"/root "$HERE"/inside.sh "$@"
+    mkdir "$AT"/tree/vicepa
+    mount --bind "$CELL_VICE" "$AT"/tree/vicepa
+    mount --bind "$AT"/etc "$AT"/tree/etc/openafs
+    mount --bind "$AT"/lib "$AT"/tree/var/lib/openafs
+    mount --bind "$AT"/log "$AT"/tree/var/log/openafs
+    mount --bind "$AT"/hosts "$AT"/tree/etc/hosts
+    CELL_INSIDE=yes exec chroot "$AT"/tree "$HERE"/inside.sh "$@"
 fi
 
 for d in /etc/openafs /etc/openafs/server; do

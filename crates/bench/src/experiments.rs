@@ -12,8 +12,8 @@ mod share;
 mod smallcalls;
 mod startup;
 mod stock;
-mod vldb;
 mod vanished;
+mod vldb;
 mod wan;
 
 use std::time::Duration;
