@@ -35,6 +35,7 @@ pub(crate) fn wanted(setting: &[String], root: &Path, state: &Path) -> Result<Ve
             None => Path::new(entry)
                 .file_name()
                 .and_then(|name| name.to_str())
+                .filter(|name| name.starts_with("vicep"))
                 .and_then(PartitionId::parse)
                 .map(|id| Wanted { id, folder: entry.into(), must_be_mounted: true }),
         };
