@@ -53,7 +53,7 @@ impl Cell {
         let (server, client) = (bind(), bind());
         let vl = VlService::new(Arc::clone(&vldb), Arc::clone(&authority), Arc::clone(&clock), restriction);
         let pt = PtService::new(ptdb, authority, Arc::clone(&clock), Rules::default());
-        pt.initialize(&Administrator { name: "admin".into(), id: None }).await.unwrap();
+        pt.initialize(Some(&Administrator { name: "admin".into(), id: None })).await.unwrap();
         let votes = VoteService::new(vldb, vec![Ipv4Addr::LOCALHOST], clock);
         server.add_service(rx_service::<vl::Vl, _>(Arc::new(vl), vec![Arc::new(Null)]));
         server.add_service(rx_service::<pt::Pr, _>(Arc::new(pt), vec![Arc::new(Null)]));

@@ -90,6 +90,9 @@ fn string(text: &str) -> BozoString {
     XdrString::new(&text.as_bytes()[..end]).unwrap_or_default()
 }
 
+/// What ends a list of superusers: no code of the overseer's table [observed: `bos listusers` takes BZDOM for a failure].
+const NO_MORE_USERS: Abort = Abort(1);
+
 fn at<T>(items: &[T], index: impl TryInto<usize>) -> Result<&T, Abort> {
     index.try_into().ok().and_then(|index| items.get(index)).ok_or(BZDOM)
 }
@@ -164,7 +167,9 @@ impl Serve<ListSUsers> for Overseer {
         args: ListSUsers,
     ) -> Result<reply::ListSUsers, Abort> {
         let users = self.authority.users();
-        Ok(reply::ListSUsers { name: string(&at(&users.users, args.index)?.to_string()) })
+        Ok(reply::ListSUsers {
+            name: string(&at(&users.users, args.index).map_err(|_| NO_MORE_USERS)?.to_string()),
+        })
     }
 }
 

@@ -112,6 +112,8 @@ struct Assembly<'a> {
     /// The addresses to tell others.
     addresses: Vec<Ipv4Addr>,
     endpoints: BTreeMap<Role, Endpoint>,
+    /// Whether this start made the cell.
+    is_new_cell: bool,
 }
 
 impl Server {
@@ -239,13 +241,15 @@ impl<'a> Assembly<'a> {
             return Err(StartError::Setting { key: "server.net_info", what });
         }
         let chance = || runtime.seed().map_err(in_state);
+        let mut is_new_cell = false;
         if config.server.config_dir.as_os_str().is_empty() {
             let name = CellName::new(&config.server.cell).expect("Config::check() has seen it");
             let servers =
                 if config.databases.servers.is_empty() { &addresses[..1] } else { &config.databases.servers };
             let administrator = &config.server.administrator;
             let cell = NewCell { name, servers, administrator, key: chance()? };
-            if make_configuration(&state.join("etc"), &cell).map_err(in_state)? {
+            is_new_cell = make_configuration(&state.join("etc"), &cell).map_err(in_state)?;
+            if is_new_cell {
                 tracing::info!(cell = config.server.cell, administrator, "a new cell was made");
             }
         }
@@ -273,7 +277,8 @@ impl<'a> Assembly<'a> {
         let names = NameRules { allow_dotted: config.security.allow_dotted_principals };
         let options = rxkad::ServerOptions { min_level, realms, names };
         let rxkad = rxkad::Server::new(keys, options, Arc::new(|| UnixTime(seconds())));
-        Ok(Self { config, runtime, folder, authority, rxkad, addresses, endpoints: BTreeMap::new() })
+        let endpoints = BTreeMap::new();
+        Ok(Self { config, runtime, folder, authority, rxkad, addresses, endpoints, is_new_cell })
     }
 
     fn security(&self) -> Vec<Arc<dyn ServerSecurity>> {
@@ -362,9 +367,12 @@ impl<'a> Assembly<'a> {
         if database.read(Ptdb::is_empty) {
             let name = self.config.server.administrator.to_lowercase();
             let administrator = Administrator { name: name.clone(), id: None };
-            service.initialize(&administrator).await.map_err(|error| StartError::Setting {
-                key: "server.administrator",
-                what: format!("'{name}' cannot be made: {error}"),
+            // A cell that was there before has its own administrators, or will be given them, as OpenAFS's is.
+            service.initialize(Some(&administrator).filter(|_| self.is_new_cell)).await.map_err(|error| {
+                StartError::Setting {
+                    key: "server.administrator",
+                    what: format!("'{name}' cannot be made: {error}"),
+                }
             })?;
         }
         let endpoint = self.endpoint(Role::Pt);

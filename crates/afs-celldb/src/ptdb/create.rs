@@ -45,14 +45,14 @@ pub struct Administrator {
     pub id: Option<i32>,
 }
 
-/// The entries of a new cell: the system's groups, the anonymous user, and an administrator in their group.
+/// The entries of a new database: the system's groups, the anonymous user, and for a new cell an administrator in their group.
 ///
 /// # Errors
 ///
 /// If the administrator's name or id cannot be.
 pub fn initialize(
     ptdb: &Ptdb,
-    administrator: &Administrator,
+    administrator: Option<&Administrator>,
     now: u32,
     rows: &mut Rows,
 ) -> Result<(), PtError> {
@@ -76,11 +76,13 @@ pub fn initialize(
     }
     // Users are numbered from 1, not from behind the anonymous one.
     draft.header.max_user = 0;
-    let name = administrator.name.clone().into_bytes();
-    let new = NewPrincipal { name, flag: 0, id: administrator.id, owner: 0 };
-    let id = create(&mut draft, &new, ADMINISTRATORS)?;
-    draft.add_to(ADMINISTRATORS, id)?;
-    draft.add_to(id, ADMINISTRATORS)?;
+    if let Some(administrator) = administrator {
+        let name = administrator.name.clone().into_bytes();
+        let new = NewPrincipal { name, flag: 0, id: administrator.id, owner: 0 };
+        let id = create(&mut draft, &new, ADMINISTRATORS)?;
+        draft.add_to(ADMINISTRATORS, id)?;
+        draft.add_to(id, ADMINISTRATORS)?;
+    }
     draft.finish(rows);
     Ok(())
 }

@@ -56,7 +56,7 @@ impl PtService {
     /// # Errors
     ///
     /// If there are entries already, or the administrator's name or id cannot be.
-    pub async fn initialize(&self, administrator: &Administrator) -> Result<(), PtError> {
+    pub async fn initialize(&self, administrator: Option<&Administrator>) -> Result<(), PtError> {
         let now = (self.clock)();
         self.database.change(now, |ptdb, rows| initialize(ptdb, administrator, now, rows)).await
     }

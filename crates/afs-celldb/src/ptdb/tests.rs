@@ -34,7 +34,7 @@ fn cell() -> (Arc<MemoryStore>, Database<Ptdb>) {
     let store = Arc::new(MemoryStore::new());
     let ptdb = open(&store);
     let admin = Administrator { name: "admin".into(), id: None };
-    change(&ptdb, |ptdb, rows| initialize(ptdb, &admin, 1000, rows)).unwrap();
+    change(&ptdb, |ptdb, rows| initialize(ptdb, Some(&admin), 1000, rows)).unwrap();
     (store, ptdb)
 }
 
@@ -169,7 +169,7 @@ fn a_new_cell_has_the_entries_of_stock_cells_and_an_administrator() {
     assert_eq!(ptdb.read(|ptdb| ptdb.list_max(&RULES, &CELL)), Ok((1, -205)));
     assert_eq!(ptdb.read(|ptdb| ptdb.is_member_of(&RULES, &CELL, 1, -204)), Ok(true));
     let admin = Administrator { name: "other".into(), id: None };
-    let again = change(&ptdb, |ptdb, rows| initialize(ptdb, &admin, 1, rows));
+    let again = change(&ptdb, |ptdb, rows| initialize(ptdb, Some(&admin), 1, rows));
     assert_eq!(again, Err(PtError::Exists), "a cell begins once");
 }
 

