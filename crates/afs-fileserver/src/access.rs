@@ -114,11 +114,25 @@ fn allow(condition: bool) -> Result<(), Failure> {
     if condition { Ok(()) } else { Err(Failure::ACCESS) }
 }
 
-/// May he see the status, or the access list? `volume_owner` says whose the volume is, and is asked only if that matters.
+/// May he see the status? That of a directory is anyone's to see (File service notes 6.1). `volume_owner` says whose the
+/// volume is, and is asked only if that matters.
 ///
 /// # Errors
 ///
 /// EACCES, here and below where nothing else is said.
+pub fn fetch_status(
+    caller: &Caller<'_>,
+    subject: &Subject,
+    volume_owner: impl FnOnce() -> ViceId,
+) -> Result<(), Failure> {
+    if subject.file_type == FileType::DIRECTORY { Ok(()) } else { status(caller, subject, volume_owner) }
+}
+
+/// May he see the access list, and what else there is to see of a file or symlink without its data?
+///
+/// # Errors
+///
+/// EACCES.
 pub fn status(
     caller: &Caller<'_>,
     subject: &Subject,

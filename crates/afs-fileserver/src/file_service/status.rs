@@ -31,7 +31,7 @@ impl Session {
         let volume = self.volume(fid)?;
         let (status, callback) = self.promised(&volume, fid, kind, || {
             let seen = self.look(&volume, fid)?;
-            access::status(&self.caller(), &seen.subject, || volume_owner(&volume))?;
+            access::fetch_status(&self.caller(), &seen.subject, || volume_owner(&volume))?;
             Ok(self.fetch_status(fid, &seen.status, seen.granted))
         })?;
         Ok((status, callback, Self::sync(&volume)))
