@@ -312,7 +312,7 @@ impl Hosts {
         self.admit(now, id)
     }
 
-    /// What a delivery given by [`Admission::Deliver`] or [`poll_delivery`](Self::poll_delivery) came to. For the call that
+    /// What a delivery given by [`Admission::Deliver`] or [`poll_deliveries`](Self::poll_deliveries) came to. For the call that
     /// saw to it, the host is then ready, if only without promises.
     pub fn handle_delivery(
         &mut self,
@@ -439,7 +439,7 @@ impl Hosts {
 
     // ---- what is due
 
-    /// When [`poll_delivery`](Self::poll_delivery) has something next.
+    /// When [`poll_deliveries`](Self::poll_deliveries) has something next.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.agenda.first().map(|(at, _)| *at)
     }

@@ -1,15 +1,17 @@
 //! The client program of the experiments with file servers, started by this program as `afar-bench file-worker WHAT HOST ...`.
 //! It prints "begin" and "end JSON" around what is measured, and then waits for a line, so that it can be looked at.
 //!
-//!     prepare HOST VOLUME KEYS               lets anyone write the volume, as the user admin
-//!     volumes HOST KEYS FIRST COUNT          makes so many volumes, each with the next number
-//!     create HOST VOLUME PARALLEL SECONDS    CreateFile and StoreData of 8192 bytes
-//!     status HOST VOLUME PARALLEL SECONDS    FetchStatus, of 1000 files
-//!     store HOST VOLUME BYTES CALL PARALLEL  StoreData of a file, so many bytes in each call
-//!     fetch HOST VOLUME BYTES CALL PARALLEL  FetchData of it, which makes it if it is not there
-//!     answers HOST FIRST COUNT               waits until the last of these volumes answers, then asks all
-//!     hold HOST VOLUME CLIENTS               has callbacks for the volume's root by so many clients, and waits
-//!     touch HOST VOLUME NAME                 makes a file
+//! ```text
+//! prepare HOST VOLUME KEYS               lets anyone write the volume, as the user admin
+//! volumes HOST KEYS FIRST COUNT          makes so many volumes, each with the next number
+//! create HOST VOLUME PARALLEL SECONDS    CreateFile and StoreData of 8192 bytes
+//! status HOST VOLUME PARALLEL SECONDS    FetchStatus, of 1000 files
+//! store HOST VOLUME BYTES CALL PARALLEL  StoreData of a file, so many bytes in each call
+//! fetch HOST VOLUME BYTES CALL PARALLEL  FetchData of it, which makes it if it is not there
+//! answers HOST FIRST COUNT               waits until the last of these volumes answers, then asks all
+//! hold HOST VOLUME CLIENTS               has callbacks for the volume's root by so many clients, and waits
+//! touch HOST VOLUME NAME                 makes a file
+//! ```
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;

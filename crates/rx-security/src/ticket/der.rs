@@ -15,7 +15,7 @@ pub(super) const fn application(n: u8) -> Tag {
     0x60 | n
 }
 
-/// The explicit tag [n].
+/// The explicit tag `[n]`.
 pub(super) const fn context(n: u8) -> Tag {
     0xa0 | n
 }
