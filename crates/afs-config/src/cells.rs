@@ -193,9 +193,11 @@ fn parse_server(path: &Path, number: usize, line: &str) -> Result<DbServer, Conf
     let address = address.trim();
     let inner = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let text = inner.unwrap_or(address).trim();
-    let address =
+    let address: Ipv4Addr =
         text.parse().map_err(|_| ConfigError::new(path, number, Problem::Address(text.to_owned())))?;
     let name = name.and_then(|name| name.split_whitespace().next().map(str::to_owned));
+    // The address once more stands where there is no name to be told.
+    let name = name.filter(|name| *name != address.to_string());
     Ok(DbServer { address, name, is_clone: inner.is_some() })
 }
 
