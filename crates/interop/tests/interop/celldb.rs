@@ -155,7 +155,7 @@ impl Cell {
         let mut command = self.inside(program)?;
         command.args(words).args(["-noauth", "-config"]).arg(self.folder(address));
         let Finished { status, stdout, stderr, .. } = process::run(&mut command, PATIENCE)?;
-        Ok(format!("{status:?}\n{stdout}{stderr}").replace(address, "ADDRESS"))
+        Ok(format!("{status:?}\n{stdout}{stderr}").replace(OURS, "ADDRESS").replace(THEIRS, "ADDRESS"))
     }
 }
 
