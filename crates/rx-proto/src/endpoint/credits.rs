@@ -44,7 +44,7 @@ const FIRST_OFFER: u32 = 16;
 const GRANT: u64 = 16;
 /// Packets of a call before it is listed while nothing is limited.
 const LISTED_FROM: u32 = 8;
-/// Kernel's bytes of credit that an owner gets in a turn, and at once after a quiet second: the cost of 128 KiB.
+/// Kernel's bytes of credit that an owner gets in a turn, and at once after having been quiet: the cost of 128 KiB.
 const TURN: u32 = 64 << 10;
 const FRESH: u32 = 208 << 10;
 /// How often calls are looked after that hold credit, and how many at a time.

@@ -22,7 +22,7 @@ const MAX_RANGES: usize = 1024;
 /// Bytes that an owner may send in its turn: a bundle, which is at most so long. Less makes no difference, more makes the
 /// turns of many owners long.
 pub(super) const TURN: u32 = 64 << 10;
-/// What an owner may send ahead of all others after a quiet second: the first reply of most who come anew.
+/// What an owner may send ahead of all others after having been quiet: the first reply of most who come anew.
 pub(super) const FRESH: u32 = 128 << 10;
 
 /// One call of the kernel's send: a packet, or several of equal length but for the last.

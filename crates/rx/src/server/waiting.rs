@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use rx_proto::fair::{FairQueue, Owner};
 use rx_proto::time::Instant;
 
-/// Calls of an owner that go ahead of the others after a quiet second.
+/// Calls of an owner that go ahead of the others after it was quiet.
 const FRESH_CALLS: u32 = 2;
 
 /// The queue.
