@@ -17,8 +17,8 @@ build:
 	@echo "built: target/release/afar"
 
 up: build
-	@echo "make up: not yet: there are no servers and no client so far." >&2
-	@echo "What works: the Rx transport, as 'target/release/afar rxperf' and 'target/release/afar rxdebug'." >&2
+	@echo "make up: not yet: there is no client so far, and so nothing to mount." >&2
+	@echo "What works: a cell's servers, 'target/release/afar server --help'; see README.md." >&2
 	@exit 1
 
 test:

@@ -18,9 +18,10 @@ use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 use std::time::Duration;
 
-/// An owner who has been quiet for so long is new: what it wants then waits for nobody. Longer than a call under way pauses
-/// between windows, so that it is no way to more than a share; shorter than the pauses of someone who writes a little now
-/// and then, whom a crowd so large that even this is above a share would otherwise hold up more and more.
+/// An owner who has been quiet for so long is new: what it wants then waits for nobody. Shorter than the pauses of someone who
+/// writes a little now and then, whom a crowd so large that even this is above a share would otherwise hold up more and more.
+/// Longer than a call on a short path pauses between windows; on a long one each pause may bring it what is given at once, and
+/// no more than that in this time.
 const QUIET: Duration = Duration::from_millis(25);
 /// Owners remembered for having been active within [`QUIET`]; beyond it the one that stopped first is taken for quiet. One
 /// costs about 100 bytes.
