@@ -252,7 +252,7 @@ fn the_dynamic_root_shows_the_cells_and_leaves_unvisited_ones_alone() {
     world.run(async move {
         let root = client.root();
         let dotted = format!(".{CELL}");
-        assert_eq!(names(&client, NOBODY, root).await, [&dotted, ".two.test", CELL, "two.test"]);
+        assert_eq!(names(&client, NOBODY, root).await, [dotted.as_str(), ".two.test", CELL, "two.test"]);
         // Nobody answers for two.test; to look at it costs nothing.
         let before = client.now();
         let two = client.lookup(NOBODY, root, b"two.test").await.unwrap();
