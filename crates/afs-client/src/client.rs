@@ -26,6 +26,7 @@ use crate::location::Locations;
 use crate::locks::Locks;
 use crate::mount_point::Mounts;
 use crate::open_file::OpenFiles;
+use crate::remote::keep_in_touch;
 use crate::servers::{ServerKind, Servers};
 use crate::status::Status;
 use crate::users::{TokenInfo, Users, Who};
@@ -169,6 +170,7 @@ impl Client {
         callback_service::offer(client.inner.endpoint(), Arc::downgrade(&client.inner));
         let root = if client.inner.config.dynroot { dynroot::ROOT } else { client.root_of_volume().await? };
         client.inner.root.set(root).expect("set once, here");
+        client.inner.runtime.spawn(Box::pin(keep_in_touch(Arc::downgrade(&client.inner))));
         Ok(client)
     }
 
