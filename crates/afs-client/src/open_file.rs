@@ -163,7 +163,7 @@ impl Client {
         match Self::may_open(&status, flags) {
             // In a drop box, an owner may read what he has put there; who the owner is the server knows.
             Err(Error::NoAccess { needed: Rights::READ, .. }) if status.rights.contains(Rights::INSERT) => {
-                drop(self.fetch(user, fid, 0, 0).await?.end().await?);
+                self.fetch(user, fid, 0, 0).await?.end().await?;
                 Self::may_open(&status, OpenFlags { read: false, ..flags })?;
             }
             checked => checked?,
