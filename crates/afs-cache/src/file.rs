@@ -64,6 +64,8 @@ struct State {
     used: u64,
     sent: Option<SentStore>,
     present: RangeSet,
+    /// What is present, and not known yet to be of this version: no row tells of it.
+    unconfirmed: RangeSet,
     dirty: RangeSet,
     /// What a store that goes on has taken.
     storing: RangeSet,
@@ -111,6 +113,7 @@ impl CacheFile {
             used: row.used,
             sent: row.sent,
             present: row.present,
+            unconfirmed: RangeSet::new(),
             dirty,
             storing: RangeSet::new(),
             storing_truncated_to: NOT_CUT,
@@ -276,7 +279,8 @@ impl CacheFile {
         if self.is_complete() { self.file.as_file() } else { None }
     }
 
-    /// Puts in what came from the server, where nothing is yet. What is beyond the end is left out.
+    /// Puts in what came from the server, where nothing is yet. What is beyond the end is left out. Servers tell the version
+    /// of data after them: until [`Self::confirm`], what came is read here, and not counted on after a restart.
     ///
     /// # Errors
     ///
@@ -293,11 +297,39 @@ impl CacheFile {
             let piece = &bytes[of(part.start)..of(part.end)];
             self.put(part.start, piece)?;
             let mut state = write(&self.state);
-            self.shared.grow(state.present.insert(part));
-            state.is_row_old = true;
+            self.shared.grow(state.present.insert(part.clone()));
+            state.unconfirmed.insert(part);
             self.note_presence(&state);
         }
         Ok(())
+    }
+
+    /// What was filled of a range is of this version.
+    pub fn confirm(&self, range: Range<u64>) {
+        let mut state = write(&self.state);
+        state.unconfirmed.remove(range);
+        state.is_row_old = true;
+    }
+
+    /// What was filled of a range is of another version: takes it out again.
+    pub fn take_out(&self, range: Range<u64>) {
+        let _changing = lock(&self.changing);
+        let mut state = write(&self.state);
+        let parts: Vec<_> = state.unconfirmed.within(range.clone()).collect();
+        for part in parts {
+            let mut goes: RangeSet = [part.clone()].into_iter().collect();
+            for kept in [&state.dirty, &state.storing] {
+                for range in kept.within(part.clone()) {
+                    goes.remove(range);
+                }
+            }
+            for range in goes.iter() {
+                self.shared.shrink(state.present.remove(range));
+            }
+        }
+        state.unconfirmed.remove(range);
+        self.note_presence(&state);
+        self.losses.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Lets go of clean data outside of a range, as there is no room for all. Nothing is let go that the kernel may
@@ -652,6 +684,10 @@ impl CacheFile {
     }
 
     fn row_of(&self, state: &State) -> FileRow {
+        let mut present = state.present.clone();
+        for range in state.unconfirmed.iter() {
+            present.remove(range);
+        }
         FileRow {
             number: self.number,
             version: self.version(),
@@ -662,7 +698,7 @@ impl CacheFile {
             is_lent: state.is_lent,
             used: state.used,
             sent: state.sent,
-            present: state.present.clone(),
+            present,
         }
     }
 
