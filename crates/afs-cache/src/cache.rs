@@ -249,13 +249,19 @@ impl Cache {
         self.inner.shared.forget(|found| found == key, true)
     }
 
-    /// Lets go of a volume's files that are not dirty.
+    /// Lets go of files that are not dirty.
     ///
     /// # Errors
     ///
     /// The disk's.
-    pub fn forget_volume(&self, cell: CellNumber, volume: u32) -> Result<(), CacheError> {
-        self.inner.shared.forget(|found| found.cell == cell && found.volume == volume, false)
+    pub fn forget_where(&self, which: impl Fn(FileKey) -> bool) -> Result<(), CacheError> {
+        self.inner.shared.forget(which, false)
+    }
+
+    /// A file, if something of it is to be stored.
+    #[must_use]
+    pub fn dirty_of(&self, key: FileKey) -> Option<Arc<CacheFile>> {
+        lock(&self.inner.shared.index).dirty.get(&key).cloned()
     }
 
     /// The files with something that is to be stored: after a start those that the last run left, and where it was killed.

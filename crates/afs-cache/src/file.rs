@@ -634,6 +634,24 @@ impl CacheFile {
         Ok(is_next)
     }
 
+    /// What is dirty was written on this version, as it turned out: a store that was on its way when the process ended has led
+    /// to it. Everything is still to be stored, as nobody knows how much of it was that store's.
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn adopt(&self, version: u64, server_length: u64) -> Result<(), CacheError> {
+        let _changing = lock(&self.changing);
+        {
+            let mut state = write(&self.state);
+            state.sent = None;
+            state.server_length = server_length;
+            state.is_row_old = true;
+            self.version.store(version, Ordering::Release);
+        }
+        self.submit(Batch::default())
+    }
+
     /// A store has ended, well or not: what was taken and not stored is dirty again.
     pub fn end_store(&self) {
         let _changing = lock(&self.changing);
