@@ -270,7 +270,8 @@ impl FileData {
             return Ok(known.status);
         }
         inner.own_status(user, fid, fid).await?;
-        self.vnode.last_status().ok_or(Error::Gone { fid })
+        // It may have left the table and come back.
+        inner.vnodes.get_or_add(fid).last_status().ok_or(Error::Gone { fid })
     }
 
     /// Opens the version that a status tells of. `None`: something of another one is dirty.

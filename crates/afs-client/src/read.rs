@@ -32,6 +32,11 @@ impl OpenFile {
         Some(result.map_err(local))
     }
 
+    /// Whether what is open is what the server has, as far as is promised.
+    pub(crate) fn has_current(&self) -> bool {
+        self.data.current().is_some_and(|file| self.is_current(&file))
+    }
+
     /// Whether what is here may be told without asking: it is what the server has by its promise, or it is dirty.
     fn is_current(&self, file: &afs_cache::CacheFile) -> bool {
         if self.data.is_unsettled.load(Ordering::Acquire) {
@@ -77,7 +82,7 @@ impl OpenFile {
                 Brought::Here => {}
                 // What is dirty of a version that the server has no longer is stored first, by the next look.
                 Brought::Stale if file.is_dirty() => self.data.store(self.user(), false).await?,
-                Brought::Stale => self.data.vnode.note_doubt(),
+                Brought::Stale => self.data.vnode.note_break(),
             }
         }
         Err(Error::Busy { rpc: "FetchData64", fid: self.fid(), code: afs_wire::abort::VBUSY })
@@ -98,7 +103,7 @@ impl OpenFile {
                 Brought::Here if file.is_complete() => return Ok(()),
                 Brought::Here => {}
                 Brought::Stale if file.is_dirty() => self.data.store(self.user(), false).await?,
-                Brought::Stale => self.data.vnode.note_doubt(),
+                Brought::Stale => self.data.vnode.note_break(),
             }
         }
         Err(Error::Busy { rpc: "FetchData64", fid: self.fid(), code: afs_wire::abort::VBUSY })

@@ -224,7 +224,7 @@ impl Client {
         let inner = &self.inner;
         let key = file.key();
         let Some(name) = inner.files.cache.cell_name(key.cell) else { return };
-        let Some(cell) = inner.cells.index_of(&name) else {
+        let Some(cell) = inner.cells.named(&name).map(|cell| cell.index) else {
             tracing::warn!(cell = %name, "a file of an unknown cell is not stored: see CellServDB");
             return;
         };
