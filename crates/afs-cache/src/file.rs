@@ -276,7 +276,8 @@ impl CacheFile {
     /// that it may still read are then not taken away.
     #[must_use]
     pub fn backing(&self) -> Option<&File> {
-        if self.is_complete() { self.file.as_file() } else { None }
+        let is_whole = self.is_complete() && read(&self.state).unconfirmed.is_empty();
+        if is_whole { self.file.as_file() } else { None }
     }
 
     /// Puts in what came from the server, where nothing is yet. What is beyond the end is left out. Servers tell the version

@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
-use afs_cache::{Cache, CacheError, CacheFile, FileKey, Held};
+use afs_cache::{Cache, CacheError, CacheFile, Conflict, FileKey, Held, Usage};
 use afs_wire::ids::VolumeId;
 use afs_wire::status::AfsFetchStatus;
 use tokio::sync::Notify;
@@ -70,8 +70,8 @@ pub(crate) struct FileData {
     pub(crate) fetching: Mutex<Fetching>,
     /// Held by who stores.
     pub(crate) storing: tokio::sync::Mutex<()>,
-    /// Something was stored, or could not be.
-    pub(crate) stored: Notify,
+    /// Held while the status is told what the file is like here, or that it is as at the server.
+    pub(crate) telling: Mutex<()>,
     /// The last store that failed for good.
     pub(crate) failure: Mutex<Option<(u64, Error)>>,
     pub(crate) failures: AtomicU64,
@@ -84,8 +84,6 @@ pub(crate) struct FileData {
     is_removed: AtomicBool,
     /// Open files.
     pub(crate) handles: AtomicUsize,
-    /// Those of them that may write.
-    pub(crate) writers: AtomicUsize,
 }
 
 impl Files {
@@ -123,14 +121,13 @@ impl Files {
             arrived: Notify::new(),
             fetching: Mutex::default(),
             storing: tokio::sync::Mutex::default(),
-            stored: Notify::new(),
+            telling: Mutex::default(),
             failure: Mutex::default(),
             failures: AtomicU64::new(0),
             is_retrying: AtomicBool::new(false),
             is_storing_ahead: AtomicBool::new(false),
             is_removed: AtomicBool::new(false),
             handles: AtomicUsize::new(0),
-            writers: AtomicUsize::new(0),
         });
         open.insert(fid, Arc::downgrade(&data));
         Ok(data)
@@ -196,6 +193,29 @@ impl Files {
         let number = self.cache.cell(&inner.cells.name_of(cell)).map_err(local)?;
         let is_open = |key: FileKey| lock(&self.open).values().filter_map(Weak::upgrade).any(|data| data.key == key);
         self.cache.forget_where(|key| key.cell == number && key.volume == volume.0 && !is_open(key)).map_err(local)
+    }
+}
+
+/// The cache, for `fs`.
+impl Client {
+    /// How full the cache is.
+    pub fn cache_usage(&self) -> Usage {
+        self.inner.files.cache.usage()
+    }
+
+    /// Bytes that were written and that no server has yet.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.inner.files.cache.dirty_files().iter().map(|file| file.dirty_bytes()).sum()
+    }
+
+    /// Sets how much the cache may have; what is over it goes soon.
+    pub fn set_cache_limit(&self, bytes: u64) {
+        self.inner.files.cache.set_limit(bytes);
+    }
+
+    /// What was written and could not be stored, and is kept in the cache's folder.
+    pub fn conflicts(&self) -> Vec<Conflict> {
+        self.inner.files.cache.conflicts()
     }
 }
 

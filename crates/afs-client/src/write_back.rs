@@ -57,6 +57,9 @@ impl OpenFile {
         if pos.checked_add(bytes.len() as u64).is_none_or(|end| i64::try_from(end).is_err()) {
             return Err(Error::TooLarge { fid: self.fid() });
         }
+        if let Some(done) = self.cached_write(pos, &bytes) {
+            return done;
+        }
         let data = &self.data;
         if data.current().is_none() || data.is_unsettled.load(Ordering::Acquire) {
             data.refresh(self.user()).await?;
@@ -65,16 +68,32 @@ impl OpenFile {
             // Its error is the writer's too: nothing else would stop him.
             data.store(self.user(), false).await?;
         }
-        let written = data.change(|file| {
-            file.write(pos, &bytes, self.user().0).map_err(local)?;
-            data.note_unstored(file);
-            Ok(file.dirty_bytes())
-        });
-        let dirty = written.unwrap_or(Err(Error::Gone { fid: self.fid() }))?;
-        if dirty >= STORE_AHEAD_BYTES {
-            data.store_ahead(self.user());
+        self.cached_write(pos, &bytes).unwrap_or(Err(Error::Gone { fid: self.fid() }))
+    }
+
+    /// The same at once, for threads that do not wait; `None` where [`Self::write`] would.
+    pub fn cached_write(&self, pos: u64, bytes: &[u8]) -> Option<Result<(), Error>> {
+        let data = &self.data;
+        if data.is_unsettled.load(Ordering::Acquire)
+            || pos.checked_add(bytes.len() as u64).is_none_or(|end| i64::try_from(end).is_err())
+        {
+            return None;
         }
-        Ok(())
+        let most = self.client().inner.dirty_max();
+        let written = data.change(|file| {
+            if file.dirty_bytes() >= most {
+                return None;
+            }
+            Some(file.write(pos, bytes, self.user().0).map_err(local).map(|()| {
+                data.note_unstored(file);
+                file.dirty_bytes()
+            }))
+        });
+        Some(written.flatten()?.map(|dirty| {
+            if dirty >= STORE_AHEAD_BYTES {
+                data.store_ahead(self.user());
+            }
+        }))
     }
 
     /// Cuts or extends the file.
@@ -278,7 +297,16 @@ impl FileData {
     fn note_unstored(&self, file: &CacheFile) {
         if let Ok(client) = self.client() {
             let modified = client.time();
+            let _telling = lock(&self.telling);
             self.vnode.set_unstored(Some(Unstored { length: file.length(), modified }));
+        }
+    }
+
+    /// Says that the file is as the server has it, unless somebody has written again.
+    fn note_all_stored(&self, file: &CacheFile) {
+        let _telling = lock(&self.telling);
+        if !file.is_dirty() {
+            self.vnode.set_unstored(None);
         }
     }
 
@@ -339,17 +367,9 @@ impl FileData {
             return Ok(());
         }
         let outcome = self.store_file(&client, user, &file, sync).await;
-        self.stored.notify_waiters();
         match outcome {
             Ok(()) => {
-                if !file.is_dirty() {
-                    // Nobody writes between: with the data locked against changes.
-                    self.change(|file| {
-                        if !file.is_dirty() {
-                            self.vnode.set_unstored(None);
-                        }
-                    });
-                }
+                self.note_all_stored(&file);
                 Ok(())
             }
             Err(error) => {
@@ -565,4 +585,40 @@ fn calls_of(dirty: &Dirty) -> Vec<(Range<u64>, u64)> {
         calls.push((dirty.length..dirty.length, dirty.length));
     }
     calls
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn calls(server_length: u64, length: u64, cut_first: Option<u64>, ranges: &[Range<u64>]) -> Vec<(Range<u64>, u64)> {
+        let ranges = ranges.to_vec();
+        calls_of(&Dirty { version: 1, server_length, length, cut_first, ranges, writer: 0 })
+    }
+
+    #[test]
+    fn a_range_is_a_call_with_the_length_that_the_file_is_to_have() {
+        assert_eq!(calls(100, 100, None, &[5..10, 20..30]), [(5..10, 100), (20..30, 100)]);
+        // Shorter than before: the first call cuts it.
+        assert_eq!(calls(100, 50, None, &[5..10]), [(5..10, 50)]);
+    }
+
+    #[test]
+    fn a_cut_alone_is_a_call_without_bytes() {
+        assert_eq!(calls(100, 50, None, &[]), [(50..50, 50)]);
+    }
+
+    #[test]
+    fn a_file_that_was_cut_and_has_grown_again_is_cut_first() {
+        assert_eq!(calls(100, 60, Some(10), &[50..60]), [(10..10, 10), (50..60, 60)]);
+    }
+
+    #[test]
+    fn what_is_long_is_several_calls() {
+        let long = 3 * STORE_CALL_BYTES / 2;
+        assert_eq!(
+            calls(0, long, None, &[0..long]),
+            [(0..STORE_CALL_BYTES, long), (STORE_CALL_BYTES..long, long)]
+        );
+    }
 }
