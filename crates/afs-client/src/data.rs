@@ -5,7 +5,7 @@
 //! that there is another version, by whoever comes next, and never while something in it is dirty: that is stored first. A
 //! reader who has begun goes on with what he has.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
@@ -184,15 +184,13 @@ impl Files {
 
     /// The same of all files of a volume.
     pub(crate) fn flush_volume(&self, inner: &Inner, cell: CellIndex, volume: VolumeId) -> Result<(), Error> {
-        for data in self.all_opened() {
-            let fid = data.vnode.fid;
-            if fid.cell == cell && fid.volume == volume {
-                data.let_go(&self.cache)?;
-            }
-        }
+        let mut opened = self.all_opened();
+        opened.retain(|data| data.vnode.fid.cell == cell && data.vnode.fid.volume == volume);
+        opened.iter().try_for_each(|data| data.let_go(&self.cache))?;
+        let opened: HashSet<FileKey> = opened.iter().map(|data| data.key).collect();
         let number = self.cache.cell(&inner.cells.name_of(cell)).map_err(local)?;
-        let is_open = |key: FileKey| lock(&self.open).values().filter_map(Weak::upgrade).any(|data| data.key == key);
-        self.cache.forget_where(|key| key.cell == number && key.volume == volume.0 && !is_open(key)).map_err(local)
+        let goes = |key: FileKey| key.cell == number && key.volume == volume.0 && !opened.contains(&key);
+        self.cache.forget_where(goes).map_err(local)
     }
 }
 
