@@ -51,6 +51,10 @@ pub(crate) const PROBE_FIRST: Duration = Duration::from_millis(500);
 /// The longest pause between two probes. A server that is back is used at most this late.
 pub(crate) const PROBE_MAX: Duration = Duration::from_secs(15);
 
+/// How often file servers are probed that answer. One that has lost its memory meanwhile says so then, and what it had promised no
+/// longer counts; and firewalls on the way go on to let its calls through.
+pub(crate) const TOUCH_EVERY: Duration = Duration::from_secs(180);
+
 /// A server.
 pub(crate) struct Server {
     /// Its number: the place in the table.
