@@ -6,8 +6,10 @@ mod bos;
 mod calls;
 mod cell;
 mod classic;
+mod cmdebug;
 mod codes;
 mod dates;
+mod fs;
 mod fsck;
 mod hosts;
 mod login;
@@ -21,6 +23,7 @@ mod rxperf;
 mod rxplot;
 mod server;
 mod suite;
+mod tokens;
 mod trace;
 mod ubik;
 mod vos;
@@ -56,6 +59,18 @@ const ENTRIES: &[Entry] = &[
         about: "the overseer of a machine's servers: what it says of them",
         run: bos::start,
     },
+    Entry {
+        name: "cmdebug",
+        is_classic: true,
+        about: "what a client says of itself: its cache, its locks, its cells",
+        run: cmdebug::run,
+    },
+    Entry {
+        name: "fs",
+        is_classic: true,
+        about: "files, volumes and servers as the client of this machine sees them",
+        run: fs::start,
+    },
     Entry { name: "pts", is_classic: true, about: "users and groups of a cell", run: pts::start },
     Entry {
         name: "fsck",
@@ -81,6 +96,7 @@ const ENTRIES: &[Entry] = &[
         about: "draws the trace of a call that rxperf has written",
         run: rxplot::run,
     },
+    Entry { name: "tokens", is_classic: true, about: "what you have to show to servers", run: tokens::run },
     Entry { name: "vos", is_classic: true, about: "volumes of a cell, and where they are", run: vos::start },
 ];
 
