@@ -2,6 +2,7 @@
 //! argument. What each entry does, its options and its output are in the entry's own file.
 #![forbid(unsafe_code)]
 
+mod afsio;
 mod bos;
 mod calls;
 mod cell;
@@ -52,6 +53,12 @@ const ENTRIES: &[Entry] = &[
         is_classic: false,
         about: "the servers of this machine: files, volumes, the cell's databases",
         run: server::run,
+    },
+    Entry {
+        name: "afsio",
+        is_classic: true,
+        about: "bytes into and out of files of a cell, without a mount",
+        run: afsio::start,
     },
     Entry {
         name: "bos",
