@@ -300,8 +300,8 @@ impl Session {
                 self.read(target, to.as_deref(), given.has("md5")).await
             }
             Work::Write(target) => {
-                let synthesize =
-                    if target.is_fid { None } else { given.word("synthesize") }.map(parse_length).transpose()?;
+                let wanted = if target.is_fid { None } else { given.word("synthesize") };
+                let synthesize = wanted.map(parse_length).transpose()?;
                 let order = write::Order {
                     from: given.value("from").map(PathBuf::from),
                     synthesize,
@@ -378,7 +378,7 @@ fn of_folder(folder: &Path, cell: Option<&str>) -> Result<Config, String> {
 
 fn of_servers(folder: &Path, cell: Option<&str>, servers: &[&str]) -> Result<Config, String> {
     let name: CellName = match cell {
-        Some(cell) => cell.parse().map_err(|error| format!("'{cell}' is no cell's name: {error}"))?,
+        Some(cell) => CellName::new(cell).ok_or_else(|| format!("'{cell}' is no cell's name"))?,
         None => {
             ThisCell::read(&folder.join("ThisCell"))
                 .map_err(|error| format!("-servers are those of which cell? {error}; name it by -cell"))?

@@ -48,6 +48,8 @@ pub struct About {
     pub version: String,
     /// The file in which it found its cells, for messages.
     pub cell_serv_db: PathBuf,
+    /// Whether set-uid bits count in the mount.
+    pub allows_setuid: bool,
 }
 
 /// A user with a connection.

@@ -206,11 +206,14 @@ mod tests {
     fn an_entry_is_told_as_openafs_does() {
         assert_eq!(
             entry(&ENTRY, Some("lab.test"), None),
-            "** Cache entry @ 0x00001234 for 1.536870912.1.1 [lab.test]\n    \
-                 5000000000 bytes  DV            7  refcnt     2\n    \
-             callback 00000000\texpires 0\n    1 opens\t0 writers\n    volume root\n    \
-             states (0x5), stat'd, read-only\n"
-                .replace("    5000000000", "      5000000000")
+            concat!(
+                "** Cache entry @ 0x00001234 for 1.536870912.1.1 [lab.test]\n",
+                "      5000000000 bytes  DV            7  refcnt     2\n",
+                "    callback 00000000\texpires 0\n",
+                "    1 opens\t0 writers\n",
+                "    volume root\n",
+                "    states (0x5), stat'd, read-only\n",
+            )
         );
         let dated = entry(&ENTRY, None, Some(&TimeZone::UTC));
         assert!(dated.contains("for 1.536870912.1.1\n"));

@@ -16,7 +16,7 @@ use super::Session;
 use crate::administer::CellInfo;
 use crate::error::Error;
 use crate::fid::{CellIndex, Fid, User};
-use crate::servers::ServerKind;
+use crate::servers::{PROBE_MAX, ServerKind};
 
 /// The cell of what the client makes up itself: its dynamic root. As OpenAFS calls it.
 const DYNROOT: &str = "dynroot";
@@ -154,37 +154,48 @@ answer!(SetVolumeStatus, |session, args| {
 
 // ---- mount points
 
+/// What ends a mount point's text.
+const END: char = '.';
+
 impl Session {
-    /// The mount point of a name, and what it says; `EINVAL` where the name is no mount point's.
-    async fn mount_point(&self, dir: &Place, name: &ids::Name) -> Answer<(Fid, Vec<u8>)> {
-        let dir = self.fid(dir).await?;
-        self.client.mount_point(self.user, dir, name).await.map_err(|error| match error {
-            Error::NotALink { .. } => errno(Errno::EINVAL),
-            error => failed(error),
-        })
+    /// What a mount point says, without the dot at its end; `EINVAL` where the name is no mount point's.
+    async fn mount_text(&self, dir: Fid, name: &ids::Name) -> Answer<String> {
+        let mut text =
+            self.client.mount_text(self.user, dir, name).await.map_err(|error| match error {
+                Error::NotALink { .. } => errno(Errno::EINVAL),
+                error => failed(error),
+            })?;
+        // Whatever it is: old tools ended with a newline.
+        text.pop();
+        Ok(text)
     }
 }
 
 answer!(ReadMountPoint, |session, control::ReadMountPoint { dir, name }| {
-    let (_, target) = session.mount_point(&dir, &name).await?;
+    let dir = session.fid(&dir).await?;
+    let target = session.mount_text(dir, &name).await?;
     Ok(reply::ReadMountPoint { target: ids::Path::new(target).map_err(too_long)? })
 });
 
 answer!(MakeMountPoint, |session, control::MakeMountPoint { dir, name, target }| {
     let dir = session.fid(&dir).await?;
-    session.client.make_mount_point(session.user, dir, &name, &target).await.map_err(failed)?;
+    let mut text = std::str::from_utf8(&target).map_err(|_| errno(Errno::EINVAL))?.to_owned();
+    text.push(END);
+    session.client.make_mount(session.user, dir, &name, &text).await.map_err(failed)?;
     Ok(reply::MakeMountPoint {})
 });
 
 answer!(RemoveMountPoint, |session, control::RemoveMountPoint { dir, name }| {
-    session.mount_point(&dir, &name).await?;
     let dir = session.fid(&dir).await?;
+    session.mount_text(dir, &name).await?;
     session.client.remove(session.user, dir, &name).await.map_err(failed)?;
     Ok(reply::RemoveMountPoint {})
 });
 
 answer!(FlushMountPoint, |session, control::FlushMountPoint { dir, name }| {
-    let (mount_point, _) = session.mount_point(&dir, &name).await?;
+    let dir = session.fid(&dir).await?;
+    session.mount_text(dir, &name).await?;
+    let mount_point = session.client.lookup(session.user, dir, &name).await.map_err(failed)?.fid;
     session.client.flush(mount_point).await;
     Ok(reply::FlushMountPoint {})
 });
@@ -239,7 +250,11 @@ answer!(ProbeInterval, |session, control::ProbeInterval { seconds }| {
     if seconds != 0 {
         session.check_superuser()?;
     }
-    let old_seconds = session.client.set_probe_interval(seconds);
+    // It follows from how long a server is down: from half a second to this.
+    let old_seconds = u32::try_from(PROBE_MAX.as_secs()).unwrap_or(u32::MAX);
+    if seconds != 0 && seconds != old_seconds {
+        return Err(errno(Errno::EOPNOTSUPP));
+    }
     Ok(reply::ProbeInterval { old_seconds })
 });
 
@@ -271,8 +286,14 @@ answer!(SetServerRanks, |session, control::SetServerRanks { kind, servers }| {
 
 // ---- cells
 
-fn known(cell: CellInfo) -> Answer<KnownCell> {
-    let flags = if cell.may_setuid { CellFlags::NONE } else { CellFlags::NO_SUID };
+impl Session {
+    /// Set-uid bits count in all cells of a mount or in none, as the kernel was told.
+    fn flags(&self) -> CellFlags {
+        if self.about.allows_setuid { CellFlags::NONE } else { CellFlags::NO_SUID }
+    }
+}
+
+fn known(cell: CellInfo, flags: CellFlags) -> Answer<KnownCell> {
     // As many as there is place for: `fs` lists them, and asks them where it has to know more than the client.
     let servers = cell.servers.into_iter().take(control::CELL_SERVERS_MAX).map(HostAddr::from).collect();
     let servers = CellServerList::new(servers).map_err(too_long)?;
@@ -290,12 +311,12 @@ answer!(GetOwnCell, |session, control::GetOwnCell {}| {
 });
 
 answer!(GetCell, |session, control::GetCell { index }| {
-    Ok(reply::GetCell { cell: known(at(session.client.cells(), index)?)? })
+    Ok(reply::GetCell { cell: known(at(session.client.cells(), index)?, session.flags())? })
 });
 
 answer!(FindCell, |session, control::FindCell { name }| {
     let cell = session.client.find_cell(&text(&name)).map_err(failed)?;
-    Ok(reply::FindCell { cell: known(cell)? })
+    Ok(reply::FindCell { cell: known(cell, session.flags())? })
 });
 
 answer!(NewCell, |session, control::NewCell { name, servers, linked }| {
@@ -309,8 +330,11 @@ answer!(NewCell, |session, control::NewCell { name, servers, linked }| {
 
 answer!(SetCellFlags, |session, control::SetCellFlags { name, flags }| {
     session.check_superuser()?;
-    let cell = session.client.find_cell(&text(&name)).map_err(failed)?;
-    session.client.set_may_setuid(cell.index, !flags.contains(CellFlags::NO_SUID));
+    session.client.find_cell(&text(&name)).map_err(failed)?;
+    // What is so already can be set.
+    if flags != session.flags() {
+        return Err(errno(Errno::EOPNOTSUPP));
+    }
     Ok(reply::SetCellFlags {})
 });
 
@@ -338,7 +362,7 @@ answer!(ListTokens, |session, control::ListTokens {}| {
                 cell: name(&token.cell)?,
                 holder: name(token.name.as_deref().unwrap_or_default())?,
                 id: ViceId::ANONYMOUS,
-                expires: AfsTime(u32::try_from(token.end.0).unwrap_or(u32::MAX)),
+                expires: AfsTime(token.end.0),
             })
         })
         .collect();
@@ -356,7 +380,8 @@ answer!(SysName, |session, control::SysName { new_names }| {
 });
 
 answer!(GetClientAddresses, |session, control::GetClientAddresses {}| {
-    Ok(reply::GetClientAddresses { addresses: addresses(session.client.addresses())? })
+    let own = session.client.addresses().into_iter().map(IpAddr::V4);
+    Ok(reply::GetClientAddresses { addresses: addresses(own)? })
 });
 
 answer!(GetCrypt, |session, control::GetCrypt {}| {
@@ -365,6 +390,8 @@ answer!(GetCrypt, |session, control::GetCrypt {}| {
 
 answer!(SetCrypt, |session, control::SetCrypt { is_on }| {
     session.check_superuser()?;
-    session.client.set_encrypting(is_on);
+    if is_on != session.client.is_encrypting() {
+        return Err(errno(Errno::EOPNOTSUPP));
+    }
     Ok(reply::SetCrypt {})
 });
