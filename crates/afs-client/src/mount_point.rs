@@ -206,7 +206,7 @@ impl Inner {
     pub(crate) fn parent_of(&self, asked: Fid, real: Fid, dot_dot: Option<Fid>) -> Fid {
         let of_mount = |mount: Fid| {
             if mount.is_made_up() {
-                return Some(self.root);
+                return Some(self.root());
             }
             Some(mount.sibling(self.vnodes.get(mount)?.parent()?))
         };

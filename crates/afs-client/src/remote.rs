@@ -274,6 +274,19 @@ impl Inner {
         }
     }
 
+    /// Asks each address of some servers once whether it is there, and notes it.
+    pub(crate) async fn ask_once(&self, asked: Asked<'_>, kind: ServerKind) {
+        let Asked::Servers(servers) = asked else { return };
+        for server in servers {
+            for address in server.addresses() {
+                match self.probe(kind, address.socket).await {
+                    Ok(()) => self.note_answer(&address),
+                    Err(_) => self.note_silence(server, &address),
+                }
+            }
+        }
+    }
+
     /// The connections of a user to a server, for streams.
     fn file_peer(&self, socket: SocketAddr, who: Who) -> Peer {
         self.connections.to::<Rxafs>(socket, who)

@@ -311,3 +311,6 @@ impl Rotation {
         wait
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -34,6 +34,12 @@ pub(crate) struct Who(u32);
 impl Who {
     /// Nobody in particular, in every cell.
     pub(crate) const NOBODY: Self = Self(0);
+
+    /// One that no login has, for tests of tables.
+    #[cfg(test)]
+    pub(crate) const fn for_tests(number: u32) -> Self {
+        Self(number)
+    }
 }
 
 /// A token that a user has.

@@ -162,6 +162,8 @@ pub(crate) struct Vnode {
     state: Mutex<State>,
     /// Asked for since the sweep last came by.
     is_used: AtomicBool,
+    /// When a directory was last listed, in nanoseconds of the client's time; 0 is never.
+    pub(crate) listed_at: AtomicU64,
     /// Held by who fetches its status or pages, so that others wait for the answer and do not ask the same.
     pub(crate) fetching: tokio::sync::Mutex<()>,
     /// Held by who changes it at the server: our changes of one vnode come one after the other.
@@ -212,6 +214,7 @@ impl Vnode {
             volume,
             state: Mutex::default(),
             is_used: AtomicBool::new(true),
+            listed_at: AtomicU64::new(0),
             fetching: tokio::sync::Mutex::default(),
             changing: tokio::sync::Mutex::default(),
         }
@@ -243,6 +246,20 @@ impl Vnode {
             rights: state.access.iter().find(|(theirs, _)| *theirs == who).map(|(_, rights)| *rights),
             parent: state.parent,
         })
+    }
+
+    /// The status, if it is promised, whoever asks.
+    pub(crate) fn promised_status(&self, now: Instant) -> Option<AfsFetchStatus> {
+        let state = self.state();
+        let is_good = state.promise.as_ref().is_some_and(|promise| promise.is_good(now, &self.volume));
+        state.status.filter(|_| is_good)
+    }
+
+    /// Who promises it, and for how long from now.
+    pub(crate) fn promise(&self, now: Instant) -> Option<(Arc<Server>, Duration)> {
+        let state = self.state();
+        let promise = state.promise.as_ref().filter(|promise| promise.is_good(now, &self.volume))?;
+        Some((Arc::clone(&promise.server), promise.until.since(now)))
     }
 
     /// What was last known, promised or not.
