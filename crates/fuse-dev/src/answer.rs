@@ -33,9 +33,9 @@ impl Kind {
         }
     }
 
-    /// The type in a directory's entry.
-    pub(crate) const fn in_directory(self) -> u32 {
-        self.mode() >> 12
+    /// The type in a directory's entry; 0 where it is not known.
+    pub(crate) fn in_directory(kind: Option<Self>) -> u32 {
+        kind.map_or(0, |kind| kind.mode() >> 12)
     }
 }
 
@@ -236,7 +236,8 @@ impl Reply {
         self.unique
     }
 
-    fn send(&mut self, error: i32, parts: &[&[u8]]) {
+    /// Whether the kernel took it: not if who asked has been killed meanwhile.
+    fn send(&mut self, error: i32, parts: &[&[u8]]) -> bool {
         self.is_due = false;
         let body: usize = parts.iter().map(|part| part.len()).sum();
         let length = u32::try_from(16 + body).expect("answers are as long as the kernel asked for");
@@ -254,8 +255,9 @@ impl Reply {
                     // What asked would wait for ever.
                     self.send(libc::EIO, &[]);
                 }
+                false
             }
-            _ => {}
+            result => result.is_ok(),
         }
     }
 
@@ -284,9 +286,9 @@ impl Reply {
         self.data(target.as_bytes());
     }
 
-    /// A node.
-    pub fn entry(mut self, entry: &Entry) {
-        self.send(0, &[Words::<128>::new().entry(entry).bytes()]);
+    /// A node, which is looked up once more by this. False: it is not, as who asked has been killed.
+    pub fn entry(mut self, entry: &Entry) -> bool {
+        self.send(0, &[Words::<128>::new().entry(entry).bytes()])
     }
 
     /// The name is not there, and need not be asked for during this time.
@@ -304,20 +306,21 @@ impl Reply {
         self.send(0, &[words.attributes(attributes).bytes()]);
     }
 
-    /// A file or directory is open.
-    pub fn opened(mut self, handle: Handle, flags: OpenFlags) {
-        self.send(0, &[Words::<16>::new().u64(handle.0).u32(flags.0).u32(0).bytes()]);
+    /// A file or directory is open. False: nobody will release it, as who asked has been killed.
+    pub fn opened(mut self, handle: Handle, flags: OpenFlags) -> bool {
+        self.send(0, &[Words::<16>::new().u64(handle.0).u32(flags.0).u32(0).bytes()])
     }
 
     /// A file is open, and the kernel reads `backing` in its stead; with [`OpenFlags::DIRECT_IO`] only for mappings.
-    pub fn opened_through(mut self, handle: Handle, flags: OpenFlags, backing: &Backing) {
+    /// False as of [`Self::opened`].
+    pub fn opened_through(mut self, handle: Handle, flags: OpenFlags, backing: &Backing) -> bool {
         let flags = flags.and(OpenFlags::PASSTHROUGH).0;
-        self.send(0, &[Words::<16>::new().u64(handle.0).u32(flags).u32(backing.id).bytes()]);
+        self.send(0, &[Words::<16>::new().u64(handle.0).u32(flags).u32(backing.id).bytes()])
     }
 
-    /// A file was made and is open.
-    pub fn created(mut self, entry: &Entry, handle: Handle, flags: OpenFlags) {
-        self.send(0, &[Words::<144>::new().entry(entry).u64(handle.0).u32(flags.0).u32(0).bytes()]);
+    /// A file was made and is open. False as of [`Self::entry`] and [`Self::opened`].
+    pub fn created(mut self, entry: &Entry, handle: Handle, flags: OpenFlags) -> bool {
+        self.send(0, &[Words::<144>::new().entry(entry).u64(handle.0).u32(flags.0).u32(0).bytes()])
     }
 
     /// So many bytes were written, or copied.

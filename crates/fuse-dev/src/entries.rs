@@ -15,10 +15,10 @@ const fn padded(length: usize) -> usize {
     length.next_multiple_of(8)
 }
 
-fn put_head(bytes: &mut Vec<u8>, inode: u64, next: u64, kind: Kind, name: &OsStr) {
+fn put_head(bytes: &mut Vec<u8>, inode: u64, next: u64, kind: Option<Kind>, name: &OsStr) {
     let name = name.as_bytes();
     let length = u32::try_from(name.len()).expect("names are short");
-    let head = Words::<HEAD>::new().u64(inode).u64(next).u32(length).u32(kind.in_directory());
+    let head = Words::<HEAD>::new().u64(inode).u64(next).u32(length).u32(Kind::in_directory(kind));
     bytes.extend_from_slice(head.bytes());
     bytes.extend_from_slice(name);
     bytes.resize(padded(bytes.len()), 0);
@@ -37,8 +37,8 @@ impl Entries {
         Self { bytes: Vec::new(), room: room as usize }
     }
 
-    /// Adds one; `next` is the position behind it, which is not 0. False: there is no room for it.
-    pub fn add(&mut self, inode: u64, next: u64, kind: Kind, name: &OsStr) -> bool {
+    /// Adds one; `next` is the position behind it, which is not 0, and the kind may be unknown. False: there is no room for it.
+    pub fn add(&mut self, inode: u64, next: u64, kind: Option<Kind>, name: &OsStr) -> bool {
         if self.bytes.len() + padded(HEAD + name.len()) > self.room {
             return false;
         }
@@ -48,6 +48,11 @@ impl Entries {
 
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// Whether none was added.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
     }
 }
 
@@ -76,12 +81,12 @@ impl PlusEntries {
             return false;
         }
         self.bytes.extend_from_slice(Words::<ENTRY>::new().entry(entry).bytes());
-        put_head(&mut self.bytes, entry.attributes.inode, next, entry.attributes.kind, name);
+        put_head(&mut self.bytes, entry.attributes.inode, next, Some(entry.attributes.kind), name);
         true
     }
 
     /// Adds one of which no more is known: the kernel looks it up when it has to. False: there is no room for it.
-    pub fn add_name(&mut self, inode: u64, next: u64, kind: Kind, name: &OsStr) -> bool {
+    pub fn add_name(&mut self, inode: u64, next: u64, kind: Option<Kind>, name: &OsStr) -> bool {
         if !self.has_room(name) {
             return false;
         }
@@ -93,6 +98,11 @@ impl PlusEntries {
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
+
+    /// Whether none was added.
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
 }
 
 #[cfg(test)]
@@ -102,14 +112,14 @@ mod tests {
     #[test]
     fn entries_are_padded_and_stop_where_the_room_ends() {
         let mut entries = Entries::new(64);
-        assert!(entries.add(7, 1, Kind::Directory, OsStr::new("a")));
+        assert!(entries.add(7, 1, Some(Kind::Directory), OsStr::new("a")));
         assert_eq!(entries.bytes().len(), 32);
         assert_eq!(entries.bytes()[16..28], [1, 0, 0, 0, 4, 0, 0, 0, b'a', 0, 0, 0]);
-        assert!(!entries.add(8, 2, Kind::File, OsStr::new("a name that is too long")));
-        assert!(entries.add(8, 2, Kind::File, OsStr::new("eight by")));
+        assert!(!entries.add(8, 2, Some(Kind::File), OsStr::new("a name that is too long")));
+        assert!(entries.add(8, 2, Some(Kind::File), OsStr::new("eight by")));
         assert_eq!(entries.bytes().len(), 64);
         let mut plus = PlusEntries::new(128 + 24 + 8);
-        assert!(plus.add_name(7, 1, Kind::File, OsStr::new("a")));
+        assert!(plus.add_name(7, 1, None, OsStr::new("a")));
         assert!(!plus.has_room(OsStr::new("")));
     }
 }

@@ -37,10 +37,10 @@ impl Features {
     pub const READDIR_PLUS_AUTO: Self = Self(1 << 14);
     /// Several look-ups and listings in one directory at once.
     pub const PARALLEL_DIROPS: Self = Self(1 << 18);
-    /// Set-uid and set-gid bits are removed here when a file is written.
-    pub const HANDLE_KILLPRIV: Self = Self(1 << 19);
     /// Requests of more than 32 pages.
     pub const MAX_PAGES: Self = Self(1 << 22);
+    /// Set-uid and set-gid bits are removed here when the kernel says so, and it need not ask for attributes at each write.
+    pub const HANDLE_KILLPRIV_V2: Self = Self(1 << 28);
     /// Targets of links are kept.
     pub const CACHE_SYMLINKS: Self = Self(1 << 23);
     /// Data are forgotten only when a notice says so, not when a file's time or size looks changed.
