@@ -322,8 +322,9 @@ impl Handler for Door {
             Operation::Write { handle, pos, data, kills_privileges, .. } => {
                 fs.write(caller, handle, (pos, data), kills_privileges, reply);
             }
-            Operation::Flush { handle, .. } => fs.flush(caller, handle, reply),
-            Operation::Release { handle, .. } => {
+            Operation::Flush { handle, owner } => fs.flush(caller, handle, owner, reply),
+            Operation::Release { handle, flock_owner } => {
+                fs.give_up_locks_of(&node, handle, flock_owner);
                 fs.release(handle);
                 reply.ok();
             }
@@ -349,10 +350,10 @@ impl Handler for Door {
             // As kAFS has it: names that tools would copy are not listed.
             Operation::ListXattr { room } => reply.sized(&[], room),
             Operation::SetXattr { .. } | Operation::RemoveXattr { .. } => reply.error(libc::EOPNOTSUPP),
+            Operation::GetLock(lock) => fs.get_lock(&node, lock, reply),
+            Operation::SetLock { lock, waits } => fs.set_lock(caller, node, lock, waits, reply),
             // The kernel does these by itself once it has heard so.
-            Operation::GetLock(_)
-            | Operation::SetLock { .. }
-            | Operation::Seek { .. }
+            Operation::Seek { .. }
             | Operation::CopyRange { .. }
             | Operation::Other { .. } => reply.error(libc::ENOSYS),
             Operation::Forget { .. }

@@ -264,8 +264,9 @@ impl FileSystem {
         });
     }
 
-    pub(crate) fn flush(self: &Arc<Self>, caller: Caller, handle: Handle, reply: Reply) {
+    pub(crate) fn flush(self: &Arc<Self>, caller: Caller, handle: Handle, owner: u64, reply: Reply) {
         let Some(open) = self.handles.file(handle) else { return reply.error(libc::EBADF) };
+        self.give_up_locks(&open.node, owner);
         if !open.file.flags().write {
             return reply.ok();
         }

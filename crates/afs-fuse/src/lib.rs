@@ -22,6 +22,8 @@ mod file_system;
 mod files;
 mod flights;
 mod handles;
+mod lock_table;
+mod locks;
 mod modes;
 mod mount;
 mod names;

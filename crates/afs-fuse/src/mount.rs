@@ -212,6 +212,8 @@ fn settings(wants_passthrough: bool, cache_is_stacked: bool) -> Settings {
         .and(Features::PARALLEL_DIROPS)
         .and(Features::HANDLE_KILLPRIV_V2)
         .and(Features::CACHE_SYMLINKS)
+        .and(Features::POSIX_LOCKS)
+        .and(Features::FLOCK_LOCKS)
         // Size and time change when a store of our own is done, and data with them only when a notice says so.
         .and(Features::EXPLICIT_INVALIDATION);
     if wants_passthrough {

@@ -12,6 +12,7 @@ use afs_client::{CellIndex, Fid};
 use afs_wire::ids::{DataVersion, VolumeId};
 use fuse_dev::{Backing, NodeId};
 
+use crate::locks::NodeLocks;
 use crate::modes::{Mode, OnChange};
 
 /// Names that are not there and of which the kernel remembers that, in each directory; beyond that it asks each time. A
@@ -23,6 +24,7 @@ const ABSENT_MAX: usize = 4096;
 pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) fid: Fid,
+    pub(crate) locks: NodeLocks,
     state: Mutex<State>,
 }
 
@@ -208,7 +210,7 @@ impl Table {
     fn make(&mut self, fid: Fid) -> NodeId {
         let id = NodeId(self.next);
         self.next += 1;
-        let node = Arc::new(Node { id, fid, state: Mutex::default() });
+        let node = Arc::new(Node { id, fid, locks: NodeLocks::default(), state: Mutex::default() });
         let known = Known { node, lookups: 0, places: Vec::new(), names: HashMap::new(), absent: 0 };
         self.known.insert(id, known);
         self.current.insert(fid, id);
