@@ -10,10 +10,13 @@ mod classic;
 mod cmdebug;
 mod codes;
 mod dates;
+mod doctor;
 mod fs;
 mod fsck;
 mod hosts;
 mod login;
+mod mount;
+mod mount_point;
 mod numbers;
 mod output;
 mod ports;
@@ -27,6 +30,7 @@ mod suite;
 mod tokens;
 mod trace;
 mod ubik;
+mod up;
 mod vos;
 
 use std::env;
@@ -48,6 +52,24 @@ struct Entry {
 
 /// In the order in which the help shows them.
 const ENTRIES: &[Entry] = &[
+    Entry {
+        name: "up",
+        is_classic: false,
+        about: "a whole cell on this machine, mounted: servers and client",
+        run: up::run,
+    },
+    Entry {
+        name: "mount",
+        is_classic: false,
+        about: "the client: mounts the cells that the configuration names",
+        run: mount::run,
+    },
+    Entry {
+        name: "doctor",
+        is_classic: false,
+        about: "whether this machine has what the client and 'afar up' need",
+        run: doctor::run,
+    },
     Entry {
         name: "server",
         is_classic: false,
