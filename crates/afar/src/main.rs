@@ -9,6 +9,7 @@ mod cell;
 mod classic;
 mod cmdebug;
 mod codes;
+mod control_socket;
 mod dates;
 mod doctor;
 mod fs;

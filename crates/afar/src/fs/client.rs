@@ -4,13 +4,14 @@
 //! serves a file, and needs neither configuration nor the rights of anybody else. The client knows by the socket who asks.
 
 use super::errors::Failure;
+use crate::control_socket::SOURCE;
 use afs_wire::control::{FRAME_HEADER, frame_length, framed};
 use rxgen::xdr::from_bytes;
 use rxgen::{Rpc, decode_reply, encode_request};
 use std::cell::RefCell;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -69,7 +70,8 @@ impl Mount {
         if fields.next()? != FILE_SYSTEM.as_bytes() {
             return None;
         }
-        let socket = unescaped(fields.next()?);
+        let source = unescaped(fields.next()?);
+        let socket = OsStr::from_bytes(source.as_bytes().strip_prefix(SOURCE.as_bytes())?);
         let device = device_number(major.parse().ok()?, minor.parse().ok()?);
         Some(Self { folder: folder.into(), socket: socket.into(), device })
     }
@@ -150,15 +152,16 @@ mod tests {
     #[test]
     fn mounts_of_ours_are_found_among_the_others() {
         let ours =
-            b"61 28 0:50 / /home/a\\040b/afs rw,nosuid shared:3 - fuse.afar /run/x\\134y/control rw,user_id=0";
+            b"61 28 0:50 / /home/a\\040b/afs rw,nosuid shared:3 - fuse.afar afs:/run/x\\134y/control rw,user_id=0";
         let mount = Mount::parse(ours).unwrap();
         assert_eq!(mount.folder, Path::new("/home/a b/afs"));
         assert_eq!(mount.socket, Path::new("/run/x\\y/control"));
         assert_eq!(mount.device, 50);
         for other in [
-            &b"61 28 0:50 / /afs rw - fuse.other /run/control rw"[..],
-            b"61 28 0:50 / /afs rw fuse.afar /run/control rw",
-            b"61 28 x / /afs rw - fuse.afar /run/control rw",
+            &b"61 28 0:50 / /afs rw - fuse.other afs:/run/control rw"[..],
+            b"61 28 0:50 / /afs rw fuse.afar afs:/run/control rw",
+            b"61 28 x / /afs rw - fuse.afar afs:/run/control rw",
+            b"61 28 0:50 / /afs rw - fuse.afar afs rw",
             b"61 28 0:50 / /afs rw -",
             b"",
         ] {

@@ -1,10 +1,12 @@
 //! What is done for each request of the control interface, as the user who asks.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
+use afs_config::{CellAlias, CellName};
 use afs_wire::Errno;
 use afs_wire::control::{
-    self, Addresses, CellFlags, CellServerList, CheckScope, HeldToken, KnownCell, Place, RankedServer,
+    self, Addresses, CellFlags, CellServerList, CheckScope, DYNROOT, HeldToken, KnownCell, Place, RankedServer,
     RankedServers, SysNames, Tokens, VolumeChanges, reply,
 };
 use afs_wire::ids::{self, AfsTime, HostAddr, ViceId};
@@ -13,13 +15,10 @@ use rxgen::xdr::OutOfBounds;
 use rxgen::{Abort, Serve, ServerCall};
 
 use super::Session;
-use crate::administer::CellInfo;
 use crate::error::Error;
 use crate::fid::{CellIndex, Fid, User};
 use crate::servers::{PROBE_MAX, ServerKind};
-
-/// The cell of what the client makes up itself: its dynamic root. As OpenAFS calls it.
-const DYNROOT: &str = "dynroot";
+use crate::volumes::{CellInfo, ServerInfo, SetVolume};
 
 /// Results, or the errno that the command is told.
 type Answer<R> = Result<R, Abort>;
@@ -128,8 +127,11 @@ answer!(GetCallerAccess, |session, control::GetCallerAccess { place }| {
 
 answer!(WhereIs, |session, control::WhereIs { place }| {
     let fid = session.fid(&place).await?;
-    let servers = session.client.servers_of(fid).await.map_err(failed)?;
-    Ok(reply::WhereIs { servers: addresses(servers)? })
+    if fid.is_made_up() {
+        return Err(errno(Errno::EINVAL));
+    }
+    let volume = session.client.volume_info(fid.cell, fid.volume).await.map_err(failed)?;
+    Ok(reply::WhereIs { servers: addresses(volume.servers.iter().map(|server| server.ip()))? })
 });
 
 answer!(GetVolumeStatus, |session, control::GetVolumeStatus { place }| {
@@ -146,9 +148,14 @@ answer!(GetVolumeStatus, |session, control::GetVolumeStatus { place }| {
 answer!(SetVolumeStatus, |session, args| {
     let control::SetVolumeStatus { place, changes, max_quota, offline_message } = args;
     let fid = session.fid(&place).await?;
-    let quota_kib = changes.contains(VolumeChanges::MAX_QUOTA).then_some(max_quota);
-    let message = changes.contains(VolumeChanges::OFFLINE_MESSAGE).then_some(offline_message);
-    session.client.set_volume_status(session.user, fid, quota_kib, message).await.map_err(failed)?;
+    let set = SetVolume {
+        max_quota: changes.contains(VolumeChanges::MAX_QUOTA).then_some(max_quota),
+        offline_message: changes
+            .contains(VolumeChanges::OFFLINE_MESSAGE)
+            .then(|| String::from_utf8_lossy(&offline_message).into_owned()),
+        motd: None,
+    };
+    session.client.set_volume_status(session.user, fid, &set).await.map_err(failed)?;
     Ok(reply::SetVolumeStatus {})
 });
 
@@ -196,7 +203,7 @@ answer!(FlushMountPoint, |session, control::FlushMountPoint { dir, name }| {
     let dir = session.fid(&dir).await?;
     session.mount_text(dir, &name).await?;
     let mount_point = session.client.lookup(session.user, dir, &name).await.map_err(failed)?.fid;
-    session.client.flush(mount_point).await;
+    session.client.flush(session.user, mount_point).await;
     Ok(reply::FlushMountPoint {})
 });
 
@@ -204,7 +211,7 @@ answer!(FlushMountPoint, |session, control::FlushMountPoint { dir, name }| {
 
 answer!(Flush, |session, control::Flush { place }| {
     let fid = session.fid(&place).await?;
-    session.client.flush(fid).await;
+    session.client.flush(session.user, fid).await;
     Ok(reply::Flush {})
 });
 
@@ -230,7 +237,7 @@ answer!(GetCacheUse, |session, control::GetCacheUse {}| {
 
 answer!(SetCacheSize, |session, control::SetCacheSize { size_kib }| {
     session.check_superuser()?;
-    session.client.set_cache_size(size_kib).await.map_err(failed)?;
+    session.client.set_cache_size(size_kib).map_err(failed)?;
     Ok(reply::SetCacheSize {})
 });
 
@@ -240,9 +247,17 @@ answer!(CheckServers, |session, control::CheckServers { scope, cell, is_fast }| 
     let cell = match scope {
         CheckScope::ALL => None,
         CheckScope::CELL => Some(session.cell(&cell)?),
-        _ => Some(session.client.own_cell().index),
+        _ => session.client.own_cell(),
     };
-    let down = session.client.check_servers(cell, is_fast).await;
+    let servers = match is_fast {
+        true => session.client.servers(),
+        false => session.client.check_servers(cell).await,
+    };
+    let is_meant = |server: &&ServerInfo| server.is_down && cell.is_none_or(|cell| server.cell == cell);
+    let mut down: Vec<IpAddr> = servers.iter().filter(is_meant).map(|server| server.address.ip()).collect();
+    // One machine may serve both kinds.
+    down.sort_unstable();
+    down.dedup();
     Ok(reply::CheckServers { down: addresses(down)? })
 });
 
@@ -267,11 +282,15 @@ fn kind_of(kind: control::ServerKind) -> Answer<ServerKind> {
 }
 
 answer!(GetServerRanks, |session, control::GetServerRanks { kind }| {
-    let ranks = session.client.server_ranks(kind_of(kind)?);
-    let ranked = ranks.into_iter().filter_map(|(address, rank)| match address {
-        IpAddr::V4(address) => Some(RankedServer { address: address.into(), rank }),
-        IpAddr::V6(_) => None,
-    });
+    let kind = kind_of(kind)?;
+    // An address may be that of servers of several cells.
+    let mut ranks = BTreeMap::new();
+    for server in session.client.servers().iter().filter(|server| server.kind == kind) {
+        if let IpAddr::V4(address) = server.address.ip() {
+            ranks.insert(address, server.rank);
+        }
+    }
+    let ranked = ranks.into_iter().map(|(address, rank)| RankedServer { address: address.into(), rank });
     Ok(reply::GetServerRanks { servers: RankedServers::new(ranked.collect()).map_err(too_long)? })
 });
 
@@ -279,7 +298,7 @@ answer!(SetServerRanks, |session, control::SetServerRanks { kind, servers }| {
     session.check_superuser()?;
     let kind = kind_of(kind)?;
     for server in servers.iter() {
-        session.client.set_server_rank(kind, IpAddr::V4(server.address.ip()), server.rank);
+        session.client.set_rank(IpAddr::V4(server.address.ip()), kind, server.rank);
     }
     Ok(reply::SetServerRanks {})
 });
@@ -297,7 +316,7 @@ fn known(cell: CellInfo, flags: CellFlags) -> Answer<KnownCell> {
     // As many as there is place for: `fs` lists them, and asks them where it has to know more than the client.
     let servers = cell.servers.into_iter().take(control::CELL_SERVERS_MAX).map(HostAddr::from).collect();
     let servers = CellServerList::new(servers).map_err(too_long)?;
-    Ok(KnownCell { name: name(&cell.name)?, servers, flags })
+    Ok(KnownCell { name: name(cell.name.as_str())?, servers, flags })
 }
 
 /// The one at a place of a list; `EDOM` behind the last.
@@ -307,7 +326,7 @@ fn at<T>(all: Vec<T>, index: u32) -> Answer<T> {
 }
 
 answer!(GetOwnCell, |session, control::GetOwnCell {}| {
-    Ok(reply::GetOwnCell { name: name(&session.client.own_cell().name)? })
+    Ok(reply::GetOwnCell { name: name(session.client.config().cell.as_str())? })
 });
 
 answer!(GetCell, |session, control::GetCell { index }| {
@@ -322,9 +341,12 @@ answer!(FindCell, |session, control::FindCell { name }| {
 answer!(NewCell, |session, control::NewCell { name, servers, linked }| {
     session.check_superuser()?;
     let servers: Vec<Ipv4Addr> = servers.iter().map(|server| server.ip()).collect();
-    let linked = text(&linked);
-    let linked = (!linked.is_empty()).then_some(linked.as_str());
-    session.client.add_cell(&text(&name), &servers, linked).map_err(failed)?;
+    let cell_name = |name: &ids::Name| CellName::new(&text(name)).ok_or(errno(Errno::EINVAL));
+    let linked = if linked.is_empty() { None } else { Some(cell_name(&linked)?) };
+    if servers.is_empty() {
+        return Err(errno(Errno::EINVAL));
+    }
+    session.client.set_cell(&cell_name(&name)?, linked, &servers).map_err(failed)?;
     Ok(reply::NewCell {})
 });
 
@@ -339,8 +361,8 @@ answer!(SetCellFlags, |session, control::SetCellFlags { name, flags }| {
 });
 
 answer!(GetAlias, |session, control::GetAlias { index }| {
-    let (alias, cell) = at(session.client.aliases(), index)?;
-    Ok(reply::GetAlias { alias: name(&alias)?, cell: name(&cell)? })
+    let CellAlias { alias, cell } = at(session.client.aliases(), index)?;
+    Ok(reply::GetAlias { alias: name(&alias)?, cell: name(cell.as_str())? })
 });
 
 answer!(NewAlias, |session, control::NewAlias { alias, cell }| {
@@ -358,8 +380,9 @@ answer!(ListTokens, |session, control::ListTokens {}| {
         .into_iter()
         .take(control::TOKENS_MAX)
         .map(|token| {
+            let cell = session.client.cell_name(token.cell);
             Ok(HeldToken {
-                cell: name(&token.cell)?,
+                cell: name(cell.as_ref().map_or("", CellName::as_str))?,
                 holder: name(token.name.as_deref().unwrap_or_default())?,
                 id: ViceId::ANONYMOUS,
                 expires: AfsTime(token.end.0),
@@ -380,8 +403,10 @@ answer!(SysName, |session, control::SysName { new_names }| {
 });
 
 answer!(GetClientAddresses, |session, control::GetClientAddresses {}| {
-    let own = session.client.addresses().into_iter().map(IpAddr::V4);
-    Ok(reply::GetClientAddresses { addresses: addresses(own)? })
+    // Of a client that takes calls on all addresses, none is told: servers know the one that they are called from.
+    let own = session.client.address().ip();
+    let told = if own.is_unspecified() { None } else { Some(own) };
+    Ok(reply::GetClientAddresses { addresses: addresses(told)? })
 });
 
 answer!(GetCrypt, |session, control::GetCrypt {}| {

@@ -24,6 +24,9 @@ pub const SYSNAMES_MAX: usize = 16;
 /// Most tokens that somebody may have.
 pub const TOKENS_MAX: usize = 64;
 
+/// The cell of what a client makes up itself: its dynamic root. As OpenAFS calls it.
+pub const DYNROOT: &str = "dynroot";
+
 /// Servers, or addresses of this machine.
 pub type Addresses = XdrArray<HostAddr, SERVERS_MAX>;
 /// Database servers of a cell, as named when the cell is made known.
