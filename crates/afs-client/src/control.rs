@@ -274,6 +274,10 @@ impl CallStream for Exchange {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Config;
+    use afs_config::{CellName, CellServDb};
+    use afs_wire::control;
+    use rxgen::{Rpc, decode_reply, encode_request};
 
     #[test]
     fn no_user_keeps_the_others_out() {
@@ -297,6 +301,118 @@ mod tests {
         assert!(guests.enter(User(users)).is_some());
         seats.clear();
         assert!(guests.0.lock().unwrap().is_empty(), "who has left is not remembered");
+    }
+
+    /// A client of a cell whose servers nobody asks, with its socket in a folder that goes with the test.
+    struct Served {
+        folder: PathBuf,
+        client: Client,
+        control: Option<Control>,
+    }
+
+    impl Served {
+        async fn new(name: &str) -> Self {
+            let folder = std::env::temp_dir().join(format!("afs-control-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&folder).unwrap();
+            let text = ">one.test #\n192.0.2.1 #a\n>two.test #\n192.0.2.2 #b\n";
+            let cells = CellServDb::parse(text, Path::new("F")).unwrap();
+            let mut config = Config::new(CellName::new("two.test").unwrap(), cells);
+            config.bind = ([127, 0, 0, 1], 0).into();
+            let client = Client::start(config).await.unwrap();
+            let about = About { version: "1".to_owned(), ..About::default() };
+            let control = Control::serve(&client, &folder.join("control"), about).unwrap();
+            Self { folder, client, control: Some(control) }
+        }
+
+        async fn connect(&self) -> UnixStream {
+            UnixStream::connect(self.folder.join("control")).await.unwrap()
+        }
+
+        async fn end(mut self) {
+            drop(self.control.take());
+            assert!(!self.folder.join("control").exists(), "the socket goes with it");
+            self.client.shut_down().await;
+            std::fs::remove_dir_all(&self.folder).unwrap();
+        }
+    }
+
+    async fn ask<R: Rpc>(stream: &mut UnixStream, args: &R) -> Result<R::Reply, i32> {
+        stream.write_all(&framed(&encode_request(args))).await.unwrap();
+        let answer = receive(stream).await.unwrap().expect("an answer");
+        let (code, results) = answer.split_first_chunk().unwrap();
+        match i32::from_be_bytes(*code) {
+            0 => Ok(decode_reply::<R>(results).unwrap()),
+            errno => Err(errno),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_connection_asks_one_thing_after_the_other() {
+        let served = Served::new("asks").await;
+        let mut stream = served.connect().await;
+        let own = ask(&mut stream, &control::GetOwnCell {}).await.unwrap().name;
+        assert_eq!(&own[..], b"two.test");
+        for (index, name) in [(0, "one.test"), (1, "two.test")] {
+            let cell = ask(&mut stream, &control::GetCell { index }).await.unwrap().cell;
+            assert_eq!((&cell.name[..], cell.servers.len()), (name.as_bytes(), 1));
+        }
+        assert_eq!(ask(&mut stream, &control::GetCell { index: 2 }).await, Err(Errno::EDOM.0));
+        let about = ask(&mut stream, &control::About {}).await.unwrap();
+        assert_eq!((&about.version[..], about.uuid), (&b"1"[..], served.client.uuid()));
+        drop(stream);
+        served.end().await;
+    }
+
+    #[tokio::test]
+    async fn who_is_not_root_changes_nothing_for_all() {
+        let served = Served::new("root").await;
+        let mut stream = served.connect().await;
+        let is_root = stream.peer_cred().unwrap().uid() == 0;
+        let new_names = control::SysNames::new(vec!["here".try_into().unwrap()]).unwrap();
+        let set = ask(&mut stream, &control::SysName { new_names }).await;
+        let names = ask(&mut stream, &control::SysName { new_names: control::SysNames::default() }).await;
+        let is_set = &names.unwrap().names[0][..] == b"here";
+        assert_eq!((set.is_ok(), is_set), (is_root, is_root));
+        drop(stream);
+        served.end().await;
+    }
+
+    #[tokio::test]
+    async fn what_is_no_request_is_told_or_ends_the_connection() {
+        let served = Served::new("wrong").await;
+        let mut stream = served.connect().await;
+        for (message, errno) in [
+            (&[0, 0, 0xff, 0xff][..], Errno::ENOSYS),
+            (&[0, 0], Errno::EINVAL),
+            (&[], Errno::EINVAL),
+            // GetCell without its argument.
+            (&[0, 0, 0, 51], Errno::EINVAL),
+        ] {
+            stream.write_all(&framed(message)).await.unwrap();
+            let answer = receive(&mut stream).await.unwrap().expect("an answer");
+            assert_eq!(answer, errno.0.to_be_bytes(), "{message:?}");
+        }
+        stream.write_all(&[0xff; 4]).await.unwrap();
+        assert_eq!(stream.read(&mut [0; 4]).await.unwrap_or(0), 0, "a message that is too long ends it");
+        served.end().await;
+    }
+
+    #[tokio::test]
+    async fn what_an_earlier_client_has_left_is_replaced_and_nothing_else() {
+        let mut served = Served::new("stale").await;
+        drop(served.control.take());
+        let path = served.folder.join("control");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert!(path.exists(), "as after kill -9");
+        served.control = Some(Control::serve(&served.client, &path, About::default()).unwrap());
+        let mut stream = served.connect().await;
+        assert!(ask(&mut stream, &control::GetOwnCell {}).await.is_ok());
+        let file = served.folder.join("file");
+        std::fs::write(&file, b"bytes").unwrap();
+        assert!(Control::serve(&served.client, &file, About::default()).is_err());
+        assert_eq!(std::fs::read(&file).unwrap(), b"bytes");
+        drop(stream);
+        served.end().await;
     }
 
     #[test]
