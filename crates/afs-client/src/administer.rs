@@ -10,7 +10,7 @@ use rx_security::Level;
 use crate::client::Client;
 use crate::dynroot;
 use crate::error::Error;
-use crate::fid::User;
+use crate::events::Change;
 use crate::volumes::CellInfo;
 
 impl Client {
@@ -65,25 +65,42 @@ impl Client {
         Ok(())
     }
 
-    /// Forgets all that is known, but for what is dirty.
-    pub async fn flush_all(&self) {
+    /// Forgets all that is known, and all data but those that are dirty.
+    pub fn flush_all(&self) {
         for vnode in self.inner.vnodes.all() {
-            self.flush(User::ROOT, vnode.fid).await;
+            vnode.forget();
         }
+        if let Err(error) = self.inner.files.flush_all() {
+            tracing::warn!(%error, "data stay in the cache");
+        }
+        self.inner.mention(self.root(), Change::Everything);
     }
 
     /// What is kept.
     pub fn cache_use(&self) -> CacheUse {
-        CacheUse { statuses: self.inner.vnodes.len() as u64, ..CacheUse::default() }
+        let usage = self.cache_usage();
+        CacheUse {
+            size_kib: usage.limit_bytes >> 10,
+            used_kib: usage.bytes.div_ceil(1 << 10),
+            dirty_kib: self.dirty_bytes().div_ceil(1 << 10),
+            files: usage.files as u64,
+            conflicts: usage.conflicts as u64,
+            statuses: self.vnode_count() as u64,
+        }
     }
 
     /// Sets how much may be kept on disk, in KiB; 0 is what is configured.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] for a client without a cache on disk.
-    pub fn set_cache_size(&self, _size_kib: u64) -> Result<(), Error> {
-        Err(Error::Unsupported { what: "the size of a cache that is not there" })
+    /// [`Error::Unsupported`] for a client whose cache is in memory.
+    pub fn set_cache_size(&self, size_kib: u64) -> Result<(), Error> {
+        let Some(cache) = &self.config().cache else {
+            return Err(Error::Unsupported { what: "the size of a cache in memory" });
+        };
+        let bytes = if size_kib == 0 { cache.limit_bytes } else { size_kib.saturating_mul(1 << 10) };
+        self.set_cache_limit(bytes);
+        Ok(())
     }
 
     /// Whether what is said with a ticket is encrypted.

@@ -3,7 +3,7 @@
 
 use afs_wire::ids::{AfsTime, HostAddr, Name};
 use afs_wire::rxafscb::{
-    AfsDbCacheEntry, AfsDbCacheEntry64, AfsDbLock, AfsDbLockDesc, CacheConfig, GetCE, GetCE64, GetCacheConfig,
+    AfsDbCacheEntry, AfsDbCacheEntry64, AfsDbLockDesc, CacheConfig, GetCE, GetCE64, GetCacheConfig,
     GetCellByNum, GetCellServDB, GetLocalCell, GetLock, GetServerPrefs, GetXStats, ServerList, XStatsVersion,
     reply,
 };
@@ -89,8 +89,7 @@ fn cell_hosts(cell: &Cell) -> Result<ServerList, Abort> {
 
 impl Serve<GetLock> for CallbackService {
     async fn serve(&self, _: ServerCall<'_, GetLock>, _: GetLock) -> Result<reply::GetLock, Abort> {
-        // The list of locks is empty: this client has none that could be stuck.
-        let _: Option<AfsDbLock> = None;
+        // The list is empty: this client has no locks that could be stuck.
         Err(NO_MORE)
     }
 }

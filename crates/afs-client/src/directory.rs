@@ -60,7 +60,7 @@ impl Listing {
     /// good for later listings of the directory too: names that stay are met exactly once.
     pub fn entries_from(&self, position: u64) -> impl Iterator<Item = DirEntry<'_>> {
         let slot = u16::try_from(position).map_or(Slot(u16::MAX), Slot);
-        self.pages.entries_from(slot).map(|entry| self.entry(&entry))
+        self.pages.entries_from(slot).map(move |entry| self.entry(&entry))
     }
 
     /// What a name names.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -13,7 +14,6 @@ use afs_wire::vl::{
     AddrMask, EntryFlags, GetAddrsU, GetEntryByNameN, GetEntryByNameU, ListAddrByAttributes, NvldbEntry,
     SiteFlags, UvldbEntry, Vl, VlName,
 };
-use rx::RpcError;
 use rx_proto::time::Instant;
 use rxgen::{Abort, Rpc};
 
@@ -87,6 +87,9 @@ impl VolumeEntry {
         self.sites.iter().filter(|site| has(site)).map(|site| Arc::clone(&site.server)).collect()
     }
 }
+
+/// The servers of a volume, when they are known.
+pub(crate) type Sites<'a> = Pin<Box<dyn Future<Output = Result<Vec<Arc<Server>>, Error>> + Send + 'a>>;
 
 /// The entries that are kept.
 #[derive(Debug, Default)]
@@ -209,12 +212,15 @@ impl Inner {
         }
     }
 
-    /// The servers that have a volume.
-    pub(crate) async fn sites_of(&self, cell: CellIndex, volume: VolumeId) -> Result<Vec<Arc<Server>>, Error> {
-        let cell = self.cell(cell)?;
-        let entry = self.volume_by_id(&cell, volume).await?;
-        let kind = entry.kind_of(volume).unwrap_or(VolumeType::READ_WRITE);
-        Ok(entry.servers_of(kind))
+    /// The servers that have a volume. In a box, since to ask file servers takes asking database servers first, by the same
+    /// means.
+    pub(crate) fn sites_of(&self, cell: CellIndex, volume: VolumeId) -> Sites<'_> {
+        Box::pin(async move {
+            let cell = self.cell(cell)?;
+            let entry = self.volume_by_id(&cell, volume).await?;
+            let kind = entry.kind_of(volume).unwrap_or(VolumeType::READ_WRITE);
+            Ok(entry.servers_of(kind))
+        })
     }
 
     async fn ask_for_volume(&self, cell: &Cell, name: &str) -> Result<Arc<VolumeEntry>, Error> {
@@ -350,11 +356,6 @@ impl Inner {
 fn id_of_digits(name: &str) -> Option<VolumeId> {
     let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| name.parse().ok()).flatten().map(VolumeId)
-}
-
-/// Whether a failed call is a server's saying that it has no such procedure.
-pub(crate) fn is_unknown_procedure(error: &RpcError) -> bool {
-    matches!(error, RpcError::Call { source: rx::CallError::Aborted { code, .. }, .. } if code.0 == Abort::OPCODE.0)
 }
 
 #[cfg(test)]

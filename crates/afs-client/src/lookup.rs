@@ -1,7 +1,6 @@
 //! Names: what a name in a directory names, `.`, `..` and `@sys` among them, and the targets of symbolic links.
 
-use afs_wire::ids::AFSCBMAX;
-use afs_wire::ids::{AFSPATHMAX, Name};
+use afs_wire::ids::{AFSCBMAX, AFSPATHMAX, Name};
 use bytes::Bytes;
 
 use crate::client::{Client, Found, Inner};

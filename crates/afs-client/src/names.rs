@@ -7,6 +7,7 @@
 //! **Files that are open** and lose their last name live on under the name `.__afs` and a number in their directory until they are
 //! closed, as with OpenAFS: AFS servers know no open files.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use afs_wire::Errno;
@@ -110,18 +111,22 @@ impl Inner {
                     vnode.note_break();
                 }
             }
-            _ => self.vnodes.remove(fid),
+            _ => {
+                self.vnodes.remove(fid);
+                self.note_removed(fid);
+            }
         }
     }
 
-    /// Removes the hidden name of a file that nobody has open any more.
-    pub(crate) async fn remove_hidden(&self, user: User, fid: Fid) {
-        let Some((dir, name)) = self.open_files.take_hidden(fid) else { return };
-        if let Ok(client) = self.client() {
+    /// Removes the hidden name of a file that nobody has open any more. In a box, since removing may come to hide another.
+    pub(crate) fn remove_hidden(&self, user: User, fid: Fid) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async move {
+            let Some((dir, name)) = self.open_files.take_hidden(fid) else { return };
+            let Ok(client) = self.client() else { return };
             if let Err(error) = client.remove(user, dir, name.as_bytes()).await {
                 tracing::warn!(%fid, name, %error, "a file that was removed while it was open stays under a hidden name");
             }
-        }
+        })
     }
 }
 
@@ -340,7 +345,7 @@ impl Client {
             inner.open_files.note_hidden(fid, changing.dir, hidden);
             // It may have been closed meanwhile.
             if !inner.open_files.is_open(fid) {
-                Box::pin(inner.remove_hidden(user, fid)).await;
+                inner.remove_hidden(user, fid).await;
             }
             return Ok(());
         }
@@ -440,7 +445,7 @@ impl Client {
         if let Some(replaced) = replaced.filter(|&replaced| inner.is_to_be_hidden(replaced)) {
             // Another name first, so that at no time there is neither the old nor the new file.
             let hidden = inner.open_files.hidden_name(HIDDEN, replaced);
-            match Box::pin(self.link(user, replaced, to.dir, hidden.as_bytes())).await {
+            match self.link(user, replaced, to.dir, hidden.as_bytes()).await {
                 Ok(_) => inner.open_files.note_hidden(replaced, to.dir, hidden),
                 Err(error) => tracing::debug!(%replaced, %error, "no hidden name for a file that is replaced"),
             }
@@ -506,7 +511,7 @@ impl Client {
         }
         drop((second_guard, first_guard));
         if let Some(replaced) = replaced.filter(|&replaced| !inner.open_files.is_open(replaced)) {
-            Box::pin(inner.remove_hidden(user, replaced)).await;
+            inner.remove_hidden(user, replaced).await;
         }
         Ok(())
     }

@@ -144,6 +144,8 @@ pub(crate) struct State {
     breaks: u64,
     /// Changes of our own that are done.
     changes: u64,
+    /// Statuses that were noted.
+    notes: u64,
     access: Vec<(Who, Rights)>,
     /// The directory that a file was found in, or says that it is in.
     parent: Option<LocalFid>,
@@ -175,6 +177,7 @@ pub(crate) struct Vnode {
 pub(crate) struct Snapshot {
     breaks: u64,
     changes: u64,
+    notes: u64,
     volume_breaks: u64,
     strays: u64,
 }
@@ -230,6 +233,7 @@ impl Vnode {
         Snapshot {
             breaks: state.breaks,
             changes: state.changes,
+            notes: state.notes,
             volume_breaks: self.volume.breaks(),
             strays: self.volume.strays.load(Ordering::Acquire),
         }
@@ -318,15 +322,13 @@ impl Vnode {
         state.pages.as_ref().filter(|pages| pages.version == version).map(|pages| Arc::clone(&pages.directory))
     }
 
-    /// Keeps pages that were fetched, unless newer ones are there.
-    pub(crate) fn set_pages(&self, pages: Option<Pages>) {
+    /// Keeps pages that were fetched, unless those are there that belong to the status and these do not.
+    fn set_pages(&self, pages: Pages) {
         let mut state = self.state();
-        let is_older = match (&state.pages, &pages) {
-            (Some(there), Some(new)) => new.version < there.version,
-            _ => false,
-        };
-        if !is_older {
-            state.pages = pages;
+        let version = state.status.map(|status| status.data_version);
+        let is_current = |pages: &Pages| Some(pages.version) == version;
+        if is_current(&pages) || !state.pages.as_ref().is_some_and(is_current) {
+            state.pages = Some(pages);
         }
     }
 
@@ -383,7 +385,9 @@ impl Vnode {
     ) -> Noted {
         let mut state = self.state();
         let old = state.status;
-        let is_older = old.is_some_and(|old| status.data_version < old.data_version)
+        // Versions only grow, but for a volume that is restored: so one is old only beside one that came while it was asked for.
+        let has_newer = old.is_some_and(|old| status.data_version < old.data_version);
+        let is_older = (has_newer && state.notes != before.notes)
             // Said before a change of ours was done, and told after it.
             || (!is_own_change && state.changes != before.changes);
         if is_own_change {
@@ -399,6 +403,7 @@ impl Vnode {
         let is_other_data =
             !is_own_change && old.is_some_and(|old| old.data_version != status.data_version);
         state.status = Some(*status);
+        state.notes += 1;
         if status.file_type != FileType::DIRECTORY && state.parent.is_none() {
             state.parent = Some(LocalFid { vnode: status.parent_vnode, unique: status.parent_unique });
         }
@@ -627,7 +632,7 @@ impl Vnodes {
     /// Keeps pages of a directory, within the limit for all of them.
     pub(crate) fn keep_pages(&self, vnode: &Vnode, pages: Pages) {
         let size = pages.directory.bytes().len();
-        vnode.set_pages(Some(pages));
+        vnode.set_pages(pages);
         let mut kept = self.kept_pages.lock().unwrap_or_else(PoisonError::into_inner);
         kept.queue.push_back(vnode.fid);
         kept.bytes += size;

@@ -102,12 +102,13 @@ pub(super) fn show(fs: &Fs, given: &Given) -> u8 {
     let told = fs.ask(&control::GetCacheUse {}).map(|reply| {
         let cache = reply.cache;
         if given.has("json") {
-            let CacheUse { size_kib, used_kib, dirty_kib, files, statuses } = cache;
+            let CacheUse { size_kib, used_kib, dirty_kib, files, conflicts, statuses } = cache;
             fs.printer.say_json(&json!({
                 "size_kib": size_kib,
                 "used_kib": used_kib,
                 "dirty_kib": dirty_kib,
                 "files": files,
+                "conflicts": conflicts,
                 "statuses": statuses,
             }));
         } else {
@@ -127,7 +128,7 @@ enum Detail {
 /// The cache in words. The number of files has no limit of its own here, so what OpenAFS tells of that limit, and of its chunk
 /// files, is left out, as it does for a cache without files.
 fn described(cache: &CacheUse, detail: Detail) -> String {
-    let CacheUse { size_kib: size, used_kib: used, dirty_kib, files, statuses } = *cache;
+    let CacheUse { size_kib: size, used_kib: used, dirty_kib, files, conflicts, statuses } = *cache;
     if detail == Detail::Blocks {
         let mut text = format!("AFS using {used} of the cache's available {size} 1K byte blocks.\n");
         if used > size {
@@ -141,6 +142,7 @@ fn described(cache: &CacheUse, detail: Detail) -> String {
     if detail == Detail::All {
         text += &format!("\tfiles:          {files:>10}\n");
         text += &format!("\tdirty blocks:   {dirty_kib:>10}\n");
+        text += &format!("\tput aside:      {conflicts:>10}\n");
         text += &format!("\tstatus entries: {statuses:>10}\n");
     }
     if percent > MUCH_PERCENT {
@@ -155,7 +157,7 @@ mod tests {
 
     #[test]
     fn the_cache_is_described_as_openafs_does() {
-        let cache = CacheUse { size_kib: 1000, used_kib: 20, dirty_kib: 3, files: 7, statuses: 9 };
+        let cache = CacheUse { size_kib: 1000, used_kib: 20, dirty_kib: 3, files: 7, conflicts: 0, statuses: 9 };
         for (cache, detail, text) in [
             (cache, Detail::Blocks, "AFS using 20 of the cache's available 1000 1K byte blocks.\n"),
             (cache, Detail::Files, "AFS using     2% of cache blocks (20 of 1000 1k blocks)\n"),

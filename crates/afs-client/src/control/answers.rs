@@ -222,7 +222,7 @@ answer!(FlushVolume, |session, control::FlushVolume { place }| {
 });
 
 answer!(FlushAll, |session, control::FlushAll {}| {
-    session.client.flush_all().await;
+    session.client.flush_all();
     Ok(reply::FlushAll {})
 });
 
@@ -237,7 +237,8 @@ answer!(GetCacheUse, |session, control::GetCacheUse {}| {
 
 answer!(SetCacheSize, |session, control::SetCacheSize { size_kib }| {
     session.check_superuser()?;
-    session.client.set_cache_size(size_kib).map_err(failed)?;
+    // What `fs` has words for: a cache in memory.
+    session.client.set_cache_size(size_kib).map_err(|_| errno(Errno::EROFS))?;
     Ok(reply::SetCacheSize {})
 });
 

@@ -115,6 +115,8 @@ wire_struct! {
         dirty_kib: u64,
         /// Files of which something is kept.
         files: u64,
+        /// Files that could not be stored and were put aside.
+        conflicts: u64,
         /// Entries of the table of statuses.
         statuses: u64,
     }
