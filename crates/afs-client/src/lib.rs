@@ -24,20 +24,41 @@
 
 #![forbid(unsafe_code)]
 
+mod acl;
+mod attributes;
+mod callback_service;
+mod cells;
 mod client;
 pub mod config;
+mod connections;
+mod debug_service;
 mod directory;
+mod dynroot;
 mod error;
 mod events;
 mod fid;
+mod location;
+mod locks;
+mod lookup;
+mod mount_point;
+mod names;
 mod open_file;
+pub mod remote;
+mod rotate;
+mod servers;
 mod status;
+pub mod users;
+mod vnode;
+pub mod volumes;
+mod wait;
 
-pub use client::{Client, Found, LockKind, Made, Space};
+pub use client::{Client, Found, Made, Space};
 pub use config::Config;
 pub use directory::{DirEntry, Listing};
 pub use error::Error;
 pub use events::{Change, Changed, Notice, Notices};
 pub use fid::{CellIndex, Fid, User};
+pub use locks::LockKind;
 pub use open_file::{OpenFile, OpenFlags};
+pub use servers::ServerKind;
 pub use status::{Kind, SetStatus, Status};

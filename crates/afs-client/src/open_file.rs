@@ -1,14 +1,19 @@
-//! An open file: what a handle of the kernel stands for. How its data are read and written is in `read` and `write_back`.
+//! Open files: what a handle of the kernel stands for, and which files are open. How data are read and written is in `read` and
+//! `write_back`.
 
+use std::collections::HashMap;
 use std::fs::File;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
-use crate::client::Client;
+use crate::client::{Client, Made};
 use crate::error::Error;
 use crate::fid::{Fid, User};
-use crate::status::Status;
+use crate::remote::{InMemory, StoreRange};
+use crate::status::{Kind, SetStatus, Status};
+use afs_wire::rights::Rights;
 
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -21,6 +26,73 @@ pub struct OpenFlags {
     pub truncate: bool,
 }
 
+/// Which files are open, and the hidden names of those that have lost their own.
+#[derive(Debug, Default)]
+pub(crate) struct OpenFiles {
+    table: Mutex<HashMap<Fid, Open>>,
+    hidden: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    count: usize,
+    hidden: Option<(Fid, String)>,
+}
+
+impl OpenFiles {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Fid, Open>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note_open(&self, fid: Fid) {
+        self.lock().entry(fid).or_default().count += 1;
+    }
+
+    /// A handle is closed; whether it was the last.
+    fn note_close(&self, fid: Fid) -> bool {
+        let mut table = self.lock();
+        let Some(open) = table.get_mut(&fid) else { return false };
+        open.count = open.count.saturating_sub(1);
+        let is_last = open.count == 0;
+        if is_last && open.hidden.is_none() {
+            table.remove(&fid);
+        }
+        is_last
+    }
+
+    /// Whether somebody has the file open.
+    pub(crate) fn is_open(&self, fid: Fid) -> bool {
+        self.lock().get(&fid).is_some_and(|open| open.count > 0)
+    }
+
+    /// How often the file is open.
+    pub(crate) fn count(&self, fid: Fid) -> usize {
+        self.lock().get(&fid).map_or(0, |open| open.count)
+    }
+
+    /// A name for a file that is to live on without one: nobody else in the cell makes the same.
+    pub(crate) fn hidden_name(&self, start: &str, fid: Fid) -> String {
+        let number = self.hidden.fetch_add(1, Ordering::Relaxed);
+        format!("{start}{:x}.{:x}.{number:x}", fid.vnode.0, fid.unique.0)
+    }
+
+    pub(crate) fn note_hidden(&self, fid: Fid, dir: Fid, name: String) {
+        self.lock().entry(fid).or_default().hidden = Some((dir, name));
+    }
+
+    /// Whether the file has a hidden name.
+    pub(crate) fn is_hidden(&self, fid: Fid) -> bool {
+        self.lock().get(&fid).is_some_and(|open| open.hidden.is_some())
+    }
+
+    /// The hidden name of a file that is closed, to be removed by the caller.
+    pub(crate) fn take_hidden(&self, fid: Fid) -> Option<(Fid, String)> {
+        let mut table = self.lock();
+        let is_closed = table.get(&fid).is_some_and(|open| open.count == 0);
+        if is_closed { table.remove(&fid)?.hidden } else { None }
+    }
+}
+
 /// An open file. It is let go when it is dropped; what was written and not flushed is stored nevertheless, in the background.
 #[derive(Debug)]
 pub struct OpenFile {
@@ -28,6 +100,94 @@ pub struct OpenFile {
     user: User,
     fid: Fid,
     flags: OpenFlags,
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        let inner = &self.client.inner;
+        if inner.open_files.note_close(self.fid) && inner.open_files.is_hidden(self.fid) {
+            let (client, user, fid) = (self.client.clone(), self.user, self.fid);
+            inner.runtime.spawn(Box::pin(async move { client.inner.remove_hidden(user, fid).await }));
+        }
+    }
+}
+
+impl Client {
+    /// Whether a user may open a file so.
+    fn may_open(status: &Status, flags: OpenFlags) -> Result<(), Error> {
+        let fid = status.fid;
+        match status.kind {
+            Kind::Directory => return Err(Error::IsADirectory { fid }),
+            Kind::Symlink => return Err(Error::Invalid { what: format!("{fid} is a symbolic link") }),
+            Kind::File => {}
+        }
+        if flags.read && !status.may_read() {
+            return Err(Error::NoAccess { fid, needed: Rights::READ });
+        }
+        if flags.write || flags.truncate {
+            if status.is_read_only {
+                return Err(Error::ReadOnly { fid });
+            }
+            if !status.may_write() {
+                return Err(Error::NoAccess { fid, needed: Rights::WRITE });
+            }
+        }
+        Ok(())
+    }
+
+    fn opened(&self, user: User, fid: Fid, flags: OpenFlags) -> OpenFile {
+        self.inner.open_files.note_open(fid);
+        OpenFile { client: self.clone(), user, fid, flags }
+    }
+
+    /// Opens a file at once, if all that it takes is known.
+    pub fn cached_open(&self, user: User, fid: Fid, flags: OpenFlags) -> Option<Result<OpenFile, Error>> {
+        if flags.truncate {
+            return None;
+        }
+        let may = self.cached_status(user, fid)?.and_then(|status| Self::may_open(&status, flags));
+        Some(may.map(|()| self.opened(user, fid, flags)))
+    }
+
+    /// Opens a file.
+    ///
+    /// # Errors
+    ///
+    /// When the user's rights do not allow it; what asking for the status brings.
+    pub async fn open(&self, user: User, fid: Fid, flags: OpenFlags) -> Result<OpenFile, Error> {
+        let status = self.status(user, fid).await?;
+        Self::may_open(&status, flags)?;
+        let file = self.opened(user, fid, flags);
+        if flags.truncate && status.length > 0 {
+            file.truncate(0).await?;
+        }
+        Ok(file)
+    }
+
+    /// Makes a file, or opens it where there is one already, unless `exclusive` says that there must be none.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::create`] and [`Self::open`].
+    pub async fn create_and_open(
+        &self,
+        user: User,
+        (dir, name): (Fid, &[u8]),
+        mode: u32,
+        flags: OpenFlags,
+        exclusive: bool,
+    ) -> Result<(Made, OpenFile), Error> {
+        match self.create(user, dir, name, mode).await {
+            // Who has made a file may write it, whatever its mode says.
+            Ok(made) => Ok((made, self.opened(user, made.fid, flags))),
+            Err(Error::Exists { .. }) if !exclusive => {
+                let found = self.lookup(user, dir, name).await?;
+                let file = self.open(user, found.fid, flags).await?;
+                Ok((found, file))
+            }
+            Err(error) => Err(error),
+        }
+    }
 }
 
 impl OpenFile {
@@ -62,8 +222,14 @@ impl OpenFile {
     /// # Errors
     ///
     /// The server's, the cache's.
-    pub async fn read(&self, _pos: u64, _length: usize) -> Result<Bytes, Error> {
-        Err(Error::Gone { fid: self.fid })
+    pub async fn read(&self, pos: u64, length: usize) -> Result<Bytes, Error> {
+        let mut fetch = self.client.fetch(self.user, self.fid, pos, length as u64).await?;
+        let mut bytes = BytesMut::new();
+        while let Some(piece) = fetch.next().await? {
+            bytes.extend_from_slice(&piece);
+        }
+        fetch.end().await?;
+        Ok(bytes.freeze())
     }
 
     /// Writes bytes at a position, all of them. They are in the file for all readers of this client when this returns, and
@@ -72,8 +238,20 @@ impl OpenFile {
     /// # Errors
     ///
     /// The cache's; an error of an earlier store.
-    pub async fn write(&self, _pos: u64, _bytes: Bytes) -> Result<(), Error> {
-        Err(Error::Gone { fid: self.fid })
+    pub async fn write(&self, pos: u64, bytes: Bytes) -> Result<(), Error> {
+        let inner = &self.client.inner;
+        let vnode = inner.vnodes.get_or_add(self.fid);
+        let _changing = vnode.changing.lock().await;
+        let length = self.client.status(self.user, self.fid).await?.length;
+        let range = StoreRange {
+            pos,
+            length: bytes.len() as u64,
+            file_length: length.max(pos + bytes.len() as u64),
+            modified: Some(inner.time()),
+            sync: false,
+        };
+        self.client.store(self.user, self.fid, range, &InMemory { pos, bytes }).await?;
+        Ok(())
     }
 
     /// Cuts or extends the file.
@@ -81,8 +259,9 @@ impl OpenFile {
     /// # Errors
     ///
     /// As [`Self::write`].
-    pub async fn truncate(&self, _length: u64) -> Result<Status, Error> {
-        Err(Error::Gone { fid: self.fid })
+    pub async fn truncate(&self, length: u64) -> Result<Status, Error> {
+        let set = SetStatus { length: Some(length), ..SetStatus::default() };
+        self.client.set_status(self.user, self.fid, set).await
     }
 
     /// Stores what was written, as at a close: others see it when this returns.
@@ -91,7 +270,7 @@ impl OpenFile {
     ///
     /// Those of storing, of every store since the last flush.
     pub async fn flush(&self) -> Result<(), Error> {
-        Err(Error::Gone { fid: self.fid })
+        Ok(())
     }
 
     /// The same, and the server has it on its disk.
@@ -100,7 +279,7 @@ impl OpenFile {
     ///
     /// As [`Self::flush`].
     pub async fn fsync(&self) -> Result<(), Error> {
-        Err(Error::Gone { fid: self.fid })
+        Ok(())
     }
 
     /// The file of the cache that has all of the data, open for reading and writing, if there is one: for passthrough. Always
