@@ -6,6 +6,7 @@ mod bos;
 mod calls;
 mod cell;
 mod classic;
+mod client_uuid;
 mod codes;
 mod dates;
 mod doctor;
