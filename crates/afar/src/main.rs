@@ -7,6 +7,7 @@ mod bos;
 mod calls;
 mod cell;
 mod classic;
+mod client_uuid;
 mod cmdebug;
 mod codes;
 mod control_socket;

@@ -4,9 +4,7 @@
 mod afsd;
 
 use crate::classic::{Command, Given, Opt};
-use crate::control_socket;
-use crate::mount_point;
-use crate::output;
+use crate::{client_uuid, control_socket, mount_point, output};
 use afs_client::config::Cache;
 use afs_client::{Client, Config};
 use afs_config::{AfsConf, AfsdOptions, CacheInfo, ClientFolder};
@@ -16,6 +14,7 @@ use afs_server::log;
 use afs_server::notify::ServiceManager;
 use afsd::Wishes;
 use nix::unistd::Uid;
+use rx::{Runtime, TokioRuntime};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -213,6 +212,8 @@ async fn run_until_told(plan: Plan, allow_other: bool, passthrough: bool) -> Res
     let cache_folder = cache.as_ref().map(|(folder, _)| folder.clone());
     if let Some((folder, limit_bytes)) = cache {
         options.cache_is_stacked = mount_point::is_stacked(&folder);
+        let uuid = TokioRuntime::current().seed().and_then(|seed| client_uuid::of_folder(&folder, seed));
+        client.uuid = Some(uuid.map_err(|error| format!("the cache {}: {error}", folder.display()))?);
         client.cache = Some(Cache { folder, limit_bytes });
     }
     let cell = client.cell.clone();

@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn ordinary_users_mount_in_their_home() {
-        assert_eq!(default_for(false, Some(Path::new("/home/x"))), Ok(PathBuf::from("/home/x/afs")));
+        assert_eq!(default_for(false, Some(Path::new("/srv/x"))), Ok(PathBuf::from("/srv/x/afs")));
         assert!(default_for(false, None).is_err());
     }
 }

@@ -8,8 +8,7 @@ mod cell;
 mod state;
 
 use crate::control_socket::{self, Offer};
-use crate::mount_point;
-use crate::output;
+use crate::{client_uuid, mount_point, output};
 use afs_client::config::{CALLBACK_PORT, Cache, LocalUser};
 use afs_client::{Client, Config as ClientConfig};
 use afs_config::{Cell, CellName, CellServDb, ClientFolder, DbServer, ServerFolder};
@@ -324,6 +323,8 @@ async fn attach(
     let cache = state.path().join("cache");
     fs::create_dir_all(&cache).map_err(|error| format!("the cache {}: {error}", cache.display()))?;
     let mut client = ClientConfig::of_folder(folder);
+    let uuid = TokioRuntime::current().seed().and_then(|seed| client_uuid::of_folder(&cache, seed));
+    client.uuid = Some(uuid.map_err(|error| format!("the cache {}: {error}", cache.display()))?);
     client.bind = SocketAddr::from((config.server.bind, CALLBACK_PORT));
     client.keys = vec![(prepared.cell.clone(), prepared.keys.clone())];
     let local = |(person, _): &(Person, ViceId)| LocalUser {

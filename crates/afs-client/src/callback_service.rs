@@ -4,7 +4,7 @@
 //! it, or after a while: it makes the writer wait.
 
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use afs_wire::Uuid;
@@ -36,12 +36,14 @@ const NOT_ME: Abort = Abort(1);
 
 /// The service, for as long as the client is there.
 pub(crate) struct CallbackService {
-    pub(crate) client: Weak<Inner>,
+    client: Weak<Inner>,
+    /// The vnodes that a debugger is going through.
+    pub(crate) walk: Mutex<Vec<Fid>>,
 }
 
 /// Answers servers and debuggers on this endpoint.
 pub(crate) fn offer(endpoint: &Endpoint, client: Weak<Inner>) {
-    let server = Arc::new(CallbackService { client });
+    let server = Arc::new(CallbackService { client, walk: Mutex::default() });
     let service = Service {
         id: ServiceId(Rxafscb::SERVICE_ID),
         security: vec![Arc::new(Null)],

@@ -1,6 +1,8 @@
 //! What `cmdebug` and other debuggers ask of a client on its callback port (File service notes 7.3): cells, servers, cached statuses.
 //! There are no locks to be shown and no counters to be fetched: those questions end as with a client that does not know them.
 
+use std::sync::PoisonError;
+
 use afs_wire::ids::{AfsTime, HostAddr, Name};
 use afs_wire::rxafscb::{
     AfsDbCacheEntry, AfsDbCacheEntry64, AfsDbLockDesc, CacheConfig, GetCE, GetCE64, GetCacheConfig,
@@ -13,12 +15,13 @@ use rxgen::{Abort, Serve, ServerCall};
 use crate::callback_service::CallbackService;
 use crate::cells::Cell;
 use crate::client::Inner;
+use crate::fid::Fid;
 
 /// Ends a walk by index: there is nothing at this one.
 const NO_MORE: Abort = Abort(1);
 
-/// Which vnode of the table has a promise, in `states`, as OpenAFS numbers it.
-const STATE_PROMISED: i8 = 1;
+/// In `states`: the status is known.
+const STATE_KNOWN: i8 = 1;
 
 /// In `states`: of a read-only volume.
 const STATE_READ_ONLY: i8 = 4;
@@ -38,13 +41,9 @@ const NO_LOCK: AfsDbLockDesc = AfsDbLockDesc {
 };
 
 impl Inner {
-    /// The vnode at a place, in an order that stays while the table does.
-    fn cache_entry(&self, index: i32) -> Result<AfsDbCacheEntry64, Abort> {
-        let mut all = self.vnodes.all();
-        all.retain(|vnode| vnode.fid.cell.has_volumes());
-        all.sort_unstable_by_key(|vnode| vnode.fid);
-        let place = usize::try_from(index).map_err(|_| NO_MORE)?;
-        let vnode = all.get(place).ok_or(NO_MORE)?;
+    /// What a debugger is told of a vnode.
+    fn cache_entry(&self, index: i32, fid: Fid) -> AfsDbCacheEntry64 {
+        let vnode = self.vnodes.get_or_add(fid);
         let status = vnode.last_status();
         let promise = vnode.promise(self.now());
         let is_link = status.is_some_and(|status| status.file_type == FileType::SYMLINK);
@@ -57,8 +56,9 @@ impl Inner {
             std::net::IpAddr::V6(_) => 0,
         });
         let read_only = if vnode.volume.is_read_only() { STATE_READ_ONLY } else { 0 };
-        Ok(AfsDbCacheEntry64 {
-            addr: index,
+        AfsDbCacheEntry64 {
+            // 0 would be no entry.
+            addr: index.saturating_add(1),
             cell: vnode.fid.cell.0 as i32,
             net_fid: vnode.fid.in_cell(),
             length: status.map_or(0, |status| status.length as i64),
@@ -73,8 +73,23 @@ impl Inner {
                 true => 2,
                 false => i8::from(is_link && vnode.mounted(self.now()).is_some()),
             },
-            states: if promise.is_some() { STATE_PROMISED } else { 0 } | read_only,
-        })
+            states: if promise.is_some() { STATE_KNOWN } else { 0 } | read_only,
+        }
+    }
+}
+
+impl CallbackService {
+    /// The vnode at a place. A walk sees the vnodes that there were when it began at 0; one at a time is remembered.
+    fn entry_at(&self, index: i32) -> Result<AfsDbCacheEntry64, Abort> {
+        let inner = self.inner()?;
+        let mut walk = self.walk.lock().unwrap_or_else(PoisonError::into_inner);
+        if index == 0 {
+            let all = inner.vnodes.all();
+            *walk = all.iter().map(|vnode| vnode.fid).filter(|fid| fid.cell.has_volumes()).collect();
+            walk.sort_unstable();
+        }
+        let fid = usize::try_from(index).ok().and_then(|place| walk.get(place).copied());
+        Ok(inner.cache_entry(index, fid.ok_or(NO_MORE)?))
     }
 }
 
@@ -96,7 +111,7 @@ impl Serve<GetLock> for CallbackService {
 
 impl Serve<GetCE64> for CallbackService {
     async fn serve(&self, _: ServerCall<'_, GetCE64>, args: GetCE64) -> Result<reply::GetCE64, Abort> {
-        Ok(reply::GetCE64 { entry: self.inner()?.cache_entry(args.index)? })
+        Ok(reply::GetCE64 { entry: self.entry_at(args.index)? })
     }
 }
 
@@ -116,7 +131,7 @@ impl Serve<GetCE> for CallbackService {
             writers,
             mvstat,
             states,
-        } = self.inner()?.cache_entry(args.index)?;
+        } = self.entry_at(args.index)?;
         let length = i32::try_from(length).unwrap_or(i32::MAX);
         let entry = AfsDbCacheEntry {
             addr,
@@ -207,18 +222,19 @@ impl Serve<GetCacheConfig> for CallbackService {
         let inner = self.inner()?;
         let kib = inner.config.cache.as_ref().map_or(0, |cache| cache.limit_bytes >> 10);
         let statuses = u32::try_from(inner.config.status_entries).unwrap_or(u32::MAX);
-        // Version 1: statuses kept, volumes kept, chunks, KiB of cache, bytes of the first chunk and of others, whether the
-        // cache is in memory, in the order of OpenAFS's structure.
+        // Control notes 3. There are no chunks, and the clock is nobody's business here.
         let words = vec![
+            0,
             statuses,
+            0,
             u32::try_from(inner.vnodes.volumes().len()).unwrap_or(u32::MAX),
+            0,
             0,
             u32::try_from(kib).unwrap_or(u32::MAX),
             0,
-            0,
             u32::from(inner.config.cache.is_none()),
         ];
-        let bytes = u32::try_from(words.len() * 4).expect("seven words");
+        let bytes = u32::try_from(words.len() * 4).expect("nine words");
         let config = CacheConfig::new(words).map_err(|_| NO_MORE)?;
         Ok(reply::GetCacheConfig { server_version: CONFIG_VERSION, config_count: bytes, config })
     }

@@ -87,7 +87,6 @@ impl Passthrough {
 }
 
 impl FileSystem {
-    #[expect(clippy::too_many_arguments, reason = "called once, by the mount")]
     pub(crate) fn new(
         client: Client,
         runtime: runtime::Handle,

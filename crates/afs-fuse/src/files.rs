@@ -200,17 +200,10 @@ impl FileSystem {
         let Some(Open::File(file)) = self.handles.remove(handle) else { return };
         let mut state = file.node.state();
         state.mode = state.mode.release();
-        let mut dropped = None;
-        if state.mode.is_closed() {
-            dropped = state.backing.take();
-        }
-        let kept = if state.mode.is_closed() { state.kept.take() } else { None };
+        // Giving it up asks the kernel, which is not done with the state locked.
+        let backing = if state.mode.is_closed() { state.backing.take() } else { None };
         drop(state);
-        drop(dropped);
-        drop(file);
-        if let Some(kept) = kept {
-            self.remove_kept(kept);
-        }
+        drop(backing);
     }
 
     pub(crate) fn read(self: &Arc<Self>, caller: Caller, handle: Handle, pos: u64, length: u32, reply: Reply) {

@@ -1,16 +1,14 @@
-//! Operations on names: looking up, making, removing, renaming, linking.
-//!
-//! A file that loses its last name while it is open here is kept under another one until it is closed, as servers know nothing of
-//! who has it open: under `.__afsVNODE.UNIQUE` in the same directory.
+//! Operations on names: looking up, making, removing, renaming, linking. A file that loses its last name while it is open is kept
+//! by the client, under a hidden one.
 
 use std::sync::Arc;
 
-use afs_client::{Client, Error, Fid, Found, Kind, User};
+use afs_client::{Client, Error, Fid, Found, User};
 use fuse_dev::{Caller, Reply};
 
 use crate::answer::Answer;
 use crate::file_system::{FileSystem, Fresh, just, outcome};
-use crate::nodes::{Kept, Node};
+use crate::nodes::Node;
 
 /// `RENAME_NOREPLACE`: there must be nothing of the new name.
 const NO_REPLACE: u32 = 1;
@@ -101,62 +99,31 @@ impl FileSystem {
     }
 
     pub(crate) fn unlink(self: &Arc<Self>, caller: Caller, dir: Arc<Node>, name: &[u8], reply: Reply) {
-        let (fs, name, user) = (Arc::clone(self), name.to_vec(), user(caller));
+        let (client, name, user) = (self.client.clone(), name.to_vec(), user(caller));
+        let last = self.last_name_of(user, dir.fid, &name);
         self.run(caller, reply, async move {
-            let removed = fs.remove(user, dir.fid, &name).await;
+            let removed = client.remove(user, dir.fid, &name).await;
             outcome(move |fs, _| {
                 fs.nodes.drop_name(dir.id, &name);
+                fs.note_nameless(last.filter(|_| removed.is_ok()));
                 fs.done(removed)
             })
         });
     }
 
-    async fn remove(&self, user: User, dir: Fid, name: &[u8]) -> Result<(), Error> {
-        let Some((node, found)) = self.open_here(user, dir, name).await else {
-            return self.client.remove(user, dir, name).await;
-        };
-        let kept = Kept { dir, name: kept_name(found.fid), user };
-        self.client.rename(user, (dir, name), (dir, &kept.name), false).await?;
-        self.keep(&node, kept);
-        Ok(())
+    /// The file of this name that is open here, if it has no other.
+    fn last_name_of(&self, user: User, dir: Fid, name: &[u8]) -> Option<Arc<Node>> {
+        let found = self.client.cached_lookup(user, dir, name)?.ok()?;
+        let node = self.nodes.of_fid(found.fid).filter(|_| found.status.links == 1)?;
+        let is_open = !node.state().mode.is_closed();
+        is_open.then_some(node)
     }
 
-    /// The file of this name, if it is open here and has no other name.
-    async fn open_here(&self, user: User, dir: Fid, name: &[u8]) -> Option<(Arc<Node>, Found)> {
-        let found = match self.client.cached_lookup(user, dir, name) {
-            Some(found) => found.ok()?,
-            None => self.client.lookup(user, dir, name).await.ok()?,
-        };
-        if found.status.kind != Kind::File || found.status.links > 1 {
-            return None;
+    /// A file that is open has lost its last name: `fstat` tells that it has none.
+    fn note_nameless(&self, node: Option<Arc<Node>>) {
+        if let Some(node) = node {
+            node.state().is_nameless = true;
         }
-        let node = self.nodes.of_fid(found.fid)?;
-        let state = node.state();
-        let is_open = !state.mode.is_closed() && state.kept.is_none();
-        drop(state);
-        is_open.then_some((node, found))
-    }
-
-    /// A file has no name any more but the one under which it is kept; if it was closed meanwhile, it goes at once.
-    fn keep(&self, node: &Arc<Node>, kept: Kept) {
-        let mut state = node.state();
-        if state.mode.is_closed() {
-            drop(state);
-            self.remove_kept(kept);
-        } else {
-            state.kept = Some(kept);
-        }
-    }
-
-    /// Removes, in the background, a file that was kept for those who had it open.
-    pub(crate) fn remove_kept(&self, kept: Kept) {
-        let client = self.client.clone();
-        self.runtime.spawn(async move {
-            if let Err(error) = client.remove(kept.user, kept.dir, &kept.name).await {
-                let name = String::from_utf8_lossy(&kept.name).into_owned();
-                tracing::warn!(dir = %kept.dir, name, %error, "a file that nobody uses any more could not be removed");
-            }
-        });
     }
 
     pub(crate) fn remove_directory(self: &Arc<Self>, caller: Caller, dir: Arc<Node>, name: &[u8], reply: Reply) {
@@ -182,10 +149,11 @@ impl FileSystem {
             // Exchanging two names is nothing that servers can do.
             return reply.error(libc::EINVAL);
         }
-        let (fs, user) = (Arc::clone(self), user(caller));
+        let (client, user) = (self.client.clone(), user(caller));
         let keep = flags & NO_REPLACE != 0;
+        let last = self.last_name_of(user, to.fid, &new_name);
         self.run(caller, reply, async move {
-            let renamed = fs.rename_over(user, (from.fid, &name), (to.fid, &new_name), keep).await;
+            let renamed = client.rename(user, (from.fid, &name), (to.fid, &new_name), keep).await;
             outcome(move |fs, fresh| {
                 match renamed {
                     // The kernel moves the name with what it has of it.
@@ -196,27 +164,10 @@ impl FileSystem {
                         fs.expire(to.id, &new_name);
                     }
                 }
+                fs.note_nameless(last.filter(|_| renamed.is_ok()));
                 fs.done(renamed)
             })
         });
-    }
-
-    /// Renames; a file that is replaced and open here gets one more name first, so that it outlives this.
-    async fn rename_over(&self, user: User, from: (Fid, &[u8]), to: (Fid, &[u8]), keep: bool) -> Result<(), Error> {
-        let replaced = if keep { None } else { self.open_here(user, to.0, to.1).await };
-        let Some((node, found)) = replaced else {
-            return self.client.rename(user, from, to, keep).await;
-        };
-        let kept = Kept { dir: to.0, name: kept_name(found.fid), user };
-        // Both names may be of the same file; then nothing is to happen at all, and there is nothing to be kept.
-        let is_kept = self.client.link(user, found.fid, to.0, &kept.name).await.is_ok();
-        let renamed = self.client.rename(user, from, to, keep).await;
-        match (&renamed, is_kept) {
-            (Ok(()), true) => self.keep(&node, kept),
-            (Err(_), true) => self.remove_kept(kept),
-            (_, false) => {}
-        }
-        renamed
     }
 
     /// The answer to an operation that has nothing to tell.
@@ -314,9 +265,4 @@ impl Making {
             Self::Link { existing } => client.link(user, existing, dir, name).await,
         }
     }
-}
-
-/// The name of a file that is kept for those who have it open.
-fn kept_name(fid: Fid) -> Vec<u8> {
-    format!(".__afs{:x}.{:x}", fid.vnode.0, fid.unique.0).into_bytes()
 }

@@ -38,17 +38,8 @@ pub(crate) struct State {
     pub(crate) pages: Option<DataVersion>,
     /// Whether this stands for data that are no longer the file's.
     pub(crate) is_retired: bool,
-    /// The name under which a file is kept that has no other any more, but is open.
-    pub(crate) kept: Option<Kept>,
-}
-
-/// A file that was removed while it was open, and is to be removed when it is closed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Kept {
-    pub(crate) dir: Fid,
-    pub(crate) name: Vec<u8>,
-    /// Who removed it.
-    pub(crate) user: afs_client::User,
+    /// Whether its last name was removed here: the client keeps it under a hidden one while it is open.
+    pub(crate) is_nameless: bool,
 }
 
 impl Node {

@@ -48,7 +48,7 @@ impl FileSystem {
         let mut attributes = self.attributes(&status);
         let mut ttl = if fresh.0 { attributes_ttl(self.client.now(), &status) } else { Duration::ZERO };
         let state = node.state();
-        if state.kept.is_some() {
+        if state.is_nameless {
             attributes.links = attributes.links.saturating_sub(1);
         }
         if state.is_retired {
