@@ -23,7 +23,6 @@ pub(crate) const ENOENT: i32 = 2;
 pub(crate) const EIO: i32 = 5;
 pub(crate) const EACCES: i32 = 13;
 pub(crate) const EEXIST: i32 = 17;
-pub(crate) const ENODEV: i32 = 19;
 pub(crate) const EINVAL: i32 = 22;
 pub(crate) const EMFILE: i32 = 24;
 pub(crate) const EROFS: i32 = 30;
@@ -120,7 +119,7 @@ mod tests {
                 "fs: You do not have the required rights to do this operation\n",
             ),
             (ESRCH, "fs: Cell name not recognized.\n", "fs: Cell name not recognized.\n"),
-            (ENODEV, "fs:'x': No such device\n", "fs: No such device\n"),
+            (19, "fs:'x': No such device\n", "fs: No such device\n"),
             (110, "fs:'x': Connection timed out\n", "fs: Connection timed out\n"),
         ] {
             assert_eq!(Failure::Errno(errno).line(Some("x")), of_file);

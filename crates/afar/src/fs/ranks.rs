@@ -6,7 +6,7 @@ use crate::classic::Given;
 use crate::hosts;
 use crate::numbers::leading_number;
 use crate::output::harmless;
-use crate::printer::{complain, say};
+use crate::printer::complain;
 use afs_wire::control::{self, RankedServer, ServerKind};
 use afs_wire::ids::HostAddr;
 use serde_json::{Value, json};

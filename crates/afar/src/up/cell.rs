@@ -207,7 +207,7 @@ impl CellMaker {
         let vl_name = VlName::new(name).map_err(|error| format!("{doing}: {error}"))?;
         match self.locations.rpc(&GetEntryByNameN { name: vl_name }).await {
             Ok(reply) => return Ok(AfsFid::root_of(reply.entry.volume_id[0])),
-            Err(error) if error.code() == afs_wire::abort::VL_NOENT => {}
+            Err(error) if error.code().0 == afs_wire::abort::VL_NOENT.0 => {}
             Err(error) => return Err(format!("{doing}: {error}")),
         }
         // For the volume, its read-only clones and its backup, as `vos create` does it.
