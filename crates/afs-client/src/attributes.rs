@@ -7,7 +7,6 @@ use afs_wire::ids::AFSCBMAX;
 use afs_wire::rights::Rights;
 use afs_wire::rxafs::{AfsCbFids, FetchStatus, InlineBulkStatus, StoreStatus};
 use afs_wire::status::{AfsCallBack, AfsFetchStatus, AfsVolSync, FileType};
-use bytes::Bytes;
 use rx_proto::time::Instant;
 use rxgen::{Abort, Rpc};
 
@@ -16,7 +15,6 @@ use crate::error::Error;
 use crate::events::{Change, Changed};
 use crate::fid::{Fid, User};
 use crate::mount_point::Target;
-use crate::remote::{InMemory, StoreRange};
 use crate::status::{Kind, SetStatus, Status};
 use crate::users::Who;
 use crate::vnode::{Heard, Known, Snapshot, Unstored, Vnode};
@@ -344,18 +342,12 @@ impl Client {
         }
         let who = inner.users.who(user, real.cell);
         let vnode = inner.vnodes.get_or_add(real);
-        let _changing = vnode.changing.lock().await;
-        if let Some(length) = set.length {
-            let range = StoreRange {
-                pos: length,
-                length: 0,
-                file_length: length,
-                modified: Some(set.modified.unwrap_or_else(|| self.time())),
-                sync: false,
-            };
-            let nothing = InMemory { pos: 0, bytes: Bytes::new() };
-            self.store(user, real, range, &nothing).await?;
+        match set.length {
+            Some(length) => inner.set_length(user, real, length).await?,
+            // What was written goes before what is said of the file: a store afterwards would change that again.
+            None => inner.store_dirty(user, real).await?,
         }
+        let _changing = vnode.changing.lock().await;
         let wire = set.to_wire();
         if !wire.mask.is_empty() {
             let before = vnode.snapshot();

@@ -18,6 +18,7 @@ use crate::callback_service;
 use crate::cells::{Cell, Cells};
 use crate::config::Config;
 use crate::connections::Connections;
+use crate::data::Files;
 use crate::dynroot;
 use crate::error::Error;
 use crate::events::{Change, Notices, Subscribers};
@@ -34,6 +35,9 @@ use crate::wait;
 
 /// How long a client that ends waits for servers to take back what they have promised: they find out by themselves otherwise.
 const GOODBYE_MAX: Duration = Duration::from_secs(2);
+
+/// How long a client that ends stores what is dirty: the rest is kept for the next start.
+const STORE_MAX: Duration = Duration::from_secs(20);
 
 /// A client of AFS. Clones share it.
 #[derive(Debug, Clone)]
@@ -58,6 +62,7 @@ pub(crate) struct Inner {
     pub(crate) mounts: Mounts,
     pub(crate) subscribers: Subscribers,
     pub(crate) open_files: OpenFiles,
+    pub(crate) files: Files,
     pub(crate) locks: Locks,
     pub(crate) sysnames: RwLock<Vec<String>>,
     pub(crate) aliases: RwLock<Vec<CellAlias>>,
@@ -156,6 +161,7 @@ impl Client {
             mounts: Mounts::default(),
             subscribers: Subscribers::default(),
             open_files: OpenFiles::default(),
+            files: Files::open(config.cache.as_ref())?,
             locks: Locks::default(),
             sysnames: RwLock::new(config.sysnames.clone()),
             aliases: RwLock::new(config.aliases.aliases.clone()),
@@ -169,13 +175,15 @@ impl Client {
         callback_service::offer(client.inner.endpoint(), Arc::downgrade(&client.inner));
         let root = if client.inner.config.dynroot { dynroot::ROOT } else { client.root_of_volume().await? };
         client.inner.root.set(root).expect("set once, here");
+        client.inner.store_left();
         Ok(client)
     }
 
-    /// Ends it: gives back locks and promises as far as servers can be reached, and frees the port. Operations under way fail with
+    /// Ends it: stores what is dirty, gives back locks and promises as far as servers can be reached, and frees the port. Operations under way fail with
     /// [`Error::Closing`].
     pub async fn shut_down(&self) {
         let inner = &self.inner;
+        wait::within(&inner.runtime, STORE_MAX, inner.store_all()).await;
         let goodbye = async {
             inner.release_locks().await;
             let servers = inner.servers.all();

@@ -111,7 +111,10 @@ impl Inner {
                     vnode.note_break();
                 }
             }
-            _ => self.vnodes.remove(fid),
+            _ => {
+                self.vnodes.remove(fid);
+                self.note_removed(fid);
+            }
         }
     }
 

@@ -6,13 +6,12 @@ use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::{Bytes, BytesMut};
-
 use crate::client::{Client, Made};
+use crate::data::FileData;
 use crate::error::Error;
+use crate::fetch::ahead::Ahead;
 use crate::fid::{Fid, User};
-use crate::remote::{InMemory, StoreRange};
-use crate::status::{Kind, SetStatus, Status};
+use crate::status::{Kind, Status};
 use afs_wire::rights::Rights;
 
 /// How a file is opened.
@@ -100,11 +99,22 @@ pub struct OpenFile {
     user: User,
     fid: Fid,
     flags: OpenFlags,
+    pub(crate) data: Arc<FileData>,
+    /// How it is read.
+    pub(crate) ahead: Mutex<Ahead>,
+    /// Failures of stores that it was told of.
+    pub(crate) seen_failures: AtomicU64,
 }
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
         let inner = &self.client.inner;
+        if self.data.handles.fetch_sub(1, Ordering::AcqRel) == 1
+            && self.data.is_dirty()
+            && !inner.open_files.is_hidden(self.fid)
+        {
+            self.data.end_writing(self.user);
+        }
         if inner.open_files.note_close(self.fid) && inner.open_files.is_hidden(self.fid) {
             let (client, user, fid) = (self.client.clone(), self.user, self.fid);
             inner.runtime.spawn(Box::pin(async move { client.inner.remove_hidden(user, fid).await }));
@@ -135,9 +145,20 @@ impl Client {
         Ok(())
     }
 
-    fn opened(&self, user: User, fid: Fid, flags: OpenFlags) -> OpenFile {
-        self.inner.open_files.note_open(fid);
-        OpenFile { client: self.clone(), user, fid, flags }
+    fn opened(&self, user: User, fid: Fid, flags: OpenFlags) -> Result<OpenFile, Error> {
+        let inner = &self.inner;
+        let vnode = inner.vnodes.get_or_add(fid);
+        let data = inner.files.of(self, &vnode)?;
+        // The version that is promised now, so that what is here of it can be used at once.
+        let who = inner.users.who(user, fid.cell);
+        let known = vnode.known(inner.now(), who).map(|known| known.status).or_else(|| vnode.last_status());
+        if let Some(status) = known.filter(|_| !data.is_unsettled.load(Ordering::Acquire)) {
+            data.adopt(inner, &status)?;
+        }
+        data.handles.fetch_add(1, Ordering::AcqRel);
+        inner.open_files.note_open(fid);
+        let seen_failures = AtomicU64::new(data.failures.load(Ordering::Acquire));
+        Ok(OpenFile { client: self.clone(), user, fid, flags, data, ahead: Mutex::default(), seen_failures })
     }
 
     /// Opens a file at once, if all that it takes is known.
@@ -146,7 +167,7 @@ impl Client {
             return None;
         }
         let may = self.cached_status(user, fid)?.and_then(|status| Self::may_open(&status, flags));
-        Some(may.map(|()| self.opened(user, fid, flags)))
+        Some(may.and_then(|()| self.opened(user, fid, flags)))
     }
 
     /// Opens a file.
@@ -157,7 +178,7 @@ impl Client {
     pub async fn open(&self, user: User, fid: Fid, flags: OpenFlags) -> Result<OpenFile, Error> {
         let status = self.status(user, fid).await?;
         Self::may_open(&status, flags)?;
-        let file = self.opened(user, fid, flags);
+        let file = self.opened(user, fid, flags)?;
         if flags.truncate && status.length > 0 {
             file.truncate(0).await?;
         }
@@ -179,7 +200,7 @@ impl Client {
     ) -> Result<(Made, OpenFile), Error> {
         match self.create(user, dir, name, mode).await {
             // Who has made a file may write it, whatever its mode says.
-            Ok(made) => Ok((made, self.opened(user, made.fid, flags))),
+            Ok(made) => Ok((made, self.opened(user, made.fid, flags)?)),
             Err(Error::Exists { .. }) if !exclusive => {
                 let found = self.lookup(user, dir, name).await?;
                 let file = self.open(user, found.fid, flags).await?;
@@ -211,80 +232,9 @@ impl OpenFile {
         &self.client
     }
 
-    /// Puts bytes at a position into `out`, if they are here: how many, fewer than wanted only at the file's end. `None`: ask
-    /// [`Self::read`]. Never blocks for the network.
-    pub fn cached_read(&self, _pos: u64, _out: &mut [u8]) -> Option<Result<usize, Error>> {
-        None
-    }
-
-    /// Bytes at a position, fewer than wanted only at the file's end.
-    ///
-    /// # Errors
-    ///
-    /// The server's, the cache's.
-    pub async fn read(&self, pos: u64, length: usize) -> Result<Bytes, Error> {
-        let mut fetch = self.client.fetch(self.user, self.fid, pos, length as u64).await?;
-        let mut bytes = BytesMut::new();
-        while let Some(piece) = fetch.next().await? {
-            bytes.extend_from_slice(&piece);
-        }
-        fetch.end().await?;
-        Ok(bytes.freeze())
-    }
-
-    /// Writes bytes at a position, all of them. They are in the file for all readers of this client when this returns, and
-    /// at the server when [`Self::flush`] has.
-    ///
-    /// # Errors
-    ///
-    /// The cache's; an error of an earlier store.
-    pub async fn write(&self, pos: u64, bytes: Bytes) -> Result<(), Error> {
-        let inner = &self.client.inner;
-        let vnode = inner.vnodes.get_or_add(self.fid);
-        let _changing = vnode.changing.lock().await;
-        let length = self.client.status(self.user, self.fid).await?.length;
-        let range = StoreRange {
-            pos,
-            length: bytes.len() as u64,
-            file_length: length.max(pos + bytes.len() as u64),
-            modified: Some(inner.time()),
-            sync: false,
-        };
-        self.client.store(self.user, self.fid, range, &InMemory { pos, bytes }).await?;
-        Ok(())
-    }
-
-    /// Cuts or extends the file.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::write`].
-    pub async fn truncate(&self, length: u64) -> Result<Status, Error> {
-        let set = SetStatus { length: Some(length), ..SetStatus::default() };
-        self.client.set_status(self.user, self.fid, set).await
-    }
-
-    /// Stores what was written, as at a close: others see it when this returns.
-    ///
-    /// # Errors
-    ///
-    /// Those of storing, of every store since the last flush.
-    pub async fn flush(&self) -> Result<(), Error> {
-        Ok(())
-    }
-
-    /// The same, and the server has it on its disk.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::flush`].
-    pub async fn fsync(&self) -> Result<(), Error> {
-        Ok(())
-    }
-
     /// The file of the cache that has all of the data, open for reading and writing, if there is one: for passthrough. Always
     /// the same for the same data as long as one open file of them is there.
     pub fn backing(&self) -> Option<Arc<File>> {
-        None
+        self.data.backing().filter(|_| self.has_current())
     }
 }

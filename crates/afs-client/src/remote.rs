@@ -351,6 +351,11 @@ impl Fetch {
         self.call.rtt()
     }
 
+    /// Whether the server is one of our own, which sends as much in one call as the way carries; `None` if it has not said.
+    pub fn is_own(&self) -> Option<bool> {
+        self.call.peer_is_own()
+    }
+
     /// The server.
     pub fn server(&self) -> SocketAddr {
         self.call.peer()

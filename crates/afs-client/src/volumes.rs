@@ -250,6 +250,9 @@ impl Client {
             if let Some(vnode) = inner.vnodes.get(fid) {
                 vnode.forget();
             }
+            if let Err(error) = inner.files.flush(inner, fid) {
+                tracing::warn!(%fid, %error, "the data stay in the cache");
+            }
             inner.mention(fid, Change::Vnode);
         }
     }
@@ -261,6 +264,9 @@ impl Client {
             if (vnode.fid.cell, vnode.fid.volume) == (cell, volume) {
                 vnode.forget();
             }
+        }
+        if let Err(error) = inner.files.flush_volume(inner, cell, volume) {
+            tracing::warn!(volume = volume.0, %error, "data stay in the cache");
         }
         inner.mention(Fid::root_of(cell, volume), Change::Volume);
     }

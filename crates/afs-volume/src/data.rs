@@ -7,7 +7,7 @@ use crate::keys::{FileId, Part, Snapshot, VnodeKey};
 use crate::pages::PAGE;
 use crate::records::{self, ChunkRecord, Layout, VnodeRecord};
 use crate::shared::Pin;
-use crate::store::{Bytes, lock};
+use afs_store::{Bytes, lock};
 use crate::vnode::MAX_FILE_BYTES;
 use crate::{Kind, SetStatus, Stamp, VnodeId, VnodeStatus, Volume, VolumeError};
 use std::collections::BTreeMap;

@@ -3,9 +3,7 @@
 
 use afs_wire::ids::{VnodeNumber, VolumeId};
 
-/// A row's key.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Key(pub(crate) Vec<u8>);
+pub(crate) use afs_store::Key;
 
 /// Volumes that share vnodes: one that can be changed, perhaps, and its clones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -205,20 +203,6 @@ pub(crate) fn larger_reservation(a: Option<&[u8]>, b: &[u8]) -> Vec<u8> {
         bytes.get(i * 8..i * 8 + 8).map_or(0, |n| u64::from_be_bytes(n.try_into().expect("eight bytes")))
     };
     (0..2).flat_map(|i| number(a.unwrap_or_default(), i).max(number(b, i)).to_be_bytes()).collect()
-}
-
-/// The first key that does not begin like this.
-pub(crate) fn after(prefix: &[u8]) -> Key {
-    let mut end = prefix.to_vec();
-    while let Some(last) = end.last_mut() {
-        if *last < 0xff {
-            *last += 1;
-            return Key(end);
-        }
-        end.pop();
-    }
-    // Of nothing: no table has the number 255.
-    Key(vec![0xff])
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use crate::family::{self, FamilyHandle, FamilyState};
 use crate::keys::{self, Snapshot};
 use crate::records::{self, Counters, FamilyRecord, VolumeRecord};
 use crate::shared::Shared;
-use crate::store::{Batch, Store, lock, read, write};
+use afs_store::{Batch, Options, Store, lock, read, write};
 use crate::{NAME_MAX, NewClone, NewVolume, Stamp, Volume, VolumeError, VolumeInfo, VolumeKind};
 use afs_wire::ids::{AfsTime, ViceId, VolumeId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -181,7 +181,7 @@ impl Partition {
     /// Why nothing can be written any more, if so: then all volumes are offline, until [`Partition::reopen`].
     #[must_use]
     pub fn failure(&self) -> Option<VolumeError> {
-        self.shared().store.failure()
+        self.shared().store.failure().map(VolumeError::from)
     }
 
     /// All volumes, by their ids.
@@ -452,10 +452,11 @@ fn new_info(name: String, kind: VolumeKind, stamp: Stamp) -> VolumeInfo {
 
 impl Open {
     fn new(disk: Arc<dyn Disk>, config: &Config) -> Result<Self, VolumeError> {
-        let store = Store::open(disk, config.cache_bytes, config.log_bytes)?;
+        let options = Options { cache_bytes: config.cache_bytes, log_bytes: config.log_bytes };
+        let store = Store::open(disk, options, &records::Rows)?;
         let shared = Arc::new(Shared::new(store, config.clone())?);
         let mut states: BTreeMap<keys::Family, FamilyState> = BTreeMap::new();
-        shared.store.scan(&keys::families(), |key, row| {
+        shared.store.scan::<VolumeError>(&keys::families(), |key, row| {
             let family = keys::family_of(key)
                 .ok_or_else(|| VolumeError::damaged("a family's row", "has no number"))?;
             let mut state = FamilyState::new(0);
@@ -467,7 +468,7 @@ impl Open {
             Ok(())
         })?;
         let mut records = Vec::new();
-        shared.store.scan(&keys::volumes(), |key, row| {
+        shared.store.scan::<VolumeError>(&keys::volumes(), |key, row| {
             let id =
                 keys::volume_of(key).ok_or_else(|| VolumeError::damaged("a volume's row", "has no id"))?;
             let record = VolumeRecord::decode(row)?;
@@ -512,7 +513,7 @@ fn maintain<'a>(
     volumes: impl Iterator<Item = &'a Arc<Volume>>,
 ) -> Result<bool, VolumeError> {
     if let Some(error) = shared.store.failure() {
-        return Err(error);
+        return Err(error.into());
     }
     // Each step is taken also if one before it found no room, since the later ones make some.
     let mut first_error = Ok(());

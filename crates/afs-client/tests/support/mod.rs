@@ -4,6 +4,7 @@
 
 #[path = "../../../rx/tests/support/sim.rs"]
 pub(crate) mod sim;
+pub(crate) mod data;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -331,6 +332,11 @@ impl World {
     pub(crate) fn client_with(&self, config: Config) -> Client {
         let sim = self.sim.clone();
         self.sim.block_on(async move { Client::start_with(Arc::new(sim), config).await }).unwrap()
+    }
+
+    /// The path of a folder that goes with the world.
+    pub(crate) fn folder(&self, name: &str) -> PathBuf {
+        self.folder.0.join(name)
     }
 
     /// Runs a test's work to its end, in virtual time.

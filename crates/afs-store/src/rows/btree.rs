@@ -1,9 +1,8 @@
 //! The B-tree below the log: redb on a file of our disk.
 
-use crate::VolumeError;
+use crate::StoreError;
 use crate::disk::{Disk, DiskFile};
-use crate::keys::Key;
-use crate::store::{Bytes, Layer, Seq};
+use crate::rows::{Key, Bytes, Layer, Seq};
 use redb::{Builder, Database, Durability, StorageBackend, TableDefinition, TableError};
 use std::io;
 use std::sync::Arc;
@@ -54,22 +53,22 @@ impl StorageBackend for Backend {
     }
 }
 
-fn failed(error: impl Into<redb::Error>) -> VolumeError {
+fn failed(error: impl Into<redb::Error>) -> StoreError {
     match error.into() {
-        redb::Error::Io(error) => VolumeError::io(NAME)(error),
-        redb::Error::Corrupted(why) => VolumeError::damaged(NAME, why),
-        other => VolumeError::Io { what: NAME.into(), error: Arc::new(io::Error::other(other.to_string())) },
+        redb::Error::Io(error) => StoreError::io(NAME)(error),
+        redb::Error::Corrupted(why) => StoreError::damaged(NAME, why),
+        other => StoreError::Io { what: NAME.into(), error: Arc::new(io::Error::other(other.to_string())) },
     }
 }
 
 impl BTree {
     /// Opens it, or makes it where there is none.
-    pub(crate) fn open(disk: &dyn Disk, cache_bytes: usize) -> Result<Self, VolumeError> {
+    pub fn open(disk: &dyn Disk, cache_bytes: usize) -> Result<Self, StoreError> {
         let file = match disk.open(NAME) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => disk.create(NAME),
             result => result,
         };
-        let file = file.map_err(VolumeError::io(format!("cannot open {NAME}")))?;
+        let file = file.map_err(StoreError::io(format!("cannot open {NAME}")))?;
         let db = Builder::new()
             .set_cache_size(cache_bytes)
             .create_with_file_format_v3(true)
@@ -80,20 +79,20 @@ impl BTree {
             Some(FORMAT) => {}
             Some(other) => {
                 let why = format!("has format {other}, and this program reads {FORMAT}: use a newer one");
-                return Err(VolumeError::damaged(NAME, why));
+                return Err(StoreError::damaged(NAME, why));
             }
             None => {
                 let tx = this.begin()?;
                 tx.open_table(STATE).map_err(failed)?.insert(VERSION, FORMAT).map_err(failed)?;
                 tx.open_table(ROWS).map_err(failed)?;
                 tx.commit().map_err(failed)?;
-                disk.sync_folder("").map_err(VolumeError::io("cannot sync the partition's folder"))?;
+                disk.sync_folder("").map_err(StoreError::io("cannot sync the folder"))?;
             }
         }
         Ok(this)
     }
 
-    fn begin(&self) -> Result<redb::WriteTransaction, VolumeError> {
+    fn begin(&self) -> Result<redb::WriteTransaction, StoreError> {
         let mut tx = self.db.begin_write().map_err(failed)?;
         tx.set_durability(Durability::Immediate);
         // Else opening after a crash would read all of it.
@@ -101,7 +100,7 @@ impl BTree {
         Ok(tx)
     }
 
-    fn number(&self, name: &str) -> Result<Option<u64>, VolumeError> {
+    fn number(&self, name: &str) -> Result<Option<u64>, StoreError> {
         let tx = self.db.begin_read().map_err(failed)?;
         match tx.open_table(STATE) {
             Ok(table) => Ok(table.get(name).map_err(failed)?.map(|n| n.value())),
@@ -111,12 +110,12 @@ impl BTree {
     }
 
     /// The last record of the log whose rows are here.
-    pub(crate) fn checkpoint(&self) -> Result<Seq, VolumeError> {
+    pub fn checkpoint(&self) -> Result<Seq, StoreError> {
         Ok(self.number(CHECKPOINT)?.unwrap_or(0))
     }
 
     /// Takes rows up to a record of the log; durable when it returns.
-    pub(crate) fn take(&self, rows: &Layer, upto: Seq) -> Result<(), VolumeError> {
+    pub fn take(&self, rows: &Layer, upto: Seq) -> Result<(), StoreError> {
         let tx = self.begin()?;
         {
             let mut table = tx.open_table(ROWS).map_err(failed)?;
@@ -131,19 +130,19 @@ impl BTree {
         tx.commit().map_err(failed)
     }
 
-    pub(crate) fn get(&self, key: &Key) -> Result<Option<Bytes>, VolumeError> {
+    pub fn get(&self, key: &Key) -> Result<Option<Bytes>, StoreError> {
         let tx = self.db.begin_read().map_err(failed)?;
         let table = tx.open_table(ROWS).map_err(failed)?;
         Ok(table.get(&*key.0).map_err(failed)?.map(|value| value.value().into()))
     }
 
     /// At most `limit` rows from `from` on and before `end`.
-    pub(crate) fn range(
+    pub fn range(
         &self,
         from: &Key,
         end: &Key,
         limit: usize,
-    ) -> Result<Vec<(Key, Bytes)>, VolumeError> {
+    ) -> Result<Vec<(Key, Bytes)>, StoreError> {
         let tx = self.db.begin_read().map_err(failed)?;
         let table = tx.open_table(ROWS).map_err(failed)?;
         let rows = table.range::<&[u8]>(&*from.0..&*end.0).map_err(failed)?;

@@ -249,6 +249,14 @@ impl Disk for SimulatedDisk {
         Ok(())
     }
 
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        state.change()?;
+        let number = state.names.remove(from).ok_or_else(not_found)?;
+        state.names.insert(to.to_owned(), number);
+        Ok(())
+    }
+
     fn list(&self, folder: &str) -> io::Result<Vec<String>> {
         let state = lock(&self.state);
         state.look()?;
@@ -290,6 +298,17 @@ impl Disk for SimulatedDisk {
                 Err(error) => return Err(error),
             }
         }
+        Ok(())
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        state.change()?;
+        for contents in state.files.values_mut() {
+            contents.pending.clear();
+            contents.durable.clone_from(&contents.now);
+        }
+        state.durable_names = state.names.clone();
         Ok(())
     }
 
@@ -350,6 +369,12 @@ impl DiskFile for SimulatedFile {
 
     fn reserve(&self, length: u64) -> io::Result<()> {
         self.set_length(length)
+    }
+
+    fn punch(&self, position: u64, length: u64) -> io::Result<()> {
+        // Something that no reader takes for what was there.
+        let n = usize::try_from(length.min(self.length()?.saturating_sub(position))).map_err(io::Error::other)?;
+        self.write_at(position, &vec![0xdb; n])
     }
 
     fn sync(&self) -> io::Result<()> {

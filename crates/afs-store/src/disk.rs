@@ -1,4 +1,4 @@
-//! The disk under a partition: files with names in folders, that are read, written and synced. A trait, so that tests
+//! The disk under a store: files with names in folders, that are read, written and synced. A trait, so that tests
 //! can put one there that loses what was not synced ([`SimulatedDisk`]); [`FolderDisk`] is the real one.
 
 mod folder;
@@ -11,7 +11,7 @@ use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
 
-/// Files of one partition. Names are relative to it, with `/` between folder and file, and made by this crate alone.
+/// Files of one folder. Names are relative to it, with `/` between folder and file, and made by its owner alone.
 ///
 /// What is written can be read at once and outlasts the process; what is synced outlasts a power loss: a file's bytes
 /// with [`DiskFile::sync`], that it has its name, or no longer has it, with [`Disk::sync_folder`] of its folder.
@@ -37,6 +37,13 @@ pub trait Disk: Debug + Send + Sync {
     /// The system's; not found, if it is not there.
     fn remove(&self, name: &str) -> io::Result<()>;
 
+    /// Gives a file another name, in place of one that has it; makes the new name's folder, if that is not there.
+    ///
+    /// # Errors
+    ///
+    /// The system's; not found, if it is not there.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
     /// The names in a folder, in no order; none where there is no such folder.
     ///
     /// # Errors
@@ -44,7 +51,7 @@ pub trait Disk: Debug + Send + Sync {
     /// The system's.
     fn list(&self, folder: &str) -> io::Result<Vec<String>>;
 
-    /// Makes it certain that the names in a folder are as they are; "" is the partition's own.
+    /// Makes it certain that the names in a folder are as they are; "" is the disk's own.
     ///
     /// # Errors
     ///
@@ -57,6 +64,13 @@ pub trait Disk: Debug + Send + Sync {
     ///
     /// The system's. A file that is not there any more is none.
     fn sync_files(&self, names: &[String]) -> io::Result<()>;
+
+    /// Syncs all files and folders there are.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    fn sync_all(&self) -> io::Result<()>;
 
     /// Bytes in all, and free.
     ///
@@ -75,6 +89,11 @@ pub trait Disk: Debug + Send + Sync {
 
 /// An open file of a [`Disk`].
 pub trait DiskFile: Debug + Send + Sync {
+    /// The file itself, where there is one: to be handed to the kernel.
+    fn as_file(&self) -> Option<&std::fs::File> {
+        None
+    }
+
     /// Reads from a position on; fewer bytes than asked for only at the end.
     ///
     /// # Errors
@@ -109,6 +128,13 @@ pub trait DiskFile: Debug + Send + Sync {
     ///
     /// The system's.
     fn reserve(&self, length: u64) -> io::Result<()>;
+
+    /// Gives the space of a range back, whose bytes nobody may ask for any more. Where the system cannot, nothing is done.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    fn punch(&self, position: u64, length: u64) -> io::Result<()>;
 
     /// Returns when its bytes and length outlast a power loss.
     ///

@@ -1,11 +1,10 @@
 //! The log: segments of a fixed size, whose space is there before they are used, with one record after the other. Says
 //! which records count after a crash (Volume format 3).
 
-use crate::VolumeError;
+use crate::StoreError;
 use crate::codec::{Fields, Value};
 use crate::disk::{Disk, DiskFile};
-use crate::keys::{self, Key};
-use crate::store::{Bytes, Seq};
+use crate::rows::{Bytes, Key, Schema, Seq};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -20,21 +19,21 @@ const RECORD_HEADER: usize = 4 + 4 + 8 + 1;
 
 /// Something in the log.
 #[derive(Debug)]
-pub(crate) enum Record<'a> {
+pub enum Record<'a> {
     /// Rows to be put or deleted.
     Rows(&'a BTreeMap<Key, Option<Bytes>>),
     /// Everything up to a number is durable, with the files that it names.
     Mark {
         /// The number.
         upto: Seq,
-        /// Whether nothing follows, as the partition was closed.
+        /// Whether nothing follows, as the store was closed.
         is_last: bool,
     },
 }
 
 impl Record<'_> {
     /// Appends the record's bytes.
-    pub(crate) fn encode(&self, seq: Seq, out: &mut Vec<u8>) {
+    pub fn encode(&self, seq: Seq, out: &mut Vec<u8>) {
         let start = out.len();
         out.extend_from_slice(&[0; RECORD_HEADER]);
         let kind = match self {
@@ -69,15 +68,15 @@ impl Record<'_> {
 /// A file of the log.
 #[derive(Debug)]
 pub(crate) struct Segment {
-    pub(crate) name: String,
-    pub(crate) number: u64,
-    pub(crate) file: Arc<dyn DiskFile>,
-    pub(crate) capacity: u64,
+    pub name: String,
+    pub number: u64,
+    pub file: Arc<dyn DiskFile>,
+    pub capacity: u64,
 }
 
 impl Segment {
     /// Makes a segment with its space and its name durable, and nothing in it.
-    pub(crate) fn create(disk: &dyn Disk, number: u64, capacity: u64) -> Result<Self, VolumeError> {
+    pub fn create(disk: &dyn Disk, number: u64, capacity: u64) -> Result<Self, StoreError> {
         let name = format!("log.{number:016x}");
         let make = || {
             let file = disk.create(&name)?;
@@ -91,13 +90,13 @@ impl Segment {
             Err(error) => {
                 // What was begun would only take space; if it cannot be removed it is found empty at the next start.
                 let _ = disk.remove(&name);
-                Err(VolumeError::io(format!("cannot make {name}"))(error))
+                Err(StoreError::io(format!("cannot make {name}"))(error))
             }
         }
     }
 
     /// What a segment begins with when it is put to use.
-    pub(crate) fn header(&self, first: Seq, boot: &str) -> Vec<u8> {
+    pub fn header(&self, first: Seq, boot: &str) -> Vec<u8> {
         assert!(boot.len() <= BOOT_MAX, "checked when it was read");
         let mut header = Value::default().bytes(MAGIC).u64(self.number).u64(first).bytes(boot.as_bytes()).0;
         header.resize(8 + 8 + 8 + BOOT_MAX, 0);
@@ -109,8 +108,8 @@ impl Segment {
 }
 
 /// The name of this start of the machine, as segments have it.
-pub(crate) fn boot(disk: &dyn Disk) -> Result<String, VolumeError> {
-    let mut boot = disk.boot().map_err(VolumeError::io("cannot read the boot's id"))?;
+pub(crate) fn boot(disk: &dyn Disk) -> Result<String, StoreError> {
+    let mut boot = disk.boot().map_err(StoreError::io("cannot read the boot's id"))?;
     boot.truncate(BOOT_MAX);
     Ok(boot)
 }
@@ -119,17 +118,19 @@ pub(crate) fn boot(disk: &dyn Disk) -> Result<String, VolumeError> {
 #[derive(Debug, Default)]
 pub(crate) struct Recovered {
     /// Rows that the B-tree does not have, to be put in this order.
-    pub(crate) rows: Vec<Vec<(Key, Option<Bytes>)>>,
+    pub rows: Vec<Vec<(Key, Option<Bytes>)>>,
     /// Reservations among what does not count.
-    pub(crate) reservations: BTreeMap<Key, Bytes>,
+    pub reservations: BTreeMap<Key, Bytes>,
     /// The last record that counts.
-    pub(crate) last: Seq,
+    pub last: Seq,
     /// For the next segment.
-    pub(crate) next_number: u64,
+    pub next_number: u64,
     /// Segments that may go after the next checkpoint.
-    pub(crate) old: Vec<String>,
-    /// Whether the partition was closed.
-    pub(crate) is_clean: bool,
+    pub old: Vec<String>,
+    /// Whether the store was closed.
+    pub is_clean: bool,
+    /// Whether the machine was started anew since.
+    pub is_other_boot: bool,
 }
 
 /// A record that was read.
@@ -140,9 +141,9 @@ enum Found {
 }
 
 /// Reads the log; `checkpoint` is the last record that the B-tree has.
-pub(crate) fn recover(disk: &dyn Disk, checkpoint: Seq) -> Result<Recovered, VolumeError> {
+pub(crate) fn recover(disk: &dyn Disk, checkpoint: Seq, schema: &dyn Schema) -> Result<Recovered, StoreError> {
     let boot_now = boot(disk)?;
-    let listed = disk.list("").map_err(VolumeError::io("cannot list the partition"))?;
+    let listed = disk.list("").map_err(StoreError::io("cannot list the folder"))?;
     let mut segments: Vec<(u64, String)> = listed
         .into_iter()
         .filter_map(|name| Some((u64::from_str_radix(name.strip_prefix("log.")?, 16).ok()?, name)))
@@ -165,7 +166,7 @@ pub(crate) fn recover(disk: &dyn Disk, checkpoint: Seq) -> Result<Recovered, Vol
         }
         // A run that began here took what was from this number on for void.
         let void = records.split_off(&first);
-        note_reservations(&mut out.reservations, void);
+        note_reservations(schema, &mut out.reservations, void);
         newest_boot = Some(boot);
         let mut next = first;
         let mut rest = &bytes[SEGMENT_HEADER..];
@@ -180,11 +181,12 @@ pub(crate) fn recover(disk: &dyn Disk, checkpoint: Seq) -> Result<Recovered, Vol
         Found::Rows(_) => None,
     });
     let durable = last_mark.max().unwrap_or(0).max(checkpoint);
-    if newest_boot.is_some_and(|boot| boot != boot_now) {
+    out.is_other_boot = newest_boot.is_some_and(|boot| boot != boot_now);
+    if out.is_other_boot {
         // The machine was started anew: whatever is not covered by a mark may name data that never reached the disk.
         let is_last = matches!(records.last_key_value(), Some((_, Found::Mark { is_last: true, .. })));
         let void = if is_last { BTreeMap::new() } else { records.split_off(&(durable + 1)) };
-        note_reservations(&mut out.reservations, void);
+        note_reservations(schema, &mut out.reservations, void);
     }
     if let Some((seq, found)) = records.last_key_value() {
         out.last = out.last.max(*seq);
@@ -201,18 +203,18 @@ pub(crate) fn recover(disk: &dyn Disk, checkpoint: Seq) -> Result<Recovered, Vol
     Ok(out)
 }
 
-fn note_reservations(reservations: &mut BTreeMap<Key, Bytes>, void: BTreeMap<Seq, Found>) {
+fn note_reservations(schema: &dyn Schema, reservations: &mut BTreeMap<Key, Bytes>, void: BTreeMap<Seq, Found>) {
     for found in void.into_values() {
         let Found::Rows(rows) = found else { continue };
-        for (key, value) in rows.into_iter().filter(|(key, _)| keys::is_reservation(key)) {
+        for (key, value) in rows.into_iter().filter(|(key, _)| schema.is_reservation(key)) {
             let Some(value) = value else { continue };
-            let larger = keys::larger_reservation(reservations.get(&key).map(|v| &**v), &value);
+            let larger = schema.larger_reservation(reservations.get(&key).map(|v| &**v), &value);
             reservations.insert(key, larger.into());
         }
     }
 }
 
-fn read_all(disk: &dyn Disk, name: &str) -> Result<Vec<u8>, VolumeError> {
+fn read_all(disk: &dyn Disk, name: &str) -> Result<Vec<u8>, StoreError> {
     let read = || {
         let file = disk.open(name)?;
         let mut bytes = vec![0; usize::try_from(file.length()?).map_err(std::io::Error::other)?];
@@ -220,7 +222,7 @@ fn read_all(disk: &dyn Disk, name: &str) -> Result<Vec<u8>, VolumeError> {
         bytes.truncate(n);
         Ok(bytes)
     };
-    read().map_err(VolumeError::io(format!("cannot read {name}")))
+    read().map_err(StoreError::io(format!("cannot read {name}")))
 }
 
 fn parse_header(bytes: &[u8], number: u64) -> Option<(Seq, String)> {
@@ -277,7 +279,7 @@ fn parse_rows(payload: &[u8]) -> Option<Vec<(Key, Option<Bytes>)>> {
 }
 
 /// For fuzzing: reads bytes as a segment's records, and says how many there are.
-pub(crate) fn count_records(bytes: &[u8]) -> u64 {
+pub fn count_records(bytes: &[u8]) -> u64 {
     let (mut next, mut rest) = (1, bytes);
     while let Some((_, after)) = parse_record(rest, next) {
         next += 1;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// From so many files on, the whole file system is synced instead of each: a sync of a new file costs a commit of the
 /// file system's journal, 1 to 5 ms here, one of the file system hardly more.
 const FILES_TO_SYNC_ONE_BY_ONE: usize = 8;
-/// The file that whoever has the partition open holds a lock on.
+/// The file that whoever has the folder open holds a lock on.
 const LOCK: &str = "lock";
 
 /// A folder, locked for this process.
@@ -61,6 +61,14 @@ impl Disk for FolderDisk {
         fs::remove_file(self.folder.join(name))
     }
 
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let target = self.folder.join(to);
+        if let Some(above) = target.parent() {
+            fs::create_dir_all(above)?;
+        }
+        fs::rename(self.folder.join(from), target)
+    }
+
     fn list(&self, folder: &str) -> io::Result<Vec<String>> {
         match fs::read_dir(self.folder.join(folder)) {
             Ok(entries) => entries.map(|e| Ok(e?.file_name().to_string_lossy().into_owned())).collect(),
@@ -87,6 +95,10 @@ impl Disk for FolderDisk {
         Ok(())
     }
 
+    fn sync_all(&self) -> io::Result<()> {
+        Ok(syncfs(&self.handle)?)
+    }
+
     fn space(&self) -> io::Result<(u64, u64)> {
         let space = statvfs(&self.folder)?;
         Ok((space.blocks() * space.fragment_size(), space.blocks_available() * space.fragment_size()))
@@ -98,6 +110,10 @@ impl Disk for FolderDisk {
 }
 
 impl DiskFile for File {
+    fn as_file(&self) -> Option<&File> {
+        Some(self)
+    }
+
     fn read_at(&self, position: u64, out: &mut [u8]) -> io::Result<usize> {
         let mut done = 0;
         while done < out.len() {
@@ -127,6 +143,16 @@ impl DiskFile for File {
         match fallocate(self, FallocateFlags::empty(), 0, length.try_into().map_err(io::Error::other)?) {
             // A file system that cannot; then space runs out when it does.
             Err(nix::errno::Errno::EOPNOTSUPP) => self.set_len(length),
+            result => Ok(result?),
+        }
+    }
+
+    fn punch(&self, position: u64, length: u64) -> io::Result<()> {
+        let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        let offset = |n: u64| i64::try_from(n).map_err(io::Error::other);
+        match fallocate(self, flags, offset(position)?, offset(length)?) {
+            // The space stays in use; what counts is that nobody takes it for data.
+            Err(nix::errno::Errno::EOPNOTSUPP) => Ok(()),
             result => Ok(result?),
         }
     }

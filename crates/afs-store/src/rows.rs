@@ -1,32 +1,80 @@
-//! The rows of a partition: a log, what is new since the last checkpoint in memory, the rest in a B-tree (redb). A
+//! The rows: a log, what is new since the last checkpoint in memory, the rest in a B-tree (redb). A
 //! batch of rows is there as a whole or not at all; it outlasts the process when it was written to the log, a power
 //! loss when a *mark* behind it was synced, before which the files that it names were synced too (Volume format 3).
 //!
-//! Knows nothing of what the rows mean, but for one kind: reservations ([`crate::keys::is_reservation`]), which
+//! Knows nothing of what the rows mean, but for one kind: reservations ([`Schema::is_reservation`]), which
 //! only grow and count from the moment at which the log was synced.
 
 mod btree;
-pub(crate) mod log;
+pub mod log;
 
-use crate::VolumeError;
+use crate::StoreError;
 use crate::disk::{Disk, folder_of};
-use crate::keys::{self, Key};
-use crate::records;
 use btree::BTree;
 use log::{Record, Segment};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// A row's value; cheap to hand on.
-pub(crate) type Bytes = Arc<[u8]>;
-/// A key and its value.
-pub(crate) type Row = (Key, Bytes);
-pub(crate) type Layer = BTreeMap<Key, Option<Bytes>>;
+/// A row's key; keys are ordered by their bytes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(pub Vec<u8>);
 
-/// Counts the batches of a partition, for ever.
-pub(crate) type Seq = u64;
+/// The first key that does not begin like this. No key may begin with the byte 255.
+#[must_use]
+pub fn after(prefix: &[u8]) -> Key {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.last_mut() {
+        if *last < 0xff {
+            *last += 1;
+            return Key(end);
+        }
+        end.pop();
+    }
+    // Of nothing: no key begins so.
+    Key(vec![0xff])
+}
+
+/// What a store has to know of its owner's rows.
+pub trait Schema: fmt::Debug + Send + Sync {
+    /// Whether a row is a reservation: numbers up to which may be given out, that count even where the batch they came
+    /// in does not.
+    fn is_reservation(&self, _key: &Key) -> bool {
+        false
+    }
+
+    /// Of two reservations the one that covers both.
+    fn larger_reservation(&self, _a: Option<&[u8]>, b: &[u8]) -> Vec<u8> {
+        b.to_vec()
+    }
+
+    /// The file whose data a row speaks of, which must be synced before the row counts after a power loss.
+    fn file_of(&self, _key: &Key, _row: &[u8]) -> Option<String> {
+        None
+    }
+}
+
+/// How a store is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Bytes of the B-tree that are kept in memory.
+    pub cache_bytes: usize,
+    /// Bytes of a segment of the log, and of rows in memory at which a checkpoint is due. Segments are there with their
+    /// space before they are used; two of them at least are.
+    pub log_bytes: u64,
+}
+
+/// A row's value; cheap to hand on.
+pub type Bytes = Arc<[u8]>;
+/// A key and its value.
+pub type Row = (Key, Bytes);
+/// Rows to be put (or deleted), by key.
+pub type Layer = BTreeMap<Key, Option<Bytes>>;
+
+/// Counts the batches of a store, for ever.
+pub type Seq = u64;
 
 /// Rows read at once by [`Store::scan`]: some hundred kilobytes at most, and a lock for less than a millisecond.
 const SCAN_ROWS: usize = 256;
@@ -35,24 +83,28 @@ const ROOM_FOR_MARKS: u64 = 4096;
 
 /// Rows to be put or deleted at once, and files that they name.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
-    pub(crate) rows: Layer,
+pub struct Batch {
+    /// The rows.
+    pub rows: Layer,
     /// Names of files with data that must be synced before this counts after a power loss.
-    pub(crate) files: Vec<String>,
+    pub files: Vec<String>,
 }
 
 impl Batch {
-    pub(crate) fn put(&mut self, key: Key, value: impl Into<Bytes>) {
+    /// Adds a row to be put.
+    pub fn put(&mut self, key: Key, value: impl Into<Bytes>) {
         self.rows.insert(key, Some(value.into()));
     }
 
-    pub(crate) fn delete(&mut self, key: Key) {
+    /// Adds a row to be deleted.
+    pub fn delete(&mut self, key: Key) {
         self.rows.insert(key, None);
     }
 }
 
+/// An open store; see the crate.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub struct Store {
     disk: Arc<dyn Disk>,
     /// Gone after [`Store::shut`].
     btree: RwLock<Option<BTree>>,
@@ -63,12 +115,14 @@ pub(crate) struct Store {
     synced: Mutex<Synced>,
     /// Held by whoever makes a checkpoint: the segments that are older than the one in use.
     old: Mutex<Vec<String>>,
-    failed: Mutex<Option<VolumeError>>,
+    failed: Mutex<Option<StoreError>>,
     has_failed: AtomicBool,
     boot: String,
     log_bytes: u64,
-    /// Whether the last run did not close the partition.
-    pub(crate) was_unclean: bool,
+    /// Whether the last run did not close the store.
+    pub was_unclean: bool,
+    /// Whether the machine was started anew since the last run: what was not synced may be lost.
+    pub is_other_boot: bool,
 }
 
 /// What the B-tree does not have yet.
@@ -121,34 +175,39 @@ impl Synced {
     }
 }
 
-/// A poisoned lock means that a thread panicked over an assertion; what it held is replaced as a whole or not at all.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+/// Locks. A poisoned lock means that a thread panicked over an assertion; what it held is replaced as a whole or not at all.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// See [`lock`].
-pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+pub fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
     lock.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// See [`lock`].
-pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+pub fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Store {
     /// Opens what is there, with all that counts of the log; or makes an empty one.
-    pub(crate) fn open(disk: Arc<dyn Disk>, cache_bytes: usize, log_bytes: u64) -> Result<Self, VolumeError> {
+    ///
+    /// # Errors
+    ///
+    /// The disk fails or is full; what is there is damaged, or of a newer version.
+    pub fn open(disk: Arc<dyn Disk>, options: Options, schema: &dyn Schema) -> Result<Self, StoreError> {
+        let Options { cache_bytes, log_bytes } = options;
         let btree = BTree::open(&*disk, cache_bytes)?;
-        let recovered = log::recover(&*disk, btree.checkpoint()?)?;
+        let recovered = log::recover(&*disk, btree.checkpoint()?, schema)?;
         let boot = log::boot(&*disk)?;
         let mut active = Layer::new();
         for rows in recovered.rows {
             active.extend(rows);
         }
         // The next mark will cover what the last run did not come to sync: its log now, the files it names then.
-        disk.sync_files(&recovered.old).map_err(VolumeError::io("cannot sync the log"))?;
-        let files = active.iter().filter_map(|(key, row)| records::file_of(key, row.as_deref()?)).collect();
+        disk.sync_files(&recovered.old).map_err(StoreError::io("cannot sync the log"))?;
+        let files = active.iter().filter_map(|(key, row)| schema.file_of(key, row.as_deref()?)).collect();
         let bytes = active.iter().map(|(key, value)| size_of_row(key, value.as_ref())).sum();
         let current = Arc::new(Segment::create(&*disk, recovered.next_number, log_bytes)?);
         let header = current.header(recovered.last + 1, &boot);
@@ -175,13 +234,14 @@ impl Store {
             boot,
             log_bytes,
             was_unclean: !recovered.is_clean,
+            is_other_boot: recovered.is_other_boot,
         };
         // Reservations of what did not count otherwise come first into the new log, whose first number makes what
         // has it in the old one void.
         let mut batch = Batch::default();
         for (key, value) in recovered.reservations {
             let found = store.get(&key)?;
-            batch.put(key, keys::larger_reservation(found.as_deref(), &value));
+            batch.put(key, schema.larger_reservation(found.as_deref(), &value));
         }
         store.submit(batch)?;
         store.sync_log()?;
@@ -189,23 +249,25 @@ impl Store {
     }
 
     /// The disk below.
-    pub(crate) fn disk(&self) -> &Arc<dyn Disk> {
+    #[must_use]
+    pub fn disk(&self) -> &Arc<dyn Disk> {
         &self.disk
     }
 
     /// Why nothing can be written any more, if so.
-    pub(crate) fn failure(&self) -> Option<VolumeError> {
+    #[must_use]
+    pub fn failure(&self) -> Option<StoreError> {
         if self.has_failed.load(Ordering::Acquire) { lock(&self.failed).clone() } else { None }
     }
 
     /// Notes that what is in memory and what is on disk may differ from now on.
-    pub(crate) fn fail(&self, error: VolumeError) -> VolumeError {
+    pub fn fail(&self, error: StoreError) -> StoreError {
         lock(&self.failed).get_or_insert_with(|| error.clone());
         self.has_failed.store(true, Ordering::Release);
         error
     }
 
-    fn check(&self) -> Result<(), VolumeError> {
+    fn check(&self) -> Result<(), StoreError> {
         self.failure().map_or(Ok(()), Err)
     }
 
@@ -215,7 +277,7 @@ impl Store {
     /// # Errors
     ///
     /// No room for the log (nothing was done then), or an earlier failure.
-    pub(crate) fn submit(&self, batch: Batch) -> Result<Seq, VolumeError> {
+    pub fn submit(&self, batch: Batch) -> Result<Seq, StoreError> {
         self.check()?;
         let mut queue = lock(&self.queue);
         if batch.rows.is_empty() {
@@ -233,7 +295,7 @@ impl Store {
     }
 
     /// Gives a record its place in the log. Marks find room even where batches do not.
-    fn place(&self, queue: &mut Queue, seq: Seq, record: Vec<u8>) -> Result<(), VolumeError> {
+    fn place(&self, queue: &mut Queue, seq: Seq, record: Vec<u8>) -> Result<(), StoreError> {
         let length = record.len() as u64;
         let is_mark = length < 64;
         let needed = queue.end + length + if is_mark { 0 } else { ROOM_FOR_MARKS };
@@ -267,7 +329,7 @@ impl Store {
         Ok(())
     }
 
-    fn new_segment(&self, queue: &mut Queue, capacity: u64) -> Result<Arc<Segment>, VolumeError> {
+    fn new_segment(&self, queue: &mut Queue, capacity: u64) -> Result<Arc<Segment>, StoreError> {
         let number = queue.next_number;
         // Used up even if it fails: a number is never that of two files.
         queue.next_number += 1;
@@ -279,13 +341,13 @@ impl Store {
     /// # Errors
     ///
     /// The log could not be written: the store has failed.
-    pub(crate) fn written(&self, seq: Seq) -> Result<(), VolumeError> {
+    pub fn written(&self, seq: Seq) -> Result<(), StoreError> {
         let mut writer = lock(&self.writer);
         if writer.last >= seq { Ok(()) } else { self.write_pending(&mut writer) }
     }
 
     /// Whoever comes first writes for all that wait behind.
-    fn write_pending(&self, writer: &mut Writer) -> Result<(), VolumeError> {
+    fn write_pending(&self, writer: &mut Writer) -> Result<(), StoreError> {
         self.check()?;
         let (pending, last) = {
             let mut queue = lock(&self.queue);
@@ -297,7 +359,7 @@ impl Store {
             }
             let result = segment.file.write_at(at, &bytes);
             result.map_err(|error| {
-                self.fail(VolumeError::io(format!("cannot write {}", segment.name))(error))
+                self.fail(StoreError::io(format!("cannot write {}", segment.name))(error))
             })?;
         }
         writer.last = last;
@@ -305,7 +367,11 @@ impl Store {
     }
 
     /// Forces the log onto the disk, without the files that it names: what reservations need.
-    pub(crate) fn sync_log(&self) -> Result<(), VolumeError> {
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn sync_log(&self) -> Result<(), StoreError> {
         let segments = {
             let mut writer = lock(&self.writer);
             self.write_pending(&mut writer)?;
@@ -314,7 +380,7 @@ impl Store {
         for segment in &segments {
             let result = segment.file.sync();
             result.map_err(|error| {
-                self.fail(VolumeError::io(format!("cannot sync {}", segment.name))(error))
+                self.fail(StoreError::io(format!("cannot sync {}", segment.name))(error))
             })?;
         }
         // The last one may have been written to meanwhile; those before it not.
@@ -329,11 +395,11 @@ impl Store {
     /// # Errors
     ///
     /// The disk failed, or has no room for what is outstanding: the store has failed.
-    pub(crate) fn sync(&self, seq: Seq) -> Result<(), VolumeError> {
+    pub fn sync(&self, seq: Seq) -> Result<(), StoreError> {
         self.sync_and_mark(seq, false)
     }
 
-    fn sync_and_mark(&self, seq: Seq, is_last: bool) -> Result<(), VolumeError> {
+    fn sync_and_mark(&self, seq: Seq, is_last: bool) -> Result<(), StoreError> {
         let mut synced = lock(&self.synced);
         if synced.covers(seq) && !is_last || synced.is_closed {
             return Ok(());
@@ -357,7 +423,7 @@ impl Store {
         Ok(())
     }
 
-    fn sync_files(&self, files: BTreeSet<String>) -> Result<(), VolumeError> {
+    fn sync_files(&self, files: BTreeSet<String>) -> Result<(), StoreError> {
         let mut folders: BTreeSet<&str> = BTreeSet::new();
         for name in &files {
             // A folder may be new, and so those above it.
@@ -367,32 +433,39 @@ impl Store {
             }
         }
         let names: Vec<String> = files.iter().cloned().collect();
-        self.disk.sync_files(&names).map_err(VolumeError::io("cannot sync files of data"))?;
+        self.disk.sync_files(&names).map_err(StoreError::io("cannot sync files of data"))?;
         for folder in folders {
             self.disk
                 .sync_folder(folder)
-                .map_err(VolumeError::io(format!("cannot sync the folder '{folder}'")))?;
+                .map_err(StoreError::io(format!("cannot sync the folder '{folder}'")))?;
         }
         Ok(())
     }
 
     /// Up to where everything outlasts a power loss.
-    pub(crate) fn synced(&self) -> Seq {
+    #[must_use]
+    pub fn synced(&self) -> Seq {
         lock(&self.synced).upto
     }
 
     /// The number of the last batch.
-    pub(crate) fn last(&self) -> Seq {
+    #[must_use]
+    pub fn last(&self) -> Seq {
         lock(&self.queue).last
     }
 
     /// Whether it is time for a checkpoint: the rows in memory have as many bytes as a segment.
-    pub(crate) fn wants_checkpoint(&self) -> bool {
+    #[must_use]
+    pub fn wants_checkpoint(&self) -> bool {
         read(&self.layers).bytes > self.log_bytes
     }
 
     /// Moves rows from memory into the B-tree, and lets go of the log that has them. Others go on meanwhile.
-    pub(crate) fn checkpoint(&self) -> Result<(), VolumeError> {
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn checkpoint(&self) -> Result<(), StoreError> {
         let mut old = lock(&self.old);
         let upto = {
             // Queue before layers, as in submit: so the rows are those up to this number, exactly.
@@ -415,14 +488,14 @@ impl Store {
         match self.with_btree(|btree| btree.take(&frozen, upto)) {
             Ok(()) => {}
             // The rows stay in memory and in the log, until there is space.
-            Err(VolumeError::DiskFull) => return Err(VolumeError::DiskFull),
+            Err(StoreError::DiskFull) => return Err(StoreError::DiskFull),
             Err(error) => return Err(self.fail(error)),
         }
         write(&self.layers).frozen = Arc::default();
         for name in old.drain(..) {
             match self.disk.remove(&name) {
                 Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(self.fail(VolumeError::io(format!("cannot remove {name}"))(error)));
+                    return Err(self.fail(StoreError::io(format!("cannot remove {name}"))(error)));
                 }
                 _ => {}
             }
@@ -432,9 +505,9 @@ impl Store {
 
     /// Lets go of the files, as another store is going to be opened on them. Only after a failure, whose error is what
     /// everything answers from now on.
-    pub(crate) fn shut(&self) {
-        let _ = self.fail(VolumeError::Io {
-            what: "this partition".into(),
+    pub fn shut(&self) {
+        let _ = self.fail(StoreError::Io {
+            what: "this store".into(),
             error: Arc::new(std::io::Error::other("it was opened again since")),
         });
         // Whoever is writing comes to an end first.
@@ -442,7 +515,7 @@ impl Store {
         *write(&self.btree) = None;
     }
 
-    fn with_btree<T>(&self, f: impl FnOnce(&BTree) -> Result<T, VolumeError>) -> Result<T, VolumeError> {
+    fn with_btree<T>(&self, f: impl FnOnce(&BTree) -> Result<T, StoreError>) -> Result<T, StoreError> {
         match &*read(&self.btree) {
             Some(btree) => f(btree),
             None => Err(self.failure().expect("it was shut because it had failed")),
@@ -450,7 +523,11 @@ impl Store {
     }
 
     /// Syncs if there is something to sync; says whether there was.
-    pub(crate) fn sync_all(&self) -> Result<bool, VolumeError> {
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn sync_all(&self) -> Result<bool, StoreError> {
         let last = self.last();
         // The last mark is a record too, and needs no sync of its own.
         if lock(&self.synced).covers(last) {
@@ -461,7 +538,11 @@ impl Store {
     }
 
     /// Makes the next segment of the log in advance, if there is none.
-    pub(crate) fn prepare(&self) -> Result<(), VolumeError> {
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn prepare(&self) -> Result<(), StoreError> {
         let mut queue = lock(&self.queue);
         if queue.spare.is_none() {
             let spare = self.new_segment(&mut queue, self.log_bytes)?;
@@ -471,13 +552,21 @@ impl Store {
     }
 
     /// Makes a checkpoint and notes that nothing follows.
-    pub(crate) fn close(&self) -> Result<(), VolumeError> {
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn close(&self) -> Result<(), StoreError> {
         self.checkpoint()?;
         self.sync_and_mark(self.last(), true)
     }
 
     /// A row.
-    pub(crate) fn get(&self, key: &Key) -> Result<Option<Bytes>, VolumeError> {
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn get(&self, key: &Key) -> Result<Option<Bytes>, StoreError> {
         let layers = read(&self.layers);
         if let Some(value) = layers.active.get(key).or_else(|| layers.frozen.get(key)) {
             return Ok(value.clone());
@@ -486,7 +575,11 @@ impl Store {
     }
 
     /// The first row from `from` on and before `end`.
-    pub(crate) fn first(&self, from: &Key, end: &Key) -> Result<Option<Row>, VolumeError> {
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn first(&self, from: &Key, end: &Key) -> Result<Option<Row>, StoreError> {
         let layers = read(&self.layers);
         let mut from = from.clone();
         loop {
@@ -517,9 +610,13 @@ impl Store {
     }
 
     /// Some rows that begin with `prefix`, from `from` on, and where to go on from if there may be more.
-    pub(crate) fn page(&self, from: &Key, prefix: &[u8]) -> Result<(Vec<Row>, Option<Key>), VolumeError> {
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn page(&self, from: &Key, prefix: &[u8]) -> Result<(Vec<Row>, Option<Key>), StoreError> {
         let layers = read(&self.layers);
-        let end = keys::after(prefix);
+        let end = after(prefix);
         let below = self.with_btree(|btree| btree.range(from, &end, SCAN_ROWS))?;
         let next = (below.len() == SCAN_ROWS).then(|| {
             let mut key = below[SCAN_ROWS - 1].0.clone();
@@ -535,11 +632,15 @@ impl Store {
     }
 
     /// Shows each row that begins with `prefix`, in order. What is changed meanwhile may be seen or not.
-    pub(crate) fn scan(
+    ///
+    /// # Errors
+    ///
+    /// The disk's, or what `each` has returned, which ends it.
+    pub fn scan<E: From<StoreError>>(
         &self,
         prefix: &[u8],
-        mut each: impl FnMut(&Key, &Bytes) -> Result<(), VolumeError>,
-    ) -> Result<(), VolumeError> {
+        mut each: impl FnMut(&Key, &Bytes) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut from = Some(Key(prefix.to_vec()));
         while let Some(start) = from {
             let (rows, next) = self.page(&start, prefix)?;
