@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::os::fd::AsFd;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use afs_client::{Error, Found, Made, OpenFile, OpenFlags, SetStatus, User};
@@ -211,7 +211,7 @@ impl FileSystem {
     /// Takes an open file or directory back.
     pub(crate) fn release(&self, handle: Handle) {
         let Some(Open::File(file)) = self.handles.remove(handle) else { return };
-        note_lent(&file, true);
+        self.note_lent(&file, true);
         let mut state = file.node.state();
         state.mode = state.mode.release();
         // Giving it up asks the kernel, which is not done with the state locked.
@@ -290,7 +290,7 @@ impl FileSystem {
         if !open.file.flags().write {
             return reply.ok();
         }
-        note_lent(&open, false);
+        self.note_lent(&open, false);
         self.run(caller, reply, async move {
             let flushed = open.file.flush().await;
             outcome(move |fs, _| {
@@ -307,7 +307,7 @@ impl FileSystem {
         if !open.file.flags().write {
             return reply.ok();
         }
-        note_lent(&open, false);
+        self.note_lent(&open, false);
         self.run(caller, reply, async move {
             let synced = open.file.fsync().await;
             outcome(move |fs, _| {
@@ -317,6 +317,22 @@ impl FileSystem {
                 fs.done(synced)
             })
         });
+    }
+
+    /// Finds out whether something was written to a mapping since our last write, and if so has it stored. Its time tells, where
+    /// the kernel gives each change a time of its own; elsewhere it is taken for written always.
+    fn note_lent(&self, open: &FileHandle, is_over: bool) {
+        if !open.is_lent {
+            return;
+        }
+        let mut state = open.node.state();
+        let now = written_at(&state);
+        let has_changed = now.is_none() || now != state.lent || !self.has_fine_times;
+        state.lent = now;
+        drop(state);
+        if let Err(error) = open.file.note_lent(has_changed, is_over) {
+            tracing::error!(fid = %open.node.fid, %error, "what was written to a mapping cannot be stored");
+        }
     }
 
     /// A store of ours has made a new version: the kernel's pages, which had it before, are of that one, unless there was a notice.
@@ -379,33 +395,6 @@ fn note_written(node: &Node) {
     if state.lent.is_some() {
         state.lent = written_at(&state);
     }
-}
-
-/// Finds out whether something was written to a mapping since our last write, and if so has it stored. Its time tells: Linux gives
-/// each change a time of its own once the last one was looked at (since 6.13); before, it is taken for written always.
-fn note_lent(open: &FileHandle, is_over: bool) {
-    if !open.is_lent {
-        return;
-    }
-    let mut state = open.node.state();
-    let now = written_at(&state);
-    let has_changed = now.is_none() || now != state.lent || !has_fine_times();
-    state.lent = now;
-    drop(state);
-    if let Err(error) = open.file.note_lent(has_changed, is_over) {
-        tracing::error!(fid = %open.node.fid, %error, "what was written to a mapping cannot be stored");
-    }
-}
-
-/// Whether the kernel is Linux 6.13 or newer.
-fn has_fine_times() -> bool {
-    static FINE: OnceLock<bool> = OnceLock::new();
-    *FINE.get_or_init(|| {
-        let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|text| text.parse::<u32>().ok());
-        let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-        version >= (6, 13)
-    })
 }
 
 /// A write by somebody who might not have been given them takes set-uid and set-gid bits away.
