@@ -120,8 +120,6 @@ struct Index {
 #[derive(Debug)]
 struct Entry {
     number: u64,
-    version: u64,
-    server_length: u64,
     bytes: u64,
     used: u64,
     open: Weak<CacheFile>,
@@ -411,8 +409,6 @@ impl Shared {
         let mut index = lock(&self.index);
         let Some(entry) = index.files.get_mut(&file.key()).filter(|entry| entry.id == file.id()) else { return };
         entry.bytes = file.present_bytes();
-        entry.version = file.version();
-        entry.server_length = file.server_length();
         // With the index locked: so that nobody opens it with the old row.
         if let Err(error) = file.save() {
             tracing::warn!(%error, "what is there of a file was not noted");
@@ -521,8 +517,6 @@ impl Shared {
         let id = index.next_id;
         let mut entry = Entry {
             number: row.number,
-            version: row.version,
-            server_length: row.server_length,
             bytes: row.present.total(),
             used: row.used,
             open: Weak::new(),
@@ -814,8 +808,6 @@ impl Shared {
             used += row.present.total() + FILE_OVERHEAD;
             let entry = Entry {
                 number: row.number,
-                version: row.version,
-                server_length: row.server_length,
                 bytes: row.present.total(),
                 used: row.used,
                 open: Weak::new(),

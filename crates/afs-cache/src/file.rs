@@ -305,6 +305,12 @@ impl CacheFile {
         Ok(())
     }
 
+    /// What was filled and not confirmed.
+    #[must_use]
+    pub fn unconfirmed(&self) -> RangeSet {
+        read(&self.state).unconfirmed.clone()
+    }
+
     /// What was filled of a range is of this version.
     pub fn confirm(&self, range: Range<u64>) {
         let mut state = write(&self.state);
@@ -356,6 +362,7 @@ impl CacheFile {
             // What the server does not have is not there to be fetched again.
             parts.remove(state.server_length.min(state.truncated_to).min(state.storing_truncated_to)..u64::MAX);
             for range in parts.iter() {
+                state.unconfirmed.remove(range.clone());
                 self.shared.shrink(state.present.remove(range));
             }
             state.is_row_old = true;
@@ -419,6 +426,7 @@ impl CacheFile {
             // What was left out between the old end and here is zeros.
             self.shared.grow(state.present.insert(length.min(range.start)..range.end));
             state.dirty.insert(range.clone());
+            state.unconfirmed.remove(range.clone());
             self.length.fetch_max(range.end, Ordering::AcqRel);
             self.merge_dirty(&mut state);
             self.note_presence(&state);
@@ -447,6 +455,7 @@ impl CacheFile {
                 self.shared.shrink(state.present.remove(length..u64::MAX));
                 state.dirty.remove(length..u64::MAX);
                 state.storing.remove(length..u64::MAX);
+                state.unconfirmed.remove(length..u64::MAX);
             }
         }
         if length < old {

@@ -5,14 +5,14 @@
 //! that there is another version, by whoever comes next, and never while something in it is dirty: that is stored first. A
 //! reader who has begun goes on with what he has.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
-use afs_cache::{Cache, CacheError, CacheFile, Conflict, FileKey, Held, Usage};
+use afs_cache::{Cache, CacheError, CacheFile, CellNumber, Conflict, FileKey, Held, Usage};
 use afs_wire::ids::VolumeId;
 use afs_wire::status::AfsFetchStatus;
 use tokio::sync::Notify;
@@ -40,6 +40,8 @@ pub(crate) struct Files {
     pub(crate) cache: Cache,
     open: Mutex<HashMap<Fid, Weak<FileData>>>,
     paces: Mutex<Paces>,
+    /// What the cache calls cells.
+    cells: Mutex<HashMap<CellIndex, CellNumber>>,
 }
 
 /// How fast servers are asked, and which server a volume's data came from last.
@@ -97,7 +99,22 @@ impl Files {
             Some(config) => Cache::open(&config.folder, afs_cache::Config::new(config.limit_bytes)),
             None => Cache::in_memory(afs_cache::Config::new(MEMORY_CACHE_BYTES)),
         };
-        Ok(Self { cache: cache.map_err(local)?, open: Mutex::default(), paces: Mutex::default() })
+        Ok(Self { cache: cache.map_err(local)?, open: Mutex::default(), paces: Mutex::default(), cells: Mutex::default() })
+    }
+
+    fn cell(&self, inner: &Inner, cell: CellIndex) -> Result<CellNumber, Error> {
+        if let Some(number) = lock(&self.cells).get(&cell) {
+            return Ok(*number);
+        }
+        let number = self.cache.cell(&inner.cells.name_of(cell)).map_err(local)?;
+        lock(&self.cells).insert(cell, number);
+        Ok(number)
+    }
+
+    /// What the cache calls a file.
+    pub(crate) fn key(&self, inner: &Inner, fid: Fid) -> Result<FileKey, Error> {
+        let cell = self.cell(inner, fid.cell)?;
+        Ok(FileKey { cell, volume: fid.volume.0, vnode: fid.vnode.0, unique: fid.unique.0 })
     }
 
     /// The data of a file.
@@ -107,8 +124,7 @@ impl Files {
         if let Some(data) = open.get(&fid).and_then(Weak::upgrade) {
             return Ok(data);
         }
-        let cell = self.cache.cell(&client.inner.cells.name_of(fid.cell)).map_err(local)?;
-        let key = FileKey { cell, volume: fid.volume.0, vnode: fid.vnode.0, unique: fid.unique.0 };
+        let key = self.key(&client.inner, fid)?;
         // Nobody has it open: what is dirty of it was left by the last run, or by a store that did not succeed.
         let dirty = self.cache.dirty_of(key);
         let data = Arc::new(FileData {
@@ -174,8 +190,7 @@ impl Files {
         if let Some(data) = self.opened(fid) {
             return data.let_go(&self.cache);
         }
-        let cell = self.cache.cell(&inner.cells.name_of(fid.cell)).map_err(local)?;
-        let key = FileKey { cell, volume: fid.volume.0, vnode: fid.vnode.0, unique: fid.unique.0 };
+        let key = self.key(inner, fid)?;
         if self.cache.dirty_of(key).is_none() {
             self.cache.forget(key).map_err(local)?;
         }
@@ -184,15 +199,13 @@ impl Files {
 
     /// The same of all files of a volume.
     pub(crate) fn flush_volume(&self, inner: &Inner, cell: CellIndex, volume: VolumeId) -> Result<(), Error> {
-        for data in self.all_opened() {
-            let fid = data.vnode.fid;
-            if fid.cell == cell && fid.volume == volume {
-                data.let_go(&self.cache)?;
-            }
-        }
-        let number = self.cache.cell(&inner.cells.name_of(cell)).map_err(local)?;
-        let is_open = |key: FileKey| lock(&self.open).values().filter_map(Weak::upgrade).any(|data| data.key == key);
-        self.cache.forget_where(|key| key.cell == number && key.volume == volume.0 && !is_open(key)).map_err(local)
+        let mut opened = self.all_opened();
+        opened.retain(|data| data.vnode.fid.cell == cell && data.vnode.fid.volume == volume);
+        opened.iter().try_for_each(|data| data.let_go(&self.cache))?;
+        let opened: HashSet<FileKey> = opened.iter().map(|data| data.key).collect();
+        let number = self.cell(inner, cell)?;
+        let goes = |key: FileKey| key.cell == number && key.volume == volume.0 && !opened.contains(&key);
+        self.cache.forget_where(goes).map_err(local)
     }
 }
 
@@ -297,6 +310,9 @@ impl FileData {
     /// Opens the version that a status tells of. `None`: something of another one is dirty.
     pub(crate) fn adopt(&self, inner: &Inner, status: &AfsFetchStatus) -> Result<Option<Arc<CacheFile>>, Error> {
         let version = status.data_version.0;
+        if let Some(file) = self.current().filter(|file| file.version() == version) {
+            return Ok(Some(file));
+        }
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(file) = &*current
             && file.version() == version

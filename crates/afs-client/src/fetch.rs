@@ -70,6 +70,7 @@ pub(crate) struct Fetching {
 #[derive(Debug)]
 struct Call {
     id: u64,
+    range: Range<u64>,
     /// What has not come yet.
     rest: Range<u64>,
 }
@@ -188,7 +189,7 @@ impl FileData {
                 left -= end - at;
                 fetching.next_id += 1;
                 let id = fetching.next_id;
-                fetching.calls.push(Call { id, rest: at..end });
+                fetching.calls.push(Call { id, range: at..end, rest: at..end });
                 let task = run_call(client.clone(), Arc::clone(self), user, Arc::clone(file), id, at..end, Arc::clone(&server));
                 client.inner.runtime.spawn(Box::pin(task));
                 at = end;
@@ -229,20 +230,18 @@ async fn run_call(
     range: Range<u64>,
     server: Arc<ServerPace>,
 ) {
-    let outcome = fetch_range(&client, &data, user, &file, id, range.clone(), &server).await;
+    let outcome = fetch_range(&client, &data, user, &file, id, range.clone()).await;
     lock(&data.fetching).calls.retain(|call| call.id != id);
-    if let Some(failed) = match outcome {
-        Ok(Brought::Here) => None,
-        Ok(Brought::Stale) => Some(None),
+    match outcome {
+        Ok(Brought::Here) => {}
+        Ok(Brought::Stale) => data.note_failed(range, None),
         Err(error) => {
             if matches!(error, Error::Busy { .. }) {
                 lock(&server.pace).note_busy(client.inner.now());
             }
             tracing::debug!(fid = %data.vnode.fid, ?range, %error, "a fetch failed");
-            Some(Some(error))
+            data.note_failed(range, Some(error));
         }
-    } {
-        data.note_failed(range, failed);
     }
     lock(&server.pace).note_ended();
     server.freed.notify_waiters();
@@ -257,16 +256,19 @@ async fn fetch_range(
     file: &Arc<CacheFile>,
     id: u64,
     range: Range<u64>,
-    server: &Arc<ServerPace>,
 ) -> Result<Brought, Error> {
     let fid = data.vnode.fid;
     let version = file.version();
+    // What came before this call and was of no known version is of this one, if this call's data are.
+    let mut unconfirmed = file.unconfirmed();
+    for call in &lock(&data.fetching).calls {
+        unconfirmed.remove(call.range.clone());
+    }
     let began = client.inner.now();
     let mut fetch = client.fetch(user, fid, range.start, range.end - range.start).await?;
     let now = client.inner.now();
     let actual = client.inner.files.note_server(fid, fetch.server());
     lock(&actual.pace).note_answer(now, now.since(began), fetch.is_own());
-    let _ = server;
     let mut at = range.start;
     let mut pieces = BytesMut::new();
     loop {
@@ -305,6 +307,9 @@ async fn fetch_range(
         return Err(Error::BadReply { what, problem: format!("{} came", at - range.start) });
     }
     file.confirm(range);
+    for earlier in unconfirmed.iter() {
+        file.confirm(earlier);
+    }
     Ok(Brought::Here)
 }
 

@@ -21,13 +21,13 @@ impl OpenFile {
             return None;
         }
         let result = file.read_at(pos, out)?;
-        let mut ahead = lock(&self.ahead);
-        if !file.is_complete() && ahead.note_hit(pos, out.len() as u64) {
-            let most = self.ahead_max();
-            let upto = ahead.note(pos, out.len() as u64, most);
-            drop(ahead);
-            let end = pos + out.len() as u64;
-            self.data.fetch_ahead(self.client(), self.user(), &file, end..end.saturating_add(upto));
+        if !file.is_complete() {
+            let length = out.len() as u64;
+            let more = lock(&self.ahead).note_hit(pos, length, self.ahead_max());
+            if let Some(more) = more {
+                let end = pos.saturating_add(length);
+                self.data.fetch_ahead(self.client(), self.user(), &file, end..end.saturating_add(more));
+            }
         }
         Some(result.map_err(local))
     }

@@ -197,7 +197,7 @@ impl Inner {
                 data.set_removed();
                 data.change(|file| file.discard_dirty().map_err(local)).unwrap_or(Ok(()))
             }
-            None => self.files.flush(self, fid),
+            None => self.files.key(self, fid).and_then(|key| self.files.cache.forget(key).map_err(local)),
         };
         if let Err(error) = gone {
             tracing::warn!(%fid, %error, "a removed file stays in the cache");

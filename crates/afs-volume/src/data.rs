@@ -450,7 +450,7 @@ impl Store {
                         Part::Chunk(new.n),
                         family::NEWEST,
                     )?;
-                    row.map(|(snapshot, row)| Ok((snapshot, ChunkRecord::decode(&row)?))).transpose()?
+                    row.map(|(snapshot, row)| Ok::<_, VolumeError>((snapshot, ChunkRecord::decode(&row)?))).transpose()?
                 }
             };
             edit.put_chunk(id.vnode, new.n, new.record, before);

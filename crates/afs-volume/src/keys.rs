@@ -217,13 +217,13 @@ mod tests {
         };
         assert!(key(2).key() < key(1).key());
         assert_eq!(VnodeKey::parse(&key(9).key()), Some(key(9)));
-        assert!(key(0).key() < after(&part_prefix(Family(7), VnodeNumber(2), Part::Chunk(3))));
+        assert!(key(0).key() < afs_store::after(&part_prefix(Family(7), VnodeNumber(2), Part::Chunk(3))));
     }
 
     #[test]
     fn a_prefix_ends_where_the_next_begins() {
-        assert_eq!(after(&[0x10, 0, 0xff, 0xff]), Key(vec![0x10, 1]));
-        assert_eq!(after(&family_prefix(Family(u32::MAX))), Key(vec![0x11]));
+        assert_eq!(afs_store::after(&[0x10, 0, 0xff, 0xff]), Key(vec![0x10, 1]));
+        assert_eq!(afs_store::after(&family_prefix(Family(u32::MAX))), Key(vec![0x11]));
     }
 
     #[test]

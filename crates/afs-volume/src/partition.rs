@@ -5,7 +5,7 @@ use crate::family::{self, FamilyHandle, FamilyState};
 use crate::keys::{self, Snapshot};
 use crate::records::{self, Counters, FamilyRecord, VolumeRecord};
 use crate::shared::Shared;
-use afs_store::{Batch, Options, Store, lock, read, write};
+use afs_store::{Batch, Options, Store, StoreError, lock, read, write};
 use crate::{NAME_MAX, NewClone, NewVolume, Stamp, Volume, VolumeError, VolumeInfo, VolumeKind};
 use afs_wire::ids::{AfsTime, ViceId, VolumeId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,7 +96,7 @@ impl Drop for Inner {
         // What fails here is found at the next start, like the end of a process.
         let open = read(&self.open);
         let uses = open.volumes.values().try_for_each(|volume| volume.write_uses());
-        let _ = uses.and_then(|()| open.shared.note_begun()).and_then(|()| open.shared.store.close());
+        let _ = uses.and_then(|()| open.shared.note_begun()).and_then(|()| Ok(open.shared.store.close()?));
     }
 }
 
@@ -390,7 +390,7 @@ impl Partition {
     /// The disk failed.
     pub fn sync(&self) -> Result<(), VolumeError> {
         let shared = self.shared();
-        shared.store.sync(shared.store.last())
+        Ok(shared.store.sync(shared.store.last())?)
     }
 
     /// Does what has to be done from time to time: syncs; moves rows from the log into the store; gives back the space
@@ -530,7 +530,7 @@ fn maintain<'a>(
         note(volume.write_uses().map(|()| false));
     }
     note(shared.note_begun().map(|()| false));
-    let mut has_done = note(shared.store.sync_all());
+    let mut has_done = note(shared.store.sync_all().map_err(VolumeError::from));
     while note(shared.collect_garbage()) {
         has_done = true;
     }
@@ -541,9 +541,9 @@ fn maintain<'a>(
         }
     }
     let has_spare = shared.store.prepare();
-    if shared.store.wants_checkpoint() || matches!(has_spare, Err(VolumeError::DiskFull)) {
-        has_done |= note(shared.store.checkpoint().map(|()| true));
-        note(shared.store.prepare().map(|()| false));
+    if shared.store.wants_checkpoint() || matches!(has_spare, Err(StoreError::DiskFull)) {
+        has_done |= note(shared.store.checkpoint().map(|()| true).map_err(VolumeError::from));
+        note(shared.store.prepare().map(|()| false).map_err(VolumeError::from));
     }
     first_error.map(|()| has_done)
 }

@@ -114,8 +114,8 @@ impl Shared {
     /// Returns when a batch will stay, as far as the settings promise.
     pub(crate) fn settle(&self, seq: Seq) -> Result<(), VolumeError> {
         match self.config.sync {
-            SyncPolicy::Always => self.store.sync(seq),
-            SyncPolicy::Every(_) => self.store.written(seq),
+            SyncPolicy::Always => Ok(self.store.sync(seq)?),
+            SyncPolicy::Every(_) => Ok(self.store.written(seq)?),
         }
     }
 

@@ -15,33 +15,40 @@ pub(crate) struct Ahead {
     /// Behind the furthest byte that was read.
     next: u64,
     window: u64,
+    /// Up to where was asked for.
+    asked: u64,
 }
 
 impl Ahead {
     /// A read comes, of bytes that are not all here. How much behind it to fetch too, `most` at most.
     pub(crate) fn note(&mut self, pos: u64, length: u64, most: u64) -> u64 {
         let end = pos.saturating_add(length);
-        let goes_on = pos <= self.next.saturating_add(NEAR) && end.saturating_add(NEAR) >= self.next;
-        if !goes_on {
-            *self = Self { next: end, window: 0 };
+        if !self.goes_on(pos, end) {
+            *self = Self { next: end, window: 0, asked: end };
             return 0;
         }
-        self.window = if self.window == 0 { AHEAD_FIRST } else { self.window.saturating_mul(2) }.min(most);
         self.next = self.next.max(end);
-        // As seen from the furthest read.
-        (self.next - end) + self.window
+        self.widen(end, most)
     }
 
-    /// A read was served by what is here. Whether to look if more is to be fetched: when half of what was ahead is used up.
-    pub(crate) fn note_hit(&mut self, pos: u64, length: u64) -> bool {
+    /// A read was served by what is here. How much behind it to fetch, when half of what was ahead is used up.
+    pub(crate) fn note_hit(&mut self, pos: u64, length: u64, most: u64) -> Option<u64> {
         let end = pos.saturating_add(length);
-        if self.window == 0 || end <= self.next {
-            return false;
+        if self.window == 0 || !self.goes_on(pos, end) {
+            return None;
         }
-        if end > self.next.saturating_add(self.window / 2).max(self.next.saturating_add(NEAR / 8)) {
-            return true;
-        }
-        false
+        self.next = self.next.max(end);
+        (self.asked.saturating_sub(self.next) < self.window / 2).then(|| self.widen(end, most))
+    }
+
+    fn goes_on(&self, pos: u64, end: u64) -> bool {
+        pos <= self.next.saturating_add(NEAR) && end.saturating_add(NEAR) >= self.next
+    }
+
+    fn widen(&mut self, end: u64, most: u64) -> u64 {
+        self.window = if self.window == 0 { AHEAD_FIRST } else { self.window.saturating_mul(2) }.min(most);
+        self.asked = self.next.saturating_add(self.window);
+        self.asked - end
     }
 }
 
@@ -82,7 +89,10 @@ mod tests {
             ahead.note(n * 131_072, 131_072, MOST);
         }
         // Two MiB are ahead.
-        assert!(!ahead.note_hit(4 * 131_072, 131_072));
-        assert!(ahead.note_hit(14 * 131_072, 131_072));
+        let asked = (4..30).filter(|n| ahead.note_hit(n * 131_072, 131_072, MOST).is_some()).collect::<Vec<_>>();
+        assert_eq!(asked, [12, 29]);
+        // Who looks elsewhere at what is here does not end it.
+        assert!(ahead.note_hit(1 << 40, 4096, MOST).is_none());
+        assert!(ahead.note(30 * 131_072, 131_072, MOST) > 0);
     }
 }

@@ -63,7 +63,7 @@ fn failed(error: impl Into<redb::Error>) -> StoreError {
 
 impl BTree {
     /// Opens it, or makes it where there is none.
-    pub fn open(disk: &dyn Disk, cache_bytes: usize) -> Result<Self, StoreError> {
+    pub(crate) fn open(disk: &dyn Disk, cache_bytes: usize) -> Result<Self, StoreError> {
         let file = match disk.open(NAME) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => disk.create(NAME),
             result => result,
@@ -110,12 +110,12 @@ impl BTree {
     }
 
     /// The last record of the log whose rows are here.
-    pub fn checkpoint(&self) -> Result<Seq, StoreError> {
+    pub(crate) fn checkpoint(&self) -> Result<Seq, StoreError> {
         Ok(self.number(CHECKPOINT)?.unwrap_or(0))
     }
 
     /// Takes rows up to a record of the log; durable when it returns.
-    pub fn take(&self, rows: &Layer, upto: Seq) -> Result<(), StoreError> {
+    pub(crate) fn take(&self, rows: &Layer, upto: Seq) -> Result<(), StoreError> {
         let tx = self.begin()?;
         {
             let mut table = tx.open_table(ROWS).map_err(failed)?;
@@ -130,14 +130,14 @@ impl BTree {
         tx.commit().map_err(failed)
     }
 
-    pub fn get(&self, key: &Key) -> Result<Option<Bytes>, StoreError> {
+    pub(crate) fn get(&self, key: &Key) -> Result<Option<Bytes>, StoreError> {
         let tx = self.db.begin_read().map_err(failed)?;
         let table = tx.open_table(ROWS).map_err(failed)?;
         Ok(table.get(&*key.0).map_err(failed)?.map(|value| value.value().into()))
     }
 
     /// At most `limit` rows from `from` on and before `end`.
-    pub fn range(
+    pub(crate) fn range(
         &self,
         from: &Key,
         end: &Key,

@@ -76,7 +76,7 @@ pub(crate) struct Segment {
 
 impl Segment {
     /// Makes a segment with its space and its name durable, and nothing in it.
-    pub fn create(disk: &dyn Disk, number: u64, capacity: u64) -> Result<Self, StoreError> {
+    pub(crate) fn create(disk: &dyn Disk, number: u64, capacity: u64) -> Result<Self, StoreError> {
         let name = format!("log.{number:016x}");
         let make = || {
             let file = disk.create(&name)?;
@@ -96,7 +96,7 @@ impl Segment {
     }
 
     /// What a segment begins with when it is put to use.
-    pub fn header(&self, first: Seq, boot: &str) -> Vec<u8> {
+    pub(crate) fn header(&self, first: Seq, boot: &str) -> Vec<u8> {
         assert!(boot.len() <= BOOT_MAX, "checked when it was read");
         let mut header = Value::default().bytes(MAGIC).u64(self.number).u64(first).bytes(boot.as_bytes()).0;
         header.resize(8 + 8 + 8 + BOOT_MAX, 0);
