@@ -5,7 +5,7 @@ use crate::keys::{self, Family, FileId, Key, Part, Snapshot, VnodeKey};
 use crate::pages::Directory;
 use crate::records::{self, ChunkRecord, Counters, FamilyRecord, VnodeRecord};
 use crate::shared::Shared;
-use crate::store::{Batch, Bytes, Seq, Store, lock};
+use afs_store::{Batch, Bytes, Seq, Store, lock};
 use crate::{Kind, Stamp, VnodeId, Volume, VolumeError};
 use afs_wire::ids::{DataVersion, Uniquifier, VnodeNumber, VolumeId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -90,7 +90,7 @@ pub(crate) fn part(
     view: Snapshot,
 ) -> Result<Option<(Snapshot, Bytes)>, VolumeError> {
     let from = VnodeKey { family, vnode, part, snapshot: view }.key();
-    let found = store.first(&from, &keys::after(&keys::part_prefix(family, vnode, part)))?;
+    let found = store.first(&from, &afs_store::after(&keys::part_prefix(family, vnode, part)))?;
     Ok(found.and_then(|(key, value)| Some((VnodeKey::parse(&key)?.snapshot, value))))
 }
 
@@ -399,7 +399,7 @@ impl<'a> Edit<'a> {
         self.counters.files = self.counters.files.saturating_sub(1);
         self.counters.used_kib = self.counters.used_kib.saturating_sub(record.blocks_kib());
         let volume = self.volume;
-        volume.shared.store.scan(&keys::vnode_prefix(self.family(), number), |key, row| {
+        volume.shared.store.scan::<VolumeError>(&keys::vnode_prefix(self.family(), number), |key, row| {
             let Some(key) = VnodeKey::parse(key) else { return Ok(()) };
             // Rows that a clone shows stay; others below them wait for the sweep. No one asks for them, as the vnode's
             // number is not given out again.
@@ -491,7 +491,7 @@ fn sweep_vnode(shared: &Arc<Shared>, family: &FamilyHandle, number: VnodeNumber)
     let mut views: Vec<Snapshot> = state.views.keys().copied().collect();
     views.extend(state.writable.map(|_| NEWEST));
     let mut rows: BTreeMap<Part, Vec<(Snapshot, Bytes)>> = BTreeMap::new();
-    shared.store.scan(&keys::vnode_prefix(family.id, number), |key, row| {
+    shared.store.scan::<VolumeError>(&keys::vnode_prefix(family.id, number), |key, row| {
         if let Some(key) = VnodeKey::parse(key) {
             rows.entry(key.part).or_default().push((key.snapshot, row.clone()));
         }

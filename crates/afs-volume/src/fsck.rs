@@ -7,7 +7,7 @@ use crate::keys::{self, Key, Part, Snapshot, VnodeKey};
 use crate::pages::PAGE;
 use crate::records::{self, ChunkRecord, Layout, VnodeRecord};
 use crate::shared::Shared;
-use crate::store::{Bytes, lock};
+use afs_store::{Bytes, lock};
 use crate::{Kind, MAX_LINKS, Partition, VnodeId, Volume, VolumeError};
 use afs_wire::ids::{VnodeNumber, VolumeId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,7 +108,7 @@ fn check_rows(shared: &Arc<Shared>, report: &mut Report) -> Result<(), VolumeErr
     let families: BTreeMap<keys::Family, Arc<FamilyHandle>> = lock(&shared.families).clone();
     let mut versions: Vec<(VnodeKey, Bytes)> = Vec::new();
     let mut bad = Vec::new();
-    shared.store.scan(&[], |key, row| {
+    shared.store.scan::<VolumeError>(&[], |key, row| {
         let Some(vnode) = VnodeKey::parse(key) else {
             if key.0.first() == Some(&0x10) || key.0.first().is_none_or(|&table| table == 0 || table > 0x10) {
                 bad.push((format!("row {:02x?}", key.0), "has a key that is none".to_owned()));

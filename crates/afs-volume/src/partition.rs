@@ -5,7 +5,7 @@ use crate::family::{self, FamilyHandle, FamilyState};
 use crate::keys::{self, Snapshot};
 use crate::records::{self, Counters, FamilyRecord, VolumeRecord};
 use crate::shared::Shared;
-use crate::store::{Batch, Store, lock, read, write};
+use afs_store::{Batch, Options, Store, StoreError, lock, read, write};
 use crate::{NAME_MAX, NewClone, NewVolume, Stamp, Volume, VolumeError, VolumeInfo, VolumeKind};
 use afs_wire::ids::{AfsTime, ViceId, VolumeId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -96,7 +96,7 @@ impl Drop for Inner {
         // What fails here is found at the next start, like the end of a process.
         let open = read(&self.open);
         let uses = open.volumes.values().try_for_each(|volume| volume.write_uses());
-        let _ = uses.and_then(|()| open.shared.note_begun()).and_then(|()| open.shared.store.close());
+        let _ = uses.and_then(|()| open.shared.note_begun()).and_then(|()| Ok(open.shared.store.close()?));
     }
 }
 
@@ -181,7 +181,7 @@ impl Partition {
     /// Why nothing can be written any more, if so: then all volumes are offline, until [`Partition::reopen`].
     #[must_use]
     pub fn failure(&self) -> Option<VolumeError> {
-        self.shared().store.failure()
+        self.shared().store.failure().map(VolumeError::from)
     }
 
     /// All volumes, by their ids.
@@ -390,7 +390,7 @@ impl Partition {
     /// The disk failed.
     pub fn sync(&self) -> Result<(), VolumeError> {
         let shared = self.shared();
-        shared.store.sync(shared.store.last())
+        Ok(shared.store.sync(shared.store.last())?)
     }
 
     /// Does what has to be done from time to time: syncs; moves rows from the log into the store; gives back the space
@@ -452,10 +452,11 @@ fn new_info(name: String, kind: VolumeKind, stamp: Stamp) -> VolumeInfo {
 
 impl Open {
     fn new(disk: Arc<dyn Disk>, config: &Config) -> Result<Self, VolumeError> {
-        let store = Store::open(disk, config.cache_bytes, config.log_bytes)?;
+        let options = Options { cache_bytes: config.cache_bytes, log_bytes: config.log_bytes };
+        let store = Store::open(disk, options, &records::Rows)?;
         let shared = Arc::new(Shared::new(store, config.clone())?);
         let mut states: BTreeMap<keys::Family, FamilyState> = BTreeMap::new();
-        shared.store.scan(&keys::families(), |key, row| {
+        shared.store.scan::<VolumeError>(&keys::families(), |key, row| {
             let family = keys::family_of(key)
                 .ok_or_else(|| VolumeError::damaged("a family's row", "has no number"))?;
             let mut state = FamilyState::new(0);
@@ -467,7 +468,7 @@ impl Open {
             Ok(())
         })?;
         let mut records = Vec::new();
-        shared.store.scan(&keys::volumes(), |key, row| {
+        shared.store.scan::<VolumeError>(&keys::volumes(), |key, row| {
             let id =
                 keys::volume_of(key).ok_or_else(|| VolumeError::damaged("a volume's row", "has no id"))?;
             let record = VolumeRecord::decode(row)?;
@@ -512,7 +513,7 @@ fn maintain<'a>(
     volumes: impl Iterator<Item = &'a Arc<Volume>>,
 ) -> Result<bool, VolumeError> {
     if let Some(error) = shared.store.failure() {
-        return Err(error);
+        return Err(error.into());
     }
     // Each step is taken also if one before it found no room, since the later ones make some.
     let mut first_error = Ok(());
@@ -529,7 +530,7 @@ fn maintain<'a>(
         note(volume.write_uses().map(|()| false));
     }
     note(shared.note_begun().map(|()| false));
-    let mut has_done = note(shared.store.sync_all());
+    let mut has_done = note(shared.store.sync_all().map_err(VolumeError::from));
     while note(shared.collect_garbage()) {
         has_done = true;
     }
@@ -540,9 +541,9 @@ fn maintain<'a>(
         }
     }
     let has_spare = shared.store.prepare();
-    if shared.store.wants_checkpoint() || matches!(has_spare, Err(VolumeError::DiskFull)) {
-        has_done |= note(shared.store.checkpoint().map(|()| true));
-        note(shared.store.prepare().map(|()| false));
+    if shared.store.wants_checkpoint() || matches!(has_spare, Err(StoreError::DiskFull)) {
+        has_done |= note(shared.store.checkpoint().map(|()| true).map_err(VolumeError::from));
+        note(shared.store.prepare().map(|()| false).map_err(VolumeError::from));
     }
     first_error.map(|()| has_done)
 }

@@ -4,7 +4,7 @@
 use crate::family::FamilyHandle;
 use crate::keys::{self, Family, FileId, VnodeKey};
 use crate::records::{self, file_name};
-use crate::store::{Batch, Seq, Store, lock};
+use afs_store::{Batch, Seq, Store, StoreError, lock};
 use crate::{Config, SyncPolicy, VolumeError};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -77,7 +77,7 @@ impl Shared {
             None => [0, 1],
         };
         let mut garbage = VecDeque::new();
-        store.scan(&keys::all_garbage(), |key, row| {
+        store.scan::<VolumeError>(&keys::all_garbage(), |key, row| {
             let name = String::from_utf8(row.to_vec()).ok().filter(|name| name.starts_with("data/"));
             let (Some(file), Some(name)) = (keys::garbage_of(key), name) else {
                 return Err(VolumeError::damaged("a row of garbage", "names no file of data"));
@@ -114,8 +114,8 @@ impl Shared {
     /// Returns when a batch will stay, as far as the settings promise.
     pub(crate) fn settle(&self, seq: Seq) -> Result<(), VolumeError> {
         match self.config.sync {
-            SyncPolicy::Always => self.store.sync(seq),
-            SyncPolicy::Every(_) => self.store.written(seq),
+            SyncPolicy::Always => Ok(self.store.sync(seq)?),
+            SyncPolicy::Every(_) => Ok(self.store.written(seq)?),
         }
     }
 
@@ -239,7 +239,8 @@ fn sync_folders(store: &Store, folders: BTreeSet<String>) -> Result<(), VolumeEr
     for folder in folders {
         match store.disk().sync_folder(&folder) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(store.fail(VolumeError::io(format!("cannot sync the folder {folder}"))(error)));
+                let what = format!("cannot sync the folder {folder}");
+                return Err(store.fail(StoreError::io(what)(error)).into());
             }
             _ => {}
         }
@@ -250,7 +251,7 @@ fn sync_folders(store: &Store, folders: BTreeSet<String>) -> Result<(), VolumeEr
 fn remove_file(store: &Store, name: &str) -> Result<(), VolumeError> {
     match store.disk().remove(name) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(store.fail(VolumeError::io(format!("cannot remove {name}"))(error)))
+            Err(store.fail(StoreError::io(format!("cannot remove {name}"))(error)).into())
         }
         _ => Ok(()),
     }

@@ -6,7 +6,7 @@ use crate::family::{self, Edit, FamilyHandle, NEWEST};
 use crate::keys::{self, Key, Part, Snapshot, VnodeKey};
 use crate::records::{Counters, VnodeRecord, VolumeRecord};
 use crate::shared::Shared;
-use crate::store::{Batch, lock};
+use afs_store::{Batch, lock};
 use crate::{
     Kind, NAME_MAX, SetStatus, Stamp, VnodeId, VnodeStatus, VolumeError, VolumeHeader, VolumeInfo,
     VolumeState,
@@ -216,7 +216,7 @@ impl Volume {
         if self.is_gone.load(Ordering::Acquire) {
             return Err(VolumeError::NoVolume(self.id));
         }
-        self.shared.store.failure().map_or(Ok(()), Err)
+        self.shared.store.failure().map_or(Ok(()), |error| Err(error.into()))
     }
 
     /// From now on it is not there. Under the family's lock.
@@ -347,7 +347,7 @@ impl Volume {
     ) -> Result<Vec<VnodeRecord>, VolumeError> {
         let mut found = Vec::new();
         let family = self.family.id;
-        let end = keys::after(&keys::family_prefix(family));
+        let end = afs_store::after(&keys::family_prefix(family));
         let mut next = Some(Key(keys::vnode_prefix(family, from)));
         while let Some(start) = next.take()
             && found.len() < limit
@@ -360,7 +360,7 @@ impl Volume {
             found.extend(
                 family::vnode(&self.shared.store, family, vnode, self.view())?.map(|(_, record)| record),
             );
-            next = Some(keys::after(&keys::vnode_prefix(family, vnode)));
+            next = Some(afs_store::after(&keys::vnode_prefix(family, vnode)));
         }
         Ok(found)
     }
@@ -370,7 +370,7 @@ impl Volume {
         &self,
         vnode: VnodeNumber,
         part: Part,
-    ) -> Result<Option<crate::store::Bytes>, VolumeError> {
+    ) -> Result<Option<afs_store::Bytes>, VolumeError> {
         Ok(family::part(&self.shared.store, self.family.id, vnode, part, self.view())?.map(|(_, row)| row))
     }
 }
