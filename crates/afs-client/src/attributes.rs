@@ -271,8 +271,13 @@ impl Inner {
     /// A change of a vnode, and the same of the mount points at which it is.
     pub(crate) fn changes(&self, fid: Fid, change: Change) -> Vec<Changed> {
         let mut all = vec![Changed { fid, change }];
-        if fid.is_root() && !matches!(change, Change::Volume | Change::Everything) {
-            all.extend(self.mounts.at(fid).into_iter().map(|fid| Changed { fid, change }));
+        let (root, at_mounts) = match change {
+            Change::Volume => (Fid::root_of(fid.cell, fid.volume), Change::Vnode),
+            Change::Everything => return all,
+            Change::Vnode | Change::Status | Change::Data | Change::Names => (fid, change),
+        };
+        if root.is_root() {
+            all.extend(self.mounts.at(root).into_iter().map(|fid| Changed { fid, change: at_mounts }));
         }
         all
     }

@@ -207,6 +207,15 @@ impl Files {
         let goes = |key: FileKey| key.cell == number && key.volume == volume.0 && !opened.contains(&key);
         self.cache.forget_where(goes).map_err(local)
     }
+
+    /// The same of all files.
+    pub(crate) fn flush_all(&self) -> Result<(), Error> {
+        for data in self.all_opened() {
+            data.let_go(&self.cache)?;
+        }
+        let is_open = |key: FileKey| lock(&self.open).values().filter_map(Weak::upgrade).any(|data| data.key == key);
+        self.cache.forget_where(|key| !is_open(key)).map_err(local)
+    }
 }
 
 /// The cache, for `fs`.

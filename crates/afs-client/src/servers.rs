@@ -265,11 +265,6 @@ impl Servers {
         table.by_uuid.get(&(cell, kind, uuid)).and_then(|&id| table.all.get(id as usize).map(Arc::clone))
     }
 
-    /// The server of this number.
-    pub(crate) fn get(&self, id: u32) -> Option<Arc<Server>> {
-        self.table.read().unwrap_or_else(PoisonError::into_inner).all.get(id as usize).map(Arc::clone)
-    }
-
     /// All, in the order in which they were heard of.
     pub(crate) fn all(&self) -> Vec<Arc<Server>> {
         self.table.read().unwrap_or_else(PoisonError::into_inner).all.clone()
