@@ -125,11 +125,7 @@ impl Shared {
     }
 
     /// Reads what there is of a file: its backing file, its row, what is dirty. `None` if that is gone or makes no sense.
-    pub(super) fn load_file(
-        &self,
-        key: FileKey,
-        number: u64,
-    ) -> Result<Option<Loaded>, CacheError> {
+    pub(super) fn load_file(&self, key: FileKey, number: u64) -> Result<Option<Loaded>, CacheError> {
         let failed = CacheError::store(&self.folder);
         let Some(row) = self.store.get(&records::file(key)).map_err(&failed)? else { return Ok(None) };
         let Ok(mut row) = FileRow::decode(&row) else { return Ok(None) };
