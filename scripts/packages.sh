@@ -18,6 +18,7 @@ packages=(
     iproute2 iputils-ping iperf3     # emulated links, and what they are compared with
     fuse3                            # mounting as an ordinary user
     rsync sqlite3 attr               # programs that work in a mounted cell
+    libacl1-dev                      # ... and pjdfstest, which is linked with it
 )
 [ $# = 0 ] || packages=("$@")
 # Started at boot by their packages, which tests do not want.

@@ -61,6 +61,9 @@ done < "$lint_record"
 echo "=== build"
 scripts/rust.sh cargo build --workspace --all-targets || { fail "build"; finish; }
 
+echo "=== tools"
+scripts/tools.sh || fail "scripts/tools.sh"
+
 echo "=== tests"
 before=$failed
 scripts/rust.sh cargo test --workspace --no-fail-fast 2>&1 | tee "$output"

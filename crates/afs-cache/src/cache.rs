@@ -7,7 +7,7 @@ use crate::ranges::RangeSet;
 use crate::records::{self, FileRow};
 use crate::{CacheError, CellNumber, FORMAT, FileKey};
 use afs_store::disk::{Disk, FolderDisk};
-use afs_store::{Batch, Options, Schema, Store, lock};
+use afs_store::{Batch, Key, Options, Schema, Store, lock};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,6 +30,10 @@ const LOW_WATER_PERCENT: u64 = 95;
 const FILE_OVERHEAD: u64 = 4096 + 512;
 /// How often the thread looks after it: rows that are older than this are lost to a kill, which costs fetching again.
 const KEEPER_INTERVAL: Duration = Duration::from_secs(1);
+
+/// In how many of these looks what is dirty is synced: what was written longer ago than that is at least put aside after a
+/// loss of power, and not gone.
+const LOOKS_PER_SYNC: u64 = 10;
 
 /// How a cache is set up.
 #[derive(Debug, Clone)]
@@ -97,6 +101,8 @@ pub(crate) struct Shared {
     index: Mutex<Index>,
     used: AtomicU64,
     limit: AtomicU64,
+    /// How often it was looked after.
+    looks: AtomicU64,
     /// Whether it has ended, and what the keeper waits for.
     ended: Mutex<bool>,
     wake: Condvar,
@@ -130,7 +136,11 @@ struct Entry {
 #[derive(Debug)]
 struct Rows;
 
-impl Schema for Rows {}
+impl Schema for Rows {
+    fn file_of(&self, key: &Key, row: &[u8]) -> Option<String> {
+        records::dirty_row(key, row).map(|(number, _)| records::backing_name(number))
+    }
+}
 
 impl Cache {
     /// Opens the cache in a folder, which is made if it is not there. Takes a lock on it.
@@ -173,6 +183,7 @@ impl Cache {
             index: Mutex::default(),
             used: AtomicU64::new(0),
             limit: AtomicU64::new(config.limit_bytes),
+            looks: AtomicU64::new(0),
             ended: Mutex::new(false),
             wake: Condvar::new(),
         });
@@ -894,6 +905,10 @@ impl Shared {
         self.save_all()?;
         if self.store.wants_checkpoint() {
             self.store.checkpoint().map_err(&failed)?;
+        } else if self.looks.fetch_add(1, Ordering::Relaxed) % LOOKS_PER_SYNC == LOOKS_PER_SYNC - 1
+            && !lock(&self.index).dirty.is_empty()
+        {
+            self.store.sync_all().map_err(&failed)?;
         }
         let limit = self.limit.load(Ordering::Relaxed);
         if self.used.load(Ordering::Relaxed) > limit {

@@ -825,6 +825,7 @@ impl CacheFile {
         if let Some(whole) = logged.around(range.start) {
             batch.put(records::dirty(self.number, whole.start), whole.end.to_be_bytes());
         }
+        batch.files.push(records::backing_name(self.number));
         self.submit(batch)
     }
 

@@ -268,14 +268,21 @@ impl World {
                     assert!(dirty.around(at as u64).is_some(), "{when}: file {n}: byte {at} was acknowledged");
                 }
             }
-            for at in 0..file.length() {
-                let mut out = [0];
-                let Some(result) = file.read_at(at, &mut out) else {
-                    assert!(dirty.around(at).is_none(), "{when}: file {n}: byte {at} is dirty and not there");
-                    continue;
-                };
-                assert_eq!(result.unwrap(), 1);
+            let mut all = vec![0; file.length() as usize];
+            let missing = file.missing(0..file.length());
+            let mut from = 0;
+            for gap in missing.iter().cloned().chain([file.length()..file.length()]) {
+                assert_eq!(dirty.within(gap.clone()).count(), 0, "{when}: file {n}: {gap:?} is dirty and not there");
+                if from < gap.start {
+                    let out = &mut all[from as usize..gap.start as usize];
+                    assert_eq!(file.read_at(from, out).unwrap().unwrap(), out.len());
+                }
+                from = gap.end;
+            }
+            let missing: crate::ranges::RangeSet = missing.into_iter().collect();
+            for at in (0..file.length()).filter(|&at| missing.around(at).is_none()) {
                 let at = at as usize;
+                let out = [all[at]];
                 let may_be = [before.here.get(at), after.here.get(at), server.get(at)];
                 let is_zero_between = at >= before.server.len().min(after.server.len());
                 assert!(
@@ -293,7 +300,7 @@ impl World {
 
 #[test]
 fn what_is_read_is_what_was_written_or_what_the_server_has() {
-    for seed in 0..60 {
+    for seed in 0..40 {
         let mut random = StdRng::seed_from_u64(seed);
         let disk = SimulatedDisk::new(DISK);
         let mut world = World::new(&disk, &mut random).unwrap();
@@ -313,7 +320,7 @@ fn what_is_read_is_what_was_written_or_what_the_server_has() {
 #[test]
 fn what_was_acknowledged_survives_the_death_of_the_process_at_any_moment() {
     let mut deaths = 0;
-    for seed in 0..400 {
+    for seed in 0..150 {
         let mut random = StdRng::seed_from_u64(seed);
         let disk = SimulatedDisk::new(DISK);
         let mut world = World::new(&disk, &mut random).unwrap();
@@ -336,7 +343,7 @@ fn what_was_acknowledged_survives_the_death_of_the_process_at_any_moment() {
         world.check_after_crash(&cache, &when);
         std::mem::forget(world);
     }
-    assert!(deaths > 300, "only {deaths} of the runs died");
+    assert!(deaths > 100, "only {deaths} of the runs died");
 }
 
 #[test]
@@ -349,6 +356,8 @@ fn a_loss_of_power_leaves_nothing_that_is_wrong() {
         for _ in 0..random.random_range(1..60) {
             world.run(&step(&mut random)).unwrap();
         }
+        // Long enough ago that it was synced.
+        (0..20).for_each(|_| world.cache.maintain().unwrap());
         let after = disk.after_power_loss(seed);
         let cache = open(&after).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
         aside += cache.conflicts().len();

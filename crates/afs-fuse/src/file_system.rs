@@ -57,6 +57,8 @@ pub(crate) struct FileSystem {
     pub(crate) passthrough: Passthrough,
     pub(crate) device: Arc<Device>,
     pub(crate) notifier: Notifier,
+    /// Whether the kernel gives each change of a file a time of its own once the last was looked at (Linux 6.13).
+    pub(crate) has_fine_times: bool,
     /// How many notices there have been; open for answers, closed by notices.
     gate: RwLock<u64>,
 }
@@ -108,6 +110,7 @@ impl FileSystem {
             passthrough,
             device,
             notifier,
+            has_fine_times: has_fine_times(),
             gate: RwLock::new(0),
         }
     }
@@ -361,4 +364,10 @@ impl Handler for Door {
             | Operation::Destroy => unreachable!("answered above"),
         }
     }
+}
+
+fn has_fine_times() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|text| text.parse::<u32>().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 13)
 }

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use afs_client::{Error, Found, Made, OpenFile, OpenFlags, SetStatus, User};
 use bytes::Bytes;
@@ -106,6 +107,7 @@ impl FileSystem {
             }
         }
         let (mode, way) = state.mode.open(wish);
+        let mut is_lent = false;
         let backing = match way {
             Way::Cached => None,
             Way::Through | Way::Beside => {
@@ -117,7 +119,18 @@ impl FileSystem {
                     self.nodes.retire(node);
                     return Err(Stale);
                 }
-                Some(Arc::clone(backing))
+                if way == Way::Beside && file.flags().read {
+                    // What is written to a mapping is not told.
+                    if let Err(error) = file.lend() {
+                        tracing::warn!(fid = %node.fid, %error, "what is written to a mapping may not outlast a crash");
+                    }
+                    is_lent = true;
+                }
+                let backing = Arc::clone(backing);
+                if is_lent && state.lent.is_none() {
+                    state.lent = written_at(&state);
+                }
+                Some(backing)
             }
         };
         state.mode = mode;
@@ -141,7 +154,7 @@ impl FileSystem {
             // There is nothing that a close could have to say.
             flags = flags.and(fuse_dev::OpenFlags::NO_FLUSH);
         }
-        let handle = self.handles.add(Open::File(Arc::new(FileHandle { node: Arc::clone(node), file })));
+        let handle = self.handles.add(Open::File(Arc::new(FileHandle { node: Arc::clone(node), file, is_lent })));
         Ok((handle, flags, backing))
     }
 
@@ -198,10 +211,14 @@ impl FileSystem {
     /// Takes an open file or directory back.
     pub(crate) fn release(&self, handle: Handle) {
         let Some(Open::File(file)) = self.handles.remove(handle) else { return };
+        self.note_lent(&file, true);
         let mut state = file.node.state();
         state.mode = state.mode.release();
         // Giving it up asks the kernel, which is not done with the state locked.
         let backing = if state.mode.is_closed() { state.backing.take() } else { None };
+        if state.mode.is_closed() {
+            state.lent = None;
+        }
         drop(state);
         drop(backing);
     }
@@ -243,14 +260,24 @@ impl FileSystem {
         reply: Reply,
     ) {
         let Some(open) = self.handles.file(handle) else { return reply.error(libc::EBADF) };
+        let length = data.len() as u32;
+        if !kills_privileges && let Some(written) = open.file.cached_write(pos, data) {
+            note_written(&open.node);
+            match written {
+                Ok(()) => reply.written(length),
+                Err(error) => drop(self.errno(&error).send(reply)),
+            }
+            return;
+        }
         // The request's buffer takes the next one as soon as this returns.
         let data = Bytes::copy_from_slice(data);
-        let length = data.len() as u32;
         self.run(caller, reply, async move {
             if kills_privileges {
                 drop_privileges(&open).await;
             }
-            match open.file.write(pos, data).await {
+            let written = open.file.write(pos, data).await;
+            note_written(&open.node);
+            match written {
                 Ok(()) => just(Answer::Written(length)),
                 Err(error) => outcome(move |fs, _| fs.errno(&error)),
             }
@@ -263,6 +290,7 @@ impl FileSystem {
         if !open.file.flags().write {
             return reply.ok();
         }
+        self.note_lent(&open, false);
         self.run(caller, reply, async move {
             let flushed = open.file.flush().await;
             outcome(move |fs, _| {
@@ -279,6 +307,7 @@ impl FileSystem {
         if !open.file.flags().write {
             return reply.ok();
         }
+        self.note_lent(&open, false);
         self.run(caller, reply, async move {
             let synced = open.file.fsync().await;
             outcome(move |fs, _| {
@@ -288,6 +317,22 @@ impl FileSystem {
                 fs.done(synced)
             })
         });
+    }
+
+    /// Finds out whether something was written to a mapping since our last write, and if so has it stored. Its time tells, where
+    /// the kernel gives each change a time of its own; elsewhere it is taken for written always.
+    fn note_lent(&self, open: &FileHandle, is_over: bool) {
+        if !open.is_lent {
+            return;
+        }
+        let mut state = open.node.state();
+        let now = written_at(&state);
+        let has_changed = now.is_none() || now != state.lent || !self.has_fine_times;
+        state.lent = now;
+        drop(state);
+        if let Err(error) = open.file.note_lent(has_changed, is_over) {
+            tracing::error!(fid = %open.node.fid, %error, "what was written to a mapping cannot be stored");
+        }
     }
 
     /// A store of ours has made a new version: the kernel's pages, which had it before, are of that one, unless there was a notice.
@@ -336,6 +381,19 @@ impl FileSystem {
             let allocated: Result<(), Error> = allocate.await;
             outcome(move |fs, _| fs.done(allocated))
         });
+    }
+}
+
+/// When the file that the kernel reads by itself was written.
+fn written_at(state: &State) -> Option<SystemTime> {
+    state.backing.as_ref()?.1.metadata().ok()?.modified().ok()
+}
+
+/// A write of ours has changed the file that the kernel reads by itself.
+fn note_written(node: &Node) {
+    let mut state = node.state();
+    if state.lent.is_some() {
+        state.lent = written_at(&state);
     }
 }
 

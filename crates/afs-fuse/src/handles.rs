@@ -13,6 +13,8 @@ use crate::nodes::Node;
 pub(crate) struct FileHandle {
     pub(crate) node: Arc<Node>,
     pub(crate) file: OpenFile,
+    /// Whether it may be mapped to be written by passthrough.
+    pub(crate) is_lent: bool,
 }
 
 /// An open directory: its listing as it was when it was opened, or read again from its beginning.

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use afs_client::{CellIndex, Fid};
 use afs_wire::ids::{DataVersion, VolumeId};
@@ -34,6 +35,8 @@ pub(crate) struct State {
     pub(crate) mode: Mode,
     /// What the kernel reads by itself, while the mode is passthrough, and the file that it is: all opens have to use the same.
     pub(crate) backing: Option<(Arc<Backing>, Arc<File>)>,
+    /// When [`Self::backing`] was last written, as far as we know, while mappings may write to it besides.
+    pub(crate) lent: Option<SystemTime>,
     /// The version of which the kernel's pages are; for directories, its listing.
     pub(crate) pages: Option<DataVersion>,
     /// Whether this stands for data that are no longer the file's.

@@ -65,7 +65,6 @@ impl Device {
         (&self.file).write_vectored(parts).map(|_| ())
     }
 
-    /// Whether a new mount asks for the version already, or the mount is gone; after so long at most.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

@@ -1,11 +1,9 @@
 //! Mounting and unmounting: by the system call where this process may, else by `fusermount3`, which may for everybody.
 
 use std::error::Error;
-use std::ffi::{CString, OsStr};
 use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -302,9 +300,4 @@ fn escaped(source: &str) -> String {
         return source.to_owned();
     }
     source.replace('\\', "\\\\").replace(',', "\\,")
-}
-
-/// Whether a name can be passed to system calls at all.
-pub fn is_nameable(path: &OsStr) -> bool {
-    CString::new(path.as_bytes()).is_ok()
 }

@@ -137,8 +137,9 @@ fn answer_init(device: &Device, settings: &Settings, message: &[u8]) -> io::Resu
     }
     let body = message.get(HEADER_LEN..).unwrap_or_default();
     let mut f = Fields::new("INIT", body);
-    let mut read = || Ok((f.u32()?, f.u32()?, f.u32()?, f.u32()?, if f.has(4) { f.u32()? } else { 0 }));
-    let (major, minor, ahead, low, high) = read().map_err(malformed)?;
+    let mut word = || f.u32().map_err(malformed);
+    let (major, minor, ahead, low) = (word()?, word()?, word()?, word()?);
+    let high = if f.has(4) { f.u32().map_err(malformed)? } else { 0 };
     let send = |body: &[u8], error: i32| {
         let length = 16 + body.len() as u32;
         let header = Words::<16>::new().u32(length).u32(error.wrapping_neg() as u32).u64(unique);

@@ -275,7 +275,7 @@ impl<'a> Request<'a> {
     /// When it is shorter than its fields. The number is that of the request, if that much could be read.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, (Option<Unique>, Malformed)> {
         let mut header = Fields::new("the header", bytes);
-        let mut read_header = || {
+        let mut read_header = || -> Result<_, Malformed> {
             header.skip(4)?;
             let opcode = header.u32()?;
             let (unique, node) = (Unique(header.u64()?), NodeId(header.u64()?));

@@ -199,8 +199,10 @@ impl State {
         }
     }
 
+    /// What has a name: what was removed gives its space back at once, as the process sees it.
     fn used(&self) -> u64 {
-        self.files.values().map(|f| f.now.len() as u64).sum()
+        let named: BTreeSet<u64> = self.names.values().copied().collect();
+        named.iter().filter_map(|number| self.files.get(number)).map(|f| f.now.len() as u64).sum()
     }
 
     fn room_for(&self, number: u64, length: usize) -> io::Result<()> {
