@@ -375,7 +375,8 @@ impl DiskFile for SimulatedFile {
 
     fn punch(&self, position: u64, length: u64) -> io::Result<()> {
         // Something that no reader takes for what was there.
-        let n = usize::try_from(length.min(self.length()?.saturating_sub(position))).map_err(io::Error::other)?;
+        let n =
+            usize::try_from(length.min(self.length()?.saturating_sub(position))).map_err(io::Error::other)?;
         self.write_at(position, &vec![0xdb; n])
     }
 
