@@ -38,7 +38,9 @@ use crate::authority::CellAuthority;
 use crate::bozo::{self, Overseer};
 use crate::cell_servers::CellServers;
 use crate::config::{Config, Level, Query, Role, Sync};
-use crate::first_start::{NewCell, make_configuration, make_folder};
+use crate::first_start::{
+    NewCell, administrator_is_made, make_configuration, make_folder, pending_administrator,
+};
 use crate::protection::{LocalProtection, RemoteProtection};
 use crate::registration::{Registration, Vl, keep_registered};
 use crate::sysid;
@@ -112,8 +114,6 @@ struct Assembly<'a> {
     /// The addresses to tell others.
     addresses: Vec<Ipv4Addr>,
     endpoints: BTreeMap<Role, Endpoint>,
-    /// Whether this start made the cell.
-    is_new_cell: bool,
 }
 
 impl Server {
@@ -241,15 +241,13 @@ impl<'a> Assembly<'a> {
             return Err(StartError::Setting { key: "server.net_info", what });
         }
         let chance = || runtime.seed().map_err(in_state);
-        let mut is_new_cell = false;
         if config.server.config_dir.as_os_str().is_empty() {
             let name = CellName::new(&config.server.cell).expect("Config::check() has seen it");
             let servers =
                 if config.databases.servers.is_empty() { &addresses[..1] } else { &config.databases.servers };
             let administrator = &config.server.administrator;
             let cell = NewCell { name, servers, administrator, key: chance()? };
-            is_new_cell = make_configuration(&state.join("etc"), &cell).map_err(in_state)?;
-            if is_new_cell {
+            if make_configuration(&state.join("etc"), &cell).map_err(in_state)? {
                 tracing::info!(cell = config.server.cell, administrator, "a new cell was made");
             }
         }
@@ -278,7 +276,7 @@ impl<'a> Assembly<'a> {
         let options = rxkad::ServerOptions { min_level, realms, names };
         let rxkad = rxkad::Server::new(keys, options, Arc::new(|| UnixTime(seconds())));
         let endpoints = BTreeMap::new();
-        Ok(Self { config, runtime, folder, authority, rxkad, addresses, endpoints, is_new_cell })
+        Ok(Self { config, runtime, folder, authority, rxkad, addresses, endpoints })
     }
 
     fn security(&self) -> Vec<Arc<dyn ServerSecurity>> {
@@ -364,16 +362,22 @@ impl<'a> Assembly<'a> {
         let database = Arc::new(database.map_err(|error| StartError::Database(error.to_string()))?);
         let authority = Arc::clone(&self.authority);
         let service = Arc::new(PtService::new(Arc::clone(&database), authority, Self::clock(), self.rules()));
+        let in_folder = |error: io::Error| StartError::Folder(error.to_string());
+        // A cell that was there before has its own administrators, or will be given them, as OpenAFS's is.
+        let pending = pending_administrator(&self.folder.path).map_err(in_folder)?;
         if database.read(Ptdb::is_empty) {
-            let name = self.config.server.administrator.to_lowercase();
-            let administrator = Administrator { name: name.clone(), id: None };
-            // A cell that was there before has its own administrators, or will be given them, as OpenAFS's is.
-            service.initialize(Some(&administrator).filter(|_| self.is_new_cell)).await.map_err(|error| {
+            let administrator =
+                pending.as_ref().map(|name| Administrator { name: name.to_lowercase(), id: None });
+            service.initialize(administrator.as_ref()).await.map_err(|error| {
+                let name = pending.as_deref().unwrap_or_default();
                 StartError::Setting {
                     key: "server.administrator",
                     what: format!("'{name}' cannot be made: {error}"),
                 }
             })?;
+        }
+        if pending.is_some() {
+            administrator_is_made(&self.folder.path).map_err(in_folder)?;
         }
         let endpoint = self.endpoint(Role::Pt);
         endpoint.add_service(rx_service::<Vote, _>(self.vote(&database), self.security()));
