@@ -170,7 +170,8 @@ async fn a_volume_is_made_as_vos_makes_it() {
 
     let info = lab.one(RW).await;
     assert_eq!((info.status, info.in_use, info.name.text()), (VOK, 1, &b"user.x"[..]));
-    assert_eq!((info.maxquota, info.parent_id, info.filecount), (8000, RW, 1));
+    assert_eq!((info.maxquota, info.parent_id, info.filecount), (8000, RW, 0));
+    assert_eq!(info.spare2, 0, "to make the root directory is no update");
     assert_eq!(info.creation_date, AfsTime(1_700_000_000));
     lab.fails(ListOneVolume { partition: A, volid: RO }, ENODEV).await;
     lab.fails(ListOneVolume { partition: B, volid: RW }, ENODEV).await;
@@ -243,9 +244,16 @@ async fn clones_are_made_renewed_and_replaced() {
     let none = VolumeId(0);
     let made = lab.call(clone(BACKUP, none, VolumeType::BACKUP, "user.x.backup")).await.unwrap();
     assert_eq!(made.new_vol, BACKUP);
+    let header = |volume| lab.partitions.find(volume).unwrap().1.header();
+    let (mine, clones) = (header(RW).info, header(BACKUP).info);
+    assert_eq!((mine.backup, mine.backup_date), (BACKUP, clones.creation_date));
+    assert_eq!(clones.backup, none, "the header was copied before that");
+    assert_eq!((header(RW).file_count, header(BACKUP).file_count), (1, 1), "now the root is counted");
     assert!(matches!(lab.state(BACKUP), VolumeState::Offline(_)), "until vos brings it online");
     lab.call(clone(RO, none, VolumeType::READ_ONLY, "")).await.unwrap();
-    assert_eq!(lab.partitions.find(RO).unwrap().1.header().info.name, "user.x.readonly");
+    assert_eq!(header(RO).info.name, "user.x.readonly");
+    assert_eq!((header(RW).info.clone, header(RO).info.clone), (RO, RO));
+    assert_eq!(header(RO).info.backup, BACKUP);
     lab.fails(clone(RO, none, VolumeType::READ_ONLY, ""), Abort(104)).await;
     lab.fails(clone(VolumeId(7), none, VolumeType::READ_WRITE, ""), EINVAL).await;
 

@@ -253,11 +253,11 @@ fn check_volume(volume: &Arc<Volume>, report: &mut Report) -> Result<(), VolumeE
             format!("says {} KiB are used, and its vnodes use {used}", header.used_kib),
         );
     }
-    if header.file_count as usize != vnodes.len() {
+    if header.vnode_count as usize != vnodes.len() {
         report.find(
             id,
             "header",
-            format!("says {} vnodes, and there are {}", header.file_count, vnodes.len()),
+            format!("says {} vnodes, and there are {}", header.vnode_count, vnodes.len()),
         );
     }
     Ok(())

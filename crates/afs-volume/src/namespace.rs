@@ -351,12 +351,14 @@ impl Volume {
         let mut edit = Edit::begin(self, stamp)?;
         let id = edit.new_id(Kind::Directory)?;
         assert_eq!(id, VnodeId::ROOT, "the family is new");
+        // A root directory begins with 1, all others with 0.
+        let data_version = edit.next_version(DataVersion(0))?;
         let status = VnodeStatus {
             id,
             kind: Kind::Directory,
             link_count: 2,
             length: 0,
-            data_version: DataVersion(0),
+            data_version,
             author: ViceId(0),
             owner: ViceId(0),
             group: ViceId(0),
@@ -367,6 +369,7 @@ impl Volume {
         };
         let root = VnodeRecord { status, layout: Layout::Pages, acl: AccessList::administrators() };
         edit.put_directory(root, None, Directory::new(id, id)?)?;
+        edit.is_making();
         edit.commit()
     }
 }

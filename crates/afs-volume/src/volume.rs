@@ -2,9 +2,9 @@
 //! files in `data`.
 
 use crate::acl::{self, AccessList};
-use crate::family::{self, Edit, FamilyHandle, NEWEST};
+use crate::family::{self, Edit, FIRST, FamilyHandle, NEWEST};
 use crate::keys::{self, Key, Part, Snapshot, VnodeKey};
-use crate::records::{Counters, VnodeRecord, VolumeRecord};
+use crate::records::{Counters, FamilyRecord, VnodeRecord, VolumeRecord};
 use crate::shared::Shared;
 use crate::store::{Batch, lock};
 use crate::{
@@ -93,7 +93,7 @@ impl Volume {
     #[must_use]
     pub fn header(&self) -> VolumeHeader {
         // Taken first, so that no more than one lock is held.
-        let next_unique = lock(&self.family.state).record.next_unique;
+        let FamilyRecord { next_unique, current, .. } = lock(&self.family.state).record;
         let counters = *lock(&self.counters);
         let mut info = lock(&self.info).clone();
         info.update_counter = info.update_counter.wrapping_add(counters.updates);
@@ -102,7 +102,8 @@ impl Volume {
             id: self.id,
             info,
             used_kib: counters.used_kib,
-            file_count: counters.files,
+            vnode_count: counters.files,
+            file_count: if current == FIRST { counters.files.saturating_sub(1) } else { counters.files },
             next_unique: u32::try_from(next_unique).unwrap_or(u32::MAX),
         }
     }
