@@ -6,6 +6,7 @@ use rx::{Endpoint, RpcError, ServerCall, ServiceConfig};
 use rx_proto::abort::AbortCode;
 use rx_proto::ids::ServiceId;
 use rxgen::serve::{MAX_ARGUMENT_BYTES, serve_call};
+use rxgen::xdr::XdrArray;
 use rxgen::{Abort, Interface, Serve};
 use support::*;
 
@@ -21,10 +22,14 @@ mod numbers {
             2 Count (bytes: u64) split from_server -> (sent: u64);
             /// How many bytes come.
             3 Take (unit: u32) split from_client -> (taken: u64);
+            /// All numbers below one.
+            4 Below (end: u32) -> (numbers: XdrArray<u32, 8000000>);
+            /// The same, of which a client expects no more than a hundred.
+            5 Few (end: u32) -> (numbers: XdrArray<u32, 100>);
         }
     }
 }
-use numbers::{Count, Numbers, Sum, Take, reply};
+use numbers::{Below, Count, Few, Numbers, Sum, Take, reply};
 
 struct Server;
 
@@ -58,6 +63,18 @@ impl Serve<Take> for Server {
                 length => taken += length as u64,
             }
         }
+    }
+}
+
+impl Serve<Below> for Server {
+    async fn serve(&self, _: rxgen::ServerCall<'_, Below>, args: Below) -> Result<reply::Below, Abort> {
+        Ok(reply::Below { numbers: XdrArray::new((0..args.end).collect()).unwrap() })
+    }
+}
+
+impl Serve<Few> for Server {
+    async fn serve(&self, _: rxgen::ServerCall<'_, Few>, _: Few) -> Result<reply::Few, Abort> {
+        Ok(reply::Few { numbers: XdrArray::default() })
     }
 }
 
@@ -97,6 +114,28 @@ async fn procedures_are_called() {
         assert_eq!(call.reply::<Take>().await.unwrap().taken, 250_000);
     })
     .await;
+}
+
+/// `vos listvol` of a partition with 76,000 volumes failed, since all replies ended at 16 MiB.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reply_is_as_long_as_the_interface_lets_it_be() {
+    let (server, client) = (server(), bind());
+    let connection = connect(&client, &server, ServiceId(Numbers::SERVICE_ID));
+    let numbers = soon(connection.rpc(&Below { end: 8_000_000 })).await.unwrap().numbers;
+    assert_eq!((numbers.len(), numbers.last()), (8_000_000, Some(&7_999_999)), "32 MB");
+}
+
+/// A server that sends for ever must not fill the client's memory.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reply_that_is_longer_than_it_can_be_is_not_waited_for() {
+    let server = bind_with(small_packets());
+    server.add_service(ServiceConfig::new(service(ServiceId(Numbers::SERVICE_ID)), |mut call: ServerCall| {
+        async move { while call.send(piece(1, 0, 1000).into()).await.is_ok() {} ; Ok(()) }
+    }));
+    let client = bind();
+    let connection = connect(&client, &server, ServiceId(Numbers::SERVICE_ID));
+    let error = soon(connection.rpc(&Few { end: 1 })).await.unwrap_err();
+    assert!(matches!(error, RpcError::Reply { rpc: "Few", .. }), "{error:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
