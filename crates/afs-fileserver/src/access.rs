@@ -10,7 +10,8 @@ use afs_wire::status::{AfsStoreStatus, FileType, StoreMask};
 
 use crate::failure::Failure;
 
-/// What administrators have everywhere, whatever an access list says: enough to find and mend it.
+/// What administrators have everywhere, whatever an access list says, unless the server is told otherwise: enough to find and
+/// mend it.
 pub const IMPLICIT_ADMIN: Rights = Rights(Rights::LOOKUP.0 | Rights::ADMINISTER.0);
 
 const OWNER_READ: u32 = 0o400;
@@ -50,6 +51,8 @@ pub struct Caller<'a> {
     pub host_groups: &'a [ViceId],
     /// The ids of somebody without a name, sorted.
     pub anyone: &'a [ViceId],
+    /// What administrators have whatever an access list says; most often [`IMPLICIT_ADMIN`].
+    pub implicit: Rights,
 }
 
 /// What a caller, and anybody, may do under an access list.
@@ -69,7 +72,7 @@ impl Caller<'_> {
 
     /// What the list gives him: as himself, as an administrator, and for the host he is at.
     pub fn granted(&self, acl: AclView<'_>) -> Granted {
-        let implicit = if self.is_administrator() { IMPLICIT_ADMIN } else { Rights::NONE };
+        let implicit = if self.is_administrator() { self.implicit } else { Rights::NONE };
         let host = acl.rights(self.host_groups);
         Granted { caller: acl.rights(self.groups) | implicit | host, anyone: acl.rights(self.anyone) | host }
     }
@@ -227,6 +230,31 @@ pub fn store_acl(
 ) -> Result<(), Failure> {
     let may = subject.rights.contains(Rights::ADMINISTER) || caller.is_administrator();
     allow(may || caller.owns_volume(volume_owner()))
+}
+
+/// Who may change what is on a server, where their rights allow it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writers {
+    /// Whoever has the rights.
+    Everybody,
+    /// Members of `system:administrators` (OpenAFS's `-readonly -admin-write`).
+    Administrators,
+    /// Nobody (`-readonly`).
+    Nobody,
+}
+
+/// May he change anything here? Asked before his rights are.
+///
+/// # Errors
+///
+/// EROFS.
+pub fn to_write(caller: &Caller<'_>, writers: Writers) -> Result<(), Failure> {
+    let may = match writers {
+        Writers::Everybody => true,
+        Writers::Administrators => caller.is_administrator(),
+        Writers::Nobody => false,
+    };
+    if may { Ok(()) } else { Err(Failure::READ_ONLY) }
 }
 
 /// May he do in a directory what needs all of `needed` there?

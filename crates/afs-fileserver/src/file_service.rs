@@ -159,6 +159,7 @@ impl Session {
             groups: &self.membership.groups,
             host_groups: &self.host_groups,
             anyone: &self.server.memberships.anonymous().groups,
+            implicit: self.server.implicit_rights,
         }
     }
 
@@ -190,6 +191,7 @@ impl Session {
     /// The volume of a fid that is to be changed.
     fn writable(&self, fid: AfsFid) -> Outcome<Arc<Volume>> {
         let volume = self.volume(fid)?;
+        access::to_write(&self.caller(), self.server.writers)?;
         if volume.is_writable() { Ok(volume) } else { Err(Failure::READ_ONLY) }
     }
 

@@ -24,6 +24,7 @@ mod statistics;
 mod turns;
 mod work;
 
+pub use access::Writers;
 pub use config::{Config, WallClock};
 pub use file_service::AUDIT;
 pub use protection::{Answer, Membership, Protection, ProtectionError};

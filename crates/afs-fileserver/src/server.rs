@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use afs_volume::{Partition, Space, Volume, VolumeError};
 use afs_wire::ids::{AfsTime, VolumeId};
+use afs_wire::rights::Rights;
 use afs_wire::rxafs::Rxafs;
 use rx::{Endpoint, Runtime, ServiceConfig, WeakEndpoint};
 use rx_proto::abort::AbortCode;
@@ -15,6 +16,7 @@ use rx_proto::ids::ServiceId;
 use rx_proto::security::ServerSecurity;
 use rxgen::Interface;
 
+use crate::access::Writers;
 use crate::clients::Clients;
 use crate::config::{Config, WallClock};
 use crate::failure::Failure;
@@ -80,6 +82,9 @@ pub(crate) struct Inner {
     pub(crate) turns: Arc<Turns>,
     pub(crate) statistics: Statistics,
     pub(crate) buffers: Buffers,
+    pub(crate) writers: Writers,
+    pub(crate) implicit_rights: Rights,
+    pub(crate) takes_old_acls: bool,
     max_calls: usize,
     max_waiting: usize,
 }
@@ -110,6 +115,9 @@ impl FileServer {
             turns: Arc::default(),
             statistics: Statistics::new(config.clock.now()),
             buffers: Buffers::default(),
+            writers: config.writers,
+            implicit_rights: config.implicit_rights,
+            takes_old_acls: config.takes_old_acls,
             max_calls: config.max_calls,
             max_waiting: config.max_waiting,
             clock: config.clock,

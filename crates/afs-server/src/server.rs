@@ -17,7 +17,7 @@ use afs_celldb::ubik::VoteService;
 use afs_celldb::vldb::{RestrictedQuery, VlService, Vldb};
 use afs_celldb::{Clock, Database, rx_service};
 use afs_config::{AddressRules, BosConfig, CellName, ServerFolder};
-use afs_fileserver::{FileServer, Protection, WallClock};
+use afs_fileserver::{FileServer, Protection, WallClock, Writers};
 use afs_volserver::{Partitions, VolumeService, Watcher};
 use afs_wire::bos::Bozo;
 use afs_wire::ids::{AfsTime, VolumeId};
@@ -439,6 +439,13 @@ impl<'a> Assembly<'a> {
         file.max_waiting = config.file.busy_at as usize;
         file.max_promises = config.file.callbacks as usize;
         file.membership_life = Duration::from_secs(config.file.groups_seconds.into());
+        file.writers = match (config.file.read_only, config.file.administrators_write) {
+            (false, _) => Writers::Everybody,
+            (true, true) => Writers::Administrators,
+            (true, false) => Writers::Nobody,
+        };
+        file.implicit_rights = config.administrators_rights();
+        file.takes_old_acls = config.file.old_access_lists;
         file.promises_file = Some(state.join("promises"));
         file.clock = WallClock::system();
         let served = Arc::new(Served(partitions.clone()));

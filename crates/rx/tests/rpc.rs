@@ -130,7 +130,7 @@ async fn a_reply_is_as_long_as_the_interface_lets_it_be() {
 async fn a_reply_that_is_longer_than_it_can_be_is_not_waited_for() {
     let server = bind_with(small_packets());
     server.add_service(ServiceConfig::new(service(ServiceId(Numbers::SERVICE_ID)), |mut call: ServerCall| {
-        async move { while call.send(piece(1, 0, 1000).into()).await.is_ok() {} ; Ok(()) }
+        async move { while call.send(piece(1, 0, 1000)).await.is_ok() {} ; Ok(()) }
     }));
     let client = bind();
     let connection = connect(&client, &server, ServiceId(Numbers::SERVICE_ID));

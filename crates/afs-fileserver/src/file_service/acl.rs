@@ -37,6 +37,9 @@ impl Session {
 
     /// The text may lack its NUL here, as old clients have it.
     async fn old_store_acl(&self, args: rxafs::OldStoreACL) -> Outcome<reply::OldStoreACL> {
+        if !self.server.takes_old_acls {
+            return Err(Failure::NOT_OWNER);
+        }
         let mut text = args.access_list.into_bytes();
         text.push(0);
         let (status, sync) = self.set_acl(args.fid, &text).await?;

@@ -209,6 +209,14 @@ settings! {
         callbacks: u32 = 1_000_000;
         /// How long a user's or host's groups are remembered, in seconds.
         groups_seconds: u32 = 300;
+        /// Whether nothing may be changed through the file service (OpenAFS's -readonly); the volume service changes volumes all the same.
+        read_only: bool = false;
+        /// Whether members of system:administrators may change things even so (-admin-write).
+        administrators_write: bool = false;
+        /// What members of system:administrators may do in every directory: letters of rlidwkaABCDEFGH, or none, read, write or all (-implicit). Access lists they may change in any case.
+        administrators_rights: String = "la".to_owned();
+        /// Whether access lists are taken in the form of clients before 1.8.0 and 1.6.23 too, which others could make a client send (CVE-2018-7168; -cve-2018-7168-enforce takes none).
+        old_access_lists: bool = true;
     }
 
     /// Volumes on disk.

@@ -6,6 +6,7 @@
 mod commands;
 mod fuse;
 mod mixed;
+mod options;
 mod rights;
 mod rxkad;
 mod scene;
@@ -20,7 +21,15 @@ use afar_interop::suite;
 fn main() -> ExitCode {
     let lab = Arc::new(Lab::new());
     let mut cases = Vec::new();
-    for module in [commands::cases, rxkad::cases, rights::cases, mixed::cases, fuse::cases, suites::cases] {
+    for module in [
+        commands::cases,
+        rxkad::cases,
+        rights::cases,
+        mixed::cases,
+        options::cases,
+        fuse::cases,
+        suites::cases,
+    ] {
         cases.extend(module(&lab));
     }
     suite::run(cases)
