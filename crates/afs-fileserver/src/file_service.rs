@@ -197,7 +197,8 @@ impl Session {
 
     /// The status of a vnode, and what the caller may do with it.
     fn look(&self, volume: &Volume, fid: AfsFid) -> Outcome<Seen> {
-        let (status, acl) = volume.status_and_acl(VnodeId::from(&fid))?;
+        let found = volume.status_and_acl(VnodeId::from(&fid));
+        let (status, acl) = found.map_err(|error| self.failed(volume, error))?;
         let acl = AclView { positive: &acl.positive, negative: &acl.negative };
         let granted = self.caller().granted(acl);
         let subject = Subject {
@@ -321,16 +322,14 @@ impl Session {
         volume: &Arc<Volume>,
         change: impl FnOnce(&Arc<Volume>) -> Result<T, afs_volume::VolumeError> + Send + 'static,
     ) -> Outcome<T> {
-        let volume = Arc::clone(volume);
-        on_a_thread(move || {
-            let result = change(&volume);
-            if let Err(error) = &result {
-                note_alarming(volume.id(), error);
-            }
-            result
-        })
-        .await
-        .map_err(Failure::from)
+        let changed = Arc::clone(volume);
+        on_a_thread(move || change(&changed)).await.map_err(|error| self.failed(volume, error))
+    }
+
+    /// What an error comes to; one that is not the caller's is written down.
+    fn failed(&self, volume: &Volume, error: afs_volume::VolumeError) -> Failure {
+        self.server.alarms.note(self.server.runtime.now(), volume, &error);
+        Failure::from(error)
     }
 
     /// Until when the changes of this call wait for clients to be told.
@@ -370,13 +369,6 @@ fn file_type(kind: Kind) -> FileType {
 
 fn fid_of(volume: VolumeId, id: VnodeId) -> AfsFid {
     AfsFid { volume, vnode: id.vnode, unique: id.unique }
-}
-
-/// What is wrong with the server, and not with the request, is written down with the volume's id.
-fn note_alarming(volume: VolumeId, error: &afs_volume::VolumeError) {
-    if error.is_alarming() {
-        tracing::error!(volume = volume.0, %error, "a volume could not be changed or read");
-    }
 }
 
 /// Binds procedures to the methods that answer them.

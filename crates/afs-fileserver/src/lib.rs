@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+mod alarms;
 pub mod callbacks;
 mod clients;
 mod config;

@@ -17,6 +17,7 @@ use rx_proto::security::ServerSecurity;
 use rxgen::Interface;
 
 use crate::access::Writers;
+use crate::alarms::Alarms;
 use crate::clients::Clients;
 use crate::config::{Config, WallClock};
 use crate::failure::Failure;
@@ -81,6 +82,7 @@ pub(crate) struct Inner {
     pub(crate) locks: Mutex<Locks>,
     pub(crate) turns: Arc<Turns>,
     pub(crate) statistics: Statistics,
+    pub(crate) alarms: Alarms,
     pub(crate) buffers: Buffers,
     pub(crate) writers: Writers,
     pub(crate) implicit_rights: Rights,
@@ -114,6 +116,7 @@ impl FileServer {
             locks: Mutex::default(),
             turns: Arc::default(),
             statistics: Statistics::new(config.clock.now()),
+            alarms: Alarms::default(),
             buffers: Buffers::default(),
             writers: config.writers,
             implicit_rights: config.implicit_rights,

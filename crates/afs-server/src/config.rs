@@ -203,6 +203,9 @@ impl Config {
         if self.file.max_calls == 0 {
             return wrong("file.max_calls", "at least one call has to be worked on");
         }
+        if self.volumes.log_mib == 0 {
+            return wrong("volumes.log_mib", "at least 1 MiB is needed");
+        }
         if parm::rights(&self.file.administrators_rights).is_none() {
             return wrong(
                 "file.administrators_rights",

@@ -37,10 +37,11 @@ use crate::addresses;
 use crate::authority::CellAuthority;
 use crate::bozo::{self, Overseer};
 use crate::cell_servers::CellServers;
-use crate::config::{Config, Level, Query, Role, Sync};
+use crate::config::{Config, Level, Query, Role, Sync, Volumes};
 use crate::first_start::{
     NewCell, administrator_is_made, make_configuration, make_folder, pending_administrator,
 };
+use crate::health;
 use crate::protection::{LocalProtection, RemoteProtection};
 use crate::registration::{Registration, Vl, keep_registered};
 use crate::sysid;
@@ -415,7 +416,7 @@ impl<'a> Assembly<'a> {
         let wanted = vice::wanted(&config.server.partitions, Path::new("/"), state);
         let wanted = wanted.map_err(|what| StartError::Setting { key: "server.partitions", what })?;
         let partitions =
-            vice::open(&wanted, &volume_config(config.volumes.sync)).map_err(StartError::Partitions)?;
+            vice::open(&wanted, &volume_config(&config.volumes)).map_err(StartError::Partitions)?;
         vice::remove_unfinished(&partitions);
 
         let endpoint = self.endpoint(Role::File);
@@ -463,6 +464,8 @@ impl<'a> Assembly<'a> {
         let registration = Registration { uuid, addresses: self.addresses.clone() };
         let runtime = Arc::clone(&self.runtime);
         self.runtime.spawn(Box::pin(keep_registered(vl, registration, runtime, Arc::downgrade(alive))));
+        let runtime = Arc::clone(&self.runtime);
+        self.runtime.spawn(Box::pin(health::watch(partitions.clone(), runtime, Arc::downgrade(alive))));
         Ok((file_server, partitions))
     }
 
@@ -496,12 +499,15 @@ impl<'a> Assembly<'a> {
     }
 }
 
-fn volume_config(sync: Sync) -> afs_volume::Config {
+fn volume_config(volumes: &Volumes) -> afs_volume::Config {
     let defaults = afs_volume::Config::default();
-    match sync {
-        Sync::Always => afs_volume::Config { sync: afs_volume::SyncPolicy::Always, ..defaults },
-        Sync::Interval => defaults,
-    }
+    let sync = match volumes.sync {
+        Sync::Always => afs_volume::SyncPolicy::Always,
+        Sync::Interval => defaults.sync,
+    };
+    let (reserve_kib, log_bytes) =
+        (u64::from(volumes.reserve_mib) << 10, u64::from(volumes.log_mib) << 20);
+    afs_volume::Config { sync, reserve_kib, log_bytes, ..defaults }
 }
 
 /// The file service, told of what the volume service does.

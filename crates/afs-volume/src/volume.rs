@@ -108,6 +108,12 @@ impl Volume {
         }
     }
 
+    /// Its name now.
+    #[must_use]
+    pub fn name(&self) -> String {
+        lock(&self.info).name.clone()
+    }
+
     /// Its creation date alone, for `AFSVolSync` in every reply.
     #[must_use]
     pub fn creation_date(&self) -> AfsTime {

@@ -223,6 +223,10 @@ settings! {
     section Volumes as VolumesFile in "volumes" {
         /// When changes are made to survive a loss of power: "always" before they are acknowledged, "interval" within a second, in the background.
         sync: Sync = Sync::Interval;
+        /// MiB of each partition's file system that are left free: with less, it is full. Removals need some room too, two segments of the log.
+        reserve_mib: u32 = 64;
+        /// MiB of a segment of each partition's log, of which there are two or three. As much is kept in memory; a start after a crash reads twice that.
+        log_mib: u32 = 32;
     }
 
     /// The volume service.
