@@ -197,8 +197,8 @@ fn the_service_manager_is_told_and_signals_are_heard() {
     assert_eq!(told(), "STOPPING=1");
 }
 
-#[test]
-fn metrics_can_be_fetched_when_asked_for() {
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_can_be_fetched_when_asked_for() {
     let state = StateFolder::new("metrics");
     let address = own_address();
     let text = format!(
@@ -207,11 +207,15 @@ fn metrics_can_be_fetched_when_asked_for() {
     );
     let config = state.write("server.toml", &text);
     let _server = ServerProcess::of(command(["--config".as_ref(), config.as_os_str()]), address);
+    assert_eq!(id_of(address, "admin").await, 1);
     let mut stream = TcpStream::connect((address, 9160)).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("# TYPE rx_connections gauge"), "{answer}");
+    let counted = "rpcs_ended{interface=\"Pr\",rpc=\"NameToID\",result=\"ok\"} 1\n";
+    assert!(answer.contains(counted), "{answer}");
+    assert!(answer.contains("rpc_seconds_count{interface=\"Pr\",rpc=\"NameToID\",result=\"ok\"} 1\n"), "{answer}");
 }
 
 /// A server that does not start, and parts of what it says.

@@ -89,15 +89,18 @@ struct Seen {
 pub(crate) async fn answer(server: Arc<Inner>, mut call: ServerCall) -> Result<(), Abort> {
     let opcode = receive_opcode(&mut call).await?;
     let (peer, epoch, identity) = (call.peer(), call.epoch(), call.identity().map(str::to_owned));
-    let session = Session::begin(server, peer, epoch, identity).await;
-    match opcode {
-        // These move data: without a copy of it.
-        rxafs::FetchData::OPCODE => data::answer_fetch::<rxafs::FetchData>(&session, &mut call).await,
-        rxafs::FetchData64::OPCODE => data::answer_fetch::<rxafs::FetchData64>(&session, &mut call).await,
-        rxafs::StoreData::OPCODE => data::answer_store::<rxafs::StoreData>(&session, &mut call).await,
-        rxafs::StoreData64::OPCODE => data::answer_store::<rxafs::StoreData64>(&session, &mut call).await,
-        _ => Rxafs::dispatch(&session, opcode, &mut call, MAX_ARGUMENT_BYTES).await,
-    }
+    let work = async {
+        let session = Session::begin(Arc::clone(&server), peer, epoch, identity).await;
+        match opcode {
+            // These move data: without a copy of it.
+            rxafs::FetchData::OPCODE => data::answer_fetch::<rxafs::FetchData>(&session, &mut call).await,
+            rxafs::FetchData64::OPCODE => data::answer_fetch::<rxafs::FetchData64>(&session, &mut call).await,
+            rxafs::StoreData::OPCODE => data::answer_store::<rxafs::StoreData>(&session, &mut call).await,
+            rxafs::StoreData64::OPCODE => data::answer_store::<rxafs::StoreData64>(&session, &mut call).await,
+            _ => Rxafs::dispatch(&session, opcode, &mut call, MAX_ARGUMENT_BYTES).await,
+        }
+    };
+    server.procedures.measure(opcode, &*server.runtime, work).await
 }
 
 impl Session {

@@ -8,7 +8,7 @@ use afs_volume::{Partition, Space, Volume, VolumeError};
 use afs_wire::ids::{AfsTime, VolumeId};
 use afs_wire::rights::Rights;
 use afs_wire::rxafs::Rxafs;
-use rx::{Endpoint, Runtime, ServiceConfig, WeakEndpoint};
+use rx::{Endpoint, Procedures, Runtime, ServiceConfig, WeakEndpoint};
 use rx_proto::abort::AbortCode;
 use rx_proto::config::CallLimits;
 use rx_proto::endpoint::Service;
@@ -83,6 +83,7 @@ pub(crate) struct Inner {
     pub(crate) turns: Arc<Turns>,
     pub(crate) statistics: Statistics,
     pub(crate) alarms: Alarms,
+    pub(crate) procedures: Procedures,
     pub(crate) buffers: Buffers,
     pub(crate) writers: Writers,
     pub(crate) implicit_rights: Rights,
@@ -117,6 +118,7 @@ impl FileServer {
             turns: Arc::default(),
             statistics: Statistics::new(config.clock.now()),
             alarms: Alarms::default(),
+            procedures: Procedures::of::<Rxafs>(),
             buffers: Buffers::default(),
             writers: config.writers,
             implicit_rights: config.implicit_rights,

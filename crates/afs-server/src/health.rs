@@ -1,17 +1,22 @@
-//! Looks at the partitions from time to time, and says in the log when one has failed, is full, or is well again. What an
-//! operation meets, the services write down with the volume's name; what goes wrong between operations is seen here only.
+//! Looks at the partitions from time to time: publishes how they are as metrics, and says in the log when one has failed, is
+//! full, or is well again. What an operation meets, the services write down with the volume's name; what goes wrong
+//! between operations is seen here only.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use afs_volserver::Partitions;
-use afs_volume::{Partition, VolumeError};
+use afs_volume::{Partition, Space, VolumeError};
 use afs_wire::ids::PartitionId;
+use metrics::Unit;
 use rx::Runtime;
 
 /// How often they are looked at.
 const EVERY: Duration = Duration::from_secs(1);
+
+/// With less room for volumes than that a partition is called full, in KiB: hardly anything can be stored.
+const FULL_BELOW_KIB: u64 = 1024;
 
 /// Names of volumes in one line of the log.
 const MAX_NAMES: usize = 20;
@@ -31,14 +36,41 @@ impl Health {
     fn of(failure: Option<VolumeError>, free_kib: Option<u64>) -> Self {
         match (failure, free_kib) {
             (Some(error), _) => Self::Failed(error.to_string()),
-            (None, Some(0)) => Self::Full,
+            (None, Some(free)) if free < FULL_BELOW_KIB => Self::Full,
             (None, _) => Self::Well,
         }
     }
 
-    fn seen(partition: &Partition) -> Self {
-        Self::of(partition.failure(), partition.space().ok().map(|space| space.free_kib))
+    fn seen(id: PartitionId, partition: &Partition) -> Self {
+        let space = partition.space().ok();
+        let this = Self::of(partition.failure(), space.map(|space| space.free_kib));
+        publish(id, partition, space, &this);
+        this
     }
+}
+
+/// The gauges of a partition: name, unit, meaning.
+const BYTES: (&str, Unit, &str) =
+    ("afs_partition_bytes", Unit::Bytes, "Size of the partition's file system.");
+const FREE_BYTES: (&str, Unit, &str) =
+    ("afs_partition_free_bytes", Unit::Bytes, "What of it may still be used for volumes.");
+const VOLUMES: (&str, Unit, &str) = ("afs_partition_volumes", Unit::Count, "Volumes on it.");
+const FAILED: (&str, Unit, &str) = (
+    "afs_partition_failed",
+    Unit::Count,
+    "1 while its volumes are offline since the disk failed, else 0.",
+);
+
+fn publish(id: PartitionId, partition: &Partition, space: Option<Space>, health: &Health) {
+    let gauge = |(name, ..): (&'static str, Unit, &str), value: f64| {
+        metrics::gauge!(name, "partition" => id.to_string()).set(value);
+    };
+    if let Some(Space { total_kib, free_kib }) = space {
+        gauge(BYTES, (total_kib << 10) as f64);
+        gauge(FREE_BYTES, (free_kib << 10) as f64);
+    }
+    gauge(VOLUMES, partition.volumes().len() as f64);
+    gauge(FAILED, f64::from(u8::from(matches!(health, Health::Failed(_)))));
 }
 
 /// Names of volumes, some of them if there are many.
@@ -60,10 +92,13 @@ impl fmt::Display for Names<'_> {
 /// Looks at the partitions for as long as the server is there.
 pub(crate) async fn watch(partitions: Partitions, runtime: Arc<dyn Runtime>, alive: Weak<()>) {
     let mut known: Vec<Health> = partitions.iter().map(|_| Health::Well).collect();
+    for (name, unit, meaning) in [BYTES, FREE_BYTES, VOLUMES, FAILED] {
+        metrics::describe_gauge!(name, unit, meaning);
+    }
     while alive.strong_count() > 0 {
         let all = partitions.clone();
         // A file system that hangs holds up this thread alone.
-        let look = move || all.iter().map(|(_, partition)| Health::seen(partition)).collect::<Vec<_>>();
+        let look = move || all.iter().map(|(id, partition)| Health::seen(id, partition)).collect::<Vec<_>>();
         let Ok(seen) = tokio::task::spawn_blocking(look).await else { return };
         for (((id, partition), known), seen) in partitions.iter().zip(&mut known).zip(seen) {
             if *known != seen {
@@ -97,8 +132,17 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_documentation_has_every_gauge() {
+        let page = include_str!("../../../docs/seeing.md");
+        for (name, _, meaning) in [BYTES, FREE_BYTES, VOLUMES, FAILED] {
+            assert!(page.contains(&format!("| `{name}` |")) && page.contains(meaning), "{name}: {meaning}");
+        }
+    }
+
+    #[test]
     fn a_failure_counts_more_than_that_it_is_full() {
-        assert_eq!(Health::of(None, Some(1)), Health::Well);
+        assert_eq!(Health::of(None, Some(FULL_BELOW_KIB)), Health::Well);
+        assert_eq!(Health::of(None, Some(FULL_BELOW_KIB - 1)), Health::Full);
         assert_eq!(Health::of(None, Some(0)), Health::Full);
         assert_eq!(Health::of(None, None), Health::Well);
         let failed = Health::of(Some(VolumeError::DiskFull), Some(0));

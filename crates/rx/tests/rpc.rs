@@ -2,12 +2,15 @@
 
 mod support;
 
-use rx::{Endpoint, RpcError, ServerCall, ServiceConfig};
+use std::sync::Arc;
+
+use rx::{Endpoint, Procedures, RpcError, ServerCall, ServiceConfig};
 use rx_proto::abort::AbortCode;
 use rx_proto::ids::ServiceId;
 use rxgen::serve::{MAX_ARGUMENT_BYTES, serve_call};
 use rxgen::xdr::XdrArray;
 use rxgen::{Abort, Interface, Serve};
+use support::recorder::Kept;
 use support::*;
 
 mod numbers {
@@ -114,6 +117,33 @@ async fn procedures_are_called() {
         assert_eq!(call.reply::<Take>().await.unwrap().taken, 250_000);
     })
     .await;
+}
+
+#[tokio::test]
+async fn calls_are_counted_and_timed_by_their_procedures() {
+    let kept = Kept::default();
+    let _guard = metrics::set_default_local_recorder(&kept);
+    let server = bind_with(small_packets());
+    let procedures = Arc::new(Procedures::of::<Numbers>());
+    server.add_service(ServiceConfig::new(service(ServiceId(Numbers::SERVICE_ID)), move |mut call: ServerCall| {
+        let procedures = Arc::clone(&procedures);
+        async move { procedures.serve::<Numbers, _>(&Server, &mut call, MAX_ARGUMENT_BYTES).await }
+    }));
+    let client = bind();
+    let connection = connect(&client, &server, ServiceId(Numbers::SERVICE_ID));
+    for terms in [vec![1], vec![2, 3], vec![]] {
+        let sum = Sum { terms: XdrArray::new(terms).unwrap() };
+        let _ = soon(connection.rpc(&sum)).await;
+    }
+    let mut call = connection.call().await.unwrap();
+    call.write_all(&[0, 0, 0, 99]).await.unwrap();
+    soon(call.reply::<Sum>()).await.unwrap_err();
+    let ended = |rpc: &str, result: &str| {
+        kept.number(&format!("rpcs_ended interface=Numbers result={result} rpc={rpc}"))
+    };
+    assert_eq!((ended("Sum", "ok"), ended("Sum", "failed"), ended("unknown", "failed")), (2.0, 1.0, 1.0));
+    let seconds = kept.samples("rpc_seconds interface=Numbers result=ok rpc=Sum");
+    assert!(seconds.len() == 2 && seconds.iter().all(|s| (0.0..30.0).contains(s)), "{seconds:?}");
 }
 
 /// `vos listvol` of a partition with 76,000 volumes failed, since all replies ended at 16 MiB.
