@@ -4,6 +4,7 @@
 //! OpenAFS's server was seen, or is known, to apply (File service notes 6.3): the mode bits of the owner alone count, and for
 //! everybody; an owner who may insert may also finish what he has made.
 
+use afs_wire::acl::Acl;
 use afs_wire::ids::ViceId;
 use afs_wire::rights::Rights;
 use afs_wire::status::{AfsStoreStatus, FileType, StoreMask};
@@ -19,26 +20,6 @@ const OWNER_WRITE: u32 = 0o200;
 const OWNER_EXECUTE: u32 = 0o100;
 /// Set user id, set group id: who may set them could become another user on clients that honour them.
 pub const SET_ID: u32 = 0o6000;
-
-/// An access list: for ids, what they may do, and what they may not.
-#[derive(Debug, Clone, Copy)]
-pub struct AclView<'a> {
-    /// What is granted.
-    pub positive: &'a [(ViceId, Rights)],
-    /// What is taken away again.
-    pub negative: &'a [(ViceId, Rights)],
-}
-
-impl AclView<'_> {
-    /// What is left of the grants to any of `ids`, which are sorted, without what is taken from any of them.
-    pub fn rights(&self, ids: &[ViceId]) -> Rights {
-        let sum = |entries: &[(ViceId, Rights)]| {
-            let matching = entries.iter().filter(|(id, _)| ids.binary_search(id).is_ok());
-            matching.fold(Rights::NONE, |sum, (_, rights)| sum | *rights)
-        };
-        sum(self.positive).without(sum(self.negative))
-    }
-}
 
 /// Who calls, as far as access goes.
 #[derive(Debug, Clone, Copy)]
@@ -71,10 +52,10 @@ impl Caller<'_> {
     }
 
     /// What the list gives him: as himself, as an administrator, and for the host he is at.
-    pub fn granted(&self, acl: AclView<'_>) -> Granted {
+    pub fn granted(&self, acl: &Acl) -> Granted {
         let implicit = if self.is_administrator() { self.implicit } else { Rights::NONE };
-        let host = acl.rights(self.host_groups);
-        Granted { caller: acl.rights(self.groups) | implicit | host, anyone: acl.rights(self.anyone) | host }
+        let host = acl.rights_of(self.host_groups);
+        Granted { caller: acl.rights_of(self.groups) | implicit | host, anyone: acl.rights_of(self.anyone) | host }
     }
 
     fn is(&self, owner: ViceId) -> bool {

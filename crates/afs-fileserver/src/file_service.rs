@@ -27,7 +27,7 @@ use rx_proto::time::Instant;
 use rxgen::serve::{MAX_ARGUMENT_BYTES, receive_opcode};
 use rxgen::{Abort, Dispatch, Rpc};
 
-use crate::access::{self, AclView, Caller, Granted, Subject};
+use crate::access::{self, Caller, Granted, Subject};
 use crate::callbacks;
 use crate::clients::told;
 use crate::failure::Failure;
@@ -202,8 +202,7 @@ impl Session {
     fn look(&self, volume: &Volume, fid: AfsFid) -> Outcome<Seen> {
         let found = volume.status_and_acl(VnodeId::from(&fid));
         let (status, acl) = found.map_err(|error| self.failed(volume, error))?;
-        let acl = AclView { positive: &acl.positive, negative: &acl.negative };
-        let granted = self.caller().granted(acl);
+        let granted = self.caller().granted(&acl);
         let subject = Subject {
             file_type: file_type(status.kind),
             owner: status.owner,

@@ -271,8 +271,8 @@ impl<'a> Assembly<'a> {
             Level::Crypt => rx_security::Level::Crypt,
         };
         let realms = LocalRealms::of_cell(folder.cell.as_str())
-            .with_krb_conf(&local.realms.join(" "))
-            .with_krb_excl(&local.excluded.join("\n"));
+            .with_realms(&local.realms)
+            .without(&local.excluded);
         let names = NameRules { allow_dotted: config.security.allow_dotted_principals };
         let options = rxkad::ServerOptions { min_level, realms, names };
         let rxkad = rxkad::Server::new(keys, options, Arc::new(|| UnixTime(seconds())));

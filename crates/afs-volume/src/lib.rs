@@ -8,7 +8,6 @@
 //! docs/volume-format.md.
 #![forbid(unsafe_code)]
 
-pub mod acl;
 mod codec;
 mod data;
 pub mod disk;
@@ -28,7 +27,6 @@ mod store;
 mod vnode;
 mod volume;
 
-pub use acl::AccessList;
 pub use data::{Reader, Store, StoreRange};
 pub use error::VolumeError;
 pub use header::{NAME_MAX, NewClone, NewVolume, VolumeHeader, VolumeInfo, VolumeKind, VolumeState};

@@ -7,9 +7,10 @@ use crate::pages::{Directory, check_name};
 use crate::records::{Layout, VnodeRecord};
 use crate::vnode::MAX_LINKS;
 use crate::{
-    AccessList, InDirectory, Kind, Removed, Renamed, SetStatus, Stamp, VnodeId, VnodeStatus, Volume,
+    InDirectory, Kind, Removed, Renamed, SetStatus, Stamp, VnodeId, VnodeStatus, Volume,
     VolumeError,
 };
+use afs_wire::acl::Acl;
 use afs_wire::ids::{DataVersion, ViceId};
 
 /// Longest target of a symbolic link, in bytes (`AFSPATHMAX`).
@@ -69,7 +70,7 @@ fn new_record(id: VnodeId, kind: Kind, parent: &VnodeRecord, set: &SetStatus, st
     VnodeRecord {
         status,
         layout: if is_directory { Layout::Pages } else { Layout::Inline },
-        acl: if is_directory { parent.acl.clone() } else { AccessList::default() },
+        acl: if is_directory { parent.acl.clone() } else { Acl::default() },
     }
 }
 
@@ -367,7 +368,7 @@ impl Volume {
             client_mod_time: stamp.now,
             server_mod_time: stamp.now,
         };
-        let root = VnodeRecord { status, layout: Layout::Pages, acl: AccessList::administrators() };
+        let root = VnodeRecord { status, layout: Layout::Pages, acl: Acl::administrators() };
         edit.put_directory(root, None, Directory::new(id, id)?)?;
         edit.is_making();
         edit.commit()

@@ -1,7 +1,6 @@
 //! A volume: its header and state, and what can be asked and set of its vnodes. Names are in `namespace`, bytes of
 //! files in `data`.
 
-use crate::acl::{self, AccessList};
 use crate::family::{self, Edit, FIRST, FamilyHandle, NEWEST};
 use crate::keys::{self, Key, Part, Snapshot, VnodeKey};
 use crate::records::{Counters, FamilyRecord, VnodeRecord, VolumeRecord};
@@ -11,6 +10,7 @@ use crate::{
     Kind, NAME_MAX, SetStatus, Stamp, VnodeId, VnodeStatus, VolumeError, VolumeHeader, VolumeInfo,
     VolumeState,
 };
+use afs_wire::acl::{Acl, ENTRIES_MAX};
 use afs_wire::ids::{AfsTime, VnodeNumber, VolumeId};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -265,7 +265,7 @@ impl Volume {
     /// # Errors
     ///
     /// As [`Volume::status`].
-    pub fn status_and_acl(&self, id: VnodeId) -> Result<(VnodeStatus, AccessList), VolumeError> {
+    pub fn status_and_acl(&self, id: VnodeId) -> Result<(VnodeStatus, Acl), VolumeError> {
         // A file may be moved between one look and the other: then look again.
         loop {
             let record = self.read_vnode(id)?;
@@ -319,8 +319,8 @@ impl Volume {
     /// # Errors
     ///
     /// No such vnode, or no directory; too many entries; read-only; the disk failed.
-    pub fn set_acl(&self, id: VnodeId, acl: &AccessList, stamp: Stamp) -> Result<VnodeStatus, VolumeError> {
-        if acl.len() > acl::MAX_ENTRIES {
+    pub fn set_acl(&self, id: VnodeId, acl: &Acl, stamp: Stamp) -> Result<VnodeStatus, VolumeError> {
+        if acl.len() > ENTRIES_MAX {
             return Err(VolumeError::AccessListTooLong);
         }
         let mut edit = Edit::begin(self, stamp)?;

@@ -6,7 +6,7 @@
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use afs_volume::{Reader, SetStatus, Store, StoreRange, VnodeStatus, Volume, VolumeError};
+use afs_volume::{Reader, SetStatus, Store, StoreRange, VnodeStatus, Volume};
 use afs_wire::ids::AfsFid;
 use afs_wire::rxafs::{self, reply};
 use afs_wire::status::{AfsCallBack, AfsFetchStatus, AfsStoreStatus, AfsVolSync, FileType, StoreMask};

@@ -16,8 +16,9 @@ use std::time::Duration;
 
 use afs_fileserver::{Answer, Config, FileServer, Membership, Protection, Volumes, WallClock};
 use afs_volume::disk::SimulatedDisk;
-use afs_volume::{AccessList, NewVolume, Partition, Stamp, VnodeId, Volume, VolumeKind, VolumeState};
+use afs_volume::{NewVolume, Partition, Stamp, VnodeId, Volume, VolumeKind, VolumeState};
 use afs_wire::Uuid;
+use afs_wire::acl::Acl;
 use afs_wire::ids::{AfsFid, AfsTime, ViceId, VolumeId};
 use afs_wire::rights::Rights;
 use rx::{Endpoint, EndpointConfig, Runtime};
@@ -172,7 +173,7 @@ impl Cell {
 
     /// Sets what the root directory grants.
     pub(crate) fn grant(&self, entries: &[(ViceId, Rights)]) {
-        let list = AccessList { positive: entries.to_vec(), negative: Vec::new() };
+        let list = Acl { positive: entries.to_vec(), negative: Vec::new() };
         self.volume().set_acl(VnodeId::ROOT, &list, stamp()).unwrap();
     }
 
@@ -198,7 +199,7 @@ pub(crate) fn make_volume(partition: &Partition, id: VolumeId, name: &str) -> Ar
     };
     let volume = partition.create_volume(&new, stamp()).unwrap();
     put_online(&volume);
-    let list = AccessList { positive: vec![(ViceId::SYSTEM_ANYUSER, ALL)], negative: Vec::new() };
+    let list = Acl { positive: vec![(ViceId::SYSTEM_ANYUSER, ALL)], negative: Vec::new() };
     volume.set_acl(VnodeId::ROOT, &list, stamp()).unwrap();
     volume
 }
