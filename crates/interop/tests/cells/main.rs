@@ -11,6 +11,7 @@ mod rights;
 mod rxkad;
 mod scene;
 mod suites;
+mod volumes;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         options::cases,
         fuse::cases,
         suites::cases,
+        volumes::cases,
     ] {
         cases.extend(module(&lab));
     }
