@@ -113,10 +113,12 @@ async fn a_first_start_that_fails_half_way_is_finished_by_the_next() {
 async fn a_first_start_that_is_killed_anywhere_is_finished_by_the_next() {
     let address = own_address();
     let (mut before, mut between) = (0, 0);
-    for kill in 0..12_u32 {
+    for kill in 0..24_u32 {
         let state = StateFolder::new("killed-first");
         let mut command = command([std::ffi::OsStr::new("--state"), state.path().as_os_str()]);
-        command.args(["--bind", &address.to_string(), "--roles", "pt"]);
+        // Most with the database alone, so that the kills come where it is made.
+        let roles = if kill % 4 == 3 { "file,vol,vl,pt,bos" } else { "pt" };
+        command.args(["--bind", &address.to_string(), "--roles", roles]);
         let mut child = command.stdout(std::process::Stdio::null()).spawn().unwrap();
         let (etc, until) = (state.path().join("etc"), Instant::now() + Duration::from_secs(60));
         // Half of them when the configuration is begun, half when it is there; and some time later.
@@ -124,7 +126,7 @@ async fn a_first_start_that_is_killed_anywhere_is_finished_by_the_next() {
         while !seen.exists() {
             assert!(Instant::now() < until, "nothing is made");
         }
-        std::thread::sleep(Duration::from_micros(u64::from(kill / 2) * 500));
+        std::thread::sleep(Duration::from_micros(u64::from(kill / 2) * 700));
         child.kill().unwrap();
         child.wait().unwrap();
         match (etc.join("server/ThisCell").exists(), etc.join("server/administrator-to-be-made").exists()) {
@@ -132,7 +134,7 @@ async fn a_first_start_that_is_killed_anywhere_is_finished_by_the_next() {
             (true, true) => between += 1,
             (true, false) => {}
         }
-        let _server = ServerProcess::start_at(&state, address, &["--roles", "pt"]);
+        let _server = ServerProcess::start_at(&state, address, &["--roles", roles]);
         assert_eq!(id_of(address, "admin").await, 1, "kill {kill}");
     }
     println!("killed before {before} times, between {between} times");
