@@ -132,10 +132,8 @@ impl Inner {
         let fid = vnode.fid;
         let limit = PAGES_MAX * PAGE_SIZE;
         let client = self.client()?;
-        let mut fetch = client
-            .fetch(user, fid, 0, limit as u64)
-            .await
-            .map_err(|error| self.note_gone(fid, error))?;
+        let mut fetch =
+            client.fetch(user, fid, 0, limit as u64).await.map_err(|error| self.note_gone(fid, error))?;
         let mut bytes = Vec::with_capacity(usize::try_from(fetch.length()).unwrap_or(0).min(limit));
         while let Some(piece) = fetch.next().await? {
             bytes.extend_from_slice(&piece);

@@ -91,7 +91,10 @@ fn directories_are_edited_here_and_are_what_the_server_has() {
         }
         let dir_status = client.status(NOBODY, root).await.unwrap();
         assert_eq!(dir_status.links, 3, "one directory is left");
-        assert_eq!(client.readlink(NOBODY, client.lookup(NOBODY, root, b"link").await.unwrap().fid).await.unwrap(), "some/target");
+        assert_eq!(
+            client.readlink(NOBODY, client.lookup(NOBODY, root, b"link").await.unwrap().fid).await.unwrap(),
+            "some/target"
+        );
     });
 }
 

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+mod alarms;
 pub mod callbacks;
 mod clients;
 mod config;
@@ -24,6 +25,7 @@ mod statistics;
 mod turns;
 mod work;
 
+pub use access::Writers;
 pub use config::{Config, WallClock};
 pub use file_service::AUDIT;
 pub use protection::{Answer, Membership, Protection, ProtectionError};

@@ -13,6 +13,7 @@ mod cell_servers;
 pub mod config;
 pub mod exporter;
 mod first_start;
+mod health;
 pub mod log;
 pub mod notify;
 mod protection;

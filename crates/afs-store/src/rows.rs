@@ -80,6 +80,8 @@ pub type Seq = u64;
 const SCAN_ROWS: usize = 256;
 /// Bytes that a segment of the log must have left beyond a batch, for the marks of syncs: each has 26.
 const ROOM_FOR_MARKS: u64 = 4096;
+/// Bytes of a first segment for which there is room on a disk that others have filled, tried in this order.
+const SMALL_SEGMENTS: [u64; 2] = [1 << 20, 64 << 10];
 
 /// Rows to be put or deleted at once, and files that they name.
 #[derive(Debug, Default)]
@@ -190,6 +192,20 @@ pub fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The segment that a start begins with: a smaller one where the disk is so full that there is no room for one of the usual
+/// size. What is there can be read then, and removed.
+fn first_segment(disk: &dyn Disk, number: u64, log_bytes: u64) -> Result<Segment, StoreError> {
+    let smaller = SMALL_SEGMENTS.iter().copied().filter(|&bytes| bytes < log_bytes);
+    let mut result = Segment::create(disk, number, log_bytes);
+    for bytes in smaller {
+        if !matches!(result, Err(StoreError::DiskFull)) {
+            break;
+        }
+        result = Segment::create(disk, number, bytes);
+    }
+    result
+}
+
 impl Store {
     /// Opens what is there, with all that counts of the log; or makes an empty one.
     ///
@@ -209,7 +225,7 @@ impl Store {
         disk.sync_files(&recovered.old).map_err(StoreError::io("cannot sync the log"))?;
         let files = active.iter().filter_map(|(key, row)| schema.file_of(key, row.as_deref()?)).collect();
         let bytes = active.iter().map(|(key, value)| size_of_row(key, value.as_ref())).sum();
-        let current = Arc::new(Segment::create(&*disk, recovered.next_number, log_bytes)?);
+        let current = Arc::new(first_segment(&*disk, recovered.next_number, log_bytes)?);
         let header = current.header(recovered.last + 1, &boot);
         let queue = Queue {
             last: recovered.last,
@@ -491,15 +507,16 @@ impl Store {
             Err(error) => return Err(self.fail(error)),
         }
         write(&self.layers).frozen = Arc::default();
-        for name in old.drain(..) {
-            match self.disk.remove(&name) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(self.fail(StoreError::io(format!("cannot remove {name}"))(error)));
-                }
-                _ => {}
+        let mut result = Ok(());
+        // One that stays has nothing that counts any more, and goes with the next checkpoint.
+        old.retain(|name| match self.disk.remove(name) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                result = Err(StoreError::io(format!("cannot remove {name}"))(error));
+                true
             }
-        }
-        Ok(())
+            _ => false,
+        });
+        result
     }
 
     /// Lets go of the files, as another store is going to be opened on them. Only after a failure, whose error is what

@@ -57,7 +57,7 @@ pub enum VolumeError {
     TooBig,
     /// The vnode can have no more links, or the volume no more vnodes.
     TooMany,
-    /// An access list with more than [`crate::acl::MAX_ENTRIES`] entries.
+    /// An access list with more than [`afs_wire::acl::ENTRIES_MAX`] entries.
     AccessListTooLong,
     /// Another store into this file is going on; the caller is to put stores of one file in order.
     StoreInProgress(VnodeNumber),

@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// Uniquifiers, and data versions, of a family that are reserved at once. After a power loss this many are skipped;
 /// each block costs a sync of the log.
 const BLOCK: u64 = 4096;
+/// The snapshot of a family that no clone has been made of.
+pub(crate) const FIRST: Snapshot = Snapshot(1);
 /// The view of whoever sees everything.
 pub(crate) const NEWEST: Snapshot = Snapshot(u32::MAX - 1);
 
@@ -45,7 +47,7 @@ impl FamilyState {
     pub(crate) fn new(epoch: u32) -> Self {
         Self {
             record: FamilyRecord {
-                current: Snapshot(1),
+                current: FIRST,
                 epoch,
                 version_floor: 0,
                 next_file: 2,
@@ -161,6 +163,8 @@ pub(crate) struct Edit<'a> {
     record: FamilyRecord,
     counters: Counters,
     before_kib: u64,
+    /// Vnodes that it changes.
+    changed: u32,
     batch: Batch,
     garbage: Vec<(FileId, String)>,
     pub(crate) stamp: Stamp,
@@ -186,7 +190,7 @@ impl<'a> Edit<'a> {
         let counters = *lock(&volume.counters);
         let before_kib = counters.used_kib;
         let (batch, garbage) = Default::default();
-        Ok(Self { volume, shared, state, record, counters, before_kib, batch, garbage, stamp })
+        Ok(Self { volume, shared, state, record, counters, before_kib, changed: 0, batch, garbage, stamp })
     }
 
     /// Where writes go now.
@@ -204,6 +208,10 @@ impl<'a> Edit<'a> {
         }
         let mut reserved = self.state.reserved;
         reserved[which] = number + BLOCK;
+        if reserved[1 - which] == 0 {
+            // A new family needs both at once, for its root directory.
+            reserved[1 - which] = BLOCK;
+        }
         let mut batch = Batch::default();
         batch.put(keys::family_reservation(self.family()), records::encode_reservation(reserved));
         self.shared.store.submit(batch)?;
@@ -300,6 +308,7 @@ impl<'a> Edit<'a> {
 
     /// Writes a vnode's row. `before` is the row that it had, with its snapshot; `None` for a new vnode.
     pub(crate) fn put_vnode(&mut self, record: &VnodeRecord, before: Option<(Snapshot, u64)>) {
+        self.changed += 1;
         self.counters.used_kib += record.blocks_kib();
         self.counters.used_kib -= before.map_or(0, |(_, kib)| kib.min(self.counters.used_kib));
         self.put(record.status.id.vnode, Part::Status, record.encode(), before.map(|(snapshot, _)| snapshot));
@@ -396,6 +405,7 @@ impl<'a> Edit<'a> {
         record: &VnodeRecord,
     ) -> Result<(), VolumeError> {
         let number = record.status.id.vnode;
+        self.changed += 1;
         self.counters.files = self.counters.files.saturating_sub(1);
         self.counters.used_kib = self.counters.used_kib.saturating_sub(record.blocks_kib());
         let volume = self.volume;
@@ -420,6 +430,11 @@ impl<'a> Edit<'a> {
         self.batch.put(keys::volume(self.volume.id), record.encode());
     }
 
+    /// What was done so far makes the volume, and is no change of it.
+    pub(crate) fn is_making(&mut self) {
+        self.changed = 0;
+    }
+
     /// How many KiB more it is by now than at the beginning.
     pub(crate) fn growth_kib(&self) -> u64 {
         self.counters.used_kib.saturating_sub(self.before_kib)
@@ -440,7 +455,7 @@ impl<'a> Edit<'a> {
             self.volume.check_quota(self.counters.used_kib)?;
             self.shared.check_space(growth)?;
         }
-        self.counters.updates = self.counters.updates.wrapping_add(1);
+        self.counters.updates = self.counters.updates.wrapping_add(self.changed);
         self.counters.update_date = self.stamp.now.0;
         if self.record != self.state.record {
             self.batch.put(keys::family(self.family()), self.record.encode());

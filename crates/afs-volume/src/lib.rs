@@ -8,7 +8,6 @@
 //! docs/volume-format.md.
 #![forbid(unsafe_code)]
 
-pub mod acl;
 mod data;
 mod error;
 mod family;
@@ -25,7 +24,6 @@ mod shared;
 mod vnode;
 mod volume;
 
-pub use acl::AccessList;
 pub use afs_store::disk;
 pub use data::{Reader, Store, StoreRange};
 pub use error::VolumeError;

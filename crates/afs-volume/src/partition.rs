@@ -313,22 +313,7 @@ impl Partition {
                 snapshot
             }
         };
-        let mut info = match old {
-            Some(old) => old.record().info,
-            None => new_info(new.name.clone(), new.kind, stamp),
-        };
-        let original = &header.info;
-        info.parent = original.parent;
-        info.owner = original.owner;
-        info.max_quota_kib = original.max_quota_kib;
-        info.min_quota_kib = original.min_quota_kib;
-        info.update_date = original.update_date;
-        info.access_date = original.access_date;
-        info.copy_date = stamp.now;
-        // Clients of a released volume look at this date for whether it was released anew.
-        info.creation_date =
-            if new.kind == VolumeKind::ReadOnly { stamp.now } else { original.creation_date };
-        info.backup_date = if new.kind == VolumeKind::Backup { stamp.now } else { original.backup_date };
+        let info = clone_info(&header.info, new, old.map(|old| old.record().info), stamp);
         let counters = Counters { updates: 0, ..*lock(&from.counters) };
         let record = VolumeRecord { family: from.family.id, snapshot: Some(snapshot), info };
         family.needs_sweep |= old.is_some();
@@ -348,8 +333,12 @@ impl Partition {
         let volume = Arc::new(Volume::new(new.id, shared.clone(), from.family.clone(), record, counters));
         write(&self.inner.open).volumes.insert(new.id, volume.clone());
         shared.settle(seq)?;
-        if new.kind == VolumeKind::Backup && from.is_writable() {
-            from.change_info(|info| info.backup_date = stamp.now)?;
+        if from.is_writable() {
+            from.change_info(|info| match new.kind {
+                VolumeKind::Backup => (info.backup, info.backup_date) = (new.id, stamp.now),
+                VolumeKind::ReadOnly if old.is_none() => info.clone = new.id,
+                VolumeKind::ReadOnly | VolumeKind::ReadWrite => {}
+            })?;
         }
         Ok(volume)
     }
@@ -447,6 +436,27 @@ fn new_info(name: String, kind: VolumeKind, stamp: Stamp) -> VolumeInfo {
         offline_message: String::new(),
         motd: String::new(),
         update_counter: 0,
+    }
+}
+
+/// The header of a clone: that of its original, but for what says which copy it is (Volume service notes 4). One that is
+/// cloned anew keeps of its own what people know it by.
+fn clone_info(original: &VolumeInfo, new: &NewClone, old: Option<VolumeInfo>, stamp: Stamp) -> VolumeInfo {
+    let old = old.unwrap_or_else(|| new_info(new.name.clone(), new.kind, stamp));
+    VolumeInfo {
+        name: old.name,
+        kind: old.kind,
+        clone: if new.kind == VolumeKind::ReadOnly { new.id } else { original.clone },
+        // Clients of a released volume look at this date for whether it was released anew.
+        creation_date: stamp.now,
+        copy_date: old.copy_date,
+        backup_date: if new.kind == VolumeKind::Backup { stamp.now } else { original.backup_date },
+        day_use: old.day_use,
+        day_use_date: old.day_use_date,
+        week_use: old.week_use,
+        in_service: old.in_service,
+        destroy_me: old.destroy_me,
+        ..original.clone()
     }
 }
 

@@ -1,10 +1,10 @@
 //! What is in rows: vnodes, chunks, volumes, families, the partition (Volume format 5). Reading is total.
 
-use crate::acl::{self, AccessList};
 use crate::keys::{self, Family, FileId, Key, Part, Snapshot, VnodeKey};
 use crate::{Kind, VnodeId, VnodeStatus, VolumeError, VolumeInfo, VolumeKind};
 use afs_store::Schema;
 use afs_store::codec::{Fields, Value};
+use afs_wire::acl::{Acl, ENTRIES_MAX};
 use afs_wire::ids::{AfsTime, DataVersion, Uniquifier, ViceId, VnodeNumber, VolumeId};
 use afs_wire::rights::Rights;
 
@@ -25,7 +25,7 @@ pub(crate) struct VnodeRecord {
     pub(crate) status: VnodeStatus,
     pub(crate) layout: Layout,
     /// A directory's.
-    pub(crate) acl: AccessList,
+    pub(crate) acl: Acl,
 }
 
 impl VnodeRecord {
@@ -61,8 +61,8 @@ impl VnodeRecord {
             .u32(s.parent.unique.0)
             .u32(s.client_mod_time.0)
             .u32(s.server_mod_time.0)
-            .u8(u8::try_from(self.acl.positive.len()).expect("at most acl::MAX_ENTRIES"))
-            .u8(u8::try_from(self.acl.negative.len()).expect("at most acl::MAX_ENTRIES"));
+            .u8(u8::try_from(self.acl.positive.len()).expect("at most ENTRIES_MAX"))
+            .u8(u8::try_from(self.acl.negative.len()).expect("at most ENTRIES_MAX"));
         for (id, rights) in self.acl.positive.iter().chain(&self.acl.negative) {
             value = value.u32(id.0.cast_unsigned()).u32(rights.0);
         }
@@ -111,13 +111,13 @@ impl VnodeRecord {
             return Err(f.bad("is longer than a file can be").into());
         }
         let (positive, negative) = (usize::from(f.u8()?), usize::from(f.u8()?));
-        if positive + negative > acl::MAX_ENTRIES {
+        if positive + negative > ENTRIES_MAX {
             return Err(f.bad("has too many access entries").into());
         }
         let mut entries = |n: usize| -> Result<Vec<(ViceId, Rights)>, VolumeError> {
             (0..n).map(|_| Ok((ViceId(f.u32()?.cast_signed()), Rights(f.u32()?)))).collect()
         };
-        let acl = AccessList { positive: entries(positive)?, negative: entries(negative)? };
+        let acl = Acl { positive: entries(positive)?, negative: entries(negative)? };
         f.end()?;
         Ok(Some(Self { status, layout, acl }))
     }

@@ -182,12 +182,13 @@ impl Shared {
     }
 
     /// Removes files that no row names, that no reader has open, and whose disappearance is durable. Says whether it
-    /// did anything.
+    /// did anything. What cannot be removed stays garbage, and nothing is wrong with anything else.
     pub(crate) fn collect_garbage(&self) -> Result<bool, VolumeError> {
         let synced = self.store.synced();
         let pinned = lock(&self.pins).first_key_value().map_or(Seq::MAX, |(&at, _)| at);
         let mut gone = Batch::default();
         let mut folders = BTreeSet::new();
+        let mut result = Ok(true);
         while gone.rows.len() < GARBAGE_AT_ONCE {
             let next = {
                 let mut garbage = lock(&self.garbage);
@@ -196,17 +197,21 @@ impl Shared {
                 if may_go { garbage.pop_front() } else { None }
             };
             let Some(garbage) = next else { break };
-            remove_file(&self.store, &garbage.name)?;
+            if let Err(error) = remove_file(&self.store, &garbage.name) {
+                lock(&self.garbage).push_front(garbage);
+                result = Err(error);
+                break;
+            }
             folders.insert(records::file_folder(garbage.file));
             gone.delete(keys::garbage(garbage.file));
         }
         if gone.rows.is_empty() {
-            return Ok(false);
+            return result.map(|_| false);
         }
         // Only then: a power loss brings back names whose folder was not synced.
         sync_folders(&self.store, folders)?;
         self.store.submit(gone)?;
-        Ok(true)
+        result
     }
 
     /// A file that was begun and will have no row is garbage like others.
@@ -251,7 +256,7 @@ fn sync_folders(store: &Store, folders: BTreeSet<String>) -> Result<(), VolumeEr
 fn remove_file(store: &Store, name: &str) -> Result<(), VolumeError> {
     match store.disk().remove(name) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(store.fail(StoreError::io(format!("cannot remove {name}"))(error)).into())
+            Err(VolumeError::from(StoreError::io(format!("cannot remove {name}"))(error)))
         }
         _ => Ok(()),
     }

@@ -2,9 +2,9 @@
 //! waiting takes none.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub(crate) mod data;
 #[path = "../../../rx/tests/support/sim.rs"]
 pub(crate) mod sim;
-pub(crate) mod data;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -21,8 +21,9 @@ use afs_client::config::LocalUser;
 use afs_client::{Client, Config, Fid, User};
 use afs_config::{CellName, CellServDb};
 use afs_fileserver::{Answer, FileServer, Membership, Protection, Volumes, WallClock};
-use afs_volume::{AccessList, NewClone, NewVolume, Partition, Stamp, VnodeId, Volume, VolumeKind, VolumeState};
+use afs_volume::{NewClone, NewVolume, Partition, Stamp, VnodeId, Volume, VolumeKind, VolumeState};
 use afs_wire::Uuid;
+use afs_wire::acl::Acl;
 use afs_wire::ids::{AfsTime, HostAddr, PartitionId, ViceId, VolumeId};
 use afs_wire::rights::Rights;
 use afs_wire::vl::{self, EntryFlags, SiteFlags};
@@ -305,7 +306,7 @@ impl World {
 
     /// Sets what the root directory of a volume grants.
     pub(crate) fn grant(&self, site: usize, id: VolumeId, entries: &[(ViceId, Rights)]) {
-        let list = AccessList { positive: entries.to_vec(), negative: Vec::new() };
+        let list = Acl { positive: entries.to_vec(), negative: Vec::new() };
         self.volume(site, id).set_acl(VnodeId::ROOT, &list, stamp()).unwrap();
     }
 

@@ -102,7 +102,7 @@ impl Session {
         Ok(reply::SetVolumeStatus {})
     }
 
-    /// Stock servers ask the VLDB and pass its answer on; no client relies on it (File service notes 6.5).
+    /// Stock servers say that there is no such volume, of any; clients ask the VLDB (File service notes 6.5).
     async fn get_volume_info(&self, _args: rxafs::GetVolumeInfo) -> Outcome<reply::GetVolumeInfo> {
         Err(Failure::NO_VOLUME)
     }

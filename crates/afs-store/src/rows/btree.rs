@@ -17,6 +17,9 @@ const VERSION: &str = "version";
 /// What we write, and the newest that we read.
 const FORMAT: u64 = 1;
 
+/// What a file of redb's begins with, once it is one: written last when it is made.
+const MAGIC: &[u8; 9] = b"redb\x1A\x0A\xA9\x0D\x0A";
+
 /// redb's rows.
 #[derive(Debug)]
 pub(crate) struct BTree {
@@ -61,11 +64,22 @@ fn failed(error: impl Into<redb::Error>) -> StoreError {
     }
 }
 
+/// Whether the file was begun and never was a database: it has no magic, and there is no log, which is made after it.
+fn is_half_made(disk: &dyn Disk, file: &dyn DiskFile) -> Result<bool, StoreError> {
+    let look = || {
+        let mut begin = [0; MAGIC.len()];
+        file.read_at(0, &mut begin)?;
+        Ok(begin != *MAGIC && !disk.list("")?.iter().any(|name| name.starts_with("log.")))
+    };
+    look().map_err(StoreError::io(format!("cannot read {NAME}")))
+}
+
 impl BTree {
-    /// Opens it, or makes it where there is none.
+    /// Opens it, or makes it where there is none, also where a start ended while it was made.
     pub(crate) fn open(disk: &dyn Disk, cache_bytes: usize) -> Result<Self, StoreError> {
         let file = match disk.open(NAME) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => disk.create(NAME),
+            Ok(file) if is_half_made(disk, &*file)? => disk.create(NAME),
             result => result,
         };
         let file = file.map_err(StoreError::io(format!("cannot open {NAME}")))?;
