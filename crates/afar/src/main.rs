@@ -2,14 +2,18 @@
 //! argument. What each entry does, its options and its output are in the entry's own file.
 #![forbid(unsafe_code)]
 
+mod afsio;
 mod bos;
 mod calls;
 mod cell;
 mod classic;
 mod client_uuid;
+mod cmdebug;
 mod codes;
+mod control_socket;
 mod dates;
 mod doctor;
+mod fs;
 mod fsck;
 mod hosts;
 mod login;
@@ -25,6 +29,7 @@ mod rxperf;
 mod rxplot;
 mod server;
 mod suite;
+mod tokens;
 mod trace;
 mod ubik;
 mod up;
@@ -74,10 +79,28 @@ const ENTRIES: &[Entry] = &[
         run: server::run,
     },
     Entry {
+        name: "afsio",
+        is_classic: true,
+        about: "bytes into and out of files of a cell, without a mount",
+        run: afsio::start,
+    },
+    Entry {
         name: "bos",
         is_classic: true,
         about: "the overseer of a machine's servers: what it says of them",
         run: bos::start,
+    },
+    Entry {
+        name: "cmdebug",
+        is_classic: true,
+        about: "what a client says of itself: its cache, its locks, its cells",
+        run: cmdebug::run,
+    },
+    Entry {
+        name: "fs",
+        is_classic: true,
+        about: "files, volumes and servers as the client of this machine sees them",
+        run: fs::start,
     },
     Entry { name: "pts", is_classic: true, about: "users and groups of a cell", run: pts::start },
     Entry {
@@ -104,6 +127,7 @@ const ENTRIES: &[Entry] = &[
         about: "draws the trace of a call that rxperf has written",
         run: rxplot::run,
     },
+    Entry { name: "tokens", is_classic: true, about: "what you have to show to servers", run: tokens::run },
     Entry { name: "vos", is_classic: true, about: "volumes of a cell, and where they are", run: vos::start },
 ];
 

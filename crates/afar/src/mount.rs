@@ -4,7 +4,7 @@
 mod afsd;
 
 use crate::classic::{Command, Given, Opt};
-use crate::{client_uuid, mount_point, output};
+use crate::{client_uuid, control_socket, mount_point, output};
 use afs_client::config::Cache;
 use afs_client::{Client, Config};
 use afs_config::{AfsConf, AfsdOptions, CacheInfo, ClientFolder};
@@ -67,6 +67,8 @@ struct Plan {
     path: PathBuf,
     client: Config,
     cache: Option<(PathBuf, u64)>,
+    /// The file that the cells are from.
+    cells: PathBuf,
     wishes: Wishes,
 }
 
@@ -127,7 +129,7 @@ fn plan(given: &Given, is_root: bool) -> Result<Plan, String> {
         true => None,
         false => Some(cache_of(given, &wishes, info.as_ref(), is_root)?),
     };
-    Ok(Plan { path, client, cache, wishes })
+    Ok(Plan { path, client, cache, cells: folder.join("CellServDB"), wishes })
 }
 
 /// The folder of the cache, and its limit.
@@ -208,14 +210,14 @@ async fn run_until_told(plan: Plan, allow_other: bool, passthrough: bool) -> Res
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
     let manager = ServiceManager::at(std::env::var_os("NOTIFY_SOCKET").as_deref())
         .map_err(|error| format!("NOTIFY_SOCKET cannot be used: {error}"))?;
-    let Plan { path, mut client, cache, .. } = plan;
+    let Plan { path, mut client, cache, cells, .. } = plan;
     let mut options = Options::new(&path);
     options.allow_other = allow_other;
     if !passthrough {
         options.passthrough_min_bytes = None;
     }
+    let cache_folder = cache.as_ref().map(|(folder, _)| folder.clone());
     if let Some((folder, limit_bytes)) = cache {
-        options.source = format!("afs:{}", folder.display());
         options.cache_is_stacked = mount_point::is_stacked(&folder);
         let uuid = TokioRuntime::current().seed().and_then(|seed| client_uuid::of_folder(&folder, seed));
         client.uuid = Some(uuid.map_err(|error| format!("the cache {}: {error}", folder.display()))?);
@@ -223,6 +225,9 @@ async fn run_until_told(plan: Plan, allow_other: bool, passthrough: bool) -> Res
     }
     let cell = client.cell.clone();
     let client = Client::start(client).await.map_err(|error| error.to_string())?;
+    let offer =
+        control_socket::offer(&client, &path, cache_folder.as_deref(), cells, options.allow_suid);
+    options.source.clone_from(&offer.source);
     let mount = match Mount::start(&client, &options) {
         Ok(mount) => mount,
         Err(error) => {
@@ -243,6 +248,7 @@ async fn run_until_told(plan: Plan, allow_other: bool, passthrough: bool) -> Res
         () = unmounted => {}
     }
     manager.stopping();
+    drop(offer);
     // It waits for the kernel, which may wait for the client.
     match tokio::task::spawn_blocking(move || mount.unmount()).await {
         Ok(Ok(true)) => {}

@@ -7,6 +7,7 @@
 mod cell;
 mod state;
 
+use crate::control_socket::{self, Offer};
 use crate::{client_uuid, mount_point, output};
 use afs_client::config::{CALLBACK_PORT, Cache, LocalUser};
 use afs_client::{Client, Config as ClientConfig};
@@ -238,11 +239,11 @@ async fn run_until_told(
     };
     let cell = cell_of(config)?;
     // Nobody may be listening on stdout, which is no reason to stop.
-    let _ = output::write(&ready(cell.as_str(), attached.as_ref().map(|(mount, _)| mount.path()), config));
+    let _ = output::write(&ready(cell.as_str(), attached.as_ref().map(|(mount, ..)| mount.path()), config));
     let unmounted = async {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            if attached.as_ref().is_some_and(|(mount, _)| mount.is_over()) {
+            if attached.as_ref().is_some_and(|(mount, ..)| mount.is_over()) {
                 return;
             }
         }
@@ -320,7 +321,7 @@ async fn attach(
     state: &State,
     prepared: &Prepared,
     path: &Path,
-) -> Result<(Mount, Client), String> {
+) -> Result<(Mount, Client, Offer), String> {
     let folder = ClientFolder::read(&state.path().join("etc")).map_err(|error| error.to_string())?;
     let cache = state.path().join("cache");
     fs::create_dir_all(&cache).map_err(|error| format!("the cache {}: {error}", cache.display()))?;
@@ -339,7 +340,9 @@ async fn attach(
         Some(Cache { folder: cache.clone(), limit_bytes: crate::mount::cache_limit(&cache, CACHE_BYTES) });
     let client = Client::start(client).await.map_err(|error| format!("the client cannot start: {error}"))?;
     let mut options = Options::new(path);
-    options.source = format!("afs:{}", cache.display());
+    let cells = state.path().join("etc/CellServDB");
+    let offer = control_socket::offer(&client, path, Some(&cache), cells, options.allow_suid);
+    options.source.clone_from(&offer.source);
     options.allow_other = Uid::effective().is_root();
     options.cache_is_stacked = mount_point::is_stacked(&cache);
     let differs = |(person, id): &&(Person, ViceId)| i64::from(person.uid) != i64::from(id.0);
@@ -347,7 +350,7 @@ async fn attach(
         |(person, id): &(Person, ViceId)| Owner { cell: prepared.cell.clone(), id: *id, uid: person.uid };
     options.owners = prepared.people.iter().filter(differs).map(owner).collect();
     match Mount::start(&client, &options) {
-        Ok(mount) => Ok((mount, client)),
+        Ok(mount) => Ok((mount, client, offer)),
         Err(error) => {
             client.shut_down().await;
             Err(format!("{error}\n(the servers alone run with --no-mount)"))
@@ -356,8 +359,9 @@ async fn attach(
 }
 
 /// Unmounts, stores what is not stored, and ends the servers.
-async fn stop(attached: Option<(Mount, Client)>, server: Server) {
-    if let Some((mount, client)) = attached {
+async fn stop(attached: Option<(Mount, Client, Offer)>, server: Server) {
+    if let Some((mount, client, offer)) = attached {
+        drop(offer);
         let path = mount.path().to_owned();
         // It waits for the kernel, which may wait for the client.
         let unmounted = tokio::task::spawn_blocking(move || mount.unmount()).await;

@@ -53,14 +53,7 @@ impl Conflict {
         let mut text = format!(
             "What user {} wrote to file {}.{}.{} of the cell {}, on version {}, was not stored:\n{}.\n\
              The file beside this one has it. Of its {} bytes these were written, the others may read as zeros:\n",
-            self.writer,
-            self.volume,
-            self.vnode,
-            self.unique,
-            self.cell,
-            self.version,
-            self.why,
-            self.length
+            self.writer, self.volume, self.vnode, self.unique, self.cell, self.version, self.why, self.length
         );
         for range in &self.ranges {
             let _ = writeln!(text, "{} to {}", range.start, range.end);

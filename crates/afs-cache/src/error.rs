@@ -83,7 +83,11 @@ impl fmt::Display for CacheError {
                 write!(f, "no space left for the cache in {}: make room, or give it less", folder.display())
             }
             Self::InUse { folder } => {
-                write!(f, "another process uses the cache in {}: end it, or name another folder", folder.display())
+                write!(
+                    f,
+                    "another process uses the cache in {}: end it, or name another folder",
+                    folder.display()
+                )
             }
             Self::Newer { folder, found } => write!(
                 f,
@@ -101,7 +105,9 @@ impl fmt::Display for CacheError {
                 "the cache in {} is damaged ({why}): remove the folder; what was written and not stored is lost with it",
                 folder.display()
             ),
-            Self::Io { folder, what, error } => write!(f, "the cache in {}: {what}: {error}", folder.display()),
+            Self::Io { folder, what, error } => {
+                write!(f, "the cache in {}: {what}: {error}", folder.display())
+            }
         }
     }
 }

@@ -4,9 +4,9 @@
 //! (`changing`, over the writing of one piece), and nothing for a reader's `pread`. A reader that has seen its range present
 //! finds it changed only by what takes data away; that is counted (`losses`), and he looks again.
 
+use crate::cache::Shared;
 use crate::ranges::RangeSet;
 use crate::records::{self, FileRow, SentStore};
-use crate::cache::Shared;
 use crate::{CacheError, FileKey};
 use afs_store::disk::DiskFile;
 use afs_store::{Batch, lock, read, write};
@@ -23,9 +23,11 @@ const NOT_CUT: u64 = u64::MAX;
 const NEAR_BEHIND: u64 = 1 << 20;
 /// And ahead of him: what may have been fetched for him.
 const NEAR_AHEAD: u64 = 128 << 20;
-/// Dirty ranges of a file at most; beyond, the two that are nearest become one if what is between them is there. A
-/// store is a call for each.
-const DIRTY_RANGES_MAX: usize = 4096;
+
+mod store;
+mod write;
+
+pub use store::Dirty;
 
 /// A file of the cache. See the crate.
 #[derive(Debug)]
@@ -74,24 +76,6 @@ struct State {
     is_storing: bool,
     /// Whether the row in the index says less.
     is_row_old: bool,
-}
-
-/// What is to be stored, in the order in which it is to be done.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Dirty {
-    /// The version that was written on.
-    pub version: u64,
-    /// The length that it has at the server.
-    pub server_length: u64,
-    /// The length that the file is to have.
-    pub length: u64,
-    /// The length to which it is to be cut before anything is stored: what is between there and the end, and in no range
-    /// below, must become zeros.
-    pub cut_first: Option<u64>,
-    /// What was written, from the lowest up.
-    pub ranges: Vec<Range<u64>>,
-    /// Whose writes they are, the last one's.
-    pub writer: u32,
 }
 
 impl CacheFile {
@@ -360,7 +344,9 @@ impl CacheFile {
             }
             parts.remove(keep);
             // What the server does not have is not there to be fetched again.
-            parts.remove(state.server_length.min(state.truncated_to).min(state.storing_truncated_to)..u64::MAX);
+            parts.remove(
+                state.server_length.min(state.truncated_to).min(state.storing_truncated_to)..u64::MAX,
+            );
             for range in parts.iter() {
                 state.unconfirmed.remove(range.clone());
                 self.shared.shrink(state.present.remove(range));
@@ -380,328 +366,6 @@ impl CacheFile {
                 .map_err(|error| self.failed("cannot give space back", error))?;
         }
         Ok(parts.total())
-    }
-
-    // ---- writing
-
-    /// Writes at a position. It outlasts the process when this returns.
-    ///
-    /// # Errors
-    ///
-    /// The disk is full, or fails. Some of it may have been written.
-    pub fn write(&self, position: u64, bytes: &[u8], writer: u32) -> Result<(), CacheError> {
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        let range = position..position + bytes.len() as u64;
-        let mut logged = lock(&self.changing);
-        let was_dirty = self.is_dirty();
-        let length = self.length();
-        {
-            let mut state = write(&self.state);
-            state.is_row_old |= state.writer != writer || !was_dirty;
-            state.writer = writer;
-        }
-        // Clean bytes that are written over count as dirty before they are; others after they are: what is logged is
-        // never about bytes that nobody has, and what is there and clean is never anything but the server's.
-        let over: Vec<_> = {
-            let state = read(&self.state);
-            let new = logged.missing(range.clone());
-            new.into_iter().flat_map(|new| state.present.within(new).collect::<Vec<_>>()).collect()
-        };
-        for part in &over {
-            self.log(&mut logged, part.clone())?;
-        }
-        if let Err(error) = self.put(position, bytes) {
-            let mut state = write(&self.state);
-            for part in over {
-                state.dirty.insert(part);
-            }
-            drop(state);
-            self.keep_dirty();
-            return Err(error);
-        }
-        {
-            let mut state = write(&self.state);
-            // What was left out between the old end and here is zeros.
-            self.shared.grow(state.present.insert(length.min(range.start)..range.end));
-            state.dirty.insert(range.clone());
-            state.unconfirmed.remove(range.clone());
-            self.length.fetch_max(range.end, Ordering::AcqRel);
-            self.merge_dirty(&mut state);
-            self.note_presence(&state);
-        }
-        self.keep_dirty();
-        self.log(&mut logged, range)
-    }
-
-    /// Cuts the file, or adds zeros.
-    ///
-    /// # Errors
-    ///
-    /// The disk's.
-    pub fn truncate(&self, length: u64, writer: u32) -> Result<(), CacheError> {
-        let mut logged = lock(&self.changing);
-        let old = self.length();
-        if length == old {
-            return Ok(());
-        }
-        {
-            let mut state = write(&self.state);
-            state.writer = writer;
-            state.is_row_old = true;
-            if length < old {
-                state.truncated_to = state.truncated_to.min(length);
-                self.shared.shrink(state.present.remove(length..u64::MAX));
-                state.dirty.remove(length..u64::MAX);
-                state.storing.remove(length..u64::MAX);
-                state.unconfirmed.remove(length..u64::MAX);
-            }
-        }
-        if length < old {
-            self.length.store(length, Ordering::Release);
-            self.losses.fetch_add(1, Ordering::AcqRel);
-            self.keep_dirty();
-            // The rows first: they must not speak of bytes that are gone.
-            let mut batch = Batch::default();
-            for cut in logged.touching(&(length..u64::MAX)) {
-                if cut.start >= length {
-                    batch.delete(records::dirty(self.number, cut.start));
-                } else {
-                    batch.put(records::dirty(self.number, cut.start), length.to_be_bytes());
-                }
-            }
-            logged.remove(length..u64::MAX);
-            self.submit(batch)?;
-        }
-        self.file.set_length(length).map_err(|error| self.failed("cannot cut a file", error))?;
-        {
-            let mut state = write(&self.state);
-            if length > old {
-                self.shared.grow(state.present.insert(old..length));
-                self.length.store(length, Ordering::Release);
-            }
-            self.note_presence(&state);
-        }
-        self.keep_dirty();
-        self.note_clean();
-        self.submit(Batch::default())
-    }
-
-    /// From now on the kernel may write to the backing file without our seeing it, until [`Self::take_back`].
-    ///
-    /// # Errors
-    ///
-    /// The disk's.
-    pub fn lend(&self, writer: u32) -> Result<(), CacheError> {
-        let _changing = lock(&self.changing);
-        {
-            let mut state = write(&self.state);
-            state.writer = writer;
-            state.is_lent = true;
-            state.is_row_old = true;
-        }
-        self.keep_dirty();
-        self.submit(Batch::default())
-    }
-
-    /// Takes notice of what the kernel may have written since it was lent: everything counts as dirty if so. With
-    /// `is_over`, it is no longer lent.
-    ///
-    /// # Errors
-    ///
-    /// The disk's.
-    pub fn take_back(&self, has_changed: bool, is_over: bool) -> Result<(), CacheError> {
-        let mut logged = lock(&self.changing);
-        let length = self.file.length().map_err(|error| self.failed("cannot ask for a length", error))?;
-        let old = self.length();
-        {
-            let mut state = write(&self.state);
-            state.is_row_old = true;
-            if has_changed || length != old {
-                if length < old {
-                    state.truncated_to = state.truncated_to.min(length);
-                    self.shared.shrink(state.present.remove(length..u64::MAX));
-                    state.dirty.remove(length..u64::MAX);
-                    state.storing.remove(length..u64::MAX);
-                }
-                self.length.store(length, Ordering::Release);
-                self.losses.fetch_add(1, Ordering::AcqRel);
-                self.shared.grow(state.present.insert(0..length));
-                state.dirty.insert(0..length);
-                self.note_presence(&state);
-            }
-            if is_over {
-                state.is_lent = false;
-            }
-        }
-        self.keep_dirty();
-        if has_changed || length != old {
-            logged.remove(length..u64::MAX);
-            self.log(&mut logged, 0..length)?;
-        }
-        self.submit(Batch::default())?;
-        self.note_clean();
-        Ok(())
-    }
-
-    // ---- storing
-
-    /// Takes what is dirty, to be stored; `None` if nothing is. One store goes on at a time, until
-    /// [`Self::end_store`].
-    ///
-    /// # Panics
-    ///
-    /// If one goes on.
-    pub fn begin_store(&self) -> Option<Dirty> {
-        let mut state = write(&self.state);
-        assert!(!state.is_storing, "one store at a time");
-        if !self.wants_store(&state) {
-            return None;
-        }
-        let length = self.length();
-        let ranges = std::mem::take(&mut state.dirty);
-        let cut = state.truncated_to;
-        let zeros = cut..state.server_length.min(length);
-        let cut_first = (cut < state.server_length && !ranges.contains(&zeros)).then_some(cut);
-        state.storing_truncated_to = std::mem::replace(&mut state.truncated_to, NOT_CUT);
-        state.is_storing = true;
-        let dirty = Dirty {
-            version: self.version(),
-            server_length: state.server_length,
-            length,
-            cut_first,
-            ranges: ranges.iter().collect(),
-            writer: state.writer,
-        };
-        state.storing = ranges;
-        Some(dirty)
-    }
-
-    /// Reads for a store: what was cut away meanwhile reads as zeros.
-    ///
-    /// # Errors
-    ///
-    /// The system's.
-    pub fn read_for_store(&self, position: u64, out: &mut [u8]) -> Result<(), CacheError> {
-        let n = self
-            .file
-            .read_at(position, out)
-            .map_err(|error| self.failed("cannot read a file's data", error))?;
-        out[n..].fill(0);
-        Ok(())
-    }
-
-    /// Before a call of a store is sent: notes what it does, to be known again after a crash.
-    ///
-    /// # Errors
-    ///
-    /// The disk's.
-    pub fn note_sent(&self, sent: SentStore) -> Result<(), CacheError> {
-        let _changing = lock(&self.changing);
-        {
-            let mut state = write(&self.state);
-            state.sent = Some(sent);
-            state.is_row_old = true;
-        }
-        self.submit(Batch::default())
-    }
-
-    /// After a call of a store was answered: this range is at the server, in this version, and the file has that length
-    /// there. Says whether the version is the next one: otherwise others have changed the file too, and it is to be
-    /// opened anew when the store has ended.
-    ///
-    /// # Errors
-    ///
-    /// The disk's.
-    pub fn note_stored(&self, range: Range<u64>, version: u64, server_length: u64) -> Result<bool, CacheError> {
-        let mut logged = lock(&self.changing);
-        let is_next = self.version().checked_add(1) == Some(version);
-        let mut batch = Batch::default();
-        {
-            let mut state = write(&self.state);
-            state.sent = None;
-            state.is_row_old = true;
-            state.storing_truncated_to = NOT_CUT;
-            state.server_length = server_length;
-            state.storing.remove(range.clone());
-            self.version.store(if is_next { version } else { MIXED }, Ordering::Release);
-            // The rows become what is still dirty.
-            for old in logged.touching(&range) {
-                batch.delete(records::dirty(self.number, old.start));
-                logged.remove(old.clone());
-                for still in [&state.dirty, &state.storing] {
-                    for part in still.within(old.clone()) {
-                        logged.insert(part);
-                    }
-                }
-                for part in logged.within(old) {
-                    batch.put(records::dirty(self.number, part.start), part.end.to_be_bytes());
-                }
-            }
-        }
-        self.submit(batch)?;
-        Ok(is_next)
-    }
-
-    /// What is dirty was written on this version, as it turned out: a store that was on its way when the process ended has led
-    /// to it. Everything is still to be stored, as nobody knows how much of it was that store's.
-    ///
-    /// # Errors
-    ///
-    /// The disk's.
-    pub fn adopt(&self, version: u64, server_length: u64) -> Result<(), CacheError> {
-        let _changing = lock(&self.changing);
-        {
-            let mut state = write(&self.state);
-            state.sent = None;
-            state.server_length = server_length;
-            state.is_row_old = true;
-            self.version.store(version, Ordering::Release);
-        }
-        self.submit(Batch::default())
-    }
-
-    /// A store has ended, well or not: what was taken and not stored is dirty again.
-    pub fn end_store(&self) {
-        let _changing = lock(&self.changing);
-        {
-            let mut state = write(&self.state);
-            let left = std::mem::take(&mut state.storing);
-            state.dirty.extend(&left);
-            let cut = std::mem::replace(&mut state.storing_truncated_to, NOT_CUT);
-            state.truncated_to = state.truncated_to.min(cut);
-            state.is_storing = false;
-        }
-        self.note_clean();
-    }
-
-    /// Lets go of what is dirty without storing it: the file is gone at the server.
-    ///
-    /// # Errors
-    ///
-    /// The disk's.
-    pub fn discard_dirty(&self) -> Result<(), CacheError> {
-        let mut logged = lock(&self.changing);
-        let mut batch = Batch::default();
-        for range in logged.iter() {
-            batch.delete(records::dirty(self.number, range.start));
-        }
-        *logged = RangeSet::new();
-        {
-            let mut state = write(&self.state);
-            state.dirty = RangeSet::new();
-            state.storing = RangeSet::new();
-            state.truncated_to = NOT_CUT;
-            state.server_length = self.length();
-            state.sent = None;
-            state.is_lent = false;
-            state.is_row_old = true;
-            self.version.store(MIXED, Ordering::Release);
-        }
-        self.submit(batch)?;
-        self.note_clean();
-        Ok(())
     }
 
     // ---- what the cache asks
@@ -785,47 +449,13 @@ impl CacheFile {
     // ---- within
 
     fn wants_store(&self, state: &State) -> bool {
-        !state.dirty.is_empty() || self.length() != state.server_length || state.truncated_to < state.server_length
+        !state.dirty.is_empty()
+            || self.length() != state.server_length
+            || state.truncated_to < state.server_length
     }
 
     fn note_presence(&self, state: &State) {
         self.is_complete.store(state.present.contains(&(0..self.length())), Ordering::Release);
-    }
-
-    /// Among very many ranges, those that are near each other become one: stores are calls.
-    fn merge_dirty(&self, state: &mut State) {
-        while state.dirty.count() > DIRTY_RANGES_MAX {
-            let ranges: Vec<_> = state.dirty.iter().collect();
-            let gaps = ranges.windows(2).map(|pair| pair[0].end..pair[1].start);
-            let Some(gap) = gaps.filter(|gap| state.present.contains(gap)).min_by_key(|gap| gap.end - gap.start)
-            else {
-                return;
-            };
-            // Some at once, so that this is seldom.
-            let least = (gap.end - gap.start) * 2;
-            for pair in ranges.windows(2) {
-                let gap = pair[0].end..pair[1].start;
-                if gap.end - gap.start <= least && state.present.contains(&gap) {
-                    state.dirty.insert(gap);
-                }
-            }
-        }
-    }
-
-    /// Puts a dirty range into the index.
-    fn log(&self, logged: &mut RangeSet, range: Range<u64>) -> Result<(), CacheError> {
-        if logged.contains(&range) && !read(&self.state).is_row_old {
-            return Ok(());
-        }
-        let mut batch = Batch::default();
-        for old in logged.touching(&range) {
-            batch.delete(records::dirty(self.number, old.start));
-        }
-        logged.insert(range.clone());
-        if let Some(whole) = logged.around(range.start) {
-            batch.put(records::dirty(self.number, whole.start), whole.end.to_be_bytes());
-        }
-        self.submit(batch)
     }
 
     /// Commits rows, with the file's own if that is old.
@@ -841,34 +471,6 @@ impl CacheFile {
             batch.put(records::file(self.key), row.encode());
         }
         self.shared.commit(batch)
-    }
-
-    /// The index keeps it as long as it is dirty. With `changing` held.
-    fn keep_dirty(&self) {
-        if !self.is_kept.swap(true, Ordering::AcqRel) && !self.is_forgotten() {
-            self.shared.note_dirty(self.key, self.id, true);
-        }
-    }
-
-    /// The same the other way round. With `changing` held, as above, so that none comes between.
-    fn note_clean(&self) {
-        if !self.is_dirty() && !read(&self.state).is_lent && self.is_kept.swap(false, Ordering::AcqRel) {
-            self.shared.note_dirty(self.key, self.id, false);
-        }
-    }
-
-    /// Writes to the backing file; where the disk is full, makes room first.
-    fn put(&self, position: u64, bytes: &[u8]) -> Result<(), CacheError> {
-        let first = self.file.write_at(position, bytes);
-        let error = match first {
-            Ok(()) => return Ok(()),
-            Err(error) => self.failed("cannot write a file's data", error),
-        };
-        if !error.is_full() || !self.shared.make_room(bytes.len() as u64) {
-            return Err(error);
-        }
-        let again = self.file.write_at(position, bytes);
-        again.map_err(|error| self.failed("cannot write a file's data", error))
     }
 
     /// What is near the reader is not to be let go.

@@ -1,5 +1,6 @@
 //! The status of vnodes: from memory where it is promised, else asked for, many at once where many are wanted; and setting it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use afs_wire::abort;
@@ -17,7 +18,7 @@ use crate::fid::{Fid, User};
 use crate::mount_point::Target;
 use crate::status::{Kind, SetStatus, Status};
 use crate::users::Who;
-use crate::vnode::{Heard, Known, Snapshot, Unstored, Vnode};
+use crate::vnode::{Heard, Known, Snapshot, Unanswered, Unstored, Vnode};
 use crate::wait;
 
 /// What of rights lets somebody see the status of a file or link: to read it, or to list its directory.
@@ -197,16 +198,21 @@ impl Inner {
             .collect())
     }
 
-    /// Asks for the status of many vnodes of one volume, and notes what comes. What fails is found out again by who needs it.
-    pub(crate) async fn fetch_statuses(&self, who: Who, fids: &[Fid]) {
+    /// Asks for the status of many vnodes of one volume, and notes what comes. Tells those of which the server says that there is none
+    /// for this identity; those of calls that failed as a whole are for who needs them to ask for.
+    pub(crate) async fn fetch_statuses(&self, who: Who, fids: &[Fid]) -> HashMap<Fid, Error> {
+        let mut refused = HashMap::new();
         for some in fids.chunks(AFSCBMAX * BULK_CALLS) {
             let calls = some.chunks(AFSCBMAX).map(|fids| self.fetch_bulk(who, fids)).collect();
-            for outcome in wait::all(calls).await {
-                if let Err(error) = outcome {
-                    tracing::debug!(%error, "statuses in bulk");
+            for (fids, outcome) in some.chunks(AFSCBMAX).zip(wait::all(calls).await) {
+                match outcome {
+                    Ok(told) => refused
+                        .extend(fids.iter().zip(told).filter_map(|(&fid, told)| Some((fid, told.err()?)))),
+                    Err(error) => tracing::debug!(%error, "statuses in bulk"),
                 }
             }
         }
+        refused
     }
 
     fn dir_snapshot(&self, vnode: &Vnode) -> Option<(Arc<Vnode>, Snapshot)> {
@@ -265,8 +271,13 @@ impl Inner {
     /// A change of a vnode, and the same of the mount points at which it is.
     pub(crate) fn changes(&self, fid: Fid, change: Change) -> Vec<Changed> {
         let mut all = vec![Changed { fid, change }];
-        if fid.is_root() && !matches!(change, Change::Volume | Change::Everything) {
-            all.extend(self.mounts.at(fid).into_iter().map(|fid| Changed { fid, change }));
+        let (root, at_mounts) = match change {
+            Change::Volume => (Fid::root_of(fid.cell, fid.volume), Change::Vnode),
+            Change::Everything => return all,
+            Change::Vnode | Change::Status | Change::Data | Change::Names => (fid, change),
+        };
+        if root.is_root() {
+            all.extend(self.mounts.at(root).into_iter().map(|fid| Changed { fid, change: at_mounts }));
         }
         all
     }
@@ -314,16 +325,18 @@ impl Client {
             .collect();
         unknown.sort_unstable();
         unknown.dedup();
+        let mut refused = HashMap::new();
         for fids in unknown.chunk_by(|a, b| (a.cell, a.volume) == (b.cell, b.volume)) {
             let who = self.inner.users.who(user, fids[0].cell);
-            self.inner.fetch_statuses(who, fids).await;
+            refused.extend(self.inner.fetch_statuses(who, fids).await);
         }
         let mut all = Vec::with_capacity(fids.len());
         for (outcome, &fid) in outcomes.iter_mut().zip(fids) {
-            all.push(match outcome.take() {
-                Some(outcome) => outcome,
-                // Mostly in memory by now; mount points, and what failed, go their own way.
-                None => self.status(user, fid).await,
+            all.push(match (outcome.take(), refused.get(&fid)) {
+                (Some(outcome), _) => outcome,
+                (None, Some(error)) => Err(error.clone()),
+                // Mostly in memory by now; mount points go their own way.
+                (None, None) => self.status(user, fid).await,
             });
         }
         all
@@ -350,9 +363,11 @@ impl Client {
         let _changing = vnode.changing.lock().await;
         let wire = set.to_wire();
         if !wire.mask.is_empty() {
+            let unanswered = Unanswered::new([Arc::clone(&vnode)]);
             let before = vnode.snapshot();
             let answer = inner.call(who, real, StoreStatus { fid: real.in_cell(), status: wire }).await;
             let answer = answer.map_err(|error| inner.note_gone(real, error))?;
+            unanswered.done();
             inner.note_volume(&vnode, &answer.reply.sync);
             vnode.note_change(inner.now(), (&before, &answer.heard), who, &answer.reply.status, None);
         }

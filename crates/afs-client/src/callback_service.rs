@@ -94,11 +94,8 @@ impl Inner {
             for &cell in &cells {
                 let fid = Fid::new(cell, fid);
                 self.vnodes.note_break(fid);
-                if fid.in_cell().is_whole_volume() {
-                    changes.push(Changed { fid: Fid::root_of(cell, fid.volume), change: Change::Volume });
-                } else {
-                    changes.extend(self.changes(fid, Change::Vnode));
-                }
+                let is_volume = fid.in_cell().is_whole_volume();
+                changes.extend(self.changes(fid, if is_volume { Change::Volume } else { Change::Vnode }));
             }
         }
         tracing::debug!(server = %peer.ip(), count = fids.len(), first = ?fids.first(), "promises are broken");
@@ -116,10 +113,9 @@ impl Inner {
         for server in &servers {
             server.reset();
             let volumes = self.locations.on_server(server);
-            changes.extend(volumes.into_iter().map(|(cell, volume)| Changed {
-                fid: Fid::root_of(cell, volume),
-                change: Change::Volume,
-            }));
+            for (cell, volume) in volumes {
+                changes.extend(self.changes(Fid::root_of(cell, volume), Change::Volume));
+            }
         }
         tracing::debug!(server = %peer.ip(), volumes = changes.len(), "all promises of a server are broken");
         self.tell_and_wait(&changes).await;

@@ -27,6 +27,7 @@ use crate::location::Locations;
 use crate::locks::Locks;
 use crate::mount_point::Mounts;
 use crate::open_file::OpenFiles;
+use crate::remote::keep_in_touch;
 use crate::servers::{ServerKind, Servers};
 use crate::status::Status;
 use crate::users::{TokenInfo, Users, Who};
@@ -176,6 +177,7 @@ impl Client {
         let root = if client.inner.config.dynroot { dynroot::ROOT } else { client.root_of_volume().await? };
         client.inner.root.set(root).expect("set once, here");
         client.inner.store_left();
+        client.inner.runtime.spawn(Box::pin(keep_in_touch(Arc::downgrade(&client.inner))));
         Ok(client)
     }
 

@@ -99,7 +99,12 @@ impl Files {
             Some(config) => Cache::open(&config.folder, afs_cache::Config::new(config.limit_bytes)),
             None => Cache::in_memory(afs_cache::Config::new(MEMORY_CACHE_BYTES)),
         };
-        Ok(Self { cache: cache.map_err(local)?, open: Mutex::default(), paces: Mutex::default(), cells: Mutex::default() })
+        Ok(Self {
+            cache: cache.map_err(local)?,
+            open: Mutex::default(),
+            paces: Mutex::default(),
+            cells: Mutex::default(),
+        })
     }
 
     fn cell(&self, inner: &Inner, cell: CellIndex) -> Result<CellNumber, Error> {
@@ -207,6 +212,16 @@ impl Files {
         let goes = |key: FileKey| key.cell == number && key.volume == volume.0 && !opened.contains(&key);
         self.cache.forget_where(goes).map_err(local)
     }
+
+    /// The same of all files.
+    pub(crate) fn flush_all(&self) -> Result<(), Error> {
+        for data in self.all_opened() {
+            data.let_go(&self.cache)?;
+        }
+        let is_open =
+            |key: FileKey| lock(&self.open).values().filter_map(Weak::upgrade).any(|data| data.key == key);
+        self.cache.forget_where(|key| !is_open(key)).map_err(local)
+    }
 }
 
 /// The cache, for `fs`.
@@ -308,7 +323,11 @@ impl FileData {
     }
 
     /// Opens the version that a status tells of. `None`: something of another one is dirty.
-    pub(crate) fn adopt(&self, inner: &Inner, status: &AfsFetchStatus) -> Result<Option<Arc<CacheFile>>, Error> {
+    pub(crate) fn adopt(
+        &self,
+        inner: &Inner,
+        status: &AfsFetchStatus,
+    ) -> Result<Option<Arc<CacheFile>>, Error> {
         let version = status.data_version.0;
         if let Some(file) = self.current().filter(|file| file.version() == version) {
             return Ok(Some(file));

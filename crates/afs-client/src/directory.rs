@@ -154,7 +154,9 @@ impl Inner {
         let who = self.users.who(user, vnode.fid.cell);
         let ahead: Vec<_> = self.unknown_from(vnode.fid, pages, Slot(0), AHEAD).collect();
         if let (false, Ok(client)) = (ahead.is_empty(), self.client()) {
-            self.runtime.spawn(Box::pin(async move { client.inner.fetch_statuses(who, &ahead).await }));
+            self.runtime.spawn(Box::pin(async move {
+                drop(client.inner.fetch_statuses(who, &ahead).await);
+            }));
         }
     }
 

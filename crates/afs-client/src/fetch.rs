@@ -143,7 +143,13 @@ impl FileData {
     }
 
     /// Begins to bring a range that nobody waits for yet.
-    pub(crate) fn fetch_ahead(self: &Arc<Self>, client: &Client, user: User, file: &Arc<CacheFile>, range: Range<u64>) {
+    pub(crate) fn fetch_ahead(
+        self: &Arc<Self>,
+        client: &Client,
+        user: User,
+        file: &Arc<CacheFile>,
+        range: Range<u64>,
+    ) {
         if !range.is_empty() && !file.is_complete() {
             self.begin_calls(client, user, file, &(range.start..range.start), range.end);
         }
@@ -190,7 +196,15 @@ impl FileData {
                 fetching.next_id += 1;
                 let id = fetching.next_id;
                 fetching.calls.push(Call { id, range: at..end, rest: at..end });
-                let task = run_call(client.clone(), Arc::clone(self), user, Arc::clone(file), id, at..end, Arc::clone(&server));
+                let task = run_call(
+                    client.clone(),
+                    Arc::clone(self),
+                    user,
+                    Arc::clone(file),
+                    id,
+                    at..end,
+                    Arc::clone(&server),
+                );
                 client.inner.runtime.spawn(Box::pin(task));
                 at = end;
             }

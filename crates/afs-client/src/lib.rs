@@ -25,12 +25,14 @@
 #![forbid(unsafe_code)]
 
 mod acl;
+mod administer;
 mod attributes;
 mod callback_service;
 mod cells;
 mod client;
 pub mod config;
 mod connections;
+pub mod control;
 mod data;
 mod debug_service;
 mod directory;

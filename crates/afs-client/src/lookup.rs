@@ -56,7 +56,8 @@ impl Inner {
                 if self.is_being_listed(&vnode) && is_unknown() {
                     let who = self.users.who(user, dir.cell);
                     let near: Vec<_> = self.unknown_from(dir, &pages, entry.slot, AFSCBMAX).collect();
-                    self.fetch_statuses(who, &near).await;
+                    // What fails is told by who asks for it alone.
+                    drop(self.fetch_statuses(who, &near).await);
                 }
                 return Ok(fid);
             }

@@ -25,7 +25,7 @@ use crate::lookup::checked_name;
 use crate::remote::Failure;
 use crate::status::Kind;
 use crate::users::Who;
-use crate::vnode::Vnode;
+use crate::vnode::{Unanswered, Vnode};
 
 /// What the names of open files begin with that have no other.
 const HIDDEN: &str = ".__afs";
@@ -141,6 +141,7 @@ impl Client {
         let wire_name = checked_name(name)?;
         let changing = inner.changing(user, dir).await?;
         let guard = changing.vnode.changing.lock().await;
+        let unanswered = Unanswered::new([Arc::clone(&changing.vnode)]);
         let before = changing.vnode.snapshot();
         let who = changing.who;
         let args =
@@ -162,6 +163,7 @@ impl Client {
             Err(failure) => return Err(failure.of(CreateFile::NAME, changing.dir)),
         };
         let (reply, heard) = (answer.reply, answer.heard);
+        unanswered.done();
         let (vnode, now) = (&changing.vnode, inner.now());
         let fid = changing.dir.sibling(reply.fid.local());
         inner.note_volume(vnode, &reply.sync);
@@ -184,6 +186,7 @@ impl Client {
         let wire_name = checked_name(name)?;
         let changing = inner.changing(user, dir).await?;
         let guard = changing.vnode.changing.lock().await;
+        let unanswered = Unanswered::new([Arc::clone(&changing.vnode)]);
         let before = changing.vnode.snapshot();
         let who = changing.who;
         let args = MakeDir { dir: changing.dir.in_cell(), name: wire_name, status: inner.made_with(mode) };
@@ -203,6 +206,7 @@ impl Client {
             Err(failure) => return Err(failure.of(MakeDir::NAME, changing.dir)),
         };
         let (reply, heard) = (answer.reply, answer.heard);
+        unanswered.done();
         let (vnode, now) = (&changing.vnode, inner.now());
         let fid = changing.dir.sibling(reply.fid.local());
         inner.note_volume(vnode, &reply.sync);
@@ -250,6 +254,7 @@ impl Client {
         let contents = Path::new(target).map_err(|_| Error::NameTooLong { bytes: target.len() })?;
         let changing = inner.changing(user, dir).await?;
         let _guard = changing.vnode.changing.lock().await;
+        let unanswered = Unanswered::new([Arc::clone(&changing.vnode)]);
         let before = changing.vnode.snapshot();
         let who = changing.who;
         let args = Symlink {
@@ -273,6 +278,7 @@ impl Client {
             Err(failure) => return Err(failure.of(Symlink::NAME, changing.dir)),
         };
         let (reply, heard) = (answer.reply, answer.heard);
+        unanswered.done();
         let (vnode, now) = (&changing.vnode, inner.now());
         let fid = changing.dir.sibling(reply.fid.local());
         inner.note_volume(vnode, &reply.sync);
@@ -298,6 +304,7 @@ impl Client {
         }
         let file = inner.vnodes.get_or_add(fid);
         let guard = changing.vnode.changing.lock().await;
+        let unanswered = Unanswered::new([Arc::clone(&changing.vnode), Arc::clone(&file)]);
         let (before, file_before) = (changing.vnode.snapshot(), file.snapshot());
         let who = changing.who;
         let args = Link { dir: changing.dir.in_cell(), name: wire_name, existing: fid.in_cell() };
@@ -316,6 +323,7 @@ impl Client {
             Err(failure) => return Err(failure.of(Link::NAME, changing.dir)),
         };
         let (reply, heard) = (answer.reply, answer.heard);
+        unanswered.done();
         let (vnode, now) = (&changing.vnode, inner.now());
         inner.note_volume(vnode, &reply.sync);
         vnode.note_change(now, (&before, &heard), who, &reply.dir_status, None);
@@ -350,6 +358,7 @@ impl Client {
             return Ok(());
         }
         let guard = changing.vnode.changing.lock().await;
+        let unanswered = Unanswered::new([Arc::clone(&changing.vnode)]);
         let before = changing.vnode.snapshot();
         let who = changing.who;
         let args = RemoveFile { dir: changing.dir.in_cell(), name: wire_name };
@@ -363,6 +372,7 @@ impl Client {
             Err(failure) => return Err(failure.of(RemoveFile::NAME, changing.dir)),
         };
         let (reply, heard) = (answer.reply, answer.heard);
+        unanswered.done();
         let (vnode, now) = (&changing.vnode, inner.now());
         inner.note_volume(vnode, &reply.sync);
         vnode.note_change(now, (&before, &heard), who, &reply.dir_status, None);
@@ -386,6 +396,7 @@ impl Client {
             return Err(Error::NotADirectory { fid });
         }
         let guard = changing.vnode.changing.lock().await;
+        let unanswered = Unanswered::new([Arc::clone(&changing.vnode)]);
         let before = changing.vnode.snapshot();
         let who = changing.who;
         let args = RemoveDir { dir: changing.dir.in_cell(), name: wire_name };
@@ -399,6 +410,7 @@ impl Client {
             Err(failure) => return Err(not_empty(failure.of(RemoveDir::NAME, changing.dir))),
         };
         let (reply, heard) = (answer.reply, answer.heard);
+        unanswered.done();
         let (vnode, now) = (&changing.vnode, inner.now());
         inner.note_volume(vnode, &reply.sync);
         vnode.note_change(now, (&before, &heard), who, &reply.dir_status, None);
@@ -455,6 +467,7 @@ impl Client {
         let (first, second) = if from.dir <= to.dir { (&from, &to) } else { (&to, &from) };
         let first_guard = first.vnode.changing.lock().await;
         let second_guard = if is_same { None } else { Some(second.vnode.changing.lock().await) };
+        let unanswered = Unanswered::new([Arc::clone(&from.vnode), Arc::clone(&to.vnode)]);
         let (from_before, to_before) = (from.vnode.snapshot(), to.vnode.snapshot());
         let who = from.who;
         let args = Rename {
@@ -475,6 +488,7 @@ impl Client {
             Err(failure) => return Err(not_empty(failure.of(Rename::NAME, from.dir))),
         };
         let (reply, heard) = (answer.reply, answer.heard);
+        unanswered.done();
         let now = inner.now();
         inner.note_volume(&from.vnode, &reply.sync);
         from.vnode.note_change(now, (&from_before, &heard), who, &reply.old_dir_status, None);

@@ -70,7 +70,9 @@ impl OpenFile {
         for _ in 0..ATTEMPTS_MAX {
             let file = self.data.refresh(self.user()).await?;
             let range = FileData::clip(&file, pos, length as u64);
-            let mut out = BytesMut::zeroed(usize::try_from(range.end - range.start).expect("at most what was asked for"));
+            let mut out = BytesMut::zeroed(
+                usize::try_from(range.end - range.start).expect("at most what was asked for"),
+            );
             if let Some(result) = file.read_at(range.start, &mut out) {
                 let n = result.map_err(local)?;
                 out.truncate(n);

@@ -23,9 +23,9 @@ use crate::client::{Client, Inner};
 use crate::error::Error;
 use crate::fid::{CellIndex, Fid, User};
 use crate::rotate::{Rotation, Step, Verdict, verdict};
-use crate::servers::{Address, PROBE_FIRST, PROBE_MAX, Server, ServerKind, Servers};
+use crate::servers::{Address, PROBE_FIRST, PROBE_MAX, Server, ServerKind, Servers, TOUCH_EVERY};
 use crate::users::Who;
-use crate::vnode::{Heard, Snapshot, Vnode};
+use crate::vnode::{Heard, Snapshot, Unanswered, Vnode};
 use crate::wait;
 
 /// Bytes given to the transport at once in a store, as it asks for.
@@ -274,15 +274,13 @@ impl Inner {
         }
     }
 
-    /// Asks each address of some servers once whether it is there, and notes it.
-    pub(crate) async fn ask_once(&self, asked: Asked<'_>, kind: ServerKind) {
-        let Asked::Servers(servers) = asked else { return };
-        for server in servers {
-            for address in server.addresses() {
-                match self.probe(kind, address.socket).await {
-                    Ok(()) => self.note_answer(&address),
-                    Err(_) => self.note_silence(server, &address),
-                }
+    /// Asks the addresses of a server once whether it is there, or only the best of them, and notes it.
+    pub(crate) async fn ask_once(&self, server: &Arc<Server>, only_best: bool) {
+        let addresses = server.addresses();
+        for address in addresses.iter().take(if only_best { 1 } else { addresses.len() }) {
+            match self.probe(server.kind, address.socket).await {
+                Ok(()) => self.note_answer(address),
+                Err(_) => self.note_silence(server, address),
             }
         }
     }
@@ -318,6 +316,23 @@ async fn probe_until_back(client: Weak<Inner>, kind: ServerKind, address: Arc<Ad
         inner.connections.renew_to(address.socket, Who::NOBODY);
     }
     address.end_probing();
+}
+
+/// Keeps in touch with the file servers that have answered, as long as the client is there.
+pub(crate) async fn keep_in_touch(client: Weak<Inner>) {
+    while let Some(inner) = client.upgrade().filter(|inner| !inner.is_closing()) {
+        let runtime = Arc::clone(&inner.runtime);
+        drop(inner);
+        runtime.sleep_until(runtime.now() + TOUCH_EVERY).await;
+        let Some(inner) = client.upgrade().filter(|inner| !inner.is_closing()) else { break };
+        let mut servers = inner.servers.all();
+        servers.retain(|server| {
+            let candidate = server.candidate();
+            server.kind == ServerKind::File && candidate.has_answered && candidate.down_since.is_none()
+        });
+        let probes = servers.iter().map(|server| inner.ask_once(server, true)).collect();
+        wait::all(probes).await;
+    }
 }
 
 /// Data on their way from a server: the bytes of a range, as they come.
@@ -534,6 +549,7 @@ impl Client {
         let inner = &self.inner;
         let who = inner.users.who(user, fid.cell);
         let vnode = inner.vnodes.get_or_add(fid);
+        let unanswered = Unanswered::new([Arc::clone(&vnode)]);
         let before = vnode.snapshot();
         let mut status = AfsStoreStatus::default();
         if let Some(modified) = range.modified {
@@ -565,6 +581,7 @@ impl Client {
         let (reply, heard) = asking.await.map_err(|failure| failure.of(StoreData64::NAME, fid))?;
         let reply =
             reply.map_err(|error| Error::local(format!("reading what is to be stored of {fid}"), error))?;
+        unanswered.done();
         inner.note_volume(&vnode, &reply.sync);
         vnode.note_change(inner.now(), (&before, &heard), who, &reply.status, None);
         Ok(reply.status)

@@ -51,6 +51,10 @@ pub(crate) const PROBE_FIRST: Duration = Duration::from_millis(500);
 /// The longest pause between two probes. A server that is back is used at most this late.
 pub(crate) const PROBE_MAX: Duration = Duration::from_secs(15);
 
+/// How often file servers are probed that answer. One that has lost its memory meanwhile says so then, and what it had promised no
+/// longer counts; and firewalls on the way go on to let its calls through.
+pub(crate) const TOUCH_EVERY: Duration = Duration::from_secs(180);
+
 /// A server.
 pub(crate) struct Server {
     /// Its number: the place in the table.
@@ -259,11 +263,6 @@ impl Servers {
     pub(crate) fn by_uuid(&self, kind: ServerKind, cell: CellIndex, uuid: Uuid) -> Option<Arc<Server>> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         table.by_uuid.get(&(cell, kind, uuid)).and_then(|&id| table.all.get(id as usize).map(Arc::clone))
-    }
-
-    /// The server of this number.
-    pub(crate) fn get(&self, id: u32) -> Option<Arc<Server>> {
-        self.table.read().unwrap_or_else(PoisonError::into_inner).all.get(id as usize).map(Arc::clone)
     }
 
     /// All, in the order in which they were heard of.

@@ -76,7 +76,7 @@ impl Status {
     #[must_use]
     pub fn may_read(&self) -> bool {
         match self.kind {
-            Kind::File => self.rights.contains(Rights::READ) && self.mode & 0o400 != 0 || self.is_drop_box(),
+            Kind::File => self.rights.contains(Rights::READ) && self.mode & 0o400 != 0,
             Kind::Directory | Kind::Symlink => self.rights.contains(Rights::LOOKUP),
         }
     }
@@ -86,17 +86,17 @@ impl Status {
     pub fn may_write(&self) -> bool {
         match self.kind {
             Kind::File => {
-                self.rights.contains(Rights::WRITE) && self.mode & 0o200 != 0 || self.is_drop_box()
+                (self.rights.contains(Rights::WRITE) || self.is_new_in_drop_box()) && self.mode & 0o200 != 0
             }
             Kind::Directory => self.rights.intersects(Rights::INSERT | Rights::DELETE),
             Kind::Symlink => false,
         }
     }
 
-    /// An owner with the right to insert may use what he has put into a directory otherwise closed to him; who the owner is
-    /// the server knows, so it is asked.
-    fn is_drop_box(&self) -> bool {
-        self.rights.contains(Rights::INSERT)
+    /// Who may only insert may fill what he has made. Of anything else the server alone knows whether it is his (File service
+    /// notes 6.3).
+    fn is_new_in_drop_box(&self) -> bool {
+        self.rights.contains(Rights::INSERT) && self.length == 0 && self.data_version.0 == 0
     }
 }
 

@@ -446,10 +446,42 @@ impl Vnode {
     pub(crate) fn edit_pages(&self, version: DataVersion, edit: impl FnOnce(&mut Directory) -> bool) {
         let mut state = self.state();
         let Some(mut pages) = state.pages.take() else { return };
+        if pages.version == version {
+            // They were fetched after the change was made, and before its reply was here.
+            state.pages = Some(pages);
+            return;
+        }
         // What a listing still reads is copied; else it is changed where it is.
         if pages.version.next() == version && edit(Arc::make_mut(&mut pages.directory)) {
             pages.version = version;
             state.pages = Some(pages);
+        }
+    }
+}
+
+/// A change of ours that is under way. Servers do not tell us of our own changes: so if it ends without an answer, because it was
+/// interrupted or nobody answers, what is promised of these vnodes does not count any more.
+#[derive(Debug)]
+pub(crate) struct Unanswered {
+    vnodes: Vec<Arc<Vnode>>,
+}
+
+impl Unanswered {
+    /// A change of these vnodes begins.
+    pub(crate) fn new(vnodes: impl IntoIterator<Item = Arc<Vnode>>) -> Self {
+        Self { vnodes: vnodes.into_iter().collect() }
+    }
+
+    /// It is answered, and the answer noted.
+    pub(crate) fn done(mut self) {
+        self.vnodes.clear();
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        for vnode in &self.vnodes {
+            vnode.note_break();
         }
     }
 }

@@ -10,7 +10,6 @@ use crate::client::{Client, Space};
 use crate::error::Error;
 use crate::events::Change;
 use crate::fid::{CellIndex, Fid, User};
-use crate::remote::Asked;
 use crate::servers::ServerKind;
 use crate::wait;
 
@@ -214,13 +213,7 @@ impl Client {
         let inner = &self.inner;
         let servers = inner.servers.all();
         let wanted = servers.iter().filter(|server| cell.is_none_or(|cell| cell == server.cell));
-        let probes = wanted.map(|server| async move {
-            let one = [std::sync::Arc::clone(server)];
-            let asked = Asked::Servers(&one);
-            // One try each: what is down now is the question.
-            let probe = inner.ask_once(asked, server.kind);
-            probe.await;
-        });
+        let probes = wanted.map(|server| inner.ask_once(server, false));
         wait::all(probes.collect()).await;
         let infos = self.servers();
         infos.into_iter().filter(|info| cell.is_none_or(|cell| cell == info.cell)).collect()

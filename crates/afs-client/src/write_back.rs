@@ -210,7 +210,10 @@ impl Inner {
         if left.is_empty() {
             return;
         }
-        tracing::info!(files = left.len(), "there are files that were written and not stored; they are stored now");
+        tracing::info!(
+            files = left.len(),
+            "there are files that were written and not stored; they are stored now"
+        );
         let queue = Arc::new(std::sync::Mutex::new(left));
         for _ in 0..RECOVERED_AT_ONCE {
             let (queue, me) = (Arc::clone(&queue), self.me.clone());
@@ -396,14 +399,16 @@ impl FileData {
         let last = calls.len().saturating_sub(1);
         for (n, (range, file_length)) in calls.into_iter().enumerate() {
             let sync = sync && n == last;
-            let status = self.store_range(client, user, file, (range.clone(), file_length), modified, sync).await?;
+            let status =
+                self.store_range(client, user, file, (range.clone(), file_length), modified, sync).await?;
             is_alone &= file.note_stored(range, status.data_version.0, status.length).map_err(local)?;
             length_there = status.length;
         }
         if length_there < dirty.length {
             // Zeros at the end are stored by their length alone.
             let end = dirty.length..dirty.length;
-            let status = self.store_range(client, user, file, (end.clone(), dirty.length), modified, sync).await?;
+            let status =
+                self.store_range(client, user, file, (end.clone(), dirty.length), modified, sync).await?;
             is_alone &= file.note_stored(end, status.data_version.0, status.length).map_err(local)?;
         }
         if !is_alone {
@@ -504,7 +509,9 @@ impl FileData {
                 tracing::error!(%fid, user = conflict.writer, kept = %conflict.data_name(), why = %error,
                     "what was written could not be stored and was put aside in the cache's folder");
             }
-            Err(failed) => tracing::error!(%fid, %error, %failed, "what was written could neither be stored nor put aside"),
+            Err(failed) => {
+                tracing::error!(%fid, %error, %failed, "what was written could neither be stored nor put aside")
+            }
         }
         self.drop_current();
         self.vnode.set_unstored(None);
@@ -588,10 +595,16 @@ fn calls_of(dirty: &Dirty) -> Vec<(Range<u64>, u64)> {
 }
 
 #[cfg(test)]
+#[expect(clippy::single_range_in_vec_init, reason = "lists of ranges are meant, some of one")]
 mod tests {
     use super::*;
 
-    fn calls(server_length: u64, length: u64, cut_first: Option<u64>, ranges: &[Range<u64>]) -> Vec<(Range<u64>, u64)> {
+    fn calls(
+        server_length: u64,
+        length: u64,
+        cut_first: Option<u64>,
+        ranges: &[Range<u64>],
+    ) -> Vec<(Range<u64>, u64)> {
         let ranges = ranges.to_vec();
         calls_of(&Dirty { version: 1, server_length, length, cut_first, ranges, writer: 0 })
     }

@@ -5,7 +5,7 @@ mod support;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use afs_client::{Client, OpenFile, OpenFlags, SetStatus};
+use afs_client::{Client, OpenFile, SetStatus};
 use afs_wire::Errno;
 use bytes::Bytes;
 use rand::rngs::StdRng;

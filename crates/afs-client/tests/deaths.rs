@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use rx::Runtime;
 use support::data::{READ, WRITE, make, read_all, with_folder};
 use support::{NOBODY, World, content};
 

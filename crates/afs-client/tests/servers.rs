@@ -256,7 +256,11 @@ fn the_end_of_a_client_is_an_error_to_who_waits() {
     let client = world.client(1);
     let root = world.run({
         let client = client.clone();
-        async move { cell_root(&client).await }
+        async move {
+            let root = cell_root(&client).await;
+            client.status(NOBODY, root).await.unwrap();
+            root
+        }
     });
     world.stop(0);
     world.run(async move {

@@ -219,14 +219,14 @@ impl FileSystem {
         self.run(caller, reply, async move {
             let value = async {
                 let fid = client.target(user, fid).await?;
-                if fid.is_made_up() {
-                    return Ok(None);
-                }
                 let text = match wanted {
                     Xattr::Fid => {
                         let fid = fid.in_cell();
                         format!("{:x}:{:x}:{:x}", fid.volume.0, fid.vnode.0, fid.unique.0)
                     }
+                    // As OpenAFS calls it.
+                    Xattr::Cell if fid.is_made_up() => afs_wire::control::DYNROOT.to_owned(),
+                    Xattr::Volume if fid.is_made_up() => return Ok(None),
                     Xattr::Cell => match client.cell_name(fid.cell) {
                         Some(name) => name.to_string(),
                         None => return Ok(None),

@@ -13,6 +13,6 @@ mod error;
 mod rows;
 
 pub use error::StoreError;
-pub use rows::{Batch, Bytes, Key, Layer, Options, Row, Schema, Seq, Store, after};
 pub use rows::log;
+pub use rows::{Batch, Bytes, Key, Layer, Options, Row, Schema, Seq, Store, after};
 pub use rows::{lock, read, write};

@@ -379,9 +379,8 @@ impl Store {
         };
         for segment in &segments {
             let result = segment.file.sync();
-            result.map_err(|error| {
-                self.fail(StoreError::io(format!("cannot sync {}", segment.name))(error))
-            })?;
+            result
+                .map_err(|error| self.fail(StoreError::io(format!("cannot sync {}", segment.name))(error)))?;
         }
         // The last one may have been written to meanwhile; those before it not.
         let mut writer = lock(&self.writer);

@@ -7,9 +7,9 @@ use crate::keys::{FileId, Part, Snapshot, VnodeKey};
 use crate::pages::PAGE;
 use crate::records::{self, ChunkRecord, Layout, VnodeRecord};
 use crate::shared::Pin;
-use afs_store::{Bytes, lock};
 use crate::vnode::MAX_FILE_BYTES;
 use crate::{Kind, SetStatus, Stamp, VnodeId, VnodeStatus, Volume, VolumeError};
+use afs_store::{Bytes, lock};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -450,7 +450,8 @@ impl Store {
                         Part::Chunk(new.n),
                         family::NEWEST,
                     )?;
-                    row.map(|(snapshot, row)| Ok::<_, VolumeError>((snapshot, ChunkRecord::decode(&row)?))).transpose()?
+                    row.map(|(snapshot, row)| Ok::<_, VolumeError>((snapshot, ChunkRecord::decode(&row)?)))
+                        .transpose()?
                 }
             };
             edit.put_chunk(id.vnode, new.n, new.record, before);

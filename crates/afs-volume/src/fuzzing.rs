@@ -5,8 +5,8 @@ use crate::VolumeError;
 use crate::keys::{Key, VnodeKey};
 use crate::pages::{Directory, PAGE};
 use crate::records::{self, ChunkRecord, Counters, FamilyRecord, VnodeRecord, VolumeRecord};
-use afs_store::log;
 use crate::vnode::VnodeId;
+use afs_store::log;
 use afs_wire::ids::{Uniquifier, VnodeNumber};
 
 /// Reads a row of a kind (the remainder by the number of kinds); says whether it is one.
@@ -96,8 +96,8 @@ pub fn make_directory(names: u32) -> Result<Vec<u8>, VolumeError> {
 /// Rows of each kind, with their kinds, and the bytes of a few records of the log: to start from.
 #[must_use]
 pub fn samples() -> Vec<(u8, Vec<u8>)> {
-    use afs_store::log::Record;
     use crate::{AccessList, Kind, VnodeStatus};
+    use afs_store::log::Record;
     use afs_wire::ids::{AfsTime, DataVersion, ViceId};
     let status = |kind, vnode| VnodeStatus {
         id: VnodeId { vnode: VnodeNumber(vnode), unique: Uniquifier(7) },

@@ -1,10 +1,10 @@
 //! What is in rows: vnodes, chunks, volumes, families, the partition (Volume format 5). Reading is total.
 
 use crate::acl::{self, AccessList};
-use afs_store::codec::{Fields, Value};
 use crate::keys::{self, Family, FileId, Key, Part, Snapshot, VnodeKey};
-use afs_store::Schema;
 use crate::{Kind, VnodeId, VnodeStatus, VolumeError, VolumeInfo, VolumeKind};
+use afs_store::Schema;
+use afs_store::codec::{Fields, Value};
 use afs_wire::ids::{AfsTime, DataVersion, Uniquifier, ViceId, VnodeNumber, VolumeId};
 use afs_wire::rights::Rights;
 

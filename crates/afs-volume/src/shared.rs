@@ -4,8 +4,8 @@
 use crate::family::FamilyHandle;
 use crate::keys::{self, Family, FileId, VnodeKey};
 use crate::records::{self, file_name};
-use afs_store::{Batch, Seq, Store, StoreError, lock};
 use crate::{Config, SyncPolicy, VolumeError};
+use afs_store::{Batch, Seq, Store, StoreError, lock};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 

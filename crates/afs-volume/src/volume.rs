@@ -6,11 +6,11 @@ use crate::family::{self, Edit, FamilyHandle, NEWEST};
 use crate::keys::{self, Key, Part, Snapshot, VnodeKey};
 use crate::records::{Counters, VnodeRecord, VolumeRecord};
 use crate::shared::Shared;
-use afs_store::{Batch, lock};
 use crate::{
     Kind, NAME_MAX, SetStatus, Stamp, VnodeId, VnodeStatus, VolumeError, VolumeHeader, VolumeInfo,
     VolumeState,
 };
+use afs_store::{Batch, lock};
 use afs_wire::ids::{AfsTime, VnodeNumber, VolumeId};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};

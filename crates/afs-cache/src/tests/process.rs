@@ -1,7 +1,7 @@
 //! The death of a real process: what it said to have written is there.
 
-use super::start::{Folder, key};
 use super::config;
+use super::start::{Folder, key};
 use crate::Cache;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -21,7 +21,8 @@ fn program() -> PathBuf {
 fn what_a_killed_process_said_to_have_written_is_there() {
     let program = program();
     if !program.exists() {
-        let line = "afs-cache what_a_killed_process_said_to_have_written_is_there: afs-cache-load is not built";
+        let line =
+            "afs-cache what_a_killed_process_said_to_have_written_is_there: afs-cache-load is not built";
         println!("SKIPPED: {line}");
         if let Some(log) = std::env::var_os("AFAR_SKIP_LOG") {
             use std::io::Write;
@@ -55,7 +56,10 @@ fn what_a_killed_process_said_to_have_written_is_there() {
             let mut out = [0; 100];
             let read = file.read_at(n * 150, &mut out).expect("it is there").unwrap();
             assert_eq!(out[..read], [n as u8 ^ 0x5a; 100], "write {n} of round {round}");
-            assert!(file.dirty_ranges().iter().any(|r| r.start <= n * 150 && n * 150 + 100 <= r.end), "write {n}");
+            assert!(
+                file.dirty_ranges().iter().any(|r| r.start <= n * 150 && n * 150 + 100 <= r.end),
+                "write {n}"
+            );
         }
         assert_eq!(cache.dirty_files().len() as u64, round + 1);
     }

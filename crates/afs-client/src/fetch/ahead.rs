@@ -89,7 +89,8 @@ mod tests {
             ahead.note(n * 131_072, 131_072, MOST);
         }
         // Two MiB are ahead.
-        let asked = (4..30).filter(|n| ahead.note_hit(n * 131_072, 131_072, MOST).is_some()).collect::<Vec<_>>();
+        let asked =
+            (4..30).filter(|n| ahead.note_hit(n * 131_072, 131_072, MOST).is_some()).collect::<Vec<_>>();
         assert_eq!(asked, [12, 29]);
         // Who looks elsewhere at what is here does not end it.
         assert!(ahead.note_hit(1 << 40, 4096, MOST).is_none());

@@ -65,7 +65,14 @@ pub(crate) struct Pace {
 impl Pace {
     /// Of a server that nothing is known of.
     pub(crate) const fn new() -> Self {
-        Self { is_own: None, limit: STOCK_FIRST, active: 0, samples: VecDeque::new(), quick: 0, reduced_at: None }
+        Self {
+            is_own: None,
+            limit: STOCK_FIRST,
+            active: 0,
+            samples: VecDeque::new(),
+            quick: 0,
+            reduced_at: None,
+        }
     }
 
     /// Calls that may be under way at a time.
@@ -244,8 +251,12 @@ mod tests {
 
     #[test]
     fn a_stock_server_with_few_threads_is_left_some_for_others() {
-        let server =
-            Server { threads: 8, rtt: Duration::from_micros(12_500), bytes_per_second: GIGABIT, is_own: false };
+        let server = Server {
+            threads: 8,
+            rtt: Duration::from_micros(12_500),
+            bytes_per_second: GIGABIT,
+            is_own: false,
+        };
         let outcome = run(&server, &mut Pace::new(), Duration::from_secs(30));
         assert!(outcome.bytes_per_second > 5 * WINDOW * 80, "{} bytes/s", outcome.bytes_per_second);
         assert!(outcome.largest_limit <= 10, "{}", outcome.largest_limit);
@@ -255,8 +266,12 @@ mod tests {
 
     #[test]
     fn a_server_of_our_own_gets_few_and_large_calls() {
-        let server =
-            Server { threads: 8, rtt: Duration::from_micros(12_500), bytes_per_second: GIGABIT, is_own: true };
+        let server = Server {
+            threads: 8,
+            rtt: Duration::from_micros(12_500),
+            bytes_per_second: GIGABIT,
+            is_own: true,
+        };
         let mut pace = Pace::new();
         let outcome = run(&server, &mut pace, Duration::from_secs(5));
         assert_eq!((outcome.last_limit, pace.piece(1 << 30)), (2, OWN_PIECE));

@@ -251,7 +251,7 @@ fn pages_count_only_for_the_version_that_is_promised() {
 
 #[test]
 fn pages_are_edited_only_when_the_version_grew_by_exactly_one() {
-    for (version, is_kept) in [(3, false), (4, true), (5, false)] {
+    for (version, is_kept) in [(4, true), (5, false)] {
         let world = World::new();
         world.fetch(DIR, 3);
         let dir = world.vnodes.get(DIR).unwrap();
@@ -266,6 +266,46 @@ fn pages_are_edited_only_when_the_version_grew_by_exactly_one() {
         assert!(pages.is_none_or(|pages| pages.lookup(b"new").is_some()));
         assert!(listing.lookup(b"new").is_none(), "a listing stays as it was");
     }
+}
+
+#[test]
+fn pages_that_came_with_a_change_before_its_reply_stay_as_they_are() {
+    let world = World::new();
+    world.fetch(DIR, 3);
+    let dir = world.vnodes.get(DIR).unwrap();
+    let (before, heard) = (dir.snapshot(), world.heard());
+    world.fetch(DIR, 4);
+    let mut directory = Directory::new(LocalFid::ROOT, LocalFid::ROOT);
+    directory.insert(b"new", FILE.in_volume()).unwrap();
+    world.vnodes.keep_pages(&dir, Pages { directory: Arc::new(directory), version: DataVersion(4) });
+    dir.note_change(world.now, (&before, &heard), ALICE, &status(DIR, 4), None);
+    dir.edit_pages(DataVersion(4), |_| panic!("it is in there"));
+    assert!(dir.good_pages(world.now).unwrap().lookup(b"new").is_some());
+}
+
+/// A change is interrupted, and the server makes it all the same: it tells everybody but us.
+#[test]
+fn a_change_without_an_answer_ends_what_was_promised() {
+    let world = World::new();
+    for (is_answered, is_valid) in [(true, true), (false, false)] {
+        world.fetch(DIR, 1);
+        let change = Unanswered::new([world.vnodes.get(DIR).unwrap()]);
+        if is_answered {
+            change.done();
+        } else {
+            drop(change);
+        }
+        assert_eq!(world.is_valid(DIR), is_valid);
+    }
+}
+
+#[test]
+fn a_volume_that_is_restored_goes_back_in_versions() {
+    let world = World::new();
+    world.fetch(FILE, 9);
+    world.vnodes.volume(CELL, VOLUME).note_break();
+    assert!(world.fetch(FILE, 4).is_other_data);
+    assert_eq!(world.vnodes.get(FILE).unwrap().last_status().unwrap().data_version, DataVersion(4));
 }
 
 #[test]

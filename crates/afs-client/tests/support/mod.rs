@@ -225,7 +225,7 @@ impl World {
         }
     }
 
-    fn ask_location<R: rxgen::Rpc>(&self, args: R) -> R::Reply {
+    fn ask_location<R: rxgen::Rpc + Sync + 'static>(&self, args: R) -> R::Reply {
         let to = SocketAddr::from((LOCATION, 7003));
         let connection = self.setup.connect(to, ServiceId(vl::Vl::SERVICE_ID), Box::new(Null));
         self.sim.block_on(async move { connection.rpc(&args).await }).unwrap()

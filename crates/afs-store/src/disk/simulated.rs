@@ -199,8 +199,10 @@ impl State {
         }
     }
 
+    /// What has a name: what was removed gives its space back at once, as the process sees it.
     fn used(&self) -> u64 {
-        self.files.values().map(|f| f.now.len() as u64).sum()
+        let named: BTreeSet<u64> = self.names.values().copied().collect();
+        named.iter().filter_map(|number| self.files.get(number)).map(|f| f.now.len() as u64).sum()
     }
 
     fn room_for(&self, number: u64, length: usize) -> io::Result<()> {
@@ -373,7 +375,8 @@ impl DiskFile for SimulatedFile {
 
     fn punch(&self, position: u64, length: u64) -> io::Result<()> {
         // Something that no reader takes for what was there.
-        let n = usize::try_from(length.min(self.length()?.saturating_sub(position))).map_err(io::Error::other)?;
+        let n =
+            usize::try_from(length.min(self.length()?.saturating_sub(position))).map_err(io::Error::other)?;
         self.write_at(position, &vec![0xdb; n])
     }
 

@@ -2,7 +2,7 @@
 
 use crate::StoreError;
 use crate::disk::{Disk, DiskFile};
-use crate::rows::{Key, Bytes, Layer, Seq};
+use crate::rows::{Bytes, Key, Layer, Seq};
 use redb::{Builder, Database, Durability, StorageBackend, TableDefinition, TableError};
 use std::io;
 use std::sync::Arc;
@@ -137,12 +137,7 @@ impl BTree {
     }
 
     /// At most `limit` rows from `from` on and before `end`.
-    pub(crate) fn range(
-        &self,
-        from: &Key,
-        end: &Key,
-        limit: usize,
-    ) -> Result<Vec<(Key, Bytes)>, StoreError> {
+    pub(crate) fn range(&self, from: &Key, end: &Key, limit: usize) -> Result<Vec<(Key, Bytes)>, StoreError> {
         let tx = self.db.begin_read().map_err(failed)?;
         let table = tx.open_table(ROWS).map_err(failed)?;
         let rows = table.range::<&[u8]>(&*from.0..&*end.0).map_err(failed)?;

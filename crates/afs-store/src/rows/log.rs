@@ -141,7 +141,11 @@ enum Found {
 }
 
 /// Reads the log; `checkpoint` is the last record that the B-tree has.
-pub(crate) fn recover(disk: &dyn Disk, checkpoint: Seq, schema: &dyn Schema) -> Result<Recovered, StoreError> {
+pub(crate) fn recover(
+    disk: &dyn Disk,
+    checkpoint: Seq,
+    schema: &dyn Schema,
+) -> Result<Recovered, StoreError> {
     let boot_now = boot(disk)?;
     let listed = disk.list("").map_err(StoreError::io("cannot list the folder"))?;
     let mut segments: Vec<(u64, String)> = listed
@@ -203,7 +207,11 @@ pub(crate) fn recover(disk: &dyn Disk, checkpoint: Seq, schema: &dyn Schema) -> 
     Ok(out)
 }
 
-fn note_reservations(schema: &dyn Schema, reservations: &mut BTreeMap<Key, Bytes>, void: BTreeMap<Seq, Found>) {
+fn note_reservations(
+    schema: &dyn Schema,
+    reservations: &mut BTreeMap<Key, Bytes>,
+    void: BTreeMap<Seq, Found>,
+) {
     for found in void.into_values() {
         let Found::Rows(rows) = found else { continue };
         for (key, value) in rows.into_iter().filter(|(key, _)| schema.is_reservation(key)) {

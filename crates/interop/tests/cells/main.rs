@@ -10,6 +10,7 @@ mod rights;
 mod rxkad;
 mod scene;
 mod suites;
+mod tools;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use afar_interop::suite;
 fn main() -> ExitCode {
     let lab = Arc::new(Lab::new());
     let mut cases = Vec::new();
-    for module in [commands::cases, rxkad::cases, rights::cases, mixed::cases, fuse::cases, suites::cases] {
+    for module in [commands::cases, rxkad::cases, rights::cases, mixed::cases, fuse::cases, suites::cases, tools::cases] {
         cases.extend(module(&lab));
     }
     suite::run(cases)

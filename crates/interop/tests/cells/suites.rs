@@ -1,4 +1,4 @@
-//! Our vos, pts and bos against Debian's: the same commands in two stock cells that are alike, where ours have to print and
+//! Our vos, pts, bos, fs and afsio against Debian's: the same commands in two stock cells that are alike, where ours have to print and
 //! do what Debian's do, line by line. What the commands are is in interop/cell/commands.txt and interop/cell/suites.txt.
 
 use std::fs;
@@ -19,8 +19,8 @@ use serde_json::Value;
 /// Where the lists are.
 const LISTS: [&str; 2] = ["interop/cell/commands.txt", "interop/cell/suites.txt"];
 
-/// The suites.
-const SUITES: [&str; 3] = ["vos", "pts", "bos"];
+/// The suites that the lists have commands of.
+const SUITES: [&str; 5] = ["vos", "pts", "bos", "fs", "afsio"];
 
 /// Verbs of the lists that ours do not have.
 const NOT_OURS: &[[&str; 2]] =
@@ -119,7 +119,7 @@ fn entries(lab: &Lab) -> Result<Vec<Entry>, Trouble> {
             && !NOT_OURS.iter().any(|[suite, not]| entry.words[0] == *suite && verb(entry) == *not)
     });
     if all.len() < COMMANDS_MIN {
-        return failed(format!("the lists have {} commands for vos, pts and bos", all.len()));
+        return failed(format!("the lists have {} commands for the suites", all.len()));
     }
     Ok(all)
 }
