@@ -118,7 +118,9 @@ fn write(findings: &[Finding], as_json: bool) -> io::Result<()> {
             .collect();
         return output::write_json(&json!({ "findings": list }));
     }
-    let lines = findings.iter().map(|f| format!("{:<5}{:<13}{}\n", f.grade.word(), f.what, output::harmless(&f.text)));
+    let lines = findings
+        .iter()
+        .map(|f| format!("{:<5}{:<13}{}\n", f.grade.word(), f.what, output::harmless(&f.text)));
     output::write(&lines.collect::<String>())
 }
 
@@ -184,8 +186,7 @@ fn try_mount() -> Result<Offer, String> {
             background_max: 1,
             stack_depth: 1,
         };
-        let session =
-            Session::start(Arc::clone(mounted.device()), &settings, 1, |_, _| Arc::new(Nothing));
+        let session = Session::start(Arc::clone(mounted.device()), &settings, 1, |_, _| Arc::new(Nothing));
         let offer = session.as_ref().map(Session::offer).map_err(|error| error.to_string());
         mounted.unmount().map_err(|error| error.to_string())?;
         if let Ok(session) = session {
@@ -215,16 +216,22 @@ fn mount_point_is_free(path: Option<&Path>) -> Finding {
         StateOf::Folder { is_empty: false } => {
             finding(what, Grade::Bad, format!("{shown} is not empty: choose another with --mount"))
         }
-        StateOf::NotAFolder => finding(what, Grade::Bad, format!("{shown} is no folder: choose another with --mount")),
+        StateOf::NotAFolder => {
+            finding(what, Grade::Bad, format!("{shown} is no folder: choose another with --mount"))
+        }
         StateOf::Mounted(mount) => finding(
             what,
             Grade::Poor,
             format!("{shown} is in use: {} is mounted there ({})", mount.source.display(), mount.kind),
         ),
-        StateOf::Dead(_) => finding(what, Grade::Good, format!("{shown} has a dead mount, which will be removed")),
-        StateOf::Hanging(_) => {
-            finding(what, Grade::Bad, format!("what is mounted on {shown} does not answer: umount -l {shown}"))
+        StateOf::Dead(_) => {
+            finding(what, Grade::Good, format!("{shown} has a dead mount, which will be removed"))
         }
+        StateOf::Hanging(_) => finding(
+            what,
+            Grade::Bad,
+            format!("what is mounted on {shown} does not answer: umount -l {shown}"),
+        ),
         StateOf::Unreadable(error) => finding(what, Grade::Bad, format!("{shown}: {error}")),
     }
 }
@@ -314,14 +321,16 @@ fn clock() -> Finding {
     let is_kept = |line: &str| line == "NTPSynchronized=yes";
     let asked = Process::new("timedatectl").arg("show").stdin(Stdio::null()).stderr(Stdio::null()).output();
     match asked {
-        Ok(output) if output.status.success() => match String::from_utf8_lossy(&output.stdout).lines().any(is_kept) {
-            true => finding(what, Grade::Good, "it is kept by NTP"),
-            false => finding(
-                what,
-                Grade::Poor,
-                "nothing keeps it: Kerberos's tickets need it within five minutes of the servers' (timedatectl set-ntp true)",
-            ),
-        },
+        Ok(output) if output.status.success() => {
+            match String::from_utf8_lossy(&output.stdout).lines().any(is_kept) {
+                true => finding(what, Grade::Good, "it is kept by NTP"),
+                false => finding(
+                    what,
+                    Grade::Poor,
+                    "nothing keeps it: Kerberos's tickets need it within five minutes of the servers' (timedatectl set-ntp true)",
+                ),
+            }
+        }
         _ => finding(what, Grade::Good, "it is plausible; nobody here says whether NTP keeps it"),
     }
 }
@@ -333,7 +342,8 @@ fn cells(folder: Option<&str>, all: bool) -> Vec<Finding> {
     let client = match ClientFolder::read(&folder) {
         Ok(client) => client,
         Err(error) if error.is_missing() => {
-            let text = format!("{} has no ThisCell: 'afar up' needs none, 'afar mount' does", folder.display());
+            let text =
+                format!("{} has no ThisCell: 'afar up' needs none, 'afar mount' does", folder.display());
             return vec![finding(what, Grade::Good, text)];
         }
         Err(error) => return vec![finding(what, Grade::Bad, error.to_string())],
@@ -389,9 +399,11 @@ async fn ask_cells(cells: &[Cell]) -> Result<Vec<Finding>, String> {
                 Grade::Bad,
                 format!("{}: none of its {} database servers answers", cell.name, of.len()),
             ),
-            Some(took) if silent.is_empty() => {
-                finding("cell", Grade::Good, format!("{}: all servers answer, the first in {took:.1?}", cell.name))
-            }
+            Some(took) if silent.is_empty() => finding(
+                "cell",
+                Grade::Good,
+                format!("{}: all servers answer, the first in {took:.1?}", cell.name),
+            ),
             Some(took) => finding(
                 "cell",
                 Grade::Poor,

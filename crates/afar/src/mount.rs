@@ -94,7 +94,9 @@ fn plan(given: &Given, is_root: bool) -> Result<Plan, String> {
             .iter()
             .map(PathBuf::from)
             .find(|folder| folder.join("ThisCell").exists())
-            .ok_or("there is no ThisCell in /etc/openafs: say where the configuration is with --config DIR")?,
+            .ok_or(
+                "there is no ThisCell in /etc/openafs: say where the configuration is with --config DIR",
+            )?,
     };
     let mut wishes = Wishes::default();
     if let Some(words) = startup_options(&folder)? {
@@ -148,18 +150,23 @@ fn cache_of(
     // cacheinfo's folder is OpenAFS's, whose cache has another format: only its limit is taken.
     let folder = named.or_else(own).ok_or("HOME is not set: say where the cache is with --cache DIR")?;
     let folder = std::path::absolute(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    fs::create_dir_all(&folder)
-        .map_err(|error| format!("the cache {} cannot be made: {error}; choose another with --cache", folder.display()))?;
+    fs::create_dir_all(&folder).map_err(|error| {
+        format!("the cache {} cannot be made: {error}; choose another with --cache", folder.display())
+    })?;
     let limit = match given.word("cache-size") {
-        Some(text) => parse_bytes(text)
-            .ok_or_else(|| format!("--cache-size {text}: a number with K, M, G or T is expected, such as 10G"))?,
+        Some(text) => parse_bytes(text).ok_or_else(|| {
+            format!("--cache-size {text}: a number with K, M, G or T is expected, such as 10G")
+        })?,
         None => match wishes.cache_bytes.or(info.map(|info| info.size_kib << 10)) {
             Some(bytes) => bytes,
             None => cache_limit(&folder, CACHE_BYTES),
         },
     };
     if limit < CACHE_MIN_BYTES {
-        return Err(format!("a cache of {limit} bytes is too small: it takes at least {}M", CACHE_MIN_BYTES >> 20));
+        return Err(format!(
+            "a cache of {limit} bytes is too small: it takes at least {}M",
+            CACHE_MIN_BYTES >> 20
+        ));
     }
     Ok((folder, limit))
 }

@@ -72,12 +72,13 @@ fn check(path: &Path, state: StateOf) -> Result<(), String> {
     let shown = path.display();
     match state {
         StateOf::Folder { is_empty: true } => Ok(()),
-        StateOf::Missing => fs::create_dir_all(path)
-            .map_err(|error| format!("the mount point {shown} cannot be made: {error}; choose another folder")),
+        StateOf::Missing => fs::create_dir_all(path).map_err(|error| {
+            format!("the mount point {shown} cannot be made: {error}; choose another folder")
+        }),
         StateOf::NotAFolder => Err(format!("{shown} is no folder: choose another mount point")),
-        StateOf::Folder { is_empty: false } => {
-            Err(format!("{shown} is not empty, and what is in it would be hidden: choose another mount point"))
-        }
+        StateOf::Folder { is_empty: false } => Err(format!(
+            "{shown} is not empty, and what is in it would be hidden: choose another mount point"
+        )),
         StateOf::Mounted(mount) => {
             let who = if mount.kind == OUR_KIND { "another afar" } else { mount.kind.as_str() };
             Err(format!("{who} is mounted on {shown} already: unmount it, or choose another mount point"))

@@ -97,13 +97,15 @@ struct Runner {
 impl Runner {
     fn find() -> Self {
         let uid = Uid::effective();
-        let behind = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok()).filter(|_| uid.is_root());
+        let behind =
+            std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok()).filter(|_| uid.is_root());
         let owner = behind.map_or(uid, Uid::from_raw);
         let name = match owner.is_root() {
             true => ADMINISTRATOR.to_owned(),
             false => user_name(owner).unwrap_or_else(|| format!("user{owner}")),
         };
-        let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        let absolute =
+            |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         Self {
             is_root: uid.is_root(),
             person: Person { uid: owner.as_raw(), name },
@@ -284,7 +286,8 @@ async fn prepare(config: &ServerConfig, state: &State, runner: &Runner) -> Resul
     // Root of this machine can read the cell's key; to be told apart from others would not hold him back.
     add(&Person { uid: 0, name: ADMINISTRATOR.to_owned() })?;
     add(&runner.person)?;
-    let runners_name = people.iter().find(|person| person.uid == runner.person.uid).map(|person| person.name.clone());
+    let runners_name =
+        people.iter().find(|person| person.uid == runner.person.uid).map(|person| person.name.clone());
     let runners_name = runners_name.expect("he was added");
     let id = maker.user(&runners_name, runner.person.uid).await?;
     if !state.is_complete() {
@@ -333,7 +336,8 @@ async fn attach(
         name: person.name.clone(),
     };
     client.users = prepared.people.iter().map(local).collect();
-    client.cache = Some(Cache { folder: cache.clone(), limit_bytes: crate::mount::cache_limit(&cache, CACHE_BYTES) });
+    client.cache =
+        Some(Cache { folder: cache.clone(), limit_bytes: crate::mount::cache_limit(&cache, CACHE_BYTES) });
     let client = Client::start(client).await.map_err(|error| format!("the client cannot start: {error}"))?;
     let mut options = Options::new(path);
     let cells = state.path().join("etc/CellServDB");
@@ -342,7 +346,8 @@ async fn attach(
     options.allow_other = Uid::effective().is_root();
     options.cache_is_stacked = mount_point::is_stacked(&cache);
     let differs = |(person, id): &&(Person, ViceId)| i64::from(person.uid) != i64::from(id.0);
-    let owner = |(person, id): &(Person, ViceId)| Owner { cell: prepared.cell.clone(), id: *id, uid: person.uid };
+    let owner =
+        |(person, id): &(Person, ViceId)| Owner { cell: prepared.cell.clone(), id: *id, uid: person.uid };
     options.owners = prepared.people.iter().filter(differs).map(owner).collect();
     match Mount::start(&client, &options) {
         Ok(mount) => Ok((mount, client, offer)),
@@ -420,7 +425,10 @@ mod tests {
     fn the_ready_line_is_what_others_rely_on() {
         let config = ServerConfig::default();
         let text = ready("afar.local", Some(Path::new("/afs")), &config);
-        assert!(text.starts_with("ready cell=afar.local mount=/afs scratch=/afs/afar.local/scratch\n"), "{text}");
+        assert!(
+            text.starts_with("ready cell=afar.local mount=/afs scratch=/afs/afar.local/scratch\n"),
+            "{text}"
+        );
         assert!(ready("a", None, &config).starts_with("ready cell=a mount=- scratch=-\n"));
     }
 }

@@ -26,7 +26,14 @@ fn the_first_run_makes_a_cell_and_the_next_goes_on_with_it() {
     for name in ["root.afs", "root.cell", "scratch", own] {
         assert!(listed.contains(&format!("\n{name}")), "{name} in:\n{listed}");
     }
-    for file in ["ThisCell", "CellServDB", "server/ThisCell", "server/CellServDB", "server/KeyFileExt", "server/UserList"] {
+    for file in [
+        "ThisCell",
+        "CellServDB",
+        "server/ThisCell",
+        "server/CellServDB",
+        "server/KeyFileExt",
+        "server/UserList",
+    ] {
         assert!(folder.join("state/etc").join(file).exists(), "{file}");
     }
     assert!(process.stop().success());
@@ -42,7 +49,8 @@ fn a_first_run_that_was_killed_is_gone_on_with() {
     let folder = Folder::new("killed");
     let address = own_address();
     for millis in [50, 200, 400] {
-        let mut child = up(&folder, address, &["--no-mount"]).stdout(std::process::Stdio::null()).spawn().unwrap();
+        let mut child =
+            up(&folder, address, &["--no-mount"]).stdout(std::process::Stdio::null()).spawn().unwrap();
         std::thread::sleep(std::time::Duration::from_millis(millis));
         child.kill().unwrap();
         child.wait().unwrap();
@@ -103,7 +111,10 @@ fn a_cell_is_mounted_and_unmounted() {
     let process = Process::up(&folder, own_address());
     let mount = folder.join("mnt");
     let shown = mount.display();
-    assert_eq!(process.ready, format!("ready cell=afar.local mount={shown} scratch={shown}/afar.local/scratch\n"));
+    assert_eq!(
+        process.ready,
+        format!("ready cell=afar.local mount={shown} scratch={shown}/afar.local/scratch\n")
+    );
     let scratch = mount.join("afar.local/scratch");
     assert_eq!(fs::read_dir(&mount).unwrap().count(), 1);
     fs::write(scratch.join("file"), "text").unwrap();
@@ -157,7 +168,8 @@ fn doctor_says_what_it_finds() {
     let text = String::from_utf8_lossy(&output.stdout);
     let report: serde_json::Value = serde_json::from_str(&text).unwrap();
     let findings = report["findings"].as_array().unwrap();
-    let grade = |what: &str| findings.iter().find(|f| f["what"] == what).map(|f| f["grade"].as_str().unwrap());
+    let grade =
+        |what: &str| findings.iter().find(|f| f["what"] == what).map(|f| f["grade"].as_str().unwrap());
     assert_eq!(grade("ports"), Some("ok"), "{text}");
     assert_eq!(grade("clock").map(|grade| grade == "bad"), Some(false), "{text}");
     if can_mount("doctor_says_what_it_finds") {

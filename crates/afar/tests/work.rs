@@ -65,7 +65,11 @@ fn files_directories_and_links_are_as_elsewhere() {
     fs::hard_link(dir.join("d/b"), dir.join("d/c")).unwrap();
     let (b, c) = (fs::metadata(dir.join("d/b")).unwrap(), fs::metadata(dir.join("d/c")).unwrap());
     assert_eq!((b.ino(), b.nlink(), c.nlink()), (c.ino(), 2, 2));
-    assert_eq!(errno(fs::hard_link(dir.join("d/b"), dir.join("b"))), Some(18), "links stay in their directory");
+    assert_eq!(
+        errno(fs::hard_link(dir.join("d/b"), dir.join("b"))),
+        Some(18),
+        "links stay in their directory"
+    );
     symlink("d/b", dir.join("link")).unwrap();
     assert_eq!(fs::read_link(dir.join("link")).unwrap(), PathBuf::from("d/b"));
     assert_eq!(fs::read(dir.join("link")).unwrap().len(), 11);
@@ -199,7 +203,8 @@ fn many_at_once_do_not_disturb_each_other() {
                 // Others may have made it.
                 drop(fs::create_dir(&dir));
                 for step in 0..60 {
-                    let (file, other) = (dir.join(format!("{number}.{step}")), dir.join(format!("{number}.new")));
+                    let (file, other) =
+                        (dir.join(format!("{number}.{step}")), dir.join(format!("{number}.new")));
                     let text = format!("{number} {step}").repeat(step * 50);
                     fs::write(&other, &text).unwrap();
                     fs::rename(&other, &file).unwrap();
@@ -271,7 +276,13 @@ fn each_user_has_his_own_rights_also_in_what_another_has_cached() {
     let as_nobody = |program: &str, args: &[&str]| {
         let mut command = Command::new(program);
         // In / as nobody can look into the folder of the test.
-        command.args(args).uid(65534).gid(65534).current_dir("/").stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(args)
+            .uid(65534)
+            .gid(65534)
+            .current_dir("/")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         command.output().unwrap()
     };
     fs::set_permissions(cell.folder.join("."), fs::Permissions::from_mode(0o755)).unwrap();
@@ -299,7 +310,12 @@ fn a_signal_ends_a_call_that_waits_and_other_signals_do_not() {
     let servers = Process::start(mounted::up(&folder, address, &["--no-mount"]), None);
     let mount = folder.join("mnt");
     let mut command = mounted::afar(["mount"]);
-    command.arg(&mount).arg("--config").arg(folder.join("state/etc")).arg("--cache").arg(folder.join("cache"));
+    command
+        .arg(&mount)
+        .arg("--config")
+        .arg(folder.join("state/etc"))
+        .arg("--cache")
+        .arg(folder.join("cache"));
     let client = Process::start(command, Some(mount.clone()));
     let file = mount.join("afar.local/scratch");
     assert!(fs::metadata(&file).is_ok());
@@ -336,7 +352,12 @@ fn what_one_mount_writes_an_open_in_another_sees() {
     let cell = Cell::new("two");
     let mount = cell.folder.join("second");
     let mut command = mounted::afar(["mount"]);
-    command.arg(&mount).arg("--config").arg(cell.folder.join("state/etc")).arg("--cache").arg(cell.folder.join("cache2"));
+    command
+        .arg(&mount)
+        .arg("--config")
+        .arg(cell.folder.join("state/etc"))
+        .arg("--cache")
+        .arg(cell.folder.join("cache2"));
     let second = Process::start(command, Some(mount.clone()));
     let (here, there) = (cell.scratch.clone(), mount.join("afar.local/scratch"));
     let mut held = Vec::new();
@@ -345,7 +366,8 @@ fn what_one_mount_writes_an_open_in_another_sees() {
         let name = format!("f{}", round % 5);
         // Large ones are read by the kernel itself.
         let length = if round % 7 == 0 { 3 << 20 } else { 1000 + round as usize };
-        let text: Vec<u8> = (0..length).map(|at| (at as u32).wrapping_mul(round + 1).to_be_bytes()[3]).collect();
+        let text: Vec<u8> =
+            (0..length).map(|at| (at as u32).wrapping_mul(round + 1).to_be_bytes()[3]).collect();
         match round % 3 {
             0 => fs::write(from.join(&name), &text).unwrap(),
             1 => {
@@ -353,7 +375,12 @@ fn what_one_mount_writes_an_open_in_another_sees() {
                 fs::rename(from.join("new"), from.join(&name)).unwrap();
             }
             _ => {
-                let file = OpenOptions::new().write(true).create(true).truncate(false).open(from.join(&name)).unwrap();
+                let file = OpenOptions::new()
+                    .write(true)
+                    .create(true)
+                    .truncate(false)
+                    .open(from.join(&name))
+                    .unwrap();
                 file.write_all_at(&text, 0).unwrap();
                 file.set_len(text.len() as u64).unwrap();
             }

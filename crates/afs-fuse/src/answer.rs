@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use fuse_dev::{
-    Attributes, Backing, Entries, Entry, FileSystemSpace, Handle, Lock, NodeId, OpenFlags, PlusEntries, Reply,
+    Attributes, Backing, Entries, Entry, FileSystemSpace, Handle, NodeId, OpenFlags, PlusEntries, Reply,
 };
 
 /// An answer.
@@ -23,7 +23,6 @@ pub(crate) enum Answer {
     Written(u32),
     Sized(Bytes, u32),
     Space(FileSystemSpace),
-    Lock(Lock),
     Entries(Entries),
     PlusEntries(PlusEntries),
 }
@@ -67,7 +66,6 @@ impl Answer {
             Self::Written(bytes) => reply.written(bytes),
             Self::Sized(value, room) => reply.sized(&value, room),
             Self::Space(space) => reply.space(&space),
-            Self::Lock(lock) => reply.lock(&lock),
             Self::Entries(entries) => reply.entries(&entries),
             Self::PlusEntries(entries) => reply.plus_entries(&entries),
         }

@@ -12,7 +12,7 @@ use afs_client::{CellIndex, Client, Kind, Status};
 use afs_config::CellName;
 use afs_wire::ids::{AfsTime, ViceId};
 use afs_wire::rights::Rights;
-use fuse_dev::{Attributes, NodeId};
+use fuse_dev::Attributes;
 use rx_proto::time::Instant;
 
 use crate::nodes::inode_number;
@@ -64,14 +64,16 @@ impl Owners {
 
     /// The number here of a user of a cell.
     pub(crate) fn uid(&self, client: &Client, cell: CellIndex, id: ViceId) -> u32 {
-        let found = self.with(client, cell, |known| known.iter().find(|known| known.0 == id).map(|known| known.1));
+        let found =
+            self.with(client, cell, |known| known.iter().find(|known| known.0 == id).map(|known| known.1));
         // Numbers below 0 are groups, which own nothing that a program could use.
         found.unwrap_or(id.0 as u32)
     }
 
     /// The number in a cell of a user here; `None` for one that cells cannot have.
     pub(crate) fn id(&self, client: &Client, cell: CellIndex, uid: u32) -> Option<ViceId> {
-        let found = self.with(client, cell, |known| known.iter().find(|known| known.1 == uid).map(|known| known.0));
+        let found =
+            self.with(client, cell, |known| known.iter().find(|known| known.1 == uid).map(|known| known.0));
         found.or_else(|| i32::try_from(uid).ok().map(ViceId))
     }
 }
@@ -135,11 +137,6 @@ pub(crate) fn name_ttl(now: Instant, serves: Serves, dir: &Status) -> Duration {
         Serves::All if !dir.anonymous_rights.contains(Rights::LOOKUP) => Duration::ZERO,
         Serves::All | Serves::One => attributes_ttl(now, dir),
     }
-}
-
-/// Whether a node is the mount's root, of which `..` is outside.
-pub(crate) fn is_mount_root(node: NodeId) -> bool {
-    node == NodeId::ROOT
 }
 
 #[cfg(test)]

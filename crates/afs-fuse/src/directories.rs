@@ -75,7 +75,9 @@ impl FileSystem {
                 return just(Answer::Entries(names(&listing, pos, room)));
             }
             ask_ahead(&client, &open, &listing, (pos, room)).await;
-            outcome(move |fs, fresh| Answer::PlusEntries(fs.plus_entries(&open, &listing, (pos, room), fresh)))
+            outcome(move |fs, fresh| {
+                Answer::PlusEntries(fs.plus_entries(&open, &listing, (pos, room), fresh))
+            })
         });
     }
 
@@ -88,8 +90,7 @@ impl FileSystem {
     ) -> PlusEntries {
         let mut entries = PlusEntries::new(room);
         let now = self.client.now();
-        let name_ttl =
-            if fresh.0 { self.name_ttl(open.user, open.node.fid) } else { Duration::ZERO };
+        let name_ttl = if fresh.0 { self.name_ttl(open.user, open.node.fid) } else { Duration::ZERO };
         for entry in listing.entries_from(pos) {
             let name = OsStr::from_bytes(entry.name);
             if !entries.has_room(name) {
@@ -100,8 +101,7 @@ impl FileSystem {
                 Some(status) => {
                     let place = (!name_ttl.is_zero()).then_some((open.node.id, entry.name));
                     let node = self.nodes.look_up(entry.fid, place);
-                    let attributes_ttl =
-                        if fresh.0 { attributes_ttl(now, &status) } else { Duration::ZERO };
+                    let attributes_ttl = if fresh.0 { attributes_ttl(now, &status) } else { Duration::ZERO };
                     let attributes = self.attributes(&status);
                     let of = fuse_dev::Entry { node: node.id, attributes, name_ttl, attributes_ttl };
                     entries.add(&of, entry.next, name);

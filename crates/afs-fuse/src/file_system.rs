@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use afs_client::{Client, Error, Fid, Found, Status, User};
 use fuse_dev::{
-    Attributes, Caller, Device, Entry, FileSystemSpace, Handler, NodeId, Notifier, Operation, Reply, Request, Unique,
+    Attributes, Caller, Device, Entry, FileSystemSpace, Handler, NodeId, Notifier, Operation, Reply, Request,
+    Unique,
 };
 use std::os::unix::ffi::OsStrExt;
 use tokio::runtime;
@@ -251,7 +252,11 @@ impl FileSystem {
         let client = self.client.clone();
         self.run(caller, reply, async move {
             if fid.is_made_up() {
-                return just(Answer::Space(FileSystemSpace { block_size: 1024, name_max: 255, ..Default::default() }));
+                return just(Answer::Space(FileSystemSpace {
+                    block_size: 1024,
+                    name_max: 255,
+                    ..Default::default()
+                }));
             }
             match client.space(User(caller.uid), fid).await {
                 Ok(space) => just(Answer::Space(FileSystemSpace {
@@ -299,7 +304,9 @@ impl Handler for Door {
             Operation::Symlink { name, target } => {
                 fs.symlink(caller, node, name.as_bytes(), target.as_bytes(), reply);
             }
-            Operation::MakeNode { name, mode, .. } => fs.make_node(caller, node, name.as_bytes(), mode, reply),
+            Operation::MakeNode { name, mode, .. } => {
+                fs.make_node(caller, node, name.as_bytes(), mode, reply)
+            }
             Operation::MakeDirectory { name, mode, .. } => {
                 fs.make_directory(caller, node, name.as_bytes(), mode, reply);
             }
@@ -355,9 +362,9 @@ impl Handler for Door {
             Operation::GetLock(lock) => fs.get_lock(&node, lock, reply),
             Operation::SetLock { lock, waits } => fs.set_lock(caller, node, lock, waits, reply),
             // The kernel does these by itself once it has heard so.
-            Operation::Seek { .. }
-            | Operation::CopyRange { .. }
-            | Operation::Other { .. } => reply.error(libc::ENOSYS),
+            Operation::Seek { .. } | Operation::CopyRange { .. } | Operation::Other { .. } => {
+                reply.error(libc::ENOSYS)
+            }
             Operation::Forget { .. }
             | Operation::BatchForget(_)
             | Operation::Interrupt { .. }

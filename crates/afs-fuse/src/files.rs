@@ -154,7 +154,8 @@ impl FileSystem {
             // There is nothing that a close could have to say.
             flags = flags.and(fuse_dev::OpenFlags::NO_FLUSH);
         }
-        let handle = self.handles.add(Open::File(Arc::new(FileHandle { node: Arc::clone(node), file, is_lent })));
+        let handle =
+            self.handles.add(Open::File(Arc::new(FileHandle { node: Arc::clone(node), file, is_lent })));
         Ok((handle, flags, backing))
     }
 
@@ -223,7 +224,14 @@ impl FileSystem {
         drop(backing);
     }
 
-    pub(crate) fn read(self: &Arc<Self>, caller: Caller, handle: Handle, pos: u64, length: u32, reply: Reply) {
+    pub(crate) fn read(
+        self: &Arc<Self>,
+        caller: Caller,
+        handle: Handle,
+        pos: u64,
+        length: u32,
+        reply: Reply,
+    ) {
         let Some(open) = self.handles.file(handle) else { return reply.error(libc::EBADF) };
         let length = length as usize;
         let reply = BUFFER.with_borrow_mut(|buffer| {

@@ -137,7 +137,9 @@ mod tests {
     #[test]
     fn only_signals_that_end_something_are_meant() {
         let status = |thread: u64, process: u64| {
-            format!("Name:\tx\nSigQ:\t0/1\nSigPnd:\t{thread:016x}\nShdPnd:\t{process:016x}\nSigBlk:\tffffffffffffffff\n")
+            format!(
+                "Name:\tx\nSigQ:\t0/1\nSigPnd:\t{thread:016x}\nShdPnd:\t{process:016x}\nSigBlk:\tffffffffffffffff\n"
+            )
         };
         let bit = |signal: i32| 1u64 << (signal - 1);
         let is_meant = |text: &str| pending(text) & MEANT != 0;

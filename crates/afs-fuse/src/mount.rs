@@ -126,13 +126,15 @@ impl Mount {
         let failed = |error| Error::Serve { path: path.clone(), error };
         let runtime = runtime::Handle::current();
         let serves = if options.allow_other { Serves::All } else { Serves::One };
-        let wants_passthrough = options.passthrough_min_bytes.is_some() && fuse_dev::mount::may_pass_through();
+        let wants_passthrough =
+            options.passthrough_min_bytes.is_some() && fuse_dev::mount::may_pass_through();
         let settings = settings(wants_passthrough, options.cache_is_stacked);
         let device = Arc::clone(mounted.device());
         let owners = Owners::new(options.owners.clone());
         let mut made = None;
         let session = Session::start(Arc::clone(&device), &settings, options.threads, |offer, notifier| {
-            let passthrough = Passthrough::new(options.passthrough_min_bytes.filter(|_| has_passthrough(&offer)));
+            let passthrough =
+                Passthrough::new(options.passthrough_min_bytes.filter(|_| has_passthrough(&offer)));
             let fs = FileSystem::new(
                 client.clone(),
                 runtime,

@@ -36,14 +36,7 @@ impl FileSystem {
     }
 
     /// Makes something in a directory, and answers as a look-up of it.
-    fn make(
-        self: &Arc<Self>,
-        caller: Caller,
-        dir: Arc<Node>,
-        name: &[u8],
-        reply: Reply,
-        make: Making,
-    ) {
+    fn make(self: &Arc<Self>, caller: Caller, dir: Arc<Node>, name: &[u8], reply: Reply, make: Making) {
         let (client, name, user) = (self.client.clone(), name.to_vec(), user(caller));
         self.run(caller, reply, async move {
             let made = make.make(&client, user, dir.fid, &name).await;
@@ -80,7 +73,14 @@ impl FileSystem {
     }
 
     /// AFS has files, directories and links: no pipes, sockets or devices.
-    pub(crate) fn make_node(self: &Arc<Self>, caller: Caller, dir: Arc<Node>, name: &[u8], mode: u32, reply: Reply) {
+    pub(crate) fn make_node(
+        self: &Arc<Self>,
+        caller: Caller,
+        dir: Arc<Node>,
+        name: &[u8],
+        mode: u32,
+        reply: Reply,
+    ) {
         if ![0, libc::S_IFREG].contains(&(mode & TYPE_MASK)) {
             return reply.error(libc::EPERM);
         }
@@ -126,7 +126,13 @@ impl FileSystem {
         }
     }
 
-    pub(crate) fn remove_directory(self: &Arc<Self>, caller: Caller, dir: Arc<Node>, name: &[u8], reply: Reply) {
+    pub(crate) fn remove_directory(
+        self: &Arc<Self>,
+        caller: Caller,
+        dir: Arc<Node>,
+        name: &[u8],
+        reply: Reply,
+    ) {
         let (client, name, user) = (self.client.clone(), name.to_vec(), user(caller));
         self.run(caller, reply, async move {
             let removed = client.remove_dir(user, dir.fid, &name).await;

@@ -373,8 +373,7 @@ mod tests {
         let opened = old.state().mode.open(Wish::ReadWhole).0;
         old.state().mode = opened;
         let forgets = nodes.on_change(fid(2), About::All);
-        let expected =
-            [Forget::Attributes(old.id), Forget::Name(NodeId::ROOT, b"film".to_vec())];
+        let expected = [Forget::Attributes(old.id), Forget::Name(NodeId::ROOT, b"film".to_vec())];
         assert_eq!(forgets, expected);
         assert!(old.state().is_retired && nodes.get(old.id).is_some());
         let new = nodes.look_up(fid(2), Some((NodeId::ROOT, b"film")));
@@ -414,11 +413,8 @@ mod tests {
         let nodes = Nodes::new(fid(1));
         let file = nodes.look_up(fid(2), Some((NodeId::ROOT, b"f")));
         let forgets = nodes.on_change_of(Some((CellIndex(1), VolumeId(7))));
-        let expected = [
-            Forget::Name(NodeId::ROOT, b"f".to_vec()),
-            Forget::Data(NodeId::ROOT),
-            Forget::Data(file.id),
-        ];
+        let expected =
+            [Forget::Name(NodeId::ROOT, b"f".to_vec()), Forget::Data(NodeId::ROOT), Forget::Data(file.id)];
         assert_eq!(forgets, expected);
         assert_eq!(nodes.on_change_of(Some((CellIndex(2), VolumeId(7)))), []);
         assert_eq!(nodes.on_change_of(None).len(), 2);

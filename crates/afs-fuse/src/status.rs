@@ -80,13 +80,8 @@ impl FileSystem {
             SetTime::Now => self.client.time(),
             SetTime::To(time) => afs_time(time),
         });
-        let wanted = SetStatus {
-            mode: set.mode.map(|mode| mode & 0o7777),
-            owner,
-            group,
-            modified,
-            length: None,
-        };
+        let wanted =
+            SetStatus { mode: set.mode.map(|mode| mode & 0o7777), owner, group, modified, length: None };
         let writer = set.size.and_then(|_| match set.handle {
             Some(handle) => self.handles.file(handle).filter(|open| open.file.flags().write),
             None => self.handles.writer_of(&node).filter(|open| open.file.user() == user),

@@ -345,7 +345,8 @@ impl Reply {
     /// How much room there is.
     pub fn space(mut self, space: &FileSystemSpace) {
         let s = space;
-        let words = Words::<80>::new().u64(s.blocks).u64(s.free).u64(s.available).u64(s.files).u64(s.files_free);
+        let words =
+            Words::<80>::new().u64(s.blocks).u64(s.free).u64(s.available).u64(s.files).u64(s.files_free);
         let words = words.u32(s.block_size).u32(s.name_max).u32(s.block_size).zeros_to(80);
         self.send(0, &[words.bytes()]);
     }
@@ -427,12 +428,8 @@ mod tests {
             block_size: 4096,
         };
         assert_eq!(Words::<200>::new().attributes(&attributes).bytes().len(), 88);
-        let entry = Entry {
-            node: NodeId(2),
-            attributes,
-            name_ttl: Duration::ZERO,
-            attributes_ttl: Duration::ZERO,
-        };
+        let entry =
+            Entry { node: NodeId(2), attributes, name_ttl: Duration::ZERO, attributes_ttl: Duration::ZERO };
         assert_eq!(Words::<200>::new().entry(&entry).bytes().len(), 128);
     }
 }

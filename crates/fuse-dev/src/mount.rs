@@ -75,7 +75,10 @@ impl fmt::Display for MountError {
                  (docker run --device /dev/fuse --cap-add SYS_ADMIN)"
             ),
             Self::DeviceForbidden(error) => {
-                write!(f, "FUSE may not be used here ({error}): let this user open {PATH}, or run this as root")
+                write!(
+                    f,
+                    "FUSE may not be used here ({error}): let this user open {PATH}, or run this as root"
+                )
             }
             Self::NoHelper(error) => write!(
                 f,
@@ -150,7 +153,9 @@ impl Mounted {
         }
         match unmount(&self.path, false) {
             Ok(()) => Ok(true),
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => unmount(&self.path, true).map(|()| false),
+            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                unmount(&self.path, true).map(|()| false)
+            }
             Err(error) => Err(error),
         }
     }
@@ -214,7 +219,9 @@ pub fn unmount(path: &Path, lazily: bool) -> io::Result<()> {
 fn by_system_call(path: &Path, mode: u32, options: &MountOptions) -> Result<Option<Device>, MountError> {
     let device = match Device::open() {
         Ok(device) => device,
-        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound) => return Err(MountError::NoDevice(error)),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound) => {
+            return Err(MountError::NoDevice(error));
+        }
         // The number of a device that the kernel has no driver for.
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENXIO | libc::ENODEV)) => {
             return Err(MountError::NoDevice(error));
@@ -222,10 +229,8 @@ fn by_system_call(path: &Path, mode: u32, options: &MountOptions) -> Result<Opti
         Err(error) => return Err(MountError::DeviceForbidden(error)),
     };
     let (uid, gid) = (nix::unistd::getuid(), nix::unistd::getgid());
-    let mut data = format!(
-        "fd={},rootmode={mode:o},user_id={uid},group_id={gid}",
-        device.as_fd().as_raw_fd()
-    );
+    let mut data =
+        format!("fd={},rootmode={mode:o},user_id={uid},group_id={gid}", device.as_fd().as_raw_fd());
     if options.allow_other {
         data += ",allow_other";
     }
@@ -234,7 +239,13 @@ fn by_system_call(path: &Path, mode: u32, options: &MountOptions) -> Result<Opti
         flags |= MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
     }
     let kind = format!("fuse.{}", options.kind);
-    match nix::mount::mount(Some(options.source.as_str()), path, Some(kind.as_str()), flags, Some(data.as_str())) {
+    match nix::mount::mount(
+        Some(options.source.as_str()),
+        path,
+        Some(kind.as_str()),
+        flags,
+        Some(data.as_str()),
+    ) {
         Ok(()) => Ok(Some(device)),
         Err(Errno::EPERM) => Ok(None),
         Err(Errno::ENODEV) => Err(MountError::NoDevice(Errno::ENODEV.into())),

@@ -119,10 +119,13 @@ fn unescaped(field: &[u8]) -> OsString {
     let mut text = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((first, after)) = rest.split_first() {
-        let digits = after.get(..3).filter(|d| *first == b'\\' && d.iter().all(|b| (b'0'..=b'7').contains(b)));
+        let digits =
+            after.get(..3).filter(|d| *first == b'\\' && d.iter().all(|b| (b'0'..=b'7').contains(b)));
         match digits {
             Some(digits) => {
-                text.push(digits.iter().fold(0u8, |byte, digit| byte.wrapping_mul(8).wrapping_add(digit - b'0')));
+                text.push(
+                    digits.iter().fold(0u8, |byte, digit| byte.wrapping_mul(8).wrapping_add(digit - b'0')),
+                );
                 rest = &after[3..];
             }
             None => {
@@ -145,7 +148,8 @@ mod tests {
 
     #[test]
     fn a_line_of_mountinfo_is_read_with_its_escapes() {
-        let line = br"36 35 0:45 / /mnt/a\040b rw,nosuid shared:7 master:1 - fuse.afar /run/x\134y rw,user_id=0";
+        let line =
+            br"36 35 0:45 / /mnt/a\040b rw,nosuid shared:7 master:1 - fuse.afar /run/x\134y rw,user_id=0";
         let expected = MountPoint {
             path: "/mnt/a b".into(),
             kind: "fuse.afar".into(),

@@ -151,7 +151,8 @@ fn answer_init(device: &Device, settings: &Settings, message: &[u8]) -> io::Resu
     }
     if major < MAJOR || minor < MINOR_MIN {
         send(&[], libc::EPROTO)?;
-        let what = format!("the kernel speaks FUSE {major}.{minor}; it takes {MAJOR}.{MINOR_MIN} (Linux 5.4)");
+        let what =
+            format!("the kernel speaks FUSE {major}.{minor}; it takes {MAJOR}.{MINOR_MIN} (Linux 5.4)");
         return Err(io::Error::new(io::ErrorKind::Unsupported, what));
     }
     let mut offered = Features(u64::from(low));

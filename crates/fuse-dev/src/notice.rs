@@ -37,7 +37,9 @@ impl Notifier {
         let slices = [header.bytes(), parts[0], parts[1], parts[2]].map(IoSlice::new);
         match self.device.send(&slices) {
             // The kernel has forgotten it by itself, or is gone.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::ENOTDIR)) => {
+            Err(error)
+                if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENODEV | libc::ENOTDIR)) =>
+            {
                 Ok(())
             }
             result => result,

@@ -141,61 +141,162 @@ impl Iterator for Forgets<'_> {
 #[expect(missing_docs, reason = "the fields are those of the system calls that the variants name")]
 pub enum Operation<'a> {
     /// A name in a directory. Counts as one look-up of the node that is answered.
-    Lookup { name: &'a OsStr },
+    Lookup {
+        name: &'a OsStr,
+    },
     /// The kernel forgets so many look-ups of the node. Not answered.
-    Forget { lookups: u64 },
+    Forget {
+        lookups: u64,
+    },
     /// The same of many nodes. Not answered.
     BatchForget(Forgets<'a>),
-    GetAttributes { handle: Option<Handle> },
+    GetAttributes {
+        handle: Option<Handle>,
+    },
     SetAttributes(SetAttributes),
     ReadLink,
-    Symlink { name: &'a OsStr, target: &'a OsStr },
-    MakeNode { name: &'a OsStr, mode: u32, device: u32, umask: u32 },
-    MakeDirectory { name: &'a OsStr, mode: u32, umask: u32 },
-    Unlink { name: &'a OsStr },
-    RemoveDirectory { name: &'a OsStr },
+    Symlink {
+        name: &'a OsStr,
+        target: &'a OsStr,
+    },
+    MakeNode {
+        name: &'a OsStr,
+        mode: u32,
+        device: u32,
+        umask: u32,
+    },
+    MakeDirectory {
+        name: &'a OsStr,
+        mode: u32,
+        umask: u32,
+    },
+    Unlink {
+        name: &'a OsStr,
+    },
+    RemoveDirectory {
+        name: &'a OsStr,
+    },
     /// `flags` are those of `renameat2(2)`.
-    Rename { name: &'a OsStr, to: NodeId, new_name: &'a OsStr, flags: u32 },
+    Rename {
+        name: &'a OsStr,
+        to: NodeId,
+        new_name: &'a OsStr,
+        flags: u32,
+    },
     /// The node of the request is the directory that gets the name.
-    Link { existing: NodeId, name: &'a OsStr },
+    Link {
+        existing: NodeId,
+        name: &'a OsStr,
+    },
     /// `flags` are those of `open(2)`.
-    Open { flags: u32 },
-    Create { name: &'a OsStr, mode: u32, umask: u32, flags: u32 },
-    Read { handle: Handle, pos: u64, length: u32 },
+    Open {
+        flags: u32,
+    },
+    Create {
+        name: &'a OsStr,
+        mode: u32,
+        umask: u32,
+        flags: u32,
+    },
+    Read {
+        handle: Handle,
+        pos: u64,
+        length: u32,
+    },
     /// `is_from_cache`: pages of a mapping are written back, by whoever; `kills_privileges`: set-uid and set-gid bits go.
-    Write { handle: Handle, pos: u64, data: &'a [u8], is_from_cache: bool, kills_privileges: bool },
+    Write {
+        handle: Handle,
+        pos: u64,
+        data: &'a [u8],
+        is_from_cache: bool,
+        kills_privileges: bool,
+    },
     /// A file was closed, by one of perhaps several that have it.
-    Flush { handle: Handle, owner: u64 },
+    Flush {
+        handle: Handle,
+        owner: u64,
+    },
     /// The last that had the file open or mapped is gone. `flock_owner`: whose `flock` is to be given up.
-    Release { handle: Handle, flock_owner: Option<u64> },
-    Sync { handle: Handle, is_data_only: bool },
+    Release {
+        handle: Handle,
+        flock_owner: Option<u64>,
+    },
+    Sync {
+        handle: Handle,
+        is_data_only: bool,
+    },
     StatFs,
-    SetXattr { name: &'a OsStr, value: &'a [u8], flags: u32 },
+    SetXattr {
+        name: &'a OsStr,
+        value: &'a [u8],
+        flags: u32,
+    },
     /// `room` 0 asks how long the value is.
-    GetXattr { name: &'a OsStr, room: u32 },
-    ListXattr { room: u32 },
-    RemoveXattr { name: &'a OsStr },
-    OpenDirectory { flags: u32 },
-    ReadDirectory { handle: Handle, pos: u64, room: u32 },
-    ReadDirectoryPlus { handle: Handle, pos: u64, room: u32 },
-    ReleaseDirectory { handle: Handle },
-    SyncDirectory { handle: Handle },
+    GetXattr {
+        name: &'a OsStr,
+        room: u32,
+    },
+    ListXattr {
+        room: u32,
+    },
+    RemoveXattr {
+        name: &'a OsStr,
+    },
+    OpenDirectory {
+        flags: u32,
+    },
+    ReadDirectory {
+        handle: Handle,
+        pos: u64,
+        room: u32,
+    },
+    ReadDirectoryPlus {
+        handle: Handle,
+        pos: u64,
+        room: u32,
+    },
+    ReleaseDirectory {
+        handle: Handle,
+    },
+    SyncDirectory {
+        handle: Handle,
+    },
     GetLock(Lock),
     /// `waits`: until it can be had.
-    SetLock { lock: Lock, waits: bool },
+    SetLock {
+        lock: Lock,
+        waits: bool,
+    },
     Access(Access),
     /// The caller of another request got a signal. Not answered, unless that request is not known (yet): then EAGAIN.
-    Interrupt { request: Unique },
-    Allocate { handle: Handle, pos: u64, length: u64, mode: u32 },
-    Seek { handle: Handle, pos: u64, whence: u32 },
+    Interrupt {
+        request: Unique,
+    },
+    Allocate {
+        handle: Handle,
+        pos: u64,
+        length: u64,
+        mode: u32,
+    },
+    Seek {
+        handle: Handle,
+        pos: u64,
+        whence: u32,
+    },
     /// The node of the request is that of `from`.
-    CopyRange { from: (Handle, u64), to: (NodeId, Handle, u64), length: u64 },
+    CopyRange {
+        from: (Handle, u64),
+        to: (NodeId, Handle, u64),
+        length: u64,
+    },
     /// `syncfs(2)`.
     SyncFileSystem,
     /// The mount ends.
     Destroy,
     /// Something that this library does not know, or that makes no sense in a file system of this kind.
-    Other { opcode: u32 },
+    Other {
+        opcode: u32,
+    },
 }
 
 /// Bytes of a request's header.

@@ -80,7 +80,8 @@ impl Session {
     pub fn wait(self) -> io::Result<()> {
         let mut result = Ok(());
         for thread in self.threads {
-            result = result.and(thread.join().unwrap_or_else(|_| Err(io::Error::other("a FUSE thread panicked"))));
+            result =
+                result.and(thread.join().unwrap_or_else(|_| Err(io::Error::other("a FUSE thread panicked"))));
         }
         result
     }

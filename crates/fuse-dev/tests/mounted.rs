@@ -97,7 +97,9 @@ impl Handler for Small {
                 }
                 reply.entries(&entries);
             }
-            Operation::Release { .. } | Operation::ReleaseDirectory { .. } | Operation::Flush { .. } => reply.ok(),
+            Operation::Release { .. } | Operation::ReleaseDirectory { .. } | Operation::Flush { .. } => {
+                reply.ok()
+            }
             Operation::Forget { lookups } => {
                 self.forgotten.fetch_add(lookups, Ordering::SeqCst);
                 reply.nothing();
@@ -216,8 +218,7 @@ fn the_mount_is_listed_with_its_source_and_kind() {
 #[test]
 fn a_call_that_waits_can_be_given_up() {
     let Some(test) = Test::new("interrupt") else { return };
-    let mut child =
-        Command::new("cat").arg(test.path.join("never")).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = Command::new("cat").arg(test.path.join("never")).stderr(Stdio::null()).spawn().unwrap();
     let until = Instant::now() + Duration::from_secs(20);
     while test.fs.waiting.lock().unwrap().is_empty() {
         assert!(Instant::now() < until, "the look-up has come");

@@ -177,7 +177,9 @@ impl Wishes {
     pub(super) fn read(&mut self, given: &Given) -> Result<(), String> {
         let number = |name: &'static str| match given.word(name) {
             None => Ok(None),
-            Some(text) => text.parse::<u64>().map(Some).map_err(|_| format!("-{name} {text}: a number is expected")),
+            Some(text) => {
+                text.parse::<u64>().map(Some).map_err(|_| format!("-{name} {text}: a number is expected"))
+            }
         };
         let path = |name| given.word(name).map(PathBuf::from);
         self.mount = path("mountdir").or(self.mount.take());
@@ -224,10 +226,16 @@ mod tests {
     #[test]
     fn what_the_packages_of_distributions_give_is_understood() {
         // Debian's and Red Hat's scripts for large caches, and those of a site.
-        let debian = wishes("-chunksize 20 -fakestat -dynroot -stat 2000 -dcache 800 -daemons 5 -volumes 70").unwrap();
-        assert_eq!((debian.dynroot, debian.fakestat, debian.status_entries), (Some(true), Some(true), Some(2000)));
+        let debian =
+            wishes("-chunksize 20 -fakestat -dynroot -stat 2000 -dcache 800 -daemons 5 -volumes 70").unwrap();
+        assert_eq!(
+            (debian.dynroot, debian.fakestat, debian.status_entries),
+            (Some(true), Some(true), Some(2000))
+        );
         assert_eq!(debian.notes.len(), 4, "{:?}", debian.notes);
-        let site = wishes("-mountdir /afs -confdir /etc/openafs -cachedir /var/cache/openafs -blocks 50000 -afsdb").unwrap();
+        let site =
+            wishes("-mountdir /afs -confdir /etc/openafs -cachedir /var/cache/openafs -blocks 50000 -afsdb")
+                .unwrap();
         assert_eq!(site.mount, Some("/afs".into()));
         assert_eq!(site.cache_bytes, Some(50_000 << 10));
         assert!(wishes("-memcache -nodynroot").unwrap().no_cache);

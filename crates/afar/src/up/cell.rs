@@ -5,13 +5,13 @@ use afs_wire::Errno;
 use afs_wire::afsvol::{
     self, AfsVol, CreateVolume, EndTrans, SetFlags, SetInfo, UNCHANGED, VolName, VolintInfo, VolumeFlags,
 };
+use afs_wire::directory::Directory;
 use afs_wire::ids::{AfsFid, AfsTime, HostAddr, Name, PartitionId, Path, ViceId, VolumeId, VolumeType};
-use afs_wire::pt::{
-    AddToGroup, INewEntry, NameList, NameToID, NewEntry, PRUSER, Pr, PrName, PrNameVec,
-};
+use afs_wire::pt::{AddToGroup, INewEntry, NameList, NameToID, NewEntry, PRUSER, Pr, PrName, PrNameVec};
 use afs_wire::rights::Rights;
 use afs_wire::rxafs::{
-    AfsOpaque, FetchStatus, GiveUpAllCallBacks, Lookup, MakeDir, OldStoreACL, Rxafs, StoreStatus, Symlink,
+    AfsOpaque, FetchData64, FetchStatus, GiveUpAllCallBacks, MakeDir, OldStoreACL, Rxafs, StoreStatus,
+    Symlink,
 };
 use afs_wire::rxafscb::Rxafscb;
 use afs_wire::status::{AfsStoreStatus, StoreMask};
@@ -43,13 +43,15 @@ const PARTITION: PartitionId = PartitionId(0);
 /// No limit but the disk's.
 const NO_QUOTA: i32 = 0;
 
+/// More than a new cell's root directory has: a directory has 2 MiB at most.
+const DIRECTORY_MAX_BYTES: i64 = 2 << 20;
+
 /// How long the tickets are good for with which a cell is made.
 const TICKET_LIFE: Duration = Duration::from_secs(3600);
 
 /// Rights as they are on access lists here.
 const READ: Rights = Rights(Rights::READ.0 | Rights::LOOKUP.0);
-const WRITE: Rights =
-    Rights(READ.0 | Rights::INSERT.0 | Rights::DELETE.0 | Rights::WRITE.0 | Rights::LOCK.0);
+const WRITE: Rights = Rights(READ.0 | Rights::INSERT.0 | Rights::DELETE.0 | Rights::WRITE.0 | Rights::LOCK.0);
 
 /// A caller of the cell's services who may do everything.
 pub(super) struct CellMaker {
@@ -122,8 +124,7 @@ impl CellMaker {
         self.access_list(root_afs, &everybody_reads).await?;
 
         self.mount_point(root_cell, "scratch", "#scratch.").await?;
-        self.folder(root_cell, "user").await?;
-        let users = self.look_up(root_cell, "user").await?;
+        let users = self.folder(root_cell, "user").await?;
         self.mount_point(users, owner.name, &format!("#{home_name}.")).await?;
         self.access_list(users, &everybody_reads).await?;
         self.access_list(root_cell, &everybody_reads).await?;
@@ -161,7 +162,8 @@ impl CellMaker {
         let doing = format!("making the user {name}");
         let pr_name = || PrName::new(name).map_err(|error| format!("{doing}: {error}"));
         if let Some(id) = i32::try_from(wish).ok().filter(|id| *id > 0 && *id != ViceId::ANONYMOUS.0) {
-            let made = self.users.rpc(&INewEntry { name: pr_name()?, id: ViceId(id), owner: ViceId(0) }).await;
+            let made =
+                self.users.rpc(&INewEntry { name: pr_name()?, id: ViceId(id), owner: ViceId(0) }).await;
             if made.is_ok() {
                 return Ok(ViceId(id));
             }
@@ -255,16 +257,35 @@ impl CellMaker {
         there_or_made(self.files.rpc(&order).await.map(drop), &doing)
     }
 
-    async fn folder(&self, dir: AfsFid, name: &str) -> Result<(), String> {
+    /// A folder of this name, which is made if there is none.
+    async fn folder(&self, dir: AfsFid, name: &str) -> Result<AfsFid, String> {
         let doing = format!("making the folder {name}");
-        let name = Name::new(name).map_err(|error| format!("{doing}: {error}"))?;
-        there_or_made(self.files.rpc(&MakeDir { dir, name, status: mode(0o755) }).await.map(drop), &doing)
+        let wire_name = Name::new(name).map_err(|error| format!("{doing}: {error}"))?;
+        match self.files.rpc(&MakeDir { dir, name: wire_name, status: mode(0o755) }).await {
+            Ok(reply) => Ok(reply.fid),
+            Err(error) if is(&error, Errno::EEXIST) => {
+                let pages = self.pages(dir).await.map_err(|error| format!("{doing}: {error}"))?;
+                let directory = Directory::parse(&pages).map_err(|error| format!("{doing}: {error}"))?;
+                let entry =
+                    directory.lookup(name.as_bytes()).ok_or_else(|| format!("{doing}: it came and went"))?;
+                Ok(AfsFid { volume: dir.volume, vnode: entry.fid.vnode, unique: entry.fid.unique })
+            }
+            Err(error) => Err(format!("{doing}: {error}")),
+        }
     }
 
-    async fn look_up(&self, dir: AfsFid, name: &str) -> Result<AfsFid, String> {
-        let doing = format!("looking for {name}");
-        let order = Lookup { dir, name: Name::new(name).map_err(|error| format!("{doing}: {error}"))? };
-        Ok(self.ask(&self.files, &order, &doing).await?.fid)
+    /// The contents of a directory: a word of two with their length, the pages, and the results (File service notes 6.3).
+    async fn pages(&self, dir: AfsFid) -> Result<Vec<u8>, RpcError> {
+        let failed = |source| RpcError::Call { rpc: FetchData64::NAME, source };
+        let mut call = self.files.call().await.map_err(failed)?;
+        call.send_request(&FetchData64 { fid: dir, pos: 0, length: DIRECTORY_MAX_BYTES }).await?;
+        call.finish().map_err(failed)?;
+        let mut length = [0; 8];
+        call.read_exact(&mut length).await.map_err(failed)?;
+        let mut pages = vec![0; u64::from_be_bytes(length).min(DIRECTORY_MAX_BYTES as u64) as usize];
+        call.read_exact(&mut pages).await.map_err(failed)?;
+        call.reply::<FetchData64>().await?;
+        Ok(pages)
     }
 
     async fn access_list(&self, dir: AfsFid, entries: &[(&str, Rights)]) -> Result<(), String> {

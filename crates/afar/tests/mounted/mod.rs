@@ -49,7 +49,9 @@ pub(crate) fn own_address() -> Ipv4Addr {
 
 /// Whether file systems can be mounted here; else the test is counted as skipped.
 pub(crate) fn can_mount(test: &str) -> bool {
-    if Path::new("/dev/fuse").exists() && fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok() {
+    if Path::new("/dev/fuse").exists()
+        && fs::OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok()
+    {
         let is_root = fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0);
         if is_root || has("fusermount3") {
             return true;
