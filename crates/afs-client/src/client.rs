@@ -16,6 +16,7 @@ use rx_security::{Level, Token};
 
 use crate::callback_service;
 use crate::cells::{Cell, Cells};
+use crate::coming::Coming;
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::data::Files;
@@ -60,6 +61,7 @@ pub(crate) struct Inner {
     pub(crate) connections: Connections,
     pub(crate) locations: Locations,
     pub(crate) vnodes: Vnodes,
+    pub(crate) coming: Coming,
     pub(crate) mounts: Mounts,
     pub(crate) subscribers: Subscribers,
     pub(crate) open_files: OpenFiles,
@@ -159,6 +161,7 @@ impl Client {
             cells,
             locations: Locations::default(),
             vnodes: Vnodes::new(config.status_entries, config.directory_bytes),
+            coming: Coming::default(),
             mounts: Mounts::default(),
             subscribers: Subscribers::default(),
             open_files: OpenFiles::default(),

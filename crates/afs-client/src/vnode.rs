@@ -166,6 +166,8 @@ pub(crate) struct Vnode {
     is_used: AtomicBool,
     /// When a directory was last listed, in nanoseconds of the client's time; 0 is never.
     pub(crate) listed_at: AtomicU64,
+    /// How many of the directories in it were listed since.
+    pub(crate) listed_inside: AtomicU32,
     /// Held by who fetches its status or pages, so that others wait for the answer and do not ask the same.
     pub(crate) fetching: tokio::sync::Mutex<()>,
     /// Held by who changes it at the server: our changes of one vnode come one after the other.
@@ -218,6 +220,7 @@ impl Vnode {
             state: Mutex::default(),
             is_used: AtomicBool::new(true),
             listed_at: AtomicU64::new(0),
+            listed_inside: AtomicU32::new(0),
             fetching: tokio::sync::Mutex::default(),
             changing: tokio::sync::Mutex::default(),
         }

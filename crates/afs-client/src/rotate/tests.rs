@@ -67,7 +67,7 @@ fn errno_numbers_are_answers_but_for_a_servers_own_troubles() {
 fn rx_codes_and_what_nobody_has_named() {
     for (code, verdict) in [
         (-1, Verdict::Anew),
-        (-2, Verdict::OtherSite),
+        (-2, Verdict::Offline),
         (-3, Verdict::Anew),
         (-100, Verdict::Wait),
         (-455, Verdict::Fail),
