@@ -185,7 +185,9 @@ impl Inner {
     fn walked_next(&self, listed: Fid, pages: &Directory) -> Vec<Fid> {
         let parent = pages.lookup(b"..").map(|entry| listed.sibling(entry.fid)).filter(|&dir| dir != listed);
         let Some(parent) = parent.and_then(|dir| self.vnodes.get(dir)) else { return Vec::new() };
-        if !self.is_being_listed(&parent) || parent.listed_inside.fetch_add(1, Ordering::Relaxed) + 1 < WALK_AFTER {
+        if !self.is_being_listed(&parent)
+            || parent.listed_inside.fetch_add(1, Ordering::Relaxed) + 1 < WALK_AFTER
+        {
             return Vec::new();
         }
         let now = self.now();
@@ -197,7 +199,8 @@ impl Inner {
                 && fid.vnode.is_directory()
                 && self.vnodes.get(fid).is_none_or(|vnode| vnode.good_pages(now).is_none())
         };
-        let Some(own) = siblings.entries().take(WALK_ENTRIES_MAX).find(|entry| fid_of(entry) == listed) else {
+        let Some(own) = siblings.entries().take(WALK_ENTRIES_MAX).find(|entry| fid_of(entry) == listed)
+        else {
             return Vec::new();
         };
         let by_place = siblings.entries_from(own.next()).take(WALK_ENTRIES_MAX).filter(&is_wanted);

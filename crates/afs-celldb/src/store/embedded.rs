@@ -59,11 +59,11 @@ impl EmbeddedStore {
     ///
     /// If that is not possible, or another process has it open.
     pub fn open(file: &Path) -> Result<Self, StoreError> {
-        let failed = |reason: redb::Error| {
+        let failed = |Reason(reason)| {
             StoreError::new(format!("opening the cell's databases in {}", file.display()), reason)
         };
         if !file.exists() {
-            make(file).map_err(&failed)?;
+            make(file).map_err(failed)?;
         }
         let database = Database::builder().set_cache_size(CACHE_BYTES).open(file);
         let database = Arc::new(database.map_err(|error| failed(error.into()))?);
@@ -72,7 +72,7 @@ impl EmbeddedStore {
         let committer = thread::Builder::new()
             .name("celldb-commit".into())
             .spawn(move || commit_all(&theirs, &waiting))
-            .map_err(|error| failed(redb::Error::Io(error)))?;
+            .map_err(|error| failed(error.into()))?;
         Ok(Self { database, commits: Some(commits), committer: Some(committer) })
     }
 
@@ -110,10 +110,10 @@ impl Drop for EmbeddedStore {
 
 /// Makes a file without rows. It has its name when it is whole: a process that ends while the file is made must not leave one
 /// that can never be opened.
-fn make(file: &Path) -> Result<(), redb::Error> {
+fn make(file: &Path) -> Result<(), Reason> {
     let new = file.with_extension("new");
     match fs::remove_file(&new) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(redb::Error::Io(error)),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
         _ => {}
     }
     let database = Database::create(&new)?;
@@ -122,9 +122,10 @@ fn make(file: &Path) -> Result<(), redb::Error> {
     transaction.open_table(ROWS)?;
     transaction.commit()?;
     drop(database);
-    fs::rename(&new, file).map_err(redb::Error::Io)?;
+    fs::rename(&new, file)?;
     let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder).and_then(|folder| folder.sync_all()).map_err(redb::Error::Io)
+    File::open(folder)?.sync_all()?;
+    Ok(())
 }
 
 fn commit_all(database: &Database, waiting: &Receiver<Commit>) {
