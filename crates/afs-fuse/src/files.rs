@@ -174,7 +174,7 @@ impl FileSystem {
         self.run(caller, reply, async move {
             let created =
                 client.create_and_open(user, (dir.fid, &name), mode & 0o7777, flags, exclusive).await;
-            changing.is_known();
+            changing.settle();
             outcome(move |fs, fresh| {
                 fs.nodes.drop_name(dir.id, &name);
                 match created {

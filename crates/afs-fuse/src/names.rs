@@ -50,7 +50,7 @@ impl FileSystem {
         let changing = self.changing([(dir.id, &name)]);
         self.run(caller, reply, async move {
             let made = make.make(&client, user, dir.fid, &name).await;
-            changing.is_known();
+            changing.settle();
             outcome(move |fs, fresh| {
                 fs.nodes.drop_name(dir.id, &name);
                 match made {
@@ -115,7 +115,7 @@ impl FileSystem {
         let changing = self.changing([(dir.id, &name)]);
         self.run(caller, reply, async move {
             let removed = client.remove(user, dir.fid, &name).await;
-            changing.is_known();
+            changing.settle();
             outcome(move |fs, _| {
                 fs.nodes.drop_name(dir.id, &name);
                 fs.note_nameless(last.filter(|_| removed.is_ok()));
@@ -150,7 +150,7 @@ impl FileSystem {
         let changing = self.changing([(dir.id, &name)]);
         self.run(caller, reply, async move {
             let removed = client.remove_dir(user, dir.fid, &name).await;
-            changing.is_known();
+            changing.settle();
             outcome(move |fs, _| {
                 fs.nodes.drop_name(dir.id, &name);
                 fs.done(removed)
@@ -176,7 +176,7 @@ impl FileSystem {
         let changing = self.changing([(from.id, &name), (to.id, &new_name)]);
         self.run(caller, reply, async move {
             let renamed = client.rename(user, (from.fid, &name), (to.fid, &new_name), keep).await;
-            changing.is_known();
+            changing.settle();
             outcome(move |fs, fresh| {
                 match renamed {
                     // The kernel moves the name with what it has of it.
@@ -273,7 +273,7 @@ pub(crate) struct Changing {
 
 impl Changing {
     /// It is known what came of it.
-    pub(crate) fn is_known(mut self) {
+    pub(crate) fn settle(mut self) {
         self.names.clear();
     }
 }
