@@ -7,12 +7,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use afs_cache::{Cache, CacheError, CacheFile, CellNumber, Conflict, FileKey, Held, Usage};
+use afs_wire::Errno;
 use afs_wire::ids::VolumeId;
 use afs_wire::status::AfsFetchStatus;
 use tokio::sync::Notify;
@@ -396,13 +398,11 @@ impl Drop for FileData {
 
 /// What the cache says, as the client's error.
 pub(crate) fn local(error: CacheError) -> Error {
-    let kind = match &error {
-        CacheError::Full { .. } => std::io::ErrorKind::StorageFull,
-        CacheError::InUse { .. } => std::io::ErrorKind::WouldBlock,
-        CacheError::Io { error, .. } => error.kind(),
-        CacheError::Newer { .. } | CacheError::Foreign { .. } | CacheError::Damaged { .. } => {
-            std::io::ErrorKind::InvalidData
-        }
+    let errno = match &error {
+        CacheError::Full { .. } => Errno::ENOSPC,
+        CacheError::InUse { .. } => Errno::EBUSY,
+        CacheError::Io { error, .. } => error.raw_os_error().map_or(Errno::EIO, Errno),
+        CacheError::Newer { .. } | CacheError::Foreign { .. } | CacheError::Damaged { .. } => Errno::EIO,
     };
-    Error::local(error.to_string(), kind.into())
+    Error::local(error.to_string(), io::Error::from_raw_os_error(errno.0))
 }
