@@ -371,3 +371,66 @@ fn who_reads_the_beginning_fetches_little() {
         assert!(two.cache_usage().bytes < bytes + (256 << 10), "{}", two.cache_usage().bytes - bytes);
     });
 }
+
+#[test]
+fn a_close_that_is_interrupted_is_stored_in_the_background() {
+    for wait in [0, 1, 6, 11, 16, 25] {
+        let world = World::new();
+        let (one, two) = (world.client(1), world.client(2));
+        world.run(async move {
+            let file = make(&one, "file").await;
+            file.write(0, Bytes::from(vec![b'a'; 300_000])).await.unwrap();
+            file.write(500_000, Bytes::from(vec![b'b'; 300_000])).await.unwrap();
+            let at = one.now() + Duration::from_millis(wait);
+            {
+                let mut flush = std::pin::pin!(file.flush());
+                let mut timer = one.runtime().sleep_until(at);
+                std::future::poll_fn(|cx| {
+                    let _ = flush.as_mut().poll(cx);
+                    timer.as_mut().poll(cx)
+                })
+                .await;
+            }
+            let fid = file.fid();
+            drop(file);
+            one.runtime().sleep_until(one.now() + Duration::from_secs(10)).await;
+            assert_eq!(one.dirty_bytes(), 0, "interrupted after {wait} ms");
+            let mut expected = vec![b'a'; 300_000];
+            expected.resize(500_000, 0);
+            expected.resize(800_000, b'b');
+            assert!(content(&two, NOBODY, fid).await == expected, "interrupted after {wait} ms");
+            assert!(read_all(&open(&one, "file", READ).await).await == expected, "interrupted after {wait} ms");
+        });
+    }
+}
+
+#[test]
+fn a_server_that_dies_between_costs_no_promise() {
+    for seed in 0..3 {
+        let mut world = World::new();
+        let clients = [world.client(1), world.client(2)];
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut model = Vec::new();
+        for round in 0..40 {
+            let (both, before, own) = (clients.clone(), std::mem::take(&mut model), random.random());
+            model = world.run(async move {
+                let (mut random, mut model) = (StdRng::seed_from_u64(own), before);
+                if round == 0 {
+                    drop(make(&both[0], "file").await);
+                }
+                let file = open(&both[random.random_range(0..2)], "file", WRITE).await;
+                change(&file, &mut model, &mut random).await;
+                file.flush().await.unwrap();
+                for (number, client) in both.iter().enumerate() {
+                    let read = read_all(&open(client, "file", READ).await).await;
+                    assert!(read == model, "seed {seed}, round {round}, client {number}");
+                }
+                model
+            });
+            if random.random_bool(0.3) {
+                world.stop(0);
+                world.start(0);
+            }
+        }
+    }
+}
