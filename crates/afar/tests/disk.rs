@@ -280,7 +280,9 @@ async fn a_file_system_that_has_failed_takes_its_volumes_offline_and_they_are_ba
     // With the setting as it is, all of it is on the disk within a second, or what the disk needs for it.
     tokio::time::sleep(Duration::from_secs(4)).await;
     let partition = machine.partition().display().to_string();
-    machine.shell(&format!("echo 1 > /sys/fs/ext4/$(basename $(findmnt -no SOURCE {partition}))/trigger_fs_error"));
+    machine.shell(&format!(
+        "echo 1 > /sys/fs/ext4/$(basename $(findmnt -no SOURCE {partition}))/trigger_fs_error"
+    ));
 
     let eio = abort::from_errno(Errno(5), true).0;
     let until = Instant::now() + PATIENCE;

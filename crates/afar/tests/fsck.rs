@@ -17,8 +17,7 @@ impl Folder {
         let name = format!("afar-fsck-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let folder = std::env::temp_dir().join(name);
         fs::create_dir_all(&folder).unwrap();
-        let partition =
-            Partition::open(&folder, Config { log_bytes: 1 << 20, ..Config::default() }).unwrap();
+        let partition = Partition::open(&folder, Config { log_bytes: 1 << 20, ..Config::default() }).unwrap();
         let new = NewVolume {
             id: VolumeId(536_870_915),
             name: "user.x".to_owned(),

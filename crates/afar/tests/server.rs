@@ -217,7 +217,10 @@ async fn metrics_can_be_fetched_when_asked_for() {
     assert!(answer.contains("# TYPE rx_connections gauge"), "{answer}");
     let counted = "rpcs_ended{interface=\"Pr\",rpc=\"NameToID\",result=\"ok\"} 1\n";
     assert!(answer.contains(counted), "{answer}");
-    assert!(answer.contains("rpc_seconds_count{interface=\"Pr\",rpc=\"NameToID\",result=\"ok\"} 1\n"), "{answer}");
+    assert!(
+        answer.contains("rpc_seconds_count{interface=\"Pr\",rpc=\"NameToID\",result=\"ok\"} 1\n"),
+        "{answer}"
+    );
 }
 
 /// A server that does not start, and parts of what it says.

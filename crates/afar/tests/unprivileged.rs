@@ -34,7 +34,11 @@ fn as_user(test: &str, capabilities: Option<&str>) -> Option<Command> {
     let id = UID.to_string();
     command.args(["--reuid", &id, "--regid", &id, "--clear-groups", "--no-new-privs"]);
     let sets = match capabilities {
-        Some(these) => [format!("--inh-caps={these}"), format!("--ambient-caps={these}"), format!("--bounding-set=-all,{these}")],
+        Some(these) => [
+            format!("--inh-caps={these}"),
+            format!("--ambient-caps={these}"),
+            format!("--bounding-set=-all,{these}"),
+        ],
         None => ["--inh-caps=-all".into(), "--ambient-caps=-all".into(), "--bounding-set=-all".into()],
     };
     command.args(sets);
@@ -122,7 +126,10 @@ async fn a_server_with_the_units_user_and_capabilities_works_and_has_large_buffe
         let found = status.lines().find_map(|line| line.strip_prefix(name));
         found.unwrap().split_whitespace().next().unwrap().to_owned()
     };
-    assert_eq!((line("Uid:"), line("CapEff:"), line("NoNewPrivs:")), (UID.to_string(), "0000000000001400".into(), "1".into()));
+    assert_eq!(
+        (line("Uid:"), line("CapEff:"), line("NoNewPrivs:")),
+        (UID.to_string(), "0000000000001400".into(), "1".into())
+    );
     // The kernel counts twice what is asked for, on each of five ports.
     assert!(metric(address, "rx_receive_buffer") >= 5 * 2 * WANTED_BUFFER_BYTES, "beyond net.core.rmem_max");
     works(&state, address, server, as_user(test, Some(UNITS_CAPABILITIES)).unwrap()).await;
@@ -157,7 +164,12 @@ fn the_unit_is_one_that_systemd_takes() {
     let ours: Vec<&str> = said.lines().filter(|line| line.contains("afar-server")).collect();
     assert!(ours.is_empty(), "{ours:?}");
 
-    for line in ["User=afar", "AmbientCapabilities=CAP_NET_BIND_SERVICE CAP_NET_ADMIN", "Type=notify", "NoNewPrivileges=yes"] {
+    for line in [
+        "User=afar",
+        "AmbientCapabilities=CAP_NET_BIND_SERVICE CAP_NET_ADMIN",
+        "Type=notify",
+        "NoNewPrivileges=yes",
+    ] {
         assert!(text.lines().any(|l| l == line), "{line}: the other tests here are about that");
     }
 }
@@ -165,7 +177,8 @@ fn the_unit_is_one_that_systemd_takes() {
 #[test]
 fn the_packaged_configuration_is_one_that_the_server_takes() {
     let config = unit().with_file_name("server.toml");
-    let output = Command::new(env!("CARGO_BIN_EXE_afar")).args(["server", "--check", "--config"]).arg(config).output();
+    let output =
+        Command::new(env!("CARGO_BIN_EXE_afar")).args(["server", "--check", "--config"]).arg(config).output();
     let output = output.unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }

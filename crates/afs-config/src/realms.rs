@@ -45,8 +45,10 @@ mod tests {
 
     #[test]
     fn the_first_line_has_realms_and_each_line_of_the_other_file_a_principal() {
-        let files =
-            RealmFiles::parse("FIRST.TEST AD.TEST\nIGNORED.TEST\n", "admin@AD.TEST\n smith.admin@AD.TEST x\n");
+        let files = RealmFiles::parse(
+            "FIRST.TEST AD.TEST\nIGNORED.TEST\n",
+            "admin@AD.TEST\n smith.admin@AD.TEST x\n",
+        );
         assert_eq!(files.realms, ["FIRST.TEST", "AD.TEST"]);
         assert_eq!(files.excluded, ["admin@AD.TEST", "smith.admin@AD.TEST"]);
         assert_eq!(RealmFiles::read(Path::new("/nowhere")), Ok(RealmFiles::default()));

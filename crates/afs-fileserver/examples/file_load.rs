@@ -16,9 +16,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use afs_fileserver::{Answer, Config, FileServer, Membership, Protection, Volumes};
-use afs_wire::acl::Acl;
 use afs_volume::{NewVolume, Partition, Stamp, VnodeId, VolumeKind};
 use afs_wire::Uuid;
+use afs_wire::acl::Acl;
 use afs_wire::ids::{AfsFid, AfsTime, Name, Uniquifier, ViceId, VnodeNumber, VolumeId};
 use afs_wire::rights::Rights;
 use afs_wire::rxafs::{self, CapabilityWords, Rxafs};

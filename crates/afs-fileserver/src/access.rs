@@ -55,7 +55,10 @@ impl Caller<'_> {
     pub fn granted(&self, acl: &Acl) -> Granted {
         let implicit = if self.is_administrator() { self.implicit } else { Rights::NONE };
         let host = acl.rights_of(self.host_groups);
-        Granted { caller: acl.rights_of(self.groups) | implicit | host, anyone: acl.rights_of(self.anyone) | host }
+        Granted {
+            caller: acl.rights_of(self.groups) | implicit | host,
+            anyone: acl.rights_of(self.anyone) | host,
+        }
     }
 
     fn is(&self, owner: ViceId) -> bool {

@@ -55,11 +55,8 @@ const BYTES: (&str, Unit, &str) =
 const FREE_BYTES: (&str, Unit, &str) =
     ("afs_partition_free_bytes", Unit::Bytes, "What of it may still be used for volumes.");
 const VOLUMES: (&str, Unit, &str) = ("afs_partition_volumes", Unit::Count, "Volumes on it.");
-const FAILED: (&str, Unit, &str) = (
-    "afs_partition_failed",
-    Unit::Count,
-    "1 while its volumes are offline since the disk failed, else 0.",
-);
+const FAILED: (&str, Unit, &str) =
+    ("afs_partition_failed", Unit::Count, "1 while its volumes are offline since the disk failed, else 0.");
 
 fn publish(id: PartitionId, partition: &Partition, space: Option<Space>, health: &Health) {
     let gauge = |(name, ..): (&'static str, Unit, &str), value: f64| {

@@ -270,9 +270,8 @@ impl<'a> Assembly<'a> {
             Level::Auth => rx_security::Level::Auth,
             Level::Crypt => rx_security::Level::Crypt,
         };
-        let realms = LocalRealms::of_cell(folder.cell.as_str())
-            .with_realms(&local.realms)
-            .without(&local.excluded);
+        let realms =
+            LocalRealms::of_cell(folder.cell.as_str()).with_realms(&local.realms).without(&local.excluded);
         let names = NameRules { allow_dotted: config.security.allow_dotted_principals };
         let options = rxkad::ServerOptions { min_level, realms, names };
         let rxkad = rxkad::Server::new(keys, options, Arc::new(|| UnixTime(seconds())));
@@ -505,8 +504,7 @@ fn volume_config(volumes: &Volumes) -> afs_volume::Config {
         Sync::Always => afs_volume::SyncPolicy::Always,
         Sync::Interval => defaults.sync,
     };
-    let (reserve_kib, log_bytes) =
-        (u64::from(volumes.reserve_mib) << 10, u64::from(volumes.log_mib) << 20);
+    let (reserve_kib, log_bytes) = (u64::from(volumes.reserve_mib) << 10, u64::from(volumes.log_mib) << 20);
     afs_volume::Config { sync, reserve_kib, log_bytes, ..defaults }
 }
 

@@ -387,7 +387,8 @@ fn check_pages(volume: &Volume, record: &VnodeRecord, report: &mut Report) -> Re
             return Ok(());
         }
     };
-    let is_told_elsewhere = |fault: &Fault| matches!(fault, Fault::NoDot | Fault::NoDotDot | Fault::Duplicate(_));
+    let is_told_elsewhere =
+        |fault: &Fault| matches!(fault, Fault::NoDot | Fault::NoDotDot | Fault::Duplicate(_));
     for fault in directory.check().iter().filter(|fault| !is_told_elsewhere(fault)) {
         report.find(id, what.clone(), fault.to_string());
     }

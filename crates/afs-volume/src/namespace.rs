@@ -7,8 +7,7 @@ use crate::pages::{Directory, check_name};
 use crate::records::{Layout, VnodeRecord};
 use crate::vnode::MAX_LINKS;
 use crate::{
-    InDirectory, Kind, Removed, Renamed, SetStatus, Stamp, VnodeId, VnodeStatus, Volume,
-    VolumeError,
+    InDirectory, Kind, Removed, Renamed, SetStatus, Stamp, VnodeId, VnodeStatus, Volume, VolumeError,
 };
 use afs_wire::acl::Acl;
 use afs_wire::ids::{DataVersion, ViceId};

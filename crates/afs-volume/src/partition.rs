@@ -441,12 +441,7 @@ fn new_info(name: String, kind: VolumeKind, stamp: Stamp) -> VolumeInfo {
 
 /// The header of a clone: that of its original, but for what says which copy it is (Volume service notes 4). One that is
 /// cloned anew keeps of its own what people know it by.
-fn clone_info(
-    original: &VolumeInfo,
-    new: &NewClone,
-    old: Option<VolumeInfo>,
-    stamp: Stamp,
-) -> VolumeInfo {
+fn clone_info(original: &VolumeInfo, new: &NewClone, old: Option<VolumeInfo>, stamp: Stamp) -> VolumeInfo {
     let old = old.unwrap_or_else(|| new_info(new.name.clone(), new.kind, stamp));
     VolumeInfo {
         name: old.name,

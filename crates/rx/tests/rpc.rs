@@ -125,10 +125,13 @@ async fn calls_are_counted_and_timed_by_their_procedures() {
     let _guard = metrics::set_default_local_recorder(&kept);
     let server = bind_with(small_packets());
     let procedures = Arc::new(Procedures::of::<Numbers>());
-    server.add_service(ServiceConfig::new(service(ServiceId(Numbers::SERVICE_ID)), move |mut call: ServerCall| {
-        let procedures = Arc::clone(&procedures);
-        async move { procedures.serve::<Numbers, _>(&Server, &mut call, MAX_ARGUMENT_BYTES).await }
-    }));
+    server.add_service(ServiceConfig::new(
+        service(ServiceId(Numbers::SERVICE_ID)),
+        move |mut call: ServerCall| {
+            let procedures = Arc::clone(&procedures);
+            async move { procedures.serve::<Numbers, _>(&Server, &mut call, MAX_ARGUMENT_BYTES).await }
+        },
+    ));
     let client = bind();
     let connection = connect(&client, &server, ServiceId(Numbers::SERVICE_ID));
     for terms in [vec![1], vec![2, 3], vec![]] {
@@ -159,9 +162,13 @@ async fn a_reply_is_as_long_as_the_interface_lets_it_be() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_reply_that_is_longer_than_it_can_be_is_not_waited_for() {
     let server = bind_with(small_packets());
-    server.add_service(ServiceConfig::new(service(ServiceId(Numbers::SERVICE_ID)), |mut call: ServerCall| {
-        async move { while call.send(piece(1, 0, 1000)).await.is_ok() {} ; Ok(()) }
-    }));
+    server.add_service(ServiceConfig::new(
+        service(ServiceId(Numbers::SERVICE_ID)),
+        |mut call: ServerCall| async move {
+            while call.send(piece(1, 0, 1000)).await.is_ok() {}
+            Ok(())
+        },
+    ));
     let client = bind();
     let connection = connect(&client, &server, ServiceId(Numbers::SERVICE_ID));
     let error = soon(connection.rpc(&Few { end: 1 })).await.unwrap_err();

@@ -24,7 +24,13 @@ fn with_caller<T>(id: ViceId, test: impl FnOnce(&Caller<'_>) -> T) -> T {
         groups.push(GROUP);
     }
     groups.sort_unstable();
-    test(&Caller { id, groups: &groups, host_groups: &[], anyone: &[ViceId::SYSTEM_ANYUSER], implicit: IMPLICIT_ADMIN })
+    test(&Caller {
+        id,
+        groups: &groups,
+        host_groups: &[],
+        anyone: &[ViceId::SYSTEM_ANYUSER],
+        implicit: IMPLICIT_ADMIN,
+    })
 }
 
 fn subject(file_type: FileType, mode: u32, rights: Rights) -> Subject {
@@ -37,7 +43,10 @@ fn status(mask: StoreMask, mode: u32) -> AfsStoreStatus {
 
 #[test]
 fn rights_are_the_grants_to_any_group_less_what_is_taken_from_any() {
-    let list = Acl { positive: vec![(OWNER, R | W), (GROUP, R | I | D), (ViceId::SYSTEM_ANYUSER, L), (ViceId(9), A)], negative: vec![(GROUP, D), (OTHER, I), (ViceId(9), L)] };
+    let list = Acl {
+        positive: vec![(OWNER, R | W), (GROUP, R | I | D), (ViceId::SYSTEM_ANYUSER, L), (ViceId(9), A)],
+        negative: vec![(GROUP, D), (OTHER, I), (ViceId(9), L)],
+    };
     let of = |id| with_caller(id, |caller| caller.granted(&list));
     assert_eq!(of(OWNER).caller, R | W | L);
     assert_eq!(of(OTHER).caller, R | L);
@@ -49,9 +58,7 @@ fn rights_are_the_grants_to_any_group_less_what_is_taken_from_any() {
 #[test]
 fn what_administrators_have_everywhere_can_be_set() {
     let nobody = Acl { positive: vec![], negative: vec![] };
-    let of = |id, implicit| {
-        with_caller(id, |caller| Caller { implicit, ..*caller }.granted(&nobody).caller)
-    };
+    let of = |id, implicit| with_caller(id, |caller| Caller { implicit, ..*caller }.granted(&nobody).caller);
     assert_eq!((of(ADMIN, R | L), of(ADMIN, NONE), of(OTHER, R | L)), (R | L, NONE, NONE));
 }
 
@@ -68,7 +75,13 @@ fn a_server_that_takes_no_changes_says_so_whatever_the_rights() {
 fn a_host_gives_its_rights_to_whoever_calls_from_it() {
     let list = Acl { positive: vec![(ViceId(-500), R | L)], negative: vec![(OWNER, R)] };
     let groups = [ViceId::SYSTEM_ANYUSER, OWNER];
-    let caller = Caller { id: OWNER, groups: &groups, host_groups: &[ViceId(-500)], anyone: &[], implicit: IMPLICIT_ADMIN };
+    let caller = Caller {
+        id: OWNER,
+        groups: &groups,
+        host_groups: &[ViceId(-500)],
+        anyone: &[],
+        implicit: IMPLICIT_ADMIN,
+    };
     assert_eq!(caller.granted(&list), Granted { caller: R | L, anyone: R | L });
 }
 

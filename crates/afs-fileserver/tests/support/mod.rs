@@ -137,7 +137,8 @@ impl Cell {
 
     /// The same on a disk of the test's.
     pub(crate) fn on_disk(disk: &SimulatedDisk) -> Self {
-        let config = afs_volume::Config { reserve_kib: 0, has_thread: false, ..afs_volume::Config::default() };
+        let config =
+            afs_volume::Config { reserve_kib: 0, has_thread: false, ..afs_volume::Config::default() };
         Self::on(|folder| Partition::open_on(Arc::new(disk.clone()), folder, config).unwrap(), |_| {})
     }
 

@@ -172,7 +172,10 @@ const OPTIONS: &[(&str, &str, Effect)] = &[
     (
         "-noauth",
         "lp",
-        Needless(0, "it would let everyone change the databases, so it is not done: use -localauth for repairs"),
+        Needless(
+            0,
+            "it would let everyone change the databases, so it is not done: use -localauth for repairs",
+        ),
     ),
     ("-restricted", "p", Flag(|c| c.databases.restricted = true)),
     ("-restrict_anonymous", "p", Flag(|c| c.databases.restrict_anonymous = true)),

@@ -45,7 +45,9 @@ impl Disk for FolderDisk {
         let path = self.folder.join(name);
         match OpenOptions::new().read(true).write(true).open(&path) {
             // What is there is served: writing to it fails, if anybody does.
-            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Ok(Arc::new(File::open(path)?)),
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                Ok(Arc::new(File::open(path)?))
+            }
             result => Ok(Arc::new(result?)),
         }
     }

@@ -95,7 +95,10 @@ fn value(placeholder: &str) -> &str {
         text if text.contains("access bits") => "rlk",
         text if text.contains("MTU") => "1400",
         text if text.contains("interface") => "file",
-        text if ["location", "file>", "database file", "trace file"].iter().any(|word| text.contains(word)) => {
+        text if ["location", "file>", "database file", "trace file"]
+            .iter()
+            .any(|word| text.contains(word)) =>
+        {
             "/nowhere"
         }
         text if text.contains("realm") => "A.TEST",

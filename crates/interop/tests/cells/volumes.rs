@@ -53,7 +53,8 @@ async fn listed(client: &Client, volid: VolumeId) -> Result<VolintInfo, Trouble>
 
 /// What does not depend on when it was.
 fn numbers(info: &VolintInfo) -> String {
-    let (name, files, changes) = (String::from_utf8_lossy(info.name.text()).into_owned(), info.filecount, info.spare2);
+    let (name, files, changes) =
+        (String::from_utf8_lossy(info.name.text()).into_owned(), info.filecount, info.spare2);
     let ids = [info.parent_id, info.clone_id, info.backup_id].map(|id| id.0);
     format!("{name}: {files} files, {changes} changes, {} KiB, parent, clone and backup {ids:?}", info.size)
 }
@@ -127,14 +128,21 @@ fn info(scene: &Scene) -> Result<Vec<String>, Trouble> {
     scene.at_clients(async || {
         let client = scene.client()?;
         let server = scene.files(&client, &Who::Anonymous);
-        let code = |error: Error| error.code().map_or_else(|| error.to_string(), |code| format!("code {code}"));
+        let code =
+            |error: Error| error.code().map_or_else(|| error.to_string(), |code| format!("code {code}"));
         let mut lines = Vec::new();
         for asked in ["nosuchvolume", "asked", &volume.0.to_string()] {
             let name = Name::try_from(asked).map_err(|error| error.to_string())?;
             let info = server.rpc(&GetVolumeInfo { name: name.clone() }).await;
-            lines.push(format!("GetVolumeInfo {asked}: {}", info.map_or_else(code, |reply| format!("{:?}", reply.info))));
+            lines.push(format!(
+                "GetVolumeInfo {asked}: {}",
+                info.map_or_else(code, |reply| format!("{:?}", reply.info))
+            ));
             let info = server.rpc(&NGetVolumeInfo { name }).await;
-            lines.push(format!("NGetVolumeInfo {asked}: {}", info.map_or_else(code, |reply| format!("{:?}", reply.info))));
+            lines.push(format!(
+                "NGetVolumeInfo {asked}: {}",
+                info.map_or_else(code, |reply| format!("{:?}", reply.info))
+            ));
         }
         Ok(lines)
     })
