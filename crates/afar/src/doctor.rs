@@ -8,7 +8,7 @@ use afs_config::{Cell, ClientFolder};
 use afs_wire::vl::{ProbeServer, Vl};
 use fuse_dev::{Features, Handler, MountOptions, Mounted, Offer, Reply, Request, Session, Settings, StateOf};
 use nix::unistd::Uid;
-use rx::{Endpoint, EndpointConfig};
+use rx::{CallError, Endpoint, EndpointConfig, RpcError};
 use rx_proto::config::CallLimits;
 use rx_proto::ids::ServiceId;
 use rx_proto::security::Null;
@@ -20,7 +20,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, ExitCode, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 static COMMAND: Command = Command {
@@ -302,7 +302,7 @@ fn space() -> Finding {
     match nix::sys::statvfs::statvfs(&folder) {
         Err(error) => finding(what, Grade::Poor, format!("{}: {error}", folder.display())),
         Ok(stat) => {
-            let free = u64::from(stat.blocks_available()).saturating_mul(stat.fragment_size());
+            let free = stat.blocks_available().saturating_mul(stat.fragment_size());
             let text = format!("{} MiB are free in {}", free >> 20, folder.display());
             match free >= FREE_BYTES {
                 true => finding(what, Grade::Good, text),
@@ -365,11 +365,10 @@ fn cells(folder: Option<&str>, all: bool) -> Vec<Finding> {
 async fn ask_cells(cells: &[Cell]) -> Result<Vec<Finding>, String> {
     let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     let endpoint = Endpoint::bind(any, EndpointConfig::default()).map_err(|error| error.to_string())?;
-    let answers: Arc<Mutex<Vec<(usize, Ipv4Addr, Option<Duration>)>>> = Arc::default();
     let mut tasks = Vec::new();
     for (number, cell) in cells.iter().enumerate() {
         for server in &cell.servers {
-            let (address, answers, endpoint) = (server.address, Arc::clone(&answers), endpoint.clone());
+            let (address, endpoint) = (server.address, endpoint.clone());
             tasks.push(tokio::spawn(async move {
                 let to = SocketAddr::from((address, Vl::PORT));
                 let connection = endpoint.connect(to, ServiceId(Vl::SERVICE_ID), Box::new(Null));
@@ -377,18 +376,19 @@ async fn ask_cells(cells: &[Cell]) -> Result<Vec<Finding>, String> {
                 let began = tokio::time::Instant::now();
                 let asked = tokio::time::timeout(PATIENCE, connection.rpc(&ProbeServer {})).await;
                 // A server that refuses answers, too.
-                let took = asked.is_ok_and(|reply| reply.is_ok_and(|_| true)).then(|| began.elapsed());
-                answers.lock().unwrap_or_else(PoisonError::into_inner).push((number, address, took));
+                let answers = matches!(
+                    asked,
+                    Ok(Ok(_) | Err(RpcError::Call { source: CallError::Aborted { .. }, .. }))
+                );
+                (number, address, answers.then(|| began.elapsed()))
             }));
         }
     }
+    let mut answers = Vec::new();
     for task in tasks {
-        // Each has told what it found.
-        let _ = task.await;
+        answers.push(task.await.map_err(|error| error.to_string())?);
     }
     endpoint.shut_down();
-    let mut answers = std::mem::take(&mut *answers.lock().unwrap_or_else(PoisonError::into_inner));
-    answers.sort_unstable();
     let of_cell = |(number, cell): (usize, &Cell)| {
         let of: Vec<_> = answers.iter().filter(|answer| answer.0 == number).collect();
         let silent: Vec<String> = of.iter().filter(|a| a.2.is_none()).map(|a| a.1.to_string()).collect();

@@ -189,7 +189,7 @@ fn startup_options(folder: &Path) -> Result<Option<Vec<String>>, String> {
 /// A limit for a cache in this folder: what is wished for, but no more than half of what is free.
 pub(crate) fn cache_limit(folder: &Path, wish: u64) -> u64 {
     let Ok(stat) = nix::sys::statvfs::statvfs(folder) else { return wish };
-    let free = u64::from(stat.blocks_available()).saturating_mul(stat.fragment_size());
+    let free = stat.blocks_available().saturating_mul(stat.fragment_size());
     wish.min(free / 2).max(CACHE_MIN_BYTES)
 }
 

@@ -99,7 +99,7 @@ fn check(path: &Path, state: StateOf) -> Result<(), String> {
 pub(crate) fn is_stacked(folder: &Path) -> bool {
     /// `OVERLAYFS_SUPER_MAGIC` of `statfs(2)`.
     const OVERLAY: i64 = 0x794c_7630;
-    nix::sys::statfs::statfs(folder).is_ok_and(|stat| i64::from(stat.filesystem_type().0) == OVERLAY)
+    nix::sys::statfs::statfs(folder).is_ok_and(|stat| stat.filesystem_type().0 == OVERLAY)
 }
 
 #[cfg(test)]

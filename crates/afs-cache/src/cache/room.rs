@@ -5,8 +5,8 @@ use crate::file::CacheFile;
 use crate::records;
 use crate::{CacheError, FileKey};
 use afs_store::{Batch, lock};
-use std::sync::{Arc, Weak};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 impl Shared {
     /// Makes room as the disk is full. Says whether there is some now.
