@@ -1,5 +1,5 @@
 //! The dynamic root: a directory that the client makes up, with an entry for each cell that it knows, so that nobody needs a volume
-//! `root.afs` that lists them (`-dynroot`).
+//! `root.afs` that lists them (`-dynroot`; Client notes 2).
 //!
 //! For the cell `one.test` there are `one.test`, a mount point of its volume `root.cell`, and `.one.test`, the same for writing. An
 //! alias is a symbolic link, and so is the alias with a dot.

@@ -26,7 +26,7 @@ pub enum ServerKind {
     Location,
 }
 
-/// How OpenAFS ranks by place; less is better. `fs setserverprefs` speaks in these.
+/// How OpenAFS ranks by place; less is better (Client notes 4). `fs setserverprefs` speaks in these.
 mod rank {
     /// This machine.
     pub(super) const SAME_HOST: u32 = 5000;
