@@ -18,12 +18,8 @@ use crate::fid::{CellIndex, Fid};
 use crate::status::{Kind, Status};
 
 /// The directory itself.
-pub(crate) const ROOT: Fid = Fid {
-    cell: CellIndex::DYNROOT,
-    volume: VolumeId(1),
-    vnode: VnodeNumber::ROOT,
-    unique: Uniquifier::ROOT,
-};
+pub(crate) const ROOT: Fid =
+    Fid { cell: CellIndex::DYNROOT, volume: VolumeId(1), vnode: VnodeNumber::ROOT, unique: Uniquifier::ROOT };
 
 /// What an entry is: vnode numbers are counted up by eight for each cell and alias, with the four of one next to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

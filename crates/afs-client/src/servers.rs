@@ -91,7 +91,10 @@ struct Health {
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let addresses: Vec<_> = self.addresses().iter().map(|a| a.socket).collect();
-        f.debug_struct("Server").field("kind", &self.kind).field("addresses", &addresses).finish_non_exhaustive()
+        f.debug_struct("Server")
+            .field("kind", &self.kind)
+            .field("addresses", &addresses)
+            .finish_non_exhaustive()
     }
 }
 

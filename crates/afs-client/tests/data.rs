@@ -326,3 +326,39 @@ fn who_may_not_read_is_told_at_open_though_the_data_are_here() {
         assert_eq!(error.errno(), Errno::EACCES, "{error}");
     });
 }
+
+#[test]
+fn reading_on_and_on_takes_hardly_longer_than_one_call_for_all() {
+    let world = World::new();
+    let (one, two, three) = (world.client(1), world.client(2), world.client(3));
+    world.run(async move {
+        let file = make(&one, "large").await;
+        let piece = Bytes::from(vec![7; 1 << 20]);
+        for n in 0..96 {
+            file.write(n << 20, piece.clone()).await.unwrap();
+        }
+        file.flush().await.unwrap();
+        // Who knows the way and the place, and nothing of the data.
+        let warm = |client: Client| async move {
+            let file = open(&client, "large", READ).await;
+            content_of(&client, &file, 8 << 20).await;
+            file
+        };
+        let (read, whole) = (warm(two.clone()).await, warm(three.clone()).await);
+        let begin = two.now();
+        assert_eq!(read_all(&read).await.len(), 96 << 20);
+        let by_reading = two.now().since(begin);
+        let begin = three.now();
+        content_of(&three, &whole, 96 << 20).await;
+        let at_once = three.now().since(begin);
+        println!("reading {by_reading:?}, one call {at_once:?}");
+        assert!(by_reading < at_once * 5 / 4, "{by_reading:?} and {at_once:?}");
+    });
+}
+
+/// Fetches so many bytes with one call, past the cache.
+async fn content_of(client: &Client, file: &OpenFile, length: u64) {
+    let mut fetch = client.fetch(NOBODY, file.fid(), 0, length).await.unwrap();
+    while fetch.next().await.unwrap().is_some() {}
+    fetch.end().await.unwrap();
+}
