@@ -157,13 +157,10 @@ impl Inner {
     }
 
     /// Asks for the status of at most [`AFSCBMAX`] vnodes of a volume with one call, and notes them.
-    async fn fetch_bulk(
-        &self,
-        who: Who,
-        fids: &[Fid],
-    ) -> Result<Vec<Result<AfsFetchStatus, Error>>, Error> {
+    async fn fetch_bulk(&self, who: Who, fids: &[Fid]) -> Result<Vec<Result<AfsFetchStatus, Error>>, Error> {
         let vnodes: Vec<_> = fids.iter().map(|&fid| self.vnodes.get_or_add(fid)).collect();
-        let before: Vec<_> = vnodes.iter().map(|vnode| (vnode.snapshot(), self.dir_snapshot(vnode))).collect();
+        let before: Vec<_> =
+            vnodes.iter().map(|vnode| (vnode.snapshot(), self.dir_snapshot(vnode))).collect();
         let first = fids[0];
         let args = AfsCbFids::new(fids.iter().map(|fid| fid.in_cell()).collect::<Vec<_>>())
             .expect("callers ask for at most AFSCBMAX");
@@ -327,7 +324,9 @@ impl Client {
         let mut unknown: Vec<Fid> = fids
             .iter()
             .zip(&outcomes)
-            .filter(|(fid, outcome)| outcome.is_none() && !fid.is_made_up() && !self.inner.is_known(user, **fid))
+            .filter(|(fid, outcome)| {
+                outcome.is_none() && !fid.is_made_up() && !self.inner.is_known(user, **fid)
+            })
             .map(|(fid, _)| *fid)
             .collect();
         unknown.sort_unstable();

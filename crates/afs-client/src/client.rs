@@ -216,7 +216,8 @@ impl Client {
         let cell = inner.cells.find(inner.config.cell.as_str())?;
         let entry = inner.volume_by_name(&cell, &inner.config.root_volume).await?;
         let volume = entry.id_of(VolumeType::READ_ONLY).or_else(|| entry.id_of(VolumeType::READ_WRITE));
-        let none = || Error::NoVolume { cell: cell.name.to_string(), volume: inner.config.root_volume.clone() };
+        let none =
+            || Error::NoVolume { cell: cell.name.to_string(), volume: inner.config.root_volume.clone() };
         Ok(Fid::root_of(cell.index, volume.ok_or_else(none)?))
     }
 }
@@ -333,7 +334,10 @@ impl Inner {
         let has_key = |cell: &CellName| self.config.keys.iter().any(|(name, _)| name == cell);
         match self.config.users.iter().find(|user| !has_key(&user.cell)) {
             Some(user) => Err(Error::Invalid {
-                what: format!("the user {} is to be {} of {}, of which there is no key", user.uid, user.name, user.cell),
+                what: format!(
+                    "the user {} is to be {} of {}, of which there is no key",
+                    user.uid, user.name, user.cell
+                ),
             }),
             None => Ok(()),
         }

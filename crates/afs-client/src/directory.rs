@@ -143,10 +143,8 @@ impl Inner {
         let fid = vnode.fid;
         let limit = PAGES_MAX * PAGE_SIZE;
         let client = self.client()?;
-        let mut fetch = client
-            .fetch(user, fid, 0, limit as u64)
-            .await
-            .map_err(|error| self.note_gone(fid, error))?;
+        let mut fetch =
+            client.fetch(user, fid, 0, limit as u64).await.map_err(|error| self.note_gone(fid, error))?;
         let mut bytes = Vec::with_capacity(usize::try_from(fetch.length()).unwrap_or(0).min(limit));
         while let Some(piece) = fetch.next().await? {
             bytes.extend_from_slice(&piece);
@@ -187,7 +185,9 @@ impl Inner {
     fn walked_next(&self, listed: Fid, pages: &Directory) -> Vec<Fid> {
         let parent = pages.lookup(b"..").map(|entry| listed.sibling(entry.fid)).filter(|&dir| dir != listed);
         let Some(parent) = parent.and_then(|dir| self.vnodes.get(dir)) else { return Vec::new() };
-        if !self.is_being_listed(&parent) || parent.listed_inside.fetch_add(1, Ordering::Relaxed) + 1 < WALK_AFTER {
+        if !self.is_being_listed(&parent)
+            || parent.listed_inside.fetch_add(1, Ordering::Relaxed) + 1 < WALK_AFTER
+        {
             return Vec::new();
         }
         let now = self.now();
@@ -199,7 +199,8 @@ impl Inner {
                 && fid.vnode.is_directory()
                 && self.vnodes.get(fid).is_none_or(|vnode| vnode.good_pages(now).is_none())
         };
-        let Some(own) = siblings.entries().take(WALK_ENTRIES_MAX).find(|entry| fid_of(entry) == listed) else {
+        let Some(own) = siblings.entries().take(WALK_ENTRIES_MAX).find(|entry| fid_of(entry) == listed)
+        else {
             return Vec::new();
         };
         let by_place = siblings.entries_from(own.next()).take(WALK_ENTRIES_MAX).filter(&is_wanted);

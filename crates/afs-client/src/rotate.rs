@@ -114,7 +114,9 @@ pub(crate) fn of_call(error: &CallError) -> Verdict {
             _ => Verdict::Anew,
         },
         CallError::DeadlinePassed { .. } => Verdict::Down,
-        CallError::Gone { .. } | CallError::StreamEnded { .. } | CallError::NotSending { .. } => Verdict::Anew,
+        CallError::Gone { .. } | CallError::StreamEnded { .. } | CallError::NotSending { .. } => {
+            Verdict::Anew
+        }
         CallError::StreamTooLong { .. } => Verdict::OtherSite,
         CallError::EndpointClosed => Verdict::Fail,
     }
@@ -287,8 +289,9 @@ impl Rotation {
             return Step::Wait(now + wait);
         }
         // What is left is down, or cannot.
-        if let Some(candidate) =
-            fresh.iter().find(|c| c.down_since.is_some_and(|since| now.since(since) >= DOWN_FOR_SURE) && !c.has_answered)
+        if let Some(candidate) = fresh
+            .iter()
+            .find(|c| c.down_since.is_some_and(|since| now.since(since) >= DOWN_FOR_SURE) && !c.has_answered)
         {
             return Step::Try(candidate.server);
         }

@@ -91,7 +91,10 @@ fn directories_are_edited_here_and_are_what_the_server_has() {
         }
         let dir_status = client.status(NOBODY, root).await.unwrap();
         assert_eq!(dir_status.links, 3, "one directory is left");
-        assert_eq!(client.readlink(NOBODY, client.lookup(NOBODY, root, b"link").await.unwrap().fid).await.unwrap(), "some/target");
+        assert_eq!(
+            client.readlink(NOBODY, client.lookup(NOBODY, root, b"link").await.unwrap().fid).await.unwrap(),
+            "some/target"
+        );
     });
 }
 
@@ -350,7 +353,8 @@ fn a_tree_is_gone_through_in_few_round_trips() {
     world.run(async move {
         let root = cell_root(&other).await;
         for dir in 0..30 {
-            let dir = other.make_dir(NOBODY, root, format!("dir{dir:02}").as_bytes(), 0o755).await.unwrap().fid;
+            let dir =
+                other.make_dir(NOBODY, root, format!("dir{dir:02}").as_bytes(), 0o755).await.unwrap().fid;
             for file in 0..100 {
                 other.create(NOBODY, dir, format!("file{file:02}").as_bytes(), 0o644).await.unwrap();
             }
@@ -359,13 +363,19 @@ fn a_tree_is_gone_through_in_few_round_trips() {
         let begin = client.now();
         let mut seen = 0;
         let listing = client.read_dir(NOBODY, root).await.unwrap();
-        let mut dirs: Vec<_> =
-            listing.entries_from(0).filter(|entry| !entry.name.starts_with(b".")).map(|e| (e.name, e.fid)).collect();
+        let mut dirs: Vec<_> = listing
+            .entries_from(0)
+            .filter(|entry| !entry.name.starts_with(b"."))
+            .map(|e| (e.name, e.fid))
+            .collect();
         dirs.sort_unstable();
         for (_, dir) in dirs {
             let listing = client.read_dir(NOBODY, dir).await.unwrap();
-            let fids: Vec<_> =
-                listing.entries_from(0).filter(|entry| !entry.name.starts_with(b".")).map(|e| e.fid).collect();
+            let fids: Vec<_> = listing
+                .entries_from(0)
+                .filter(|entry| !entry.name.starts_with(b"."))
+                .map(|e| e.fid)
+                .collect();
             let statuses = client.statuses(NOBODY, &fids).await;
             seen += statuses.iter().flatten().count();
         }

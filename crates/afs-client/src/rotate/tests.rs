@@ -31,7 +31,8 @@ fn every_code_has_its_verdict() {
         ("U", "UNOTSYNC" | "UNOSERVERS" | "UIOERROR" | "UINTERNAL" | "USKEWED") => OtherSite,
         (
             "RXK",
-            "RXKADNOAUTH" | "RXKADBADTICKET" | "RXKADUNKNOWNKEY" | "RXKADEXPIRED" | "RXKADBADKEY" | "RXKADTICKETLEN",
+            "RXKADNOAUTH" | "RXKADBADTICKET" | "RXKADUNKNOWNKEY" | "RXKADEXPIRED" | "RXKADBADKEY"
+            | "RXKADTICKETLEN",
         )
         | ("RXGK", "RXGK_EXPIRED" | "RXGK_NOTAUTH" | "RXGK_BAD_TOKEN" | "RXGK_BADKEYNO") => Login,
         ("RXK" | "RXGK", _) => Anew,
@@ -250,7 +251,11 @@ fn every_mixture_of_answers_comes_to_an_end() {
         for step in 0.. {
             assert!(step < 5000, "seed {seed}");
             let candidates: Vec<_> = (0..3)
-                .map(|i| Candidate { server: i, down_since: down_since[i as usize], has_answered: seed % 2 == 0 })
+                .map(|i| Candidate {
+                    server: i,
+                    down_since: down_since[i as usize],
+                    has_answered: seed % 2 == 0,
+                })
                 .collect();
             match rotation.step(now, &candidates) {
                 Step::Try(server) => {
