@@ -40,8 +40,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Most bytes of the client's cache; less where the disk has less than twice that free.
 const CACHE_BYTES: u64 = 10 << 30;
 
-/// How long servers may take to know each other: the file server registers with the location database in the background.
-const REGISTRATION_WAIT: Duration = Duration::from_secs(10);
+/// How long making a cell may take: a second or so where nothing is wrong.
+const MAKING_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Parser)]
 #[command(name = "afar up", about = "Runs a whole cell on this machine, mounted, in the foreground")]
@@ -294,7 +294,7 @@ async fn prepare(config: &ServerConfig, state: &State, runner: &Runner) -> Resul
         // He holds the cell's key, and is to look after what is his.
         maker.administrator(id).await?;
         let owner = cell::Owner { name: &runners_name, id };
-        let made = tokio::time::timeout(REGISTRATION_WAIT * 6, maker.make(&owner)).await;
+        let made = tokio::time::timeout(MAKING_MAX, maker.make(&owner)).await;
         made.map_err(|_| "the cell's volumes could not be made: its servers do not answer".to_owned())??;
         state.set_complete()?;
     }

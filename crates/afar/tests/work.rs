@@ -321,9 +321,8 @@ fn a_signal_ends_a_call_that_waits_and_other_signals_do_not() {
     assert!(fs::metadata(&file).is_ok());
     servers.signal("STOP");
     for (signal, ends) in [("INT", true), ("KILL", true), ("CHLD", false)] {
-        // A name that nobody has asked for yet.
-        let mut child = Command::new("cat")
-            .arg(file.join(format!("nothing-{signal}")))
+        let mut child = Command::new("touch")
+            .arg(file.join(format!("new-{signal}")))
             .stderr(Stdio::null())
             .spawn()
             .unwrap();

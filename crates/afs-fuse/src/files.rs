@@ -170,9 +170,11 @@ impl FileSystem {
         let (client, name, user) = (self.client.clone(), name.to_vec(), User(caller.uid));
         let exclusive = flags as i32 & libc::O_EXCL != 0;
         let flags = flags_of(flags);
+        let changing = self.changing([(dir.id, &name)]);
         self.run(caller, reply, async move {
             let created =
                 client.create_and_open(user, (dir.fid, &name), mode & 0o7777, flags, exclusive).await;
+            changing.is_known();
             outcome(move |fs, fresh| {
                 fs.nodes.drop_name(dir.id, &name);
                 match created {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use afs_client::{Client, Error, Fid, Found, User};
-use fuse_dev::{Caller, Reply};
+use fuse_dev::{Caller, NodeId, Reply};
 
 use crate::answer::Answer;
 use crate::file_system::{FileSystem, Fresh, just, outcome};
@@ -35,11 +35,22 @@ impl FileSystem {
         });
     }
 
+    /// Names whose change is about to be asked for.
+    pub(crate) fn changing<const COUNT: usize>(
+        self: &Arc<Self>,
+        names: [(NodeId, &Vec<u8>); COUNT],
+    ) -> Changing {
+        let names = names.map(|(dir, name)| (dir, name.clone())).to_vec();
+        Changing { fs: Arc::clone(self), names }
+    }
+
     /// Makes something in a directory, and answers as a look-up of it.
     fn make(self: &Arc<Self>, caller: Caller, dir: Arc<Node>, name: &[u8], reply: Reply, make: Making) {
         let (client, name, user) = (self.client.clone(), name.to_vec(), user(caller));
+        let changing = self.changing([(dir.id, &name)]);
         self.run(caller, reply, async move {
             let made = make.make(&client, user, dir.fid, &name).await;
+            changing.is_known();
             outcome(move |fs, fresh| {
                 fs.nodes.drop_name(dir.id, &name);
                 match made {
@@ -101,8 +112,10 @@ impl FileSystem {
     pub(crate) fn unlink(self: &Arc<Self>, caller: Caller, dir: Arc<Node>, name: &[u8], reply: Reply) {
         let (client, name, user) = (self.client.clone(), name.to_vec(), user(caller));
         let last = self.last_name_of(user, dir.fid, &name);
+        let changing = self.changing([(dir.id, &name)]);
         self.run(caller, reply, async move {
             let removed = client.remove(user, dir.fid, &name).await;
+            changing.is_known();
             outcome(move |fs, _| {
                 fs.nodes.drop_name(dir.id, &name);
                 fs.note_nameless(last.filter(|_| removed.is_ok()));
@@ -134,8 +147,10 @@ impl FileSystem {
         reply: Reply,
     ) {
         let (client, name, user) = (self.client.clone(), name.to_vec(), user(caller));
+        let changing = self.changing([(dir.id, &name)]);
         self.run(caller, reply, async move {
             let removed = client.remove_dir(user, dir.fid, &name).await;
+            changing.is_known();
             outcome(move |fs, _| {
                 fs.nodes.drop_name(dir.id, &name);
                 fs.done(removed)
@@ -158,8 +173,10 @@ impl FileSystem {
         let (client, user) = (self.client.clone(), user(caller));
         let keep = flags & NO_REPLACE != 0;
         let last = self.last_name_of(user, to.fid, &new_name);
+        let changing = self.changing([(from.id, &name), (to.id, &new_name)]);
         self.run(caller, reply, async move {
             let renamed = client.rename(user, (from.fid, &name), (to.fid, &new_name), keep).await;
+            changing.is_known();
             outcome(move |fs, fresh| {
                 match renamed {
                     // The kernel moves the name with what it has of it.
@@ -244,6 +261,29 @@ impl FileSystem {
                 Err(error) => outcome(move |fs, _| fs.errno(&error)),
             }
         });
+    }
+}
+
+/// Names that somebody has asked to change. If he gives up before it is known what came of it, nobody knows: the kernel asks again.
+#[derive(Debug)]
+pub(crate) struct Changing {
+    fs: Arc<FileSystem>,
+    names: Vec<(NodeId, Vec<u8>)>,
+}
+
+impl Changing {
+    /// It is known what came of it.
+    pub(crate) fn is_known(mut self) {
+        self.names.clear();
+    }
+}
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        for (dir, name) in self.names.drain(..) {
+            self.fs.nodes.drop_name(dir, &name);
+            self.fs.expire(dir, &name);
+        }
     }
 }
 
