@@ -399,7 +399,10 @@ fn a_close_that_is_interrupted_is_stored_in_the_background() {
             expected.resize(500_000, 0);
             expected.resize(800_000, b'b');
             assert!(content(&two, NOBODY, fid).await == expected, "interrupted after {wait} ms");
-            assert!(read_all(&open(&one, "file", READ).await).await == expected, "interrupted after {wait} ms");
+            assert!(
+                read_all(&open(&one, "file", READ).await).await == expected,
+                "interrupted after {wait} ms"
+            );
         });
     }
 }

@@ -50,7 +50,8 @@ impl Ahead {
     }
 
     fn widen(&mut self, end: u64, most: u64) -> u64 {
-        self.window = if self.window == 0 { AHEAD_FIRST } else { self.window.saturating_mul(GROWTH) }.min(most);
+        self.window =
+            if self.window == 0 { AHEAD_FIRST } else { self.window.saturating_mul(GROWTH) }.min(most);
         self.asked = self.next.saturating_add(self.window);
         self.asked - end
     }
