@@ -28,8 +28,8 @@ const AHEAD: usize = 2 * AFSCBMAX;
 const WALK_AFTER: u32 = 2;
 
 /// Directories that are fetched ahead of who goes through a tree, in each of the orders in which programs do: by place (`find`) and
-/// by name (`ls -R`).
-const WALK_AHEAD: usize = 2;
+/// by name (`ls -R`). Each takes two round trips, and who reads what is there hardly any.
+const WALK_AHEAD: usize = 4;
 
 /// Entries of a directory, beyond which what comes next by name is not looked for: it costs a look at all of them each time.
 const WALK_ENTRIES_MAX: usize = 4000;
@@ -164,21 +164,25 @@ impl Inner {
         let who = self.users.who(user, vnode.fid.cell);
         let ahead: Vec<_> = self.unknown_from(vnode.fid, pages, Slot(0), AHEAD).collect();
         let walk = self.walked_next(vnode.fid, pages);
-        if ahead.is_empty() && walk.is_empty() {
-            return;
-        }
         let Ok(client) = self.client() else { return };
-        self.runtime.spawn(Box::pin(async move {
-            let inner = &client.inner;
-            drop(inner.fetch_statuses(who, &ahead).await);
-            let fetches = walk.iter().map(|&dir| async move {
-                // What fails is told by who asks for it.
-                let Ok(pages) = inner.pages_of(user, dir).await else { return };
-                let ahead: Vec<_> = inner.unknown_from(dir, &pages, Slot(0), AHEAD).collect();
-                drop(inner.fetch_statuses(who, &ahead).await);
-            });
-            wait::all(fetches.collect()).await;
-        }));
+        // What fails here is told by who asks for it.
+        if !ahead.is_empty() {
+            let client = client.clone();
+            self.runtime.spawn(Box::pin(async move {
+                drop(client.inner.fetch_statuses(who, &ahead).await);
+            }));
+        }
+        if !walk.is_empty() {
+            self.runtime.spawn(Box::pin(async move {
+                let inner = &client.inner;
+                let fetches = walk.iter().map(|&dir| async move {
+                    let Ok(pages) = inner.pages_of(user, dir).await else { return };
+                    let ahead: Vec<_> = inner.unknown_from(dir, &pages, Slot(0), AHEAD).collect();
+                    drop(inner.fetch_statuses(who, &ahead).await);
+                });
+                wait::all(fetches.collect()).await;
+            }));
+        }
     }
 
     /// The directories that will be listed next, if the one that was listed shows that somebody goes through a tree.

@@ -162,6 +162,9 @@ impl Shared {
         self.commit(batch)?;
         index.files.remove(&key);
         ended.extend(index.dirty.remove(&key));
+        if let Some(at) = index.recent.iter().position(|file| file.key() == key) {
+            ended.extend(index.recent.remove(at));
+        }
         match open {
             Some(file) => ended.push(file),
             None => {
