@@ -5,7 +5,8 @@
 //! (ids of volumes and users) must not be given out again after a loss of power. A thread of its own waits for
 //! the disk, so that calls which only look something up do not.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::{self, JoinHandle};
@@ -60,12 +61,11 @@ impl EmbeddedStore {
         let failed = |reason: redb::Error| {
             StoreError::new(format!("opening the cell's databases in {}", file.display()), reason)
         };
+        if !file.exists() {
+            make(file).map_err(failed)?;
+        }
         let database = Database::builder().set_cache_size(CACHE_BYTES).create(file);
         let database = Arc::new(database.map_err(|error| failed(error.into()))?);
-        // So that the table is there for readers.
-        let transaction = database.begin_write().map_err(|error| failed(error.into()))?;
-        transaction.open_table(ROWS).map_err(|error| failed(error.into()))?;
-        transaction.commit().map_err(|error| failed(error.into()))?;
         let (commits, waiting) = mpsc::sync_channel(MAX_WAITING);
         let theirs = Arc::clone(&database);
         let committer = thread::Builder::new()
@@ -94,6 +94,26 @@ impl EmbeddedStore {
             rows.push((key.value().to_vec(), value.value().to_vec()));
         }
         Ok(rows)
+    }
+}
+
+/// Makes a file, so that it is there with its table or not at all: `redb` does not open one that it was killed over making.
+fn make(file: &Path) -> Result<(), redb::Error> {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".new");
+    let new = PathBuf::from(name);
+    if new.exists() {
+        fs::remove_file(&new)?;
+    }
+    let database = Database::create(&new)?;
+    let transaction = database.begin_write()?;
+    transaction.open_table(ROWS)?;
+    transaction.commit()?;
+    drop(database);
+    fs::rename(new, file)?;
+    match file.parent() {
+        Some(folder) => Ok(fs::File::open(folder)?.sync_all()?),
+        None => Ok(()),
     }
 }
 

@@ -8,6 +8,8 @@ use std::io;
 use std::sync::Arc;
 
 const NAME: &str = "rows.redb";
+/// What it is called until there is something in it: redb does not open a file that it was killed over making.
+const NEW: &str = "rows.redb.new";
 const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("rows");
 const STATE: TableDefinition<'static, &str, u64> = TableDefinition::new("state");
 /// The last record of the log that the rows are from.
@@ -65,31 +67,43 @@ impl BTree {
     /// Opens it, or makes it where there is none.
     pub(crate) fn open(disk: &dyn Disk, cache_bytes: usize) -> Result<Self, StoreError> {
         let file = match disk.open(NAME) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => disk.create(NAME),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Self::make(disk, cache_bytes)?;
+                disk.open(NAME)
+            }
             result => result,
         };
-        let file = file.map_err(StoreError::io(format!("cannot open {NAME}")))?;
+        let this = Self::of(file.map_err(StoreError::io(format!("cannot open {NAME}")))?, cache_bytes)?;
+        match this.number(VERSION)? {
+            Some(FORMAT) => Ok(this),
+            other => {
+                let other = other.unwrap_or(0);
+                let why = format!("has format {other}, and this program reads {FORMAT}: use a newer one");
+                Err(StoreError::damaged(NAME, why))
+            }
+        }
+    }
+
+    /// Makes it, so that it is there with its version or not at all.
+    fn make(disk: &dyn Disk, cache_bytes: usize) -> Result<(), StoreError> {
+        let file = disk.create(NEW).map_err(StoreError::io(format!("cannot make {NAME}")))?;
+        let this = Self::of(file, cache_bytes)?;
+        let tx = this.begin()?;
+        tx.open_table(STATE).map_err(failed)?.insert(VERSION, FORMAT).map_err(failed)?;
+        tx.open_table(ROWS).map_err(failed)?;
+        tx.commit().map_err(failed)?;
+        drop(this);
+        disk.rename(NEW, NAME).map_err(StoreError::io(format!("cannot make {NAME}")))?;
+        disk.sync_folder("").map_err(StoreError::io("cannot sync the folder"))
+    }
+
+    fn of(file: Arc<dyn DiskFile>, cache_bytes: usize) -> Result<Self, StoreError> {
         let db = Builder::new()
             .set_cache_size(cache_bytes)
             .create_with_file_format_v3(true)
             .create_with_backend(Backend(file))
             .map_err(failed)?;
-        let this = Self { db };
-        match this.number(VERSION)? {
-            Some(FORMAT) => {}
-            Some(other) => {
-                let why = format!("has format {other}, and this program reads {FORMAT}: use a newer one");
-                return Err(StoreError::damaged(NAME, why));
-            }
-            None => {
-                let tx = this.begin()?;
-                tx.open_table(STATE).map_err(failed)?.insert(VERSION, FORMAT).map_err(failed)?;
-                tx.open_table(ROWS).map_err(failed)?;
-                tx.commit().map_err(failed)?;
-                disk.sync_folder("").map_err(StoreError::io("cannot sync the folder"))?;
-            }
-        }
-        Ok(this)
+        Ok(Self { db })
     }
 
     fn begin(&self) -> Result<redb::WriteTransaction, StoreError> {
