@@ -115,6 +115,8 @@ pub(crate) struct Shared {
 #[derive(Debug, Default)]
 struct Index {
     files: HashMap<FileKey, Entry>,
+    /// Those that somebody has open.
+    open: BTreeMap<FileKey, Weak<CacheFile>>,
     /// Those with something to be stored.
     dirty: BTreeMap<FileKey, Arc<CacheFile>>,
     /// Those that were opened last.
@@ -382,7 +384,9 @@ impl Shared {
 
     /// So many bytes went.
     pub(crate) fn shrink(&self, bytes: u64) {
-        self.used.fetch_sub(bytes, Ordering::Relaxed);
+        // What is counted twice in a race is small; what would wrap would empty the cache.
+        let less = |used: u64| Some(used.saturating_sub(bytes));
+        let _ = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
     pub(crate) fn remove(&self, name: &str) -> Result<(), CacheError> {

@@ -66,6 +66,8 @@ struct State {
     used: u64,
     sent: Option<SentStore>,
     present: RangeSet,
+    /// What is present, and takes no space: it was never written, and is zeros.
+    zeros: RangeSet,
     /// What is present, and not known yet to be of this version: no row tells of it.
     unconfirmed: RangeSet,
     dirty: RangeSet,
@@ -97,6 +99,7 @@ impl CacheFile {
             used: row.used,
             sent: row.sent,
             present: row.present,
+            zeros: RangeSet::new(),
             unconfirmed: RangeSet::new(),
             dirty,
             storing: RangeSet::new(),
@@ -195,6 +198,12 @@ impl CacheFile {
     #[must_use]
     pub fn present_bytes(&self) -> u64 {
         read(&self.state).present.total()
+    }
+
+    /// How many of them take space.
+    pub(crate) fn counted_bytes(&self) -> u64 {
+        let state = read(&self.state);
+        state.present.total() - state.zeros.total()
     }
 
     /// The parts of a range that are not here; none beyond the end.
@@ -315,7 +324,7 @@ impl CacheFile {
                 }
             }
             for range in goes.iter() {
-                self.shared.shrink(state.present.remove(range));
+                self.take_away(&mut state, range);
             }
         }
         state.unconfirmed.remove(range);
@@ -349,7 +358,7 @@ impl CacheFile {
             );
             for range in parts.iter() {
                 state.unconfirmed.remove(range.clone());
-                self.shared.shrink(state.present.remove(range));
+                self.take_away(&mut state, range);
             }
             state.is_row_old = true;
             parts
@@ -402,10 +411,21 @@ impl CacheFile {
         all.iter().collect()
     }
 
+    /// When it was opened last.
+    pub(crate) fn used(&self) -> u64 {
+        read(&self.state).used
+    }
+
     /// Notes that it was opened again.
     pub(crate) fn note_used(&self, used: u64) {
         // Its row need not be written for that: the order after a restart is good enough without.
         write(&self.state).used = used;
+    }
+
+    /// What is present has become less.
+    fn take_away(&self, state: &mut State, range: Range<u64>) {
+        let gone = state.present.remove(range.clone());
+        self.shared.shrink(gone.saturating_sub(state.zeros.remove(range)));
     }
 
     /// The index keeps it already.

@@ -26,6 +26,9 @@ mod table {
 /// after a restart.
 const RANGES_MAX: usize = 128;
 
+/// The longest that a file can be, as positions in files are told to the system.
+const LENGTH_MAX: u64 = i64::MAX as u64;
+
 /// A store that was sent and not answered yet, to know it again after a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SentStore {
@@ -101,13 +104,16 @@ impl FileRow {
             used: f.u64()?,
             ..Self::default()
         };
+        if row.length > LENGTH_MAX || row.server_length > LENGTH_MAX {
+            return Err(f.bad("is longer than a file can be"));
+        }
         let is_sent = f.u8()? != 0;
         let sent = SentStore { length: f.u64()?, modified: f.u32()? };
         row.sent = is_sent.then_some(sent);
         for _ in 0..f.u32()? {
             let (start, end) = (f.u64()?, f.u64()?);
-            if start >= end {
-                return Err(f.bad("has an empty range"));
+            if start >= end || end > LENGTH_MAX {
+                return Err(f.bad("has a range that is none"));
             }
             row.present.insert(start..end);
         }
@@ -186,7 +192,7 @@ pub(crate) fn dirty_row(key: &Key, row: &[u8]) -> Option<(u64, Range<u64>)> {
     f.end().ok()?;
     let mut f = Fields::new("a dirty range", row);
     let end = f.u64().ok()?;
-    (start < end).then_some((number, start..end))
+    (start < end && end <= LENGTH_MAX).then_some((number, start..end))
 }
 
 /// Where a conflict is told of.

@@ -27,6 +27,9 @@ const SEES: Rights = Rights(Rights::READ.0 | Rights::LOOKUP.0);
 /// Bulk calls of one request that are under way at once: with 50 vnodes each, what `ls -l` of a large directory takes at a time.
 const BULK_CALLS: usize = 8;
 
+/// Statuses of one request that are asked for on their own at once: of mount points, each of which takes some calls.
+const STATUSES_AT_ONCE: usize = 32;
+
 /// What is told of a vnode and whose promise it is under.
 struct Told {
     status: AfsFetchStatus,
@@ -103,6 +106,7 @@ impl Inner {
         }
         let who = self.users.who(user, fid.cell);
         let vnode = self.vnodes.get_or_add(fid);
+        self.coming.wait(who, &[fid]).await;
         let _fetching = vnode.fetching.lock().await;
         if let Some(known) = self.known_status(user, asked, fid) {
             return known;
@@ -153,13 +157,10 @@ impl Inner {
     }
 
     /// Asks for the status of at most [`AFSCBMAX`] vnodes of a volume with one call, and notes them.
-    async fn fetch_bulk(
-        &self,
-        who: Who,
-        fids: &[Fid],
-    ) -> Result<Vec<Result<AfsFetchStatus, Error>>, Error> {
+    async fn fetch_bulk(&self, who: Who, fids: &[Fid]) -> Result<Vec<Result<AfsFetchStatus, Error>>, Error> {
         let vnodes: Vec<_> = fids.iter().map(|&fid| self.vnodes.get_or_add(fid)).collect();
-        let before: Vec<_> = vnodes.iter().map(|vnode| (vnode.snapshot(), self.dir_snapshot(vnode))).collect();
+        let before: Vec<_> =
+            vnodes.iter().map(|vnode| (vnode.snapshot(), self.dir_snapshot(vnode))).collect();
         let first = fids[0];
         let args = AfsCbFids::new(fids.iter().map(|fid| fid.in_cell()).collect::<Vec<_>>())
             .expect("callers ask for at most AFSCBMAX");
@@ -202,7 +203,8 @@ impl Inner {
     /// for this identity; those of calls that failed as a whole are for who needs them to ask for.
     pub(crate) async fn fetch_statuses(&self, who: Who, fids: &[Fid]) -> HashMap<Fid, Error> {
         let mut refused = HashMap::new();
-        for some in fids.chunks(AFSCBMAX * BULK_CALLS) {
+        let (claim, others) = self.coming.claim(who, fids);
+        for some in claim.fids().chunks(AFSCBMAX * BULK_CALLS) {
             let calls = some.chunks(AFSCBMAX).map(|fids| self.fetch_bulk(who, fids)).collect();
             for (fids, outcome) in some.chunks(AFSCBMAX).zip(wait::all(calls).await) {
                 match outcome {
@@ -212,6 +214,8 @@ impl Inner {
                 }
             }
         }
+        drop(claim);
+        self.coming.wait(who, &others).await;
         refused
     }
 
@@ -320,7 +324,9 @@ impl Client {
         let mut unknown: Vec<Fid> = fids
             .iter()
             .zip(&outcomes)
-            .filter(|(fid, outcome)| outcome.is_none() && !fid.is_made_up() && !self.inner.is_known(user, **fid))
+            .filter(|(fid, outcome)| {
+                outcome.is_none() && !fid.is_made_up() && !self.inner.is_known(user, **fid)
+            })
             .map(|(fid, _)| *fid)
             .collect();
         unknown.sort_unstable();
@@ -330,16 +336,23 @@ impl Client {
             let who = self.inner.users.who(user, fids[0].cell);
             refused.extend(self.inner.fetch_statuses(who, fids).await);
         }
-        let mut all = Vec::with_capacity(fids.len());
-        for (outcome, &fid) in outcomes.iter_mut().zip(fids) {
-            all.push(match (outcome.take(), refused.get(&fid)) {
-                (Some(outcome), _) => outcome,
-                (None, Some(error)) => Err(error.clone()),
-                // Mostly in memory by now; mount points go their own way.
-                (None, None) => self.status(user, fid).await,
-            });
+        // Most are in memory by now; mount points go their own way, several at once.
+        let left: Vec<_> = (0..fids.len())
+            .filter(|&place| outcomes[place].is_none() && !refused.contains_key(&fids[place]))
+            .collect();
+        for some in left.chunks(STATUSES_AT_ONCE) {
+            let asked = some.iter().map(|&place| self.status(user, fids[place])).collect();
+            for (&place, outcome) in some.iter().zip(wait::all(asked).await) {
+                outcomes[place] = Some(outcome);
+            }
         }
-        all
+        let told = outcomes.into_iter().zip(fids);
+        told.map(|(outcome, fid)| match (outcome, refused.get(fid)) {
+            (Some(outcome), _) => outcome,
+            (None, Some(error)) => Err(error.clone()),
+            (None, None) => Err(Error::Gone { fid: *fid }),
+        })
+        .collect()
     }
 
     /// Sets some of a status, the length among it.

@@ -110,7 +110,8 @@ impl Inner {
             servers = self.servers.all();
         }
         let mut changes = Vec::new();
-        for server in &servers {
+        // One that has never answered a call has promised nothing: it says this to each new client, before it answers its first.
+        for server in servers.iter().filter(|server| server.candidate().has_answered) {
             server.reset();
             let volumes = self.locations.on_server(server);
             for (cell, volume) in volumes {

@@ -64,8 +64,13 @@ impl Cells {
                 servers.get_or_add(ServerKind::Location, index, None, &[socket])
             })
             .collect();
-        let cell =
-            Arc::new(Cell { index, name: name.clone(), linked, addresses: addresses.to_vec(), location_servers });
+        let cell = Arc::new(Cell {
+            index,
+            name: name.clone(),
+            linked,
+            addresses: addresses.to_vec(),
+            location_servers,
+        });
         match table.get_mut(place) {
             Some(slot) => *slot = cell,
             None => table.push(cell),

@@ -16,6 +16,7 @@ use rx_security::{Level, Token};
 
 use crate::callback_service;
 use crate::cells::{Cell, Cells};
+use crate::coming::Coming;
 use crate::config::Config;
 use crate::connections::Connections;
 use crate::data::Files;
@@ -60,6 +61,7 @@ pub(crate) struct Inner {
     pub(crate) connections: Connections,
     pub(crate) locations: Locations,
     pub(crate) vnodes: Vnodes,
+    pub(crate) coming: Coming,
     pub(crate) mounts: Mounts,
     pub(crate) subscribers: Subscribers,
     pub(crate) open_files: OpenFiles,
@@ -159,6 +161,7 @@ impl Client {
             cells,
             locations: Locations::default(),
             vnodes: Vnodes::new(config.status_entries, config.directory_bytes),
+            coming: Coming::default(),
             mounts: Mounts::default(),
             subscribers: Subscribers::default(),
             open_files: OpenFiles::default(),
@@ -213,7 +216,8 @@ impl Client {
         let cell = inner.cells.find(inner.config.cell.as_str())?;
         let entry = inner.volume_by_name(&cell, &inner.config.root_volume).await?;
         let volume = entry.id_of(VolumeType::READ_ONLY).or_else(|| entry.id_of(VolumeType::READ_WRITE));
-        let none = || Error::NoVolume { cell: cell.name.to_string(), volume: inner.config.root_volume.clone() };
+        let none =
+            || Error::NoVolume { cell: cell.name.to_string(), volume: inner.config.root_volume.clone() };
         Ok(Fid::root_of(cell.index, volume.ok_or_else(none)?))
     }
 }
@@ -330,7 +334,10 @@ impl Inner {
         let has_key = |cell: &CellName| self.config.keys.iter().any(|(name, _)| name == cell);
         match self.config.users.iter().find(|user| !has_key(&user.cell)) {
             Some(user) => Err(Error::Invalid {
-                what: format!("the user {} is to be {} of {}, of which there is no key", user.uid, user.name, user.cell),
+                what: format!(
+                    "the user {} is to be {} of {}, of which there is no key",
+                    user.uid, user.name, user.cell
+                ),
             }),
             None => Ok(()),
         }

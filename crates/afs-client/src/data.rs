@@ -7,12 +7,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use afs_cache::{Cache, CacheError, CacheFile, CellNumber, Conflict, FileKey, Held, Usage};
+use afs_wire::Errno;
 use afs_wire::ids::VolumeId;
 use afs_wire::status::AfsFetchStatus;
 use tokio::sync::Notify;
@@ -74,9 +76,6 @@ pub(crate) struct FileData {
     pub(crate) storing: tokio::sync::Mutex<()>,
     /// Held while the status is told what the file is like here, or that it is as at the server.
     pub(crate) telling: Mutex<()>,
-    /// The last store that failed for good.
-    pub(crate) failure: Mutex<Option<(u64, Error)>>,
-    pub(crate) failures: AtomicU64,
     pub(crate) is_retrying: AtomicBool,
     /// A store while it is being written goes on, or is about to begin.
     pub(crate) is_storing_ahead: AtomicBool,
@@ -143,8 +142,6 @@ impl Files {
             fetching: Mutex::default(),
             storing: tokio::sync::Mutex::default(),
             telling: Mutex::default(),
-            failure: Mutex::default(),
-            failures: AtomicU64::new(0),
             is_retrying: AtomicBool::new(false),
             is_storing_ahead: AtomicBool::new(false),
             is_removed: AtomicBool::new(false),
@@ -396,13 +393,11 @@ impl Drop for FileData {
 
 /// What the cache says, as the client's error.
 pub(crate) fn local(error: CacheError) -> Error {
-    let kind = match &error {
-        CacheError::Full { .. } => std::io::ErrorKind::StorageFull,
-        CacheError::InUse { .. } => std::io::ErrorKind::WouldBlock,
-        CacheError::Io { error, .. } => error.kind(),
-        CacheError::Newer { .. } | CacheError::Foreign { .. } | CacheError::Damaged { .. } => {
-            std::io::ErrorKind::InvalidData
-        }
+    let errno = match &error {
+        CacheError::Full { .. } => Errno::ENOSPC,
+        CacheError::InUse { .. } => Errno::EBUSY,
+        CacheError::Io { error, .. } => error.raw_os_error().map_or(Errno::EIO, Errno),
+        CacheError::Newer { .. } | CacheError::Foreign { .. } | CacheError::Damaged { .. } => Errno::EIO,
     };
-    Error::local(error.to_string(), kind.into())
+    Error::local(error.to_string(), io::Error::from_raw_os_error(errno.0))
 }

@@ -164,7 +164,9 @@ impl Serve<GetCellServDB> for CallbackService {
             Some(cell) => {
                 Ok(reply::GetCellServDB { cell_name: cell_name(&cell)?, cell_hosts: cell_hosts(&cell)? })
             }
-            None => Ok(reply::GetCellServDB { cell_name: Name::default(), cell_hosts: ServerList::default() }),
+            None => {
+                Ok(reply::GetCellServDB { cell_name: Name::default(), cell_hosts: ServerList::default() })
+            }
         }
     }
 }
@@ -186,7 +188,11 @@ impl Serve<GetCellByNum> for CallbackService {
 }
 
 impl Serve<GetLocalCell> for CallbackService {
-    async fn serve(&self, _: ServerCall<'_, GetLocalCell>, _: GetLocalCell) -> Result<reply::GetLocalCell, Abort> {
+    async fn serve(
+        &self,
+        _: ServerCall<'_, GetLocalCell>,
+        _: GetLocalCell,
+    ) -> Result<reply::GetLocalCell, Abort> {
         let inner = self.inner()?;
         Ok(reply::GetLocalCell { cell_name: Name::new(inner.config.cell.as_str()).map_err(|_| NO_MORE)? })
     }

@@ -15,6 +15,7 @@ use crate::error::Error;
 use crate::fid::{Fid, User};
 use crate::status::Kind;
 use crate::vnode::{Pages, Vnode};
+use crate::wait;
 
 /// How long after a listing the names in a directory are taken to be looked at one after the other, so that the status of many is
 /// asked for at once.
@@ -22,6 +23,16 @@ const LISTED_FOR: Duration = Duration::from_secs(20);
 
 /// Vnodes whose status is asked for when a directory is listed, before anybody asks: what two calls bring.
 const AHEAD: usize = 2 * AFSCBMAX;
+
+/// Directories of one directory that have to be listed until somebody is taken to go through all of them.
+const WALK_AFTER: u32 = 2;
+
+/// Directories that are fetched ahead of who goes through a tree, in each of the orders in which programs do: by place (`find`) and
+/// by name (`ls -R`). Each takes two round trips, and who reads what is there hardly any.
+const WALK_AHEAD: usize = 4;
+
+/// Entries of a directory, beyond which what comes next by name is not looked for: it costs a look at all of them each time.
+const WALK_ENTRIES_MAX: usize = 4000;
 
 /// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,10 +143,8 @@ impl Inner {
         let fid = vnode.fid;
         let limit = PAGES_MAX * PAGE_SIZE;
         let client = self.client()?;
-        let mut fetch = client
-            .fetch(user, fid, 0, limit as u64)
-            .await
-            .map_err(|error| self.note_gone(fid, error))?;
+        let mut fetch =
+            client.fetch(user, fid, 0, limit as u64).await.map_err(|error| self.note_gone(fid, error))?;
         let mut bytes = Vec::with_capacity(usize::try_from(fetch.length()).unwrap_or(0).min(limit));
         while let Some(piece) = fetch.next().await? {
             bytes.extend_from_slice(&piece);
@@ -151,13 +160,65 @@ impl Inner {
     /// A directory was listed: what is in it will be looked at.
     fn note_listed(&self, user: User, vnode: &Arc<Vnode>, pages: &Directory) {
         vnode.listed_at.store(self.now().as_nanos(), Ordering::Relaxed);
+        vnode.listed_inside.store(0, Ordering::Relaxed);
         let who = self.users.who(user, vnode.fid.cell);
         let ahead: Vec<_> = self.unknown_from(vnode.fid, pages, Slot(0), AHEAD).collect();
-        if let (false, Ok(client)) = (ahead.is_empty(), self.client()) {
+        let walk = self.walked_next(vnode.fid, pages);
+        let Ok(client) = self.client() else { return };
+        // What fails here is told by who asks for it.
+        if !ahead.is_empty() {
+            let client = client.clone();
             self.runtime.spawn(Box::pin(async move {
                 drop(client.inner.fetch_statuses(who, &ahead).await);
             }));
         }
+        if !walk.is_empty() {
+            self.runtime.spawn(Box::pin(async move {
+                let inner = &client.inner;
+                let fetches = walk.iter().map(|&dir| async move {
+                    let Ok(pages) = inner.pages_of(user, dir).await else { return };
+                    let ahead: Vec<_> = inner.unknown_from(dir, &pages, Slot(0), AHEAD).collect();
+                    drop(inner.fetch_statuses(who, &ahead).await);
+                });
+                wait::all(fetches.collect()).await;
+            }));
+        }
+    }
+
+    /// The directories that will be listed next, if the one that was listed shows that somebody goes through a tree.
+    fn walked_next(&self, listed: Fid, pages: &Directory) -> Vec<Fid> {
+        let parent = pages.lookup(b"..").map(|entry| listed.sibling(entry.fid)).filter(|&dir| dir != listed);
+        let Some(parent) = parent.and_then(|dir| self.vnodes.get(dir)) else { return Vec::new() };
+        if !self.is_being_listed(&parent)
+            || parent.listed_inside.fetch_add(1, Ordering::Relaxed) + 1 < WALK_AFTER
+        {
+            return Vec::new();
+        }
+        let now = self.now();
+        let Some(siblings) = parent.good_pages(now) else { return Vec::new() };
+        let fid_of = |entry: &Entry<'_>| listed.sibling(entry.fid);
+        let is_wanted = |entry: &Entry<'_>| {
+            let fid = fid_of(entry);
+            !entry.is_dot()
+                && fid.vnode.is_directory()
+                && self.vnodes.get(fid).is_none_or(|vnode| vnode.good_pages(now).is_none())
+        };
+        let Some(own) = siblings.entries().take(WALK_ENTRIES_MAX).find(|entry| fid_of(entry) == listed)
+        else {
+            return Vec::new();
+        };
+        let by_place = siblings.entries_from(own.next()).take(WALK_ENTRIES_MAX).filter(&is_wanted);
+        let mut next: Vec<Fid> = by_place.take(WALK_AHEAD).map(|entry| fid_of(&entry)).collect();
+        let mut by_name: Vec<_> = siblings
+            .entries()
+            .take(WALK_ENTRIES_MAX)
+            .filter(|entry| entry.name > own.name && is_wanted(entry))
+            .collect();
+        by_name.sort_unstable_by_key(|entry| entry.name);
+        next.extend(by_name.iter().take(WALK_AHEAD).map(fid_of));
+        next.sort_unstable();
+        next.dedup();
+        next
     }
 
     /// Whether the names in a directory are being looked at one after the other.

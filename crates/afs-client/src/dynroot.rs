@@ -1,5 +1,5 @@
 //! The dynamic root: a directory that the client makes up, with an entry for each cell that it knows, so that nobody needs a volume
-//! `root.afs` that lists them (`-dynroot`).
+//! `root.afs` that lists them (`-dynroot`; Client notes 2).
 //!
 //! For the cell `one.test` there are `one.test`, a mount point of its volume `root.cell`, and `.one.test`, the same for writing. An
 //! alias is a symbolic link, and so is the alias with a dot.
@@ -18,12 +18,8 @@ use crate::fid::{CellIndex, Fid};
 use crate::status::{Kind, Status};
 
 /// The directory itself.
-pub(crate) const ROOT: Fid = Fid {
-    cell: CellIndex::DYNROOT,
-    volume: VolumeId(1),
-    vnode: VnodeNumber::ROOT,
-    unique: Uniquifier::ROOT,
-};
+pub(crate) const ROOT: Fid =
+    Fid { cell: CellIndex::DYNROOT, volume: VolumeId(1), vnode: VnodeNumber::ROOT, unique: Uniquifier::ROOT };
 
 /// What an entry is: vnode numbers are counted up by eight for each cell and alias, with the four of one next to each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

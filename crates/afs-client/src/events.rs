@@ -104,9 +104,7 @@ impl Subscribers {
 
     fn send(&self, changes: &[Changed], done: Option<&mpsc::Sender<Infallible>>) {
         self.lock().retain(|sender| {
-            changes
-                .iter()
-                .all(|&changed| sender.send(Notice { changed, _handled: done.cloned() }).is_ok())
+            changes.iter().all(|&changed| sender.send(Notice { changed, _handled: done.cloned() }).is_ok())
         });
     }
 

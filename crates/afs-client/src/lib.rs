@@ -30,6 +30,7 @@ mod attributes;
 mod callback_service;
 mod cells;
 mod client;
+mod coming;
 pub mod config;
 mod connections;
 pub mod control;

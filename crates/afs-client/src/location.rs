@@ -139,7 +139,10 @@ impl Locations {
     /// The volumes that a server has, as far as known.
     pub(crate) fn on_server(&self, server: &Server) -> Vec<(CellIndex, VolumeId)> {
         let table = self.lock();
-        let on = table.by_id.iter().filter(|(_, entry)| entry.sites.iter().any(|site| site.server.id == server.id));
+        let on = table
+            .by_id
+            .iter()
+            .filter(|(_, entry)| entry.sites.iter().any(|site| site.server.id == server.id));
         on.map(|(&key, _)| key).collect()
     }
 
@@ -200,7 +203,11 @@ impl Inner {
     /// # Errors
     ///
     /// As [`Self::volume_by_name`].
-    pub(crate) async fn volume_by_id(&self, cell: &Cell, volume: VolumeId) -> Result<Arc<VolumeEntry>, Error> {
+    pub(crate) async fn volume_by_id(
+        &self,
+        cell: &Cell,
+        volume: VolumeId,
+    ) -> Result<Arc<VolumeEntry>, Error> {
         let known = self.locations.known(cell.index, volume);
         if let Some(entry) = known.as_ref().filter(|entry| self.now() < entry.until) {
             return Ok(Arc::clone(entry));
@@ -405,7 +412,9 @@ mod tests {
             (4, SiteFlags::RO_VOL | SiteFlags::NEW_REP_SITE),
         ];
         let entry = entry(EntryFlags::RW_EXISTS | EntryFlags::RO_EXISTS, &sites);
-        let of = |kind| entry.servers_of(kind).iter().map(|s| s.best().unwrap().socket.to_string()).collect::<Vec<_>>();
+        let of = |kind| {
+            entry.servers_of(kind).iter().map(|s| s.best().unwrap().socket.to_string()).collect::<Vec<_>>()
+        };
         assert_eq!(of(VolumeType::READ_WRITE), ["192.0.2.1:7000"]);
         assert_eq!(of(VolumeType::READ_ONLY), ["192.0.2.2:7000", "192.0.2.4:7000"]);
         assert_eq!(of(VolumeType::BACKUP), ["192.0.2.1:7000"]);

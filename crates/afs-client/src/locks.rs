@@ -129,7 +129,11 @@ impl Locks {
     /// What this client has locked at servers, and as whom.
     fn at_servers(&self) -> Vec<(Fid, User)> {
         let table = self.lock();
-        table.iter().filter(|(_, lock)| lock.at_server.is_some()).map(|(&fid, lock)| (fid, lock.user)).collect()
+        table
+            .iter()
+            .filter(|(_, lock)| lock.at_server.is_some())
+            .map(|(&fid, lock)| (fid, lock.user))
+            .collect()
     }
 
     fn is_at_server(&self, fid: Fid) -> Option<User> {
@@ -286,7 +290,11 @@ mod tests {
         assert_eq!(covered(&locks, 2, LockKind::Read), Some(true), "no call for the second reader");
         assert_eq!(covered(&locks, 3, LockKind::Write), None, "readers are in a writer's way");
         assert_eq!(locks.leave(FID, 2), None);
-        assert_eq!(covered(&locks, 1, LockKind::Write), Some(false), "alone, but the server gave it for reading");
+        assert_eq!(
+            covered(&locks, 1, LockKind::Write),
+            Some(false),
+            "alone, but the server gave it for reading"
+        );
         locks.set_at_server(FID, Some(LockKind::Write));
         assert_eq!(covered(&locks, 1, LockKind::Write), Some(true));
         assert_eq!(covered(&locks, 2, LockKind::Read), None);

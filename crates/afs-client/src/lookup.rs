@@ -52,7 +52,8 @@ impl Inner {
                     self.vnodes.get_or_add(fid).set_parent(dir.in_volume());
                 }
                 let vnode = self.vnodes.get_or_add(dir);
-                let is_unknown = || self.vnodes.get(fid).is_none_or(|v| v.promised_status(self.now()).is_none());
+                let is_unknown =
+                    || self.vnodes.get(fid).is_none_or(|v| v.promised_status(self.now()).is_none());
                 if self.is_being_listed(&vnode) && is_unknown() {
                     let who = self.users.who(user, dir.cell);
                     let near: Vec<_> = self.unknown_from(dir, &pages, entry.slot, AFSCBMAX).collect();

@@ -1,4 +1,4 @@
-//! Mount points: what is mounted, and crossing into it (File service notes 11).
+//! Mount points: what is mounted, and crossing into it (File service notes 11, Client notes 1).
 //!
 //! A mount point is a symbolic link without x bits whose text is `#` (the read-only volume preferred, from within a read-only
 //! volume) or `%` (the read-write volume), perhaps a cell and `:`, a volume's name or number, and a dot. Its own fid stands for the

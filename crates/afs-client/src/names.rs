@@ -104,7 +104,8 @@ impl Inner {
 
     /// Forgets a vnode that has lost a name: with its last one it is no longer there.
     fn note_unlinked(&self, fid: Fid) {
-        let links = self.vnodes.get(fid).and_then(|vnode| vnode.last_status()).map(|status| status.link_count);
+        let links =
+            self.vnodes.get(fid).and_then(|vnode| vnode.last_status()).map(|status| status.link_count);
         match links {
             Some(2..) if !fid.vnode.is_directory() => {
                 if let Some(vnode) = self.vnodes.get(fid) {
@@ -119,7 +120,11 @@ impl Inner {
     }
 
     /// Removes the hidden name of a file that nobody has open any more. In a box, since removing may come to hide another.
-    pub(crate) fn remove_hidden(&self, user: User, fid: Fid) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+    pub(crate) fn remove_hidden(
+        &self,
+        user: User,
+        fid: Fid,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async move {
             let Some((dir, name)) = self.open_files.take_hidden(fid) else { return };
             let Ok(client) = self.client() else { return };
@@ -144,8 +149,7 @@ impl Client {
         let unanswered = Unanswered::new([Arc::clone(&changing.vnode)]);
         let before = changing.vnode.snapshot();
         let who = changing.who;
-        let args =
-            CreateFile { dir: changing.dir.in_cell(), name: wire_name, status: inner.made_with(mode) };
+        let args = CreateFile { dir: changing.dir.in_cell(), name: wire_name, status: inner.made_with(mode) };
         let answer = match inner.try_call(who, changing.dir, args).await {
             Ok(answer) => answer,
             Err(failure) if says(&failure, Errno::EEXIST) => {
@@ -257,12 +261,8 @@ impl Client {
         let unanswered = Unanswered::new([Arc::clone(&changing.vnode)]);
         let before = changing.vnode.snapshot();
         let who = changing.who;
-        let args = Symlink {
-            dir: changing.dir.in_cell(),
-            name: wire_name,
-            contents,
-            status: inner.made_with(mode),
-        };
+        let args =
+            Symlink { dir: changing.dir.in_cell(), name: wire_name, contents, status: inner.made_with(mode) };
         let answer = match inner.try_call(who, changing.dir, args).await {
             Ok(answer) => answer,
             Err(failure) if says(&failure, Errno::EEXIST) => {
@@ -459,7 +459,9 @@ impl Client {
             let hidden = inner.open_files.hidden_name(HIDDEN, replaced);
             match self.link(user, replaced, to.dir, hidden.as_bytes()).await {
                 Ok(_) => inner.open_files.note_hidden(replaced, to.dir, hidden),
-                Err(error) => tracing::debug!(%replaced, %error, "no hidden name for a file that is replaced"),
+                Err(error) => {
+                    tracing::debug!(%replaced, %error, "no hidden name for a file that is replaced")
+                }
             }
         }
         let is_same = from.dir == to.dir;
@@ -470,12 +472,7 @@ impl Client {
         let unanswered = Unanswered::new([Arc::clone(&from.vnode), Arc::clone(&to.vnode)]);
         let (from_before, to_before) = (from.vnode.snapshot(), to.vnode.snapshot());
         let who = from.who;
-        let args = Rename {
-            old_dir: from.dir.in_cell(),
-            old_name,
-            new_dir: to.dir.in_cell(),
-            new_name,
-        };
+        let args = Rename { old_dir: from.dir.in_cell(), old_name, new_dir: to.dir.in_cell(), new_name };
         let answer = match inner.try_call(who, from.dir, args).await {
             Ok(answer) => answer,
             Err(failure) if failure.is_ambiguous && says(&failure, Errno::ENOENT) => {
@@ -542,4 +539,3 @@ impl Inner {
         self.mention(dir, Change::Names);
     }
 }
-

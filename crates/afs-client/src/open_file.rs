@@ -102,8 +102,6 @@ pub struct OpenFile {
     pub(crate) data: Arc<FileData>,
     /// How it is read.
     pub(crate) ahead: Mutex<Ahead>,
-    /// Failures of stores that it was told of.
-    pub(crate) seen_failures: AtomicU64,
 }
 
 impl Drop for OpenFile {
@@ -157,8 +155,7 @@ impl Client {
         }
         data.handles.fetch_add(1, Ordering::AcqRel);
         inner.open_files.note_open(fid);
-        let seen_failures = AtomicU64::new(data.failures.load(Ordering::Acquire));
-        Ok(OpenFile { client: self.clone(), user, fid, flags, data, ahead: Mutex::default(), seen_failures })
+        Ok(OpenFile { client: self.clone(), user, fid, flags, data, ahead: Mutex::default() })
     }
 
     /// Opens a file at once, if all that it takes is known.

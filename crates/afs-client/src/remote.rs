@@ -150,7 +150,9 @@ impl Inner {
                     }
                 }
                 Step::LookAgain(at) => {
-                    let Asked::Volume(cell, volume) = asked else { return Err(failure(last, &servers, &rotation)) };
+                    let Asked::Volume(cell, volume) = asked else {
+                        return Err(failure(last, &servers, &rotation));
+                    };
                     if at > self.now() {
                         self.runtime.sleep_until(at).await;
                     }
@@ -391,7 +393,8 @@ impl Fetch {
             Ok(None) => Err(CallError::StreamEnded { peer: self.call.peer() }),
             Err(error) => Err(error),
         };
-        let mut piece = received.map_err(|error| self.failed(RpcError::Call { rpc: FetchData64::NAME, source: error }))?;
+        let mut piece = received
+            .map_err(|error| self.failed(RpcError::Call { rpc: FetchData64::NAME, source: error }))?;
         if piece.len() as u64 > self.missing {
             let rest = piece.split_off(self.missing as usize);
             self.call.unread(rest);
@@ -436,7 +439,8 @@ fn note_broken(
 ) -> Error {
     let inner = &client.inner;
     let address = heard.server.addresses().into_iter().find(|address| address.socket == socket);
-    let verdict = address.map_or_else(|| verdict(&error), |a| inner.note_failure(&heard.server, &a, who, &error));
+    let verdict =
+        address.map_or_else(|| verdict(&error), |a| inner.note_failure(&heard.server, &a, who, &error));
     match verdict {
         Verdict::Down => Error::Unreachable { what: format!("fetching {fid}"), servers: vec![socket] },
         _ => Error::of_rpc(FetchData64::NAME, fid, &error),

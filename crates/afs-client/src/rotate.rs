@@ -61,8 +61,8 @@ const RX_CODES: &[(AbortCode, Verdict)] = &[
     (AbortCode::PROTOCOL_ERROR, Verdict::Anew),
     (AbortCode::USER_ABORT, Verdict::Anew),
     (AbortCode::MESSAGE_SIZE, Verdict::Anew),
-    // No such service: something else is on that port, or the server is about to start or has just ended.
-    (AbortCode::INVALID_OPERATION, Verdict::OtherSite),
+    // No such service: a server that starts says so between taking its port and serving; so does who has the port by mistake.
+    (AbortCode::INVALID_OPERATION, Verdict::Offline),
     (AbortCode::ADDRESS_IN_USE, Verdict::OtherSite),
 ];
 
@@ -114,7 +114,9 @@ pub(crate) fn of_call(error: &CallError) -> Verdict {
             _ => Verdict::Anew,
         },
         CallError::DeadlinePassed { .. } => Verdict::Down,
-        CallError::Gone { .. } | CallError::StreamEnded { .. } | CallError::NotSending { .. } => Verdict::Anew,
+        CallError::Gone { .. } | CallError::StreamEnded { .. } | CallError::NotSending { .. } => {
+            Verdict::Anew
+        }
         CallError::StreamTooLong { .. } => Verdict::OtherSite,
         CallError::EndpointClosed => Verdict::Fail,
     }
@@ -145,9 +147,9 @@ pub(crate) fn of_code(code: Abort) -> Verdict {
     }
 }
 
-/// How long an offline volume is waited for: longer than taking it over by a restart or a salvage of one volume usually takes,
-/// far shorter than an administrator.
-const OFFLINE_PATIENCE: Duration = Duration::from_secs(10);
+/// How long an offline volume, or a server that does not serve yet, is waited for: longer than a start or a salvage of one volume
+/// usually takes, far shorter than an administrator.
+const OFFLINE_PATIENCE: Duration = Duration::from_secs(20);
 
 /// The first wait for a busy server; each next is twice as long.
 const WAIT_FIRST: Duration = Duration::from_millis(250);
@@ -287,8 +289,9 @@ impl Rotation {
             return Step::Wait(now + wait);
         }
         // What is left is down, or cannot.
-        if let Some(candidate) =
-            fresh.iter().find(|c| c.down_since.is_some_and(|since| now.since(since) >= DOWN_FOR_SURE) && !c.has_answered)
+        if let Some(candidate) = fresh
+            .iter()
+            .find(|c| c.down_since.is_some_and(|since| now.since(since) >= DOWN_FOR_SURE) && !c.has_answered)
         {
             return Step::Try(candidate.server);
         }

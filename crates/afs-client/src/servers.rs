@@ -26,7 +26,7 @@ pub enum ServerKind {
     Location,
 }
 
-/// How OpenAFS ranks by place; less is better. `fs setserverprefs` speaks in these.
+/// How OpenAFS ranks by place; less is better (Client notes 4). `fs setserverprefs` speaks in these.
 mod rank {
     /// This machine.
     pub(super) const SAME_HOST: u32 = 5000;
@@ -91,7 +91,10 @@ struct Health {
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let addresses: Vec<_> = self.addresses().iter().map(|a| a.socket).collect();
-        f.debug_struct("Server").field("kind", &self.kind).field("addresses", &addresses).finish_non_exhaustive()
+        f.debug_struct("Server")
+            .field("kind", &self.kind)
+            .field("addresses", &addresses)
+            .finish_non_exhaustive()
     }
 }
 

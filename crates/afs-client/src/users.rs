@@ -126,15 +126,7 @@ impl Users {
         self.add(user, cell, cell_name, Source::Given(name), level, token);
     }
 
-    fn add(
-        &self,
-        user: User,
-        cell: CellIndex,
-        cell_name: &str,
-        source: Source,
-        level: Level,
-        token: Token,
-    ) {
+    fn add(&self, user: User, cell: CellIndex, cell_name: &str, source: Source, level: Level, token: Token) {
         let login = Login {
             cell,
             cell_name: cell_name.to_owned(),

@@ -166,6 +166,8 @@ pub(crate) struct Vnode {
     is_used: AtomicBool,
     /// When a directory was last listed, in nanoseconds of the client's time; 0 is never.
     pub(crate) listed_at: AtomicU64,
+    /// How many of the directories in it were listed since.
+    pub(crate) listed_inside: AtomicU32,
     /// Held by who fetches its status or pages, so that others wait for the answer and do not ask the same.
     pub(crate) fetching: tokio::sync::Mutex<()>,
     /// Held by who changes it at the server: our changes of one vnode come one after the other.
@@ -218,6 +220,7 @@ impl Vnode {
             state: Mutex::default(),
             is_used: AtomicBool::new(true),
             listed_at: AtomicU64::new(0),
+            listed_inside: AtomicU32::new(0),
             fetching: tokio::sync::Mutex::default(),
             changing: tokio::sync::Mutex::default(),
         }
@@ -319,7 +322,11 @@ impl Vnode {
         let state = self.state();
         let is_good = state.promise.as_ref().is_some_and(|promise| promise.is_good(now, &self.volume));
         let version = state.status.filter(|_| is_good)?.data_version;
-        state.pages.as_ref().filter(|pages| pages.version == version).map(|pages| Arc::clone(&pages.directory))
+        state
+            .pages
+            .as_ref()
+            .filter(|pages| pages.version == version)
+            .map(|pages| Arc::clone(&pages.directory))
     }
 
     /// Keeps pages that were fetched, unless those are there that belong to the status and these do not.
@@ -400,8 +407,7 @@ impl Vnode {
         if is_older {
             return Noted { is_other_data: false, is_valid: was_good };
         }
-        let is_other_data =
-            !is_own_change && old.is_some_and(|old| old.data_version != status.data_version);
+        let is_other_data = !is_own_change && old.is_some_and(|old| old.data_version != status.data_version);
         state.status = Some(*status);
         state.notes += 1;
         if status.file_type != FileType::DIRECTORY && state.parent.is_none() {
@@ -553,7 +559,8 @@ impl Vnodes {
 
     /// What is known of a volume.
     pub(crate) fn volume(&self, cell: CellIndex, volume: VolumeId) -> Arc<Volume> {
-        let known = self.volumes.read().unwrap_or_else(PoisonError::into_inner).get(&(cell, volume)).map(Arc::clone);
+        let known =
+            self.volumes.read().unwrap_or_else(PoisonError::into_inner).get(&(cell, volume)).map(Arc::clone);
         known.unwrap_or_else(|| {
             let mut volumes = self.volumes.write().unwrap_or_else(PoisonError::into_inner);
             Arc::clone(volumes.entry((cell, volume)).or_default())

@@ -4,7 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use afs_config::CellName;
 use afs_wire::ids::{Name, VolumeId, VolumeType};
-use afs_wire::rxafs::{AfsStoreVolumeStatus, GetVolumeStatus, Message, SetVolumeStatus, StoreVolumeMask, reply};
+use afs_wire::rxafs::{
+    AfsStoreVolumeStatus, GetVolumeStatus, Message, SetVolumeStatus, StoreVolumeMask, reply,
+};
 
 use crate::client::{Client, Space};
 use crate::error::Error;
@@ -148,7 +150,8 @@ impl Client {
         crate::servers::Servers::sort(&mut servers);
         Ok(VolumeInfo {
             name: entry.name.clone(),
-            ids: [VolumeType::READ_WRITE, VolumeType::READ_ONLY, VolumeType::BACKUP].map(|kind| entry.id_of(kind)),
+            ids: [VolumeType::READ_WRITE, VolumeType::READ_ONLY, VolumeType::BACKUP]
+                .map(|kind| entry.id_of(kind)),
             servers: servers.iter().filter_map(|server| Some(server.best()?.socket)).collect(),
         })
     }

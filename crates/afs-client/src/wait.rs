@@ -19,7 +19,11 @@ pub(crate) async fn within<F: Future>(
 }
 
 /// What a future comes to, if it does before that time.
-pub(crate) async fn until<F: Future>(runtime: &Arc<dyn Runtime>, at: Instant, future: F) -> Option<F::Output> {
+pub(crate) async fn until<F: Future>(
+    runtime: &Arc<dyn Runtime>,
+    at: Instant,
+    future: F,
+) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut timer = runtime.sleep_until(at);
     poll_fn(move |cx| {

@@ -110,12 +110,12 @@ impl OpenFile {
     ///
     /// # Errors
     ///
-    /// Those of storing, of every store since the last flush.
+    /// Those of storing. What failed in the background is still dirty, and tried again: so no error is lost.
     pub async fn flush(&self) -> Result<(), Error> {
         if self.data.is_dirty() {
             self.data.store(self.user(), false).await?;
         }
-        self.tell_failure()
+        Ok(())
     }
 
     /// The same, and the server has it on its disk.
@@ -127,19 +127,7 @@ impl OpenFile {
         if self.data.is_dirty() {
             self.data.store(self.user(), true).await?;
         }
-        self.tell_failure()
-    }
-
-    /// Tells the last failure of a store once to each open file.
-    fn tell_failure(&self) -> Result<(), Error> {
-        let now = self.data.failures.load(Ordering::Acquire);
-        if self.seen_failures.swap(now, Ordering::AcqRel) == now {
-            return Ok(());
-        }
-        match &*lock(&self.data.failure) {
-            Some((_, error)) => Err(error.clone()),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     /// Lets the kernel write to [`Self::backing`] by itself: what it has written is found out by [`Self::note_lent`].
@@ -448,8 +436,6 @@ impl FileData {
             self.retry(user);
             return;
         }
-        let number = self.failures.fetch_add(1, Ordering::AcqRel) + 1;
-        *lock(&self.failure) = Some((number, error.clone()));
         if self.handles.load(Ordering::Acquire) == 0 {
             self.put_aside(client, error);
         }

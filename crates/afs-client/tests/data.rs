@@ -326,3 +326,114 @@ fn who_may_not_read_is_told_at_open_though_the_data_are_here() {
         assert_eq!(error.errno(), Errno::EACCES, "{error}");
     });
 }
+
+#[test]
+fn who_reads_on_has_all_that_the_way_carries_after_some_round_trips() {
+    let world = World::new();
+    let (one, two) = (world.client(1), world.client(2));
+    world.run(async move {
+        let file = make(&one, "large").await;
+        let piece = Bytes::from(vec![7; 1 << 20]);
+        for n in 0..96 {
+            file.write(n << 20, piece.clone()).await.unwrap();
+        }
+        file.flush().await.unwrap();
+        let file = open(&two, "large", READ).await;
+        let begin = two.now();
+        assert_eq!(read_all(&file).await.len(), 96 << 20);
+        // The way carries everything at once; a round trip takes 10 ms.
+        let took = two.now().since(begin);
+        println!("96 MiB took {took:?}");
+        assert!(took < Duration::from_millis(200), "{took:?}");
+    });
+}
+
+#[test]
+fn who_reads_the_beginning_fetches_little() {
+    let world = World::new();
+    let (one, two) = (world.client(1), world.client(2));
+    world.run(async move {
+        let file = make(&one, "large").await;
+        file.write(0, Bytes::from(vec![7; 40 << 20])).await.unwrap();
+        file.flush().await.unwrap();
+        let file = open(&two, "large", READ).await;
+        let begin = two.now();
+        assert_eq!(file.read(0, 131_072).await.unwrap().len(), 131_072);
+        let took = two.now().since(begin);
+        assert!(took < Duration::from_millis(45), "{took:?}");
+        two.runtime().sleep_until(two.now() + Duration::from_secs(2)).await;
+        let bytes = two.cache_usage().bytes;
+        assert!(bytes < 1 << 20, "{bytes}");
+        // Reads here and there bring what they ask for.
+        for n in [30, 5, 20, 12] {
+            assert_eq!(file.read(n << 20, 4096).await.unwrap().len(), 4096);
+        }
+        assert!(two.cache_usage().bytes < bytes + (256 << 10), "{}", two.cache_usage().bytes - bytes);
+    });
+}
+
+#[test]
+fn a_close_that_is_interrupted_is_stored_in_the_background() {
+    for wait in [0, 1, 6, 11, 16, 25] {
+        let world = World::new();
+        let (one, two) = (world.client(1), world.client(2));
+        world.run(async move {
+            let file = make(&one, "file").await;
+            file.write(0, Bytes::from(vec![b'a'; 300_000])).await.unwrap();
+            file.write(500_000, Bytes::from(vec![b'b'; 300_000])).await.unwrap();
+            let at = one.now() + Duration::from_millis(wait);
+            {
+                let mut flush = std::pin::pin!(file.flush());
+                let mut timer = one.runtime().sleep_until(at);
+                std::future::poll_fn(|cx| {
+                    let _ = flush.as_mut().poll(cx);
+                    timer.as_mut().poll(cx)
+                })
+                .await;
+            }
+            let fid = file.fid();
+            drop(file);
+            one.runtime().sleep_until(one.now() + Duration::from_secs(10)).await;
+            assert_eq!(one.dirty_bytes(), 0, "interrupted after {wait} ms");
+            let mut expected = vec![b'a'; 300_000];
+            expected.resize(500_000, 0);
+            expected.resize(800_000, b'b');
+            assert!(content(&two, NOBODY, fid).await == expected, "interrupted after {wait} ms");
+            assert!(
+                read_all(&open(&one, "file", READ).await).await == expected,
+                "interrupted after {wait} ms"
+            );
+        });
+    }
+}
+
+#[test]
+fn a_server_that_dies_between_costs_no_promise() {
+    for seed in 0..3 {
+        let mut world = World::new();
+        let clients = [world.client(1), world.client(2)];
+        let mut random = StdRng::seed_from_u64(seed);
+        let mut model = Vec::new();
+        for round in 0..40 {
+            let (both, before, own) = (clients.clone(), std::mem::take(&mut model), random.random());
+            model = world.run(async move {
+                let (mut random, mut model) = (StdRng::seed_from_u64(own), before);
+                if round == 0 {
+                    drop(make(&both[0], "file").await);
+                }
+                let file = open(&both[random.random_range(0..2)], "file", WRITE).await;
+                change(&file, &mut model, &mut random).await;
+                file.flush().await.unwrap();
+                for (number, client) in both.iter().enumerate() {
+                    let read = read_all(&open(client, "file", READ).await).await;
+                    assert!(read == model, "seed {seed}, round {round}, client {number}");
+                }
+                model
+            });
+            if random.random_bool(0.3) {
+                world.stop(0);
+                world.start(0);
+            }
+        }
+    }
+}

@@ -91,7 +91,10 @@ fn directories_are_edited_here_and_are_what_the_server_has() {
         }
         let dir_status = client.status(NOBODY, root).await.unwrap();
         assert_eq!(dir_status.links, 3, "one directory is left");
-        assert_eq!(client.readlink(NOBODY, client.lookup(NOBODY, root, b"link").await.unwrap().fid).await.unwrap(), "some/target");
+        assert_eq!(
+            client.readlink(NOBODY, client.lookup(NOBODY, root, b"link").await.unwrap().fid).await.unwrap(),
+            "some/target"
+        );
     });
 }
 
@@ -338,5 +341,46 @@ fn an_open_file_that_loses_its_name_can_still_be_read() {
         drop(open);
         client.runtime().sleep_until(client.now() + std::time::Duration::from_secs(1)).await;
         assert_eq!(names(&client, NOBODY, root).await, ["old"]);
+    });
+}
+
+/// `ls -lR` of thirty directories with a hundred files each: the round trips count, and there must not be
+/// many more of them than directories.
+#[test]
+fn a_tree_is_gone_through_in_few_round_trips() {
+    let world = World::new();
+    let (client, other) = (world.client(1), world.client(2));
+    world.run(async move {
+        let root = cell_root(&other).await;
+        for dir in 0..30 {
+            let dir =
+                other.make_dir(NOBODY, root, format!("dir{dir:02}").as_bytes(), 0o755).await.unwrap().fid;
+            for file in 0..100 {
+                other.create(NOBODY, dir, format!("file{file:02}").as_bytes(), 0o644).await.unwrap();
+            }
+        }
+        let root = cell_root(&client).await;
+        let begin = client.now();
+        let mut seen = 0;
+        let listing = client.read_dir(NOBODY, root).await.unwrap();
+        let mut dirs: Vec<_> = listing
+            .entries_from(0)
+            .filter(|entry| !entry.name.starts_with(b"."))
+            .map(|e| (e.name, e.fid))
+            .collect();
+        dirs.sort_unstable();
+        for (_, dir) in dirs {
+            let listing = client.read_dir(NOBODY, dir).await.unwrap();
+            let fids: Vec<_> = listing
+                .entries_from(0)
+                .filter(|entry| !entry.name.starts_with(b"."))
+                .map(|e| e.fid)
+                .collect();
+            let statuses = client.statuses(NOBODY, &fids).await;
+            seen += statuses.iter().flatten().count();
+        }
+        assert_eq!(seen, 30 * 100);
+        let trips = client.now().since(begin).as_secs_f64() / 0.010;
+        assert!(trips < 30.0, "{trips} round trips for 30 directories");
     });
 }

@@ -84,19 +84,21 @@ impl Shared {
         let tick = index.tick;
         let Some(entry) = index.files.get_mut(&key) else { return Ok(None) };
         entry.used = tick;
-        let number = entry.number;
+        let (number, counted) = (entry.number, entry.bytes);
         if let Some(file) = entry.open.upgrade() {
             file.note_used(tick);
             return Ok(Some(file));
         }
-        let loaded = self.load_file(key, number);
-        match loaded? {
-            Some(loaded) => Ok(Some(self.enter(index, key, loaded, ended))),
-            None => {
-                self.forget_one(index, key, ended)?;
-                Ok(None)
-            }
-        }
+        let Some(loaded) = self.load_file(key, number)? else {
+            self.forget_one(index, key, ended)?;
+            return Ok(None);
+        };
+        let file = self.enter(index, key, loaded, ended);
+        // The row had nothing of dirty ranges, and may have had others that are not there.
+        let found = file.counted_bytes();
+        self.grow(found.saturating_sub(counted));
+        self.shrink(counted.saturating_sub(found));
+        Ok(Some(file))
     }
 
     /// Makes a file known as open.
@@ -116,6 +118,7 @@ impl Shared {
         let length = row.length;
         let file = Arc::new(CacheFile::new(self.clone(), key, id, file, length, row, dirty));
         entry.open = Arc::downgrade(&file);
+        index.open.insert(key, Weak::clone(&entry.open));
         index.files.insert(key, entry);
         index.recent.push_back(file.clone());
         if index.recent.len() > RECENT_FILES {
@@ -171,8 +174,13 @@ impl Shared {
 
     /// Nobody has a file open any more.
     pub(crate) fn closed(&self, file: &CacheFile) {
+        let mut index = lock(&self.index);
+        if index.open.get(&file.key()).is_some_and(|open| open.strong_count() == 0) {
+            index.open.remove(&file.key());
+        }
         if file.is_forgotten() {
-            self.shrink(file.present_bytes() + FILE_OVERHEAD);
+            drop(index);
+            self.shrink(file.counted_bytes() + FILE_OVERHEAD);
             if !file.is_aside()
                 && let Err(error) = self.remove(&records::backing_name(file.number()))
             {
@@ -180,11 +188,10 @@ impl Shared {
             }
             return;
         }
-        let mut index = lock(&self.index);
         let Some(entry) = index.files.get_mut(&file.key()).filter(|entry| entry.id == file.id()) else {
             return;
         };
-        entry.bytes = file.present_bytes();
+        entry.bytes = file.counted_bytes();
         // With the index locked: so that nobody opens it with the old row.
         if let Err(error) = file.save() {
             tracing::warn!(%error, "what is there of a file was not noted");

@@ -5,7 +5,7 @@ use crate::file::CacheFile;
 use crate::records;
 use crate::{CacheError, FileKey};
 use afs_store::{Batch, lock};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::sync::atomic::Ordering;
 
 impl Shared {
@@ -62,11 +62,11 @@ impl Shared {
     }
 
     pub(super) fn save_all(&self) -> Result<(), CacheError> {
-        let open: Vec<_> = {
-            let index = lock(&self.index);
-            index.files.values().filter_map(|entry| entry.open.upgrade()).collect()
-        };
-        open.iter().try_for_each(|file| file.save())
+        self.opened().iter().try_for_each(|file| file.save())
+    }
+
+    fn opened(&self) -> Vec<Arc<CacheFile>> {
+        lock(&self.index).open.values().filter_map(Weak::upgrade).collect()
     }
 
     /// Lets files go until so many bytes are in use. Says how many went.
@@ -112,13 +112,8 @@ impl Shared {
 
     /// Where all files are open: what was read of them goes.
     pub(super) fn evict_open(&self, target: u64) -> Result<(), CacheError> {
-        let open: Vec<_> = {
-            let index = lock(&self.index);
-            let mut open: Vec<_> =
-                index.files.values().filter_map(|e| e.open.upgrade().map(|file| (e.used, file))).collect();
-            open.sort_by_key(|(used, file)| (*used, file.id()));
-            open
-        };
+        let mut open: Vec<_> = self.opened().into_iter().map(|file| (file.used(), file)).collect();
+        open.sort_by_key(|(used, file)| (*used, file.id()));
         for (_, file) in open {
             if self.used.load(Ordering::Relaxed) <= target {
                 break;
@@ -167,6 +162,9 @@ impl Shared {
         self.commit(batch)?;
         index.files.remove(&key);
         ended.extend(index.dirty.remove(&key));
+        if let Some(at) = index.recent.iter().position(|file| file.key() == key) {
+            ended.extend(index.recent.remove(at));
+        }
         match open {
             Some(file) => ended.push(file),
             None => {

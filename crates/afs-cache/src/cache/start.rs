@@ -65,7 +65,7 @@ impl Shared {
             batch.delete(key);
         }
         index.next_number = known.keys().chain(index.conflicts.keys()).max().map_or(1, |last| last + 1);
-        let mut used = 0;
+        let mut used = 0u64;
         let mut unsaved = Vec::new();
         for (key, row) in rows {
             let is_dirty = dirty.contains(&row.number)
@@ -78,7 +78,7 @@ impl Shared {
                 continue;
             }
             index.tick = index.tick.max(row.used);
-            used += row.present.total() + FILE_OVERHEAD;
+            used = used.saturating_add(row.present.total() + FILE_OVERHEAD);
             let entry = Entry {
                 number: row.number,
                 bytes: row.present.total(),
@@ -109,9 +109,6 @@ impl Shared {
                 );
                 continue;
             };
-            // What the row had of it was counted without the dirty ranges.
-            let counted = lock(&self.index).files.get(&key).map_or(0, |entry| entry.bytes);
-            self.grow(file.present_bytes().saturating_sub(counted));
             if has_lost_power {
                 let why = "the machine lost power before it was stored: it may not be whole";
                 let conflict = self.put_aside(&file, why)?;

@@ -54,7 +54,12 @@ impl CacheFile {
         {
             let mut state = write(&self.state);
             // What was left out between the old end and here is zeros.
-            self.shared.grow(state.present.insert(length.min(range.start)..range.end));
+            if length < range.start {
+                state.present.insert(length..range.start);
+                state.zeros.insert(length..range.start);
+            }
+            let written = state.present.insert(range.clone()) + state.zeros.remove(range.clone());
+            self.shared.grow(written);
             state.dirty.insert(range.clone());
             state.unconfirmed.remove(range.clone());
             self.length.fetch_max(range.end, Ordering::AcqRel);
@@ -82,7 +87,7 @@ impl CacheFile {
             state.is_row_old = true;
             if length < old {
                 state.truncated_to = state.truncated_to.min(length);
-                self.shared.shrink(state.present.remove(length..u64::MAX));
+                self.take_away(&mut state, length..u64::MAX);
                 state.dirty.remove(length..u64::MAX);
                 state.storing.remove(length..u64::MAX);
                 state.unconfirmed.remove(length..u64::MAX);
@@ -108,7 +113,8 @@ impl CacheFile {
         {
             let mut state = write(&self.state);
             if length > old {
-                self.shared.grow(state.present.insert(old..length));
+                state.present.insert(old..length);
+                state.zeros.insert(old..length);
                 self.length.store(length, Ordering::Release);
             }
             self.note_presence(&state);
@@ -151,13 +157,14 @@ impl CacheFile {
             if has_changed || length != old {
                 if length < old {
                     state.truncated_to = state.truncated_to.min(length);
-                    self.shared.shrink(state.present.remove(length..u64::MAX));
+                    self.take_away(&mut state, length..u64::MAX);
                     state.dirty.remove(length..u64::MAX);
                     state.storing.remove(length..u64::MAX);
                 }
                 self.length.store(length, Ordering::Release);
                 self.losses.fetch_add(1, Ordering::AcqRel);
-                self.shared.grow(state.present.insert(0..length));
+                let grown = state.present.insert(0..length) + state.zeros.remove(0..length);
+                self.shared.grow(grown);
                 state.dirty.insert(0..length);
                 self.note_presence(&state);
             }

@@ -86,3 +86,28 @@ fn a_full_disk_is_an_error_that_names_the_folder_and_room_is_made_first() {
     disk.set_capacity(DISK);
     file.write(3 << 20, &vec![1; 6 << 20], 0).unwrap();
 }
+
+#[test]
+fn what_takes_no_space_does_not_count_and_all_else_does_after_a_start_too() {
+    let disk = SimulatedDisk::new(DISK);
+    let cache = open(&disk).unwrap();
+    let before = cache.usage().bytes;
+    let file = current(&cache, key(1), 1, 0).unwrap();
+    file.truncate(30 << 20, 0).unwrap();
+    let sparse = cache.usage().bytes - before;
+    assert!(sparse < 100_000, "{sparse}");
+    file.write(20 << 20, &vec![1; 1 << 20], 0).unwrap();
+    file.write(20 << 20, &vec![2; 2 << 20], 0).unwrap();
+    assert_eq!(cache.usage().bytes - before, sparse + (2 << 20));
+    file.truncate(21 << 20, 0).unwrap();
+    assert_eq!(cache.usage().bytes - before, sparse + (1 << 20));
+    fill(&cache, 2, 3 << 20);
+    drop(file);
+    let bytes = cache.usage().bytes;
+    let killed = open(&disk.after_kill()).unwrap();
+    // What was zeros and nothing else is not told apart any more.
+    assert!(killed.usage().bytes >= bytes, "{} of {bytes}", killed.usage().bytes);
+    cache.forget(key(1)).unwrap();
+    cache.forget(key(2)).unwrap();
+    assert_eq!(cache.usage().bytes, before);
+}

@@ -6,8 +6,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use afs_config::{CellAlias, CellName};
 use afs_wire::Errno;
 use afs_wire::control::{
-    self, Addresses, CellFlags, CellServerList, CheckScope, DYNROOT, HeldToken, KnownCell, Place, RankedServer,
-    RankedServers, SysNames, Tokens, VolumeChanges, reply,
+    self, Addresses, CellFlags, CellServerList, CheckScope, DYNROOT, HeldToken, KnownCell, Place,
+    RankedServer, RankedServers, SysNames, Tokens, VolumeChanges, reply,
 };
 use afs_wire::ids::{self, AfsTime, HostAddr, ViceId};
 use afs_wire::rxafs::AfsOpaque;
@@ -167,11 +167,10 @@ const END: char = '.';
 impl Session {
     /// What a mount point says, without the dot at its end; `EINVAL` where the name is no mount point's.
     async fn mount_text(&self, dir: Fid, name: &ids::Name) -> Answer<String> {
-        let mut text =
-            self.client.mount_text(self.user, dir, name).await.map_err(|error| match error {
-                Error::NotALink { .. } => errno(Errno::EINVAL),
-                error => failed(error),
-            })?;
+        let mut text = self.client.mount_text(self.user, dir, name).await.map_err(|error| match error {
+            Error::NotALink { .. } => errno(Errno::EINVAL),
+            error => failed(error),
+        })?;
         // Whatever it is: old tools ended with a newline.
         text.pop();
         Ok(text)

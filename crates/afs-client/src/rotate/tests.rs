@@ -31,7 +31,8 @@ fn every_code_has_its_verdict() {
         ("U", "UNOTSYNC" | "UNOSERVERS" | "UIOERROR" | "UINTERNAL" | "USKEWED") => OtherSite,
         (
             "RXK",
-            "RXKADNOAUTH" | "RXKADBADTICKET" | "RXKADUNKNOWNKEY" | "RXKADEXPIRED" | "RXKADBADKEY" | "RXKADTICKETLEN",
+            "RXKADNOAUTH" | "RXKADBADTICKET" | "RXKADUNKNOWNKEY" | "RXKADEXPIRED" | "RXKADBADKEY"
+            | "RXKADTICKETLEN",
         )
         | ("RXGK", "RXGK_EXPIRED" | "RXGK_NOTAUTH" | "RXGK_BAD_TOKEN" | "RXGK_BADKEYNO") => Login,
         ("RXK" | "RXGK", _) => Anew,
@@ -66,7 +67,7 @@ fn errno_numbers_are_answers_but_for_a_servers_own_troubles() {
 fn rx_codes_and_what_nobody_has_named() {
     for (code, verdict) in [
         (-1, Verdict::Anew),
-        (-2, Verdict::OtherSite),
+        (-2, Verdict::Offline),
         (-3, Verdict::Anew),
         (-100, Verdict::Wait),
         (-455, Verdict::Fail),
@@ -250,7 +251,11 @@ fn every_mixture_of_answers_comes_to_an_end() {
         for step in 0.. {
             assert!(step < 5000, "seed {seed}");
             let candidates: Vec<_> = (0..3)
-                .map(|i| Candidate { server: i, down_since: down_since[i as usize], has_answered: seed % 2 == 0 })
+                .map(|i| Candidate {
+                    server: i,
+                    down_since: down_since[i as usize],
+                    has_answered: seed % 2 == 0,
+                })
                 .collect();
             match rotation.step(now, &candidates) {
                 Step::Try(server) => {

@@ -2,9 +2,9 @@
 //! waiting takes none.
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub(crate) mod data;
 #[path = "../../../rx/tests/support/sim.rs"]
 pub(crate) mod sim;
-pub(crate) mod data;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,9 @@ use afs_client::config::LocalUser;
 use afs_client::{Client, Config, Fid, User};
 use afs_config::{CellName, CellServDb};
 use afs_fileserver::{Answer, FileServer, Membership, Protection, Volumes, WallClock};
-use afs_volume::{AccessList, NewClone, NewVolume, Partition, Stamp, VnodeId, Volume, VolumeKind, VolumeState};
+use afs_volume::{
+    AccessList, NewClone, NewVolume, Partition, Stamp, VnodeId, Volume, VolumeKind, VolumeState,
+};
 use afs_wire::Uuid;
 use afs_wire::ids::{AfsTime, HostAddr, PartitionId, ViceId, VolumeId};
 use afs_wire::rights::Rights;
