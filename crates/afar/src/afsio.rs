@@ -324,8 +324,7 @@ impl Session {
 }
 
 fn parse_length(text: &str) -> Result<u64, Complaint> {
-    let invalid =
-        || Complaint::new(Code::EINVAL, format!("invalid value for synthesize length {text}"));
+    let invalid = || Complaint::new(Code::EINVAL, format!("invalid value for synthesize length {text}"));
     text.trim().parse().map_err(|_| invalid())
 }
 
@@ -425,7 +424,10 @@ mod tests {
             (&["f", "-config", "/nonexistent"][..], "-servers"),
             (&["f", "-config", "/nonexistent", "-servers", "192.0.2.1"], "-cell"),
             (&["f", "-cell", "a.test", "-servers", "192.0.2.1", "-as", "x"], "-localauth"),
-            (&["f", "-cell", "a.test", "-servers", "192.0.2.1", "-localauth", "-config", "/nonexistent"], "no key"),
+            (
+                &["f", "-cell", "a.test", "-servers", "192.0.2.1", "-localauth", "-config", "/nonexistent"],
+                "no key",
+            ),
         ] {
             let error = config(&given(args)).unwrap_err();
             assert!(error.contains(word), "{args:?}: {error}");

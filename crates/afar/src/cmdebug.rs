@@ -181,10 +181,7 @@ impl Debug {
         }
         let Ok(words) = <&[u32; CONFIG_WORDS]>::try_from(&reply.config[..]) else {
             let words = reply.config.len();
-            say!(
-                self.printer,
-                "cmdebug: configuration data size mismatch ({words} != {CONFIG_WORDS})\n"
-            );
+            say!(self.printer, "cmdebug: configuration data size mismatch ({words} != {CONFIG_WORDS})\n");
             return Err(Failed);
         };
         match self.is_json {

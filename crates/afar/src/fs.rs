@@ -58,12 +58,7 @@ static SUITE: Suite = Suite {
     misuse_status: |code| code,
     verbs: &[
         // ---- access lists
-        verb!(
-            "cleanacl",
-            "clean up access control list",
-            &[PATHS],
-            acl::clean
-        ),
+        verb!("cleanacl", "clean up access control list", &[PATHS], acl::clean),
         verb!("copyacl" or "ca", "copy access control list", &[
             Opt::single("fromdir", "source directory (or DFS file)").required().path(),
             Opt::list("todir", "destination directory (or DFS file)").required().path(),
@@ -108,41 +103,51 @@ static SUITE: Suite = Suite {
         ], volumes::set),
         verb!("whereis", "list file's location", facts![PATHS], files::where_is),
         // ---- mount points
-        verb!(
-            "flushmount",
-            "flush mount symlink from cache",
-            &[PATHS],
-            mount_points::flush
-        ),
+        verb!("flushmount", "flush mount symlink from cache", &[PATHS], mount_points::flush),
         verb!("lsmount", "list mount point", facts![MOUNT_POINTS], mount_points::list),
-        verb!("mkmount", "make mount point", &[
-            Opt::single("dir", "directory").required().path(),
-            Opt::single("vol", "volume name").required(),
-            Opt::single("cell", "cell name"),
-            Opt::flag("rw", "force r/w volume"),
-            Opt::flag("fast", "don't check name with VLDB"),
-        ], mount_points::make),
+        verb!(
+            "mkmount",
+            "make mount point",
+            &[
+                Opt::single("dir", "directory").required().path(),
+                Opt::single("vol", "volume name").required(),
+                Opt::single("cell", "cell name"),
+                Opt::flag("rw", "force r/w volume"),
+                Opt::flag("fast", "don't check name with VLDB"),
+            ],
+            mount_points::make
+        ),
         verb!("rmmount", "remove mount point", &[MOUNT_POINTS], mount_points::remove),
         // ---- what is kept
         verb!("checkvolumes" or "checkbackups", "check volumeID/name mappings", &[], cache::check_volumes),
         verb!("flush", "flush file from cache", &[PATHS], cache::flush),
         verb!("flushall", "flush all data from the cache", &[], cache::flush_all),
         verb!("flushvolume", "flush all data in volume", &[PATHS], cache::flush_volume),
-        verb!("getcacheparms", "get cache usage info", facts![
-            Opt::flag("files", "Show cach files used as well"),
-            Opt::flag("excessive", "excessively verbose cache stats"),
-        ], cache::show),
+        verb!(
+            "getcacheparms",
+            "get cache usage info",
+            facts![
+                Opt::flag("files", "Show cach files used as well"),
+                Opt::flag("excessive", "excessively verbose cache stats"),
+            ],
+            cache::show
+        ),
         verb!("setcachesize" or "cachesize", "set cache size", &[
             Opt::single("blocks", "size in 1K byte blocks (0 => reset)"),
             Opt::flag("reset", "reset size back to boot value"),
         ], cache::set_size),
         // ---- servers
-        verb!("checkservers", "check local cell's servers", facts![
-            Opt::single("cell", "cell to check"),
-            Opt::flag("all", "check all cells"),
-            Opt::flag("fast", "just list, don't check"),
-            Opt::single("interval", "seconds between probes"),
-        ], servers::check),
+        verb!(
+            "checkservers",
+            "check local cell's servers",
+            facts![
+                Opt::single("cell", "cell to check"),
+                Opt::flag("all", "check all cells"),
+                Opt::flag("fast", "just list, don't check"),
+                Opt::single("interval", "seconds between probes"),
+            ],
+            servers::check
+        ),
         verb!("getserverprefs" or "gp", "get server ranks", facts![
             Opt::single("file", "output to named file").path(),
             Opt::flag("numeric", "addresses only"),
@@ -155,73 +160,125 @@ static SUITE: Suite = Suite {
             Opt::flag("stdin", "input from stdin"),
         ], ranks::set),
         // ---- cells
-        verb!("getcellstatus", "get cell status", facts![
-            Opt::list("cell", "cell name").required(),
-        ], cells::show_status),
+        verb!(
+            "getcellstatus",
+            "get cell status",
+            facts![Opt::list("cell", "cell name").required(),],
+            cells::show_status
+        ),
         verb!("getfid", "get fid for file(s)", facts![PATHS], files::show_fid),
         verb!("listaliases", "list configured cell aliases", facts![], cells::list_aliases),
-        verb!("listcells", "list configured cells", facts![
-            Opt::flag("numeric", "addresses only"),
-        ], cells::list),
-        verb!("newalias", "configure new cell alias", &[
-            Opt::single("alias", "alias name").required(),
-            Opt::single("name", "real name of cell").required(),
-        ], cells::add_alias),
-        verb!("newcell", "configure new cell", &[
-            Opt::single("name", "cell name").required(),
-            Opt::list("servers", "primary servers").required(),
-            Opt::single("linkedcell", "linked cell name"),
-        ], cells::add),
-        verb!("setcell", "set cell status", &[
-            Opt::list("cell", "cell name").required(),
-            Opt::flag("suid", "allow setuid programs"),
-            Opt::flag("nosuid", "disallow setuid programs"),
-        ], cells::set_status),
+        verb!(
+            "listcells",
+            "list configured cells",
+            facts![Opt::flag("numeric", "addresses only"),],
+            cells::list
+        ),
+        verb!(
+            "newalias",
+            "configure new cell alias",
+            &[
+                Opt::single("alias", "alias name").required(),
+                Opt::single("name", "real name of cell").required(),
+            ],
+            cells::add_alias
+        ),
+        verb!(
+            "newcell",
+            "configure new cell",
+            &[
+                Opt::single("name", "cell name").required(),
+                Opt::list("servers", "primary servers").required(),
+                Opt::single("linkedcell", "linked cell name"),
+            ],
+            cells::add
+        ),
+        verb!(
+            "setcell",
+            "set cell status",
+            &[
+                Opt::list("cell", "cell name").required(),
+                Opt::flag("suid", "allow setuid programs"),
+                Opt::flag("nosuid", "disallow setuid programs"),
+            ],
+            cells::set_status
+        ),
         verb!("whichcell", "list file's cell", facts![PATHS], files::which_cell),
         verb!("wscell", "list workstation's cell", facts![], cells::show_own),
         // ---- this machine
         verb!("getclientaddrs" or "gc", "get client network interface addresses", facts![],
             workstation::show_addresses),
         verb!("getcrypt", "get cache manager encryption flag", facts![], workstation::show_crypt),
-        verb!("setcrypt", "set cache manager encryption flag", &[
-            Opt::single("crypt", "on or off").required(),
-        ], workstation::set_crypt),
-        verb!("sysname", "get/set sysname (i.e. @sys) value", facts![
-            Opt::list("newsys", "new sysname"),
-        ], workstation::sysname),
+        verb!(
+            "setcrypt",
+            "set cache manager encryption flag",
+            &[Opt::single("crypt", "on or off").required(),],
+            workstation::set_crypt
+        ),
+        verb!(
+            "sysname",
+            "get/set sysname (i.e. @sys) value",
+            facts![Opt::list("newsys", "new sysname"),],
+            workstation::sysname
+        ),
         // ---- what has no meaning here
-        verb!("bypassthreshold", "get/set cache bypass file size threshold", &[
-            Opt::single("size", "file size"),
-        ], explained::bypass_threshold),
-        verb!("discon", "disconnection mode", &[
-            Opt::single("mode", "offline | online").required(),
-            Opt::single("policy", "client | server"),
-            Opt::flag("force", "Force reconnection, despite any synchronization issues."),
-            Opt::single("uid", "Numeric UID of user whose tokens to use at reconnect."),
-        ], explained::discon),
-        verb!("exportafs", "enable/disable translators to AFS", &[
-            Opt::single("type", "exporter name").required(),
-            Opt::single("start", "start/stop translator (on | off)"),
-            Opt::single("convert", "convert from afs to unix mode (on | off)"),
-            Opt::single("uidcheck", "run on strict 'uid check' mode (on | off)"),
-            Opt::single("submounts", "allow nfs mounts to subdirs of /afs/.. (on  | off)"),
-            Opt::single("clipags", "enable use of client-assigned PAG's (on  | off)"),
-            Opt::single("pagcb", "enable callbacks to get creds from new clients (on  | off)"),
-        ], explained::export),
-        verb!("messages", "control Cache Manager messages", &[
-            Opt::single("show", "[user|console|all|none]"),
-        ], explained::messages),
-        verb!("nukenfscreds", "nuke credentials for NFS client", &[
-            Opt::single("addr", "host name or address").required(),
-        ], explained::nfs_credentials),
-        verb!("precache", "set precache size", &[
-            Opt::single("blocks", "size in 1K byte blocks (0 => disable)"),
-        ], explained::precache),
+        verb!(
+            "bypassthreshold",
+            "get/set cache bypass file size threshold",
+            &[Opt::single("size", "file size"),],
+            explained::bypass_threshold
+        ),
+        verb!(
+            "discon",
+            "disconnection mode",
+            &[
+                Opt::single("mode", "offline | online").required(),
+                Opt::single("policy", "client | server"),
+                Opt::flag("force", "Force reconnection, despite any synchronization issues."),
+                Opt::single("uid", "Numeric UID of user whose tokens to use at reconnect."),
+            ],
+            explained::discon
+        ),
+        verb!(
+            "exportafs",
+            "enable/disable translators to AFS",
+            &[
+                Opt::single("type", "exporter name").required(),
+                Opt::single("start", "start/stop translator (on | off)"),
+                Opt::single("convert", "convert from afs to unix mode (on | off)"),
+                Opt::single("uidcheck", "run on strict 'uid check' mode (on | off)"),
+                Opt::single("submounts", "allow nfs mounts to subdirs of /afs/.. (on  | off)"),
+                Opt::single("clipags", "enable use of client-assigned PAG's (on  | off)"),
+                Opt::single("pagcb", "enable callbacks to get creds from new clients (on  | off)"),
+            ],
+            explained::export
+        ),
+        verb!(
+            "messages",
+            "control Cache Manager messages",
+            &[Opt::single("show", "[user|console|all|none]"),],
+            explained::messages
+        ),
+        verb!(
+            "nukenfscreds",
+            "nuke credentials for NFS client",
+            &[Opt::single("addr", "host name or address").required(),],
+            explained::nfs_credentials
+        ),
+        verb!(
+            "precache",
+            "set precache size",
+            &[Opt::single("blocks", "size in 1K byte blocks (0 => disable)"),],
+            explained::precache
+        ),
         verb!("rxstatpeer", "Manage per peer RX statistics", &RX_STATISTICS, explained::rx_statistics),
         verb!("rxstatproc", "Manage per process RX statistics", &RX_STATISTICS, explained::rx_statistics),
-        verb!("setcbaddr", "configure callback connection address", &[
-            Opt::single("addr", "host name or address"),
-        ], explained::callback_address),
+        verb!(
+            "setcbaddr",
+            "configure callback connection address",
+            &[Opt::single("addr", "host name or address"),],
+            explained::callback_address
+        ),
         verb!("setclientaddrs" or "sc", "set client network interface addresses", &[
             Opt::list("address", "client network interfaces"),
         ], explained::client_addresses),
@@ -231,9 +288,12 @@ static SUITE: Suite = Suite {
             Opt::single("allfiles", "new default (KB)"),
             Opt::flag("verbose", "show status"),
         ], explained::store_behind),
-        verb!("uuid", "manage the UUID for the cache manager", &[
-            Opt::flag("generate", "generate a new UUID").required(),
-        ], explained::uuid),
+        verb!(
+            "uuid",
+            "manage the UUID for the cache manager",
+            &[Opt::flag("generate", "generate a new UUID").required(),],
+            explained::uuid
+        ),
     ],
 };
 

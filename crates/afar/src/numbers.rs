@@ -119,7 +119,8 @@ mod tests {
 
     #[test]
     fn a_number_ends_where_its_digits_do() {
-        for (text, value) in [("12", 12), (" -7x", -7), ("+3 4", 3), ("x", 0), ("", 0), ("99999999999999999999", i64::MAX)]
+        for (text, value) in
+            [("12", 12), (" -7x", -7), ("+3 4", 3), ("x", 0), ("", 0), ("99999999999999999999", i64::MAX)]
         {
             assert_eq!(leading_number(text), value, "{text}");
         }

@@ -93,7 +93,11 @@ mod tests {
     #[test]
     fn tokens_are_told_as_openafs_does() {
         for (holder, expires, text) in [
-            ("AFS ID 1000", 1_795_278_350, "User's (AFS ID 1000) rxkad tokens for lab.test [Expires Nov 21 16:25]\n"),
+            (
+                "AFS ID 1000",
+                1_795_278_350,
+                "User's (AFS ID 1000) rxkad tokens for lab.test [Expires Nov 21 16:25]\n",
+            ),
             ("alice", 1_795_278_350, "User alice's rxkad tokens for lab.test [Expires Nov 21 16:25]\n"),
             ("", 1_795_278_350, "rxkad Tokens for lab.test [Expires Nov 21 16:25]\n"),
             ("Unix UID 5", 5, "RxkadTokens for lab.test [>> Expired <<]\n"),

@@ -102,30 +102,55 @@ fn files_say_where_they_are() {
     let (scratch, file) = (up.path("scratch"), up.path("scratch/file"));
     fs::write(&file, b"bytes").unwrap();
     up.says(&["wscell"], "This workstation belongs to cell 'fs.test'\n");
-    up.says(&["whichcell", &file, &scratch], &format!(
-        "File {file} lives in cell 'fs.test'\nFile {scratch} lives in cell 'fs.test'\n"
-    ));
+    up.says(
+        &["whichcell", &file, &scratch],
+        &format!("File {file} lives in cell 'fs.test'\nFile {scratch} lives in cell 'fs.test'\n"),
+    );
     let cell = format!("Cell fs.test on hosts {}.\n", up.address);
     up.says(&["listcells", "-numeric"], &cell);
     up.says(&["getcellstatus", "fs"], "Cell fs.test status: no setuid allowed\n");
-    up.check(&["getcellstatus", "nosuch"], 1, "", &format!(
-        "fs: cell nosuch not in {}/state/etc/CellServDB\n",
-        up.mount.parent().unwrap().display()
-    ));
+    up.check(
+        &["getcellstatus", "nosuch"],
+        1,
+        "",
+        &format!("fs: cell nosuch not in {}/state/etc/CellServDB\n", up.mount.parent().unwrap().display()),
+    );
     // Of the address nobody knows a name, so it is shown as it is.
     up.says(&["whereis", &file], &format!("File {file} is on host {} \n", up.address));
     up.says(&["checkservers"], "All servers are running.\n");
     up.says(&["checkvolumes"], "All volumeID/name mappings checked.\n");
     let fid = up.command(&["fs", "getfid", &file]).output().unwrap();
     let fid = String::from_utf8(fid.stdout).unwrap();
-    let numbers = fid.strip_prefix(&format!("File {file} (")).and_then(|rest| rest.strip_suffix(") located in cell fs.test\n"));
+    let numbers = fid
+        .strip_prefix(&format!("File {file} ("))
+        .and_then(|rest| rest.strip_suffix(") located in cell fs.test\n"));
     let numbers: Vec<u32> =
         numbers.expect("the line of a fid").split('.').map(|number| number.parse().unwrap()).collect();
     assert_eq!((numbers.len(), numbers[1] % 2), (3, 0), "files have even vnodes: {fid}");
-    up.check(&["whichcell", "/proc"], 1, "", "fs: Invalid argument; it is possible that /proc is not in AFS.\n");
-    up.check(&["examine", "/proc"], 1, "", "fs: Invalid argument; it is possible that /proc is not in AFS.\n");
-    up.check(&["listacl", &up.path("nosuch")], 1, "", &format!("fs: File '{}' doesn't exist\n", up.path("nosuch")));
-    up.check(&["getfid", "/proc", &file], 1, &fid, "fs: Invalid argument; it is possible that /proc is not in AFS.\n");
+    up.check(
+        &["whichcell", "/proc"],
+        1,
+        "",
+        "fs: Invalid argument; it is possible that /proc is not in AFS.\n",
+    );
+    up.check(
+        &["examine", "/proc"],
+        1,
+        "",
+        "fs: Invalid argument; it is possible that /proc is not in AFS.\n",
+    );
+    up.check(
+        &["listacl", &up.path("nosuch")],
+        1,
+        "",
+        &format!("fs: File '{}' doesn't exist\n", up.path("nosuch")),
+    );
+    up.check(
+        &["getfid", "/proc", &file],
+        1,
+        &fid,
+        "fs: Invalid argument; it is possible that /proc is not in AFS.\n",
+    );
     let json = up.command(&["fs", "getfid", &file, "-json"]).output().unwrap();
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert_eq!(json[0]["vnode"], numbers[1]);
@@ -160,17 +185,20 @@ fn access_lists_are_shown_and_changed() {
     let other = up.path("scratch/other");
     fs::create_dir(&other).unwrap();
     up.says(&["copyacl", &dir, &other, "-clear"], "");
-    let both = ["Normal rights:\n  system:administrators rlidwka\n  system:anyuser rli\nNegative rights:\n  admin k\n",
-        "Normal rights:\n  system:anyuser rli\n  system:administrators rlidwka\nNegative rights:\n  admin k\n"];
-    up.says(&["la", &dir, &other], &format!(
-        "{}\nAccess list for {other} is\n{}",
-        list(both[0]),
-        both[1]
-    ));
+    let both = [
+        "Normal rights:\n  system:administrators rlidwka\n  system:anyuser rli\nNegative rights:\n  admin k\n",
+        "Normal rights:\n  system:anyuser rli\n  system:administrators rlidwka\nNegative rights:\n  admin k\n",
+    ];
+    up.says(&["la", &dir, &other], &format!("{}\nAccess list for {other} is\n{}", list(both[0]), both[1]));
     up.says(&["cleanacl", &dir], &format!("Access list for {dir} is fine.\n"));
-    up.check(&["sa", &dir, "nosuchuser", "rl"], 1, "", "fs: Invalid argument, possible reasons include:\n\
+    up.check(
+        &["sa", &dir, "nosuchuser", "rl"],
+        1,
+        "",
+        "fs: Invalid argument, possible reasons include:\n\
         \t-File not in AFS\n\t-Too many users on access control list\n\
-        \t-Tried to add non-existent user to access control list\n");
+        \t-Tried to add non-existent user to access control list\n",
+    );
     up.check(&["sa", &dir, "admin", "rx"], 1, "", "fs: illegal rights character 'x'.\n");
     up.check(&["sa", &dir, "admin"], 1, "", "fs: Missing second half of user/access pair.\n");
     up.says(&["gca", &dir], &format!("Callers access to {dir} is rlidwa\n"));
@@ -191,18 +219,24 @@ fn mount_points_are_made_shown_and_removed() {
     let mount = up.path("scratch/mp");
     up.says(&["mkmount", &mount, "root.cell"], "");
     up.says(&["lsmount", &mount], &format!("'{mount}' is a mount point for volume '#root.cell'\n"));
-    assert!(Path::new(&mount).join("scratch").is_dir(), "it is followed");
+    // Another directory of root.cell than scratch: a volume inside of itself is a loop to the kernel.
+    assert!(Path::new(&mount).join("user").is_dir(), "it is followed");
     let slashed = format!("{mount}/");
     up.says(&["lsmount", &slashed], &format!("'{slashed}' is a mount point for volume '#root.cell'\n"));
     let other = up.path("scratch/rw");
-    up.check(&["mkmount", &other, "nosuch", "-cell", "fs", "-rw"], 0, "",
-        "fs: warning, volume nosuch does not exist in cell fs.\n");
+    up.check(
+        &["mkmount", &other, "nosuch", "-cell", "fs", "-rw"],
+        0,
+        "",
+        "fs: warning, volume nosuch does not exist in cell fs.\n",
+    );
     up.says(&["lsmount", &other], &format!("'{other}' is a mount point for volume '%fs.test:nosuch'\n"));
     let link = up.path("scratch/link");
     std::os::unix::fs::symlink("mp", &link).unwrap();
-    up.says(&["lsmount", &link], &format!(
-        "'{link}' is a symbolic link, leading to a mount point for volume '#root.cell'\n"
-    ));
+    up.says(
+        &["lsmount", &link],
+        &format!("'{link}' is a symbolic link, leading to a mount point for volume '#root.cell'\n"),
+    );
     let root = up.mount.join(CELL).display().to_string();
     up.says(&["lsmount", &root], &format!("'{root}' is a mount point for volume '#fs.test:root.cell'\n"));
     up.says(&["flushmount", &mount], "");
@@ -210,11 +244,20 @@ fn mount_points_are_made_shown_and_removed() {
     fs::create_dir(&dir).unwrap();
     up.check(&["lsmount", &dir], 1, "", &format!("'{dir}' is not a mount point.\n"));
     up.check(&["rmmount", &dir], 1, "", &format!("fs: '{dir}' is not a mount point.\n"));
-    up.check(&["lsmount", &up.path("nosuch")], 1, "", &format!("fs: File '{}' doesn't exist\n", up.path("nosuch")));
+    up.check(
+        &["lsmount", &up.path("nosuch")],
+        1,
+        "",
+        &format!("fs: File '{}' doesn't exist\n", up.path("nosuch")),
+    );
     up.says(&["rmmount", &mount, &other], "");
     assert!(fs::symlink_metadata(&mount).is_err(), "it is gone");
-    up.check(&["mkmount", "/proc/x", "root.cell"], 1, "",
-        "fs: mount points must be created within the AFS file system\n");
+    up.check(
+        &["mkmount", "/proc/x", "root.cell"],
+        1,
+        "",
+        "fs: mount points must be created within the AFS file system\n",
+    );
     up.check(&["mkmount", &dir, "root.cell"], 1, "", &format!("fs:'{dir}': File exists\n"));
     up.check(&["mkmount", &mount, "a:b", "-cell", "c"], 1, "", "fs: cellnames do not match.\n");
 }
@@ -226,12 +269,20 @@ fn volumes_and_the_cache_are_told_of() {
     up.says(&["setquota", &scratch, "-max", "10M"], "");
     let examined = up.command(&["fs", "examine", &scratch]).output().unwrap();
     let examined = String::from_utf8(examined.stdout).unwrap();
-    for line in ["Volume status for vid = ", "Current disk quota is 10240\n", "Current blocks used are ", "The partition has "] {
+    for line in [
+        "Volume status for vid = ",
+        "Current disk quota is 10240\n",
+        "Current blocks used are ",
+        "The partition has ",
+    ] {
         assert!(examined.contains(line), "{line:?} in {examined}");
     }
     let quota = up.command(&["fs", "listquota", &scratch]).output().unwrap();
     let quota = String::from_utf8(quota.stdout).unwrap();
-    assert!(quota.starts_with("Volume Name                    Quota       Used %Used   Partition\n"), "{quota}");
+    assert!(
+        quota.starts_with("Volume Name                    Quota       Used %Used   Partition\n"),
+        "{quota}"
+    );
     assert!(quota.contains("      10240 "), "{quota}");
     up.says(&["quota", &scratch], " 0% of quota used.\n");
     up.says(&["sq", &scratch, "-max", "0"], "");
@@ -268,8 +319,12 @@ fn what_is_for_all_users_takes_root() {
     ] {
         check(&mut as_nobody(words), 1, "", denied);
     }
-    check(&mut as_nobody(&["setserverprefs", "-servers", "192.0.2.1", "5"]), 1, "",
-        "Permission denied: requires root access.\n");
+    check(
+        &mut as_nobody(&["setserverprefs", "-servers", "192.0.2.1", "5"]),
+        1,
+        "",
+        "Permission denied: requires root access.\n",
+    );
     up.says(&["sysname", "here", "there"], "fs: new sysname list set.\n");
     up.says(&["sysname"], "Current sysname list is 'here' 'there'\n");
     let scratch = up.path("scratch");
@@ -279,15 +334,20 @@ fn what_is_for_all_users_takes_root() {
     up.says(&["listaliases"], "Alias f for cell fs.test\n");
     up.check(&["newalias", "fs.test", "f"], 1, "", "fs: cell name `fs.test' in use by an existing cell.\n");
     up.says(&["newcell", "other.test", "192.0.2.1"], "");
-    up.says(&["listcells", "-numeric"], &format!(
-        "Cell fs.test on hosts {}.\nCell other.test on hosts 192.0.2.1.\n",
-        up.address
-    ));
+    up.says(
+        &["listcells", "-numeric"],
+        &format!("Cell fs.test on hosts {}.\nCell other.test on hosts 192.0.2.1.\n", up.address),
+    );
     up.says(&["setserverprefs", "-servers", &up.address, "7"], "");
     up.says(&["getserverprefs", "-numeric"], &format!("{:<50}     7\n", up.address));
     let tokens = up.command(&["tokens"]).output().unwrap();
     let tokens = String::from_utf8(tokens.stdout).unwrap();
-    assert!(tokens.starts_with("\nTokens held by the Cache Manager:\n\nUser admin's rxkad tokens for fs.test [Expires "), "{tokens}");
+    assert!(
+        tokens.starts_with(
+            "\nTokens held by the Cache Manager:\n\nUser admin's rxkad tokens for fs.test [Expires "
+        ),
+        "{tokens}"
+    );
     let mut none = up.command(&["tokens"]);
     check(none.uid(NOBODY).gid(NOBODY), 0, "\nTokens held by the Cache Manager:\n\n   --End of list--\n", "");
 }

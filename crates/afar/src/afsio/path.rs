@@ -38,9 +38,8 @@ impl Session {
         if !target.is_fid {
             return self.walk(target.file.as_bytes(), &what()).await;
         }
-        let fid = parse_fid(&target.shown()).ok_or_else(|| {
-            Complaint::new(Code::EINVAL, format!("invalid FID triple: {}", target.shown()))
-        })?;
+        let fid = parse_fid(&target.shown())
+            .ok_or_else(|| Complaint::new(Code::EINVAL, format!("invalid FID triple: {}", target.shown())))?;
         let cell = self.cell().await?;
         let fid = Fid::new(cell, fid);
         let status = self.client.status(self.user, fid).await;
@@ -95,7 +94,10 @@ impl Session {
             if is_absolute {
                 let Some(beyond) = link.strip_prefix(MOUNT) else {
                     let target = String::from_utf8_lossy(&link).into_owned();
-                    return Err(Complaint::new(Code::ENOENT, format!("{what}: it leads to {target}, out of AFS")));
+                    return Err(Complaint::new(
+                        Code::ENOENT,
+                        format!("{what}: it leads to {target}, out of AFS"),
+                    ));
                 };
                 let first = above.first().copied().unwrap_or(at);
                 (at, above) = (first, Vec::new());

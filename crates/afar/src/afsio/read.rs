@@ -71,7 +71,8 @@ impl Session {
         let mut md5 = has_md5.then(Md5::new);
         let mut parts = VecDeque::new();
         let (mut next, mut calls) = (0, CALLS_NEAR);
-        let failed = |error: &Error| Complaint::of_client(error, format!("failed to read {}", target.shown()));
+        let failed =
+            |error: &Error| Complaint::of_client(error, format!("failed to read {}", target.shown()));
         loop {
             while parts.len() < calls && next < length {
                 let bytes = PART_BYTES.min(length - next);

@@ -59,7 +59,8 @@ pub(super) fn interfaces(interfaces: &InterfaceAddr, capabilities: &[u32]) -> Va
 }
 
 pub(super) fn config(words: &[u32; super::CONFIG_WORDS]) -> Value {
-    let [chunk_files, statuses, data, volumes, first_chunk, other_chunk, size_kib, sets_time, is_memory] = *words;
+    let [chunk_files, statuses, data, volumes, first_chunk, other_chunk, size_kib, sets_time, is_memory] =
+        *words;
     json!({
         "chunk_files": chunk_files,
         "stat_caches": statuses,

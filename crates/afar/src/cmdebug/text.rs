@@ -79,7 +79,8 @@ pub(super) fn entry(entry: &AfsDbCacheEntry64, cell: Option<&str>, zone: Option<
             unique.wrapping_sub(25)
         );
     }
-    let mut text = format!("** Cache entry @ 0x{:08x} for {}.{volume}.{vnode}.{unique}", entry.addr, entry.cell);
+    let mut text =
+        format!("** Cache entry @ 0x{:08x} for {}.{volume}.{vnode}.{unique}", entry.addr, entry.cell);
     if let Some(cell) = cell {
         text += &format!(" [{cell}]");
     }
@@ -233,7 +234,10 @@ mod tests {
     fn locks_are_told_by_who_waits_and_who_holds() {
         for (state, text) in [
             (UNLOCKED, "(none_waiting)"),
-            (AfsDbLockDesc { wait_states: 3, num_waiting: 2, ..UNLOCKED }, "(reader_waitingwriter_waiting, 2 waiters)"),
+            (
+                AfsDbLockDesc { wait_states: 3, num_waiting: 2, ..UNLOCKED },
+                "(reader_waitingwriter_waiting, 2 waiters)",
+            ),
             (
                 AfsDbLockDesc { excl_locked: 2, pid_writer: 77, src_indicator: 55, ..UNLOCKED },
                 "(none_waiting, write_locked(pid:77 at:55))",

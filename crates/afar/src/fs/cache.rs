@@ -157,7 +157,8 @@ mod tests {
 
     #[test]
     fn the_cache_is_described_as_openafs_does() {
-        let cache = CacheUse { size_kib: 1000, used_kib: 20, dirty_kib: 3, files: 7, conflicts: 0, statuses: 9 };
+        let cache =
+            CacheUse { size_kib: 1000, used_kib: 20, dirty_kib: 3, files: 7, conflicts: 0, statuses: 9 };
         for (cache, detail, text) in [
             (cache, Detail::Blocks, "AFS using 20 of the cache's available 1000 1K byte blocks.\n"),
             (cache, Detail::Files, "AFS using     2% of cache blocks (20 of 1000 1k blocks)\n"),

@@ -17,18 +17,21 @@ pub(super) fn list(fs: &Fs, given: &Given) -> u8 {
     let is_numeric = given.has("numeric");
     let mut told = Vec::new();
     let listed = fs.any_client().and_then(|client| {
-        every(|index| client.call(&control::GetCell { index }).map(|reply| reply.cell), |cell| {
-            if given.has("json") {
-                told.push(as_json(&cell));
-                return;
-            }
-            say!(fs.printer, "Cell {} on hosts", shown(&cell.name));
-            for server in cell.servers.iter() {
-                let name = if is_numeric { server.to_string() } else { hosts::name_of(server.ip()) };
-                say!(fs.printer, " {}", harmless(&name));
-            }
-            say!(fs.printer, ".\n");
-        })
+        every(
+            |index| client.call(&control::GetCell { index }).map(|reply| reply.cell),
+            |cell| {
+                if given.has("json") {
+                    told.push(as_json(&cell));
+                    return;
+                }
+                say!(fs.printer, "Cell {} on hosts", shown(&cell.name));
+                for server in cell.servers.iter() {
+                    let name = if is_numeric { server.to_string() } else { hosts::name_of(server.ip()) };
+                    say!(fs.printer, " {}", harmless(&name));
+                }
+                say!(fs.printer, ".\n");
+            },
+        )
     });
     finish(fs, given, told, listed)
 }
@@ -37,13 +40,16 @@ pub(super) fn list(fs: &Fs, given: &Given) -> u8 {
 pub(super) fn list_aliases(fs: &Fs, given: &Given) -> u8 {
     let mut told = Vec::new();
     let listed = fs.any_client().and_then(|client| {
-        every(|index| client.call(&control::GetAlias { index }), |reply| {
-            let (alias, cell) = (shown(&reply.alias), shown(&reply.cell));
-            match given.has("json") {
-                true => told.push(json!({ "alias": alias, "cell": cell })),
-                false => say!(fs.printer, "Alias {alias} for cell {cell}\n"),
-            }
-        })
+        every(
+            |index| client.call(&control::GetAlias { index }),
+            |reply| {
+                let (alias, cell) = (shown(&reply.alias), shown(&reply.cell));
+                match given.has("json") {
+                    true => told.push(json!({ "alias": alias, "cell": cell })),
+                    false => say!(fs.printer, "Alias {alias} for cell {cell}\n"),
+                }
+            },
+        )
     });
     finish(fs, given, told, listed)
 }
@@ -143,11 +149,7 @@ pub(super) fn set_status(fs: &Fs, given: &Given) -> u8 {
     })
 }
 
-fn each_cell(
-    fs: &Fs,
-    given: &Given,
-    mut work: impl FnMut(&Client, KnownCell) -> Result<(), Failure>,
-) -> u8 {
+fn each_cell(fs: &Fs, given: &Given, mut work: impl FnMut(&Client, KnownCell) -> Result<(), Failure>) -> u8 {
     let client = match fs.any_client() {
         Ok(client) => client,
         Err(failure) => return fs.done(Err(failure)),

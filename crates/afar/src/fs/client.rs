@@ -119,10 +119,9 @@ impl Client {
 
     /// Asks, and waits for the answer as long as it takes: the client has limits of its own.
     pub(crate) fn call<R: Rpc>(&self, args: &R) -> Result<R::Reply, Failure> {
-        let answer = self.exchange(&encode_request(args)).map_err(|error| Failure::Unreachable {
-            socket: self.socket.clone(),
-            error,
-        })?;
+        let answer = self
+            .exchange(&encode_request(args))
+            .map_err(|error| Failure::Unreachable { socket: self.socket.clone(), error })?;
         let garbled = || Failure::Garbled { socket: self.socket.clone() };
         let (code, results) = answer.split_first_chunk::<4>().ok_or_else(garbled)?;
         match from_bytes::<i32>(code).map_err(|_| garbled())? {

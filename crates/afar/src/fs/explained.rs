@@ -40,10 +40,7 @@ pub(super) fn messages(fs: &Fs, given: &Given) -> u8 {
     let known = ["user", "console", "all", "none"];
     match given.word("show") {
         Some(other) if !known.iter().any(|name| name.eq_ignore_ascii_case(other)) => {
-            complain!(
-                fs.printer,
-                "unrecognized flag {other}: must be in {{user,console,all,none}}\n"
-            );
+            complain!(fs.printer, "unrecognized flag {other}: must be in {{user,console,all,none}}\n");
             FAILURE
         }
         Some(_) | None => needless(fs, "the client writes to its log, and to nobody's terminal"),

@@ -86,9 +86,9 @@ fn each(
 pub(super) fn remove(fs: &Fs, given: &Given) -> u8 {
     let mut status = 0;
     for target in &Target::all(given, "dir") {
-        let removed = LastComponent::written(&target.path).directory().and_then(|(client, dir, name)| {
-            client.call(&control::RemoveMountPoint { dir, name }).map(drop)
-        });
+        let removed = LastComponent::written(&target.path)
+            .directory()
+            .and_then(|(client, dir, name)| client.call(&control::RemoveMountPoint { dir, name }).map(drop));
         if let Err(failure) = removed {
             status = FAILURE;
             match failure.errno() {

@@ -91,7 +91,8 @@ mod tests {
 
     #[test]
     fn fids_are_hexadecimal() {
-        let fid = AfsFid { volume: VolumeId(0x2000_0001), vnode: VnodeNumber(0x1a), unique: Uniquifier(0x1f) };
+        let fid =
+            AfsFid { volume: VolumeId(0x2000_0001), vnode: VnodeNumber(0x1a), unique: Uniquifier(0x1f) };
         assert_eq!(parse_fid("20000001:1a:1f"), Some(fid));
         for wrong in ["", "1:2", "1:2:3:4", "1:2:x", "100000000:1:1", "1::1"] {
             assert_eq!(parse_fid(wrong), None, "{wrong}");

@@ -26,9 +26,7 @@ pub(super) fn show_space(fs: &Fs, given: &Given) -> u8 {
 
 /// `fs quota`.
 pub(super) fn show(fs: &Fs, given: &Given) -> u8 {
-    table(fs, given, "", |volume| {
-        format!("{:2.0}% of quota used.\n", percent_of_quota(&volume.status))
-    })
+    table(fs, given, "", |volume| format!("{:2.0}% of quota used.\n", percent_of_quota(&volume.status)))
 }
 
 fn table(fs: &Fs, given: &Given, heading: &str, line: impl Fn(&Volume) -> String) -> u8 {
@@ -201,7 +199,8 @@ mod tests {
 
     #[test]
     fn percents_are_rounded_to_even_halves() {
-        for (used, text) in [(5, " 0% of quota used.\n"), (15, " 2% of quota used.\n"), (990, "99% of quota used.\n")]
+        for (used, text) in
+            [(5, " 0% of quota used.\n"), (15, " 2% of quota used.\n"), (990, "99% of quota used.\n")]
         {
             let percent = percent_of_quota(&status(1000, used, 1, 1));
             assert_eq!(format!("{percent:2.0}% of quota used.\n"), text, "{used}");
@@ -210,9 +209,13 @@ mod tests {
 
     #[test]
     fn sizes_for_people_have_a_unit() {
-        for (kib, text) in
-            [(0, "      0.0K"), (1023, "   1023.0K"), (1024, "      1.0M"), (i32::MAX, "      2.0T"), (-5, "     -5.0K")]
-        {
+        for (kib, text) in [
+            (0, "      0.0K"),
+            (1023, "   1023.0K"),
+            (1024, "      1.0M"),
+            (i32::MAX, "      2.0T"),
+            (-5, "     -5.0K"),
+        ] {
             assert_eq!(human(kib), text);
         }
     }

@@ -105,10 +105,8 @@ fn ranked<'a>(words: &[&'a str]) -> (Vec<RankedServer>, Vec<&'a str>) {
         let &[name, rank] = pair else { continue };
         match hosts::find(name) {
             // As there, a rank is a number of 16 bits, whatever stands before them.
-            Some(address) => ranked.push(RankedServer {
-                address: address.into(),
-                rank: (leading_number(rank) & 0xffff) as u32,
-            }),
+            Some(address) => ranked
+                .push(RankedServer { address: address.into(), rank: (leading_number(rank) & 0xffff) as u32 }),
             None => unknown.push(name),
         }
     }
@@ -121,7 +119,8 @@ mod tests {
 
     #[test]
     fn ranks_come_in_pairs() {
-        let (ranked, unknown) = ranked(&["10.0.0.1", "20000", "10.0.0.2", "x", "10.0.0.3", "65537", "10.0.0.4"]);
+        let (ranked, unknown) =
+            ranked(&["10.0.0.1", "20000", "10.0.0.2", "x", "10.0.0.3", "65537", "10.0.0.4"]);
         let ranks: Vec<_> = ranked.iter().map(|server| (server.address.to_string(), server.rank)).collect();
         let expected = [("10.0.0.1", 20000), ("10.0.0.2", 0), ("10.0.0.3", 1)];
         assert_eq!(ranks, expected.map(|(address, rank)| (address.to_owned(), rank)));

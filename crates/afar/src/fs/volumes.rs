@@ -40,8 +40,9 @@ impl Volume {
 
     /// For `--json`.
     pub(super) fn as_json(&self, target: &Target) -> Value {
-        let AfsFetchVolumeStatus { vid, max_quota, blocks_in_use, part_blocks_avail, part_max_blocks, .. } =
-            self.status;
+        let AfsFetchVolumeStatus {
+            vid, max_quota, blocks_in_use, part_blocks_avail, part_max_blocks, ..
+        } = self.status;
         json!({
             "path": target.shown,
             "fid": self.fid.to_string(),

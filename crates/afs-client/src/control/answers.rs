@@ -110,6 +110,9 @@ answer!(About, |session, control::About {}| {
 answer!(GetAcl, |session, control::GetAcl { place }| {
     let fid = session.fid(&place).await?;
     let (list, _) = session.client.access_list(session.user, fid).await.map_err(failed)?;
+    let mut list = list.to_vec();
+    // As servers end it.
+    list.push(0);
     Ok(reply::GetAcl { access_list: AfsOpaque::new(list).map_err(too_long)? })
 });
 

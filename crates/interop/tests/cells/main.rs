@@ -21,7 +21,9 @@ use afar_interop::suite;
 fn main() -> ExitCode {
     let lab = Arc::new(Lab::new());
     let mut cases = Vec::new();
-    for module in [commands::cases, rxkad::cases, rights::cases, mixed::cases, fuse::cases, suites::cases, tools::cases] {
+    for module in
+        [commands::cases, rxkad::cases, rights::cases, mixed::cases, fuse::cases, suites::cases, tools::cases]
+    {
         cases.extend(module(&lab));
     }
     suite::run(cases)

@@ -169,9 +169,11 @@ fn afsio(lab: &Lab, servers: &Servers) -> Verdict {
     let input = File::open(&from).map_err(told("a local file"))?;
     let address = ADDRESS.to_string();
     let named = ["-cell", CELL_NAME, "-servers", &address, "-config", "/nonexistent"];
-    afsio.expect(&[&["write", "-file", "scratch/f2", "-force", "-md5"][..], &named].concat(), input.into())?;
+    afsio
+        .expect(&[&["write", "-file", "scratch/f2", "-force", "-md5"][..], &named].concat(), input.into())?;
     afsio.check(&path, &bytes)?;
-    let read = afsio.expect(&[&["read", "-file", "scratch/f2", "-md5"][..], &named].concat(), Stdio::null())?;
+    let read =
+        afsio.expect(&[&["read", "-file", "scratch/f2", "-md5"][..], &named].concat(), Stdio::null())?;
     let sum = Command::new("md5sum").arg(&from).output().map_err(told("md5sum"))?;
     let sum = String::from_utf8_lossy(&sum.stdout).split_whitespace().next().unwrap_or_default().to_owned();
     if sum.is_empty() || !read.stderr.contains(&format!("{sum}  f2")) {
@@ -217,7 +219,8 @@ fn compare_cmdebug(lab: &Lab) -> Verdict {
     let program = PathBuf::from(lab.afar()?.get_program());
     let program = program.canonicalize().map_err(told("our program"))?.display().to_string();
     let address = CLIENT_ADDRESS.to_string();
-    for words in [&["-long"][..], &["-refcounts"], &["-callbacks"], &[], &["-addrs"], &["-cache"], &["-cellservdb"]]
+    for words in
+        [&["-long"][..], &["-refcounts"], &["-callbacks"], &[], &["-addrs"], &["-cache"], &["-cellservdb"]]
     {
         let run = |program: &[&str]| -> Result<String, Trouble> {
             let words = [program, &[&address], words].concat();
