@@ -5,8 +5,9 @@
 //! (ids of volumes and users) must not be given out again after a loss of power. A thread of its own waits for
 //! the disk, so that calls which only look something up do not.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::fs::{self, File};
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::{self, JoinHandle};
@@ -62,9 +63,9 @@ impl EmbeddedStore {
             StoreError::new(format!("opening the cell's databases in {}", file.display()), reason)
         };
         if !file.exists() {
-            make(file).map_err(failed)?;
+            make(file).map_err(&failed)?;
         }
-        let database = Database::builder().set_cache_size(CACHE_BYTES).create(file);
+        let database = Database::builder().set_cache_size(CACHE_BYTES).open(file);
         let database = Arc::new(database.map_err(|error| failed(error.into()))?);
         let (commits, waiting) = mpsc::sync_channel(MAX_WAITING);
         let theirs = Arc::clone(&database);
@@ -97,26 +98,6 @@ impl EmbeddedStore {
     }
 }
 
-/// Makes a file, so that it is there with its table or not at all: `redb` does not open one that it was killed over making.
-fn make(file: &Path) -> Result<(), redb::Error> {
-    let mut name = file.as_os_str().to_owned();
-    name.push(".new");
-    let new = PathBuf::from(name);
-    if new.exists() {
-        fs::remove_file(&new)?;
-    }
-    let database = Database::create(&new)?;
-    let transaction = database.begin_write()?;
-    transaction.open_table(ROWS)?;
-    transaction.commit()?;
-    drop(database);
-    fs::rename(new, file)?;
-    match file.parent() {
-        Some(folder) => Ok(fs::File::open(folder)?.sync_all()?),
-        None => Ok(()),
-    }
-}
-
 impl Drop for EmbeddedStore {
     fn drop(&mut self) {
         self.commits = None;
@@ -125,6 +106,25 @@ impl Drop for EmbeddedStore {
             let _ = committer.join();
         }
     }
+}
+
+/// Makes a file without rows. It has its name when it is whole: a process that ends while the file is made must not leave one
+/// that can never be opened.
+fn make(file: &Path) -> Result<(), redb::Error> {
+    let new = file.with_extension("new");
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(redb::Error::Io(error)),
+        _ => {}
+    }
+    let database = Database::create(&new)?;
+    // So that the table is there for readers.
+    let transaction = database.begin_write()?;
+    transaction.open_table(ROWS)?;
+    transaction.commit()?;
+    drop(database);
+    fs::rename(&new, file).map_err(redb::Error::Io)?;
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(redb::Error::Io)
 }
 
 fn commit_all(database: &Database, waiting: &Receiver<Commit>) {

@@ -8,8 +8,6 @@ use std::io;
 use std::sync::Arc;
 
 const NAME: &str = "rows.redb";
-/// What it is called until there is something in it: redb does not open a file that it was killed over making.
-const NEW: &str = "rows.redb.new";
 const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("rows");
 const STATE: TableDefinition<'static, &str, u64> = TableDefinition::new("state");
 /// The last record of the log that the rows are from.
@@ -18,6 +16,9 @@ const CHECKPOINT: &str = "checkpoint";
 const VERSION: &str = "version";
 /// What we write, and the newest that we read.
 const FORMAT: u64 = 1;
+
+/// What a file of redb's begins with, once it is one: written last when it is made.
+const MAGIC: &[u8; 9] = b"redb\x1A\x0A\xA9\x0D\x0A";
 
 /// redb's rows.
 #[derive(Debug)]
@@ -63,47 +64,46 @@ fn failed(error: impl Into<redb::Error>) -> StoreError {
     }
 }
 
+/// Whether the file was begun and never was a database: it has no magic, and there is no log, which is made after it.
+fn is_half_made(disk: &dyn Disk, file: &dyn DiskFile) -> Result<bool, StoreError> {
+    let look = || {
+        let mut begin = [0; MAGIC.len()];
+        file.read_at(0, &mut begin)?;
+        Ok(begin != *MAGIC && !disk.list("")?.iter().any(|name| name.starts_with("log.")))
+    };
+    look().map_err(StoreError::io(format!("cannot read {NAME}")))
+}
+
 impl BTree {
-    /// Opens it, or makes it where there is none.
+    /// Opens it, or makes it where there is none, also where a start ended while it was made.
     pub(crate) fn open(disk: &dyn Disk, cache_bytes: usize) -> Result<Self, StoreError> {
         let file = match disk.open(NAME) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Self::make(disk, cache_bytes)?;
-                disk.open(NAME)
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => disk.create(NAME),
+            Ok(file) if is_half_made(disk, &*file)? => disk.create(NAME),
             result => result,
         };
-        let this = Self::of(file.map_err(StoreError::io(format!("cannot open {NAME}")))?, cache_bytes)?;
-        match this.number(VERSION)? {
-            Some(FORMAT) => Ok(this),
-            other => {
-                let other = other.unwrap_or(0);
-                let why = format!("has format {other}, and this program reads {FORMAT}: use a newer one");
-                Err(StoreError::damaged(NAME, why))
-            }
-        }
-    }
-
-    /// Makes it, so that it is there with its version or not at all.
-    fn make(disk: &dyn Disk, cache_bytes: usize) -> Result<(), StoreError> {
-        let file = disk.create(NEW).map_err(StoreError::io(format!("cannot make {NAME}")))?;
-        let this = Self::of(file, cache_bytes)?;
-        let tx = this.begin()?;
-        tx.open_table(STATE).map_err(failed)?.insert(VERSION, FORMAT).map_err(failed)?;
-        tx.open_table(ROWS).map_err(failed)?;
-        tx.commit().map_err(failed)?;
-        drop(this);
-        disk.rename(NEW, NAME).map_err(StoreError::io(format!("cannot make {NAME}")))?;
-        disk.sync_folder("").map_err(StoreError::io("cannot sync the folder"))
-    }
-
-    fn of(file: Arc<dyn DiskFile>, cache_bytes: usize) -> Result<Self, StoreError> {
+        let file = file.map_err(StoreError::io(format!("cannot open {NAME}")))?;
         let db = Builder::new()
             .set_cache_size(cache_bytes)
             .create_with_file_format_v3(true)
             .create_with_backend(Backend(file))
             .map_err(failed)?;
-        Ok(Self { db })
+        let this = Self { db };
+        match this.number(VERSION)? {
+            Some(FORMAT) => {}
+            Some(other) => {
+                let why = format!("has format {other}, and this program reads {FORMAT}: use a newer one");
+                return Err(StoreError::damaged(NAME, why));
+            }
+            None => {
+                let tx = this.begin()?;
+                tx.open_table(STATE).map_err(failed)?.insert(VERSION, FORMAT).map_err(failed)?;
+                tx.open_table(ROWS).map_err(failed)?;
+                tx.commit().map_err(failed)?;
+                disk.sync_folder("").map_err(StoreError::io("cannot sync the folder"))?;
+            }
+        }
+        Ok(this)
     }
 
     fn begin(&self) -> Result<redb::WriteTransaction, StoreError> {
