@@ -9,6 +9,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags};
@@ -20,6 +22,11 @@ use crate::sys;
 
 /// The program that mounts for ordinary users.
 const HELPER: &str = "fusermount3";
+
+/// How long a mount that is in use is waited for: a file that was closed just now is let go in the background.
+const BUSY_PATIENCE: Duration = Duration::from_millis(500);
+/// How often it is tried meanwhile.
+const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
 /// How to mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -151,12 +158,14 @@ impl Mounted {
         if is_gone(&self.device) {
             return Ok(true);
         }
-        match unmount(&self.path, false) {
-            Ok(()) => Ok(true),
-            Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
-                unmount(&self.path, true).map(|()| false)
+        let until = Instant::now() + BUSY_PATIENCE;
+        loop {
+            match unmount(&self.path, false) {
+                Ok(()) => return Ok(true),
+                Err(error) if error.raw_os_error() != Some(libc::EBUSY) => return Err(error),
+                Err(_) if Instant::now() < until => thread::sleep(BUSY_PAUSE),
+                Err(_) => return unmount(&self.path, true).map(|()| false),
             }
-            Err(error) => Err(error),
         }
     }
 }
