@@ -89,7 +89,7 @@ pub struct FairQueue<T> {
 }
 
 impl<T> FairQueue<T> {
-    /// A queue that gives `quantum` in each turn, and `fresh` at once to those who have been quiet for [`QUIET`]. Nothing
+    /// A queue that gives `quantum` in each turn, and `fresh` at once to those who have been quiet for 25 ms. Nothing
     /// should cost more than a quantum, or turns go round several times for it.
     ///
     /// # Panics
