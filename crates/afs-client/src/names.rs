@@ -200,10 +200,11 @@ impl Client {
                 let was_ambiguous = failure.is_ambiguous;
                 let fid = inner.entry_anew(user, &changing, name).await;
                 drop(guard);
-                if let (true, Ok(fid)) = (was_ambiguous, fid) {
-                    if fid.vnode.is_directory() && inner.pages_of(user, fid).await?.is_empty() {
-                        return Ok(Found { fid, status: self.status(user, fid).await? });
-                    }
+                if let (true, Ok(fid)) = (was_ambiguous, fid)
+                    && fid.vnode.is_directory()
+                    && inner.pages_of(user, fid).await?.is_empty()
+                {
+                    return Ok(Found { fid, status: self.status(user, fid).await? });
                 }
                 return Err(Error::Exists { dir, name: text(name) });
             }
@@ -268,10 +269,10 @@ impl Client {
             Err(failure) if says(&failure, Errno::EEXIST) => {
                 let was_ambiguous = failure.is_ambiguous;
                 let fid = inner.entry_anew(user, &changing, name).await;
-                if let (true, Ok(fid)) = (was_ambiguous, fid) {
-                    if inner.link_text(user, fid).await.is_ok_and(|text| text == target) {
-                        return Ok(fid);
-                    }
+                if let (true, Ok(fid)) = (was_ambiguous, fid)
+                    && inner.link_text(user, fid).await.is_ok_and(|text| text == target)
+                {
+                    return Ok(fid);
                 }
                 return Err(Error::Exists { dir, name: text(name) });
             }
