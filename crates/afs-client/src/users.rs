@@ -1,7 +1,7 @@
 //! Who a local user is to a cell: nobody, or the holder of a token. Tokens are given by whoever logs users in, or made here from a
 //! cell's key for the users of [`Config::users`](crate::Config::users).
 //!
-//! A `Who` names an identity in a cell; all users who are nobody share `Who::NOBODY`, and what one of them learnt counts for
+//! `Who` names an identity in a cell; all users who are nobody share `Who::NOBODY`, and what one of them learnt counts for
 //! all. The number of a token is never used for another one.
 
 use std::collections::HashMap;
