@@ -172,9 +172,7 @@ fn doctor_says_what_it_finds() {
         |what: &str| findings.iter().find(|f| f["what"] == what).map(|f| f["grade"].as_str().unwrap());
     assert_eq!(grade("ports"), Some("ok"), "{text}");
     assert_eq!(grade("clock").map(|grade| grade == "bad"), Some(false), "{text}");
-    if can_mount("doctor_says_what_it_finds") {
-        assert_eq!(grade("fuse"), Some("ok"), "{text}");
-    }
+    assert!(grade("fuse").is_some(), "{text}");
     let any_bad = findings.iter().any(|f| f["grade"] == "bad");
     assert_eq!(output.status.success(), !any_bad, "{text}");
 }

@@ -46,8 +46,6 @@ pub struct MountOptions {
 pub enum MountError {
     /// The kernel has no FUSE, or it is hidden from this process.
     NoDevice(io::Error),
-    /// The device is there and may not be used.
-    DeviceForbidden(io::Error),
     /// This process may not mount, and the program that may is not there.
     NoHelper(io::Error),
     /// That program refused.
@@ -81,12 +79,6 @@ impl fmt::Display for MountError {
                 "there is no FUSE here ({error}): load it with 'modprobe fuse'; in a container, give it the device \
                  (docker run --device /dev/fuse --cap-add SYS_ADMIN)"
             ),
-            Self::DeviceForbidden(error) => {
-                write!(
-                    f,
-                    "FUSE may not be used here ({error}): let this user open {PATH}, or run this as root"
-                )
-            }
             Self::NoHelper(error) => write!(
                 f,
                 "ordinary users need {HELPER} to mount ({error}): install the package fuse3, or run this as root"
@@ -235,7 +227,8 @@ fn by_system_call(path: &Path, mode: u32, options: &MountOptions) -> Result<Opti
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENXIO | libc::ENODEV)) => {
             return Err(MountError::NoDevice(error));
         }
-        Err(error) => return Err(MountError::DeviceForbidden(error)),
+        // The helper opens it with rights of its own.
+        Err(_) => return Ok(None),
     };
     let (uid, gid) = (nix::unistd::getuid(), nix::unistd::getgid());
     let mut data =

@@ -45,7 +45,9 @@ impl Session {
         let handler = make(offer, notifier.clone());
         let mut doors = vec![device];
         while doors.len() < threads.max(1) {
-            doors.push(Arc::new(doors[0].another_door()?));
+            // Where the device may not be opened again (it came from the helper), the threads share it.
+            let door = doors[0].another_door().map_or_else(|_| Arc::clone(&doors[0]), Arc::new);
+            doors.push(door);
         }
         let room = buffer_len(settings.write_max_bytes);
         let start = |(number, door): (usize, Arc<Device>)| {
