@@ -120,7 +120,7 @@ pub(super) fn copy(fs: &Fs, given: &Given) -> u8 {
     };
     let mut status = 0;
     for target in &Target::all(given, "todir") {
-        let copied = fetch(target).and_then(|(served, mut acl)| {
+        let copied = fetch(target).map(|(served, mut acl)| {
             if given.has("clear") {
                 acl = AclText::default();
             }
@@ -130,7 +130,7 @@ pub(super) fn copy(fs: &Fs, given: &Given) -> u8 {
             {
                 entries.iter().for_each(|(name, rights)| Entry::set(name, *rights).apply_to(list));
             }
-            Ok((served, acl))
+            (served, acl)
         });
         let (served, acl) = match copied {
             Ok(copied) => copied,
