@@ -133,10 +133,12 @@ impl Debug {
             (false, false, false) => Which::Locked,
         };
         let locks = match which {
-            Which::All | Which::Locked => self.locks(which)?,
-            Which::Referenced | Which::WithCallback => Vec::new(),
+            Which::All | Which::Locked => self.locks(which),
+            Which::Referenced | Which::WithCallback => Ok(Vec::new()),
         };
+        // Entries may be told where locks are not.
         let entries = self.entries(which, given.has("ctime"))?;
+        let locks = locks?;
         if self.is_json {
             self.printer.say_json(&json!({ "locks": locks, "entries": entries }));
         }

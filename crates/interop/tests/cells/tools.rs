@@ -3,7 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
@@ -218,12 +218,12 @@ fn compare_cmdebug(lab: &Lab) -> Verdict {
     fs::read_dir(&there).map_err(told("the folder in the mount"))?.for_each(drop);
     let program = PathBuf::from(lab.afar()?.get_program());
     let program = program.canonicalize().map_err(told("our program"))?.display().to_string();
-    let address = CLIENT_ADDRESS.to_string();
+    let (address, port) = (CLIENT_ADDRESS.to_string(), port_of(mount.path())?);
     for words in
         [&["-long"][..], &["-refcounts"], &["-callbacks"], &[], &["-addrs"], &["-cache"], &["-cellservdb"]]
     {
         let run = |program: &[&str]| -> Result<String, Trouble> {
-            let words = [program, &[&address], words].concat();
+            let words = [program, &[&address, "-port", &port], words].concat();
             let output = scene.cell.command(&words).output().map_err(told("cmdebug"))?;
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         };
@@ -236,4 +236,17 @@ fn compare_cmdebug(lab: &Lab) -> Verdict {
         }
     }
     Ok(())
+}
+
+/// The port of an afsd.fuse, which takes any: that of the only socket in its network.
+fn port_of(mount: &Path) -> Result<String, Trouble> {
+    let process: PathBuf = mount.iter().take(3).collect();
+    let sockets = fs::read_to_string(process.join("net/udp")).map_err(told("the sockets of afsd.fuse"))?;
+    let mut lines = sockets.lines().skip(1);
+    let local = lines.next().and_then(|line| line.split_whitespace().nth(1)?.split_once(':'));
+    let port = local.and_then(|(_, port)| u16::from_str_radix(port, 16).ok());
+    match (port, lines.next()) {
+        (Some(port), None) => Ok(port.to_string()),
+        _ => failed(format!("not one socket: {sockets}")),
+    }
 }
