@@ -381,6 +381,7 @@ fn a_tree_is_gone_through_in_few_round_trips() {
         }
         assert_eq!(seen, 30 * 100);
         let trips = client.now().since(begin).as_secs_f64() / 0.010;
-        assert!(trips < 30.0, "{trips} round trips for 30 directories");
+        // Two each without what is fetched ahead: the names, then the statuses.
+        assert!(trips < 1.5 * 30.0, "{trips} round trips for 30 directories");
     });
 }

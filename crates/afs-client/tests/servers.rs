@@ -130,6 +130,41 @@ fn a_server_that_was_away_is_waited_for_and_goes_on() {
     assert!(at.since(later) < Duration::from_secs(20), "soon after the server is back");
 }
 
+/// A server takes its port before it serves; in between it says that there is no such service. Found by killing a server under two
+/// mounts: what was written then could not be stored.
+#[test]
+fn a_server_that_is_only_starting_is_waited_for() {
+    use rx::Runtime;
+    let mut world = World::new();
+    let client = world.client(1);
+    let fid = world.run({
+        let client = client.clone();
+        async move {
+            let root = cell_root(&client).await;
+            client.create(NOBODY, root, b"file", 0o644).await.unwrap().fid
+        }
+    });
+    world.stop(0);
+    let bare = world.bind_without_service(0);
+    let stored = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let (flag, sim) = (stored.clone(), world.sim.clone());
+    sim.spawn(Box::pin(async move {
+        put(&client, NOBODY, fid, b"text").await;
+        flag.store(true, std::sync::atomic::Ordering::Relaxed);
+    }));
+    let pause = |seconds| {
+        let sim = world.sim.clone();
+        async move { sim.sleep_until(sim.now() + Duration::from_secs(seconds)).await }
+    };
+    world.run(pause(5));
+    assert!(!stored.load(std::sync::atomic::Ordering::Relaxed));
+    let done = pause(10);
+    bare.shut_down();
+    world.start(0);
+    world.run(done);
+    assert!(stored.load(std::sync::atomic::Ordering::Relaxed));
+}
+
 #[test]
 fn a_server_that_never_answers_costs_seconds() {
     let mut world = World::new();

@@ -216,6 +216,12 @@ impl World {
         site.running = Some((server, endpoint));
     }
 
+    /// Takes a site's port and serves nothing on it.
+    pub(crate) fn bind_without_service(&self, number: usize) -> Endpoint {
+        let runtime = Arc::new(self.sim.clone());
+        Endpoint::bind_with(runtime, self.sites[number].address, options()).unwrap()
+    }
+
     /// Ends the file server of a site as a crash does: it says nothing to anybody.
     pub(crate) fn stop(&mut self, number: usize) {
         let site = &mut self.sites[number];
