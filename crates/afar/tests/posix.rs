@@ -73,7 +73,8 @@ fn what_posix_wants_and_afs_can_do_is_done() {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
-    let wrong: Vec<_> = said.lines().filter(|line| line.contains("FAILED") || line.contains("UNEXPECTEDLY")).collect();
+    let wrong: Vec<_> =
+        said.lines().filter(|line| line.contains("FAILED") || line.contains("UNEXPECTEDLY")).collect();
     assert!(wrong.is_empty(), "{} of pjdfstest's cases:\n{}", wrong.len(), wrong.join("\n"));
     assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
     assert!(process.stop().success());

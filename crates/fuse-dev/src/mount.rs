@@ -16,7 +16,7 @@ use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
 
-use crate::device::{Device, PATH};
+use crate::device::Device;
 use crate::mounts::is_plain;
 use crate::sys;
 

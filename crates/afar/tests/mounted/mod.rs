@@ -51,7 +51,8 @@ pub(crate) fn own_address() -> Ipv4Addr {
 pub(crate) fn can_mount(test: &str) -> bool {
     let output = run(afar(["doctor", "-json", "-config", "/nonexistent"]));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let fuse = report["findings"].as_array().unwrap().iter().find(|finding| finding["what"] == "fuse").unwrap();
+    let fuse =
+        report["findings"].as_array().unwrap().iter().find(|finding| finding["what"] == "fuse").unwrap();
     if fuse["grade"] == "ok" {
         return true;
     }
