@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use crate::sys;
 
 /// Where the device is.
-pub(crate) const PATH: &str = "/dev/fuse";
+const PATH: &str = "/dev/fuse";
 
 /// An open device that belongs to a mount. What is answered has to go back through the door by which it was asked.
 #[derive(Debug)]
