@@ -24,7 +24,8 @@ fn a_full_disk_is_told_and_the_volume_serves_what_it_has() {
     let partition = cell.partition.clone();
     cell.run(async move {
         let old = client.create(ROOT, "old").await.unwrap().fid;
-        client.store(old, 0, &[1; BYTES], BYTES as u64).await.unwrap();
+        // Twice of what is to fit in its place: the removal needs some space for its own records.
+        client.store(old, 0, &[1; 2 * BYTES], 2 * BYTES as u64).await.unwrap();
         let new = client.create(ROOT, "new").await.unwrap().fid;
         let (total, free) = disk.space().unwrap();
         disk.set_capacity(total - free);

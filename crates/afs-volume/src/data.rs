@@ -406,6 +406,7 @@ impl Store {
         record.status.length = self.new_length;
         edit.touch(&mut record)?;
         record.status.apply(set);
+        edit.has_new_data();
         edit.put_vnode(&record, before);
         let seq = edit.submit()?;
         if let Plan::Chunks { done, .. } = &mut self.plan {

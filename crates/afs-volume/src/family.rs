@@ -163,7 +163,7 @@ pub(crate) struct Edit<'a> {
     record: FamilyRecord,
     counters: Counters,
     before_kib: u64,
-    /// Vnodes that it changes.
+    /// Vnodes that it makes, removes, or changes the data of: what a volume's counter of updates counts (Volume service notes 4).
     changed: u32,
     batch: Batch,
     garbage: Vec<(FileId, String)>,
@@ -308,7 +308,7 @@ impl<'a> Edit<'a> {
 
     /// Writes a vnode's row. `before` is the row that it had, with its snapshot; `None` for a new vnode.
     pub(crate) fn put_vnode(&mut self, record: &VnodeRecord, before: Option<(Snapshot, u64)>) {
-        self.changed += 1;
+        self.changed += u32::from(before.is_none());
         self.counters.used_kib += record.blocks_kib();
         self.counters.used_kib -= before.map_or(0, |(_, kib)| kib.min(self.counters.used_kib));
         self.put(record.status.id.vnode, Part::Status, record.encode(), before.map(|(snapshot, _)| snapshot));
@@ -428,6 +428,11 @@ impl<'a> Edit<'a> {
     /// Writes the volume's row.
     pub(crate) fn put_header(&mut self, record: &records::VolumeRecord) {
         self.batch.put(keys::volume(self.volume.id), record.encode());
+    }
+
+    /// Notes that a file's data change. Names in directories, and what is told of a file, are not counted.
+    pub(crate) fn has_new_data(&mut self) {
+        self.changed += 1;
     }
 
     /// What was done so far makes the volume, and is no change of it.

@@ -138,9 +138,14 @@ impl Shared {
 
     pub(super) fn close(&self) -> Result<(), CacheError> {
         let failed = CacheError::store(&self.folder);
-        self.save_all()?;
-        let recent = std::mem::take(&mut lock(&self.index).recent);
-        drop(recent);
+        // The index keeps files, and those keep this: without an end to that the folder would stay locked.
+        let kept = {
+            let mut index = lock(&self.index);
+            (std::mem::take(&mut index.recent), std::mem::take(&mut index.dirty))
+        };
+        let saved = self.save_all();
+        drop(kept);
+        saved?;
         // The order in which files were used, as the index knows it better than the rows.
         let used: Vec<_> = {
             let index = lock(&self.index);

@@ -204,6 +204,7 @@ impl World {
         let site = &mut self.sites[number];
         let endpoint = Endpoint::bind_with(Arc::new(sim.clone()), site.address, options()).unwrap();
         let mut config = afs_fileserver::Config::new(site.uuid);
+        config.promises_file = Some(self.folder.0.join(format!("promises-{number}")));
         config.clock = WallClock::new(move || {
             SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap()
                 + Duration::from_nanos(sim.now().as_nanos())

@@ -5,7 +5,7 @@ use crate::disk::{Disk, DiskFile};
 use crate::rows::{Bytes, Key, Layer, Seq};
 use redb::{Builder, Database, Durability, StorageBackend, TableDefinition, TableError};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 const NAME: &str = "rows.redb";
 const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("rows");
@@ -23,7 +23,18 @@ const MAGIC: &[u8; 9] = b"redb\x1A\x0A\xA9\x0D\x0A";
 /// redb's rows.
 #[derive(Debug)]
 pub(crate) struct BTree {
-    db: Database,
+    file: Arc<dyn DiskFile>,
+    cache_bytes: usize,
+    db: RwLock<Opened>,
+}
+
+/// redb, as it is open: after an error of the disk it answers nothing, reads included, until it is opened again.
+#[derive(Debug)]
+struct Opened {
+    /// How often it was opened.
+    times: u64,
+    /// None while opening it again has failed.
+    db: Option<Database>,
 }
 
 /// A file for redb.
@@ -83,12 +94,8 @@ impl BTree {
             result => result,
         };
         let file = file.map_err(StoreError::io(format!("cannot open {NAME}")))?;
-        let db = Builder::new()
-            .set_cache_size(cache_bytes)
-            .create_with_file_format_v3(true)
-            .create_with_backend(Backend(file))
-            .map_err(failed)?;
-        let this = Self { db };
+        let db = Some(open(file.clone(), cache_bytes).map_err(failed)?);
+        let this = Self { file, cache_bytes, db: RwLock::new(Opened { times: 1, db }) };
         match this.number(VERSION)? {
             Some(FORMAT) => {}
             Some(other) => {
@@ -96,31 +103,47 @@ impl BTree {
                 return Err(StoreError::damaged(NAME, why));
             }
             None => {
-                let tx = this.begin()?;
-                tx.open_table(STATE).map_err(failed)?.insert(VERSION, FORMAT).map_err(failed)?;
-                tx.open_table(ROWS).map_err(failed)?;
-                tx.commit().map_err(failed)?;
+                this.with(|db| {
+                    let tx = begin(db)?;
+                    tx.open_table(STATE)?.insert(VERSION, FORMAT)?;
+                    tx.open_table(ROWS)?;
+                    Ok(tx.commit()?)
+                })?;
                 disk.sync_folder("").map_err(StoreError::io("cannot sync the folder"))?;
             }
         }
         Ok(this)
     }
 
-    fn begin(&self) -> Result<redb::WriteTransaction, StoreError> {
-        let mut tx = self.db.begin_write().map_err(failed)?;
-        tx.set_durability(Durability::Immediate);
-        // Else opening after a crash would read all of it.
-        tx.set_quick_repair(true);
-        Ok(tx)
+    /// Does something with it. An error of the disk that is over, such as that it was full, does not keep it closed: what was
+    /// committed before is all there, and the rest is in the log.
+    fn with<T>(&self, act: impl Fn(&Database) -> Result<T, redb::Error>) -> Result<T, StoreError> {
+        let times = {
+            let opened = self.db.read().unwrap_or_else(PoisonError::into_inner);
+            match opened.db.as_ref().map(&act) {
+                None | Some(Err(redb::Error::PreviousIo)) => opened.times,
+                Some(result) => return result.map_err(failed),
+            }
+        };
+        let mut opened = self.db.write().unwrap_or_else(PoisonError::into_inner);
+        if opened.times == times {
+            // The old one ends first: two do not share a file.
+            opened.db = None;
+            opened.times += 1;
+            opened.db = Some(open(self.file.clone(), self.cache_bytes).map_err(failed)?);
+        }
+        match &opened.db {
+            Some(db) => act(db).map_err(failed),
+            None => Err(failed(redb::Error::PreviousIo)),
+        }
     }
 
     fn number(&self, name: &str) -> Result<Option<u64>, StoreError> {
-        let tx = self.db.begin_read().map_err(failed)?;
-        match tx.open_table(STATE) {
-            Ok(table) => Ok(table.get(name).map_err(failed)?.map(|n| n.value())),
+        self.with(|db| match db.begin_read()?.open_table(STATE) {
+            Ok(table) => Ok(table.get(name)?.map(|n| n.value())),
             Err(TableError::TableDoesNotExist(_)) => Ok(None),
-            Err(error) => Err(failed(error)),
-        }
+            Err(error) => Err(error.into()),
+        })
     }
 
     /// The last record of the log whose rows are here.
@@ -130,36 +153,54 @@ impl BTree {
 
     /// Takes rows up to a record of the log; durable when it returns.
     pub(crate) fn take(&self, rows: &Layer, upto: Seq) -> Result<(), StoreError> {
-        let tx = self.begin()?;
-        {
-            let mut table = tx.open_table(ROWS).map_err(failed)?;
-            for (key, value) in rows {
-                match value {
-                    Some(value) => table.insert(&*key.0, &**value).map_err(failed)?,
-                    None => table.remove(&*key.0).map_err(failed)?,
-                };
+        self.with(|db| {
+            let tx = begin(db)?;
+            {
+                let mut table = tx.open_table(ROWS)?;
+                for (key, value) in rows {
+                    match value {
+                        Some(value) => table.insert(&*key.0, &**value)?,
+                        None => table.remove(&*key.0)?,
+                    };
+                }
+                tx.open_table(STATE)?.insert(CHECKPOINT, upto)?;
             }
-            tx.open_table(STATE).map_err(failed)?.insert(CHECKPOINT, upto).map_err(failed)?;
-        }
-        tx.commit().map_err(failed)
+            Ok(tx.commit()?)
+        })
     }
 
     pub(crate) fn get(&self, key: &Key) -> Result<Option<Bytes>, StoreError> {
-        let tx = self.db.begin_read().map_err(failed)?;
-        let table = tx.open_table(ROWS).map_err(failed)?;
-        Ok(table.get(&*key.0).map_err(failed)?.map(|value| value.value().into()))
+        self.with(|db| {
+            let table = db.begin_read()?.open_table(ROWS)?;
+            Ok(table.get(&*key.0)?.map(|value| value.value().into()))
+        })
     }
 
     /// At most `limit` rows from `from` on and before `end`.
     pub(crate) fn range(&self, from: &Key, end: &Key, limit: usize) -> Result<Vec<(Key, Bytes)>, StoreError> {
-        let tx = self.db.begin_read().map_err(failed)?;
-        let table = tx.open_table(ROWS).map_err(failed)?;
-        let rows = table.range::<&[u8]>(&*from.0..&*end.0).map_err(failed)?;
-        rows.take(limit)
-            .map(|row| {
-                let (key, value) = row.map_err(failed)?;
-                Ok((Key(key.value().to_vec()), value.value().into()))
-            })
-            .collect()
+        self.with(|db| {
+            let table = db.begin_read()?.open_table(ROWS)?;
+            let rows = table.range::<&[u8]>(&*from.0..&*end.0)?;
+            rows.take(limit)
+                .map(|row| {
+                    let (key, value) = row?;
+                    Ok((Key(key.value().to_vec()), value.value().into()))
+                })
+                .collect()
+        })
     }
+}
+
+fn open(file: Arc<dyn DiskFile>, cache_bytes: usize) -> Result<Database, redb::Error> {
+    let mut builder = Builder::new();
+    builder.set_cache_size(cache_bytes).create_with_file_format_v3(true);
+    Ok(builder.create_with_backend(Backend(file))?)
+}
+
+fn begin(db: &Database) -> Result<redb::WriteTransaction, redb::Error> {
+    let mut tx = db.begin_write()?;
+    tx.set_durability(Durability::Immediate);
+    // Else opening after a crash would read all of it.
+    tx.set_quick_repair(true);
+    Ok(tx)
 }
