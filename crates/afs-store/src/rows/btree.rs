@@ -67,11 +67,31 @@ impl StorageBackend for Backend {
     }
 }
 
-fn failed(error: impl Into<redb::Error>) -> StoreError {
-    match error.into() {
-        redb::Error::Io(error) => StoreError::io(NAME)(error),
-        redb::Error::Corrupted(why) => StoreError::damaged(NAME, why),
-        other => StoreError::Io { what: NAME.into(), error: Arc::new(io::Error::other(other.to_string())) },
+/// What redb says.
+enum Failure {
+    /// It is to be opened again.
+    Closed,
+    Other(StoreError),
+}
+
+impl<E: Into<redb::Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        let other = |text: String| StoreError::io(NAME)(io::Error::other(text));
+        match error.into() {
+            redb::Error::PreviousIo => Self::Closed,
+            redb::Error::Io(error) => Self::Other(StoreError::io(NAME)(error)),
+            redb::Error::Corrupted(why) => Self::Other(StoreError::damaged(NAME, why)),
+            error => Self::Other(other(error.to_string())),
+        }
+    }
+}
+
+impl Failure {
+    fn told(self) -> StoreError {
+        match self {
+            Self::Closed => StoreError::io(NAME)(io::Error::other("the disk failed before")),
+            Self::Other(error) => error,
+        }
     }
 }
 
@@ -94,7 +114,7 @@ impl BTree {
             result => result,
         };
         let file = file.map_err(StoreError::io(format!("cannot open {NAME}")))?;
-        let db = Some(open(file.clone(), cache_bytes).map_err(failed)?);
+        let db = Some(open(file.clone(), cache_bytes).map_err(Failure::told)?);
         let this = Self { file, cache_bytes, db: RwLock::new(Opened { times: 1, db }) };
         match this.number(VERSION)? {
             Some(FORMAT) => {}
@@ -117,12 +137,12 @@ impl BTree {
 
     /// Does something with it. An error of the disk that is over, such as that it was full, does not keep it closed: what was
     /// committed before is all there, and the rest is in the log.
-    fn with<T>(&self, act: impl Fn(&Database) -> Result<T, redb::Error>) -> Result<T, StoreError> {
+    fn with<T>(&self, act: impl Fn(&Database) -> Result<T, Failure>) -> Result<T, StoreError> {
         let times = {
             let opened = self.db.read().unwrap_or_else(PoisonError::into_inner);
             match opened.db.as_ref().map(&act) {
-                None | Some(Err(redb::Error::PreviousIo)) => opened.times,
-                Some(result) => return result.map_err(failed),
+                None | Some(Err(Failure::Closed)) => opened.times,
+                Some(result) => return result.map_err(Failure::told),
             }
         };
         let mut opened = self.db.write().unwrap_or_else(PoisonError::into_inner);
@@ -130,11 +150,11 @@ impl BTree {
             // The old one ends first: two do not share a file.
             opened.db = None;
             opened.times += 1;
-            opened.db = Some(open(self.file.clone(), self.cache_bytes).map_err(failed)?);
+            opened.db = Some(open(self.file.clone(), self.cache_bytes).map_err(Failure::told)?);
         }
         match &opened.db {
-            Some(db) => act(db).map_err(failed),
-            None => Err(failed(redb::Error::PreviousIo)),
+            Some(db) => act(db).map_err(Failure::told),
+            None => Err(Failure::Closed.told()),
         }
     }
 
@@ -191,13 +211,13 @@ impl BTree {
     }
 }
 
-fn open(file: Arc<dyn DiskFile>, cache_bytes: usize) -> Result<Database, redb::Error> {
+fn open(file: Arc<dyn DiskFile>, cache_bytes: usize) -> Result<Database, Failure> {
     let mut builder = Builder::new();
     builder.set_cache_size(cache_bytes).create_with_file_format_v3(true);
     Ok(builder.create_with_backend(Backend(file))?)
 }
 
-fn begin(db: &Database) -> Result<redb::WriteTransaction, redb::Error> {
+fn begin(db: &Database) -> Result<redb::WriteTransaction, Failure> {
     let mut tx = db.begin_write()?;
     tx.set_durability(Durability::Immediate);
     // Else opening after a crash would read all of it.
