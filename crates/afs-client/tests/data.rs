@@ -386,7 +386,10 @@ fn a_close_that_is_interrupted_is_stored_in_the_background() {
                 let mut flush = std::pin::pin!(file.flush());
                 let mut timer = one.runtime().sleep_until(at);
                 std::future::poll_fn(|cx| match flush.as_mut().poll(cx) {
-                    std::task::Poll::Ready(outcome) => std::task::Poll::Ready(outcome.unwrap()),
+                    std::task::Poll::Ready(outcome) => {
+                        outcome.unwrap();
+                        std::task::Poll::Ready(())
+                    }
                     std::task::Poll::Pending => timer.as_mut().poll(cx),
                 })
                 .await;
