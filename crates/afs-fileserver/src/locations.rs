@@ -6,7 +6,7 @@ use std::pin::Pin;
 
 use afs_wire::ids::{HostAddr, Name, VolumeId};
 use afs_wire::rxafs::VolumeInfo;
-use afs_wire::vl::{OMAXNSERVERS, VldbEntry};
+use afs_wire::vl::{EntryFlags, OMAXNSERVERS, VldbEntry};
 use rxgen::Abort;
 
 /// In place of the id of a fifth kind of volume: to a client, that the database itself knows more (File service notes 6.5).
@@ -24,9 +24,12 @@ pub trait Locations: fmt::Debug + Send + Sync + 'static {
 }
 
 /// An entry as `GetVolumeInfo` has it, in the way of a stock server (File service notes 6.5): whichever of the volumes was asked
-/// for, it is told of the read-write one.
+/// for, it is told of the read-write one, and of those beside it that exist.
 pub(crate) fn volume_info(entry: &VldbEntry) -> VolumeInfo {
     let [read_write, read_only, backup] = entry.volume_id;
+    let if_there = |id, flag| if entry.flags.contains(flag) { id } else { VolumeId(0) };
+    let read_only = if_there(read_only, EntryFlags::RO_EXISTS);
+    let backup = if_there(backup, EntryFlags::BACK_EXISTS);
     let count = usize::try_from(entry.n_servers).unwrap_or(0).min(entry.server_number.len());
     let mut servers = [HostAddr(0); OMAXNSERVERS];
     servers[..count].copy_from_slice(&entry.server_number[..count]);
@@ -42,7 +45,7 @@ pub(crate) fn volume_info(entry: &VldbEntry) -> VolumeInfo {
 #[cfg(test)]
 mod tests {
     use afs_wire::ids::PartitionId;
-    use afs_wire::vl::{EntryFlags, SiteFlags, VL_MAXNAMELEN};
+    use afs_wire::vl::{SiteFlags, VL_MAXNAMELEN};
     use rxgen::xdr::CharVec;
 
     use super::*;

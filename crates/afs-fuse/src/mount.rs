@@ -206,8 +206,8 @@ fn has_passthrough(offer: &Offer) -> bool {
 }
 
 fn settings(wants_passthrough: bool, cache_is_stacked: bool) -> Settings {
+    // Without ATOMIC_TRUNCATE: with it the kernel has us cut a program that runs, and only then asks whether it may be written.
     let mut features = Features::ASYNC_READ
-        .and(Features::ATOMIC_TRUNCATE)
         .and(Features::BIG_WRITES)
         .and(Features::READDIR_PLUS)
         .and(Features::READDIR_PLUS_AUTO)
