@@ -5,7 +5,7 @@
 #   make nightly    the simulations from many more seeds: an hour or more
 #   make lint       rustfmt, clippy, documentation, dependencies' licences, the repository's own rules
 #   make bench      the experiments; QUICK=1 makes them short, ARGS="..." is passed on (names of experiments, --only, --repeats)
-#   make up         a whole cell on this machine
+#   make up         a whole cell on this machine, mounted; ARGS="--mount DIR ..." is passed on (docs/client.md)
 #   make clean      removes what was built
 
 RUST := scripts/rust.sh
@@ -16,10 +16,10 @@ build:
 	$(RUST) cargo build --release --workspace --bins
 	@echo "built: target/release/afar"
 
+# The program itself, so that Ctrl-C reaches it once and its exit status is make's.
 up: build
-	@echo "make up: not yet: there is no client so far, and so nothing to mount." >&2
-	@echo "What works: a cell's servers, 'target/release/afar server --help'; see README.md." >&2
-	@exit 1
+	@scripts/packages.sh fuse3
+	@exec target/release/afar up $(ARGS)
 
 test:
 	@scripts/test.sh

@@ -1,5 +1,5 @@
 #!/bin/bash
-# packages.sh   install the Debian packages that tests and benches use and that are missing.
+# packages.sh [PACKAGE...]   install the Debian packages that tests and benches use and that are missing, or only these.
 #
 # As root or through sudo, without a question and without starting (or enabling) any of the services. Where that is
 # not possible it says what is missing, and succeeds: the tests that need it skip themselves and are counted as skipped.
@@ -16,7 +16,11 @@ packages=(
     openafs-fileserver openafs-dbserver openafs-krb5 # a cell to talk to
     krb5-kdc krb5-admin-server krb5-user             # ... and its Kerberos realm
     iproute2 iputils-ping iperf3     # emulated links, and what they are compared with
+    fuse3                            # mounting as an ordinary user
+    rsync sqlite3 attr               # programs that work in a mounted cell
+    libacl1-dev                      # ... and pjdfstest, which is linked with it
 )
+[ $# = 0 ] || packages=("$@")
 # Started at boot by their packages, which tests do not want.
 services=(openafs-client openafs-fileserver krb5-kdc krb5-admin-server iperf3)
 
@@ -46,6 +50,8 @@ done
 
 say "installing ${missing[*]}"
 refresh_lists
+# Who asks for certain packages asks for none of those with questions.
+[ $# = 0 ] || preseed() { :; }
 preseed krb5-config krb5-config/default_realm string AFAR.TEST
 preseed krb5-config krb5-config/add_servers boolean false
 preseed krb5-admin-server krb5-admin-server/newrealm note ''

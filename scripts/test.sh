@@ -60,6 +60,11 @@ done < "$lint_record"
 
 echo "=== build"
 scripts/rust.sh cargo build --workspace --all-targets || { fail "build"; finish; }
+# The tests that run the programs need not build them again.
+export AFAR_IS_BUILT=1
+
+echo "=== tools"
+scripts/tools.sh || fail "scripts/tools.sh"
 
 echo "=== tests"
 before=$failed

@@ -44,12 +44,14 @@ pub(crate) struct Opt {
     is_required: bool,
     is_ours: bool,
     is_hidden: bool,
+    /// Its values name files, which may be any bytes.
+    is_path: bool,
 }
 
 impl Opt {
     const fn new(name: &'static str, arity: Arity, value_name: &'static str, help: &'static str) -> Self {
-        let (is_required, is_ours, is_hidden) = (false, false, false);
-        Self { name, arity, value_name, help, alias: "", is_required, is_ours, is_hidden }
+        let (is_required, is_ours, is_hidden, is_path) = (false, false, false, false);
+        Self { name, arity, value_name, help, alias: "", is_required, is_ours, is_hidden, is_path }
     }
 
     /// An option without a value.
@@ -89,6 +91,12 @@ impl Opt {
     /// The same, but no help shows it, and it must be written out.
     pub(crate) const fn hidden(mut self) -> Self {
         self.is_hidden = true;
+        self
+    }
+
+    /// The same, whose values name files and need not be UTF-8.
+    pub(crate) const fn path(mut self) -> Self {
+        self.is_path = true;
         self
     }
 
@@ -199,12 +207,15 @@ mod cmd {
 }
 
 impl Misuse {
-    /// What OpenAFS's `program` prints in this case, of a verb of it.
+    /// What OpenAFS's `program` prints in this case, of a verb of it or, where it has none, of itself.
     pub(crate) fn in_classic_words(&self, program: &str) -> String {
-        let verb = self.command.split_once(' ').map_or(self.command, |(_, verb)| verb);
+        let help = match self.command.split_once(' ') {
+            Some((_, verb)) => format!("help {verb}"),
+            None => "-help".to_owned(),
+        };
         match &self.kind {
             MisuseKind::Unknown { switch } | MisuseKind::Ambiguous { switch, .. } => format!(
-                "{program}: Unrecognized or ambiguous switch '{switch}'; type '{program} help {verb}' for detailed help"
+                "{program}: Unrecognized or ambiguous switch '{switch}'; type '{program} {help}' for detailed help"
             ),
             // Two blanks: so it is there.
             MisuseKind::NoValue { option, .. } => {
@@ -446,9 +457,10 @@ impl Given {
         })
     }
 
-    /// Refuses values that are not UTF-8, of any option. After it, [`Self::word`] and [`Self::words`] can be used.
+    /// Refuses values that are not UTF-8, of any option but those that name files. After it, [`Self::word`] and
+    /// [`Self::words`] can be used.
     pub(crate) fn check_text(&self) -> Result<(), Misuse> {
-        self.command.options.iter().filter(|o| o.arity != Arity::Flag).try_for_each(|option| {
+        self.command.options.iter().filter(|o| o.arity != Arity::Flag && !o.is_path).try_for_each(|option| {
             let odd = self.values(option.name).iter().find(|value| value.to_str().is_none());
             odd.map_or(Ok(()), |value| {
                 let value = value.display().to_string();

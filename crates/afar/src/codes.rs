@@ -19,12 +19,19 @@ codes! {
     DEAD = -1;
     /// The peer does not know the procedure.
     NO_SUCH_PROCEDURE = -455;
+    ENOENT = 2;
+    EINTR = 4;
     EIO = 5;
     E2BIG = 7;
+    EAGAIN = 11;
     EACCES = 13;
+    EEXIST = 17;
     EXDEV = 18;
     ENODEV = 19;
+    ENOTDIR = 20;
+    EISDIR = 21;
     EINVAL = 22;
+    ELOOP = 40;
     /// The volume is not there.
     VNOVOL = 103;
     VVOLEXISTS = 104;

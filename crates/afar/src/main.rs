@@ -2,15 +2,23 @@
 //! argument. What each entry does, its options and its output are in the entry's own file.
 #![forbid(unsafe_code)]
 
+mod afsio;
 mod bos;
 mod calls;
 mod cell;
 mod classic;
+mod client_uuid;
+mod cmdebug;
 mod codes;
+mod control_socket;
 mod dates;
+mod doctor;
+mod fs;
 mod fsck;
 mod hosts;
 mod login;
+mod mount;
+mod mount_point;
 mod numbers;
 mod output;
 mod ports;
@@ -21,8 +29,10 @@ mod rxperf;
 mod rxplot;
 mod server;
 mod suite;
+mod tokens;
 mod trace;
 mod ubik;
+mod up;
 mod vos;
 
 use std::env;
@@ -45,16 +55,52 @@ struct Entry {
 /// In the order in which the help shows them.
 const ENTRIES: &[Entry] = &[
     Entry {
+        name: "up",
+        is_classic: false,
+        about: "a whole cell on this machine, mounted: servers and client",
+        run: up::run,
+    },
+    Entry {
+        name: "mount",
+        is_classic: false,
+        about: "the client: mounts the cells that the configuration names",
+        run: mount::run,
+    },
+    Entry {
+        name: "doctor",
+        is_classic: false,
+        about: "whether this machine has what the client and 'afar up' need",
+        run: doctor::run,
+    },
+    Entry {
         name: "server",
         is_classic: false,
         about: "the servers of this machine: files, volumes, the cell's databases",
         run: server::run,
     },
     Entry {
+        name: "afsio",
+        is_classic: true,
+        about: "bytes into and out of files of a cell, without a mount",
+        run: afsio::start,
+    },
+    Entry {
         name: "bos",
         is_classic: true,
         about: "the overseer of a machine's servers: what it says of them",
         run: bos::start,
+    },
+    Entry {
+        name: "cmdebug",
+        is_classic: true,
+        about: "what a client says of itself: its cache, its locks, its cells",
+        run: cmdebug::run,
+    },
+    Entry {
+        name: "fs",
+        is_classic: true,
+        about: "files, volumes and servers as the client of this machine sees them",
+        run: fs::start,
     },
     Entry { name: "pts", is_classic: true, about: "users and groups of a cell", run: pts::start },
     Entry {
@@ -81,6 +127,7 @@ const ENTRIES: &[Entry] = &[
         about: "draws the trace of a call that rxperf has written",
         run: rxplot::run,
     },
+    Entry { name: "tokens", is_classic: true, about: "what you have to show to servers", run: tokens::run },
     Entry { name: "vos", is_classic: true, about: "volumes of a cell, and where they are", run: vos::start },
 ];
 

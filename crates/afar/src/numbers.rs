@@ -59,6 +59,17 @@ pub(crate) fn parse_kib(text: &str) -> Option<i32> {
     i32::try_from(value.checked_mul(sign * factor)?).ok()
 }
 
+/// The number at the beginning of a text, 0 where there is none, as C's `atol` reads it.
+pub(crate) fn leading_number(text: &str) -> i64 {
+    let text = text.trim_start();
+    let (sign, digits) = match text.strip_prefix('-') {
+        Some(digits) => (-1, digits),
+        None => (1, text.strip_prefix('+').unwrap_or(text)),
+    };
+    let digits = digits.chars().map_while(|digit| digit.to_digit(10));
+    digits.fold(0_i64, |total, digit| total.saturating_mul(10).saturating_add(sign * i64::from(digit)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,6 +114,15 @@ mod tests {
             ("1MM", None),
         ] {
             assert_eq!(parse_kib(text), value, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_number_ends_where_its_digits_do() {
+        for (text, value) in
+            [("12", 12), (" -7x", -7), ("+3 4", 3), ("x", 0), ("", 0), ("99999999999999999999", i64::MAX)]
+        {
+            assert_eq!(leading_number(text), value, "{text}");
         }
     }
 }

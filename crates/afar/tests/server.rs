@@ -81,6 +81,66 @@ async fn a_first_start_makes_a_cell_and_a_second_one_goes_on_with_it() {
     assert!(server.stop().success());
 }
 
+/// The id of a name, 32766 if there is none.
+async fn id_of(address: Ipv4Addr, name: &str) -> i32 {
+    let names = XdrArray::new(vec![CharVec::from_text(name).unwrap()]).unwrap();
+    let client = client();
+    let pt = client.protection_server(address, &Who::Anonymous);
+    pt.rpc(&NameToID { names }).await.unwrap().ids[0].0
+}
+
+/// The configuration is made before the ports are bound, and the administrator after: whoever tried afar beside a running
+/// OpenAFS got a cell without administrator from his second start.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_start_that_fails_half_way_is_finished_by_the_next() {
+    let state = StateFolder::new("half");
+    let address = own_address();
+    let folder = state.path().display().to_string();
+    let taken = UdpSocket::bind((address, 7002)).unwrap();
+    let args = ["--state", &folder, "--bind", &address.to_string(), "--cell", "half.test"];
+    fails(&args, &["the port of role 'pt'"]);
+    assert!(state.path().join("etc/server/ThisCell").exists(), "it has to fail between the two");
+    drop(taken);
+    // Without the role, nobody can be made.
+    let server = ServerProcess::start_at(&state, address, &["--roles", "vl"]);
+    assert!(server.stop().success());
+    let _server = ServerProcess::start_at(&state, address, &[]);
+    assert_eq!(id_of(address, "admin").await, 1);
+    assert!(!state.path().join("etc/server/administrator-to-be-made").exists(), "he is made");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_start_that_is_killed_anywhere_is_finished_by_the_next() {
+    let address = own_address();
+    let (mut before, mut between) = (0, 0);
+    for kill in 0..24_u32 {
+        let state = StateFolder::new("killed-first");
+        let mut command = command([std::ffi::OsStr::new("--state"), state.path().as_os_str()]);
+        // Most with the database alone, so that the kills come where it is made.
+        let roles = if kill % 4 == 3 { "file,vol,vl,pt,bos" } else { "pt" };
+        command.args(["--bind", &address.to_string(), "--roles", roles]);
+        let mut child = command.stdout(std::process::Stdio::null()).spawn().unwrap();
+        let (etc, until) = (state.path().join("etc"), Instant::now() + Duration::from_secs(60));
+        // Half of them when the configuration is begun, half when it is there; and some time later.
+        let seen = if kill % 2 == 0 { etc.clone() } else { etc.join("server/ThisCell") };
+        while !seen.exists() {
+            assert!(Instant::now() < until, "nothing is made");
+        }
+        std::thread::sleep(Duration::from_micros(u64::from(kill / 2) * 700));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        match (etc.join("server/ThisCell").exists(), etc.join("server/administrator-to-be-made").exists()) {
+            (false, _) => before += 1,
+            (true, true) => between += 1,
+            (true, false) => {}
+        }
+        let _server = ServerProcess::start_at(&state, address, &["--roles", roles]);
+        assert_eq!(id_of(address, "admin").await, 1, "kill {kill}");
+    }
+    println!("killed before {before} times, between {between} times");
+    assert!(between > 0, "no start was killed where it matters");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_overseer_says_what_runs() {
     let state = StateFolder::new("overseer");
@@ -139,8 +199,8 @@ fn the_service_manager_is_told_and_signals_are_heard() {
     assert_eq!(told(), "STOPPING=1");
 }
 
-#[test]
-fn metrics_can_be_fetched_when_asked_for() {
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_can_be_fetched_when_asked_for() {
     let state = StateFolder::new("metrics");
     let address = own_address();
     let text = format!(
@@ -149,11 +209,18 @@ fn metrics_can_be_fetched_when_asked_for() {
     );
     let config = state.write("server.toml", &text);
     let _server = ServerProcess::of(command(["--config".as_ref(), config.as_os_str()]), address);
+    assert_eq!(id_of(address, "admin").await, 1);
     let mut stream = TcpStream::connect((address, 9160)).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("# TYPE rx_connections gauge"), "{answer}");
+    let counted = "rpcs_ended{interface=\"Pr\",rpc=\"NameToID\",result=\"ok\"} 1\n";
+    assert!(answer.contains(counted), "{answer}");
+    assert!(
+        answer.contains("rpc_seconds_count{interface=\"Pr\",rpc=\"NameToID\",result=\"ok\"} 1\n"),
+        "{answer}"
+    );
 }
 
 /// A server that does not start, and parts of what it says.

@@ -5,13 +5,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use rx::{ServerCall, ServiceConfig};
+use rx::{Procedures, ServerCall, ServiceConfig};
 use rx_proto::config::CallLimits;
 use rx_proto::endpoint::Service;
 use rx_proto::ids::ServiceId;
 use rx_proto::security::ServerSecurity;
 use rxgen::Dispatch;
-use rxgen::serve::{MAX_ARGUMENT_BYTES, serve_call};
+use rxgen::serve::MAX_ARGUMENT_BYTES;
 
 /// Tells the time in seconds since 1970.
 pub type Clock = Arc<dyn Fn() -> u32 + Send + Sync>;
@@ -30,9 +30,10 @@ where
         upgrades_to: None,
         limits: CallLimits::default(),
     };
+    let procedures = Arc::new(Procedures::of::<I>());
     let mut config = ServiceConfig::new(service, move |mut call: ServerCall| {
-        let server = Arc::clone(&server);
-        async move { serve_call::<I, S>(&server, &mut call, MAX_ARGUMENT_BYTES).await }
+        let (server, procedures) = (Arc::clone(&server), Arc::clone(&procedures));
+        async move { procedures.serve::<I, S>(&server, &mut call, MAX_ARGUMENT_BYTES).await }
     });
     config.answers_at_once = true;
     config

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cells::{Cell, CellAliases, CellName, CellServDb, ThisCell};
 use crate::error::{ConfigError, Problem};
-use crate::realms::LocalRealms;
+use crate::realms::RealmFiles;
 use crate::users::UserList;
 
 /// What a server's folder says. The keys beside it are for the crate of the security classes to read.
@@ -19,7 +19,7 @@ pub struct ServerFolder {
     /// `UserList`.
     pub users: UserList,
     /// `krb.conf` and `krb.excl`.
-    pub realms: LocalRealms,
+    pub realms: RealmFiles,
     /// Whether there is a file `NoAuth`, which lets everyone administer an OpenAFS server.
     pub has_no_auth: bool,
 }
@@ -42,7 +42,7 @@ impl ServerFolder {
             cell,
             cells,
             users: UserList::read(&path.join("UserList"))?,
-            realms: LocalRealms::read(path)?,
+            realms: RealmFiles::read(path)?,
             has_no_auth: path.join("NoAuth").exists(),
         })
     }

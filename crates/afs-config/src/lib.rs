@@ -27,6 +27,6 @@ pub use cells::{
 pub use error::{ConfigError, Problem};
 pub use folder::{ClientFolder, ServerFolder};
 pub use network::{AddressRule, AddressRules};
-pub use realms::LocalRealms;
+pub use realms::RealmFiles;
 pub use text::MAX_FILE_BYTES;
 pub use users::{Superuser, UserList};

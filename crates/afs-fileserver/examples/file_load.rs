@@ -16,8 +16,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use afs_fileserver::{Answer, Config, FileServer, Membership, Protection, Volumes};
-use afs_volume::{AccessList, NewVolume, Partition, Stamp, VnodeId, VolumeKind};
+use afs_volume::{NewVolume, Partition, Stamp, VnodeId, VolumeKind};
 use afs_wire::Uuid;
+use afs_wire::acl::Acl;
 use afs_wire::ids::{AfsFid, AfsTime, Name, Uniquifier, ViceId, VnodeNumber, VolumeId};
 use afs_wire::rights::Rights;
 use afs_wire::rxafs::{self, CapabilityWords, Rxafs};
@@ -103,7 +104,7 @@ async fn serve(folder: &Path, address: SocketAddr) -> Result<(), Failure> {
         let volume = partition.create_volume(&new, stamp)?;
         volume.change_info(|info| (info.in_service, info.destroy_me) = (true, false))?;
         let positive = vec![(ViceId::SYSTEM_ANYUSER, Rights(127))];
-        volume.set_acl(VnodeId::ROOT, &AccessList { positive, negative: Vec::new() }, stamp)?;
+        volume.set_acl(VnodeId::ROOT, &Acl { positive, negative: Vec::new() }, stamp)?;
     }
     let endpoint = Endpoint::bind(address, EndpointConfig::default())?;
     let volumes: Arc<dyn Volumes> = Arc::new(vec![partition]);

@@ -4,13 +4,15 @@
 //! OpenAFS's server was seen, or is known, to apply (File service notes 6.3): the mode bits of the owner alone count, and for
 //! everybody; an owner who may insert may also finish what he has made.
 
+use afs_wire::acl::Acl;
 use afs_wire::ids::ViceId;
 use afs_wire::rights::Rights;
 use afs_wire::status::{AfsStoreStatus, FileType, StoreMask};
 
 use crate::failure::Failure;
 
-/// What administrators have everywhere, whatever an access list says: enough to find and mend it.
+/// What administrators have everywhere, whatever an access list says, unless the server is told otherwise: enough to find and
+/// mend it.
 pub const IMPLICIT_ADMIN: Rights = Rights(Rights::LOOKUP.0 | Rights::ADMINISTER.0);
 
 const OWNER_READ: u32 = 0o400;
@@ -18,26 +20,6 @@ const OWNER_WRITE: u32 = 0o200;
 const OWNER_EXECUTE: u32 = 0o100;
 /// Set user id, set group id: who may set them could become another user on clients that honour them.
 pub const SET_ID: u32 = 0o6000;
-
-/// An access list: for ids, what they may do, and what they may not.
-#[derive(Debug, Clone, Copy)]
-pub struct AclView<'a> {
-    /// What is granted.
-    pub positive: &'a [(ViceId, Rights)],
-    /// What is taken away again.
-    pub negative: &'a [(ViceId, Rights)],
-}
-
-impl AclView<'_> {
-    /// What is left of the grants to any of `ids`, which are sorted, without what is taken from any of them.
-    pub fn rights(&self, ids: &[ViceId]) -> Rights {
-        let sum = |entries: &[(ViceId, Rights)]| {
-            let matching = entries.iter().filter(|(id, _)| ids.binary_search(id).is_ok());
-            matching.fold(Rights::NONE, |sum, (_, rights)| sum | *rights)
-        };
-        sum(self.positive).without(sum(self.negative))
-    }
-}
 
 /// Who calls, as far as access goes.
 #[derive(Debug, Clone, Copy)]
@@ -50,6 +32,8 @@ pub struct Caller<'a> {
     pub host_groups: &'a [ViceId],
     /// The ids of somebody without a name, sorted.
     pub anyone: &'a [ViceId],
+    /// What administrators have whatever an access list says; most often [`IMPLICIT_ADMIN`].
+    pub implicit: Rights,
 }
 
 /// What a caller, and anybody, may do under an access list.
@@ -68,10 +52,13 @@ impl Caller<'_> {
     }
 
     /// What the list gives him: as himself, as an administrator, and for the host he is at.
-    pub fn granted(&self, acl: AclView<'_>) -> Granted {
-        let implicit = if self.is_administrator() { IMPLICIT_ADMIN } else { Rights::NONE };
-        let host = acl.rights(self.host_groups);
-        Granted { caller: acl.rights(self.groups) | implicit | host, anyone: acl.rights(self.anyone) | host }
+    pub fn granted(&self, acl: &Acl) -> Granted {
+        let implicit = if self.is_administrator() { self.implicit } else { Rights::NONE };
+        let host = acl.rights_of(self.host_groups);
+        Granted {
+            caller: acl.rights_of(self.groups) | implicit | host,
+            anyone: acl.rights_of(self.anyone) | host,
+        }
     }
 
     fn is(&self, owner: ViceId) -> bool {
@@ -227,6 +214,31 @@ pub fn store_acl(
 ) -> Result<(), Failure> {
     let may = subject.rights.contains(Rights::ADMINISTER) || caller.is_administrator();
     allow(may || caller.owns_volume(volume_owner()))
+}
+
+/// Who may change what is on a server, where their rights allow it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Writers {
+    /// Whoever has the rights.
+    Everybody,
+    /// Members of `system:administrators` (OpenAFS's `-readonly -admin-write`).
+    Administrators,
+    /// Nobody (`-readonly`).
+    Nobody,
+}
+
+/// May he change anything here? Asked before his rights are.
+///
+/// # Errors
+///
+/// EROFS.
+pub fn to_write(caller: &Caller<'_>, writers: Writers) -> Result<(), Failure> {
+    let may = match writers {
+        Writers::Everybody => true,
+        Writers::Administrators => caller.is_administrator(),
+        Writers::Nobody => false,
+    };
+    if may { Ok(()) } else { Err(Failure::READ_ONLY) }
 }
 
 /// May he do in a directory what needs all of `needed` there?

@@ -27,7 +27,7 @@ use rx_proto::time::Instant;
 use rxgen::serve::{MAX_ARGUMENT_BYTES, receive_opcode};
 use rxgen::{Abort, Dispatch, Rpc};
 
-use crate::access::{self, AclView, Caller, Granted, Subject};
+use crate::access::{self, Caller, Granted, Subject};
 use crate::callbacks;
 use crate::clients::told;
 use crate::failure::Failure;
@@ -89,15 +89,18 @@ struct Seen {
 pub(crate) async fn answer(server: Arc<Inner>, mut call: ServerCall) -> Result<(), Abort> {
     let opcode = receive_opcode(&mut call).await?;
     let (peer, epoch, identity) = (call.peer(), call.epoch(), call.identity().map(str::to_owned));
-    let session = Session::begin(server, peer, epoch, identity).await;
-    match opcode {
-        // These move data: without a copy of it.
-        rxafs::FetchData::OPCODE => data::answer_fetch::<rxafs::FetchData>(&session, &mut call).await,
-        rxafs::FetchData64::OPCODE => data::answer_fetch::<rxafs::FetchData64>(&session, &mut call).await,
-        rxafs::StoreData::OPCODE => data::answer_store::<rxafs::StoreData>(&session, &mut call).await,
-        rxafs::StoreData64::OPCODE => data::answer_store::<rxafs::StoreData64>(&session, &mut call).await,
-        _ => Rxafs::dispatch(&session, opcode, &mut call, MAX_ARGUMENT_BYTES).await,
-    }
+    let work = async {
+        let session = Session::begin(Arc::clone(&server), peer, epoch, identity).await;
+        match opcode {
+            // These move data: without a copy of it.
+            rxafs::FetchData::OPCODE => data::answer_fetch::<rxafs::FetchData>(&session, &mut call).await,
+            rxafs::FetchData64::OPCODE => data::answer_fetch::<rxafs::FetchData64>(&session, &mut call).await,
+            rxafs::StoreData::OPCODE => data::answer_store::<rxafs::StoreData>(&session, &mut call).await,
+            rxafs::StoreData64::OPCODE => data::answer_store::<rxafs::StoreData64>(&session, &mut call).await,
+            _ => Rxafs::dispatch(&session, opcode, &mut call, MAX_ARGUMENT_BYTES).await,
+        }
+    };
+    server.procedures.measure(opcode, &*server.runtime, work).await
 }
 
 impl Session {
@@ -159,6 +162,7 @@ impl Session {
             groups: &self.membership.groups,
             host_groups: &self.host_groups,
             anyone: &self.server.memberships.anonymous().groups,
+            implicit: self.server.implicit_rights,
         }
     }
 
@@ -190,14 +194,15 @@ impl Session {
     /// The volume of a fid that is to be changed.
     fn writable(&self, fid: AfsFid) -> Outcome<Arc<Volume>> {
         let volume = self.volume(fid)?;
+        access::to_write(&self.caller(), self.server.writers)?;
         if volume.is_writable() { Ok(volume) } else { Err(Failure::READ_ONLY) }
     }
 
     /// The status of a vnode, and what the caller may do with it.
     fn look(&self, volume: &Volume, fid: AfsFid) -> Outcome<Seen> {
-        let (status, acl) = volume.status_and_acl(VnodeId::from(&fid))?;
-        let acl = AclView { positive: &acl.positive, negative: &acl.negative };
-        let granted = self.caller().granted(acl);
+        let found = volume.status_and_acl(VnodeId::from(&fid));
+        let (status, acl) = found.map_err(|error| self.failed(volume, error))?;
+        let granted = self.caller().granted(&acl);
         let subject = Subject {
             file_type: file_type(status.kind),
             owner: status.owner,
@@ -319,16 +324,14 @@ impl Session {
         volume: &Arc<Volume>,
         change: impl FnOnce(&Arc<Volume>) -> Result<T, afs_volume::VolumeError> + Send + 'static,
     ) -> Outcome<T> {
-        let volume = Arc::clone(volume);
-        on_a_thread(move || {
-            let result = change(&volume);
-            if let Err(error) = &result {
-                note_alarming(volume.id(), error);
-            }
-            result
-        })
-        .await
-        .map_err(Failure::from)
+        let changed = Arc::clone(volume);
+        on_a_thread(move || change(&changed)).await.map_err(|error| self.failed(volume, error))
+    }
+
+    /// What an error comes to; one that is not the caller's is written down.
+    fn failed(&self, volume: &Volume, error: afs_volume::VolumeError) -> Failure {
+        self.server.alarms.note(self.server.runtime.now(), volume, &error);
+        Failure::from(error)
     }
 
     /// Until when the changes of this call wait for clients to be told.
@@ -368,13 +371,6 @@ fn file_type(kind: Kind) -> FileType {
 
 fn fid_of(volume: VolumeId, id: VnodeId) -> AfsFid {
     AfsFid { volume, vnode: id.vnode, unique: id.unique }
-}
-
-/// What is wrong with the server, and not with the request, is written down with the volume's id.
-fn note_alarming(volume: VolumeId, error: &afs_volume::VolumeError) {
-    if error.is_alarming() {
-        tracing::error!(volume = volume.0, %error, "a volume could not be changed or read");
-    }
 }
 
 /// Binds procedures to the methods that answer them.

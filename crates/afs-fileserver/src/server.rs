@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use afs_volume::{Partition, Space, Volume, VolumeError};
 use afs_wire::ids::{AfsTime, VolumeId};
+use afs_wire::rights::Rights;
 use afs_wire::rxafs::Rxafs;
-use rx::{Endpoint, Runtime, ServiceConfig, WeakEndpoint};
+use rx::{Endpoint, Procedures, Runtime, ServiceConfig, WeakEndpoint};
 use rx_proto::abort::AbortCode;
 use rx_proto::config::CallLimits;
 use rx_proto::endpoint::Service;
@@ -15,11 +16,14 @@ use rx_proto::ids::ServiceId;
 use rx_proto::security::ServerSecurity;
 use rxgen::Interface;
 
+use crate::access::Writers;
+use crate::alarms::Alarms;
 use crate::clients::Clients;
 use crate::config::{Config, WallClock};
 use crate::failure::Failure;
 use crate::file_service;
 use crate::file_service::data::Buffers;
+use crate::locations::Locations;
 use crate::locks::Locks;
 use crate::protection::{Memberships, Protection};
 use crate::statistics::Statistics;
@@ -75,11 +79,17 @@ pub(crate) struct Inner {
     pub(crate) clock: WallClock,
     pub(crate) volumes: Arc<dyn Volumes>,
     pub(crate) memberships: Memberships,
+    pub(crate) locations: Option<Arc<dyn Locations>>,
     pub(crate) clients: Arc<Clients>,
     pub(crate) locks: Mutex<Locks>,
     pub(crate) turns: Arc<Turns>,
     pub(crate) statistics: Statistics,
+    pub(crate) alarms: Alarms,
+    pub(crate) procedures: Procedures,
     pub(crate) buffers: Buffers,
+    pub(crate) writers: Writers,
+    pub(crate) implicit_rights: Rights,
+    pub(crate) takes_old_acls: bool,
     max_calls: usize,
     max_waiting: usize,
 }
@@ -105,11 +115,17 @@ impl FileServer {
             runtime,
             volumes,
             memberships: Memberships::new(protection, config.membership_life),
+            locations: config.locations,
             clients,
             locks: Mutex::default(),
             turns: Arc::default(),
             statistics: Statistics::new(config.clock.now()),
+            alarms: Alarms::default(),
+            procedures: Procedures::of::<Rxafs>(),
             buffers: Buffers::default(),
+            writers: config.writers,
+            implicit_rights: config.implicit_rights,
+            takes_old_acls: config.takes_old_acls,
             max_calls: config.max_calls,
             max_waiting: config.max_waiting,
             clock: config.clock,

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use afs_celldb::caller::{self, Caller};
-use afs_config::{CellName, LocalRealms, UserList};
+use afs_config::{CellName, RealmFiles, UserList};
 use rx_security::Identity;
 
 /// How often a UserList is looked at while it is asked for.
@@ -17,7 +17,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The authority of a server.
 pub(crate) struct CellAuthority {
     cell: CellName,
-    realms: LocalRealms,
+    realms: RealmFiles,
     file: PathBuf,
     users: Mutex<Users>,
 }
@@ -30,7 +30,7 @@ struct Users {
 
 impl CellAuthority {
     /// Of a cell with these realms, whose superusers are in the folder's UserList.
-    pub(crate) fn new(cell: CellName, realms: LocalRealms, folder: &Path) -> Self {
+    pub(crate) fn new(cell: CellName, realms: RealmFiles, folder: &Path) -> Self {
         let file = folder.join("UserList");
         let (list, modified) = (read(&file), modified(&file));
         Self { cell, realms, file, users: Mutex::new(Users { list, modified, looked: Instant::now() }) }
@@ -138,7 +138,7 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("UserList"), list).unwrap();
         let cell = CellName::new("lab.test").unwrap();
-        let authority = CellAuthority::new(cell, LocalRealms::parse("KRB.TEST", ""), &folder);
+        let authority = CellAuthority::new(cell, RealmFiles::parse("KRB.TEST", ""), &folder);
         std::fs::remove_dir_all(folder).unwrap();
         authority
     }

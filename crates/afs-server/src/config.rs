@@ -10,6 +10,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use afs_config::{BosConfig, ConfigError};
+use afs_wire::rights::Rights;
 use serde::Deserialize;
 
 pub use parm::{Note, ParmError, Program};
@@ -202,6 +203,15 @@ impl Config {
         if self.file.max_calls == 0 {
             return wrong("file.max_calls", "at least one call has to be worked on");
         }
+        if self.volumes.log_mib == 0 {
+            return wrong("volumes.log_mib", "at least 1 MiB is needed");
+        }
+        if parm::rights(&self.file.administrators_rights).is_none() {
+            return wrong(
+                "file.administrators_rights",
+                "letters of rlidwkaABCDEFGH are expected, or none, read, write or all",
+            );
+        }
         let is_access = |text: &str| parm::access_bits(text).is_some();
         if !is_access(&self.databases.user_access) || !is_access(&self.databases.group_access) {
             return wrong(
@@ -220,6 +230,11 @@ impl Config {
     pub(crate) fn default_access(&self) -> (u8, u8) {
         let bits = |text: &str| parm::access_bits(text).expect("check() has seen it");
         (bits(&self.databases.user_access), bits(&self.databases.group_access))
+    }
+
+    /// What administrators may do everywhere.
+    pub(crate) fn administrators_rights(&self) -> Rights {
+        parm::rights(&self.file.administrators_rights).expect("check() has seen it")
     }
 
     /// OpenAFS's configuration folder.

@@ -1,7 +1,11 @@
 //! What the first start makes in the state folder: the cell's configuration in OpenAFS's formats, with a key of its own. What is
 //! there stays as it is.
+//!
+//! The configuration is there before the protection database has the administrator. A start that ends between the two, be it
+//! that a port is taken, must not leave a cell without one: so a file beside the configuration says who is still to be made,
+//! until he is.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -13,6 +17,9 @@ use rx_security::keys::{EncType, Key};
 
 /// The version of the cell's first key.
 const FIRST_KVNO: i32 = 1;
+
+/// Beside the configuration of a cell whose administrator is not in its protection database yet: his name.
+const PENDING: &str = "administrator-to-be-made";
 
 /// What a new cell is.
 #[derive(Debug, Clone)]
@@ -27,9 +34,11 @@ pub(crate) struct NewCell<'a> {
 
 /// Makes the configuration folders of a new cell, `ETC/{ThisCell,CellServDB}` and
 /// `ETC/server/{ThisCell,CellServDB,KeyFileExt,UserList}`, unless `ETC/server/ThisCell` is there. The server's folder
-/// appears at once, so that a start that was cut off leaves nothing half-made. Says whether it made them.
+/// appears at once, so that a start that was cut off leaves nothing half-made; with it, who is to be made in the protection
+/// database ([`pending_administrator`]). Says whether it made them.
 pub(crate) fn make_configuration(etc: &Path, cell: &NewCell<'_>) -> io::Result<bool> {
     let server = etc.join("server");
+    let sync_folder = |path: &Path| File::open(path).and_then(|f| f.sync_all()).map_err(|e| named(path, &e));
     if server.join("ThisCell").exists() {
         return Ok(false);
     }
@@ -53,23 +62,46 @@ pub(crate) fn make_configuration(etc: &Path, cell: &NewCell<'_>) -> io::Result<b
         write(&folder.join("CellServDB"), &servers)?;
     }
     write(&new.join("UserList"), &format!("{}\n", cell.administrator))?;
+    write(&new.join(PENDING), &format!("{}\n", cell.administrator))?;
     let keys = KeySet::of([Key::rxkad_krb5(FIRST_KVNO, EncType::AES256, &cell.key)])
         .and_then(|keys| keys.save(&new));
     keys.map_err(|error| io::Error::other(error.to_string()))?;
     if server.exists() {
-        // Without a ThisCell: what is in it is kept beside the new files.
-        for file in fs::read_dir(&new).map_err(|e| named(&new, &e))? {
-            let file = file?;
+        // Without a ThisCell: what is in it is kept beside the new files. ThisCell comes last, as it says that all is there.
+        let files = fs::read_dir(&new).map_err(|e| named(&new, &e))?;
+        let mut files = files.collect::<io::Result<Vec<_>>>().map_err(|e| named(&new, &e))?;
+        files.sort_by_key(|file| file.file_name() == "ThisCell");
+        for file in files {
             let to = server.join(file.file_name());
             if !to.exists() {
                 fs::rename(file.path(), &to).map_err(|e| named(&to, &e))?;
             }
         }
         fs::remove_dir_all(&new).map_err(|e| named(&new, &e))?;
+        sync_folder(&server)?;
     } else {
+        sync_folder(&new)?;
         fs::rename(&new, &server).map_err(|e| named(&server, &e))?;
     }
+    // A key that a power loss takes back would be made anew, another one.
+    sync_folder(etc)?;
     Ok(true)
+}
+
+/// Whom the first start has still to make in the protection database, by the server's configuration folder.
+pub(crate) fn pending_administrator(server: &Path) -> io::Result<Option<String>> {
+    let path = server.join(PENDING);
+    match fs::read_to_string(&path) {
+        Ok(name) => Ok(Some(name.trim().to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(named(&path, &error)),
+    }
+}
+
+/// He is in the protection database.
+pub(crate) fn administrator_is_made(server: &Path) -> io::Result<()> {
+    let path = server.join(PENDING);
+    fs::remove_file(&path).map_err(|error| named(&path, &error))
 }
 
 /// Makes a folder, and those above it, unless it is there.
@@ -112,6 +144,9 @@ mod tests {
         let keys = KeySet::load(&etc.join("server")).unwrap();
         let mode = |name: &str| etc.join(name).metadata().unwrap().permissions().mode() & 0o777;
         assert_eq!((mode("server/KeyFileExt"), mode("server/ThisCell")), (0o600, 0o644));
+        assert_eq!(pending_administrator(&etc.join("server")).unwrap().as_deref(), Some("admin"));
+        administrator_is_made(&etc.join("server")).unwrap();
+        assert_eq!(pending_administrator(&etc.join("server")).unwrap(), None);
         assert!(!make_configuration(&etc, &cell(2)).unwrap(), "it is there already");
         assert_eq!(KeySet::load(&etc.join("server")).unwrap(), keys);
 

@@ -13,6 +13,8 @@ mod cell_servers;
 pub mod config;
 pub mod exporter;
 mod first_start;
+mod health;
+mod locations;
 pub mod log;
 pub mod notify;
 mod protection;

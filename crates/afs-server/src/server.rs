@@ -17,7 +17,7 @@ use afs_celldb::ubik::VoteService;
 use afs_celldb::vldb::{RestrictedQuery, VlService, Vldb};
 use afs_celldb::{Clock, Database, rx_service};
 use afs_config::{AddressRules, BosConfig, CellName, ServerFolder};
-use afs_fileserver::{FileServer, Protection, WallClock};
+use afs_fileserver::{FileServer, Locations, Protection, WallClock, Writers};
 use afs_volserver::{Partitions, VolumeService, Watcher};
 use afs_wire::bos::Bozo;
 use afs_wire::ids::{AfsTime, VolumeId};
@@ -37,8 +37,12 @@ use crate::addresses;
 use crate::authority::CellAuthority;
 use crate::bozo::{self, Overseer};
 use crate::cell_servers::CellServers;
-use crate::config::{Config, Level, Query, Role, Sync};
-use crate::first_start::{NewCell, make_configuration, make_folder};
+use crate::config::{Config, Level, Query, Role, Sync, Volumes};
+use crate::first_start::{
+    NewCell, administrator_is_made, make_configuration, make_folder, pending_administrator,
+};
+use crate::health;
+use crate::locations::{LocalLocations, RemoteLocations};
 use crate::protection::{LocalProtection, RemoteProtection};
 use crate::registration::{Registration, Vl, keep_registered};
 use crate::sysid;
@@ -112,8 +116,6 @@ struct Assembly<'a> {
     /// The addresses to tell others.
     addresses: Vec<Ipv4Addr>,
     endpoints: BTreeMap<Role, Endpoint>,
-    /// Whether this start made the cell.
-    is_new_cell: bool,
 }
 
 impl Server {
@@ -241,15 +243,13 @@ impl<'a> Assembly<'a> {
             return Err(StartError::Setting { key: "server.net_info", what });
         }
         let chance = || runtime.seed().map_err(in_state);
-        let mut is_new_cell = false;
         if config.server.config_dir.as_os_str().is_empty() {
             let name = CellName::new(&config.server.cell).expect("Config::check() has seen it");
             let servers =
                 if config.databases.servers.is_empty() { &addresses[..1] } else { &config.databases.servers };
             let administrator = &config.server.administrator;
             let cell = NewCell { name, servers, administrator, key: chance()? };
-            is_new_cell = make_configuration(&state.join("etc"), &cell).map_err(in_state)?;
-            if is_new_cell {
+            if make_configuration(&state.join("etc"), &cell).map_err(in_state)? {
                 tracing::info!(cell = config.server.cell, administrator, "a new cell was made");
             }
         }
@@ -271,14 +271,13 @@ impl<'a> Assembly<'a> {
             Level::Auth => rx_security::Level::Auth,
             Level::Crypt => rx_security::Level::Crypt,
         };
-        let realms = LocalRealms::of_cell(folder.cell.as_str())
-            .with_krb_conf(&local.realms.join(" "))
-            .with_krb_excl(&local.excluded.join("\n"));
+        let realms =
+            LocalRealms::of_cell(folder.cell.as_str()).with_realms(&local.realms).without(&local.excluded);
         let names = NameRules { allow_dotted: config.security.allow_dotted_principals };
         let options = rxkad::ServerOptions { min_level, realms, names };
         let rxkad = rxkad::Server::new(keys, options, Arc::new(|| UnixTime(seconds())));
         let endpoints = BTreeMap::new();
-        Ok(Self { config, runtime, folder, authority, rxkad, addresses, endpoints, is_new_cell })
+        Ok(Self { config, runtime, folder, authority, rxkad, addresses, endpoints })
     }
 
     fn security(&self) -> Vec<Arc<dyn ServerSecurity>> {
@@ -364,16 +363,22 @@ impl<'a> Assembly<'a> {
         let database = Arc::new(database.map_err(|error| StartError::Database(error.to_string()))?);
         let authority = Arc::clone(&self.authority);
         let service = Arc::new(PtService::new(Arc::clone(&database), authority, Self::clock(), self.rules()));
+        let in_folder = |error: io::Error| StartError::Folder(error.to_string());
+        // A cell that was there before has its own administrators, or will be given them, as OpenAFS's is.
+        let pending = pending_administrator(&self.folder.path).map_err(in_folder)?;
         if database.read(Ptdb::is_empty) {
-            let name = self.config.server.administrator.to_lowercase();
-            let administrator = Administrator { name: name.clone(), id: None };
-            // A cell that was there before has its own administrators, or will be given them, as OpenAFS's is.
-            service.initialize(Some(&administrator).filter(|_| self.is_new_cell)).await.map_err(|error| {
+            let administrator =
+                pending.as_ref().map(|name| Administrator { name: name.to_lowercase(), id: None });
+            service.initialize(administrator.as_ref()).await.map_err(|error| {
+                let name = pending.as_deref().unwrap_or_default();
                 StartError::Setting {
                     key: "server.administrator",
                     what: format!("'{name}' cannot be made: {error}"),
                 }
             })?;
+        }
+        if pending.is_some() {
+            administrator_is_made(&self.folder.path).map_err(in_folder)?;
         }
         let endpoint = self.endpoint(Role::Pt);
         endpoint.add_service(rx_service::<Vote, _>(self.vote(&database), self.security()));
@@ -411,7 +416,7 @@ impl<'a> Assembly<'a> {
         let wanted = vice::wanted(&config.server.partitions, Path::new("/"), state);
         let wanted = wanted.map_err(|what| StartError::Setting { key: "server.partitions", what })?;
         let partitions =
-            vice::open(&wanted, &volume_config(config.volumes.sync)).map_err(StartError::Partitions)?;
+            vice::open(&wanted, &volume_config(&config.volumes)).map_err(StartError::Partitions)?;
         vice::remove_unfinished(&partitions);
 
         let endpoint = self.endpoint(Role::File);
@@ -426,6 +431,15 @@ impl<'a> Assembly<'a> {
                 Arc::new(RemoteProtection { servers, authority: Arc::clone(&self.authority) })
             }
         };
+        let (vl, locations): (Vl, Arc<dyn Locations>) = match vldb {
+            Some(database) => (Vl::Local(Arc::clone(&database)), Arc::new(LocalLocations(database))),
+            None => {
+                let servers = self.database_servers()?;
+                let servers = CellServers::new::<VlInterface>(endpoint, &servers, VlInterface::PORT, &token);
+                let servers = Arc::new(servers);
+                (Vl::Remote(Arc::clone(&servers)), Arc::new(RemoteLocations(servers)))
+            }
+        };
         let path = state.join("sysid");
         let chance = self.runtime.seed().map_err(|error| StartError::State(error.to_string()))?;
         let uuid = sysid::load_or_make(&path, chance, &self.addresses)
@@ -435,23 +449,26 @@ impl<'a> Assembly<'a> {
         file.max_waiting = config.file.busy_at as usize;
         file.max_promises = config.file.callbacks as usize;
         file.membership_life = Duration::from_secs(config.file.groups_seconds.into());
+        file.writers = match (config.file.read_only, config.file.administrators_write) {
+            (false, _) => Writers::Everybody,
+            (true, true) => Writers::Administrators,
+            (true, false) => Writers::Nobody,
+        };
+        file.implicit_rights = config.administrators_rights();
+        file.takes_old_acls = config.file.old_access_lists;
         file.promises_file = Some(state.join("promises"));
+        file.locations = Some(locations);
         file.clock = WallClock::system();
         let served = Arc::new(Served(partitions.clone()));
         let file_server = FileServer::new(file, endpoint, served, protection)
             .map_err(|error| StartError::State(format!("{}: {error}", state.join("promises").display())))?;
         endpoint.add_service(file_server.service(self.security()));
 
-        let vl = match vldb {
-            Some(database) => Vl::Local(database),
-            None => {
-                let servers = self.database_servers()?;
-                Vl::Remote(CellServers::new::<VlInterface>(endpoint, &servers, VlInterface::PORT, &token))
-            }
-        };
         let registration = Registration { uuid, addresses: self.addresses.clone() };
         let runtime = Arc::clone(&self.runtime);
         self.runtime.spawn(Box::pin(keep_registered(vl, registration, runtime, Arc::downgrade(alive))));
+        let runtime = Arc::clone(&self.runtime);
+        self.runtime.spawn(Box::pin(health::watch(partitions.clone(), runtime, Arc::downgrade(alive))));
         Ok((file_server, partitions))
     }
 
@@ -485,12 +502,14 @@ impl<'a> Assembly<'a> {
     }
 }
 
-fn volume_config(sync: Sync) -> afs_volume::Config {
+fn volume_config(volumes: &Volumes) -> afs_volume::Config {
     let defaults = afs_volume::Config::default();
-    match sync {
-        Sync::Always => afs_volume::Config { sync: afs_volume::SyncPolicy::Always, ..defaults },
-        Sync::Interval => defaults,
-    }
+    let sync = match volumes.sync {
+        Sync::Always => afs_volume::SyncPolicy::Always,
+        Sync::Interval => defaults.sync,
+    };
+    let (reserve_kib, log_bytes) = (u64::from(volumes.reserve_mib) << 10, u64::from(volumes.log_mib) << 20);
+    afs_volume::Config { sync, reserve_kib, log_bytes, ..defaults }
 }
 
 /// The file service, told of what the volume service does.

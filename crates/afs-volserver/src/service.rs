@@ -13,13 +13,13 @@ use std::time::Duration;
 use afs_volume::{Partition, Volume, VolumeError, VolumeState};
 use afs_wire::afsvol::{AfsVol, AttachFlags, VolumeFlags};
 use afs_wire::ids::{AfsTime, PartitionId, TransId, VolumeId, VolumeType};
-use rx::{BoxFuture, Runtime, ServiceConfig};
+use rx::{BoxFuture, Procedures, Runtime, ServiceConfig};
 use rx_proto::config::CallLimits;
 use rx_proto::endpoint::Service;
 use rx_proto::ids::ServiceId;
 use rx_proto::security::ServerSecurity;
 use rx_proto::time::Instant;
-use rxgen::serve::{MAX_ARGUMENT_BYTES, serve_call};
+use rxgen::serve::MAX_ARGUMENT_BYTES;
 use rxgen::{Abort, Interface, Rpc, ServerCall};
 
 use crate::codes;
@@ -128,9 +128,10 @@ impl VolumeService {
         let service =
             Service { id, security, check_reach: false, upgrades_to: None, limits: CallLimits::default() };
         let this = self.clone();
+        let procedures = Arc::new(Procedures::of::<AfsVol>());
         let mut config = ServiceConfig::new(service, move |mut call: rx::ServerCall| {
-            let this = this.clone();
-            async move { serve_call::<AfsVol, _>(&this, &mut call, MAX_ARGUMENT_BYTES).await }
+            let (this, procedures) = (this.clone(), Arc::clone(&procedures));
+            async move { procedures.serve::<AfsVol, _>(&this, &mut call, MAX_ARGUMENT_BYTES).await }
         });
         config.max_calls = MAX_CALLS;
         config

@@ -1,11 +1,12 @@
 //! The volume service over loopback: what `vos` does with a volume, call by call, and what is refused.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use afs_volserver::{Authority, Config, Partitions, VolumeService, Watcher};
+use afs_volume::disk::{Cut, SimulatedDisk};
 use afs_volume::{Partition, VolumeState};
 use afs_wire::abort::{
     VBUSY, VNOVOL, VOLSERBAD_ACCESS, VOLSERBADNAME, VOLSERILLEGAL_PARTITION, VOLSERNO_OP, VOLSERVOLBUSY,
@@ -74,13 +75,17 @@ impl Lab {
     }
 
     fn with(change: impl FnOnce(&mut Config)) -> Self {
+        Self::on(change, |folder| Partition::open(folder, afs_volume::Config::default()).unwrap())
+    }
+
+    fn on(change: impl FnOnce(&mut Config), open: impl Fn(&Path) -> Partition) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("afs-volserver-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let folder = std::env::temp_dir().join(name);
         let open = |id: PartitionId| {
             let path = folder.join(format!("{}", id.0));
             std::fs::create_dir_all(&path).unwrap();
-            (id, Partition::open(&path, afs_volume::Config::default()).unwrap())
+            (id, open(&path))
         };
         let partitions = Partitions::new([open(A), open(B)]);
         let bind = || Endpoint::bind("127.0.0.1:0".parse().unwrap(), EndpointConfig::default()).unwrap();
@@ -170,7 +175,8 @@ async fn a_volume_is_made_as_vos_makes_it() {
 
     let info = lab.one(RW).await;
     assert_eq!((info.status, info.in_use, info.name.text()), (VOK, 1, &b"user.x"[..]));
-    assert_eq!((info.maxquota, info.parent_id, info.filecount), (8000, RW, 1));
+    assert_eq!((info.maxquota, info.parent_id, info.filecount), (8000, RW, 0));
+    assert_eq!(info.spare2, 0, "to make the root directory is no update");
     assert_eq!(info.creation_date, AfsTime(1_700_000_000));
     lab.fails(ListOneVolume { partition: A, volid: RO }, ENODEV).await;
     lab.fails(ListOneVolume { partition: B, volid: RW }, ENODEV).await;
@@ -243,9 +249,16 @@ async fn clones_are_made_renewed_and_replaced() {
     let none = VolumeId(0);
     let made = lab.call(clone(BACKUP, none, VolumeType::BACKUP, "user.x.backup")).await.unwrap();
     assert_eq!(made.new_vol, BACKUP);
+    let header = |volume| lab.partitions.find(volume).unwrap().1.header();
+    let (mine, clones) = (header(RW).info, header(BACKUP).info);
+    assert_eq!((mine.backup, mine.backup_date), (BACKUP, clones.creation_date));
+    assert_eq!(clones.backup, none, "the header was copied before that");
+    assert_eq!((header(RW).file_count, header(BACKUP).file_count), (1, 1), "now the root is counted");
     assert!(matches!(lab.state(BACKUP), VolumeState::Offline(_)), "until vos brings it online");
     lab.call(clone(RO, none, VolumeType::READ_ONLY, "")).await.unwrap();
-    assert_eq!(lab.partitions.find(RO).unwrap().1.header().info.name, "user.x.readonly");
+    assert_eq!(header(RO).info.name, "user.x.readonly");
+    assert_eq!((header(RW).info.clone, header(RO).info.clone), (RO, RO));
+    assert_eq!(header(RO).info.backup, BACKUP);
     lab.fails(clone(RO, none, VolumeType::READ_ONLY, ""), Abort(104)).await;
     lab.fails(clone(VolumeId(7), none, VolumeType::READ_WRITE, ""), EINVAL).await;
 
@@ -292,6 +305,46 @@ async fn a_volume_is_renamed_removed_and_nuked() {
     lab.end(trans).await;
     lab.call(NukeVolume { partition: A, volid: RO }).await.unwrap();
     assert_eq!(lab.call(ListVolumes { partition: A, flags: 1 }).await.unwrap().entries.len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn vos_online_opens_a_partition_again_when_its_disk_works_again() {
+    let disk = SimulatedDisk::new(1 << 30);
+    let config = afs_volume::Config { has_thread: false, ..afs_volume::Config::default() };
+    let only = disk.clone();
+    let lab = Lab::on(
+        |_| {},
+        move |folder| {
+            // The second partition is another disk.
+            let disk = if folder.ends_with("0") { only.clone() } else { SimulatedDisk::new(1 << 30) };
+            Partition::open_on(Arc::new(disk), folder, config.clone()).unwrap()
+        },
+    );
+    lab.create(RW, "user.x").await;
+    lab.create(RO, "user.y").await;
+    disk.set_cut(Some(Cut::ErrorsFrom(0)));
+    let trans = lab.begin(RW, AttachFlags::BUSY).await;
+    let kind = VolumeType::READ_WRITE;
+    let none = VolumeId(0);
+    let rename =
+        SetIdsTypes { trans, name: text("user.z"), kind, parent_id: RW, clone_id: none, backup_id: none };
+    lab.fails(rename, EIO).await;
+    assert_eq!(lab.end(trans).await, EIO.0);
+    let is_offline = |volume| matches!(lab.state(volume), VolumeState::Offline(_));
+    assert!(is_offline(RW) && is_offline(RO), "all volumes of the partition");
+    assert_eq!(lab.one(RO).await.in_use, 0, "as 'vos examine' says");
+
+    let trans = lab.begin(RW, AttachFlags::OFFLINE).await;
+    lab.fails(SetFlags { trans, flags: VolumeFlags::NONE }, EIO).await;
+    lab.end(trans).await;
+    assert!(is_offline(RW), "the disk fails still");
+
+    disk.set_cut(None);
+    let trans = lab.begin(RW, AttachFlags::OFFLINE).await;
+    lab.call(SetFlags { trans, flags: VolumeFlags::NONE }).await.unwrap();
+    lab.end(trans).await;
+    assert_eq!([lab.state(RW), lab.state(RO)], [VolumeState::Online, VolumeState::Online]);
+    assert_eq!(lab.one(RW).await.name.text(), b"user.x", "what was refused was not done");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,9 +7,9 @@ use crate::keys::{FileId, Part, Snapshot, VnodeKey};
 use crate::pages::PAGE;
 use crate::records::{self, ChunkRecord, Layout, VnodeRecord};
 use crate::shared::Pin;
-use crate::store::{Bytes, lock};
 use crate::vnode::MAX_FILE_BYTES;
 use crate::{Kind, SetStatus, Stamp, VnodeId, VnodeStatus, Volume, VolumeError};
+use afs_store::{Bytes, lock};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
@@ -406,6 +406,7 @@ impl Store {
         record.status.length = self.new_length;
         edit.touch(&mut record)?;
         record.status.apply(set);
+        edit.has_new_data();
         edit.put_vnode(&record, before);
         let seq = edit.submit()?;
         if let Plan::Chunks { done, .. } = &mut self.plan {
@@ -450,7 +451,8 @@ impl Store {
                         Part::Chunk(new.n),
                         family::NEWEST,
                     )?;
-                    row.map(|(snapshot, row)| Ok((snapshot, ChunkRecord::decode(&row)?))).transpose()?
+                    row.map(|(snapshot, row)| Ok::<_, VolumeError>((snapshot, ChunkRecord::decode(&row)?)))
+                        .transpose()?
                 }
             };
             edit.put_chunk(id.vnode, new.n, new.record, before);

@@ -1,6 +1,7 @@
 //! What can go wrong with a volume: one enum, which names the thing. What a client is told of it (an abort code, an
 //! errno) is the servers' to say.
 
+use afs_store::StoreError;
 use afs_wire::ids::{VnodeNumber, VolumeId};
 use std::fmt;
 use std::io;
@@ -56,7 +57,7 @@ pub enum VolumeError {
     TooBig,
     /// The vnode can have no more links, or the volume no more vnodes.
     TooMany,
-    /// An access list with more than [`crate::acl::MAX_ENTRIES`] entries.
+    /// An access list with more than [`afs_wire::acl::ENTRIES_MAX`] entries.
     AccessListTooLong,
     /// Another store into this file is going on; the caller is to put stores of one file in order.
     StoreInProgress(VnodeNumber),
@@ -93,6 +94,16 @@ impl VolumeError {
     #[must_use]
     pub fn is_alarming(&self) -> bool {
         matches!(self, Self::Io { .. } | Self::Damaged { .. } | Self::DiskFull)
+    }
+}
+
+impl From<StoreError> for VolumeError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::DiskFull => Self::DiskFull,
+            StoreError::Damaged { what, why } => Self::Damaged { what, why },
+            StoreError::Io { what, error } => Self::Io { what, error },
+        }
     }
 }
 

@@ -5,8 +5,8 @@ use crate::keys::{self, Family, FileId, Key, Part, Snapshot, VnodeKey};
 use crate::pages::Directory;
 use crate::records::{self, ChunkRecord, Counters, FamilyRecord, VnodeRecord};
 use crate::shared::Shared;
-use crate::store::{Batch, Bytes, Seq, Store, lock};
 use crate::{Kind, Stamp, VnodeId, Volume, VolumeError};
+use afs_store::{Batch, Bytes, Seq, Store, lock};
 use afs_wire::ids::{DataVersion, Uniquifier, VnodeNumber, VolumeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,6 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// Uniquifiers, and data versions, of a family that are reserved at once. After a power loss this many are skipped;
 /// each block costs a sync of the log.
 const BLOCK: u64 = 4096;
+/// The snapshot of a family that no clone has been made of.
+pub(crate) const FIRST: Snapshot = Snapshot(1);
 /// The view of whoever sees everything.
 pub(crate) const NEWEST: Snapshot = Snapshot(u32::MAX - 1);
 
@@ -45,7 +47,7 @@ impl FamilyState {
     pub(crate) fn new(epoch: u32) -> Self {
         Self {
             record: FamilyRecord {
-                current: Snapshot(1),
+                current: FIRST,
                 epoch,
                 version_floor: 0,
                 next_file: 2,
@@ -90,7 +92,7 @@ pub(crate) fn part(
     view: Snapshot,
 ) -> Result<Option<(Snapshot, Bytes)>, VolumeError> {
     let from = VnodeKey { family, vnode, part, snapshot: view }.key();
-    let found = store.first(&from, &keys::after(&keys::part_prefix(family, vnode, part)))?;
+    let found = store.first(&from, &afs_store::after(&keys::part_prefix(family, vnode, part)))?;
     Ok(found.and_then(|(key, value)| Some((VnodeKey::parse(&key)?.snapshot, value))))
 }
 
@@ -161,6 +163,8 @@ pub(crate) struct Edit<'a> {
     record: FamilyRecord,
     counters: Counters,
     before_kib: u64,
+    /// Vnodes that it makes, removes, or changes the data of: what a volume's counter of updates counts (Volume service notes 4).
+    changed: u32,
     batch: Batch,
     garbage: Vec<(FileId, String)>,
     pub(crate) stamp: Stamp,
@@ -186,7 +190,7 @@ impl<'a> Edit<'a> {
         let counters = *lock(&volume.counters);
         let before_kib = counters.used_kib;
         let (batch, garbage) = Default::default();
-        Ok(Self { volume, shared, state, record, counters, before_kib, batch, garbage, stamp })
+        Ok(Self { volume, shared, state, record, counters, before_kib, changed: 0, batch, garbage, stamp })
     }
 
     /// Where writes go now.
@@ -204,6 +208,10 @@ impl<'a> Edit<'a> {
         }
         let mut reserved = self.state.reserved;
         reserved[which] = number + BLOCK;
+        if reserved[1 - which] == 0 {
+            // A new family needs both at once, for its root directory.
+            reserved[1 - which] = BLOCK;
+        }
         let mut batch = Batch::default();
         batch.put(keys::family_reservation(self.family()), records::encode_reservation(reserved));
         self.shared.store.submit(batch)?;
@@ -300,6 +308,7 @@ impl<'a> Edit<'a> {
 
     /// Writes a vnode's row. `before` is the row that it had, with its snapshot; `None` for a new vnode.
     pub(crate) fn put_vnode(&mut self, record: &VnodeRecord, before: Option<(Snapshot, u64)>) {
+        self.changed += u32::from(before.is_none());
         self.counters.used_kib += record.blocks_kib();
         self.counters.used_kib -= before.map_or(0, |(_, kib)| kib.min(self.counters.used_kib));
         self.put(record.status.id.vnode, Part::Status, record.encode(), before.map(|(snapshot, _)| snapshot));
@@ -396,10 +405,11 @@ impl<'a> Edit<'a> {
         record: &VnodeRecord,
     ) -> Result<(), VolumeError> {
         let number = record.status.id.vnode;
+        self.changed += 1;
         self.counters.files = self.counters.files.saturating_sub(1);
         self.counters.used_kib = self.counters.used_kib.saturating_sub(record.blocks_kib());
         let volume = self.volume;
-        volume.shared.store.scan(&keys::vnode_prefix(self.family(), number), |key, row| {
+        volume.shared.store.scan::<VolumeError>(&keys::vnode_prefix(self.family(), number), |key, row| {
             let Some(key) = VnodeKey::parse(key) else { return Ok(()) };
             // Rows that a clone shows stay; others below them wait for the sweep. No one asks for them, as the vnode's
             // number is not given out again.
@@ -418,6 +428,16 @@ impl<'a> Edit<'a> {
     /// Writes the volume's row.
     pub(crate) fn put_header(&mut self, record: &records::VolumeRecord) {
         self.batch.put(keys::volume(self.volume.id), record.encode());
+    }
+
+    /// Notes that a file's data change. Names in directories, and what is told of a file, are not counted.
+    pub(crate) fn has_new_data(&mut self) {
+        self.changed += 1;
+    }
+
+    /// What was done so far makes the volume, and is no change of it.
+    pub(crate) fn is_making(&mut self) {
+        self.changed = 0;
     }
 
     /// How many KiB more it is by now than at the beginning.
@@ -440,7 +460,7 @@ impl<'a> Edit<'a> {
             self.volume.check_quota(self.counters.used_kib)?;
             self.shared.check_space(growth)?;
         }
-        self.counters.updates = self.counters.updates.wrapping_add(1);
+        self.counters.updates = self.counters.updates.wrapping_add(self.changed);
         self.counters.update_date = self.stamp.now.0;
         if self.record != self.state.record {
             self.batch.put(keys::family(self.family()), self.record.encode());
@@ -491,7 +511,7 @@ fn sweep_vnode(shared: &Arc<Shared>, family: &FamilyHandle, number: VnodeNumber)
     let mut views: Vec<Snapshot> = state.views.keys().copied().collect();
     views.extend(state.writable.map(|_| NEWEST));
     let mut rows: BTreeMap<Part, Vec<(Snapshot, Bytes)>> = BTreeMap::new();
-    shared.store.scan(&keys::vnode_prefix(family.id, number), |key, row| {
+    shared.store.scan::<VolumeError>(&keys::vnode_prefix(family.id, number), |key, row| {
         if let Some(key) = VnodeKey::parse(key) {
             rows.entry(key.part).or_default().push((key.snapshot, row.clone()));
         }

@@ -7,8 +7,10 @@ use crate::keys::{self, Key, Part, Snapshot, VnodeKey};
 use crate::pages::PAGE;
 use crate::records::{self, ChunkRecord, Layout, VnodeRecord};
 use crate::shared::Shared;
-use crate::store::{Bytes, lock};
 use crate::{Kind, MAX_LINKS, Partition, VnodeId, Volume, VolumeError};
+use afs_store::{Bytes, lock};
+use afs_wire::directory::Directory;
+use afs_wire::directory::check::Fault;
 use afs_wire::ids::{VnodeNumber, VolumeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -108,7 +110,7 @@ fn check_rows(shared: &Arc<Shared>, report: &mut Report) -> Result<(), VolumeErr
     let families: BTreeMap<keys::Family, Arc<FamilyHandle>> = lock(&shared.families).clone();
     let mut versions: Vec<(VnodeKey, Bytes)> = Vec::new();
     let mut bad = Vec::new();
-    shared.store.scan(&[], |key, row| {
+    shared.store.scan::<VolumeError>(&[], |key, row| {
         let Some(vnode) = VnodeKey::parse(key) else {
             if key.0.first() == Some(&0x10) || key.0.first().is_none_or(|&table| table == 0 || table > 0x10) {
                 bad.push((format!("row {:02x?}", key.0), "has a key that is none".to_owned()));
@@ -175,8 +177,10 @@ fn check_vnode_rows(
             Part::Chunk(_) => ChunkRecord::decode(row).map(|_| ()),
             Part::Page(_) | Part::Inline => Ok(()),
         };
-        if let Err(error) = decoded {
-            bad.push((what.clone(), error.to_string()));
+        match decoded {
+            Err(VolumeError::Damaged { what: row, why }) => bad.push((what.clone(), format!("{row} {why}"))),
+            Err(error) => bad.push((what.clone(), error.to_string())),
+            Ok(()) => {}
         }
         if state.record.needs_sweep {
             continue;
@@ -253,11 +257,11 @@ fn check_volume(volume: &Arc<Volume>, report: &mut Report) -> Result<(), VolumeE
             format!("says {} KiB are used, and its vnodes use {used}", header.used_kib),
         );
     }
-    if header.file_count as usize != vnodes.len() {
+    if header.vnode_count as usize != vnodes.len() {
         report.find(
             id,
             "header",
-            format!("says {} vnodes, and there are {}", header.file_count, vnodes.len()),
+            format!("says {} vnodes, and there are {}", header.vnode_count, vnodes.len()),
         );
     }
     Ok(())
@@ -305,12 +309,12 @@ fn check_directory(
     let id = Some(volume.id());
     let status = &record.status;
     let what = format!("directory {}", status.id.vnode);
-    let check = || {
+    check_pages(volume, record, report)?;
+    let entries = || {
         let mut pages = family::directory(&volume.shared.store, volume.family.id, record, volume.view())?;
-        pages.check()?;
         pages.entries()
     };
-    let Some(entries) = report.take(id, check())? else { return Ok(()) };
+    let Some(entries) = report.take(id, entries())? else { return Ok(()) };
     let mut names = BTreeSet::new();
     for (name, target) in entries {
         let shown = String::from_utf8_lossy(&name).into_owned();
@@ -358,6 +362,35 @@ fn check_directory(
         .is_some_and(|p| !p.is_empty())
     {
         report.find(id, what, "has a page behind its end");
+    }
+    Ok(())
+}
+
+/// The pages of a directory, by the rules that all readers of directories have in common. That its names are whole, and what
+/// they stand for, is looked at elsewhere.
+fn check_pages(volume: &Volume, record: &VnodeRecord, report: &mut Report) -> Result<(), VolumeError> {
+    let id = Some(volume.id());
+    let status = &record.status;
+    let what = format!("directory {}", status.id.vnode);
+    let mut bytes = Vec::new();
+    for page in 0..(status.length / PAGE as u64) as u32 {
+        match volume.part(status.id.vnode, Part::Page(page))? {
+            Some(row) if row.len() == PAGE => bytes.extend_from_slice(&row),
+            // Whoever reads its entries says so.
+            _ => return Ok(()),
+        }
+    }
+    let directory = match Directory::parse(&bytes[..]) {
+        Ok(directory) => directory,
+        Err(error) => {
+            report.find(id, what, error.to_string());
+            return Ok(());
+        }
+    };
+    let is_told_elsewhere =
+        |fault: &Fault| matches!(fault, Fault::NoDot | Fault::NoDotDot | Fault::Duplicate(_));
+    for fault in directory.check().iter().filter(|fault| !is_told_elsewhere(fault)) {
+        report.find(id, what.clone(), fault.to_string());
     }
     Ok(())
 }

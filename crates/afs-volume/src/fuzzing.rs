@@ -5,8 +5,8 @@ use crate::VolumeError;
 use crate::keys::{Key, VnodeKey};
 use crate::pages::{Directory, PAGE};
 use crate::records::{self, ChunkRecord, Counters, FamilyRecord, VnodeRecord, VolumeRecord};
-use crate::store::log;
 use crate::vnode::VnodeId;
+use afs_store::log;
 use afs_wire::ids::{Uniquifier, VnodeNumber};
 
 /// Reads a row of a kind (the remainder by the number of kinds); says whether it is one.
@@ -65,8 +65,9 @@ pub fn directory(bytes: &[u8]) -> Option<usize> {
     let mut padded = bytes.to_vec();
     padded.resize(length, 0);
     let load = |n: u32| Ok(padded[n as usize * PAGE..][..PAGE].to_vec());
+    let whole = afs_wire::directory::Directory::parse(&padded[..]);
+    let is_whole = whole.is_ok_and(|whole| whole.check().is_empty());
     let mut directory = Directory::open(VnodeNumber(1), length as u64, load).ok()?;
-    let is_whole = directory.check().is_ok();
     let names = directory.entries();
     let id = VnodeId { vnode: VnodeNumber(2), unique: Uniquifier(3) };
     let _ = directory.is_empty();
@@ -96,8 +97,9 @@ pub fn make_directory(names: u32) -> Result<Vec<u8>, VolumeError> {
 /// Rows of each kind, with their kinds, and the bytes of a few records of the log: to start from.
 #[must_use]
 pub fn samples() -> Vec<(u8, Vec<u8>)> {
-    use crate::store::log::Record;
-    use crate::{AccessList, Kind, VnodeStatus};
+    use crate::{Kind, VnodeStatus};
+    use afs_store::log::Record;
+    use afs_wire::acl::Acl;
     use afs_wire::ids::{AfsTime, DataVersion, ViceId};
     let status = |kind, vnode| VnodeStatus {
         id: VnodeId { vnode: VnodeNumber(vnode), unique: Uniquifier(7) },
@@ -116,9 +118,9 @@ pub fn samples() -> Vec<(u8, Vec<u8>)> {
     let directory = VnodeRecord {
         status: status(Kind::Directory, 1),
         layout: records::Layout::Pages,
-        acl: AccessList::administrators(),
+        acl: Acl::administrators(),
     };
-    let vnode = |kind, layout| VnodeRecord { status: status(kind, 2), layout, acl: AccessList::default() };
+    let vnode = |kind, layout| VnodeRecord { status: status(kind, 2), layout, acl: Acl::default() };
     let mut log_bytes = Vec::new();
     let key = Key(vec![1]);
     Record::Rows(&[(key.clone(), Some(vec![1, 2, 3].into())), (Key(vec![2]), None)].into())

@@ -65,7 +65,7 @@ pub struct VolumeInfo {
     pub offline_message: String,
     /// Message of the day; at most 127 bytes.
     pub motd: String,
-    /// Counts changes, for `vos` (`volUpdateCounter`).
+    /// Counts the vnodes that changes have changed, for `vos` (`volUpdateCounter`).
     pub update_counter: u32,
 }
 
@@ -78,7 +78,9 @@ pub struct VolumeHeader {
     pub info: VolumeInfo,
     /// KiB used, in blocks as quotas count them.
     pub used_kib: u64,
-    /// Files, directories and symbolic links.
+    /// Files, directories and symbolic links, the root directory among them.
+    pub vnode_count: u32,
+    /// The same as `vos` shows it: without the root directory, until the first clone is made (Volume service notes 4).
     pub file_count: u32,
     /// The next uniquifier.
     pub next_unique: u32,

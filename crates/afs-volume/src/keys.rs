@@ -3,9 +3,7 @@
 
 use afs_wire::ids::{VnodeNumber, VolumeId};
 
-/// A row's key.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Key(pub(crate) Vec<u8>);
+pub(crate) use afs_store::Key;
 
 /// Volumes that share vnodes: one that can be changed, perhaps, and its clones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -207,20 +205,6 @@ pub(crate) fn larger_reservation(a: Option<&[u8]>, b: &[u8]) -> Vec<u8> {
     (0..2).flat_map(|i| number(a.unwrap_or_default(), i).max(number(b, i)).to_be_bytes()).collect()
 }
 
-/// The first key that does not begin like this.
-pub(crate) fn after(prefix: &[u8]) -> Key {
-    let mut end = prefix.to_vec();
-    while let Some(last) = end.last_mut() {
-        if *last < 0xff {
-            *last += 1;
-            return Key(end);
-        }
-        end.pop();
-    }
-    // Of nothing: no table has the number 255.
-    Key(vec![0xff])
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,13 +217,13 @@ mod tests {
         };
         assert!(key(2).key() < key(1).key());
         assert_eq!(VnodeKey::parse(&key(9).key()), Some(key(9)));
-        assert!(key(0).key() < after(&part_prefix(Family(7), VnodeNumber(2), Part::Chunk(3))));
+        assert!(key(0).key() < afs_store::after(&part_prefix(Family(7), VnodeNumber(2), Part::Chunk(3))));
     }
 
     #[test]
     fn a_prefix_ends_where_the_next_begins() {
-        assert_eq!(after(&[0x10, 0, 0xff, 0xff]), Key(vec![0x10, 1]));
-        assert_eq!(after(&family_prefix(Family(u32::MAX))), Key(vec![0x11]));
+        assert_eq!(afs_store::after(&[0x10, 0, 0xff, 0xff]), Key(vec![0x10, 1]));
+        assert_eq!(afs_store::after(&family_prefix(Family(u32::MAX))), Key(vec![0x11]));
     }
 
     #[test]

@@ -8,10 +8,7 @@
 //! docs/volume-format.md.
 #![forbid(unsafe_code)]
 
-pub mod acl;
-mod codec;
 mod data;
-pub mod disk;
 mod error;
 mod family;
 pub mod fsck;
@@ -24,11 +21,10 @@ mod pages;
 mod partition;
 mod records;
 mod shared;
-mod store;
 mod vnode;
 mod volume;
 
-pub use acl::AccessList;
+pub use afs_store::disk;
 pub use data::{Reader, Store, StoreRange};
 pub use error::VolumeError;
 pub use header::{NAME_MAX, NewClone, NewVolume, VolumeHeader, VolumeInfo, VolumeKind, VolumeState};

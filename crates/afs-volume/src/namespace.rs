@@ -7,9 +7,9 @@ use crate::pages::{Directory, check_name};
 use crate::records::{Layout, VnodeRecord};
 use crate::vnode::MAX_LINKS;
 use crate::{
-    AccessList, InDirectory, Kind, Removed, Renamed, SetStatus, Stamp, VnodeId, VnodeStatus, Volume,
-    VolumeError,
+    InDirectory, Kind, Removed, Renamed, SetStatus, Stamp, VnodeId, VnodeStatus, Volume, VolumeError,
 };
+use afs_wire::acl::Acl;
 use afs_wire::ids::{DataVersion, ViceId};
 
 /// Longest target of a symbolic link, in bytes (`AFSPATHMAX`).
@@ -69,7 +69,7 @@ fn new_record(id: VnodeId, kind: Kind, parent: &VnodeRecord, set: &SetStatus, st
     VnodeRecord {
         status,
         layout: if is_directory { Layout::Pages } else { Layout::Inline },
-        acl: if is_directory { parent.acl.clone() } else { AccessList::default() },
+        acl: if is_directory { parent.acl.clone() } else { Acl::default() },
     }
 }
 
@@ -351,12 +351,14 @@ impl Volume {
         let mut edit = Edit::begin(self, stamp)?;
         let id = edit.new_id(Kind::Directory)?;
         assert_eq!(id, VnodeId::ROOT, "the family is new");
+        // A root directory begins with 1, all others with 0.
+        let data_version = edit.next_version(DataVersion(0))?;
         let status = VnodeStatus {
             id,
             kind: Kind::Directory,
             link_count: 2,
             length: 0,
-            data_version: DataVersion(0),
+            data_version,
             author: ViceId(0),
             owner: ViceId(0),
             group: ViceId(0),
@@ -365,8 +367,9 @@ impl Volume {
             client_mod_time: stamp.now,
             server_mod_time: stamp.now,
         };
-        let root = VnodeRecord { status, layout: Layout::Pages, acl: AccessList::administrators() };
+        let root = VnodeRecord { status, layout: Layout::Pages, acl: Acl::administrators() };
         edit.put_directory(root, None, Directory::new(id, id)?)?;
+        edit.is_making();
         edit.commit()
     }
 }

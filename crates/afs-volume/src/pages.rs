@@ -1,30 +1,22 @@
 //! A directory's pages, as clients fetch them (File service notes 9), read and changed page by page: a directory of
-//! 60,000 names has a thousand of them, of which one more name changes two.
+//! 60,000 names has a thousand of them, of which one more name changes two. Where what is in a page is
+//! `afs_wire::directory`'s, whose own `Directory` has all pages in memory, as clients do.
 
 use crate::{VnodeId, VolumeError};
+use afs_wire::directory::layout::{
+    BITMAP_AT as BITMAP, BUCKETS, ENTRY_HEADER as NAME, FIRST_PAGE_RESERVED as SLOTS_OF_HEADER,
+    FREE_MAP_AT as ALLOCATION_MAP, HASH_TABLE_AT as HASH_TABLE, MAPPED_PAGES as MAPPED, SLOT_SIZE as SLOT,
+    SLOTS, TAG, slots_for,
+};
+use afs_wire::directory::{PAGES_MAX as MOST_PAGES, hash as bucket_of};
 use afs_wire::ids::{Uniquifier, VnodeNumber};
 use std::collections::BTreeMap;
 
-/// Bytes of a page.
-pub(crate) const PAGE: usize = 2048;
-/// Most pages (`BIGMAXPAGES`).
-pub(crate) const PAGES_MAX: u32 = 1023;
-/// Longest name: what readers of OpenAFS and Linux take (255), and one byte that 1.8.9 takes more (File service notes 6.4).
-pub(crate) const NAME_MAX: usize = 256;
-
-const SLOT: usize = 32;
-const SLOTS: usize = 64;
-const TAG: u16 = 1234;
-/// Slots of page 0 before its first entry: header, allocation map, hash table.
-const SLOTS_OF_HEADER: usize = 13;
+pub(crate) use afs_wire::directory::{NAME_MAX, PAGE_SIZE as PAGE};
+/// Most pages.
+pub(crate) const PAGES_MAX: u32 = MOST_PAGES as u32;
 /// Pages that the allocation map in page 0 speaks of.
-const MAPPED_PAGES: u32 = 128;
-const ALLOCATION_MAP: usize = 32;
-const HASH_TABLE: usize = 160;
-const BUCKETS: usize = 128;
-const BITMAP: usize = 5;
-/// Where an entry's name begins.
-const NAME: usize = 12;
+const MAPPED_PAGES: u32 = MAPPED as u32;
 
 type Page = Vec<u8>;
 
@@ -40,15 +32,8 @@ pub(crate) struct Directory<'a> {
 /// A name of a directory.
 pub(crate) type Entry = (Vec<u8>, VnodeId);
 
-/// Slots that an entry takes (File service notes 9).
 fn slots_of(name: &[u8]) -> usize {
-    1 + ((name.len() + 1 + 15) >> 5)
-}
-
-fn bucket_of(name: &[u8]) -> usize {
-    let h = name.iter().fold(0u32, |h, &c| h.wrapping_mul(173).wrapping_add(u32::from(c)));
-    let t = (h & 127) as usize;
-    if t != 0 && h >> 31 == 1 { BUCKETS - t } else { t }
+    slots_for(name.len())
 }
 
 fn u16_at(page: &[u8], at: usize) -> u16 {
@@ -185,45 +170,6 @@ impl<'a> Directory<'a> {
     /// Whether there is nothing but "." and "..".
     pub(crate) fn is_empty(&mut self) -> Result<bool, VolumeError> {
         Ok(self.some_entries(3)?.len() <= 2)
-    }
-
-    /// Checks that the slots of its entries are taken, those of others free, and the map says how many are.
-    pub(crate) fn check(&mut self) -> Result<(), VolumeError> {
-        let mut taken: BTreeMap<u32, u64> = BTreeMap::from([(0, (1 << SLOTS_OF_HEADER) - 1)]);
-        for bucket in 0..BUCKETS {
-            let mut number = u16_at(self.page(0)?, HASH_TABLE + 2 * bucket);
-            let mut left = self.count as usize * SLOTS;
-            while number != 0 {
-                let (next, (name, _)) = self.entry(number)?;
-                let (n, slot) = (u32::from(number) / SLOTS as u32, usize::from(number) % SLOTS);
-                let slots = taken.entry(n).or_insert(1);
-                for slot in slot..slot + slots_of(&name) {
-                    if slot >= SLOTS || *slots & 1 << slot != 0 {
-                        return Err(self.bad(format!("entry {number} takes slots that it cannot have")));
-                    }
-                    *slots |= 1 << slot;
-                }
-                left = left.checked_sub(1).ok_or_else(|| self.bad("has a chain that is a ring"))?;
-                number = next;
-            }
-        }
-        for n in 0..self.count {
-            let expected = taken.get(&n).copied().unwrap_or(1);
-            let bitmap: [u8; 8] = self.page(n)?[BITMAP..BITMAP + 8].try_into().expect("eight bytes");
-            if u64::from_le_bytes(bitmap) != expected {
-                return Err(
-                    self.bad(format!("page {n} has slots taken that no entry is in, or the other way round"))
-                );
-            }
-            let free = self.page(0)?[ALLOCATION_MAP + (n as usize).min(MAPPED_PAGES as usize - 1)];
-            if n < MAPPED_PAGES && u32::from(free) != expected.count_zeros() {
-                return Err(self.bad(format!(
-                    "page {n} has {} free slots, and {free} by the map",
-                    expected.count_zeros()
-                )));
-            }
-        }
-        Ok(())
     }
 
     fn some_entries(&mut self, limit: usize) -> Result<Vec<Entry>, VolumeError> {
@@ -367,6 +313,9 @@ pub(crate) fn check_name(name: &[u8]) -> Result<(), VolumeError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use afs_wire::ids::LocalFid;
+    use rand::rngs::StdRng;
+    use rand::{Rng, SeedableRng};
 
     fn id(n: u32) -> VnodeId {
         VnodeId { vnode: VnodeNumber(n), unique: Uniquifier(n + 1) }
@@ -377,20 +326,45 @@ mod tests {
         Directory::open(VnodeNumber(1), pages.len() as u64 * PAGE as u64, load).unwrap()
     }
 
+    /// As clients have it: all pages at once, read and checked by their code.
+    fn whole(directory: &mut Directory<'_>) -> afs_wire::directory::Directory {
+        let pages = (0..directory.count).flat_map(|n| directory.page(n).unwrap().clone()).collect();
+        afs_wire::directory::Directory::parse(pages).unwrap()
+    }
+
+    /// A client whose copy of a directory is one version old makes the same change to it, and takes it for the new version.
     #[test]
-    fn names_are_in_the_buckets_where_stock_readers_look() {
-        // Vectors of File service notes 9.
-        for (name, bucket) in [
-            (".", 46),
-            ("..", 68),
-            ("foo", 72),
-            ("README", 6),
-            ("lost+found", 43),
-            ("zzzzzzzzzzzz", 40),
-            ("this-is-a-rather-long-file-name-for-afs.dat", 96),
-        ] {
-            assert_eq!(bucket_of(name.as_bytes()), bucket, "{name}");
+    fn a_client_that_makes_the_same_changes_gets_the_same_pages() {
+        let fid = |id: VnodeId| LocalFid { vnode: id.vnode, unique: id.unique };
+        let mut ours = Directory::new(id(1), id(1)).unwrap();
+        let mut theirs = afs_wire::directory::Directory::new(fid(id(1)), fid(id(1)));
+        let mut rng = StdRng::seed_from_u64(7);
+        let mut names: Vec<Vec<u8>> = Vec::new();
+        for n in 0..6000 {
+            match rng.random_range(0..10) {
+                0..=5 => {
+                    let name = format!("{n}-{}", "y".repeat(rng.random_range(0..120))).into_bytes();
+                    ours.insert(&name, id(n)).unwrap();
+                    theirs.insert(&name, fid(id(n))).unwrap();
+                    names.push(name);
+                }
+                6..=8 if !names.is_empty() => {
+                    let name = names.swap_remove(rng.random_range(0..names.len()));
+                    ours.remove(&name).unwrap().unwrap();
+                    theirs.remove(&name).unwrap();
+                }
+                _ if !names.is_empty() => {
+                    let name = &names[rng.random_range(0..names.len())];
+                    ours.replace(name, id(n)).unwrap();
+                    theirs.replace(name, fid(id(n))).unwrap();
+                }
+                _ => {}
+            }
+            if n % 500 == 499 {
+                assert!(whole(&mut ours) == theirs, "after {n} changes");
+            }
         }
+        assert!(theirs.pages() > 50 && theirs.pages() < 128, "{} pages", theirs.pages());
     }
 
     #[test]
@@ -417,18 +391,15 @@ mod tests {
             assert!(changed.len() <= 3, "{} pages changed for one name", changed.len());
             pages.extend(changed);
         }
-        // The reader and checker that clients have, which takes a directory as a whole.
-        let bytes: Vec<u8> = pages.values().flatten().copied().collect();
-        let whole = afs_wire::directory::Directory::parse(&bytes[..]).unwrap();
+        let mut directory = reopened(&pages);
+        let whole = whole(&mut directory);
         assert_eq!(whole.check(), []);
         assert!((0..3000).all(|n| whole.lookup(&name(n)).is_some_and(|e| e.fid.vnode == VnodeNumber(n))));
-        let mut directory = reopened(&pages);
-        directory.check().unwrap();
         assert_eq!(directory.entries().unwrap().len(), 3002);
         for n in (0..3000).step_by(2) {
             assert_eq!(directory.remove(&name(n)).unwrap(), Some(id(n)));
         }
-        directory.check().unwrap();
+        assert_eq!(self::whole(&mut directory).check(), []);
         let length = directory.length();
         for n in 0..3000 {
             assert_eq!(directory.lookup(&name(n)).unwrap(), (n % 2 == 1).then_some(id(n)));

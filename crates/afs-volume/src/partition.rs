@@ -5,8 +5,8 @@ use crate::family::{self, FamilyHandle, FamilyState};
 use crate::keys::{self, Snapshot};
 use crate::records::{self, Counters, FamilyRecord, VolumeRecord};
 use crate::shared::Shared;
-use crate::store::{Batch, Store, lock, read, write};
 use crate::{NAME_MAX, NewClone, NewVolume, Stamp, Volume, VolumeError, VolumeInfo, VolumeKind};
+use afs_store::{Batch, Options, Store, StoreError, lock, read, write};
 use afs_wire::ids::{AfsTime, ViceId, VolumeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -96,7 +96,7 @@ impl Drop for Inner {
         // What fails here is found at the next start, like the end of a process.
         let open = read(&self.open);
         let uses = open.volumes.values().try_for_each(|volume| volume.write_uses());
-        let _ = uses.and_then(|()| open.shared.note_begun()).and_then(|()| open.shared.store.close());
+        let _ = uses.and_then(|()| open.shared.note_begun()).and_then(|()| Ok(open.shared.store.close()?));
     }
 }
 
@@ -181,7 +181,7 @@ impl Partition {
     /// Why nothing can be written any more, if so: then all volumes are offline, until [`Partition::reopen`].
     #[must_use]
     pub fn failure(&self) -> Option<VolumeError> {
-        self.shared().store.failure()
+        self.shared().store.failure().map(VolumeError::from)
     }
 
     /// All volumes, by their ids.
@@ -313,22 +313,7 @@ impl Partition {
                 snapshot
             }
         };
-        let mut info = match old {
-            Some(old) => old.record().info,
-            None => new_info(new.name.clone(), new.kind, stamp),
-        };
-        let original = &header.info;
-        info.parent = original.parent;
-        info.owner = original.owner;
-        info.max_quota_kib = original.max_quota_kib;
-        info.min_quota_kib = original.min_quota_kib;
-        info.update_date = original.update_date;
-        info.access_date = original.access_date;
-        info.copy_date = stamp.now;
-        // Clients of a released volume look at this date for whether it was released anew.
-        info.creation_date =
-            if new.kind == VolumeKind::ReadOnly { stamp.now } else { original.creation_date };
-        info.backup_date = if new.kind == VolumeKind::Backup { stamp.now } else { original.backup_date };
+        let info = clone_info(&header.info, new, old.map(|old| old.record().info), stamp);
         let counters = Counters { updates: 0, ..*lock(&from.counters) };
         let record = VolumeRecord { family: from.family.id, snapshot: Some(snapshot), info };
         family.needs_sweep |= old.is_some();
@@ -348,8 +333,12 @@ impl Partition {
         let volume = Arc::new(Volume::new(new.id, shared.clone(), from.family.clone(), record, counters));
         write(&self.inner.open).volumes.insert(new.id, volume.clone());
         shared.settle(seq)?;
-        if new.kind == VolumeKind::Backup && from.is_writable() {
-            from.change_info(|info| info.backup_date = stamp.now)?;
+        if from.is_writable() {
+            from.change_info(|info| match new.kind {
+                VolumeKind::Backup => (info.backup, info.backup_date) = (new.id, stamp.now),
+                VolumeKind::ReadOnly if old.is_none() => info.clone = new.id,
+                VolumeKind::ReadOnly | VolumeKind::ReadWrite => {}
+            })?;
         }
         Ok(volume)
     }
@@ -390,7 +379,7 @@ impl Partition {
     /// The disk failed.
     pub fn sync(&self) -> Result<(), VolumeError> {
         let shared = self.shared();
-        shared.store.sync(shared.store.last())
+        Ok(shared.store.sync(shared.store.last())?)
     }
 
     /// Does what has to be done from time to time: syncs; moves rows from the log into the store; gives back the space
@@ -450,12 +439,34 @@ fn new_info(name: String, kind: VolumeKind, stamp: Stamp) -> VolumeInfo {
     }
 }
 
+/// The header of a clone: that of its original, but for what says which copy it is (Volume service notes 4). One that is
+/// cloned anew keeps of its own what people know it by.
+fn clone_info(original: &VolumeInfo, new: &NewClone, old: Option<VolumeInfo>, stamp: Stamp) -> VolumeInfo {
+    let old = old.unwrap_or_else(|| new_info(new.name.clone(), new.kind, stamp));
+    VolumeInfo {
+        name: old.name,
+        kind: old.kind,
+        clone: if new.kind == VolumeKind::ReadOnly { new.id } else { original.clone },
+        // Clients of a released volume look at this date for whether it was released anew.
+        creation_date: stamp.now,
+        copy_date: old.copy_date,
+        backup_date: if new.kind == VolumeKind::Backup { stamp.now } else { original.backup_date },
+        day_use: old.day_use,
+        day_use_date: old.day_use_date,
+        week_use: old.week_use,
+        in_service: old.in_service,
+        destroy_me: old.destroy_me,
+        ..original.clone()
+    }
+}
+
 impl Open {
     fn new(disk: Arc<dyn Disk>, config: &Config) -> Result<Self, VolumeError> {
-        let store = Store::open(disk, config.cache_bytes, config.log_bytes)?;
+        let options = Options { cache_bytes: config.cache_bytes, log_bytes: config.log_bytes };
+        let store = Store::open(disk, options, &records::Rows)?;
         let shared = Arc::new(Shared::new(store, config.clone())?);
         let mut states: BTreeMap<keys::Family, FamilyState> = BTreeMap::new();
-        shared.store.scan(&keys::families(), |key, row| {
+        shared.store.scan::<VolumeError>(&keys::families(), |key, row| {
             let family = keys::family_of(key)
                 .ok_or_else(|| VolumeError::damaged("a family's row", "has no number"))?;
             let mut state = FamilyState::new(0);
@@ -467,7 +478,7 @@ impl Open {
             Ok(())
         })?;
         let mut records = Vec::new();
-        shared.store.scan(&keys::volumes(), |key, row| {
+        shared.store.scan::<VolumeError>(&keys::volumes(), |key, row| {
             let id =
                 keys::volume_of(key).ok_or_else(|| VolumeError::damaged("a volume's row", "has no id"))?;
             let record = VolumeRecord::decode(row)?;
@@ -512,7 +523,7 @@ fn maintain<'a>(
     volumes: impl Iterator<Item = &'a Arc<Volume>>,
 ) -> Result<bool, VolumeError> {
     if let Some(error) = shared.store.failure() {
-        return Err(error);
+        return Err(error.into());
     }
     // Each step is taken also if one before it found no room, since the later ones make some.
     let mut first_error = Ok(());
@@ -529,7 +540,7 @@ fn maintain<'a>(
         note(volume.write_uses().map(|()| false));
     }
     note(shared.note_begun().map(|()| false));
-    let mut has_done = note(shared.store.sync_all());
+    let mut has_done = note(shared.store.sync_all().map_err(VolumeError::from));
     while note(shared.collect_garbage()) {
         has_done = true;
     }
@@ -540,9 +551,9 @@ fn maintain<'a>(
         }
     }
     let has_spare = shared.store.prepare();
-    if shared.store.wants_checkpoint() || matches!(has_spare, Err(VolumeError::DiskFull)) {
-        has_done |= note(shared.store.checkpoint().map(|()| true));
-        note(shared.store.prepare().map(|()| false));
+    if shared.store.wants_checkpoint() || matches!(has_spare, Err(StoreError::DiskFull)) {
+        has_done |= note(shared.store.checkpoint().map(|()| true).map_err(VolumeError::from));
+        note(shared.store.prepare().map(|()| false).map_err(VolumeError::from));
     }
     first_error.map(|()| has_done)
 }

@@ -1,9 +1,10 @@
 //! What is in rows: vnodes, chunks, volumes, families, the partition (Volume format 5). Reading is total.
 
-use crate::acl::{self, AccessList};
-use crate::codec::{Fields, Value};
-use crate::keys::{Family, FileId, Key, Part, Snapshot, VnodeKey};
+use crate::keys::{self, Family, FileId, Key, Part, Snapshot, VnodeKey};
 use crate::{Kind, VnodeId, VnodeStatus, VolumeError, VolumeInfo, VolumeKind};
+use afs_store::Schema;
+use afs_store::codec::{Fields, Value};
+use afs_wire::acl::{Acl, ENTRIES_MAX};
 use afs_wire::ids::{AfsTime, DataVersion, Uniquifier, ViceId, VnodeNumber, VolumeId};
 use afs_wire::rights::Rights;
 
@@ -24,7 +25,7 @@ pub(crate) struct VnodeRecord {
     pub(crate) status: VnodeStatus,
     pub(crate) layout: Layout,
     /// A directory's.
-    pub(crate) acl: AccessList,
+    pub(crate) acl: Acl,
 }
 
 impl VnodeRecord {
@@ -60,8 +61,8 @@ impl VnodeRecord {
             .u32(s.parent.unique.0)
             .u32(s.client_mod_time.0)
             .u32(s.server_mod_time.0)
-            .u8(u8::try_from(self.acl.positive.len()).expect("at most acl::MAX_ENTRIES"))
-            .u8(u8::try_from(self.acl.negative.len()).expect("at most acl::MAX_ENTRIES"));
+            .u8(u8::try_from(self.acl.positive.len()).expect("at most ENTRIES_MAX"))
+            .u8(u8::try_from(self.acl.negative.len()).expect("at most ENTRIES_MAX"));
         for (id, rights) in self.acl.positive.iter().chain(&self.acl.negative) {
             value = value.u32(id.0.cast_unsigned()).u32(rights.0);
         }
@@ -78,18 +79,18 @@ impl VnodeRecord {
             1 => Kind::File,
             2 => Kind::Directory,
             3 => Kind::Symlink,
-            other => return Err(f.bad(&format!("has kind {other}"))),
+            other => return Err(f.bad(&format!("has kind {other}")).into()),
         };
         let layout = match f.u8()? {
             1 => Layout::Inline,
             2 => Layout::Chunks,
             3 => Layout::Pages,
-            other => return Err(f.bad(&format!("has layout {other}"))),
+            other => return Err(f.bad(&format!("has layout {other}")).into()),
         };
         if (kind == Kind::Directory) != vnode.is_directory()
             || (kind == Kind::Directory) != (layout == Layout::Pages)
         {
-            return Err(f.bad("is of a kind that its number or layout is not for"));
+            return Err(f.bad("is of a kind that its number or layout is not for").into());
         }
         let mode = f.u16()?;
         let status = VnodeStatus {
@@ -107,16 +108,16 @@ impl VnodeRecord {
             server_mod_time: AfsTime(f.u32()?),
         };
         if status.length > crate::MAX_FILE_BYTES {
-            return Err(f.bad("is longer than a file can be"));
+            return Err(f.bad("is longer than a file can be").into());
         }
         let (positive, negative) = (usize::from(f.u8()?), usize::from(f.u8()?));
-        if positive + negative > acl::MAX_ENTRIES {
-            return Err(f.bad("has too many access entries"));
+        if positive + negative > ENTRIES_MAX {
+            return Err(f.bad("has too many access entries").into());
         }
         let mut entries = |n: usize| -> Result<Vec<(ViceId, Rights)>, VolumeError> {
             (0..n).map(|_| Ok((ViceId(f.u32()?.cast_signed()), Rights(f.u32()?)))).collect()
         };
-        let acl = AccessList { positive: entries(positive)?, negative: entries(negative)? };
+        let acl = Acl { positive: entries(positive)?, negative: entries(negative)? };
         f.end()?;
         Ok(Some(Self { status, layout, acl }))
     }
@@ -147,7 +148,7 @@ impl ChunkRecord {
         let mut f = Fields::new("a chunk's row", bytes);
         let this = Self { file: FileId(f.u64()?), length: f.u32()? };
         if u64::from(this.length) > crate::data::CHUNK {
-            return Err(f.bad("has more bytes than a chunk"));
+            return Err(f.bad("has more bytes than a chunk").into());
         }
         f.end()?;
         Ok(Some(this))
@@ -160,8 +161,26 @@ pub(crate) fn file_name(file: FileId, key: &VnodeKey, chunk: u32) -> String {
     format!("data/{:08x}/{:016x}.{family:x}.{vnode:x}.{chunk:x}.{snapshot:x}", file.0 >> 10, file.0)
 }
 
+/// What the store has to know of our rows.
+#[derive(Debug)]
+pub(crate) struct Rows;
+
+impl Schema for Rows {
+    fn is_reservation(&self, key: &Key) -> bool {
+        keys::is_reservation(key)
+    }
+
+    fn larger_reservation(&self, a: Option<&[u8]>, b: &[u8]) -> Vec<u8> {
+        keys::larger_reservation(a, b)
+    }
+
+    fn file_of(&self, key: &Key, row: &[u8]) -> Option<String> {
+        file_of(key, row)
+    }
+}
+
 /// The file with data that a row names, if it is one that does.
-pub(crate) fn file_of(key: &Key, row: &[u8]) -> Option<String> {
+fn file_of(key: &Key, row: &[u8]) -> Option<String> {
     let key = VnodeKey::parse(key)?;
     let Part::Chunk(n) = key.part else { return None };
     let chunk = ChunkRecord::decode(row).ok()??;
@@ -243,7 +262,7 @@ impl VolumeRecord {
             0 => VolumeKind::ReadWrite,
             1 => VolumeKind::ReadOnly,
             2 => VolumeKind::Backup,
-            other => return Err(f.bad(&format!("has kind {other}"))),
+            other => return Err(f.bad(&format!("has kind {other}")).into()),
         };
         let info = VolumeInfo {
             name,

@@ -4,8 +4,8 @@
 use crate::family::FamilyHandle;
 use crate::keys::{self, Family, FileId, VnodeKey};
 use crate::records::{self, file_name};
-use crate::store::{Batch, Seq, Store, lock};
 use crate::{Config, SyncPolicy, VolumeError};
+use afs_store::{Batch, Seq, Store, StoreError, lock};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
@@ -77,7 +77,7 @@ impl Shared {
             None => [0, 1],
         };
         let mut garbage = VecDeque::new();
-        store.scan(&keys::all_garbage(), |key, row| {
+        store.scan::<VolumeError>(&keys::all_garbage(), |key, row| {
             let name = String::from_utf8(row.to_vec()).ok().filter(|name| name.starts_with("data/"));
             let (Some(file), Some(name)) = (keys::garbage_of(key), name) else {
                 return Err(VolumeError::damaged("a row of garbage", "names no file of data"));
@@ -114,8 +114,8 @@ impl Shared {
     /// Returns when a batch will stay, as far as the settings promise.
     pub(crate) fn settle(&self, seq: Seq) -> Result<(), VolumeError> {
         match self.config.sync {
-            SyncPolicy::Always => self.store.sync(seq),
-            SyncPolicy::Every(_) => self.store.written(seq),
+            SyncPolicy::Always => Ok(self.store.sync(seq)?),
+            SyncPolicy::Every(_) => Ok(self.store.written(seq)?),
         }
     }
 
@@ -182,12 +182,13 @@ impl Shared {
     }
 
     /// Removes files that no row names, that no reader has open, and whose disappearance is durable. Says whether it
-    /// did anything.
+    /// did anything. What cannot be removed stays garbage, and nothing is wrong with anything else.
     pub(crate) fn collect_garbage(&self) -> Result<bool, VolumeError> {
         let synced = self.store.synced();
         let pinned = lock(&self.pins).first_key_value().map_or(Seq::MAX, |(&at, _)| at);
         let mut gone = Batch::default();
         let mut folders = BTreeSet::new();
+        let mut result = Ok(true);
         while gone.rows.len() < GARBAGE_AT_ONCE {
             let next = {
                 let mut garbage = lock(&self.garbage);
@@ -196,17 +197,21 @@ impl Shared {
                 if may_go { garbage.pop_front() } else { None }
             };
             let Some(garbage) = next else { break };
-            remove_file(&self.store, &garbage.name)?;
+            if let Err(error) = remove_file(&self.store, &garbage.name) {
+                lock(&self.garbage).push_front(garbage);
+                result = Err(error);
+                break;
+            }
             folders.insert(records::file_folder(garbage.file));
             gone.delete(keys::garbage(garbage.file));
         }
         if gone.rows.is_empty() {
-            return Ok(false);
+            return result.map(|_| false);
         }
         // Only then: a power loss brings back names whose folder was not synced.
         sync_folders(&self.store, folders)?;
         self.store.submit(gone)?;
-        Ok(true)
+        result
     }
 
     /// A file that was begun and will have no row is garbage like others.
@@ -239,7 +244,8 @@ fn sync_folders(store: &Store, folders: BTreeSet<String>) -> Result<(), VolumeEr
     for folder in folders {
         match store.disk().sync_folder(&folder) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(store.fail(VolumeError::io(format!("cannot sync the folder {folder}"))(error)));
+                let what = format!("cannot sync the folder {folder}");
+                return Err(store.fail(StoreError::io(what)(error)).into());
             }
             _ => {}
         }
@@ -250,7 +256,7 @@ fn sync_folders(store: &Store, folders: BTreeSet<String>) -> Result<(), VolumeEr
 fn remove_file(store: &Store, name: &str) -> Result<(), VolumeError> {
     match store.disk().remove(name) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(store.fail(VolumeError::io(format!("cannot remove {name}"))(error)))
+            Err(VolumeError::from(StoreError::io(format!("cannot remove {name}"))(error)))
         }
         _ => Ok(()),
     }

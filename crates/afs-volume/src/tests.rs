@@ -1,6 +1,7 @@
 //! Tests of the whole crate, on a disk in memory that can die, with chunks of 8 KiB so that there are many.
 
 mod crash;
+mod damage;
 mod faults;
 mod model;
 mod reference;

@@ -1,16 +1,16 @@
 //! A volume: its header and state, and what can be asked and set of its vnodes. Names are in `namespace`, bytes of
 //! files in `data`.
 
-use crate::acl::{self, AccessList};
-use crate::family::{self, Edit, FamilyHandle, NEWEST};
+use crate::family::{self, Edit, FIRST, FamilyHandle, NEWEST};
 use crate::keys::{self, Key, Part, Snapshot, VnodeKey};
-use crate::records::{Counters, VnodeRecord, VolumeRecord};
+use crate::records::{Counters, FamilyRecord, VnodeRecord, VolumeRecord};
 use crate::shared::Shared;
-use crate::store::{Batch, lock};
 use crate::{
     Kind, NAME_MAX, SetStatus, Stamp, VnodeId, VnodeStatus, VolumeError, VolumeHeader, VolumeInfo,
     VolumeState,
 };
+use afs_store::{Batch, lock};
+use afs_wire::acl::{Acl, ENTRIES_MAX};
 use afs_wire::ids::{AfsTime, VnodeNumber, VolumeId};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -93,7 +93,7 @@ impl Volume {
     #[must_use]
     pub fn header(&self) -> VolumeHeader {
         // Taken first, so that no more than one lock is held.
-        let next_unique = lock(&self.family.state).record.next_unique;
+        let FamilyRecord { next_unique, current, .. } = lock(&self.family.state).record;
         let counters = *lock(&self.counters);
         let mut info = lock(&self.info).clone();
         info.update_counter = info.update_counter.wrapping_add(counters.updates);
@@ -102,9 +102,16 @@ impl Volume {
             id: self.id,
             info,
             used_kib: counters.used_kib,
-            file_count: counters.files,
+            vnode_count: counters.files,
+            file_count: if current == FIRST { counters.files.saturating_sub(1) } else { counters.files },
             next_unique: u32::try_from(next_unique).unwrap_or(u32::MAX),
         }
+    }
+
+    /// Its name now.
+    #[must_use]
+    pub fn name(&self) -> String {
+        lock(&self.info).name.clone()
     }
 
     /// Its creation date alone, for `AFSVolSync` in every reply.
@@ -216,7 +223,7 @@ impl Volume {
         if self.is_gone.load(Ordering::Acquire) {
             return Err(VolumeError::NoVolume(self.id));
         }
-        self.shared.store.failure().map_or(Ok(()), Err)
+        self.shared.store.failure().map_or(Ok(()), |error| Err(error.into()))
     }
 
     /// From now on it is not there. Under the family's lock.
@@ -258,7 +265,7 @@ impl Volume {
     /// # Errors
     ///
     /// As [`Volume::status`].
-    pub fn status_and_acl(&self, id: VnodeId) -> Result<(VnodeStatus, AccessList), VolumeError> {
+    pub fn status_and_acl(&self, id: VnodeId) -> Result<(VnodeStatus, Acl), VolumeError> {
         // A file may be moved between one look and the other: then look again.
         loop {
             let record = self.read_vnode(id)?;
@@ -312,8 +319,8 @@ impl Volume {
     /// # Errors
     ///
     /// No such vnode, or no directory; too many entries; read-only; the disk failed.
-    pub fn set_acl(&self, id: VnodeId, acl: &AccessList, stamp: Stamp) -> Result<VnodeStatus, VolumeError> {
-        if acl.len() > acl::MAX_ENTRIES {
+    pub fn set_acl(&self, id: VnodeId, acl: &Acl, stamp: Stamp) -> Result<VnodeStatus, VolumeError> {
+        if acl.len() > ENTRIES_MAX {
             return Err(VolumeError::AccessListTooLong);
         }
         let mut edit = Edit::begin(self, stamp)?;
@@ -347,7 +354,7 @@ impl Volume {
     ) -> Result<Vec<VnodeRecord>, VolumeError> {
         let mut found = Vec::new();
         let family = self.family.id;
-        let end = keys::after(&keys::family_prefix(family));
+        let end = afs_store::after(&keys::family_prefix(family));
         let mut next = Some(Key(keys::vnode_prefix(family, from)));
         while let Some(start) = next.take()
             && found.len() < limit
@@ -360,7 +367,7 @@ impl Volume {
             found.extend(
                 family::vnode(&self.shared.store, family, vnode, self.view())?.map(|(_, record)| record),
             );
-            next = Some(keys::after(&keys::vnode_prefix(family, vnode)));
+            next = Some(afs_store::after(&keys::vnode_prefix(family, vnode)));
         }
         Ok(found)
     }
@@ -370,7 +377,7 @@ impl Volume {
         &self,
         vnode: VnodeNumber,
         part: Part,
-    ) -> Result<Option<crate::store::Bytes>, VolumeError> {
+    ) -> Result<Option<afs_store::Bytes>, VolumeError> {
         Ok(family::part(&self.shared.store, self.family.id, vnode, part, self.view())?.map(|(_, row)| row))
     }
 }

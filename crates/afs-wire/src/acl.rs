@@ -156,12 +156,30 @@ pub struct Acl {
 }
 
 impl Acl {
-    /// The rights of somebody who is all of these: what the positive entries give less what the negative ones take
+    /// All rights for `system:administrators`, which is what a new volume's root has (Volume service notes 4).
+    #[must_use]
+    pub fn administrators() -> Self {
+        Self { positive: vec![(ViceId::SYSTEM_ADMINISTRATORS, Rights::ALL)], negative: Vec::new() }
+    }
+
+    /// Entries of both kinds.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.positive.len() + self.negative.len()
+    }
+
+    /// Whether it grants nothing to anyone.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The rights of somebody who is all of these, which are sorted: what the positive entries give less what the negative ones take
     /// (File service notes 6.3). What administrators and owners have besides is the server's matter.
     #[must_use]
     pub fn rights_of(&self, ids: &[ViceId]) -> Rights {
         let union = |entries: &[(ViceId, Rights)]| {
-            let mine = entries.iter().filter(|(id, _)| ids.contains(id));
+            let mine = entries.iter().filter(|(id, _)| ids.binary_search(id).is_ok());
             mine.fold(Rights::NONE, |rights, (_, more)| rights | *more)
         };
         union(&self.positive).without(union(&self.negative))
@@ -174,7 +192,7 @@ impl Acl {
     ///
     /// [`AclError::TooManyEntries`].
     pub fn to_stored(&self) -> Result<[u8; STORED_SIZE], AclError> {
-        let total = self.positive.len() + self.negative.len();
+        let total = self.len();
         if total > ENTRIES_MAX {
             return Err(AclError::TooManyEntries);
         }
@@ -289,7 +307,7 @@ mod tests {
             positive: vec![(group, Rights::READ | Rights::LOOKUP), (user, Rights::WRITE)],
             negative: vec![(user, Rights::READ)],
         };
-        assert_eq!(acl.rights_of(&[user, group]), Rights::LOOKUP | Rights::WRITE);
+        assert_eq!(acl.rights_of(&[group, user]), Rights::LOOKUP | Rights::WRITE);
         assert_eq!(acl.rights_of(&[group]), Rights::READ | Rights::LOOKUP);
         assert_eq!(acl.rights_of(&[]), Rights::NONE);
     }

@@ -8,8 +8,14 @@
 
 pub mod check;
 mod edit;
+pub mod layout;
 
 pub use edit::{ChangedPages, InsertError};
+
+use layout::{
+    BITMAP_AT, BUCKETS, ENTRY_HEADER, FIRST_PAGE_RESERVED, FIRST_SLOT, FREE_MAP_AT, HASH_TABLE_AT, NEXT_AT,
+    PAGE_COUNT_AT, PAGE_RESERVED, SLOT_SIZE, SLOTS, TAG, TAG_AT, UNIQUE_AT, VNODE_AT, slots_for,
+};
 
 use crate::ids::{AFSNAMEMAX, LocalFid, Uniquifier, VnodeNumber};
 use std::fmt;
@@ -20,38 +26,6 @@ pub const PAGE_SIZE: usize = 2048;
 pub const PAGES_MAX: usize = 1023;
 /// Longest name, in bytes. Stock servers make names of 256 (File service notes 6.4).
 pub const NAME_MAX: usize = AFSNAMEMAX;
-
-/// Bytes of a slot.
-const SLOT_SIZE: usize = 32;
-/// Slots of a page.
-const SLOTS: usize = PAGE_SIZE / SLOT_SIZE;
-/// Slots of the first page that hold no entries: its header, the map of free slots, the hash table.
-const FIRST_PAGE_RESERVED: usize = 13;
-/// Slots of every other page that hold no entries: its header.
-const PAGE_RESERVED: usize = 1;
-/// Pages of which the first page says how many slots are free.
-const MAPPED_PAGES: usize = 128;
-/// Chains by hash.
-const BUCKETS: usize = 128;
-/// What each page begins with, after two bytes.
-const TAG: u16 = 1234;
-/// Marks the first slot of an entry.
-const FIRST_SLOT: u8 = 1;
-/// Bytes of an entry before its name.
-const ENTRY_HEADER: usize = 12;
-
-// Offsets in a page.
-const TAG_AT: usize = 2;
-const FREE_COUNT_AT: usize = 4;
-const BITMAP_AT: usize = 5;
-// Offsets in the first page.
-const PAGE_COUNT_AT: usize = 0;
-const FREE_MAP_AT: usize = 32;
-const HASH_TABLE_AT: usize = FREE_MAP_AT + MAPPED_PAGES;
-// Offsets in an entry.
-const NEXT_AT: usize = 2;
-const VNODE_AT: usize = 4;
-const UNIQUE_AT: usize = 8;
 
 /// A slot's number in its directory: page times 64 plus its place there. Grows along the directory, so that it serves
 /// as a position for who reads it in parts.
@@ -85,12 +59,6 @@ impl Slot {
 
 const fn reserved(page: usize) -> usize {
     if page == 0 { FIRST_PAGE_RESERVED } else { PAGE_RESERVED }
-}
-
-/// Slots that an entry with a name of so many bytes takes. The formula counts 16 bytes of the name into the first
-/// slot, although 20 fit.
-const fn slots_for(name_len: usize) -> usize {
-    1 + (name_len + 1 + 15) / SLOT_SIZE
 }
 
 /// The chain that a name is on.

@@ -5,6 +5,7 @@
 
 pub mod afsvol;
 pub mod bos;
+pub mod control;
 pub mod pt;
 pub mod rxafs;
 pub mod rxafscb;
@@ -42,4 +43,5 @@ pub const INTERFACES: &[InterfaceInfo] = &[
     info::<ubik::vote::Vote>(),
     info::<ubik::disk::Disk>(),
     info::<rxstats::RxStats>(),
+    info::<control::Control>(),
 ];

@@ -92,28 +92,23 @@ pub struct LocalRealms {
     excluded: Vec<String>,
 }
 
-/// Most realms and most exceptions that are read of krb.conf and krb.excl.
-const NAMES_MAX: usize = 1000;
-
 impl LocalRealms {
     /// The realm of the cell's name alone, whatever its case.
     pub fn of_cell(cell: &str) -> Self {
         Self { realms: vec![cell.to_owned()], excluded: Vec::new() }
     }
 
-    /// Adds the realms of OpenAFS's krb.conf: the words of its first line.
+    /// With these realms too, which OpenAFS has in krb.conf.
     #[must_use]
-    pub fn with_krb_conf(mut self, text: &str) -> Self {
-        let words = text.lines().next().unwrap_or_default().split_whitespace();
-        self.realms.extend(words.take(NAMES_MAX).map(str::to_owned));
+    pub fn with_realms(mut self, realms: &[String]) -> Self {
+        self.realms.extend_from_slice(realms);
         self
     }
 
-    /// Takes out the principals of OpenAFS's krb.excl, `name[.instance]@REALM` on a line each: they are foreign.
+    /// Without these principals, `name[.instance]@REALM`, which OpenAFS has in krb.excl: they are foreign.
     #[must_use]
-    pub fn with_krb_excl(mut self, text: &str) -> Self {
-        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-        self.excluded.extend(lines.take(NAMES_MAX).map(str::to_owned));
+    pub fn without(mut self, principals: &[String]) -> Self {
+        self.excluded.extend_from_slice(principals);
         self
     }
 
@@ -135,8 +130,9 @@ mod tests {
     use super::*;
 
     fn check(principal: (&str, &str, &str), text: &str) {
-        let realms = LocalRealms::of_cell("lab.test").with_krb_conf("OTHER.LOCAL THIRD\nIGNORED\n");
-        let realms = realms.with_krb_excl("eve@LAB.TEST\n bob.admin@lab.test\n");
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let realms = LocalRealms::of_cell("lab.test").with_realms(&words(&["OTHER.LOCAL", "THIRD"]));
+        let realms = realms.without(&words(&["eve@LAB.TEST", "bob.admin@lab.test"]));
         let identity = realms.identify(principal.0, principal.1, principal.2);
         assert_eq!(identity.as_ref().map(ToString::to_string), (!text.is_empty()).then(|| text.to_owned()));
         if let Some(identity) = identity {

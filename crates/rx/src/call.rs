@@ -14,6 +14,7 @@ use bytes::{Buf, Bytes};
 use rx_proto::abort::AbortCode;
 use rx_proto::endpoint::{CallHandle, CallStats, Read};
 use rx_proto::ids::ServiceId;
+use rx_proto::path::PeerKind;
 use rx_proto::time::Instant;
 use rx_proto::trace::Trace;
 
@@ -121,6 +122,17 @@ impl Call {
         let state = self.shard().lock();
         let rtt = state.endpoint.path_of(self.handle)?.rtt();
         rtt.is_known().then(|| (rtt.smoothed(), rtt.min()))
+    }
+
+    /// Whether the peer has announced itself as one of our own (docs/rx-extensions.md): then one call carries all that the path
+    /// does, and else at most 32 packets, or 255, at a time. `None` before the peer has said anything of itself.
+    pub fn peer_is_own(&self) -> Option<bool> {
+        let state = self.shard().lock();
+        match state.endpoint.path_of(self.handle)?.peer_kind() {
+            PeerKind::Unknown => None,
+            PeerKind::Stock => Some(false),
+            PeerKind::Own => Some(true),
+        }
     }
 
     /// The status byte that the peer's last packet carried; `None` once the call is gone.

@@ -134,6 +134,13 @@ by_call! {
     RTT "rx_rtt_seconds" Seconds "The last round trip that was measured on a call's path when it ended, by role and service."
 }
 
+/// Calls of declared interfaces, by procedure.
+pub(crate) const RPCS_ENDED: &str = "rpcs_ended";
+/// How long their handlers took.
+pub(crate) const RPC_SECONDS: &str = "rpc_seconds";
+const RPCS_ENDED_MEANING: &str = "Calls served whose handlers have ended, by interface, procedure (label `rpc`) and result: `ok`, or `failed` for those that were aborted with a code.";
+const RPC_SECONDS_MEANING: &str = "How long their handlers took, likewise: without the wait for a handler, with that for arguments and data.";
+
 /// Packets by type: name and meaning; the label is `type`.
 const PACKETS_READ: (&str, &str) = ("rx_packets_read", "Packets received, by type.");
 const PACKETS_SENT: (&str, &str) = ("rx_packets_sent", "Packets sent, by type.");
@@ -194,6 +201,8 @@ impl Publisher {
                 metrics::describe_histogram!(*name, *unit, *meaning);
             }
         }
+        metrics::describe_counter!(RPCS_ENDED, Unit::Count, RPCS_ENDED_MEANING);
+        metrics::describe_histogram!(RPC_SECONDS, Unit::Seconds, RPC_SECONDS_MEANING);
         let counters = COUNTERS.iter().chain(PORT_COUNTERS).map(|row| {
             metrics::describe_counter!(row.name, row.unit, row.meaning);
             (row, metrics::counter!(row.name))

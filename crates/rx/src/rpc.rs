@@ -4,15 +4,12 @@ use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use rxgen::xdr::Xdr;
 use rxgen::{Abort, CallStream, DecodeError, Rpc, decode_reply, encode_request};
 
 use crate::client::{ClientCall, Connection, Peer};
 use crate::error::{CallError, RpcError};
 use crate::server::ServerCall;
-
-/// The longest reply that is taken: far above any that AFS's procedures have outside of their raw data (the largest are
-/// lists of some thousand entries), and what a hostile server may make a client hold.
-const MAX_REPLY_BYTES: usize = 16 << 20;
 
 /// Bytes taken from a handler's buffer at once, as one copy.
 const COPY_BYTES: usize = 128 << 10;
@@ -69,10 +66,27 @@ impl ClientCall {
         self.finish().map_err(failed::<R>)?;
         let first = self.recv().await.map_err(failed::<R>)?.unwrap_or_default();
         // Most replies are one packet, and are decoded where they are.
-        let rest = self.read_to_end(MAX_REPLY_BYTES).await.map_err(failed::<R>)?;
-        let whole = if rest.is_empty() { first } else { [&first[..], &rest].concat().into() };
+        let whole = match self.recv().await.map_err(failed::<R>)? {
+            None => first,
+            Some(second) => self.collect::<R>([first, second].concat()).await.map_err(failed::<R>)?.into(),
+        };
         let refused = |source| RpcError::Reply { rpc: R::NAME, peer: self.peer(), source };
         decode_reply::<R>(&whole).map_err(refused)
+    }
+}
+
+impl ClientCall {
+    /// The rest of a reply. A hostile server makes a client hold what the longest reply of the procedure has, and no more:
+    /// most have some hundred bytes, lists of a protocol without limits some hundred megabytes. What is longer is no reply,
+    /// as decoding it will say.
+    async fn collect<R: Rpc>(&mut self, mut whole: Vec<u8>) -> Result<Vec<u8>, CallError> {
+        while whole.len() <= R::Reply::SIZE.max {
+            match self.recv().await? {
+                Some(bytes) => whole.extend_from_slice(&bytes),
+                None => break,
+            }
+        }
+        Ok(whole)
     }
 }
 

@@ -5,6 +5,8 @@
 //! (ids of volumes and users) must not be given out again after a loss of power. A thread of its own waits for
 //! the disk, so that calls which only look something up do not.
 
+use std::fs::{self, File};
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
@@ -57,21 +59,20 @@ impl EmbeddedStore {
     ///
     /// If that is not possible, or another process has it open.
     pub fn open(file: &Path) -> Result<Self, StoreError> {
-        let failed = |reason: redb::Error| {
+        let failed = |Reason(reason)| {
             StoreError::new(format!("opening the cell's databases in {}", file.display()), reason)
         };
-        let database = Database::builder().set_cache_size(CACHE_BYTES).create(file);
+        if !file.exists() {
+            make(file).map_err(failed)?;
+        }
+        let database = Database::builder().set_cache_size(CACHE_BYTES).open(file);
         let database = Arc::new(database.map_err(|error| failed(error.into()))?);
-        // So that the table is there for readers.
-        let transaction = database.begin_write().map_err(|error| failed(error.into()))?;
-        transaction.open_table(ROWS).map_err(|error| failed(error.into()))?;
-        transaction.commit().map_err(|error| failed(error.into()))?;
         let (commits, waiting) = mpsc::sync_channel(MAX_WAITING);
         let theirs = Arc::clone(&database);
         let committer = thread::Builder::new()
             .name("celldb-commit".into())
             .spawn(move || commit_all(&theirs, &waiting))
-            .map_err(|error| failed(redb::Error::Io(error)))?;
+            .map_err(|error| failed(error.into()))?;
         Ok(Self { database, commits: Some(commits), committer: Some(committer) })
     }
 
@@ -105,6 +106,26 @@ impl Drop for EmbeddedStore {
             let _ = committer.join();
         }
     }
+}
+
+/// Makes a file without rows. It has its name when it is whole: a process that ends while the file is made must not leave one
+/// that can never be opened.
+fn make(file: &Path) -> Result<(), Reason> {
+    let new = file.with_extension("new");
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+        _ => {}
+    }
+    let database = Database::create(&new)?;
+    // So that the table is there for readers.
+    let transaction = database.begin_write()?;
+    transaction.open_table(ROWS)?;
+    transaction.commit()?;
+    drop(database);
+    fs::rename(&new, file)?;
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()?;
+    Ok(())
 }
 
 fn commit_all(database: &Database, waiting: &Receiver<Commit>) {

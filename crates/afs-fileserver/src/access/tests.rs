@@ -24,7 +24,13 @@ fn with_caller<T>(id: ViceId, test: impl FnOnce(&Caller<'_>) -> T) -> T {
         groups.push(GROUP);
     }
     groups.sort_unstable();
-    test(&Caller { id, groups: &groups, host_groups: &[], anyone: &[ViceId::SYSTEM_ANYUSER] })
+    test(&Caller {
+        id,
+        groups: &groups,
+        host_groups: &[],
+        anyone: &[ViceId::SYSTEM_ANYUSER],
+        implicit: IMPLICIT_ADMIN,
+    })
 }
 
 fn subject(file_type: FileType, mode: u32, rights: Rights) -> Subject {
@@ -37,11 +43,11 @@ fn status(mask: StoreMask, mode: u32) -> AfsStoreStatus {
 
 #[test]
 fn rights_are_the_grants_to_any_group_less_what_is_taken_from_any() {
-    let list = AclView {
-        positive: &[(OWNER, R | W), (GROUP, R | I | D), (ViceId::SYSTEM_ANYUSER, L), (ViceId(9), A)],
-        negative: &[(GROUP, D), (OTHER, I), (ViceId(9), L)],
+    let list = Acl {
+        positive: vec![(OWNER, R | W), (GROUP, R | I | D), (ViceId::SYSTEM_ANYUSER, L), (ViceId(9), A)],
+        negative: vec![(GROUP, D), (OTHER, I), (ViceId(9), L)],
     };
-    let of = |id| with_caller(id, |caller| caller.granted(list));
+    let of = |id| with_caller(id, |caller| caller.granted(&list));
     assert_eq!(of(OWNER).caller, R | W | L);
     assert_eq!(of(OTHER).caller, R | L);
     assert_eq!(of(ADMIN).caller, L | A, "an administrator has lookup and administer, and no more");
@@ -50,11 +56,33 @@ fn rights_are_the_grants_to_any_group_less_what_is_taken_from_any() {
 }
 
 #[test]
+fn what_administrators_have_everywhere_can_be_set() {
+    let nobody = Acl { positive: vec![], negative: vec![] };
+    let of = |id, implicit| with_caller(id, |caller| Caller { implicit, ..*caller }.granted(&nobody).caller);
+    assert_eq!((of(ADMIN, R | L), of(ADMIN, NONE), of(OTHER, R | L)), (R | L, NONE, NONE));
+}
+
+#[test]
+fn a_server_that_takes_no_changes_says_so_whatever_the_rights() {
+    let may = |id, writers| with_caller(id, |caller| to_write(caller, writers).is_ok());
+    let of = |writers| [OWNER, ADMIN].map(|id| may(id, writers));
+    assert_eq!(of(Writers::Everybody), [true, true]);
+    assert_eq!(of(Writers::Administrators), [false, true]);
+    assert_eq!(of(Writers::Nobody), [false, false]);
+}
+
+#[test]
 fn a_host_gives_its_rights_to_whoever_calls_from_it() {
-    let list = AclView { positive: &[(ViceId(-500), R | L)], negative: &[(OWNER, R)] };
+    let list = Acl { positive: vec![(ViceId(-500), R | L)], negative: vec![(OWNER, R)] };
     let groups = [ViceId::SYSTEM_ANYUSER, OWNER];
-    let caller = Caller { id: OWNER, groups: &groups, host_groups: &[ViceId(-500)], anyone: &[] };
-    assert_eq!(caller.granted(list), Granted { caller: R | L, anyone: R | L });
+    let caller = Caller {
+        id: OWNER,
+        groups: &groups,
+        host_groups: &[ViceId(-500)],
+        anyone: &[],
+        implicit: IMPLICIT_ADMIN,
+    };
+    assert_eq!(caller.granted(&list), Granted { caller: R | L, anyone: R | L });
 }
 
 const FILE: FileType = FileType::FILE;

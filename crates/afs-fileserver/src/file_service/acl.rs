@@ -1,7 +1,7 @@
 //! Access lists as clients see and set them: text with names, where vnodes hold ids.
 
-use afs_volume::{AccessList, Kind};
-use afs_wire::acl::AclText;
+use afs_volume::Kind;
+use afs_wire::acl::{Acl, AclText};
 use afs_wire::ids::{AfsFid, ViceId};
 use afs_wire::rights::Rights;
 use afs_wire::rxafs::{self, AfsOpaque, reply};
@@ -37,6 +37,9 @@ impl Session {
 
     /// The text may lack its NUL here, as old clients have it.
     async fn old_store_acl(&self, args: rxafs::OldStoreACL) -> Outcome<reply::OldStoreACL> {
+        if !self.server.takes_old_acls {
+            return Err(Failure::NOT_OWNER);
+        }
         let mut text = args.access_list.into_bytes();
         text.push(0);
         let (status, sync) = self.set_acl(args.fid, &text).await?;
@@ -72,7 +75,7 @@ impl Session {
 }
 
 /// The list as text has it, given the names of its ids, positive entries first.
-fn with_names(list: &AccessList, names: Vec<String>) -> AclText {
+fn with_names(list: &Acl, names: Vec<String>) -> AclText {
     let mut names = names.into_iter();
     let mut named = |entries: &[(ViceId, Rights)]| {
         let named = |(_, rights): &(ViceId, Rights)| Some((names.next()?, *rights));
@@ -82,13 +85,13 @@ fn with_names(list: &AccessList, names: Vec<String>) -> AclText {
 }
 
 /// The list as vnodes have it, if each name has an id.
-fn with_ids(text: &AclText, ids: &[Option<ViceId>]) -> Option<AccessList> {
+fn with_ids(text: &AclText, ids: &[Option<ViceId>]) -> Option<Acl> {
     let mut ids = ids.iter();
     let mut numbered = |entries: &[(String, Rights)]| {
         let entry = |(_, rights): &(String, Rights)| Some(((*ids.next()?)?, *rights));
         entries.iter().map(entry).collect::<Option<Vec<_>>>()
     };
-    Some(AccessList { positive: numbered(&text.positive)?, negative: numbered(&text.negative)? })
+    Some(Acl { positive: numbered(&text.positive)?, negative: numbered(&text.negative)? })
 }
 
 #[cfg(test)]
@@ -97,7 +100,7 @@ mod tests {
 
     #[test]
     fn a_list_reads_as_it_was_written() {
-        let list = AccessList {
+        let list = Acl {
             positive: vec![(ViceId::SYSTEM_ADMINISTRATORS, Rights(127)), (ViceId::SYSTEM_ANYUSER, Rights(9))],
             negative: vec![(ViceId(5), Rights(2))],
         };

@@ -6,7 +6,7 @@
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use afs_volume::{Reader, SetStatus, Store, StoreRange, VnodeStatus, Volume, VolumeError};
+use afs_volume::{Reader, SetStatus, Store, StoreRange, VnodeStatus, Volume};
 use afs_wire::ids::AfsFid;
 use afs_wire::rxafs::{self, reply};
 use afs_wire::status::{AfsCallBack, AfsFetchStatus, AfsStoreStatus, AfsVolSync, FileType, StoreMask};
@@ -16,7 +16,7 @@ use rxgen::collect::Rest;
 use rxgen::serve::{MAX_ARGUMENT_BYTES, receive_arguments};
 use rxgen::{Abort, Rpc, Serve, StreamsIn, StreamsOut};
 
-use super::{Outcome, Session, fid_of, note_alarming, volume_owner};
+use super::{Outcome, Session, fid_of, volume_owner};
 use crate::access::{self, SET_ID};
 use crate::callbacks::Kind;
 use crate::failure::Failure;
@@ -240,7 +240,7 @@ impl Session {
     ) -> Outcome<(Reader, AfsFetchStatus)> {
         let seen = self.look(volume, fid)?;
         access::fetch_data(&self.caller(), &seen.subject, || volume_owner(volume))?;
-        let reader = volume.open((&fid).into(), pos, length).map_err(|error| failed(volume, error))?;
+        let reader = volume.open((&fid).into(), pos, length).map_err(|error| self.failed(volume, error))?;
         let status = self.fetch_status(fid, reader.status(), seen.granted);
         Ok((reader, status))
     }
@@ -262,7 +262,7 @@ impl Session {
                 (read, buffer)
             })
             .await;
-            let read = read.map_err(|error| failed(volume, error))?;
+            let read = read.map_err(|error| self.failed(volume, error))?;
             if read < length {
                 // The status says that there is more.
                 tracing::error!(
@@ -344,7 +344,7 @@ impl Session {
                 (written, store)
             })
             .await;
-            written.map_err(|error| failed(volume, error))?;
+            written.map_err(|error| self.failed(volume, error))?;
             left -= length as u64;
         }
         Ok(store)
@@ -360,11 +360,6 @@ impl Session {
         let stamp = self.stamp();
         self.change(volume, move |_| store.commit(&set, stamp, is_synced)).await
     }
-}
-
-fn failed(volume: &Volume, error: VolumeError) -> Failure {
-    note_alarming(volume.id(), &error);
-    Failure::from(error)
 }
 
 // ---- streams

@@ -9,14 +9,16 @@ pub(crate) mod client;
 pub(crate) mod named;
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use afs_fileserver::{Answer, Config, FileServer, Membership, Protection, Volumes, WallClock};
-use afs_volume::{AccessList, NewVolume, Partition, Stamp, VnodeId, Volume, VolumeKind, VolumeState};
+use afs_volume::disk::SimulatedDisk;
+use afs_volume::{NewVolume, Partition, Stamp, VnodeId, Volume, VolumeKind, VolumeState};
 use afs_wire::Uuid;
+use afs_wire::acl::Acl;
 use afs_wire::ids::{AfsFid, AfsTime, ViceId, VolumeId};
 use afs_wire::rights::Rights;
 use rx::{Endpoint, EndpointConfig, Runtime};
@@ -129,8 +131,20 @@ impl Cell {
 
     /// The same with other settings.
     pub(crate) fn with(configure: impl FnOnce(&mut Config)) -> Self {
+        let open = |folder: &Path| Partition::open(folder, afs_volume::Config::default()).unwrap();
+        Self::on(open, configure)
+    }
+
+    /// The same on a disk of the test's.
+    pub(crate) fn on_disk(disk: &SimulatedDisk) -> Self {
+        let config =
+            afs_volume::Config { reserve_kib: 0, has_thread: false, ..afs_volume::Config::default() };
+        Self::on(|folder| Partition::open_on(Arc::new(disk.clone()), folder, config).unwrap(), |_| {})
+    }
+
+    fn on(open: impl FnOnce(&Path) -> Partition, configure: impl FnOnce(&mut Config)) -> Self {
         let (sim, folder) = (Sim::new(Duration::from_millis(5)), Folder::new());
-        let partition = Partition::open(&folder.0.join("vicepa"), afs_volume::Config::default()).unwrap();
+        let partition = open(&folder.0.join("vicepa"));
         make_volume(&partition, VOLUME, "scratch");
         let (server, endpoint) = start(&sim, &partition, &folder, 1, configure);
         Self { sim, server, endpoint, partition, folder, starts: 1 }
@@ -160,7 +174,7 @@ impl Cell {
 
     /// Sets what the root directory grants.
     pub(crate) fn grant(&self, entries: &[(ViceId, Rights)]) {
-        let list = AccessList { positive: entries.to_vec(), negative: Vec::new() };
+        let list = Acl { positive: entries.to_vec(), negative: Vec::new() };
         self.volume().set_acl(VnodeId::ROOT, &list, stamp()).unwrap();
     }
 
@@ -186,7 +200,7 @@ pub(crate) fn make_volume(partition: &Partition, id: VolumeId, name: &str) -> Ar
     };
     let volume = partition.create_volume(&new, stamp()).unwrap();
     put_online(&volume);
-    let list = AccessList { positive: vec![(ViceId::SYSTEM_ANYUSER, ALL)], negative: Vec::new() };
+    let list = Acl { positive: vec![(ViceId::SYSTEM_ANYUSER, ALL)], negative: Vec::new() };
     volume.set_acl(VnodeId::ROOT, &list, stamp()).unwrap();
     volume
 }

@@ -1,9 +1,10 @@
 //! The options of OpenAFS's servers, as the `parm` lines of a BosConfig have them: each is honoured, or accepted with a
-//! note that says why it is not needed, or refused where to ignore it would open what it closes (configuration notes 7).
+//! note that says why it is not needed, or why it is not done (configuration notes 7).
 
 use std::fmt;
 
 use afs_config::Command;
+use afs_wire::rights::Rights;
 
 use super::{Config, Query, Role, Sync};
 
@@ -105,15 +106,15 @@ enum Effect {
     Value(fn(&mut Config, &str) -> Result<(), &'static str>),
     /// It has two values, and sets this.
     Pair(fn(&mut Config, &str, &str) -> Result<(), &'static str>),
+    /// It has one or more values, and each sets this.
+    Values(fn(&mut Config, &str) -> Result<(), &'static str>),
     /// It has so many values, and is not needed.
     Needless(usize, &'static str),
     /// The same, with a value that may be missing.
     NeedlessOptional(&'static str),
-    /// It would open what it may not.
-    Refused(&'static str),
 }
 
-use Effect::{Flag, Needless, NeedlessOptional, Pair, Refused, Value};
+use Effect::{Flag, Needless, NeedlessOptional, Pair, Value, Values};
 
 /// Why threads, packets and caches need no numbers.
 const TASKS: &str = "calls are tasks, and as many run as file.max_calls says";
@@ -140,7 +141,7 @@ const OPTIONS: &[(&str, &str, Effect)] = &[
     (
         "-realm",
         "f",
-        Value(|c, v| {
+        Values(|c, v| {
             c.security.realms.push(v.to_owned());
             Ok(())
         }),
@@ -156,24 +157,35 @@ const OPTIONS: &[(&str, &str, Effect)] = &[
     (
         "-auditlog",
         "fvlp",
-        Value(|c, v| {
-            c.audit.file = v.into();
-            c.audit.enabled = true;
+        Values(|c, v| {
+            // Later versions of OpenAFS's take "INTERFACE:PATH[:OPTIONS]", and several of them.
+            if let Some(path) = v.strip_prefix("file:").or_else(|| v.starts_with('/').then_some(v)) {
+                c.audit.file = path.into();
+                c.audit.enabled = true;
+            }
             Ok(())
         }),
     ),
     ("-d", "fvlp", Value(|c, v| number(v).map(|n| c.log.filter = debug_level(n)))),
     ("-restricted_query", "v", Value(|c, v| query(v).map(|q| c.vol.restricted_query = q))),
     ("-restricted_query", "l", Value(|c, v| query(v).map(|q| c.databases.restricted_query = q))),
-    ("-noauth", "lp", Refused("everyone could change the databases: use -localauth for repairs")),
+    (
+        "-noauth",
+        "lp",
+        Needless(
+            0,
+            "it would let everyone change the databases, so it is not done: use -localauth for repairs",
+        ),
+    ),
     ("-restricted", "p", Flag(|c| c.databases.restricted = true)),
     ("-restrict_anonymous", "p", Flag(|c| c.databases.restrict_anonymous = true)),
     ("-groupdepth", "p", Value(|c, v| number(v).map(|n| c.databases.group_depth = n))),
     ("-depth", "p", Value(|c, v| number(v).map(|n| c.databases.group_depth = n))),
     ("-default_access", "p", Pair(default_access)),
-    ("-readonly", "f", Refused("a server that takes no changes is not served yet")),
-    ("-implicit", "f", Refused("other rights for system:administrators than 'la' are not served yet")),
-    ("-admin-write", "f", Needless(0, "it belongs to -readonly")),
+    ("-readonly", "f", Flag(|c| c.file.read_only = true)),
+    ("-admin-write", "f", Flag(|c| c.file.administrators_write = true)),
+    ("-implicit", "f", Value(implicit)),
+    ("-cve-2018-7168-enforce", "f", Flag(|c| c.file.old_access_lists = false)),
     ("-spare", "f", Needless(1, QUOTA)),
     ("-pctspare", "f", Needless(1, QUOTA)),
     (
@@ -236,9 +248,12 @@ const OPTIONS: &[(&str, &str, Effect)] = &[
         Needless(1, "a volume goes offline after the calls that use it, which are short"),
     ),
     ("-offline-shutdown-timeout", "f", Needless(1, "calls in progress are ended after a few seconds")),
+    ("-preserve-vol-stats", "v", Needless(0, "volumes have no access statistics to keep")),
     ("-clear-vol-stats", "v", Needless(0, "volumes have no access statistics to clear")),
     ("-sleep", "v", Needless(1, "it does nothing in OpenAFS either")),
     ("-s2scrypt", "v", Needless(1, "volumes are not sent to other servers yet")),
+    ("-s2scrypt", "lp", Needless(1, "databases are not sent to other servers")),
+    ("-help", "fvlp", Needless(0, "'afar server --help' shows what there is")),
     ("-database", "lp", Needless(1, KEPT)),
     ("-db", "lp", Needless(1, KEPT)),
 ];
@@ -278,6 +293,15 @@ pub(super) fn apply(config: &mut Config, program: Program, command: &Command) ->
                     return failed(format!("{name} needs {expected}, not '{first} {second}'"));
                 }
             }
+            Values(set) => {
+                let mut value = Some(inline.or_else(|| words.next()).ok_or_else(missing)?);
+                while let Some(text) = value {
+                    if let Err(expected) = set(config, text) {
+                        return failed(format!("{name} needs {expected}, not '{text}'"));
+                    }
+                    value = words.next_if(|next| !next.starts_with('-'));
+                }
+            }
             Needless(values, why) => {
                 for _ in usize::from(inline.is_some())..values {
                     words.next().ok_or_else(missing)?;
@@ -288,7 +312,6 @@ pub(super) fn apply(config: &mut Config, program: Program, command: &Command) ->
                 words.next_if(|next| inline.is_none() && !next.starts_with('-'));
                 config.notes.push(note(why));
             }
-            Refused(why) => return failed(format!("{name} cannot be honoured: {why}")),
         }
     }
     Ok(())
@@ -296,6 +319,24 @@ pub(super) fn apply(config: &mut Config, program: Program, command: &Command) ->
 
 fn number(text: &str) -> Result<u32, &'static str> {
     text.parse().map_err(|_| "a number")
+}
+
+fn implicit(config: &mut Config, text: &str) -> Result<(), &'static str> {
+    rights(text).ok_or("letters of rlidwkaABCDEFGH, or none, read, write or all")?;
+    text.clone_into(&mut config.file.administrators_rights);
+    Ok(())
+}
+
+/// Rights by their letters, or by one of the words that stand for several.
+pub(super) fn rights(text: &str) -> Option<Rights> {
+    match text {
+        "" => None,
+        "none" => Some(Rights::NONE),
+        "read" => Rights::from_letters("rl"),
+        "write" => Rights::from_letters("rlidwk"),
+        "all" => Some(Rights::ALL),
+        letters => Rights::from_letters(letters),
+    }
 }
 
 fn default_access(config: &mut Config, users: &str, groups: &str) -> Result<(), &'static str> {
@@ -394,14 +435,19 @@ mod tests {
         let config = run(
             "fileserver",
             "-sync=always -pctspare 5 -rxmaxmtu 1400 -d 125 \
-             -auditlog /var/log/a -udpsize 33554432 -syslog -syslog 8 -rxbind -realm A.TEST",
+             -auditlog /var/log/a -udpsize 33554432 -syslog -syslog 8 -rxbind -realm A.TEST B.TEST -L",
         )
         .unwrap();
         assert!(config.transport.one_address);
         assert_eq!((config.volumes.sync, config.transport.max_packet_bytes), (Sync::Always, 1400));
         assert_eq!((config.log.filter.as_str(), config.audit.file.to_str()), ("trace", Some("/var/log/a")));
         assert_eq!(config.transport.receive_buffer_bytes, 32 << 20);
-        assert_eq!(config.security.realms, ["A.TEST"]);
+        assert_eq!(config.security.realms, ["A.TEST", "B.TEST"]);
+        let file = run("dafileserver", "-admin-write -readonly -implicit=rlk").unwrap().file;
+        assert!(file.read_only && file.administrators_write && file.old_access_lists);
+        assert_eq!(file.administrators_rights, "rlk");
+        let audit = run("ptserver", "-auditlog sysvmq:/q file:/var/log/a -p 3").unwrap().audit;
+        assert_eq!(audit.file.to_str(), Some("/var/log/a"));
         let databases =
             run("ptserver", "-restricted -depth 3 -default_access s-Ma- S----").unwrap().databases;
         assert!(databases.restricted && !databases.restrict_anonymous);
@@ -415,6 +461,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_done_is_explained() {
+        let notes = run("vlserver", "-noauth").unwrap().notes;
+        assert!(notes[0].to_string().contains("so it is not done: use -localauth"), "{}", notes[0]);
+    }
+
+    #[test]
+    fn rights_are_letters_or_a_word() {
+        let check = |text, expected: Option<u32>| assert_eq!(rights(text), expected.map(Rights), "{text}");
+        check("la", Some(0x48));
+        check("none", Some(0));
+        check("read", Some(0x9));
+        check("write", Some(0x3f));
+        check("all", Some(0x7f));
+        check("A", Some(0x0100_0000));
+        check("", None);
+        check("rx", None);
+    }
+
+    #[test]
     fn what_cannot_be_is_an_error_that_says_why() {
         let check = |program: &str, args: &str, expected: &str| {
             let error = run(program, args).unwrap_err().to_string();
@@ -424,9 +489,8 @@ mod tests {
         check("fileserver", "-busyat", "line 7: -busyat needs a value");
         check("fileserver", "-p", "line 7: -p needs a value");
         check("fileserver", "-busyat x", "line 7: -busyat needs a number, not 'x'");
-        check("fileserver", "-readonly", "line 7: -readonly cannot be honoured");
+        check("fileserver", "-implicit x", "line 7: -implicit needs letters of rlidwka");
         check("fileserver", "-sync soon", "line 7: -sync needs always, onclose or never");
-        check("vlserver", "-noauth", "line 7: -noauth cannot be honoured");
         check("ptserver", "-default_access S----", "line 7: -default_access needs a value");
         check("ptserver", "-default_access S---- X----", "line 7: -default_access needs two words of five");
         check("volserver", "-busyat 3", "line 7: volserver has no option -busyat");

@@ -209,12 +209,24 @@ settings! {
         callbacks: u32 = 1_000_000;
         /// How long a user's or host's groups are remembered, in seconds.
         groups_seconds: u32 = 300;
+        /// Whether nothing may be changed through the file service (OpenAFS's -readonly); the volume service changes volumes all the same.
+        read_only: bool = false;
+        /// Whether members of system:administrators may change things even so (-admin-write).
+        administrators_write: bool = false;
+        /// What members of system:administrators may do in every directory: letters of rlidwkaABCDEFGH, or none, read, write or all (-implicit). Access lists they may change in any case.
+        administrators_rights: String = "la".to_owned();
+        /// Whether access lists are taken in the form of clients before 1.8.0 and 1.6.23 too, which others could make a client send (CVE-2018-7168; -cve-2018-7168-enforce takes none).
+        old_access_lists: bool = true;
     }
 
     /// Volumes on disk.
     section Volumes as VolumesFile in "volumes" {
         /// When changes are made to survive a loss of power: "always" before they are acknowledged, "interval" within a second, in the background.
         sync: Sync = Sync::Interval;
+        /// MiB of each partition's file system that are left free: with less, it is full. Removals need some room too, two segments of the log.
+        reserve_mib: u32 = 64;
+        /// MiB of a segment of each partition's log, of which there are two or three. As much is kept in memory; a start after a crash reads twice that.
+        log_mib: u32 = 32;
     }
 
     /// The volume service.

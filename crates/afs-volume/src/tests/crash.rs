@@ -146,6 +146,24 @@ fn crashes(seed: u64, losses_in_four: u32, always: bool) {
     }
 }
 
+/// redb makes a file in steps, and takes none that was left in between: a first start that was killed there left a partition that
+/// could not be opened ever after.
+#[test]
+fn a_start_that_ends_while_the_rows_are_made_is_made_up_for_by_the_next() {
+    for bytes in [1, 8, 4096, 100_000] {
+        let disk = SimulatedDisk::new(1 << 30);
+        disk.create("rows.redb").unwrap().write_at(0, &vec![0; bytes]).unwrap();
+        let partition = open(&disk);
+        volume(&partition, ID);
+        assert_whole(&partition, "made at the second start");
+        drop(partition);
+        // With a log beside it it was one, and is damaged.
+        disk.open("rows.redb").unwrap().write_at(0, &[0; 9]).unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(disk);
+        assert!(Partition::open_on(disk, Path::new("test"), config()).is_err());
+    }
+}
+
 #[test]
 fn a_power_loss_leaves_a_state_that_was_and_no_version_twice() {
     for seed in 0..40 {

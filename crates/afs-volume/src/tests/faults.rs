@@ -2,13 +2,15 @@
 //! and back after repair.
 
 use super::reference::{assert_same, choose, expect, is_same, made_by, new_tree, read_tree, run};
-use super::{assert_whole, open, settle, volume};
+use super::{assert_whole, config, open, settle, volume};
 use crate::disk::{Cut, SimulatedDisk};
 use crate::tests::stamp;
-use crate::{SetStatus, StoreRange, VnodeId, VolumeError, VolumeState};
+use crate::{Config, Partition, SetStatus, StoreRange, VnodeId, VolumeError, VolumeState};
 use afs_wire::ids::VolumeId;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use std::path::Path;
+use std::sync::Arc;
 
 const ID: u32 = 100;
 
@@ -132,6 +134,40 @@ fn a_file_of_data_that_cannot_be_written_costs_that_store_only() {
     assert_eq!(volume.state(), VolumeState::Online);
     assert_eq!(volume.status(file).unwrap().length, 0);
     assert_whole(&partition, "after the failure");
+}
+
+/// Others may share the file system: what the reserve keeps free is theirs to fill.
+#[test]
+fn a_partition_that_others_have_filled_is_opened_and_can_be_emptied() {
+    let disk = SimulatedDisk::new(1 << 30);
+    let config = Config { log_bytes: 4 << 20, ..config() };
+    let open = || Partition::open_on(Arc::new(disk.clone()), Path::new("test"), config.clone()).unwrap();
+    let partition = open();
+    let filled = volume(&partition, ID);
+    let set = SetStatus::default();
+    let name = |n: u32| format!("f{n}").into_bytes();
+    for n in 0..5 {
+        let file = filled.create_file(VnodeId::ROOT, &name(n), &set, stamp(1)).unwrap().vnode.id;
+        let range = StoreRange { position: 0, length: 100_000, file_length: 100_000 };
+        let mut store = filled.begin_store(file, range).unwrap();
+        store.write(&[1; 100_000]).unwrap();
+        store.commit(&set, stamp(2), false).unwrap();
+    }
+    drop((filled, partition));
+    let (total, free) = crate::disk::Disk::space(&disk).unwrap();
+    disk.set_capacity(total - free + 300_000);
+    let partition = open();
+    let filled = partition.volume(VolumeId(ID)).unwrap();
+    assert_eq!(filled.state(), VolumeState::Online);
+    for n in 0..5 {
+        filled.remove_file(VnodeId::ROOT, &name(n), stamp(3)).unwrap();
+    }
+    for _ in 0..20 {
+        // Steps that find no room are tried again when others have made some.
+        let _ = partition.maintain();
+    }
+    filled.create_file(VnodeId::ROOT, b"there is room", &set, stamp(4)).unwrap();
+    assert_whole(&partition, "after it was emptied");
 }
 
 #[test]

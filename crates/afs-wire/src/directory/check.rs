@@ -1,10 +1,8 @@
 //! What is wrong with a directory: for salvaging, and for tests. A directory without faults is read alike by whoever
 //! follows the chains, as stock servers and clients do, and by whoever goes through the slots, as Linux does.
 
-use super::{
-    BUCKETS, Directory, FIRST_SLOT, FREE_MAP_AT, Link, MAPPED_PAGES, SLOTS, Slot, hash, reserved, slots_for,
-    word,
-};
+use super::layout::{BUCKETS, FIRST_SLOT, FREE_MAP_AT, MAPPED_PAGES, SLOTS, slots_for};
+use super::{Directory, Link, Slot, hash, reserved, word};
 use std::collections::BTreeSet;
 use std::fmt;
 
@@ -149,7 +147,7 @@ impl<B: AsRef<[u8]>> Directory<B> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::directory::{BITMAP_AT, HASH_TABLE_AT, NEXT_AT, SLOT_SIZE};
+    use crate::directory::layout::{BITMAP_AT, HASH_TABLE_AT, NEXT_AT, SLOT_SIZE};
     use crate::ids::LocalFid;
 
     /// A directory with `a` at slot 15 and `b` at slot 16, damaged, and what is said of it.

@@ -2,11 +2,11 @@
 //! servers, so that our copies of their directories stay what theirs become: the first page with room, the lowest free
 //! slots there, the head of the chain; pages are never given back. Only that bytes of removed names are cleared here.
 
-use super::{
-    BITMAP_AT, Directory, ENTRY_HEADER, Entry, FIRST_SLOT, FREE_COUNT_AT, FREE_MAP_AT, HASH_TABLE_AT, Link,
-    MAPPED_PAGES, NAME_MAX, NEXT_AT, PAGE_COUNT_AT, PAGE_RESERVED, PAGE_SIZE, PAGES_MAX, SLOT_SIZE, SLOTS,
-    Slot, TAG, TAG_AT, UNIQUE_AT, VNODE_AT, hash, reserved, slots_for, word,
+use super::layout::{
+    BITMAP_AT, ENTRY_HEADER, FIRST_SLOT, FREE_COUNT_AT, FREE_MAP_AT, HASH_TABLE_AT, MAPPED_PAGES, NEXT_AT,
+    PAGE_COUNT_AT, PAGE_RESERVED, SLOT_SIZE, SLOTS, TAG, TAG_AT, UNIQUE_AT, VNODE_AT, slots_for,
 };
+use super::{Directory, Entry, Link, NAME_MAX, PAGE_SIZE, PAGES_MAX, Slot, hash, reserved, word};
 use crate::ids::LocalFid;
 use std::fmt;
 

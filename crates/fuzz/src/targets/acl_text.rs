@@ -31,7 +31,8 @@ pub fn run(input: &[u8]) -> u64 {
         Ok(acl) => {
             let again = acl.to_stored().expect("no more entries than were read");
             assert_eq!(Acl::from_stored(&again).as_ref(), Ok(&acl));
-            let everybody: Vec<ViceId> = acl.positive.iter().map(|(id, _)| *id).collect();
+            let mut everybody: Vec<ViceId> = acl.positive.iter().map(|(id, _)| *id).collect();
+            everybody.sort_unstable();
             let rights = acl.rights_of(&everybody);
             shape
                 .with(3)

@@ -3,7 +3,7 @@
 
 use crate::shape::Shape;
 use afs_config::{
-    AddressRules, AfsConf, BosConfig, CacheInfo, CellAliases, CellServDb, ConfigError, LocalRealms, ThisCell,
+    AddressRules, AfsConf, BosConfig, CacheInfo, CellAliases, CellServDb, ConfigError, RealmFiles, ThisCell,
     UserList,
 };
 use std::mem::{Discriminant, discriminant};
@@ -32,7 +32,7 @@ pub fn run(input: &[u8]) -> u64 {
             );
             rules.rules.len()
         }),
-        5 => Ok(LocalRealms::parse(&text, &text).realms.len()),
+        5 => Ok(RealmFiles::parse(&text, &text).realms.len()),
         6 => BosConfig::parse(&text, path).map(|config| config.bnodes.len()),
         7 => CacheInfo::parse(&text, path).map(|info| info.size_kib.checked_ilog2().unwrap_or(0) as usize),
         8 => {

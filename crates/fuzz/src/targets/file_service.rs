@@ -13,10 +13,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use afs_fileserver::{Answer, Config, FileServer, Membership, Protection, Volumes, WallClock};
-use afs_volume::{
-    AccessList, NewVolume, Partition, SetStatus, Stamp, VnodeId, Volume, VolumeKind, VolumeState,
-};
+use afs_volume::{NewVolume, Partition, SetStatus, Stamp, VnodeId, Volume, VolumeKind, VolumeState};
 use afs_wire::Uuid;
+use afs_wire::acl::Acl;
 use afs_wire::ids::{AfsFid, AfsTime, ViceId, VolumeId};
 use afs_wire::rights::Rights;
 use afs_wire::rxafs::{self, Rxafs};
@@ -162,7 +161,7 @@ impl World {
 
     fn run(&self, input: &[u8]) -> u64 {
         let vnodes = self.vnodes();
-        let list = AccessList { positive: vec![(ViceId::SYSTEM_ANYUSER, Rights(127))], negative: Vec::new() };
+        let list = Acl { positive: vec![(ViceId::SYSTEM_ANYUSER, Rights(127))], negative: Vec::new() };
         let stamp = Stamp { who: ViceId::ANONYMOUS, now: AfsTime(1) };
         self.volume.set_acl(VnodeId::ROOT, &list, stamp).expect("the root is a directory");
         let mut shape = Shape::EMPTY;

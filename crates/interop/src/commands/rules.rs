@@ -163,11 +163,19 @@ fn length_of(shape: &str, text: &str) -> Option<usize> {
     (!rest.starts_with(|c: char| c.is_ascii_alphanumeric())).then_some(text.len() - rest.len())
 }
 
+/// What stands before the one number that a command (rxdebug) tells in hexadecimal: an address, which may begin with a letter.
+const BEFORE_HEXADECIMAL: &str = "(last from host ";
+
 /// Each number as N, its sign gone, with one space before it where there were more.
 fn without_numbers(line: &str) -> String {
     let mut out = String::new();
     let mut rest = line;
     while let Some(first) = rest.chars().next() {
+        if out.ends_with(BEFORE_HEXADECIMAL) {
+            out.push('N');
+            rest = rest.trim_start_matches(|c: char| c.is_ascii_hexdigit());
+            continue;
+        }
         if !first.is_ascii_digit() {
             out.push(first);
             rest = &rest[first.len_utf8()..];
@@ -224,6 +232,7 @@ mod tests {
             &[
                 ("Free space:   534 K of 95.5, or -3.", "Free space: N K of N, or N."),
                 ("no number  ", "no number  "),
+                ("bogusReads 1 (last from host b00580a), x", "bogusReads N (last from host N), x"),
                 ("a-4 b", "a-N b"),
                 ("", ""),
             ],

@@ -29,12 +29,6 @@ const KNOWN: &[(&str, &str)] = &[
         "bos getrestricted 10.88.0.1 -localauth",
         "on purpose: nothing of our servers can be changed by this service",
     ),
-    ("vos examine user.alice -extended -localauth", "not yet: ours counts the root directory as a file"),
-    ("vos examine user.alice -format -localauth", "not yet: the same, and making the root as an update"),
-    ("vos listvol 10.88.0.1 a -extended -localauth", "not yet: the same"),
-    ("vos listvol 10.88.0.1 a -format -localauth", "not yet: the same"),
-    ("vos examine user.alice -localauth", "not yet: a volume of ours does not note its backup's id"),
-    ("vos examine user.alice.backup -localauth", "not yet: the same"),
 ];
 
 /// All cases of this module.

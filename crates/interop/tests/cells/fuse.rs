@@ -31,7 +31,7 @@ const CHANGES: usize = 1500;
 const AFSIO_BYTES: usize = 5_000_000;
 
 /// Without a Kerberos configuration: with one, but no ticket, it frees what it never made, and crashes as often as not.
-const AFSIO: [&str; 3] = ["env", "KRB5_CONFIG=/nonexistent", "afsio"];
+pub(crate) const AFSIO: [&str; 3] = ["env", "KRB5_CONFIG=/nonexistent", "afsio"];
 
 /// All cases of this module.
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
@@ -44,7 +44,7 @@ pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
 }
 
 /// A cell with root.afs, in it the cell's name for root.cell, and in that `scratch`, which anyone may write.
-fn scene(lab: &Lab, servers: &Servers) -> Result<Scene, Trouble> {
+pub(crate) fn scene(lab: &Lab, servers: &Servers) -> Result<Scene, Trouble> {
     let scene = Scene::new(lab, servers)?;
     let admin = ("system:administrators", AccessList::ALL);
     let readable = AccessList::granting([admin, ("system:anyuser", AccessList::READ)]);
@@ -125,10 +125,10 @@ fn afsio(lab: &Lab, servers: &Servers) -> Verdict {
 // ---- the workload
 
 /// A folder on the local disk, which goes with this.
-struct Local(PathBuf);
+pub(crate) struct Local(pub(crate) PathBuf);
 
 impl Local {
-    fn new() -> Result<Self, Trouble> {
+    pub(crate) fn new() -> Result<Self, Trouble> {
         use std::sync::atomic::{AtomicUsize, Ordering};
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);

@@ -6,10 +6,13 @@
 mod commands;
 mod fuse;
 mod mixed;
+mod options;
 mod rights;
 mod rxkad;
 mod scene;
 mod suites;
+mod tools;
+mod volumes;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -20,7 +23,17 @@ use afar_interop::suite;
 fn main() -> ExitCode {
     let lab = Arc::new(Lab::new());
     let mut cases = Vec::new();
-    for module in [commands::cases, rxkad::cases, rights::cases, mixed::cases, fuse::cases, suites::cases] {
+    for module in [
+        commands::cases,
+        rxkad::cases,
+        rights::cases,
+        mixed::cases,
+        options::cases,
+        fuse::cases,
+        suites::cases,
+        tools::cases,
+        volumes::cases,
+    ] {
         cases.extend(module(&lab));
     }
     suite::run(cases)

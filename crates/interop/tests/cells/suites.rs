@@ -1,5 +1,6 @@
-//! Our vos, pts and bos against Debian's: the same commands in two stock cells that are alike, where ours have to print and
-//! do what Debian's do, line by line. What the commands are is in interop/cell/commands.txt and interop/cell/suites.txt.
+//! Our vos, pts, bos, fs and afsio against Debian's: the same commands in two cells that are alike, where ours have to print and
+//! do what Debian's do, line by line; in cells of OpenAFS's servers, and in cells of ours. What the commands are is in
+//! interop/cell/commands.txt and interop/cell/suites.txt.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -19,8 +20,8 @@ use serde_json::Value;
 /// Where the lists are.
 const LISTS: [&str; 2] = ["interop/cell/commands.txt", "interop/cell/suites.txt"];
 
-/// The suites.
-const SUITES: [&str; 3] = ["vos", "pts", "bos"];
+/// The suites that the lists have commands of.
+const SUITES: [&str; 5] = ["vos", "pts", "bos", "fs", "afsio"];
 
 /// Verbs of the lists that ours do not have.
 const NOT_OURS: &[[&str; 2]] =
@@ -73,8 +74,11 @@ const JSON: &[(&str, &str)] = &[
 /// All cases of this module.
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
     type Check = fn(&Lab) -> Verdict;
-    let checks: [(&str, Check); 2] =
-        [("print_and_do_what_debians_do", compare_in_cells), ("help_as_debians_do", compare_help)];
+    let checks: [(&str, Check); 3] = [
+        ("print_and_do_what_debians_do", |lab| compare_in_cells(lab, &Servers::Stock)),
+        ("print_and_do_what_debians_do_with_our_servers", |lab| compare_in_cells(lab, &lab.our_servers()?)),
+        ("help_as_debians_do", compare_help),
+    ];
     let case = |(name, check): (&str, Check)| {
         let lab = Arc::clone(lab);
         Case::new(format!("suites/{name}"), Weight::Waiting, move || check(&lab))
@@ -119,7 +123,7 @@ fn entries(lab: &Lab) -> Result<Vec<Entry>, Trouble> {
             && !NOT_OURS.iter().any(|[suite, not]| entry.words[0] == *suite && verb(entry) == *not)
     });
     if all.len() < COMMANDS_MIN {
-        return failed(format!("the lists have {} commands for vos, pts and bos", all.len()));
+        return failed(format!("the lists have {} commands for the suites", all.len()));
     }
     Ok(all)
 }
@@ -134,10 +138,11 @@ fn with_ours(entries: &[Entry], links: &Links) -> Vec<Entry> {
     entries.iter().map(ours).collect()
 }
 
-fn compare_in_cells(lab: &Lab) -> Verdict {
+fn compare_in_cells(lab: &Lab, servers: &Servers) -> Verdict {
     let entries = entries(lab)?;
-    let (debians_cell, our_cell) = (stock(lab)?, stock(lab)?);
-    let links = Links::new(lab, "suites")?;
+    let cell = || lab.cell(&Machine::new(servers.clone()));
+    let (debians_cell, our_cell) = (cell()?, cell()?);
+    let links = Links::new(lab, if *servers == Servers::Stock { "suites" } else { "suites-ours" })?;
     let ours = with_ours(&entries, &links);
     let (debian, afar) = thread::scope(|scope| {
         let debian = scope.spawn(|| commands::run(&debians_cell, &entries));
@@ -160,10 +165,6 @@ fn compare_in_cells(lab: &Lab) -> Verdict {
         return failed(format!("{} of {} commands differ:\n{}", count.0, count.1, shown.concat()));
     }
     check_json(&our_cell, &links)
-}
-
-fn stock(lab: &Lab) -> Result<Cell, Trouble> {
-    lab.cell(&Machine::new(Servers::Stock))
 }
 
 fn failed<T>(message: impl Into<String>) -> Result<T, Trouble> {

@@ -2,6 +2,8 @@
 #![expect(clippy::disallowed_methods, reason = "real sockets take real time")]
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub(crate) mod recorder;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;

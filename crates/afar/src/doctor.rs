@@ -1,0 +1,440 @@
+//! `afar doctor`: what can be checked beforehand of what the client and `afar up` need: FUSE, passthrough, buffers, ports, folders,
+//! the clock, and whether the cells' servers answer. It changes nothing but that it mounts something empty in a folder of its own
+//! for a moment.
+
+use crate::classic::{Command, Opt};
+use crate::{mount_point, output};
+use afs_config::{Cell, ClientFolder};
+use afs_wire::vl::{ProbeServer, Vl};
+use fuse_dev::{Features, Handler, MountOptions, Mounted, Offer, Reply, Request, Session, Settings, StateOf};
+use nix::unistd::Uid;
+use rx::{CallError, Endpoint, EndpointConfig, RpcError};
+use rx_proto::config::CallLimits;
+use rx_proto::ids::ServiceId;
+use rx_proto::security::Null;
+use rxgen::Interface;
+use serde_json::json;
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Command as Process, ExitCode, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+static COMMAND: Command = Command {
+    name: "doctor",
+    options: &[
+        Opt::single("config", "folder with ThisCell and CellServDB, default /etc/openafs"),
+        Opt::single("mount", "mount point to look at, default that of 'afar up'"),
+        Opt::single("bind", "address whose ports are tried, default 127.0.0.1"),
+        Opt::flag("all-cells", "ask the servers of all cells, not only of this one's"),
+        Opt::flag("json", "print one JSON object"),
+    ],
+};
+
+/// Receive buffers below this lose packets when a crowd writes (measured: 250 clients drop none with 16 MiB).
+const BUFFER_BYTES: u64 = 16 << 20;
+
+/// What a server gets to answer in.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Less free space than this in the cache's file system is hardly of use.
+const FREE_BYTES: u64 = 1 << 30;
+
+/// When this was written, or a clock is wrong: 2026-01-01.
+const NOT_BEFORE: u64 = 1_767_225_600;
+
+/// How good what was found is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Grade {
+    Good,
+    /// It works, but not as well as it could.
+    Poor,
+    /// It does not work.
+    Bad,
+}
+
+impl Grade {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Good => "ok",
+            Self::Poor => "poor",
+            Self::Bad => "BAD",
+        }
+    }
+}
+
+/// What was found of one thing.
+#[derive(Debug)]
+struct Finding {
+    what: &'static str,
+    grade: Grade,
+    /// What it is, and what to do.
+    text: String,
+}
+
+fn finding(what: &'static str, grade: Grade, text: impl Into<String>) -> Finding {
+    Finding { what, grade, text: text.into() }
+}
+
+/// Runs the command with the arguments behind its name. The status is that of a failure if something does not work.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    let given = match COMMAND.start(args) {
+        Ok(given) => given,
+        Err(status) => return status,
+    };
+    if let Err(misuse) = given.check_text() {
+        return misuse.report();
+    }
+    let bind = match given.word("bind").unwrap_or("127.0.0.1").parse::<Ipv4Addr>() {
+        Ok(bind) => bind,
+        Err(_) => {
+            eprintln!("afar doctor: -bind takes an IPv4 address");
+            return ExitCode::from(crate::classic::MISUSE);
+        }
+    };
+    let mut findings = Vec::new();
+    findings.extend(fuse());
+    findings.push(mount_point_is_free(given.word("mount").map(Path::new)));
+    findings.push(buffers());
+    findings.extend(ports(bind));
+    findings.push(space());
+    findings.push(clock());
+    findings.extend(cells(given.word("config"), given.has("all-cells")));
+    let written = output::finish(COMMAND.name, write(&findings, given.has("json")));
+    match findings.iter().any(|finding| finding.grade == Grade::Bad) {
+        true => ExitCode::FAILURE,
+        false => written,
+    }
+}
+
+fn write(findings: &[Finding], as_json: bool) -> io::Result<()> {
+    if as_json {
+        let list: Vec<_> = findings
+            .iter()
+            .map(|f| json!({ "what": f.what, "grade": f.grade.word().to_lowercase(), "text": f.text }))
+            .collect();
+        return output::write_json(&json!({ "findings": list }));
+    }
+    let lines = findings
+        .iter()
+        .map(|f| format!("{:<5}{:<13}{}\n", f.grade.word(), f.what, output::harmless(&f.text)));
+    output::write(&lines.collect::<String>())
+}
+
+/// A file system in which there is nothing.
+struct Nothing;
+
+impl Handler for Nothing {
+    fn handle(&self, _: Request<'_>, reply: Reply) {
+        reply.error(nix::libc::ENOENT);
+    }
+}
+
+/// Whether something can be mounted, and what the kernel offers.
+fn fuse() -> Vec<Finding> {
+    let offer = match try_mount() {
+        Ok(offer) => offer,
+        Err(error) => return vec![finding("fuse", Grade::Bad, error)],
+    };
+    let mut findings = vec![finding("fuse", Grade::Good, format!("protocol 7.{}", offer.minor))];
+    let may = fuse_dev::mount::may_pass_through();
+    findings.push(match (offer.offered.has(Features::PASSTHROUGH), may) {
+        (true, true) => finding("passthrough", Grade::Good, "large cached files are read at the speed of the disk's file system"),
+        (false, _) => finding(
+            "passthrough",
+            Grade::Poor,
+            "this kernel has none (Linux 6.9 and newer have): cached files are read at three quarters of the speed",
+        ),
+        (true, false) => finding(
+            "passthrough",
+            Grade::Poor,
+            "it takes root (CAP_SYS_ADMIN): cached files are read at three quarters of the speed",
+        ),
+    });
+    if !Uid::effective().is_root() {
+        let conf = fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
+        let allows = conf.lines().any(|line| line.trim() == "user_allow_other");
+        findings.push(match allows {
+            true => finding("sharing", Grade::Good, "others may be let into the mount (--allow-other)"),
+            false => finding(
+                "sharing",
+                Grade::Good,
+                "the mount will be for this user alone; for others too, root adds user_allow_other to /etc/fuse.conf",
+            ),
+        });
+    }
+    findings
+}
+
+fn try_mount() -> Result<Offer, String> {
+    let folder = std::env::temp_dir().join(format!("afar-doctor-{}", std::process::id()));
+    fs::create_dir_all(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let options = MountOptions {
+        source: "afar-doctor".to_owned(),
+        kind: "afar".to_owned(),
+        allow_other: false,
+        allow_suid: false,
+    };
+    let tried = Mounted::mount(&folder, &options).map_err(|error| error.to_string()).and_then(|mounted| {
+        let settings = Settings {
+            features: Features::PASSTHROUGH,
+            write_max_bytes: 128 << 10,
+            read_ahead_bytes: 0,
+            background_max: 1,
+            stack_depth: 1,
+        };
+        let session = Session::start(Arc::clone(mounted.device()), &settings, 1, |_, _| Arc::new(Nothing));
+        let offer = session.as_ref().map(Session::offer).map_err(|error| error.to_string());
+        mounted.unmount().map_err(|error| error.to_string())?;
+        if let Ok(session) = session {
+            session.wait().map_err(|error| error.to_string())?;
+        }
+        offer
+    });
+    // It is empty again, unless the mount could not be removed, which has been said then.
+    let _ = fs::remove_dir(&folder);
+    tried
+}
+
+fn mount_point_is_free(path: Option<&Path>) -> Finding {
+    let what = "mount point";
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let path = match path {
+        Some(path) => path.to_owned(),
+        None => match mount_point::default_for(Uid::effective().is_root(), home.as_deref()) {
+            Ok(path) => path,
+            Err(error) => return finding(what, Grade::Bad, error),
+        },
+    };
+    let shown = path.display();
+    match fuse_dev::state_of(&path) {
+        StateOf::Missing => finding(what, Grade::Good, format!("{shown} will be made")),
+        StateOf::Folder { is_empty: true } => finding(what, Grade::Good, format!("{shown} is free")),
+        StateOf::Folder { is_empty: false } => {
+            finding(what, Grade::Bad, format!("{shown} is not empty: choose another with --mount"))
+        }
+        StateOf::NotAFolder => {
+            finding(what, Grade::Bad, format!("{shown} is no folder: choose another with --mount"))
+        }
+        StateOf::Mounted(mount) => finding(
+            what,
+            Grade::Poor,
+            format!("{shown} is in use: {} is mounted there ({})", mount.source.display(), mount.kind),
+        ),
+        StateOf::Dead(_) => {
+            finding(what, Grade::Good, format!("{shown} has a dead mount, which will be removed"))
+        }
+        StateOf::Hanging(_) => finding(
+            what,
+            Grade::Bad,
+            format!("what is mounted on {shown} does not answer: umount -l {shown}"),
+        ),
+        StateOf::Unreadable(error) => finding(what, Grade::Bad, format!("{shown}: {error}")),
+    }
+}
+
+fn buffers() -> Finding {
+    let what = "buffers";
+    let text = fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap_or_default();
+    let max: u64 = text.trim().parse().unwrap_or(0);
+    // CAP_NET_ADMIN, 12 in capability.h, may go beyond.
+    if has_capability(12) {
+        return finding(what, Grade::Good, "UDP buffers can be made as large as is useful");
+    }
+    if max >= BUFFER_BYTES {
+        return finding(what, Grade::Good, format!("UDP buffers of up to {} MiB", max >> 20));
+    }
+    finding(
+        what,
+        Grade::Poor,
+        format!(
+            "UDP buffers are at most {} KiB, and many clients at once will be slow: as root, \
+             sysctl -w net.core.rmem_max={BUFFER_BYTES}",
+            max >> 10
+        ),
+    )
+}
+
+fn has_capability(bit: u32) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok()).is_some_and(|set| set >> bit & 1 == 1)
+}
+
+/// The ports of servers and client.
+fn ports(address: Ipv4Addr) -> Vec<Finding> {
+    let taken = |wanted: &[u16]| -> Vec<String> {
+        let is_taken = |port: &&u16| UdpSocket::bind(SocketAddr::from((address, **port))).is_err();
+        wanted.iter().filter(is_taken).map(u16::to_string).collect()
+    };
+    let servers = taken(&[7000, 7002, 7003, 7005, 7007]);
+    let of_servers = match servers.is_empty() {
+        true => finding("ports", Grade::Good, format!("those of servers are free at {address}")),
+        false => finding(
+            "ports",
+            Grade::Poor,
+            format!(
+                "{} at {address} cannot be had: servers run there, or choose another address with --bind",
+                servers.join(", ")
+            ),
+        ),
+    };
+    let of_client = match taken(&[7001]).is_empty() {
+        true => finding("client port", Grade::Good, format!("7001 is free at {address}")),
+        false => finding(
+            "client port",
+            Grade::Good,
+            format!("7001 at {address} is taken: the client takes another (firewalls may know only 7001)"),
+        ),
+    };
+    vec![of_servers, of_client]
+}
+
+fn space() -> Finding {
+    let what = "space";
+    let folder = match Uid::effective().is_root() {
+        true => PathBuf::from("/var"),
+        false => std::env::var_os("HOME").map_or_else(std::env::temp_dir, PathBuf::from),
+    };
+    match nix::sys::statvfs::statvfs(&folder) {
+        Err(error) => finding(what, Grade::Poor, format!("{}: {error}", folder.display())),
+        Ok(stat) => {
+            let free = stat.blocks_available().saturating_mul(stat.fragment_size());
+            let text = format!("{} MiB are free in {}", free >> 20, folder.display());
+            match free >= FREE_BYTES {
+                true => finding(what, Grade::Good, text),
+                false => finding(what, Grade::Poor, format!("{text}: little for a cache")),
+            }
+        }
+    }
+}
+
+fn clock() -> Finding {
+    let what = "clock";
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    if now < NOT_BEFORE {
+        return finding(what, Grade::Bad, "it is years behind: tickets and times of files will be wrong");
+    }
+    let is_kept = |line: &str| line == "NTPSynchronized=yes";
+    let asked = Process::new("timedatectl").arg("show").stdin(Stdio::null()).stderr(Stdio::null()).output();
+    match asked {
+        Ok(output) if output.status.success() => {
+            match String::from_utf8_lossy(&output.stdout).lines().any(is_kept) {
+                true => finding(what, Grade::Good, "it is kept by NTP"),
+                false => finding(
+                    what,
+                    Grade::Poor,
+                    "nothing keeps it: Kerberos's tickets need it within five minutes of the servers' (timedatectl set-ntp true)",
+                ),
+            }
+        }
+        _ => finding(what, Grade::Good, "it is plausible; nobody here says whether NTP keeps it"),
+    }
+}
+
+/// Whether the database servers of the cells answer.
+fn cells(folder: Option<&str>, all: bool) -> Vec<Finding> {
+    let what = "cells";
+    let folder = folder.map_or_else(|| PathBuf::from("/etc/openafs"), PathBuf::from);
+    let client = match ClientFolder::read(&folder) {
+        Ok(client) => client,
+        Err(error) if error.is_missing() => {
+            let text =
+                format!("{} has no ThisCell: 'afar up' needs none, 'afar mount' does", folder.display());
+            return vec![finding(what, Grade::Good, text)];
+        }
+        Err(error) => return vec![finding(what, Grade::Bad, error.to_string())],
+    };
+    let wanted: Vec<Cell> =
+        client.cells.cells.iter().filter(|cell| all || cell.name == client.cell).cloned().collect();
+    if wanted.is_empty() {
+        let text = format!("CellServDB in {} has no servers of {}", folder.display(), client.cell);
+        return vec![finding(what, Grade::Bad, text)];
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return vec![finding(what, Grade::Bad, format!("no threads can be started: {error}"))],
+    };
+    runtime.block_on(ask_cells(&wanted)).unwrap_or_else(|error| vec![finding(what, Grade::Bad, error)])
+}
+
+async fn ask_cells(cells: &[Cell]) -> Result<Vec<Finding>, String> {
+    let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    let endpoint = Endpoint::bind(any, EndpointConfig::default()).map_err(|error| error.to_string())?;
+    let mut tasks = Vec::new();
+    for (number, cell) in cells.iter().enumerate() {
+        for server in &cell.servers {
+            let (address, endpoint) = (server.address, endpoint.clone());
+            tasks.push(tokio::spawn(async move {
+                let to = SocketAddr::from((address, Vl::PORT));
+                let connection = endpoint.connect(to, ServiceId(Vl::SERVICE_ID), Box::new(Null));
+                connection.set_limits(CallLimits { dead: PATIENCE, ..CallLimits::default() });
+                let began = tokio::time::Instant::now();
+                let asked = tokio::time::timeout(PATIENCE, connection.rpc(&ProbeServer {})).await;
+                // A server that refuses answers, too.
+                let answers = matches!(
+                    asked,
+                    Ok(Ok(_) | Err(RpcError::Call { source: CallError::Aborted { .. }, .. }))
+                );
+                (number, address, answers.then(|| began.elapsed()))
+            }));
+        }
+    }
+    let mut answers = Vec::new();
+    for task in tasks {
+        answers.push(task.await.map_err(|error| error.to_string())?);
+    }
+    endpoint.shut_down();
+    let of_cell = |(number, cell): (usize, &Cell)| {
+        let of: Vec<_> = answers.iter().filter(|answer| answer.0 == number).collect();
+        let silent: Vec<String> = of.iter().filter(|a| a.2.is_none()).map(|a| a.1.to_string()).collect();
+        let fastest = of.iter().filter_map(|answer| answer.2).min();
+        match fastest {
+            None => finding(
+                "cell",
+                Grade::Bad,
+                format!("{}: none of its {} database servers answers", cell.name, of.len()),
+            ),
+            Some(took) if silent.is_empty() => finding(
+                "cell",
+                Grade::Good,
+                format!("{}: all servers answer, the first in {took:.1?}", cell.name),
+            ),
+            Some(took) => finding(
+                "cell",
+                Grade::Poor,
+                format!("{}: no answer from {}; the first in {took:.1?}", cell.name, silent.join(", ")),
+            ),
+        }
+    };
+    Ok(cells.iter().enumerate().map(of_cell).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_is_taken_is_found() {
+        let address = Ipv4Addr::new(127, 91, 7, 3);
+        assert!(ports(address).iter().all(|finding| finding.grade == Grade::Good));
+        let _taken = UdpSocket::bind(SocketAddr::from((address, 7003))).unwrap();
+        let found = ports(address);
+        assert!(found[0].grade == Grade::Poor && found[0].text.starts_with("7003 at "), "{found:?}");
+    }
+
+    #[test]
+    fn a_folder_without_a_cell_is_no_fault_and_one_with_a_damaged_list_is() {
+        let folder = std::env::temp_dir().join(format!("afar-doctor-test-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let ask = || cells(folder.to_str(), false);
+        assert_eq!(ask()[0].grade, Grade::Good);
+        fs::write(folder.join("ThisCell"), "a.test\n").unwrap();
+        assert!(ask()[0].text.contains("has no servers of a.test"));
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,0 +1,71 @@
+//! Which entries of an access list have nobody behind them: a server shows an id that the protection database does not know as
+//! a number. But a user or group may have a number for its name, so the database is asked.
+
+use super::Served;
+use crate::calls::Caller;
+use crate::ubik::Database;
+use afs_wire::control;
+use afs_wire::ids::ViceId;
+use afs_wire::pt::{self, PrNameVec};
+use rx_proto::security::Null;
+use rxgen::Interface;
+use std::net::SocketAddr;
+
+/// The protection database of a cell, asked when there is something to ask.
+pub(super) struct Directory<'a> {
+    served: &'a Served,
+    /// `None` until it is needed; then `None` inside where it cannot be asked.
+    opened: Option<Option<(Caller, Database)>>,
+}
+
+impl<'a> Directory<'a> {
+    /// That of the cell where this is.
+    pub(super) const fn of_cell(served: &'a Served) -> Self {
+        Self { served, opened: None }
+    }
+
+    /// Whether a name is a number that no user and no group has for a name. Where the database does not answer, nobody is
+    /// taken for nobody.
+    pub(super) fn is_of_nobody(&mut self, name: &str) -> bool {
+        is_number(name) && self.id_of(name) == Some(ViceId::ANONYMOUS)
+    }
+
+    fn id_of(&mut self, name: &str) -> Option<ViceId> {
+        if self.opened.is_none() {
+            self.opened = Some(open(self.served));
+        }
+        let (caller, database) = self.opened.as_ref()?.as_ref()?;
+        let names = vec![PrNameVec::from_text(name).ok()?].try_into().ok()?;
+        let ids = database.call(caller, &pt::NameToID { names }).ok()?.ids;
+        ids.first().copied()
+    }
+}
+
+fn open(served: &Served) -> Option<(Caller, Database)> {
+    let name = served.place.cell.clone();
+    let servers = served.client.call(&control::FindCell { name }).ok()?.cell.servers;
+    let caller = Caller::new().ok()?;
+    let connect = |server: &afs_wire::ids::HostAddr| {
+        let address = SocketAddr::from((server.ip(), pt::Pr::PORT));
+        caller.connect_database(address, pt::Pr::SERVICE_ID, Box::new(Null))
+    };
+    let database = Database::new(servers.iter().map(connect).collect());
+    Some((caller, database))
+}
+
+/// Of digits and signs only.
+fn is_number(name: &str) -> bool {
+    name.bytes().all(|byte| byte == b'-' || byte.is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_numbers_are_looked_up() {
+        for (name, is) in [("1234", true), ("-205", true), ("a1", false), ("system:anyuser", false)] {
+            assert_eq!(is_number(name), is, "{name}");
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! `afar mount`: the client of the cells that a folder of configuration names, OpenAFS's too, in the foreground. Its options are ours
+//! and those of OpenAFS's `afsd`; what became of the latter is in `mount/afsd.rs`.
+
+mod afsd;
+
+use crate::classic::{Command, Given, Opt};
+use crate::{client_uuid, control_socket, mount_point, output};
+use afs_client::config::Cache;
+use afs_client::{Client, Config};
+use afs_config::{AfsConf, AfsdOptions, CacheInfo, ClientFolder};
+use afs_fuse::{Mount, Options};
+use afs_server::config::Log;
+use afs_server::log;
+use afs_server::notify::ServiceManager;
+use afsd::Wishes;
+use nix::unistd::Uid;
+use rx::{Runtime, TokioRuntime};
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Most bytes of the cache, unless `-cache-size`, `-blocks` or cacheinfo say otherwise.
+const CACHE_BYTES: u64 = 10 << 30;
+
+/// The smallest cache that is of use: some files of a few MiB, and what is dirty.
+const CACHE_MIN_BYTES: u64 = 16 << 20;
+
+/// How often it is looked whether somebody else has unmounted.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+static COMMAND: Command = Command { name: "mount", options: &afsd::OPTIONS };
+
+/// Options of ours, besides those of `afsd`; `DIR` is the first value without an option.
+pub(super) const OURS: [Opt; 7] = [
+    Opt::single("config", "folder with ThisCell and CellServDB, default /etc/openafs").ours(),
+    Opt::single("cache", "folder of the cache").ours(),
+    Opt::single("cache-size", "its limit, such as 10G").ours(),
+    Opt::flag("allow-other", "let all users of the machine in; the default for root").ours(),
+    Opt::flag("private", "let only who mounts it in; the default for others").ours(),
+    Opt::single("log", "what is logged, such as info or warn,afs_client=debug").ours(),
+    Opt::flag("no-passthrough", "read all files through the page cache").ours(),
+];
+
+/// Runs the client until SIGTERM, SIGINT, or somebody unmounts it.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    let given = match COMMAND.start(args) {
+        Ok(given) => given,
+        Err(status) => return status,
+    };
+    if let Err(misuse) = given.check_text() {
+        return misuse.report();
+    }
+    match start(&given) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("afar mount: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Everything that was said, wherever.
+struct Plan {
+    path: PathBuf,
+    client: Config,
+    cache: Option<(PathBuf, u64)>,
+    /// The file that the cells are from.
+    cells: PathBuf,
+    wishes: Wishes,
+}
+
+fn start(given: &Given) -> Result<(), String> {
+    let filter = given.word("log").unwrap_or("warn").to_owned();
+    log::begin(&Log { filter, ..Log::default() }, None, false)?;
+    let is_root = Uid::effective().is_root();
+    let plan = plan(given, is_root)?;
+    for note in mount_point::prepare(&plan.path)?.iter().chain(&plan.wishes.notes) {
+        tracing::warn!("{note}");
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("no threads can be started: {error}"))?;
+    let allow_other = (is_root || given.has("allow-other")) && !given.has("private");
+    runtime.block_on(run_until_told(plan, allow_other, !given.has("no-passthrough")))
+}
+
+/// What is to be done, by the options, the folder of configuration, and the files in it of OpenAFS's startup script.
+fn plan(given: &Given, is_root: bool) -> Result<Plan, String> {
+    let folder = match given.word("config").or(given.word("confdir")) {
+        Some(folder) => PathBuf::from(folder),
+        None => ["/etc/openafs", "/etc/afar"]
+            .iter()
+            .map(PathBuf::from)
+            .find(|folder| folder.join("ThisCell").exists())
+            .ok_or(
+                "there is no ThisCell in /etc/openafs: say where the configuration is with --config DIR",
+            )?,
+    };
+    let mut wishes = Wishes::default();
+    if let Some(words) = startup_options(&folder)? {
+        wishes.read_words(&words)?;
+    }
+    wishes.read(given)?;
+    let info = match CacheInfo::read(&folder.join("cacheinfo")) {
+        Ok(info) => Some(info),
+        Err(error) if error.is_missing() => None,
+        Err(error) => return Err(error.to_string()),
+    };
+    let client = ClientFolder::read(&folder).map_err(|error| error.to_string())?;
+    let mut client = Config::of_folder(client);
+    if let Some(dynroot) = wishes.dynroot {
+        client.dynroot = dynroot;
+    }
+    if let Some(fakestat) = wishes.fakestat {
+        client.fakestat = fakestat;
+    }
+    if let Some(volume) = &wishes.root_volume {
+        client.root_volume.clone_from(volume);
+    }
+    if let Some(entries) = wishes.status_entries {
+        client.status_entries = entries;
+    }
+    let path = wishes.mount.clone().or(info.as_ref().map(|info| info.mount.clone()));
+    let path = path.ok_or("say where to mount: afar mount DIR")?;
+    let path = std::path::absolute(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    let cache = match wishes.no_cache {
+        true => None,
+        false => Some(cache_of(given, &wishes, info.as_ref(), is_root)?),
+    };
+    Ok(Plan { path, client, cache, cells: folder.join("CellServDB"), wishes })
+}
+
+/// The folder of the cache, and its limit.
+fn cache_of(
+    given: &Given,
+    wishes: &Wishes,
+    info: Option<&CacheInfo>,
+    is_root: bool,
+) -> Result<(PathBuf, u64), String> {
+    let own = || -> Option<PathBuf> {
+        if is_root {
+            return Some(PathBuf::from("/var/cache/afar"));
+        }
+        let folder = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache"))).map(|at| at.join("afar"))
+    };
+    let named = given.word("cache").map(PathBuf::from).or(wishes.cache.clone());
+    // cacheinfo's folder is OpenAFS's, whose cache has another format: only its limit is taken.
+    let folder = named.or_else(own).ok_or("HOME is not set: say where the cache is with --cache DIR")?;
+    let folder = std::path::absolute(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    fs::create_dir_all(&folder).map_err(|error| {
+        format!("the cache {} cannot be made: {error}; choose another with --cache", folder.display())
+    })?;
+    let limit = match given.word("cache-size") {
+        Some(text) => parse_bytes(text).ok_or_else(|| {
+            format!("--cache-size {text}: a number with K, M, G or T is expected, such as 10G")
+        })?,
+        None => match wishes.cache_bytes.or(info.map(|info| info.size_kib << 10)) {
+            Some(bytes) => bytes,
+            None => cache_limit(&folder, CACHE_BYTES),
+        },
+    };
+    if limit < CACHE_MIN_BYTES {
+        return Err(format!(
+            "a cache of {limit} bytes is too small: it takes at least {}M",
+            CACHE_MIN_BYTES >> 20
+        ));
+    }
+    Ok((folder, limit))
+}
+
+/// What OpenAFS's startup script would give to `afsd`.
+fn startup_options(folder: &Path) -> Result<Option<Vec<String>>, String> {
+    let mut conf = AfsConf::default();
+    for name in ["afs.conf", "afs.conf.client"] {
+        match conf.read(&folder.join(name)) {
+            Err(error) if !error.is_missing() => return Err(error.to_string()),
+            Ok(()) | Err(_) => {}
+        }
+    }
+    match conf.options().map_err(|error| error.to_string())? {
+        AfsdOptions::Automatic => Ok(None),
+        AfsdOptions::Words(words) => Ok(Some(words)),
+    }
+}
+
+/// A limit for a cache in this folder: what is wished for, but no more than half of what is free.
+pub(crate) fn cache_limit(folder: &Path, wish: u64) -> u64 {
+    let Ok(stat) = nix::sys::statvfs::statvfs(folder) else { return wish };
+    let free = stat.blocks_available().saturating_mul(stat.fragment_size());
+    wish.min(free / 2).max(CACHE_MIN_BYTES)
+}
+
+/// A number of bytes, with K, M, G or T for powers of 1024.
+fn parse_bytes(text: &str) -> Option<u64> {
+    let (digits, shift) = match text.as_bytes().last()?.to_ascii_uppercase() {
+        b'K' => (&text[..text.len() - 1], 10),
+        b'M' => (&text[..text.len() - 1], 20),
+        b'G' => (&text[..text.len() - 1], 30),
+        b'T' => (&text[..text.len() - 1], 40),
+        _ => (text, 0),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+async fn run_until_told(plan: Plan, allow_other: bool, passthrough: bool) -> Result<(), String> {
+    let listen = |kind| signal(kind).map_err(|error| format!("cannot wait for signals: {error}"));
+    let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    let manager = ServiceManager::at(std::env::var_os("NOTIFY_SOCKET").as_deref())
+        .map_err(|error| format!("NOTIFY_SOCKET cannot be used: {error}"))?;
+    let Plan { path, mut client, cache, cells, .. } = plan;
+    let mut options = Options::new(&path);
+    options.allow_other = allow_other;
+    if !passthrough {
+        options.passthrough_min_bytes = None;
+    }
+    let cache_folder = cache.as_ref().map(|(folder, _)| folder.clone());
+    if let Some((folder, limit_bytes)) = cache {
+        options.cache_is_stacked = mount_point::is_stacked(&folder);
+        let uuid = TokioRuntime::current().seed().and_then(|seed| client_uuid::of_folder(&folder, seed));
+        client.uuid = Some(uuid.map_err(|error| format!("the cache {}: {error}", folder.display()))?);
+        client.cache = Some(Cache { folder, limit_bytes });
+    }
+    let cell = client.cell.clone();
+    let client = Client::start(client).await.map_err(|error| error.to_string())?;
+    let offer = control_socket::offer(&client, &path, cache_folder.as_deref(), cells, options.allow_suid);
+    options.source.clone_from(&offer.source);
+    let mount = match Mount::start(&client, &options) {
+        Ok(mount) => mount,
+        Err(error) => {
+            client.shut_down().await;
+            return Err(error.to_string());
+        }
+    };
+    let _ = output::write(&format!("ready cell={cell} mount={}\n", path.display()));
+    manager.ready(&format!("{} is mounted", path.display()));
+    let unmounted = async {
+        while !mount.is_over() {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        () = unmounted => {}
+    }
+    manager.stopping();
+    drop(offer);
+    // It waits for the kernel, which may wait for the client.
+    match tokio::task::spawn_blocking(move || mount.unmount()).await {
+        Ok(Ok(true)) => {}
+        Ok(Ok(false)) => {
+            tracing::warn!(mount = %path.display(), "it is still in use: programs that have files open in it will get errors");
+        }
+        Ok(Err(error)) => tracing::error!(mount = %path.display(), %error, "unmounting failed"),
+        Err(error) => tracing::error!(mount = %path.display(), %error, "unmounting failed"),
+    }
+    client.shut_down().await;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_numbers_with_a_unit() {
+        assert_eq!(parse_bytes("10G"), Some(10 << 30));
+        assert_eq!(parse_bytes("512m"), Some(512 << 20));
+        assert_eq!(parse_bytes("4096"), Some(4096));
+        for bad in ["", "G", "-1", "1.5G", "99999999T"] {
+            assert_eq!(parse_bytes(bad), None, "{bad}");
+        }
+    }
+}

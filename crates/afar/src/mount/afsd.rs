@@ -1,0 +1,258 @@
+//! The options of OpenAFS's `afsd`, each once: which are honoured, and why the others are not needed. What is not needed is taken
+//! and said once in the log, so that the command lines of old startup scripts go on working.
+
+use super::OURS;
+use crate::classic::{Command, Given, Opt, Parsed};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// What becomes of an option.
+#[derive(Clone, Copy)]
+enum Effect {
+    /// Honoured.
+    Honoured,
+    /// Not needed: why.
+    Needless(&'static str),
+}
+
+use Effect::{Honoured, Needless};
+
+/// Name, what its value is (empty: it takes none), effect.
+type Row = (&'static str, &'static str, Effect);
+
+/// In the order in which `afsd` takes values without an option; only the mount point is taken so here.
+const ROWS: [Row; 42] = [
+    ("mountdir", "mount location", Honoured),
+    ("blocks", "cache size in KiB", Honoured),
+    ("files", "", Needless("each vnode has a file of its own in the cache")),
+    ("rootvol", "name of the root volume", Honoured),
+    ("stat", "vnodes whose status is kept", Honoured),
+    ("memcache", "", Honoured),
+    ("cachedir", "folder of the cache", Honoured),
+    ("daemons", "", Needless("there are as many fetches and stores at once as the path takes")),
+    ("nosettime", "", Needless("the clock is never set")),
+    ("settime", "", Needless("the clock is never set: that is for NTP")),
+    ("verbose", "", Needless("what is logged is said with --log")),
+    ("rmtsys", "", Needless("there are no calls from other machines")),
+    ("debug", "", Needless("what is logged is said with --log")),
+    ("chunksize", "", Needless("exact ranges are fetched and stored, as large as the path takes")),
+    ("dcache", "", Needless("the index of the cache is on the disk")),
+    ("volumes", "", Needless("volumes are kept as long as they are used")),
+    ("biods", "", Needless("there is no kernel module")),
+    ("prealloc", "", Needless("there is no kernel module")),
+    ("confdir", "configuration directory", Honoured),
+    ("logfile", "", Needless("the log is written to stderr")),
+    ("waitclose", "", Needless("close always waits for the store")),
+    ("shutdown", "", Needless("the client ends with SIGTERM")),
+    ("enable_peer_stats", "", Needless("there are metrics")),
+    ("enable_process_stats", "", Needless("there are metrics")),
+    ("mem_alloc_sleep", "", Needless("there is no kernel module")),
+    ("afsdb", "", Needless("cells are found in CellServDB")),
+    ("files_per_subdir", "", Needless("the cache has folders of its own")),
+    ("dynroot", "", Honoured),
+    ("dynroot-sparse", "", Honoured),
+    ("nodynroot", "", Honoured),
+    ("fakestat", "", Honoured),
+    ("fakestat-all", "", Honoured),
+    ("nomount", "", Needless("a client without a mount has nobody to serve")),
+    ("backuptree", "", Needless("backup volumes are mounted by name")),
+    ("rxbind", "", Needless("the port is bound to all addresses")),
+    ("rxpck", "", Needless("packets are allocated as needed")),
+    ("splitcache", "", Needless("read-write and read-only data share the cache")),
+    ("rxmaxmtu", "", Needless("the size of packets is found out")),
+    ("rxmaxfrags", "", Needless("there are no jumbograms")),
+    ("inumcalc", "", Needless("inode numbers are made of volume and vnode")),
+    ("volume-ttl", "", Needless("a volume is looked up anew when its server says so")),
+    ("disable-dynamic-vcaches", "", Needless("vnodes are kept by -stat")),
+];
+
+/// Those of [`ROWS`] that take a value though it is not used.
+const WITH_VALUE: [&str; 15] = [
+    "files",
+    "daemons",
+    "chunksize",
+    "dcache",
+    "volumes",
+    "biods",
+    "prealloc",
+    "logfile",
+    "files_per_subdir",
+    "rxpck",
+    "splitcache",
+    "rxmaxmtu",
+    "rxmaxfrags",
+    "inumcalc",
+    "volume-ttl",
+];
+
+const COUNT: usize = ROWS.len() + OURS.len();
+
+/// The whole table of `afar mount`.
+pub(super) static OPTIONS: [Opt; COUNT] = options();
+
+const fn options() -> [Opt; COUNT] {
+    let mut options = [OURS[0]; COUNT];
+    let mut at = 0;
+    while at < ROWS.len() {
+        let (name, value, effect) = ROWS[at];
+        let takes_value = !value.is_empty() || is_in(name, &WITH_VALUE);
+        options[at] = match (takes_value, effect) {
+            (true, Effect::Honoured) => Opt::single(name, value),
+            (true, Effect::Needless(_)) => Opt::single(name, "not needed"),
+            (false, Effect::Honoured) => Opt::flag(name, ""),
+            (false, Effect::Needless(_)) => Opt::flag(name, "not needed"),
+        };
+        at += 1;
+    }
+    while at < COUNT {
+        options[at] = OURS[at - ROWS.len()];
+        at += 1;
+    }
+    options
+}
+
+const fn is_in(name: &str, names: &[&str]) -> bool {
+    let mut at = 0;
+    while at < names.len() {
+        if is_same(name.as_bytes(), names[at].as_bytes()) {
+            return true;
+        }
+        at += 1;
+    }
+    false
+}
+
+const fn is_same(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    let mut at = 0;
+    while at < a.len() {
+        if a[at] != b[at] {
+            return false;
+        }
+        at += 1;
+    }
+    true
+}
+
+/// `afsd`'s command line in a file of configuration.
+static AFSD: Command = Command { name: "afsd", options: &OPTIONS };
+
+/// What `afsd`'s options came to.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Wishes {
+    pub(super) mount: Option<PathBuf>,
+    pub(super) cache: Option<PathBuf>,
+    pub(super) cache_bytes: Option<u64>,
+    /// `-memcache`: nothing is kept on the disk.
+    pub(super) no_cache: bool,
+    pub(super) dynroot: Option<bool>,
+    pub(super) fakestat: Option<bool>,
+    pub(super) root_volume: Option<String>,
+    pub(super) status_entries: Option<usize>,
+    /// What is to be said of options that do nothing.
+    pub(super) notes: Vec<String>,
+}
+
+impl Wishes {
+    /// Adds the options of a file.
+    ///
+    /// # Errors
+    ///
+    /// When one is not known, or its value makes no sense.
+    pub(super) fn read_words(&mut self, words: &[String]) -> Result<(), String> {
+        let words: Vec<OsString> = words.iter().map(OsString::from).collect();
+        match AFSD.parse(&words).map_err(|misuse| misuse.to_string())? {
+            Parsed::Run(given) => self.read(&given),
+            Parsed::Help => Ok(()),
+        }
+    }
+
+    /// Adds options; what was said before stays where they say nothing.
+    ///
+    /// # Errors
+    ///
+    /// When a value makes no sense.
+    pub(super) fn read(&mut self, given: &Given) -> Result<(), String> {
+        let number = |name: &'static str| match given.word(name) {
+            None => Ok(None),
+            Some(text) => {
+                text.parse::<u64>().map(Some).map_err(|_| format!("-{name} {text}: a number is expected"))
+            }
+        };
+        let path = |name| given.word(name).map(PathBuf::from);
+        self.mount = path("mountdir").or(self.mount.take());
+        self.cache = path("cachedir").or(self.cache.take());
+        if let Some(kib) = number("blocks")? {
+            self.cache_bytes = Some(kib << 10);
+        }
+        if let Some(entries) = number("stat")? {
+            self.status_entries = Some(usize::try_from(entries).unwrap_or(usize::MAX));
+        }
+        self.no_cache |= given.has("memcache");
+        if given.has("dynroot") || given.has("dynroot-sparse") {
+            self.dynroot = Some(true);
+        }
+        if given.has("nodynroot") {
+            self.dynroot = Some(false);
+        }
+        if given.has("fakestat") || given.has("fakestat-all") {
+            self.fakestat = Some(true);
+        }
+        if let Some(volume) = given.word("rootvol") {
+            self.root_volume = Some(volume.to_owned());
+        }
+        for (name, _, effect) in ROWS {
+            match effect {
+                Needless(why) if given.has(name) => self.notes.push(format!("-{name} does nothing: {why}")),
+                Needless(_) | Honoured => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wishes(line: &str) -> Result<Wishes, String> {
+        let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        let mut wishes = Wishes::default();
+        wishes.read_words(&words).map(|()| wishes)
+    }
+
+    #[test]
+    fn what_the_packages_of_distributions_give_is_understood() {
+        // Debian's and Red Hat's scripts for large caches, and those of a site.
+        let debian =
+            wishes("-chunksize 20 -fakestat -dynroot -stat 2000 -dcache 800 -daemons 5 -volumes 70").unwrap();
+        assert_eq!(
+            (debian.dynroot, debian.fakestat, debian.status_entries),
+            (Some(true), Some(true), Some(2000))
+        );
+        assert_eq!(debian.notes.len(), 4, "{:?}", debian.notes);
+        let site =
+            wishes("-mountdir /afs -confdir /etc/openafs -cachedir /var/cache/openafs -blocks 50000 -afsdb")
+                .unwrap();
+        assert_eq!(site.mount, Some("/afs".into()));
+        assert_eq!(site.cache_bytes, Some(50_000 << 10));
+        assert!(wishes("-memcache -nodynroot").unwrap().no_cache);
+        assert!(wishes("/afs -rootvol root.test").unwrap().root_volume.is_some());
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_said() {
+        assert!(wishes("-blocks many").unwrap_err().contains("-blocks many"));
+        assert!(wishes("-frobnicate").unwrap_err().contains("-frobnicate"));
+    }
+
+    #[test]
+    fn every_option_is_in_the_documentation() {
+        let guide = include_str!("../../../../docs/client.md");
+        for (name, _, _) in ROWS {
+            assert!(guide.contains(&format!("`-{name}`")), "docs/client.md does not name -{name}");
+        }
+    }
+}

@@ -1,0 +1,434 @@
+//! `afar up`: a whole cell on this machine in the foreground: its servers and a mounted client in one process. What is made on
+//! the first run is gone on with on the next. What a cell has is in `up/cell.rs`, the state folder in `up/state.rs`.
+//!
+//! Whoever may read the state folder holds the cell's key, and so may be anybody in it. From that key the client makes tickets
+//! for the users of this machine that the state folder's file `users` names; the kernel says who asks. Nobody else can.
+
+mod cell;
+mod state;
+
+use crate::control_socket::{self, Offer};
+use crate::{client_uuid, mount_point, output};
+use afs_client::config::{CALLBACK_PORT, Cache, LocalUser};
+use afs_client::{Client, Config as ClientConfig};
+use afs_config::{Cell, CellName, CellServDb, ClientFolder, DbServer, ServerFolder};
+use afs_fuse::{Mount, Options, Owner};
+use afs_server::audit::AuditLog;
+use afs_server::config::Log;
+use afs_server::{Config as ServerConfig, Server, log};
+use afs_wire::ids::ViceId;
+use cell::{ADMINISTRATOR, CellMaker};
+use clap::Parser;
+use nix::unistd::{Uid, User};
+use rx::{Runtime, TokioRuntime};
+use rx_security::KeySet;
+use state::{Person, State};
+use std::ffi::OsString;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// The name of a cell that is given none.
+const CELL: &str = "afar.local";
+
+/// How often it is looked whether somebody else has unmounted the cell.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// Most bytes of the client's cache; less where the disk has less than twice that free.
+const CACHE_BYTES: u64 = 10 << 30;
+
+/// How long making a cell may take: a second or so where nothing is wrong.
+const MAKING_MAX: Duration = Duration::from_secs(60);
+
+#[derive(Parser)]
+#[command(name = "afar up", about = "Runs a whole cell on this machine, mounted, in the foreground")]
+struct Cli {
+    /// The folder with all that the cell has; made on the first run
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Where to mount it; by default /afs for root where that is free, else afs in the home folder
+    #[arg(long, value_name = "DIR")]
+    mount: Option<PathBuf>,
+    /// The servers alone
+    #[arg(long, conflicts_with = "mount")]
+    no_mount: bool,
+    /// The name of the cell to make on the first run [default: afar.local]
+    #[arg(long, value_name = "NAME")]
+    cell: Option<String>,
+    /// The address of the servers
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1")]
+    bind: Ipv4Addr,
+    /// What is logged, as in "info" or "warn,afs_client=debug"
+    #[arg(long, value_name = "FILTER", default_value = "warn")]
+    log: String,
+}
+
+/// Runs the cell until SIGTERM or SIGINT.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    let name = OsString::from("afar up");
+    let cli = match Cli::try_parse_from(std::iter::once(&name).chain(args)) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(crate::classic::MISUSE));
+        }
+    };
+    match start(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("afar up: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Who runs this, and where his folders are.
+struct Runner {
+    is_root: bool,
+    /// Whose user volume is made: the one who is behind sudo, if root is.
+    person: Person,
+    home: Option<PathBuf>,
+    state_home: Option<PathBuf>,
+}
+
+impl Runner {
+    fn find() -> Self {
+        let uid = Uid::effective();
+        let behind =
+            std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok()).filter(|_| uid.is_root());
+        let owner = behind.map_or(uid, Uid::from_raw);
+        let name = match owner.is_root() {
+            true => ADMINISTRATOR.to_owned(),
+            false => user_name(owner).unwrap_or_else(|| format!("user{owner}")),
+        };
+        let absolute =
+            |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+        Self {
+            is_root: uid.is_root(),
+            person: Person { uid: owner.as_raw(), name },
+            home: absolute("HOME"),
+            state_home: absolute("XDG_STATE_HOME"),
+        }
+    }
+
+    fn default_state(&self) -> Result<PathBuf, String> {
+        if self.is_root {
+            return Ok(PathBuf::from("/var/lib/afar"));
+        }
+        let state_home = self.state_home.clone().or_else(|| Some(self.home.as_ref()?.join(".local/state")));
+        let folder = state_home.map(|folder| folder.join("afar"));
+        folder.ok_or_else(|| "HOME is not set: say where to keep the cell with --state DIR".to_owned())
+    }
+}
+
+/// The login name of a user of this machine, if the cell can have one of that name.
+fn user_name(uid: Uid) -> Option<String> {
+    let name = User::from_uid(uid).ok()??.name;
+    let is_plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
+    (is_plain && !name.is_empty() && name != ADMINISTRATOR).then(|| name.to_ascii_lowercase())
+}
+
+fn uid_of(name: &str) -> Option<u32> {
+    User::from_name(name).ok()?.map(|user| user.uid.as_raw())
+}
+
+fn start(cli: &Cli) -> Result<(), String> {
+    let runner = Runner::find();
+    let absolute =
+        |path: &Path| std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()));
+    let state = match &cli.state {
+        Some(path) => absolute(path)?,
+        None => runner.default_state()?,
+    };
+    let mount = match &cli.mount {
+        _ if cli.no_mount => None,
+        Some(path) => Some(absolute(path)?),
+        None => Some(mount_point::default_for(runner.is_root, runner.home.as_deref())?),
+    };
+    if let Some(path) = &mount {
+        // What would keep it from being mounted is found out before anything is made.
+        for note in mount_point::prepare(path)? {
+            eprintln!("afar up: {note}");
+        }
+    }
+    let state = State::open(&state)?;
+    let config = configuration(cli, &state)?;
+    let audit = config.audit_file();
+    let audit = AuditLog::open(&audit).map_err(|error| format!("{}: {error}", audit.display()))?;
+    log::begin(&config.log, Some(audit), false)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("no threads can be started: {error}"))?;
+    runtime.block_on(run_until_told(&config, &state, &runner, mount.as_deref()))
+}
+
+/// The servers' configuration: all of them, with everything in the state folder, whatever else this machine has.
+fn configuration(cli: &Cli, state: &State) -> Result<ServerConfig, String> {
+    let mut config = ServerConfig::default();
+    let server = &mut config.server;
+    state.path().clone_into(&mut server.state);
+    server.partitions = vec![format!("a={}", state.path().join("vicepa").display())];
+    server.bind = cli.bind;
+    ADMINISTRATOR.clone_into(&mut server.administrator);
+    server.cell = cli.cell.clone().unwrap_or_else(|| CELL.to_owned());
+    config.log = Log { filter: cli.log.clone(), ..Log::default() };
+    config.check().map_err(|error| error.to_string())?;
+    if let Ok(folder) = ServerFolder::read(&config.config_dir()) {
+        if cli.cell.as_ref().is_some_and(|cell| folder.cell.as_str() != cell) {
+            return Err(format!(
+                "the state folder {} has the cell {}: leave --cell out, or choose another folder with --state",
+                state.path().display(),
+                folder.cell
+            ));
+        }
+        if !cli.bind.is_unspecified() {
+            move_cell(state, &folder, cli.bind)?;
+        }
+    }
+    Ok(config)
+}
+
+/// The cell's servers are at another address than the last time: who looks for them has to find them.
+fn move_cell(state: &State, folder: &ServerFolder, to: Ipv4Addr) -> Result<(), String> {
+    let own = folder.own();
+    if own.servers.len() == 1 && own.servers[0].address == to {
+        return Ok(());
+    }
+    let servers = vec![DbServer { address: to, name: None, is_clone: false }];
+    let cell = Cell { servers, ..own.clone() };
+    let etc = state.path().join("etc");
+    for folder in [etc.clone(), etc.join("server")] {
+        let file = folder.join("CellServDB");
+        let mut cells = CellServDb::read(&file).map_err(|error| error.to_string())?;
+        cells.cells.retain(|other| other.name != cell.name);
+        cells.cells.insert(0, cell.clone());
+        fs::write(&file, cells.to_string()).map_err(|error| format!("{}: {error}", file.display()))?;
+    }
+    Ok(())
+}
+
+async fn run_until_told(
+    config: &ServerConfig,
+    state: &State,
+    runner: &Runner,
+    mount: Option<&Path>,
+) -> Result<(), String> {
+    let listen = |kind| signal(kind).map_err(|error| format!("cannot wait for signals: {error}"));
+    let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    let server = Server::start(config).await.map_err(|error| in_words(&error.to_string()))?;
+    let started = async {
+        let prepared = prepare(config, state, runner).await?;
+        match mount {
+            None => Ok(None),
+            Some(path) => attach(config, state, &prepared, path).await.map(Some),
+        }
+    };
+    let attached = tokio::select! {
+        attached = started => attached,
+        _ = terminate.recv() => Err("stopped before it was ready".to_owned()),
+        _ = interrupt.recv() => Err("stopped before it was ready".to_owned()),
+    };
+    let attached = match attached {
+        Ok(attached) => attached,
+        Err(error) => {
+            stop(None, server).await;
+            return Err(error);
+        }
+    };
+    let cell = cell_of(config)?;
+    // Nobody may be listening on stdout, which is no reason to stop.
+    let _ = output::write(&ready(cell.as_str(), attached.as_ref().map(|(mount, ..)| mount.path()), config));
+    let unmounted = async {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            if attached.as_ref().is_some_and(|(mount, ..)| mount.is_over()) {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        () = unmounted => eprintln!("afar up: somebody has unmounted the cell; stopping"),
+    }
+    stop(attached, server).await;
+    Ok(())
+}
+
+/// What the client needs to know of the cell.
+struct Prepared {
+    cell: CellName,
+    keys: KeySet,
+    people: Vec<(Person, ViceId)>,
+}
+
+fn cell_of(config: &ServerConfig) -> Result<CellName, String> {
+    Ok(ServerFolder::read(&config.config_dir()).map_err(|error| error.to_string())?.cell)
+}
+
+/// Makes what the cell lacks, and finds out who is who in it.
+async fn prepare(config: &ServerConfig, state: &State, runner: &Runner) -> Result<Prepared, String> {
+    let folder = ServerFolder::read(&config.config_dir()).map_err(|error| error.to_string())?;
+    let keys = KeySet::load(&config.config_dir()).map_err(|error| error.to_string())?;
+    let address = folder.own().servers.first().map_or(config.server.bind, |server| server.address);
+    let seed = TokioRuntime::current().seed().map_err(|error| error.to_string())?;
+    let maker = CellMaker::new(address, folder.cell.as_str(), &keys, seed)?;
+    let mut people = state.people(uid_of)?;
+    let mut add = |person: &Person| {
+        if people.iter().any(|known| known.uid == person.uid) {
+            return Ok(());
+        }
+        people.push(person.clone());
+        state.add_person(person)
+    };
+    // Root of this machine can read the cell's key; to be told apart from others would not hold him back.
+    add(&Person { uid: 0, name: ADMINISTRATOR.to_owned() })?;
+    add(&runner.person)?;
+    let runners_name =
+        people.iter().find(|person| person.uid == runner.person.uid).map(|person| person.name.clone());
+    let runners_name = runners_name.expect("he was added");
+    let id = maker.user(&runners_name, runner.person.uid).await?;
+    if !state.is_complete() {
+        // He holds the cell's key, and is to look after what is his.
+        maker.administrator(id).await?;
+        let owner = cell::Owner { name: &runners_name, id };
+        let made = tokio::time::timeout(MAKING_MAX, maker.make(&owner)).await;
+        made.map_err(|_| "the cell's volumes could not be made: its servers do not answer".to_owned())??;
+        state.set_complete()?;
+    }
+    let mut known = Vec::new();
+    for person in people {
+        match maker.id_of(&person.name).await? {
+            Some(id) => known.push((person, id)),
+            None => eprintln!(
+                "afar up: there is no user {} in the cell, whom {} names for user {} of this machine: make him with \
+                 'pts createuser'",
+                person.name,
+                state.path().join("users").display(),
+                person.uid
+            ),
+        }
+    }
+    maker.finish().await;
+    Ok(Prepared { cell: folder.cell, keys, people: known })
+}
+
+/// Starts the client and mounts it.
+async fn attach(
+    config: &ServerConfig,
+    state: &State,
+    prepared: &Prepared,
+    path: &Path,
+) -> Result<(Mount, Client, Offer), String> {
+    let folder = ClientFolder::read(&state.path().join("etc")).map_err(|error| error.to_string())?;
+    let cache = state.path().join("cache");
+    fs::create_dir_all(&cache).map_err(|error| format!("the cache {}: {error}", cache.display()))?;
+    let mut client = ClientConfig::of_folder(folder);
+    let uuid = TokioRuntime::current().seed().and_then(|seed| client_uuid::of_folder(&cache, seed));
+    client.uuid = Some(uuid.map_err(|error| format!("the cache {}: {error}", cache.display()))?);
+    client.bind = SocketAddr::from((config.server.bind, CALLBACK_PORT));
+    client.keys = vec![(prepared.cell.clone(), prepared.keys.clone())];
+    let local = |(person, _): &(Person, ViceId)| LocalUser {
+        uid: person.uid,
+        cell: prepared.cell.clone(),
+        name: person.name.clone(),
+    };
+    client.users = prepared.people.iter().map(local).collect();
+    client.cache =
+        Some(Cache { folder: cache.clone(), limit_bytes: crate::mount::cache_limit(&cache, CACHE_BYTES) });
+    let client = Client::start(client).await.map_err(|error| format!("the client cannot start: {error}"))?;
+    let mut options = Options::new(path);
+    let cells = state.path().join("etc/CellServDB");
+    let offer = control_socket::offer(&client, path, Some(&cache), cells, options.allow_suid);
+    options.source.clone_from(&offer.source);
+    options.allow_other = Uid::effective().is_root();
+    options.cache_is_stacked = mount_point::is_stacked(&cache);
+    let differs = |(person, id): &&(Person, ViceId)| i64::from(person.uid) != i64::from(id.0);
+    let owner =
+        |(person, id): &(Person, ViceId)| Owner { cell: prepared.cell.clone(), id: *id, uid: person.uid };
+    options.owners = prepared.people.iter().filter(differs).map(owner).collect();
+    match Mount::start(&client, &options) {
+        Ok(mount) => Ok((mount, client, offer)),
+        Err(error) => {
+            client.shut_down().await;
+            Err(format!("{error}\n(the servers alone run with --no-mount)"))
+        }
+    }
+}
+
+/// Unmounts, stores what is not stored, and ends the servers.
+async fn stop(attached: Option<(Mount, Client, Offer)>, server: Server) {
+    if let Some((mount, client, offer)) = attached {
+        drop(offer);
+        let path = mount.path().to_owned();
+        // It waits for the kernel, which may wait for the client.
+        let unmounted = tokio::task::spawn_blocking(move || mount.unmount()).await;
+        match unmounted {
+            Ok(Ok(true)) => {}
+            Ok(Ok(false)) => eprintln!(
+                "afar up: {} is still in use: programs that have files open in it will get errors",
+                path.display()
+            ),
+            Ok(Err(error)) => eprintln!("afar up: unmounting {}: {error}", path.display()),
+            Err(error) => eprintln!("afar up: unmounting {}: {error}", path.display()),
+        }
+        client.shut_down().await;
+    }
+    if let Err(error) = tokio::task::spawn_blocking(move || server.stop()).await {
+        eprintln!("afar up: stopping the servers: {error}");
+    }
+}
+
+/// The line that others wait for, and what a newcomer may try.
+fn ready(cell: &str, mount: Option<&Path>, config: &ServerConfig) -> String {
+    let etc = config.config_dir();
+    let vos = format!("afar vos listvldb -config {} -localauth", etc.display());
+    match mount {
+        None => format!("ready cell={cell} mount=- scratch=-\n\nTry:\n  {vos}\n\nCtrl-C stops it.\n"),
+        Some(mount) => {
+            let root = mount.join(cell);
+            let root = root.display();
+            format!(
+                "ready cell={cell} mount={} scratch={root}/scratch\n\
+                 \n\
+                 Try, in another terminal:\n\
+                 \x20 ls -l {root}\n\
+                 \x20 cp -r /usr/share/doc/base-files {root}/scratch/\n\
+                 \x20 {vos}\n\
+                 \n\
+                 {root}/scratch may be written by anyone, your own files go into {root}/user.\n\
+                 Ctrl-C stops it; what is in it is there the next time.\n",
+                mount.display()
+            )
+        }
+    }
+}
+
+/// A failed start of the servers, with what to do about a port that is taken.
+fn in_words(error: &str) -> String {
+    if error.starts_with("the port of role") {
+        return format!(
+            "{error}\n(another cell on this machine can be given an address of its own, such as --bind 127.0.0.2; OpenAFS's \
+             servers are stopped with 'systemctl stop openafs-fileserver')"
+        );
+    }
+    error.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ready_line_is_what_others_rely_on() {
+        let config = ServerConfig::default();
+        let text = ready("afar.local", Some(Path::new("/afs")), &config);
+        assert!(
+            text.starts_with("ready cell=afar.local mount=/afs scratch=/afs/afar.local/scratch\n"),
+            "{text}"
+        );
+        assert!(ready("a", None, &config).starts_with("ready cell=a mount=- scratch=-\n"));
+    }
+}

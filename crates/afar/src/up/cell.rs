@@ -1,0 +1,390 @@
+//! What a new cell has: users, volumes, mount points, access lists. Made by calls to the services with the cell's key, each
+//! step only where it is not done yet, so that a start that was cut off is gone on with.
+
+use afs_wire::Errno;
+use afs_wire::afsvol::{
+    self, AfsVol, CreateVolume, EndTrans, SetFlags, SetInfo, UNCHANGED, VolName, VolintInfo, VolumeFlags,
+};
+use afs_wire::directory::Directory;
+use afs_wire::ids::{AfsFid, AfsTime, HostAddr, Name, PartitionId, Path, ViceId, VolumeId, VolumeType};
+use afs_wire::pt::{AddToGroup, INewEntry, NameList, NameToID, NewEntry, PRUSER, Pr, PrName, PrNameVec};
+use afs_wire::rights::Rights;
+use afs_wire::rxafs::{
+    AfsOpaque, FetchData64, FetchStatus, GiveUpAllCallBacks, MakeDir, OldStoreACL, Rxafs, StoreStatus,
+    Symlink,
+};
+use afs_wire::rxafscb::Rxafscb;
+use afs_wire::status::{AfsStoreStatus, StoreMask};
+use afs_wire::vl::{
+    CreateEntryN, EntryFlags, GetEntryByNameN, GetNewVolumeId, MAXTYPES, NMAXNSERVERS, NvldbEntry, SiteFlags,
+    VL_MAXNAMELEN, Vl, VlName,
+};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rx::{Endpoint, EndpointConfig, Peer, PeerLimits, RpcError, ServiceConfig};
+use rx_proto::config::CallLimits;
+use rx_proto::endpoint::Service;
+use rx_proto::ids::ServiceId;
+use rx_proto::security::Null;
+use rx_security::{Identity, KeySet, Level, Token, UnixTime, rxkad, ticket};
+use rxgen::xdr::{CharVec, XdrArray};
+use rxgen::{Abort, Interface, Rpc};
+use std::fmt::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// The administrator's name.
+pub(super) const ADMINISTRATOR: &str = "admin";
+
+/// The partition on which volumes are made.
+const PARTITION: PartitionId = PartitionId(0);
+
+/// No limit but the disk's.
+const NO_QUOTA: i32 = 0;
+
+/// More than a new cell's root directory has: a directory has 2 MiB at most.
+const DIRECTORY_MAX_BYTES: i64 = 2 << 20;
+
+/// How long the tickets are good for with which a cell is made.
+const TICKET_LIFE: Duration = Duration::from_secs(3600);
+
+/// Rights as they are on access lists here.
+const READ: Rights = Rights(Rights::READ.0 | Rights::LOOKUP.0);
+const WRITE: Rights = Rights(READ.0 | Rights::INSERT.0 | Rights::DELETE.0 | Rights::WRITE.0 | Rights::LOCK.0);
+
+/// A caller of the cell's services who may do everything.
+pub(super) struct CellMaker {
+    endpoint: Endpoint,
+    /// Where volumes are told to be.
+    address: Ipv4Addr,
+    cell: String,
+    locations: Peer,
+    users: Peer,
+    volumes: Peer,
+    files: Peer,
+}
+
+/// Whose volume is made, besides those of the cell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Owner<'a> {
+    pub(super) name: &'a str,
+    pub(super) id: ViceId,
+}
+
+impl CellMaker {
+    /// One who calls the servers at an address. The cell's administrator is known to the protection database already.
+    ///
+    /// # Errors
+    ///
+    /// When the keys make no tickets, or there is no port.
+    pub(super) fn new(address: Ipv4Addr, cell: &str, keys: &KeySet, seed: [u8; 32]) -> Result<Self, String> {
+        let mut random = StdRng::from_seed(seed);
+        let superuser = ticket::local_superuser(keys, &mut random).map_err(|error| error.to_string())?;
+        let who = Identity::parse(ADMINISTRATOR).expect("a good name");
+        let now = SystemTime::now();
+        let times = (UnixTime::of(now - TICKET_LIFE), UnixTime::of(now + TICKET_LIFE));
+        let administrator =
+            ticket::for_user(keys, &who, cell, times, &mut random).map_err(|error| error.to_string())?;
+        let endpoint = Endpoint::bind(SocketAddr::from((address, 0)), EndpointConfig::default())
+            .map_err(|error| format!("no port can be had at {address}: {error}"))?;
+        refuse_callbacks(&endpoint);
+        let peer = |port: u16, service: u16, token: &Token| {
+            let security = rxkad::Client::factory(token.clone(), Level::Clear);
+            let to = SocketAddr::from((address, port));
+            endpoint.peer(to, ServiceId(service), PeerLimits::default(), security)
+        };
+        Ok(Self {
+            locations: peer(Vl::PORT, Vl::SERVICE_ID, &superuser),
+            users: peer(Pr::PORT, Pr::SERVICE_ID, &superuser),
+            volumes: peer(AfsVol::PORT, AfsVol::SERVICE_ID, &superuser),
+            files: peer(Rxafs::PORT, Rxafs::SERVICE_ID, &administrator),
+            cell: cell.to_owned(),
+            address,
+            endpoint,
+        })
+    }
+
+    /// Makes all that a cell has that nobody has worked in yet.
+    ///
+    /// # Errors
+    ///
+    /// Which step failed, and why.
+    pub(super) async fn make(&self, owner: &Owner<'_>) -> Result<(), String> {
+        let root_afs = self.volume("root.afs").await?;
+        let root_cell = self.volume("root.cell").await?;
+        let scratch = self.volume("scratch").await?;
+        let home_name = volume_of(owner.name);
+        let home = self.volume(&home_name).await?;
+
+        let everybody_reads = [("system:administrators", Rights::ALL), ("system:anyuser", READ)];
+        // Clients without a dynamic root find the cell here.
+        self.mount_point(root_afs, &self.cell, "#root.cell.").await?;
+        self.mount_point(root_afs, &format!(".{}", self.cell), "%root.cell.").await?;
+        self.access_list(root_afs, &everybody_reads).await?;
+
+        self.mount_point(root_cell, "scratch", "#scratch.").await?;
+        let users = self.folder(root_cell, "user").await?;
+        self.mount_point(users, owner.name, &format!("#{home_name}.")).await?;
+        self.access_list(users, &everybody_reads).await?;
+        self.access_list(root_cell, &everybody_reads).await?;
+
+        let mut of_home = vec![("system:administrators", Rights::ALL), ("system:anyuser", Rights::LOOKUP)];
+        if owner.name != ADMINISTRATOR {
+            of_home.push((owner.name, Rights::ALL));
+        }
+        self.set(home, StoreMask::OWNER, owner.id, 0o755).await?;
+        self.access_list(home, &of_home).await?;
+
+        // The mode is what programs show; what counts is the list.
+        self.set(scratch, StoreMask::MODE, owner.id, 0o777).await?;
+        let anybody_writes = [("system:administrators", Rights::ALL), ("system:anyuser", WRITE)];
+        self.access_list(scratch, &anybody_writes).await
+    }
+
+    /// Ends it: servers are told to forget this caller.
+    pub(super) async fn finish(self) {
+        // Who has heard of no promises is not called back; if this fails, it is found out then.
+        let _ = self.files.rpc(&GiveUpAllCallBacks {}).await;
+        self.endpoint.shut_down();
+    }
+
+    /// The number of a user in the cell; made with the number that is wished for, if that is free, when there is none of the
+    /// name.
+    ///
+    /// # Errors
+    ///
+    /// The database's.
+    pub(super) async fn user(&self, name: &str, wish: u32) -> Result<ViceId, String> {
+        if let Some(id) = self.id_of(name).await? {
+            return Ok(id);
+        }
+        let doing = format!("making the user {name}");
+        let pr_name = || PrName::new(name).map_err(|error| format!("{doing}: {error}"));
+        if let Some(id) = i32::try_from(wish).ok().filter(|id| *id > 0 && *id != ViceId::ANONYMOUS.0) {
+            let made =
+                self.users.rpc(&INewEntry { name: pr_name()?, id: ViceId(id), owner: ViceId(0) }).await;
+            if made.is_ok() {
+                return Ok(ViceId(id));
+            }
+        }
+        let order = NewEntry { name: pr_name()?, flag: PRUSER, owner: ViceId(0) };
+        self.ask(&self.users, &order, &doing).await.map(|reply| reply.id)
+    }
+
+    /// The number of a user; `None` if there is none of the name.
+    ///
+    /// # Errors
+    ///
+    /// The database's.
+    pub(super) async fn id_of(&self, name: &str) -> Result<Option<ViceId>, String> {
+        let doing = format!("looking for the user {name}");
+        let name_vec = PrNameVec::from_text(name).map_err(|error| format!("{doing}: {error:?}"))?;
+        let names: NameList = XdrArray::new(vec![name_vec]).expect("one is not too many");
+        let reply = self.ask(&self.users, &NameToID { names }, &doing).await?;
+        Ok(reply.ids.first().copied().filter(|id| *id != ViceId::ANONYMOUS))
+    }
+
+    /// Makes a user an administrator.
+    ///
+    /// # Errors
+    ///
+    /// The database's.
+    pub(super) async fn administrator(&self, id: ViceId) -> Result<(), String> {
+        let order = AddToGroup { uid: id, gid: ViceId::SYSTEM_ADMINISTRATORS };
+        match self.users.rpc(&order).await {
+            Ok(_) => Ok(()),
+            Err(error) if is(&error, Errno::EEXIST) => Ok(()),
+            Err(error) => Err(format!("making user {id} an administrator: {error}")),
+        }
+    }
+
+    async fn ask<R: Rpc>(&self, peer: &Peer, args: &R, doing: &str) -> Result<R::Reply, String> {
+        peer.rpc(args).await.map_err(|error| format!("{doing}: {error}"))
+    }
+
+    /// The root directory of a volume of this name, which is made if there is none.
+    async fn volume(&self, name: &str) -> Result<AfsFid, String> {
+        let doing = format!("making the volume {name}");
+        let vl_name = VlName::new(name).map_err(|error| format!("{doing}: {error}"))?;
+        match self.locations.rpc(&GetEntryByNameN { name: vl_name }).await {
+            Ok(reply) => return Ok(AfsFid::root_of(reply.entry.volume_id[0])),
+            Err(error) if error.code().0 == afs_wire::abort::VL_NOENT.0 => {}
+            Err(error) => return Err(format!("{doing}: {error}")),
+        }
+        // For the volume, its read-only clones and its backup, as `vos create` does it.
+        let first = self.ask(&self.locations, &GetNewVolumeId { bump_count: 3 }, &doing).await?.new_volid;
+        let ids: [VolumeId; MAXTYPES] = [0, 1, 2].map(|more| VolumeId(first.0 + more));
+        let order = CreateVolume {
+            partition: PARTITION,
+            name: VolName::new(name).map_err(|error| format!("{doing}: {error}"))?,
+            kind: VolumeType::READ_WRITE,
+            parent: VolumeId(0),
+            volid: first,
+        };
+        let trans = self.ask(&self.volumes, &order, &doing).await?.trans;
+        self.ask(&self.volumes, &SetInfo { trans, info: quota(NO_QUOTA) }, &doing).await?;
+        self.ask(&self.volumes, &SetFlags { trans, flags: VolumeFlags::NONE }, &doing).await?;
+        self.ask(&self.volumes, &EndTrans { trans }, &doing).await?;
+        let mut entry = NvldbEntry {
+            name: CharVec::<VL_MAXNAMELEN>::from_text(name).map_err(|error| format!("{doing}: {error:?}"))?,
+            n_servers: 1,
+            server_number: [HostAddr(0); NMAXNSERVERS],
+            server_partition: [PartitionId(0); NMAXNSERVERS],
+            server_flags: [SiteFlags::NONE; NMAXNSERVERS],
+            volume_id: ids,
+            clone_id: VolumeId(0),
+            flags: EntryFlags::RW_EXISTS,
+            match_index: 0,
+            spares: [0; 8],
+        };
+        entry.server_number[0] = HostAddr::from(self.address);
+        entry.server_partition[0] = PARTITION;
+        entry.server_flags[0] = SiteFlags::RW_VOL;
+        self.ask(&self.locations, &CreateEntryN { entry }, &doing).await?;
+        Ok(AfsFid::root_of(first))
+    }
+
+    async fn mount_point(&self, dir: AfsFid, name: &str, text: &str) -> Result<(), String> {
+        let doing = format!("mounting {text} as {name}");
+        let order = Symlink {
+            dir,
+            name: Name::new(name).map_err(|error| format!("{doing}: {error}"))?,
+            contents: Path::new(text).map_err(|error| format!("{doing}: {error}"))?,
+            // No x bit: so it is a mount point, and no link.
+            status: mode(0o644),
+        };
+        there_or_made(self.files.rpc(&order).await.map(drop), &doing)
+    }
+
+    /// A folder of this name, which is made if there is none.
+    async fn folder(&self, dir: AfsFid, name: &str) -> Result<AfsFid, String> {
+        let doing = format!("making the folder {name}");
+        let wire_name = Name::new(name).map_err(|error| format!("{doing}: {error}"))?;
+        match self.files.rpc(&MakeDir { dir, name: wire_name, status: mode(0o755) }).await {
+            Ok(reply) => Ok(reply.fid),
+            Err(error) if is(&error, Errno::EEXIST) => {
+                let pages = self.pages(dir).await.map_err(|error| format!("{doing}: {error}"))?;
+                let directory = Directory::parse(&pages).map_err(|error| format!("{doing}: {error}"))?;
+                let entry =
+                    directory.lookup(name.as_bytes()).ok_or_else(|| format!("{doing}: it came and went"))?;
+                Ok(AfsFid { volume: dir.volume, vnode: entry.fid.vnode, unique: entry.fid.unique })
+            }
+            Err(error) => Err(format!("{doing}: {error}")),
+        }
+    }
+
+    /// The contents of a directory: a word of two with their length, the pages, and the results (File service notes 6.3).
+    async fn pages(&self, dir: AfsFid) -> Result<Vec<u8>, RpcError> {
+        let failed = |source| RpcError::Call { rpc: FetchData64::NAME, source };
+        let mut call = self.files.call().await.map_err(failed)?;
+        call.send_request(&FetchData64 { fid: dir, pos: 0, length: DIRECTORY_MAX_BYTES }).await?;
+        call.finish().map_err(failed)?;
+        let mut length = [0; 8];
+        call.read_exact(&mut length).await.map_err(failed)?;
+        let mut pages = vec![0; u64::from_be_bytes(length).min(DIRECTORY_MAX_BYTES as u64) as usize];
+        call.read_exact(&mut pages).await.map_err(failed)?;
+        call.reply::<FetchData64>().await?;
+        Ok(pages)
+    }
+
+    async fn access_list(&self, dir: AfsFid, entries: &[(&str, Rights)]) -> Result<(), String> {
+        let mut text = format!("{}\n0\n", entries.len());
+        for (name, rights) in entries {
+            let _ = writeln!(text, "{name}\t{}", rights.0);
+        }
+        // Servers want a NUL at its end.
+        text.push('\0');
+        let doing = format!("setting the access list of {dir}");
+        let access_list = AfsOpaque::new(text).map_err(|error| format!("{doing}: {error}"))?;
+        self.ask(&self.files, &OldStoreACL { fid: dir, access_list }, &doing).await.map(drop)
+    }
+
+    async fn set(&self, fid: AfsFid, mask: StoreMask, owner: ViceId, bits: u32) -> Result<(), String> {
+        let doing = format!("setting the status of {fid}");
+        let status = AfsStoreStatus { mask, owner, unix_mode_bits: bits, ..AfsStoreStatus::default() };
+        let before = self.ask(&self.files, &FetchStatus { fid }, &doing).await?.status;
+        if mask == StoreMask::OWNER && before.owner == owner {
+            return Ok(());
+        }
+        self.ask(&self.files, &StoreStatus { fid, status }, &doing).await.map(drop)
+    }
+}
+
+/// The volume of a user: its name may have 22 bytes.
+pub(super) fn volume_of(user: &str) -> String {
+    let mut name = format!("user.{user}");
+    name.truncate(22);
+    name
+}
+
+/// What is there already is as good as made.
+fn there_or_made(result: Result<(), RpcError>, doing: &str) -> Result<(), String> {
+    match result {
+        Err(error) if is(&error, Errno::EEXIST) => Ok(()),
+        other => other.map_err(|error| format!("{doing}: {error}")),
+    }
+}
+
+/// Whether a server's code means this.
+fn is(error: &RpcError, errno: Errno) -> bool {
+    afs_wire::abort::errno(Abort(error.code().0)) == Some(errno)
+}
+
+fn mode(bits: u32) -> AfsStoreStatus {
+    AfsStoreStatus { mask: StoreMask::MODE, unix_mode_bits: bits, ..AfsStoreStatus::default() }
+}
+
+/// A header in which only the quota is set.
+fn quota(kib: i32) -> VolintInfo {
+    let unchanged = AfsTime(u32::MAX);
+    VolintInfo {
+        name: CharVec([0; afsvol::VNAMESIZE]),
+        volid: VolumeId(0),
+        kind: VolumeType::READ_WRITE,
+        backup_id: VolumeId(0),
+        parent_id: VolumeId(0),
+        clone_id: VolumeId(0),
+        status: 0,
+        copy_date: AfsTime(0),
+        in_use: 0,
+        needs_salvaged: 0,
+        destroy_me: 0,
+        creation_date: unchanged,
+        access_date: AfsTime(0),
+        update_date: unchanged,
+        backup_date: AfsTime(0),
+        day_use: UNCHANGED,
+        filecount: 0,
+        maxquota: kib,
+        size: 0,
+        flags: UNCHANGED,
+        spare0: UNCHANGED,
+        spare1: UNCHANGED,
+        spare2: UNCHANGED,
+        spare3: UNCHANGED,
+    }
+}
+
+/// The file server asks who its clients are: this one keeps nothing that could have to be taken back.
+fn refuse_callbacks(endpoint: &Endpoint) {
+    let service = Service {
+        id: ServiceId(Rxafscb::SERVICE_ID),
+        security: vec![Arc::new(Null)],
+        check_reach: false,
+        upgrades_to: None,
+        limits: CallLimits::default(),
+    };
+    endpoint.add_service(ServiceConfig::new(service, |_call| async { Err(Abort::OPCODE) }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_users_volume_has_a_name_that_volumes_can_have() {
+        assert_eq!(volume_of("alice"), "user.alice");
+        assert_eq!(volume_of("somebody-with-a-long-name").len(), 22);
+    }
+}

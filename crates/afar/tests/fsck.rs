@@ -1,0 +1,118 @@
+//! `afar fsck` on folders: what it prints and how it ends. What it finds is `afs_volume`'s, and tested there kind by kind.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use afs_volume::{Config, NewVolume, Partition, SetStatus, Stamp, StoreRange, VnodeId, VolumeKind};
+use afs_wire::ids::{AfsTime, ViceId, VolumeId};
+
+/// A partition with a volume in it, whose file "f" has two chunks.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("afar-fsck-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(&folder).unwrap();
+        let partition = Partition::open(&folder, Config { log_bytes: 1 << 20, ..Config::default() }).unwrap();
+        let new = NewVolume {
+            id: VolumeId(536_870_915),
+            name: "user.x".to_owned(),
+            kind: VolumeKind::ReadWrite,
+            parent: VolumeId(0),
+            max_quota_kib: 0,
+            with_root: true,
+        };
+        let (stamp, set) = (Stamp { who: ViceId(1), now: AfsTime(1) }, SetStatus::default());
+        let volume = partition.create_volume(&new, stamp).unwrap();
+        volume.change_info(|info| (info.in_service, info.destroy_me) = (true, false)).unwrap();
+        let file = volume.create_file(VnodeId::ROOT, b"f", &set, stamp).unwrap().vnode.id;
+        let range = StoreRange { position: 0, length: 1_500_000, file_length: 1_500_000 };
+        let mut store = volume.begin_store(file, range).unwrap();
+        store.write(&vec![1; 1_500_000]).unwrap();
+        store.commit(&set, stamp, false).unwrap();
+        Self(folder)
+    }
+
+    /// The files with the data, in order.
+    fn data(&self) -> Vec<PathBuf> {
+        let folders = fs::read_dir(self.0.join("data")).unwrap();
+        let files = folders.flat_map(|folder| fs::read_dir(folder.unwrap().path()).unwrap());
+        let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
+        files.sort();
+        files
+    }
+
+    fn fsck(&self, more: &[&str]) -> Output {
+        fsck(&self.0, more)
+    }
+
+    /// What it says of a partition in which something is wrong.
+    fn says(&self) -> String {
+        let output = self.fsck(&[]);
+        assert_eq!(output.status.code(), Some(1), "something is wrong");
+        assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+fn fsck(folder: &Path, more: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_afar")).arg("fsck").arg(folder).args(more).output().unwrap()
+}
+
+#[test]
+fn a_whole_partition_is_said_to_be_whole() {
+    let folder = Folder::new();
+    let output = folder.fsck(&[]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("1 volume") && said.contains("2 vnodes"), "{said}");
+    let json: serde_json::Value = serde_json::from_slice(&folder.fsck(&["-json"]).stdout).unwrap();
+    assert_eq!((&json["clean"], &json["volumes"], &json["data_files"]), (&true.into(), &1.into(), &2.into()));
+}
+
+#[test]
+fn what_is_wrong_is_said_with_its_place_and_is_a_failure() {
+    let folder = Folder::new();
+    let [first, second] = &folder.data()[..] else { panic!("two chunks") };
+    let name = |path: &Path| path.strip_prefix(&folder.0).unwrap().display().to_string();
+    fs::remove_file(first).unwrap();
+    fs::File::options().write(true).open(second).unwrap().set_len(5).unwrap();
+    let stray = folder.0.join("data/00000000/core");
+    fs::write(&stray, "x").unwrap();
+    let said = folder.says();
+    for expected in [
+        format!("volume 536870915: vnode 2: {} is not there", name(first)),
+        format!("volume 536870915: vnode 2: {} has 5 bytes, and should have 451424", name(second)),
+        "data/00000000/core: is no file of ours".to_owned(),
+    ] {
+        assert!(said.lines().any(|line| line == expected), "{expected} in:\n{said}");
+    }
+    let output = folder.fsck(&["-json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&json["clean"], json["findings"].as_array().unwrap().len()), (&false.into(), 3));
+    assert_eq!(json["findings"][0]["volume"], 536_870_915);
+}
+
+#[test]
+fn a_partition_that_is_served_or_is_none_is_not_looked_at() {
+    let folder = Folder::new();
+    let open = Partition::open(&folder.0, Config::default()).unwrap();
+    let output = folder.fsck(&[]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("cannot open the partition"), "{said}");
+    drop(open);
+    let output = fsck(Path::new("/nowhere"), &[]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("/nowhere"), "{said}");
+}

@@ -1,0 +1,216 @@
+//! An `afar up` or `afar mount` for tests: on an address of its own in 127/8, in a folder that goes with the test.
+
+#![allow(dead_code, reason = "each test program uses a part of this")]
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long something may take that takes a moment, on slow machines.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A folder that is removed with it.
+#[derive(Debug)]
+pub(crate) struct Folder(PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("afar-up-{name}-{}-{number}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // A test that failed has more to say than that its folder is still in use. Nothing that is mounted in it is removed.
+        drop(Command::new("rm").args(["-rf", "--one-file-system"]).arg(&self.0).status());
+    }
+}
+
+/// An address that no other test has.
+pub(crate) fn own_address() -> Ipv4Addr {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = std::process::id().wrapping_mul(16).wrapping_add(COUNT.fetch_add(1, Ordering::Relaxed));
+    // No two numbers share an address, and none ends in 0 or 255.
+    let [_, b, c, d] = (number / 254 * 256 + number % 254 + 1).to_be_bytes();
+    Ipv4Addr::new(127, 128 | (b & 0x3f), c, d)
+}
+
+/// Whether file systems can be mounted here, which `afar doctor` tries; else the test is counted as skipped.
+pub(crate) fn can_mount(test: &str) -> bool {
+    let output = run(afar(["doctor", "-json", "-config", "/nonexistent"]));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let fuse =
+        report["findings"].as_array().unwrap().iter().find(|finding| finding["what"] == "fuse").unwrap();
+    if fuse["grade"] == "ok" {
+        return true;
+    }
+    skip(test, fuse["text"].as_str().unwrap());
+    false
+}
+
+/// Whether a program is there; else the test is counted as skipped.
+pub(crate) fn needs(test: &str, programs: &[&str]) -> bool {
+    for program in programs {
+        if !has(program) {
+            skip(test, &format!("{program} is not installed"));
+            return false;
+        }
+    }
+    true
+}
+
+fn has(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(program).exists())
+}
+
+pub(crate) fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0)
+}
+
+/// Says that a test cannot run here.
+pub(crate) fn skip(test: &str, reason: &str) {
+    println!("SKIPPED: {reason}");
+    if let Some(log) = std::env::var_os("AFAR_SKIP_LOG") {
+        let line = format!("{test}: {reason}\n");
+        let file = fs::OpenOptions::new().append(true).create(true).open(log);
+        file.and_then(|mut file| file.write_all(line.as_bytes())).unwrap();
+    }
+}
+
+/// A running `afar up` or `afar mount`. Killed when it is dropped, and what it has mounted is unmounted.
+#[derive(Debug)]
+pub(crate) struct Process {
+    /// What it printed when it was ready.
+    pub(crate) ready: String,
+    mount: Option<PathBuf>,
+    child: Child,
+    _stdout: BufReader<ChildStdout>,
+}
+
+pub(crate) fn afar(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_afar"));
+    command.args(args).env_remove("NOTIFY_SOCKET").env_remove("SUDO_UID").stdin(Stdio::null());
+    command
+}
+
+/// `afar up` in a folder, at an address.
+pub(crate) fn up(folder: &Folder, address: Ipv4Addr, more: &[&str]) -> Command {
+    let mut command = afar(["up", "--state"]);
+    command.arg(folder.join("state")).args(["--bind", &address.to_string()]).args(more);
+    command
+}
+
+impl Process {
+    /// `afar up`, mounted in the folder's `mnt`.
+    pub(crate) fn up(folder: &Folder, address: Ipv4Addr) -> Self {
+        let mount = folder.join("mnt");
+        let mut command = up(folder, address, &["--mount"]);
+        command.arg(&mount);
+        Self::start(command, Some(mount))
+    }
+
+    pub(crate) fn start(mut command: Command, mount: Option<PathBuf>) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut ready = String::new();
+        stdout.read_line(&mut ready).unwrap();
+        assert!(ready.starts_with("ready "), "it did not start: {ready:?}, {:?}", child.wait());
+        Self { ready, mount, child, _stdout: stdout }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends it as `kill -9` does; what it has mounted stays, dead.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        signal(self.pid(), name);
+    }
+
+    /// Ends it as a service manager does.
+    pub(crate) fn stop(mut self) -> ExitStatus {
+        self.signal("TERM");
+        wait(&mut self.child)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        drop(self.child.kill());
+        drop(self.child.wait());
+        if let Some(mount) = &self.mount {
+            let program = if is_root() { ("umount", "-l") } else { ("fusermount3", "-uz") };
+            drop(Command::new(program.0).arg(program.1).arg(mount).stderr(Stdio::null()).status());
+        }
+    }
+}
+
+pub(crate) fn signal(pid: u32, name: &str) {
+    let status = Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap();
+    assert!(status.success());
+}
+
+pub(crate) fn wait(child: &mut Child) -> ExitStatus {
+    wait_for(child, PATIENCE).expect("it does not end")
+}
+
+pub(crate) fn wait_for(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
+    let until = Instant::now() + patience;
+    while Instant::now() < until {
+        if let Some(status) = child.try_wait().unwrap() {
+            return Some(status);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    None
+}
+
+/// Runs something that is to end by itself.
+pub(crate) fn run(mut command: Command) -> Output {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let status = wait(&mut child);
+    let read = |from: &mut dyn Read| {
+        let mut bytes = Vec::new();
+        from.read_to_end(&mut bytes).unwrap();
+        bytes
+    };
+    let stdout = read(child.stdout.as_mut().unwrap());
+    let stderr = read(child.stderr.as_mut().unwrap());
+    Output { status, stdout, stderr }
+}
+
+/// Runs a script in a folder; it has to succeed. What it prints is given back.
+pub(crate) fn script(folder: &Path, text: &str) -> String {
+    let output = Command::new("bash")
+        .args(["-euo", "pipefail", "-c", text])
+        .current_dir(folder)
+        .env("LC_ALL", "C")
+        .env("GIT_CONFIG_NOSYSTEM", "1")
+        .env("HOME", "/nonexistent")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}\n{}\n{said}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}

@@ -1,0 +1,178 @@
+//! `afar up`: what it makes, that it goes on with it, how it ends, and what it says when it cannot start.
+
+mod mounted;
+
+use mounted::{Folder, Process, afar, can_mount, is_root, own_address, run, script, up};
+use std::fs;
+use std::net::UdpSocket;
+
+fn vos(folder: &Folder, args: &[&str]) -> String {
+    let mut command = afar(["vos"]);
+    command.args(args).arg("-config").arg(folder.join("state/etc/server")).arg("-localauth");
+    let output = run(command);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn the_first_run_makes_a_cell_and_the_next_goes_on_with_it() {
+    let folder = Folder::new("first");
+    let address = own_address();
+    let command = up(&folder, address, &["--no-mount", "--cell", "first.test"]);
+    let process = Process::start(command, None);
+    assert_eq!(process.ready, "ready cell=first.test mount=- scratch=-\n");
+    let listed = vos(&folder, &["listvldb"]);
+    let own = if is_root() { "user.admin" } else { "user." };
+    for name in ["root.afs", "root.cell", "scratch", own] {
+        assert!(listed.contains(&format!("\n{name}")), "{name} in:\n{listed}");
+    }
+    for file in [
+        "ThisCell",
+        "CellServDB",
+        "server/ThisCell",
+        "server/CellServDB",
+        "server/KeyFileExt",
+        "server/UserList",
+    ] {
+        assert!(folder.join("state/etc").join(file).exists(), "{file}");
+    }
+    assert!(process.stop().success());
+
+    let process = Process::start(up(&folder, address, &["--no-mount"]), None);
+    assert_eq!(process.ready, "ready cell=first.test mount=- scratch=-\n");
+    assert_eq!(vos(&folder, &["listvldb"]), listed, "nothing is made twice");
+    assert!(process.stop().success());
+}
+
+#[test]
+fn a_first_run_that_was_killed_is_gone_on_with() {
+    let folder = Folder::new("killed");
+    let address = own_address();
+    for millis in [50, 200, 400] {
+        let mut child =
+            up(&folder, address, &["--no-mount"]).stdout(std::process::Stdio::null()).spawn().unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(millis));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let process = Process::start(up(&folder, address, &["--no-mount"]), None);
+    let listed = vos(&folder, &["listvldb"]);
+    for name in ["root.afs", "root.cell", "scratch"] {
+        assert_eq!(listed.matches(&format!("\n{name} ")).count(), 1, "{listed}");
+    }
+    assert!(process.stop().success());
+}
+
+#[test]
+fn a_cell_moves_to_another_address() {
+    let folder = Folder::new("moved");
+    let first = Process::start(up(&folder, own_address(), &["--no-mount"]), None);
+    assert!(first.stop().success());
+    let address = own_address();
+    let second = Process::start(up(&folder, address, &["--no-mount"]), None);
+    assert!(vos(&folder, &["listvldb", "-name", "root.cell"]).contains(&address.to_string()));
+    assert!(second.stop().success());
+}
+
+#[test]
+fn what_keeps_it_from_starting_is_said_with_what_to_do() {
+    let check = |folder: &Folder, address, more: &[&str], parts: &[&str]| {
+        let output = run(up(folder, address, more));
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && output.stdout.is_empty(), "{said}");
+        for part in parts {
+            assert!(said.contains(part), "{part} in: {said}");
+        }
+    };
+    let folder = Folder::new("refused");
+    let address = own_address();
+    let taken = UdpSocket::bind((address, 7003)).unwrap();
+    check(&folder, address, &["--no-mount"], &["role 'vl'", "--bind 127.0.0.2"]);
+    drop(taken);
+
+    let process = Process::start(up(&folder, address, &["--no-mount"]), None);
+    let pid = format!("(process {})", process.pid());
+    check(&folder, address, &["--no-mount"], &["another 'afar up'", &pid, "--state"]);
+    assert!(process.stop().success());
+
+    check(&folder, address, &["--no-mount", "--cell", "other.test"], &["has the cell afar.local", "--state"]);
+    let not_empty = folder.join("state").display().to_string();
+    check(&folder, address, &["--mount", &not_empty], &["is not empty", "choose another mount point"]);
+    fs::write(folder.join("state/version"), "99\n").unwrap();
+    check(&folder, address, &["--no-mount"], &["a newer afar (version 99", "--state"]);
+}
+
+#[test]
+fn a_cell_is_mounted_and_unmounted() {
+    if !can_mount("a_cell_is_mounted_and_unmounted") {
+        return;
+    }
+    let folder = Folder::new("mounted");
+    let process = Process::up(&folder, own_address());
+    let mount = folder.join("mnt");
+    let shown = mount.display();
+    assert_eq!(
+        process.ready,
+        format!("ready cell=afar.local mount={shown} scratch={shown}/afar.local/scratch\n")
+    );
+    let scratch = mount.join("afar.local/scratch");
+    assert_eq!(script(&mount, "ls"), "afar.local\n");
+    fs::write(scratch.join("file"), "text").unwrap();
+    assert_eq!(fs::read(scratch.join("file")).unwrap(), b"text");
+    assert!(process.stop().success());
+    assert_eq!(fs::read_dir(&mount).unwrap().count(), 0, "it is unmounted");
+
+    let process = Process::up(&folder, own_address());
+    assert_eq!(fs::read(scratch.join("file")).unwrap(), b"text", "it is there the next time");
+    assert!(process.stop().success());
+}
+
+#[test]
+fn what_a_crash_has_left_is_removed_and_nothing_is_lost() {
+    if !can_mount("what_a_crash_has_left_is_removed_and_nothing_is_lost") {
+        return;
+    }
+    let folder = Folder::new("crash");
+    let address = own_address();
+    let mut process = Process::up(&folder, address);
+    let scratch = folder.join("mnt/afar.local/scratch");
+    fs::write(scratch.join("file"), "text").unwrap();
+    process.kill();
+    let error = fs::metadata(folder.join("mnt")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(107), "ENOTCONN");
+    let next = Process::up(&folder, address);
+    assert_eq!(fs::read(scratch.join("file")).unwrap(), b"text");
+    assert!(next.stop().success());
+}
+
+#[test]
+fn programs_that_use_it_do_not_keep_it_from_ending() {
+    if !can_mount("programs_that_use_it_do_not_keep_it_from_ending") {
+        return;
+    }
+    let folder = Folder::new("busy");
+    let process = Process::up(&folder, own_address());
+    let scratch = folder.join("mnt/afar.local/scratch");
+    let mut shell = std::process::Command::new("sleep").arg("60").current_dir(&scratch).spawn().unwrap();
+    let file = fs::File::create(scratch.join("open")).unwrap();
+    assert!(process.stop().success());
+    drop(file);
+    shell.kill().unwrap();
+    shell.wait().unwrap();
+    assert_eq!(script(&folder.join("."), "ls mnt | wc -l").trim(), "0");
+}
+
+#[test]
+fn doctor_says_what_it_finds() {
+    let output = run(afar(["doctor", "-json", "-bind", &own_address().to_string()]));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let findings = report["findings"].as_array().unwrap();
+    let grade =
+        |what: &str| findings.iter().find(|f| f["what"] == what).map(|f| f["grade"].as_str().unwrap());
+    assert_eq!(grade("ports"), Some("ok"), "{text}");
+    assert_eq!(grade("clock").map(|grade| grade == "bad"), Some(false), "{text}");
+    assert!(grade("fuse").is_some(), "{text}");
+    let any_bad = findings.iter().any(|f| f["grade"] == "bad");
+    assert_eq!(output.status.success(), !any_bad, "{text}");
+}

@@ -1,0 +1,399 @@
+//! What programs do in a mounted cell: the same as on a local file system, as far as AFS can (docs/semantics.md).
+
+mod mounted;
+
+use mounted::{Folder, Process, can_mount, is_root, needs, own_address, script, wait_for};
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A mounted cell, and a folder in it that anybody may write.
+struct Cell {
+    folder: Folder,
+    scratch: PathBuf,
+    process: Process,
+}
+
+impl Cell {
+    fn new(name: &str) -> Self {
+        let folder = Folder::new(name);
+        let process = Process::up(&folder, own_address());
+        let scratch = folder.join("mnt/afar.local/scratch");
+        Self { folder, scratch, process }
+    }
+
+    fn end(self) {
+        assert!(self.process.stop().success());
+    }
+}
+
+fn errno(result: std::io::Result<impl Sized>) -> Option<i32> {
+    result.err().and_then(|error| error.raw_os_error())
+}
+
+#[test]
+fn files_directories_and_links_are_as_elsewhere() {
+    if !can_mount("files_directories_and_links_are_as_elsewhere") {
+        return;
+    }
+    let cell = Cell::new("basics");
+    let dir = &cell.scratch;
+    // Contents.
+    let mut file = OpenOptions::new().read(true).write(true).create_new(true).open(dir.join("a")).unwrap();
+    file.write_all(b"hello, world").unwrap();
+    file.write_all_at(b"W", 7).unwrap();
+    file.seek(SeekFrom::Start(0)).unwrap();
+    let mut text = String::new();
+    file.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "hello, World");
+    file.set_len(5).unwrap();
+    assert_eq!(file.metadata().unwrap().len(), 5);
+    file.write_all_at(b"!", 9).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    assert_eq!(fs::read(dir.join("a")).unwrap(), b"hello\0\0\0\0!");
+    OpenOptions::new().append(true).open(dir.join("a")).unwrap().write_all(b"+").unwrap();
+    assert_eq!(fs::metadata(dir.join("a")).unwrap().len(), 11);
+    // Names.
+    fs::create_dir(dir.join("d")).unwrap();
+    fs::rename(dir.join("a"), dir.join("d/b")).unwrap();
+    assert_eq!(errno(fs::metadata(dir.join("a"))), Some(2));
+    fs::hard_link(dir.join("d/b"), dir.join("d/c")).unwrap();
+    let (b, c) = (fs::metadata(dir.join("d/b")).unwrap(), fs::metadata(dir.join("d/c")).unwrap());
+    assert_eq!((b.ino(), b.nlink(), c.nlink()), (c.ino(), 2, 2));
+    assert_eq!(
+        errno(fs::hard_link(dir.join("d/b"), dir.join("b"))),
+        Some(18),
+        "links stay in their directory"
+    );
+    symlink("d/b", dir.join("link")).unwrap();
+    assert_eq!(fs::read_link(dir.join("link")).unwrap(), PathBuf::from("d/b"));
+    assert_eq!(fs::read(dir.join("link")).unwrap().len(), 11);
+    assert_eq!(errno(fs::remove_dir(dir.join("d"))), Some(39), "it is not empty");
+    fs::remove_file(dir.join("d/b")).unwrap();
+    assert_eq!(fs::metadata(dir.join("d/c")).unwrap().nlink(), 1);
+    let mut names: Vec<_> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["d", "link"]);
+    fs::remove_dir_all(dir.join("d")).unwrap();
+    fs::remove_file(dir.join("link")).unwrap();
+    assert_eq!(fs::read_dir(dir).unwrap().count(), 0);
+    // Attributes.
+    let file = File::create(dir.join("t")).unwrap();
+    let then = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    file.set_modified(then).unwrap();
+    fs::set_permissions(dir.join("t"), fs::Permissions::from_mode(0o640)).unwrap();
+    let metadata = fs::metadata(dir.join("t")).unwrap();
+    assert_eq!((metadata.mode() & 0o7777, metadata.modified().unwrap()), (0o640, then));
+    // What there is not.
+    let made = Command::new("mkfifo").arg(dir.join("pipe")).stderr(Stdio::null()).status().unwrap();
+    assert!(!made.success());
+    cell.end();
+}
+
+#[test]
+fn a_file_outlives_its_name_while_it_is_open() {
+    if !can_mount("a_file_outlives_its_name_while_it_is_open") {
+        return;
+    }
+    let cell = Cell::new("unlinked");
+    let dir = &cell.scratch;
+    fs::write(dir.join("old"), "old").unwrap();
+    fs::write(dir.join("new"), "newer").unwrap();
+    let mut open = OpenOptions::new().read(true).write(true).open(dir.join("old")).unwrap();
+    fs::rename(dir.join("new"), dir.join("old")).unwrap();
+    assert_eq!(fs::read(dir.join("old")).unwrap(), b"newer");
+    let mut text = String::new();
+    open.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "old");
+    let mut removed = OpenOptions::new().read(true).write(true).open(dir.join("old")).unwrap();
+    fs::remove_file(dir.join("old")).unwrap();
+    assert_eq!(errno(File::open(dir.join("old"))), Some(2));
+    removed.write_all(b"NEWER and newer").unwrap();
+    removed.seek(SeekFrom::Start(0)).unwrap();
+    text.clear();
+    removed.read_to_string(&mut text).unwrap();
+    assert_eq!((text.as_str(), removed.metadata().unwrap().nlink()), ("NEWER and newer", 0));
+    drop((open, removed));
+    let until = Instant::now() + Duration::from_secs(20);
+    while fs::read_dir(dir).unwrap().count() > 0 {
+        assert!(Instant::now() < until, "what was kept for open files goes with them");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    cell.end();
+}
+
+#[test]
+fn git_tar_rsync_and_sqlite_work() {
+    const NAME: &str = "git_tar_rsync_and_sqlite_work";
+    if !can_mount(NAME) || !needs(NAME, &["git", "tar", "rsync", "sqlite3"]) {
+        return;
+    }
+    let cell = Cell::new("programs");
+    let local = cell.folder.join("local");
+    fs::create_dir(&local).unwrap();
+    // A repository with some hundred files.
+    script(
+        &local,
+        "git init -q src; cd src
+         for d in $(seq 20); do mkdir d$d; for f in $(seq 20); do seq $((d * f * 7 % 3000)) > d$d/f$f; done; done
+         chmod 755 d1/f1; ln -s ../d1/f1 d2/link
+         git add -A; git -c user.name=a -c user.email=a@b commit -qm one",
+    );
+    let scratch = cell.scratch.display();
+    script(
+        &local,
+        &format!(
+            "git clone -q src {scratch}/clone
+             test -z \"$(git -C {scratch}/clone status --porcelain)\"
+             git -C {scratch}/clone fsck --no-progress
+             echo more >> {scratch}/clone/d3/f3
+             git -C {scratch}/clone -c user.name=a -c user.email=a@b commit -qam two
+             git -C src pull -q {scratch}/clone
+             diff -r --exclude=.git src {scratch}/clone"
+        ),
+    );
+    script(
+        &local,
+        &format!(
+            "tar -C src --exclude=.git -cf a.tar .
+             mkdir {scratch}/out; tar -C {scratch}/out -xf a.tar
+             diff -r --exclude=.git src {scratch}/out
+             tar -C {scratch}/out -cf - . | tar -tf - | wc -l"
+        ),
+    );
+    script(
+        &local,
+        &format!(
+            "rsync -a --exclude=.git src/ {scratch}/synced/
+             test -z \"$(rsync -ai --exclude=.git src/ {scratch}/synced/)\"
+             echo new > src/d5/f5; rm src/d6/f6
+             rsync -a --delete --exclude=.git src/ {scratch}/synced/
+             diff -r --exclude=.git src {scratch}/synced
+             rsync -a {scratch}/synced/ back/; diff -r back {scratch}/synced"
+        ),
+    );
+    let rows = script(
+        &local,
+        &format!(
+            "sqlite3 {scratch}/db 'create table t(a integer primary key, b text); insert into t
+                with recursive n(i) as (select 1 union all select i + 1 from n where i < 5000) select i, hex(i) from n;'
+             sqlite3 {scratch}/db 'update t set b = b || a where a % 3 = 0; delete from t where a % 5 = 0; vacuum;'
+             sqlite3 {scratch}/db 'pragma integrity_check; select count(*) from t;'"
+        ),
+    );
+    assert_eq!(rows, "ok\n4000\n");
+    cell.end();
+}
+
+#[test]
+fn many_at_once_do_not_disturb_each_other() {
+    if !can_mount("many_at_once_do_not_disturb_each_other") {
+        return;
+    }
+    let cell = Cell::new("many");
+    let threads: Vec<_> = (0..8)
+        .map(|number| {
+            let dir = cell.scratch.join(format!("{}", number % 4));
+            std::thread::spawn(move || {
+                // Others may have made it.
+                drop(fs::create_dir(&dir));
+                for step in 0..60 {
+                    let (file, other) =
+                        (dir.join(format!("{number}.{step}")), dir.join(format!("{number}.new")));
+                    let text = format!("{number} {step}").repeat(step * 50);
+                    fs::write(&other, &text).unwrap();
+                    fs::rename(&other, &file).unwrap();
+                    assert_eq!(fs::read_to_string(&file).unwrap(), text);
+                    if step % 3 == 0 {
+                        fs::remove_file(&file).unwrap();
+                    }
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    let left: usize = (0..4).map(|n| fs::read_dir(cell.scratch.join(n.to_string())).unwrap().count()).sum();
+    assert_eq!(left, 8 * 40);
+    cell.end();
+}
+
+#[test]
+fn locks_keep_others_out() {
+    const NAME: &str = "locks_keep_others_out";
+    if !can_mount(NAME) || !needs(NAME, &["flock", "python3"]) {
+        return;
+    }
+    let cell = Cell::new("locks");
+    script(
+        &cell.scratch,
+        "touch l
+         flock -x l -c 'flock -n -s l true && exit 1 || true'
+         flock -s l -c 'flock -n -s l true'
+         flock -s l -c 'flock -n -x l true && exit 1 || true'
+         (flock -x l -c 'sleep 1') & sleep 0.3; flock -x l true; wait",
+    );
+    let python = "
+import fcntl, os, sys
+f = open('l', 'r+')
+fcntl.lockf(f, fcntl.LOCK_EX, 10, 100)
+pid = os.fork()
+if pid == 0:
+    g = open('l', 'r+')
+    fcntl.lockf(g, fcntl.LOCK_EX | fcntl.LOCK_NB, 10, 110)
+    try:
+        fcntl.lockf(g, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 109)
+        os._exit(1)
+    except OSError as e:
+        os._exit(0 if e.errno == 11 else 2)
+assert os.waitpid(pid, 0)[1] == 0
+f.close()
+g = open('l', 'r+')
+fcntl.lockf(g, fcntl.LOCK_EX | fcntl.LOCK_NB)
+";
+    let status = Command::new("python3").args(["-c", python]).current_dir(&cell.scratch).status().unwrap();
+    assert!(status.success());
+    cell.end();
+}
+
+#[test]
+fn each_user_has_his_own_rights_also_in_what_another_has_cached() {
+    const NAME: &str = "each_user_has_his_own_rights_also_in_what_another_has_cached";
+    if !can_mount(NAME) {
+        return;
+    }
+    if !is_root() {
+        return mounted::skip(NAME, "it takes root to be several users");
+    }
+    let cell = Cell::new("rights");
+    let home = cell.folder.join("mnt/afar.local/user/admin");
+    fs::create_dir(home.join("private")).unwrap();
+    fs::write(home.join("private/secret"), "secret").unwrap();
+    let as_nobody = |program: &str, args: &[&str]| {
+        let mut command = Command::new(program);
+        // In / as nobody can look into the folder of the test.
+        command
+            .args(args)
+            .uid(65534)
+            .gid(65534)
+            .current_dir("/")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command.output().unwrap()
+    };
+    fs::set_permissions(cell.folder.join("."), fs::Permissions::from_mode(0o755)).unwrap();
+    let secret = home.join("private/secret").display().to_string();
+    // Root has it all in the caches.
+    assert_eq!(fs::read(&secret).unwrap(), b"secret");
+    assert!(!as_nobody("cat", &[&secret]).status.success(), "lookup is not read");
+    let scratch = cell.scratch.display().to_string();
+    assert!(as_nobody("ls", &[&scratch]).status.success());
+    assert!(as_nobody("touch", &[&format!("{scratch}/by-nobody")]).status.success());
+    assert!(!as_nobody("touch", &[&format!("{}/x", home.display())]).status.success());
+    assert_eq!(fs::read(&secret).unwrap(), b"secret");
+    cell.end();
+}
+
+#[test]
+fn a_signal_ends_a_call_that_waits_and_other_signals_do_not() {
+    const NAME: &str = "a_signal_ends_a_call_that_waits_and_other_signals_do_not";
+    if !can_mount(NAME) {
+        return;
+    }
+    let folder = Folder::new("signals");
+    let address = own_address();
+    // The servers by themselves, so that they can be stopped.
+    let servers = Process::start(mounted::up(&folder, address, &["--no-mount"]), None);
+    let mount = folder.join("mnt");
+    let mut command = mounted::afar(["mount"]);
+    command
+        .arg(&mount)
+        .arg("--config")
+        .arg(folder.join("state/etc"))
+        .arg("--cache")
+        .arg(folder.join("cache"));
+    let client = Process::start(command, Some(mount.clone()));
+    let file = mount.join("afar.local/scratch");
+    assert!(fs::metadata(&file).is_ok());
+    servers.signal("STOP");
+    for (signal, ends) in [("INT", true), ("KILL", true), ("CHLD", false)] {
+        let mut child = Command::new("touch")
+            .arg(file.join(format!("new-{signal}")))
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(child.try_wait().unwrap().is_none(), "it waits");
+        mounted::signal(child.id(), signal);
+        let ended = wait_for(&mut child, Duration::from_secs(2)).is_some();
+        assert_eq!(ended, ends, "SIG{signal}");
+        if !ends {
+            // After a signal that means nothing, one that does.
+            mounted::signal(child.id(), "TERM");
+            assert!(wait_for(&mut child, Duration::from_secs(2)).is_some());
+        }
+    }
+    servers.signal("CONT");
+    assert!(client.stop().success());
+    assert!(servers.stop().success());
+}
+
+#[test]
+fn what_one_mount_writes_an_open_in_another_sees() {
+    const NAME: &str = "what_one_mount_writes_an_open_in_another_sees";
+    if !can_mount(NAME) {
+        return;
+    }
+    let cell = Cell::new("two");
+    let mount = cell.folder.join("second");
+    let mut command = mounted::afar(["mount"]);
+    command
+        .arg(&mount)
+        .arg("--config")
+        .arg(cell.folder.join("state/etc"))
+        .arg("--cache")
+        .arg(cell.folder.join("cache2"));
+    let second = Process::start(command, Some(mount.clone()));
+    let (here, there) = (cell.scratch.clone(), mount.join("afar.local/scratch"));
+    let mut held = Vec::new();
+    for round in 0..200u32 {
+        let (from, to) = if round % 2 == 0 { (&here, &there) } else { (&there, &here) };
+        let name = format!("f{}", round % 5);
+        // Large ones are read by the kernel itself.
+        let length = if round % 7 == 0 { 3 << 20 } else { 1000 + round as usize };
+        let text: Vec<u8> =
+            (0..length).map(|at| (at as u32).wrapping_mul(round + 1).to_be_bytes()[3]).collect();
+        match round % 3 {
+            0 => fs::write(from.join(&name), &text).unwrap(),
+            1 => {
+                fs::write(from.join("new"), &text).unwrap();
+                fs::rename(from.join("new"), from.join(&name)).unwrap();
+            }
+            _ => {
+                let file = OpenOptions::new()
+                    .write(true)
+                    .create(true)
+                    .truncate(false)
+                    .open(from.join(&name))
+                    .unwrap();
+                file.write_all_at(&text, 0).unwrap();
+                file.set_len(text.len() as u64).unwrap();
+            }
+        }
+        let seen = fs::read(to.join(&name)).unwrap();
+        assert!(seen == text, "round {round}: {} bytes, not {}", seen.len(), text.len());
+        assert_eq!(fs::metadata(to.join(&name)).unwrap().len(), text.len() as u64, "round {round}");
+        // Files stay open, so that what is read by passthrough has to be replaced.
+        held.push(File::open(to.join(&name)).unwrap());
+        if held.len() > 20 {
+            held.remove(0);
+        }
+    }
+    drop(held);
+    assert!(second.stop().success());
+    cell.end();
+}

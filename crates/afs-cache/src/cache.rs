@@ -1,0 +1,400 @@
+//! The cache: which files it has, how it opens them, what goes when there is too much, and what a start finds.
+
+use crate::conflict::Conflict;
+use crate::file::CacheFile;
+use crate::memory::MemoryDisk;
+use crate::records;
+use crate::{CacheError, CellNumber, FileKey};
+use afs_store::disk::{Disk, FolderDisk};
+use afs_store::{Batch, Key, Options, Schema, Store, lock};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::thread;
+use std::time::Duration;
+
+mod aside;
+mod opening;
+mod room;
+mod start;
+
+/// The file that says what the folder is.
+const VERSION: &str = "VERSION";
+/// What it begins with; the number of the format follows.
+const VERSION_TEXT: &str = "afar cache ";
+/// Files that are kept open after their last use: a second open costs a microsecond then, not ten. Each is a file
+/// descriptor.
+const RECENT_FILES: usize = 256;
+/// To how much of the limit files are let go when it is reached, in percent: so that it is not done for each file.
+const LOW_WATER_PERCENT: u64 = 95;
+/// What a file costs beside its data, in bytes, as far as the limit is concerned: a block of the file system, its
+/// inode, its row.
+const FILE_OVERHEAD: u64 = 4096 + 512;
+/// How often the thread looks after it: rows that are older than this are lost to a kill, which costs fetching again.
+const KEEPER_INTERVAL: Duration = Duration::from_secs(1);
+
+/// In how many of these looks what is dirty is synced: what was written longer ago than that is at least put aside after a
+/// loss of power, and not gone.
+const LOOKS_PER_SYNC: u64 = 10;
+
+/// How a cache is set up.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Most bytes of data. More is there only while files are open or dirty.
+    pub limit_bytes: u64,
+    /// Bytes of the index's B-tree that are kept in memory. Default 16 MiB.
+    pub index_bytes: usize,
+    /// Bytes of a segment of the index's log; two of them are there. Default 8 MiB.
+    pub log_bytes: u64,
+    /// Whether a thread looks after it; without, [`Cache::maintain`] is to be called. Default true.
+    pub has_keeper: bool,
+}
+
+impl Config {
+    /// The defaults, with this limit.
+    #[must_use]
+    pub const fn new(limit_bytes: u64) -> Self {
+        Self { limit_bytes, index_bytes: 16 << 20, log_bytes: 8 << 20, has_keeper: true }
+    }
+}
+
+/// How full a cache is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Usage {
+    /// Bytes in use, by the cache's own count.
+    pub bytes: u64,
+    /// Most bytes.
+    pub limit_bytes: u64,
+    /// Files.
+    pub files: usize,
+    /// Files with something that is not stored.
+    pub dirty_files: usize,
+    /// Files that were put aside.
+    pub conflicts: usize,
+}
+
+/// What the cache has of a file.
+#[derive(Debug)]
+pub enum Held {
+    /// The version that was asked for.
+    Current(Arc<CacheFile>),
+    /// Another one, with something that is to be stored first.
+    Dirty(Arc<CacheFile>),
+}
+
+/// An open cache. Clones are the same; with the last it closes, and what a start needs is written.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    shared: Arc<Shared>,
+    keeper: Mutex<Option<thread::JoinHandle<()>>>,
+}
+
+/// What the files of a cache share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    disk: Arc<dyn Disk>,
+    folder: PathBuf,
+    store: Store,
+    index: Mutex<Index>,
+    used: AtomicU64,
+    limit: AtomicU64,
+    /// How often it was looked after.
+    looks: AtomicU64,
+    /// Whether it has ended, and what the keeper waits for.
+    ended: Mutex<bool>,
+    wake: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Index {
+    files: HashMap<FileKey, Entry>,
+    /// Those that somebody has open.
+    open: BTreeMap<FileKey, Weak<CacheFile>>,
+    /// Those with something to be stored.
+    dirty: BTreeMap<FileKey, Arc<CacheFile>>,
+    /// Those that were opened last.
+    recent: VecDeque<Arc<CacheFile>>,
+    cells: BTreeMap<String, CellNumber>,
+    conflicts: BTreeMap<u64, Conflict>,
+    next_number: u64,
+    next_id: u64,
+    /// Counts openings.
+    tick: u64,
+}
+
+#[derive(Debug)]
+struct Entry {
+    number: u64,
+    bytes: u64,
+    used: u64,
+    open: Weak<CacheFile>,
+    /// Which opening that is.
+    id: u64,
+}
+
+#[derive(Debug)]
+struct Rows;
+
+impl Schema for Rows {
+    fn file_of(&self, key: &Key, row: &[u8]) -> Option<String> {
+        records::dirty_row(key, row).map(|(number, _)| records::backing_name(number))
+    }
+}
+
+impl Cache {
+    /// Opens the cache in a folder, which is made if it is not there. Takes a lock on it.
+    ///
+    /// # Errors
+    ///
+    /// The folder cannot be made or written, is used by another process, is of a newer version, has other things in it,
+    /// or is damaged; the disk is full.
+    pub fn open(folder: &Path, config: Config) -> Result<Self, CacheError> {
+        std::fs::create_dir_all(folder).map_err(|e| CacheError::io(folder, "cannot make the folder", e))?;
+        start::check_version(folder)?;
+        let disk = FolderDisk::open(folder).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => CacheError::InUse { folder: folder.to_owned() },
+            _ => CacheError::io(folder, "cannot open the folder", error),
+        })?;
+        Self::open_on(Arc::new(disk), folder, config)
+    }
+
+    /// Makes a cache in memory, which ends with the process.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses it.
+    pub fn in_memory(config: Config) -> Result<Self, CacheError> {
+        Self::open_on(Arc::new(MemoryDisk::new()), Path::new("(memory)"), config)
+    }
+
+    /// Opens a cache on a disk; `folder` is its name only.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cache::open`].
+    pub fn open_on(disk: Arc<dyn Disk>, folder: &Path, config: Config) -> Result<Self, CacheError> {
+        let options = Options { cache_bytes: config.index_bytes, log_bytes: config.log_bytes };
+        let store = Store::open(disk.clone(), options, &Rows).map_err(CacheError::store(folder))?;
+        let shared = Arc::new(Shared {
+            disk,
+            folder: folder.to_owned(),
+            store,
+            index: Mutex::default(),
+            used: AtomicU64::new(0),
+            limit: AtomicU64::new(config.limit_bytes),
+            looks: AtomicU64::new(0),
+            ended: Mutex::new(false),
+            wake: Condvar::new(),
+        });
+        shared.load()?;
+        let keeper = if config.has_keeper {
+            let shared = shared.clone();
+            let thread = thread::Builder::new().name("cache".into()).spawn(move || shared.keep());
+            Some(thread.map_err(|error| CacheError::io(folder, "cannot start a thread", error))?)
+        } else {
+            None
+        };
+        Ok(Self { inner: Arc::new(Inner { shared, keeper: Mutex::new(keeper) }) })
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.inner.shared.folder
+    }
+
+    /// The number of a cell, which stays the same as long as the folder is there.
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn cell(&self, name: &str) -> Result<CellNumber, CacheError> {
+        let shared = &self.inner.shared;
+        let mut index = lock(&shared.index);
+        if let Some(&number) = index.cells.get(name) {
+            return Ok(number);
+        }
+        let number = CellNumber(index.cells.values().map(|cell| cell.0 + 1).max().unwrap_or(1));
+        let mut batch = Batch::default();
+        batch.put(records::cell(name), number.0.to_be_bytes());
+        shared.commit(batch)?;
+        index.cells.insert(name.to_owned(), number);
+        Ok(number)
+    }
+
+    /// The name of a cell.
+    #[must_use]
+    pub fn cell_name(&self, cell: CellNumber) -> Option<String> {
+        let index = lock(&self.inner.shared.index);
+        index.cells.iter().find(|(_, number)| **number == cell).map(|(name, _)| name.clone())
+    }
+
+    /// Opens a version of a file, with the length that it has at the server; what the cache had of another version goes,
+    /// unless something of it is to be stored.
+    ///
+    /// # Errors
+    ///
+    /// The disk is full, or fails.
+    pub fn file(&self, key: FileKey, version: u64, length: u64) -> Result<Held, CacheError> {
+        self.inner.shared.file(key, version, length)
+    }
+
+    /// What the cache has of a file, whichever version that is.
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn held(&self, key: FileKey) -> Result<Option<Arc<CacheFile>>, CacheError> {
+        self.inner.shared.held(key)
+    }
+
+    /// Lets go of a file, dirty or not. Who has it open keeps it.
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn forget(&self, key: FileKey) -> Result<(), CacheError> {
+        self.inner.shared.forget(|found| found == key, true)
+    }
+
+    /// Lets go of files that are not dirty.
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn forget_where(&self, which: impl Fn(FileKey) -> bool) -> Result<(), CacheError> {
+        self.inner.shared.forget(which, false)
+    }
+
+    /// A file, if something of it is to be stored.
+    #[must_use]
+    pub fn dirty_of(&self, key: FileKey) -> Option<Arc<CacheFile>> {
+        lock(&self.inner.shared.index).dirty.get(&key).cloned()
+    }
+
+    /// The files with something that is to be stored: after a start those that the last run left, and where it was killed.
+    #[must_use]
+    pub fn dirty_files(&self) -> Vec<Arc<CacheFile>> {
+        lock(&self.inner.shared.index).dirty.values().cloned().collect()
+    }
+
+    /// Puts what was written into a file aside, where no program sees it any more but its writer finds it: in the folder
+    /// `conflicts`. The file is let go.
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn put_aside(&self, file: &Arc<CacheFile>, why: &str) -> Result<Conflict, CacheError> {
+        self.inner.shared.put_aside(file, why)
+    }
+
+    /// What was put aside, the oldest first.
+    #[must_use]
+    pub fn conflicts(&self) -> Vec<Conflict> {
+        lock(&self.inner.shared.index).conflicts.values().cloned().collect()
+    }
+
+    /// Forgets a conflict, and removes its files.
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn remove_conflict(&self, conflict: &Conflict) -> Result<(), CacheError> {
+        let shared = &self.inner.shared;
+        let mut batch = Batch::default();
+        batch.delete(records::conflict(conflict.number));
+        shared.commit(batch)?;
+        lock(&shared.index).conflicts.remove(&conflict.number);
+        shared.remove(&conflict.data_name())?;
+        shared.remove(&conflict.text_name())
+    }
+
+    /// How full it is.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        let shared = &self.inner.shared;
+        let index = lock(&shared.index);
+        Usage {
+            bytes: shared.used.load(Ordering::Relaxed),
+            limit_bytes: shared.limit.load(Ordering::Relaxed),
+            files: index.files.len(),
+            dirty_files: index.dirty.len(),
+            conflicts: index.conflicts.len(),
+        }
+    }
+
+    /// Sets the limit; what is over it goes soon.
+    pub fn set_limit(&self, limit_bytes: u64) {
+        self.inner.shared.limit.store(limit_bytes, Ordering::Relaxed);
+        self.inner.shared.wake.notify_all();
+    }
+
+    /// Does what the thread does now and then: writes rows, lets go of what is over the limit.
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn maintain(&self) -> Result<(), CacheError> {
+        self.inner.shared.maintain()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        *lock(&self.shared.ended) = true;
+        self.shared.wake.notify_all();
+        if let Some(keeper) = lock(&self.keeper).take() {
+            let _ = keeper.join();
+        }
+        // What fails here is found at the next start, like the end of a process.
+        if let Err(error) = self.shared.close() {
+            tracing::warn!(%error, "the cache was not closed");
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Writes rows; they outlast the process when this returns.
+    pub(crate) fn commit(&self, batch: Batch) -> Result<(), CacheError> {
+        if batch.rows.is_empty() {
+            return Ok(());
+        }
+        let written = self.store.submit(batch).and_then(|seq| self.store.written(seq));
+        written.map_err(CacheError::store(&self.folder))
+    }
+
+    /// So many bytes came.
+    pub(crate) fn grow(&self, bytes: u64) {
+        let used = self.used.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if used > self.limit.load(Ordering::Relaxed) && used - bytes <= self.limit.load(Ordering::Relaxed) {
+            self.wake.notify_all();
+        }
+    }
+
+    /// So many bytes went.
+    pub(crate) fn shrink(&self, bytes: u64) {
+        // What is counted twice in a race is small; what would wrap would empty the cache.
+        let less = |used: u64| Some(used.saturating_sub(bytes));
+        let _ = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    pub(crate) fn remove(&self, name: &str) -> Result<(), CacheError> {
+        match self.disk.remove(name) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(CacheError::io(&self.folder, format!("cannot remove {name}"), error))
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Putting files aside: to where their writer finds them, and no program.
+
+use super::Shared;
+use crate::CacheError;
+use crate::conflict::Conflict;
+use crate::file::CacheFile;
+use crate::records;
+use afs_store::{Batch, lock};
+use std::io;
+use std::sync::Arc;
+
+impl Shared {
+    pub(super) fn put_aside(&self, file: &Arc<CacheFile>, why: &str) -> Result<Conflict, CacheError> {
+        let mut ended = Vec::new();
+        let mut index = lock(&self.index);
+        let cell = index.cells.iter().find(|(_, number)| **number == file.key().cell);
+        let conflict = Conflict {
+            number: file.number(),
+            cell: cell.map(|(name, _)| name.clone()).unwrap_or_default(),
+            volume: file.key().volume,
+            vnode: file.key().vnode,
+            unique: file.key().unique,
+            version: file.row().version,
+            writer: file.writer(),
+            length: file.length(),
+            ranges: file.dirty_ranges(),
+            why: why.to_owned(),
+        };
+        file.set_aside();
+        let mut batch = Batch::default();
+        batch.put(records::conflict(conflict.number), conflict.encode());
+        batch.delete(records::file(file.key()));
+        for range in &conflict.ranges {
+            batch.delete(records::dirty(conflict.number, range.start));
+        }
+        self.commit(batch)?;
+        if index.files.get(&file.key()).is_some_and(|entry| entry.number == file.number()) {
+            index.files.remove(&file.key());
+            ended.extend(index.dirty.remove(&file.key()));
+        }
+        self.move_aside(&conflict)?;
+        index.conflicts.insert(conflict.number, conflict.clone());
+        Ok(conflict)
+    }
+
+    /// Moves a conflict's data to where its writer finds them, and says there what they are. Does what is left of that.
+    pub(super) fn move_aside(&self, conflict: &Conflict) -> Result<(), CacheError> {
+        let failed = |error| CacheError::io(&self.folder, "cannot put a file aside", error);
+        match self.disk.rename(&records::backing_name(conflict.number), &conflict.data_name()) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => {}
+        }
+        if self.disk.open(&conflict.text_name()).is_err() {
+            let file = self.disk.create(&conflict.text_name()).map_err(failed)?;
+            file.write_at(0, conflict.text().as_bytes()).map_err(failed)?;
+        }
+        Ok(())
+    }
+}

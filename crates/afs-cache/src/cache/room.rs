@@ -1,0 +1,177 @@
+//! Letting go: of files that are not wanted any more, and of those that there is no room for. And what a thread does now and then.
+
+use super::{FILE_OVERHEAD, Index, KEEPER_INTERVAL, LOOKS_PER_SYNC, LOW_WATER_PERCENT, Shared};
+use crate::file::CacheFile;
+use crate::records;
+use crate::{CacheError, FileKey};
+use afs_store::{Batch, lock};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+impl Shared {
+    /// Makes room as the disk is full. Says whether there is some now.
+    pub(crate) fn make_room(&self, bytes: u64) -> bool {
+        let used = self.used.load(Ordering::Relaxed);
+        let target = used.saturating_sub(bytes.max(16 << 20));
+        self.evict(target).is_ok_and(|gone| gone > 0)
+    }
+
+    pub(super) fn keep(self: Arc<Self>) {
+        let mut has_failed = false;
+        loop {
+            {
+                let ended = lock(&self.ended);
+                if *ended {
+                    return;
+                }
+                let waited = self.wake.wait_timeout(ended, KEEPER_INTERVAL);
+                if *waited.unwrap_or_else(std::sync::PoisonError::into_inner).0 {
+                    return;
+                }
+            }
+            match self.maintain() {
+                Ok(()) => has_failed = false,
+                // Once, and not each second.
+                Err(error) if !has_failed => {
+                    has_failed = true;
+                    tracing::warn!(%error, "the cache");
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    pub(super) fn maintain(&self) -> Result<(), CacheError> {
+        let failed = CacheError::store(&self.folder);
+        self.store.prepare().map_err(&failed)?;
+        self.save_all()?;
+        if self.store.wants_checkpoint() {
+            self.store.checkpoint().map_err(&failed)?;
+        } else if self.looks.fetch_add(1, Ordering::Relaxed) % LOOKS_PER_SYNC == LOOKS_PER_SYNC - 1
+            && !lock(&self.index).dirty.is_empty()
+        {
+            self.store.sync_all().map_err(&failed)?;
+        }
+        let limit = self.limit.load(Ordering::Relaxed);
+        if self.used.load(Ordering::Relaxed) > limit {
+            let target = limit / 100 * LOW_WATER_PERCENT;
+            self.evict(target)?;
+            self.evict_open(target)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn save_all(&self) -> Result<(), CacheError> {
+        self.opened().iter().try_for_each(|file| file.save())
+    }
+
+    fn opened(&self) -> Vec<Arc<CacheFile>> {
+        lock(&self.index).open.values().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Lets files go until so many bytes are in use. Says how many went.
+    pub(super) fn evict(&self, target: u64) -> Result<u64, CacheError> {
+        let used = self.used.load(Ordering::Relaxed);
+        if used <= target {
+            return Ok(0);
+        }
+        let recent = std::mem::take(&mut lock(&self.index).recent);
+        drop(recent);
+        let mut goes = Vec::new();
+        let mut left = used;
+        {
+            let mut index = lock(&self.index);
+            let mut closed: Vec<(u64, FileKey)> = index
+                .files
+                .iter()
+                .filter(|(key, entry)| entry.open.strong_count() == 0 && !index.dirty.contains_key(key))
+                .map(|(key, entry)| (entry.used, *key))
+                .collect();
+            closed.sort_unstable();
+            let mut batch = Batch::default();
+            for (_, key) in closed {
+                if left <= target {
+                    break;
+                }
+                let entry = &index.files[&key];
+                left = left.saturating_sub(entry.bytes + FILE_OVERHEAD);
+                batch.delete(records::file(key));
+                goes.push((key, entry.number, entry.bytes + FILE_OVERHEAD));
+            }
+            self.commit(batch)?;
+            for (key, ..) in &goes {
+                index.files.remove(key);
+            }
+        }
+        for (_, number, bytes) in &goes {
+            self.remove(&records::backing_name(*number))?;
+            self.shrink(*bytes);
+        }
+        Ok(goes.iter().map(|(.., bytes)| bytes).sum())
+    }
+
+    /// Where all files are open: what was read of them goes.
+    pub(super) fn evict_open(&self, target: u64) -> Result<(), CacheError> {
+        let mut open: Vec<_> = self.opened().into_iter().map(|file| (file.used(), file)).collect();
+        open.sort_by_key(|(used, file)| (*used, file.id()));
+        for (_, file) in open {
+            if self.used.load(Ordering::Relaxed) <= target {
+                break;
+            }
+            file.let_go(file.near_reader())?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn forget(&self, which: impl Fn(FileKey) -> bool, dirty_too: bool) -> Result<(), CacheError> {
+        let mut ended = Vec::new();
+        let mut index = lock(&self.index);
+        let mut keys: Vec<_> = index.files.keys().copied().filter(|key| which(*key)).collect();
+        keys.sort_unstable();
+        for key in keys {
+            if dirty_too || !index.dirty.contains_key(&key) {
+                self.forget_one(&mut index, key, &mut ended)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a file out of the index; its backing file goes when nobody has it open.
+    pub(super) fn forget_one(
+        &self,
+        index: &mut Index,
+        key: FileKey,
+        ended: &mut Vec<Arc<CacheFile>>,
+    ) -> Result<(), CacheError> {
+        let Some(entry) = index.files.get(&key) else { return Ok(()) };
+        let open = entry.open.upgrade();
+        let (number, bytes) = (entry.number, entry.bytes);
+        let mut batch = Batch::default();
+        batch.delete(records::file(key));
+        let dirty = match &open {
+            Some(file) => file.dirty_ranges(),
+            None => Vec::new(),
+        };
+        for range in dirty {
+            batch.delete(records::dirty(number, range.start));
+        }
+        if let Some(file) = &open {
+            // Before the rows go, so that none comes after.
+            file.set_forgotten();
+        }
+        self.commit(batch)?;
+        index.files.remove(&key);
+        ended.extend(index.dirty.remove(&key));
+        if let Some(at) = index.recent.iter().position(|file| file.key() == key) {
+            ended.extend(index.recent.remove(at));
+        }
+        match open {
+            Some(file) => ended.push(file),
+            None => {
+                self.shrink(bytes + FILE_OVERHEAD);
+                self.remove(&records::backing_name(number))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,211 @@
+//! The start, which brings what a crash left in order, and the end; and whether a folder is one for us.
+
+use super::{Entry, FILE_OVERHEAD, Index, Shared, VERSION, VERSION_TEXT};
+use crate::conflict::{self, Conflict};
+use crate::records::{self, FileRow};
+use crate::{CacheError, CellNumber, FORMAT, FileKey};
+use afs_store::{Batch, StoreError, lock};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+
+impl Shared {
+    /// Reads the index, and brings what a crash left in order.
+    pub(super) fn load(self: &Arc<Self>) -> Result<(), CacheError> {
+        let failed = CacheError::store(&self.folder);
+        let has_lost_power = self.store.is_other_boot && self.store.was_unclean;
+        let mut index = Index::default();
+        let mut rows: Vec<(FileKey, FileRow)> = Vec::new();
+        let mut bad = Vec::new();
+        self.store
+            .scan::<StoreError>(&records::cells(), |key, row| {
+                if let (Some(name), Ok(number)) = (records::cell_of(key), <[u8; 4]>::try_from(&row[..])) {
+                    index.cells.insert(name, CellNumber(u32::from_be_bytes(number)));
+                }
+                Ok(())
+            })
+            .map_err(&failed)?;
+        self.store
+            .scan::<StoreError>(&records::files(), |key, row| {
+                match (records::file_of(key), FileRow::decode(row)) {
+                    (Some(found), Ok(row)) => rows.push((found, row)),
+                    _ => bad.push(key.clone()),
+                }
+                Ok(())
+            })
+            .map_err(&failed)?;
+        let mut dirty: BTreeSet<u64> = BTreeSet::new();
+        let mut stray = Vec::new();
+        let known: BTreeMap<u64, FileKey> = rows.iter().map(|(key, row)| (row.number, *key)).collect();
+        self.store
+            .scan::<StoreError>(&records::all_dirty(), |key, row| {
+                match records::dirty_row(key, row) {
+                    Some((number, _)) if known.contains_key(&number) => {
+                        dirty.insert(number);
+                    }
+                    _ => stray.push(key.clone()),
+                }
+                Ok(())
+            })
+            .map_err(&failed)?;
+        self.store
+            .scan::<StoreError>(&records::conflicts(), |key, row| {
+                match conflict::decode(key, row) {
+                    Some(conflict) => drop(index.conflicts.insert(conflict.number, conflict)),
+                    None => stray.push(key.clone()),
+                }
+                Ok(())
+            })
+            .map_err(&failed)?;
+        let mut batch = Batch::default();
+        for key in bad.into_iter().chain(stray) {
+            tracing::warn!(key = ?key.0, "a row of the cache's index makes no sense and is dropped");
+            batch.delete(key);
+        }
+        index.next_number = known.keys().chain(index.conflicts.keys()).max().map_or(1, |last| last + 1);
+        let mut used = 0u64;
+        let mut unsaved = Vec::new();
+        for (key, row) in rows {
+            let is_dirty = dirty.contains(&row.number)
+                || row.is_lent
+                || row.length != row.server_length
+                || row.truncated_to < row.server_length;
+            if has_lost_power && !is_dirty {
+                // The row may be older than the data, or the data may not have reached the disk.
+                batch.delete(records::file(key));
+                continue;
+            }
+            index.tick = index.tick.max(row.used);
+            used = used.saturating_add(row.present.total() + FILE_OVERHEAD);
+            let entry = Entry {
+                number: row.number,
+                bytes: row.present.total(),
+                used: row.used,
+                open: Weak::new(),
+                id: 0,
+            };
+            index.files.insert(key, entry);
+            if is_dirty {
+                unsaved.push(key);
+            }
+        }
+        self.commit(batch)?;
+        self.used.store(used, Ordering::Relaxed);
+        let conflicts: Vec<Conflict> = index.conflicts.values().cloned().collect();
+        if self.store.was_unclean {
+            self.remove_orphans(&index)?;
+        }
+        *lock(&self.index) = index;
+        for conflict in conflicts {
+            self.move_aside(&conflict)?;
+        }
+        for key in unsaved {
+            let Some(file) = self.held(key)? else {
+                tracing::error!(
+                    ?key,
+                    "what was written to a file and not stored is gone from the cache's folder"
+                );
+                continue;
+            };
+            if has_lost_power {
+                let why = "the machine lost power before it was stored: it may not be whole";
+                let conflict = self.put_aside(&file, why)?;
+                tracing::error!(file = %conflict.data_name(), %why, "a file was put aside");
+            } else {
+                self.note_dirty(key, file.id(), true);
+                file.set_kept();
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes backing files that no row names: of what was made or let go when the process ended.
+    pub(super) fn remove_orphans(&self, index: &Index) -> Result<(), CacheError> {
+        let failed = |error| CacheError::io(&self.folder, "cannot list the folder", error);
+        let known: BTreeSet<u64> =
+            index.files.values().map(|entry| entry.number).chain(index.conflicts.keys().copied()).collect();
+        for folder in self.disk.list("data").map_err(failed)? {
+            for name in self.disk.list(&format!("data/{folder}")).map_err(failed)? {
+                if records::backing_number(&name).is_none_or(|number| !known.contains(&number)) {
+                    self.remove(&format!("data/{folder}/{name}"))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn close(&self) -> Result<(), CacheError> {
+        let failed = CacheError::store(&self.folder);
+        // The index keeps files, and those keep this: without an end to that the folder would stay locked.
+        let kept = {
+            let mut index = lock(&self.index);
+            (std::mem::take(&mut index.recent), std::mem::take(&mut index.dirty))
+        };
+        let saved = self.save_all();
+        drop(kept);
+        saved?;
+        // The order in which files were used, as the index knows it better than the rows.
+        let used: Vec<_> = {
+            let index = lock(&self.index);
+            index.files.iter().map(|(key, entry)| (*key, entry.used)).collect()
+        };
+        let mut batch = Batch::default();
+        for (key, used) in used {
+            let row = self.store.get(&records::file(key)).map_err(&failed)?;
+            if let Some(mut row) = row.and_then(|row| FileRow::decode(&row).ok())
+                && row.used != used
+            {
+                row.used = used;
+                batch.put(records::file(key), row.encode());
+            }
+        }
+        self.commit(batch)?;
+        // Data before the mark that says that all was closed.
+        self.disk
+            .sync_all()
+            .map_err(|error| CacheError::io(&self.folder, "cannot sync the folder", error))?;
+        self.store.close().map_err(&failed)
+    }
+}
+
+/// Says whether a folder is one for us: empty, or a cache of a version that we know. Writes the version into an empty one.
+pub(super) fn check_version(folder: &Path) -> Result<(), CacheError> {
+    let failed = |what: &str, error| CacheError::io(folder, what, error);
+    let path = folder.join(VERSION);
+    match std::fs::read_to_string(&path) {
+        Ok(text) => {
+            let found = text.trim().strip_prefix(VERSION_TEXT.trim_end()).map(str::trim);
+            match found.map(str::parse::<u32>) {
+                Some(Ok(version)) if version <= FORMAT => Ok(()),
+                Some(_) => Err(CacheError::Newer {
+                    folder: folder.to_owned(),
+                    found: found.unwrap_or_default().to_owned(),
+                }),
+                None => Err(CacheError::Foreign { folder: folder.to_owned() }),
+            }
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            // What others put into the folder of a cache (a socket, `lost+found`) is theirs; another's data are not to
+            // be mixed with ours.
+            let entries = std::fs::read_dir(folder).map_err(|e| failed("cannot list the folder", e))?;
+            for entry in entries {
+                let entry = entry.map_err(|e| failed("cannot list the folder", e))?;
+                let name = entry.file_name();
+                let is_ours = ["data", "conflicts", "rows.redb"].iter().any(|ours| name == *ours);
+                if is_ours {
+                    return Err(CacheError::Foreign { folder: folder.to_owned() });
+                }
+            }
+            let temporary = folder.join("VERSION.new");
+            let write = || {
+                std::fs::write(&temporary, format!("{VERSION_TEXT}{FORMAT}\n"))?;
+                std::fs::File::open(&temporary)?.sync_all()?;
+                std::fs::rename(&temporary, &path)
+            };
+            write().map_err(|error| failed("cannot write its version", error))
+        }
+        Err(error) => Err(failed("cannot read its version", error)),
+    }
+}

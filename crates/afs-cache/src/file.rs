@@ -1,0 +1,512 @@
+//! A file of the cache: the data of one version, as far as they are here, and what was written on top.
+//!
+//! Three things are locked apart: what is there (`state`, for microseconds, never over an I/O), who changes the data
+//! (`changing`, over the writing of one piece), and nothing for a reader's `pread`. A reader that has seen its range present
+//! finds it changed only by what takes data away; that is counted (`losses`), and he looks again.
+
+use crate::cache::Shared;
+use crate::ranges::RangeSet;
+use crate::records::{self, FileRow, SentStore};
+use crate::{CacheError, FileKey};
+use afs_store::disk::DiskFile;
+use afs_store::{Batch, lock, read, write};
+use std::fs::File;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock};
+
+/// The version of data that no server has: of a file that got mixed with others' changes.
+const MIXED: u64 = u64::MAX;
+/// As [`State::truncated_to`]: it was not cut.
+const NOT_CUT: u64 = u64::MAX;
+/// How far behind a reader data stay, if there is no room for all: what the kernel may read a second time.
+const NEAR_BEHIND: u64 = 1 << 20;
+/// And ahead of him: what may have been fetched for him.
+const NEAR_AHEAD: u64 = 128 << 20;
+
+mod store;
+mod write;
+
+pub use store::Dirty;
+
+/// A file of the cache. See the crate.
+#[derive(Debug)]
+pub struct CacheFile {
+    shared: Arc<Shared>,
+    key: FileKey,
+    number: u64,
+    /// Which opening of the file this is, for the index.
+    id: u64,
+    file: Arc<dyn DiskFile>,
+    length: AtomicU64,
+    version: AtomicU64,
+    /// Whether all is here: then nothing needs to be looked at.
+    is_complete: AtomicBool,
+    /// How often data were taken away.
+    losses: AtomicU64,
+    /// Whether the index knows nothing of it any more: the backing file goes with this.
+    is_forgotten: AtomicBool,
+    /// Whether the backing file is among the conflicts, and stays.
+    is_aside: AtomicBool,
+    /// Whether the index keeps it, as it is dirty.
+    is_kept: AtomicBool,
+    /// Up to where it was read last.
+    position: AtomicU64,
+    state: RwLock<State>,
+    /// Held by who changes data. The dirty ranges that the index has.
+    changing: Mutex<RangeSet>,
+}
+
+#[derive(Debug)]
+struct State {
+    server_length: u64,
+    truncated_to: u64,
+    writer: u32,
+    is_lent: bool,
+    used: u64,
+    sent: Option<SentStore>,
+    present: RangeSet,
+    /// What is present, and takes no space: it was never written, and is zeros.
+    zeros: RangeSet,
+    /// What is present, and not known yet to be of this version: no row tells of it.
+    unconfirmed: RangeSet,
+    dirty: RangeSet,
+    /// What a store that goes on has taken.
+    storing: RangeSet,
+    /// How short the file was when that began.
+    storing_truncated_to: u64,
+    is_storing: bool,
+    /// Whether the row in the index says less.
+    is_row_old: bool,
+}
+
+impl CacheFile {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        key: FileKey,
+        id: u64,
+        file: Arc<dyn DiskFile>,
+        length: u64,
+        row: FileRow,
+        dirty: RangeSet,
+    ) -> Self {
+        let logged = dirty.clone();
+        let state = State {
+            server_length: row.server_length,
+            truncated_to: row.truncated_to,
+            writer: row.writer,
+            is_lent: row.is_lent,
+            used: row.used,
+            sent: row.sent,
+            present: row.present,
+            zeros: RangeSet::new(),
+            unconfirmed: RangeSet::new(),
+            dirty,
+            storing: RangeSet::new(),
+            storing_truncated_to: NOT_CUT,
+            is_storing: false,
+            is_row_old: false,
+        };
+        let this = Self {
+            shared,
+            key,
+            number: row.number,
+            id,
+            file,
+            length: AtomicU64::new(length),
+            version: AtomicU64::new(row.version),
+            is_complete: AtomicBool::new(false),
+            losses: AtomicU64::new(0),
+            is_forgotten: AtomicBool::new(false),
+            is_aside: AtomicBool::new(false),
+            is_kept: AtomicBool::new(false),
+            position: AtomicU64::new(0),
+            state: RwLock::new(state),
+            changing: Mutex::new(logged),
+        };
+        this.note_presence(&read(&this.state));
+        this
+    }
+
+    // ---- facts
+
+    /// The file.
+    #[must_use]
+    pub const fn key(&self) -> FileKey {
+        self.key
+    }
+
+    pub(crate) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    pub(crate) const fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The version of the server's data that this is, what is dirty aside.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// How long it is for who reads it here.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.length.load(Ordering::Acquire)
+    }
+
+    /// How long it is at the server.
+    #[must_use]
+    pub fn server_length(&self) -> u64 {
+        read(&self.state).server_length
+    }
+
+    /// Whether all of it is here.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.is_complete.load(Ordering::Acquire)
+    }
+
+    /// Whether there is something to be stored, or being stored.
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        let state = read(&self.state);
+        state.is_storing || self.wants_store(&state)
+    }
+
+    /// How many bytes were written and are not at the server.
+    #[must_use]
+    pub fn dirty_bytes(&self) -> u64 {
+        let state = read(&self.state);
+        state.dirty.total() + state.storing.total()
+    }
+
+    /// Who has written last.
+    #[must_use]
+    pub fn writer(&self) -> u32 {
+        read(&self.state).writer
+    }
+
+    /// The store that was on its way when the process ended.
+    #[must_use]
+    pub fn sent(&self) -> Option<SentStore> {
+        read(&self.state).sent
+    }
+
+    /// How many bytes are here.
+    #[must_use]
+    pub fn present_bytes(&self) -> u64 {
+        read(&self.state).present.total()
+    }
+
+    /// How many of them take space.
+    pub(crate) fn counted_bytes(&self) -> u64 {
+        let state = read(&self.state);
+        state.present.total() - state.zeros.total()
+    }
+
+    /// The parts of a range that are not here; none beyond the end.
+    #[must_use]
+    pub fn missing(&self, range: Range<u64>) -> Vec<Range<u64>> {
+        if self.is_complete() {
+            return Vec::new();
+        }
+        let state = read(&self.state);
+        state.present.missing(range.start..range.end.min(self.length()))
+    }
+
+    /// Whether all of a range is here, as far as the file goes.
+    #[must_use]
+    pub fn has(&self, range: &Range<u64>) -> bool {
+        self.is_complete() || {
+            let state = read(&self.state);
+            let end = range.end.min(self.length());
+            state.present.contains(&(range.start.min(end)..end))
+        }
+    }
+
+    /// The modification time of the backing file, in seconds since 1970: when it was last written to, or filled.
+    #[must_use]
+    pub fn touched(&self) -> Option<u32> {
+        use std::os::unix::fs::MetadataExt;
+        let metadata = self.file.as_file()?.metadata().ok()?;
+        u32::try_from(metadata.mtime()).ok()
+    }
+
+    // ---- reading
+
+    /// Reads from a position on, fewer bytes than asked for only at the end. `None` if not all of it is here.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn read_at(&self, position: u64, out: &mut [u8]) -> Option<Result<usize, CacheError>> {
+        loop {
+            let losses = self.losses.load(Ordering::Acquire);
+            let length = self.length();
+            let n = usize::try_from(length.saturating_sub(position)).map_or(out.len(), |n| n.min(out.len()));
+            if n == 0 {
+                return Some(Ok(0));
+            }
+            let range = position..position + n as u64;
+            if !self.is_complete() && !read(&self.state).present.contains(&range) {
+                return None;
+            }
+            let result = self.file.read_at(position, &mut out[..n]);
+            if self.losses.load(Ordering::Acquire) != losses {
+                continue;
+            }
+            self.position.store(range.end, Ordering::Relaxed);
+            return Some(match result {
+                Ok(n) => Ok(n),
+                Err(error) => Err(self.failed("cannot read a file's data", error)),
+            });
+        }
+    }
+
+    /// The backing file, if all of the data is in it, for the kernel to read from it. Who holds it keeps this too: data
+    /// that it may still read are then not taken away.
+    #[must_use]
+    pub fn backing(&self) -> Option<&File> {
+        let is_whole = self.is_complete() && read(&self.state).unconfirmed.is_empty();
+        if is_whole { self.file.as_file() } else { None }
+    }
+
+    /// Puts in what came from the server, where nothing is yet. What is beyond the end is left out. Servers tell the version
+    /// of data after them: until [`Self::confirm`], what came is read here, and not counted on after a restart.
+    ///
+    /// # Errors
+    ///
+    /// The disk is full, or fails. What came before is there.
+    pub fn fill(&self, position: u64, bytes: &[u8]) -> Result<(), CacheError> {
+        let _changing = lock(&self.changing);
+        let end = (position + bytes.len() as u64).min(self.length());
+        if position >= end {
+            return Ok(());
+        }
+        let missing = read(&self.state).present.missing(position..end);
+        for part in missing {
+            let of = |at: u64| usize::try_from(at - position).expect("within the bytes");
+            let piece = &bytes[of(part.start)..of(part.end)];
+            self.put(part.start, piece)?;
+            let mut state = write(&self.state);
+            self.shared.grow(state.present.insert(part.clone()));
+            state.unconfirmed.insert(part);
+            self.note_presence(&state);
+        }
+        Ok(())
+    }
+
+    /// What was filled and not confirmed.
+    #[must_use]
+    pub fn unconfirmed(&self) -> RangeSet {
+        read(&self.state).unconfirmed.clone()
+    }
+
+    /// What was filled of a range is of this version.
+    pub fn confirm(&self, range: Range<u64>) {
+        let mut state = write(&self.state);
+        state.unconfirmed.remove(range);
+        state.is_row_old = true;
+    }
+
+    /// What was filled of a range is of another version: takes it out again.
+    pub fn take_out(&self, range: Range<u64>) {
+        let _changing = lock(&self.changing);
+        let mut state = write(&self.state);
+        let parts: Vec<_> = state.unconfirmed.within(range.clone()).collect();
+        for part in parts {
+            let mut goes: RangeSet = [part.clone()].into_iter().collect();
+            for kept in [&state.dirty, &state.storing] {
+                for range in kept.within(part.clone()) {
+                    goes.remove(range);
+                }
+            }
+            for range in goes.iter() {
+                self.take_away(&mut state, range);
+            }
+        }
+        state.unconfirmed.remove(range);
+        self.note_presence(&state);
+        self.losses.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Lets go of clean data outside of a range, as there is no room for all. Nothing is let go that the kernel may
+    /// read by itself. Says how many bytes went.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn let_go(&self, keep: Range<u64>) -> Result<u64, CacheError> {
+        let _changing = lock(&self.changing);
+        let parts = {
+            let mut state = write(&self.state);
+            if state.is_lent || self.is_complete() {
+                return Ok(0);
+            }
+            let mut parts = state.present.clone();
+            for kept in [&state.dirty, &state.storing] {
+                for range in kept.iter() {
+                    parts.remove(range);
+                }
+            }
+            parts.remove(keep);
+            // What the server does not have is not there to be fetched again.
+            parts.remove(
+                state.server_length.min(state.truncated_to).min(state.storing_truncated_to)..u64::MAX,
+            );
+            for range in parts.iter() {
+                state.unconfirmed.remove(range.clone());
+                self.take_away(&mut state, range);
+            }
+            state.is_row_old = true;
+            parts
+        };
+        if parts.is_empty() {
+            return Ok(0);
+        }
+        // The row first: it must not promise what is no longer there.
+        self.save()?;
+        self.losses.fetch_add(1, Ordering::AcqRel);
+        for range in parts.iter() {
+            self.file
+                .punch(range.start, range.end - range.start)
+                .map_err(|error| self.failed("cannot give space back", error))?;
+        }
+        Ok(parts.total())
+    }
+
+    // ---- what the cache asks
+
+    /// What its row says.
+    pub(crate) fn row(&self) -> FileRow {
+        self.row_of(&read(&self.state))
+    }
+
+    fn row_of(&self, state: &State) -> FileRow {
+        let mut present = state.present.clone();
+        for range in state.unconfirmed.iter() {
+            present.remove(range);
+        }
+        FileRow {
+            number: self.number,
+            version: self.version(),
+            server_length: state.server_length,
+            length: self.length(),
+            truncated_to: state.truncated_to.min(state.storing_truncated_to),
+            writer: state.writer,
+            is_lent: state.is_lent,
+            used: state.used,
+            sent: state.sent,
+            present,
+        }
+    }
+
+    /// The dirty ranges, those that are being stored among them.
+    pub(crate) fn dirty_ranges(&self) -> Vec<Range<u64>> {
+        let state = read(&self.state);
+        let mut all = state.dirty.clone();
+        all.extend(&state.storing);
+        all.iter().collect()
+    }
+
+    /// When it was opened last.
+    pub(crate) fn used(&self) -> u64 {
+        read(&self.state).used
+    }
+
+    /// Notes that it was opened again.
+    pub(crate) fn note_used(&self, used: u64) {
+        // Its row need not be written for that: the order after a restart is good enough without.
+        write(&self.state).used = used;
+    }
+
+    /// What is present has become less.
+    fn take_away(&self, state: &mut State, range: Range<u64>) {
+        let gone = state.present.remove(range.clone());
+        self.shared.shrink(gone.saturating_sub(state.zeros.remove(range)));
+    }
+
+    /// The index keeps it already.
+    pub(crate) fn set_kept(&self) {
+        self.is_kept.store(true, Ordering::Release);
+    }
+
+    /// Writes the row, if it says less than is so.
+    pub(crate) fn save(&self) -> Result<(), CacheError> {
+        let mut state = write(&self.state);
+        if !state.is_row_old || self.is_forgotten() {
+            return Ok(());
+        }
+        state.is_row_old = false;
+        let row = self.row_of(&state);
+        drop(state);
+        let mut batch = Batch::default();
+        batch.put(records::file(self.key), row.encode());
+        self.shared.commit(batch)
+    }
+
+    pub(crate) fn is_forgotten(&self) -> bool {
+        self.is_forgotten.load(Ordering::Acquire)
+    }
+
+    /// The index lets it go.
+    pub(crate) fn set_forgotten(&self) {
+        self.is_forgotten.store(true, Ordering::Release);
+    }
+
+    /// The backing file was moved to the conflicts.
+    pub(crate) fn set_aside(&self) {
+        self.is_aside.store(true, Ordering::Release);
+        self.set_forgotten();
+    }
+
+    pub(crate) fn is_aside(&self) -> bool {
+        self.is_aside.load(Ordering::Acquire)
+    }
+
+    // ---- within
+
+    fn wants_store(&self, state: &State) -> bool {
+        !state.dirty.is_empty()
+            || self.length() != state.server_length
+            || state.truncated_to < state.server_length
+    }
+
+    fn note_presence(&self, state: &State) {
+        self.is_complete.store(state.present.contains(&(0..self.length())), Ordering::Release);
+    }
+
+    /// Commits rows, with the file's own if that is old.
+    fn submit(&self, mut batch: Batch) -> Result<(), CacheError> {
+        if self.is_forgotten() {
+            return Ok(());
+        }
+        let row = {
+            let mut state = write(&self.state);
+            std::mem::take(&mut state.is_row_old).then(|| self.row_of(&state))
+        };
+        if let Some(row) = row {
+            batch.put(records::file(self.key), row.encode());
+        }
+        self.shared.commit(batch)
+    }
+
+    /// What is near the reader is not to be let go.
+    pub(crate) fn near_reader(&self) -> Range<u64> {
+        let at = self.position.load(Ordering::Relaxed);
+        at.saturating_sub(NEAR_BEHIND)..at.saturating_add(NEAR_AHEAD)
+    }
+
+    fn failed(&self, what: &str, error: std::io::Error) -> CacheError {
+        CacheError::io(self.shared.folder(), what, error)
+    }
+}
+
+impl Drop for CacheFile {
+    fn drop(&mut self) {
+        let shared = self.shared.clone();
+        shared.closed(self);
+    }
+}

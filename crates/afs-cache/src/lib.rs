@@ -1,0 +1,53 @@
+//! The client's cache on disk: for each file a sparse backing file with what is there of one version of its data, an
+//! index of what that is, and what was written here and is not stored yet. No network: who fetches and stores is
+//! `afs-client`.
+//!
+//! * A [`CacheFile`] is of one version ([`Cache::file`]); another version is another one, so that what is open goes on
+//!   reading what it was. Only our own writes change it, and our own stores raise its version.
+//! * A hit ([`CacheFile::read_at`]) takes a short look at what is present, and one `pread`; nothing that waits for a
+//!   server or a disk holds what it needs.
+//! * What a [`CacheFile::write`] acknowledged outlasts kill -9 of the process: the bytes are in the backing file, the range
+//!   in the index's log, both written and not synced. After a power loss what cannot be told to be whole is forgotten
+//!   if it was clean, and put aside if it was dirty; `fsync` is at the server.
+//! * Over the limit, files that are neither open nor dirty go, the least recently opened first.
+//!
+//! In the folder: `VERSION`, the index (`rows.redb`, `log.*`), `data/`, and `conflicts/` with what could not be stored.
+#![forbid(unsafe_code)]
+
+mod cache;
+mod conflict;
+mod error;
+mod file;
+mod memory;
+pub mod ranges;
+mod records;
+
+pub use cache::{Cache, Config, Held, Usage};
+pub use conflict::Conflict;
+pub use error::CacheError;
+pub use file::{CacheFile, Dirty};
+pub use memory::MemoryDisk;
+pub use records::SentStore;
+
+#[cfg(test)]
+mod tests;
+
+/// The format of the folder: what we write, and the newest that we read.
+pub const FORMAT: u32 = 1;
+
+/// A cell, as the folder numbers it: see [`Cache::cell`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CellNumber(pub u32);
+
+/// A file, directory or symbolic link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileKey {
+    /// The cell.
+    pub cell: CellNumber,
+    /// The volume.
+    pub volume: u32,
+    /// The vnode's number.
+    pub vnode: u32,
+    /// Which use of it.
+    pub unique: u32,
+}

@@ -1,0 +1,263 @@
+//! The rows of the cache's index: what they say, as bytes, and their keys. Reading is total; a row that cannot be read
+//! costs the file that it is about, not the cache.
+//!
+//! | key | row |
+//! | --- | --- |
+//! | 1, name of a cell | the number that stands for it in keys |
+//! | 2, [`FileKey`] | [`FileRow`] |
+//! | 3, number of a backing file, start | end of a range that is dirty |
+//! | 4, number of a backing file | [`crate::Conflict`], as text |
+
+use crate::ranges::RangeSet;
+use crate::{CellNumber, FileKey};
+use afs_store::codec::{Fields, Value};
+use afs_store::{Key, StoreError};
+use std::ops::Range;
+
+/// What a key begins with.
+mod table {
+    pub(super) const CELL: u8 = 1;
+    pub(super) const FILE: u8 = 2;
+    pub(super) const DIRTY: u8 = 3;
+    pub(super) const CONFLICT: u8 = 4;
+}
+
+/// Ranges of what is there that a row has at most: the longest count, as what is not in the row is only fetched again
+/// after a restart.
+const RANGES_MAX: usize = 128;
+
+/// The longest that a file can be, as positions in files are told to the system.
+const LENGTH_MAX: u64 = i64::MAX as u64;
+
+/// A store that was sent and not answered yet, to know it again after a crash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SentStore {
+    /// The length that the file has after it.
+    pub length: u64,
+    /// The modification time that it sets, in seconds since 1970.
+    pub modified: u32,
+}
+
+/// What is remembered of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct FileRow {
+    /// The backing file.
+    pub(crate) number: u64,
+    /// The version of the data that the server has.
+    pub(crate) version: u64,
+    /// How long they are there.
+    pub(crate) server_length: u64,
+    /// How long they are here; more, if a dirty range ends behind.
+    pub(crate) length: u64,
+    /// How short the file was in between, since the last store.
+    pub(crate) truncated_to: u64,
+    /// Who has written into it last.
+    pub(crate) writer: u32,
+    /// Whether the kernel could write to the backing file without our seeing it.
+    pub(crate) is_lent: bool,
+    /// When it was opened last, by the cache's own count.
+    pub(crate) used: u64,
+    /// What is on its way to the server.
+    pub(crate) sent: Option<SentStore>,
+    /// What is there, dirty or not.
+    pub(crate) present: RangeSet,
+}
+
+impl FileRow {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut ranges: Vec<Range<u64>> = self.present.iter().collect();
+        if ranges.len() > RANGES_MAX {
+            ranges.sort_by_key(|r| std::cmp::Reverse(r.end - r.start));
+            ranges.truncate(RANGES_MAX);
+            ranges.sort_by_key(|r| r.start);
+        }
+        let sent = self.sent.unwrap_or(SentStore { length: 0, modified: 0 });
+        let mut value = Value::default()
+            .u64(self.number)
+            .u64(self.version)
+            .u64(self.server_length)
+            .u64(self.length)
+            .u64(self.truncated_to)
+            .u32(self.writer)
+            .u8(u8::from(self.is_lent))
+            .u64(self.used)
+            .u8(u8::from(self.sent.is_some()))
+            .u64(sent.length)
+            .u32(sent.modified)
+            .u32(u32::try_from(ranges.len()).expect("there are few"));
+        for range in ranges {
+            value = value.u64(range.start).u64(range.end);
+        }
+        value.0
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, StoreError> {
+        let mut f = Fields::new("a file's row", bytes);
+        let mut row = Self {
+            number: f.u64()?,
+            version: f.u64()?,
+            server_length: f.u64()?,
+            length: f.u64()?,
+            truncated_to: f.u64()?,
+            writer: f.u32()?,
+            is_lent: f.u8()? != 0,
+            used: f.u64()?,
+            ..Self::default()
+        };
+        if row.length > LENGTH_MAX || row.server_length > LENGTH_MAX {
+            return Err(f.bad("is longer than a file can be"));
+        }
+        let is_sent = f.u8()? != 0;
+        let sent = SentStore { length: f.u64()?, modified: f.u32()? };
+        row.sent = is_sent.then_some(sent);
+        for _ in 0..f.u32()? {
+            let (start, end) = (f.u64()?, f.u64()?);
+            if start >= end || end > LENGTH_MAX {
+                return Err(f.bad("has a range that is none"));
+            }
+            row.present.insert(start..end);
+        }
+        f.end()?;
+        Ok(row)
+    }
+}
+
+/// Where a cell's number is.
+pub(crate) fn cell(name: &str) -> Key {
+    let mut key = vec![table::CELL];
+    key.extend_from_slice(name.as_bytes());
+    Key(key)
+}
+
+/// What all keys of cells begin with.
+pub(crate) fn cells() -> Vec<u8> {
+    vec![table::CELL]
+}
+
+/// The name of a cell, from the key of its row.
+pub(crate) fn cell_of(key: &Key) -> Option<String> {
+    String::from_utf8(key.0.get(1..)?.to_vec()).ok()
+}
+
+/// Where a file's row is.
+pub(crate) fn file(key: FileKey) -> Key {
+    let mut bytes = vec![table::FILE];
+    for number in [key.cell.0, key.volume, key.vnode, key.unique] {
+        bytes.extend_from_slice(&number.to_be_bytes());
+    }
+    Key(bytes)
+}
+
+/// What all keys of files begin with.
+pub(crate) fn files() -> Vec<u8> {
+    vec![table::FILE]
+}
+
+/// Whose row a key is of.
+pub(crate) fn file_of(key: &Key) -> Option<FileKey> {
+    let mut f = Fields::new("a file's key", key.0.get(1..)?);
+    let key = FileKey {
+        cell: CellNumber(f.u32().ok()?),
+        volume: f.u32().ok()?,
+        vnode: f.u32().ok()?,
+        unique: f.u32().ok()?,
+    };
+    f.end().ok()?;
+    Some(key)
+}
+
+/// Where the end of a dirty range is.
+pub(crate) fn dirty(number: u64, start: u64) -> Key {
+    let mut key = dirty_of(number);
+    key.extend_from_slice(&start.to_be_bytes());
+    Key(key)
+}
+
+/// What the keys of a file's dirty ranges begin with.
+pub(crate) fn dirty_of(number: u64) -> Vec<u8> {
+    let mut key = vec![table::DIRTY];
+    key.extend_from_slice(&number.to_be_bytes());
+    key
+}
+
+/// What the keys of all dirty ranges begin with.
+pub(crate) fn all_dirty() -> Vec<u8> {
+    vec![table::DIRTY]
+}
+
+/// The backing file and the range of a dirty row.
+pub(crate) fn dirty_row(key: &Key, row: &[u8]) -> Option<(u64, Range<u64>)> {
+    let mut f = Fields::new("a dirty range's key", key.0.get(1..)?);
+    let (number, start) = (f.u64().ok()?, f.u64().ok()?);
+    f.end().ok()?;
+    let mut f = Fields::new("a dirty range", row);
+    let end = f.u64().ok()?;
+    (start < end && end <= LENGTH_MAX).then_some((number, start..end))
+}
+
+/// Where a conflict is told of.
+pub(crate) fn conflict(number: u64) -> Key {
+    let mut key = vec![table::CONFLICT];
+    key.extend_from_slice(&number.to_be_bytes());
+    Key(key)
+}
+
+/// What the keys of all conflicts begin with.
+pub(crate) fn conflicts() -> Vec<u8> {
+    vec![table::CONFLICT]
+}
+
+/// The name of a backing file below the cache's folder. A thousand to a folder: file systems are slow with more, and
+/// with many folders.
+pub(crate) fn backing_name(number: u64) -> String {
+    format!("data/{:x}/{:x}", number >> 10, number)
+}
+
+/// The number of a backing file, from its name without its folder.
+pub(crate) fn backing_number(name: &str) -> Option<u64> {
+    u64::from_str_radix(name, 16).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_read_as_it_was_written_and_cut_off_is_an_error() {
+        let row = FileRow {
+            number: 7,
+            version: 9,
+            server_length: 1 << 40,
+            length: 1 << 39,
+            truncated_to: 5,
+            writer: 1000,
+            is_lent: true,
+            used: 3,
+            sent: Some(SentStore { length: 4, modified: 1_700_000_000 }),
+            present: [0..5, 7..1 << 40].into_iter().collect(),
+        };
+        let bytes = row.encode();
+        assert_eq!(FileRow::decode(&bytes).unwrap(), row);
+        for length in 0..bytes.len() {
+            assert!(FileRow::decode(&bytes[..length]).is_err(), "cut off at {length}");
+        }
+    }
+
+    #[test]
+    fn of_very_many_ranges_a_row_keeps_the_longest() {
+        let present = (0..1000u64).map(|n| n * 1000..n * 1000 + 1 + n % 500).collect();
+        let row = FileRow { present, ..FileRow::default() };
+        let read = FileRow::decode(&row.encode()).unwrap();
+        assert_eq!(read.present.count(), RANGES_MAX);
+        assert!(read.present.iter().all(|r| r.end - r.start > 400), "{:?}", read.present);
+    }
+
+    #[test]
+    fn keys_say_what_they_are_of() {
+        let key = FileKey { cell: CellNumber(1), volume: 2, vnode: 3, unique: 4 };
+        assert_eq!(file_of(&file(key)), Some(key));
+        assert_eq!(dirty_row(&dirty(5, 6), &7u64.to_be_bytes()), Some((5, 6..7)));
+        assert_eq!(cell_of(&cell("afar.local")), Some("afar.local".to_owned()));
+        assert_eq!(backing_number(backing_name(0x1234).rsplit('/').next().unwrap()), Some(0x1234));
+    }
+}

@@ -1,0 +1,113 @@
+//! What goes when there is too much, and what a full disk does.
+
+use super::start::key;
+use super::{DISK, config, current, open};
+use crate::{Cache, CacheError, Config};
+use afs_store::disk::SimulatedDisk;
+
+fn fill(cache: &Cache, vnode: u32, length: u64) {
+    let file = current(cache, key(vnode), 1, length).unwrap();
+    file.fill(0, &vec![vnode as u8; length as usize]).unwrap();
+    file.confirm(0..length);
+}
+
+#[test]
+fn over_the_limit_those_go_that_were_opened_least_recently() {
+    let cache = Cache::in_memory(Config { limit_bytes: 10 << 20, ..config() }).unwrap();
+    for n in 1..=9 {
+        fill(&cache, n, 1 << 20);
+    }
+    cache.maintain().unwrap();
+    assert_eq!(cache.usage().files, 9);
+    drop(cache.held(key(1)).unwrap());
+    fill(&cache, 10, 1 << 20);
+    fill(&cache, 11, 1 << 20);
+    cache.maintain().unwrap();
+    let usage = cache.usage();
+    assert!(usage.bytes <= usage.limit_bytes, "{usage:?}");
+    assert!(cache.held(key(1)).unwrap().is_some(), "it was opened again");
+    assert!(cache.held(key(2)).unwrap().is_none(), "it was opened longest ago");
+    assert!(cache.held(key(11)).unwrap().is_some());
+}
+
+#[test]
+fn what_is_dirty_or_open_stays() {
+    let cache = Cache::in_memory(Config { limit_bytes: 2 << 20, ..config() }).unwrap();
+    let file = current(&cache, key(1), 1, 0).unwrap();
+    file.write(0, &vec![1; 3 << 20], 0).unwrap();
+    drop(file);
+    let opened = current(&cache, key(2), 1, 1 << 20).unwrap();
+    opened.fill(0, &vec![2; 1 << 20]).unwrap();
+    fill(&cache, 3, 1 << 20);
+    cache.maintain().unwrap();
+    assert_eq!(cache.usage().files, 2);
+    let mut out = vec![0; 1 << 20];
+    assert_eq!(opened.read_at(0, &mut out).unwrap().unwrap(), 1 << 20);
+    let dirty = cache.held(key(1)).unwrap().unwrap();
+    assert_eq!((dirty.dirty_bytes(), dirty.present_bytes()), (3 << 20, 3 << 20));
+}
+
+#[test]
+fn a_file_larger_than_the_cache_is_read_through_it() {
+    let cache = Cache::in_memory(Config { limit_bytes: 150 << 20, ..config() }).unwrap();
+    let length = 1 << 30;
+    let file = current(&cache, key(1), 1, length).unwrap();
+    let piece = vec![3; 1 << 20];
+    let mut out = vec![0; 1 << 20];
+    let mut most = 0;
+    for n in 0..600u64 {
+        file.fill(n << 20, &piece).unwrap();
+        file.confirm(n << 20..(n + 1) << 20);
+        assert_eq!(file.read_at(n << 20, &mut out).unwrap().unwrap(), 1 << 20);
+        if n % 10 == 0 {
+            cache.maintain().unwrap();
+        }
+        most = most.max(cache.usage().bytes);
+    }
+    assert!(most < 170 << 20, "{most}");
+    assert!(file.read_at(0, &mut out).is_none(), "what was read long ago is gone");
+}
+
+#[test]
+fn a_full_disk_is_an_error_that_names_the_folder_and_room_is_made_first() {
+    let disk = SimulatedDisk::new(8 << 20);
+    let cache = open(&disk).unwrap();
+    fill(&cache, 1, 2 << 20);
+    fill(&cache, 2, 2 << 20);
+    // No room for this one, but for that of the others.
+    let file = current(&cache, key(3), 1, 0).unwrap();
+    file.write(0, &vec![1; 3 << 20], 0).unwrap();
+    assert!(cache.held(key(1)).unwrap().is_none());
+    // Nothing more can go.
+    let error = file.write(3 << 20, &vec![1; 6 << 20], 0).unwrap_err();
+    assert!(matches!(error, CacheError::Full { .. }) && error.to_string().contains("(simulated)"), "{error}");
+    let mut out = vec![0; 3 << 20];
+    assert_eq!(file.read_at(0, &mut out).unwrap().unwrap(), 3 << 20);
+    disk.set_capacity(DISK);
+    file.write(3 << 20, &vec![1; 6 << 20], 0).unwrap();
+}
+
+#[test]
+fn what_takes_no_space_does_not_count_and_all_else_does_after_a_start_too() {
+    let disk = SimulatedDisk::new(DISK);
+    let cache = open(&disk).unwrap();
+    let before = cache.usage().bytes;
+    let file = current(&cache, key(1), 1, 0).unwrap();
+    file.truncate(30 << 20, 0).unwrap();
+    let sparse = cache.usage().bytes - before;
+    assert!(sparse < 100_000, "{sparse}");
+    file.write(20 << 20, &vec![1; 1 << 20], 0).unwrap();
+    file.write(20 << 20, &vec![2; 2 << 20], 0).unwrap();
+    assert_eq!(cache.usage().bytes - before, sparse + (2 << 20));
+    file.truncate(21 << 20, 0).unwrap();
+    assert_eq!(cache.usage().bytes - before, sparse + (1 << 20));
+    fill(&cache, 2, 3 << 20);
+    drop(file);
+    let bytes = cache.usage().bytes;
+    let killed = open(&disk.after_kill()).unwrap();
+    // What was zeros and nothing else is not told apart any more.
+    assert!(killed.usage().bytes >= bytes, "{} of {bytes}", killed.usage().bytes);
+    cache.forget(key(1)).unwrap();
+    cache.forget(key(2)).unwrap();
+    assert_eq!(cache.usage().bytes, before);
+}

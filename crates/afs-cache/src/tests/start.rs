@@ -1,0 +1,116 @@
+//! What a start says of a folder.
+
+use super::{config, current};
+use crate::{Cache, CacheError, CellNumber, FORMAT, FileKey};
+use std::fs;
+use std::path::PathBuf;
+
+pub(super) struct Folder(pub(super) PathBuf);
+
+impl Folder {
+    pub(super) fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("afs-cache-test-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&path);
+        Self(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+pub(super) fn key(vnode: u32) -> FileKey {
+    FileKey { cell: CellNumber(1), volume: 7, vnode, unique: 3 }
+}
+
+#[test]
+fn a_folder_is_made_used_and_found_again() {
+    let folder = Folder::new("again");
+    let cache = Cache::open(&folder.0.join("deep/down"), config()).unwrap();
+    let cell = cache.cell("a.cell").unwrap();
+    let file = current(&cache, key(2), 5, 10).unwrap();
+    file.fill(0, b"0123456789").unwrap();
+    file.confirm(0..10);
+    assert!(file.backing().is_some());
+    drop(file);
+    drop(cache);
+    let cache = Cache::open(&folder.0.join("deep/down"), config()).unwrap();
+    assert_eq!(cache.cell("a.cell").unwrap(), cell);
+    assert_eq!(cache.cell_name(cell).as_deref(), Some("a.cell"));
+    let file = current(&cache, key(2), 5, 10).unwrap();
+    let mut out = [0; 20];
+    assert_eq!(file.read_at(2, &mut out).unwrap().unwrap(), 8);
+    assert_eq!(&out[..8], b"23456789");
+}
+
+#[test]
+fn another_version_replaces_the_first_and_who_has_that_open_reads_on() {
+    let cache = Cache::in_memory(config()).unwrap();
+    let old = current(&cache, key(2), 5, 3).unwrap();
+    old.fill(0, b"old").unwrap();
+    old.confirm(0..3);
+    let new = current(&cache, key(2), 6, 3).unwrap();
+    let mut out = [0; 3];
+    assert!(new.read_at(0, &mut out).is_none(), "nothing of it was fetched");
+    new.fill(0, b"new").unwrap();
+    assert_eq!(old.read_at(0, &mut out).unwrap().unwrap(), 3);
+    assert_eq!(&out, b"old");
+    assert_eq!(new.read_at(0, &mut out).unwrap().unwrap(), 3);
+    assert_eq!(&out, b"new");
+}
+
+#[test]
+fn a_folder_of_a_newer_version_is_refused_and_left_alone() {
+    let folder = Folder::new("newer");
+    drop(Cache::open(&folder.0, config()).unwrap());
+    let text = format!("afar cache {}\n", FORMAT + 1);
+    fs::write(folder.0.join("VERSION"), &text).unwrap();
+    let error = Cache::open(&folder.0, config()).unwrap_err();
+    assert!(matches!(error, CacheError::Newer { .. }), "{error}");
+    let said = error.to_string();
+    assert!(said.contains(folder.0.to_str().unwrap()) && said.contains("newer program"), "{said}");
+    assert_eq!(fs::read_to_string(folder.0.join("VERSION")).unwrap(), text);
+}
+
+#[test]
+fn a_folder_with_anothers_files_is_refused() {
+    let folder = Folder::new("foreign");
+    fs::create_dir_all(folder.0.join("data")).unwrap();
+    fs::write(folder.0.join("data/precious"), b"!").unwrap();
+    let error = Cache::open(&folder.0, config()).unwrap_err();
+    assert!(matches!(error, CacheError::Foreign { .. }), "{error}");
+    assert_eq!(fs::read(folder.0.join("data/precious")).unwrap(), b"!");
+}
+
+#[test]
+fn a_folder_is_used_by_one_process_at_a_time() {
+    let folder = Folder::new("locked");
+    let _cache = Cache::open(&folder.0, config()).unwrap();
+    let error = Cache::open(&folder.0, config()).unwrap_err();
+    assert!(matches!(error, CacheError::InUse { .. }), "{error}");
+}
+
+#[test]
+fn what_was_put_aside_is_found_with_a_text_and_no_longer_in_the_way() {
+    let folder = Folder::new("aside");
+    let cache = Cache::open(&folder.0, config()).unwrap();
+    let cell = cache.cell("a.cell").unwrap();
+    let key = FileKey { cell, volume: 7, vnode: 2, unique: 3 };
+    let file = current(&cache, key, 5, 3).unwrap();
+    file.write(3, b"mine", 1000).unwrap();
+    let conflict = cache.put_aside(&file, "the file was changed by others").unwrap();
+    drop(file);
+    let data = fs::read(folder.0.join(conflict.data_name())).unwrap();
+    assert_eq!(data, b"\0\0\0mine");
+    let text = fs::read_to_string(folder.0.join(conflict.text_name())).unwrap();
+    assert!(text.contains("user 1000") && text.contains("a.cell") && text.contains("3 to 7"), "{text}");
+    assert!(cache.held(key).unwrap().is_none());
+    drop(cache);
+    let cache = Cache::open(&folder.0, config()).unwrap();
+    assert_eq!(cache.conflicts(), vec![conflict.clone()]);
+    assert!(cache.dirty_files().is_empty());
+    cache.remove_conflict(&conflict).unwrap();
+    assert!(fs::read_dir(folder.0.join("conflicts")).unwrap().next().is_none());
+}

@@ -1,0 +1,71 @@
+//! Access lists, as text: what `fs listacl` and `fs setacl` read and write (File service notes 10).
+
+use afs_wire::rights::Rights;
+use afs_wire::rxafs::{AfsOpaque, FetchACL, OldStoreACL, StoreACL};
+use bytes::Bytes;
+use rxgen::{Abort, Rpc};
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::events::Change;
+use crate::fid::{Fid, User};
+
+impl Client {
+    /// The access list that governs a vnode, as the server sends it but for the NUL at its end, and what of it the user has.
+    ///
+    /// # Errors
+    ///
+    /// The server's.
+    pub async fn access_list(&self, user: User, fid: Fid) -> Result<(Bytes, Rights), Error> {
+        let inner = &self.inner;
+        let real = inner.real(user, fid).await?;
+        if real.is_made_up() {
+            return Err(Error::Unsupported { what: "an access list of the dynamic root" });
+        }
+        let who = inner.users.who(user, real.cell);
+        let answer = inner.call(who, real, FetchACL { fid: real.in_cell() }).await;
+        let reply = answer.map_err(|error| inner.note_gone(real, error))?.reply;
+        let mut text = reply.access_list.into_bytes();
+        if let Some(end) = text.iter().position(|&byte| byte == 0) {
+            text.truncate(end);
+        }
+        Ok((text.into(), reply.status.caller_access))
+    }
+
+    /// Sets the access list of a directory, from the text that servers take; the NUL at its end may be left out.
+    ///
+    /// # Errors
+    ///
+    /// The server's.
+    pub async fn set_access_list(&self, user: User, fid: Fid, text: &[u8]) -> Result<(), Error> {
+        let inner = &self.inner;
+        let real = inner.real(user, fid).await?;
+        if real.is_made_up() {
+            return Err(Error::ReadOnly { fid });
+        }
+        let mut text = text.to_vec();
+        if text.last() != Some(&0) {
+            text.push(0);
+        }
+        let length = text.len();
+        let too_long = |_| Error::Invalid { what: format!("an access list of {length} bytes is too long") };
+        let access_list = AfsOpaque::new(text).map_err(too_long)?;
+        let who = inner.users.who(user, real.cell);
+        let vnode = inner.vnodes.get_or_add(real);
+        let changing = vnode.changing.lock().await;
+        // The number that checks more is tried first (File service notes 1).
+        let args = StoreACL { fid: real.in_cell(), access_list: access_list.clone() };
+        match inner.try_call(who, real, args).await {
+            Ok(_) => {}
+            Err(failure) if failure.code() == Some(Abort::OPCODE) => {
+                inner.call(who, real, OldStoreACL { fid: real.in_cell(), access_list }).await?;
+            }
+            Err(failure) => return Err(failure.of(StoreACL::NAME, real)),
+        }
+        // The server tells others, not us: all rights that are known here are off.
+        vnode.note_break();
+        drop(changing);
+        inner.mention(real, Change::Vnode);
+        Ok(())
+    }
+}

@@ -1,0 +1,374 @@
+//! The client: its parts, its beginning and its end. What can be done with it is in the files beside, by topic: `lookup`, `directory`,
+//! `attributes`, `names`, `open_file`, `locks`, `acl`, `volumes`, `mount_point`, and the streams of data in `remote`.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, RwLock, Weak};
+use std::time::Duration;
+
+use afs_config::{CellAlias, CellName};
+use afs_wire::Uuid;
+use afs_wire::ids::{AfsTime, VolumeType};
+use afs_wire::rxafs::{GiveUpAllCallBacks, Rxafs};
+use rx::{Endpoint, EndpointConfig, Runtime};
+use rx_proto::time::Instant;
+use rx_security::{Level, Token};
+
+use crate::callback_service;
+use crate::cells::{Cell, Cells};
+use crate::coming::Coming;
+use crate::config::Config;
+use crate::connections::Connections;
+use crate::data::Files;
+use crate::dynroot;
+use crate::error::Error;
+use crate::events::{Change, Notices, Subscribers};
+use crate::fid::{CellIndex, Fid, User};
+use crate::location::Locations;
+use crate::locks::Locks;
+use crate::mount_point::Mounts;
+use crate::open_file::OpenFiles;
+use crate::remote::keep_in_touch;
+use crate::servers::{ServerKind, Servers};
+use crate::status::Status;
+use crate::users::{TokenInfo, Users, Who};
+use crate::vnode::Vnodes;
+use crate::wait;
+
+/// How long a client that ends waits for servers to take back what they have promised: they find out by themselves otherwise.
+const GOODBYE_MAX: Duration = Duration::from_secs(2);
+
+/// How long a client that ends stores what is dirty: the rest is kept for the next start.
+const STORE_MAX: Duration = Duration::from_secs(20);
+
+/// A client of AFS. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Client {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// What all clones share.
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) me: Weak<Self>,
+    pub(crate) config: Config,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) uuid: Uuid,
+    pub(crate) started: AfsTime,
+    pub(crate) users: Arc<Users>,
+    pub(crate) servers: Servers,
+    pub(crate) cells: Cells,
+    pub(crate) connections: Connections,
+    pub(crate) locations: Locations,
+    pub(crate) vnodes: Vnodes,
+    pub(crate) coming: Coming,
+    pub(crate) mounts: Mounts,
+    pub(crate) subscribers: Subscribers,
+    pub(crate) open_files: OpenFiles,
+    pub(crate) files: Files,
+    pub(crate) locks: Locks,
+    pub(crate) sysnames: RwLock<Vec<String>>,
+    pub(crate) aliases: RwLock<Vec<CellAlias>>,
+    /// The root of it all; set before anybody has the client.
+    root: OnceLock<Fid>,
+    pub(crate) closing: AtomicBool,
+}
+
+/// What a name was found to name. Of a mount point it is the mount point's own fid, with the status of what is mounted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Found {
+    /// Its fid.
+    pub fid: Fid,
+    /// Its status.
+    pub status: Status,
+}
+
+/// What an operation that makes an entry has made.
+pub type Made = Found;
+
+/// Room in a volume and its partition, in KiB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Space {
+    /// The quota; without one, the partition's size.
+    pub total_kib: u64,
+    /// What may still be used of it.
+    pub free_kib: u64,
+}
+
+impl Inner {
+    /// The time by the client's clock.
+    pub(crate) fn now(&self) -> Instant {
+        self.runtime.now()
+    }
+
+    /// The root of it all.
+    pub(crate) fn root(&self) -> Fid {
+        self.root.get().copied().unwrap_or(dynroot::ROOT)
+    }
+
+    /// The port that it calls from.
+    pub(crate) fn endpoint(&self) -> &Endpoint {
+        self.connections.endpoint()
+    }
+
+    /// A cell, of a number that came from here.
+    pub(crate) fn cell(&self, index: CellIndex) -> Result<Arc<Cell>, Error> {
+        self.cells.get(index).ok_or_else(|| Error::NoCell { cell: format!("of number {}", index.0) })
+    }
+
+    /// The client, for what goes on without its caller.
+    pub(crate) fn client(&self) -> Result<Client, Error> {
+        self.me.upgrade().map(|inner| Client { inner }).ok_or(Error::Closing)
+    }
+}
+
+/// Beginning and end.
+impl Client {
+    /// Starts a client: binds its port and answers servers on it. Of the servers nobody is asked anything yet, unless the root is a
+    /// volume's.
+    ///
+    /// # Errors
+    ///
+    /// When no port can be had; when a user is to have tickets of a cell without a key; when the root volume is not found.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime.
+    pub async fn start(config: Config) -> Result<Self, Error> {
+        Self::start_with(Arc::new(rx::TokioRuntime::current()), config).await
+    }
+
+    /// The same on a runtime of the caller's choice.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::start`].
+    pub async fn start_with(runtime: Arc<dyn Runtime>, config: Config) -> Result<Self, Error> {
+        let endpoint = bind(&runtime, &config)?;
+        let seed = runtime.seed().map_err(|error| Error::local("asking for chance", error))?;
+        let uuid = config.uuid.unwrap_or_else(|| uuid_of(&seed));
+        let users = Arc::new(Users::new(Arc::clone(&runtime)));
+        let servers = Servers::default();
+        let cells = Cells::new(&config.cells, config.ports, &servers);
+        let started = AfsTime(rx_security::UnixTime::of(std::time::SystemTime::now()).0);
+        let inner = Inner {
+            me: Weak::new(),
+            uuid,
+            started,
+            connections: Connections::new(endpoint, Arc::clone(&users)),
+            users,
+            servers,
+            cells,
+            locations: Locations::default(),
+            vnodes: Vnodes::new(config.status_entries, config.directory_bytes),
+            coming: Coming::default(),
+            mounts: Mounts::default(),
+            subscribers: Subscribers::default(),
+            open_files: OpenFiles::default(),
+            files: Files::open(config.cache.as_ref())?,
+            locks: Locks::default(),
+            sysnames: RwLock::new(config.sysnames.clone()),
+            aliases: RwLock::new(config.aliases.aliases.clone()),
+            root: OnceLock::new(),
+            closing: AtomicBool::new(false),
+            runtime,
+            config,
+        };
+        inner.log_local_users_in()?;
+        let client = Self { inner: Arc::new_cyclic(|me| Inner { me: me.clone(), ..inner }) };
+        callback_service::offer(client.inner.endpoint(), Arc::downgrade(&client.inner));
+        let root = if client.inner.config.dynroot { dynroot::ROOT } else { client.root_of_volume().await? };
+        client.inner.root.set(root).expect("set once, here");
+        client.inner.store_left();
+        client.inner.runtime.spawn(Box::pin(keep_in_touch(Arc::downgrade(&client.inner))));
+        Ok(client)
+    }
+
+    /// Ends it: stores what is dirty, gives back locks and promises as far as servers can be reached, and frees the port. Operations under way fail with
+    /// [`Error::Closing`].
+    pub async fn shut_down(&self) {
+        let inner = &self.inner;
+        wait::within(&inner.runtime, STORE_MAX, inner.store_all()).await;
+        let goodbye = async {
+            inner.release_locks().await;
+            let servers = inner.servers.all();
+            let known = servers.iter().filter(|server| {
+                let candidate = server.candidate();
+                server.kind == ServerKind::File && candidate.has_answered && candidate.down_since.is_none()
+            });
+            let calls = known.filter_map(|server| server.best()).map(|address| async move {
+                let peer = inner.connections.to::<Rxafs>(address.socket, Who::NOBODY);
+                peer.rpc(&GiveUpAllCallBacks {}).await
+            });
+            wait::all(calls.collect()).await
+        };
+        let said = wait::within(&inner.runtime, GOODBYE_MAX, goodbye).await;
+        tracing::debug!(all = said.is_some(), "promises were given back");
+        inner.closing.store(true, Ordering::Release);
+        inner.servers.back.notify_waiters();
+        inner.subscribers.close();
+        inner.endpoint().shut_down();
+    }
+
+    /// The root directory of the volume that is the root.
+    async fn root_of_volume(&self) -> Result<Fid, Error> {
+        let inner = &self.inner;
+        let cell = inner.cells.find(inner.config.cell.as_str())?;
+        let entry = inner.volume_by_name(&cell, &inner.config.root_volume).await?;
+        let volume = entry.id_of(VolumeType::READ_ONLY).or_else(|| entry.id_of(VolumeType::READ_WRITE));
+        let none =
+            || Error::NoVolume { cell: cell.name.to_string(), volume: inner.config.root_volume.clone() };
+        Ok(Fid::root_of(cell.index, volume.ok_or_else(none)?))
+    }
+}
+
+/// Facts.
+impl Client {
+    /// How it was set up.
+    pub fn config(&self) -> &Config {
+        &self.inner.config
+    }
+
+    /// The time that [`Status::valid_until`] is told in.
+    pub fn now(&self) -> Instant {
+        self.inner.now()
+    }
+
+    /// Seconds since 1970, as times of files are told.
+    pub fn time(&self) -> AfsTime {
+        self.inner.time()
+    }
+
+    /// The runtime that it waits through.
+    pub fn runtime(&self) -> &Arc<dyn Runtime> {
+        &self.inner.runtime
+    }
+
+    /// The root of it all: the dynamic root, or the root directory of the root volume.
+    pub fn root(&self) -> Fid {
+        self.inner.root()
+    }
+
+    /// Who it is to servers.
+    pub fn uuid(&self) -> Uuid {
+        self.inner.uuid
+    }
+
+    /// The address and port that it calls from and is called back on.
+    pub fn address(&self) -> SocketAddr {
+        self.inner.endpoint().local_addr()
+    }
+
+    /// Its port, for calls to other services.
+    pub fn endpoint(&self) -> &Endpoint {
+        self.inner.endpoint()
+    }
+
+    /// The name of a cell; `None` for the dynamic root.
+    pub fn cell_name(&self, cell: CellIndex) -> Option<CellName> {
+        self.inner.cells.get(cell).map(|cell| cell.name.clone())
+    }
+
+    /// Changes from now on, for who keeps copies.
+    pub fn notices(&self) -> Notices {
+        self.inner.subscribers.subscribe()
+    }
+
+    /// How many vnodes are known.
+    pub fn vnode_count(&self) -> usize {
+        self.inner.vnodes.len()
+    }
+}
+
+/// Who users are.
+impl Client {
+    /// Gives a user a token for a cell; `name` is who it says that he is, for `tokens`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoCell`].
+    pub fn log_in(
+        &self,
+        user: User,
+        cell: &str,
+        name: Option<String>,
+        token: Token,
+        level: Level,
+    ) -> Result<(), Error> {
+        let cell = self.inner.cells.find(cell)?;
+        self.inner.users.log_in(user, (cell.index, cell.name.as_str()), name, token, level);
+        self.inner.mention(self.inner.root(), Change::Everything);
+        Ok(())
+    }
+
+    /// Takes a user's token for a cell away, or all of his.
+    pub fn log_out(&self, user: User, cell: Option<CellIndex>) {
+        for who in self.inner.users.log_out(user, cell) {
+            self.inner.connections.renew(who);
+        }
+        self.inner.mention(self.inner.root(), Change::Everything);
+    }
+
+    /// The tokens that a user has.
+    pub fn tokens(&self, user: User) -> Vec<TokenInfo> {
+        self.inner.users.tokens(user)
+    }
+
+    /// Whether two users are the same to a cell, so that what one of them was shown may be shown to the other.
+    pub fn is_same_to(&self, cell: CellIndex, one: User, other: User) -> bool {
+        self.inner.users.who(one, cell) == self.inner.users.who(other, cell)
+    }
+}
+
+impl Inner {
+    /// Gives the users of the configuration their tickets.
+    fn log_local_users_in(&self) -> Result<(), Error> {
+        for (name, keys) in &self.config.keys {
+            let keys = Arc::new(keys.clone());
+            for user in self.config.users.iter().filter(|user| user.cell == *name) {
+                let cell = self.cells.find(name.as_str())?;
+                let cell = (cell.index, name.as_str());
+                self.users.log_in_by_key(User(user.uid), cell, &keys, &user.name, self.config.level)?;
+            }
+        }
+        let has_key = |cell: &CellName| self.config.keys.iter().any(|(name, _)| name == cell);
+        match self.config.users.iter().find(|user| !has_key(&user.cell)) {
+            Some(user) => Err(Error::Invalid {
+                what: format!(
+                    "the user {} is to be {} of {}, of which there is no key",
+                    user.uid, user.name, user.cell
+                ),
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+fn bind(runtime: &Arc<dyn Runtime>, config: &Config) -> Result<Endpoint, Error> {
+    let make = |address| {
+        let mut options = EndpointConfig::default();
+        options.proto.limits.dead = config.dead_after;
+        Endpoint::bind_with(Arc::clone(runtime), address, options)
+    };
+    let failed = |error| Error::local(format!("binding {} for calls back from servers", config.bind), error);
+    match make(config.bind) {
+        Err(error) if config.any_port && config.bind.port() != 0 => {
+            tracing::info!(%error, "another port is used for calls back from servers");
+            make(SocketAddr::new(config.bind.ip(), 0)).map_err(failed)
+        }
+        bound => bound.map_err(failed),
+    }
+}
+
+/// A random UUID (version 4).
+fn uuid_of(seed: &[u8; 32]) -> Uuid {
+    let pair = |at: usize| u16::from_be_bytes([seed[at], seed[at + 1]]);
+    Uuid {
+        time_low: u32::from(pair(0)) << 16 | u32::from(pair(2)),
+        time_mid: pair(4),
+        time_hi_and_version: pair(6) & 0x0fff | 0x4000,
+        clock_seq_hi_and_reserved: seed[8] & 0x3f | 0x80,
+        clock_seq_low: seed[9],
+        node: [seed[10], seed[11], seed[12], seed[13], seed[14], seed[15]],
+    }
+}

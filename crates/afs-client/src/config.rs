@@ -1,0 +1,141 @@
+//! How a client is set up: a value, made by `afar mount` and `afar up` from files and options.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use afs_config::{CellAliases, CellName, CellServDb, ClientFolder};
+use afs_wire::Uuid;
+use rx_security::{KeySet, Level};
+
+/// The UDP port on which stock cache managers are called back, and call from.
+pub const CALLBACK_PORT: u16 = 7001;
+
+/// How a client is set up.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The cell of this machine: whose root volume is mounted, and in which names without a cell are looked for.
+    pub cell: CellName,
+    /// The cells and their database servers.
+    pub cells: CellServDb,
+    /// Short names of cells, shown in the dynamic root.
+    pub aliases: CellAliases,
+    /// The address and port to call from and to be called back on. Default 0.0.0.0:7001; where the port is taken, any free
+    /// one, which servers find by the calls.
+    pub bind: SocketAddr,
+    /// Take another port where that of [`Self::bind`] is taken. Default true: only firewalls and `cmdebug` look for 7001.
+    pub any_port: bool,
+    /// Who this client is to servers, best kept over restarts. Default `None`: a new one.
+    pub uuid: Option<Uuid>,
+    /// Show the cells as directories of the root, made up here (`-dynroot`). Default true; without it the root is that of
+    /// [`Self::root_volume`].
+    pub dynroot: bool,
+    /// The volume that is the root without [`Self::dynroot`]. Default `root.afs`.
+    pub root_volume: String,
+    /// What is told of a mount point of another cell's volume before anybody has been in it: a made-up status, without asking
+    /// its servers (`-fakestat`). Default true: else `ls -l` of the dynamic root asks each cell there is.
+    pub fakestat: bool,
+    /// What `@sys` stands for, in the order in which it is tried. Default: one, of the machine, such as `amd64_linux26`.
+    pub sysnames: Vec<String>,
+    /// Local users and who they are to cells: see [`LocalUser`].
+    pub users: Vec<LocalUser>,
+    /// Keys of cells, for the users that are to have tickets made from them. Whoever holds a cell's key can be anybody in it.
+    pub keys: Vec<(CellName, KeySet)>,
+    /// How well what is said with a ticket is protected. Default clear: no encryption.
+    pub level: Level,
+    /// How long an operation waits for servers that do not answer, but did before, and for those that are busy. Default 10
+    /// minutes: a restart or a move of a volume is waited for. Whoever waits can be interrupted. Servers that have never
+    /// answered are waited for only until the call is given up.
+    pub patience: Duration,
+    /// With no packet from a server for so long in a call, it counts as down. Default 12 s, Rx's; below 6 s counts as 6 s.
+    pub dead_after: Duration,
+    /// Vnodes whose status is kept. Default 100,000, of some 300 bytes each.
+    pub status_entries: usize,
+    /// Bytes of directories that are kept. Default 64 MiB.
+    pub directory_bytes: usize,
+    /// The folder of the cache and its limit in bytes; without one, data are fetched whenever they are read.
+    pub cache: Option<Cache>,
+    /// The ports of servers. Default those of AFS.
+    pub ports: Ports,
+}
+
+/// Where file data are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cache {
+    /// The folder, of which there is one for each client.
+    pub folder: PathBuf,
+    /// Most bytes of data.
+    pub limit_bytes: u64,
+}
+
+/// A local user who has tickets made from a cell's key (see [`Config::keys`]), as if he had shown a password.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LocalUser {
+    /// His number on this machine.
+    pub uid: u32,
+    /// The cell; it needs a key.
+    pub cell: CellName,
+    /// His name there, `name` or `name.instance`.
+    pub name: String,
+}
+
+/// The UDP ports of servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ports {
+    /// The file service.
+    pub file: u16,
+    /// The volume location service.
+    pub location: u16,
+    /// The protection service.
+    pub protection: u16,
+}
+
+impl Default for Ports {
+    fn default() -> Self {
+        Self { file: 7000, location: 7003, protection: 7002 }
+    }
+}
+
+impl Config {
+    /// The defaults, for these cells.
+    pub fn new(cell: CellName, cells: CellServDb) -> Self {
+        Self {
+            cell,
+            cells,
+            aliases: CellAliases::default(),
+            bind: SocketAddr::from((Ipv4Addr::UNSPECIFIED, CALLBACK_PORT)),
+            any_port: true,
+            uuid: None,
+            dynroot: true,
+            root_volume: "root.afs".to_owned(),
+            fakestat: true,
+            sysnames: vec![default_sysname().to_owned()],
+            users: Vec::new(),
+            keys: Vec::new(),
+            level: Level::Clear,
+            patience: Duration::from_secs(600),
+            dead_after: Duration::from_secs(12),
+            status_entries: 100_000,
+            directory_bytes: 64 << 20,
+            cache: None,
+            ports: Ports::default(),
+        }
+    }
+
+    /// The defaults, for the cells of a folder of configuration.
+    pub fn of_folder(folder: ClientFolder) -> Self {
+        Self { aliases: folder.aliases, ..Self::new(folder.cell, folder.cells) }
+    }
+}
+
+/// What `@sys` is by default, as OpenAFS calls this kind of machine.
+fn default_sysname() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64_linux26",
+        "aarch64" => "arm64_linux26",
+        "x86" => "i386_linux26",
+        "powerpc64" => "ppc64le_linux26",
+        "s390x" => "s390x_linux26",
+        _ => "linux26",
+    }
+}

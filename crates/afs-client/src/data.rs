@@ -1,0 +1,403 @@
+//! The data of files: which version of them the cache has, and what all that have a file open share. What is missing of them
+//! is brought by `fetch`, what was written is stored by `write_back`.
+//!
+//! A [`CacheFile`] is of one version. [`FileData::current`] is the one that is read and written; it is replaced when a status says
+//! that there is another version, by whoever comes next, and never while something in it is dirty: that is stored first. A
+//! reader who has begun goes on with what he has.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+
+use afs_cache::{Cache, CacheError, CacheFile, CellNumber, Conflict, FileKey, Held, Usage};
+use afs_wire::Errno;
+use afs_wire::ids::VolumeId;
+use afs_wire::status::AfsFetchStatus;
+use tokio::sync::Notify;
+
+use crate::client::{Client, Inner};
+use crate::config;
+use crate::error::Error;
+use crate::fetch::{Fetching, ServerPace};
+use crate::fid::{CellIndex, Fid, User};
+use crate::vnode::Vnode;
+
+/// Bytes of data kept in memory by a client without a folder: what is read again at once, and what is not stored yet.
+const MEMORY_CACHE_BYTES: u64 = 256 << 20;
+
+/// How often a file is looked at again that others change all the time, before its reader gets what there is.
+const REFRESHES_MAX: u32 = 16;
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The data of all files.
+#[derive(Debug)]
+pub(crate) struct Files {
+    pub(crate) cache: Cache,
+    open: Mutex<HashMap<Fid, Weak<FileData>>>,
+    paces: Mutex<Paces>,
+    /// What the cache calls cells.
+    cells: Mutex<HashMap<CellIndex, CellNumber>>,
+}
+
+/// How fast servers are asked, and which server a volume's data came from last.
+#[derive(Debug, Default)]
+struct Paces {
+    servers: HashMap<SocketAddr, Arc<ServerPace>>,
+    volumes: HashMap<(CellIndex, VolumeId), SocketAddr>,
+}
+
+/// Volumes whose server is remembered; beyond, all are forgotten, which costs each a call at the slow pace of a stranger.
+const VOLUMES_MAX: usize = 10_000;
+
+/// Who a server is that nobody has heard from.
+const STRANGER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+/// The data of a file that somebody has open, or that is not stored yet.
+#[derive(Debug)]
+pub(crate) struct FileData {
+    pub(crate) vnode: Arc<Vnode>,
+    key: FileKey,
+    client: Weak<Inner>,
+    /// Written to by who replaces it, while nobody changes what is in it; read-locked by who does.
+    current: RwLock<Option<Arc<CacheFile>>>,
+    /// The file of the cache as the kernel has it.
+    lent: Mutex<Option<(Weak<CacheFile>, Arc<File>)>>,
+    /// Bytes have come, or will not come.
+    pub(crate) arrived: Notify,
+    pub(crate) fetching: Mutex<Fetching>,
+    /// Held by who stores.
+    pub(crate) storing: tokio::sync::Mutex<()>,
+    /// Held while the status is told what the file is like here, or that it is as at the server.
+    pub(crate) telling: Mutex<()>,
+    pub(crate) is_retrying: AtomicBool,
+    /// A store while it is being written goes on, or is about to begin.
+    pub(crate) is_storing_ahead: AtomicBool,
+    /// What is dirty is from before the client began, and what has become of the file since is not known.
+    pub(crate) is_unsettled: AtomicBool,
+    /// It is no longer at the server, by our own doing: who has it open goes on with what is here.
+    is_removed: AtomicBool,
+    /// Open files.
+    pub(crate) handles: AtomicUsize,
+}
+
+impl Files {
+    /// Opens the cache.
+    ///
+    /// # Errors
+    ///
+    /// The cache's, which say what to do.
+    pub(crate) fn open(config: Option<&config::Cache>) -> Result<Self, Error> {
+        let cache = match config {
+            Some(config) => Cache::open(&config.folder, afs_cache::Config::new(config.limit_bytes)),
+            None => Cache::in_memory(afs_cache::Config::new(MEMORY_CACHE_BYTES)),
+        };
+        Ok(Self {
+            cache: cache.map_err(local)?,
+            open: Mutex::default(),
+            paces: Mutex::default(),
+            cells: Mutex::default(),
+        })
+    }
+
+    fn cell(&self, inner: &Inner, cell: CellIndex) -> Result<CellNumber, Error> {
+        if let Some(number) = lock(&self.cells).get(&cell) {
+            return Ok(*number);
+        }
+        let number = self.cache.cell(&inner.cells.name_of(cell)).map_err(local)?;
+        lock(&self.cells).insert(cell, number);
+        Ok(number)
+    }
+
+    /// What the cache calls a file.
+    pub(crate) fn key(&self, inner: &Inner, fid: Fid) -> Result<FileKey, Error> {
+        let cell = self.cell(inner, fid.cell)?;
+        Ok(FileKey { cell, volume: fid.volume.0, vnode: fid.vnode.0, unique: fid.unique.0 })
+    }
+
+    /// The data of a file.
+    pub(crate) fn of(&self, client: &Client, vnode: &Arc<Vnode>) -> Result<Arc<FileData>, Error> {
+        let fid = vnode.fid;
+        let mut open = lock(&self.open);
+        if let Some(data) = open.get(&fid).and_then(Weak::upgrade) {
+            return Ok(data);
+        }
+        let key = self.key(&client.inner, fid)?;
+        // Nobody has it open: what is dirty of it was left by the last run, or by a store that did not succeed.
+        let dirty = self.cache.dirty_of(key);
+        let data = Arc::new(FileData {
+            vnode: Arc::clone(vnode),
+            key,
+            client: Arc::downgrade(&client.inner),
+            is_unsettled: AtomicBool::new(dirty.is_some()),
+            current: RwLock::new(dirty),
+            lent: Mutex::default(),
+            arrived: Notify::new(),
+            fetching: Mutex::default(),
+            storing: tokio::sync::Mutex::default(),
+            telling: Mutex::default(),
+            is_retrying: AtomicBool::new(false),
+            is_storing_ahead: AtomicBool::new(false),
+            is_removed: AtomicBool::new(false),
+            handles: AtomicUsize::new(0),
+        });
+        open.insert(fid, Arc::downgrade(&data));
+        Ok(data)
+    }
+
+    /// The data of a file that somebody has open, or that is not stored yet.
+    pub(crate) fn opened(&self, fid: Fid) -> Option<Arc<FileData>> {
+        lock(&self.open).get(&fid).and_then(Weak::upgrade)
+    }
+
+    /// All of these.
+    pub(crate) fn all_opened(&self) -> Vec<Arc<FileData>> {
+        let mut all: Vec<_> = lock(&self.open).values().filter_map(Weak::upgrade).collect();
+        all.sort_by_key(|data| data.vnode.fid);
+        all
+    }
+
+    fn closed(&self, fid: Fid) {
+        let mut open = lock(&self.open);
+        if open.get(&fid).is_some_and(|data| data.strong_count() == 0) {
+            open.remove(&fid);
+        }
+    }
+
+    /// How the server of a volume is asked, as far as it is known which that is.
+    pub(crate) fn pace_of(&self, fid: Fid) -> Arc<ServerPace> {
+        let mut paces = lock(&self.paces);
+        let server = paces.volumes.get(&(fid.cell, fid.volume)).copied().unwrap_or(STRANGER);
+        Arc::clone(paces.servers.entry(server).or_default())
+    }
+
+    /// A volume's data come from this server. How it is asked.
+    pub(crate) fn note_server(&self, fid: Fid, server: SocketAddr) -> Arc<ServerPace> {
+        let mut paces = lock(&self.paces);
+        if paces.volumes.len() > VOLUMES_MAX {
+            paces.volumes.clear();
+        }
+        paces.volumes.insert((fid.cell, fid.volume), server);
+        Arc::clone(paces.servers.entry(server).or_default())
+    }
+
+    /// Lets go of what the cache has of a file, unless something of it is dirty.
+    pub(crate) fn flush(&self, inner: &Inner, fid: Fid) -> Result<(), Error> {
+        if let Some(data) = self.opened(fid) {
+            return data.let_go(&self.cache);
+        }
+        let key = self.key(inner, fid)?;
+        if self.cache.dirty_of(key).is_none() {
+            self.cache.forget(key).map_err(local)?;
+        }
+        Ok(())
+    }
+
+    /// The same of all files of a volume.
+    pub(crate) fn flush_volume(&self, inner: &Inner, cell: CellIndex, volume: VolumeId) -> Result<(), Error> {
+        let mut opened = self.all_opened();
+        opened.retain(|data| data.vnode.fid.cell == cell && data.vnode.fid.volume == volume);
+        opened.iter().try_for_each(|data| data.let_go(&self.cache))?;
+        let opened: HashSet<FileKey> = opened.iter().map(|data| data.key).collect();
+        let number = self.cell(inner, cell)?;
+        let goes = |key: FileKey| key.cell == number && key.volume == volume.0 && !opened.contains(&key);
+        self.cache.forget_where(goes).map_err(local)
+    }
+
+    /// The same of all files.
+    pub(crate) fn flush_all(&self) -> Result<(), Error> {
+        for data in self.all_opened() {
+            data.let_go(&self.cache)?;
+        }
+        let is_open =
+            |key: FileKey| lock(&self.open).values().filter_map(Weak::upgrade).any(|data| data.key == key);
+        self.cache.forget_where(|key| !is_open(key)).map_err(local)
+    }
+}
+
+/// The cache, for `fs`.
+impl Client {
+    /// How full the cache is.
+    pub fn cache_usage(&self) -> Usage {
+        self.inner.files.cache.usage()
+    }
+
+    /// Bytes that were written and that no server has yet.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.inner.files.cache.dirty_files().iter().map(|file| file.dirty_bytes()).sum()
+    }
+
+    /// Sets how much the cache may have; what is over it goes soon.
+    pub fn set_cache_limit(&self, bytes: u64) {
+        self.inner.files.cache.set_limit(bytes);
+    }
+
+    /// What was written and could not be stored, and is kept in the cache's folder.
+    pub fn conflicts(&self) -> Vec<Conflict> {
+        self.inner.files.cache.conflicts()
+    }
+}
+
+impl FileData {
+    /// What is read and written now, if that is known.
+    pub(crate) fn current(&self) -> Option<Arc<CacheFile>> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The same for who changes it: nobody replaces it meanwhile.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&Arc<CacheFile>) -> T) -> Option<T> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(change)
+    }
+
+    /// Whether something of it is not at the server.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.change(|file| file.is_dirty()).unwrap_or(false)
+    }
+
+    pub(crate) fn is_removed(&self) -> bool {
+        self.is_removed.load(Ordering::Acquire)
+    }
+
+    /// It is no longer at the server, by our own doing.
+    pub(crate) fn set_removed(&self) {
+        self.is_removed.store(true, Ordering::Release);
+    }
+
+    /// The client.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closing`] when it is gone.
+    pub(crate) fn client(&self) -> Result<Client, Error> {
+        self.client.upgrade().map(|inner| Client { inner }).ok_or(Error::Closing)
+    }
+
+    /// The data as they are now at the server, or as they are dirty: asks for the status if it is not promised.
+    ///
+    /// # Errors
+    ///
+    /// Those of the status, of the cache; those of storing what is dirty of another version.
+    pub(crate) async fn refresh(self: &Arc<Self>, user: User) -> Result<Arc<CacheFile>, Error> {
+        let client = self.client()?;
+        let inner = &client.inner;
+        let fid = self.vnode.fid;
+        for _ in 0..REFRESHES_MAX {
+            if self.is_unsettled.load(Ordering::Acquire) {
+                self.settle(user).await?;
+            }
+            if self.is_removed()
+                && let Some(file) = self.current()
+            {
+                return Ok(file);
+            }
+            let status = self.status(&client, user).await?;
+            if let Some(file) = self.adopt(inner, &status)? {
+                return Ok(file);
+            }
+            // Others have changed it, and so have we: ours goes on top, as the last to close has it in AFS.
+            tracing::debug!(%fid, "changed here and elsewhere; stored first");
+            self.store(user, false).await?;
+        }
+        Err(Error::Busy { rpc: "FetchStatus", fid, code: afs_wire::abort::VBUSY })
+    }
+
+    async fn status(&self, client: &Client, user: User) -> Result<AfsFetchStatus, Error> {
+        let inner = &client.inner;
+        let fid = self.vnode.fid;
+        let who = inner.users.who(user, fid.cell);
+        if let Some(known) = self.vnode.known(inner.now(), who) {
+            return Ok(known.status);
+        }
+        inner.own_status(user, fid, fid).await?;
+        // It may have left the table and come back.
+        inner.vnodes.get_or_add(fid).last_status().ok_or(Error::Gone { fid })
+    }
+
+    /// Opens the version that a status tells of. `None`: something of another one is dirty.
+    pub(crate) fn adopt(
+        &self,
+        inner: &Inner,
+        status: &AfsFetchStatus,
+    ) -> Result<Option<Arc<CacheFile>>, Error> {
+        let version = status.data_version.0;
+        if let Some(file) = self.current().filter(|file| file.version() == version) {
+            return Ok(Some(file));
+        }
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = &*current
+            && file.version() == version
+        {
+            return Ok(Some(Arc::clone(file)));
+        }
+        match inner.files.cache.file(self.key, version, status.length).map_err(local)? {
+            Held::Current(file) => {
+                *current = Some(Arc::clone(&file));
+                Ok(Some(file))
+            }
+            Held::Dirty(file) => {
+                *current = Some(file);
+                Ok(None)
+            }
+        }
+    }
+
+    fn let_go(&self, cache: &Cache) -> Result<(), Error> {
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_removed() && !current.as_ref().is_some_and(|file| file.is_dirty()) {
+            cache.forget(self.key).map_err(local)?;
+            *current = None;
+        }
+        Ok(())
+    }
+
+    /// Lets go of it, as it was put aside or is gone at the server.
+    pub(crate) fn drop_current(&self) {
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// All of the data as a file for the kernel, if all are here: the same one as long as somebody has it.
+    pub(crate) fn backing(&self) -> Option<Arc<File>> {
+        let file = self.current()?;
+        let backing = file.backing()?;
+        let mut lent = lock(&self.lent);
+        if let Some((of, shared)) = &*lent
+            && of.upgrade().is_some_and(|of| Arc::ptr_eq(&of, &file))
+        {
+            return Some(Arc::clone(shared));
+        }
+        let shared = Arc::new(backing.try_clone().ok()?);
+        *lent = Some((Arc::downgrade(&file), Arc::clone(&shared)));
+        Some(shared)
+    }
+
+    /// The part of a range that there is.
+    pub(crate) fn clip(file: &CacheFile, pos: u64, length: u64) -> Range<u64> {
+        let end = pos.saturating_add(length).min(file.length());
+        pos.min(end)..end
+    }
+}
+
+impl Drop for FileData {
+    fn drop(&mut self) {
+        if let Some(inner) = self.client.upgrade() {
+            inner.files.closed(self.vnode.fid);
+        }
+    }
+}
+
+/// What the cache says, as the client's error.
+pub(crate) fn local(error: CacheError) -> Error {
+    let errno = match &error {
+        CacheError::Full { .. } => Errno::ENOSPC,
+        CacheError::InUse { .. } => Errno::EBUSY,
+        CacheError::Io { error, .. } => error.raw_os_error().map_or(Errno::EIO, Errno),
+        CacheError::Newer { .. } | CacheError::Foreign { .. } | CacheError::Damaged { .. } => Errno::EIO,
+    };
+    Error::local(error.to_string(), io::Error::from_raw_os_error(errno.0))
+}

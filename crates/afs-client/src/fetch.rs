@@ -1,0 +1,380 @@
+//! Bringing data that are not here: calls for the missing parts of a file, as many and as large as the server and the way take
+//! ([`pace`]), ahead of who reads on ([`ahead`]). Bytes go into the cache as they come, and wake who waits for them.
+//!
+//! A server tells the version of data after them. When that is another than the one that was asked for, what came is taken out
+//! again, and who waits looks at the status anew.
+
+pub(crate) mod ahead;
+pub(crate) mod pace;
+
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
+use std::ops::Range;
+use std::pin::pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+
+use afs_cache::CacheFile;
+use afs_cache::ranges::RangeSet;
+use bytes::{Bytes, BytesMut};
+use tokio::sync::Notify;
+
+use crate::client::Client;
+use crate::data::{FileData, local, lock};
+use crate::error::Error;
+use crate::fid::User;
+use pace::Pace;
+
+/// Bytes that are put into the cache at once, if they come as fast: a write to a file costs some microseconds, however small.
+const FILL_BYTES: usize = 128 << 10;
+
+/// Files up to this length are fetched whole when any of them is wanted: one call, about as long as the least there is.
+const WHOLE_BYTES: u64 = 256 << 10;
+
+/// What is wanted is fetched in multiples of this, in bytes: a stock server sends 45 kB in the round trip that any less takes too.
+const GRAIN: u64 = 32 << 10;
+
+/// How far behind what has come a reader waits for a call that is under way; further off, he gets one of his own.
+const WAIT_BEHIND: u64 = 4 << 20;
+
+/// Failures that are remembered for those who wait; they look within moments.
+const FAILURES_MAX: usize = 32;
+
+/// The calls to a server, and who waits to make one.
+#[derive(Debug)]
+pub(crate) struct ServerPace {
+    pub(crate) pace: Mutex<Pace>,
+    /// A call has ended.
+    freed: Notify,
+}
+
+impl Default for ServerPace {
+    fn default() -> Self {
+        Self { pace: Mutex::new(Pace::new()), freed: Notify::new() }
+    }
+}
+
+/// The fetching of a file.
+#[derive(Debug, Default)]
+pub(crate) struct Fetching {
+    calls: Vec<Call>,
+    next_id: u64,
+    /// Up to where to fetch ahead, and for whom.
+    ahead: Option<(Range<u64>, User)>,
+    failures: VecDeque<Failed>,
+    failed: u64,
+}
+
+/// A call that is under way.
+#[derive(Debug)]
+struct Call {
+    id: u64,
+    range: Range<u64>,
+    /// What has not come yet.
+    rest: Range<u64>,
+}
+
+/// Bytes that will not come.
+#[derive(Debug, Clone)]
+struct Failed {
+    number: u64,
+    range: Range<u64>,
+    /// Without: the server has another version.
+    error: Option<Error>,
+}
+
+/// What became of bringing a range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Brought {
+    /// It is here.
+    Here,
+    /// The server has another version, or this is no longer what is read.
+    Stale,
+}
+
+impl FileData {
+    /// Brings a range, and begins to bring what is `ahead` of it. Returns when the range is here.
+    ///
+    /// # Errors
+    ///
+    /// The server's; the cache's.
+    pub(crate) async fn bring(
+        self: &Arc<Self>,
+        user: User,
+        file: &Arc<CacheFile>,
+        want: Range<u64>,
+        ahead: u64,
+    ) -> Result<Brought, Error> {
+        let client = self.client()?;
+        let since = lock(&self.fetching).failed;
+        let (want, ahead) = if file.server_length() <= WHOLE_BYTES {
+            (0..file.length().max(want.end), 0)
+        } else {
+            (want.start / GRAIN * GRAIN..want.end.next_multiple_of(GRAIN), ahead)
+        };
+        let want = want.start..want.end.min(file.length());
+        loop {
+            let mut arrived = pin!(self.arrived.notified());
+            arrived.as_mut().enable();
+            let pace = client.inner.files.pace_of(self.vnode.fid);
+            let mut freed = pin!(pace.freed.notified());
+            freed.as_mut().enable();
+            if file.has(&want) {
+                self.fetch_ahead(&client, user, file, want.end..want.end.saturating_add(ahead));
+                return Ok(Brought::Here);
+            }
+            if !self.current().is_some_and(|current| Arc::ptr_eq(&current, file)) {
+                return Ok(Brought::Stale);
+            }
+            {
+                let fetching = lock(&self.fetching);
+                let overlaps = |f: &&Failed| f.range.start < want.end && want.start < f.range.end;
+                let failed = fetching.failures.iter().filter(|f| f.number > since).find(overlaps);
+                match failed.map(|failed| failed.error.clone()) {
+                    Some(Some(error)) => return Err(error),
+                    Some(None) => return Ok(Brought::Stale),
+                    None => {}
+                }
+            }
+            self.begin_calls(&client, user, file, &want, want.end.saturating_add(ahead));
+            either(arrived, freed).await;
+        }
+    }
+
+    /// Begins to bring a range that nobody waits for yet.
+    pub(crate) fn fetch_ahead(
+        self: &Arc<Self>,
+        client: &Client,
+        user: User,
+        file: &Arc<CacheFile>,
+        range: Range<u64>,
+    ) {
+        if !range.is_empty() && !file.is_complete() {
+            self.begin_calls(client, user, file, &(range.start..range.start), range.end);
+        }
+    }
+
+    /// Begins calls for what is missing of `want`, and behind it up to `upto`, as far as the server takes them now.
+    fn begin_calls(
+        self: &Arc<Self>,
+        client: &Client,
+        user: User,
+        file: &Arc<CacheFile>,
+        want: &Range<u64>,
+        upto: u64,
+    ) {
+        let server = client.inner.files.pace_of(self.vnode.fid);
+        let upto = upto.min(file.length());
+        let mut fetching = lock(&self.fetching);
+        if upto > want.end {
+            fetching.ahead = Some((want.end..upto, user));
+        }
+        // What is missing and not on its way.
+        let mut missing: RangeSet = file.missing(want.start..upto).into_iter().collect();
+        for call in &fetching.calls {
+            let soon = call.rest.start..call.rest.end.min(call.rest.start + WAIT_BEHIND);
+            missing.remove(soon.clone());
+            // Beyond what comes soon only who waits for it asks again.
+            let later = soon.end..call.rest.end;
+            missing.remove(later.start.max(want.end)..later.end.max(want.end));
+        }
+        let total = missing.total();
+        let mut left = total;
+        for gap in missing.iter() {
+            let mut at = gap.start;
+            while at < gap.end {
+                let is_waited_for = at < want.end;
+                let mut pace = lock(&server.pace);
+                if !pace.may_begin(is_waited_for) {
+                    return;
+                }
+                let end = gap.end.min(at + pace.piece(left.max(1)));
+                pace.note_begun();
+                drop(pace);
+                left -= end - at;
+                fetching.next_id += 1;
+                let id = fetching.next_id;
+                fetching.calls.push(Call { id, range: at..end, rest: at..end });
+                let task = run_call(
+                    client.clone(),
+                    Arc::clone(self),
+                    user,
+                    Arc::clone(file),
+                    id,
+                    at..end,
+                    Arc::clone(&server),
+                );
+                client.inner.runtime.spawn(Box::pin(task));
+                at = end;
+            }
+        }
+    }
+
+    /// A call has ended: another one may begin.
+    fn go_on(self: &Arc<Self>, client: &Client, file: &Arc<CacheFile>) {
+        let ahead = lock(&self.fetching).ahead.clone();
+        let is_read = self.handles.load(Ordering::Acquire) > 0
+            && self.current().is_some_and(|current| Arc::ptr_eq(&current, file));
+        if let Some((range, user)) = ahead.filter(|_| is_read) {
+            self.fetch_ahead(client, user, file, range);
+        }
+    }
+
+    fn note_failed(&self, range: Range<u64>, error: Option<Error>) {
+        let mut fetching = lock(&self.fetching);
+        fetching.failed += 1;
+        // Nobody is to fetch ahead into the same trouble.
+        fetching.ahead = None;
+        let number = fetching.failed;
+        fetching.failures.push_back(Failed { number, range, error });
+        if fetching.failures.len() > FAILURES_MAX {
+            fetching.failures.pop_front();
+        }
+    }
+}
+
+/// One call, from its beginning to its end.
+async fn run_call(
+    client: Client,
+    data: Arc<FileData>,
+    user: User,
+    file: Arc<CacheFile>,
+    id: u64,
+    range: Range<u64>,
+    server: Arc<ServerPace>,
+) {
+    let outcome = fetch_range(&client, &data, user, &file, id, range.clone()).await;
+    lock(&data.fetching).calls.retain(|call| call.id != id);
+    match outcome {
+        Ok(Brought::Here) => {}
+        Ok(Brought::Stale) => data.note_failed(range, None),
+        Err(error) => {
+            if matches!(error, Error::Busy { .. }) {
+                lock(&server.pace).note_busy(client.inner.now());
+            }
+            tracing::debug!(fid = %data.vnode.fid, ?range, %error, "a fetch failed");
+            data.note_failed(range, Some(error));
+        }
+    }
+    lock(&server.pace).note_ended();
+    server.freed.notify_waiters();
+    data.arrived.notify_waiters();
+    data.go_on(&client, &file);
+}
+
+async fn fetch_range(
+    client: &Client,
+    data: &Arc<FileData>,
+    user: User,
+    file: &Arc<CacheFile>,
+    id: u64,
+    range: Range<u64>,
+) -> Result<Brought, Error> {
+    let fid = data.vnode.fid;
+    let version = file.version();
+    // What came before this call and was of no known version is of this one, if this call's data are.
+    let mut unconfirmed = file.unconfirmed();
+    for call in &lock(&data.fetching).calls {
+        unconfirmed.remove(call.range.clone());
+    }
+    let began = client.inner.now();
+    let mut fetch = client.fetch(user, fid, range.start, range.end - range.start).await?;
+    let now = client.inner.now();
+    let actual = client.inner.files.note_server(fid, fetch.server());
+    lock(&actual.pace).note_answer(now, now.since(began), fetch.is_own());
+    let mut at = range.start;
+    let mut pieces = BytesMut::new();
+    loop {
+        // What is there already is put in with what follows; what is waited for is not held up.
+        let next = match at_once(fetch.next()).await {
+            Some(next) => next,
+            None => {
+                put(data, file, id, &mut at, &mut pieces)?;
+                fetch.next().await
+            }
+        };
+        match next {
+            Ok(Some(bytes)) => add(data, file, id, &mut at, &mut pieces, bytes)?,
+            Ok(None) => break,
+            Err(error) => {
+                // What came may be good; that is for a later call to say.
+                put(data, file, id, &mut at, &mut pieces)?;
+                return Err(error);
+            }
+        }
+        let is_wanted = data.handles.load(Ordering::Acquire) > 0 || data.is_removed();
+        if !is_wanted && fetch.missing() > WAIT_BEHIND {
+            return Ok(Brought::Here);
+        }
+    }
+    put(data, file, id, &mut at, &mut pieces)?;
+    let status = fetch.end().await?;
+    let told = status.data_version.0;
+    // Our own stores advance it meanwhile.
+    if told != version && told != file.version() {
+        file.take_out(range.start..at);
+        return Ok(Brought::Stale);
+    }
+    if at < range.end.min(file.server_length()) {
+        let what = format!("fetching {} bytes of {fid} at {}", range.end - range.start, range.start);
+        return Err(Error::BadReply { what, problem: format!("{} came", at - range.start) });
+    }
+    file.confirm(range);
+    for earlier in unconfirmed.iter() {
+        file.confirm(earlier);
+    }
+    Ok(Brought::Here)
+}
+
+/// Takes bytes that came, and puts them into the cache when they are many.
+fn add(
+    data: &FileData,
+    file: &CacheFile,
+    id: u64,
+    at: &mut u64,
+    pieces: &mut BytesMut,
+    bytes: Bytes,
+) -> Result<(), Error> {
+    // Copied: a call brings them in packets, and a write for each would cost more.
+    pieces.extend_from_slice(&bytes);
+    if pieces.len() >= FILL_BYTES { put(data, file, id, at, pieces) } else { Ok(()) }
+}
+
+fn put(data: &FileData, file: &CacheFile, id: u64, at: &mut u64, pieces: &mut BytesMut) -> Result<(), Error> {
+    if pieces.is_empty() {
+        return Ok(());
+    }
+    file.fill(*at, pieces).map_err(local)?;
+    *at += pieces.len() as u64;
+    pieces.clear();
+    if let Some(call) = lock(&data.fetching).calls.iter_mut().find(|call| call.id == id) {
+        call.rest.start = *at;
+    }
+    data.arrived.notify_waiters();
+    Ok(())
+}
+
+/// What a future comes to, if it does at once.
+async fn at_once<F: Future>(future: F) -> Option<F::Output> {
+    let mut future = pin!(future);
+    poll_fn(move |cx| {
+        Poll::Ready(match future.as_mut().poll(cx) {
+            Poll::Ready(output) => Some(output),
+            Poll::Pending => None,
+        })
+    })
+    .await
+}
+
+/// Waits for the first of two.
+pub(crate) async fn either<A: Future, B: Future>(a: A, b: B) {
+    let (mut a, mut b) = (pin!(a), pin!(b));
+    poll_fn(move |cx| {
+        if a.as_mut().poll(cx).is_ready() || b.as_mut().poll(cx).is_ready() {
+            return Poll::Ready(());
+        }
+        Poll::Pending
+    })
+    .await;
+}

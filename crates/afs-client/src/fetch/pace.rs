@@ -1,0 +1,321 @@
+//! How many calls fetch from a server at a time, and how much each of them: one for all files and users, as they share the
+//! server's threads and the way there.
+//!
+//! A server of our own carries all that the path does in one call: two large ones are under way, so that one is always
+//! sending while another begins. A stock server sends 32 packets a round trip and call: there several small calls go side by
+//! side, from [`STOCK_FIRST`] on one more for each round of calls in which the server begins to answer as quickly as at its best. When
+//! it does not, others wait for its threads, or for the way: then it is a quarter less, and half when it says that it is busy.
+//!
+//! Knows no files and no clock.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use rx_proto::time::Instant;
+
+/// Calls to a server that has not said what it is, and to a stock one at first.
+pub(crate) const STOCK_FIRST: u32 = 4;
+
+/// Calls to a stock server at most: 64 channels are what the client has to one server, and others need some.
+const STOCK_MAX: u32 = 40;
+
+/// Calls to a stock server at least: one would not cover the pause between two.
+const STOCK_MIN: u32 = 2;
+
+/// Calls to a server of our own: the second fills the gap when the first one ends.
+const OWN_CALLS: u32 = 2;
+
+/// Bytes of a call to a server of our own at most. At 1 Gbit/s an eighth of a second, in which a round trip of 12.5 ms
+/// for the next call's beginning is hidden behind the other's data; and what is lost when a call breaks.
+const OWN_PIECE: u64 = 16 << 20;
+
+/// Bytes of a call to a stock server at most: 23 windows of 32 packets, so that the round trip in which nothing comes is 4 %.
+const STOCK_PIECE: u64 = 1 << 20;
+
+/// Bytes of a call at least, if as many are wanted: below a window or two a call is mostly its beginning.
+const PIECE_MIN: u64 = 128 << 10;
+
+/// What the best latency may be exceeded by without meaning anything: the clock ticks of a busy machine.
+const LATENCY_NOISE: Duration = Duration::from_millis(2);
+
+/// For how long the best latency is remembered: servers and ways change.
+const LATENCY_MEMORY: Duration = Duration::from_secs(30);
+
+/// A call that took so much longer than the best to begin was refused with VBUSY and repeated (see `rotate`), or waited for
+/// a thread for as long.
+const BUSY_WAIT: Duration = Duration::from_millis(200);
+
+/// Samples of the latency that are kept.
+const SAMPLES_MAX: usize = 64;
+
+/// The calls to one server.
+#[derive(Debug, Clone)]
+pub(crate) struct Pace {
+    is_own: Option<bool>,
+    limit: u32,
+    active: u32,
+    /// When calls began to be answered, and how long they had waited.
+    samples: VecDeque<(Instant, Duration)>,
+    /// Calls in a row that were answered as quickly as at best.
+    quick: u32,
+    /// Slow ones before this are of calls that were sent before the limit went down.
+    reduced_at: Option<Instant>,
+}
+
+impl Pace {
+    /// Of a server that nothing is known of.
+    pub(crate) const fn new() -> Self {
+        Self {
+            is_own: None,
+            limit: STOCK_FIRST,
+            active: 0,
+            samples: VecDeque::new(),
+            quick: 0,
+            reduced_at: None,
+        }
+    }
+
+    /// Calls that may be under way at a time.
+    pub(crate) fn limit(&self) -> u32 {
+        if self.is_own == Some(true) { OWN_CALLS } else { self.limit }
+    }
+
+    /// Calls that are.
+    #[cfg(test)]
+    pub(crate) const fn active(&self) -> u32 {
+        self.active
+    }
+
+    /// Whether another may begin. One that a reader waits for may always, to a bound: it is not to wait behind others' fetching
+    /// ahead.
+    pub(crate) fn may_begin(&self, is_waited_for: bool) -> bool {
+        let limit = self.limit();
+        self.active < if is_waited_for { (limit * 2).min(STOCK_MAX + STOCK_FIRST) } else { limit }
+    }
+
+    /// The size of the next call's piece of what is wanted: small enough that all calls have some of it.
+    pub(crate) fn piece(&self, wanted: u64) -> u64 {
+        let most = if self.is_own == Some(true) { OWN_PIECE } else { STOCK_PIECE };
+        let share = wanted.div_ceil(u64::from(self.limit()));
+        share.clamp(PIECE_MIN, most).next_multiple_of(4096).min(wanted.max(1))
+    }
+
+    /// How far ahead of a reader who reads on and on: twice what all calls together bring, so that none pauses.
+    pub(crate) fn ahead_max(&self) -> u64 {
+        if self.is_own == Some(true) {
+            2 * u64::from(OWN_CALLS) * OWN_PIECE
+        } else {
+            2 * u64::from(self.limit) * STOCK_PIECE
+        }
+    }
+
+    /// A call begins.
+    pub(crate) fn note_begun(&mut self) {
+        self.active += 1;
+    }
+
+    /// A call's first bytes have come, after so long; and whether the server is one of our own, if it has said so.
+    pub(crate) fn note_answer(&mut self, now: Instant, waited: Duration, is_own: Option<bool>) {
+        if is_own.is_some() {
+            self.is_own = is_own;
+        }
+        while self.samples.front().is_some_and(|(at, _)| now.since(*at) > LATENCY_MEMORY)
+            || self.samples.len() >= SAMPLES_MAX
+        {
+            self.samples.pop_front();
+        }
+        let best = self.samples.iter().map(|(_, waited)| *waited).min();
+        self.samples.push_back((now, waited));
+        let Some(best) = best else { return };
+        if waited >= best + BUSY_WAIT {
+            self.reduce(now, waited, 2);
+        } else if waited <= best + best / 4 + LATENCY_NOISE {
+            self.quick += 1;
+            if self.quick >= self.limit {
+                self.quick = 0;
+                self.limit = (self.limit + 1).min(STOCK_MAX);
+            }
+        } else if waited > best * 2 + LATENCY_NOISE {
+            self.reduce(now, waited, 4);
+        }
+    }
+
+    /// The server says that it is busy.
+    pub(crate) fn note_busy(&mut self, now: Instant) {
+        self.reduce(now, Duration::ZERO, 2);
+    }
+
+    /// A call has ended, well or not.
+    pub(crate) fn note_ended(&mut self) {
+        self.active = self.active.checked_sub(1).expect("it had begun");
+    }
+
+    /// One part of so many less, unless that was done since the call that says so began.
+    fn reduce(&mut self, now: Instant, waited: Duration, part: u32) {
+        self.quick = 0;
+        if self.reduced_at.is_some_and(|at| now.since(at) < waited) {
+            return;
+        }
+        self.reduced_at = Some(now);
+        self.limit = (self.limit - self.limit.div_ceil(part)).max(STOCK_MIN);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cmp::Reverse;
+    use std::collections::BinaryHeap;
+
+    /// A server in virtual time: threads that serve a call each, one window a round trip, and a way that carries so many bytes a
+    /// second.
+    struct Server {
+        threads: usize,
+        rtt: Duration,
+        bytes_per_second: u64,
+        is_own: bool,
+    }
+
+    const WINDOW: u64 = 32 * 1416;
+
+    /// What came of it.
+    struct Outcome {
+        bytes_per_second: u64,
+        /// How long a call waited for a thread, on average and at most.
+        mean_wait: Duration,
+        largest_limit: u32,
+        last_limit: u32,
+    }
+
+    /// Fetches for so long, as a reader that reads on and on would.
+    fn run(server: &Server, pace: &mut Pace, time: Duration) -> Outcome {
+        let mut now = Instant::ORIGIN;
+        let end = now + time;
+        // Ends of calls that threads serve; what waits for a thread: when it was sent, and its bytes.
+        let mut busy: BinaryHeap<Reverse<(Instant, u64)>> = BinaryHeap::new();
+        let mut way_free = now;
+        let mut fetched = 0;
+        let (mut waits, mut calls, mut largest) = (Duration::ZERO, 0, 0);
+        while now < end {
+            while pace.may_begin(false) {
+                let bytes = pace.piece(1 << 30);
+                pace.note_begun();
+                // A thread is free at once, or when the one that ends first does.
+                let begins = if busy.len() < server.threads {
+                    now
+                } else {
+                    let mut ends: Vec<_> = busy.iter().map(|Reverse((at, _))| *at).collect();
+                    ends.sort();
+                    ends[busy.len() - server.threads]
+                };
+                let waited = begins.since(now) + server.rtt;
+                let rounds = if server.is_own { 1 } else { bytes.div_ceil(WINDOW) };
+                let by_rounds = begins + server.rtt * u32::try_from(rounds).unwrap();
+                let carried = Duration::from_nanos(bytes * 1_000_000_000 / server.bytes_per_second);
+                way_free = way_free.max(begins) + carried;
+                let done = by_rounds.max(way_free);
+                waits += begins.since(now);
+                calls += 1;
+                pace.note_answer(now + waited, waited, Some(server.is_own));
+                busy.push(Reverse((done, bytes)));
+                largest = largest.max(pace.limit());
+            }
+            let Some(Reverse((at, bytes))) = busy.pop() else { break };
+            now = at;
+            fetched += bytes;
+            pace.note_ended();
+        }
+        Outcome {
+            bytes_per_second: fetched * 1000 / u64::try_from(now.since(Instant::ORIGIN).as_millis()).unwrap(),
+            mean_wait: waits / calls,
+            largest_limit: largest,
+            last_limit: pace.limit(),
+        }
+    }
+
+    const GIGABIT: u64 = 120_000_000;
+
+    #[test]
+    fn a_stock_server_with_many_threads_is_asked_for_more_and_more() {
+        let server = Server {
+            threads: 128,
+            rtt: Duration::from_micros(12_500),
+            bytes_per_second: GIGABIT,
+            is_own: false,
+        };
+        let outcome = run(&server, &mut Pace::new(), Duration::from_secs(20));
+        let one_call = WINDOW * 80;
+        assert!(outcome.bytes_per_second > 15 * one_call, "{} bytes/s", outcome.bytes_per_second);
+        assert!(outcome.largest_limit > 30, "{}", outcome.largest_limit);
+    }
+
+    #[test]
+    fn a_stock_server_with_few_threads_is_left_some_for_others() {
+        let server = Server {
+            threads: 8,
+            rtt: Duration::from_micros(12_500),
+            bytes_per_second: GIGABIT,
+            is_own: false,
+        };
+        let outcome = run(&server, &mut Pace::new(), Duration::from_secs(30));
+        assert!(outcome.bytes_per_second > 5 * WINDOW * 80, "{} bytes/s", outcome.bytes_per_second);
+        assert!(outcome.largest_limit <= 10, "{}", outcome.largest_limit);
+        assert!(outcome.mean_wait < Duration::from_millis(20), "{:?}", outcome.mean_wait);
+        assert!(outcome.last_limit >= 4, "{}", outcome.last_limit);
+    }
+
+    #[test]
+    fn a_server_of_our_own_gets_few_and_large_calls() {
+        let server = Server {
+            threads: 8,
+            rtt: Duration::from_micros(12_500),
+            bytes_per_second: GIGABIT,
+            is_own: true,
+        };
+        let mut pace = Pace::new();
+        let outcome = run(&server, &mut pace, Duration::from_secs(5));
+        assert_eq!((outcome.last_limit, pace.piece(1 << 30)), (2, OWN_PIECE));
+        assert!(outcome.bytes_per_second > GIGABIT * 9 / 10, "{} bytes/s", outcome.bytes_per_second);
+    }
+
+    #[test]
+    fn a_busy_server_is_asked_for_half_and_once_for_all_calls_that_say_so() {
+        let mut pace = Pace::new();
+        let mut now = Instant::ORIGIN;
+        for _ in 0..500 {
+            now += Duration::from_millis(13);
+            pace.note_answer(now, Duration::from_millis(13), Some(false));
+        }
+        let before = pace.limit();
+        assert!(before > 16, "{before}");
+        let slow = Duration::from_millis(263);
+        for _ in 0..before {
+            now += Duration::from_micros(100);
+            pace.note_answer(now, slow, Some(false));
+        }
+        assert_eq!(pace.limit(), before / 2);
+        pace.note_busy(now + Duration::from_millis(1));
+        assert_eq!(pace.limit(), before / 2 - (before / 2).div_ceil(2));
+    }
+
+    #[test]
+    fn who_is_waited_for_does_not_wait_behind_fetching_ahead() {
+        let mut pace = Pace::new();
+        while pace.may_begin(false) {
+            pace.note_begun();
+        }
+        assert_eq!(pace.active(), STOCK_FIRST);
+        assert!(pace.may_begin(true));
+    }
+
+    #[test]
+    fn what_is_wanted_is_shared_among_the_calls() {
+        let mut pace = Pace::new();
+        assert_eq!(pace.piece(100), 100);
+        assert_eq!(pace.piece(1 << 20), 256 << 10);
+        assert_eq!(pace.piece(1 << 30), STOCK_PIECE);
+        pace.note_answer(Instant::ORIGIN, Duration::from_millis(1), Some(true));
+        assert_eq!(pace.piece(1 << 20), 512 << 10);
+        assert_eq!(pace.piece(1 << 30), OWN_PIECE);
+    }
+}

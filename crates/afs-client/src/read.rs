@@ -1,0 +1,113 @@
+//! Reading an open file: from the cache at once, where the data are here and promised; else by bringing them.
+
+use std::sync::atomic::Ordering;
+
+use bytes::{Bytes, BytesMut};
+
+use crate::data::{FileData, local, lock};
+use crate::error::Error;
+use crate::fetch::Brought;
+use crate::open_file::OpenFile;
+
+/// How often a read begins anew when the file is changed at the server while it is fetched.
+const ATTEMPTS_MAX: u32 = 32;
+
+impl OpenFile {
+    /// Puts bytes at a position into `out`, if they are here: how many, fewer than wanted only at the file's end. `None`: ask
+    /// [`Self::read`]. Never blocks for the network.
+    pub fn cached_read(&self, pos: u64, out: &mut [u8]) -> Option<Result<usize, Error>> {
+        let file = self.data.current()?;
+        if !self.is_current(&file) {
+            return None;
+        }
+        let result = file.read_at(pos, out)?;
+        if !file.is_complete() {
+            let length = out.len() as u64;
+            let more = lock(&self.ahead).note_hit(pos, length, self.ahead_max());
+            if let Some(more) = more {
+                let end = pos.saturating_add(length);
+                self.data.fetch_ahead(self.client(), self.user(), &file, end..end.saturating_add(more));
+            }
+        }
+        Some(result.map_err(local))
+    }
+
+    /// Whether what is open is what the server has, as far as is promised.
+    pub(crate) fn has_current(&self) -> bool {
+        self.data.current().is_some_and(|file| self.is_current(&file))
+    }
+
+    /// Whether what is here may be told without asking: it is what the server has by its promise, or it is dirty.
+    fn is_current(&self, file: &afs_cache::CacheFile) -> bool {
+        if self.data.is_unsettled.load(Ordering::Acquire) {
+            return false;
+        }
+        if self.data.is_removed() {
+            return true;
+        }
+        let inner = &self.client().inner;
+        let who = inner.users.who(self.user(), self.fid().cell);
+        match self.data.vnode.known(inner.now(), who) {
+            Some(known) => known.status.data_version.0 == file.version() || file.is_dirty(),
+            None => false,
+        }
+    }
+
+    fn ahead_max(&self) -> u64 {
+        let inner = &self.client().inner;
+        let pace = inner.files.pace_of(self.fid());
+        let most = lock(&pace.pace).ahead_max();
+        // Not so far that what is read next has to go to make room for it.
+        most.min(inner.files.cache.usage().limit_bytes / 4)
+    }
+
+    /// Bytes at a position, fewer than wanted only at the file's end.
+    ///
+    /// # Errors
+    ///
+    /// The server's, the cache's.
+    pub async fn read(&self, pos: u64, length: usize) -> Result<Bytes, Error> {
+        for _ in 0..ATTEMPTS_MAX {
+            let file = self.data.refresh(self.user()).await?;
+            let range = FileData::clip(&file, pos, length as u64);
+            let mut out = BytesMut::zeroed(
+                usize::try_from(range.end - range.start).expect("at most what was asked for"),
+            );
+            if let Some(result) = file.read_at(range.start, &mut out) {
+                let n = result.map_err(local)?;
+                out.truncate(n);
+                return Ok(out.freeze());
+            }
+            let most = self.ahead_max();
+            let ahead = lock(&self.ahead).note(range.start, range.end - range.start, most);
+            match self.data.bring(self.user(), &file, range, ahead).await? {
+                Brought::Here => {}
+                // What is dirty of a version that the server has no longer is stored first, by the next look.
+                Brought::Stale if file.is_dirty() => self.data.store(self.user(), false).await?,
+                Brought::Stale => self.data.vnode.note_break(),
+            }
+        }
+        Err(Error::Busy { rpc: "FetchData64", fid: self.fid(), code: afs_wire::abort::VBUSY })
+    }
+
+    /// Brings all of the file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read`].
+    pub async fn read_all_in(&self) -> Result<(), Error> {
+        for _ in 0..ATTEMPTS_MAX {
+            let file = self.data.refresh(self.user()).await?;
+            if file.is_complete() {
+                return Ok(());
+            }
+            match self.data.bring(self.user(), &file, 0..file.length(), 0).await? {
+                Brought::Here if file.is_complete() => return Ok(()),
+                Brought::Here => {}
+                Brought::Stale if file.is_dirty() => self.data.store(self.user(), false).await?,
+                Brought::Stale => self.data.vnode.note_break(),
+            }
+        }
+        Err(Error::Busy { rpc: "FetchData64", fid: self.fid(), code: afs_wire::abort::VBUSY })
+    }
+}

@@ -1,0 +1,145 @@
+//! What a program may know of a vnode, made of what servers tell (File service notes 3), for one user; and what it may ask to
+//! be set.
+
+use afs_wire::ids::{AfsTime, DataVersion, ViceId};
+use afs_wire::rights::Rights;
+use afs_wire::status::{AfsFetchStatus, AfsStoreStatus, FileType, StoreMask};
+use rx_proto::time::Instant;
+
+use crate::fid::Fid;
+
+/// What a vnode is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// A file.
+    File,
+    /// A directory, or the mount point of one.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+}
+
+impl Kind {
+    /// What a server says; `None` for what nobody knows.
+    pub(crate) fn of(kind: FileType) -> Option<Self> {
+        match kind {
+            FileType::FILE => Some(Self::File),
+            FileType::DIRECTORY => Some(Self::Directory),
+            FileType::SYMLINK => Some(Self::Symlink),
+            _ => None,
+        }
+    }
+}
+
+/// The status of a vnode, as one user may know it. Of a mount point it is that of the directory that is mounted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Status {
+    /// What was asked for: of a mount point its own fid.
+    pub fid: Fid,
+    /// What it is.
+    pub kind: Kind,
+    /// Bytes of data; with what was written here and is not stored yet.
+    pub length: u64,
+    /// Version of the data that the server has.
+    pub data_version: DataVersion,
+    /// Names it has; for directories 2 and the number of subdirectories.
+    pub links: u32,
+    /// The twelve low mode bits, without the type.
+    pub mode: u32,
+    /// Whose it is, in its cell.
+    pub owner: ViceId,
+    /// A group number, of which nothing follows.
+    pub group: ViceId,
+    /// Who changed the data last.
+    pub author: ViceId,
+    /// Modification time, as its writer set it.
+    pub modified: AfsTime,
+    /// When the server saw the last change.
+    pub changed: AfsTime,
+    /// What the user may do, by the access list; the owner's mode bits count besides (File service notes 6.3).
+    pub rights: Rights,
+    /// What anybody may do: what of it the kernel may keep for all users.
+    pub anonymous_rights: Rights,
+    /// Read locks on it, or -1 if it is locked for writing.
+    pub locks: i32,
+    /// Whether its volume is a read-only or backup volume.
+    pub is_read_only: bool,
+    /// Whether it is a mount point, or the root directory of a volume: a place where another volume begins.
+    pub is_volume_root: bool,
+    /// Until when this is promised to stay so, unless the client tells of a change before; in the past for what the server
+    /// did not promise. Times are [`Client::now`](crate::Client::now)'s.
+    pub valid_until: Instant,
+}
+
+impl Status {
+    /// Whether the user may read the data of a file: by the access list and the owner's mode bit.
+    #[must_use]
+    pub fn may_read(&self) -> bool {
+        match self.kind {
+            Kind::File => self.rights.contains(Rights::READ) && self.mode & 0o400 != 0,
+            Kind::Directory | Kind::Symlink => self.rights.contains(Rights::LOOKUP),
+        }
+    }
+
+    /// Whether the user may write the data of a file, or make entries in a directory.
+    #[must_use]
+    pub fn may_write(&self) -> bool {
+        match self.kind {
+            Kind::File => {
+                (self.rights.contains(Rights::WRITE) || self.is_new_in_drop_box()) && self.mode & 0o200 != 0
+            }
+            Kind::Directory => self.rights.intersects(Rights::INSERT | Rights::DELETE),
+            Kind::Symlink => false,
+        }
+    }
+
+    /// Who may only insert may fill what he has made. Of anything else the server alone knows whether it is his (File service
+    /// notes 6.3).
+    fn is_new_in_drop_box(&self) -> bool {
+        self.rights.contains(Rights::INSERT) && self.length == 0 && self.data_version.0 == 0
+    }
+}
+
+/// What is to be set of a vnode; what is `None` stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SetStatus {
+    /// The twelve low mode bits.
+    pub mode: Option<u32>,
+    /// Owner; takes an administrator.
+    pub owner: Option<ViceId>,
+    /// Group number; takes an administrator.
+    pub group: Option<ViceId>,
+    /// Modification time.
+    pub modified: Option<AfsTime>,
+    /// Bytes of data, of a file.
+    pub length: Option<u64>,
+}
+
+impl SetStatus {
+    /// As it is sent; the length is no part of that.
+    pub(crate) fn to_wire(self) -> AfsStoreStatus {
+        let mut wire = AfsStoreStatus::default();
+        if let Some(mode) = self.mode {
+            wire.mask |= StoreMask::MODE;
+            wire.unix_mode_bits = mode & 0o7777;
+        }
+        if let Some(owner) = self.owner {
+            wire.mask |= StoreMask::OWNER;
+            wire.owner = owner;
+        }
+        if let Some(group) = self.group {
+            wire.mask |= StoreMask::GROUP;
+            wire.group = group;
+        }
+        if let Some(modified) = self.modified {
+            wire.mask |= StoreMask::MOD_TIME;
+            wire.client_mod_time = modified;
+        }
+        wire
+    }
+}
+
+/// Whether a vnode of type 3 is a mount point: none of its x bits is set (File service notes 11).
+pub(crate) fn is_mount_point(status: &AfsFetchStatus) -> bool {
+    status.file_type == FileType::SYMLINK && status.unix_mode_bits & 0o111 == 0
+}

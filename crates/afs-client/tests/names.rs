@@ -1,0 +1,387 @@
+//! Names, status and directories, against our own servers: what is seen, what is kept, and what others' changes do to it.
+
+mod support;
+
+use afs_client::{Error, Kind, SetStatus};
+use afs_volume::VolumeState;
+use afs_wire::Errno;
+use afs_wire::ids::{AfsTime, ViceId};
+use afs_wire::rights::Rights;
+use afs_wire::vl::SiteFlags;
+use support::{
+    ALICE, BOB, CELL, NOBODY, ROOT_CELL, ROOT_CELL_RO, USER_VOLUME, World, cell_root, content, names, put,
+};
+
+#[test]
+fn a_file_is_made_found_written_read_and_removed() {
+    let world = World::new();
+    let client = world.client(1);
+    world.run(async move {
+        let root = cell_root(&client).await;
+        assert_eq!(names(&client, NOBODY, root).await, [""; 0]);
+        let made = client.create(NOBODY, root, b"file", 0o640).await.unwrap();
+        assert_eq!((made.status.kind, made.status.mode, made.status.length), (Kind::File, 0o640, 0));
+        put(&client, NOBODY, made.fid, b"some text").await;
+        let found = client.lookup(NOBODY, root, b"file").await.unwrap();
+        assert_eq!((found.fid, found.status.length), (made.fid, 9));
+        assert_eq!(content(&client, NOBODY, made.fid).await, b"some text");
+        assert_eq!(names(&client, NOBODY, root).await, ["file"]);
+        let again = client.create(NOBODY, root, b"file", 0o644).await.unwrap_err();
+        assert_eq!(again.errno(), Errno::EEXIST);
+        client.remove(NOBODY, root, b"file").await.unwrap();
+        assert_eq!(names(&client, NOBODY, root).await, [""; 0]);
+        assert_eq!(client.lookup(NOBODY, root, b"file").await.unwrap_err().errno(), Errno::ENOENT);
+        assert_eq!(client.status(NOBODY, made.fid).await.unwrap_err().errno(), Errno::ENOENT);
+        client.shut_down().await;
+    });
+}
+
+#[test]
+fn what_is_promised_is_answered_from_memory() {
+    let world = World::new();
+    let client = world.client(1);
+    world.run(async move {
+        let root = cell_root(&client).await;
+        let made = client.create(NOBODY, root, b"file", 0o644).await.unwrap();
+        client.read_dir(NOBODY, root).await.unwrap();
+        let status = client.cached_status(NOBODY, made.fid).unwrap().unwrap();
+        assert_eq!(status.fid, made.fid);
+        assert!(status.valid_until > client.now());
+        let found = client.cached_lookup(NOBODY, root, b"file").unwrap().unwrap();
+        assert_eq!(found.fid, made.fid);
+        let none = client.cached_lookup(NOBODY, root, b"other").unwrap().unwrap_err();
+        assert!(matches!(none, Error::NoEntry { .. }));
+        assert!(client.cached_status(ALICE, made.fid).is_none(), "what Alice may is not known");
+        client.status(ALICE, made.fid).await.unwrap();
+        assert!(client.cached_status(ALICE, made.fid).is_some());
+    });
+}
+
+#[test]
+fn directories_are_edited_here_and_are_what_the_server_has() {
+    let world = World::new();
+    let (client, other) = (world.client(1), world.client(2));
+    world.run(async move {
+        let root = cell_root(&client).await;
+        client.read_dir(NOBODY, root).await.unwrap();
+        let (a, b) = (b"a".as_slice(), b"b".as_slice());
+        let dir = client.make_dir(NOBODY, root, b"dir", 0o755).await.unwrap().fid;
+        client.read_dir(NOBODY, dir).await.unwrap();
+        let file = client.create(NOBODY, root, a, 0o644).await.unwrap().fid;
+        client.link(NOBODY, file, root, b"a2").await.unwrap();
+        assert_eq!(client.status(NOBODY, file).await.unwrap().links, 2);
+        client.symlink(NOBODY, root, b"link", b"some/target").await.unwrap();
+        client.rename(NOBODY, (root, a), (root, b), false).await.unwrap();
+        client.remove(NOBODY, root, b"a2").await.unwrap();
+        client.rename(NOBODY, (root, b), (dir, b), false).await.unwrap();
+        client.create(NOBODY, root, b"over", 0o644).await.unwrap();
+        client.create(NOBODY, root, b"victim", 0o644).await.unwrap();
+        client.rename(NOBODY, (root, b"over"), (root, b"victim"), false).await.unwrap();
+        client.make_dir(NOBODY, root, b"gone", 0o755).await.unwrap();
+        client.remove_dir(NOBODY, root, b"gone").await.unwrap();
+        // All of it is known without asking, and as others see it.
+        for (dir, expected) in [(root, vec!["dir", "link", "victim"]), (dir, vec!["b"])] {
+            let listing = client.cached_read_dir(NOBODY, dir).expect("edited here").unwrap();
+            assert_eq!(names(&client, NOBODY, dir).await, expected);
+            assert_eq!(names(&other, NOBODY, dir).await, expected);
+            for entry in listing.entries_from(0).filter(|entry| !entry.name.starts_with(b".")) {
+                let theirs = other.lookup(NOBODY, dir, entry.name).await.unwrap();
+                assert_eq!(theirs.fid, entry.fid, "{:?}", entry.name);
+            }
+        }
+        let dir_status = client.status(NOBODY, root).await.unwrap();
+        assert_eq!(dir_status.links, 3, "one directory is left");
+        assert_eq!(
+            client.readlink(NOBODY, client.lookup(NOBODY, root, b"link").await.unwrap().fid).await.unwrap(),
+            "some/target"
+        );
+    });
+}
+
+#[test]
+fn what_one_client_changes_the_others_next_question_sees() {
+    let world = World::new();
+    let (one, two) = (world.client(1), world.client(2));
+    world.run(async move {
+        let root = cell_root(&one).await;
+        for round in 0..20 {
+            let (writer, reader) = if round % 2 == 0 { (&one, &two) } else { (&two, &one) };
+            let name = format!("file{round}");
+            names(reader, NOBODY, root).await;
+            let fid = writer.create(NOBODY, root, name.as_bytes(), 0o644).await.unwrap().fid;
+            let found = reader.lookup(NOBODY, root, name.as_bytes()).await.unwrap();
+            assert_eq!((found.fid, found.status.length), (fid, 0));
+            put(writer, NOBODY, fid, b"text").await;
+            assert_eq!(reader.status(NOBODY, fid).await.unwrap().length, 4);
+            let set = SetStatus { mode: Some(0o600), ..SetStatus::default() };
+            writer.set_status(NOBODY, fid, set).await.unwrap();
+            assert_eq!(reader.status(NOBODY, fid).await.unwrap().mode, 0o600);
+            let set = SetStatus { length: Some(2), modified: Some(AfsTime(99)), ..SetStatus::default() };
+            let status = writer.set_status(NOBODY, fid, set).await.unwrap();
+            assert_eq!((status.length, status.modified), (2, AfsTime(99)));
+            assert_eq!(reader.status(NOBODY, fid).await.unwrap().length, 2);
+            writer.remove(NOBODY, root, name.as_bytes()).await.unwrap();
+            assert!(reader.lookup(NOBODY, root, name.as_bytes()).await.is_err());
+        }
+    });
+}
+
+#[test]
+fn breaks_are_told_to_who_keeps_copies_before_the_writer_goes_on() {
+    let world = World::new();
+    let (reader, writer) = (world.client(1), world.client(2));
+    world.run(async move {
+        let root = cell_root(&reader).await;
+        let fid = writer.create(NOBODY, root, b"file", 0o644).await.unwrap().fid;
+        reader.status(NOBODY, fid).await.unwrap();
+        let mut notices = reader.notices();
+        put(&writer, NOBODY, fid, b"new").await;
+        let notice = notices.next().await.unwrap();
+        assert_eq!(notice.changed.fid, fid);
+        assert!(reader.cached_status(NOBODY, fid).is_none());
+        // A break of the root is told of its mount points too: the kernel knows it by them.
+        let mount = reader.lookup(NOBODY, reader.root(), format!(".{CELL}").as_bytes()).await.unwrap().fid;
+        reader.read_dir(NOBODY, mount).await.unwrap();
+        drop(notice);
+        writer.create(NOBODY, root, b"another", 0o644).await.unwrap();
+        let mut told = Vec::new();
+        for _ in 0..2 {
+            told.push(notices.next().await.unwrap().changed.fid);
+        }
+        assert!(told.contains(&root) && told.contains(&mount), "{told:?}");
+    });
+}
+
+#[test]
+fn nobody_sees_or_does_what_the_access_list_does_not_grant() {
+    let world = World::new();
+    let list = [(ViceId(1001), Rights::ALL), (ViceId(1002), Rights::LOOKUP)];
+    world.grant(0, USER_VOLUME, &list);
+    let client = world.client(1);
+    world.run(async move {
+        let root = cell_root(&client).await;
+        client.make_mount(NOBODY, root, b"user", "#user.").await.unwrap();
+        let user = client.lookup(NOBODY, root, b"user").await.unwrap().fid;
+        let fid = client.create(ALICE, user, b"secret", 0o644).await.unwrap().fid;
+        put(&client, ALICE, fid, b"for Alice").await;
+        // Alice has filled the memory; the others get what is theirs all the same.
+        for _ in 0..2 {
+            assert_eq!(content(&client, ALICE, fid).await, b"for Alice");
+            assert_eq!(client.read_dir(NOBODY, user).await.unwrap_err().errno(), Errno::EACCES);
+            assert_eq!(client.lookup(NOBODY, user, b"secret").await.unwrap_err().errno(), Errno::EACCES);
+            assert_eq!(client.status(NOBODY, fid).await.unwrap_err().errno(), Errno::EACCES);
+            assert!(client.cached_lookup(NOBODY, user, b"secret").is_none_or(|found| found.is_err()));
+            assert_eq!(names(&client, BOB, user).await, ["secret"]);
+            assert_eq!(client.fetch(BOB, fid, 0, 10).await.unwrap_err().errno(), Errno::EACCES);
+            let made = client.create(BOB, user, b"bobs", 0o644).await.unwrap_err();
+            assert_eq!(made.errno(), Errno::EACCES);
+            assert!(client.status(ALICE, fid).await.unwrap().rights.contains(Rights::WRITE));
+        }
+        // When the list changes, so does what is known of rights.
+        client.set_access_list(ALICE, user, b"2\n0\nalice\t127\nbob\t9\n").await.unwrap();
+        assert_eq!(content(&client, BOB, fid).await, b"for Alice");
+        assert!(client.status(BOB, fid).await.unwrap().may_read());
+        let (text, rights) = client.access_list(BOB, user).await.unwrap();
+        assert_eq!(&text[..], b"2\n0\nalice\t127\nbob\t9\n");
+        assert_eq!(rights, Rights(9));
+    });
+}
+
+#[test]
+fn mount_points_are_crossed_both_ways_and_named_by_their_place() {
+    let world = World::new();
+    let client = world.client(1);
+    world.run(async move {
+        let root = cell_root(&client).await;
+        for (name, text) in [("a", "#user."), ("b", "%user."), ("gone", "#no.such.")] {
+            client.make_mount(NOBODY, root, name.as_bytes(), text).await.unwrap();
+        }
+        let a = client.lookup(NOBODY, root, b"a").await.unwrap();
+        let b = client.lookup(NOBODY, root, b"b").await.unwrap();
+        assert_eq!((a.status.kind, a.status.is_volume_root), (Kind::Directory, true));
+        assert_ne!(a.fid, b.fid, "two places are two directories");
+        assert_eq!(client.target(NOBODY, a.fid).await.unwrap(), client.target(NOBODY, b.fid).await.unwrap());
+        client.create(NOBODY, a.fid, b"file", 0o644).await.unwrap();
+        assert_eq!(names(&client, NOBODY, b.fid).await, ["file"]);
+        let up = client.lookup(NOBODY, a.fid, b"..").await.unwrap();
+        assert_eq!(up.fid, root);
+        assert_eq!(client.mount_text(NOBODY, root, b"a").await.unwrap(), "#user.");
+        assert_eq!(client.lookup(NOBODY, root, b"gone").await.unwrap_err().errno(), Errno::ENODEV);
+        assert_eq!(names(&client, NOBODY, root).await, ["a", "b", "gone"], "it is there nevertheless");
+        client.remove(NOBODY, root, b"gone").await.unwrap();
+        let across = client.rename(NOBODY, (a.fid, b"file"), (root, b"file"), false).await;
+        assert_eq!(across.unwrap_err().errno(), Errno::EXDEV);
+    });
+}
+
+#[test]
+fn a_path_from_read_only_volumes_stays_in_them() {
+    let world = World::new();
+    let writer = world.client(1);
+    world.run({
+        let writer = writer.clone();
+        async move {
+            let root = cell_root(&writer).await;
+            writer.make_mount(NOBODY, root, b"again", "#root.cell.").await.unwrap();
+            writer.make_mount(NOBODY, root, b"rw", "%root.cell.").await.unwrap();
+            writer.make_mount(NOBODY, root, b"user", "#user.").await.unwrap();
+            writer.create(NOBODY, root, b"old", 0o644).await.unwrap();
+        }
+    });
+    world.release(0, "root.cell", ROOT_CELL);
+    world.set_entry("root.cell", ROOT_CELL, &[(0, SiteFlags::RW_VOL), (0, SiteFlags::RO_VOL)]);
+    let client = world.client(2);
+    world.run(async move {
+        let cell = client.lookup(NOBODY, client.root(), CELL.as_bytes()).await.unwrap().fid;
+        let real = client.target(NOBODY, cell).await.unwrap();
+        assert_eq!(real.volume, ROOT_CELL_RO);
+        for (name, volume) in [("again", ROOT_CELL_RO), ("rw", ROOT_CELL), ("user", USER_VOLUME)] {
+            let found = client.lookup(NOBODY, cell, name.as_bytes()).await.unwrap();
+            assert_eq!(client.target(NOBODY, found.fid).await.unwrap().volume, volume, "{name}");
+        }
+        let status = client.status(NOBODY, cell).await.unwrap();
+        assert!(status.is_read_only);
+        let refused = client.create(NOBODY, cell, b"x", 0o644).await.unwrap_err();
+        assert_eq!(refused.errno(), Errno::EROFS);
+        let writing = client.lookup(NOBODY, client.root(), format!(".{CELL}").as_bytes()).await.unwrap().fid;
+        assert_eq!(client.target(NOBODY, writing).await.unwrap().volume, ROOT_CELL);
+    });
+}
+
+#[test]
+fn the_dynamic_root_shows_the_cells_and_leaves_unvisited_ones_alone() {
+    let world = World::new();
+    let client = world.client(1);
+    world.run(async move {
+        let root = client.root();
+        let dotted = format!(".{CELL}");
+        assert_eq!(names(&client, NOBODY, root).await, [dotted.as_str(), ".two.test", CELL, "two.test"]);
+        // Nobody answers for two.test; to look at it costs nothing.
+        let before = client.now();
+        let two = client.lookup(NOBODY, root, b"two.test").await.unwrap();
+        assert_eq!((two.status.kind, client.now()), (Kind::Directory, before));
+        assert!(client.read_dir(NOBODY, two.fid).await.is_err());
+        assert!(client.now() > before, "to go there does");
+        assert_eq!(client.create(NOBODY, root, b"x", 0o644).await.unwrap_err().errno(), Errno::EROFS);
+        assert_eq!(client.lookup(NOBODY, root, b"three.test").await.unwrap_err().errno(), Errno::ENOENT);
+        let cell = client.lookup(NOBODY, root, CELL.as_bytes()).await.unwrap();
+        assert_eq!(client.lookup(NOBODY, cell.fid, b"..").await.unwrap().fid, root);
+    });
+}
+
+#[test]
+fn a_name_with_at_sys_stands_for_the_kind_of_machine() {
+    let world = World::new();
+    let client = world.client(1);
+    client.set_sysnames(vec!["first".to_owned(), "second".to_owned()]);
+    world.run(async move {
+        let root = cell_root(&client).await;
+        let fid = client.make_dir(NOBODY, root, b"bin.second", 0o755).await.unwrap().fid;
+        assert_eq!(client.lookup(NOBODY, root, b"bin.@sys").await.unwrap().fid, fid);
+        let first = client.make_dir(NOBODY, root, b"bin.first", 0o755).await.unwrap().fid;
+        assert_eq!(client.lookup(NOBODY, root, b"bin.@sys").await.unwrap().fid, first);
+        assert!(client.lookup(NOBODY, root, b"lib.@sys").await.is_err());
+    });
+}
+
+#[test]
+fn many_statuses_come_with_few_calls() {
+    let world = World::new();
+    let (client, other) = (world.client(1), world.client(2));
+    world.run(async move {
+        let root = cell_root(&client).await;
+        for number in 0..120 {
+            other.create(NOBODY, root, format!("file{number:03}").as_bytes(), 0o644).await.unwrap();
+        }
+        other.make_mount(NOBODY, root, b"user", "#user.").await.unwrap();
+        let listing = client.read_dir(NOBODY, root).await.unwrap();
+        let fids: Vec<_> =
+            listing.entries_from(0).filter(|e| !e.name.starts_with(b".")).map(|entry| entry.fid).collect();
+        let before = client.now();
+        let statuses = client.statuses(NOBODY, &fids).await;
+        assert_eq!(statuses.len(), 121);
+        for (fid, status) in fids.iter().zip(&statuses) {
+            assert_eq!(status.as_ref().unwrap().fid, *fid);
+        }
+        let took = client.now().since(before);
+        // A round trip is 10 ms: one for all files at once, and some for what is mounted.
+        assert!(took.as_millis() < 120, "{took:?}");
+        let directories = statuses.iter().flatten().filter(|status| status.kind == Kind::Directory).count();
+        assert_eq!(directories, 1, "the mount point shows what is mounted");
+    });
+}
+
+#[test]
+fn an_open_file_that_loses_its_name_can_still_be_read() {
+    let world = World::new();
+    let client = world.client(1);
+    let volume = world.volume(0, ROOT_CELL);
+    assert_eq!(volume.state(), VolumeState::Online);
+    world.run(async move {
+        use afs_client::OpenFlags;
+        let root = cell_root(&client).await;
+        let flags = OpenFlags { read: true, ..OpenFlags::default() };
+        let fid = client.create(NOBODY, root, b"file", 0o644).await.unwrap().fid;
+        put(&client, NOBODY, fid, b"still here").await;
+        let open = client.open(NOBODY, fid, flags).await.unwrap();
+        client.remove(NOBODY, root, b"file").await.unwrap();
+        assert!(client.lookup(NOBODY, root, b"file").await.is_err());
+        assert_eq!(open.read(0, 100).await.unwrap(), "still here");
+        drop(open);
+        client.runtime().sleep_until(client.now() + std::time::Duration::from_secs(1)).await;
+        assert_eq!(names(&client, NOBODY, root).await, [""; 0], "nothing is left behind");
+
+        let old = client.create(NOBODY, root, b"old", 0o644).await.unwrap().fid;
+        put(&client, NOBODY, old, b"old text").await;
+        let new = client.create(NOBODY, root, b"new", 0o644).await.unwrap().fid;
+        let open = client.open(NOBODY, old, flags).await.unwrap();
+        client.rename(NOBODY, (root, b"new"), (root, b"old"), false).await.unwrap();
+        assert_eq!(client.lookup(NOBODY, root, b"old").await.unwrap().fid, new);
+        assert_eq!(open.read(0, 100).await.unwrap(), "old text");
+        drop(open);
+        client.runtime().sleep_until(client.now() + std::time::Duration::from_secs(1)).await;
+        assert_eq!(names(&client, NOBODY, root).await, ["old"]);
+    });
+}
+
+/// `ls -lR` of thirty directories with a hundred files each: the round trips count, and there must not be
+/// many more of them than directories.
+#[test]
+fn a_tree_is_gone_through_in_few_round_trips() {
+    let world = World::new();
+    let (client, other) = (world.client(1), world.client(2));
+    world.run(async move {
+        let root = cell_root(&other).await;
+        for dir in 0..30 {
+            let dir =
+                other.make_dir(NOBODY, root, format!("dir{dir:02}").as_bytes(), 0o755).await.unwrap().fid;
+            for file in 0..100 {
+                other.create(NOBODY, dir, format!("file{file:02}").as_bytes(), 0o644).await.unwrap();
+            }
+        }
+        let root = cell_root(&client).await;
+        let begin = client.now();
+        let mut seen = 0;
+        let listing = client.read_dir(NOBODY, root).await.unwrap();
+        let mut dirs: Vec<_> = listing
+            .entries_from(0)
+            .filter(|entry| !entry.name.starts_with(b"."))
+            .map(|e| (e.name, e.fid))
+            .collect();
+        dirs.sort_unstable();
+        for (_, dir) in dirs {
+            let listing = client.read_dir(NOBODY, dir).await.unwrap();
+            let fids: Vec<_> = listing
+                .entries_from(0)
+                .filter(|entry| !entry.name.starts_with(b"."))
+                .map(|e| e.fid)
+                .collect();
+            let statuses = client.statuses(NOBODY, &fids).await;
+            seen += statuses.iter().flatten().count();
+        }
+        assert_eq!(seen, 30 * 100);
+        let trips = client.now().since(begin).as_secs_f64() / 0.010;
+        // Two each without what is fetched ahead: the names, then the statuses.
+        assert!(trips < 1.5 * 30.0, "{trips} round trips for 30 directories");
+    });
+}

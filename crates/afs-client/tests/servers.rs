@@ -1,0 +1,315 @@
+//! What servers do to a client: they are busy, move volumes, go away and come back, forget what they have promised.
+
+mod support;
+
+use std::time::Duration;
+
+use afs_client::{LockKind, SetStatus};
+use afs_volume::VolumeState;
+use afs_wire::Errno;
+use afs_wire::ids::VolumeId;
+use afs_wire::vl::SiteFlags;
+use support::{ALICE, CELL, NOBODY, ROOT_CELL, World, cell_root, content, names, put};
+
+const OTHER: VolumeId = VolumeId(0x2000_0020);
+
+#[test]
+fn a_busy_volume_is_waited_for() {
+    let world = World::new();
+    let client = world.client(1);
+    let volume = world.volume(0, ROOT_CELL);
+    let sim = world.sim.clone();
+    world.run(async move {
+        use rx::Runtime;
+        let root = cell_root(&client).await;
+        volume.set_state(VolumeState::Busy);
+        let begin = client.now();
+        let busy = volume.clone();
+        let clock = sim.clone();
+        sim.spawn(Box::pin(async move {
+            clock.sleep_until(begin + Duration::from_secs(20)).await;
+            busy.set_state(VolumeState::Online);
+        }));
+        client.create(NOBODY, root, b"file", 0o644).await.unwrap();
+        let took = client.now().since(begin);
+        assert!(took >= Duration::from_secs(20) && took < Duration::from_secs(30), "{took:?}");
+        volume.set_state(VolumeState::Offline("for a test".to_owned()));
+        let begin = client.now();
+        let error = client.create(NOBODY, root, b"file2", 0o644).await.unwrap_err();
+        assert_eq!(error.errno(), Errno::EIO, "{error}");
+        assert!(client.now().since(begin) < Duration::from_secs(40));
+    });
+}
+
+#[test]
+fn a_volume_that_has_moved_is_found_where_it_is() {
+    let world = World::with_sites(2);
+    world.make_volume(0, "root.cell", ROOT_CELL);
+    let client = world.client(1);
+    let root = world.run({
+        let client = client.clone();
+        async move {
+            let root = cell_root(&client).await;
+            client.read_dir(NOBODY, root).await.unwrap();
+            root
+        }
+    });
+    world.sites[0].partition.delete_volume(ROOT_CELL).unwrap();
+    world.make_volume(1, "root.cell", ROOT_CELL);
+    world.run(async move {
+        client.create(NOBODY, root, b"there", 0o644).await.unwrap();
+        assert_eq!(names(&client, NOBODY, root).await, ["there"]);
+    });
+}
+
+#[test]
+fn a_volume_that_the_database_knows_and_no_server_has_is_told_of_soon() {
+    let world = World::new();
+    world.set_entry("phantom", OTHER, &[(0, SiteFlags::RW_VOL)]);
+    let client = world.client(1);
+    world.run(async move {
+        let root = cell_root(&client).await;
+        client.make_mount(NOBODY, root, b"phantom", "#phantom.").await.unwrap();
+        let begin = client.now();
+        let error = client.lookup(NOBODY, root, b"phantom").await.unwrap_err();
+        assert_eq!(error.errno(), Errno::ENODEV, "{error}");
+        assert!(client.now().since(begin) < Duration::from_secs(10));
+    });
+}
+
+#[test]
+fn a_server_that_was_away_is_waited_for_and_goes_on() {
+    let mut world = World::new();
+    let client = world.client(1);
+    let (root, fid) = world.run({
+        let client = client.clone();
+        async move {
+            let root = cell_root(&client).await;
+            let fid = client.create(NOBODY, root, b"file", 0o644).await.unwrap().fid;
+            put(&client, NOBODY, fid, b"text").await;
+            (root, fid)
+        }
+    });
+    world.stop(0);
+    // What is promised is still told, and what is not is waited for.
+    let begin = client.now();
+    assert!(client.cached_status(NOBODY, fid).is_some());
+    let (asking, sim) = (client.clone(), world.sim.clone());
+    let pending = std::sync::Arc::new(std::sync::Mutex::new(None));
+    let slot = pending.clone();
+    {
+        use rx::Runtime;
+        sim.spawn(Box::pin(async move {
+            let read = content(&asking, NOBODY, fid).await;
+            *slot.lock().unwrap() = Some((read, asking.now()));
+        }));
+    }
+    let later = begin + Duration::from_secs(60);
+    world.run({
+        let sim = sim.clone();
+        async move {
+            use rx::Runtime;
+            sim.sleep_until(later).await
+        }
+    });
+    assert!(pending.lock().unwrap().is_none(), "the server is away");
+    let down = client.servers().into_iter().filter(|server| server.is_down).count();
+    assert_eq!(down, 1, "and that is known");
+    world.start(0);
+    world.run({
+        let (client, sim) = (client.clone(), sim.clone());
+        async move {
+            use rx::Runtime;
+            sim.sleep_until(later + Duration::from_secs(30)).await;
+            // A server that was started anew has promised nothing.
+            assert_eq!(client.lookup(NOBODY, root, b"file").await.unwrap().fid, fid);
+        }
+    });
+    let (read, at) = pending.lock().unwrap().take().expect("it goes on by itself");
+    assert_eq!(read, b"text");
+    assert!(at.since(later) < Duration::from_secs(20), "soon after the server is back");
+}
+
+/// A server takes its port before it serves; in between it says that there is no such service. Found by killing a server under two
+/// mounts: what was written then could not be stored.
+#[test]
+fn a_server_that_is_only_starting_is_waited_for() {
+    use rx::Runtime;
+    let mut world = World::new();
+    let client = world.client(1);
+    let fid = world.run({
+        let client = client.clone();
+        async move {
+            let root = cell_root(&client).await;
+            client.create(NOBODY, root, b"file", 0o644).await.unwrap().fid
+        }
+    });
+    world.stop(0);
+    let bare = world.bind_without_service(0);
+    let stored = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let (flag, sim) = (stored.clone(), world.sim.clone());
+    sim.spawn(Box::pin(async move {
+        put(&client, NOBODY, fid, b"text").await;
+        flag.store(true, std::sync::atomic::Ordering::Relaxed);
+    }));
+    let pause = |seconds| {
+        let sim = world.sim.clone();
+        async move { sim.sleep_until(sim.now() + Duration::from_secs(seconds)).await }
+    };
+    world.run(pause(5));
+    assert!(!stored.load(std::sync::atomic::Ordering::Relaxed));
+    let done = pause(10);
+    bare.shut_down();
+    world.start(0);
+    world.run(done);
+    assert!(stored.load(std::sync::atomic::Ordering::Relaxed));
+}
+
+#[test]
+fn a_server_that_never_answers_costs_seconds() {
+    let mut world = World::new();
+    let client = world.client(1);
+    world.stop(0);
+    world.run(async move {
+        let begin = client.now();
+        let cell = client.lookup(NOBODY, client.root(), CELL.as_bytes()).await.unwrap().fid;
+        let error = client.read_dir(NOBODY, cell).await.unwrap_err();
+        assert_eq!(error.errno(), Errno::ETIMEDOUT, "{error}");
+        let took = client.now().since(begin);
+        assert!(took < Duration::from_secs(20), "{took:?}");
+        let begin = client.now();
+        assert!(client.read_dir(NOBODY, cell).await.is_err());
+        assert!(client.now().since(begin) < Duration::from_secs(1), "and the next time less");
+    });
+}
+
+#[test]
+fn a_replica_answers_when_another_does_not() {
+    let mut world = World::with_sites(2);
+    for site in 0..2 {
+        // The same content at both, as a release leaves it.
+        world.make_volume(site, "root.cell", ROOT_CELL);
+        world.release(site, "root.cell", ROOT_CELL);
+    }
+    let sites = [(0, SiteFlags::RW_VOL), (0, SiteFlags::RO_VOL), (1, SiteFlags::RO_VOL)];
+    world.set_entry("root.cell", ROOT_CELL, &sites);
+    let client = world.client(1);
+    world.stop(0);
+    world.run(async move {
+        let begin = client.now();
+        let cell = client.lookup(NOBODY, client.root(), CELL.as_bytes()).await.unwrap().fid;
+        client.read_dir(NOBODY, cell).await.unwrap();
+        assert!(client.now().since(begin) < Duration::from_secs(20));
+        let begin = client.now();
+        let real = client.target(NOBODY, cell).await.unwrap();
+        client.flush_volume(real.cell, real.volume).await;
+        client.read_dir(NOBODY, cell).await.unwrap();
+        assert!(client.now().since(begin) < Duration::from_secs(1), "the dead one is passed over");
+    });
+}
+
+#[test]
+fn a_server_that_forgets_its_promises_ends_them() {
+    let mut world = World::new();
+    let (client, other) = (world.client(1), world.client(2));
+    let (root, fid) = world.run({
+        let (client, other) = (client.clone(), other.clone());
+        async move {
+            let root = cell_root(&client).await;
+            let fid = other.create(NOBODY, root, b"file", 0o644).await.unwrap().fid;
+            client.lookup(NOBODY, root, b"file").await.unwrap();
+            (root, fid)
+        }
+    });
+    world.stop(0);
+    world.start(0);
+    world.run(async move {
+        let set = SetStatus { mode: Some(0o600), ..SetStatus::default() };
+        other.set_status(NOBODY, fid, set).await.unwrap();
+        // The server knows nothing of the first client until it calls: this is the window that stock servers have too.
+        client.create(NOBODY, root, b"new", 0o644).await.unwrap();
+        assert_eq!(client.status(NOBODY, fid).await.unwrap().mode, 0o600);
+    });
+}
+
+#[test]
+fn lost_datagrams_cost_time_and_nothing_else() {
+    let world = World::new();
+    let client = world.client(1);
+    let sim = world.sim.clone();
+    world.run(async move {
+        let root = cell_root(&client).await;
+        sim.lose_every(7);
+        for number in 0..30 {
+            let name = format!("file{number}");
+            let fid = client.create(NOBODY, root, name.as_bytes(), 0o644).await.unwrap().fid;
+            put(&client, NOBODY, fid, b"some text").await;
+            assert_eq!(content(&client, NOBODY, fid).await, b"some text");
+        }
+        assert_eq!(names(&client, NOBODY, root).await.len(), 30);
+    });
+}
+
+#[test]
+fn locks_are_shared_out_and_given_back() {
+    let world = World::new();
+    let (one, two) = (world.client(1), world.client(2));
+    world.run(async move {
+        let root = cell_root(&one).await;
+        let fid = one.create(ALICE, root, b"file", 0o644).await.unwrap().fid;
+        one.lock(ALICE, fid, 1, LockKind::Read, false).await.unwrap();
+        one.lock(ALICE, fid, 2, LockKind::Read, false).await.unwrap();
+        two.lock(ALICE, fid, 1, LockKind::Read, false).await.unwrap();
+        let refused = two.lock(ALICE, fid, 1, LockKind::Write, false).await.unwrap_err();
+        assert_eq!(refused.errno(), Errno::EAGAIN);
+        // Longer than a lock lives that nobody prolongs.
+        one.runtime().sleep_until(one.now() + Duration::from_secs(1000)).await;
+        assert!(two.lock(ALICE, fid, 1, LockKind::Write, false).await.is_err());
+        one.unlock(fid, 1).await;
+        one.unlock(fid, 2).await;
+        two.lock(ALICE, fid, 1, LockKind::Write, false).await.unwrap();
+        assert!(one.lock(ALICE, fid, 1, LockKind::Read, false).await.is_err());
+        let begin = one.now();
+        let waiting = one.clone();
+        let got = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let flag = got.clone();
+        one.runtime().spawn(Box::pin(async move {
+            waiting.lock(ALICE, fid, 1, LockKind::Read, true).await.unwrap();
+            flag.store(true, std::sync::atomic::Ordering::Relaxed);
+        }));
+        one.runtime().sleep_until(begin + Duration::from_secs(10)).await;
+        assert!(!got.load(std::sync::atomic::Ordering::Relaxed));
+        two.unlock(fid, 1).await;
+        one.runtime().sleep_until(begin + Duration::from_secs(13)).await;
+        assert!(got.load(std::sync::atomic::Ordering::Relaxed), "within a second or two");
+    });
+}
+
+#[test]
+fn the_end_of_a_client_is_an_error_to_who_waits() {
+    let mut world = World::new();
+    let client = world.client(1);
+    let root = world.run({
+        let client = client.clone();
+        async move {
+            let root = cell_root(&client).await;
+            client.status(NOBODY, root).await.unwrap();
+            root
+        }
+    });
+    world.stop(0);
+    world.run(async move {
+        let waiting = client.clone();
+        let ended = std::sync::Arc::new(std::sync::Mutex::new(None));
+        let slot = ended.clone();
+        client.runtime().spawn(Box::pin(async move {
+            let outcome = waiting.create(NOBODY, root, b"file", 0o644).await;
+            *slot.lock().unwrap() = Some(outcome.unwrap_err().errno());
+        }));
+        client.runtime().sleep_until(client.now() + Duration::from_secs(30)).await;
+        assert!(ended.lock().unwrap().is_none());
+        client.shut_down().await;
+        client.runtime().sleep_until(client.now() + Duration::from_secs(1)).await;
+        assert_eq!(*ended.lock().unwrap(), Some(Errno::ESHUTDOWN));
+    });
+}

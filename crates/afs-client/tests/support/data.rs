@@ -1,0 +1,57 @@
+//! Files as programs use them.
+
+use std::path::Path;
+
+use afs_client::config::Cache;
+use afs_client::{Client, Config, OpenFile, OpenFlags};
+use bytes::Bytes;
+use rand::Rng;
+use rand::rngs::StdRng;
+
+use super::{NOBODY, World, cell_root};
+
+pub(crate) const READ: OpenFlags = OpenFlags { read: true, write: false, truncate: false };
+pub(crate) const WRITE: OpenFlags = OpenFlags { read: true, write: true, truncate: false };
+
+/// Makes a file in the root directory of the cell, and opens it for writing.
+pub(crate) async fn make(client: &Client, name: &str) -> OpenFile {
+    let root = cell_root(client).await;
+    client.create_and_open(NOBODY, (root, name.as_bytes()), 0o644, WRITE, true).await.unwrap().1
+}
+
+/// Opens a file in the root directory of the cell.
+pub(crate) async fn open(client: &Client, name: &str, flags: OpenFlags) -> OpenFile {
+    let root = cell_root(client).await;
+    let found = client.lookup(NOBODY, root, name.as_bytes()).await.unwrap();
+    client.open(NOBODY, found.fid, flags).await.unwrap()
+}
+
+/// Reads all as the kernel does: from memory, and else by asking.
+pub(crate) async fn read_all(file: &OpenFile) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut buffer = vec![0; 131_072];
+    loop {
+        let at = bytes.len() as u64;
+        let piece = match file.cached_read(at, &mut buffer) {
+            Some(read) => Bytes::copy_from_slice(&buffer[..read.unwrap()]),
+            None => file.read(at, buffer.len()).await.unwrap(),
+        };
+        if piece.is_empty() {
+            return bytes;
+        }
+        bytes.extend_from_slice(&piece);
+    }
+}
+
+pub(crate) fn random_bytes(random: &mut StdRng, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    random.fill(&mut bytes[..]);
+    bytes
+}
+
+/// How a client with its cache in a folder is set up.
+pub(crate) fn with_folder(world: &World, number: u8, folder: &Path) -> Config {
+    let mut config = world.config(number);
+    config.cache = Some(Cache { folder: folder.to_owned(), limit_bytes: 1 << 30 });
+    config
+}

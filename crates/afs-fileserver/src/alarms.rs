@@ -1,0 +1,88 @@
+//! What is wrong with a volume, and not with what was asked of it, is written down with the volume's name. On a full disk every
+//! call has the same to say, so each is written down once in a while, and says how many there were.
+
+use std::collections::HashMap;
+use std::mem::{self, Discriminant};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use afs_volume::{Volume, VolumeError};
+use afs_wire::ids::VolumeId;
+use rx_proto::time::Instant;
+
+/// The same of the same volume is written down so often at most: enough to see whether it goes on.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// Volumes, and kinds of error, that are remembered; with more, all are forgotten, and said again.
+const MAX_REMEMBERED: usize = 4096;
+
+/// What was written down, and when.
+#[derive(Debug, Default)]
+pub(crate) struct Alarms(Mutex<Said>);
+
+type What = (VolumeId, Discriminant<VolumeError>);
+
+/// When each was said, and how often it was not since.
+#[derive(Debug, Default)]
+struct Said(HashMap<What, (Instant, u64)>);
+
+impl Said {
+    /// How often it came since it was said last, if it is to be said now.
+    fn is_due(&mut self, now: Instant, what: What) -> Option<u64> {
+        if let Some((at, unsaid)) = self.0.get_mut(&what)
+            && now.since(*at) < EVERY
+        {
+            *unsaid += 1;
+            return None;
+        }
+        if self.0.len() >= MAX_REMEMBERED {
+            self.0.clear();
+        }
+        Some(self.0.insert(what, (now, 0)).map_or(0, |(_, unsaid)| unsaid))
+    }
+}
+
+impl Alarms {
+    /// An operation has failed. Writes it down if an administrator should hear of it.
+    pub(crate) fn note(&self, now: Instant, volume: &Volume, error: &VolumeError) {
+        if !error.is_alarming() {
+            return;
+        }
+        let what = (volume.id(), mem::discriminant(error));
+        let due = self.0.lock().unwrap_or_else(PoisonError::into_inner).is_due(now, what);
+        if let Some(more) = due {
+            let (id, name) = (volume.id().0, volume.name());
+            tracing::error!(volume = id, name, %error, more, "a volume could not be changed or read");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_is_said_once_in_a_while_with_how_often_it_came() {
+        let mut said = Said::default();
+        let full = |volume| (VolumeId(volume), mem::discriminant(&VolumeError::DiskFull));
+        let at = |seconds| Instant::ORIGIN + Duration::from_secs(seconds);
+        assert_eq!(said.is_due(at(1), full(5)), Some(0));
+        assert_eq!(said.is_due(at(2), full(5)), None);
+        assert_eq!(said.is_due(at(10), full(5)), None);
+        assert_eq!(said.is_due(at(10), full(6)), Some(0), "of another volume");
+        let other = (VolumeId(5), mem::discriminant(&VolumeError::NoEntry));
+        assert_eq!(said.is_due(at(10), other), Some(0), "something else");
+        assert_eq!(said.is_due(at(11), full(5)), Some(2));
+        assert_eq!(said.is_due(at(12), full(5)), None);
+    }
+
+    #[test]
+    fn a_server_of_many_volumes_remembers_a_bounded_number() {
+        let mut said = Said::default();
+        for volume in 0..10_000 {
+            let what = (VolumeId(volume), mem::discriminant(&VolumeError::DiskFull));
+            assert_eq!(said.is_due(Instant::ORIGIN, what), Some(0));
+            assert!(said.0.len() <= MAX_REMEMBERED);
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Listing directories, with the attributes of what is in them if the kernel wants these: asked for in bulk, ahead of what the
+//! kernel has room for.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use afs_client::{Client, Fid, Listing, Status, User};
+use fuse_dev::{Caller, Entries, Handle, PlusEntries, Reply};
+
+use crate::answer::Answer;
+use crate::attributes::{self, attributes_ttl};
+use crate::file_system::{FileSystem, Fresh, just, outcome};
+use crate::handles::{DirHandle, Open};
+use crate::nodes::{Node, inode_number};
+
+/// Statuses asked for ahead of a listing: six calls of fifty, the most that a server takes in one (File service notes 6.4),
+/// which are on their way at once.
+const AHEAD: usize = 300;
+
+impl FileSystem {
+    pub(crate) fn open_directory(self: &Arc<Self>, caller: Caller, node: Arc<Node>, reply: Reply) {
+        let (client, user) = (self.client.clone(), User(caller.uid));
+        self.run(caller, reply, async move {
+            let listing = client.read_dir(user, node.fid).await;
+            outcome(move |fs, fresh| match listing {
+                Ok(listing) => fs.opened_directory(node, user, listing, fresh),
+                Err(error) => fs.errno(&error),
+            })
+        });
+    }
+
+    fn opened_directory(&self, node: Arc<Node>, user: User, listing: Listing, fresh: Fresh) -> Answer {
+        // The kernel keeps a listing for all users: each of them has to be allowed to open the directory.
+        let status = self.client.cached_status(user, node.fid).and_then(Result::ok);
+        let version = status.filter(|_| fresh.0).map(|status| status.data_version);
+        let mut flags = fuse_dev::OpenFlags::NONE;
+        if version.is_some() {
+            flags = flags.and(fuse_dev::OpenFlags::CACHE_DIRECTORY);
+        }
+        let mut state = node.state();
+        if version.is_some() && state.pages == version {
+            flags = flags.and(fuse_dev::OpenFlags::KEEP_CACHE);
+        }
+        state.pages = version;
+        drop(state);
+        let listing = Mutex::new((listing, false));
+        let handle = self.handles.add(Open::Dir(Arc::new(DirHandle { node, user, listing })));
+        Answer::Opened(handle, flags, None)
+    }
+
+    pub(crate) fn read_directory(
+        self: &Arc<Self>,
+        caller: Caller,
+        handle: Handle,
+        (pos, room): (u64, u32),
+        is_plus: bool,
+        reply: Reply,
+    ) {
+        let Some(open) = self.handles.dir(handle) else { return reply.error(libc::EBADF) };
+        let client = self.client.clone();
+        self.run(caller, reply, async move {
+            let listing = match open.listing_at(pos) {
+                Some(listing) => listing,
+                None => match client.read_dir(open.user, open.node.fid).await {
+                    Ok(listing) => {
+                        open.replace(listing.clone());
+                        listing
+                    }
+                    Err(error) => return outcome(move |fs, _| fs.errno(&error)),
+                },
+            };
+            if !is_plus {
+                return just(Answer::Entries(names(&listing, pos, room)));
+            }
+            ask_ahead(&client, &open, &listing, (pos, room)).await;
+            outcome(move |fs, fresh| {
+                Answer::PlusEntries(fs.plus_entries(&open, &listing, (pos, room), fresh))
+            })
+        });
+    }
+
+    fn plus_entries(
+        &self,
+        open: &DirHandle,
+        listing: &Listing,
+        (pos, room): (u64, u32),
+        fresh: Fresh,
+    ) -> PlusEntries {
+        let mut entries = PlusEntries::new(room);
+        let now = self.client.now();
+        let name_ttl = if fresh.0 { self.name_ttl(open.user, open.node.fid) } else { Duration::ZERO };
+        for entry in listing.entries_from(pos) {
+            let name = OsStr::from_bytes(entry.name);
+            if !entries.has_room(name) {
+                break;
+            }
+            let status = if is_dots(entry.name) { None } else { self.known(open.user, entry.fid) };
+            match status {
+                Some(status) => {
+                    let place = (!name_ttl.is_zero()).then_some((open.node.id, entry.name));
+                    let node = self.nodes.look_up(entry.fid, place);
+                    let attributes_ttl = if fresh.0 { attributes_ttl(now, &status) } else { Duration::ZERO };
+                    let attributes = self.attributes(&status);
+                    let of = fuse_dev::Entry { node: node.id, attributes, name_ttl, attributes_ttl };
+                    entries.add(&of, entry.next, name);
+                }
+                // The kernel looks it up when it needs to, and then it is said what is wrong with it.
+                None => {
+                    let kind = entry.kind.map(attributes::kind);
+                    entries.add_name(inode_number(entry.fid), entry.next, kind, name);
+                }
+            }
+        }
+        entries
+    }
+
+    fn known(&self, user: User, fid: Fid) -> Option<Status> {
+        self.client.cached_status(user, fid)?.ok()
+    }
+}
+
+fn is_dots(name: &[u8]) -> bool {
+    matches!(name, b"." | b"..")
+}
+
+/// A listing without attributes.
+fn names(listing: &Listing, pos: u64, room: u32) -> Entries {
+    let mut entries = Entries::new(room);
+    for entry in listing.entries_from(pos) {
+        let kind = entry.kind.map(attributes::kind);
+        if !entries.add(inode_number(entry.fid), entry.next, kind, OsStr::from_bytes(entry.name)) {
+            break;
+        }
+    }
+    entries
+}
+
+/// Sees to it that the statuses of the entries that will find room are known, if they can be. When one is not, those behind it are
+/// asked for with it.
+async fn ask_ahead(client: &Client, open: &DirHandle, listing: &Listing, (pos, room): (u64, u32)) {
+    // The smallest entry is some 160 bytes.
+    let fitting = room as usize / 160 + 1;
+    let fids = |count: usize| {
+        let names = listing.entries_from(pos).filter(|entry| !is_dots(entry.name));
+        names.take(count).map(|entry| entry.fid)
+    };
+    let is_unknown = |fid: &Fid| client.cached_status(open.user, *fid).is_none();
+    if fids(fitting).any(|fid| is_unknown(&fid)) {
+        let unknown: Vec<Fid> = fids(AHEAD.max(fitting)).filter(is_unknown).collect();
+        // Each has its own outcome, which is looked at where it is used.
+        let _ = client.statuses(open.user, &unknown).await;
+    }
+}

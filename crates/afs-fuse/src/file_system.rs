@@ -1,0 +1,380 @@
+//! The file system as the kernel's threads see it: each request is answered from memory at once where that is possible, else a
+//! task goes on with it. What the operations do is in the files beside.
+//!
+//! # Answers and notices
+//!
+//! An answer may say that something is true for hours. It must not reach the kernel after the notice by which that is revoked.
+//! So answers are put together and sent inside the *gate*, and a notice closes the gate for a moment first. What was found out
+//! before the gate was closed and is answered after it is not *fresh*, and is told for no time at all.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use afs_client::{Client, Error, Fid, Found, Status, User};
+use fuse_dev::{
+    Attributes, Caller, Device, Entry, FileSystemSpace, Handler, NodeId, Notifier, Operation, Reply, Request,
+    Unique,
+};
+use std::os::unix::ffi::OsStrExt;
+use tokio::runtime;
+
+use crate::answer::{Answer, Taken};
+use crate::attributes::{self, Owners, Serves};
+use crate::flights::Flights;
+use crate::handles::Handles;
+use crate::nodes::{Node, Nodes};
+
+/// Whether what an answer says was found out since the last notice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Fresh(pub(crate) bool);
+
+/// What an operation found out, to be made an answer inside the gate.
+pub(crate) type Outcome = Box<dyn FnOnce(&Arc<FileSystem>, Fresh) -> Answer + Send>;
+
+/// Makes an outcome of a function.
+pub(crate) fn outcome(make: impl FnOnce(&Arc<FileSystem>, Fresh) -> Answer + Send + 'static) -> Outcome {
+    Box::new(make)
+}
+
+/// An outcome that is always the same.
+pub(crate) fn just(answer: Answer) -> Outcome {
+    Box::new(move |_, _| answer)
+}
+
+/// A mounted file system.
+#[derive(Debug)]
+pub(crate) struct FileSystem {
+    pub(crate) client: Client,
+    pub(crate) runtime: runtime::Handle,
+    pub(crate) nodes: Nodes,
+    pub(crate) handles: Handles,
+    pub(crate) flights: Arc<Flights>,
+    pub(crate) owners: Owners,
+    pub(crate) serves: Serves,
+    pub(crate) passthrough: Passthrough,
+    pub(crate) device: Arc<Device>,
+    pub(crate) notifier: Notifier,
+    /// Whether the kernel gives each change of a file a time of its own once the last was looked at (Linux 6.13).
+    pub(crate) has_fine_times: bool,
+    /// How many notices there have been; open for answers, closed by notices.
+    gate: RwLock<u64>,
+}
+
+/// Whether the kernel may read files of the cache by itself.
+#[derive(Debug)]
+pub(crate) struct Passthrough {
+    /// Files from this length on; it costs more to open than the page cache does.
+    pub(crate) min_bytes: u64,
+    is_on: AtomicBool,
+}
+
+impl Passthrough {
+    pub(crate) fn new(min_bytes: Option<u64>) -> Self {
+        Self { min_bytes: min_bytes.unwrap_or(u64::MAX), is_on: AtomicBool::new(min_bytes.is_some()) }
+    }
+
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// It does not work here.
+    pub(crate) fn switch_off(&self, why: &std::io::Error) {
+        if self.is_on.swap(false, Ordering::Relaxed) {
+            tracing::warn!(%why, "no passthrough: cached files are read through the page cache");
+        }
+    }
+}
+
+impl FileSystem {
+    pub(crate) fn new(
+        client: Client,
+        runtime: runtime::Handle,
+        owners: Owners,
+        serves: Serves,
+        passthrough: Passthrough,
+        device: Arc<Device>,
+        notifier: Notifier,
+    ) -> Self {
+        let nodes = Nodes::new(client.root());
+        Self {
+            client,
+            runtime,
+            nodes,
+            handles: Handles::default(),
+            flights: Arc::default(),
+            owners,
+            serves,
+            passthrough,
+            device,
+            notifier,
+            has_fine_times: has_fine_times(),
+            gate: RwLock::new(0),
+        }
+    }
+
+    /// Opens the gate for an answer. Nothing is waited for inside.
+    fn enter(&self) -> RwLockReadGuard<'_, u64> {
+        self.gate.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the answers that are being sent are with the kernel. What was found out before is not fresh from here on.
+    pub(crate) fn close_gate(&self) {
+        *self.gate.write().unwrap_or_else(PoisonError::into_inner) += 1;
+    }
+
+    /// Answers at once, if `hit` can; else gives the reply back.
+    pub(crate) fn answer_hit(
+        self: &Arc<Self>,
+        reply: Reply,
+        hit: impl FnOnce() -> Option<Answer>,
+    ) -> Result<(), Reply> {
+        let gate = self.enter();
+        let Some(answer) = hit() else { return Err(reply) };
+        let taken = answer.send(reply);
+        drop(gate);
+        self.take_back(taken);
+        Ok(())
+    }
+
+    /// Does something that may have to wait, and answers. The first steps are done here: what then needs no waiting changes no
+    /// thread.
+    pub(crate) fn run(
+        self: &Arc<Self>,
+        caller: Caller,
+        reply: Reply,
+        work: impl Future<Output = Outcome> + Send + 'static,
+    ) {
+        let began = *self.enter();
+        let mut work: Pin<Box<dyn Future<Output = Outcome> + Send>> = Box::pin(work);
+        {
+            let _entered = self.runtime.enter();
+            if let Poll::Ready(outcome) = work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                return self.finish(began, outcome, |answer| answer.send(reply));
+            }
+        }
+        let fs = Arc::clone(self);
+        self.flights.begin(caller.pid, reply, |due| {
+            let task = async move {
+                let outcome = work.await;
+                fs.finish(began, outcome, |answer| due.answer(answer));
+            };
+            self.runtime.spawn(task).abort_handle()
+        });
+    }
+
+    fn finish(self: &Arc<Self>, began: u64, outcome: Outcome, send: impl FnOnce(Answer) -> Taken) {
+        let gate = self.enter();
+        let taken = send(outcome(self, Fresh(*gate == began)));
+        drop(gate);
+        self.take_back(taken);
+    }
+
+    /// The kernel did not take an answer, so it will not undo it.
+    fn take_back(self: &Arc<Self>, taken: Taken) {
+        if let Some(handle) = taken.not_opened {
+            self.release(handle);
+        }
+        if let Some(node) = taken.not_looked_up {
+            self.nodes.forget(node, 1);
+        }
+    }
+
+    /// What a program is told of a failure.
+    pub(crate) fn errno(&self, error: &Error) -> Answer {
+        tracing::debug!(%error, "a request failed");
+        Answer::Error(error.errno().0)
+    }
+
+    /// What `stat` says, given a status.
+    pub(crate) fn attributes(&self, status: &Status) -> Attributes {
+        let uid = self.owners.uid(&self.client, status.fid.cell, status.owner);
+        attributes::of_status(status, uid)
+    }
+
+    /// For how long the kernel may keep names of a directory.
+    pub(crate) fn name_ttl(&self, user: User, dir: Fid) -> Duration {
+        match self.client.cached_status(user, dir) {
+            Some(Ok(status)) => attributes::name_ttl(self.client.now(), self.serves, &status),
+            Some(Err(_)) | None => Duration::ZERO,
+        }
+    }
+
+    /// The answer to what was found under a name. Counts as a look-up.
+    pub(crate) fn entry(&self, user: User, dir: &Node, name: &[u8], found: &Found, fresh: Fresh) -> Entry {
+        let (mut name_ttl, mut attributes_ttl) = (Duration::ZERO, Duration::ZERO);
+        if fresh.0 {
+            name_ttl = self.name_ttl(user, dir.fid);
+            attributes_ttl = attributes::attributes_ttl(self.client.now(), &found.status);
+        }
+        let place = (!name_ttl.is_zero()).then_some((dir.id, name));
+        let node = self.nodes.look_up(found.fid, place);
+        Entry { node: node.id, attributes: self.attributes(&found.status), name_ttl, attributes_ttl }
+    }
+
+    /// The answer to a look-up.
+    pub(crate) fn found(
+        &self,
+        user: User,
+        dir: &Node,
+        name: &[u8],
+        found: Result<Found, Error>,
+        fresh: Fresh,
+    ) -> Answer {
+        match found {
+            Ok(found) => Answer::Entry(self.entry(user, dir, name, &found, fresh)),
+            Err(Error::NoEntry { .. }) => {
+                let ttl = if fresh.0 { self.name_ttl(user, dir.fid) } else { Duration::ZERO };
+                let is_kept = !ttl.is_zero() && self.nodes.note_absent(dir.id, name);
+                Answer::Absent(if is_kept { ttl } else { Duration::ZERO })
+            }
+            Err(error) => self.errno(&error),
+        }
+    }
+
+    fn forget(&self, node: NodeId, lookups: u64) {
+        self.nodes.forget(node, lookups);
+    }
+
+    fn interrupt(&self, request: Unique, reply: Reply) {
+        if self.flights.interrupt(request, &self.runtime) {
+            reply.nothing();
+        } else {
+            // It may not have come so far yet; if it is answered meanwhile, the kernel knows.
+            reply.error(libc::EAGAIN);
+        }
+    }
+
+    fn space(self: &Arc<Self>, caller: Caller, fid: Fid, reply: Reply) {
+        let client = self.client.clone();
+        self.run(caller, reply, async move {
+            if fid.is_made_up() {
+                return just(Answer::Space(FileSystemSpace {
+                    block_size: 1024,
+                    name_max: 255,
+                    ..Default::default()
+                }));
+            }
+            match client.space(User(caller.uid), fid).await {
+                Ok(space) => just(Answer::Space(FileSystemSpace {
+                    block_size: 1024,
+                    blocks: space.total_kib,
+                    free: space.free_kib,
+                    available: space.free_kib,
+                    name_max: 255,
+                    ..Default::default()
+                })),
+                Err(error) => outcome(move |fs, _| fs.errno(&error)),
+            }
+        });
+    }
+}
+
+/// The kernel's door to a file system.
+#[derive(Debug)]
+pub(crate) struct Door(pub(crate) Arc<FileSystem>);
+
+impl Handler for Door {
+    fn handle(&self, request: Request<'_>, reply: Reply) {
+        let fs = &self.0;
+        let caller = request.caller;
+        match request.operation {
+            Operation::Forget { lookups } => {
+                fs.forget(request.node, lookups);
+                return reply.nothing();
+            }
+            Operation::BatchForget(nodes) => {
+                nodes.for_each(|(node, lookups)| fs.forget(node, lookups));
+                return reply.nothing();
+            }
+            Operation::Interrupt { request } => return fs.interrupt(request, reply),
+            Operation::Destroy => return reply.ok(),
+            _ => {}
+        }
+        let Some(node) = fs.nodes.get(request.node) else { return reply.error(libc::ESTALE) };
+        match request.operation {
+            Operation::Lookup { name } => fs.look_up(caller, node, name.as_bytes(), reply),
+            Operation::GetAttributes { handle } => fs.get_attributes(caller, node, handle, reply),
+            Operation::SetAttributes(set) => fs.set_attributes(caller, node, set, reply),
+            Operation::Access(access) => fs.access(caller, node, access, reply),
+            Operation::ReadLink => fs.read_link(caller, node, reply),
+            Operation::Symlink { name, target } => {
+                fs.symlink(caller, node, name.as_bytes(), target.as_bytes(), reply);
+            }
+            Operation::MakeNode { name, mode, .. } => {
+                fs.make_node(caller, node, name.as_bytes(), mode, reply)
+            }
+            Operation::MakeDirectory { name, mode, .. } => {
+                fs.make_directory(caller, node, name.as_bytes(), mode, reply);
+            }
+            Operation::Unlink { name } => fs.unlink(caller, node, name.as_bytes(), reply),
+            Operation::RemoveDirectory { name } => fs.remove_directory(caller, node, name.as_bytes(), reply),
+            Operation::Rename { name, to, new_name, flags } => {
+                let names = (name.as_bytes().to_vec(), new_name.as_bytes().to_vec());
+                match fs.nodes.get(to) {
+                    Some(to) => fs.rename(caller, (node, names.0), (to, names.1), flags, reply),
+                    None => reply.error(libc::ESTALE),
+                }
+            }
+            Operation::Link { existing, name } => match fs.nodes.get(existing) {
+                Some(existing) => fs.link(caller, existing, node, name.as_bytes(), reply),
+                None => reply.error(libc::ESTALE),
+            },
+            Operation::Open { flags } => fs.open(caller, node, flags, reply),
+            Operation::Create { name, mode, flags, .. } => {
+                fs.create(caller, node, name.as_bytes(), (mode, flags), reply);
+            }
+            Operation::Read { handle, pos, length } => fs.read(caller, handle, pos, length, reply),
+            Operation::Write { handle, pos, data, kills_privileges, .. } => {
+                fs.write(caller, handle, (pos, data), kills_privileges, reply);
+            }
+            Operation::Flush { handle, owner } => fs.flush(caller, handle, owner, reply),
+            Operation::Release { handle, flock_owner } => {
+                fs.give_up_locks_of(&node, handle, flock_owner);
+                fs.release(handle);
+                reply.ok();
+            }
+            Operation::Sync { handle, .. } => fs.sync(caller, handle, reply),
+            Operation::Allocate { handle, pos, length, mode } => {
+                fs.allocate(caller, handle, (pos, length), mode, reply);
+            }
+            Operation::OpenDirectory { .. } => fs.open_directory(caller, node, reply),
+            Operation::ReadDirectory { handle, pos, room } => {
+                fs.read_directory(caller, handle, (pos, room), false, reply);
+            }
+            Operation::ReadDirectoryPlus { handle, pos, room } => {
+                fs.read_directory(caller, handle, (pos, room), true, reply);
+            }
+            Operation::ReleaseDirectory { handle } => {
+                fs.release(handle);
+                reply.ok();
+            }
+            // The servers have what was done to a directory before it is answered.
+            Operation::SyncDirectory { .. } | Operation::SyncFileSystem => reply.ok(),
+            Operation::StatFs => fs.space(caller, node.fid, reply),
+            Operation::GetXattr { name, room } => fs.get_xattr(caller, node, name.as_bytes(), room, reply),
+            // As kAFS has it: names that tools would copy are not listed.
+            Operation::ListXattr { room } => reply.sized(&[], room),
+            Operation::SetXattr { .. } | Operation::RemoveXattr { .. } => reply.error(libc::EOPNOTSUPP),
+            Operation::GetLock(lock) => fs.get_lock(&node, lock, reply),
+            Operation::SetLock { lock, waits } => fs.set_lock(caller, node, lock, waits, reply),
+            // The kernel does these by itself once it has heard so.
+            Operation::Seek { .. } | Operation::CopyRange { .. } | Operation::Other { .. } => {
+                reply.error(libc::ENOSYS)
+            }
+            Operation::Forget { .. }
+            | Operation::BatchForget(_)
+            | Operation::Interrupt { .. }
+            | Operation::Destroy => unreachable!("answered above"),
+        }
+    }
+}
+
+fn has_fine_times() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|text| text.parse::<u32>().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 13)
+}

@@ -1,0 +1,428 @@
+//! Operations on files: opening in the way that the modes table says, reading, writing, storing.
+
+use std::cell::RefCell;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use afs_client::{Error, Found, Made, OpenFile, OpenFlags, SetStatus, User};
+use bytes::Bytes;
+use fuse_dev::{Backing, Caller, Handle, Reply};
+
+use crate::answer::Answer;
+use crate::file_system::{FileSystem, Fresh, just, outcome};
+use crate::handles::{FileHandle, Open};
+use crate::modes::{Way, Wish};
+use crate::nodes::{Node, State};
+
+/// Set-uid and set-gid bits.
+const PRIVILEGES: u32 = 0o6000;
+
+/// `FALLOC_FL_KEEP_SIZE`, `_PUNCH_HOLE` and `_ZERO_RANGE`.
+const KEEP_SIZE: u32 = 1;
+const PUNCH_HOLE: u32 = 2;
+const ZERO_RANGE: u32 = 16;
+
+/// Zeros that are written at once where a range is to become zero.
+const ZEROS: usize = 1 << 20;
+
+thread_local! {
+    /// What a read from the cache goes through. One for each thread that the kernel talks to.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The flags of `open(2)`, as the client has them.
+fn flags_of(flags: u32) -> OpenFlags {
+    let flags = flags as i32;
+    let access = flags & libc::O_ACCMODE;
+    OpenFlags {
+        read: access != libc::O_WRONLY,
+        write: access != libc::O_RDONLY,
+        truncate: flags & libc::O_TRUNC != 0,
+    }
+}
+
+/// Why a file cannot be opened as the node that the kernel has.
+struct Stale;
+
+impl FileSystem {
+    pub(crate) fn open(self: &Arc<Self>, caller: Caller, node: Arc<Node>, flags: u32, reply: Reply) {
+        let (user, flags) = (User(caller.uid), flags_of(flags));
+        if node.state().is_retired {
+            // The kernel then looks the name up again.
+            return reply.error(libc::ESTALE);
+        }
+        let hit = || {
+            let file = self.client.cached_open(user, node.fid, flags)?;
+            Some(self.opened(&node, file, Fresh(true)))
+        };
+        let Err(reply) = self.answer_hit(reply, hit) else { return };
+        let client = self.client.clone();
+        self.run(caller, reply, async move {
+            let file = client.open(user, node.fid, flags).await;
+            outcome(move |fs, fresh| fs.opened(&node, file, fresh))
+        });
+    }
+
+    fn opened(&self, node: &Arc<Node>, file: Result<OpenFile, Error>, fresh: Fresh) -> Answer {
+        let file = match file {
+            Ok(file) => file,
+            Err(error) => return self.errno(&error),
+        };
+        match self.install(node, file, fresh) {
+            Ok((handle, flags, backing)) => Answer::Opened(handle, flags, backing),
+            Err(Stale) => Answer::Error(libc::ESTALE),
+        }
+    }
+
+    /// Decides in which way a file is open, and gives it a number.
+    fn install(
+        &self,
+        node: &Arc<Node>,
+        file: OpenFile,
+        fresh: Fresh,
+    ) -> Result<(Handle, fuse_dev::OpenFlags, Option<Arc<Backing>>), Stale> {
+        let is_write = file.flags().write;
+        let status = self.client.cached_status(file.user(), node.fid).and_then(Result::ok);
+        let version = status.filter(|_| fresh.0).map(|status| status.data_version);
+        let is_large = status.is_some_and(|status| status.length >= self.passthrough.min_bytes);
+        let whole = if self.passthrough.is_on() && is_large { file.backing() } else { None };
+        let mut state = node.state();
+        if state.is_retired {
+            return Err(Stale);
+        }
+        let mut wish = match (is_write, &whole) {
+            (true, _) => Wish::Write,
+            (false, Some(_)) => Wish::ReadWhole,
+            (false, None) => Wish::Read,
+        };
+        if state.mode.open(wish).1 == Way::Through && state.backing.is_none() {
+            let whole = whole.as_ref().expect("only whole files are opened so at first");
+            match self.device.open_backing(whole.as_fd()) {
+                Ok(backing) => state.backing = Some((Arc::new(backing), Arc::clone(whole))),
+                Err(error) => {
+                    self.passthrough.switch_off(&error);
+                    wish = Wish::Read;
+                }
+            }
+        }
+        let (mode, way) = state.mode.open(wish);
+        let mut is_lent = false;
+        let backing = match way {
+            Way::Cached => None,
+            Way::Through | Way::Beside => {
+                let (backing, of) = state.backing.as_ref().expect("the first open has made it");
+                let same = file.backing().is_some_and(|whole| Arc::ptr_eq(&whole, of));
+                if !same {
+                    // What the kernel reads is no longer what this file is: a new node is needed for it.
+                    drop(state);
+                    self.nodes.retire(node);
+                    return Err(Stale);
+                }
+                if way == Way::Beside && file.flags().read {
+                    // What is written to a mapping is not told.
+                    if let Err(error) = file.lend() {
+                        tracing::warn!(fid = %node.fid, %error, "what is written to a mapping may not outlast a crash");
+                    }
+                    is_lent = true;
+                }
+                let backing = Arc::clone(backing);
+                if is_lent && state.lent.is_none() {
+                    state.lent = written_at(&state);
+                }
+                Some(backing)
+            }
+        };
+        state.mode = mode;
+        let mut flags = fuse_dev::OpenFlags::NONE;
+        match way {
+            Way::Cached => {
+                if version.is_some() && state.pages == version {
+                    flags = flags.and(fuse_dev::OpenFlags::KEEP_CACHE);
+                }
+                state.pages = version;
+            }
+            // The kernel drops its pages for this open.
+            Way::Through => state.pages = None,
+            Way::Beside => {
+                state.pages = None;
+                flags = flags.and(fuse_dev::OpenFlags::DIRECT_IO);
+            }
+        }
+        drop(state);
+        if !is_write {
+            // There is nothing that a close could have to say.
+            flags = flags.and(fuse_dev::OpenFlags::NO_FLUSH);
+        }
+        let handle =
+            self.handles.add(Open::File(Arc::new(FileHandle { node: Arc::clone(node), file, is_lent })));
+        Ok((handle, flags, backing))
+    }
+
+    pub(crate) fn create(
+        self: &Arc<Self>,
+        caller: Caller,
+        dir: Arc<Node>,
+        name: &[u8],
+        (mode, flags): (u32, u32),
+        reply: Reply,
+    ) {
+        let (client, name, user) = (self.client.clone(), name.to_vec(), User(caller.uid));
+        let exclusive = flags as i32 & libc::O_EXCL != 0;
+        let flags = flags_of(flags);
+        let changing = self.changing([(dir.id, &name)]);
+        self.run(caller, reply, async move {
+            let created =
+                client.create_and_open(user, (dir.fid, &name), mode & 0o7777, flags, exclusive).await;
+            changing.settle();
+            outcome(move |fs, fresh| {
+                fs.nodes.drop_name(dir.id, &name);
+                match created {
+                    Ok((made, file)) => fs.created(user, &dir, &name, (made, file), fresh),
+                    Err(error) => fs.errno(&error),
+                }
+            })
+        });
+    }
+
+    fn created(
+        &self,
+        user: User,
+        dir: &Node,
+        name: &[u8],
+        (made, file): (Made, OpenFile),
+        fresh: Fresh,
+    ) -> Answer {
+        let found: Found = made;
+        let entry = self.entry(user, dir, name, &found, fresh);
+        let node = self.nodes.get(entry.node).expect("it has just been looked up");
+        match self.install(&node, file, fresh) {
+            Ok((handle, flags, None)) => Answer::Created(entry, handle, flags),
+            // A file that was there, and that others read by passthrough: the kernel opens it anew.
+            Ok((handle, _, Some(_))) => {
+                self.release(handle);
+                self.nodes.forget(node.id, 1);
+                Answer::Error(libc::ESTALE)
+            }
+            Err(Stale) => {
+                self.nodes.forget(node.id, 1);
+                Answer::Error(libc::ESTALE)
+            }
+        }
+    }
+
+    /// Takes an open file or directory back.
+    pub(crate) fn release(&self, handle: Handle) {
+        let Some(Open::File(file)) = self.handles.remove(handle) else { return };
+        self.note_lent(&file, true);
+        let mut state = file.node.state();
+        state.mode = state.mode.release();
+        // Giving it up asks the kernel, which is not done with the state locked.
+        let backing = if state.mode.is_closed() { state.backing.take() } else { None };
+        if state.mode.is_closed() {
+            state.lent = None;
+        }
+        drop(state);
+        drop(backing);
+    }
+
+    pub(crate) fn read(
+        self: &Arc<Self>,
+        caller: Caller,
+        handle: Handle,
+        pos: u64,
+        length: u32,
+        reply: Reply,
+    ) {
+        let Some(open) = self.handles.file(handle) else { return reply.error(libc::EBADF) };
+        let length = length as usize;
+        let reply = BUFFER.with_borrow_mut(|buffer| {
+            if buffer.len() < length {
+                buffer.resize(length, 0);
+            }
+            match open.file.cached_read(pos, &mut buffer[..length]) {
+                Some(Ok(count)) => {
+                    reply.data(&buffer[..count]);
+                    None
+                }
+                Some(Err(error)) => {
+                    self.errno(&error).send(reply);
+                    None
+                }
+                None => Some(reply),
+            }
+        });
+        let Some(reply) = reply else { return };
+        self.run(caller, reply, async move {
+            match open.file.read(pos, length).await {
+                Ok(data) => just(Answer::Data(data)),
+                Err(error) => outcome(move |fs, _| fs.errno(&error)),
+            }
+        });
+    }
+
+    pub(crate) fn write(
+        self: &Arc<Self>,
+        caller: Caller,
+        handle: Handle,
+        (pos, data): (u64, &[u8]),
+        kills_privileges: bool,
+        reply: Reply,
+    ) {
+        let Some(open) = self.handles.file(handle) else { return reply.error(libc::EBADF) };
+        let length = data.len() as u32;
+        if !kills_privileges && let Some(written) = open.file.cached_write(pos, data) {
+            note_written(&open.node);
+            match written {
+                Ok(()) => reply.written(length),
+                Err(error) => drop(self.errno(&error).send(reply)),
+            }
+            return;
+        }
+        // The request's buffer takes the next one as soon as this returns.
+        let data = Bytes::copy_from_slice(data);
+        self.run(caller, reply, async move {
+            if kills_privileges {
+                drop_privileges(&open).await;
+            }
+            let written = open.file.write(pos, data).await;
+            note_written(&open.node);
+            match written {
+                Ok(()) => just(Answer::Written(length)),
+                Err(error) => outcome(move |fs, _| fs.errno(&error)),
+            }
+        });
+    }
+
+    pub(crate) fn flush(self: &Arc<Self>, caller: Caller, handle: Handle, owner: u64, reply: Reply) {
+        let Some(open) = self.handles.file(handle) else { return reply.error(libc::EBADF) };
+        self.give_up_locks(&open.node, owner);
+        if !open.file.flags().write {
+            return reply.ok();
+        }
+        self.note_lent(&open, false);
+        self.run(caller, reply, async move {
+            let flushed = open.file.flush().await;
+            outcome(move |fs, _| {
+                if flushed.is_ok() {
+                    fs.note_stored(&open);
+                }
+                fs.done(flushed)
+            })
+        });
+    }
+
+    pub(crate) fn sync(self: &Arc<Self>, caller: Caller, handle: Handle, reply: Reply) {
+        let Some(open) = self.handles.file(handle) else { return reply.error(libc::EBADF) };
+        if !open.file.flags().write {
+            return reply.ok();
+        }
+        self.note_lent(&open, false);
+        self.run(caller, reply, async move {
+            let synced = open.file.fsync().await;
+            outcome(move |fs, _| {
+                if synced.is_ok() {
+                    fs.note_stored(&open);
+                }
+                fs.done(synced)
+            })
+        });
+    }
+
+    /// Finds out whether something was written to a mapping since our last write, and if so has it stored. Its time tells, where
+    /// the kernel gives each change a time of its own; elsewhere it is taken for written always.
+    fn note_lent(&self, open: &FileHandle, is_over: bool) {
+        if !open.is_lent {
+            return;
+        }
+        let mut state = open.node.state();
+        let now = written_at(&state);
+        let has_changed = now.is_none() || now != state.lent || !self.has_fine_times;
+        state.lent = now;
+        drop(state);
+        if let Err(error) = open.file.note_lent(has_changed, is_over) {
+            tracing::error!(fid = %open.node.fid, %error, "what was written to a mapping cannot be stored");
+        }
+    }
+
+    /// A store of ours has made a new version: the kernel's pages, which had it before, are of that one, unless there was a notice.
+    fn note_stored(&self, open: &FileHandle) {
+        if let Some(Ok(status)) = self.client.cached_status(open.file.user(), open.node.fid) {
+            let mut state = open.node.state();
+            if state.pages.is_some() {
+                state.pages = Some(status.data_version);
+            }
+        }
+    }
+
+    pub(crate) fn allocate(
+        self: &Arc<Self>,
+        caller: Caller,
+        handle: Handle,
+        (pos, length): (u64, u64),
+        mode: u32,
+        reply: Reply,
+    ) {
+        let Some(open) = self.handles.file(handle) else { return reply.error(libc::EBADF) };
+        let Some(end) = pos.checked_add(length) else { return reply.error(libc::EFBIG) };
+        // Space cannot be reserved at a server, but what programs rely on, lengths and zeros, can be had.
+        if mode & !(KEEP_SIZE | PUNCH_HOLE | ZERO_RANGE) != 0 {
+            return reply.error(libc::EOPNOTSUPP);
+        }
+        let client = self.client.clone();
+        self.run(caller, reply, async move {
+            let allocate = async {
+                let status = client.status(open.file.user(), open.file.fid()).await?;
+                if mode & (PUNCH_HOLE | ZERO_RANGE) != 0 {
+                    let zeros = Bytes::from(vec![0; ZEROS.min(length as usize)]);
+                    let mut at = pos;
+                    let last = end.min(status.length);
+                    while at < last {
+                        let count = (last - at).min(zeros.len() as u64);
+                        open.file.write(at, zeros.slice(..count as usize)).await?;
+                        at += count;
+                    }
+                }
+                if mode & KEEP_SIZE == 0 && end > status.length {
+                    open.file.truncate(end).await?;
+                }
+                Ok(())
+            };
+            let allocated: Result<(), Error> = allocate.await;
+            outcome(move |fs, _| fs.done(allocated))
+        });
+    }
+}
+
+/// When the file that the kernel reads by itself was written.
+fn written_at(state: &State) -> Option<SystemTime> {
+    state.backing.as_ref()?.1.metadata().ok()?.modified().ok()
+}
+
+/// A write of ours has changed the file that the kernel reads by itself.
+fn note_written(node: &Node) {
+    let mut state = node.state();
+    if state.lent.is_some() {
+        state.lent = written_at(&state);
+    }
+}
+
+/// A write by somebody who might not have been given them takes set-uid and set-gid bits away.
+async fn drop_privileges(open: &FileHandle) {
+    let (client, user, fid) = (open.file.client(), open.file.user(), open.file.fid());
+    if let Ok(status) = client.status(user, fid).await
+        && status.mode & PRIVILEGES != 0
+    {
+        let set = SetStatus { mode: Some(status.mode & 0o7777 & !PRIVILEGES), ..SetStatus::default() };
+        // The mount ignores the bits anyway, unless it was told not to.
+        if let Err(error) = client.set_status(user, fid, set).await {
+            tracing::warn!(%fid, %error, "set-uid bits stay after a write");
+        }
+    }
+}
+
+/// The length of the data that a retired node stands for.
+pub(crate) fn retired_length(state: &State) -> Option<u64> {
+    let (_, file) = state.backing.as_ref()?;
+    file.metadata().ok().map(|metadata| metadata.len())
+}

@@ -1,0 +1,155 @@
+//! The requests that wait for something, and what becomes of them when their caller gets a signal.
+//!
+//! The kernel says INTERRUPT once for a request, whatever the signal is, also for one that the program handles without meaning
+//! to give up (a child that ended, a timer). Then it waits on, even for a process that is being killed. So a request is given up
+//! when one of the signals is pending that mean it: then the program gets EINTR. Until then the caller is looked at from time to time.
+
+use std::collections::HashMap;
+use std::fs;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fuse_dev::{Reply, Unique};
+use tokio::task::AbortHandle;
+
+use crate::answer::{Answer, Taken};
+
+/// How often callers are looked at that got a signal which may mean nothing.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// SIGHUP, SIGINT, SIGQUIT, SIGKILL, SIGTERM: what people and programs send to have something end.
+const MEANT: u64 = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 8 | 1 << 14;
+
+#[derive(Debug)]
+struct Flight {
+    task: AbortHandle,
+    pid: u32,
+    is_watched: bool,
+}
+
+/// The requests that are on their way.
+#[derive(Debug, Default)]
+pub(crate) struct Flights {
+    table: Mutex<HashMap<Unique, Flight>>,
+}
+
+/// The answer that a waiting request is to get. Dropped without one, it says EINTR.
+#[derive(Debug)]
+pub(crate) struct Due {
+    reply: Option<Reply>,
+    unique: Unique,
+    flights: Arc<Flights>,
+}
+
+impl Due {
+    pub(crate) fn answer(mut self, answer: Answer) -> Taken {
+        self.flights.lock().remove(&self.unique);
+        let reply = self.reply.take().expect("it is answered once");
+        answer.send(reply)
+    }
+}
+
+impl Drop for Due {
+    fn drop(&mut self) {
+        if let Some(reply) = self.reply.take() {
+            self.flights.lock().remove(&self.unique);
+            reply.error(libc::EINTR);
+        }
+    }
+}
+
+impl Flights {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Unique, Flight>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Starts a task for a request that cannot be answered at once. `start` is given what the answer is to be put into.
+    pub(crate) fn begin(self: &Arc<Self>, pid: u32, reply: Reply, start: impl FnOnce(Due) -> AbortHandle) {
+        let unique = reply.unique();
+        let due = Due { reply: Some(reply), unique, flights: Arc::clone(self) };
+        // The task cannot end before it is in the table, as its end takes the lock.
+        let mut table = self.lock();
+        let task = start(due);
+        table.insert(unique, Flight { task, pid, is_watched: false });
+    }
+
+    /// The caller of a request got a signal. False: there is no such request (yet).
+    pub(crate) fn interrupt(self: &Arc<Self>, unique: Unique, runtime: &tokio::runtime::Handle) -> bool {
+        let mut table = self.lock();
+        let Some(flight) = table.get_mut(&unique) else { return false };
+        if is_meant(flight.pid) {
+            let task = flight.task.clone();
+            drop(table);
+            task.abort();
+        } else if !flight.is_watched {
+            flight.is_watched = true;
+            let (flights, pid) = (Arc::clone(self), flight.pid);
+            drop(table);
+            runtime.spawn(async move { flights.watch(unique, pid).await });
+        }
+        true
+    }
+
+    /// Gives a request up once its caller gets a signal that means it.
+    async fn watch(&self, unique: Unique, pid: u32) {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            let task = match self.lock().get(&unique) {
+                None => return,
+                Some(flight) => flight.task.clone(),
+            };
+            if is_meant(pid) {
+                task.abort();
+                return;
+            }
+        }
+    }
+
+    /// Gives all requests up: the mount ends.
+    pub(crate) fn end(&self) {
+        let tasks: Vec<_> = self.lock().values().map(|flight| flight.task.clone()).collect();
+        tasks.iter().for_each(AbortHandle::abort);
+    }
+}
+
+/// Whether a signal is pending for a thread that means that it is to give up. Of callers that cannot be seen from here every
+/// signal counts.
+fn is_meant(pid: u32) -> bool {
+    match fs::read_to_string(format!("/proc/{pid}/status")) {
+        Ok(status) if pid != 0 => pending(&status) & MEANT != 0,
+        _ => true,
+    }
+}
+
+/// The signals that wait for a thread and for its process, as bits, signal 1 the lowest.
+fn pending(status: &str) -> u64 {
+    let set = |line: &str| {
+        let hex = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"))?;
+        u64::from_str_radix(hex.trim(), 16).ok()
+    };
+    status.lines().filter_map(set).fold(0, |all, set| all | set)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_signals_that_end_something_are_meant() {
+        let status = |thread: u64, process: u64| {
+            format!(
+                "Name:\tx\nSigQ:\t0/1\nSigPnd:\t{thread:016x}\nShdPnd:\t{process:016x}\nSigBlk:\tffffffffffffffff\n"
+            )
+        };
+        let bit = |signal: i32| 1u64 << (signal - 1);
+        let is_meant = |text: &str| pending(text) & MEANT != 0;
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGKILL] {
+            assert!(is_meant(&status(bit(signal), 0)) && is_meant(&status(0, bit(signal))), "{signal}");
+        }
+        for signal in [libc::SIGCHLD, libc::SIGALRM, libc::SIGURG, libc::SIGWINCH, libc::SIGUSR1] {
+            assert!(!is_meant(&status(bit(signal), bit(signal))), "{signal}");
+        }
+        assert!(!super::is_meant(std::process::id()));
+        assert!(super::is_meant(0) && super::is_meant(u32::MAX));
+    }
+}

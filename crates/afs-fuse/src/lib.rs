@@ -1,0 +1,35 @@
+//! AFS as a file system of the kernel: what `afs-client` knows, told to FUSE. Each request becomes an operation of the client
+//! and its outcome an answer; besides, the kernel is told for how long it may keep what, and when to forget it.
+//!
+//! # How a request goes through
+//!
+//! A thread of `fuse-dev` reads it and calls `file_system`. What the client has in memory is answered there and then: no other thread
+//! is woken. Else a task goes on with it (`FileSystem::run`), and `flights` ends it with EINTR when its caller wants out.
+//!
+//! # What the kernel keeps
+//!
+//! `nodes` has what the kernel knows: nodes, look-ups, names. `attributes` says for how long something may be kept; `notices` revokes
+//! it. In which way files are open, and what happens to them when their data change elsewhere, is the table in `modes`.
+//!
+//! What of POSIX there is not, and why, is in docs/semantics.md.
+
+#![forbid(unsafe_code)]
+
+mod answer;
+mod attributes;
+mod directories;
+mod file_system;
+mod files;
+mod flights;
+mod handles;
+mod lock_table;
+mod locks;
+mod modes;
+mod mount;
+mod names;
+mod nodes;
+mod notices;
+mod status;
+
+pub use attributes::Owner;
+pub use mount::{Error, Mount, Options};

@@ -1,0 +1,241 @@
+//! A mount from its beginning to its end: agreeing with the kernel on what is spoken, starting the threads, unmounting.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use afs_client::Client;
+use fuse_dev::{Features, MountError, MountOptions, Mounted, Offer, Session, Settings};
+use tokio::runtime;
+
+use crate::attributes::{Owner, Owners, Serves};
+use crate::file_system::{Door, FileSystem, Passthrough};
+use crate::notices;
+
+/// The longest write that is taken at once, and the longest read that is asked for: the kernel's own limit.
+const WRITE_MAX_BYTES: u32 = 1 << 20;
+
+/// How far the kernel reads ahead in its page cache: in requests of 128 KiB, which it does unasked, a copy from the cache costs
+/// more in requests than in bytes (1 MiB instead gave 2.8 GB/s for 2.0, and 4 MiB nothing more).
+const READ_AHEAD_KIB: u32 = 1024;
+
+/// Reads ahead and writes behind that may be with us at once: enough that the link is filled by reads that wait.
+const BACKGROUND_MAX: u16 = 64;
+
+/// How long a mount gets to end once it is unmounted, if it is not in use.
+const END_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How to mount.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Where.
+    pub path: PathBuf,
+    /// What `mount` and `df` show as what is mounted: for `fs`, where the control socket is.
+    pub source: String,
+    /// Whether all users of the machine may use it, each with his own rights. Ordinary users cannot offer that unless
+    /// `/etc/fuse.conf` says `user_allow_other`.
+    pub allow_other: bool,
+    /// Whether set-uid bits count (`-fakestat`'s sister `-setuid` of old): only where all cells are trusted. Default no.
+    pub allow_suid: bool,
+    /// Threads that answer from memory. Default 2: one more than would be busy, so that one may copy data while the other answers.
+    /// Each more costs where threads wake each other on another core (measured: 9 microseconds become 30).
+    pub threads: usize,
+    /// Files from this length on that are wholly in the cache are read by the kernel itself; `None` for none. Default 1 MiB: to
+    /// open one so takes 3 microseconds longer than through the page cache, and to read a MiB 15 less.
+    pub passthrough_min_bytes: Option<u64>,
+    /// Whether the cache is on a stacked file system (overlayfs, as in containers): passthrough has to know.
+    pub cache_is_stacked: bool,
+    /// Users who have different numbers here and in their cell.
+    pub owners: Vec<Owner>,
+}
+
+impl Options {
+    /// The defaults, for a mount there.
+    pub fn new(path: &Path) -> Self {
+        Self {
+            path: path.to_owned(),
+            source: "afs".to_owned(),
+            allow_other: false,
+            allow_suid: false,
+            threads: 2,
+            passthrough_min_bytes: Some(1 << 20),
+            cache_is_stacked: false,
+            owners: Vec::new(),
+        }
+    }
+}
+
+/// Why there is no mount.
+#[derive(Debug)]
+pub enum Error {
+    /// It could not be mounted; says what to do.
+    Mount(MountError),
+    /// It was mounted, and could not be served.
+    Serve {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mount(error) => error.fmt(f),
+            Self::Serve { path, error } => write!(f, "{} cannot be served: {error}", path.display()),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// A mounted client. Dropped, it is unmounted.
+#[derive(Debug)]
+pub struct Mount {
+    // In this order: what is dropped first ends the rest.
+    mounted: Mounted,
+    session: Session,
+    notices: JoinHandle<()>,
+    fs: Arc<FileSystem>,
+}
+
+impl Mount {
+    /// Mounts a client and serves it until it is unmounted. Its root may be looked at when this returns.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be mounted, and what to do.
+    ///
+    /// # Panics
+    ///
+    /// Outside of a tokio runtime, whose worker threads go on with what cannot be answered at once.
+    pub fn start(client: &Client, options: &Options) -> Result<Self, Error> {
+        let mount_options = MountOptions {
+            source: options.source.clone(),
+            kind: "afar".to_owned(),
+            allow_other: options.allow_other,
+            allow_suid: options.allow_suid,
+        };
+        let mounted = Mounted::mount(&options.path, &mount_options).map_err(Error::Mount)?;
+        let path = mounted.path().to_owned();
+        let failed = |error| Error::Serve { path: path.clone(), error };
+        let runtime = runtime::Handle::current();
+        let serves = if options.allow_other { Serves::All } else { Serves::One };
+        let wants_passthrough =
+            options.passthrough_min_bytes.is_some() && fuse_dev::mount::may_pass_through();
+        let settings = settings(wants_passthrough, options.cache_is_stacked);
+        let device = Arc::clone(mounted.device());
+        let owners = Owners::new(options.owners.clone());
+        let mut made = None;
+        let session = Session::start(Arc::clone(&device), &settings, options.threads, |offer, notifier| {
+            let passthrough =
+                Passthrough::new(options.passthrough_min_bytes.filter(|_| has_passthrough(&offer)));
+            let fs = FileSystem::new(
+                client.clone(),
+                runtime,
+                owners,
+                serves,
+                passthrough,
+                device,
+                notifier.clone(),
+            );
+            let fs = Arc::new(fs);
+            made = Some((Arc::clone(&fs), notifier));
+            Arc::new(Door(fs))
+        });
+        let session = session.map_err(failed)?;
+        let (fs, notifier) = made.expect("the session has made it");
+        let offer = session.offer();
+        tracing::info!(
+            mount = %path.display(),
+            protocol = offer.minor,
+            passthrough = has_passthrough(&offer),
+            "mounted"
+        );
+        read_ahead(&path);
+        let changes = client.notices();
+        let of = Arc::clone(&fs);
+        let notices = std::thread::Builder::new()
+            .name("fuse-notices".to_owned())
+            .spawn(move || notices::serve(&of, &notifier, changes))
+            .map_err(failed)?;
+        Ok(Self { mounted, session, notices, fs })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        self.mounted.path()
+    }
+
+    /// Whether somebody has unmounted it.
+    pub fn is_over(&self) -> bool {
+        self.session.is_over()
+    }
+
+    /// Whether large files that are wholly in the cache are read by the kernel itself.
+    pub fn has_passthrough(&self) -> bool {
+        self.fs.passthrough.is_on()
+    }
+
+    /// Unmounts it. `Ok(false)`: somebody is using it still, and gets errors from when this process ends.
+    ///
+    /// # Errors
+    ///
+    /// When the system does not let us.
+    pub fn unmount(self) -> io::Result<bool> {
+        let Self { mounted, session, notices, fs } = self;
+        let was_free = mounted.unmount()?;
+        let end = Instant::now() + END_PATIENCE;
+        while was_free && !session.is_over() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        fs.flights.end();
+        // It ends with the client, which may be used further.
+        drop(notices);
+        Ok(was_free)
+    }
+}
+
+fn has_passthrough(offer: &Offer) -> bool {
+    offer.features.has(Features::PASSTHROUGH)
+}
+
+fn settings(wants_passthrough: bool, cache_is_stacked: bool) -> Settings {
+    // Without ATOMIC_TRUNCATE: with it the kernel has us cut a program that runs, and only then asks whether it may be written.
+    let mut features = Features::ASYNC_READ
+        .and(Features::BIG_WRITES)
+        .and(Features::READDIR_PLUS)
+        .and(Features::READDIR_PLUS_AUTO)
+        .and(Features::PARALLEL_DIROPS)
+        .and(Features::HANDLE_KILLPRIV_V2)
+        .and(Features::CACHE_SYMLINKS)
+        .and(Features::POSIX_LOCKS)
+        .and(Features::FLOCK_LOCKS)
+        // Size and time change when a store of our own is done, and data with them only when a notice says so.
+        .and(Features::EXPLICIT_INVALIDATION);
+    if wants_passthrough {
+        features = features.and(Features::PASSTHROUGH);
+    }
+    Settings {
+        features,
+        write_max_bytes: WRITE_MAX_BYTES,
+        read_ahead_bytes: READ_AHEAD_KIB << 10,
+        background_max: BACKGROUND_MAX,
+        stack_depth: if cache_is_stacked { 2 } else { 1 },
+    }
+}
+
+/// The kernel offers 128 KiB; more is set at the mount's device, where this process may.
+fn read_ahead(path: &Path) {
+    let mounts = fuse_dev::mount_points().unwrap_or_default();
+    let Some(mount) = mounts.into_iter().rev().find(|mount| mount.path == path) else { return };
+    let file = format!("/sys/class/bdi/{}/read_ahead_kb", mount.device);
+    if let Err(error) = fs::write(&file, READ_AHEAD_KIB.to_string()) {
+        tracing::debug!(file, %error, "the kernel reads ahead as far as it does by itself");
+    }
+}

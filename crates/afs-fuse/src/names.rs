@@ -1,0 +1,314 @@
+//! Operations on names: looking up, making, removing, renaming, linking. A file that loses its last name while it is open is kept
+//! by the client, under a hidden one.
+
+use std::sync::Arc;
+
+use afs_client::{Client, Error, Fid, Found, User};
+use fuse_dev::{Caller, NodeId, Reply};
+
+use crate::answer::Answer;
+use crate::file_system::{FileSystem, Fresh, just, outcome};
+use crate::nodes::Node;
+
+/// `RENAME_NOREPLACE`: there must be nothing of the new name.
+const NO_REPLACE: u32 = 1;
+
+/// The type bits of a mode, and those of a file.
+const TYPE_MASK: u32 = libc::S_IFMT;
+
+fn user(caller: Caller) -> User {
+    User(caller.uid)
+}
+
+impl FileSystem {
+    pub(crate) fn look_up(self: &Arc<Self>, caller: Caller, dir: Arc<Node>, name: &[u8], reply: Reply) {
+        let user = user(caller);
+        let hit = || {
+            let found = self.client.cached_lookup(user, dir.fid, name)?;
+            Some(self.found(user, &dir, name, found, Fresh(true)))
+        };
+        let Err(reply) = self.answer_hit(reply, hit) else { return };
+        let (client, name) = (self.client.clone(), name.to_vec());
+        self.run(caller, reply, async move {
+            let found = client.lookup(user, dir.fid, &name).await;
+            outcome(move |fs, fresh| fs.found(user, &dir, &name, found, fresh))
+        });
+    }
+
+    /// Names whose change is about to be asked for.
+    pub(crate) fn changing<const COUNT: usize>(
+        self: &Arc<Self>,
+        names: [(NodeId, &Vec<u8>); COUNT],
+    ) -> Changing {
+        let names = names.map(|(dir, name)| (dir, name.clone())).to_vec();
+        Changing { fs: Arc::clone(self), names }
+    }
+
+    /// Makes something in a directory, and answers as a look-up of it.
+    fn make(self: &Arc<Self>, caller: Caller, dir: Arc<Node>, name: &[u8], reply: Reply, make: Making) {
+        let (client, name, user) = (self.client.clone(), name.to_vec(), user(caller));
+        let changing = self.changing([(dir.id, &name)]);
+        self.run(caller, reply, async move {
+            let made = make.make(&client, user, dir.fid, &name).await;
+            changing.settle();
+            outcome(move |fs, fresh| {
+                fs.nodes.drop_name(dir.id, &name);
+                match made {
+                    Ok(found) => Answer::Entry(fs.entry(user, &dir, &name, &found, fresh)),
+                    Err(error) => fs.errno(&error),
+                }
+            })
+        });
+    }
+
+    pub(crate) fn make_directory(
+        self: &Arc<Self>,
+        caller: Caller,
+        dir: Arc<Node>,
+        name: &[u8],
+        mode: u32,
+        reply: Reply,
+    ) {
+        self.make(caller, dir, name, reply, Making::Directory { mode: mode & 0o7777 });
+    }
+
+    pub(crate) fn symlink(
+        self: &Arc<Self>,
+        caller: Caller,
+        dir: Arc<Node>,
+        name: &[u8],
+        target: &[u8],
+        reply: Reply,
+    ) {
+        self.make(caller, dir, name, reply, Making::Symlink { target: target.to_vec() });
+    }
+
+    /// AFS has files, directories and links: no pipes, sockets or devices.
+    pub(crate) fn make_node(
+        self: &Arc<Self>,
+        caller: Caller,
+        dir: Arc<Node>,
+        name: &[u8],
+        mode: u32,
+        reply: Reply,
+    ) {
+        if ![0, libc::S_IFREG].contains(&(mode & TYPE_MASK)) {
+            return reply.error(libc::EPERM);
+        }
+        self.make(caller, dir, name, reply, Making::File { mode: mode & 0o7777 });
+    }
+
+    pub(crate) fn link(
+        self: &Arc<Self>,
+        caller: Caller,
+        existing: Arc<Node>,
+        dir: Arc<Node>,
+        name: &[u8],
+        reply: Reply,
+    ) {
+        self.make(caller, dir, name, reply, Making::Link { existing: existing.fid });
+    }
+
+    pub(crate) fn unlink(self: &Arc<Self>, caller: Caller, dir: Arc<Node>, name: &[u8], reply: Reply) {
+        let (client, name, user) = (self.client.clone(), name.to_vec(), user(caller));
+        let last = self.last_name_of(user, dir.fid, &name);
+        let changing = self.changing([(dir.id, &name)]);
+        self.run(caller, reply, async move {
+            let removed = client.remove(user, dir.fid, &name).await;
+            changing.settle();
+            outcome(move |fs, _| {
+                fs.nodes.drop_name(dir.id, &name);
+                fs.note_nameless(last.filter(|_| removed.is_ok()));
+                fs.done(removed)
+            })
+        });
+    }
+
+    /// The file of this name that is open here, if it has no other.
+    fn last_name_of(&self, user: User, dir: Fid, name: &[u8]) -> Option<Arc<Node>> {
+        let found = self.client.cached_lookup(user, dir, name)?.ok()?;
+        let node = self.nodes.of_fid(found.fid).filter(|_| found.status.links == 1)?;
+        let is_open = !node.state().mode.is_closed();
+        is_open.then_some(node)
+    }
+
+    /// A file that is open has lost its last name: `fstat` tells that it has none.
+    fn note_nameless(&self, node: Option<Arc<Node>>) {
+        if let Some(node) = node {
+            node.state().is_nameless = true;
+        }
+    }
+
+    pub(crate) fn remove_directory(
+        self: &Arc<Self>,
+        caller: Caller,
+        dir: Arc<Node>,
+        name: &[u8],
+        reply: Reply,
+    ) {
+        let (client, name, user) = (self.client.clone(), name.to_vec(), user(caller));
+        let changing = self.changing([(dir.id, &name)]);
+        self.run(caller, reply, async move {
+            let removed = client.remove_dir(user, dir.fid, &name).await;
+            changing.settle();
+            outcome(move |fs, _| {
+                fs.nodes.drop_name(dir.id, &name);
+                fs.done(removed)
+            })
+        });
+    }
+
+    pub(crate) fn rename(
+        self: &Arc<Self>,
+        caller: Caller,
+        (from, name): (Arc<Node>, Vec<u8>),
+        (to, new_name): (Arc<Node>, Vec<u8>),
+        flags: u32,
+        reply: Reply,
+    ) {
+        if flags & !NO_REPLACE != 0 {
+            // Exchanging two names is nothing that servers can do.
+            return reply.error(libc::EINVAL);
+        }
+        let (client, user) = (self.client.clone(), user(caller));
+        let keep = flags & NO_REPLACE != 0;
+        let last = self.last_name_of(user, to.fid, &new_name);
+        let changing = self.changing([(from.id, &name), (to.id, &new_name)]);
+        self.run(caller, reply, async move {
+            let renamed = client.rename(user, (from.fid, &name), (to.fid, &new_name), keep).await;
+            changing.settle();
+            outcome(move |fs, fresh| {
+                match renamed {
+                    // The kernel moves the name with what it has of it.
+                    Ok(()) if fresh.0 => fs.nodes.move_name((from.id, &name), (to.id, &new_name)),
+                    Ok(()) | Err(_) => {
+                        fs.nodes.drop_name(from.id, &name);
+                        fs.nodes.drop_name(to.id, &new_name);
+                        fs.expire(to.id, &new_name);
+                    }
+                }
+                fs.note_nameless(last.filter(|_| renamed.is_ok()));
+                fs.done(renamed)
+            })
+        });
+    }
+
+    /// The answer to an operation that has nothing to tell.
+    pub(crate) fn done(&self, result: Result<(), Error>) -> Answer {
+        match result {
+            Ok(()) => Answer::Ok,
+            Err(error) => self.errno(&error),
+        }
+    }
+
+    pub(crate) fn read_link(self: &Arc<Self>, caller: Caller, node: Arc<Node>, reply: Reply) {
+        let user = user(caller);
+        let answer = |fs: &FileSystem, target| match target {
+            Ok(target) => Answer::Data(target),
+            Err(error) => fs.errno(&error),
+        };
+        let hit = || Some(answer(self, self.client.cached_readlink(user, node.fid)?));
+        let Err(reply) = self.answer_hit(reply, hit) else { return };
+        let client = self.client.clone();
+        self.run(caller, reply, async move {
+            let target = client.readlink(user, node.fid).await;
+            outcome(move |fs, _| answer(fs, target))
+        });
+    }
+
+    /// The attributes by which programs learn what a file is called in AFS, as kAFS has them.
+    pub(crate) fn get_xattr(
+        self: &Arc<Self>,
+        caller: Caller,
+        node: Arc<Node>,
+        name: &[u8],
+        room: u32,
+        reply: Reply,
+    ) {
+        let (client, user) = (self.client.clone(), user(caller));
+        let fid = node.fid;
+        let wanted = match name {
+            b"afs.fid" => Xattr::Fid,
+            b"afs.cell" => Xattr::Cell,
+            b"afs.volume" => Xattr::Volume,
+            _ => return reply.error(libc::ENODATA),
+        };
+        self.run(caller, reply, async move {
+            let value = async {
+                let fid = client.target(user, fid).await?;
+                let text = match wanted {
+                    Xattr::Fid => {
+                        let fid = fid.in_cell();
+                        format!("{:x}:{:x}:{:x}", fid.volume.0, fid.vnode.0, fid.unique.0)
+                    }
+                    // As OpenAFS calls it.
+                    Xattr::Cell if fid.is_made_up() => afs_wire::control::DYNROOT.to_owned(),
+                    Xattr::Volume if fid.is_made_up() => return Ok(None),
+                    Xattr::Cell => match client.cell_name(fid.cell) {
+                        Some(name) => name.to_string(),
+                        None => return Ok(None),
+                    },
+                    Xattr::Volume => {
+                        let status = client.volume_status(user, fid).await?;
+                        String::from_utf8_lossy(&status.name).into_owned()
+                    }
+                };
+                Ok(Some(text))
+            };
+            match value.await {
+                Ok(Some(text)) => just(Answer::Sized(text.into_bytes().into(), room)),
+                Ok(None) => just(Answer::Error(libc::ENODATA)),
+                Err(error) => outcome(move |fs, _| fs.errno(&error)),
+            }
+        });
+    }
+}
+
+/// Names that somebody has asked to change. If he gives up before it is known what came of it, nobody knows: the kernel asks again.
+#[derive(Debug)]
+pub(crate) struct Changing {
+    fs: Arc<FileSystem>,
+    names: Vec<(NodeId, Vec<u8>)>,
+}
+
+impl Changing {
+    /// It is known what came of it.
+    pub(crate) fn settle(mut self) {
+        self.names.clear();
+    }
+}
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        for (dir, name) in self.names.drain(..) {
+            self.fs.nodes.drop_name(dir, &name);
+            self.fs.expire(dir, &name);
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Xattr {
+    Fid,
+    Cell,
+    Volume,
+}
+
+/// Something to be made in a directory.
+enum Making {
+    File { mode: u32 },
+    Directory { mode: u32 },
+    Symlink { target: Vec<u8> },
+    Link { existing: Fid },
+}
+
+impl Making {
+    async fn make(self, client: &Client, user: User, dir: Fid, name: &[u8]) -> Result<Found, Error> {
+        match self {
+            Self::File { mode } => client.create(user, dir, name, mode).await,
+            Self::Directory { mode } => client.make_dir(user, dir, name, mode).await,
+            Self::Symlink { target } => client.symlink(user, dir, name, &target).await,
+            Self::Link { existing } => client.link(user, existing, dir, name).await,
+        }
+    }
+}

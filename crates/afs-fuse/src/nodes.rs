@@ -1,0 +1,422 @@
+//! What the kernel knows of our files: its nodes, each a fid in one incarnation, with the look-ups that it will take back, the
+//! names by which it may find them without asking, and how they are open.
+//!
+//! Node ids are never used again while the mount lasts, so that an old one is never mistaken for another file. The number that
+//! programs see (`st_ino`) is made of the fid, and the same in all incarnations.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use afs_client::{CellIndex, Fid};
+use afs_wire::ids::{DataVersion, VolumeId};
+use fuse_dev::{Backing, NodeId};
+
+use crate::locks::NodeLocks;
+use crate::modes::{Mode, OnChange};
+
+/// Names that are not there and of which the kernel remembers that, in each directory; beyond that it asks each time. A
+/// compiler looks for each header in some dozen directories.
+const ABSENT_MAX: usize = 4096;
+
+/// A node.
+#[derive(Debug)]
+pub(crate) struct Node {
+    pub(crate) id: NodeId,
+    pub(crate) fid: Fid,
+    pub(crate) locks: NodeLocks,
+    state: Mutex<State>,
+}
+
+/// How a node's files are open, and what the kernel has of its data.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    pub(crate) mode: Mode,
+    /// What the kernel reads by itself, while the mode is passthrough, and the file that it is: all opens have to use the same.
+    pub(crate) backing: Option<(Arc<Backing>, Arc<File>)>,
+    /// When [`Self::backing`] was last written, as far as we know, while mappings may write to it besides.
+    pub(crate) lent: Option<SystemTime>,
+    /// The version of which the kernel's pages are; for directories, its listing.
+    pub(crate) pages: Option<DataVersion>,
+    /// Whether this stands for data that are no longer the file's.
+    pub(crate) is_retired: bool,
+    /// Whether its last name was removed here: the client keeps it under a hidden one while it is open.
+    pub(crate) is_nameless: bool,
+}
+
+impl Node {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the kernel is to be told to forget.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Forget {
+    /// Attributes and data.
+    Data(NodeId),
+    /// Attributes only.
+    Attributes(NodeId),
+    /// A name.
+    Name(NodeId, Vec<u8>),
+}
+
+/// What a change of a vnode was about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum About {
+    Status,
+    Data,
+    Names,
+    All,
+}
+
+#[derive(Debug)]
+struct Known {
+    node: Arc<Node>,
+    /// Look-ups that the kernel has not taken back.
+    lookups: u64,
+    /// Directory and name of each name by which the kernel may find it.
+    places: Vec<(NodeId, Vec<u8>)>,
+    /// Of a directory, the names that the kernel may use without asking; with no node for those that are not there.
+    names: HashMap<Vec<u8>, Option<NodeId>>,
+    absent: usize,
+}
+
+#[derive(Debug)]
+struct Table {
+    known: HashMap<NodeId, Known>,
+    current: HashMap<Fid, NodeId>,
+    next: u64,
+}
+
+/// All nodes of a mount.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    table: Mutex<Table>,
+}
+
+impl Nodes {
+    /// A mount with this root.
+    pub(crate) fn new(root: Fid) -> Self {
+        let mut table = Table { known: HashMap::new(), current: HashMap::new(), next: NodeId::ROOT.0 };
+        table.make(root);
+        // The kernel never takes the root back.
+        table.known.get_mut(&NodeId::ROOT).expect("it was made just now").lookups = 1;
+        Self { table: Mutex::new(table) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A node that the kernel knows.
+    pub(crate) fn get(&self, id: NodeId) -> Option<Arc<Node>> {
+        self.lock().known.get(&id).map(|known| Arc::clone(&known.node))
+    }
+
+    /// The node that the kernel has for a fid now, if it has one.
+    pub(crate) fn of_fid(&self, fid: Fid) -> Option<Arc<Node>> {
+        let table = self.lock();
+        table.known.get(table.current.get(&fid)?).map(|known| Arc::clone(&known.node))
+    }
+
+    /// The node of a fid, for an answer that counts as a look-up. With `place`, the kernel may find it by that name from now on
+    /// without asking.
+    pub(crate) fn look_up(&self, fid: Fid, place: Option<(NodeId, &[u8])>) -> Arc<Node> {
+        let mut table = self.lock();
+        let id = match table.current.get(&fid) {
+            Some(id) => *id,
+            None => table.make(fid),
+        };
+        if let Some((dir, name)) = place {
+            table.remember(dir, name, Some(id));
+        }
+        let known = table.known.get_mut(&id).expect("what is current is known");
+        known.lookups += 1;
+        Arc::clone(&known.node)
+    }
+
+    /// The kernel may take a name for one that is not there. False: it may not, there are too many.
+    pub(crate) fn note_absent(&self, dir: NodeId, name: &[u8]) -> bool {
+        self.lock().remember(dir, name, None)
+    }
+
+    /// The kernel takes look-ups back.
+    pub(crate) fn forget(&self, id: NodeId, lookups: u64) {
+        self.lock().forget(id, lookups);
+    }
+
+    /// The kernel no longer has a name, or has it for something else: it was removed or renamed here.
+    pub(crate) fn drop_name(&self, dir: NodeId, name: &[u8]) {
+        self.lock().drop_name(dir, name);
+    }
+
+    /// The kernel has moved a name, with what it has of it.
+    pub(crate) fn move_name(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8])) {
+        let mut table = self.lock();
+        let child = table.known.get(&from.0).and_then(|dir| dir.names.get(from.1).copied()).flatten();
+        table.drop_name(from.0, from.1);
+        table.drop_name(to.0, to.1);
+        if let Some(child) = child {
+            table.remember(to.0, to.1, Some(child));
+        }
+    }
+
+    /// A node stands for data that are no longer the file's: the next look-up of the fid makes a new one.
+    pub(crate) fn retire(&self, node: &Node) {
+        let mut table = self.lock();
+        node.state().is_retired = true;
+        if table.current.get(&node.fid) == Some(&node.id) {
+            table.current.remove(&node.fid);
+        }
+    }
+
+    /// A vnode has changed elsewhere: what the kernel has to forget for it.
+    pub(crate) fn on_change(&self, fid: Fid, about: About) -> Vec<Forget> {
+        let mut forgets = Vec::new();
+        self.lock().on_change(fid, about, &mut forgets);
+        forgets
+    }
+
+    /// All that is known of a volume, or of all of them, may have changed.
+    pub(crate) fn on_change_of(&self, volume: Option<(CellIndex, VolumeId)>) -> Vec<Forget> {
+        let mut forgets = Vec::new();
+        let mut table = self.lock();
+        let mut fids: Vec<Fid> = table.current.keys().copied().collect();
+        fids.retain(|fid| volume.is_none_or(|volume| volume == (fid.cell, fid.volume)));
+        // No order of a hash map in what is sent.
+        fids.sort_unstable();
+        for fid in fids {
+            table.on_change(fid, About::All, &mut forgets);
+        }
+        forgets
+    }
+
+    /// How many nodes the kernel knows.
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.lock().known.len()
+    }
+}
+
+impl Table {
+    fn make(&mut self, fid: Fid) -> NodeId {
+        let id = NodeId(self.next);
+        self.next += 1;
+        let node = Arc::new(Node { id, fid, locks: NodeLocks::default(), state: Mutex::default() });
+        let known = Known { node, lookups: 0, places: Vec::new(), names: HashMap::new(), absent: 0 };
+        self.known.insert(id, known);
+        self.current.insert(fid, id);
+        id
+    }
+
+    fn remember(&mut self, dir: NodeId, name: &[u8], child: Option<NodeId>) -> bool {
+        let Some(parent) = self.known.get_mut(&dir) else { return false };
+        match parent.names.get(name) {
+            Some(before) if *before == child => return true,
+            Some(_) => self.drop_name(dir, name),
+            None => {}
+        }
+        let parent = self.known.get_mut(&dir).expect("it was there just now");
+        if child.is_none() {
+            if parent.absent >= ABSENT_MAX {
+                return false;
+            }
+            parent.absent += 1;
+        }
+        parent.names.insert(name.to_vec(), child);
+        if let Some(child) = child.and_then(|id| self.known.get_mut(&id)) {
+            child.places.push((dir, name.to_vec()));
+        }
+        true
+    }
+
+    fn drop_name(&mut self, dir: NodeId, name: &[u8]) {
+        let Some(parent) = self.known.get_mut(&dir) else { return };
+        match parent.names.remove(name) {
+            Some(Some(child)) => {
+                if let Some(child) = self.known.get_mut(&child) {
+                    child.places.retain(|(d, n)| *d != dir || n != name);
+                }
+            }
+            Some(None) => parent.absent -= 1,
+            None => {}
+        }
+    }
+
+    fn forget(&mut self, id: NodeId, lookups: u64) {
+        let Some(known) = self.known.get_mut(&id) else { return };
+        known.lookups = known.lookups.saturating_sub(lookups);
+        if known.lookups > 0 || id == NodeId::ROOT {
+            return;
+        }
+        let known = self.known.remove(&id).expect("it was there just now");
+        for (dir, name) in &known.places {
+            if let Some(parent) = self.known.get_mut(dir) {
+                parent.names.remove(name);
+            }
+        }
+        for child in known.names.values().flatten() {
+            if let Some(child) = self.known.get_mut(child) {
+                child.places.retain(|(dir, _)| *dir != id);
+            }
+        }
+        if self.current.get(&known.node.fid) == Some(&id) {
+            self.current.remove(&known.node.fid);
+        }
+    }
+
+    fn on_change(&mut self, fid: Fid, about: About, forgets: &mut Vec<Forget>) {
+        let Some(id) = self.current.get(&fid).copied() else { return };
+        let Some(known) = self.known.get_mut(&id) else { return };
+        if matches!(about, About::Names | About::All | About::Status) {
+            // A change of the access list changes who may see names.
+            let mut names: Vec<_> = known.names.drain().collect();
+            known.absent = 0;
+            names.sort_unstable();
+            for (name, child) in names {
+                if let Some(child) = child.and_then(|child| self.known.get_mut(&child)) {
+                    child.places.retain(|(d, n)| *d != id || *n != name);
+                }
+                forgets.push(Forget::Name(id, name));
+            }
+        }
+        let known = self.known.get_mut(&id).expect("it was there just now");
+        if about == About::Status {
+            forgets.push(Forget::Attributes(id));
+            return;
+        }
+        let on_change = {
+            let mut state = known.node.state();
+            state.pages = None;
+            let on_change = state.mode.on_change();
+            state.is_retired |= on_change == OnChange::Retire;
+            on_change
+        };
+        match on_change {
+            OnChange::Forget => forgets.push(Forget::Data(id)),
+            OnChange::Retire => {
+                self.current.remove(&fid);
+                forgets.push(Forget::Attributes(id));
+                let places = std::mem::take(&mut known.places);
+                for (dir, name) in places {
+                    if let Some(parent) = self.known.get_mut(&dir) {
+                        parent.names.remove(&name);
+                    }
+                    forgets.push(Forget::Name(dir, name));
+                }
+            }
+        }
+    }
+}
+
+/// The number of a file as programs see it. Volume and vnode make it within a cell; that a vnode number is used again does not
+/// make two files with one number, as the first is gone. Other cells are told apart by the upper half, as well as 32 bits can.
+pub(crate) fn inode_number(fid: Fid) -> u64 {
+    let cell = fid.cell.0.wrapping_sub(1).wrapping_mul(0x9e37_79b9);
+    u64::from(fid.volume.0 ^ cell) << 32 | u64::from(fid.vnode.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::modes::Wish;
+    use afs_wire::ids::{AfsFid, Uniquifier, VnodeNumber};
+
+    fn fid(vnode: u32) -> Fid {
+        let fid = AfsFid { volume: VolumeId(7), vnode: VnodeNumber(vnode), unique: Uniquifier(vnode) };
+        Fid::new(CellIndex(1), fid)
+    }
+
+    fn name(node: &Node, name: &str) -> Forget {
+        Forget::Name(node.id, name.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn a_node_lives_until_its_last_look_up_is_taken_back() {
+        let nodes = Nodes::new(fid(1));
+        let one = nodes.look_up(fid(2), None);
+        assert_eq!(nodes.look_up(fid(2), None).id, one.id);
+        nodes.forget(one.id, 1);
+        assert!(nodes.get(one.id).is_some());
+        nodes.forget(one.id, 5);
+        assert!(nodes.get(one.id).is_none());
+        assert_ne!(nodes.look_up(fid(2), None).id, one.id, "an id is never used again");
+        nodes.forget(NodeId::ROOT, 1000);
+        assert_eq!(nodes.get(NodeId::ROOT).unwrap().fid, fid(1));
+    }
+
+    #[test]
+    fn a_changed_directory_takes_its_names_with_it_and_no_others() {
+        let nodes = Nodes::new(fid(1));
+        let root = nodes.get(NodeId::ROOT).unwrap();
+        let sub = nodes.look_up(fid(3), Some((root.id, b"sub")));
+        let file = nodes.look_up(fid(4), Some((root.id, b"a")));
+        nodes.look_up(fid(4), Some((sub.id, b"b")));
+        assert!(nodes.note_absent(root.id, b"none"));
+        let forgets = nodes.on_change(fid(1), About::Names);
+        assert_eq!(
+            forgets,
+            [name(&root, "a"), name(&root, "none"), name(&root, "sub"), Forget::Data(root.id)]
+        );
+        assert_eq!(nodes.on_change(fid(1), About::Names), [Forget::Data(root.id)], "once is enough");
+        assert_eq!(nodes.on_change(fid(4), About::Status), [Forget::Attributes(file.id)]);
+        assert_eq!(nodes.on_change(fid(3), About::Status), [name(&sub, "b"), Forget::Attributes(sub.id)]);
+        assert_eq!(nodes.on_change(fid(9), About::All), []);
+    }
+
+    #[test]
+    fn what_the_kernel_reads_by_itself_is_retired_and_the_fid_gets_a_new_node() {
+        let nodes = Nodes::new(fid(1));
+        let old = nodes.look_up(fid(2), Some((NodeId::ROOT, b"film")));
+        let opened = old.state().mode.open(Wish::ReadWhole).0;
+        old.state().mode = opened;
+        let forgets = nodes.on_change(fid(2), About::All);
+        let expected = [Forget::Attributes(old.id), Forget::Name(NodeId::ROOT, b"film".to_vec())];
+        assert_eq!(forgets, expected);
+        assert!(old.state().is_retired && nodes.get(old.id).is_some());
+        let new = nodes.look_up(fid(2), Some((NodeId::ROOT, b"film")));
+        assert_ne!(new.id, old.id);
+        nodes.forget(old.id, 1);
+        assert_eq!(nodes.of_fid(fid(2)).unwrap().id, new.id, "the old one does not take the new one with it");
+        assert_eq!(nodes.on_change(fid(2), About::Data), [Forget::Data(new.id)]);
+    }
+
+    #[test]
+    fn names_go_with_their_nodes() {
+        let nodes = Nodes::new(fid(1));
+        let dir = nodes.look_up(fid(3), Some((NodeId::ROOT, b"d")));
+        let file = nodes.look_up(fid(2), Some((dir.id, b"f")));
+        nodes.look_up(fid(2), Some((dir.id, b"hard")));
+        nodes.drop_name(dir.id, b"hard");
+        nodes.forget(file.id, 2);
+        assert_eq!(nodes.on_change(fid(3), About::Names), [Forget::Data(dir.id)]);
+        nodes.forget(dir.id, 1);
+        assert_eq!(nodes.len(), 1);
+        assert_eq!(nodes.on_change(fid(1), About::Names), [Forget::Data(NodeId::ROOT)]);
+    }
+
+    #[test]
+    fn names_that_are_not_there_are_bounded() {
+        let nodes = Nodes::new(fid(1));
+        for number in 0..ABSENT_MAX {
+            assert!(nodes.note_absent(NodeId::ROOT, number.to_string().as_bytes()));
+        }
+        assert!(!nodes.note_absent(NodeId::ROOT, b"more"));
+        nodes.look_up(fid(2), Some((NodeId::ROOT, b"0")));
+        assert!(nodes.note_absent(NodeId::ROOT, b"more"), "one of them is there now");
+    }
+
+    #[test]
+    fn all_of_a_volume_can_change_at_once() {
+        let nodes = Nodes::new(fid(1));
+        let file = nodes.look_up(fid(2), Some((NodeId::ROOT, b"f")));
+        let forgets = nodes.on_change_of(Some((CellIndex(1), VolumeId(7))));
+        let expected =
+            [Forget::Name(NodeId::ROOT, b"f".to_vec()), Forget::Data(NodeId::ROOT), Forget::Data(file.id)];
+        assert_eq!(forgets, expected);
+        assert_eq!(nodes.on_change_of(Some((CellIndex(2), VolumeId(7)))), []);
+        assert_eq!(nodes.on_change_of(None).len(), 2);
+    }
+}

@@ -1,0 +1,148 @@
+//! Looks at the partitions from time to time: publishes how they are as metrics, and says in the log when one has failed, is
+//! full, or is well again. What an operation meets, the services write down with the volume's name; what goes wrong
+//! between operations is seen here only.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use afs_volserver::Partitions;
+use afs_volume::{Partition, Space, VolumeError};
+use afs_wire::ids::PartitionId;
+use metrics::Unit;
+use rx::Runtime;
+
+/// How often they are looked at.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// With less room for volumes than that a partition is called full, in KiB: hardly anything can be stored.
+const FULL_BELOW_KIB: u64 = 1024;
+
+/// Names of volumes in one line of the log.
+const MAX_NAMES: usize = 20;
+
+/// How a partition is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Health {
+    Well,
+    /// There is no room for changes; what is there is served.
+    Full,
+    /// Its volumes are offline, and why.
+    Failed(String),
+}
+
+impl Health {
+    /// Of what was seen; `None` where the file system does not say how much room it has.
+    fn of(failure: Option<VolumeError>, free_kib: Option<u64>) -> Self {
+        match (failure, free_kib) {
+            (Some(error), _) => Self::Failed(error.to_string()),
+            (None, Some(free)) if free < FULL_BELOW_KIB => Self::Full,
+            (None, _) => Self::Well,
+        }
+    }
+
+    fn seen(id: PartitionId, partition: &Partition) -> Self {
+        let space = partition.space().ok();
+        let this = Self::of(partition.failure(), space.map(|space| space.free_kib));
+        publish(id, partition, space, &this);
+        this
+    }
+}
+
+/// The gauges of a partition: name, unit, meaning.
+const BYTES: (&str, Unit, &str) =
+    ("afs_partition_bytes", Unit::Bytes, "Size of the partition's file system.");
+const FREE_BYTES: (&str, Unit, &str) =
+    ("afs_partition_free_bytes", Unit::Bytes, "What of it may still be used for volumes.");
+const VOLUMES: (&str, Unit, &str) = ("afs_partition_volumes", Unit::Count, "Volumes on it.");
+const FAILED: (&str, Unit, &str) =
+    ("afs_partition_failed", Unit::Count, "1 while its volumes are offline since the disk failed, else 0.");
+
+fn publish(id: PartitionId, partition: &Partition, space: Option<Space>, health: &Health) {
+    let gauge = |(name, ..): (&'static str, Unit, &str), value: f64| {
+        metrics::gauge!(name, "partition" => id.to_string()).set(value);
+    };
+    if let Some(Space { total_kib, free_kib }) = space {
+        gauge(BYTES, (total_kib << 10) as f64);
+        gauge(FREE_BYTES, (free_kib << 10) as f64);
+    }
+    gauge(VOLUMES, partition.volumes().len() as f64);
+    gauge(FAILED, f64::from(u8::from(matches!(health, Health::Failed(_)))));
+}
+
+/// Names of volumes, some of them if there are many.
+struct Names<'a>(&'a Partition);
+
+impl fmt::Display for Names<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let volumes = self.0.volumes();
+        for (n, volume) in volumes.iter().take(MAX_NAMES).enumerate() {
+            write!(f, "{}{}", if n == 0 { "" } else { " " }, volume.name())?;
+        }
+        match volumes.len().checked_sub(MAX_NAMES) {
+            Some(more) if more > 0 => write!(f, " and {more} more"),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Looks at the partitions for as long as the server is there.
+pub(crate) async fn watch(partitions: Partitions, runtime: Arc<dyn Runtime>, alive: Weak<()>) {
+    let mut known: Vec<Health> = partitions.iter().map(|_| Health::Well).collect();
+    for (name, unit, meaning) in [BYTES, FREE_BYTES, VOLUMES, FAILED] {
+        metrics::describe_gauge!(name, unit, meaning);
+    }
+    while alive.strong_count() > 0 {
+        let all = partitions.clone();
+        // A file system that hangs holds up this thread alone.
+        let look = move || all.iter().map(|(id, partition)| Health::seen(id, partition)).collect::<Vec<_>>();
+        let Ok(seen) = tokio::task::spawn_blocking(look).await else { return };
+        for (((id, partition), known), seen) in partitions.iter().zip(&mut known).zip(seen) {
+            if *known != seen {
+                say(id, partition, &seen);
+                *known = seen;
+            }
+        }
+        runtime.sleep_until(runtime.now() + EVERY).await;
+    }
+}
+
+fn say(id: PartitionId, partition: &Partition, health: &Health) {
+    match health {
+        Health::Well => tracing::info!(partition = %id, "the partition is well again"),
+        Health::Full => tracing::error!(
+            partition = %id,
+            "the partition is full: remove or move volumes; what is there is served"
+        ),
+        Health::Failed(error) => tracing::error!(
+            partition = %id,
+            error,
+            volumes = %Names(partition),
+            "the partition's volumes are offline, as what is on disk may be something else than what was told: repair the disk, \
+             then bring one back with 'vos online', which opens the partition again"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documentation_has_every_gauge() {
+        let page = include_str!("../../../docs/seeing.md");
+        for (name, _, meaning) in [BYTES, FREE_BYTES, VOLUMES, FAILED] {
+            assert!(page.contains(&format!("| `{name}` |")) && page.contains(meaning), "{name}: {meaning}");
+        }
+    }
+
+    #[test]
+    fn a_failure_counts_more_than_that_it_is_full() {
+        assert_eq!(Health::of(None, Some(FULL_BELOW_KIB)), Health::Well);
+        assert_eq!(Health::of(None, Some(FULL_BELOW_KIB - 1)), Health::Full);
+        assert_eq!(Health::of(None, Some(0)), Health::Full);
+        assert_eq!(Health::of(None, None), Health::Well);
+        let failed = Health::of(Some(VolumeError::DiskFull), Some(0));
+        assert!(matches!(failed, Health::Failed(why) if why.contains("full")));
+    }
+}

@@ -1,0 +1,400 @@
+//! A disk in memory that can die. It keeps apart what was synced and what was not; after a power loss any part of
+//! what was not is there, in any order and down to single sectors. Errors and a full disk can be had of it too.
+
+use super::{Disk, DiskFile, folder_of};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What a disk writes at once or not at all, in bytes.
+const SECTOR: usize = 512;
+
+/// What is to go wrong, and after how many more operations that change something (writes, syncs, names).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cut {
+    /// From then on nothing reaches the disk, and every operation fails: for a power loss in the midst.
+    After(u64),
+    /// One operation fails with an I/O error, those after it do not.
+    ErrorAt(u64),
+    /// From then on each operation that changes something fails with an I/O error; reads do not.
+    ErrorsFrom(u64),
+}
+
+/// A disk in memory. Clones are the same disk.
+#[derive(Debug, Clone)]
+pub struct SimulatedDisk {
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Clone)]
+struct State {
+    /// By number; a name leads to a number.
+    files: BTreeMap<u64, Contents>,
+    /// The names, as the process sees them.
+    names: BTreeMap<String, u64>,
+    /// The names that a power loss leaves for certain.
+    durable_names: BTreeMap<String, u64>,
+    next: u64,
+    boots: u64,
+    capacity: u64,
+    operations: u64,
+    cut: Option<Cut>,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Contents {
+    now: Vec<u8>,
+    durable: Vec<u8>,
+    pending: Vec<Pending>,
+}
+
+#[derive(Debug, Clone)]
+enum Pending {
+    Write(usize, Vec<u8>),
+    Length(usize),
+}
+
+#[derive(Debug)]
+struct SimulatedFile {
+    state: Arc<Mutex<State>>,
+    number: u64,
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    // A test that panicked elsewhere leaves a state that is whole.
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn io_error() -> io::Error {
+    io::Error::other("simulated failure of the disk")
+}
+
+fn not_found() -> io::Error {
+    io::Error::from(io::ErrorKind::NotFound)
+}
+
+/// A small generator of its own, so that the crate needs none: splitmix64.
+fn next_random(seed: &mut u64) -> u64 {
+    *seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *seed;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+impl SimulatedDisk {
+    /// An empty disk of so many bytes.
+    #[must_use]
+    pub fn new(capacity: u64) -> Self {
+        let state = State {
+            files: BTreeMap::new(),
+            names: BTreeMap::new(),
+            durable_names: BTreeMap::new(),
+            next: 0,
+            boots: 0,
+            capacity,
+            operations: 0,
+            cut: None,
+        };
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// Operations so far that changed something.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        lock(&self.state).operations
+    }
+
+    /// Sets what goes wrong, counted from now, or that nothing does.
+    pub fn set_cut(&self, cut: Option<Cut>) {
+        let mut state = lock(&self.state);
+        let now = state.operations;
+        state.cut = cut.map(|cut| match cut {
+            Cut::After(n) => Cut::After(now + n),
+            Cut::ErrorAt(n) => Cut::ErrorAt(now + n),
+            Cut::ErrorsFrom(n) => Cut::ErrorsFrom(now + n),
+        });
+    }
+
+    /// Changes how much fits.
+    pub fn set_capacity(&self, capacity: u64) {
+        lock(&self.state).capacity = capacity;
+    }
+
+    /// The disk as it would be found if the process died now: another disk, with all that was written.
+    #[must_use]
+    pub fn after_kill(&self) -> Self {
+        let mut state = lock(&self.state).clone();
+        state.cut = None;
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+
+    /// The disk as it could be found after a power loss now: of what was not synced any part, in whole sectors; of
+    /// names that were not, made or removed, any.
+    #[must_use]
+    pub fn after_power_loss(&self, mut seed: u64) -> Self {
+        let mut state = lock(&self.state).clone();
+        state.cut = None;
+        state.boots += 1;
+        // How much of what was pending got through: sometimes none, sometimes all, mostly some.
+        let share = next_random(&mut seed) % 5;
+        let mut survives = move || next_random(&mut seed) % 4 < share;
+        for contents in state.files.values_mut() {
+            let mut bytes = std::mem::take(&mut contents.durable);
+            for pending in contents.pending.drain(..) {
+                match pending {
+                    Pending::Length(length) => {
+                        if survives() {
+                            bytes.resize(length, 0);
+                        }
+                    }
+                    Pending::Write(position, data) => {
+                        let mut at = 0;
+                        while at < data.len() {
+                            let end = (at + SECTOR - (position + at) % SECTOR).min(data.len());
+                            if survives() {
+                                if bytes.len() < position + end {
+                                    bytes.resize(position + end, 0);
+                                }
+                                bytes[position + at..position + end].copy_from_slice(&data[at..end]);
+                            }
+                            at = end;
+                        }
+                    }
+                }
+            }
+            contents.durable.clone_from(&bytes);
+            contents.now = bytes;
+        }
+        let names: BTreeSet<String> = state.names.keys().chain(state.durable_names.keys()).cloned().collect();
+        for name in names {
+            if state.names.get(&name) != state.durable_names.get(&name) && survives() {
+                match state.names.get(&name) {
+                    Some(&number) => state.durable_names.insert(name, number),
+                    None => state.durable_names.remove(&name),
+                };
+            }
+        }
+        state.names.clone_from(&state.durable_names);
+        Self { state: Arc::new(Mutex::new(state)) }
+    }
+}
+
+impl State {
+    /// Before each operation that changes something.
+    fn change(&mut self) -> io::Result<()> {
+        self.operations += 1;
+        match self.cut {
+            Some(Cut::After(n) | Cut::ErrorsFrom(n)) if self.operations > n => Err(io_error()),
+            Some(Cut::ErrorAt(n)) if self.operations == n + 1 => Err(io_error()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Before each operation that does not.
+    fn look(&self) -> io::Result<()> {
+        match self.cut {
+            Some(Cut::After(n)) if self.operations > n => Err(io_error()),
+            _ => Ok(()),
+        }
+    }
+
+    /// What has a name: what was removed gives its space back at once, as the process sees it.
+    fn used(&self) -> u64 {
+        let named: BTreeSet<u64> = self.names.values().copied().collect();
+        named.iter().filter_map(|number| self.files.get(number)).map(|f| f.now.len() as u64).sum()
+    }
+
+    fn room_for(&self, number: u64, length: usize) -> io::Result<()> {
+        let more = (length as u64).saturating_sub(self.files[&number].now.len() as u64);
+        if more > 0 && self.used() + more > self.capacity {
+            return Err(io::Error::from(io::ErrorKind::StorageFull));
+        }
+        Ok(())
+    }
+
+    /// Files that no name leads to are kept while a handle may read them; those that no name ever will are let go.
+    fn forget(&mut self, number: u64) {
+        let is_named = |names: &BTreeMap<String, u64>| names.values().any(|&n| n == number);
+        if !is_named(&self.names) && !is_named(&self.durable_names) {
+            self.files.remove(&number);
+        }
+    }
+
+    fn contents(&mut self, number: u64) -> io::Result<&mut Contents> {
+        self.files.get_mut(&number).ok_or_else(not_found)
+    }
+}
+
+impl Disk for SimulatedDisk {
+    fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let state = lock(&self.state);
+        state.look()?;
+        let number = *state.names.get(name).ok_or_else(not_found)?;
+        Ok(Arc::new(SimulatedFile { state: self.state.clone(), number }))
+    }
+
+    fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let mut state = lock(&self.state);
+        state.change()?;
+        let number = state.next;
+        state.next += 1;
+        state.files.insert(number, Contents::default());
+        state.names.insert(name.to_owned(), number);
+        Ok(Arc::new(SimulatedFile { state: self.state.clone(), number }))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        state.change()?;
+        state.names.remove(name).ok_or_else(not_found)?;
+        Ok(())
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        state.change()?;
+        let number = state.names.remove(from).ok_or_else(not_found)?;
+        state.names.insert(to.to_owned(), number);
+        Ok(())
+    }
+
+    fn list(&self, folder: &str) -> io::Result<Vec<String>> {
+        let state = lock(&self.state);
+        state.look()?;
+        let mut found = BTreeSet::new();
+        for name in state.names.keys() {
+            let below = match folder {
+                "" => Some(name.as_str()),
+                _ => name.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/')),
+            };
+            found.extend(below.and_then(|b| b.split('/').next()).map(str::to_owned));
+        }
+        Ok(found.into_iter().collect())
+    }
+
+    fn sync_folder(&self, folder: &str) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        state.change()?;
+        let State { names, durable_names, .. } = &mut *state;
+        let gone: Vec<(String, u64)> = durable_names
+            .iter()
+            .filter(|(name, _)| folder_of(name) == folder && !names.contains_key(*name))
+            .map(|(name, &number)| (name.clone(), number))
+            .collect();
+        for (name, number) in names.iter().filter(|(name, _)| folder_of(name) == folder) {
+            durable_names.insert(name.clone(), *number);
+        }
+        for (name, number) in gone {
+            state.durable_names.remove(&name);
+            state.forget(number);
+        }
+        Ok(())
+    }
+
+    fn sync_files(&self, names: &[String]) -> io::Result<()> {
+        for name in names {
+            match self.open(name) {
+                Ok(file) => file.sync()?,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn sync_all(&self) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        state.change()?;
+        for contents in state.files.values_mut() {
+            contents.pending.clear();
+            contents.durable.clone_from(&contents.now);
+        }
+        state.durable_names = state.names.clone();
+        Ok(())
+    }
+
+    fn space(&self) -> io::Result<(u64, u64)> {
+        let state = lock(&self.state);
+        state.look()?;
+        Ok((state.capacity, state.capacity.saturating_sub(state.used())))
+    }
+
+    fn boot(&self) -> io::Result<String> {
+        Ok(lock(&self.state).boots.to_string())
+    }
+}
+
+impl DiskFile for SimulatedFile {
+    fn read_at(&self, position: u64, out: &mut [u8]) -> io::Result<usize> {
+        let mut state = lock(&self.state);
+        state.look()?;
+        let bytes = &state.contents(self.number)?.now;
+        let from = usize::try_from(position).map_or(bytes.len(), |p| p.min(bytes.len()));
+        let n = out.len().min(bytes.len() - from);
+        out[..n].copy_from_slice(&bytes[from..from + n]);
+        Ok(n)
+    }
+
+    fn write_at(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        state.change()?;
+        let position = usize::try_from(position).map_err(io::Error::other)?;
+        state.contents(self.number)?;
+        state.room_for(self.number, position + bytes.len())?;
+        let contents = state.contents(self.number)?;
+        if contents.now.len() < position + bytes.len() {
+            contents.now.resize(position + bytes.len(), 0);
+        }
+        contents.now[position..position + bytes.len()].copy_from_slice(bytes);
+        contents.pending.push(Pending::Write(position, bytes.to_vec()));
+        Ok(())
+    }
+
+    fn length(&self) -> io::Result<u64> {
+        let mut state = lock(&self.state);
+        state.look()?;
+        Ok(state.contents(self.number)?.now.len() as u64)
+    }
+
+    fn set_length(&self, length: u64) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        state.change()?;
+        let length = usize::try_from(length).map_err(io::Error::other)?;
+        state.contents(self.number)?;
+        state.room_for(self.number, length)?;
+        let contents = state.contents(self.number)?;
+        contents.now.resize(length, 0);
+        contents.pending.push(Pending::Length(length));
+        Ok(())
+    }
+
+    fn reserve(&self, length: u64) -> io::Result<()> {
+        self.set_length(length)
+    }
+
+    fn punch(&self, position: u64, length: u64) -> io::Result<()> {
+        // Something that no reader takes for what was there.
+        let n =
+            usize::try_from(length.min(self.length()?.saturating_sub(position))).map_err(io::Error::other)?;
+        self.write_at(position, &vec![0xdb; n])
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = lock(&self.state);
+        state.change()?;
+        let contents = state.contents(self.number)?;
+        for pending in contents.pending.drain(..) {
+            match pending {
+                Pending::Length(length) => contents.durable.resize(length, 0),
+                Pending::Write(position, data) => {
+                    if contents.durable.len() < position + data.len() {
+                        contents.durable.resize(position + data.len(), 0);
+                    }
+                    contents.durable[position..position + data.len()].copy_from_slice(&data);
+                }
+            }
+        }
+        Ok(())
+    }
+}

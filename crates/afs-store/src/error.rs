@@ -1,0 +1,54 @@
+//! What can go wrong with a store: the disk is full, it fails, or what is on it contradicts itself.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// Why something was not read or written.
+#[derive(Debug, Clone)]
+pub enum StoreError {
+    /// There is no space left. Nothing was done.
+    DiskFull,
+    /// What is on disk contradicts itself, or is of a newer version.
+    Damaged {
+        /// What was being read.
+        what: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The disk failed. What a store has in memory and what is on disk may differ from then on.
+    Io {
+        /// What was being done, to which file.
+        what: String,
+        /// What the system said.
+        error: Arc<io::Error>,
+    },
+}
+
+impl StoreError {
+    /// Makes an error of what the system said; `what` was being done.
+    pub fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let what = what.into();
+        move |error| match error.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::DiskFull,
+            _ => Self::Io { what, error: Arc::new(error) },
+        }
+    }
+
+    /// An error about what was read.
+    pub fn damaged(what: impl Into<String>, why: impl Into<String>) -> Self {
+        Self::Damaged { what: what.into(), why: why.into() }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::DiskFull => f.write_str("the disk is full"),
+            Self::Damaged { what, why } => write!(f, "{what}: {why}"),
+            Self::Io { what, error } => write!(f, "{what}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}

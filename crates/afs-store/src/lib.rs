@@ -1,0 +1,18 @@
+//! An embedded store of rows for what has a folder of its own: the partitions of a file server, the cache of a client.
+//! A batch of rows is there as a whole or not at all; it outlasts the process when [`Store::written`] has returned for
+//! it, which costs one write and no sync, and a power loss when [`Store::sync`] has (Volume format 3; why it is made so,
+//! docs/decisions/0003-embedded-store.md).
+//!
+//! It also has the disk below, as a trait ([`disk`]): a folder, or one in memory that loses what was not synced. What
+//! the rows mean is their owner's to say ([`Schema`]). Everything here blocks on the disk.
+#![forbid(unsafe_code)]
+
+pub mod codec;
+pub mod disk;
+mod error;
+mod rows;
+
+pub use error::StoreError;
+pub use rows::log;
+pub use rows::{Batch, Bytes, Key, Layer, Options, Row, Schema, Seq, Store, after};
+pub use rows::{lock, read, write};

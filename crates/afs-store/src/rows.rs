@@ -1,0 +1,672 @@
+//! The rows: a log, what is new since the last checkpoint in memory, the rest in a B-tree (redb). A
+//! batch of rows is there as a whole or not at all; it outlasts the process when it was written to the log, a power
+//! loss when a *mark* behind it was synced, before which the files that it names were synced too (Volume format 3).
+//!
+//! Knows nothing of what the rows mean, but for one kind: reservations ([`Schema::is_reservation`]), which
+//! only grow and count from the moment at which the log was synced.
+
+mod btree;
+pub mod log;
+
+use crate::StoreError;
+use crate::disk::{Disk, folder_of};
+use btree::BTree;
+use log::{Record, Segment};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// A row's key; keys are ordered by their bytes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(pub Vec<u8>);
+
+/// The first key that does not begin like this. No key may begin with the byte 255.
+#[must_use]
+pub fn after(prefix: &[u8]) -> Key {
+    let mut end = prefix.to_vec();
+    while let Some(last) = end.last_mut() {
+        if *last < 0xff {
+            *last += 1;
+            return Key(end);
+        }
+        end.pop();
+    }
+    // Of nothing: no key begins so.
+    Key(vec![0xff])
+}
+
+/// What a store has to know of its owner's rows.
+pub trait Schema: fmt::Debug + Send + Sync {
+    /// Whether a row is a reservation: numbers up to which may be given out, that count even where the batch they came
+    /// in does not.
+    fn is_reservation(&self, _key: &Key) -> bool {
+        false
+    }
+
+    /// Of two reservations the one that covers both.
+    fn larger_reservation(&self, _a: Option<&[u8]>, b: &[u8]) -> Vec<u8> {
+        b.to_vec()
+    }
+
+    /// The file whose data a row speaks of, which must be synced before the row counts after a power loss.
+    fn file_of(&self, _key: &Key, _row: &[u8]) -> Option<String> {
+        None
+    }
+}
+
+/// How a store is opened.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Bytes of the B-tree that are kept in memory.
+    pub cache_bytes: usize,
+    /// Bytes of a segment of the log, and of rows in memory at which a checkpoint is due. Segments are there with their
+    /// space before they are used; two of them at least are.
+    pub log_bytes: u64,
+}
+
+/// A row's value; cheap to hand on.
+pub type Bytes = Arc<[u8]>;
+/// A key and its value.
+pub type Row = (Key, Bytes);
+/// Rows to be put (or deleted), by key.
+pub type Layer = BTreeMap<Key, Option<Bytes>>;
+
+/// Counts the batches of a store, for ever.
+pub type Seq = u64;
+
+/// Rows read at once by [`Store::scan`]: some hundred kilobytes at most, and a lock for less than a millisecond.
+const SCAN_ROWS: usize = 256;
+/// Bytes that a segment of the log must have left beyond a batch, for the marks of syncs: each has 26.
+const ROOM_FOR_MARKS: u64 = 4096;
+/// Bytes of a first segment for which there is room on a disk that others have filled, tried in this order.
+const SMALL_SEGMENTS: [u64; 2] = [1 << 20, 64 << 10];
+
+/// Rows to be put or deleted at once, and files that they name.
+#[derive(Debug, Default)]
+pub struct Batch {
+    /// The rows.
+    pub rows: Layer,
+    /// Names of files with data that must be synced before this counts after a power loss.
+    pub files: Vec<String>,
+}
+
+impl Batch {
+    /// Adds a row to be put.
+    pub fn put(&mut self, key: Key, value: impl Into<Bytes>) {
+        self.rows.insert(key, Some(value.into()));
+    }
+
+    /// Adds a row to be deleted.
+    pub fn delete(&mut self, key: Key) {
+        self.rows.insert(key, None);
+    }
+}
+
+/// An open store; see the crate.
+#[derive(Debug)]
+pub struct Store {
+    disk: Arc<dyn Disk>,
+    /// Gone after [`Store::shut`].
+    btree: RwLock<Option<BTree>>,
+    layers: RwLock<Layers>,
+    queue: Mutex<Queue>,
+    writer: Mutex<Writer>,
+    /// Held by whoever syncs.
+    synced: Mutex<Synced>,
+    /// Held by whoever makes a checkpoint: the segments that are older than the one in use.
+    old: Mutex<Vec<String>>,
+    failed: Mutex<Option<StoreError>>,
+    has_failed: AtomicBool,
+    boot: String,
+    log_bytes: u64,
+    /// Whether the last run did not close the store.
+    pub was_unclean: bool,
+    /// Whether the machine was started anew since the last run: what was not synced may be lost.
+    pub is_other_boot: bool,
+}
+
+/// What the B-tree does not have yet.
+#[derive(Debug, Default)]
+struct Layers {
+    active: Layer,
+    /// On its way into the B-tree.
+    frozen: Arc<Layer>,
+    bytes: u64,
+}
+
+/// Batches that are visible and not yet written, and where they will be.
+#[derive(Debug)]
+struct Queue {
+    last: Seq,
+    /// Pieces of segments, in order.
+    pending: Vec<(Arc<Segment>, u64, Vec<u8>)>,
+    current: Arc<Segment>,
+    /// Where the next record goes in it.
+    end: u64,
+    /// The next segment, made in advance so that a full disk is known before a batch is taken.
+    spare: Option<Arc<Segment>>,
+    next_number: u64,
+    /// Files that batches since the last sync name.
+    files: BTreeSet<String>,
+    /// Segments that were full.
+    retired: Vec<String>,
+}
+
+/// What has been written.
+#[derive(Debug)]
+struct Writer {
+    last: Seq,
+    /// Segments with something in them that was not synced.
+    unsynced: Vec<Arc<Segment>>,
+}
+
+#[derive(Debug, Default)]
+struct Synced {
+    /// Everything up to here outlasts a power loss.
+    upto: Seq,
+    /// The record that says so.
+    mark: Seq,
+    is_closed: bool,
+}
+
+impl Synced {
+    fn covers(&self, last: Seq) -> bool {
+        last <= self.upto || last == self.mark
+    }
+}
+
+/// Locks. A poisoned lock means that a thread panicked over an assertion; what it held is replaced as a whole or not at all.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// See [`lock`].
+pub fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// See [`lock`].
+pub fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The segment that a start begins with: a smaller one where the disk is so full that there is no room for one of the usual
+/// size. What is there can be read then, and removed.
+fn first_segment(disk: &dyn Disk, number: u64, log_bytes: u64) -> Result<Segment, StoreError> {
+    let smaller = SMALL_SEGMENTS.iter().copied().filter(|&bytes| bytes < log_bytes);
+    let mut result = Segment::create(disk, number, log_bytes);
+    for bytes in smaller {
+        if !matches!(result, Err(StoreError::DiskFull)) {
+            break;
+        }
+        result = Segment::create(disk, number, bytes);
+    }
+    result
+}
+
+impl Store {
+    /// Opens what is there, with all that counts of the log; or makes an empty one.
+    ///
+    /// # Errors
+    ///
+    /// The disk fails or is full; what is there is damaged, or of a newer version.
+    pub fn open(disk: Arc<dyn Disk>, options: Options, schema: &dyn Schema) -> Result<Self, StoreError> {
+        let Options { cache_bytes, log_bytes } = options;
+        let btree = BTree::open(&*disk, cache_bytes)?;
+        let recovered = log::recover(&*disk, btree.checkpoint()?, schema)?;
+        let boot = log::boot(&*disk)?;
+        let mut active = Layer::new();
+        for rows in recovered.rows {
+            active.extend(rows);
+        }
+        // The next mark will cover what the last run did not come to sync: its log now, the files it names then.
+        disk.sync_files(&recovered.old).map_err(StoreError::io("cannot sync the log"))?;
+        let files = active.iter().filter_map(|(key, row)| schema.file_of(key, row.as_deref()?)).collect();
+        let bytes = active.iter().map(|(key, value)| size_of_row(key, value.as_ref())).sum();
+        let current = Arc::new(first_segment(&*disk, recovered.next_number, log_bytes)?);
+        let header = current.header(recovered.last + 1, &boot);
+        let queue = Queue {
+            last: recovered.last,
+            end: header.len() as u64,
+            pending: vec![(current.clone(), 0, header)],
+            current,
+            spare: None,
+            next_number: recovered.next_number + 1,
+            files,
+            retired: Vec::new(),
+        };
+        let store = Self {
+            disk,
+            btree: RwLock::new(Some(btree)),
+            layers: RwLock::new(Layers { active, frozen: Arc::default(), bytes }),
+            queue: Mutex::new(queue),
+            writer: Mutex::new(Writer { last: recovered.last, unsynced: Vec::new() }),
+            synced: Mutex::default(),
+            old: Mutex::new(recovered.old),
+            failed: Mutex::new(None),
+            has_failed: AtomicBool::new(false),
+            boot,
+            log_bytes,
+            was_unclean: !recovered.is_clean,
+            is_other_boot: recovered.is_other_boot,
+        };
+        // Reservations of what did not count otherwise come first into the new log, whose first number makes what
+        // has it in the old one void.
+        let mut batch = Batch::default();
+        for (key, value) in recovered.reservations {
+            let found = store.get(&key)?;
+            batch.put(key, schema.larger_reservation(found.as_deref(), &value));
+        }
+        store.submit(batch)?;
+        store.sync_log()?;
+        Ok(store)
+    }
+
+    /// The disk below.
+    #[must_use]
+    pub fn disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
+    }
+
+    /// Why nothing can be written any more, if so.
+    #[must_use]
+    pub fn failure(&self) -> Option<StoreError> {
+        if self.has_failed.load(Ordering::Acquire) { lock(&self.failed).clone() } else { None }
+    }
+
+    /// Notes that what is in memory and what is on disk may differ from now on.
+    pub fn fail(&self, error: StoreError) -> StoreError {
+        lock(&self.failed).get_or_insert_with(|| error.clone());
+        self.has_failed.store(true, Ordering::Release);
+        error
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        self.failure().map_or(Ok(()), Err)
+    }
+
+    /// Makes a batch visible and gives it its place in the order of all. It counts when [`Store::written`] has
+    /// returned for its number.
+    ///
+    /// # Errors
+    ///
+    /// No room for the log (nothing was done then), or an earlier failure.
+    pub fn submit(&self, batch: Batch) -> Result<Seq, StoreError> {
+        self.check()?;
+        let mut queue = lock(&self.queue);
+        if batch.rows.is_empty() {
+            return Ok(queue.last);
+        }
+        let seq = queue.last + 1;
+        let mut record = Vec::new();
+        Record::Rows(&batch.rows).encode(seq, &mut record);
+        self.place(&mut queue, seq, record)?;
+        queue.files.extend(batch.files);
+        let mut layers = write(&self.layers);
+        layers.bytes += batch.rows.iter().map(|(key, value)| size_of_row(key, value.as_ref())).sum::<u64>();
+        layers.active.extend(batch.rows);
+        Ok(seq)
+    }
+
+    /// Gives a record its place in the log. Marks find room even where batches do not.
+    fn place(&self, queue: &mut Queue, seq: Seq, record: Vec<u8>) -> Result<(), StoreError> {
+        let length = record.len() as u64;
+        let is_mark = length < 64;
+        let needed = queue.end + length + if is_mark { 0 } else { ROOM_FOR_MARKS };
+        if needed > queue.current.capacity {
+            let least = length + 2 * ROOM_FOR_MARKS;
+            let spare = match queue.spare.take() {
+                Some(spare) if spare.capacity >= least => spare,
+                // Larger than a segment; the one that was made in advance stays empty and goes with the old ones.
+                other => {
+                    queue.retired.extend(other.map(|spare| spare.name.clone()));
+                    self.new_segment(queue, least.max(self.log_bytes))?
+                }
+            };
+            let header = spare.header(seq, &self.boot);
+            queue.end = header.len() as u64;
+            queue.pending.push((spare.clone(), 0, header));
+            let full = std::mem::replace(&mut queue.current, spare);
+            queue.retired.push(full.name.clone());
+        }
+        let at = queue.end;
+        match queue.pending.last_mut() {
+            Some((segment, from, bytes))
+                if Arc::ptr_eq(segment, &queue.current) && *from + bytes.len() as u64 == at =>
+            {
+                bytes.extend_from_slice(&record);
+            }
+            _ => queue.pending.push((queue.current.clone(), at, record)),
+        }
+        queue.end += length;
+        queue.last = seq;
+        Ok(())
+    }
+
+    fn new_segment(&self, queue: &mut Queue, capacity: u64) -> Result<Arc<Segment>, StoreError> {
+        let number = queue.next_number;
+        // Used up even if it fails: a number is never that of two files.
+        queue.next_number += 1;
+        Ok(Arc::new(Segment::create(&*self.disk, number, capacity)?))
+    }
+
+    /// Returns when a batch outlasts the process.
+    ///
+    /// # Errors
+    ///
+    /// The log could not be written: the store has failed.
+    pub fn written(&self, seq: Seq) -> Result<(), StoreError> {
+        let mut writer = lock(&self.writer);
+        if writer.last >= seq { Ok(()) } else { self.write_pending(&mut writer) }
+    }
+
+    /// Whoever comes first writes for all that wait behind.
+    fn write_pending(&self, writer: &mut Writer) -> Result<(), StoreError> {
+        self.check()?;
+        let (pending, last) = {
+            let mut queue = lock(&self.queue);
+            (std::mem::take(&mut queue.pending), queue.last)
+        };
+        for (segment, at, bytes) in pending {
+            if !writer.unsynced.last().is_some_and(|s| Arc::ptr_eq(s, &segment)) {
+                writer.unsynced.push(segment.clone());
+            }
+            let result = segment.file.write_at(at, &bytes);
+            result.map_err(|error| {
+                self.fail(StoreError::io(format!("cannot write {}", segment.name))(error))
+            })?;
+        }
+        writer.last = last;
+        Ok(())
+    }
+
+    /// Forces the log onto the disk, without the files that it names: what reservations need.
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn sync_log(&self) -> Result<(), StoreError> {
+        let segments = {
+            let mut writer = lock(&self.writer);
+            self.write_pending(&mut writer)?;
+            writer.unsynced.clone()
+        };
+        for segment in &segments {
+            let result = segment.file.sync();
+            result
+                .map_err(|error| self.fail(StoreError::io(format!("cannot sync {}", segment.name))(error)))?;
+        }
+        // The last one may have been written to meanwhile; those before it not.
+        let mut writer = lock(&self.writer);
+        let keep = segments.last().map(|s| s.number);
+        writer.unsynced.retain(|s| keep.is_none_or(|keep| s.number >= keep));
+        Ok(())
+    }
+
+    /// Returns when a batch outlasts a power loss.
+    ///
+    /// # Errors
+    ///
+    /// The disk failed, or has no room for what is outstanding: the store has failed.
+    pub fn sync(&self, seq: Seq) -> Result<(), StoreError> {
+        self.sync_and_mark(seq, false)
+    }
+
+    fn sync_and_mark(&self, seq: Seq, is_last: bool) -> Result<(), StoreError> {
+        let mut synced = lock(&self.synced);
+        if synced.covers(seq) && !is_last || synced.is_closed {
+            return Ok(());
+        }
+        self.check()?;
+        let (upto, files) = {
+            let mut queue = lock(&self.queue);
+            (queue.last, std::mem::take(&mut queue.files))
+        };
+        self.sync_files(files).map_err(|error| self.fail(error))?;
+        let mark = {
+            let mut queue = lock(&self.queue);
+            let seq = queue.last + 1;
+            let mut record = Vec::new();
+            Record::Mark { upto, is_last }.encode(seq, &mut record);
+            self.place(&mut queue, seq, record).map_err(|error| self.fail(error))?;
+            seq
+        };
+        self.sync_log()?;
+        *synced = Synced { upto, mark, is_closed: is_last };
+        Ok(())
+    }
+
+    fn sync_files(&self, files: BTreeSet<String>) -> Result<(), StoreError> {
+        let mut folders: BTreeSet<&str> = BTreeSet::new();
+        for name in &files {
+            // A folder may be new, and so those above it.
+            let mut folder = folder_of(name);
+            while folders.insert(folder) && !folder.is_empty() {
+                folder = folder_of(folder);
+            }
+        }
+        let names: Vec<String> = files.iter().cloned().collect();
+        self.disk.sync_files(&names).map_err(StoreError::io("cannot sync files of data"))?;
+        for folder in folders {
+            self.disk
+                .sync_folder(folder)
+                .map_err(StoreError::io(format!("cannot sync the folder '{folder}'")))?;
+        }
+        Ok(())
+    }
+
+    /// Up to where everything outlasts a power loss.
+    #[must_use]
+    pub fn synced(&self) -> Seq {
+        lock(&self.synced).upto
+    }
+
+    /// The number of the last batch.
+    #[must_use]
+    pub fn last(&self) -> Seq {
+        lock(&self.queue).last
+    }
+
+    /// Whether it is time for a checkpoint: the rows in memory have as many bytes as a segment.
+    #[must_use]
+    pub fn wants_checkpoint(&self) -> bool {
+        read(&self.layers).bytes > self.log_bytes
+    }
+
+    /// Moves rows from memory into the B-tree, and lets go of the log that has them. Others go on meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn checkpoint(&self) -> Result<(), StoreError> {
+        let mut old = lock(&self.old);
+        let upto = {
+            // Queue before layers, as in submit: so the rows are those up to this number, exactly.
+            let mut queue = lock(&self.queue);
+            let mut layers = write(&self.layers);
+            if layers.frozen.is_empty() {
+                layers.frozen = Arc::new(std::mem::take(&mut layers.active));
+                layers.bytes = 0;
+            } else {
+                // An earlier attempt failed for lack of space: all of it together.
+                let newer = std::mem::take(&mut layers.active);
+                Arc::make_mut(&mut layers.frozen).extend(newer);
+                layers.bytes = 0;
+            }
+            old.append(&mut queue.retired);
+            queue.last
+        };
+        self.sync(upto)?;
+        let frozen = read(&self.layers).frozen.clone();
+        match self.with_btree(|btree| btree.take(&frozen, upto)) {
+            Ok(()) => {}
+            // The rows stay in memory and in the log, until there is space.
+            Err(StoreError::DiskFull) => return Err(StoreError::DiskFull),
+            Err(error) => return Err(self.fail(error)),
+        }
+        write(&self.layers).frozen = Arc::default();
+        let mut result = Ok(());
+        // One that stays has nothing that counts any more, and goes with the next checkpoint.
+        old.retain(|name| match self.disk.remove(name) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                result = Err(StoreError::io(format!("cannot remove {name}"))(error));
+                true
+            }
+            _ => false,
+        });
+        result
+    }
+
+    /// Lets go of the files, as another store is going to be opened on them. Only after a failure, whose error is what
+    /// everything answers from now on.
+    pub fn shut(&self) {
+        let _ = self.fail(StoreError::Io {
+            what: "this store".into(),
+            error: Arc::new(std::io::Error::other("it was opened again since")),
+        });
+        // Whoever is writing comes to an end first.
+        let (_checkpoint, _synced, _writer) = (lock(&self.old), lock(&self.synced), lock(&self.writer));
+        *write(&self.btree) = None;
+    }
+
+    fn with_btree<T>(&self, f: impl FnOnce(&BTree) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        match &*read(&self.btree) {
+            Some(btree) => f(btree),
+            None => Err(self.failure().expect("it was shut because it had failed")),
+        }
+    }
+
+    /// Syncs if there is something to sync; says whether there was.
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn sync_all(&self) -> Result<bool, StoreError> {
+        let last = self.last();
+        // The last mark is a record too, and needs no sync of its own.
+        if lock(&self.synced).covers(last) {
+            return Ok(false);
+        }
+        self.sync(last)?;
+        Ok(true)
+    }
+
+    /// Makes the next segment of the log in advance, if there is none.
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn prepare(&self) -> Result<(), StoreError> {
+        let mut queue = lock(&self.queue);
+        if queue.spare.is_none() {
+            let spare = self.new_segment(&mut queue, self.log_bytes)?;
+            queue.spare = Some(spare);
+        }
+        Ok(())
+    }
+
+    /// Makes a checkpoint and notes that nothing follows.
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn close(&self) -> Result<(), StoreError> {
+        self.checkpoint()?;
+        self.sync_and_mark(self.last(), true)
+    }
+
+    /// A row.
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn get(&self, key: &Key) -> Result<Option<Bytes>, StoreError> {
+        let layers = read(&self.layers);
+        if let Some(value) = layers.active.get(key).or_else(|| layers.frozen.get(key)) {
+            return Ok(value.clone());
+        }
+        self.with_btree(|btree| btree.get(key))
+    }
+
+    /// The first row from `from` on and before `end`.
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn first(&self, from: &Key, end: &Key) -> Result<Option<Row>, StoreError> {
+        let layers = read(&self.layers);
+        let mut from = from.clone();
+        loop {
+            let range = (Bound::Included(&from), Bound::Excluded(end));
+            let active = layers.active.range(range).next();
+            let frozen = layers.frozen.range(range).next();
+            let memory = match (active, frozen) {
+                (Some(a), Some(f)) => Some(if a.0 <= f.0 { a } else { f }),
+                (a, f) => a.or(f),
+            };
+            // Where memory has the very key there is nothing in the B-tree to ask for.
+            if let Some((key, Some(value))) = memory
+                && *key == from
+            {
+                return Ok(Some((from, value.clone())));
+            }
+            let below = self.with_btree(|btree| btree.range(&from, end, 1))?.pop();
+            match (memory, below) {
+                (None, below) => return Ok(below),
+                (Some((key, _)), Some(below)) if below.0 < *key => return Ok(Some(below)),
+                (Some((key, Some(value))), _) => return Ok(Some((key.clone(), value.clone()))),
+                (Some((key, None)), _) => {
+                    from = key.clone();
+                    from.0.push(0);
+                }
+            }
+        }
+    }
+
+    /// Some rows that begin with `prefix`, from `from` on, and where to go on from if there may be more.
+    ///
+    /// # Errors
+    ///
+    /// The disk's.
+    pub fn page(&self, from: &Key, prefix: &[u8]) -> Result<(Vec<Row>, Option<Key>), StoreError> {
+        let layers = read(&self.layers);
+        let end = after(prefix);
+        let below = self.with_btree(|btree| btree.range(from, &end, SCAN_ROWS))?;
+        let next = (below.len() == SCAN_ROWS).then(|| {
+            let mut key = below[SCAN_ROWS - 1].0.clone();
+            key.0.push(0);
+            key
+        });
+        let mut rows: Layer = below.into_iter().map(|(key, value)| (key, Some(value))).collect();
+        let range = (Bound::Included(from), Bound::Excluded(next.as_ref().unwrap_or(&end)));
+        for layer in [&*layers.frozen, &layers.active] {
+            rows.extend(layer.range(range).map(|(key, value)| (key.clone(), value.clone())));
+        }
+        Ok((rows.into_iter().filter_map(|(key, value)| Some((key, value?))).collect(), next))
+    }
+
+    /// Shows each row that begins with `prefix`, in order. What is changed meanwhile may be seen or not.
+    ///
+    /// # Errors
+    ///
+    /// The disk's, or what `each` has returned, which ends it.
+    pub fn scan<E: From<StoreError>>(
+        &self,
+        prefix: &[u8],
+        mut each: impl FnMut(&Key, &Bytes) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut from = Some(Key(prefix.to_vec()));
+        while let Some(start) = from {
+            let (rows, next) = self.page(&start, prefix)?;
+            rows.iter().try_for_each(|(key, value)| each(key, value))?;
+            from = next;
+        }
+        Ok(())
+    }
+}
+
+fn size_of_row(key: &Key, value: Option<&Bytes>) -> u64 {
+    (key.0.len() + value.map_or(0, |v| v.len())) as u64
+}

@@ -1,0 +1,226 @@
+//! The B-tree below the log: redb on a file of our disk.
+
+use crate::StoreError;
+use crate::disk::{Disk, DiskFile};
+use crate::rows::{Bytes, Key, Layer, Seq};
+use redb::{Builder, Database, Durability, StorageBackend, TableDefinition, TableError};
+use std::io;
+use std::sync::{Arc, PoisonError, RwLock};
+
+const NAME: &str = "rows.redb";
+const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("rows");
+const STATE: TableDefinition<'static, &str, u64> = TableDefinition::new("state");
+/// The last record of the log that the rows are from.
+const CHECKPOINT: &str = "checkpoint";
+/// The version of the format (Volume format 1).
+const VERSION: &str = "version";
+/// What we write, and the newest that we read.
+const FORMAT: u64 = 1;
+
+/// What a file of redb's begins with, once it is one: written last when it is made.
+const MAGIC: &[u8; 9] = b"redb\x1A\x0A\xA9\x0D\x0A";
+
+/// redb's rows.
+#[derive(Debug)]
+pub(crate) struct BTree {
+    file: Arc<dyn DiskFile>,
+    cache_bytes: usize,
+    db: RwLock<Opened>,
+}
+
+/// redb, as it is open: after an error of the disk it answers nothing, reads included, until it is opened again.
+#[derive(Debug)]
+struct Opened {
+    /// How often it was opened.
+    times: u64,
+    /// None while opening it again has failed.
+    db: Option<Database>,
+}
+
+/// A file for redb.
+#[derive(Debug)]
+struct Backend(Arc<dyn DiskFile>);
+
+impl StorageBackend for Backend {
+    fn len(&self) -> io::Result<u64> {
+        self.0.length()
+    }
+
+    fn read(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        let mut out = vec![0; len];
+        if self.0.read_at(offset, &mut out)? < len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_length(len)
+    }
+
+    fn sync_data(&self, _eventual: bool) -> io::Result<()> {
+        self.0.sync()
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.0.write_at(offset, data)
+    }
+}
+
+/// What redb says.
+enum Failure {
+    /// It is to be opened again.
+    Closed,
+    Other(StoreError),
+}
+
+impl<E: Into<redb::Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        let other = |text: String| StoreError::io(NAME)(io::Error::other(text));
+        match error.into() {
+            redb::Error::PreviousIo => Self::Closed,
+            redb::Error::Io(error) => Self::Other(StoreError::io(NAME)(error)),
+            redb::Error::Corrupted(why) => Self::Other(StoreError::damaged(NAME, why)),
+            error => Self::Other(other(error.to_string())),
+        }
+    }
+}
+
+impl Failure {
+    fn told(self) -> StoreError {
+        match self {
+            Self::Closed => StoreError::io(NAME)(io::Error::other("the disk failed before")),
+            Self::Other(error) => error,
+        }
+    }
+}
+
+/// Whether the file was begun and never was a database: it has no magic, and there is no log, which is made after it.
+fn is_half_made(disk: &dyn Disk, file: &dyn DiskFile) -> Result<bool, StoreError> {
+    let look = || {
+        let mut begin = [0; MAGIC.len()];
+        file.read_at(0, &mut begin)?;
+        Ok(begin != *MAGIC && !disk.list("")?.iter().any(|name| name.starts_with("log.")))
+    };
+    look().map_err(StoreError::io(format!("cannot read {NAME}")))
+}
+
+impl BTree {
+    /// Opens it, or makes it where there is none, also where a start ended while it was made.
+    pub(crate) fn open(disk: &dyn Disk, cache_bytes: usize) -> Result<Self, StoreError> {
+        let file = match disk.open(NAME) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => disk.create(NAME),
+            Ok(file) if is_half_made(disk, &*file)? => disk.create(NAME),
+            result => result,
+        };
+        let file = file.map_err(StoreError::io(format!("cannot open {NAME}")))?;
+        let db = Some(open(file.clone(), cache_bytes).map_err(Failure::told)?);
+        let this = Self { file, cache_bytes, db: RwLock::new(Opened { times: 1, db }) };
+        match this.number(VERSION)? {
+            Some(FORMAT) => {}
+            Some(other) => {
+                let why = format!("has format {other}, and this program reads {FORMAT}: use a newer one");
+                return Err(StoreError::damaged(NAME, why));
+            }
+            None => {
+                this.with(|db| {
+                    let tx = begin(db)?;
+                    tx.open_table(STATE)?.insert(VERSION, FORMAT)?;
+                    tx.open_table(ROWS)?;
+                    Ok(tx.commit()?)
+                })?;
+                disk.sync_folder("").map_err(StoreError::io("cannot sync the folder"))?;
+            }
+        }
+        Ok(this)
+    }
+
+    /// Does something with it. An error of the disk that is over, such as that it was full, does not keep it closed: what was
+    /// committed before is all there, and the rest is in the log.
+    fn with<T>(&self, act: impl Fn(&Database) -> Result<T, Failure>) -> Result<T, StoreError> {
+        let times = {
+            let opened = self.db.read().unwrap_or_else(PoisonError::into_inner);
+            match opened.db.as_ref().map(&act) {
+                None | Some(Err(Failure::Closed)) => opened.times,
+                Some(result) => return result.map_err(Failure::told),
+            }
+        };
+        let mut opened = self.db.write().unwrap_or_else(PoisonError::into_inner);
+        if opened.times == times {
+            // The old one ends first: two do not share a file.
+            opened.db = None;
+            opened.times += 1;
+            opened.db = Some(open(self.file.clone(), self.cache_bytes).map_err(Failure::told)?);
+        }
+        match &opened.db {
+            Some(db) => act(db).map_err(Failure::told),
+            None => Err(Failure::Closed.told()),
+        }
+    }
+
+    fn number(&self, name: &str) -> Result<Option<u64>, StoreError> {
+        self.with(|db| match db.begin_read()?.open_table(STATE) {
+            Ok(table) => Ok(table.get(name)?.map(|n| n.value())),
+            Err(TableError::TableDoesNotExist(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        })
+    }
+
+    /// The last record of the log whose rows are here.
+    pub(crate) fn checkpoint(&self) -> Result<Seq, StoreError> {
+        Ok(self.number(CHECKPOINT)?.unwrap_or(0))
+    }
+
+    /// Takes rows up to a record of the log; durable when it returns.
+    pub(crate) fn take(&self, rows: &Layer, upto: Seq) -> Result<(), StoreError> {
+        self.with(|db| {
+            let tx = begin(db)?;
+            {
+                let mut table = tx.open_table(ROWS)?;
+                for (key, value) in rows {
+                    match value {
+                        Some(value) => table.insert(&*key.0, &**value)?,
+                        None => table.remove(&*key.0)?,
+                    };
+                }
+                tx.open_table(STATE)?.insert(CHECKPOINT, upto)?;
+            }
+            Ok(tx.commit()?)
+        })
+    }
+
+    pub(crate) fn get(&self, key: &Key) -> Result<Option<Bytes>, StoreError> {
+        self.with(|db| {
+            let table = db.begin_read()?.open_table(ROWS)?;
+            Ok(table.get(&*key.0)?.map(|value| value.value().into()))
+        })
+    }
+
+    /// At most `limit` rows from `from` on and before `end`.
+    pub(crate) fn range(&self, from: &Key, end: &Key, limit: usize) -> Result<Vec<(Key, Bytes)>, StoreError> {
+        self.with(|db| {
+            let table = db.begin_read()?.open_table(ROWS)?;
+            let rows = table.range::<&[u8]>(&*from.0..&*end.0)?;
+            rows.take(limit)
+                .map(|row| {
+                    let (key, value) = row?;
+                    Ok((Key(key.value().to_vec()), value.value().into()))
+                })
+                .collect()
+        })
+    }
+}
+
+fn open(file: Arc<dyn DiskFile>, cache_bytes: usize) -> Result<Database, Failure> {
+    let mut builder = Builder::new();
+    builder.set_cache_size(cache_bytes).create_with_file_format_v3(true);
+    Ok(builder.create_with_backend(Backend(file))?)
+}
+
+fn begin(db: &Database) -> Result<redb::WriteTransaction, Failure> {
+    let mut tx = db.begin_write()?;
+    tx.set_durability(Durability::Immediate);
+    // Else opening after a crash would read all of it.
+    tx.set_quick_repair(true);
+    Ok(tx)
+}

@@ -1,0 +1,329 @@
+//! Each kind of damage that `fsck` looks for, done to a small volume with a clone, and what is said of it: which volume, what
+//! in it, what is wrong.
+
+use super::{assert_whole, finish, new_clone, open, settle, stamp, volume};
+use crate::disk::{Disk, SimulatedDisk};
+use crate::family::{self, NEWEST};
+use crate::keys::{self, Family, FileId, Key, Part, Snapshot, VnodeKey};
+use crate::pages::{Directory, PAGE};
+use crate::records::{ChunkRecord, Counters, VnodeRecord};
+use crate::{Partition, SetStatus, StoreRange, VnodeId, fsck};
+use afs_store::{Batch, Store};
+use afs_wire::directory::layout::{BITMAP_AT, FREE_MAP_AT, TAG_AT};
+use afs_wire::ids::{DataVersion, Uniquifier, VnodeNumber, VolumeId};
+
+const ID: u32 = 100;
+const CLONE: u32 = 101;
+const FAMILY: Family = Family(1);
+
+const ROOT: VnodeNumber = VnodeNumber::ROOT;
+/// 3 bytes, in a row; has a second name.
+const SMALL: VnodeNumber = VnodeNumber(2);
+/// 20,000 bytes, in three chunks, of which the first was written again after the clone was made.
+const LARGE: VnodeNumber = VnodeNumber(4);
+/// A directory with a file and a directory.
+const DIRECTORY: VnodeNumber = VnodeNumber(3);
+const BELOW: VnodeNumber = VnodeNumber(5);
+const INSIDE: VnodeNumber = VnodeNumber(6);
+const SYMLINK: VnodeNumber = VnodeNumber(8);
+
+const LARGE_BYTES: u64 = 20_000;
+
+fn build(partition: &Partition) {
+    let volume = volume(partition, ID);
+    let set = SetStatus::default();
+    let root = VnodeId::ROOT;
+    let small = volume.create_file(root, b"small", &set, stamp(1)).unwrap().vnode.id;
+    let large = volume.create_file(root, b"large", &set, stamp(1)).unwrap().vnode.id;
+    let directory = volume.make_dir(root, b"d", &set, stamp(1)).unwrap().vnode.id;
+    let inside = volume.create_file(directory, b"inside", &set, stamp(1)).unwrap().vnode.id;
+    let below = volume.make_dir(directory, b"below", &set, stamp(1)).unwrap().vnode.id;
+    let link = volume.symlink(root, b"l", b"target", &set, stamp(1)).unwrap().vnode.id;
+    volume.link(root, b"small again", small, stamp(1)).unwrap();
+    let made = [small, large, directory, inside, below, link].map(|id| id.vnode);
+    assert_eq!(made, [SMALL, LARGE, DIRECTORY, INSIDE, BELOW, SYMLINK]);
+    let store = |id, position, bytes: &[u8], file_length| {
+        let range = StoreRange { position, length: bytes.len() as u64, file_length };
+        let mut store = volume.begin_store(id, range).unwrap();
+        store.write(bytes).unwrap();
+        store.commit(&set, stamp(2), false).unwrap();
+    };
+    store(small, 0, b"abc", 3);
+    store(large, 0, &[7; LARGE_BYTES as usize], LARGE_BYTES);
+    finish(&partition.clone_volume(VolumeId(ID), &new_clone(CLONE), stamp(3)).unwrap());
+    store(large, 0, &[8; 100], LARGE_BYTES);
+    settle(partition);
+}
+
+/// A partition to be damaged.
+struct Scene {
+    disk: SimulatedDisk,
+    partition: Partition,
+}
+
+impl Scene {
+    fn store(&self) -> Shared {
+        Shared(self.partition.shared())
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Batch)) {
+        let mut batch = Batch::default();
+        change(&mut batch);
+        self.store().0.store.submit(batch).unwrap();
+    }
+
+    /// Changes what the newest row of a vnode says.
+    fn status(&self, vnode: VnodeNumber, change: impl FnOnce(&mut VnodeRecord)) {
+        let (snapshot, mut record) = self.record(vnode);
+        change(&mut record);
+        self.change(|batch| batch.put(key(vnode, Part::Status, snapshot), record.encode()));
+    }
+
+    fn record(&self, vnode: VnodeNumber) -> (Snapshot, VnodeRecord) {
+        family::vnode(self.store().store(), FAMILY, vnode, NEWEST).unwrap().unwrap()
+    }
+
+    fn id(&self, vnode: VnodeNumber) -> VnodeId {
+        self.record(vnode).1.status.id
+    }
+
+    /// Changes the names in a directory, and nothing that goes with it.
+    fn names(&self, vnode: VnodeNumber, change: impl FnOnce(&mut Directory<'_>)) {
+        let shared = self.store();
+        let (_, record) = self.record(vnode);
+        let mut pages = family::directory(shared.store(), FAMILY, &record, NEWEST).unwrap();
+        change(&mut pages);
+        let changed = pages.into_changed();
+        self.change(|batch| {
+            for (n, page) in changed {
+                batch.put(key(vnode, Part::Page(n), self.snapshot(vnode, Part::Page(n))), page);
+            }
+        });
+    }
+
+    /// Changes the bytes of a directory's first page.
+    fn page(&self, vnode: VnodeNumber, change: impl FnOnce(&mut [u8])) {
+        let (snapshot, page) =
+            family::part(self.store().store(), FAMILY, vnode, Part::Page(0), NEWEST).unwrap().unwrap();
+        let mut page = page.to_vec();
+        change(&mut page);
+        self.change(|batch| batch.put(key(vnode, Part::Page(0), snapshot), page));
+    }
+
+    fn snapshot(&self, vnode: VnodeNumber, part: Part) -> Snapshot {
+        family::part(self.store().store(), FAMILY, vnode, part, NEWEST).unwrap().unwrap().0
+    }
+
+    fn counters(&self, change: impl FnOnce(&mut Counters)) {
+        let key = keys::counters(VolumeId(ID));
+        let row = self.store().store().get(&key).unwrap().unwrap();
+        let mut counters = Counters::decode(&row).unwrap();
+        change(&mut counters);
+        self.change(|batch| batch.put(key, counters.encode()));
+    }
+
+    /// The row of a chunk as the volume that can be changed shows it, and the name of its file.
+    fn chunk(&self, n: u32) -> (ChunkRecord, String) {
+        let part = Part::Chunk(n);
+        let (snapshot, row) =
+            family::part(self.store().store(), FAMILY, LARGE, part, NEWEST).unwrap().unwrap();
+        let chunk = ChunkRecord::decode(&row).unwrap().unwrap();
+        let key = VnodeKey { family: FAMILY, vnode: LARGE, part, snapshot };
+        (chunk, crate::records::file_name(chunk.file, &key, n))
+    }
+}
+
+struct Shared(std::sync::Arc<crate::shared::Shared>);
+
+impl Shared {
+    fn store(&self) -> &Store {
+        &self.0.store
+    }
+}
+
+fn key(vnode: VnodeNumber, part: Part, snapshot: Snapshot) -> Key {
+    VnodeKey { family: FAMILY, vnode, part, snapshot }.key()
+}
+
+/// Does it, and expects this among what is found afterwards.
+fn finds(expected: &str, damage: impl FnOnce(&Scene)) {
+    let disk = SimulatedDisk::new(1 << 30);
+    let partition = open(&disk);
+    build(&partition);
+    let scene = Scene { disk: disk.clone(), partition };
+    assert_whole(&scene.partition, "before the damage");
+    damage(&scene);
+    drop(scene);
+    let report = fsck::check(&open(&disk)).unwrap();
+    let found: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
+    assert!(found.iter().any(|finding| finding == expected), "not found: {expected}\n{found:#?}");
+    assert!(!report.is_clean());
+}
+
+#[test]
+fn rows_that_belong_to_nothing() {
+    finds("row [99]: has a key that is none", |scene| {
+        scene.change(|batch| batch.put(Key(vec![0x99]), vec![1]));
+    });
+    finds("vnode 2 of family 9: its family is not there", |scene| {
+        let (snapshot, record) = scene.record(SMALL);
+        let key = VnodeKey { family: Family(9), vnode: SMALL, part: Part::Status, snapshot }.key();
+        scene.change(|batch| batch.put(key, record.encode()));
+    });
+    finds("vnode 2 of family 1: Inline of snapshot 0 is shown by no volume", |scene| {
+        scene.change(|batch| batch.put(key(SMALL, Part::Inline, Snapshot(0)), b"old".to_vec()));
+    });
+    finds("vnode 2 of family 1: Status is of snapshot 7, which is to come", |scene| {
+        let (_, record) = scene.record(SMALL);
+        scene.change(|batch| batch.put(key(SMALL, Part::Status, Snapshot(7)), record.encode()));
+    });
+}
+
+#[test]
+fn rows_that_cannot_be_read() {
+    finds("vnode 2 of family 1: a vnode's row has kind 9", |scene| {
+        scene.change(|batch| batch.put(key(SMALL, Part::Status, Snapshot(1)), vec![9, 1, 1]));
+    });
+    finds("vnode 4 of family 1: a chunk's row has more bytes than a chunk", |scene| {
+        let chunk = ChunkRecord { length: u32::MAX, ..scene.chunk(1).0 };
+        scene.change(|batch| batch.put(key(LARGE, Part::Chunk(1), Snapshot(1)), chunk.encode()));
+    });
+}
+
+#[test]
+fn numbers_that_will_be_given_out_again() {
+    finds("vnode 200 of family 1: its number is to be given out, as the next is 10", |scene| {
+        let (snapshot, record) = scene.record(SMALL);
+        scene.change(|batch| batch.put(key(VnodeNumber(200), Part::Status, snapshot), record.encode()));
+    });
+    finds("vnode 2 of family 1: its uniquifier 999999 is to be given out", |scene| {
+        scene.status(SMALL, |record| record.status.id.unique = Uniquifier(999_999));
+    });
+    finds("vnode 2 of family 1: its data version 10000000 is not reserved", |scene| {
+        scene.status(SMALL, |record| record.status.data_version = DataVersion(10_000_000));
+    });
+}
+
+#[test]
+fn counters_that_are_wrong() {
+    // 2 KiB for each of three directories, 20 for the large file, 1 for each of the others.
+    finds("volume 100: header: says 999 KiB are used, and its vnodes use 29", |scene| {
+        scene.counters(|counters| counters.used_kib = 999);
+    });
+    finds("volume 100: header: says 50 vnodes, and there are 7", |scene| {
+        scene.counters(|counters| counters.files = 50);
+    });
+}
+
+#[test]
+fn trees_that_are_broken() {
+    finds("volume 100: vnode 1: the root directory is not there", |scene| {
+        let (snapshot, _) = scene.record(ROOT);
+        scene.change(|batch| batch.delete(key(ROOT, Part::Status, snapshot)));
+    });
+    finds("volume 101: vnode 1: the root directory is not there", |scene| {
+        let (snapshot, _) = scene.record(ROOT);
+        scene.change(|batch| batch.delete(key(ROOT, Part::Status, snapshot)));
+    });
+    finds("volume 100: vnode 8: is an orphan: no directory names it", |scene| {
+        scene.names(ROOT, |names| assert!(names.remove(b"l").unwrap().is_some()));
+    });
+    finds("volume 100: vnode 2: has link count 7, and should have 2", |scene| {
+        scene.status(SMALL, |record| record.status.link_count = 7);
+    });
+    finds("volume 100: vnode 3: has link count 9, and should have 3", |scene| {
+        scene.status(DIRECTORY, |record| record.status.link_count = 9);
+    });
+    finds("volume 100: vnode 3: is a directory with 2 names", |scene| {
+        let id = scene.id(DIRECTORY);
+        scene.names(ROOT, |names| names.insert(b"again", id).unwrap());
+    });
+    finds("volume 100: directory 3: 'stolen' is vnode 8, which is in 1", |scene| {
+        let id = scene.id(SYMLINK);
+        scene.names(DIRECTORY, |names| names.insert(b"stolen", id).unwrap());
+    });
+    finds("volume 100: directory 3: 'ghost' is vnode 500, which is not there", |scene| {
+        let id = VnodeId { vnode: VnodeNumber(500), unique: Uniquifier(5) };
+        scene.names(DIRECTORY, |names| names.insert(b"ghost", id).unwrap());
+    });
+    finds("volume 100: directory 3: 'inside' is vnode 6, which is not there", |scene| {
+        // The same vnode number, of another use.
+        scene.status(INSIDE, |record| record.status.id.unique = Uniquifier(1));
+    });
+}
+
+#[test]
+fn directories_that_are_damaged() {
+    finds("volume 100: directory 3: page 0 is missing", |scene| {
+        let snapshot = scene.snapshot(DIRECTORY, Part::Page(0));
+        scene.change(|batch| batch.delete(key(DIRECTORY, Part::Page(0), snapshot)));
+    });
+    finds("volume 100: directory 3: page 0 is none", |scene| {
+        let snapshot = scene.snapshot(DIRECTORY, Part::Page(0));
+        scene.change(|batch| batch.put(key(DIRECTORY, Part::Page(0), snapshot), vec![1; 7]));
+    });
+    finds("volume 100: directory 3: has a page behind its end", |scene| {
+        scene.change(|batch| batch.put(key(DIRECTORY, Part::Page(1), Snapshot(1)), vec![0; PAGE]));
+    });
+    finds("volume 100: directory 3: page 0 does not begin as a page of a directory does", |scene| {
+        scene.page(DIRECTORY, |page| page[TAG_AT] = 0);
+    });
+    finds("volume 100: directory 3: page 0 has 47 free slots and not 3", |scene| {
+        scene.page(DIRECTORY, |page| page[FREE_MAP_AT] = 3);
+    });
+    finds("volume 100: directory 3: slot 40 is in use by no entry", |scene| {
+        scene.page(DIRECTORY, |page| page[BITMAP_AT + 5] |= 1);
+    });
+    finds("volume 100: directory 3: has no '.'", |scene| {
+        scene.names(DIRECTORY, |names| assert!(names.remove(b".").unwrap().is_some()));
+    });
+    finds("volume 100: directory 3: '..' is 5, and should be 1", |scene| {
+        let id = scene.id(BELOW);
+        scene.names(DIRECTORY, |names| names.replace(b"..", id).unwrap());
+    });
+    finds("volume 100: directory 3: has two entries 'inside'", |scene| {
+        let id = scene.id(INSIDE);
+        scene.names(DIRECTORY, |names| names.insert(b"inside", id).unwrap());
+    });
+}
+
+#[test]
+fn data_that_are_not_what_the_status_says() {
+    finds("volume 100: vnode 2: has 3 bytes of data, and says 5", |scene| {
+        scene.status(SMALL, |record| record.status.length = 5);
+    });
+    finds("volume 100: vnode 4: chunk 1 goes beyond its 9000 bytes", |scene| {
+        scene.status(LARGE, |record| record.status.length = 9000);
+    });
+}
+
+#[test]
+fn files_of_data_that_are_lost_or_of_nobody() {
+    let name_of = |n| {
+        let disk = SimulatedDisk::new(1 << 30);
+        let partition = open(&disk);
+        build(&partition);
+        Scene { disk, partition }.chunk(n).1
+    };
+    let (first, second) = (name_of(0), name_of(1));
+    finds(&format!("volume 100: vnode 4: {second} has 10 bytes, and should have 8192"), |scene| {
+        scene.disk.open(&second).unwrap().set_length(10).unwrap();
+    });
+    finds(&format!("volume 101: vnode 4: {second} is not there"), |scene| {
+        // The clone shares the second chunk.
+        scene.disk.remove(&second).unwrap();
+    });
+    finds(&format!("volume 100: vnode 4: {first} is not there"), |scene| {
+        scene.disk.remove(&first).unwrap();
+    });
+    finds("data/00000000/notes.txt: is no file of ours", |scene| {
+        scene.disk.create("data/00000000/notes.txt").unwrap();
+    });
+    finds("data/00000000/00000000000000ff.1.4.0.1: is an orphan: no row names it", |scene| {
+        scene.disk.create("data/00000000/00000000000000ff.1.4.0.1").unwrap();
+    });
+    finds(&format!("{first}: is among the garbage, and a row names it"), |scene| {
+        let FileId(file) = scene.chunk(0).0.file;
+        scene.change(|batch| batch.put(keys::garbage(FileId(file)), first.clone().into_bytes()));
+    });
+}

@@ -1,0 +1,289 @@
+//! CONTROL, what `fs` and `tokens` ask of a client on the same machine, over a Unix stream socket. An interface of our own:
+//! OpenAFS's commands use an ioctl that only its kernel module answers, but what is asked and what is answered is the same
+//! (Control notes).
+//!
+//! A message is its length in bytes as a word, then so many bytes ([`framed`], [`frame_length`]). A request is the opcode and
+//! the arguments, as on the wire of any interface; an answer is a word, 0 or the errno of the failure, and after 0 the
+//! results. Answers come in the order of requests. Who asks is known from the socket's peer credentials, and never from
+//! what is said.
+
+use super::rxafs::{AfsFetchVolumeStatus, AfsOpaque, Message};
+use crate::ids::{AfsFid, AfsTime, HostAddr, Name, Path, ViceId};
+use crate::rights::Rights;
+use rxgen::xdr::{OutOfBounds, Uuid, XdrArray, XdrString};
+use rxgen::{interface, wire_enum, wire_struct};
+
+/// Longest message, in bytes: the longest there is, a list of [`SERVERS_MAX`] servers with ranks, has 64 KiB.
+pub const FRAME_MAX: usize = 128 << 10;
+/// Most servers in a list. The VLDB has place for 255, with up to 15 addresses each; a client may know several cells.
+pub const SERVERS_MAX: usize = 8192;
+/// Most database servers of a cell.
+pub const CELL_SERVERS_MAX: usize = 64;
+/// Most values that `@sys` may have.
+pub const SYSNAMES_MAX: usize = 16;
+/// Most tokens that somebody may have.
+pub const TOKENS_MAX: usize = 64;
+
+/// The cell of what a client makes up itself: its dynamic root. As OpenAFS calls it.
+pub const DYNROOT: &str = "dynroot";
+
+/// Servers, or addresses of this machine.
+pub type Addresses = XdrArray<HostAddr, SERVERS_MAX>;
+/// Database servers of a cell, as named when the cell is made known.
+pub type CellServerList = XdrArray<HostAddr, CELL_SERVERS_MAX>;
+/// Servers and their ranks.
+pub type RankedServers = XdrArray<RankedServer, SERVERS_MAX>;
+/// Values of `@sys`.
+pub type SysNames = XdrArray<Name, SYSNAMES_MAX>;
+/// What somebody has to show.
+pub type Tokens = XdrArray<HeldToken, TOKENS_MAX>;
+/// A path of this machine.
+pub type LocalPath = XdrString<4096>;
+
+wire_enum! {
+    /// Which servers are meant.
+    enum ServerKind: u32 {
+        /// File servers.
+        0 FILE;
+        /// Volume location servers.
+        1 LOCATION;
+    }
+
+    /// The servers of which cells `CheckServers` is about.
+    enum CheckScope: u32 {
+        /// Those of the client's own cell.
+        0 OWN_CELL;
+        /// Those of the cell that is named.
+        1 CELL;
+        /// Those of all cells.
+        2 ALL;
+    }
+}
+
+wire_bits! {
+    /// What is special about a cell.
+    CellFlags(u32) {
+        /// Programs in it do not run as their owner.
+        2 NO_SUID;
+    }
+
+    /// Which fields of `SetVolumeStatus` count.
+    VolumeChanges(u32) {
+        /// `max_quota`.
+        1 MAX_QUOTA;
+        /// `offline_message`.
+        2 OFFLINE_MESSAGE;
+    }
+}
+
+wire_struct! {
+    /// A file, directory, symbolic link or mount point, wherever it is.
+    struct Place {
+        /// The cell's name.
+        cell: Name,
+        /// What it is there.
+        fid: AfsFid,
+    }
+
+    /// A cell that the client knows.
+    struct KnownCell {
+        /// Its name.
+        name: Name,
+        /// Its database servers.
+        servers: CellServerList,
+        /// What is special about it.
+        flags: CellFlags,
+    }
+
+    /// A server and its rank: of the servers of a volume the one with the lowest is asked first.
+    #[derive(Copy)]
+    struct RankedServer {
+        /// Where it is.
+        address: HostAddr,
+        /// Its rank, from 0 to 65535.
+        rank: u32,
+    }
+
+    /// What the cache has, and may have.
+    #[derive(Copy, Default)]
+    struct CacheUse {
+        /// How much may be kept, in KiB.
+        size_kib: u64,
+        /// How much is kept, in KiB.
+        used_kib: u64,
+        /// Of this, what no server has yet, in KiB.
+        dirty_kib: u64,
+        /// Files of which something is kept.
+        files: u64,
+        /// Files that could not be stored and were put aside.
+        conflicts: u64,
+        /// Entries of the table of statuses.
+        statuses: u64,
+    }
+
+    /// A ticket for a cell.
+    struct HeldToken {
+        /// The cell.
+        cell: Name,
+        /// Whose it is: a name of the cell's, or `AFS ID` and a number.
+        holder: Name,
+        /// The holder's number in the cell; [`ViceId::ANONYMOUS`] where the client does not know it.
+        id: ViceId,
+        /// Until when it is good.
+        expires: AfsTime,
+    }
+}
+
+interface! {
+    /// What is asked of a client on the same machine. Service and port mean nothing here.
+    Control on service 0 port 0 {
+        // ---- the client
+
+        /// Which client this is, and where it keeps its configuration.
+         1 About () -> (version: Name, uuid: Uuid, cell_serv_db: LocalPath);
+
+        // ---- files and directories
+
+        /// The access list that governs a place, as text.
+        10 GetAcl (place: Place) -> (access_list: AfsOpaque);
+        /// Sets the access list of a directory.
+        11 SetAcl (place: Place, access_list: AfsOpaque);
+        /// What the caller may do there.
+        12 GetCallerAccess (place: Place) -> (rights: Rights);
+        /// The servers that have the volume of a place, the one that is asked first in front.
+        13 WhereIs (place: Place) -> (servers: Addresses);
+        /// The volume of a place.
+        14 GetVolumeStatus (place: Place)
+            -> (status: AfsFetchVolumeStatus, name: Name, offline_message: Message, motd: Message);
+        /// Changes the volume of a place. The quota is in KiB, 0 for none.
+        15 SetVolumeStatus (place: Place, changes: VolumeChanges, max_quota: i32, offline_message: Message);
+
+        // ---- mount points
+
+        /// What a mount point of a directory says: `#`, or `%` for the read-write volume, then the volume, perhaps after its
+        /// cell and a colon; without the dot at the end. `EINVAL` where the name is none.
+        20 ReadMountPoint (dir: Place, name: Name) -> (target: Path);
+        /// Makes a mount point. The target is as above.
+        21 MakeMountPoint (dir: Place, name: Name, target: Path);
+        /// Removes a mount point, and nothing else.
+        22 RemoveMountPoint (dir: Place, name: Name);
+        /// Forgets where a mount point leads.
+        23 FlushMountPoint (dir: Place, name: Name);
+
+        // ---- what is kept
+
+        /// Forgets data and status of a place.
+        30 Flush (place: Place);
+        /// Forgets data and status of all that is kept of a place's volume.
+        31 FlushVolume (place: Place);
+        /// Forgets all data and status.
+        32 FlushAll ();
+        /// Forgets which volumes names stand for, and where they are.
+        33 CheckVolumes ();
+        /// How much is kept.
+        34 GetCacheUse () -> (cache: CacheUse);
+        /// Sets how much may be kept, in KiB; 0 is what it was at the start. For the superuser.
+        35 SetCacheSize (size_kib: u64);
+
+        // ---- servers
+
+        /// Which servers do not answer. They are asked, unless it is to be what is known.
+        40 CheckServers (scope: CheckScope, cell: Name, is_fast: bool) -> (down: Addresses);
+        /// How often servers that are down are asked, in seconds; another number than 0 changes it. That is for the superuser.
+        41 ProbeInterval (seconds: u32) -> (old_seconds: u32);
+        /// Servers and their ranks.
+        42 GetServerRanks (kind: ServerKind) -> (servers: RankedServers);
+        /// Sets ranks. For the superuser.
+        43 SetServerRanks (kind: ServerKind, servers: RankedServers);
+
+        // ---- cells
+
+        /// The client's own cell.
+        50 GetOwnCell () -> (name: Name);
+        /// A cell, by its place in the list; `EDOM` behind the last.
+        51 GetCell (index: u32) -> (cell: KnownCell);
+        /// A cell, by its name, the beginning of it or an alias.
+        52 FindCell (name: Name) -> (cell: KnownCell);
+        /// Makes a cell known until the client ends, or gives it other servers. An empty `linked` is none. For the superuser.
+        53 NewCell (name: Name, servers: CellServerList, linked: Name);
+        /// Says what is special about a cell. For the superuser.
+        54 SetCellFlags (name: Name, flags: CellFlags);
+        /// Another name of a cell, by its place in the list; `EDOM` behind the last.
+        55 GetAlias (index: u32) -> (alias: Name, cell: Name);
+        /// Gives a cell another name. For the superuser.
+        56 NewAlias (alias: Name, cell: Name);
+
+        // ---- the caller and the machine
+
+        /// What the caller has to show to servers.
+        60 ListTokens () -> (tokens: Tokens);
+        /// The values of `@sys`; some change them. That is for the superuser.
+        61 SysName (new_names: SysNames) -> (names: SysNames);
+        /// Addresses of this machine that servers are told.
+        62 GetClientAddresses () -> (addresses: Addresses);
+        /// Whether what is said to servers is encrypted.
+        63 GetCrypt () -> (is_on: bool);
+        /// Sets that. For the superuser.
+        64 SetCrypt (is_on: bool);
+    }
+}
+
+impl Place {
+    /// A place of a cell.
+    ///
+    /// # Errors
+    ///
+    /// The cell's name is longer than names are.
+    pub fn new(cell: &str, fid: AfsFid) -> Result<Self, OutOfBounds> {
+        Ok(Self { cell: Name::new(cell)?, fid })
+    }
+}
+
+/// Bytes of the length in front of a message.
+pub const FRAME_HEADER: usize = 4;
+
+/// A message as it is sent.
+///
+/// # Panics
+///
+/// The message is longer than [`FRAME_MAX`], which no message of this interface is.
+#[must_use]
+pub fn framed(message: &[u8]) -> Vec<u8> {
+    assert!(message.len() <= FRAME_MAX, "no procedure has arguments or results of this size");
+    let mut frame = Vec::with_capacity(FRAME_HEADER + message.len());
+    frame.extend_from_slice(&(message.len() as u32).to_be_bytes());
+    frame.extend_from_slice(message);
+    frame
+}
+
+/// How many bytes follow; `None` where that is more than a message has.
+#[must_use]
+pub fn frame_length(header: [u8; FRAME_HEADER]) -> Option<usize> {
+    let length = usize::try_from(u32::from_be_bytes(header)).ok()?;
+    (length <= FRAME_MAX).then_some(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rxgen::Interface;
+
+    #[test]
+    fn every_message_fits_into_a_frame() {
+        for rpc in Control::RPCS {
+            for size in [rpc.args_size, rpc.results_size] {
+                assert!(size.max <= FRAME_MAX - 4, "{}: {size:?}", rpc.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_frame_says_how_long_its_message_is() {
+        let frame = framed(b"message");
+        let (header, message) = frame.split_first_chunk().unwrap();
+        assert_eq!(frame_length(*header), Some(7));
+        assert_eq!(message, b"message");
+        assert_eq!(frame_length([0xff; 4]), None);
+        assert_eq!(frame_length((FRAME_MAX as u32 + 1).to_be_bytes()), None);
+    }
+}

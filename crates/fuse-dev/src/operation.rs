@@ -1,0 +1,692 @@
+//! What the kernel asks: one enum of operations, read from the bytes of a request. What it is answered is in answer.
+
+use std::ffi::OsStr;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::fields::{Fields, Malformed};
+
+/// The number by which kernel and file system speak of a node, an inode of theirs. 1 is the root.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u64);
+
+impl NodeId {
+    /// The root of the mount.
+    pub const ROOT: Self = Self(1);
+}
+
+/// The number of a request, by which it is answered or interrupted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Unique(pub u64);
+
+/// What a file system calls a file that it has opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Handle(pub u64);
+
+/// On whose behalf the kernel asks. Read-ahead, writing back and release come from whoever happens to be there: rights are a
+/// matter of the operations that name or open a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Caller {
+    /// The user, as the file system checks rights.
+    pub uid: u32,
+    /// The user's group.
+    pub gid: u32,
+    /// The thread; 0 where the kernel asks for itself.
+    pub pid: u32,
+}
+
+/// A request.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// Its number.
+    pub unique: Unique,
+    /// The node that it is about.
+    pub node: NodeId,
+    /// Who asks.
+    pub caller: Caller,
+    /// What for.
+    pub operation: Operation<'a>,
+}
+
+/// An access to be checked: the bits of `access(2)`, 4 read, 2 write, 1 execute; none is whether it is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Access(pub u32);
+
+/// A time to set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetTime {
+    /// What time it is now.
+    Now,
+    /// This.
+    To(SystemTime),
+}
+
+/// What SETATTR changes; what is not given stays.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SetAttributes {
+    /// Permission bits, and the type, which stays as it is.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Length in bytes.
+    pub size: Option<u64>,
+    /// Time of last access.
+    pub atime: Option<SetTime>,
+    /// Time of last modification.
+    pub mtime: Option<SetTime>,
+    /// The open file by which it is done.
+    pub handle: Option<Handle>,
+}
+
+/// Kinds of locks, by the numbers of `fcntl(2)`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockKind {
+    /// Shared.
+    Read,
+    /// Exclusive.
+    Write,
+    /// None: what is there is given up.
+    Unlock,
+}
+
+/// The bytes that a lock is for; `end` belongs to it, and `u64::MAX >> 1` is as far as files go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LockRange {
+    /// The first byte.
+    pub start: u64,
+    /// The last byte.
+    pub end: u64,
+}
+
+impl LockRange {
+    /// Whether it is the whole file, as `flock(2)` has it, or `lockf` from the beginning without a length.
+    pub fn is_whole(self) -> bool {
+        self.start == 0 && self.end >= i64::MAX as u64
+    }
+}
+
+/// A lock that is asked for or asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lock {
+    /// The open file.
+    pub handle: Handle,
+    /// Who has or wants it: a number of the kernel's.
+    pub owner: u64,
+    /// The bytes.
+    pub range: LockRange,
+    /// The kind.
+    pub kind: LockKind,
+    /// The process.
+    pub pid: u32,
+    /// Whether it is of `flock(2)`, not of `fcntl(2)`.
+    pub is_flock: bool,
+}
+
+/// Nodes that the kernel forgets, with how many of its look-ups.
+#[derive(Debug, Clone)]
+pub struct Forgets<'a>(Fields<'a>);
+
+impl Iterator for Forgets<'_> {
+    type Item = (NodeId, u64);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let node = self.0.u64().ok()?;
+        Some((NodeId(node), self.0.u64().ok()?))
+    }
+}
+
+/// What is asked. Names and data are borrowed from the request.
+#[derive(Debug)]
+#[expect(missing_docs, reason = "the fields are those of the system calls that the variants name")]
+pub enum Operation<'a> {
+    /// A name in a directory. Counts as one look-up of the node that is answered.
+    Lookup {
+        name: &'a OsStr,
+    },
+    /// The kernel forgets so many look-ups of the node. Not answered.
+    Forget {
+        lookups: u64,
+    },
+    /// The same of many nodes. Not answered.
+    BatchForget(Forgets<'a>),
+    GetAttributes {
+        handle: Option<Handle>,
+    },
+    SetAttributes(SetAttributes),
+    ReadLink,
+    Symlink {
+        name: &'a OsStr,
+        target: &'a OsStr,
+    },
+    MakeNode {
+        name: &'a OsStr,
+        mode: u32,
+        device: u32,
+        umask: u32,
+    },
+    MakeDirectory {
+        name: &'a OsStr,
+        mode: u32,
+        umask: u32,
+    },
+    Unlink {
+        name: &'a OsStr,
+    },
+    RemoveDirectory {
+        name: &'a OsStr,
+    },
+    /// `flags` are those of `renameat2(2)`.
+    Rename {
+        name: &'a OsStr,
+        to: NodeId,
+        new_name: &'a OsStr,
+        flags: u32,
+    },
+    /// The node of the request is the directory that gets the name.
+    Link {
+        existing: NodeId,
+        name: &'a OsStr,
+    },
+    /// `flags` are those of `open(2)`.
+    Open {
+        flags: u32,
+    },
+    Create {
+        name: &'a OsStr,
+        mode: u32,
+        umask: u32,
+        flags: u32,
+    },
+    Read {
+        handle: Handle,
+        pos: u64,
+        length: u32,
+    },
+    /// `is_from_cache`: pages of a mapping are written back, by whoever; `kills_privileges`: set-uid and set-gid bits go.
+    Write {
+        handle: Handle,
+        pos: u64,
+        data: &'a [u8],
+        is_from_cache: bool,
+        kills_privileges: bool,
+    },
+    /// A file was closed, by one of perhaps several that have it.
+    Flush {
+        handle: Handle,
+        owner: u64,
+    },
+    /// The last that had the file open or mapped is gone. `flock_owner`: whose `flock` is to be given up.
+    Release {
+        handle: Handle,
+        flock_owner: Option<u64>,
+    },
+    Sync {
+        handle: Handle,
+        is_data_only: bool,
+    },
+    StatFs,
+    SetXattr {
+        name: &'a OsStr,
+        value: &'a [u8],
+        flags: u32,
+    },
+    /// `room` 0 asks how long the value is.
+    GetXattr {
+        name: &'a OsStr,
+        room: u32,
+    },
+    ListXattr {
+        room: u32,
+    },
+    RemoveXattr {
+        name: &'a OsStr,
+    },
+    OpenDirectory {
+        flags: u32,
+    },
+    ReadDirectory {
+        handle: Handle,
+        pos: u64,
+        room: u32,
+    },
+    ReadDirectoryPlus {
+        handle: Handle,
+        pos: u64,
+        room: u32,
+    },
+    ReleaseDirectory {
+        handle: Handle,
+    },
+    SyncDirectory {
+        handle: Handle,
+    },
+    GetLock(Lock),
+    /// `waits`: until it can be had.
+    SetLock {
+        lock: Lock,
+        waits: bool,
+    },
+    Access(Access),
+    /// The caller of another request got a signal. Not answered, unless that request is not known (yet): then EAGAIN.
+    Interrupt {
+        request: Unique,
+    },
+    Allocate {
+        handle: Handle,
+        pos: u64,
+        length: u64,
+        mode: u32,
+    },
+    Seek {
+        handle: Handle,
+        pos: u64,
+        whence: u32,
+    },
+    /// The node of the request is that of `from`.
+    CopyRange {
+        from: (Handle, u64),
+        to: (NodeId, Handle, u64),
+        length: u64,
+    },
+    /// `syncfs(2)`.
+    SyncFileSystem,
+    /// The mount ends.
+    Destroy,
+    /// Something that this library does not know, or that makes no sense in a file system of this kind.
+    Other {
+        opcode: u32,
+    },
+}
+
+/// Bytes of a request's header.
+pub(crate) const HEADER_LEN: usize = 40;
+
+/// The operations by their numbers in `fuse.h`.
+pub(crate) mod opcode {
+    pub(crate) const LOOKUP: u32 = 1;
+    pub(crate) const FORGET: u32 = 2;
+    pub(crate) const GETATTR: u32 = 3;
+    pub(crate) const SETATTR: u32 = 4;
+    pub(crate) const READLINK: u32 = 5;
+    pub(crate) const SYMLINK: u32 = 6;
+    pub(crate) const MKNOD: u32 = 8;
+    pub(crate) const MKDIR: u32 = 9;
+    pub(crate) const UNLINK: u32 = 10;
+    pub(crate) const RMDIR: u32 = 11;
+    pub(crate) const RENAME: u32 = 12;
+    pub(crate) const LINK: u32 = 13;
+    pub(crate) const OPEN: u32 = 14;
+    pub(crate) const READ: u32 = 15;
+    pub(crate) const WRITE: u32 = 16;
+    pub(crate) const STATFS: u32 = 17;
+    pub(crate) const RELEASE: u32 = 18;
+    pub(crate) const FSYNC: u32 = 20;
+    pub(crate) const SETXATTR: u32 = 21;
+    pub(crate) const GETXATTR: u32 = 22;
+    pub(crate) const LISTXATTR: u32 = 23;
+    pub(crate) const REMOVEXATTR: u32 = 24;
+    pub(crate) const FLUSH: u32 = 25;
+    pub(crate) const INIT: u32 = 26;
+    pub(crate) const OPENDIR: u32 = 27;
+    pub(crate) const READDIR: u32 = 28;
+    pub(crate) const RELEASEDIR: u32 = 29;
+    pub(crate) const FSYNCDIR: u32 = 30;
+    pub(crate) const GETLK: u32 = 31;
+    pub(crate) const SETLK: u32 = 32;
+    pub(crate) const SETLKW: u32 = 33;
+    pub(crate) const ACCESS: u32 = 34;
+    pub(crate) const CREATE: u32 = 35;
+    pub(crate) const INTERRUPT: u32 = 36;
+    pub(crate) const DESTROY: u32 = 38;
+    pub(crate) const BATCH_FORGET: u32 = 42;
+    pub(crate) const FALLOCATE: u32 = 43;
+    pub(crate) const READDIRPLUS: u32 = 44;
+    pub(crate) const RENAME2: u32 = 45;
+    pub(crate) const LSEEK: u32 = 46;
+    pub(crate) const COPY_FILE_RANGE: u32 = 47;
+    pub(crate) const SYNCFS: u32 = 50;
+}
+
+/// Bits of `fuse_setattr_in.valid`.
+mod valid {
+    pub(super) const MODE: u32 = 1 << 0;
+    pub(super) const UID: u32 = 1 << 1;
+    pub(super) const GID: u32 = 1 << 2;
+    pub(super) const SIZE: u32 = 1 << 3;
+    pub(super) const ATIME: u32 = 1 << 4;
+    pub(super) const MTIME: u32 = 1 << 5;
+    pub(super) const HANDLE: u32 = 1 << 6;
+    pub(super) const ATIME_NOW: u32 = 1 << 7;
+    pub(super) const MTIME_NOW: u32 = 1 << 8;
+}
+
+const GETATTR_HAS_HANDLE: u32 = 1;
+const WRITE_FROM_CACHE: u32 = 1;
+const WRITE_KILLS_PRIVILEGES: u32 = 1 << 2;
+const RELEASE_FLOCK_UNLOCK: u32 = 1 << 1;
+const FSYNC_DATA_ONLY: u32 = 1;
+const LOCK_IS_FLOCK: u32 = 1;
+
+impl<'a> Request<'a> {
+    /// Reads a request, whole as the device gave it.
+    ///
+    /// # Errors
+    ///
+    /// When it is shorter than its fields. The number is that of the request, if that much could be read.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, (Option<Unique>, Malformed)> {
+        let mut header = Fields::new("the header", bytes);
+        let mut read_header = || -> Result<_, Malformed> {
+            header.skip(4)?;
+            let opcode = header.u32()?;
+            let (unique, node) = (Unique(header.u64()?), NodeId(header.u64()?));
+            let caller = Caller { uid: header.u32()?, gid: header.u32()?, pid: header.u32()? };
+            header.skip(4)?;
+            Ok((opcode, unique, node, caller))
+        };
+        let (opcode, unique, node, caller) = read_header().map_err(|error| (None, error))?;
+        let operation = parse(opcode, &bytes[HEADER_LEN..]).map_err(|error| (Some(unique), error))?;
+        Ok(Self { unique, node, caller, operation })
+    }
+}
+
+fn parse(number: u32, body: &[u8]) -> Result<Operation<'_>, Malformed> {
+    let fields = |what| Fields::new(what, body);
+    Ok(match number {
+        opcode::LOOKUP => Operation::Lookup { name: fields("LOOKUP").name()? },
+        opcode::FORGET => Operation::Forget { lookups: fields("FORGET").u64()? },
+        opcode::BATCH_FORGET => {
+            let mut f = fields("BATCH_FORGET");
+            let count = f.u32()? as usize;
+            f.skip(4)?;
+            let nodes = f.bytes(count.saturating_mul(16))?;
+            Operation::BatchForget(Forgets(Fields::new("BATCH_FORGET", nodes)))
+        }
+        opcode::GETATTR => {
+            let mut f = fields("GETATTR");
+            let flags = f.u32()?;
+            f.skip(4)?;
+            let handle = Handle(f.u64()?);
+            Operation::GetAttributes { handle: (flags & GETATTR_HAS_HANDLE != 0).then_some(handle) }
+        }
+        opcode::SETATTR => Operation::SetAttributes(set_attributes(&mut fields("SETATTR"))?),
+        opcode::READLINK => Operation::ReadLink,
+        opcode::SYMLINK => {
+            let mut f = fields("SYMLINK");
+            Operation::Symlink { name: f.name()?, target: f.name()? }
+        }
+        opcode::MKNOD => {
+            let mut f = fields("MKNOD");
+            let (mode, device, umask) = (f.u32()?, f.u32()?, f.u32()?);
+            f.skip(4)?;
+            Operation::MakeNode { name: f.name()?, mode, device, umask }
+        }
+        opcode::MKDIR => {
+            let mut f = fields("MKDIR");
+            let (mode, umask) = (f.u32()?, f.u32()?);
+            Operation::MakeDirectory { name: f.name()?, mode, umask }
+        }
+        opcode::UNLINK => Operation::Unlink { name: fields("UNLINK").name()? },
+        opcode::RMDIR => Operation::RemoveDirectory { name: fields("RMDIR").name()? },
+        opcode::RENAME => {
+            let mut f = fields("RENAME");
+            let to = NodeId(f.u64()?);
+            Operation::Rename { name: f.name()?, to, new_name: f.name()?, flags: 0 }
+        }
+        opcode::RENAME2 => {
+            let mut f = fields("RENAME2");
+            let (to, flags) = (NodeId(f.u64()?), f.u32()?);
+            f.skip(4)?;
+            Operation::Rename { name: f.name()?, to, new_name: f.name()?, flags }
+        }
+        opcode::LINK => {
+            let mut f = fields("LINK");
+            Operation::Link { existing: NodeId(f.u64()?), name: f.name()? }
+        }
+        opcode::OPEN => Operation::Open { flags: fields("OPEN").u32()? },
+        opcode::OPENDIR => Operation::OpenDirectory { flags: fields("OPENDIR").u32()? },
+        opcode::CREATE => {
+            let mut f = fields("CREATE");
+            let (flags, mode, umask) = (f.u32()?, f.u32()?, f.u32()?);
+            f.skip(4)?;
+            Operation::Create { name: f.name()?, mode, umask, flags }
+        }
+        opcode::READ => {
+            let (handle, pos, length) = read(&mut fields("READ"))?;
+            Operation::Read { handle, pos, length }
+        }
+        opcode::READDIR => {
+            let (handle, pos, room) = read(&mut fields("READDIR"))?;
+            Operation::ReadDirectory { handle, pos, room }
+        }
+        opcode::READDIRPLUS => {
+            let (handle, pos, room) = read(&mut fields("READDIRPLUS"))?;
+            Operation::ReadDirectoryPlus { handle, pos, room }
+        }
+        opcode::WRITE => {
+            let mut f = fields("WRITE");
+            let (handle, pos) = (Handle(f.u64()?), f.u64()?);
+            let (size, flags) = (f.u32()?, f.u32()?);
+            f.skip(16)?;
+            Operation::Write {
+                handle,
+                pos,
+                data: f.bytes(size as usize)?,
+                is_from_cache: flags & WRITE_FROM_CACHE != 0,
+                kills_privileges: flags & WRITE_KILLS_PRIVILEGES != 0,
+            }
+        }
+        opcode::FLUSH => {
+            let mut f = fields("FLUSH");
+            let handle = Handle(f.u64()?);
+            f.skip(8)?;
+            Operation::Flush { handle, owner: f.u64()? }
+        }
+        opcode::RELEASE => {
+            let mut f = fields("RELEASE");
+            let handle = Handle(f.u64()?);
+            f.skip(4)?;
+            let (flags, owner) = (f.u32()?, f.u64()?);
+            Operation::Release { handle, flock_owner: (flags & RELEASE_FLOCK_UNLOCK != 0).then_some(owner) }
+        }
+        opcode::RELEASEDIR => Operation::ReleaseDirectory { handle: Handle(fields("RELEASEDIR").u64()?) },
+        opcode::FSYNC => {
+            let mut f = fields("FSYNC");
+            Operation::Sync { handle: Handle(f.u64()?), is_data_only: f.u32()? & FSYNC_DATA_ONLY != 0 }
+        }
+        opcode::FSYNCDIR => Operation::SyncDirectory { handle: Handle(fields("FSYNCDIR").u64()?) },
+        opcode::STATFS => Operation::StatFs,
+        opcode::SETXATTR => {
+            let mut f = fields("SETXATTR");
+            let (size, flags) = (f.u32()?, f.u32()?);
+            Operation::SetXattr { name: f.name()?, value: f.bytes(size as usize)?, flags }
+        }
+        opcode::GETXATTR => {
+            let mut f = fields("GETXATTR");
+            let room = f.u32()?;
+            f.skip(4)?;
+            Operation::GetXattr { name: f.name()?, room }
+        }
+        opcode::LISTXATTR => Operation::ListXattr { room: fields("LISTXATTR").u32()? },
+        opcode::REMOVEXATTR => Operation::RemoveXattr { name: fields("REMOVEXATTR").name()? },
+        opcode::GETLK => Operation::GetLock(lock(&mut fields("GETLK"))?),
+        opcode::SETLK => Operation::SetLock { lock: lock(&mut fields("SETLK"))?, waits: false },
+        opcode::SETLKW => Operation::SetLock { lock: lock(&mut fields("SETLKW"))?, waits: true },
+        opcode::ACCESS => Operation::Access(Access(fields("ACCESS").u32()?)),
+        opcode::INTERRUPT => Operation::Interrupt { request: Unique(fields("INTERRUPT").u64()?) },
+        opcode::FALLOCATE => {
+            let mut f = fields("FALLOCATE");
+            let (handle, pos, length) = (Handle(f.u64()?), f.u64()?, f.u64()?);
+            Operation::Allocate { handle, pos, length, mode: f.u32()? }
+        }
+        opcode::LSEEK => {
+            let mut f = fields("LSEEK");
+            Operation::Seek { handle: Handle(f.u64()?), pos: f.u64()?, whence: f.u32()? }
+        }
+        opcode::COPY_FILE_RANGE => {
+            let mut f = fields("COPY_FILE_RANGE");
+            let from = (Handle(f.u64()?), f.u64()?);
+            let to = (NodeId(f.u64()?), Handle(f.u64()?), f.u64()?);
+            Operation::CopyRange { from, to, length: f.u64()? }
+        }
+        opcode::SYNCFS => Operation::SyncFileSystem,
+        opcode::DESTROY => Operation::Destroy,
+        other => Operation::Other { opcode: other },
+    })
+}
+
+fn read(f: &mut Fields<'_>) -> Result<(Handle, u64, u32), Malformed> {
+    Ok((Handle(f.u64()?), f.u64()?, f.u32()?))
+}
+
+fn lock(f: &mut Fields<'_>) -> Result<Lock, Malformed> {
+    let (handle, owner) = (Handle(f.u64()?), f.u64()?);
+    let range = LockRange { start: f.u64()?, end: f.u64()? };
+    let kind = match f.u32()? {
+        0 => LockKind::Read,
+        1 => LockKind::Write,
+        _ => LockKind::Unlock,
+    };
+    let pid = f.u32()?;
+    Ok(Lock { handle, owner, range, kind, pid, is_flock: f.u32()? & LOCK_IS_FLOCK != 0 })
+}
+
+fn set_attributes(f: &mut Fields<'_>) -> Result<SetAttributes, Malformed> {
+    let valid = f.u32()?;
+    f.skip(4)?;
+    let (handle, size) = (Handle(f.u64()?), f.u64()?);
+    f.skip(8)?;
+    let (atime, mtime) = (f.u64()?, f.u64()?);
+    f.skip(8)?;
+    let (atime_nanos, mtime_nanos) = (f.u32()?, f.u32()?);
+    f.skip(4)?;
+    let mode = f.u32()?;
+    f.skip(4)?;
+    let (uid, gid) = (f.u32()?, f.u32()?);
+    let has = |bit| valid & bit != 0;
+    let set_time = |bit, now, seconds, nanos| {
+        has(bit).then(|| if has(now) { SetTime::Now } else { SetTime::To(system_time(seconds, nanos)) })
+    };
+    Ok(SetAttributes {
+        mode: has(valid::MODE).then_some(mode),
+        uid: has(valid::UID).then_some(uid),
+        gid: has(valid::GID).then_some(gid),
+        size: has(valid::SIZE).then_some(size),
+        atime: set_time(valid::ATIME, valid::ATIME_NOW, atime, atime_nanos),
+        mtime: set_time(valid::MTIME, valid::MTIME_NOW, mtime, mtime_nanos),
+        handle: has(valid::HANDLE).then_some(handle),
+    })
+}
+
+/// A time of the kernel's: seconds since 1970, which may be negative, and nanoseconds after that.
+fn system_time(seconds: u64, nanos: u32) -> SystemTime {
+    let nanos = Duration::from_nanos(u64::from(nanos.min(999_999_999)));
+    let seconds = seconds as i64;
+    let whole = if seconds >= 0 {
+        UNIX_EPOCH.checked_add(Duration::from_secs(seconds.unsigned_abs()))
+    } else {
+        UNIX_EPOCH.checked_sub(Duration::from_secs(seconds.unsigned_abs()))
+    };
+    whole.and_then(|time| time.checked_add(nanos)).unwrap_or(UNIX_EPOCH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A request as the kernel would write it.
+    fn request(opcode: u32, body: &[u8]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bytes.extend((40 + body.len() as u32).to_ne_bytes());
+        bytes.extend(opcode.to_ne_bytes());
+        bytes.extend(77u64.to_ne_bytes());
+        bytes.extend(5u64.to_ne_bytes());
+        for word in [1000u32, 100, 4242, 0] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        bytes.extend(body);
+        bytes
+    }
+
+    fn words(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+    }
+
+    fn check(opcode: u32, body: &[u8], expected: &str) {
+        let bytes = request(opcode, body);
+        let parsed = Request::parse(&bytes).unwrap();
+        assert_eq!((parsed.unique, parsed.node), (Unique(77), NodeId(5)));
+        assert_eq!(parsed.caller, Caller { uid: 1000, gid: 100, pid: 4242 });
+        assert_eq!(format!("{:?}", parsed.operation), expected);
+    }
+
+    #[test]
+    fn operations_are_read_with_their_fields() {
+        check(opcode::LOOKUP, b"a\0", "Lookup { name: \"a\" }");
+        check(opcode::SYMLINK, b"l\0../t\0", "Symlink { name: \"l\", target: \"../t\" }");
+        let mut rename = words(&[9, 0, 1, 0]);
+        rename.extend(b"old\0new\0");
+        check(
+            opcode::RENAME2,
+            &rename,
+            "Rename { name: \"old\", to: NodeId(9), new_name: \"new\", flags: 1 }",
+        );
+        let mut write = words(&[3, 0, 4096, 0, 2, 1, 0, 0, 0, 0]);
+        write.extend(b"xy");
+        check(
+            opcode::WRITE,
+            &write,
+            "Write { handle: Handle(3), pos: 4096, data: [120, 121], is_from_cache: true, kills_privileges: false }",
+        );
+        check(
+            opcode::RELEASE,
+            &words(&[3, 0, 0, 2, 8, 0]),
+            "Release { handle: Handle(3), flock_owner: Some(8) }",
+        );
+        check(opcode::INTERRUPT, &words(&[76, 0]), "Interrupt { request: Unique(76) }");
+        check(48, b"", "Other { opcode: 48 }");
+    }
+
+    #[test]
+    fn attributes_to_set_are_those_that_are_valid() {
+        let mut body = words(&[valid::SIZE | valid::MTIME | valid::ATIME | valid::ATIME_NOW, 0]);
+        for value in [0u64, 17, 0, 1, (-1i64) as u64, 0] {
+            body.extend(value.to_ne_bytes());
+        }
+        body.extend(words(&[0, 500_000_000, 0, 0o644, 0, 1, 2, 0]));
+        let bytes = request(opcode::SETATTR, &body);
+        let Operation::SetAttributes(set) = Request::parse(&bytes).unwrap().operation else { panic!() };
+        let half_before = UNIX_EPOCH - Duration::from_millis(500);
+        let expected = SetAttributes {
+            size: Some(17),
+            atime: Some(SetTime::Now),
+            mtime: Some(SetTime::To(half_before)),
+            ..SetAttributes::default()
+        };
+        assert_eq!(set, expected);
+    }
+
+    #[test]
+    fn a_request_that_is_cut_off_anywhere_is_an_error_or_shorter() {
+        let mut body = words(&[1, 0, 2, 0, 16, 0, 0, 0, 0, 0]);
+        body.extend([0; 16]);
+        for number in 0..=60 {
+            let whole = request(number, &body);
+            for length in 0..whole.len() {
+                // No panic is the claim.
+                let _ = Request::parse(&whole[..length]).map(|request| match request.operation {
+                    Operation::BatchForget(nodes) => nodes.count(),
+                    _ => 0,
+                });
+            }
+        }
+        assert!(Request::parse(&request(opcode::WRITE, &words(&[0, 0, 0, 0, 9, 0, 0, 0, 0, 0]))).is_err());
+    }
+
+    #[test]
+    fn a_count_of_forgets_that_is_a_lie_is_an_error() {
+        let bytes = request(opcode::BATCH_FORGET, &words(&[u32::MAX, 0, 1, 0, 1, 0]));
+        let (unique, error) = Request::parse(&bytes).unwrap_err();
+        assert_eq!((unique, error.what), (Some(Unique(77)), "BATCH_FORGET"));
+    }
+}

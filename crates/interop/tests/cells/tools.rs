@@ -1,0 +1,252 @@
+//! Our tools that speak with cells and clients of either make: afsio, which moves bytes without a mount, and cmdebug, which has to print
+//! what Debian's does of the same client.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use afar_interop::cell::{self, ADDRESS, CELL_NAME, CLIENT_ADDRESS, Servers};
+use afar_interop::lab::Lab;
+use afar_interop::suite::{Case, Trouble, Verdict, Weight};
+use afs_testclient::AccessList;
+use afs_wire::ids::AfsFid;
+use rand::rngs::StdRng;
+use rand::{RngCore, SeedableRng};
+
+use crate::fuse::{AFSIO, Local, scene};
+use crate::scene::{Scene, for_both, told};
+
+/// Lengths of files: none, one byte, around the ends of what afsio fetches and stores at once (4 MiB, 32 MiB).
+const LENGTHS: [usize; 6] = [0, 1, 70_000, (4 << 20) - 1, (8 << 20) + 1, (32 << 20) + 3];
+
+/// All cases of this module.
+pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
+    type Check = fn(&Lab, &Servers) -> Verdict;
+    let checks: [(&str, Check); 2] = [
+        ("tools/our_afsio_moves_bytes_both_ways", afsio),
+        ("tools/our_afsio_writes_with_the_cells_key_where_others_may_not", afsio_localauth),
+    ];
+    let cmdebug = {
+        let lab = Arc::clone(lab);
+        Case::new("tools/our_cmdebug_tells_of_afsd_what_debians_does".to_owned(), Weight::Busy, move || {
+            compare_cmdebug(&lab)
+        })
+    };
+    checks.into_iter().flat_map(|(name, check)| for_both(lab, name, check)).chain([cmdebug]).collect()
+}
+
+/// What a run of our afsio came to.
+struct Done {
+    status: Option<i32>,
+    stdout: Vec<u8>,
+    stderr: String,
+}
+
+/// Our afsio in a cell, at the machine `srv`, with its configuration.
+struct Afsio<'a> {
+    scene: &'a Scene,
+    program: String,
+}
+
+impl<'a> Afsio<'a> {
+    fn new(lab: &Lab, scene: &'a Scene) -> Result<Self, Trouble> {
+        let program = PathBuf::from(lab.afar()?.get_program());
+        let program = program.canonicalize().map_err(told("our program"))?;
+        Ok(Self { scene, program: program.display().to_string() })
+    }
+
+    fn command(&self, words: &[&str]) -> Command {
+        let mut all = vec![self.program.as_str(), "afsio"];
+        all.extend(words);
+        self.scene.cell.command(&all)
+    }
+
+    fn run(&self, words: &[&str], input: Stdio) -> Result<Done, Trouble> {
+        let output = self.command(words).stdin(input).output().map_err(told("our afsio"))?;
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        Ok(Done { status: output.status.code(), stdout: output.stdout, stderr })
+    }
+
+    /// A run that has to succeed.
+    fn expect(&self, words: &[&str], input: Stdio) -> Result<Done, Trouble> {
+        let done = self.run(words, input)?;
+        match done.status {
+            Some(0) => Ok(done),
+            status => failed(format!("afsio {}: status {status:?}: {}", words.join(" "), done.stderr)),
+        }
+    }
+
+    /// A run that has to fail, and to say this.
+    fn refuse(&self, words: &[&str], says: &str) -> Verdict {
+        let done = self.run(words, Stdio::null())?;
+        if done.status == Some(0) || !done.stderr.contains(says) {
+            return failed(format!("afsio {} does not say {says:?}: {}", words.join(" "), done.stderr));
+        }
+        Ok(())
+    }
+
+    /// The bytes of a file of the cell have to be these.
+    fn check(&self, path: &str, bytes: &[u8]) -> Verdict {
+        let read = self.expect(&["read", "-file", path], Stdio::null())?.stdout;
+        same(path, &read, bytes)
+    }
+
+    /// Writes through a pipe, the end of which nobody knows.
+    fn pipe(&self, words: &[&str], bytes: &[u8]) -> Verdict {
+        let mut child = self
+            .command(words)
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(told("our afsio"))?;
+        let mut pipe = child.stdin.take().expect("it is piped");
+        // Where it ends early, its own words tell more.
+        let written = pipe.write_all(bytes);
+        drop(pipe);
+        let output = child.wait_with_output().map_err(told("our afsio"))?;
+        if !output.status.success() || written.is_err() {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            return failed(format!("afsio {}: {said}", words.join(" ")));
+        }
+        Ok(())
+    }
+}
+
+fn failed<T>(message: impl Into<String>) -> Result<T, Trouble> {
+    Err(Trouble::Failed(message.into()))
+}
+
+fn same(what: &str, found: &[u8], wanted: &[u8]) -> Verdict {
+    if found == wanted {
+        return Ok(());
+    }
+    let first = found.iter().zip(wanted).position(|(a, b)| a != b);
+    let (found, wanted) = (found.len(), wanted.len());
+    failed(format!("{what}: {found} bytes instead of {wanted}, the first that differs is {first:?}"))
+}
+
+fn some_bytes(length: usize, seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    StdRng::seed_from_u64(seed).fill_bytes(&mut bytes);
+    bytes
+}
+
+fn afsio(lab: &Lab, servers: &Servers) -> Verdict {
+    let scene = scene(lab, servers)?;
+    let afsio = Afsio::new(lab, &scene)?;
+    let local = Local::new()?;
+    let (from, to) = (local.0.join("from"), local.0.join("to"));
+    let [from_name, to_name] = [&from, &to].map(|path| path.display().to_string());
+    for (number, length) in LENGTHS.into_iter().enumerate() {
+        let bytes = some_bytes(length, number as u64);
+        fs::write(&from, &bytes).map_err(told("a local file"))?;
+        let path = format!("/afs/{CELL_NAME}/scratch/f{number}");
+        // A new name: that of 1.8.9 crashes there.
+        afsio.expect(&["write", "-file", &path, "-from", &from_name], Stdio::null())?;
+        afsio.check(&path, &bytes)?;
+        afsio.expect(&["read", "-file", &path, "-to", &to_name], Stdio::null())?;
+        same(&path, &fs::read(&to).map_err(told("a local file"))?, &bytes)?;
+        // Debian's reads what ours has written. Of no bytes it reads none, and fails.
+        if length > 0 {
+            let words = [&AFSIO[..], &["read", "-file", &path]].concat();
+            let output = scene.cell.command(&words).output().map_err(told("afsio"))?;
+            same("what Debian's afsio reads", &output.stdout, &bytes)?;
+        }
+        // Another content, shorter, through a pipe, over the old one.
+        let other = some_bytes(length / 2, 100 + number as u64);
+        afsio.pipe(&["write", "-file", &path, "-force"], &other)?;
+        afsio.check(&path, &other)?;
+        let more = some_bytes(1000, 200 + number as u64);
+        afsio.pipe(&["append", "-file", &path], &more)?;
+        afsio.check(&path, &[other, more].concat())?;
+    }
+    let path = format!("/afs/{CELL_NAME}/scratch/f2");
+    let bytes = some_bytes(100_000, 7);
+    fs::write(&from, &bytes).map_err(told("a local file"))?;
+    // A file as the standard input, and the path from the cell's root, with the cell's servers named.
+    let input = File::open(&from).map_err(told("a local file"))?;
+    let address = ADDRESS.to_string();
+    let named = ["-cell", CELL_NAME, "-servers", &address, "-config", "/nonexistent"];
+    afsio
+        .expect(&[&["write", "-file", "scratch/f2", "-force", "-md5"][..], &named].concat(), input.into())?;
+    afsio.check(&path, &bytes)?;
+    let read =
+        afsio.expect(&[&["read", "-file", "scratch/f2", "-md5"][..], &named].concat(), Stdio::null())?;
+    let sum = Command::new("md5sum").arg(&from).output().map_err(told("md5sum"))?;
+    let sum = String::from_utf8_lossy(&sum.stdout).split_whitespace().next().unwrap_or_default().to_owned();
+    if sum.is_empty() || !read.stderr.contains(&format!("{sum}  f2")) {
+        return failed(format!("the checksum of the file is {sum}, and afsio says {}", read.stderr));
+    }
+    afsio.refuse(&["write", "-file", &path, "-from", &from_name], "(use -force to overwrite)")?;
+    afsio.refuse(&["read", "-file", &format!("/afs/{CELL_NAME}/nosuch")], "file not found")?;
+    afsio.refuse(&["read", "-file", &format!("/afs/{CELL_NAME}/scratch")], "is a directory")?;
+    afsio.refuse(&["append", "-file", &format!("/afs/{CELL_NAME}/nosuch")], "non-existent")?;
+    afsio.refuse(&["fidread", "-fid", "1.2"], "invalid FID triple")
+}
+
+/// Where only administrators may write, nobody in particular may not, and who has the cell's key may.
+fn afsio_localauth(lab: &Lab, servers: &Servers) -> Verdict {
+    let scene = scene(lab, servers)?;
+    let closed = AccessList::granting([("system:administrators", AccessList::ALL)]);
+    let volume = scene.volume(ADDRESS, "closed", &closed)?;
+    let fid = scene.at_clients(async || {
+        let client = scene.client()?;
+        let server = scene.files(&client, &scene.user("admin")?);
+        let made = server.create_file(AfsFid::root_of(volume), "f").await.map_err(told("a file"))?;
+        server.give_up_all().await.map_err(told("giving up callbacks"))?;
+        Ok(made.fid.to_string())
+    })?;
+    let afsio = Afsio::new(lab, &scene)?;
+    afsio.refuse(&["fidread", "-fid", &fid], "afsio: Permission denied")?;
+    let bytes = some_bytes(10_000, 1);
+    let as_admin = ["-localauth", "-as", "admin"];
+    afsio.pipe(&[&["fidwrite", "-vnode", &fid, "-force"][..], &as_admin].concat(), &bytes)?;
+    let read = afsio.expect(&[&["fidread", "-fid", &fid][..], &as_admin].concat(), Stdio::null())?;
+    same("the closed file", &read.stdout, &bytes)?;
+    let read = afsio.expect(&["fidread", "-fid", &fid, "-localauth", "-clear"], Stdio::null())?;
+    same("the closed file, as the superuser", &read.stdout, &bytes)
+}
+
+fn compare_cmdebug(lab: &Lab) -> Verdict {
+    cell::can_mount().map_err(Trouble::Skipped)?;
+    let scene = scene(lab, &Servers::Stock)?;
+    let mount = scene.cell.mount("one")?;
+    let there = mount.path().join(CELL_NAME).join("scratch");
+    fs::write(there.join("file"), b"bytes").map_err(told("a file in the mount"))?;
+    fs::read_dir(&there).map_err(told("the folder in the mount"))?.for_each(drop);
+    let program = PathBuf::from(lab.afar()?.get_program());
+    let program = program.canonicalize().map_err(told("our program"))?.display().to_string();
+    let (address, port) = (CLIENT_ADDRESS.to_string(), port_of(mount.path())?);
+    for words in
+        [&["-long"][..], &["-refcounts"], &["-callbacks"], &[], &["-addrs"], &["-cache"], &["-cellservdb"]]
+    {
+        let run = |program: &[&str]| -> Result<String, Trouble> {
+            let words = [program, &[&address, "-port", &port], words].concat();
+            let output = scene.cell.command(&words).output().map_err(told("cmdebug"))?;
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        };
+        let (debians, ours) = (run(&["cmdebug"])?, run(&[&program, "cmdebug"])?);
+        if debians != ours {
+            return failed(format!("cmdebug {}: ours\n{ours}\nDebian's\n{debians}", words.join(" ")));
+        }
+        if words == ["-long"] && !ours.contains("** Cache entry @ 0x") {
+            return failed(format!("there was nothing to compare: {ours}"));
+        }
+    }
+    Ok(())
+}
+
+/// The port of an afsd.fuse, which takes any: that of the only socket in its network.
+fn port_of(mount: &Path) -> Result<String, Trouble> {
+    let process: PathBuf = mount.iter().take(3).collect();
+    let sockets = fs::read_to_string(process.join("net/udp")).map_err(told("the sockets of afsd.fuse"))?;
+    let mut lines = sockets.lines().skip(1);
+    let local = lines.next().and_then(|line| line.split_whitespace().nth(1)?.split_once(':'));
+    let port = local.and_then(|(_, port)| u16::from_str_radix(port, 16).ok());
+    match (port, lines.next()) {
+        (Some(port), None) => Ok(port.to_string()),
+        _ => failed(format!("not one socket: {sockets}")),
+    }
+}
