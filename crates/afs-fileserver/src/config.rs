@@ -11,6 +11,7 @@ use afs_wire::rights::Rights;
 
 use crate::access::{IMPLICIT_ADMIN, Writers};
 use crate::hosts::HostLimits;
+use crate::locations::Locations;
 
 /// How a file server is to be run.
 #[derive(Debug, Clone)]
@@ -32,6 +33,9 @@ pub struct Config {
     /// Where to write down who may hold promises, so that clients are told after a restart of the server. Default `None`: not
     /// at all, and clients are told when they call next.
     pub promises_file: Option<PathBuf>,
+    /// The volume location database, for clients that ask the file server where volumes are (`GetVolumeInfo`). Default `None`:
+    /// they are told that there is no such volume.
+    pub locations: Option<Arc<dyn Locations>>,
     /// Who may change anything through this server. Default everybody who has the rights.
     pub writers: Writers,
     /// What members of `system:administrators` may do everywhere. Default [`IMPLICIT_ADMIN`]. They may change access lists and
@@ -58,6 +62,7 @@ impl Config {
             hosts: HostLimits::default(),
             membership_life: Duration::from_secs(300),
             promises_file: None,
+            locations: None,
             writers: Writers::Everybody,
             implicit_rights: IMPLICIT_ADMIN,
             takes_old_acls: true,

@@ -1,6 +1,6 @@
 //! Serves volumes to cache managers: the file service (RXAFS), the promises to call back, the table of clients, rights and locks.
 //!
-//! A [`FileServer`] is put together from volumes, the protection database and an endpoint; its
+//! A [`FileServer`] is put together from volumes, the databases of the cell and an endpoint; its
 //! [`service`](FileServer::service) answers the calls that come there, and calls its clients back from the same port. What is
 //! decided is in plain state machines ([`callbacks`], [`hosts`], [`locks`], [`access`]); what waits is around them. How volumes
 //! are kept is left to `afs-volume`, what is on the wire to `afs-wire`.
@@ -17,6 +17,7 @@ mod config;
 pub mod failure;
 mod file_service;
 pub mod hosts;
+mod locations;
 pub mod locks;
 mod protection;
 pub mod remembered;
@@ -28,5 +29,6 @@ mod work;
 pub use access::Writers;
 pub use config::{Config, WallClock};
 pub use file_service::AUDIT;
+pub use locations::Locations;
 pub use protection::{Answer, Membership, Protection, ProtectionError};
 pub use server::{FileServer, Volumes};

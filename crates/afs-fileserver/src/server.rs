@@ -23,6 +23,7 @@ use crate::config::{Config, WallClock};
 use crate::failure::Failure;
 use crate::file_service;
 use crate::file_service::data::Buffers;
+use crate::locations::Locations;
 use crate::locks::Locks;
 use crate::protection::{Memberships, Protection};
 use crate::statistics::Statistics;
@@ -78,6 +79,7 @@ pub(crate) struct Inner {
     pub(crate) clock: WallClock,
     pub(crate) volumes: Arc<dyn Volumes>,
     pub(crate) memberships: Memberships,
+    pub(crate) locations: Option<Arc<dyn Locations>>,
     pub(crate) clients: Arc<Clients>,
     pub(crate) locks: Mutex<Locks>,
     pub(crate) turns: Arc<Turns>,
@@ -113,6 +115,7 @@ impl FileServer {
             runtime,
             volumes,
             memberships: Memberships::new(protection, config.membership_life),
+            locations: config.locations,
             clients,
             locks: Mutex::default(),
             turns: Arc::default(),

@@ -14,6 +14,7 @@ pub mod config;
 pub mod exporter;
 mod first_start;
 mod health;
+mod locations;
 pub mod log;
 pub mod notify;
 mod protection;

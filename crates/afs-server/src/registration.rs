@@ -29,7 +29,7 @@ pub(crate) enum Vl {
     /// That of this process.
     Local(Arc<Database<Vldb>>),
     /// The cell's.
-    Remote(CellServers),
+    Remote(Arc<CellServers>),
 }
 
 /// What it is told.

@@ -17,7 +17,7 @@ use afs_celldb::ubik::VoteService;
 use afs_celldb::vldb::{RestrictedQuery, VlService, Vldb};
 use afs_celldb::{Clock, Database, rx_service};
 use afs_config::{AddressRules, BosConfig, CellName, ServerFolder};
-use afs_fileserver::{FileServer, Protection, WallClock, Writers};
+use afs_fileserver::{FileServer, Locations, Protection, WallClock, Writers};
 use afs_volserver::{Partitions, VolumeService, Watcher};
 use afs_wire::bos::Bozo;
 use afs_wire::ids::{AfsTime, VolumeId};
@@ -42,6 +42,7 @@ use crate::first_start::{
     NewCell, administrator_is_made, make_configuration, make_folder, pending_administrator,
 };
 use crate::health;
+use crate::locations::{LocalLocations, RemoteLocations};
 use crate::protection::{LocalProtection, RemoteProtection};
 use crate::registration::{Registration, Vl, keep_registered};
 use crate::sysid;
@@ -430,6 +431,15 @@ impl<'a> Assembly<'a> {
                 Arc::new(RemoteProtection { servers, authority: Arc::clone(&self.authority) })
             }
         };
+        let (vl, locations): (Vl, Arc<dyn Locations>) = match vldb {
+            Some(database) => (Vl::Local(Arc::clone(&database)), Arc::new(LocalLocations(database))),
+            None => {
+                let servers = self.database_servers()?;
+                let servers = CellServers::new::<VlInterface>(endpoint, &servers, VlInterface::PORT, &token);
+                let servers = Arc::new(servers);
+                (Vl::Remote(Arc::clone(&servers)), Arc::new(RemoteLocations(servers)))
+            }
+        };
         let path = state.join("sysid");
         let chance = self.runtime.seed().map_err(|error| StartError::State(error.to_string()))?;
         let uuid = sysid::load_or_make(&path, chance, &self.addresses)
@@ -447,19 +457,13 @@ impl<'a> Assembly<'a> {
         file.implicit_rights = config.administrators_rights();
         file.takes_old_acls = config.file.old_access_lists;
         file.promises_file = Some(state.join("promises"));
+        file.locations = Some(locations);
         file.clock = WallClock::system();
         let served = Arc::new(Served(partitions.clone()));
         let file_server = FileServer::new(file, endpoint, served, protection)
             .map_err(|error| StartError::State(format!("{}: {error}", state.join("promises").display())))?;
         endpoint.add_service(file_server.service(self.security()));
 
-        let vl = match vldb {
-            Some(database) => Vl::Local(database),
-            None => {
-                let servers = self.database_servers()?;
-                Vl::Remote(CellServers::new::<VlInterface>(endpoint, &servers, VlInterface::PORT, &token))
-            }
-        };
         let registration = Registration { uuid, addresses: self.addresses.clone() };
         let runtime = Arc::clone(&self.runtime);
         self.runtime.spawn(Box::pin(keep_registered(vl, registration, runtime, Arc::downgrade(alive))));

@@ -209,6 +209,17 @@ fn name(caller: &Caller) -> &str {
     }
 }
 
+impl Vldb {
+    /// What `GetEntryByNameO` answers, for servers of the same process.
+    ///
+    /// # Errors
+    ///
+    /// There is no such entry, or it can have no such name.
+    pub fn old_entry(&self, name: &[u8]) -> Result<VldbEntry, VlError> {
+        by_name(self, name)
+    }
+}
+
 /// An entry by id, if it is not marked as deleted.
 fn by_id<F: Form>(vldb: &Vldb, id: u32, volume_type: Option<super::VolumeType>) -> Result<F, VlError> {
     existing(vldb, vldb.find_id(id, volume_type).ok_or(VlError::NoEntry)?.row)

@@ -12,6 +12,7 @@ use rxgen::xdr::XdrString;
 
 use super::{Outcome, Session, handlers};
 use crate::failure::Failure;
+use crate::locations::volume_info;
 
 /// Longest message of a volume, in bytes: what its header holds.
 const MAX_MESSAGE_BYTES: usize = 127;
@@ -102,11 +103,14 @@ impl Session {
         Ok(reply::SetVolumeStatus {})
     }
 
-    /// Stock servers say that there is no such volume, of any; clients ask the VLDB (File service notes 6.5).
-    async fn get_volume_info(&self, _args: rxafs::GetVolumeInfo) -> Outcome<reply::GetVolumeInfo> {
-        Err(Failure::NO_VOLUME)
+    /// Anybody may ask, as he may ask the database itself.
+    async fn get_volume_info(&self, args: rxafs::GetVolumeInfo) -> Outcome<reply::GetVolumeInfo> {
+        let Some(locations) = &self.server.locations else { return Err(Failure::NO_VOLUME) };
+        let entry = locations.entry(&args.name).await.map_err(|refused| Failure::Code(refused.0))?;
+        Ok(reply::GetVolumeInfo { info: volume_info(&entry) })
     }
 
+    /// Stock servers say that there is no such volume, of any (File service notes 6.5).
     async fn n_get_volume_info(&self, _args: rxafs::NGetVolumeInfo) -> Outcome<reply::NGetVolumeInfo> {
         Err(Failure::NO_VOLUME)
     }
