@@ -34,7 +34,7 @@ use crate::failure::Failure;
 use crate::hosts::{Admitted, HostId};
 use crate::protection::Membership;
 use crate::server::Inner;
-use crate::work::on_a_thread;
+use crate::work::become_task;
 
 /// Where changes of files are written down, as events of this target: who, from where, what, and the code of its failure.
 /// Changes of rights and of volumes are events of the target `audit`, as all administration of a cell is.
@@ -60,6 +60,16 @@ const CHANGES: &[u32] = &[
     rxafs::Link::OPCODE,
     rxafs::MakeDir::OPCODE,
     rxafs::RemoveDir::OPCODE,
+];
+
+/// What is answered on the thread that brings the call, which saves more than the work takes: rows that are in memory, nearly
+/// always, and no change. The thread brings all other packets too, so nothing that takes long is here.
+const AT_ONCE: &[u32] = &[
+    rxafs::FetchStatus::OPCODE,
+    rxafs::GetTime::OPCODE,
+    rxafs::GetCapabilities::OPCODE,
+    rxafs::GiveUpCallBacks::OPCODE,
+    rxafs::XStatsVersion::OPCODE,
 ];
 
 /// What a handler's work comes to.
@@ -88,6 +98,9 @@ struct Seen {
 /// Answers a call.
 pub(crate) async fn answer(server: Arc<Inner>, mut call: ServerCall) -> Result<(), Abort> {
     let opcode = receive_opcode(&mut call).await?;
+    if !AT_ONCE.contains(&opcode) || !server.at_once.is_open(server.runtime.now()) {
+        become_task().await;
+    }
     let (peer, epoch, identity) = (call.peer(), call.epoch(), call.identity().map(str::to_owned));
     let work = async {
         let session = Session::begin(Arc::clone(&server), peer, epoch, identity).await;
@@ -318,14 +331,16 @@ impl Session {
         }
     }
 
-    /// Does something that changes a volume, on a thread that may block.
+    /// Does something that changes a volume, which may block.
     async fn change<T: Send + 'static>(
         &self,
         volume: &Arc<Volume>,
         change: impl FnOnce(&Arc<Volume>) -> Result<T, afs_volume::VolumeError> + Send + 'static,
     ) -> Outcome<T> {
         let changed = Arc::clone(volume);
-        on_a_thread(move || change(&changed)).await.map_err(|error| self.failed(volume, error))
+        let server = &self.server;
+        let result = server.shortcut.run(&*server.runtime, move || change(&changed)).await;
+        result.map_err(|error| self.failed(volume, error))
     }
 
     /// What an error comes to; one that is not the caller's is written down.

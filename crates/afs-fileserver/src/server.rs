@@ -28,6 +28,7 @@ use crate::locks::Locks;
 use crate::protection::{Memberships, Protection};
 use crate::statistics::Statistics;
 use crate::turns::Turns;
+use crate::work::{self, ShortWay, Shortcut};
 
 /// Where a file server finds its volumes.
 pub trait Volumes: Send + Sync + 'static {
@@ -35,7 +36,7 @@ pub trait Volumes: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// It is not here.
+    /// It is not here; or it is, and its rows are damaged ([`VolumeError::Offline`]).
     fn volume(&self, id: VolumeId) -> Result<Arc<Volume>, VolumeError>;
 
     /// The space of the partition that a volume is on.
@@ -51,8 +52,10 @@ pub trait Volumes: Send + Sync + 'static {
 
 impl Volumes for Vec<Partition> {
     fn volume(&self, id: VolumeId) -> Result<Arc<Volume>, VolumeError> {
-        let found = self.iter().find_map(|partition| partition.volume(id).ok());
-        found.ok_or(VolumeError::NoVolume(id))
+        // One that is here and cannot be served is not elsewhere.
+        let mut found = self.iter().map(|partition| partition.volume(id));
+        let found = found.find(|found| !matches!(found, Err(VolumeError::NoVolume(_))));
+        found.unwrap_or(Err(VolumeError::NoVolume(id)))
     }
 
     fn space_of(&self, id: VolumeId) -> Result<Space, VolumeError> {
@@ -87,6 +90,9 @@ pub(crate) struct Inner {
     pub(crate) alarms: Alarms,
     pub(crate) procedures: Procedures,
     pub(crate) buffers: Buffers,
+    pub(crate) shortcut: Shortcut,
+    /// For calls that are answered on the thread that brings them.
+    pub(crate) at_once: ShortWay,
     pub(crate) writers: Writers,
     pub(crate) implicit_rights: Rights,
     pub(crate) takes_old_acls: bool,
@@ -123,6 +129,8 @@ impl FileServer {
             alarms: Alarms::default(),
             procedures: Procedures::of::<Rxafs>(),
             buffers: Buffers::default(),
+            shortcut: Shortcut::default(),
+            at_once: ShortWay::default(),
             writers: config.writers,
             implicit_rights: config.implicit_rights,
             takes_old_acls: config.takes_old_acls,
@@ -145,8 +153,14 @@ impl FileServer {
             limits: CallLimits::default(),
         };
         let inner = Arc::clone(&self.inner);
-        let mut config =
-            ServiceConfig::new(service, move |call| file_service::answer(Arc::clone(&inner), call));
+        let mut config = ServiceConfig::new(service, move |call| {
+            let server = Arc::clone(&inner);
+            async move {
+                let answer = file_service::answer(Arc::clone(&server), call);
+                work::begun_at_once(&*server.runtime, &server.at_once, answer).await
+            }
+        });
+        config.answers_at_once = true;
         config.max_calls = self.inner.max_calls;
         config.max_waiting = self.inner.max_waiting;
         config.busy_code = AbortCode(Failure::BUSY.abort(false).0);

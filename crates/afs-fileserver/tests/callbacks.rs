@@ -192,7 +192,7 @@ fn thirty_clients_that_vanished_hold_up_a_writer_for_at_most_two_seconds() {
         let start = sim.now();
         writer.create(ROOT, "a").await.unwrap();
         let took = sim.now().since(start);
-        assert!(took <= 2000 * MS + 100 * MS, "{took:?}");
+        assert!(took <= 2000 * MS, "{took:?}");
         assert_eq!(present.breaks(), [ROOT], "who is there has been told");
         // Those who vanished are known to be gone: nobody waits for them again.
         let start = sim.now();
@@ -218,7 +218,7 @@ fn a_move_waits_for_vanished_clients_once() {
         let start = sim.now();
         writer.rename((ROOT, "sub"), (dir, "sub")).await.unwrap();
         let took = sim.now().since(start);
-        assert!((2000 * MS..2200 * MS).contains(&took), "{took:?}");
+        assert!((1900 * MS..2000 * MS).contains(&took), "{took:?}");
     });
 }
 
@@ -235,7 +235,7 @@ fn a_client_that_did_not_answer_is_told_when_it_calls_again() {
         let start = sim.now();
         writer.create(ROOT, "a").await.unwrap();
         let took = sim.now().since(start);
-        assert!((2000 * MS..2100 * MS).contains(&took), "{took:?}");
+        assert!((1900 * MS..2000 * MS).contains(&took), "{took:?}");
         client.ears.be_silent(false);
         client.heard();
         let reply = client.status(ROOT).await.unwrap();

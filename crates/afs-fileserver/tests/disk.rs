@@ -85,6 +85,8 @@ fn a_failed_disk_takes_its_volumes_offline_until_it_is_opened_again() {
     cell.run(async move {
         let fid = client.create(ROOT, "f").await.unwrap().fid;
         client.store(fid, 0, b"kept", 4).await.unwrap();
+        // What a failed sync was to write would be lost.
+        partition.sync().unwrap();
         disk.set_cut(Some(Cut::ErrorsFrom(0)));
         // The first whose record cannot be written is told so; it may be there afterwards or not.
         assert_eq!(client.create(ROOT, "g").await.unwrap_err(), eio());

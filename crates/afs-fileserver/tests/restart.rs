@@ -66,7 +66,7 @@ fn who_is_gone_after_the_restart_holds_up_nobody_for_long() {
         let start = sim.now();
         writer.create(ROOT, "a").await.unwrap();
         let took = sim.now().since(start);
-        assert!(took < Duration::from_millis(2200), "{took:?}");
+        assert!(took <= Duration::from_secs(2), "{took:?}");
         let start = sim.now();
         writer.create(ROOT, "b").await.unwrap();
         assert!(sim.now().since(start) < Duration::from_millis(100));

@@ -3,11 +3,19 @@
 
 mod support;
 
-use afs_wire::ids::{AfsFid, HostAddr, Uniquifier, ViceId, VnodeNumber, VolumeId};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use afs_fileserver::Locations;
+use afs_wire::abort::VL_NOENT;
+use afs_wire::ids::{AfsFid, HostAddr, Name, PartitionId, Uniquifier, ViceId, VnodeNumber, VolumeId};
 use afs_wire::rights::Rights;
 use afs_wire::rxafs::{self, AfsCbFids, Message, StoreVolumeMask, ViceLockType};
 use afs_wire::status::{AfsStoreStatus, CallBackType, FileType, StoreMask};
+use afs_wire::vl::{EntryFlags, SiteFlags, VL_MAXNAMELEN, VldbEntry};
 use rx::Runtime;
+use rxgen::Abort;
+use rxgen::xdr::CharVec;
 use support::client::{Client, Kind, mod_time, mode, owner, text};
 use support::{ADMIN, ALL, Cell, MORNING, OTHER, READ, ROOT, USER, VOLUME};
 
@@ -460,6 +468,50 @@ fn locks_end_by_themselves() {
         client.call(lock(ViceLockType::READ)).await.unwrap();
         client.remove(ROOT, "file").await.unwrap();
         assert_eq!(client.call(rxafs::ReleaseLock { fid }).await.unwrap_err(), 102);
+    });
+}
+
+/// A volume location database with one entry.
+#[derive(Debug)]
+struct OneEntry;
+
+impl Locations for OneEntry {
+    fn entry<'a>(
+        &'a self,
+        name: &'a Name,
+    ) -> Pin<Box<dyn Future<Output = Result<VldbEntry, Abort>> + Send + 'a>> {
+        let servers = [173_539_329, 173_539_330, 0, 0, 0, 0, 0, 0].map(HostAddr);
+        let entry = VldbEntry {
+            name: CharVec([0; VL_MAXNAMELEN]),
+            spares3: 0,
+            n_servers: 2,
+            server_number: servers,
+            server_partition: [PartitionId(0); 8],
+            server_flags: [SiteFlags(0); 8],
+            volume_id: [9, 10, 0].map(VolumeId),
+            clone_id: VolumeId(0),
+            flags: EntryFlags(0),
+        };
+        Box::pin(async move { if **name == *b"known" { Ok(entry) } else { Err(VL_NOENT) } })
+    }
+}
+
+/// As a stock server: the answer of the volume location database, with its code as it is.
+#[test]
+fn where_a_volume_is_the_location_database_says() {
+    let cell = Cell::with(|config| config.locations = Some(Arc::new(OneEntry)));
+    let client = cell.client(1);
+    cell.run(async move {
+        let info = client.call(rxafs::GetVolumeInfo { name: text("known") }).await.unwrap().info;
+        assert_eq!((info.vid, info.kind, info.server_count), (VolumeId(9), 0, 2));
+        assert_eq!(info.types, [9, 10, 0, 0, 0xabcd_9999].map(VolumeId));
+        assert_eq!(info.servers, [173_539_329, 173_539_330, 0, 0, 0, 0, 0, 0].map(HostAddr));
+        assert_eq!(client.call(rxafs::GetVolumeInfo { name: text("unknown") }).await.unwrap_err(), 363_524);
+    });
+    let without = Cell::new();
+    let client = without.client(1);
+    without.run(async move {
+        assert_eq!(client.call(rxafs::GetVolumeInfo { name: text("known") }).await.unwrap_err(), 103);
     });
 }
 

@@ -162,6 +162,7 @@ impl Server {
             assembly.serve_bos();
         }
         let Assembly { endpoints, rxkad, folder, .. } = assembly;
+        endpoints.values().for_each(|endpoint| endpoint.set_starting(false));
         Ok(Self { endpoints, partitions, volume_service, rxkad, folder: folder.path, _alive: alive })
     }
 
@@ -303,7 +304,8 @@ impl<'a> Assembly<'a> {
         if transport.receive_buffer_bytes > 0 {
             socket.receive_buffer_bytes = usize::try_from(transport.receive_buffer_bytes).ok();
         }
-        let mut config = EndpointConfig { socket, ..EndpointConfig::default() };
+        // Volumes and databases are opened later, which takes a while: clients are to wait for them.
+        let mut config = EndpointConfig { socket, is_starting: true, ..EndpointConfig::default() };
         config.proto.version = format!("afar {} {name}", env!("CARGO_PKG_VERSION"));
         if transport.max_packet_bytes > 0 {
             config.proto.max_packet_len = transport.max_packet_bytes as usize;

@@ -96,7 +96,18 @@ pub(crate) fn open(wanted: &[Wanted], config: &afs_volume::Config) -> Result<Par
                 .and_then(|()| Partition::open(folder, config.clone()).map_err(|error| error.to_string()))
         };
         match result {
-            Ok(partition) => open.push((*id, partition)),
+            Ok(partition) => {
+                for (volume, why) in partition.damaged_volumes() {
+                    tracing::error!(
+                        partition = %id,
+                        %volume,
+                        why,
+                        "a volume is offline, as what is written down of it is damaged: restore it from a backup, after 'vos zap' \
+                         with -force has removed what is left"
+                    );
+                }
+                open.push((*id, partition));
+            }
             Err(error) => {
                 last = format!("partition {id} in {} cannot be opened: {error}", folder.display());
                 tracing::error!("{last}");
@@ -138,11 +149,11 @@ pub(crate) struct Served(pub(crate) Partitions);
 
 impl Volumes for Served {
     fn volume(&self, id: VolumeId) -> Result<Arc<Volume>, VolumeError> {
-        self.0.find(id).map(|(_, volume)| volume).ok_or(VolumeError::NoVolume(id))
+        Ok(self.0.find(id)?.1)
     }
 
     fn space_of(&self, id: VolumeId) -> Result<Space, VolumeError> {
-        let (at, _) = self.0.find(id).ok_or(VolumeError::NoVolume(id))?;
+        let (at, _) = self.0.find(id)?;
         self.0.get(at).ok_or(VolumeError::NoVolume(id))?.space()
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use afs_volume::{Partition, Volume};
+use afs_volume::{Partition, Volume, VolumeError};
 use afs_wire::ids::{PartitionId, VolumeId};
 
 /// The partitions of a server. Clones are the same ones.
@@ -27,7 +27,14 @@ impl Partitions {
     }
 
     /// A volume, and where it is.
-    pub fn find(&self, id: VolumeId) -> Option<(PartitionId, Arc<Volume>)> {
-        self.iter().find_map(|(partition, of)| Some((partition, of.volume(id).ok()?)))
+    ///
+    /// # Errors
+    ///
+    /// It is on none of them; or it is, and its rows are damaged ([`VolumeError::Offline`]).
+    pub fn find(&self, id: VolumeId) -> Result<(PartitionId, Arc<Volume>), VolumeError> {
+        let found = self.iter().map(|(at, partition)| partition.volume(id).map(|volume| (at, volume)));
+        // One that is here and cannot be served is not elsewhere.
+        let mut found = found.filter(|found| !matches!(found, Err(VolumeError::NoVolume(_))));
+        found.next().unwrap_or(Err(VolumeError::NoVolume(id)))
     }
 }

@@ -5,11 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use afs_store::{Batch, Key, Options, Schema, Store};
 use afs_volserver::{Authority, Config, Partitions, VolumeService, Watcher};
 use afs_volume::disk::{Cut, SimulatedDisk};
 use afs_volume::{Partition, VolumeState};
 use afs_wire::abort::{
-    VBUSY, VNOVOL, VOLSERBAD_ACCESS, VOLSERBADNAME, VOLSERILLEGAL_PARTITION, VOLSERNO_OP, VOLSERVOLBUSY,
+    VBUSY, VNOVOL, VOFFLINE, VOLSERBAD_ACCESS, VOLSERBADNAME, VOLSERILLEGAL_PARTITION, VOLSERNO_OP,
+    VOLSERVOLBUSY,
 };
 use afs_wire::afsvol::{
     AttachFlags, Clone, CreateVolume, DeleteVolume, Dump, EndTrans, GetFlags, GetName, GetNthVolume, GetSize,
@@ -269,7 +271,7 @@ async fn clones_are_made_renewed_and_replaced() {
     lab.fails(ReClone { trans, clone_id: VolumeId(9) }, VNOVOL).await;
     let other = VolumeId(536_870_930);
     lab.call(clone(other, RO, VolumeType::READ_ONLY, "")).await.unwrap();
-    assert!(lab.partitions.find(RO).is_none(), "the old one went");
+    assert!(lab.partitions.find(RO).is_err(), "the old one went");
     // Whatever went wrong last stays with the transaction until it ends.
     assert_eq!(lab.end(trans).await, VNOVOL.0);
 
@@ -322,6 +324,8 @@ async fn vos_online_opens_a_partition_again_when_its_disk_works_again() {
     );
     lab.create(RW, "user.x").await;
     lab.create(RO, "user.y").await;
+    // What a failed sync was to write would be lost.
+    lab.partitions.get(A).unwrap().sync().unwrap();
     disk.set_cut(Some(Cut::ErrorsFrom(0)));
     let trans = lab.begin(RW, AttachFlags::BUSY).await;
     let kind = VolumeType::READ_WRITE;
@@ -345,6 +349,55 @@ async fn vos_online_opens_a_partition_again_when_its_disk_works_again() {
     lab.end(trans).await;
     assert_eq!([lab.state(RW), lab.state(RO)], [VolumeState::Online, VolumeState::Online]);
     assert_eq!(lab.one(RW).await.name.text(), b"user.x", "what was refused was not done");
+}
+
+/// Rows of which nothing is known.
+#[derive(Debug)]
+struct AnyRows;
+
+impl Schema for AnyRows {}
+
+/// A stock server lists a volume that it cannot attach with its number alone; `vos zap -force` is what removes it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_damaged_volume_is_listed_by_its_number_and_can_be_removed() {
+    let config = afs_volume::Config { has_thread: false, ..afs_volume::Config::default() };
+    let on = |disk: &SimulatedDisk| {
+        let disk = disk.clone();
+        Lab::on(
+            |_| {},
+            |folder| {
+                let disk = if folder.ends_with("0") { disk.clone() } else { SimulatedDisk::new(1 << 30) };
+                Partition::open_on(Arc::new(disk), folder, config.clone()).unwrap()
+            },
+        )
+    };
+    let disk = SimulatedDisk::new(1 << 30);
+    let lab = on(&disk);
+    lab.create(RW, "user.x").await;
+    lab.create(RO, "user.y").await;
+    let disk = disk.after_kill();
+    drop(lab);
+    let options = Options { cache_bytes: 1 << 20, log_bytes: 1 << 20 };
+    let store = Store::open(Arc::new(disk.clone()), options, &AnyRows).unwrap();
+    let mut batch = Batch::default();
+    // The row of a volume (Volume format 4).
+    batch.put(Key([&[2][..], &RW.0.to_be_bytes()].concat()), vec![1, 2, 3]);
+    store.submit(batch).unwrap();
+    store.close().unwrap();
+    drop(store);
+
+    let lab = on(&disk);
+    let found = lab.one(RW).await;
+    assert_eq!((found.volid, found.status, found.name.text()), (RW, 0, &b""[..]));
+    let listed = lab.call(ListVolumes { partition: A, flags: 1 }).await.unwrap().entries;
+    let listed: Vec<_> = listed.iter().map(|entry| (entry.volid, entry.status)).collect();
+    assert_eq!(listed, [(RW, 0), (RO, VOK)]);
+    lab.fails(TransCreate { volume: RW, partition: A, flags: AttachFlags::OFFLINE }, VOFFLINE).await;
+    assert_eq!(lab.state(RO), VolumeState::Online);
+    lab.call(NukeVolume { partition: A, volid: RW }).await.unwrap();
+    assert_eq!(lab.call(ListVolumes { partition: A, flags: 1 }).await.unwrap().entries.len(), 1);
+    lab.create(RW, "user.x").await;
+    assert_eq!(lab.one(RW).await.name.text(), b"user.x");
 }
 
 #[tokio::test(flavor = "multi_thread")]

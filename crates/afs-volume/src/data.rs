@@ -59,6 +59,12 @@ impl Reader {
         &self.record.status
     }
 
+    /// Whether [`Reader::read_at`] only copies what is in memory.
+    #[must_use]
+    pub fn is_in_memory(&self) -> bool {
+        !matches!(self.source, Source::Chunks { .. })
+    }
+
     /// Fills `out` from a position in the file on; says how many bytes there were, which is fewer only at the end of
     /// what was opened. Holes read as zeros.
     ///
@@ -230,6 +236,12 @@ impl Drop for Store {
 }
 
 impl Store {
+    /// Whether [`Store::write`] only keeps what it is given in memory: short files are written with their rows.
+    #[must_use]
+    pub fn is_in_memory(&self) -> bool {
+        matches!(self.plan, Plan::Inline(_))
+    }
+
     /// Takes the next bytes. They go to the system as they come, so bring tens of kilobytes.
     ///
     /// # Errors

@@ -40,6 +40,8 @@ pub(crate) struct FamilyState {
     pub(crate) writable: Option<VolumeId>,
     /// Counts the volumes that were removed, so that a sweep knows whether it came before.
     pub(crate) removals: u64,
+    /// Whether a volume of it may be there whose row cannot be read: nobody knows what that shows, so nothing goes.
+    pub(crate) keeps_all: bool,
 }
 
 impl FamilyState {
@@ -59,12 +61,13 @@ impl FamilyState {
             views: BTreeMap::new(),
             writable: None,
             removals: 0,
+            keeps_all: false,
         }
     }
 
     /// Whether a clone shows what was written in a snapshot and overwritten in the current one.
     fn is_shown(&self, written: Snapshot) -> bool {
-        self.views.range(written..self.record.current).next().is_some()
+        self.keeps_all || self.views.range(written..self.record.current).next().is_some()
     }
 
     /// Adds or removes a clone's view.

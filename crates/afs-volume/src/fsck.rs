@@ -1,6 +1,7 @@
 //! Whether all that is on a partition fits together, and if not, what is wrong where. Changes nothing, but for what
 //! opening a partition does. Expects that nobody else uses it meanwhile.
 
+use crate::damage::Damage;
 use crate::data::CHUNK;
 use crate::family::{self, FamilyHandle, NEWEST};
 use crate::keys::{self, Key, Part, Snapshot, VnodeKey};
@@ -96,7 +97,12 @@ impl Report {
 pub fn check(partition: &Partition) -> Result<Report, VolumeError> {
     let mut report = Report::default();
     let shared = partition.shared();
-    check_rows(&shared, &mut report)?;
+    let damage = partition.damage();
+    check_rows(&shared, &damage, &mut report)?;
+    for (&id, damaged) in &damage.volumes {
+        report.volumes += 1;
+        report.find(Some(id), damaged.what.clone(), damaged.why.clone());
+    }
     for volume in partition.volumes() {
         report.volumes += 1;
         check_volume(&volume, &mut report)?;
@@ -106,17 +112,26 @@ pub fn check(partition: &Partition) -> Result<Report, VolumeError> {
 }
 
 /// Each row: that it can be read, belongs to something, and is shown by a volume; numbers against reservations.
-fn check_rows(shared: &Arc<Shared>, report: &mut Report) -> Result<(), VolumeError> {
+fn check_rows(shared: &Arc<Shared>, damage: &Damage, report: &mut Report) -> Result<(), VolumeError> {
     let families: BTreeMap<keys::Family, Arc<FamilyHandle>> = lock(&shared.families).clone();
     let mut versions: Vec<(VnodeKey, Bytes)> = Vec::new();
     let mut bad = Vec::new();
     shared.store.scan::<VolumeError>(&[], |key, row| {
         let Some(vnode) = VnodeKey::parse(key) else {
-            if key.0.first() == Some(&0x10) || key.0.first().is_none_or(|&table| table == 0 || table > 0x10) {
+            if !keys::is_key(key) {
                 bad.push((format!("row {:02x?}", key.0), "has a key that is none".to_owned()));
+            } else if keys::garbage_of(key).is_some() && !row.starts_with(b"data/") {
+                bad.push((
+                    format!("row {:02x?}", key.0),
+                    "is of garbage, and names no file of data".to_owned(),
+                ));
             }
             return Ok(());
         };
+        // Nobody knows what is shown of those.
+        if damage.families.contains_key(&vnode.family) {
+            return Ok(());
+        }
         if versions.last().is_some_and(|(last, _)| (last.family, last.vnode) != (vnode.family, vnode.vnode)) {
             check_vnode_rows(&families, &std::mem::take(&mut versions), &mut bad);
         }
@@ -124,6 +139,9 @@ fn check_rows(shared: &Arc<Shared>, report: &mut Report) -> Result<(), VolumeErr
         Ok(())
     })?;
     check_vnode_rows(&families, &versions, &mut bad);
+    for (family, (what, why)) in &damage.families {
+        bad.push((format!("family {}", family.0), format!("{what} {why}")));
+    }
     bad.into_iter().for_each(|(what, why)| report.find(None, what, why));
     Ok(())
 }

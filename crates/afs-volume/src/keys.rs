@@ -192,6 +192,17 @@ pub(crate) fn garbage_of(key: &Key) -> Option<FileId> {
     Some(FileId(u64::from_be_bytes(bytes)))
 }
 
+/// Whether there are keys like this.
+pub(crate) fn is_key(key: &Key) -> bool {
+    match key.0.first() {
+        Some(&table::PARTITION) => key.0.len() == 1,
+        Some(&(table::VOLUME | table::COUNTERS | table::FAMILY | table::RESERVATION)) => key.0.len() == 5,
+        Some(&table::GARBAGE) => key.0.len() == 9,
+        Some(&table::VNODE) => VnodeKey::parse(key).is_some(),
+        _ => false,
+    }
+}
+
 /// Whether a row only says what may be given out. Such rows count although what was done with them may not.
 pub(crate) fn is_reservation(key: &Key) -> bool {
     key.0.first() == Some(&table::RESERVATION)

@@ -1,5 +1,6 @@
 //! A partition: a folder, `/vicepXX` or any other, with volumes in it; and what has to be done for it from time to time.
 
+use crate::damage::Damage;
 use crate::disk::{Disk, FolderDisk};
 use crate::family::{self, FamilyHandle, FamilyState};
 use crate::keys::{self, Snapshot};
@@ -87,6 +88,7 @@ struct Inner {
 struct Open {
     shared: Arc<Shared>,
     volumes: BTreeMap<VolumeId, Arc<Volume>>,
+    damage: Damage,
 }
 
 impl Drop for Inner {
@@ -194,9 +196,27 @@ impl Partition {
     ///
     /// # Errors
     ///
-    /// It is not here.
+    /// It is not here; or [`VolumeError::Offline`]: it is, and its rows are damaged.
     pub fn volume(&self, id: VolumeId) -> Result<Arc<Volume>, VolumeError> {
-        read(&self.inner.open).volumes.get(&id).cloned().ok_or(VolumeError::NoVolume(id))
+        let open = read(&self.inner.open);
+        match (open.volumes.get(&id), open.damage.volumes.get(&id)) {
+            (Some(volume), _) => Ok(volume.clone()),
+            (None, Some(damaged)) => Err(VolumeError::Offline { volume: id, reason: damaged.to_string() }),
+            (None, None) => Err(VolumeError::NoVolume(id)),
+        }
+    }
+
+    /// Volumes that are here and are not served, as their rows are damaged, and what is wrong with those. They can be removed;
+    /// otherwise they stay as they are.
+    #[must_use]
+    pub fn damaged_volumes(&self) -> Vec<(VolumeId, String)> {
+        let open = read(&self.inner.open);
+        open.damage.volumes.iter().map(|(&id, damaged)| (id, damaged.to_string())).collect()
+    }
+
+    /// What opening it has found damaged.
+    pub(crate) fn damage(&self) -> Damage {
+        read(&self.inner.open).damage.clone()
     }
 
     /// Makes a volume: not in service, and to be destroyed if nobody says otherwise ([`Volume::change_info`]).
@@ -243,7 +263,8 @@ impl Partition {
             return Err(VolumeError::BadName);
         }
         let open = read(&self.inner.open);
-        if open.volumes.contains_key(&id) { Err(VolumeError::VolumeExists(id)) } else { Ok(()) }
+        let is_there = open.volumes.contains_key(&id) || open.damage.volumes.contains_key(&id);
+        if is_there { Err(VolumeError::VolumeExists(id)) } else { Ok(()) }
     }
 
     /// Makes a clone of a volume as it is now, in a time that does not depend on its size: not in service, like a
@@ -351,7 +372,10 @@ impl Partition {
     pub fn delete_volume(&self, id: VolumeId) -> Result<(), VolumeError> {
         let _one_at_a_time = lock(&self.inner.changing);
         let shared = self.shared();
-        let volume = self.volume(id)?;
+        let volume = match self.volume(id) {
+            Err(VolumeError::Offline { .. }) => return self.delete_damaged(id, &shared),
+            found => found?,
+        };
         let mut state = lock(&volume.family.state);
         volume.check_whole()?;
         let record = FamilyRecord { needs_sweep: true, ..state.record };
@@ -369,6 +393,43 @@ impl Partition {
         }
         drop(state);
         write(&self.inner.open).volumes.remove(&id);
+        shared.settle(seq)
+    }
+
+    /// Removes what is left of a volume whose rows are damaged. What only it has shown goes in the background, where its family
+    /// is known.
+    fn delete_damaged(&self, id: VolumeId, shared: &Shared) -> Result<(), VolumeError> {
+        let view = self.damage().volumes.get(&id).and_then(|damaged| damaged.view);
+        let handle = view.and_then(|(family, _)| lock(&shared.families).get(&family).cloned());
+        let mut batch = Batch::default();
+        batch.delete(keys::volume(id));
+        batch.delete(keys::counters(id));
+        let seq = match (handle, view) {
+            (Some(handle), Some((_, snapshot))) => {
+                let mut state = lock(&handle.state);
+                let record = FamilyRecord { needs_sweep: true, ..state.record };
+                batch.put(keys::family(handle.id), record.encode());
+                let seq = shared.store.submit(batch)?;
+                state.record = record;
+                state.removals += 1;
+                match snapshot {
+                    Some(snapshot) => state.remove_view(snapshot),
+                    None => state.writable = None,
+                }
+                seq
+            }
+            _ => shared.store.submit(batch)?,
+        };
+        let hides_a_view = {
+            let mut open = write(&self.inner.open);
+            open.damage.volumes.remove(&id);
+            open.damage.hides_a_view()
+        };
+        if !hides_a_view {
+            // Nothing is kept for it any more.
+            let handles: Vec<Arc<FamilyHandle>> = lock(&shared.families).values().cloned().collect();
+            handles.iter().for_each(|handle| lock(&handle.state).keeps_all = false);
+        }
         shared.settle(seq)
     }
 
@@ -390,7 +451,7 @@ impl Partition {
     ///
     /// The disk is full or failed.
     pub fn maintain(&self) -> Result<bool, VolumeError> {
-        let Open { shared, volumes } = read(&self.inner.open).clone();
+        let Open { shared, volumes, .. } = read(&self.inner.open).clone();
         maintain(&shared, volumes.values())
     }
 
@@ -465,25 +526,42 @@ impl Open {
         let options = Options { cache_bytes: config.cache_bytes, log_bytes: config.log_bytes };
         let store = Store::open(disk, options, &records::Rows)?;
         let shared = Arc::new(Shared::new(store, config.clone())?);
+        let mut damage = Damage::default();
         let mut states: BTreeMap<keys::Family, FamilyState> = BTreeMap::new();
         shared.store.scan::<VolumeError>(&keys::families(), |key, row| {
-            let family = keys::family_of(key)
-                .ok_or_else(|| VolumeError::damaged("a family's row", "has no number"))?;
-            let mut state = FamilyState::new(0);
-            state.record = FamilyRecord::decode(row)?;
-            if let Some(row) = shared.store.get(&keys::family_reservation(family))? {
-                state.reserved = records::decode_reservation(&row)?;
+            // A key that is none belongs to nothing: fsck finds it.
+            let Some(family) = keys::family_of(key) else { return Ok(()) };
+            let read = || -> Result<FamilyState, VolumeError> {
+                let mut state = FamilyState::new(0);
+                state.record = FamilyRecord::decode(row)?;
+                if let Some(row) = shared.store.get(&keys::family_reservation(family))? {
+                    state.reserved = records::decode_reservation(&row)?;
+                }
+                Ok(state)
+            };
+            match read() {
+                Ok(state) => _ = states.insert(family, state),
+                Err(error) => damage.of_family(family, error)?,
             }
-            states.insert(family, state);
             Ok(())
         })?;
         let mut records = Vec::new();
         shared.store.scan::<VolumeError>(&keys::volumes(), |key, row| {
-            let id =
-                keys::volume_of(key).ok_or_else(|| VolumeError::damaged("a volume's row", "has no id"))?;
-            let record = VolumeRecord::decode(row)?;
+            let Some(id) = keys::volume_of(key) else { return Ok(()) };
+            let record = match VolumeRecord::decode(row) {
+                Ok(record) => record,
+                Err(error) => return damage.of_volume(id, None, error),
+            };
+            let view = Some((record.family, record.snapshot));
             let Some(state) = states.get_mut(&record.family) else {
-                return Err(VolumeError::damaged(format!("volume {id}"), "is of a family that is not there"));
+                return match damage.families.get(&record.family).cloned() {
+                    Some((what, why)) => damage.of_volume(id, view, VolumeError::Damaged { what, why }),
+                    None => damage.of_volume(
+                        id,
+                        None,
+                        VolumeError::damaged("its row", "names a family that is not there"),
+                    ),
+                };
             };
             match record.snapshot {
                 Some(snapshot) => state.add_view(snapshot),
@@ -492,6 +570,13 @@ impl Open {
             records.push((id, record));
             Ok(())
         })?;
+        if damage.hides_a_view() {
+            for state in states.values_mut() {
+                state.keeps_all = true;
+                // Once it is gone, or can be read, all that was kept for it is looked at.
+                state.record.needs_sweep = true;
+            }
+        }
         *lock(&shared.families) = states
             .into_iter()
             .map(|(id, state)| {
@@ -508,13 +593,20 @@ impl Open {
         let mut volumes = BTreeMap::new();
         for (id, record) in records {
             let counters = match shared.store.get(&keys::counters(id))? {
-                Some(row) => Counters::decode(&row)?,
-                None => return Err(VolumeError::damaged(format!("volume {id}"), "has no counters")),
+                Some(row) => Counters::decode(&row),
+                None => Err(VolumeError::damaged("its counters", "are not there")),
+            };
+            let counters = match counters {
+                Ok(counters) => counters,
+                Err(error) => {
+                    damage.of_volume(id, Some((record.family, record.snapshot)), error)?;
+                    continue;
+                }
             };
             let family = lock(&shared.families)[&record.family].clone();
             volumes.insert(id, Arc::new(Volume::new(id, shared.clone(), family, record, counters)));
         }
-        Ok(Self { shared, volumes })
+        Ok(Self { shared, volumes, damage })
     }
 }
 
@@ -546,7 +638,11 @@ fn maintain<'a>(
     }
     let families: Vec<Arc<FamilyHandle>> = lock(&shared.families).values().cloned().collect();
     for handle in families {
-        if lock(&handle.state).record.needs_sweep {
+        let needs_sweep = {
+            let state = lock(&handle.state);
+            state.record.needs_sweep && !state.keeps_all
+        };
+        if needs_sweep {
             has_done |= note(family::sweep(shared, &handle).map(|()| true));
         }
     }
@@ -567,7 +663,7 @@ fn maintenance(inner: &Weak<Inner>, ended: &(Mutex<bool>, Condvar), every: Durat
             return;
         }
         let Some(inner) = inner.upgrade() else { return };
-        let Open { shared, volumes } = read(&inner.open).clone();
+        let Open { shared, volumes, .. } = read(&inner.open).clone();
         let _ = maintain(&shared, volumes.values());
     }
 }

@@ -79,10 +79,10 @@ impl Shared {
         let mut garbage = VecDeque::new();
         store.scan::<VolumeError>(&keys::all_garbage(), |key, row| {
             let name = String::from_utf8(row.to_vec()).ok().filter(|name| name.starts_with("data/"));
-            let (Some(file), Some(name)) = (keys::garbage_of(key), name) else {
-                return Err(VolumeError::damaged("a row of garbage", "names no file of data"));
-            };
-            garbage.push_back(Garbage { since: 0, file, name });
+            // One that is damaged costs the space of a file, and is for fsck to find.
+            if let (Some(file), Some(name)) = (keys::garbage_of(key), name) {
+                garbage.push_back(Garbage { since: 0, file, name });
+            }
             Ok(())
         })?;
         if store.was_unclean {
@@ -272,7 +272,9 @@ fn remove_orphans(store: &Store, low: u64, end: u64) -> Result<(), VolumeError> 
         for name in names {
             let Some((file, key)) = records::parse_file_name(&name) else { continue };
             let named = match store.get(&key.key())? {
-                Some(row) => records::ChunkRecord::decode(&row)?.is_some_and(|chunk| chunk.file == file),
+                // What cannot be read may name it.
+                Some(row) => records::ChunkRecord::decode(&row)
+                    .map_or(true, |chunk| chunk.is_some_and(|chunk| chunk.file == file)),
                 None => false,
             };
             if file.0 >= low && !named && store.get(&keys::garbage(file))?.is_none() {

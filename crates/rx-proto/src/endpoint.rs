@@ -153,6 +153,8 @@ pub struct Endpoint {
     next_generation: u32,
     rng: StdRng,
     services: HashMap<ServiceId, Service>,
+    /// Whether services are still to come: see [`Endpoint::set_starting`].
+    is_starting: bool,
     connections: Slab<Box<Connection>>,
     by_key: HashMap<ConnectionKey, usize>,
     /// The connection of the last datagram: the next is most often for the same.
@@ -194,6 +196,7 @@ impl Endpoint {
             next_generation: 0,
             rng,
             services: HashMap::new(),
+            is_starting: false,
             connections: Slab::new(),
             by_key: HashMap::new(),
             last_found: None,
@@ -218,6 +221,12 @@ impl Endpoint {
     /// Offers a service. Replaces one of the same number.
     pub fn add_service(&mut self, service: Service) {
         self.services.insert(service.id, service);
+    }
+
+    /// Whether services are still to come. While they are, what asks for one that is not there gets no answer, and its client
+    /// asks again; otherwise it is refused, which clients take for the last word.
+    pub const fn set_starting(&mut self, is_starting: bool) {
+        self.is_starting = is_starting;
     }
 
     /// The endpoint's epoch.

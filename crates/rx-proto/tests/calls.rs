@@ -173,6 +173,32 @@ fn an_unknown_service_is_refused_at_once() {
     assert_eq!(result, Err(CallError::AbortedByPeer(AbortCode::INVALID_OPERATION)));
 }
 
+/// A server takes its port before it has opened what it serves. Clients of that moment must find the service, not a refusal.
+#[test]
+fn a_client_of_a_server_that_is_starting_waits_for_the_service() {
+    let mut world = own();
+    let (peer, now) = (world.nodes[1].address, world.now);
+    world.nodes[1].endpoint.set_starting(true);
+    let late = rx_proto::ids::ServiceId(9);
+    let connection = world.nodes[0].endpoint.connect(now, peer, late, Box::new(rx_proto::security::Null));
+    let job = world.start(0, connection, Job::new(10, 10));
+    world.run_for(ms(3000));
+    assert_eq!(world.nodes[0].jobs[job].result, None, "nothing was said");
+    // One that is there already answers.
+    let known = world.connect(0, 1);
+    world.call(0, known, Job::new(10, 10), ms(100)).unwrap();
+    world.nodes[1].endpoint.add_service(rx_proto::endpoint::Service {
+        id: late,
+        security: vec![std::sync::Arc::new(rx_proto::security::Null)],
+        check_reach: false,
+        upgrades_to: None,
+        limits: CallLimits::default(),
+    });
+    world.nodes[1].endpoint.set_starting(false);
+    world.run_until(LONG, |w| w.nodes[0].jobs[job].result.is_some());
+    assert_eq!(world.nodes[0].jobs[job].result, Some(Ok(())));
+}
+
 #[test]
 fn a_slow_reader_holds_the_sender_and_loses_nothing() {
     for config in [Config::default(), Config::stock_like()] {

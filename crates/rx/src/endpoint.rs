@@ -35,6 +35,9 @@ pub struct EndpointConfig {
     /// Memory that received packets may hold before a shard has worked through them, in bytes; beyond it they are dropped.
     /// Default 64 MiB, some 16,000 packets: less loses packets in bursts, more only delays the loss.
     pub queue_bytes: usize,
+    /// Whether it begins as a server that is still being put together: what asks for a service that is not there gets no
+    /// answer, and its client asks again, until [`Endpoint::set_starting`] says otherwise. Default false: it is refused.
+    pub is_starting: bool,
     /// How often counters and gauges are published through the `metrics` facade; `None` leaves that to
     /// [`Endpoint::publish_metrics`]. Default 1 s, far below the time between two looks of an exporter: it costs a lock of
     /// each shard, some system calls, and a wake-up of an idle program.
@@ -48,6 +51,7 @@ impl Default for EndpointConfig {
             socket: SocketOptions::default(),
             shards: None,
             queue_bytes: 64 << 20,
+            is_starting: false,
             publish_every: Some(Duration::from_secs(1)),
         }
     }
@@ -109,7 +113,7 @@ impl Endpoint {
         address: SocketAddr,
         config: EndpointConfig,
     ) -> io::Result<Self> {
-        let EndpointConfig { mut proto, socket, shards, queue_bytes, publish_every } = config;
+        let EndpointConfig { mut proto, socket, shards, queue_bytes, is_starting, publish_every } = config;
         let port = runtime.bind(address, &socket)?;
         let shards = shards.unwrap_or_else(|| runtime.default_shards()).max(1);
         proto.receive_buffer = proto
@@ -118,7 +122,9 @@ impl Endpoint {
             .map(|bytes| bytes / shards as u64);
         let mut endpoints = Vec::with_capacity(shards);
         for _ in 0..shards {
-            endpoints.push(rx_proto::endpoint::Endpoint::new(proto.clone(), runtime.seed()?));
+            let mut endpoint = rx_proto::endpoint::Endpoint::new(proto.clone(), runtime.seed()?);
+            endpoint.set_starting(is_starting);
+            endpoints.push(endpoint);
         }
         let seed = runtime.seed()?;
         let (first, second) = seed.split_at(16);
@@ -175,6 +181,14 @@ impl Endpoint {
         driver.services.write().unwrap_or_else(PoisonError::into_inner).insert(entry.id(), entry);
         for shard in &driver.shards {
             shard.lock().endpoint.add_service(service.clone());
+        }
+    }
+
+    /// Whether services are still to come, so that clients of those that are not there yet are to ask again instead of being
+    /// refused ([`EndpointConfig::is_starting`]).
+    pub fn set_starting(&self, is_starting: bool) {
+        for shard in &self.driver().shards {
+            shard.lock().endpoint.set_starting(is_starting);
         }
     }
 

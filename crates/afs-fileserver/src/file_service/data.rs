@@ -257,11 +257,19 @@ impl Session {
             let length = left.min(PIECE_BYTES as u64) as usize;
             let mut buffer = self.server.buffers.take(length);
             let source = Arc::clone(&reader);
-            let (read, buffer) = on_a_thread(move || {
+            let is_in_memory = reader.is_in_memory();
+            let read = move || {
                 let read = source.read_at(pos, &mut buffer.bytes[..length]);
                 (read, buffer)
-            })
-            .await;
+            };
+            let (read, buffer) = if is_in_memory {
+                read()
+            } else if length <= SEND_BYTES {
+                // Most often it is in the system's memory, and the way to a thread costs more than the copy.
+                self.server.shortcut.run(&*self.server.runtime, read).await
+            } else {
+                on_a_thread(read).await
+            };
             let read = read.map_err(|error| self.failed(volume, error))?;
             if read < length {
                 // The status says that there is more.
@@ -305,7 +313,8 @@ impl Session {
             set.mode = Some(access::stored_mode(&caller, seen.subject.mode) as u16);
         }
         source.accepted();
-        let store = self.change(&volume, move |volume| volume.begin_store((&fid).into(), range)).await?;
+        // It reads rows, as all that looks at a vnode does, and nothing more: no thread is worth that.
+        let store = volume.begin_store((&fid).into(), range).map_err(|error| self.failed(&volume, error))?;
         let store = self.receive_data(&volume, store, range.length, source).await?;
         let is_synced = status.mask.contains(StoreMask::FSYNC);
         let stored = self.commit(&volume, store, set, is_synced).await?;
@@ -325,6 +334,13 @@ impl Session {
         source: &mut impl Source,
     ) -> Result<Store, Ended> {
         let mut rest = Bytes::new();
+        while store.is_in_memory() && left > 0 {
+            let next = source.receive().await.map_err(Ended::Gone)?;
+            let mut next = next.ok_or(Ended::Failed(ENDED_EARLY))?;
+            next.truncate(usize::try_from(left).map_or(next.len(), |left| left.min(next.len())));
+            store.write(&next).map_err(|error| self.failed(volume, error))?;
+            left -= next.len() as u64;
+        }
         while left > 0 {
             let length = left.min(PIECE_BYTES as u64) as usize;
             let mut buffer = self.server.buffers.take(length);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use afs_volume::{Partition, Volume, VolumeHeader, VolumeKind, VolumeState};
+use afs_volume::{Partition, Volume, VolumeError, VolumeHeader, VolumeKind, VolumeState};
 use afs_wire::afsvol::{
     DiskPartition, DiskPartition64, GetFlags, GetName, GetSize, GetStatus, ListOneVolume, ListPartitions,
     ListVolumes, Monitor, PIds, PartEntries, PartitionInfo, PartitionInfo64, TransDebugEntries,
@@ -211,7 +211,7 @@ impl VolumeService {
         &self,
         partition: PartitionId,
         only: Option<VolumeId>,
-        entry: impl Fn(VolumeId, Option<&Volume>) -> T + Send + 'static,
+        entry: impl Fn(VolumeId, Listed<'_>) -> T + Send + 'static,
     ) -> Result<Vec<T>, Abort> {
         let on = self.partition(partition).ok_or(codes::ILLEGAL_PARTITION)?;
         // A volume that somebody works on is told by its id alone.
@@ -221,22 +221,48 @@ impl VolumeService {
         };
         on_a_thread(move || {
             let volumes = match only {
-                Some(id) => vec![on.volume(id).map_err(|_| codes::ENODEV)?],
+                Some(id) => vec![(id, on.volume(id))],
                 None => sorted(&on),
             };
-            Ok(volumes
-                .iter()
-                .map(|v| entry(v.id(), Some(&**v).filter(|v| !taken.contains(&v.id()))))
-                .collect())
+            let volumes = volumes.into_iter().map(|(id, volume)| match volume {
+                Ok(_) if taken.contains(&id) => Ok(entry(id, Listed::InUse)),
+                Ok(volume) => Ok(entry(id, Listed::Whole(&volume))),
+                Err(VolumeError::Offline { .. }) => Ok(entry(id, Listed::Damaged)),
+                Err(_) => Err(codes::ENODEV),
+            });
+            volumes.collect()
         })
         .await
     }
 }
 
-fn sorted(partition: &Partition) -> Vec<Arc<Volume>> {
-    let mut volumes = partition.volumes();
-    volumes.sort_unstable_by_key(|volume| volume.id());
-    volumes
+/// What a list has of a volume.
+enum Listed<'a> {
+    /// What can be said of it.
+    Whole(&'a Volume),
+    /// Somebody works on it: its id alone, and VBUSY.
+    InUse,
+    /// It cannot be shown: its id alone, in the way of a stock server that cannot attach it.
+    Damaged,
+}
+
+impl Listed<'_> {
+    fn entry(&self, id: VolumeId) -> VolintInfo {
+        match self {
+            Self::Whole(volume) => full(volume),
+            Self::InUse => bare(id, codes::VBUSY.0),
+            Self::Damaged => bare(id, 0),
+        }
+    }
+}
+
+fn sorted(partition: &Partition) -> Vec<(VolumeId, Result<Arc<Volume>, VolumeError>)> {
+    let whole = partition.volumes().into_iter().map(|volume| volume.id());
+    let mut ids: Vec<_> = whole.chain(partition.damaged_volumes().into_iter().map(|(id, _)| id)).collect();
+    ids.sort_unstable();
+    // One that was removed meanwhile is not listed.
+    let found = ids.into_iter().map(|id| (id, partition.volume(id)));
+    found.filter(|(_, volume)| !matches!(volume, Err(VolumeError::NoVolume(_)))).collect()
 }
 
 impl Serve<ListVolumes> for VolumeService {
@@ -247,11 +273,7 @@ impl Serve<ListVolumes> for VolumeService {
     ) -> Result<reply::ListVolumes, Abort> {
         self.may_query(call.security())?;
         let is_full = args.flags != 0;
-        let entry = move |id, volume: Option<&Volume>| match (is_full, volume) {
-            (true, Some(volume)) => full(volume),
-            (true, None) => bare(id, codes::VBUSY.0),
-            (false, _) => bare(id, 0),
-        };
+        let entry = move |id, listed: Listed<'_>| if is_full { listed.entry(id) } else { bare(id, 0) };
         let entries: VolEntries = array(self.list(args.partition, None, entry).await?)?;
         Ok(reply::ListVolumes { entries })
     }
@@ -264,7 +286,7 @@ impl Serve<ListOneVolume> for VolumeService {
         args: ListOneVolume,
     ) -> Result<reply::ListOneVolume, Abort> {
         self.may_query(call.security())?;
-        let entry = |id, volume: Option<&Volume>| volume.map_or_else(|| bare(id, codes::VBUSY.0), full);
+        let entry = |id, listed: Listed<'_>| listed.entry(id);
         let entries: VolEntries = array(self.list(args.partition, Some(args.volid), entry).await?)?;
         Ok(reply::ListOneVolume { entries })
     }
@@ -278,11 +300,8 @@ impl Serve<XListVolumes> for VolumeService {
     ) -> Result<reply::XListVolumes, Abort> {
         self.may_query(call.security())?;
         let is_full = args.flags != 0;
-        let entry = move |id, volume: Option<&Volume>| match (is_full, volume) {
-            (true, Some(volume)) => extended(full(volume)),
-            (true, None) => extended(bare(id, codes::VBUSY.0)),
-            (false, _) => extended(bare(id, 0)),
-        };
+        let entry =
+            move |id, listed: Listed<'_>| extended(if is_full { listed.entry(id) } else { bare(id, 0) });
         let entries: VolXEntries = array(self.list(args.partition, None, entry).await?)?;
         Ok(reply::XListVolumes { entries })
     }
@@ -295,8 +314,7 @@ impl Serve<XListOneVolume> for VolumeService {
         args: XListOneVolume,
     ) -> Result<reply::XListOneVolume, Abort> {
         self.may_query(call.security())?;
-        let entry =
-            |id, volume: Option<&Volume>| extended(volume.map_or_else(|| bare(id, codes::VBUSY.0), full));
+        let entry = |id, listed: Listed<'_>| extended(listed.entry(id));
         let entries: VolXEntries = array(self.list(args.partition, Some(args.volid), entry).await?)?;
         Ok(reply::XListOneVolume { entries })
     }

@@ -7,7 +7,7 @@ use crate::family::{self, NEWEST};
 use crate::keys::{self, Family, FileId, Key, Part, Snapshot, VnodeKey};
 use crate::pages::{Directory, PAGE};
 use crate::records::{ChunkRecord, Counters, VnodeRecord};
-use crate::{Partition, SetStatus, StoreRange, VnodeId, fsck};
+use crate::{Partition, SetStatus, StoreRange, VnodeId, VolumeError, fsck};
 use afs_store::{Batch, Store};
 use afs_wire::directory::layout::{BITMAP_AT, FREE_MAP_AT, TAG_AT};
 use afs_wire::ids::{DataVersion, Uniquifier, VnodeNumber, VolumeId};
@@ -326,4 +326,123 @@ fn files_of_data_that_are_lost_or_of_nobody() {
         let FileId(file) = scene.chunk(0).0.file;
         scene.change(|batch| batch.put(keys::garbage(FileId(file)), first.clone().into_bytes()));
     });
+}
+
+/// One row kept a whole partition from opening, and with it all that others had on it.
+#[test]
+fn a_damaged_volume_is_offline_and_the_others_are_served() {
+    type Damaging = fn(&Scene);
+    // What is damaged, what fsck says, and which volumes cannot be shown then.
+    let table: [(Damaging, &str, &[u32]); 6] = [
+        (
+            |scene| scene.change(|batch| batch.put(keys::volume(VolumeId(ID)), vec![1, 2])),
+            "volume 100: a volume's row: is cut off",
+            &[ID],
+        ),
+        (
+            |scene| scene.change(|batch| batch.put(keys::volume(VolumeId(CLONE)), vec![1, 2])),
+            "volume 101: a volume's row: is cut off",
+            &[CLONE],
+        ),
+        (
+            |scene| {
+                let mut record = scene.partition.volume(VolumeId(CLONE)).unwrap().record();
+                record.family = Family(77);
+                scene.change(|batch| batch.put(keys::volume(VolumeId(CLONE)), record.encode()));
+            },
+            "volume 101: its row: names a family that is not there",
+            &[CLONE],
+        ),
+        (
+            |scene| scene.change(|batch| batch.delete(keys::counters(VolumeId(ID)))),
+            "volume 100: its counters: are not there",
+            &[ID],
+        ),
+        (
+            |scene| scene.change(|batch| batch.put(keys::family(FAMILY), vec![7])),
+            "family 1: a family's row is cut off",
+            &[ID, CLONE],
+        ),
+        (
+            |scene| scene.change(|batch| batch.put(keys::garbage(FileId(900)), b"x".to_vec())),
+            "row [06, 00, 00, 00, 00, 00, 00, 03, 84]: is of garbage, and names no file of data",
+            &[],
+        ),
+    ];
+    for (damage, finding, hidden) in table {
+        let disk = SimulatedDisk::new(1 << 30);
+        let partition = open(&disk);
+        build(&partition);
+        let scene = Scene { disk: disk.clone(), partition };
+        let other = volume(&scene.partition, 200);
+        damage(&scene);
+        drop((other, scene));
+
+        let partition = open(&disk);
+        let damaged: Vec<u32> = partition.damaged_volumes().into_iter().map(|(id, _)| id.0).collect();
+        assert_eq!(damaged, hidden, "{finding}");
+        for id in [ID, CLONE, 200] {
+            let found = partition.volume(VolumeId(id)).map(|volume| volume.check_online());
+            if hidden.contains(&id) {
+                assert!(matches!(found, Err(VolumeError::Offline { .. })), "{finding}: {found:?}");
+                let again = partition.create_volume(&super::new_volume(id), stamp(9));
+                assert!(matches!(again, Err(VolumeError::VolumeExists(_))), "{finding}: {again:?}");
+            } else {
+                assert!(matches!(found, Ok(Ok(()))), "{finding}: {found:?}");
+            }
+        }
+        let report = fsck::check(&partition).unwrap();
+        let found: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
+        assert!(found.iter().any(|found| found == finding), "not found: {finding}\n{found:#?}");
+        // The others go on, over maintenance and another start.
+        let other = partition.volume(VolumeId(200)).unwrap();
+        other.create_file(VnodeId::ROOT, b"new", &SetStatus::default(), stamp(9)).unwrap();
+        drop(other);
+        settle(&partition);
+        drop(partition);
+        assert_eq!(open(&disk).damaged_volumes().len(), hidden.len(), "{finding}");
+    }
+}
+
+/// What a clone shows stays for as long as nobody knows what it shows; when it is removed its space comes back.
+#[test]
+fn nothing_goes_that_a_damaged_clone_may_show() {
+    let disk = SimulatedDisk::new(1 << 30);
+    let partition = open(&disk);
+    build(&partition);
+    let scene = Scene { disk: disk.clone(), partition };
+    let row = scene.store().store().get(&keys::volume(VolumeId(CLONE))).unwrap().unwrap();
+    scene.change(|batch| batch.put(keys::volume(VolumeId(CLONE)), vec![1, 2]));
+    drop(scene);
+
+    let partition = open(&disk);
+    let original = partition.volume(VolumeId(ID)).unwrap();
+    let large = original.lookup(VnodeId::ROOT, b"large").unwrap();
+    original.remove_file(VnodeId::ROOT, b"large", stamp(9)).unwrap();
+    settle(&partition);
+    // As if it had been repaired: all that it showed is there.
+    let mut batch = Batch::default();
+    batch.put(keys::volume(VolumeId(CLONE)), row);
+    partition.shared().store.submit(batch).unwrap();
+    drop((original, partition));
+    let partition = open(&disk);
+    let clone = partition.volume(VolumeId(CLONE)).unwrap();
+    let mut bytes = vec![0; LARGE_BYTES as usize];
+    assert_eq!(clone.open(large, 0, LARGE_BYTES).unwrap().read_at(0, &mut bytes).unwrap(), bytes.len());
+    assert!(bytes.iter().all(|byte| *byte == 7));
+    drop(clone);
+    settle(&partition);
+    assert_whole(&partition, "after the repair");
+
+    let files = |disk: &SimulatedDisk| disk.list("data/00000000").unwrap().len();
+    assert!(files(&disk) > 0);
+    let mut batch = Batch::default();
+    batch.put(keys::volume(VolumeId(CLONE)), vec![1, 2]);
+    partition.shared().store.submit(batch).unwrap();
+    drop(partition);
+    let partition = open(&disk);
+    partition.delete_volume(VolumeId(CLONE)).unwrap();
+    settle(&partition);
+    assert_whole(&partition, "after its removal");
+    assert_eq!(files(&disk), 0, "only the clone had files of data");
 }

@@ -57,7 +57,11 @@ impl Endpoint {
         };
         let Some(security) = self.server_security(header.service, header.security).map(|s| s.accept(&facts))
         else {
-            self.refuse(now, from, len, header);
+            if self.is_starting && !self.services.contains_key(&header.service) {
+                self.stats.spurious_packets += 1;
+            } else {
+                self.refuse(now, from, len, header);
+            }
             return None;
         };
         // Room is made before anything is made for the newcomer: who goes may be of the same path.

@@ -1,0 +1,61 @@
+//! What opening a partition finds damaged: each such volume is offline, and the others are served (Volume format 9).
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use afs_wire::ids::VolumeId;
+
+use crate::VolumeError;
+use crate::keys::{Family, Snapshot};
+
+/// A volume that cannot be shown.
+#[derive(Debug, Clone)]
+pub(crate) struct DamagedVolume {
+    /// What is damaged.
+    pub(crate) what: String,
+    /// What is wrong with it.
+    pub(crate) why: String,
+    /// What it shows of which family, if that is known: a clone's snapshot, or what is newest.
+    pub(crate) view: Option<(Family, Option<Snapshot>)>,
+}
+
+impl fmt::Display for DamagedVolume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}; 'afar fsck' says more", self.what, self.why)
+    }
+}
+
+/// All of that.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Damage {
+    /// Volumes, by their ids.
+    pub(crate) volumes: BTreeMap<VolumeId, DamagedVolume>,
+    /// Families whose own rows cannot be read: what is damaged, and what is wrong with it.
+    pub(crate) families: BTreeMap<Family, (String, String)>,
+}
+
+impl Damage {
+    /// Notes a volume that is damaged; other errors are handed back, as they are not of it alone.
+    pub(crate) fn of_volume(
+        &mut self,
+        id: VolumeId,
+        view: Option<(Family, Option<Snapshot>)>,
+        error: VolumeError,
+    ) -> Result<(), VolumeError> {
+        let VolumeError::Damaged { what, why } = error else { return Err(error) };
+        self.volumes.insert(id, DamagedVolume { what, why, view });
+        Ok(())
+    }
+
+    /// Notes a family that is damaged, as [`Damage::of_volume`].
+    pub(crate) fn of_family(&mut self, family: Family, error: VolumeError) -> Result<(), VolumeError> {
+        let VolumeError::Damaged { what, why } = error else { return Err(error) };
+        self.families.insert(family, (what, why));
+        Ok(())
+    }
+
+    /// Whether a volume is there of which nobody knows what it shows: it may be anything of any family.
+    pub(crate) fn hides_a_view(&self) -> bool {
+        self.volumes.values().any(|damaged| damaged.view.is_none())
+    }
+}
