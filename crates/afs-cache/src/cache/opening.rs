@@ -60,7 +60,7 @@ impl Shared {
             ..FileRow::default()
         };
         let mut batch = Batch::default();
-        batch.put(records::file(key), row.encode());
+        records::put(&mut batch, records::file(key), row.encode());
         self.commit(batch)?;
         self.grow(FILE_OVERHEAD);
         let file = self.enter(&mut index, key, Loaded { file, row, dirty: RangeSet::new() }, &mut ended);
@@ -130,8 +130,9 @@ impl Shared {
     /// Reads what there is of a file: its backing file, its row, what is dirty. `None` if that is gone or makes no sense.
     pub(super) fn load_file(&self, key: FileKey, number: u64) -> Result<Option<Loaded>, CacheError> {
         let failed = CacheError::store(&self.folder);
-        let Some(row) = self.store.get(&records::file(key)).map_err(&failed)? else { return Ok(None) };
-        let Ok(mut row) = FileRow::decode(&row) else { return Ok(None) };
+        let row_key = records::file(key);
+        let row = self.store.get(&row_key).map_err(&failed)?;
+        let Some(mut row) = row.and_then(|row| records::file_row(&row_key, &row)) else { return Ok(None) };
         if row.number != number {
             return Ok(None);
         }
@@ -160,6 +161,10 @@ impl Shared {
             dirty.insert(0..on_disk);
         }
         row.length = row.length.max(dirty.end());
+        if on_disk < row.length {
+            // Files are made as long as rows say before these do: somebody has cut it.
+            row.present.remove(on_disk..u64::MAX);
+        }
         if on_disk != row.length {
             // A write that was not acknowledged, or a cut that was.
             let set = file.set_length(row.length);
