@@ -114,13 +114,16 @@ impl Files {
         })
     }
 
-    /// Says that the disk of the cache is full, now and then.
-    pub(crate) fn tell_full(&self, now: Instant, error: &Error) {
-        let mut told = lock(&self.told_full);
-        if told.is_none_or(|at| now.since(at) >= TELL_FULL_EVERY) {
-            *told = Some(now);
-            tracing::warn!(%error, "files are read around the cache");
+    /// An error of the cache, as the client's. If it is that the disk is full, the log says so, now and then.
+    pub(crate) fn failed(&self, now: Instant, error: CacheError) -> Error {
+        if error.is_full() {
+            let mut told = lock(&self.told_full);
+            if told.is_none_or(|at| now.since(at) >= TELL_FULL_EVERY) {
+                *told = Some(now);
+                tracing::warn!(%error, "files are read around the cache, and nothing can be written");
+            }
         }
+        local(error)
     }
 
     fn cell(&self, inner: &Inner, cell: CellIndex) -> Result<CellNumber, Error> {
@@ -352,7 +355,8 @@ impl FileData {
         {
             return Ok(Some(Arc::clone(file)));
         }
-        match inner.files.cache.file(self.key, version, status.length).map_err(local)? {
+        let held = inner.files.cache.file(self.key, version, status.length);
+        match held.map_err(|error| inner.files.failed(inner.now(), error))? {
             Held::Current(file) => {
                 *current = Some(Arc::clone(&file));
                 Ok(Some(file))

@@ -21,7 +21,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::sync::Notify;
 
 use crate::client::Client;
-use crate::data::{FileData, local, lock};
+use crate::data::{FileData, lock};
 use crate::error::Error;
 use crate::fid::User;
 use crate::remote::Breaks;
@@ -350,7 +350,10 @@ fn put(data: &FileData, file: &CacheFile, id: u64, at: &mut u64, pieces: &mut By
     if pieces.is_empty() {
         return Ok(());
     }
-    file.fill(*at, pieces).map_err(local)?;
+    file.fill(*at, pieces).map_err(|error| match data.client() {
+        Ok(client) => client.inner.files.failed(client.now(), error),
+        Err(closing) => closing,
+    })?;
     *at += pieces.len() as u64;
     pieces.clear();
     if let Some(call) = lock(&data.fetching).calls.iter_mut().find(|call| call.id == id) {

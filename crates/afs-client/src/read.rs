@@ -89,7 +89,6 @@ impl OpenFile {
                 Ok(Brought::Stale) if file.is_dirty() => self.data.store(self.user(), false).await?,
                 Ok(Brought::Stale) => self.data.vnode.note_break(),
                 Err(error) if error.is_full_here() => {
-                    self.client().inner.files.tell_full(self.client().now(), &error);
                     // Without the cache nothing can be laid over what comes.
                     if file.is_dirty() {
                         self.data.store(self.user(), false).await?;

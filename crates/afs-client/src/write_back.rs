@@ -84,7 +84,9 @@ impl OpenFile {
             if file.dirty_bytes() >= most {
                 return None;
             }
-            Some(file.write(pos, bytes, self.user().0).map_err(local).map(|()| {
+            let inner = &self.client().inner;
+            let written = file.write(pos, bytes, self.user().0);
+            Some(written.map_err(|error| inner.files.failed(inner.now(), error)).map(|()| {
                 data.note_unstored(file);
                 file.dirty_bytes()
             }))

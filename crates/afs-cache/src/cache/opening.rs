@@ -153,7 +153,9 @@ impl Shared {
             Err(error) if io::Error::kind(&error) == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(CacheError::io(&self.folder, "cannot open a file", error)),
         };
-        if row.is_lent {
+        let logged = dirty.clone();
+        let was_lent = row.is_lent;
+        if was_lent {
             // Nobody knows what the kernel has written.
             row.truncated_to = row.truncated_to.min(on_disk);
             row.length = on_disk;
@@ -174,6 +176,18 @@ impl Shared {
         row.present.extend(&dirty);
         // Behind what the server has there is only what was written here, and zeros.
         row.present.insert(row.server_length.min(row.truncated_to).min(row.length)..row.length);
+        if was_lent {
+            // From here on the rows say what is dirty, as of other files.
+            let mut batch = Batch::default();
+            for range in logged.iter() {
+                batch.delete(records::dirty(number, range.start));
+            }
+            for range in dirty.iter() {
+                records::put(&mut batch, records::dirty(number, range.start), range.end.to_be_bytes());
+            }
+            records::put(&mut batch, row_key, row.encode());
+            self.commit(batch)?;
+        }
         Ok(Some(Loaded { file, row, dirty }))
     }
 
