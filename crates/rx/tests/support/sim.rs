@@ -301,6 +301,10 @@ impl fmt::Debug for SimPort {
 }
 
 impl SimPort {
+    fn is(&self, port: &Arc<SimPort>) -> bool {
+        std::ptr::eq(Arc::as_ptr(port), self)
+    }
+
     fn driven(&self) -> Option<Arc<dyn Driven>> {
         self.state.lock().unwrap().driven.clone()
     }
@@ -346,7 +350,7 @@ impl Port for SimPort {
     }
 
     fn wake(&self, shard: usize) {
-        let port = self.sim.world().ports.get(&self.address).map(Arc::downgrade);
+        let port = self.sim.world().ports.get(&self.address).filter(|port| self.is(port)).map(Arc::downgrade);
         if let Some(port) = port {
             let run = self.sim.at(Instant::ORIGIN, What::Run(port, shard));
             self.state.lock().unwrap().runs[shard] = run;
@@ -359,6 +363,10 @@ impl Port for SimPort {
 
     fn shut_down(&self) {
         self.state.lock().unwrap().driven = None;
-        self.sim.world().ports.remove(&self.address);
+        let mut world = self.sim.world();
+        // Another may have taken the address since this was cut off.
+        if world.ports.get(&self.address).is_some_and(|port| self.is(port)) {
+            world.ports.remove(&self.address);
+        }
     }
 }
