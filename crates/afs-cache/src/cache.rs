@@ -9,6 +9,7 @@ use afs_store::disk::{Disk, FolderDisk};
 use afs_store::{Batch, Key, Options, Schema, Store, lock};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
@@ -149,20 +150,38 @@ impl Schema for Rows {
 }
 
 impl Cache {
-    /// Opens the cache in a folder, which is made if it is not there. Takes a lock on it.
+    /// Opens the cache in a folder, which is made if it is not there. Takes a lock on it. What is damaged is put aside, in a folder
+    /// below that the log names, and a new cache is begun.
     ///
     /// # Errors
     ///
-    /// The folder cannot be made or written, is used by another process, is of a newer version, has other things in it,
-    /// or is damaged; the disk is full.
+    /// The folder cannot be made or written, is used by another process, is of a newer version or has other things in it; the
+    /// disk is full.
     pub fn open(folder: &Path, config: Config) -> Result<Self, CacheError> {
         std::fs::create_dir_all(folder).map_err(|e| CacheError::io(folder, "cannot make the folder", e))?;
-        start::check_version(folder)?;
+        let version = start::check_version(folder)?;
         let disk = FolderDisk::open(folder).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => CacheError::InUse { folder: folder.to_owned() },
             _ => CacheError::io(folder, "cannot open the folder", error),
         })?;
-        Self::open_on(Arc::new(disk), folder, config)
+        let disk: Arc<dyn Disk> = Arc::new(disk);
+        if version < crate::FORMAT {
+            let aside = start::put_all_aside(folder)?;
+            tracing::warn!(folder = %folder.display(), version, aside = %aside.display(),
+                "the cache was of an older version and was put aside; a new one is begun");
+            start::write_version(folder)?;
+        }
+        // What reads the index has not been made for what a broken disk may give it.
+        let opened = catch_unwind(AssertUnwindSafe(|| Self::open_on(disk.clone(), folder, config.clone())));
+        let why = match opened {
+            Ok(Err(error)) if error.is_damage() => error.to_string(),
+            Ok(opened) => return opened,
+            Err(_) => "its index cannot be read".to_owned(),
+        };
+        let aside = start::put_all_aside(folder)?;
+        tracing::error!(folder = %folder.display(), %why, aside = %aside.display(),
+            "the cache was damaged and was put aside; a new one is begun. What was written and not stored may be there");
+        Self::open_on(disk, folder, config)
     }
 
     /// Makes a cache in memory, which ends with the process.
@@ -223,7 +242,7 @@ impl Cache {
         }
         let number = CellNumber(index.cells.values().map(|cell| cell.0 + 1).max().unwrap_or(1));
         let mut batch = Batch::default();
-        batch.put(records::cell(name), number.0.to_be_bytes());
+        records::put(&mut batch, records::cell(name), number.0.to_be_bytes());
         shared.commit(batch)?;
         index.cells.insert(name.to_owned(), number);
         Ok(number)

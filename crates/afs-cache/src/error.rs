@@ -69,6 +69,18 @@ impl CacheError {
         }
     }
 
+    /// Whether what is in the folder is not what was written there.
+    pub(crate) fn is_damage(&self) -> bool {
+        match self {
+            Self::Damaged { .. } => true,
+            // A file that ends before it should, or that begins as none of ours does.
+            Self::Io { error, .. } => {
+                matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData)
+            }
+            Self::Full { .. } | Self::InUse { .. } | Self::Newer { .. } | Self::Foreign { .. } => false,
+        }
+    }
+
     /// Whether there was no space.
     #[must_use]
     pub const fn is_full(&self) -> bool {

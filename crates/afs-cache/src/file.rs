@@ -62,7 +62,8 @@ struct State {
     server_length: u64,
     truncated_to: u64,
     writer: u32,
-    is_lent: bool,
+    /// How many have it lent to the kernel, which may write to it meanwhile.
+    lends: u32,
     used: u64,
     sent: Option<SentStore>,
     present: RangeSet,
@@ -95,7 +96,7 @@ impl CacheFile {
             server_length: row.server_length,
             truncated_to: row.truncated_to,
             writer: row.writer,
-            is_lent: row.is_lent,
+            lends: u32::from(row.is_lent),
             used: row.used,
             sent: row.sent,
             present: row.present,
@@ -173,6 +174,12 @@ impl CacheFile {
     pub fn is_dirty(&self) -> bool {
         let state = read(&self.state);
         state.is_storing || self.wants_store(&state)
+    }
+
+    /// Whether the kernel may write to it without our seeing it.
+    #[must_use]
+    pub fn is_lent(&self) -> bool {
+        read(&self.state).lends > 0
     }
 
     /// How many bytes were written and are not at the server.
@@ -342,7 +349,7 @@ impl CacheFile {
         let _changing = lock(&self.changing);
         let parts = {
             let mut state = write(&self.state);
-            if state.is_lent || self.is_complete() {
+            if state.lends > 0 || self.is_complete() {
                 return Ok(0);
             }
             let mut parts = state.present.clone();
@@ -396,7 +403,7 @@ impl CacheFile {
             length: self.length(),
             truncated_to: state.truncated_to.min(state.storing_truncated_to),
             writer: state.writer,
-            is_lent: state.is_lent,
+            is_lent: state.lends > 0,
             used: state.used,
             sent: state.sent,
             present,
@@ -443,7 +450,7 @@ impl CacheFile {
         let row = self.row_of(&state);
         drop(state);
         let mut batch = Batch::default();
-        batch.put(records::file(self.key), row.encode());
+        records::put(&mut batch, records::file(self.key), row.encode());
         self.shared.commit(batch)
     }
 
@@ -488,7 +495,7 @@ impl CacheFile {
             std::mem::take(&mut state.is_row_old).then(|| self.row_of(&state))
         };
         if let Some(row) = row {
-            batch.put(records::file(self.key), row.encode());
+            records::put(&mut batch, records::file(self.key), row.encode());
         }
         self.shared.commit(batch)
     }

@@ -33,7 +33,7 @@ pub use records::SentStore;
 mod tests;
 
 /// The format of the folder: what we write, and the newest that we read.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// A cell, as the folder numbers it: see [`Cache::cell`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -7,11 +7,14 @@
 //! | 2, [`FileKey`] | [`FileRow`] |
 //! | 3, number of a backing file, start | end of a range that is dirty |
 //! | 4, number of a backing file | [`crate::Conflict`], as text |
+//!
+//! Each row ends with a checksum of its key and of what is before: a row that a disk has changed must not pass for one that says
+//! which bytes are whose.
 
 use crate::ranges::RangeSet;
 use crate::{CellNumber, FileKey};
 use afs_store::codec::{Fields, Value};
-use afs_store::{Key, StoreError};
+use afs_store::{Batch, Key, StoreError};
 use std::ops::Range;
 
 /// What a key begins with.
@@ -122,6 +125,41 @@ impl FileRow {
     }
 }
 
+/// Bytes of a row's checksum.
+const SUM: usize = 4;
+
+fn sum_of(key: &Key, value: &[u8]) -> [u8; SUM] {
+    let mut sum = crc32fast::Hasher::new();
+    sum.update(&key.0);
+    sum.update(value);
+    sum.finalize().to_be_bytes()
+}
+
+/// Puts a row.
+pub(crate) fn put(batch: &mut Batch, key: Key, value: impl Into<Vec<u8>>) {
+    let row = sealed(&key, value);
+    batch.put(key, row);
+}
+
+/// What a file's row says; `None` if it makes no sense.
+pub(crate) fn file_row(key: &Key, row: &[u8]) -> Option<FileRow> {
+    FileRow::decode(unsealed(key, row)?).ok()
+}
+
+/// A row, with its checksum.
+fn sealed(key: &Key, value: impl Into<Vec<u8>>) -> Vec<u8> {
+    let mut row = value.into();
+    let sum = sum_of(key, &row);
+    row.extend_from_slice(&sum);
+    row
+}
+
+/// What a row says, if it is as it was written.
+pub(crate) fn unsealed<'a>(key: &Key, row: &'a [u8]) -> Option<&'a [u8]> {
+    let (value, sum) = row.split_at_checked(row.len().checked_sub(SUM)?)?;
+    (sum == sum_of(key, value)).then_some(value)
+}
+
 /// Where a cell's number is.
 pub(crate) fn cell(name: &str) -> Key {
     let mut key = vec![table::CELL];
@@ -187,12 +225,18 @@ pub(crate) fn all_dirty() -> Vec<u8> {
 
 /// The backing file and the range of a dirty row.
 pub(crate) fn dirty_row(key: &Key, row: &[u8]) -> Option<(u64, Range<u64>)> {
+    let row = unsealed(key, row)?;
     let mut f = Fields::new("a dirty range's key", key.0.get(1..)?);
     let (number, start) = (f.u64().ok()?, f.u64().ok()?);
     f.end().ok()?;
     let mut f = Fields::new("a dirty range", row);
     let end = f.u64().ok()?;
     (start < end && end <= LENGTH_MAX).then_some((number, start..end))
+}
+
+/// The backing file that the key of a dirty row is of.
+pub(crate) fn dirty_number(key: &Key) -> Option<u64> {
+    Some(u64::from_be_bytes(*key.0.get(1..)?.first_chunk()?))
 }
 
 /// Where a conflict is told of.
@@ -256,7 +300,9 @@ mod tests {
     fn keys_say_what_they_are_of() {
         let key = FileKey { cell: CellNumber(1), volume: 2, vnode: 3, unique: 4 };
         assert_eq!(file_of(&file(key)), Some(key));
-        assert_eq!(dirty_row(&dirty(5, 6), &7u64.to_be_bytes()), Some((5, 6..7)));
+        let row = sealed(&dirty(5, 6), 7u64.to_be_bytes());
+        assert_eq!(dirty_row(&dirty(5, 6), &row), Some((5, 6..7)));
+        assert_eq!(dirty_row(&dirty(4, 6), &row), None, "it is another's");
         assert_eq!(cell_of(&cell("afar.local")), Some("afar.local".to_owned()));
         assert_eq!(backing_number(backing_name(0x1234).rsplit('/').next().unwrap()), Some(0x1234));
     }

@@ -10,6 +10,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+mod damage;
+mod lent;
 mod limit;
 mod process;
 mod start;

@@ -12,11 +12,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::time::Duration;
 
 use afs_cache::{Cache, CacheError, CacheFile, CellNumber, Conflict, FileKey, Held, Usage};
 use afs_wire::Errno;
 use afs_wire::ids::VolumeId;
 use afs_wire::status::AfsFetchStatus;
+use rx_proto::time::Instant;
 use tokio::sync::Notify;
 
 use crate::client::{Client, Inner};
@@ -44,7 +46,12 @@ pub(crate) struct Files {
     paces: Mutex<Paces>,
     /// What the cache calls cells.
     cells: Mutex<HashMap<CellIndex, CellNumber>>,
+    /// When it was last said that the cache's disk is full.
+    told_full: Mutex<Option<Instant>>,
 }
+
+/// How often it is said that the cache's disk is full.
+const TELL_FULL_EVERY: Duration = Duration::from_secs(600);
 
 /// How fast servers are asked, and which server a volume's data came from last.
 #[derive(Debug, Default)]
@@ -103,7 +110,20 @@ impl Files {
             open: Mutex::default(),
             paces: Mutex::default(),
             cells: Mutex::default(),
+            told_full: Mutex::default(),
         })
+    }
+
+    /// An error of the cache, as the client's. If it is that the disk is full, the log says so, now and then.
+    pub(crate) fn failed(&self, now: Instant, error: CacheError) -> Error {
+        if error.is_full() {
+            let mut told = lock(&self.told_full);
+            if told.is_none_or(|at| now.since(at) >= TELL_FULL_EVERY) {
+                *told = Some(now);
+                tracing::warn!(%error, "files are read around the cache, and nothing can be written");
+            }
+        }
+        local(error)
     }
 
     fn cell(&self, inner: &Inner, cell: CellIndex) -> Result<CellNumber, Error> {
@@ -335,7 +355,8 @@ impl FileData {
         {
             return Ok(Some(Arc::clone(file)));
         }
-        match inner.files.cache.file(self.key, version, status.length).map_err(local)? {
+        let held = inner.files.cache.file(self.key, version, status.length);
+        match held.map_err(|error| inner.files.failed(inner.now(), error))? {
             Held::Current(file) => {
                 *current = Some(Arc::clone(&file));
                 Ok(Some(file))
@@ -349,7 +370,7 @@ impl FileData {
 
     fn let_go(&self, cache: &Cache) -> Result<(), Error> {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-        if !self.is_removed() && !current.as_ref().is_some_and(|file| file.is_dirty()) {
+        if !self.is_removed() && !current.as_ref().is_some_and(|file| file.is_dirty() || file.is_lent()) {
             cache.forget(self.key).map_err(local)?;
             *current = None;
         }

@@ -143,13 +143,8 @@ impl Inner {
         let fid = vnode.fid;
         let limit = PAGES_MAX * PAGE_SIZE;
         let client = self.client()?;
-        let mut fetch =
-            client.fetch(user, fid, 0, limit as u64).await.map_err(|error| self.note_gone(fid, error))?;
-        let mut bytes = Vec::with_capacity(usize::try_from(fetch.length()).unwrap_or(0).min(limit));
-        while let Some(piece) = fetch.next().await? {
-            bytes.extend_from_slice(&piece);
-        }
-        let status = fetch.end().await?;
+        let whole = client.fetch_whole(user, fid, limit).await;
+        let (bytes, status) = whole.map_err(|error| self.note_gone(fid, error))?;
         let directory = Directory::parse(bytes).map_err(|problem| Error::BadDirectory { fid, problem })?;
         let directory = Arc::new(directory);
         let pages = Pages { directory: Arc::clone(&directory), version: status.data_version };
@@ -197,27 +192,24 @@ impl Inner {
         let now = self.now();
         let Some(siblings) = parent.good_pages(now) else { return Vec::new() };
         let fid_of = |entry: &Entry<'_>| listed.sibling(entry.fid);
-        let is_wanted = |entry: &Entry<'_>| {
-            let fid = fid_of(entry);
-            !entry.is_dot()
-                && fid.vnode.is_directory()
-                && self.vnodes.get(fid).is_none_or(|vnode| vnode.good_pages(now).is_none())
-        };
+        let is_directory = |entry: &Entry<'_>| !entry.is_dot() && fid_of(entry).vnode.is_directory();
         let Some(own) = siblings.entries().take(WALK_ENTRIES_MAX).find(|entry| fid_of(entry) == listed)
         else {
             return Vec::new();
         };
-        let by_place = siblings.entries_from(own.next()).take(WALK_ENTRIES_MAX).filter(&is_wanted);
+        let by_place = siblings.entries_from(own.next()).take(WALK_ENTRIES_MAX).filter(&is_directory);
         let mut next: Vec<Fid> = by_place.take(WALK_AHEAD).map(|entry| fid_of(&entry)).collect();
         let mut by_name: Vec<_> = siblings
             .entries()
             .take(WALK_ENTRIES_MAX)
-            .filter(|entry| entry.name > own.name && is_wanted(entry))
+            .filter(|entry| entry.name > own.name && is_directory(entry))
             .collect();
         by_name.sort_unstable_by_key(|entry| entry.name);
         next.extend(by_name.iter().take(WALK_AHEAD).map(fid_of));
         next.sort_unstable();
         next.dedup();
+        // Last: those that are here already count, else each listing would reach further than the one before.
+        next.retain(|&fid| self.vnodes.get(fid).is_none_or(|vnode| vnode.good_pages(now).is_none()));
         next
     }
 

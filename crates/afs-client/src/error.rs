@@ -34,6 +34,13 @@ pub enum Error {
         /// The servers.
         servers: Vec<SocketAddr>,
     },
+    /// A call broke in the middle of its data: the server went away, or gave it up. Another one may succeed.
+    Broken {
+        /// What was asked.
+        what: String,
+        /// What became of the call.
+        problem: String,
+    },
     /// Servers answer that they cannot do it now, for longer than the client waits.
     Busy {
         /// The procedure.
@@ -213,7 +220,7 @@ impl Error {
                 Some(Errno::EIO) => Errno::EIO,
                 Some(_) | None => Errno::EBUSY,
             },
-            Self::Unreachable { .. } => Errno::ETIMEDOUT,
+            Self::Unreachable { .. } | Self::Broken { .. } => Errno::ETIMEDOUT,
             Self::BadReply { .. } | Self::BadDirectory { .. } => Errno::EIO,
             Self::NoEntry { .. } | Self::Gone { .. } => Errno::ENOENT,
             Self::Exists { .. } => Errno::EEXIST,
@@ -236,9 +243,21 @@ impl Error {
         }
     }
 
+    /// Whether there was no room for it on this machine.
+    pub(crate) fn is_full_here(&self) -> bool {
+        matches!(self, Self::Local { source, .. } if source.raw_os_error() == Some(Errno::ENOSPC.0))
+    }
+
     /// Whether it is about the servers or the way there, so that it may well be otherwise in a moment; not about the file.
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::Unreachable { .. } | Self::Busy { .. } | Self::NoSite { .. } | Self::Closing)
+        matches!(
+            self,
+            Self::Unreachable { .. }
+                | Self::Broken { .. }
+                | Self::Busy { .. }
+                | Self::NoSite { .. }
+                | Self::Closing
+        )
     }
 }
 
@@ -259,7 +278,9 @@ impl fmt::Display for Error {
                 }
                 f.write_str("; see fs checkservers")
             }
-            Self::BadReply { what, problem } => write!(f, "{what}: {problem}"),
+            Self::Broken { what, problem } | Self::BadReply { what, problem } => {
+                write!(f, "{what}: {problem}")
+            }
             Self::BadDirectory { fid, problem } => write!(f, "the directory {fid} cannot be read: {problem}"),
             Self::NoEntry { dir, name } => write!(f, "there is no {name:?} in {dir}"),
             Self::Exists { dir, name } => write!(f, "there is a {name:?} in {dir} already"),

@@ -21,9 +21,10 @@ use bytes::{Bytes, BytesMut};
 use tokio::sync::Notify;
 
 use crate::client::Client;
-use crate::data::{FileData, local, lock};
+use crate::data::{FileData, lock};
 use crate::error::Error;
 use crate::fid::User;
+use crate::remote::Breaks;
 use pace::Pace;
 
 /// Bytes that are put into the cache at once, if they come as fast: a write to a file costs some microseconds, however small.
@@ -107,7 +108,8 @@ impl FileData {
         ahead: u64,
     ) -> Result<Brought, Error> {
         let client = self.client()?;
-        let since = lock(&self.fetching).failed;
+        let mut since = lock(&self.fetching).failed;
+        let mut breaks = Breaks::default();
         let (want, ahead) = if file.server_length() <= WHOLE_BYTES {
             (0..file.length().max(want.end), 0)
         } else {
@@ -127,15 +129,18 @@ impl FileData {
             if !self.current().is_some_and(|current| Arc::ptr_eq(&current, file)) {
                 return Ok(Brought::Stale);
             }
-            {
+            let failed = {
                 let fetching = lock(&self.fetching);
                 let overlaps = |f: &&Failed| f.range.start < want.end && want.start < f.range.end;
                 let failed = fetching.failures.iter().filter(|f| f.number > since).find(overlaps);
-                match failed.map(|failed| failed.error.clone()) {
-                    Some(Some(error)) => return Err(error),
-                    Some(None) => return Ok(Brought::Stale),
-                    None => {}
-                }
+                let failed = failed.map(|failed| failed.error.clone());
+                since = fetching.failed;
+                failed
+            };
+            match failed {
+                Some(Some(error)) => breaks.wait(&client.inner, error).await?,
+                Some(None) => return Ok(Brought::Stale),
+                None => {}
             }
             self.begin_calls(&client, user, file, &want, want.end.saturating_add(ahead));
             either(arrived, freed).await;
@@ -345,7 +350,10 @@ fn put(data: &FileData, file: &CacheFile, id: u64, at: &mut u64, pieces: &mut By
     if pieces.is_empty() {
         return Ok(());
     }
-    file.fill(*at, pieces).map_err(local)?;
+    file.fill(*at, pieces).map_err(|error| match data.client() {
+        Ok(client) => client.inner.files.failed(client.now(), error),
+        Err(closing) => closing,
+    })?;
     *at += pieces.len() as u64;
     pieces.clear();
     if let Some(call) = lock(&data.fetching).calls.iter_mut().find(|call| call.id == id) {

@@ -21,7 +21,7 @@ use crate::cells::Cell;
 use crate::client::Inner;
 use crate::error::Error;
 use crate::fid::CellIndex;
-use crate::remote::{Asked, Failure};
+use crate::remote::{Asked, Failure, QUICK_ANSWER_PATIENCE, call_once};
 use crate::servers::{Server, ServerKind};
 use crate::users::Who;
 
@@ -353,7 +353,7 @@ impl Inner {
         let asking = self.ask(asked, Who::NOBODY, |socket| {
             let peer = self.connections.to::<Vl>(socket, Who::NOBODY);
             let args = &args;
-            async move { peer.rpc(args).await }
+            async move { call_once(&peer, args, QUICK_ANSWER_PATIENCE).await }
         });
         asking.await.map(|(reply, _)| reply)
     }

@@ -72,14 +72,8 @@ impl Inner {
         if let Some(text) = vnode.link() {
             return Ok(text);
         }
-        let limit = AFSPATHMAX as u64;
-        let mut fetch =
-            self.client()?.fetch(user, fid, 0, limit).await.map_err(|error| self.note_gone(fid, error))?;
-        let mut text = Vec::new();
-        while let Some(piece) = fetch.next().await? {
-            text.extend_from_slice(&piece);
-        }
-        fetch.end().await?;
+        let whole = self.client()?.fetch_whole(user, fid, AFSPATHMAX).await;
+        let (text, _) = whole.map_err(|error| self.note_gone(fid, error))?;
         let text = Bytes::from(text);
         vnode.set_link(text.clone());
         Ok(text)

@@ -6,6 +6,8 @@ use std::fs::File;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use afs_cache::CacheFile;
+
 use crate::client::{Client, Made};
 use crate::data::FileData;
 use crate::error::Error;
@@ -102,6 +104,8 @@ pub struct OpenFile {
     pub(crate) data: Arc<FileData>,
     /// How it is read.
     pub(crate) ahead: Mutex<Ahead>,
+    /// The data that were lent to the kernel, to be written.
+    pub(crate) lent: Mutex<Option<Arc<CacheFile>>>,
 }
 
 impl Drop for OpenFile {
@@ -155,7 +159,15 @@ impl Client {
         }
         data.handles.fetch_add(1, Ordering::AcqRel);
         inner.open_files.note_open(fid);
-        Ok(OpenFile { client: self.clone(), user, fid, flags, data, ahead: Mutex::default() })
+        Ok(OpenFile {
+            client: self.clone(),
+            user,
+            fid,
+            flags,
+            data,
+            ahead: Mutex::default(),
+            lent: Mutex::default(),
+        })
     }
 
     /// Opens a file at once, if all that it takes is known.

@@ -1,13 +1,16 @@
 //! Reading an open file: from the cache at once, where the data are here and promised; else by bringing them.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
+use afs_cache::CacheFile;
 use bytes::{Bytes, BytesMut};
 
 use crate::data::{FileData, local, lock};
 use crate::error::Error;
 use crate::fetch::Brought;
 use crate::open_file::OpenFile;
+use crate::remote::Breaks;
 
 /// How often a read begins anew when the file is changed at the server while it is fetched.
 const ATTEMPTS_MAX: u32 = 32;
@@ -80,14 +83,57 @@ impl OpenFile {
             }
             let most = self.ahead_max();
             let ahead = lock(&self.ahead).note(range.start, range.end - range.start, most);
-            match self.data.bring(self.user(), &file, range, ahead).await? {
-                Brought::Here => {}
+            match self.data.bring(self.user(), &file, range.clone(), ahead).await {
+                Ok(Brought::Here) => {}
                 // What is dirty of a version that the server has no longer is stored first, by the next look.
-                Brought::Stale if file.is_dirty() => self.data.store(self.user(), false).await?,
-                Brought::Stale => self.data.vnode.note_break(),
+                Ok(Brought::Stale) if file.is_dirty() => self.data.store(self.user(), false).await?,
+                Ok(Brought::Stale) => self.data.vnode.note_break(),
+                Err(error) if error.is_full_here() => {
+                    // Without the cache nothing can be laid over what comes.
+                    if file.is_dirty() {
+                        self.data.store(self.user(), false).await?;
+                    } else if let Some(bytes) = self.read_around(&file, range).await? {
+                        return Ok(bytes);
+                    } else {
+                        self.data.vnode.note_break();
+                    }
+                }
+                Err(error) => return Err(error),
             }
         }
         Err(Error::Busy { rpc: "FetchData64", fid: self.fid(), code: afs_wire::abort::VBUSY })
+    }
+
+    /// Reads from the server and puts nothing into the cache, as there is no room in it. `None`: the server has another version.
+    async fn read_around(&self, file: &CacheFile, range: Range<u64>) -> Result<Option<Bytes>, Error> {
+        let (client, fid) = (self.client(), self.fid());
+        let length = range.end - range.start;
+        let mut breaks = Breaks::default();
+        loop {
+            let mut fetch = client.fetch(self.user(), fid, range.start, length).await?;
+            let once = async {
+                let mut bytes = BytesMut::new();
+                while let Some(piece) = fetch.next().await? {
+                    bytes.extend_from_slice(&piece);
+                }
+                Ok::<_, Error>((bytes, fetch.end().await?))
+            };
+            let (bytes, status) = match once.await {
+                Ok(whole) => whole,
+                Err(error) => {
+                    breaks.wait(&client.inner, error).await?;
+                    continue;
+                }
+            };
+            if status.data_version.0 != file.version() {
+                return Ok(None);
+            }
+            if bytes.len() as u64 == length {
+                return Ok(Some(bytes.freeze()));
+            }
+            let what = format!("fetching {length} bytes of {fid} at {}", range.start);
+            return Err(Error::BadReply { what, problem: format!("{} came", bytes.len()) });
+        }
     }
 
     /// Brings all of the file.

@@ -17,6 +17,7 @@ use afs_wire::status::{AfsFetchStatus, AfsStoreStatus, StoreMask};
 use afs_wire::vl::{ProbeServer, Vl};
 use bytes::Bytes;
 use rx::{CallError, ClientCall, Peer, RpcError};
+use rx_proto::time::Instant;
 use rxgen::{Abort, Rpc};
 
 use crate::client::{Client, Inner};
@@ -35,6 +36,35 @@ pub const STORE_PIECE_BYTES: usize = 128 << 10;
 /// nothing: servers wait some 2 s for other clients (OpenAFS's up to minutes), and disks may be slow. Beyond it, the
 /// connection is taken to be broken.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(180);
+
+/// The same for what a server answers at once, whatever it has to do: whether it is there, and where a volume is.
+pub(crate) const QUICK_ANSWER_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often what broke in the middle is asked for again, and the pause before; each next is twice as long. The servers are waited
+/// for in the next call, as in each.
+const BREAKS_MAX: u32 = 8;
+const BREAK_PAUSE: Duration = Duration::from_millis(50);
+
+/// How often a call broke in the middle of its data that an operation needs.
+#[derive(Debug, Default)]
+pub(crate) struct Breaks(u32);
+
+impl Breaks {
+    /// Waits until it may be asked for again.
+    ///
+    /// # Errors
+    ///
+    /// The error, if that is no reason to ask again, or if it was too often.
+    pub(crate) async fn wait(&mut self, inner: &Inner, error: Error) -> Result<(), Error> {
+        if !matches!(error, Error::Broken { .. }) || self.0 >= BREAKS_MAX || inner.is_closing() {
+            return Err(error);
+        }
+        let pause = BREAK_PAUSE * (1 << self.0);
+        self.0 += 1;
+        inner.runtime.sleep_until(inner.now() + pause).await;
+        Ok(())
+    }
+}
 
 /// Who is asked.
 #[derive(Debug, Clone, Copy)]
@@ -201,11 +231,7 @@ impl Inner {
         let asking = self.ask(Asked::Volume(fid.cell, fid.volume), who, |socket| {
             let peer = self.connections.to::<Rxafs>(socket, who);
             let args = &args;
-            async move {
-                let mut call = peer.call().await.map_err(|source| RpcError::Call { rpc: R::NAME, source })?;
-                call.set_timeout(ANSWER_PATIENCE);
-                call.rpc(args).await
-            }
+            async move { call_once(&peer, args, ANSWER_PATIENCE).await }
         });
         let (reply, heard) = asking.await?;
         Ok(Answer { reply, heard })
@@ -263,10 +289,12 @@ impl Inner {
     pub(crate) async fn probe(&self, kind: ServerKind, socket: SocketAddr) -> Result<(), RpcError> {
         let failed = match kind {
             ServerKind::File => {
-                self.connections.to::<Rxafs>(socket, Who::NOBODY).rpc(&GetCapabilities {}).await.err()
+                let peer = self.connections.to::<Rxafs>(socket, Who::NOBODY);
+                call_once(&peer, &GetCapabilities {}, QUICK_ANSWER_PATIENCE).await.err()
             }
             ServerKind::Location => {
-                self.connections.to::<Vl>(socket, Who::NOBODY).rpc(&ProbeServer {}).await.err()
+                let peer = self.connections.to::<Vl>(socket, Who::NOBODY);
+                call_once(&peer, &ProbeServer {}, QUICK_ANSWER_PATIENCE).await.err()
             }
         };
         match failed {
@@ -291,6 +319,21 @@ impl Inner {
     fn file_peer(&self, socket: SocketAddr, who: Who) -> Peer {
         self.connections.to::<Rxafs>(socket, who)
     }
+}
+
+/// Makes one call to one server, which may take so long to answer while it is alive.
+///
+/// # Errors
+///
+/// The call's.
+pub(crate) async fn call_once<R: Rpc>(
+    peer: &Peer,
+    args: &R,
+    patience: Duration,
+) -> Result<R::Reply, RpcError> {
+    let mut call = peer.call().await.map_err(|source| RpcError::Call { rpc: R::NAME, source })?;
+    call.set_timeout(patience);
+    call.rpc(args).await
 }
 
 fn failure(last: Option<(RpcError, Verdict)>, servers: &[Arc<Server>], rotation: &Rotation) -> Failure {
@@ -350,6 +393,8 @@ pub struct Fetch {
     call: ClientCall,
     length: u64,
     missing: u64,
+    /// When something was last known to come, to some seconds.
+    heard_at: Instant,
 }
 
 impl Fetch {
@@ -382,11 +427,16 @@ impl Fetch {
     ///
     /// # Errors
     ///
-    /// When the call breaks. What was given out before is good if a later fetch tells the same data version; ask again for the
-    /// rest, and another server may give it.
+    /// [`Error::Broken`] when the call breaks. What was given out before is good if a later fetch tells the same data version;
+    /// ask again for the rest, and another server may give it.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         if self.missing == 0 {
             return Ok(None);
+        }
+        let now = self.client.inner.now();
+        if now.since(self.heard_at) >= ANSWER_PATIENCE / 4 {
+            self.heard_at = now;
+            self.call.set_deadline(now + ANSWER_PATIENCE);
         }
         let received = match self.call.recv().await {
             Ok(Some(bytes)) => Ok(bytes),
@@ -442,8 +492,14 @@ fn note_broken(
     let verdict =
         address.map_or_else(|| verdict(&error), |a| inner.note_failure(&heard.server, &a, who, &error));
     match verdict {
-        Verdict::Down => Error::Unreachable { what: format!("fetching {fid}"), servers: vec![socket] },
-        _ => Error::of_rpc(FetchData64::NAME, fid, &error),
+        Verdict::Fail | Verdict::OtherSite => Error::of_rpc(FetchData64::NAME, fid, &error),
+        // The next call waits for the server, looks for another one, or shows another ticket.
+        Verdict::Down
+        | Verdict::Wait
+        | Verdict::Offline
+        | Verdict::LookAgain
+        | Verdict::Login
+        | Verdict::Anew => Error::Broken { what: format!("fetching {fid}"), problem: error.to_string() },
     }
 }
 
@@ -521,6 +577,7 @@ impl Client {
             async move {
                 let failed = |source| RpcError::Call { rpc: FetchData64::NAME, source };
                 let mut call = peer.call().await.map_err(failed)?;
+                call.set_timeout(ANSWER_PATIENCE);
                 call.send_request(args).await?;
                 call.finish().map_err(failed)?;
                 // Two words, the high one first, then so many bytes, then the results (XDR notes 2.1).
@@ -535,7 +592,37 @@ impl Client {
             return Err(Error::BadReply { what, problem: format!("the server sends {coming} bytes") });
         }
         let client = self.clone();
-        Ok(Fetch { client, who, vnode, before, heard, call, length: coming, missing: coming })
+        let heard_at = inner.now();
+        Ok(Fetch { client, who, vnode, before, heard, call, length: coming, missing: coming, heard_at })
+    }
+
+    /// All bytes of a vnode's data, at most so many, and the status that they belong to: of a directory or link. Asks again
+    /// when a call breaks.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::fetch`].
+    pub(crate) async fn fetch_whole(
+        &self,
+        user: User,
+        fid: Fid,
+        limit: usize,
+    ) -> Result<(Vec<u8>, AfsFetchStatus), Error> {
+        let mut breaks = Breaks::default();
+        loop {
+            let mut fetch = self.fetch(user, fid, 0, limit as u64).await?;
+            let once = async {
+                let mut bytes = Vec::with_capacity(usize::try_from(fetch.length()).unwrap_or(0).min(limit));
+                while let Some(piece) = fetch.next().await? {
+                    bytes.extend_from_slice(&piece);
+                }
+                Ok::<_, Error>((bytes, fetch.end().await?))
+            };
+            match once.await {
+                Ok(whole) => return Ok(whole),
+                Err(error) => breaks.wait(&self.inner, error).await?,
+            }
+        }
     }
 
     /// Stores bytes of a file. The status that it has led to is noted for everybody.

@@ -84,7 +84,9 @@ impl OpenFile {
             if file.dirty_bytes() >= most {
                 return None;
             }
-            Some(file.write(pos, bytes, self.user().0).map_err(local).map(|()| {
+            let inner = &self.client().inner;
+            let written = file.write(pos, bytes, self.user().0);
+            Some(written.map_err(|error| inner.files.failed(inner.now(), error)).map(|()| {
                 data.note_unstored(file);
                 file.dirty_bytes()
             }))
@@ -136,23 +138,45 @@ impl OpenFile {
     ///
     /// The cache's.
     pub fn lend(&self) -> Result<(), Error> {
-        self.data.change(|file| file.lend(self.user().0).map_err(local)).unwrap_or(Ok(()))
+        let mut lent = lock(&self.lent);
+        if lent.is_none() {
+            let file =
+                self.data.change(|file| file.lend(self.user().0).map(|()| Arc::clone(file)).map_err(local));
+            *lent = file.transpose()?;
+        }
+        Ok(())
     }
 
-    /// Takes notice of what the kernel may have written to [`Self::backing`]; with `is_over` it does so no more.
+    /// Takes notice of what the kernel may have written to what was lent; with `is_over` it does so no more. If others have
+    /// changed the file since it was lent, what the kernel wrote is of a version that is no more, and is put aside.
     ///
     /// # Errors
     ///
     /// The cache's.
     pub fn note_lent(&self, has_changed: bool, is_over: bool) -> Result<(), Error> {
+        let lent = {
+            let mut slot = lock(&self.lent);
+            if is_over { slot.take() } else { slot.clone() }
+        };
+        let Some(lent) = lent else { return Ok(()) };
         let noted = self.data.change(|file| {
-            file.take_back(has_changed, is_over).map_err(local)?;
-            if file.is_dirty() {
-                self.data.note_unstored(file);
-            }
-            Ok(())
+            Arc::ptr_eq(file, &lent).then(|| {
+                file.take_back(has_changed, is_over).map_err(local)?;
+                if file.is_dirty() {
+                    self.data.note_unstored(file);
+                }
+                Ok(())
+            })
         });
-        noted.unwrap_or(Ok(()))
+        if let Some(noted) = noted.flatten() {
+            return noted;
+        }
+        lent.take_back(has_changed, is_over).map_err(local)?;
+        if has_changed && !self.data.is_removed() {
+            let why = "the file was changed by others while it was mapped to be written".to_owned();
+            self.data.put_one_aside(self.client(), &lent, &Error::Invalid { what: why });
+        }
+        Ok(())
     }
 }
 
@@ -490,7 +514,15 @@ impl FileData {
         if matches!(error, Error::Gone { .. }) && self.is_removed() {
             return;
         }
-        match client.inner.files.cache.put_aside(&file, &error.to_string()) {
+        self.put_one_aside(client, &file, error);
+        self.drop_current();
+        self.vnode.set_unstored(None);
+        client.inner.mention(fid, Change::Data);
+    }
+
+    fn put_one_aside(&self, client: &Client, file: &Arc<CacheFile>, error: &Error) {
+        let fid = self.vnode.fid;
+        match client.inner.files.cache.put_aside(file, &error.to_string()) {
             Ok(conflict) => {
                 tracing::error!(%fid, user = conflict.writer, kept = %conflict.data_name(), why = %error,
                     "what was written could not be stored and was put aside in the cache's folder");
@@ -499,9 +531,6 @@ impl FileData {
                 tracing::error!(%fid, %error, %failed, "what was written could neither be stored nor put aside")
             }
         }
-        self.drop_current();
-        self.vnode.set_unstored(None);
-        client.inner.mention(fid, Change::Data);
     }
 
     /// Finds out what has become at the server of a file that the last run left dirty: whether what was written may be stored

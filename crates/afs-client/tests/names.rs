@@ -385,3 +385,27 @@ fn a_tree_is_gone_through_in_few_round_trips() {
         assert!(trips < 1.5 * 30.0, "{trips} round trips for 30 directories");
     });
 }
+
+/// Each listing used to fetch the next directories that were not here yet, and so went further ahead of the reader each time.
+#[test]
+fn who_walks_through_a_tree_has_the_next_directories_fetched_and_not_all() {
+    let world = World::new();
+    let (one, two) = (world.client(1), world.client(2));
+    world.run(async move {
+        let top = one.make_dir(NOBODY, cell_root(&one).await, b"top", 0o755).await.unwrap().fid;
+        for n in 0..60 {
+            one.make_dir(NOBODY, top, format!("d{n:02}").as_bytes(), 0o755).await.unwrap();
+        }
+        let top = two.lookup(NOBODY, cell_root(&two).await, b"top").await.unwrap().fid;
+        let listing = two.read_dir(NOBODY, top).await.unwrap();
+        let dirs: Vec<_> = (0..60).map(|n| listing.find(format!("d{n:02}").as_bytes()).unwrap()).collect();
+        for &dir in &dirs[..10] {
+            two.read_dir(NOBODY, dir).await.unwrap();
+            two.runtime().sleep_until(two.now() + std::time::Duration::from_millis(100)).await;
+        }
+        assert!(two.cached_read_dir(NOBODY, dirs[10]).is_some(), "it comes next");
+        for (n, &dir) in dirs.iter().enumerate().skip(20) {
+            assert!(two.cached_read_dir(NOBODY, dir).is_none(), "d{n} is far ahead");
+        }
+    });
+}

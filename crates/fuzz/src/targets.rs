@@ -4,6 +4,7 @@
 
 pub mod acl_text;
 pub mod canary;
+pub mod client_replies;
 pub mod config_files;
 pub mod directory;
 pub mod file_service;
@@ -48,6 +49,7 @@ targets! {
     config_files "configuration files, of OpenAFS and of the server";
     xdr "the arguments and results of every RPC";
     file_service within file_service::BOUND; "the arguments of every RPC of the file service, against a live server";
+    client_replies within client_replies::BOUND; "replies of live servers, changed on their way to a client at work";
     canary "fails on purpose: shows that a panic is found";
 }
 

@@ -28,13 +28,17 @@ impl Shared {
         };
         file.set_aside();
         let mut batch = Batch::default();
-        batch.put(records::conflict(conflict.number), conflict.encode());
-        batch.delete(records::file(file.key()));
+        records::put(&mut batch, records::conflict(conflict.number), conflict.encode());
+        // It may have been replaced by another version, whose row is not to go.
+        let is_known = index.files.get(&file.key()).is_some_and(|entry| entry.number == file.number());
+        if is_known {
+            batch.delete(records::file(file.key()));
+        }
         for range in &conflict.ranges {
             batch.delete(records::dirty(conflict.number, range.start));
         }
         self.commit(batch)?;
-        if index.files.get(&file.key()).is_some_and(|entry| entry.number == file.number()) {
+        if is_known {
             index.files.remove(&file.key());
             ended.extend(index.dirty.remove(&file.key()));
         }

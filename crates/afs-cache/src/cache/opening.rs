@@ -60,7 +60,7 @@ impl Shared {
             ..FileRow::default()
         };
         let mut batch = Batch::default();
-        batch.put(records::file(key), row.encode());
+        records::put(&mut batch, records::file(key), row.encode());
         self.commit(batch)?;
         self.grow(FILE_OVERHEAD);
         let file = self.enter(&mut index, key, Loaded { file, row, dirty: RangeSet::new() }, &mut ended);
@@ -130,8 +130,9 @@ impl Shared {
     /// Reads what there is of a file: its backing file, its row, what is dirty. `None` if that is gone or makes no sense.
     pub(super) fn load_file(&self, key: FileKey, number: u64) -> Result<Option<Loaded>, CacheError> {
         let failed = CacheError::store(&self.folder);
-        let Some(row) = self.store.get(&records::file(key)).map_err(&failed)? else { return Ok(None) };
-        let Ok(mut row) = FileRow::decode(&row) else { return Ok(None) };
+        let row_key = records::file(key);
+        let row = self.store.get(&row_key).map_err(&failed)?;
+        let Some(mut row) = row.and_then(|row| records::file_row(&row_key, &row)) else { return Ok(None) };
         if row.number != number {
             return Ok(None);
         }
@@ -152,7 +153,9 @@ impl Shared {
             Err(error) if io::Error::kind(&error) == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(CacheError::io(&self.folder, "cannot open a file", error)),
         };
-        if row.is_lent {
+        let logged = dirty.clone();
+        let was_lent = row.is_lent;
+        if was_lent {
             // Nobody knows what the kernel has written.
             row.truncated_to = row.truncated_to.min(on_disk);
             row.length = on_disk;
@@ -160,6 +163,10 @@ impl Shared {
             dirty.insert(0..on_disk);
         }
         row.length = row.length.max(dirty.end());
+        if on_disk < row.length {
+            // Files are made as long as rows say before these do: somebody has cut it.
+            row.present.remove(on_disk..u64::MAX);
+        }
         if on_disk != row.length {
             // A write that was not acknowledged, or a cut that was.
             let set = file.set_length(row.length);
@@ -169,6 +176,18 @@ impl Shared {
         row.present.extend(&dirty);
         // Behind what the server has there is only what was written here, and zeros.
         row.present.insert(row.server_length.min(row.truncated_to).min(row.length)..row.length);
+        if was_lent {
+            // From here on the rows say what is dirty, as of other files.
+            let mut batch = Batch::default();
+            for range in logged.iter() {
+                batch.delete(records::dirty(number, range.start));
+            }
+            for range in dirty.iter() {
+                records::put(&mut batch, records::dirty(number, range.start), range.end.to_be_bytes());
+            }
+            records::put(&mut batch, row_key, row.encode());
+            self.commit(batch)?;
+        }
         Ok(Some(Loaded { file, row, dirty }))
     }
 

@@ -7,7 +7,7 @@ use crate::{CacheError, CellNumber, FORMAT, FileKey};
 use afs_store::{Batch, StoreError, lock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
@@ -21,16 +21,20 @@ impl Shared {
         let mut bad = Vec::new();
         self.store
             .scan::<StoreError>(&records::cells(), |key, row| {
-                if let (Some(name), Ok(number)) = (records::cell_of(key), <[u8; 4]>::try_from(&row[..])) {
-                    index.cells.insert(name, CellNumber(u32::from_be_bytes(number)));
+                let number = records::unsealed(key, row).and_then(|row| <[u8; 4]>::try_from(row).ok());
+                match (records::cell_of(key), number) {
+                    (Some(name), Some(number)) => {
+                        index.cells.insert(name, CellNumber(u32::from_be_bytes(number)));
+                    }
+                    _ => bad.push(key.clone()),
                 }
                 Ok(())
             })
             .map_err(&failed)?;
         self.store
             .scan::<StoreError>(&records::files(), |key, row| {
-                match (records::file_of(key), FileRow::decode(row)) {
-                    (Some(found), Ok(row)) => rows.push((found, row)),
+                match (records::file_of(key), records::file_row(key, row)) {
+                    (Some(found), Some(row)) => rows.push((found, row)),
                     _ => bad.push(key.clone()),
                 }
                 Ok(())
@@ -38,6 +42,7 @@ impl Shared {
             .map_err(&failed)?;
         let mut dirty: BTreeSet<u64> = BTreeSet::new();
         let mut stray = Vec::new();
+        let mut suspect = BTreeSet::new();
         let known: BTreeMap<u64, FileKey> = rows.iter().map(|(key, row)| (row.number, *key)).collect();
         self.store
             .scan::<StoreError>(&records::all_dirty(), |key, row| {
@@ -45,14 +50,18 @@ impl Shared {
                     Some((number, _)) if known.contains_key(&number) => {
                         dirty.insert(number);
                     }
-                    _ => stray.push(key.clone()),
+                    Some(_) => stray.push(key.clone()),
+                    None => {
+                        suspect.extend(records::dirty_number(key));
+                        stray.push(key.clone());
+                    }
                 }
                 Ok(())
             })
             .map_err(&failed)?;
         self.store
             .scan::<StoreError>(&records::conflicts(), |key, row| {
-                match conflict::decode(key, row) {
+                match records::unsealed(key, row).and_then(|row| conflict::decode(key, row)) {
                     Some(conflict) => drop(index.conflicts.insert(conflict.number, conflict)),
                     None => stray.push(key.clone()),
                 }
@@ -69,6 +78,7 @@ impl Shared {
         let mut unsaved = Vec::new();
         for (key, row) in rows {
             let is_dirty = dirty.contains(&row.number)
+                || suspect.contains(&row.number)
                 || row.is_lent
                 || row.length != row.server_length
                 || row.truncated_to < row.server_length;
@@ -109,8 +119,12 @@ impl Shared {
                 );
                 continue;
             };
-            if has_lost_power {
-                let why = "the machine lost power before it was stored: it may not be whole";
+            let why = match (has_lost_power, suspect.contains(&file.number())) {
+                (true, _) => Some("the machine lost power before it was stored: it may not be whole"),
+                (false, true) => Some("the cache's index was damaged: nobody knows which parts were written"),
+                (false, false) => None,
+            };
+            if let Some(why) = why {
                 let conflict = self.put_aside(&file, why)?;
                 tracing::error!(file = %conflict.data_name(), %why, "a file was put aside");
             } else {
@@ -153,12 +167,13 @@ impl Shared {
         };
         let mut batch = Batch::default();
         for (key, used) in used {
-            let row = self.store.get(&records::file(key)).map_err(&failed)?;
-            if let Some(mut row) = row.and_then(|row| FileRow::decode(&row).ok())
+            let row_key = records::file(key);
+            let row = self.store.get(&row_key).map_err(&failed)?;
+            if let Some(mut row) = row.and_then(|row| records::file_row(&row_key, &row))
                 && row.used != used
             {
                 row.used = used;
-                batch.put(records::file(key), row.encode());
+                records::put(&mut batch, row_key, row.encode());
             }
         }
         self.commit(batch)?;
@@ -170,15 +185,39 @@ impl Shared {
     }
 }
 
-/// Says whether a folder is one for us: empty, or a cache of a version that we know. Writes the version into an empty one.
-pub(super) fn check_version(folder: &Path) -> Result<(), CacheError> {
+/// Puts what there is of a cache aside, in a folder of its own below, so that a new one can be begun: what was written and not
+/// stored may be among it. Which folder that is.
+pub(super) fn put_all_aside(folder: &Path) -> Result<PathBuf, CacheError> {
+    let failed = |error| CacheError::io(folder, "cannot put a damaged cache aside", error);
+    let mut names = (1..).map(|number: u32| folder.join(format!("{DAMAGED}{number}")));
+    let aside = names.find(|name| !name.exists()).expect("there are not so many");
+    std::fs::create_dir(&aside).map_err(failed)?;
+    for entry in std::fs::read_dir(folder).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let name = entry.file_name();
+        let text = name.to_string_lossy();
+        if OURS.contains(&&*text) || text.starts_with("log.") {
+            std::fs::rename(entry.path(), aside.join(&name)).map_err(failed)?;
+        }
+    }
+    Ok(aside)
+}
+
+/// What there is in the folder of a cache beside the version and the log.
+const OURS: [&str; 3] = ["data", "conflicts", "rows.redb"];
+/// Where a damaged cache is put; a number follows.
+const DAMAGED: &str = "damaged.";
+
+/// Says whether a folder is one for us: empty, or a cache of a version that we know. Writes the version into an empty one. Which
+/// version it is.
+pub(super) fn check_version(folder: &Path) -> Result<u32, CacheError> {
     let failed = |what: &str, error| CacheError::io(folder, what, error);
     let path = folder.join(VERSION);
     match std::fs::read_to_string(&path) {
         Ok(text) => {
             let found = text.trim().strip_prefix(VERSION_TEXT.trim_end()).map(str::trim);
             match found.map(str::parse::<u32>) {
-                Some(Ok(version)) if version <= FORMAT => Ok(()),
+                Some(Ok(version)) if version <= FORMAT => Ok(version),
                 Some(_) => Err(CacheError::Newer {
                     folder: folder.to_owned(),
                     found: found.unwrap_or_default().to_owned(),
@@ -193,19 +232,25 @@ pub(super) fn check_version(folder: &Path) -> Result<(), CacheError> {
             for entry in entries {
                 let entry = entry.map_err(|e| failed("cannot list the folder", e))?;
                 let name = entry.file_name();
-                let is_ours = ["data", "conflicts", "rows.redb"].iter().any(|ours| name == *ours);
+                let is_ours = OURS.iter().any(|ours| name == *ours);
                 if is_ours {
                     return Err(CacheError::Foreign { folder: folder.to_owned() });
                 }
             }
-            let temporary = folder.join("VERSION.new");
-            let write = || {
-                std::fs::write(&temporary, format!("{VERSION_TEXT}{FORMAT}\n"))?;
-                std::fs::File::open(&temporary)?.sync_all()?;
-                std::fs::rename(&temporary, &path)
-            };
-            write().map_err(|error| failed("cannot write its version", error))
+            write_version(folder)?;
+            Ok(FORMAT)
         }
         Err(error) => Err(failed("cannot read its version", error)),
     }
+}
+
+/// Writes the version that we write.
+pub(super) fn write_version(folder: &Path) -> Result<(), CacheError> {
+    let temporary = folder.join("VERSION.new");
+    let write = || {
+        std::fs::write(&temporary, format!("{VERSION_TEXT}{FORMAT}\n"))?;
+        std::fs::File::open(&temporary)?.sync_all()?;
+        std::fs::rename(&temporary, folder.join(VERSION))
+    };
+    write().map_err(|error| CacheError::io(folder, "cannot write its version", error))
 }

@@ -122,7 +122,7 @@ impl CacheFile {
                     }
                 }
                 for part in logged.within(old) {
-                    batch.put(records::dirty(self.number, part.start), part.end.to_be_bytes());
+                    records::put(&mut batch, records::dirty(self.number, part.start), part.end.to_be_bytes());
                 }
             }
         }
@@ -181,7 +181,7 @@ impl CacheFile {
             state.truncated_to = NOT_CUT;
             state.server_length = self.length();
             state.sent = None;
-            state.is_lent = false;
+            state.lends = 0;
             state.is_row_old = true;
             self.version.store(MIXED, Ordering::Release);
         }

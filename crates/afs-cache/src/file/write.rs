@@ -103,7 +103,7 @@ impl CacheFile {
                 if cut.start >= length {
                     batch.delete(records::dirty(self.number, cut.start));
                 } else {
-                    batch.put(records::dirty(self.number, cut.start), length.to_be_bytes());
+                    records::put(&mut batch, records::dirty(self.number, cut.start), length.to_be_bytes());
                 }
             }
             logged.remove(length..u64::MAX);
@@ -124,7 +124,8 @@ impl CacheFile {
         self.submit(Batch::default())
     }
 
-    /// From now on the kernel may write to the backing file without our seeing it, until [`Self::take_back`].
+    /// From now on the kernel may write to the backing file without our seeing it, until [`Self::take_back`] has said as often as
+    /// this that it is over.
     ///
     /// # Errors
     ///
@@ -134,7 +135,7 @@ impl CacheFile {
         {
             let mut state = write(&self.state);
             state.writer = writer;
-            state.is_lent = true;
+            state.lends += 1;
             state.is_row_old = true;
         }
         self.keep_dirty();
@@ -142,7 +143,7 @@ impl CacheFile {
     }
 
     /// Takes notice of what the kernel may have written since it was lent: everything counts as dirty if so. With
-    /// `is_over`, it is no longer lent.
+    /// `is_over`, one of those who have lent it does so no more.
     ///
     /// # Errors
     ///
@@ -169,7 +170,7 @@ impl CacheFile {
                 self.note_presence(&state);
             }
             if is_over {
-                state.is_lent = false;
+                state.lends = state.lends.saturating_sub(1);
             }
         }
         self.keep_dirty();
@@ -214,7 +215,7 @@ impl CacheFile {
         }
         logged.insert(range.clone());
         if let Some(whole) = logged.around(range.start) {
-            batch.put(records::dirty(self.number, whole.start), whole.end.to_be_bytes());
+            records::put(&mut batch, records::dirty(self.number, whole.start), whole.end.to_be_bytes());
         }
         batch.files.push(records::backing_name(self.number));
         self.submit(batch)
@@ -229,7 +230,7 @@ impl CacheFile {
 
     /// The same the other way round. With `changing` held, as above, so that none comes between.
     pub(super) fn note_clean(&self) {
-        if !self.is_dirty() && !read(&self.state).is_lent && self.is_kept.swap(false, Ordering::AcqRel) {
+        if !self.is_dirty() && !self.is_lent() && self.is_kept.swap(false, Ordering::AcqRel) {
             self.shared.note_dirty(self.key, self.id, false);
         }
     }

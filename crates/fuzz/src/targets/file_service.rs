@@ -31,7 +31,7 @@ use sim::Sim;
 
 #[path = "../../../rx/tests/support/sim.rs"]
 #[allow(dead_code, reason = "the tests of Rx use more of it")]
-mod sim;
+pub(super) mod sim;
 
 /// The first input of a thread makes a server, with the caches of its store.
 pub const BOUND: Bound = Bound { bytes_per_byte: 64, bytes: 128 << 20, time: Duration::from_secs(1) };
@@ -62,7 +62,17 @@ struct World {
     _folder: Folder,
 }
 
-struct Folder(PathBuf);
+/// A folder that goes with its owner.
+pub(super) struct Folder(pub(super) PathBuf);
+
+impl Folder {
+    pub(super) fn new(what: &str) -> Self {
+        let name = format!("afar-fuzz-{what}-{}-{:?}", std::process::id(), std::thread::current().id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).expect("there is room for a partition");
+        Self(path)
+    }
+}
 
 impl Drop for Folder {
     fn drop(&mut self) {
@@ -71,7 +81,7 @@ impl Drop for Folder {
 }
 
 /// Everybody is nobody.
-struct Nobody;
+pub(super) struct Nobody;
 
 impl Protection for Nobody {
     fn membership<'a>(&'a self, _identity: &'a str) -> Answer<'a, Membership> {
@@ -109,9 +119,7 @@ pub fn run(input: &[u8]) -> u64 {
 
 impl World {
     fn new() -> Self {
-        let name = format!("afar-fuzz-{}-{:?}", std::process::id(), std::thread::current().id());
-        let folder = Folder(std::env::temp_dir().join(name));
-        std::fs::create_dir_all(&folder.0).expect("there is room for a partition");
+        let folder = Folder::new("server");
         let partition =
             Partition::open(&folder.0, afs_volume::Config::default()).expect("a new partition opens");
         let volume = make_volume(&partition);
@@ -205,10 +213,15 @@ fn make_volume(partition: &Partition) -> Arc<Volume> {
     };
     let stamp = Stamp { who: ViceId::ANONYMOUS, now: AfsTime(1) };
     let volume = partition.create_volume(&new, stamp).expect("there is none yet");
+    put_online(&volume);
+    volume
+}
+
+/// Puts a new volume into service.
+pub(super) fn put_online(volume: &Volume) {
     let in_service = volume.change_info(|info| (info.in_service, info.destroy_me) = (true, false));
     in_service.expect("it was just made");
     volume.set_state(VolumeState::Online);
-    volume
 }
 
 /// A request of a procedure, whose first fid is this one.

@@ -1,5 +1,6 @@
 //! A runtime in virtual time: ports are joined by a network with delay and loss, and time passes when nobody has anything
 //! to do. One thread, so that every run is the same.
+#![allow(dead_code, reason = "each test program uses a part")]
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -38,8 +39,21 @@ struct World {
     delay: Duration,
     /// Every so many datagrams one is lost; 0 for none.
     lose_every: u64,
+    /// Says what becomes of each of the others.
+    network: Option<Box<Network>>,
     sent: u64,
     random: u64,
+}
+
+/// What becomes of a datagram that is sent at a time, from an address to another.
+type Network = dyn FnMut(Instant, SocketAddr, SocketAddr, &[u8]) -> Fate + Send;
+
+/// What the network does with a datagram.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It arrives, so much later than others.
+    Arrives(Duration),
+    Lost,
 }
 
 enum What {
@@ -87,6 +101,7 @@ impl Sim {
                 moved: HashMap::new(),
                 delay,
                 lose_every: 0,
+                network: None,
                 sent: 0,
                 random: 1,
             }),
@@ -100,6 +115,14 @@ impl Sim {
     /// Loses one datagram in so many.
     pub(crate) fn lose_every(&self, n: u64) {
         self.world().lose_every = n;
+    }
+
+    /// Has somebody say what becomes of each datagram from now on. He must not ask the world anything.
+    pub(crate) fn set_network(
+        &self,
+        network: impl FnMut(Instant, SocketAddr, SocketAddr, &[u8]) -> Fate + Send + 'static,
+    ) {
+        self.world().network = Some(Box::new(network));
     }
 
     /// Others see the port at `from` as `to` from now on.
@@ -178,9 +201,12 @@ impl Sim {
         if world.lose_every > 0 && world.sent.is_multiple_of(world.lose_every) {
             return;
         }
+        let now = world.now;
+        let fate = world.network.as_mut().map(|network| network(now, from, to, payload));
+        let Fate::Arrives(late) = fate.unwrap_or(Fate::Arrives(Duration::ZERO)) else { return };
         let from = world.moved.get(&from).copied().unwrap_or(from);
         let to = world.moved.iter().find(|(_, seen)| **seen == to).map_or(to, |(port, _)| *port);
-        let at = world.now + world.delay;
+        let at = now + world.delay + late;
         drop(world);
         let datagram = Datagram {
             from,
@@ -275,6 +301,10 @@ impl fmt::Debug for SimPort {
 }
 
 impl SimPort {
+    fn is(&self, port: &Arc<SimPort>) -> bool {
+        std::ptr::eq(Arc::as_ptr(port), self)
+    }
+
     fn driven(&self) -> Option<Arc<dyn Driven>> {
         self.state.lock().unwrap().driven.clone()
     }
@@ -320,7 +350,7 @@ impl Port for SimPort {
     }
 
     fn wake(&self, shard: usize) {
-        let port = self.sim.world().ports.get(&self.address).map(Arc::downgrade);
+        let port = self.sim.world().ports.get(&self.address).filter(|port| self.is(port)).map(Arc::downgrade);
         if let Some(port) = port {
             let run = self.sim.at(Instant::ORIGIN, What::Run(port, shard));
             self.state.lock().unwrap().runs[shard] = run;
@@ -333,6 +363,10 @@ impl Port for SimPort {
 
     fn shut_down(&self) {
         self.state.lock().unwrap().driven = None;
-        self.sim.world().ports.remove(&self.address);
+        let mut world = self.sim.world();
+        // Another may have taken the address since this was cut off.
+        if world.ports.get(&self.address).is_some_and(|port| self.is(port)) {
+            world.ports.remove(&self.address);
+        }
     }
 }

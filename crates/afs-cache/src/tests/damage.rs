@@ -1,0 +1,175 @@
+//! What a broken disk, or somebody with an editor, does to the folder: the cache goes on with what is good, or begins anew. It never
+//! fails to start, and never gives out what the server did not send. (But for the bytes in backing files: of these there is no
+//! checksum, as the kernel reads and writes them by itself.)
+
+use super::start::{Folder, key};
+use super::{bytes, config, current};
+use crate::{Cache, Held};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const LENGTH: usize = 20_000;
+const FILES: u32 = 5;
+
+/// A folder with some files, of which one is dirty; closed, or left as a process that was killed leaves it. What is in them.
+fn make(folder: &Path, random: &mut StdRng, is_closed: bool) -> Vec<Vec<u8>> {
+    let cache = Cache::open(folder, config()).unwrap();
+    cache.cell("a.cell").unwrap();
+    let contents: Vec<_> = (0..FILES).map(|_| bytes(random, LENGTH)).collect();
+    for (n, content) in (0..).zip(&contents) {
+        let file = current(&cache, key(n), 3, LENGTH as u64).unwrap();
+        file.fill(0, &content[..LENGTH / 2]).unwrap();
+        file.confirm(0..LENGTH as u64 / 2);
+        if n == 0 {
+            file.write(LENGTH as u64 - 1000, &content[LENGTH - 1000..], 7).unwrap();
+        }
+    }
+    cache.maintain().unwrap();
+    match is_closed {
+        true => drop(cache),
+        false => {
+            let copy = folder.with_extension("copy");
+            copy_folder(folder, &copy);
+            drop(cache);
+            fs::remove_dir_all(folder).unwrap();
+            fs::rename(copy, folder).unwrap();
+        }
+    }
+    contents
+}
+
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        match entry.file_type().unwrap().is_dir() {
+            true => copy_folder(&entry.path(), &to.join(entry.file_name())),
+            false => drop(fs::copy(entry.path(), to.join(entry.file_name())).unwrap()),
+        }
+    }
+}
+
+/// What is here of each file is what was put in. Whether all of it is there.
+fn check(folder: &Path, contents: &[Vec<u8>], when: &str) -> bool {
+    let cache = Cache::open(folder, config()).unwrap_or_else(|error| panic!("{when}: {error}"));
+    let mut has_all = true;
+    for (n, content) in (0..).zip(contents) {
+        let file = match cache.file(key(n), 3, LENGTH as u64).unwrap() {
+            Held::Current(file) | Held::Dirty(file) => file,
+        };
+        for at in (0..LENGTH).step_by(500) {
+            let mut out = [0; 500];
+            match file.read_at(at as u64, &mut out) {
+                Some(read) => {
+                    assert_eq!(out[..read.unwrap()], content[at..at + 500], "{when}: file {n} at {at}")
+                }
+                None => has_all &= at >= LENGTH / 2,
+            }
+        }
+        has_all &= n != 0 || file.is_dirty();
+    }
+    has_all
+}
+
+/// The files of the index.
+fn index_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|_| path.is_file()));
+    files.sort();
+    files
+}
+
+#[test]
+fn bits_that_flip_in_the_index_cost_what_they_are_about_and_no_more() {
+    let (mut whole, mut anew) = (0, 0);
+    for seed in 0..30 {
+        let mut random = StdRng::seed_from_u64(seed);
+        let folder = Folder::new("flips");
+        let contents = make(&folder.0, &mut random, seed % 2 == 0);
+        let files = index_files(&folder.0);
+        let file = &files[random.random_range(0..files.len())];
+        let mut all = fs::read(file).unwrap();
+        // Where something is: most of a file is zeros.
+        let used: Vec<_> = (0..all.len()).filter(|&at| all[at] != 0).collect();
+        if used.is_empty() {
+            continue;
+        }
+        for _ in 0..random.random_range(1..20) {
+            all[used[random.random_range(0..used.len())]] ^= 1 << random.random_range(0..8);
+        }
+        fs::write(file, all).unwrap();
+        let has_all = check(&folder.0, &contents, &format!("seed {seed}, {}", file.display()));
+        whole += usize::from(has_all);
+        anew += usize::from(folder.0.join("damaged.1").exists());
+    }
+    println!("{whole} lost nothing, {anew} began anew");
+    assert!(whole > 0 && whole < 30, "{whole} of 30 lost nothing");
+}
+
+#[test]
+fn an_index_that_is_cut_off_or_garbage_is_put_aside_and_a_new_one_begun() {
+    for length in [0, 9, 5000] {
+        let mut random = StdRng::seed_from_u64(length);
+        let folder = Folder::new("cut");
+        let contents = make(&folder.0, &mut random, true);
+        let file = folder.0.join("rows.redb");
+        let all = fs::read(&file).unwrap();
+        fs::write(&file, &all[..all.len().min(length as usize)]).unwrap();
+        // The log may still have all of it.
+        check(&folder.0, &contents, &format!("cut to {length}"));
+        fs::remove_dir_all(&folder.0).unwrap();
+        let contents = make(&folder.0, &mut random, true);
+        fs::write(&file, bytes(&mut random, 1000 + length as usize)).unwrap();
+        assert!(!check(&folder.0, &contents, &format!("{length} bytes of garbage")));
+        // What was written may be found by hand.
+        assert!(folder.0.join("damaged.1/data").exists());
+        assert!(check_twice(&folder.0), "the new one is a cache like others");
+    }
+}
+
+/// Whether a cache keeps what it gets.
+fn check_twice(folder: &Path) -> bool {
+    let content = vec![7; 100];
+    for _ in 0..2 {
+        let cache = Cache::open(folder, config()).unwrap();
+        let file = current(&cache, key(99), 1, 100).unwrap();
+        let mut out = [0; 100];
+        if let Some(read) = file.read_at(0, &mut out) {
+            return read.unwrap() == 100 && out[..] == content;
+        }
+        file.fill(0, &content).unwrap();
+        file.confirm(0..100);
+    }
+    false
+}
+
+#[test]
+fn a_backing_file_that_is_gone_or_cut_is_fetched_again() {
+    let mut random = StdRng::seed_from_u64(1);
+    let folder = Folder::new("backing");
+    let contents = make(&folder.0, &mut random, true);
+    let data = folder.0.join("data/0");
+    let mut files: Vec<_> = fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    assert_eq!(files.len(), FILES as usize);
+    fs::remove_file(&files[1]).unwrap();
+    fs::OpenOptions::new().write(true).open(&files[2]).unwrap().set_len(3000).unwrap();
+    // Longer: what is behind is nobody's.
+    fs::OpenOptions::new().write(true).open(&files[3]).unwrap().set_len(1 << 20).unwrap();
+    assert!(!check(&folder.0, &contents, "one is gone, one cut, one longer"));
+    let cache = Cache::open(&folder.0, config()).unwrap();
+    assert_eq!(cache.dirty_files().len(), 1, "the others are as they were");
+    assert!(!folder.0.join("damaged.1").exists());
+}
+
+#[test]
+fn a_cache_of_an_older_version_is_put_aside() {
+    let folder = Folder::new("older");
+    let contents = make(&folder.0, &mut StdRng::seed_from_u64(1), true);
+    fs::write(folder.0.join("VERSION"), "afar cache 1\n").unwrap();
+    assert!(!check(&folder.0, &contents, "older"));
+    assert!(folder.0.join("damaged.1/rows.redb").exists());
+    assert!(check_twice(&folder.0));
+}
