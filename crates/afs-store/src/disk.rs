@@ -79,12 +79,18 @@ pub trait Disk: Debug + Send + Sync {
     /// The system's.
     fn space(&self) -> io::Result<(u64, u64)>;
 
-    /// A text that is another one after each start of the machine, and so after each power loss.
+    /// A text that is another one after each start of the machine, and so after each power loss; and after
+    /// [`Disk::distrust`].
     ///
     /// # Errors
     ///
     /// The system's.
     fn boot(&self) -> io::Result<String>;
+
+    /// A sync has failed: what it was to bring to the disk may be gone, though it can still be read, and no later sync fails for
+    /// it. From now on [`Disk::boot`] is another, for this process and, where that can be written down, for later ones; and what
+    /// is opened at the top of the folder is read as it is on the disk. A disk whose syncs do not fail has nothing to do.
+    fn distrust(&self) {}
 }
 
 /// An open file of a [`Disk`].

@@ -222,7 +222,10 @@ impl Store {
             active.extend(rows);
         }
         // The next mark will cover what the last run did not come to sync: its log now, the files it names then.
-        disk.sync_files(&recovered.old).map_err(StoreError::io("cannot sync the log"))?;
+        disk.sync_files(&recovered.old).map_err(|error| {
+            disk.distrust();
+            StoreError::io("cannot sync the log")(error)
+        })?;
         let files = active.iter().filter_map(|(key, row)| schema.file_of(key, row.as_deref()?)).collect();
         let bytes = active.iter().map(|(key, value)| size_of_row(key, value.as_ref())).sum();
         let current = Arc::new(first_segment(&*disk, recovered.next_number, log_bytes)?);
@@ -281,6 +284,13 @@ impl Store {
         lock(&self.failed).get_or_insert_with(|| error.clone());
         self.has_failed.store(true, Ordering::Release);
         error
+    }
+
+    /// The same after a sync that failed: what it was to bring to the disk does not count when the store is opened again, but for
+    /// what a mark covers (Volume format 8).
+    pub fn fail_sync(&self, error: StoreError) -> StoreError {
+        self.disk.distrust();
+        self.fail(error)
     }
 
     fn check(&self) -> Result<(), StoreError> {
@@ -395,8 +405,9 @@ impl Store {
         };
         for segment in &segments {
             let result = segment.file.sync();
-            result
-                .map_err(|error| self.fail(StoreError::io(format!("cannot sync {}", segment.name))(error)))?;
+            result.map_err(|error| {
+                self.fail_sync(StoreError::io(format!("cannot sync {}", segment.name))(error))
+            })?;
         }
         // The last one may have been written to meanwhile; those before it not.
         let mut writer = lock(&self.writer);
@@ -424,7 +435,7 @@ impl Store {
             let mut queue = lock(&self.queue);
             (queue.last, std::mem::take(&mut queue.files))
         };
-        self.sync_files(files).map_err(|error| self.fail(error))?;
+        self.sync_files(files).map_err(|error| self.fail_sync(error))?;
         let mark = {
             let mut queue = lock(&self.queue);
             let seq = queue.last + 1;
@@ -504,7 +515,7 @@ impl Store {
             Ok(()) => {}
             // The rows stay in memory and in the log, until there is space.
             Err(StoreError::DiskFull) => return Err(StoreError::DiskFull),
-            Err(error) => return Err(self.fail(error)),
+            Err(error) => return Err(self.fail_sync(error)),
         }
         write(&self.layers).frozen = Arc::default();
         let mut result = Ok(());

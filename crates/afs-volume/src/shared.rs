@@ -245,7 +245,7 @@ fn sync_folders(store: &Store, folders: BTreeSet<String>) -> Result<(), VolumeEr
         match store.disk().sync_folder(&folder) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 let what = format!("cannot sync the folder {folder}");
-                return Err(store.fail(StoreError::io(what)(error)).into());
+                return Err(store.fail_sync(StoreError::io(what)(error)).into());
             }
             _ => {}
         }

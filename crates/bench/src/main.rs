@@ -104,7 +104,6 @@ fn bench(cli: &Cli) -> Result<bool, Error> {
         return report::write(&out).map(|()| true);
     }
     let wanted = choose(&cli.experiments)?;
-    // Before any thread is started: all of them are to leave the signals to one.
     let interrupt = Interrupt::take_signals()?;
     linkem::available().map_err(Error::Setup)?;
     let tools = Tools::find(&root, !cli.no_build, &interrupt)?;

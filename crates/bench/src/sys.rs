@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 /// Has the process killed when the thread that starts it ends, so that nothing outlives a bench that was itself
-/// killed; and lets it have the signals that the bench has blocked for itself, so that SIGTERM ends it.
+/// killed; and lets it have the signals that whoever started the bench may have blocked, so that SIGTERM ends it.
 pub(crate) fn end_with_parent(command: &mut Command) {
     let tie = || {
         // SAFETY: takes numbers only.

@@ -1,7 +1,7 @@
 //! A folder of a real file system as a disk.
 
 use super::{Disk, DiskFile, folder_of};
-use nix::fcntl::{FallocateFlags, Flock, FlockArg, fallocate};
+use nix::fcntl::{FallocateFlags, Flock, FlockArg, PosixFadviseAdvice, fallocate, posix_fadvise};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::syncfs;
 use std::fs::{self, File, OpenOptions};
@@ -9,12 +9,18 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// From so many files on, the whole file system is synced instead of each: a sync of a new file costs a commit of the
 /// file system's journal, 1 to 5 ms here, one of the file system hardly more.
 const FILES_TO_SYNC_ONE_BY_ONE: usize = 8;
 /// The file that whoever has the folder open holds a lock on.
 const LOCK: &str = "lock";
+/// The file that says how often a sync has failed since the machine was started (Volume format 8): its boot id, a blank, a
+/// number. Anything else counts as once.
+const FAILED: &str = "failed";
+/// What the system calls this start of the machine.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// A folder, locked for this process.
 #[derive(Debug)]
@@ -23,6 +29,8 @@ pub struct FolderDisk {
     /// The folder itself, for syncing its file system.
     handle: File,
     _lock: Flock<File>,
+    /// Syncs that have failed since the machine was started.
+    failed: AtomicU64,
 }
 
 impl FolderDisk {
@@ -36,20 +44,44 @@ impl FolderDisk {
         let lock = OpenOptions::new().create(true).truncate(false).write(true).open(folder.join(LOCK))?;
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
             .map_err(|(_, errno)| io::Error::from(errno))?;
-        Ok(Self { folder: folder.to_owned(), handle, _lock: lock })
+        let failed = AtomicU64::new(failures(folder)?);
+        Ok(Self { folder: folder.to_owned(), handle, _lock: lock, failed })
+    }
+}
+
+fn boot_id() -> io::Result<String> {
+    Ok(fs::read_to_string(BOOT_ID)?.trim().to_owned())
+}
+
+/// What [`FAILED`] says of this start of the machine.
+fn failures(folder: &Path) -> io::Result<u64> {
+    let text = match fs::read_to_string(folder.join(FAILED)) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        // It is there, and that is what it says.
+        Err(_) => String::new(),
+    };
+    match text.trim().split_once(' ') {
+        Some((boot, number)) if boot == boot_id()? => Ok(number.parse().unwrap_or(1)),
+        // Of an earlier start: whatever was not on the disk is gone from memory, too.
+        Some(_) => Ok(0),
+        None => Ok(1),
     }
 }
 
 impl Disk for FolderDisk {
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let path = self.folder.join(name);
-        match OpenOptions::new().read(true).write(true).open(&path) {
+        let file = match OpenOptions::new().read(true).write(true).open(&path) {
             // What is there is served: writing to it fails, if anybody does.
-            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
-                Ok(Arc::new(File::open(path)?))
-            }
-            result => Ok(Arc::new(result?)),
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => File::open(path)?,
+            result => result?,
+        };
+        if self.failed.load(Ordering::Relaxed) > 0 && folder_of(name).is_empty() {
+            // What a sync could not write counts as written from then on, for as long as it is in memory.
+            posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
         }
+        Ok(Arc::new(file))
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
@@ -112,7 +144,17 @@ impl Disk for FolderDisk {
     }
 
     fn boot(&self) -> io::Result<String> {
-        Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+        let boot = boot_id()?;
+        Ok(match self.failed.load(Ordering::Relaxed) {
+            0 => boot,
+            failed => format!("{boot}.{failed}"),
+        })
+    }
+
+    fn distrust(&self) {
+        let failed = self.failed.fetch_add(1, Ordering::Relaxed) + 1;
+        // As good as it can be on a disk that fails: it is needed for as long as the rest is in memory.
+        let _ = boot_id().and_then(|boot| fs::write(self.folder.join(FAILED), format!("{boot} {failed}\n")));
     }
 }
 
@@ -166,5 +208,39 @@ impl DiskFile for File {
 
     fn sync(&self) -> io::Result<()> {
         self.sync_data()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_sync_is_remembered_until_the_machine_starts_anew() {
+        let folder = std::env::temp_dir().join(format!("afs-store-failed-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let boot = || FolderDisk::open(&folder).unwrap().boot().unwrap();
+        let id = boot_id().unwrap();
+        assert_eq!(boot(), id);
+        let disk = FolderDisk::open(&folder).unwrap();
+        disk.create("log.1").unwrap().write_at(0, b"bytes").unwrap();
+        disk.distrust();
+        assert_eq!(disk.boot().unwrap(), format!("{id}.1"));
+        disk.distrust();
+        drop(disk);
+        assert_eq!(boot(), format!("{id}.2"), "another process knows of it");
+        let mut bytes = [0; 5];
+        let disk = FolderDisk::open(&folder).unwrap();
+        assert_eq!(
+            disk.open("log.1").unwrap().read_at(0, &mut bytes).unwrap(),
+            5,
+            "what can be read is read"
+        );
+        drop(disk);
+        fs::write(folder.join(FAILED), "").unwrap();
+        assert_eq!(boot(), format!("{id}.1"), "an administrator may say it");
+        fs::write(folder.join(FAILED), "00000000-another-start 7\n").unwrap();
+        assert_eq!(boot(), id, "the machine was started anew");
+        fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -36,6 +36,8 @@ struct State {
     durable_names: BTreeMap<String, u64>,
     next: u64,
     boots: u64,
+    /// Syncs that have failed since the last power loss, as the owner has said.
+    distrusted: u64,
     capacity: u64,
     operations: u64,
     cut: Option<Cut>,
@@ -52,6 +54,29 @@ struct Contents {
 enum Pending {
     Write(usize, Vec<u8>),
     Length(usize),
+}
+
+impl Pending {
+    fn apply(&self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Length(length) => bytes.resize(*length, 0),
+            Self::Write(position, data) => {
+                let end = position + data.len();
+                if bytes.len() < end {
+                    bytes.resize(end, 0);
+                }
+                bytes[*position..end].copy_from_slice(data);
+            }
+        }
+    }
+}
+
+impl Contents {
+    /// What is in memory and was not lost stays; the rest is what the disk has.
+    fn read_again(&mut self) {
+        self.now.clone_from(&self.durable);
+        self.pending.iter().for_each(|pending| pending.apply(&mut self.now));
+    }
 }
 
 #[derive(Debug)]
@@ -92,6 +117,7 @@ impl SimulatedDisk {
             durable_names: BTreeMap::new(),
             next: 0,
             boots: 0,
+            distrusted: 0,
             capacity,
             operations: 0,
             cut: None,
@@ -136,6 +162,7 @@ impl SimulatedDisk {
         let mut state = lock(&self.state).clone();
         state.cut = None;
         state.boots += 1;
+        state.distrusted = 0;
         // How much of what was pending got through: sometimes none, sometimes all, mostly some.
         let share = next_random(&mut seed) % 5;
         let mut survives = move || next_random(&mut seed) % 4 < share;
@@ -221,6 +248,17 @@ impl State {
         }
     }
 
+    /// Before each sync. One that fails (for another reason than that all is over) loses what it was to write, as on Linux: it
+    /// can be read for as long as it is in memory, and no later sync writes it or fails for it.
+    fn sync(&mut self, loses: impl Fn(u64) -> bool) -> io::Result<()> {
+        let result = self.change();
+        if result.is_err() && !matches!(self.cut, Some(Cut::After(_))) {
+            let lost = self.files.iter_mut().filter(|(number, _)| loses(**number));
+            lost.for_each(|(_, contents)| contents.pending.clear());
+        }
+        result
+    }
+
     fn contents(&mut self, number: u64) -> io::Result<&mut Contents> {
         self.files.get_mut(&number).ok_or_else(not_found)
     }
@@ -228,9 +266,12 @@ impl State {
 
 impl Disk for SimulatedDisk {
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let state = lock(&self.state);
+        let mut state = lock(&self.state);
         state.look()?;
         let number = *state.names.get(name).ok_or_else(not_found)?;
+        if state.distrusted > 0 && folder_of(name).is_empty() {
+            state.contents(number)?.read_again();
+        }
         Ok(Arc::new(SimulatedFile { state: self.state.clone(), number }))
     }
 
@@ -305,7 +346,7 @@ impl Disk for SimulatedDisk {
 
     fn sync_all(&self) -> io::Result<()> {
         let mut state = lock(&self.state);
-        state.change()?;
+        state.sync(|_| true)?;
         for contents in state.files.values_mut() {
             contents.pending.clear();
             contents.durable.clone_from(&contents.now);
@@ -321,7 +362,16 @@ impl Disk for SimulatedDisk {
     }
 
     fn boot(&self) -> io::Result<String> {
-        Ok(lock(&self.state).boots.to_string())
+        let state = lock(&self.state);
+        Ok(format!("{}.{}", state.boots, state.distrusted))
+    }
+
+    fn distrust(&self) {
+        let mut state = lock(&self.state);
+        // When all is over, whoever would say so is no more.
+        if state.look().is_ok() {
+            state.distrusted += 1;
+        }
     }
 }
 
@@ -382,18 +432,10 @@ impl DiskFile for SimulatedFile {
 
     fn sync(&self) -> io::Result<()> {
         let mut state = lock(&self.state);
-        state.change()?;
+        state.sync(|number| number == self.number)?;
         let contents = state.contents(self.number)?;
         for pending in contents.pending.drain(..) {
-            match pending {
-                Pending::Length(length) => contents.durable.resize(length, 0),
-                Pending::Write(position, data) => {
-                    if contents.durable.len() < position + data.len() {
-                        contents.durable.resize(position + data.len(), 0);
-                    }
-                    contents.durable[position..position + data.len()].copy_from_slice(&data);
-                }
-            }
+            pending.apply(&mut contents.durable);
         }
         Ok(())
     }

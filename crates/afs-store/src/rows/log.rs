@@ -165,8 +165,9 @@ pub(crate) fn recover(
         // What the checkpoint covers may be missing, as it is removed, and what is removed may be back.
         let expected = records.last_key_value().map_or(0, |(seq, _)| seq + 1).max(checkpoint + 1);
         if first > expected {
-            // Before it something is missing that was not synced; then this was not either.
-            break;
+            // Before it something is missing that was not synced; then this was not either. What a later run has written, in place
+            // of what is missing, is behind it.
+            continue;
         }
         // A run that began here took what was from this number on for void.
         let void = records.split_off(&first);

@@ -146,6 +146,40 @@ fn crashes(seed: u64, losses_in_four: u32, always: bool) {
     }
 }
 
+/// A power loss may leave a segment whose predecessor lost its end. The next run goes on behind that end, in a segment of a higher
+/// number: whoever read the log after another loss stopped at the first of the two, and all that had been synced was gone.
+#[test]
+fn what_was_synced_behind_a_gap_in_the_log_is_there_after_another_power_loss() {
+    let set = crate::SetStatus::default();
+    for seed in 0..40 {
+        let disk = SimulatedDisk::new(1 << 30);
+        let partition = open(&disk);
+        let writable = volume(&partition, ID);
+        partition.sync().unwrap();
+        for n in 0..60 {
+            let file =
+                writable.create_file(VnodeId::ROOT, format!("{n}").as_bytes(), &set, stamp(1)).unwrap();
+            let range = crate::StoreRange { position: 0, length: 1000, file_length: 1000 };
+            let mut store = writable.begin_store(file.vnode.id, range).unwrap();
+            store.write(&[7; 1000]).unwrap();
+            store.commit(&set, stamp(1), false).unwrap();
+        }
+        let segments = disk.list("").unwrap().iter().filter(|name| name.starts_with("log.")).count();
+        assert!(segments > 2, "{segments} segments");
+        let disk = disk.after_power_loss(seed);
+        let again = open(&disk);
+        let volume = again.volume(VolumeId(ID)).unwrap();
+        volume.create_file(VnodeId::ROOT, b"synced", &set, stamp(2)).unwrap();
+        again.sync().unwrap();
+        let disk = disk.after_power_loss(seed + 1000);
+        drop((volume, again));
+        let last = open(&disk);
+        let volume = last.volume(VolumeId(ID)).unwrap();
+        assert!(volume.lookup(VnodeId::ROOT, b"synced").is_ok(), "seed {seed}");
+        assert_whole(&last, &format!("seed {seed}"));
+    }
+}
+
 /// redb makes a file in steps, and takes none that was left in between: a first start that was killed there left a partition that
 /// could not be opened ever after.
 #[test]

@@ -28,7 +28,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     record.method = format!(
         "{CELLS_TEXT} 'CreateFile and StoreData' is one operation of two calls, the second with 8192 bytes, in a new volume, each \
          caller in directories of its own of at most 2000 files; nothing asks for a sync to the disk. 'FetchStatus' goes round 1000 \
-         files. Each caller makes one call after the other, for {seconds} s after a quarter of that which is not counted. Repetitions in \
+         files. Each caller makes one call after the other, for {seconds} s after a quarter of that which is not counted; what is refused with VBUSY is asked for again after 2 ms. Repetitions in \
          turns; 'OpenAFS again' is the same as 'OpenAFS', so their difference is noise."
     );
     let cells = Cells::start(lab)?;

@@ -49,6 +49,10 @@ const ASK_EVERY: Duration = Duration::from_millis(5);
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a server may take to start.
 const START_PATIENCE: Duration = Duration::from_secs(600);
+/// VBUSY: OpenAFS's server says so to a client of which many calls wait at once. Cache managers ask again after a while; so much
+/// later does this one, which is not to be idle meanwhile.
+const BUSY: i32 = 110;
+const BUSY_PAUSE: Duration = Duration::from_millis(2);
 /// EACCES as servers say it: the volume is there, and is not for us (File service notes 12).
 const ACCESS: i32 = 49_733_388;
 
@@ -146,6 +150,26 @@ where
 struct Counted {
     is_over: AtomicBool,
     count: AtomicU64,
+    /// Calls that were refused, and made again.
+    refused: AtomicU64,
+}
+
+impl Counted {
+    /// Makes a call until the server has time for it.
+    async fn until_served<T, F>(&self, call: impl Fn() -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        loop {
+            match call().await {
+                Err(error) if error.code() == Some(BUSY) && !self.is_over.load(Ordering::Relaxed) => {
+                    self.refused.fetch_add(1, Ordering::Relaxed);
+                    tokio::time::sleep(BUSY_PAUSE).await;
+                }
+                answer => return answer,
+            }
+        }
+    }
 }
 
 /// Lets callers call for so many seconds, each one operation after the other, and says how many there were.
@@ -172,7 +196,8 @@ where
     tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
     let (took, after) = (started.elapsed(), counted.count.load(Ordering::Relaxed));
     // The server goes on until the bench has looked.
-    end(&json!({ "operations": after - before, "seconds": took.as_secs_f64() }))?;
+    let refused = counted.refused.load(Ordering::Relaxed);
+    end(&json!({ "operations": after - before, "seconds": took.as_secs_f64(), "refused": refused }))?;
     counted.is_over.store(true, Ordering::Relaxed);
     while let Some(ended) = tasks.join_next().await {
         ended.expect("no task panics")?;
@@ -188,13 +213,16 @@ async fn create(host: Ipv4Addr, root: AfsFid, parallel: usize, seconds: f64) -> 
         let (server, bytes) = (server.clone(), bytes.clone());
         async move {
             for directory in 0.. {
-                let folder = server.make_dir(root, &format!("{number}-{directory}")).await?.fid;
+                let name = format!("{number}-{directory}");
+                let folder = counted.until_served(|| server.make_dir(root, &name)).await?.fid;
                 for file in 0..FILES_IN_DIRECTORY {
                     if counted.is_over.load(Ordering::Relaxed) {
                         return Ok(());
                     }
-                    let made = server.create_file(folder, &format!("f{file}")).await?.fid;
-                    server.store(made, 0, bytes.clone(), SMALL_BYTES as u64).await?;
+                    let name = format!("f{file}");
+                    let made = counted.until_served(|| server.create_file(folder, &name)).await?.fid;
+                    let store = || server.store(made, 0, bytes.clone(), SMALL_BYTES as u64);
+                    counted.until_served(store).await?;
                     counted.count.fetch_add(1, Ordering::Relaxed);
                 }
             }
@@ -221,7 +249,7 @@ async fn status(host: Ipv4Addr, root: AfsFid, parallel: usize, seconds: f64) -> 
                 if counted.is_over.load(Ordering::Relaxed) {
                     break;
                 }
-                server.status(*fid).await?;
+                counted.until_served(|| server.status(*fid)).await?;
                 counted.count.fetch_add(1, Ordering::Relaxed);
             }
             Ok(())
