@@ -118,6 +118,13 @@ fn cold(
     let scene = Scene::open(lab, cell, &LinkSpec::wan(rtt))?;
     let mount = Mount::afar(lab, scene.far(), &cell.client(), None)?;
     std::fs::metadata(mount.file(folder)).map_err(|e| Error::run(format!("{folder} of the mount: {e}")))?;
+    if folder != "tree" {
+        // Its names are known when one that is not there was looked for; of what they name nothing is.
+        let absent = std::fs::metadata(mount.file(&format!("{folder}/absent")));
+        if absent.is_ok() {
+            return Err(Error::run(format!("{folder} has a file that nobody made")));
+        }
+    }
     let before = scene.link().counters();
     let cpu = (mount.cpu_s(), scene.server_cpu_s());
     let mut run = measure(&mount)?;
