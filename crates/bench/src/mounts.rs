@@ -23,7 +23,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use afar_interop::cell::{self, ADDRESS, Cell, Machine, Servers};
-use linkem::Link;
+use linkem::{Link, Namespace};
 use serde_json::Value;
 
 use crate::error::Error;
@@ -143,6 +143,7 @@ impl Scene {
 pub(crate) struct StockScene {
     /// In the order of their drop.
     cell: Cell,
+    servers: Namespace,
     link: Link,
     volume: String,
     _folder: Folder,
@@ -173,7 +174,7 @@ impl StockScene {
         prepare.start(Place::In(&servers), &lab.interrupt)?.finish(READY_PATIENCE)?;
         let link = spec.start()?;
         join(&cell, &link)?;
-        Ok(StockScene { cell, link, volume, _folder: folder })
+        Ok(StockScene { cell, servers, link, volume, _folder: folder })
     }
 
     /// What our client of it needs to know: root.afs is at the root of the mount, as afsd.fuse has it.
@@ -185,7 +186,12 @@ impl StockScene {
         }
     }
 
-    /// Where clients have the link's delay.
+    /// Where clients have no delay: beside the servers.
+    pub(crate) fn near(&self) -> Place<'_> {
+        Place::In(&self.servers)
+    }
+
+    /// Where clients have the link's.
     pub(crate) fn far(&self) -> Place<'_> {
         Place::In(self.link.a())
     }

@@ -71,9 +71,9 @@ fn idle_s(lab: &Lab) -> u32 {
     lab.choose(10, 3)
 }
 
-/// Stores the file that is read: by our client, which has the link's delay in this too.
+/// Stores the file that is read, by our client beside the servers.
 fn prepare(lab: &Lab, scene: &StockScene, bytes: u64) -> Result<(), Error> {
-    let mount = Mount::afar(lab, scene.far(), &scene.client(), None)?;
+    let mount = Mount::afar(lab, scene.near(), &scene.client(), None)?;
     work(lab, None, ["make-file", &mount.file("file"), &bytes.to_string()])?;
     mount.stop()
 }
