@@ -6,7 +6,7 @@ use crate::ranges::RangeSet;
 use crate::records::{self, FileRow};
 use crate::{CacheError, FileKey};
 use afs_store::disk::DiskFile;
-use afs_store::{StoreError, lock};
+use afs_store::{Batch, StoreError, lock};
 use std::io;
 use std::sync::{Arc, Weak};
 
@@ -42,9 +42,7 @@ impl Shared {
         let name = records::backing_name(number);
         let make = || {
             let file = self.disk.create(&name)?;
-            if length > 0 {
-                file.set_length(length)?;
-            }
+            file.set_length(length)?;
             Ok(file)
         };
         let file = make().map_err(|error| {
@@ -61,11 +59,11 @@ impl Shared {
             used: index.tick,
             ..FileRow::default()
         };
+        let mut batch = Batch::default();
+        batch.put(records::file(key), row.encode());
+        self.commit(batch)?;
         self.grow(FILE_OVERHEAD);
         let file = self.enter(&mut index, key, Loaded { file, row, dirty: RangeSet::new() }, &mut ended);
-        // Its row is written with the first that there is to say of it, or when it is closed: until then a backing file without
-        // a row is all that a kill leaves, which a start removes.
-        file.note_new();
         Ok(Held::Current(file))
     }
 
