@@ -398,22 +398,6 @@ async fn touch(host: Ipv4Addr, root: AfsFid, name: &str) -> Result<(), Failure> 
     Ok(server.give_up_all().await?)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pieces_are_the_pattern_from_anywhere() {
-        let pattern = pattern();
-        for (pos, length) in [(0, 10), (PATTERN_BYTES as u64 - 3, 10), (5_000_000_000, 300_000), (7, 0)] {
-            let joined: Vec<u8> = pieces(pattern.clone(), pos, length).flatten().collect();
-            let expected: Vec<u8> =
-                (pos..pos + length).map(|at| pattern[(at % PATTERN_BYTES as u64) as usize]).collect();
-            assert_eq!(joined, expected, "{length} from {pos}");
-        }
-    }
-}
-
 /// Open loop: a call is made when it is due, whatever became of those before, and timed from then.
 async fn pulse(host: Ipv4Addr, fid: AfsFid, from: Ipv4Addr) -> Result<(), Failure> {
     let client = Client::bind(SocketAddr::from((from, 0)))?;
@@ -446,4 +430,20 @@ async fn pulse(host: Ipv4Addr, fid: AfsFid, from: Ipv4Addr) -> Result<(), Failur
     }
     beats.abort();
     Ok(server.give_up_all().await?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_the_pattern_from_anywhere() {
+        let pattern = pattern();
+        for (pos, length) in [(0, 10), (PATTERN_BYTES as u64 - 3, 10), (5_000_000_000, 300_000), (7, 0)] {
+            let joined: Vec<u8> = pieces(pattern.clone(), pos, length).flatten().collect();
+            let expected: Vec<u8> =
+                (pos..pos + length).map(|at| pattern[(at % PATTERN_BYTES as u64) as usize]).collect();
+            assert_eq!(joined, expected, "{length} from {pos}");
+        }
+    }
 }
