@@ -2,8 +2,7 @@
 //! client program (`workers/files.rs`) for both. What is measured is in the experiments.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use afar_interop::cell::{self, ADDRESS, Cell, Machine, Servers};
@@ -11,6 +10,7 @@ use linkem::Namespace;
 use serde_json::Value;
 
 use crate::error::Error;
+use crate::folder::Folder;
 use crate::lab::Lab;
 use crate::process::{Process, cpu_seconds_of};
 use crate::record::Run;
@@ -56,15 +56,6 @@ pub(crate) struct Served {
     _folder: Folder,
 }
 
-/// A folder on the disk that goes with this.
-struct Folder(PathBuf);
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// What a client did between its "begin" and "end".
 pub(crate) struct Measured {
     /// What it said.
@@ -97,14 +88,13 @@ impl Cells {
 impl Served {
     fn start(lab: &Lab, who: Who) -> Result<Served, String> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let folder = root.join(format!("target/bench-cells/{}-{}", std::process::id(), who.name()));
-        fs::create_dir_all(&folder).map_err(|e| format!("making {}: {e}", folder.display()))?;
-        let folder = Folder(folder.canonicalize().map_err(|e| e.to_string())?);
+        let folder = Folder::new(who.name()).map_err(|error| error.to_string())?;
         let (servers, flags, program) = match who {
             Who::Afar => (Servers::Afar(lab.tools.afar().to_path_buf()), "", "afar"),
             Who::OpenAfs => (Servers::Stock, STOCK_FLAGS, "dafileserver"),
         };
-        let machine = Machine { servers, flags: flags.to_string(), partition: Some(folder.0.clone()) };
+        let machine =
+            Machine { servers, flags: flags.to_string(), partition: Some(folder.path().to_path_buf()) };
         let cell = Cell::up(&root, &machine)?;
         cell.expect("pts createuser admin -id 1 -localauth")?;
         cell.expect("pts adduser admin system:administrators -localauth")?;

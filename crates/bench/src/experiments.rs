@@ -1,7 +1,10 @@
 //! The table of the experiments, and what they share. Each is a file of its own.
 
 mod bulk;
+mod cached;
 mod calls;
+mod cold;
+mod create;
 mod crowd;
 mod idle;
 mod loopback;
@@ -12,6 +15,7 @@ mod share;
 mod smallcalls;
 mod startup;
 mod stock;
+mod stockcold;
 mod vanished;
 mod vldb;
 mod wan;
@@ -71,6 +75,26 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         name: "vanished",
         title: "A writer after clients that vanished, beside OpenAFS's",
         run: vanished::run,
+    },
+    Experiment {
+        name: "cached",
+        title: "Cached files in a mount, beside the local file system and an empty FUSE mount",
+        run: cached::run,
+    },
+    Experiment {
+        name: "cold",
+        title: "Reading and listing far from our servers, with an empty cache",
+        run: cold::run,
+    },
+    Experiment {
+        name: "create",
+        title: "Small files made in a mount, beside an empty FUSE mount and empty calls",
+        run: create::run,
+    },
+    Experiment {
+        name: "stockcold",
+        title: "Reading from OpenAFS's file server with an empty cache, beside afsd.fuse",
+        run: stockcold::run,
     },
 ];
 

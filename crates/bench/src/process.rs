@@ -123,6 +123,12 @@ impl Process {
         Err(self.failed(&format!("ended {code} {said}")))
     }
 
+    /// Asks it to end (SIGTERM) and waits until it has.
+    pub(crate) fn stop(self, patience: Duration) -> Result<(), Error> {
+        sys::terminate(self.child.id());
+        self.finish(patience).map(drop)
+    }
+
     /// CPU seconds so far, of all its threads, also those that have ended; 10 ms exact. None if it has ended.
     pub(crate) fn cpu_seconds(&self) -> Option<f64> {
         cpu_seconds_of(self.child.id())

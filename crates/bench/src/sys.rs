@@ -2,7 +2,9 @@
 
 #![expect(unsafe_code, reason = "the one file with system calls that std does not offer")]
 
+use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -51,4 +53,28 @@ pub(crate) fn kill(pid: u32) {
 pub(crate) fn clock_ticks() -> f64 {
     // SAFETY: takes a number, returns one.
     unsafe { libc::sysconf(libc::_SC_CLK_TCK) as f64 }
+}
+
+/// Maps a file of at least this length, and adds up its whole words of eight bytes.
+pub(crate) fn sum_mapped(file: &File, length: usize) -> io::Result<u64> {
+    if length < 8 {
+        return Ok(0);
+    }
+    // SAFETY: the kernel chooses the address; the descriptor is open, as `file` is borrowed.
+    let start = unsafe {
+        let (protection, flags) = (libc::PROT_READ, libc::MAP_SHARED);
+        libc::mmap(std::ptr::null_mut(), length, protection, flags, file.as_raw_fd(), 0)
+    };
+    if start == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    let words = start.cast::<u64>().cast_const();
+    // SAFETY: `length` bytes from `start` on are mapped, which is the beginning of a page, until the end of this function. The
+    // file may change meanwhile, which a volatile read of plain numbers may see; it is not shortened: nobody but this bench
+    // knows it.
+    let sum =
+        (0..length / 8).fold(0u64, |sum, at| sum.wrapping_add(unsafe { words.add(at).read_volatile() }));
+    // SAFETY: it was mapped above with this length, and nothing refers to it any more.
+    unsafe { libc::munmap(start, length) };
+    Ok(sum)
 }

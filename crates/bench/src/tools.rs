@@ -47,6 +47,7 @@ pub(crate) struct Invocation {
     program: PathBuf,
     arguments: Vec<String>,
     niceness: i32,
+    core: Option<usize>,
 }
 
 /// Where a process runs.
@@ -136,8 +137,15 @@ fn fatal(error: Error) -> Error {
 }
 
 impl Invocation {
-    fn new(program: &Path) -> Invocation {
-        Invocation { program: program.to_path_buf(), arguments: Vec::new(), niceness: 0 }
+    /// This program, without arguments.
+    pub(crate) fn new(program: &Path) -> Invocation {
+        Invocation { program: program.to_path_buf(), arguments: Vec::new(), niceness: 0, core: None }
+    }
+
+    /// On this core alone, with all its threads; none is wherever the system likes.
+    pub(crate) fn on_core(mut self, core: Option<usize>) -> Invocation {
+        self.core = core;
+        self
     }
 
     /// At this niceness, -20 to 19; 0 is that of the bench.
@@ -154,17 +162,30 @@ impl Invocation {
 
     /// Starts it.
     pub(crate) fn start(&self, place: Place<'_>, interrupt: &Interrupt) -> Result<Process, Error> {
-        // `nice` becomes the program, so that the process's number is the program's.
-        let program = if self.niceness == 0 { self.program.as_path() } else { Path::new("nice") };
+        // `nice` and `taskset` become the program, so that the process's number is the program's.
+        let before = self.before();
+        let program = before.first().map_or(self.program.as_path(), |first| Path::new(first));
         let mut command = match place {
             Place::Here => Command::new(program),
             Place::In(namespace) => namespace.command(program),
         };
-        if self.niceness != 0 {
-            command.args(["-n", &self.niceness.to_string()]).arg(&self.program);
+        if !before.is_empty() {
+            command.args(&before[1..]).arg(&self.program);
         }
         command.args(&self.arguments);
         Process::start(command, &self.to_string(), interrupt)
+    }
+
+    /// What sets niceness and core, and then becomes the program.
+    fn before(&self) -> Vec<String> {
+        let mut words: Vec<String> = Vec::new();
+        if self.niceness != 0 {
+            words.extend(["nice".to_string(), "-n".to_string(), self.niceness.to_string()]);
+        }
+        if let Some(core) = self.core {
+            words.extend(["taskset".to_string(), "-c".to_string(), core.to_string()]);
+        }
+        words
     }
 }
 
@@ -172,8 +193,8 @@ impl Invocation {
 impl fmt::Display for Invocation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.program.file_name().unwrap_or(self.program.as_os_str());
-        if self.niceness != 0 {
-            write!(f, "nice -n {} ", self.niceness)?;
+        for word in self.before() {
+            write!(f, "{word} ")?;
         }
         write!(f, "{}", name.display())?;
         for argument in &self.arguments {
@@ -191,6 +212,8 @@ mod tests {
     fn a_command_is_recorded_without_folders_and_with_its_niceness() {
         let command = Invocation::new(Path::new("/some/where/afar")).and(["rxperf", "server"]);
         assert_eq!(command.to_string(), "afar rxperf server");
-        assert_eq!(command.nice(-10).to_string(), "nice -n -10 afar rxperf server");
+        let command = command.nice(-10);
+        assert_eq!(command.to_string(), "nice -n -10 afar rxperf server");
+        assert_eq!(command.on_core(Some(1)).to_string(), "nice -n -10 taskset -c 1 afar rxperf server");
     }
 }

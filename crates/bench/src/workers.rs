@@ -5,8 +5,10 @@ mod calling;
 pub(crate) mod files;
 pub(crate) mod idle;
 pub(crate) mod load;
+pub(crate) mod mirror;
 mod named;
 pub(crate) mod named_server;
+pub(crate) mod paths;
 pub(crate) mod probe;
 pub(crate) mod vldb;
 
@@ -21,10 +23,12 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Run = fn(&[String]) -> Result<(), Failure>;
 
 /// The first argument, and what it makes of this program.
-const WORKERS: [(&str, Run); 6] = [
+const WORKERS: [(&str, Run); 8] = [
     (files::NAME, files::run),
     (idle::NAME, idle::run),
     (load::NAME, load::run),
+    (mirror::NAME, mirror::run),
+    (paths::NAME, paths::run),
     (probe::NAME, probe::run),
     (named_server::NAME, named_server::run),
     (vldb::NAME, vldb::run),

@@ -11,11 +11,13 @@
 //! answers HOST FIRST COUNT               waits until the last of these volumes answers, then asks all
 //! hold HOST VOLUME CLIENTS               has callbacks for the volume's root by so many clients, and waits
 //! touch HOST VOLUME NAME                 makes a file
+//! pulse HOST VOLUME FROM                 FetchStatus of the volume's root every 20 ms, from this address; each line that it
+//!                                        reads has it print "took [...]": ms of all since the last
 //! ```
 
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use afs_testclient::{AccessList, Client, Error, FileServer, Who};
@@ -49,6 +51,9 @@ const ASK_EVERY: Duration = Duration::from_millis(5);
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a server may take to start.
 const START_PATIENCE: Duration = Duration::from_secs(600);
+/// How often the pulse beats; a call that takes longer than this patience counts as taking so long.
+const PULSE_EVERY: Duration = Duration::from_millis(20);
+const PULSE_PATIENCE: Duration = Duration::from_secs(30);
 /// EACCES as servers say it: the volume is there, and is not for us (File service notes 12).
 const ACCESS: i32 = 49_733_388;
 
@@ -76,6 +81,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
             ("answers", [first, count]) => answers(host, first.parse()?, count.parse()?).await,
             ("hold", [volume, clients]) => hold(host, root(volume)?, clients.parse()?).await,
             ("touch", [volume, name]) => touch(host, root(volume)?, name).await,
+            ("pulse", [volume, from]) => pulse(host, root(volume)?, from.parse()?).await,
             _ => Err("for afar-bench's own use: see crates/bench/src/workers/files.rs".into()),
         }
     })
@@ -406,4 +412,38 @@ mod tests {
             assert_eq!(joined, expected, "{length} from {pos}");
         }
     }
+}
+
+/// Open loop: a call is made when it is due, whatever became of those before, and timed from then.
+async fn pulse(host: Ipv4Addr, fid: AfsFid, from: Ipv4Addr) -> Result<(), Failure> {
+    let client = Client::bind(SocketAddr::from((from, 0)))?;
+    let server = client.file_server(host, &Who::Anonymous);
+    // The connection is made, the server has met the client.
+    for _ in 0..5 {
+        server.status(fid).await?;
+    }
+    let took: Arc<Mutex<Vec<f64>>> = Arc::default();
+    let beats = {
+        let (server, took) = (server.clone(), Arc::clone(&took));
+        tokio::spawn(async move {
+            let start = Instant::now();
+            for beat in 0.. {
+                let due = start + PULSE_EVERY * beat;
+                tokio::time::sleep_until(due.into()).await;
+                let (server, took) = (server.clone(), Arc::clone(&took));
+                tokio::spawn(async move {
+                    let done = tokio::time::timeout(PULSE_PATIENCE, server.status(fid)).await;
+                    let time = if matches!(done, Ok(Ok(_))) { due.elapsed() } else { PULSE_PATIENCE };
+                    took.lock().unwrap_or_else(PoisonError::into_inner).push(time.as_secs_f64() * 1e3);
+                });
+            }
+        })
+    };
+    print(format_args!("begin"))?;
+    while tokio::task::spawn_blocking(hear).await??.is_some() {
+        let all = std::mem::take(&mut *took.lock().unwrap_or_else(PoisonError::into_inner));
+        print(format_args!("took {}", json!(all)))?;
+    }
+    beats.abort();
+    Ok(server.give_up_all().await?)
 }

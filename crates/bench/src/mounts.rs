@@ -1,0 +1,431 @@
+//! Mounts under measurement, each a guard: what is mounted is unmounted and its process has ended when it is dropped. What is
+//! measured in them is in the experiments.
+//!
+//! # How to use it
+//!
+//! ```text
+//! let cell = OurCell::new()?;                                  // a state folder, made by the first start
+//! let scene = Scene::open(lab, &cell, &LinkSpec::wan(RTT))?;   // afar up --no-mount in B of a fresh link
+//! let near = Mount::afar(lab, scene.near(), &cell.client(), core)?;   // afar mount, beside the servers: to make files
+//! let far = Mount::afar(lab, scene.far(), &cell.client(), core)?;     // over the link, with an empty cache
+//! far.path()                                                   // where anyone may write: the volume `scratch`
+//! let read = work(lab, core, ["read", &far.file("big"), "1048576", "0", "1"])?;   // a program of `workers/paths.rs`
+//! ```
+//!
+//! Each [`Mount`] begins with an empty cache in a folder of its own: a second one of the same cell reads cold. `StockScene` is the
+//! same with a cell of OpenAFS's; [`Mount::afsd`] mounts it by Debian's afsd.fuse. [`Mount::mirror`] is an empty FUSE mount, and
+//! [`work`] runs a program in any folder. What `core` says holds for all threads of a process; none leaves it to the system.
+//! Trees and caches are in `trees.rs`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use afar_interop::cell::{self, ADDRESS, Cell, Machine, Servers};
+use linkem::Link;
+use serde_json::Value;
+
+use crate::error::Error;
+use crate::folder::Folder;
+use crate::lab::Lab;
+use crate::network::LinkSpec;
+use crate::process::Process;
+use crate::record::Summary;
+use crate::tools::{Invocation, Place};
+use crate::workers::{files, mirror, paths};
+
+/// How long servers or a mount may take to be ready.
+const READY_PATIENCE: Duration = Duration::from_secs(60);
+/// How long one may take to end: it stores what is not stored.
+const END_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a program may take in a mount: the slowest moves some 40 MB at 2.8 MB/s, or makes 10,000 files.
+const WORK_PATIENCE: Duration = Duration::from_secs(600);
+/// Of a client's cache: more than all that is read here.
+const CACHE_SIZE: &str = "20G";
+/// Of the machine that joins a stock cell's network to a link: an address that no machine of a cell has.
+const ROAD: &str = "10.88.0.20/24";
+
+/// A cell of ours that can be served again and again, here or there: its state folder.
+pub(crate) struct OurCell {
+    folder: Folder,
+}
+
+impl OurCell {
+    /// One that is made by the first start of its servers.
+    pub(crate) fn new() -> Result<OurCell, Error> {
+        Ok(OurCell { folder: Folder::new("cell")? })
+    }
+
+    fn state(&self) -> PathBuf {
+        self.folder.path().join("state")
+    }
+
+    /// What a client of it needs to know.
+    pub(crate) fn client(&self) -> ClientOf {
+        ClientOf {
+            config: self.state().join("etc"),
+            options: Vec::new(),
+            // The dynamic root has the cell, and the cell a volume that anyone may write.
+            writable: PathBuf::from("afar.local/scratch"),
+        }
+    }
+}
+
+/// What a client needs to know of a cell.
+pub(crate) struct ClientOf {
+    /// The folder with ThisCell and CellServDB.
+    config: PathBuf,
+    /// More options of `afar mount`.
+    options: Vec<String>,
+    /// Where in the mount anyone may write.
+    writable: PathBuf,
+}
+
+/// Our servers at one end of a link, and room for clients at both.
+pub(crate) struct Scene {
+    /// In the order of their drop.
+    server: Process,
+    link: Link,
+    command: String,
+}
+
+impl Scene {
+    /// Makes the link and starts the servers in B. They are ready when this returns.
+    pub(crate) fn open(lab: &Lab, cell: &OurCell, spec: &LinkSpec) -> Result<Scene, Error> {
+        Self::open_on(lab, cell, spec, None)
+    }
+
+    /// The same with the servers on a core.
+    pub(crate) fn open_on(
+        lab: &Lab,
+        cell: &OurCell,
+        spec: &LinkSpec,
+        core: Option<usize>,
+    ) -> Result<Scene, Error> {
+        lab.interrupt.check()?;
+        let link = spec.start()?;
+        let state = cell.state().display().to_string();
+        let address = linkem::ADDRESS_B.to_string();
+        let up = Invocation::new(lab.tools.afar()).on_core(core);
+        let up = up.and(["up", "--no-mount", "--state", &state, "--bind", &address]);
+        let mut server = up.start(Place::In(link.b()), &lab.interrupt)?;
+        server.wait_for_line("ready ", READY_PATIENCE)?;
+        Ok(Scene { server, link, command: up.to_string() })
+    }
+
+    /// Where clients have no delay: beside the servers.
+    pub(crate) fn near(&self) -> Place<'_> {
+        Place::In(self.link.b())
+    }
+
+    /// Where clients have the link's.
+    pub(crate) fn far(&self) -> Place<'_> {
+        Place::In(self.link.a())
+    }
+
+    pub(crate) fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// CPU seconds of the servers so far.
+    pub(crate) fn server_cpu_s(&self) -> f64 {
+        self.server.cpu_seconds().unwrap_or(f64::NAN)
+    }
+
+    /// How the servers were started.
+    pub(crate) fn command(&self) -> &str {
+        &self.command
+    }
+}
+
+/// A cell of OpenAFS's servers, and a link whose B leads to it: a client in A has the link between.
+pub(crate) struct StockScene {
+    /// In the order of their drop.
+    cell: Cell,
+    link: Link,
+    volume: String,
+    _folder: Folder,
+}
+
+impl StockScene {
+    /// Starts the cell with these flags of dafileserver, and a volume root.afs that anyone may write.
+    pub(crate) fn open(lab: &Lab, flags: &str, spec: &LinkSpec) -> Result<StockScene, Error> {
+        cell::available().map_err(Error::Setup)?;
+        cell::can_mount().map_err(Error::Setup)?;
+        lab.interrupt.check()?;
+        let folder = Folder::new("vice")?;
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let vice = folder.inner("a")?;
+        let machine = Machine { servers: Servers::Stock, flags: flags.to_string(), partition: Some(vice) };
+        let cell = Cell::up(&root, &machine).map_err(Error::Run)?;
+        for line in
+            ["pts createuser admin -id 1 -localauth", "pts adduser admin system:administrators -localauth"]
+        {
+            cell.expect(line).map_err(Error::Run)?;
+        }
+        let create = format!("vos create {ADDRESS} a root.afs -maxquota 0 -localauth");
+        let said = cell.expect(&create).map_err(Error::Run)?;
+        let volume = said.split_whitespace().nth(1).unwrap_or_default().to_string();
+        let keys = cell.folder("srv").join("etc/server").display().to_string();
+        let prepare = lab.tools.bench().and([files::NAME, "prepare", &ADDRESS.to_string(), &volume, &keys]);
+        let servers = cell.servers().map_err(Error::Run)?;
+        prepare.start(Place::In(&servers), &lab.interrupt)?.finish(READY_PATIENCE)?;
+        let link = spec.start()?;
+        join(&cell, &link)?;
+        Ok(StockScene { cell, link, volume, _folder: folder })
+    }
+
+    /// What our client of it needs to know: root.afs is at the root of the mount, as afsd.fuse has it.
+    pub(crate) fn client(&self) -> ClientOf {
+        ClientOf {
+            config: self.cell.folder("srv").join("etc"),
+            options: vec!["-nodynroot".to_owned()],
+            writable: PathBuf::new(),
+        }
+    }
+
+    /// Where clients have the link's delay.
+    pub(crate) fn far(&self) -> Place<'_> {
+        Place::In(self.link.a())
+    }
+
+    pub(crate) fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// The number of the volume root.afs.
+    pub(crate) fn volume(&self) -> &str {
+        &self.volume
+    }
+}
+
+/// Makes a way from A of the link through B to the network of the cell, and back.
+fn join(cell: &Cell, link: &Link) -> Result<(), Error> {
+    let (b, cli, srv) = (link.b().name(), format!("{}-cli", cell.name()), format!("{}-srv", cell.name()));
+    let address_a = linkem::ADDRESS_A.octets();
+    let net_a = format!("{}.{}.{}.0/24", address_a[0], address_a[1], address_a[2]);
+    let net_cell = ROAD.replace(".20/", ".0/");
+    let gateway = ROAD.split('/').next().unwrap_or_default();
+    let via_b = linkem::ADDRESS_B.to_string();
+    let lines = [
+        format!("-n {b} link add road type veth peer name road netns {cli}"),
+        format!("-n {b} addr add {ROAD} dev road"),
+        format!("-n {b} link set road up"),
+        format!("-n {cli} link set road master cell0 up"),
+        format!("-n {srv} route add {net_a} via {gateway}"),
+        format!("-n {} route add {net_cell} via {via_b}", link.a().name()),
+    ];
+    for line in lines {
+        let output = Command::new("ip").args(line.split_whitespace()).output();
+        let output = output.map_err(|e| Error::setup(format!("ip {line}: {e}")))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(Error::setup(format!("ip {line}: {}", said.trim())));
+        }
+    }
+    let forward = || fs::write("/proc/sys/net/ipv4/ip_forward", "1");
+    link.b().run_in(forward)?.map_err(|e| Error::setup(format!("forwarding in {b}: {e}")))
+}
+
+/// Something mounted. Its cache is empty at first, and goes with it.
+pub(crate) struct Mount {
+    /// None once it was stopped.
+    process: Option<Process>,
+    /// Where it is mounted.
+    at: PathBuf,
+    /// Where a program can work in it.
+    path: PathBuf,
+    command: String,
+    /// Has mount point and cache.
+    _folder: Folder,
+}
+
+impl Mount {
+    /// `afar mount`.
+    pub(crate) fn afar(
+        lab: &Lab,
+        place: Place<'_>,
+        of: &ClientOf,
+        core: Option<usize>,
+    ) -> Result<Mount, Error> {
+        let folder = Folder::new("client")?;
+        let (at, cache) = (folder.inner("mnt")?, folder.inner("cache")?);
+        let words = [
+            "mount".to_owned(),
+            at.display().to_string(),
+            "--config".to_owned(),
+            of.config.display().to_string(),
+            "--cache".to_owned(),
+            cache.display().to_string(),
+            "--cache-size".to_owned(),
+            CACHE_SIZE.to_owned(),
+        ];
+        let mount = Invocation::new(lab.tools.afar()).on_core(core).and(words).and(&of.options);
+        let process = mount.start(place, &lab.interrupt)?;
+        let path = at.join(&of.writable);
+        let mut mount =
+            Mount { process: Some(process), at, path, command: mount.to_string(), _folder: folder };
+        mount.wait_until_ready("ready ")?;
+        Ok(mount)
+    }
+
+    /// Debian's afsd.fuse, with the options that `interop/cell/client-up.sh` gives it. `of` is to be a cell of OpenAFS's.
+    pub(crate) fn afsd(
+        lab: &Lab,
+        place: Place<'_>,
+        of: &ClientOf,
+        core: Option<usize>,
+    ) -> Result<Mount, Error> {
+        let folder = Folder::new("afsd")?;
+        let (at, cache, config) = (folder.inner("mnt")?, folder.inner("cache")?, folder.inner("conf")?);
+        let failed = |e| Error::setup(format!("the configuration of afsd.fuse: {e}"));
+        for name in ["ThisCell", "CellServDB"] {
+            fs::copy(of.config.join(name), config.join(name)).map_err(failed)?;
+        }
+        let info = format!("{}:{}:1000000\n", at.display(), cache.display());
+        fs::write(config.join("cacheinfo"), info).map_err(failed)?;
+        let [mnt, cache, config] = [&at, &cache, &config].map(|path| path.display().to_string());
+        let words = ["-f", "-confdir", &config, "-cachedir", &cache, "-mountdir", &mnt];
+        let sizes = ["-blocks", "1000000", "-chunksize", "20", "-daemons", "6", "-stat", "20000"];
+        let mount = Invocation::new(Path::new("afsd.fuse")).on_core(core).and(words).and(sizes);
+        let process = mount.start(place, &lab.interrupt)?;
+        let mut mount = Mount {
+            process: Some(process),
+            path: at.clone(),
+            at,
+            command: mount.to_string(),
+            _folder: folder,
+        };
+        mount.wait_until_mounted(lab)?;
+        Ok(mount)
+    }
+
+    /// An empty FUSE mount of a local folder (`workers/mirror.rs`).
+    pub(crate) fn mirror(lab: &Lab, of: &Path, core: Option<usize>) -> Result<Mount, Error> {
+        let folder = Folder::new("mirror")?;
+        let at = folder.inner("mnt")?;
+        let words = [mirror::NAME.to_owned(), of.display().to_string(), at.display().to_string()];
+        let mount = lab.tools.bench().on_core(core).and(words);
+        let process = mount.start(Place::Here, &lab.interrupt)?;
+        let mut mount = Mount {
+            process: Some(process),
+            path: at.clone(),
+            at,
+            command: mount.to_string(),
+            _folder: folder,
+        };
+        mount.wait_until_ready("ready")?;
+        Ok(mount)
+    }
+
+    fn wait_until_ready(&mut self, line: &str) -> Result<(), Error> {
+        let process = self.process.as_mut().expect("it has just been started");
+        process.wait_for_line(line, READY_PATIENCE).map(drop)
+    }
+
+    /// afsd.fuse says nothing when it is ready.
+    fn wait_until_mounted(&mut self, lab: &Lab) -> Result<(), Error> {
+        let deadline = std::time::Instant::now() + READY_PATIENCE;
+        while !is_mounted(&self.at) {
+            if std::time::Instant::now() > deadline {
+                return Err(Error::run(format!("{} does not mount", self.command)));
+            }
+            lab.interrupt.sleep(Duration::from_millis(50))?;
+        }
+        Ok(())
+    }
+
+    /// Where a program can work in it.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A name in it.
+    pub(crate) fn file(&self, name: &str) -> String {
+        self.path.join(name).display().to_string()
+    }
+
+    /// How it was mounted.
+    pub(crate) fn command(&self) -> &str {
+        &self.command
+    }
+
+    /// CPU seconds of its process so far.
+    pub(crate) fn cpu_s(&self) -> f64 {
+        self.process.as_ref().and_then(Process::cpu_seconds).unwrap_or(f64::NAN)
+    }
+
+    /// Unmounts it and waits for its end, by which all that was written is stored.
+    pub(crate) fn stop(mut self) -> Result<(), Error> {
+        match self.process.take() {
+            Some(process) => process.stop(END_PATIENCE),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // It unmounts when it is asked to end; what was killed does not.
+        drop(self.process.take());
+        if is_mounted(&self.at) {
+            let _ = Command::new("umount").arg("-l").arg(&self.at).status();
+        }
+    }
+}
+
+/// Whether something is mounted there, by the kernel's table.
+fn is_mounted(at: &Path) -> bool {
+    let at = at.display().to_string();
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    mounts.lines().any(|line| line.split(' ').nth(1) == Some(at.as_str()))
+}
+
+/// What a program of `workers/paths.rs` has found.
+#[derive(Clone, Debug)]
+pub(crate) struct Worked {
+    /// Of each pass.
+    pub(crate) seconds: Vec<f64>,
+    /// Bytes of a pass, if it moves some.
+    pub(crate) bytes: f64,
+    /// Files of a pass, if it is about files.
+    pub(crate) files: f64,
+    /// How it was started.
+    pub(crate) command: String,
+}
+
+impl Worked {
+    /// The median pass, in seconds.
+    pub(crate) fn median_s(&self) -> f64 {
+        Summary::of(self.seconds.clone()).map_or(f64::NAN, |summary| summary.median)
+    }
+
+    /// MB (10^6 bytes) a second of the median pass.
+    pub(crate) fn mb_per_s(&self) -> f64 {
+        self.bytes / 1e6 / self.median_s()
+    }
+
+    /// Microseconds a file of the median pass.
+    pub(crate) fn us_per_file(&self) -> f64 {
+        self.median_s() * 1e6 / self.files
+    }
+}
+
+/// Runs a program of `workers/paths.rs`, on a core, to its end.
+pub(crate) fn work<S: AsRef<str>>(
+    lab: &Lab,
+    core: Option<usize>,
+    words: impl IntoIterator<Item = S>,
+) -> Result<Worked, Error> {
+    let program = lab.tools.bench().on_core(core).and([paths::NAME]).and(words);
+    let mut process = program.start(Place::Here, &lab.interrupt)?;
+    let said = process.wait_for_line("end ", WORK_PATIENCE)?;
+    process.finish(END_PATIENCE)?;
+    let report: Value =
+        serde_json::from_str(&said).map_err(|e| Error::run(format!("{program} said {said}: {e}")))?;
+    let number = |name: &str| report[name].as_f64().unwrap_or(f64::NAN);
+    let seconds = report["seconds"].as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
+    let (bytes, files) = (number("bytes"), number("files"));
+    Ok(Worked { seconds, bytes, files, command: program.to_string() })
+}
