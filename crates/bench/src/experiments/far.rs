@@ -100,6 +100,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
 
 fn describe(record: &mut Record, size: Size) {
     record.headline = "Mbit/s".into();
+    record.compared = Some("who".into());
     record.placement = "Client in namespace A, servers in namespace B or behind it, the emulator's thread (SCHED_FIFO 10) in the bench's \
         process; nothing is pinned, niceness 0, all on the cores of this machine."
         .into();
@@ -337,4 +338,18 @@ fn judge(record: &mut Record) {
         record.at_least(&format!("{way} at {rtt}, against OpenAFS"), ratio, GOAL_TIMES, "times", &note);
         record.at_least(&format!("{way} at {rtt}"), ours, GOAL_MBIT, "Mbit/s", "85 % of the link");
     }
+    let of = |who: &str, way: &str| record.median("Mbit/s", &[&rtt, &loss, who, way]).map_or("-".into(), short);
+    let finding = format!(
+        "At {rtt} without loss a file is read at {} Mbit/s and written at {}; OpenAFS reads at {} and writes at {}, tuned at {} and {}. Our client reads \
+         from OpenAFS's server at {}, OpenAFS's client from ours at {}.",
+        of("afar", "read"),
+        of("afar", "write"),
+        of("OpenAFS", "read"),
+        of("OpenAFS", "write"),
+        of("OpenAFS, tuned", "read"),
+        of("OpenAFS, tuned", "write"),
+        of("afar's client, OpenAFS's server", "read"),
+        of("OpenAFS's client, afar's server", "read"),
+    );
+    record.finding = finding;
 }

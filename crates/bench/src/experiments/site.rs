@@ -73,12 +73,22 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
         .map(|(kind, name)| Cell::new([("who", name.to_string())], move |lab| day(lab, kind, size, has_annex)))
         .collect();
     interleave(lab, record, &cells, lab.repeats(3))?;
-    let of = |who: &str, figure: &str| record.median(figure, &[who]);
+    let found = record.clone();
+    let of = |who: &str, figure: &str| found.median(figure, &[who]);
     let note = format!(
         "OpenAFS: {} s; the image came at {} and {} MB/s",
         of("OpenAFS", STALLED).map_or("-".into(), short),
         of("afar", "image, MB/s").map_or("-".into(), short),
         of("OpenAFS", "image, MB/s").map_or("-".into(), short)
+    );
+    record.finding = format!(
+        "The film stood still for {} s in all ({} with OpenAFS), while the image came at {} MB/s ({}) and the third client got {} MB ({}).",
+        of("afar", STALLED).map_or("-".into(), short),
+        of("OpenAFS", STALLED).map_or("-".into(), short),
+        of("afar", "image, MB/s").map_or("-".into(), short),
+        of("OpenAFS", "image, MB/s").map_or("-".into(), short),
+        of("afar", "third client got, MB").map_or("-".into(), short),
+        of("OpenAFS", "third client got, MB").map_or("-".into(), short),
     );
     record.at_most("A film at 12.5 ms beside an image and an annex", of("afar", STALLED), 0.0, "s without a picture", &note);
     Ok(())

@@ -117,6 +117,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
 
 fn describe(record: &mut Record, huge_bytes: u64) {
     record.headline = SECONDS.into();
+    record.compared = Some("where".into());
     record.placement = "Far clients in namespace A of an emulated link of 12.5 ms RTT, 1 Gbit/s, 50 ms queue, no loss; servers at its other \
         end; clients without delay beside the servers (ours) or on their network (OpenAFS's). Nothing is pinned, niceness 0, all on the cores of this machine."
         .into();
@@ -328,4 +329,22 @@ fn judge(record: &mut Record, counts: &[usize], larger: &[u64]) {
         let claim = format!("{what} stored, no delay, time against the local disk");
         record.at_most(&claim, ratio, GOAL_LARGE, "times", &format!("s: afar {a}, local {b}, OpenAFS {c}"));
     }
+    let small = What::Files { count: 1000, bytes: SMALL_BYTES }.name();
+    let far = rtt_text(RTT);
+    let of = |what: &str, delay: &str, place: &str| record.median(SECONDS, &[what, delay, place]).map_or("-".into(), short);
+    let (line, byte) = (What::FirstLine.name(), What::OneByte.name());
+    let finding = format!(
+        "A thousand small files take {} s beside the servers and {} s at {far}; OpenAFS takes {} and {}, the local disk {}. At {far} the first line of \
+         the large file is there after {} s (OpenAFS {}), and one byte of it changed after {} s (OpenAFS {}).",
+        of(&small, "none", OURS),
+        of(&small, &far, OURS),
+        of(&small, "none", STOCK),
+        of(&small, &far, STOCK),
+        of(&small, "none", LOCAL),
+        of(&line, &far, OURS),
+        of(&line, &far, STOCK),
+        of(&byte, &far, OURS),
+        of(&byte, &far, STOCK),
+    );
+    record.finding = finding;
 }
