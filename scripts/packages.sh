@@ -19,6 +19,8 @@ packages=(
     fuse3                            # mounting as an ordinary user
     rsync sqlite3 attr               # programs that work in a mounted cell
     libacl1-dev                      # ... and pjdfstest, which is linked with it
+    git-annex                        # a user of a mounted cell, in benches
+    dpkg-dev                         # what the packages depend on
 )
 [ $# = 0 ] || packages=("$@")
 # Started at boot by their packages, which tests do not want.

@@ -5,32 +5,15 @@ use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
+use plots::{Bar, Family, Line, Series, begin_page, escape};
+
 use crate::error::Error;
 use crate::experiments::EXPERIMENTS;
 use crate::record::{Record, Row, Summary, Verdict, short};
-use crate::svg::{self, Bar, Family, Line, Series, escape};
+
 
 /// The name of the report's file.
 pub(crate) const FILE_NAME: &str = "report.html";
-
-const STYLE: &str = "
-:root { color-scheme: light dark; --bg: #fff; --fg: #23272b; --soft: #6b7480; --grid: #dfe3e8; --ours: #2a6fb0; --other: #98a2ad;
-  --goal: #c0392b; --second: #c97a1b; --good: #2c7a3f; --band: #f5f7f9; }
-@media (prefers-color-scheme: dark) { :root { --bg: #16191c; --fg: #dcdfe2; --soft: #949da6; --grid: #353b41; --ours: #5b9bd5;
-  --other: #7d8790; --goal: #e06c5c; --second: #e0a050; --good: #6bbf7b; --band: #1d2125; } }
-html { background: var(--bg); } body { font: 16px/1.55 system-ui, sans-serif; color: var(--fg); max-width: 920px; margin: 2em auto 4em; padding: 0 1em; }
-h1 { margin-bottom: 0.2em; } h2 { margin-top: 2.8em; padding-bottom: 0.2em; border-bottom: 1px solid var(--grid); }
-h2 small { color: var(--soft); font-weight: normal; font-size: 60%; } a { color: var(--ours); }
-p.lead { font-size: 110%; } p.soft, td.soft, li.soft { color: var(--soft); } p.soft { font-size: 13px; }
-p.warn { color: var(--goal); font-weight: bold; } nav ul { columns: 2; padding-left: 1.2em; margin: 0.5em 0; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: 13px; margin: 1em 0; font-variant-numeric: tabular-nums; }
-th, td { text-align: right; padding: 3px 9px; border-bottom: 1px solid var(--grid); vertical-align: top; }
-tr:nth-child(even) td { background: var(--band); } th { vertical-align: bottom; font-weight: 600; }
-th.text, td.text { text-align: left; } .met { color: var(--good); } .missed { color: var(--goal); font-weight: bold; }
-td small { color: var(--soft); white-space: nowrap; } details { margin: 0.6em 0; } summary { cursor: pointer; color: var(--soft); }
-pre { font-size: 12px; overflow-x: auto; background: var(--band); padding: 0.6em 0.8em; }
-svg { width: 100%; height: auto; margin: 0.5em 0; } svg text { font: 12px system-ui, sans-serif; }
-";
 
 /// Makes the report of the records in this folder, and writes it there.
 pub(crate) fn write(folder: &Path) -> Result<(), Error> {
@@ -43,15 +26,11 @@ pub(crate) fn write(folder: &Path) -> Result<(), Error> {
 }
 
 fn html(records: &[Record]) -> String {
-    let mut out = format!(
-        "<!doctype html>\n<html lang='en'><meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'>\
-         <title>afar: measurements</title>\n<style>{STYLE}</style>\n\
-         <h1>afar: measurements</h1>\n\
-         <p>What AFS is blamed for, measured on one machine, with what stands beside it in the same run: ratios mean more than figures. \
-         Bars and marks are medians of the runs that count, the line through them is their spread, a dashed line the goal. 'Again' is \
-         the same measured once more: what differs between the two is noise. All figures, runs and commands are in the JSON files \
-         beside this one.</p>\n"
-    );
+    let mut out = begin_page("afar: measurements");
+    out += "<p>What AFS is blamed for, measured on one machine, with what stands beside it in the same run: ratios mean more than figures. \
+        Bars and marks are medians of the runs that count, the line through them is their spread, a dashed line the goal. 'Again' is \
+        the same measured once more: what differs between the two is noise. All figures, runs and commands are in the JSON files \
+        beside this one.</p>\n";
     if records.is_empty() {
         return out + "<p>There are no records yet.</p>\n</html>\n";
     }
@@ -193,7 +172,7 @@ fn marks(record: &Record, compared: &str, out: &mut String) {
             values: rows.iter().map(|rest| value(name, rest)).collect(),
         })
         .collect();
-    *out += &svg::marks(&rows, &series, &record.headline);
+    *out += &plots::marks(&rows, &series, &record.headline);
 }
 
 /// Bars of the headline's figure, and of those that end like it ("second call, RTTs" beside "first call, RTTs").
@@ -214,7 +193,7 @@ fn headlines(record: &Record, out: &mut String) {
         if figure != &wanted {
             let _ = writeln!(out, "<h3>{}</h3>", escape(figure));
         }
-        *out += &svg::bars(&bars, goal, &wanted);
+        *out += &plots::bars(&bars, goal, &wanted);
     }
 }
 
@@ -293,7 +272,7 @@ fn curves(record: &Record, out: &mut String) {
             escape(first),
             escape(second)
         );
-        *out += &svg::curves(&lines, right, goal, x, y);
+        *out += &plots::curves(&lines, right, goal, x, y);
     }
 }
 

@@ -1,5 +1,5 @@
 //! Plots as SVG text: bars with the spread of their runs, marks of several series in rows, and curves. Colours are variables of
-//! the page's style, so that a plot is as light or dark as the page. What is drawn is the report's to say.
+//! the page's style (`page.rs`), so that a plot is as light or dark as the page. What is drawn is others' to say.
 
 use std::error::Error;
 
@@ -7,7 +7,8 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use crate::record::{Summary, short};
+use crate::page::escape;
+use crate::summary::{Summary, short};
 
 /// Width of a plot, pixels.
 const WIDTH: i32 = 860;
@@ -54,7 +55,8 @@ type Drawn = Result<(), Box<dyn Error>>;
 
 /// Whose a series is, which its colour shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Family {
+pub enum Family {
+    /// afar.
     Ours,
     /// OpenAFS.
     Other,
@@ -76,16 +78,22 @@ impl Family {
 }
 
 /// A bar.
-pub(crate) struct Bar {
-    pub(crate) label: String,
-    pub(crate) value: f64,
-    pub(crate) low: f64,
-    pub(crate) high: f64,
-    pub(crate) family: Family,
+#[derive(Clone, Debug)]
+pub struct Bar {
+    /// What stands left of it.
+    pub label: String,
+    /// Where it ends.
+    pub value: f64,
+    /// The least and the most of the runs.
+    pub low: f64,
+    /// See [`Self::low`].
+    pub high: f64,
+    /// Its colour.
+    pub family: Family,
 }
 
 /// Bars below each other, with the goal as a line.
-pub(crate) fn bars(bars: &[Bar], goal: Option<f64>, unit: &str) -> String {
+pub fn bars(bars: &[Bar], goal: Option<f64>, unit: &str) -> String {
     let top = bars.iter().map(|bar| bar.high).chain(goal).fold(0.0, f64::max) * 1.02;
     let height = bars.len() as i32 * ROW;
     let scale = Scale::linear(top, LABELS, WIDTH - FIGURES);
@@ -106,15 +114,18 @@ pub(crate) fn bars(bars: &[Bar], goal: Option<f64>, unit: &str) -> String {
 }
 
 /// The values of one thing in all rows.
-pub(crate) struct Series {
-    pub(crate) name: String,
-    pub(crate) family: Family,
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// As it is called in the legend.
+    pub name: String,
+    /// Its colour; who comes later in a family has other marks.
+    pub family: Family,
     /// A value for each row, where there is one.
-    pub(crate) values: Vec<Option<Summary>>,
+    pub values: Vec<Option<Summary>>,
 }
 
 /// A mark for each series in each row, at its median, with the spread as a line; on a logarithmic axis if they are far apart.
-pub(crate) fn marks(rows: &[String], series: &[Series], unit: &str) -> String {
+pub fn marks(rows: &[String], series: &[Series], unit: &str) -> String {
     let values = || series.iter().flat_map(|one| one.values.iter().flatten());
     let high = values().map(|value| value.max).fold(0.0, f64::max);
     let low = values().map(|value| value.min).fold(f64::INFINITY, f64::min);
@@ -185,14 +196,16 @@ fn legend_places(series: &[Series]) -> Vec<(i32, i32)> {
 }
 
 /// Some points that make a line.
-pub(crate) struct Line<'a> {
-    pub(crate) points: &'a [(f64, f64)],
+#[derive(Clone, Copy, Debug)]
+pub struct Line<'a> {
+    /// Each an x and a y, in order of x.
+    pub points: &'a [(f64, f64)],
     /// Which of the colours, 0 or 1.
-    pub(crate) colour: usize,
+    pub colour: usize,
 }
 
 /// Lines over each other, with the goal as a horizontal line; `right` is where the x axis ends.
-pub(crate) fn curves(
+pub fn curves(
     lines: &[Line<'_>],
     right: f64,
     goal: Option<f64>,
@@ -329,15 +342,6 @@ fn draw(height: i32, paint: impl FnOnce(&Area<'_>) -> Drawn) -> String {
         svg = svg.replace(&format!("\"#{red:02X}{green:02X}{blue:02X}\""), &format!("\"var({variable})\""));
     }
     svg + "\n"
-}
-
-/// Text that may stand in HTML and SVG, also between quotes.
-pub(crate) fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('\'', "&#39;")
-        .replace('"', "&quot;")
 }
 
 #[cfg(test)]
