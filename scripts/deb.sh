@@ -9,7 +9,7 @@ profile=${1:-release}
 version=3.8.0
 export CARGO_TERM_COLOR=never
 
-if ! target/tools/bin/cargo-deb --version 2> /dev/null | grep -qx "$version"; then
+if ! target/tools/bin/cargo-deb --version 2> /dev/null | grep -qx "cargo-deb $version"; then
     # Without xz, which would be a C library to build: packages are a little larger.
     CARGO_TARGET_DIR=target/tools/build scripts/rust.sh cargo install --quiet --locked --root target/tools "cargo-deb@$version" \
         --no-default-features --features gzip
@@ -18,8 +18,11 @@ fi
 if [ "$profile" = release ]; then
     scripts/rust.sh cargo build --release --package afar --bins
     folder=target/release
+    options=()
 else
+    # For tests: large programs, which are to be packed soon.
     folder=target/debug
+    options=(--fast)
 fi
 
 # The classic names are those that the program answers to: it says so itself. The links lead to the program, here and where they are installed.
@@ -34,5 +37,5 @@ done
 rm -rf target/debian
 for variant in "" server client; do
     PATH=$PWD/target/tools/bin:$PATH scripts/rust.sh cargo deb --no-build --profile "$profile" --package afar \
-        ${variant:+--variant "$variant"} --output target/debian/
+        "${options[@]}" ${variant:+--variant "$variant"} --output target/debian/
 done
