@@ -37,6 +37,7 @@ deb:
 
 bench:
 	@scripts/packages.sh
+	@scripts/packages.sh git-annex nginx apache2-bin apache2-utils
 	$(RUST) cargo run --release -p afar-bench -- $(if $(filter-out 0,$(QUICK)),--quick) $(ARGS)
 
 clean:

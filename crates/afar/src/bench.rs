@@ -23,9 +23,11 @@ const LINK_BYTES: &str = "4000000000";
 
 #[derive(Parser)]
 #[command(name = "afar bench", about = "Measures mounts and links of your own, beside each other")]
-#[command(after_help = "Each FOLDER gets a folder afar-bench-NUMBER, which is removed at the end (not after Ctrl-C). In a mount of afar files are \
+#[command(
+    after_help = "Each FOLDER gets a folder afar-bench-NUMBER, which is removed at the end (not after Ctrl-C). In a mount of afar files are \
     dropped from the cache (fs flush) and read again cold; elsewhere that is tried with the fs that is there. The first FOLDER is measured twice: what differs \
-    is noise. For the link run 'afar rxperf server -p 7009' at the other end; OpenAFS's rxperf does, too.")]
+    is noise. For the link run 'afar rxperf server -p 7009' at the other end; OpenAFS's rxperf does, too."
+)]
 struct Cli {
     /// Folders to work in, such as one in an AFS cell and one on a local disk
     #[arg(value_name = "FOLDER")]
@@ -124,12 +126,17 @@ fn measure_link(program: &Path, server: &str, repeats: u32) -> Result<Vec<Row>, 
         let mut rates = Vec::new();
         for _ in 0..repeats {
             let mut client = Command::new(program);
-            client.args(["rxperf", "client", "-c", direction, "-b", LINK_BYTES, "--json", "-s", host, "-p", port]);
+            client.args([
+                "rxperf", "client", "-c", direction, "-b", LINK_BYTES, "--json", "-s", host, "-p", port,
+            ]);
             client.args(["--seconds", LINK_SECONDS, "--omit", LINK_OMIT]);
             let output = client.output().map_err(|error| format!("rxperf: {error}"))?;
             if !output.status.success() {
                 let said = String::from_utf8_lossy(&output.stderr);
-                return Err(format!("the link to {host}: {} (is 'afar rxperf server -p {port}' running there?)", said.trim()));
+                return Err(format!(
+                    "the link to {host}: {} (is 'afar rxperf server -p {port}' running there?)",
+                    said.trim()
+                ));
             }
             let report: Value = serde_json::from_slice(&output.stdout)
                 .map_err(|error| format!("rxperf printed no JSON: {error}"))?;

@@ -234,7 +234,8 @@ impl NetworkBytes {
     fn parse(dev: &str) -> NetworkBytes {
         let mut all = NetworkBytes::default();
         for (_, numbers) in dev.lines().filter_map(|line| line.split_once(':')) {
-            let numbers: Vec<u64> = numbers.split_whitespace().filter_map(|number| number.parse().ok()).collect();
+            let numbers: Vec<u64> =
+                numbers.split_whitespace().filter_map(|number| number.parse().ok()).collect();
             all.received += numbers.first().copied().unwrap_or(0);
             all.sent += numbers.get(8).copied().unwrap_or(0);
         }

@@ -11,7 +11,6 @@ use crate::error::Error;
 use crate::experiments::EXPERIMENTS;
 use crate::record::{Record, Row, Summary, Verdict, short};
 
-
 /// The name of the report's file.
 pub(crate) const FILE_NAME: &str = "report.html";
 
@@ -213,7 +212,9 @@ fn family(values: &[&str]) -> Family {
     let any = |is: fn(&str) -> bool| values.iter().any(|value| is(value));
     if any(|value| value.contains("OpenAFS") && value.contains("afar")) {
         Family::Mixed
-    } else if any(|value| value.starts_with("OpenAFS") || value.starts_with("afsd") || value.ends_with("from OpenAFS")) {
+    } else if any(|value| {
+        value.starts_with("OpenAFS") || value.starts_with("afsd") || value.ends_with("from OpenAFS")
+    }) {
         Family::Other
     } else if any(|value| value.starts_with("TCP") || value.starts_with("local")) {
         Family::Third
@@ -242,6 +243,7 @@ fn axes(experiment: &str, last: f64) -> Axes {
             y: "Mbit/s over one RTT",
         },
         "share" => Axes { goal: None, right: last, x: "seconds", y: "Mbit/s" },
+        "meanwhile" => Axes { goal: None, right: last, x: "% of the reads", y: "ms at most" },
         "crowd" => Axes { goal: None, right: last, x: "% of the probes", y: "ms at most" },
         _ => Axes { goal: None, right: last, x: "connections", y: "MB" },
     }
@@ -373,7 +375,10 @@ mod tests {
             assert!(!html.contains("src=") && !html.contains("url("), "{html}");
             let elsewhere = html.replace("http://www.w3.org/2000/svg", "");
             assert!(!elsewhere.contains("http"), "{elsewhere}");
-            assert!(html.contains("It was &lt;fast&gt;.") && html.contains("afar mount &lt;here&gt;"), "{html}");
+            assert!(
+                html.contains("It was &lt;fast&gt;.") && html.contains("afar mount &lt;here&gt;"),
+                "{html}"
+            );
             assert!(html.contains("0 of 1 goals") && html.contains("<svg"), "{html}");
         }
     }

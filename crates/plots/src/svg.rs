@@ -205,13 +205,7 @@ pub struct Line<'a> {
 }
 
 /// Lines over each other, with the goal as a horizontal line; `right` is where the x axis ends.
-pub fn curves(
-    lines: &[Line<'_>],
-    right: f64,
-    goal: Option<f64>,
-    x_name: &str,
-    y_name: &str,
-) -> String {
+pub fn curves(lines: &[Line<'_>], right: f64, goal: Option<f64>, x_name: &str, y_name: &str) -> String {
     let highest = lines.iter().flat_map(|line| line.points).map(|point| point.1);
     let top = highest.chain(goal).fold(0.0, f64::max) * 1.05;
     let across = Scale::linear(right, CURVES_LEFT, WIDTH - 10);

@@ -65,7 +65,8 @@ impl Scratch {
 
     /// Does all of it once. What cannot be had here is left out.
     pub(super) fn measure(&self, size: Size) -> Result<Vec<(&'static What, f64)>, String> {
-        let failed = |what: &str, error: std::io::Error| format!("{what} in {}: {error}", self.path.display());
+        let failed =
+            |what: &str, error: std::io::Error| format!("{what} in {}: {error}", self.path.display());
         let megabytes = size.bytes as f64 / 1e6;
         let file = self.path.join("large");
         let mut figures = Vec::new();
@@ -100,7 +101,12 @@ impl Scratch {
     /// Has the client drop what it has of a file; whether it did.
     fn forget(&self, file: &Path) -> bool {
         let did = |mut command: Command| {
-            let command = command.arg("flush").arg(file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+            let command = command
+                .arg("flush")
+                .arg(file)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null());
             command.status().is_ok_and(|status| status.success())
         };
         let mut ours = Command::new(&self.program);

@@ -101,13 +101,18 @@ impl Figures {
             let _ = writeln!(page, "<h2>{}, {}</h2>", escape(what), escape(unit));
             let first = self.rows.iter().find(|row| row.what == what).map(|row| row.place.clone());
             let first = first.unwrap_or_default();
-            let bars: Vec<Bar> = self.rows.iter().filter(|row| row.what == what).map(|row| Bar {
-                label: row.place.clone(),
-                value: row.summary.median,
-                low: row.summary.min,
-                high: row.summary.max,
-                family: if row.place.starts_with(&first) { Family::Ours } else { Family::Other },
-            }).collect();
+            let bars: Vec<Bar> = self
+                .rows
+                .iter()
+                .filter(|row| row.what == what)
+                .map(|row| Bar {
+                    label: row.place.clone(),
+                    value: row.summary.median,
+                    low: row.summary.min,
+                    high: row.summary.max,
+                    family: if row.place.starts_with(&first) { Family::Ours } else { Family::Other },
+                })
+                .collect();
             page += &plots::bars(&bars, None, unit);
         }
         page + "</html>\n"
@@ -116,7 +121,9 @@ impl Figures {
     /// Writes both files into this folder; says which.
     pub(super) fn write(&self, folder: &Path) -> Result<String, String> {
         let mut said = String::new();
-        for (name, text) in [("afar-bench.json", format!("{:#}\n", self.json())), ("afar-bench.html", self.html())] {
+        for (name, text) in
+            [("afar-bench.json", format!("{:#}\n", self.json())), ("afar-bench.html", self.html())]
+        {
             let path = folder.join(name);
             fs::write(&path, text).map_err(|error| format!("writing {}: {error}", path.display()))?;
             let _ = writeln!(said, "{}", path.display());
@@ -142,7 +149,10 @@ mod tests {
         assert!(figures.text().contains("  /afs/<x>       100  (90 to 120)\n"), "{}", figures.text());
         assert_eq!(figures.json()["rows"][0]["values"], json!([100.0, 120.0, 90.0]));
         let html = figures.html();
-        assert!(html.contains("/afs/&lt;x&gt;") && html.contains("<svg") && html.ends_with("</html>\n"), "{html}");
+        assert!(
+            html.contains("/afs/&lt;x&gt;") && html.contains("<svg") && html.ends_with("</html>\n"),
+            "{html}"
+        );
         assert!(Row::of("nothing", "s", "/tmp", Vec::new()).is_none());
     }
 }

@@ -90,7 +90,14 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     for rtt in lab.choose(&RTTS[..], &[GOAL_RTT]) {
         for loss in lab.choose(&LOSSES[..], &[0.0]) {
             let spec = LinkSpec { loss: *loss, ..LinkSpec::wan(*rtt) };
-            let condition = Condition { spec, ours: &ours, size, our: OnceCell::new(), stock: OnceCell::new(), tuned: OnceCell::new() };
+            let condition = Condition {
+                spec,
+                ours: &ours,
+                size,
+                our: OnceCell::new(),
+                stock: OnceCell::new(),
+                tuned: OnceCell::new(),
+            };
             measure(lab, record, &condition)?;
         }
     }
@@ -188,7 +195,14 @@ impl Condition<'_> {
         let rtt = self.spec.rtt.as_secs_f64();
         let rate = if rtt > 0.0 { (STOCK_WINDOW_BYTES / rtt).min(STOCK_NEAR) } else { STOCK_NEAR };
         // Windows that shrink with each loss.
-        let rate = rate * if self.spec.loss >= 0.01 { 0.2 } else if self.spec.loss > 0.0 { 0.6 } else { 1.0 };
+        let rate = rate
+            * if self.spec.loss >= 0.01 {
+                0.2
+            } else if self.spec.loss > 0.0 {
+                0.6
+            } else {
+                1.0
+            };
         ((rate * self.size.time.as_secs_f64()) as u64).max(500_000)
     }
 
@@ -207,8 +221,12 @@ fn measure(lab: &Lab, record: &mut Record, condition: &Condition<'_>) -> Result<
     let mut cells = Vec::new();
     for way in WAYS {
         for (pair, name) in PAIRS {
-            let labels =
-                [("RTT", rtt.clone()), ("loss", loss.clone()), ("who", name.to_string()), ("way", way.to_string())];
+            let labels = [
+                ("RTT", rtt.clone()),
+                ("loss", loss.clone()),
+                ("who", name.to_string()),
+                ("way", way.to_string()),
+            ];
             cells.push(Cell::new(labels, move |lab| once(lab, condition, pair, way)));
         }
     }
@@ -249,8 +267,8 @@ fn once(lab: &Lab, condition: &Condition<'_>, pair: Pair, way: &str) -> Result<R
             work(lab, &[stream::NAME, "write", &mount.file(way), &wanted.to_string()], PATIENCE)?;
         (bytes, closed_s) = (number(&report, "bytes"), Some(number(&report, "seconds")));
         let carried = || Ok(stage.link.counters().a_to_b.bytes_out - before.a_to_b.bytes_out);
-        seconds = number(&report, "seconds")
-            + until_quiet(lab, carried, wanted, condition.spec.rtt, PATIENCE)?;
+        seconds =
+            number(&report, "seconds") + until_quiet(lab, carried, wanted, condition.spec.rtt, PATIENCE)?;
     }
     let counters = stage.link.counters().since(&before);
     let mut run = Run {
@@ -301,7 +319,10 @@ pub(super) fn until_quiet(
             return Ok((at - begin).as_secs_f64());
         }
         if begin.elapsed() > patience {
-            return Err(Error::run(format!("of {bytes} bytes {carried} have left in {} s", patience.as_secs())));
+            return Err(Error::run(format!(
+                "of {bytes} bytes {carried} have left in {} s",
+                patience.as_secs()
+            )));
         }
         lab.interrupt.sleep(LOOK_EVERY)?;
     }
@@ -338,7 +359,8 @@ fn judge(record: &mut Record) {
         record.at_least(&format!("{way} at {rtt}, against OpenAFS"), ratio, GOAL_TIMES, "times", &note);
         record.at_least(&format!("{way} at {rtt}"), ours, GOAL_MBIT, "Mbit/s", "85 % of the link");
     }
-    let of = |who: &str, way: &str| record.median("Mbit/s", &[&rtt, &loss, who, way]).map_or("-".into(), short);
+    let of =
+        |who: &str, way: &str| record.median("Mbit/s", &[&rtt, &loss, who, way]).map_or("-".into(), short);
     let finding = format!(
         "At {rtt} without loss a file is read at {} Mbit/s and written at {}; OpenAFS reads at {} and writes at {}, tuned at {} and {}. Our client reads \
          from OpenAFS's server at {}, OpenAFS's client from ours at {}.",

@@ -52,7 +52,8 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
         Size { film_s: 60, image_bytes: 700_000_000, photographs: 100, photograph_bytes: 5_000_000 },
         Size { film_s: 8, image_bytes: 100_000_000, photographs: 10, photograph_bytes: 1_000_000 },
     );
-    let has_annex = Invocation::new(Path::new("git-annex")).and(["version"]).start(Place::Here, &lab.interrupt);
+    let has_annex =
+        Invocation::new(Path::new("git-annex")).and(["version"]).start(Place::Here, &lab.interrupt);
     let has_annex = has_annex.and_then(|process| process.finish(PATIENCE)).is_ok();
     record.headline = STALLED.into();
     record.placement = "Three clients, each a process with a cache of its own, in namespace A of one emulated link of 12.5 ms RTT, 1 Gbit/s, 50 ms queue, \
@@ -70,7 +71,9 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     );
     let cells: Vec<Cell<'_>> = [(Kind::Ours, "afar"), (Kind::Stock, "OpenAFS")]
         .into_iter()
-        .map(|(kind, name)| Cell::new([("who", name.to_string())], move |lab| day(lab, kind, size, has_annex)))
+        .map(|(kind, name)| {
+            Cell::new([("who", name.to_string())], move |lab| day(lab, kind, size, has_annex))
+        })
         .collect();
     interleave(lab, record, &cells, lab.repeats(3))?;
     let found = record.clone();
@@ -90,14 +93,22 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
         of("afar", "third client got, MB").map_or("-".into(), short),
         of("OpenAFS", "third client got, MB").map_or("-".into(), short),
     );
-    record.at_most("A film at 12.5 ms beside an image and an annex", of("afar", STALLED), 0.0, "s without a picture", &note);
+    record.at_most(
+        "A film at 12.5 ms beside an image and an annex",
+        of("afar", STALLED),
+        0.0,
+        "s without a picture",
+        &note,
+    );
     Ok(())
 }
 
 fn third_text(has_annex: bool, size: Size) -> String {
     let (count, mb) = (size.photographs, short(size.photograph_bytes as f64 / 1e6));
     if has_annex {
-        format!("`git annex get` of {count} files of {mb} MB in a clone on its disk of a repository in the cell")
+        format!(
+            "`git annex get` of {count} files of {mb} MB in a clone on its disk of a repository in the cell"
+        )
     } else {
         format!("`cp -r` of {count} files of {mb} MB (git-annex is not installed)")
     }
@@ -140,7 +151,8 @@ fn prepare(lab: &Lab, at: &Path, size: Size, has_annex: bool) -> Result<(), Erro
         let path = source.path().join(format!("{number}.raw")).display().to_string();
         work(lab, &[paths::NAME, "make-file", &path, &bytes.to_string()], PATIENCE)?;
         // No two alike, or an annex would keep one.
-        fs::write(source.path().join(format!("{number}.name")), number.to_string()).map_err(failed("a name"))?;
+        fs::write(source.path().join(format!("{number}.name")), number.to_string())
+            .map_err(failed("a name"))?;
         let mut one = fs::OpenOptions::new().append(true).open(&path).map_err(failed("a photograph"))?;
         std::io::Write::write_all(&mut one, number.to_string().as_bytes()).map_err(failed("a photograph"))?;
     }
@@ -175,7 +187,14 @@ fn shell(script: &str) -> Result<(), Error> {
     Err(Error::run(format!("preparing files: {}: {}", output.status, said.trim())))
 }
 
-fn three(lab: &Lab, kind: Kind, far: Place<'_>, client: &ClientOf, size: Size, has_annex: bool) -> Result<Run, Error> {
+fn three(
+    lab: &Lab,
+    kind: Kind,
+    far: Place<'_>,
+    client: &ClientOf,
+    size: Size,
+    has_annex: bool,
+) -> Result<Run, Error> {
     let mount = || match kind {
         Kind::Ours => Mount::afar(lab, far, client, None),
         Kind::Stock => Mount::afsd(lab, far, client, None),
@@ -183,7 +202,8 @@ fn three(lab: &Lab, kind: Kind, far: Place<'_>, client: &ClientOf, size: Size, h
     let (first, second, third) = (mount()?, mount()?, mount()?);
     let here = Folder::new("third")?;
     let seconds = size.film_s.to_string();
-    let film = lab.tools.bench().and([stream::NAME, "film", &first.file(FILM), &FILM_MBIT.to_string(), &seconds]);
+    let film =
+        lab.tools.bench().and([stream::NAME, "film", &first.file(FILM), &FILM_MBIT.to_string(), &seconds]);
     let image = lab.tools.bench().and([stream::NAME, "repeat", &second.file(IMAGE), &seconds]);
     let getting = getting(&third.path().join(ANNEX), here.path(), has_annex);
     let mut run = Run {
@@ -216,7 +236,9 @@ fn three(lab: &Lab, kind: Kind, far: Place<'_>, client: &ClientOf, size: Size, h
 fn getting(from: &Path, to: &Path, has_annex: bool) -> Invocation {
     let (from, to) = (from.display(), to.display());
     let script = if has_annex {
-        format!("set -e; {GIT}; git clone -q '{from}' '{to}/clone'; cd '{to}/clone'; git annex init -q third; git annex get -q .")
+        format!(
+            "set -e; {GIT}; git clone -q '{from}' '{to}/clone'; cd '{to}/clone'; git annex init -q third; git annex get -q ."
+        )
     } else {
         format!("cp -r '{from}' '{to}/clone'")
     };

@@ -55,7 +55,10 @@ const STOCK: &str = "OpenAFS";
 #[derive(Clone, Copy, Debug)]
 enum What {
     /// So many files of so many bytes are made, and read by another client that has none of them.
-    Files { count: usize, bytes: u64 },
+    Files {
+        count: usize,
+        bytes: u64,
+    },
     FirstLine,
     OneByte,
 }
@@ -254,11 +257,16 @@ fn measure<'a>(
             run.figures.insert(CLOSED.into(), closed);
             run.figures.insert("files/s".into(), count as f64 / stored);
             run.figures.insert("MB/s".into(), (count as u64 * bytes) as f64 / 1e6 / stored);
-            let relative = Path::new(&folder).strip_prefix(site.path()).unwrap_or(Path::new(&folder)).to_path_buf();
+            let relative =
+                Path::new(&folder).strip_prefix(site.path()).unwrap_or(Path::new(&folder)).to_path_buf();
             site.end()?;
             // Another client, which has none of it.
             let reader = open()?;
-            let (read, command) = work(lab, &[paths::NAME, "small", &reader.path().join(relative).display().to_string(), "1"], PATIENCE)?;
+            let (read, command) = work(
+                lab,
+                &[paths::NAME, "small", &reader.path().join(relative).display().to_string(), "1"],
+                PATIENCE,
+            )?;
             run.commands.push(command);
             run.figures.insert("cold read, s".into(), seconds(&read));
             reader.end()?;
@@ -269,7 +277,9 @@ fn measure<'a>(
             (work(lab, &words, PATIENCE)?, 0)
         }
         What::OneByte => {
-            let size = std::fs::metadata(site.path().join(HUGE)).map_err(|e| Error::run(format!("{HUGE}: {e}")))?.len();
+            let size = std::fs::metadata(site.path().join(HUGE))
+                .map_err(|e| Error::run(format!("{HUGE}: {e}")))?
+                .len();
             let words = [stream::NAME, "change", &site.name(HUGE), &(size / 2).to_string()];
             (work(lab, &words, PATIENCE)?, 1)
         }
@@ -331,7 +341,9 @@ fn judge(record: &mut Record, counts: &[usize], larger: &[u64]) {
     }
     let small = What::Files { count: 1000, bytes: SMALL_BYTES }.name();
     let far = rtt_text(RTT);
-    let of = |what: &str, delay: &str, place: &str| record.median(SECONDS, &[what, delay, place]).map_or("-".into(), short);
+    let of = |what: &str, delay: &str, place: &str| {
+        record.median(SECONDS, &[what, delay, place]).map_or("-".into(), short)
+    };
     let (line, byte) = (What::FirstLine.name(), What::OneByte.name());
     let finding = format!(
         "A thousand small files take {} s beside the servers and {} s at {far}; OpenAFS takes {} and {}, the local disk {}. At {far} the first line of \

@@ -7,6 +7,7 @@
 //! film FILE MBIT SECONDS      plays it: reads at this rate, somewhat ahead, for so long; `stalls`, and `stalled_s` in all
 //! repeat FILE SECONDS         reads it through to its end, a pass after the other, until so much time has gone
 //! change FILE POSITION        writes one byte there; the time includes the close
+//! latencies FOLDER EVERY SECONDS  reads the files of a tree, one each so many ms, for so long; `ms` of each, from when it was due
 //! ```
 
 use std::fs::{File, OpenOptions};
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::{Failure, print};
+use crate::trees;
 
 /// The first argument that makes this program such a process.
 pub(crate) const NAME: &str = "stream-worker";
@@ -38,6 +40,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
         ["write", file, bytes] => write(file, bytes.parse()?)?,
         ["film", file, mbit, seconds] => film(file, mbit.parse()?, duration(seconds)?)?,
         ["repeat", file, seconds] => repeat(file, duration(seconds)?)?,
+        ["latencies", folder, every, seconds] => latencies(folder, every.parse()?, duration(seconds)?)?,
         ["change", file, position] => change(file, position.parse()?)?,
         _ => return Err("for afar-bench's own use: see crates/bench/src/workers/stream.rs".into()),
     };
@@ -99,7 +102,9 @@ fn write(path: &str, bytes: u64) -> Result<Value, Failure> {
     }
     let written = begin.elapsed();
     close(file)?;
-    Ok(json!({ "bytes": bytes, "seconds": begin.elapsed().as_secs_f64(), "written_s": written.as_secs_f64() }))
+    Ok(
+        json!({ "bytes": bytes, "seconds": begin.elapsed().as_secs_f64(), "written_s": written.as_secs_f64() }),
+    )
 }
 
 /// Closes a file, telling of what goes wrong then: in AFS that is when it is stored.
@@ -160,6 +165,21 @@ fn change(path: &str, position: u64) -> Result<Value, Failure> {
     file.write_all_at(&[byte[0].wrapping_add(1)], position)?;
     close(file)?;
     Ok(json!({ "bytes": 1, "seconds": begin.elapsed().as_secs_f64() }))
+}
+
+fn latencies(folder: &str, every_ms: u64, time: Duration) -> Result<Value, Failure> {
+    let files = trees::tree_files(folder.as_ref())?;
+    let mut buffer = vec![0; BLOCK_BYTES];
+    let mut ms = Vec::new();
+    let begin = Instant::now();
+    // None is left out: what is late makes the next ones late.
+    let due = (0..).map(|number| Duration::from_millis(every_ms) * number);
+    for (due, path) in due.take_while(|due| *due < time).zip(files.iter().cycle()) {
+        thread::sleep((begin + due).saturating_duration_since(Instant::now()));
+        File::open(path)?.read(&mut buffer)?;
+        ms.push((begin.elapsed() - due).as_secs_f64() * 1e3);
+    }
+    Ok(json!({ "ms": ms }))
 }
 
 #[cfg(test)]
