@@ -16,7 +16,7 @@ use crate::process::Process;
 use crate::record::{Record, Run, short};
 use crate::tools::Place;
 use crate::transfer::{self, Window};
-use crate::workers::{files, stream};
+use crate::workers::stream;
 
 /// Round trips; 0 is a link with the same rate and no delay.
 const RTTS: [Duration; 5] = [
@@ -176,14 +176,12 @@ impl Condition<'_> {
 
     fn open_stock(&self, lab: &Lab, flags: &str) -> Result<StockScene, Error> {
         let scene = StockScene::open(lab, flags, &self.spec)?;
+        let clients = scene.cell().clients().map_err(Error::Run)?;
+        let near = Mount::afsd(lab, Place::In(&clients), &scene.client(), None)?;
         let bytes = self.size.stock_bytes.to_string();
-        let host = afar_interop::cell::ADDRESS.to_string();
-        let store = lab.tools.bench().and([files::NAME, "store", &host, scene.volume(), &bytes, &bytes, "1"]);
-        let servers = scene.cell().servers().map_err(Error::Run)?;
-        let mut storing = store.start(Place::In(&servers), &lab.interrupt)?;
-        storing.wait_for_line("end ", PREPARE_PATIENCE)?;
-        storing.say("done")?;
-        storing.finish(PREPARE_PATIENCE)?;
+        work(lab, &[stream::NAME, "write", &near.file(FILE), &bytes], PREPARE_PATIENCE)?;
+        // By its end all is stored.
+        near.stop()?;
         Ok(scene)
     }
 
