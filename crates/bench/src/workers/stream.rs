@@ -11,6 +11,7 @@
 //! ```
 
 use std::fs::{File, OpenOptions};
+use std::hint::black_box;
 use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::thread;
@@ -176,7 +177,8 @@ fn latencies(folder: &str, every_ms: u64, time: Duration) -> Result<Value, Failu
     let due = (0..).map(|number| Duration::from_millis(every_ms) * number);
     for (due, path) in due.take_while(|due| *due < time).zip(files.iter().cycle()) {
         thread::sleep((begin + due).saturating_duration_since(Instant::now()));
-        File::open(path)?.read(&mut buffer)?;
+        let count = File::open(path)?.read(&mut buffer)?;
+        black_box(&buffer[..count]);
         ms.push((begin.elapsed() - due).as_secs_f64() * 1e3);
     }
     Ok(json!({ "ms": ms }))
