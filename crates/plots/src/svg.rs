@@ -335,7 +335,7 @@ fn draw(height: i32, paint: impl FnOnce(&Area<'_>) -> Drawn) -> String {
     for (RGBColor(red, green, blue), variable) in VARIABLES {
         svg = svg.replace(&format!("\"#{red:02X}{green:02X}{blue:02X}\""), &format!("\"var({variable})\""));
     }
-    svg + "\n"
+    svg
 }
 
 #[cfg(test)]
