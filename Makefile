@@ -5,12 +5,13 @@
 #   make nightly    the simulations from many more seeds: an hour or more
 #   make lint       rustfmt, clippy, documentation, dependencies' licences, the repository's own rules
 #   make bench      the experiments; QUICK=1 makes them short, ARGS="..." is passed on (names of experiments, --only, --repeats)
+#   make deb        Debian packages of tools, servers and client, into target/debian
 #   make up         a whole cell on this machine, mounted; ARGS="--mount DIR ..." is passed on (docs/client.md)
 #   make clean      removes what was built
 
 RUST := scripts/rust.sh
 
-.PHONY: build up test nightly lint bench clean
+.PHONY: build up test nightly lint bench deb clean
 
 build:
 	$(RUST) cargo build --release --workspace --bins
@@ -30,8 +31,13 @@ nightly:
 lint:
 	@scripts/lint.sh
 
+deb:
+	@scripts/packages.sh dpkg-dev
+	@scripts/deb.sh
+
 bench:
 	@scripts/packages.sh
+	@scripts/packages.sh git-annex nginx apache2-bin apache2-utils
 	$(RUST) cargo run --release -p afar-bench -- $(if $(filter-out 0,$(QUICK)),--quick) $(ARGS)
 
 clean:

@@ -19,10 +19,11 @@ packages=(
     fuse3                            # mounting as an ordinary user
     rsync sqlite3 attr               # programs that work in a mounted cell
     libacl1-dev                      # ... and pjdfstest, which is linked with it
+    dpkg-dev                         # what the packages depend on
 )
 [ $# = 0 ] || packages=("$@")
 # Started at boot by their packages, which tests do not want.
-services=(openafs-client openafs-fileserver krb5-kdc krb5-admin-server iperf3)
+services=(openafs-client openafs-fileserver krb5-kdc krb5-admin-server iperf3 nginx)
 
 if ! command -v dpkg-query > /dev/null; then
     say "this is no Debian system; tests that need one of these are skipped: ${packages[*]}" >&2

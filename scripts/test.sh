@@ -2,7 +2,7 @@
 # test.sh   everything that CI runs, from nothing: packages, lint, build, tests, interop, a short run of the fuzzers.
 #
 # Goes on after a failure. The last line is "N passed, N failed, N skipped": over all of cargo's test results and those
-# of the suites, which are the programs interop/run, interop/*/run and fuzz/run, each of which ends with such a line.
+# of the suites, which are the programs interop/run, interop/*/run, packaging/run and fuzz/run, each of which ends with such a line.
 # A test that cannot run here appends a line "NAME: REASON" to the file $AFAR_SKIP_LOG and returns; cargo counts it as
 # passed, this script as skipped. A failed lint counts as one failure, and one without its tool as skipped.
 set -uo pipefail
@@ -74,7 +74,7 @@ sum_cargo "$output"
 # A test program that died has no result line.
 [ "$status" = 0 ] || [ "$failed" -gt "$before" ] || fail "cargo test ended with status $status"
 
-for suite in interop/run interop/*/run fuzz/run; do
+for suite in interop/run interop/*/run packaging/run fuzz/run; do
     [ -x "$suite" ] || continue
     echo "=== $suite"
     # It counts what it skips itself.

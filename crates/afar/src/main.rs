@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod afsio;
+mod bench;
 mod bos;
 mod calls;
 mod cell;
@@ -126,6 +127,12 @@ const ENTRIES: &[Entry] = &[
         is_classic: false,
         about: "draws the trace of a call that rxperf has written",
         run: rxplot::run,
+    },
+    Entry {
+        name: "bench",
+        is_classic: false,
+        about: "how fast mounts and links of your own are, beside each other",
+        run: bench::run,
     },
     Entry { name: "tokens", is_classic: true, about: "what you have to show to servers", run: tokens::run },
     Entry { name: "vos", is_classic: true, about: "volumes of a cell, and where they are", run: vos::start },

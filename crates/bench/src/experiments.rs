@@ -6,12 +6,17 @@ mod calls;
 mod cold;
 mod create;
 mod crowd;
+mod far;
 mod idle;
 mod loopback;
 mod loss;
+mod meanwhile;
 mod owners;
 mod ramp;
+mod served;
 mod share;
+mod site;
+mod sizes;
 mod smallcalls;
 mod startup;
 mod stock;
@@ -37,6 +42,23 @@ pub(crate) struct Experiment {
 
 /// In the order in which they run and are reported.
 pub(crate) const EXPERIMENTS: &[Experiment] = &[
+    Experiment { name: "far", title: "Far away: a long file through a mount, beside OpenAFS", run: far::run },
+    Experiment { name: "site", title: "The day of a small site, far away", run: site::run },
+    Experiment {
+        name: "served",
+        title: "Web servers with documents in a mount, beside the local disk",
+        run: served::run,
+    },
+    Experiment {
+        name: "meanwhile",
+        title: "Small cached files while a large one is fetched",
+        run: meanwhile::run,
+    },
+    Experiment {
+        name: "sizes",
+        title: "Small files and large ones, beside OpenAFS and the local disk",
+        run: sizes::run,
+    },
     Experiment { name: "wan", title: "One call over 1 Gbit/s and 12.5 to 200 ms", run: wan::run },
     Experiment { name: "ramp", title: "How soon a call has the whole link", run: ramp::run },
     Experiment {

@@ -20,7 +20,6 @@ mod process;
 mod quiet;
 mod record;
 mod report;
-mod svg;
 mod sys;
 mod tools;
 mod transfer;

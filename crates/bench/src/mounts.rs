@@ -43,6 +43,9 @@ const END_PATIENCE: Duration = Duration::from_secs(30);
 const WORK_PATIENCE: Duration = Duration::from_secs(600);
 /// Of a client's cache: more than all that is read here.
 const CACHE_SIZE: &str = "20G";
+/// What afsd.fuse is given, as `interop/cell/client-up.sh` does.
+pub(crate) const AFSD_SIZES: [&str; 8] =
+    ["-blocks", "1000000", "-chunksize", "20", "-daemons", "6", "-stat", "20000"];
 /// Of the machine that joins a stock cell's network to a link: an address that no machine of a cell has.
 const ROAD: &str = "10.88.0.20/24";
 
@@ -191,7 +194,12 @@ impl StockScene {
         Place::In(&self.servers)
     }
 
-    /// Where clients have the link's.
+    /// The cell itself.
+    pub(crate) fn cell(&self) -> &Cell {
+        &self.cell
+    }
+
+    /// Where clients have the link's delay.
     pub(crate) fn far(&self) -> Place<'_> {
         Place::In(self.link.a())
     }
@@ -276,12 +284,23 @@ impl Mount {
         Ok(mount)
     }
 
-    /// Debian's afsd.fuse, with the options that `interop/cell/client-up.sh` gives it. `of` is to be a cell of OpenAFS's.
+    /// Debian's afsd.fuse, with [`AFSD_SIZES`]. It mounts root.afs, so `of` is to be a cell that has one: OpenAFS's, or ours.
     pub(crate) fn afsd(
         lab: &Lab,
         place: Place<'_>,
         of: &ClientOf,
         core: Option<usize>,
+    ) -> Result<Mount, Error> {
+        Self::afsd_with(lab, place, of, core, &AFSD_SIZES)
+    }
+
+    /// The same with other sizes.
+    pub(crate) fn afsd_with(
+        lab: &Lab,
+        place: Place<'_>,
+        of: &ClientOf,
+        core: Option<usize>,
+        sizes: &[&str],
     ) -> Result<Mount, Error> {
         let folder = Folder::new("afsd")?;
         let (at, cache, config) = (folder.inner("mnt")?, folder.inner("cache")?, folder.inner("conf")?);
@@ -293,12 +312,11 @@ impl Mount {
         fs::write(config.join("cacheinfo"), info).map_err(failed)?;
         let [mnt, cache, config] = [&at, &cache, &config].map(|path| path.display().to_string());
         let words = ["-f", "-confdir", &config, "-cachedir", &cache, "-mountdir", &mnt];
-        let sizes = ["-blocks", "1000000", "-chunksize", "20", "-daemons", "6", "-stat", "20000"];
         let mount = Invocation::new(Path::new("afsd.fuse")).on_core(core).and(words).and(sizes);
         let process = mount.start(place, &lab.interrupt)?;
         let mut mount = Mount {
             process: Some(process),
-            path: at.clone(),
+            path: at.join(&of.writable),
             at,
             command: mount.to_string(),
             _folder: folder,

@@ -212,6 +212,45 @@ impl UdpCounters {
     }
 }
 
+/// What the devices of a network have carried so far, bytes with all headers. A loopback device receives what it sends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct NetworkBytes {
+    pub(crate) received: u64,
+    pub(crate) sent: u64,
+}
+
+impl NetworkBytes {
+    /// Of the network at this place; nothing where there is none.
+    pub(crate) fn of(place: Option<Place<'_>>) -> Result<NetworkBytes, Error> {
+        let read = || fs::read_to_string("/proc/thread-self/net/dev").unwrap_or_default();
+        Ok(match place {
+            None => NetworkBytes::default(),
+            Some(Place::Here) => NetworkBytes::parse(&read()),
+            Some(Place::In(namespace)) => NetworkBytes::parse(&namespace.run_in(read)?),
+        })
+    }
+
+    /// Reads `/proc/net/dev`: behind a device's name eight numbers of what it has received, then eight of what it has sent.
+    fn parse(dev: &str) -> NetworkBytes {
+        let mut all = NetworkBytes::default();
+        for (_, numbers) in dev.lines().filter_map(|line| line.split_once(':')) {
+            let numbers: Vec<u64> =
+                numbers.split_whitespace().filter_map(|number| number.parse().ok()).collect();
+            all.received += numbers.first().copied().unwrap_or(0);
+            all.sent += numbers.get(8).copied().unwrap_or(0);
+        }
+        all
+    }
+
+    /// What happened since then.
+    pub(crate) fn since(self, before: NetworkBytes) -> NetworkBytes {
+        NetworkBytes {
+            received: self.received.saturating_sub(before.received),
+            sent: self.sent.saturating_sub(before.sent),
+        }
+    }
+}
+
 /// Datagrams that found a socket's buffer full so far, in both places.
 pub(crate) fn socket_drops(ends: Ends<'_>) -> Result<u64, Error> {
     let client = UdpCounters::of(ends.client)?.dropped;
@@ -234,6 +273,14 @@ mod tests {
         assert_eq!(counters.dropped_share(), 0.005);
         assert_eq!(UdpCounters::parse(""), UdpCounters::default());
         assert_eq!(UdpCounters::default().dropped_share(), 0.0);
+    }
+
+    #[test]
+    fn bytes_of_all_devices_are_added_up() {
+        let dev = "Inter-|   Receive                    |  Transmit\n face |bytes    packets errs drop fifo frame compressed multicast|bytes\n\
+             lo: 100 1 0 0 0 0 0 0 100 1 0 0 0 0 0 0\n  wan0:20 1 0 0 0 0 0 0 3 1 0 0 0 0 0 0\n";
+        assert_eq!(NetworkBytes::parse(dev), NetworkBytes { received: 120, sent: 103 });
+        assert_eq!(NetworkBytes::parse(""), NetworkBytes::default());
     }
 
     #[test]

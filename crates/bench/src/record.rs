@@ -9,6 +9,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+pub(crate) use plots::{Summary, round, short};
+
 use crate::error::Error;
 use crate::json;
 use crate::machine::Setting;
@@ -30,8 +32,14 @@ pub(crate) struct Record {
     pub(crate) placement: String,
     /// How it was measured, in sentences.
     pub(crate) method: String,
-    /// The figure that counts, shown first and as bars.
+    /// The figure that counts, shown first and in the plot.
     pub(crate) headline: String,
+    /// The label whose values stand beside each other in the plot, a mark each in a row of the other labels; without it each row is a bar.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) compared: Option<String>,
+    /// What was found, in a sentence or two.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) finding: String,
     pub(crate) verdicts: Vec<Verdict>,
     pub(crate) rows: Vec<Row>,
 }
@@ -61,15 +69,6 @@ pub(crate) struct Row {
     pub(crate) figures: BTreeMap<String, Summary>,
     /// All of them, also those that do not count.
     pub(crate) runs: Vec<Run>,
-}
-
-/// Median and spread of a figure.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Summary {
-    pub(crate) median: f64,
-    pub(crate) min: f64,
-    pub(crate) max: f64,
-    pub(crate) runs: usize,
 }
 
 /// One run.
@@ -229,18 +228,6 @@ impl Row {
     }
 }
 
-impl Summary {
-    /// None of nothing.
-    pub(crate) fn of(mut values: Vec<f64>) -> Option<Summary> {
-        values.sort_by(f64::total_cmp);
-        let (min, max) = (*values.first()?, *values.last()?);
-        let half = values.len() / 2;
-        let median =
-            if values.len() % 2 == 1 { values[half] } else { (values[half - 1] + values[half]) / 2.0 };
-        Some(Summary { median: round(median), min, max, runs: values.len() })
-    }
-}
-
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = if self.is_met { "met" } else { "MISSED" };
@@ -249,29 +236,6 @@ impl fmt::Display for Verdict {
             None => write!(f, "{word:6} {} (not measured)", self.claim),
         }
     }
-}
-
-/// Five significant digits: more would be noise.
-pub(crate) fn round(value: f64) -> f64 {
-    if value == 0.0 || !value.is_finite() {
-        return value;
-    }
-    let digits = (4.0 - value.abs().log10().floor()).clamp(0.0, 12.0);
-    let scale = 10f64.powf(digits);
-    (value * scale).round() / scale
-}
-
-/// A figure as people want to read it: three or four digits.
-pub(crate) fn short(value: f64) -> String {
-    let size = value.abs();
-    let digits = match size {
-        _ if size == 0.0 || size >= 100.0 => 0,
-        _ if size >= 10.0 => 1,
-        _ if size >= 1.0 => 2,
-        _ => 3,
-    };
-    let text = format!("{value:.digits$}");
-    if !text.contains('.') { text } else { text.trim_end_matches('0').trim_end_matches('.').to_string() }
 }
 
 #[cfg(test)]
@@ -317,13 +281,5 @@ mod tests {
         record.only = None;
         record.at_least("a call", None, 914.0, "Mbit/s", "");
         assert!(!record.verdicts[0].is_met);
-    }
-
-    #[test]
-    fn figures_are_rounded_to_what_they_say() {
-        assert_eq!(round(923.456789), 923.46);
-        assert_eq!(round(0.000123456), 0.00012346);
-        assert_eq!(round(2_000_000_123.0), 2_000_000_123.0);
-        assert_eq!([0.0, 0.0831, 2.5, 12.345, 2000.0].map(short), ["0", "0.083", "2.5", "12.3", "2000"]);
     }
 }

@@ -1,35 +1,18 @@
-//! The report: one HTML file without anything beside it, made from the records of a folder. Shows goals, bars and
-//! tables of each experiment, and the curves of those that have some.
+//! The report: one HTML file without anything beside it, made from the records of a folder. Of each experiment it shows what was
+//! found, the goals, a plot, the curves of those that have some, a table, how it was measured and the commands; light or dark as its reader has it.
 
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
 
+use plots::{Bar, Family, Line, Series, begin_page, escape};
+
 use crate::error::Error;
 use crate::experiments::EXPERIMENTS;
-use crate::record::{Record, Row, Summary, short};
-use crate::svg::{self, Bar, Line, escape};
+use crate::record::{Record, Row, Summary, Verdict, short};
 
 /// The name of the report's file.
 pub(crate) const FILE_NAME: &str = "report.html";
-
-const STYLE: &str = "
-:root { color-scheme: light dark; --fg: #222; --soft: #777; --grid: #ddd; --ours: #2a6fb0; --other: #aab4bf;
-  --goal: #c0392b; --second: #c97a1b; --good: #2c7a3f; }
-@media (prefers-color-scheme: dark) { :root { --fg: #ddd; --soft: #999; --grid: #444; --ours: #5b9bd5; --other: #6b7680;
-  --goal: #e06c5c; --second: #e0a050; --good: #6bbf7b; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--fg); max-width: 900px; margin: 2em auto; padding: 0 1em; }
-h2 { margin-top: 2.5em; border-bottom: 1px solid var(--grid); }
-p.soft, td.soft { color: var(--soft); } p.warn { color: var(--goal); font-weight: bold; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: 13px; margin: 1em 0; }
-th, td { text-align: right; padding: 2px 8px; border-bottom: 1px solid var(--grid); vertical-align: top; }
-th.text, td.text { text-align: left; } .met { color: var(--good); } .missed { color: var(--goal); font-weight: bold; }
-svg { width: 100%; height: auto; margin: 0.5em 0; } svg text { font: 12px system-ui, sans-serif; fill: var(--fg); }
-svg .end { text-anchor: end; } svg .middle { text-anchor: middle; } .ours { fill: var(--ours); } .other { fill: var(--other); }
-.spread { stroke: var(--fg); stroke-width: 2; } .grid { stroke: var(--grid); opacity: 0.6; }
-.goal { stroke: var(--goal); stroke-width: 1.5; stroke-dasharray: 5 3; }
-.line0, .line1 { fill: none; stroke-width: 1.2; opacity: 0.75; } .line0 { stroke: var(--ours); } .line1 { stroke: var(--second); }
-";
 
 /// Makes the report of the records in this folder, and writes it there.
 pub(crate) fn write(folder: &Path) -> Result<(), Error> {
@@ -42,15 +25,19 @@ pub(crate) fn write(folder: &Path) -> Result<(), Error> {
 }
 
 fn html(records: &[Record]) -> String {
-    let mut out = format!(
-        "<!doctype html>\n<html lang='en'><meta charset='utf-8'><title>afar: measurements</title>\n<style>{STYLE}</style>\n\
-         <h1>afar: measurements</h1>\n\
-         <p>Bars are medians of the runs that count, the dark line their spread, the dashed line the goal. All figures, runs and \
-         commands are in the JSON files beside this one.</p>\n"
-    );
+    let mut out = begin_page("afar: measurements");
+    out += "<p>What AFS is blamed for, measured on one machine, with what stands beside it in the same run: ratios mean more than figures. \
+        Bars and marks are medians of the runs that count, the line through them is their spread, a dashed line the goal. 'Again' is \
+        the same measured once more: what differs between the two is noise. All figures, runs and commands are in the JSON files \
+        beside this one.</p>\n";
     if records.is_empty() {
-        out += "<p>There are no records yet.</p>\n";
+        return out + "<p>There are no records yet.</p>\n</html>\n";
     }
+    out += "<nav><ul>\n";
+    for record in records {
+        let _ = writeln!(out, "<li><a href='#{}'>{}</a>", record.experiment, escape(&record.title));
+    }
+    out += "</ul></nav>\n";
     summary(records, &mut out);
     for record in records {
         section(record, &mut out);
@@ -59,9 +46,20 @@ fn html(records: &[Record]) -> String {
 }
 
 fn summary(records: &[Record], out: &mut String) {
-    *out += "<h2>Goals</h2>\n<div class='scroll'><table><tr><th class='text'>Goal<th>measured<th class='text'>\
-        <th class='text'></tr>\n";
-    for verdict in records.iter().flat_map(|record| &record.verdicts) {
+    let all = || records.iter().flat_map(|record| &record.verdicts);
+    let (met, count) = (all().filter(|verdict| verdict.is_met).count(), all().count());
+    let _ = writeln!(out, "<h2>Goals</h2>\n<p class='lead'>{met} of {count} goals were met.</p>");
+    let missed: Vec<_> = records.iter().filter(|record| record.verdicts.iter().any(|v| !v.is_met)).collect();
+    if !missed.is_empty() {
+        *out += "<p>Missed:</p>\n";
+        verdicts(missed.iter().flat_map(|record| &record.verdicts).filter(|verdict| !verdict.is_met), out);
+    }
+}
+
+fn verdicts<'a>(verdicts: impl Iterator<Item = &'a Verdict>, out: &mut String) {
+    *out += "<div class='scroll'><table><tr><th class='text'>Goal<th>measured<th class='text'>\
+        <th class='text'>beside it</tr>\n";
+    for verdict in verdicts {
         let (class, word) = if verdict.is_met { ("met", "met") } else { ("missed", "missed") };
         let measured = verdict.measured.map_or("-".to_string(), short);
         let _ = writeln!(
@@ -78,6 +76,9 @@ fn section(record: &Record, out: &mut String) {
     let setting = &record.setting;
     let _ =
         writeln!(out, "<h2 id='{0}'>{1} <small>({0})</small></h2>", record.experiment, escape(&record.title));
+    if !record.finding.is_empty() {
+        let _ = writeln!(out, "<p class='lead'>{}</p>", escape(&record.finding));
+    }
     if record.is_quick {
         *out += "<p class='warn'>A quick run: it shows that the experiment works, not how fast anything is.</p>\n";
     }
@@ -87,7 +88,15 @@ fn section(record: &Record, out: &mut String) {
     if !record.is_complete() {
         *out += "<p class='warn'>Some rows have fewer valid runs than they should.</p>\n";
     }
-    let _ = writeln!(out, "<p>{}</p>\n<p>{}</p>", escape(&record.method), escape(&record.placement));
+    if !record.verdicts.is_empty() {
+        verdicts(record.verdicts.iter(), out);
+    }
+    match record.compared.as_deref() {
+        Some(label) => marks(record, label, out),
+        None => headlines(record, out),
+    }
+    curves(record, out);
+    table(record, out);
     let machine = format!(
         "{}. afar {}, {}, Linux {}, {}, libopenafs-dev {}. {}, {} cores, {} MiB. Load average at the start: {}.",
         setting.date,
@@ -101,10 +110,68 @@ fn section(record: &Record, out: &mut String) {
         setting.memory_mib,
         setting.load_average
     );
-    let _ = writeln!(out, "<p class='soft'>{}</p>", escape(&machine));
-    headlines(record, out);
-    curves(record, out);
-    table(record, out);
+    let _ = writeln!(
+        out,
+        "<details><summary>How it was measured</summary><p>{}</p>\n<p>{}</p>\n<p class='soft'>{}</p></details>",
+        escape(&record.method),
+        escape(&record.placement),
+        escape(&machine)
+    );
+    commands(record, out);
+}
+
+/// What was run, row by row, of the first run that counts.
+fn commands(record: &Record, out: &mut String) {
+    let mut lines = String::new();
+    for row in &record.rows {
+        let Some(run) = row.valid_runs().next().filter(|run| !run.commands.is_empty()) else { continue };
+        let _ = writeln!(lines, "# {}", row.name());
+        for command in &run.commands {
+            let _ = writeln!(lines, "{command}");
+        }
+    }
+    if lines.is_empty() {
+        return;
+    }
+    let again = format!("make bench ARGS={}", record.experiment);
+    let _ = writeln!(
+        out,
+        "<details><summary>Commands (all of it: <code>{again}</code>)</summary><pre>{}</pre></details>",
+        escape(&lines)
+    );
+}
+
+/// A mark for each value of the compared label, in a row for each combination of the others.
+fn marks(record: &Record, compared: &str, out: &mut String) {
+    let mut names: Vec<String> = Vec::new();
+    let mut rows: Vec<String> = Vec::new();
+    let split = |row: &Row| {
+        let name = row.labels.iter().find(|(label, _)| label == compared).map(|(_, value)| value.clone());
+        let others = row.labels.iter().filter(|(label, _)| label != compared);
+        (name.unwrap_or_default(), others.map(|(_, value)| value.as_str()).collect::<Vec<_>>().join(", "))
+    };
+    for row in &record.rows {
+        let (name, rest) = split(row);
+        if !names.contains(&name) {
+            names.push(name);
+        }
+        if !rows.contains(&rest) {
+            rows.push(rest);
+        }
+    }
+    let value = |name: &str, rest: &str| {
+        let row = record.rows.iter().find(|row| split(row) == (name.to_string(), rest.to_string()))?;
+        row.figures.get(&record.headline).copied()
+    };
+    let series: Vec<Series> = names
+        .iter()
+        .map(|name| Series {
+            name: name.clone(),
+            family: family(&[name.as_str()]),
+            values: rows.iter().map(|rest| value(name, rest)).collect(),
+        })
+        .collect();
+    *out += &plots::marks(&rows, &series, &record.headline);
 }
 
 /// Bars of the headline's figure, and of those that end like it ("second call, RTTs" beside "first call, RTTs").
@@ -125,22 +192,35 @@ fn headlines(record: &Record, out: &mut String) {
         if figure != &wanted {
             let _ = writeln!(out, "<h3>{}</h3>", escape(figure));
         }
-        *out += &svg::bars(&bars, goal, &wanted);
+        *out += &plots::bars(&bars, goal, &wanted);
     }
 }
 
 fn bar(row: &Row, summary: &Summary) -> Option<Bar> {
-    let stands_beside = |value: &str| {
-        let with_itself = value.starts_with("OpenAFS") && !value.contains("afar");
-        with_itself || value.starts_with("TCP") || value.ends_with("from OpenAFS")
-    };
+    let values: Vec<&str> = row.labels.iter().map(|(_, value)| value.as_str()).collect();
     Some(Bar {
         label: row.name(),
         value: summary.median,
         low: summary.min,
         high: summary.max,
-        is_ours: !row.labels.iter().any(|(_, value)| stands_beside(value)),
+        family: family(&values),
     })
+}
+
+/// Whose a row with these labels is, by who stands in them.
+fn family(values: &[&str]) -> Family {
+    let any = |is: fn(&str) -> bool| values.iter().any(|value| is(value));
+    if any(|value| value.contains("OpenAFS") && value.contains("afar")) {
+        Family::Mixed
+    } else if any(|value| {
+        value.starts_with("OpenAFS") || value.starts_with("afsd") || value.ends_with("from OpenAFS")
+    }) {
+        Family::Other
+    } else if any(|value| value.starts_with("TCP") || value.starts_with("local")) {
+        Family::Third
+    } else {
+        Family::Ours
+    }
 }
 
 /// How an experiment's curves are drawn.
@@ -163,6 +243,7 @@ fn axes(experiment: &str, last: f64) -> Axes {
             y: "Mbit/s over one RTT",
         },
         "share" => Axes { goal: None, right: last, x: "seconds", y: "Mbit/s" },
+        "meanwhile" => Axes { goal: None, right: last, x: "% of the reads", y: "ms at most" },
         "crowd" => Axes { goal: None, right: last, x: "% of the probes", y: "ms at most" },
         _ => Axes { goal: None, right: last, x: "connections", y: "MB" },
     }
@@ -193,7 +274,7 @@ fn curves(record: &Record, out: &mut String) {
             escape(first),
             escape(second)
         );
-        *out += &svg::curves(&lines, right, goal, x, y);
+        *out += &plots::curves(&lines, right, goal, x, y);
     }
 }
 
@@ -252,5 +333,70 @@ fn table(record: &Record, out: &mut String) {
             );
             let _ = writeln!(out, "<p class='soft'>{}</p>", escape(&text));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Run;
+    use std::collections::BTreeMap;
+
+    fn row(labels: [&str; 2], values: &[f64]) -> Row {
+        let [what, who] = labels.map(str::to_string);
+        let mut row = Row::new(&[("what", what), ("who", who)], values.len());
+        for value in values {
+            let figures = BTreeMap::from([("s".to_string(), *value)]);
+            let commands = vec!["afar mount <here>".to_string()];
+            row.push(Run { is_valid: true, figures, commands, ..Run::default() });
+        }
+        row
+    }
+
+    fn record(compared: Option<&str>) -> Record {
+        let mut record = Record {
+            experiment: "sizes".to_string(),
+            headline: "s".to_string(),
+            compared: compared.map(str::to_string),
+            finding: "It was <fast>.".to_string(),
+            ..Record::default()
+        };
+        for (who, values) in [("afar", [1.0, 1.5, 2.0]), ("OpenAFS", [90.0, 100.0, 120.0])] {
+            record.rows.push(row(["a hundred files", who], &values));
+        }
+        record.at_least("faster", Some(1.0), 2.0, "times", "");
+        record
+    }
+
+    #[test]
+    fn a_report_needs_nothing_beside_it() {
+        for compared in [None, Some("who")] {
+            let html = html(&[record(compared)]);
+            assert!(!html.contains("src=") && !html.contains("url("), "{html}");
+            let elsewhere = html.replace("http://www.w3.org/2000/svg", "");
+            assert!(!elsewhere.contains("http"), "{elsewhere}");
+            assert!(
+                html.contains("It was &lt;fast&gt;.") && html.contains("afar mount &lt;here&gt;"),
+                "{html}"
+            );
+            assert!(html.contains("0 of 1 goals") && html.contains("<svg"), "{html}");
+        }
+    }
+
+    #[test]
+    fn compared_values_stand_in_one_row() {
+        let html = html(&[record(Some("who"))]);
+        assert_eq!(html.matches(">\na hundred files\n<").count(), 1, "{html}");
+        assert!(html.contains("logarithmic"));
+    }
+
+    #[test]
+    fn colours_tell_whose_it_is() {
+        let of = |value: &str| family(&["12.5 ms", value]);
+        assert_eq!(of("afar"), Family::Ours);
+        assert_eq!(of("OpenAFS, tuned"), Family::Other);
+        assert_eq!(of("OpenAFS's client, afar's server"), Family::Mixed);
+        assert_eq!(of("TCP bbr"), Family::Third);
+        assert_eq!(of("128 KiB calls from OpenAFS"), Family::Other);
     }
 }

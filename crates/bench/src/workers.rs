@@ -10,6 +10,7 @@ mod named;
 pub(crate) mod named_server;
 pub(crate) mod paths;
 pub(crate) mod probe;
+pub(crate) mod stream;
 pub(crate) mod vldb;
 
 use std::fmt::Arguments;
@@ -23,7 +24,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 type Run = fn(&[String]) -> Result<(), Failure>;
 
 /// The first argument, and what it makes of this program.
-const WORKERS: [(&str, Run); 8] = [
+const WORKERS: [(&str, Run); 9] = [
     (files::NAME, files::run),
     (idle::NAME, idle::run),
     (load::NAME, load::run),
@@ -31,6 +32,7 @@ const WORKERS: [(&str, Run); 8] = [
     (paths::NAME, paths::run),
     (probe::NAME, probe::run),
     (named_server::NAME, named_server::run),
+    (stream::NAME, stream::run),
     (vldb::NAME, vldb::run),
 ];
 

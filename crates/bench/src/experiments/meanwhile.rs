@@ -1,0 +1,132 @@
+//! How long small cached files take to be read while a large cold one is being fetched through the same mount, far away; beside the same client when
+//! it has nothing else to do, and OpenAFS's.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::far::work;
+use super::rtt_text;
+use crate::cells::STOCK_FLAGS;
+use crate::distribution::Distribution;
+use crate::error::Error;
+use crate::lab::{Cell, Lab, interleave};
+use crate::mounts::{AFSD_SIZES, ClientOf, Mount, OurCell, Scene, StockScene};
+use crate::network::LinkSpec;
+use crate::record::{Curve, Record, Run, short};
+use crate::tools::Place;
+use crate::workers::{paths, stream};
+
+const RTT: Duration = Duration::from_micros(12_500);
+const LARGE: &str = "large";
+const SMALL: &str = "small";
+/// Of the small files, which are gone round.
+const FILES: usize = 100;
+const SMALL_BYTES: usize = 8192;
+/// A read is due so often.
+const EVERY_MS: u64 = 20;
+const PATIENCE: Duration = Duration::from_secs(300);
+/// A large read may make the 99th percentile of small ones so many times the idle median, or so many ms.
+const GOAL_MS: f64 = 5.0;
+
+const P99: &str = "p99 ms";
+const IDLE: &str = "nothing else";
+const BUSY: &str = "a large file is fetched";
+
+pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
+    let bytes: u64 = lab.choose(2_000_000_000, 400_000_000);
+    let seconds: u64 = lab.choose(10, 2);
+    record.headline = P99.into();
+    record.compared = Some("client".into());
+    record.placement = "Client in namespace A of an emulated link of 12.5 ms RTT, 1 Gbit/s, 50 ms queue, no loss, servers at its other end; nothing is pinned, \
+        niceness 0, all on the cores of this machine."
+        .into();
+    record.method = format!(
+        "A mount has read {FILES} files of {SMALL_BYTES} bytes. Every {EVERY_MS} ms a program opens, reads and closes the next of them, for {seconds} s, and is timed from \
+         when that was due; in one run nothing else happens, in the other a second program reads a file of {} MB that is not in the cache through the same mount. \
+         OpenAFS: dafileserver with {STOCK_FLAGS}, afsd.fuse with {}.",
+        bytes / 1_000_000,
+        AFSD_SIZES.join(" ")
+    );
+    let cell = OurCell::new()?;
+    let scene = Scene::open(lab, &cell, &LinkSpec::wan(RTT))?;
+    let client = cell.client();
+    let near = Mount::afar(lab, scene.near(), &client, None)?;
+    prepare(lab, &near, bytes)?;
+    near.stop()?;
+    let stock = open_stock(lab, bytes).map_err(|error| error.to_string());
+    let mut cells = Vec::new();
+    for is_busy in [false, true] {
+        for name in ["afar", "OpenAFS"] {
+            let meanwhile = if is_busy { BUSY } else { IDLE };
+            let labels = [("meanwhile", meanwhile.to_string()), ("client", name.to_string())];
+            let (scene, client, stock) = (&scene, &client, &stock);
+            cells.push(Cell::new(labels, move |lab| {
+                let mount = match (name, stock) {
+                    ("afar", _) => Mount::afar(lab, scene.far(), client, None)?,
+                    (_, Ok(stock)) => Mount::afsd(lab, stock.far(), &stock.client(), None)?,
+                    (_, Err(why)) => return Err(Error::run(why.clone())),
+                };
+                once(lab, mount, seconds, is_busy)
+            }));
+        }
+    }
+    interleave(lab, record, &cells, lab.repeats(5))?;
+    let median = |meanwhile: &str, name: &str| record.median(P99, &[meanwhile, name]);
+    let [ours, idle, theirs, their_idle] =
+        [median(BUSY, "afar"), median(IDLE, "afar"), median(BUSY, "OpenAFS"), median(IDLE, "OpenAFS")];
+    let [a, b, c, d] = [ours, idle, theirs, their_idle].map(|value| value.map_or("-".to_string(), short));
+    let note = format!("ms: afar idle {b}; OpenAFS {c}, idle {d}");
+    record.at_most(
+        &format!("A small cached read beside a fetch at {}, p99", rtt_text(RTT)),
+        ours,
+        GOAL_MS,
+        "ms",
+        &note,
+    );
+    record.finding = format!(
+        "While a large file is fetched, of a hundred reads of small cached files one takes more than {a} ms ({b} when nothing else happens); with OpenAFS's client {c} ({d})."
+    );
+    Ok(())
+}
+
+fn open_stock(lab: &Lab, bytes: u64) -> Result<StockScene, Error> {
+    let scene = StockScene::open(lab, STOCK_FLAGS, &LinkSpec::wan(RTT))?;
+    let clients = scene.cell().clients().map_err(Error::Run)?;
+    let client: ClientOf = scene.client();
+    let near = Mount::afsd(lab, Place::In(&clients), &client, None)?;
+    prepare(lab, &near, bytes)?;
+    near.stop()?;
+    Ok(scene)
+}
+
+fn prepare(lab: &Lab, mount: &Mount, bytes: u64) -> Result<(), Error> {
+    work(lab, &[stream::NAME, "write", &mount.file(LARGE), &bytes.to_string()], PATIENCE)?;
+    let small = mount.file(SMALL);
+    std::fs::create_dir(&small).map_err(|e| Error::run(format!("making {small}: {e}")))?;
+    let [files, size] = [FILES, SMALL_BYTES].map(|number| number.to_string());
+    work(lab, &[paths::NAME, "make-tree", &small, "1", &files, &size], PATIENCE).map(drop)
+}
+
+fn once(lab: &Lab, mount: Mount, seconds: u64, is_busy: bool) -> Result<Run, Error> {
+    let small = mount.file(SMALL);
+    work(lab, &[paths::NAME, "small", &small, "1"], PATIENCE)?;
+    let fetch = lab.tools.bench().and([stream::NAME, "read", &mount.file(LARGE), &(seconds + 5).to_string()]);
+    let fetching = if is_busy { Some(fetch.start(Place::Here, &lab.interrupt)?) } else { None };
+    let words = [stream::NAME, "latencies", &small, &EVERY_MS.to_string(), &seconds.to_string()];
+    let (report, command) = work(lab, &words, PATIENCE)?;
+    drop(fetching);
+    let mut run =
+        Run { is_valid: true, commands: vec![mount.command().to_string(), command], ..Run::default() };
+    if is_busy {
+        run.commands.push(fetch.to_string());
+    }
+    let ms: Vec<f64> = report["ms"].as_array().into_iter().flatten().filter_map(Value::as_f64).collect();
+    let times = Distribution::of(ms);
+    let figures =
+        [("p50 ms", times.percentile(50.0)), (P99, times.percentile(99.0)), ("longest, ms", times.max())];
+    run.figures.extend(figures.into_iter().filter_map(|(name, value)| Some((name.to_string(), value?))));
+    run.curves.push(Curve { name: "small reads".to_string(), points: times.curve() });
+    mount.stop()?;
+    Ok(run)
+}

@@ -1,0 +1,266 @@
+//! The day of a small site: three clients at a distance, of which one streams a film, the second fetches an install image again and again, and
+//! the third gets the contents of a git-annex repository. The film must not stall.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::far::{number, work};
+use crate::cells::STOCK_FLAGS;
+use crate::error::Error;
+use crate::folder::Folder;
+use crate::lab::{Cell, Lab, interleave};
+use crate::mounts::{AFSD_SIZES, ClientOf, Mount, OurCell, Scene, StockScene};
+use crate::network::LinkSpec;
+use crate::process::Process;
+use crate::record::{Record, Run, short};
+use crate::tools::{Invocation, Place};
+use crate::workers::{paths, stream};
+
+const RTT: Duration = Duration::from_micros(12_500);
+/// Of the film, Mbit/s: high definition, as a broadcaster sends it.
+const FILM_MBIT: f64 = 25.0;
+const FILM: &str = "film";
+const IMAGE: &str = "image.iso";
+const ANNEX: &str = "photographs";
+/// Beyond the film's length: start, and the stalls of who has some.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+const STALLED: &str = "film stood still, s";
+
+/// How much of everything.
+#[derive(Clone, Copy)]
+struct Size {
+    film_s: u64,
+    image_bytes: u64,
+    photographs: usize,
+    photograph_bytes: usize,
+}
+
+/// Whose client and server.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Ours,
+    Stock,
+}
+
+pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
+    let size = lab.choose(
+        Size { film_s: 60, image_bytes: 700_000_000, photographs: 100, photograph_bytes: 5_000_000 },
+        Size { film_s: 8, image_bytes: 100_000_000, photographs: 10, photograph_bytes: 1_000_000 },
+    );
+    let has_annex =
+        Invocation::new(Path::new("git-annex")).and(["version"]).start(Place::Here, &lab.interrupt);
+    let has_annex = has_annex.and_then(|process| process.finish(PATIENCE)).is_ok();
+    record.headline = STALLED.into();
+    record.placement = "Three clients, each a process with a cache of its own, in namespace A of one emulated link of 12.5 ms RTT, 1 Gbit/s, 50 ms queue, \
+        no loss; the servers at its other end. Nothing is pinned, niceness 0, all on the cores of this machine."
+        .into();
+    record.method = format!(
+        "All three begin at once, with empty caches. The film has {FILM_MBIT} Mbit/s: a player reads it 64 KiB at a time, begins when it has 2 s of it, and is at \
+         most 10 s ahead; it plays for {} s. What it waits for bytes that are due is how long it stood still. The second client reads an install image of {} MB from end to end, \
+         dropping nothing: its first pass comes over the link, further ones from its cache. The third runs {}. It ends with the film. OpenAFS: \
+         dafileserver with {STOCK_FLAGS}, afsd.fuse with {}.",
+        size.film_s,
+        size.image_bytes / 1_000_000,
+        third_text(has_annex, size),
+        AFSD_SIZES.join(" "),
+    );
+    let cells: Vec<Cell<'_>> = [(Kind::Ours, "afar"), (Kind::Stock, "OpenAFS")]
+        .into_iter()
+        .map(|(kind, name)| {
+            Cell::new([("who", name.to_string())], move |lab| day(lab, kind, size, has_annex))
+        })
+        .collect();
+    interleave(lab, record, &cells, lab.repeats(3))?;
+    let found = record.clone();
+    let of = |who: &str, figure: &str| found.median(figure, &[who]);
+    let note = format!(
+        "OpenAFS: {} s; the image came at {} and {} MB/s",
+        of("OpenAFS", STALLED).map_or("-".into(), short),
+        of("afar", "image, MB/s").map_or("-".into(), short),
+        of("OpenAFS", "image, MB/s").map_or("-".into(), short)
+    );
+    record.finding = format!(
+        "The film stood still for {} s in all ({} with OpenAFS), while the image came at {} MB/s ({}) and the third client got {} MB ({}).",
+        of("afar", STALLED).map_or("-".into(), short),
+        of("OpenAFS", STALLED).map_or("-".into(), short),
+        of("afar", "image, MB/s").map_or("-".into(), short),
+        of("OpenAFS", "image, MB/s").map_or("-".into(), short),
+        of("afar", "third client got, MB").map_or("-".into(), short),
+        of("OpenAFS", "third client got, MB").map_or("-".into(), short),
+    );
+    record.at_most(
+        "A film at 12.5 ms beside an image and an annex",
+        of("afar", STALLED),
+        0.0,
+        "s without a picture",
+        &note,
+    );
+    Ok(())
+}
+
+fn third_text(has_annex: bool, size: Size) -> String {
+    let (count, mb) = (size.photographs, short(size.photograph_bytes as f64 / 1e6));
+    if has_annex {
+        format!(
+            "`git annex get` of {count} files of {mb} MB in a clone on its disk of a repository in the cell"
+        )
+    } else {
+        format!("`cp -r` of {count} files of {mb} MB (git-annex is not installed)")
+    }
+}
+
+/// One such day, with servers of its own.
+fn day(lab: &Lab, kind: Kind, size: Size, has_annex: bool) -> Result<Run, Error> {
+    match kind {
+        Kind::Ours => {
+            let cell = OurCell::new()?;
+            let scene = Scene::open(lab, &cell, &LinkSpec::wan(RTT))?;
+            let client = cell.client();
+            let near = Mount::afar(lab, scene.near(), &client, None)?;
+            prepare(lab, near.path(), size, has_annex)?;
+            near.stop()?;
+            three(lab, kind, scene.far(), &client, size, has_annex)
+        }
+        Kind::Stock => {
+            let scene = StockScene::open(lab, STOCK_FLAGS, &LinkSpec::wan(RTT))?;
+            let client = scene.client();
+            let clients = scene.cell().clients().map_err(Error::Run)?;
+            let near = Mount::afsd(lab, Place::In(&clients), &client, None)?;
+            prepare(lab, near.path(), size, has_annex)?;
+            near.stop()?;
+            three(lab, kind, scene.far(), &client, size, has_annex)
+        }
+    }
+}
+
+/// Makes film, image and repository, where they are served.
+fn prepare(lab: &Lab, at: &Path, size: Size, has_annex: bool) -> Result<(), Error> {
+    let film_bytes = (FILM_MBIT * 1e6 / 8.0 * (size.film_s + 1) as f64) as u64;
+    for (name, bytes) in [(FILM, film_bytes), (IMAGE, size.image_bytes)] {
+        let file = at.join(name).display().to_string();
+        work(lab, &[stream::NAME, "write", &file, &bytes.to_string()], PATIENCE)?;
+    }
+    let (count, bytes) = (size.photographs, size.photograph_bytes);
+    let source = Folder::new("photographs")?;
+    for number in 0..count {
+        let path = source.path().join(format!("{number}.raw")).display().to_string();
+        work(lab, &[paths::NAME, "make-file", &path, &bytes.to_string()], PATIENCE)?;
+        // No two alike, or an annex would keep one.
+        fs::write(source.path().join(format!("{number}.name")), number.to_string())
+            .map_err(failed("a name"))?;
+        let mut one = fs::OpenOptions::new().append(true).open(&path).map_err(failed("a photograph"))?;
+        std::io::Write::write_all(&mut one, number.to_string().as_bytes()).map_err(failed("a photograph"))?;
+    }
+    let to = at.join(ANNEX);
+    if !has_annex {
+        return shell(&format!("cp -r '{}' '{}'", source.path().display(), to.display()));
+    }
+    // A bare repository in the cell has the contents; what is made here is thrown away.
+    shell(&format!(
+        "set -e; cd '{}'; {GIT}; git init -q; git annex init -q one; git annex add -q .; git commit -q -m photographs; \
+         git clone -q --bare . '{to}'; cd '{to}'; git annex init -q cell; cd -; git remote add cell '{to}'; git annex copy -q --to cell .; \
+         git annex sync -q cell || true; chmod -R u+w .",
+        source.path().display(),
+        to = to.display()
+    ))
+}
+
+/// Who commits.
+const GIT: &str = "export GIT_AUTHOR_NAME=bench GIT_AUTHOR_EMAIL=bench@localhost GIT_COMMITTER_NAME=bench GIT_COMMITTER_EMAIL=bench@localhost \
+    GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'";
+
+fn failed(what: &str) -> impl Fn(std::io::Error) -> Error {
+    move |error| Error::run(format!("preparing {what}: {error}"))
+}
+
+fn shell(script: &str) -> Result<(), Error> {
+    let output = Command::new("sh").args(["-c", script]).output().map_err(failed("files"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(Error::run(format!("preparing files: {}: {}", output.status, said.trim())))
+}
+
+fn three(
+    lab: &Lab,
+    kind: Kind,
+    far: Place<'_>,
+    client: &ClientOf,
+    size: Size,
+    has_annex: bool,
+) -> Result<Run, Error> {
+    let mount = || match kind {
+        Kind::Ours => Mount::afar(lab, far, client, None),
+        Kind::Stock => Mount::afsd(lab, far, client, None),
+    };
+    let (first, second, third) = (mount()?, mount()?, mount()?);
+    let here = Folder::new("third")?;
+    let seconds = size.film_s.to_string();
+    let film =
+        lab.tools.bench().and([stream::NAME, "film", &first.file(FILM), &FILM_MBIT.to_string(), &seconds]);
+    let image = lab.tools.bench().and([stream::NAME, "repeat", &second.file(IMAGE), &seconds]);
+    let getting = getting(&third.path().join(ANNEX), here.path(), has_annex);
+    let mut run = Run {
+        is_valid: true,
+        commands: vec![first.command().to_string(), film.to_string(), image.to_string(), getting.to_string()],
+        ..Run::default()
+    };
+    let getting = getting.start(Place::Here, &lab.interrupt)?;
+    let mut imaging = image.start(Place::Here, &lab.interrupt)?;
+    let mut filming = film.start(Place::Here, &lab.interrupt)?;
+    let film = report(&mut filming)?;
+    let image = report(&mut imaging)?;
+    let got = folder_bytes(here.path());
+    // What it has until the film ends is what counts.
+    drop(getting);
+    drop((filming, imaging));
+    let mut figure = |name: &str, value: f64| run.figures.insert(name.to_string(), value);
+    figure(STALLED, number(&film, "stalled_s"));
+    figure("film, stalls", number(&film, "stalls"));
+    figure("film begins after, s", number(&film, "begins_s"));
+    figure("image, MB/s", number(&image, "bytes") / 1e6 / number(&image, "seconds"));
+    figure("third client got, MB", got as f64 / 1e6);
+    for mount in [first, second, third] {
+        mount.stop()?;
+    }
+    run.report = serde_json::json!({ "film": film, "image": image });
+    Ok(run)
+}
+
+fn getting(from: &Path, to: &Path, has_annex: bool) -> Invocation {
+    let (from, to) = (from.display(), to.display());
+    let script = if has_annex {
+        format!(
+            "set -e; {GIT}; git clone -q '{from}' '{to}/clone'; cd '{to}/clone'; git annex init -q third; git annex get -q ."
+        )
+    } else {
+        format!("cp -r '{from}' '{to}/clone'")
+    };
+    Invocation::new(Path::new("sh")).and(["-c", &script])
+}
+
+fn report(process: &mut Process) -> Result<Value, Error> {
+    let said = process.wait_for_line("end ", PATIENCE)?;
+    serde_json::from_str(&said).map_err(|e| Error::run(format!("a stream-worker said {said}: {e}")))
+}
+
+/// Of all files below it.
+fn folder_bytes(folder: &Path) -> u64 {
+    let (mut bytes, mut unseen) = (0, vec![PathBuf::from(folder)]);
+    while let Some(folder) = unseen.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            match entry.metadata() {
+                Ok(found) if found.is_dir() => unseen.push(entry.path()),
+                Ok(found) if found.is_file() => bytes += found.len(),
+                _ => {}
+            }
+        }
+    }
+    bytes
+}
