@@ -186,7 +186,12 @@ impl FileSystem {
     /// What a program is told of a failure.
     pub(crate) fn errno(&self, error: &Error) -> Answer {
         tracing::debug!(%error, "a request failed");
-        Answer::Error(error.errno().0)
+        match error {
+            // The kernel looks the path up again then, and finds what has the name now. With ENOENT there would be a moment without
+            // any file when one is renamed over another.
+            Error::Gone { .. } => Answer::Error(libc::ESTALE),
+            other => Answer::Error(other.errno().0),
+        }
     }
 
     /// What `stat` says, given a status.

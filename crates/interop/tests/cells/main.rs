@@ -7,6 +7,7 @@ mod commands;
 mod fuse;
 mod mixed;
 mod options;
+mod programs;
 mod rights;
 mod rxkad;
 mod scene;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         mixed::cases,
         options::cases,
         fuse::cases,
+        programs::cases,
         suites::cases,
         tools::cases,
         volumes::cases,
