@@ -331,7 +331,8 @@ mod tests {
     #[tokio::test]
     async fn nobody_opens_a_file_that_is_losing_its_last_name() {
         let files = OpenFiles::default();
-        let fid = Fid { vnode: VnodeNumber(2), unique: Uniquifier(5), ..Fid::root_of(CellIndex(1), VolumeId(9)) };
+        let fid =
+            Fid { vnode: VnodeNumber(2), unique: Uniquifier(5), ..Fid::root_of(CellIndex(1), VolumeId(9)) };
         assert!(files.note_open(fid));
         assert!(files.leave(fid).is_none(), "it is open: it has to be kept");
         assert!(files.note_close(fid));

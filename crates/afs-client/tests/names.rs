@@ -417,7 +417,8 @@ fn a_name_that_is_given_to_one_file_after_the_other_always_names_one_and_it_is_w
                     match read {
                         Ok(bytes) => {
                             opened += 1;
-                            let expected = vec![bytes[0]; if bytes[0] == b'x' { 1000 } else { usize::from(bytes[0]) }];
+                            let expected =
+                                vec![bytes[0]; if bytes[0] == b'x' { 1000 } else { usize::from(bytes[0]) }];
                             assert!(bytes == expected, "{} bytes of {}", bytes.len(), bytes[0]);
                         }
                         // Servers know nothing of the open files of other clients.

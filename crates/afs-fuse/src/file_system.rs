@@ -328,9 +328,11 @@ impl Handler for Door {
                 Some(existing) => fs.link(caller, existing, node, name.as_bytes(), reply),
                 None => reply.error(libc::ESTALE),
             },
-            Operation::Open { flags } => fs.open(caller, node, flags, reply),
-            Operation::Create { name, mode, flags, .. } => {
-                fs.create(caller, node, name.as_bytes(), (mode, flags), reply);
+            Operation::Open { flags, kills_privileges } => {
+                fs.open(caller, node, flags, kills_privileges, reply);
+            }
+            Operation::Create { name, mode, flags, kills_privileges, .. } => {
+                fs.create(caller, node, name.as_bytes(), (mode, flags), kills_privileges, reply);
             }
             Operation::Read { handle, pos, length } => fs.read(caller, handle, pos, length, reply),
             Operation::Write { handle, pos, data, kills_privileges, .. } => {

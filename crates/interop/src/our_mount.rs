@@ -110,7 +110,6 @@ impl Drop for OurMount {
     }
 }
 
-
 /// Runs a script of interop/programs in a folder of a mount and in one of the local disk. `root` is the folder of this repository.
 ///
 /// # Errors

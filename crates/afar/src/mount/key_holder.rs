@@ -39,13 +39,17 @@ pub(super) fn log_in(given: &Given, folder: &Path, client: &mut Config) -> Resul
         .map_err(|error| format!("no key of the cell in {}: {error}", folder.display()))?;
     let name = match given.word("as") {
         Some(name) => name.to_owned(),
-        None => login::first_superuser(&folder).map_err(|error| format!("{error}; say with --as who you are"))?,
+        None => {
+            login::first_superuser(&folder).map_err(|error| format!("{error}; say with --as who you are"))?
+        }
     };
     let (uid, cell) = (Uid::current().as_raw(), client.cell.clone());
     client.keys = vec![(cell.clone(), keys)];
     client.users = vec![LocalUser { uid, cell: cell.clone(), name: name.clone() }];
     Ok(match id_of(client, &cell, &name) {
-        Some(ViceId::ANONYMOUS) => return Err(format!("there is no user {name} in the cell {cell}: say with --as who you are")),
+        Some(ViceId::ANONYMOUS) => {
+            return Err(format!("there is no user {name} in the cell {cell}: say with --as who you are"));
+        }
         Some(id) if i64::from(id.0) == i64::from(uid) => None,
         Some(id) => Some(Owner { cell, id, uid }),
         // The databases may come later. Files are shown with the cell's numbers then.

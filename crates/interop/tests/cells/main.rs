@@ -7,6 +7,7 @@ mod commands;
 mod fuse;
 mod mixed;
 mod options;
+mod posix;
 mod programs;
 mod rights;
 mod rxkad;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
         mixed::cases,
         options::cases,
         fuse::cases,
+        posix::cases,
         programs::cases,
         suites::cases,
         tools::cases,

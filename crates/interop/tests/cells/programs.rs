@@ -34,7 +34,9 @@ pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
         }));
     }
     let anonymous = Arc::clone(lab);
-    cases.push(Case::new("programs/who_has_no_ticket/stock", Weight::Busy, move || without_ticket(&anonymous)));
+    cases.push(Case::new("programs/who_has_no_ticket/stock", Weight::Busy, move || {
+        without_ticket(&anonymous)
+    }));
     let random = Arc::clone(lab);
     cases.push(Case::new("programs/fsx/stock", Weight::Busy, move || fsx(&random)));
     cases.extend(for_both(lab, "programs/thousands_of_files_also_for_openafs_client", thousands));
