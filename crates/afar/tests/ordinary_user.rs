@@ -184,8 +184,8 @@ fn what_keeps_it_from_starting_is_said_with_what_to_do() {
     drop(taken);
     assert!(!is_mounted(&user.at("afs")));
     // Folders of others.
-    refused(up(&["--state", "/root/afar-state"]), &["/root/afar-state", "Permission denied", "--state"]);
-    refused(up(&["--mount", "/root/afs"]), &["/root/afs", "Permission denied"]);
+    refused(up(&["--state", "/boot/afar-state"]), &["/boot/afar-state", "Permission denied", "--state"]);
+    refused(up(&["--mount", "/boot/afs"]), &["/boot/afs", "Permission denied"]);
     fs::create_dir(user.at("roots")).unwrap();
     refused(up(&["--mount", "roots"]), &["fusermount3", "roots", "permission"]);
     // No fusermount3, no FUSE, and one that he may not have.
