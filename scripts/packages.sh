@@ -17,7 +17,7 @@ packages=(
     krb5-kdc krb5-admin-server krb5-user             # ... and its Kerberos realm
     iproute2 iputils-ping iperf3     # emulated links, and what they are compared with
     fuse3                            # mounting as an ordinary user
-    rsync sqlite3 attr               # programs that work in a mounted cell
+    rsync sqlite3 attr git-annex     # programs that work in a mounted cell
     libacl1-dev                      # ... and pjdfstest, which is linked with it
     dpkg-dev                         # what the packages depend on
 )

@@ -13,10 +13,11 @@ use crate::cell::{CLIENT_FOLDER, SERVER_FOLDER};
 use crate::classic::{Command, Given, Opt};
 use crate::codes::Code;
 use crate::hosts;
+use crate::login::first_superuser;
 use crate::suite::{Suite, Verb};
 use afs_client::config::LocalUser;
 use afs_client::{Client, Config, Error, User};
-use afs_config::{Cell, CellName, CellServDb, ClientFolder, DbServer, Superuser, ThisCell, UserList};
+use afs_config::{Cell, CellName, CellServDb, ClientFolder, DbServer, ThisCell};
 use rx_security::{KeySet, Level};
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -345,7 +346,8 @@ fn config(given: &Given) -> Result<Config, String> {
         let keys = KeySet::load(&folder)
             .map_err(|error| format!("no key of the cell in {}: {error}", folder.display()))?;
         let (uid, cell) = (rustix::process::getuid().as_raw(), config.cell.clone());
-        let name = given.word("as").map_or_else(|| first_superuser(&folder), |name| Ok(name.to_owned()))?;
+        let name = given.word("as").map_or_else(|| first_superuser(&folder), |name| Ok(name.to_owned()));
+        let name = name.map_err(|error| format!("{error}; say with -as who you are"))?;
         config.keys = vec![(cell.clone(), keys)];
         config.users = vec![LocalUser { uid, cell, name }];
         // As there: encrypted, unless it is not wanted.
@@ -354,17 +356,6 @@ fn config(given: &Given) -> Result<Config, String> {
         return Err("-as needs the key of the cell, and with it -localauth".to_owned());
     }
     Ok(config)
-}
-
-/// Who `-localauth` is without `-as`: to file servers the cell's own superuser is nobody, so the first of the servers' `UserList`.
-fn first_superuser(folder: &Path) -> Result<String, String> {
-    let file = folder.join("UserList");
-    let list = UserList::read(&file).map_err(|error| format!("{error}; say with -as who you are"))?;
-    let local = list.users.into_iter().find_map(|user| match user {
-        Superuser::Local(name) => Some(name),
-        Superuser::Foreign { .. } | Superuser::Extended(_) => None,
-    });
-    local.ok_or_else(|| format!("{} names nobody of this cell: say with -as who you are", file.display()))
 }
 
 fn of_folder(folder: &Path, cell: Option<&str>) -> Result<Config, String> {

@@ -1,6 +1,7 @@
 //! As whom a command calls servers: as nobody, or, with `-localauth`, as the cell's own superuser, whose tickets are made
 //! from the key in the servers' configuration folder.
 
+use afs_config::{Superuser, UserList};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rx_proto::security::{Null, SecurityClass};
@@ -55,4 +56,20 @@ impl Login {
     pub(crate) fn security(&self) -> Box<dyn SecurityClass> {
         (self.make)()
     }
+}
+
+/// Who `-localauth` is to file servers, to which the cell's own superuser is nobody: the first of the `UserList` in the folder of the
+/// servers' configuration.
+///
+/// # Errors
+///
+/// When there is no such file, or nobody of this cell in it.
+pub(crate) fn first_superuser(folder: &Path) -> Result<String, String> {
+    let file = folder.join("UserList");
+    let list = UserList::read(&file).map_err(|error| error.to_string())?;
+    let local = list.users.into_iter().find_map(|user| match user {
+        Superuser::Local(name) => Some(name),
+        Superuser::Foreign { .. } | Superuser::Extended(_) => None,
+    });
+    local.ok_or_else(|| format!("{} names nobody of this cell", file.display()))
 }

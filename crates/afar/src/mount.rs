@@ -2,13 +2,14 @@
 //! and those of OpenAFS's `afsd`; what became of the latter is in `mount/afsd.rs`.
 
 mod afsd;
+mod key_holder;
 
 use crate::classic::{Command, Given, Opt};
 use crate::{client_uuid, control_socket, mount_point, output};
 use afs_client::config::Cache;
 use afs_client::{Client, Config};
 use afs_config::{AfsConf, AfsdOptions, CacheInfo, ClientFolder};
-use afs_fuse::{Mount, Options};
+use afs_fuse::{Mount, Options, Owner};
 use afs_server::config::Log;
 use afs_server::log;
 use afs_server::notify::ServiceManager;
@@ -34,12 +35,14 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 static COMMAND: Command = Command { name: "mount", options: &afsd::OPTIONS };
 
 /// Options of ours, besides those of `afsd`; `DIR` is the first value without an option.
-pub(super) const OURS: [Opt; 7] = [
+pub(super) const OURS: [Opt; 9] = [
     Opt::single("config", "folder with ThisCell and CellServDB, default /etc/openafs").ours(),
     Opt::single("cache", "folder of the cache").ours(),
     Opt::single("cache-size", "its limit, such as 10G").ours(),
     Opt::flag("allow-other", "let all users of the machine in; the default for root").ours(),
     Opt::flag("private", "let only who mounts it in; the default for others").ours(),
+    Opt::flag("localauth", "be a user of the cell by the key in the folder's server/KeyFileExt").ours(),
+    Opt::single("as", "which user, with --localauth; default the first of server/UserList").ours(),
     Opt::single("log", "what is logged, such as info or warn,afs_client=debug").ours(),
     Opt::flag("no-passthrough", "read all files through the page cache").ours(),
 ];
@@ -70,6 +73,8 @@ struct Plan {
     /// The file that the cells are from.
     cells: PathBuf,
     wishes: Wishes,
+    /// Who mounts, where he has another number in the cell.
+    owner: Option<Owner>,
 }
 
 fn start(given: &Given) -> Result<(), String> {
@@ -122,6 +127,7 @@ fn plan(given: &Given, is_root: bool) -> Result<Plan, String> {
     if let Some(entries) = wishes.status_entries {
         client.status_entries = entries;
     }
+    let owner = key_holder::log_in(given, &folder, &mut client)?;
     let path = wishes.mount.clone().or(info.as_ref().map(|info| info.mount.clone()));
     let path = path.ok_or("say where to mount: afar mount DIR")?;
     let path = std::path::absolute(&path).map_err(|error| format!("{}: {error}", path.display()))?;
@@ -129,7 +135,7 @@ fn plan(given: &Given, is_root: bool) -> Result<Plan, String> {
         true => None,
         false => Some(cache_of(given, &wishes, info.as_ref(), is_root)?),
     };
-    Ok(Plan { path, client, cache, cells: folder.join("CellServDB"), wishes })
+    Ok(Plan { path, client, cache, cells: folder.join("CellServDB"), wishes, owner })
 }
 
 /// The folder of the cache, and its limit.
@@ -210,8 +216,9 @@ async fn run_until_told(plan: Plan, allow_other: bool, passthrough: bool) -> Res
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
     let manager = ServiceManager::at(std::env::var_os("NOTIFY_SOCKET").as_deref())
         .map_err(|error| format!("NOTIFY_SOCKET cannot be used: {error}"))?;
-    let Plan { path, mut client, cache, cells, .. } = plan;
+    let Plan { path, mut client, cache, cells, owner, .. } = plan;
     let mut options = Options::new(&path);
+    options.owners = owner.into_iter().collect();
     options.allow_other = allow_other;
     if !passthrough {
         options.passthrough_min_bytes = None;

@@ -127,67 +127,44 @@ fn a_file_outlives_its_name_while_it_is_open() {
     cell.end();
 }
 
-#[test]
-fn git_tar_rsync_and_sqlite_work() {
-    const NAME: &str = "git_tar_rsync_and_sqlite_work";
-    if !can_mount(NAME) || !needs(NAME, &["git", "tar", "rsync", "sqlite3"]) {
+/// Scripts of interop/programs in a mount of `afar up`, where root is an administrator. `crates/interop` has the same in a cell of
+/// OpenAFS's servers.
+fn programs(test: &str, scripts: &[&str], programs: &[&str]) {
+    if !can_mount(test) || !needs(test, programs) {
         return;
     }
     let cell = Cell::new("programs");
     let local = cell.folder.join("local");
     fs::create_dir(&local).unwrap();
-    // A repository with some hundred files.
-    script(
-        &local,
-        "git init -q src; cd src
-         for d in $(seq 20); do mkdir d$d; for f in $(seq 20); do seq $((d * f * 7 % 3000)) > d$d/f$f; done; done
-         chmod 755 d1/f1; ln -s ../d1/f1 d2/link
-         git add -A; git -c user.name=a -c user.email=a@b commit -qm one",
-    );
-    let scratch = cell.scratch.display();
-    script(
-        &local,
-        &format!(
-            "git clone -q src {scratch}/clone
-             test -z \"$(git -C {scratch}/clone status --porcelain)\"
-             git -C {scratch}/clone fsck --no-progress
-             echo more >> {scratch}/clone/d3/f3
-             git -C {scratch}/clone -c user.name=a -c user.email=a@b commit -qam two
-             git -C src pull -q {scratch}/clone
-             diff -r --exclude=.git src {scratch}/clone"
-        ),
-    );
-    script(
-        &local,
-        &format!(
-            "tar -C src --exclude=.git -cf a.tar .
-             mkdir {scratch}/out; tar -C {scratch}/out -xf a.tar
-             diff -r --exclude=.git src {scratch}/out
-             tar -C {scratch}/out -cf - . | tar -tf - | wc -l"
-        ),
-    );
-    script(
-        &local,
-        &format!(
-            "rsync -a --exclude=.git src/ {scratch}/synced/
-             test -z \"$(rsync -ai --exclude=.git src/ {scratch}/synced/)\"
-             echo new > src/d5/f5; rm src/d6/f6
-             rsync -a --delete --exclude=.git src/ {scratch}/synced/
-             diff -r --exclude=.git src {scratch}/synced
-             rsync -a {scratch}/synced/ back/; diff -r back {scratch}/synced"
-        ),
-    );
-    let rows = script(
-        &local,
-        &format!(
-            "sqlite3 {scratch}/db 'create table t(a integer primary key, b text); insert into t
-                with recursive n(i) as (select 1 union all select i + 1 from n where i < 5000) select i, hex(i) from n;'
-             sqlite3 {scratch}/db 'update t set b = b || a where a % 3 = 0; delete from t where a % 5 = 0; vacuum;'
-             sqlite3 {scratch}/db 'pragma integrity_check; select count(*) from t;'"
-        ),
-    );
-    assert_eq!(rows, "ok\n4000\n");
+    for script in scripts {
+        mounted::program(script, &cell.scratch, &local);
+    }
     cell.end();
+}
+
+#[test]
+fn git_and_git_annex_do_as_on_a_local_disk() {
+    programs("git_and_git_annex_do_as_on_a_local_disk", &["git", "annex"], &["git", "git-annex"]);
+}
+
+#[test]
+fn a_build_mappings_and_renames_over_open_files_do_as_on_a_local_disk() {
+    const NAME: &str = "a_build_mappings_and_renames_over_open_files_do_as_on_a_local_disk";
+    programs(NAME, &["build", "mapped", "renamed"], &["make", "gcc"]);
+}
+
+#[test]
+fn tar_rsync_and_sqlite_do_as_on_a_local_disk() {
+    programs(
+        "tar_rsync_and_sqlite_do_as_on_a_local_disk",
+        &["tar", "rsync", "sqlite"],
+        &["tar", "rsync", "sqlite3"],
+    );
+}
+
+#[test]
+fn a_file_of_a_gibibyte_is_as_on_a_local_disk() {
+    programs("a_file_of_a_gibibyte_is_as_on_a_local_disk", &["large"], &["gcc"]);
 }
 
 #[test]

@@ -12,6 +12,9 @@ use crate::status::Kind;
 /// What ends a name that stands for several, by the kind of machine.
 const AT_SYS: &[u8] = b"@sys";
 
+/// How often a name is looked up that others give to one file after the other, before it counts as gone.
+const LOOKUPS_MAX: u32 = 16;
+
 /// A name as it is sent.
 ///
 /// # Errors
@@ -111,6 +114,9 @@ impl Client {
             if !fid.vnode.is_directory() {
                 inner.vnodes.get(fid)?.set_parent(real.in_volume());
             }
+            if inner.open_files.is_leaving(fid) {
+                return None;
+            }
             fid
         };
         Some(self.cached_status(user, fid)?.map(|status| Found { fid, status }))
@@ -124,12 +130,33 @@ impl Client {
     pub async fn lookup(&self, user: User, dir: Fid, name: &[u8]) -> Result<Found, Error> {
         let inner = &self.inner;
         let real = inner.real(user, dir).await?;
-        let fid = match name {
-            b"." => dir,
-            b".." => self.read_dir(user, dir).await?.parent(),
-            _ => inner.entry(user, real, name).await?,
+        let special = match name {
+            b"." => Some(dir),
+            b".." => Some(self.read_dir(user, dir).await?.parent()),
+            _ => None,
         };
-        Ok(Found { fid, status: self.status(user, fid).await? })
+        if let Some(fid) = special {
+            return Ok(Found { fid, status: self.status(user, fid).await? });
+        }
+        let mut last_gone = None;
+        for _ in 0..LOOKUPS_MAX {
+            let fid = inner.entry(user, real, name).await?;
+            if inner.open_files.is_leaving(fid) {
+                inner.open_files.settled(fid).await;
+                continue;
+            }
+            match self.status(user, fid).await {
+                // What has become of the name is not known here yet. There may be another file of it, and never was none.
+                Err(Error::Gone { fid: gone }) if gone == fid && last_gone != Some(fid) => {
+                    last_gone = Some(fid);
+                    inner.vnodes.get_or_add(real).forget();
+                }
+                // The entry of a directory that is damaged.
+                Err(Error::Gone { fid: gone }) if gone == fid => break,
+                other => return Ok(Found { fid, status: other? }),
+            }
+        }
+        Err(Error::NoEntry { dir, name: String::from_utf8_lossy(name).into_owned() })
     }
 
     /// The target of a symbolic link, from memory.

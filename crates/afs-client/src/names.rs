@@ -5,7 +5,8 @@
 //! fails because what it wants is already so, that is looked at: what is as if the first attempt had succeeded counts as that.
 //!
 //! **Files that are open** and lose their last name live on under the name `.__afs` and a number in their directory until they are
-//! closed, as with OpenAFS: AFS servers know no open files.
+//! closed, as with OpenAFS: AFS servers know no open files. While a file that nobody has open loses its last name, nobody can open it:
+//! who tries looks the name up again, which waits for what becomes of it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use crate::error::Error;
 use crate::events::Change;
 use crate::fid::{Fid, User};
 use crate::lookup::checked_name;
+use crate::open_file::Leaving;
 use crate::remote::Failure;
 use crate::status::Kind;
 use crate::users::Who;
@@ -41,6 +43,16 @@ struct Changing {
     who: Who,
     dir: Fid,
     vnode: Arc<Vnode>,
+}
+
+/// What the end of a name means for those who have what it names open.
+enum Parting<'a> {
+    /// It is no file, or has other names.
+    Unheeded,
+    /// It is open, so that it has to be kept under another name.
+    Open,
+    /// Nobody has it open, and nobody can open it as long as this is there.
+    Closed { _leaving: Leaving<'a> },
 }
 
 /// Whether a failure says that something is there, or is not.
@@ -94,12 +106,18 @@ impl Inner {
         self.entry(user, changing.dir, name).await
     }
 
-    /// Whether the last name of a file that is open here is about to go, so that it has to be kept under another.
-    fn is_to_be_hidden(&self, fid: Fid) -> bool {
+    /// A name of something is about to go: what that means for those who have it open, or are about to open it.
+    fn parting(&self, fid: Fid) -> Parting<'_> {
         let last = self.vnodes.get(fid).and_then(|vnode| vnode.last_status());
-        !fid.vnode.is_directory()
-            && self.open_files.is_open(fid)
-            && last.is_none_or(|status| status.file_type == FileType::FILE && status.link_count <= 1)
+        let is_last_of_file =
+            last.is_none_or(|status| status.file_type == FileType::FILE && status.link_count <= 1);
+        if fid.vnode.is_directory() || !is_last_of_file {
+            return Parting::Unheeded;
+        }
+        match self.open_files.leave(fid) {
+            Some(leaving) => Parting::Closed { _leaving: leaving },
+            None => Parting::Open,
+        }
     }
 
     /// Forgets a vnode that has lost a name: with its last one it is no longer there.
@@ -348,7 +366,8 @@ impl Client {
         if fid.vnode.is_directory() {
             return Err(Error::IsADirectory { fid });
         }
-        if inner.is_to_be_hidden(fid) && !name.starts_with(HIDDEN.as_bytes()) {
+        let parting = inner.parting(fid);
+        if matches!(parting, Parting::Open) && !name.starts_with(HIDDEN.as_bytes()) {
             let hidden = inner.open_files.hidden_name(HIDDEN, fid);
             self.rename(user, (dir, name), (dir, hidden.as_bytes()), true).await?;
             inner.open_files.note_hidden(fid, changing.dir, hidden);
@@ -380,6 +399,7 @@ impl Client {
         vnode.edit_pages(reply.dir_status.data_version, |pages| pages.remove(name).is_some());
         inner.note_unlinked(fid);
         drop(guard);
+        drop(parting);
         Ok(())
     }
 
@@ -455,7 +475,8 @@ impl Client {
             // Two names of one file, or twice the same: nothing is to be done. Servers refuse it (File service notes 6.2).
             return Ok(());
         }
-        if let Some(replaced) = replaced.filter(|&replaced| inner.is_to_be_hidden(replaced)) {
+        let parting = replaced.map(|replaced| inner.parting(replaced));
+        if let (Some(replaced), Some(Parting::Open)) = (replaced, &parting) {
             // Another name first, so that at no time there is neither the old nor the new file.
             let hidden = inner.open_files.hidden_name(HIDDEN, replaced);
             match self.link(user, replaced, to.dir, hidden.as_bytes()).await {
@@ -522,6 +543,7 @@ impl Client {
             }
         }
         drop((second_guard, first_guard));
+        drop(parting);
         if let Some(replaced) = replaced.filter(|&replaced| !inner.open_files.is_open(replaced)) {
             inner.remove_hidden(user, replaced).await;
         }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use afs_cache::CacheFile;
@@ -15,6 +15,7 @@ use crate::fetch::ahead::Ahead;
 use crate::fid::{Fid, User};
 use crate::status::{Kind, Status};
 use afs_wire::rights::Rights;
+use tokio::sync::Notify;
 
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -27,17 +28,51 @@ pub struct OpenFlags {
     pub truncate: bool,
 }
 
-/// Which files are open, and the hidden names of those that have lost their own.
+/// Which files are open, and the hidden names of those that have lost their own. Nobody opens a file between the look whether it is
+/// open and the loss of its last name.
 #[derive(Debug, Default)]
 pub(crate) struct OpenFiles {
     table: Mutex<HashMap<Fid, Open>>,
     hidden: AtomicU64,
+    /// Of all files together; most of the time none.
+    leaving: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
 struct Open {
     count: usize,
     hidden: Option<(Fid, String)>,
+    /// Operations that are about to take its last name away.
+    leaving: usize,
+    /// One of those has ended.
+    settled: Arc<Notify>,
+}
+
+impl Open {
+    fn is_of_interest(&self) -> bool {
+        self.count > 0 || self.hidden.is_some() || self.leaving > 0
+    }
+}
+
+/// A file that nobody has open is about to lose its last name. Until this is dropped nobody can open it.
+#[derive(Debug)]
+pub(crate) struct Leaving<'a> {
+    files: &'a OpenFiles,
+    fid: Fid,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        let mut table = self.files.lock();
+        if let Some(open) = table.get_mut(&self.fid) {
+            open.leaving -= 1;
+            open.settled.notify_waiters();
+            if !open.is_of_interest() {
+                table.remove(&self.fid);
+            }
+        }
+        self.files.leaving.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl OpenFiles {
@@ -45,8 +80,41 @@ impl OpenFiles {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note_open(&self, fid: Fid) {
-        self.lock().entry(fid).or_default().count += 1;
+    /// Counts one more handle. `false`: the file is losing its last name just now, and cannot be opened.
+    fn note_open(&self, fid: Fid) -> bool {
+        let mut table = self.lock();
+        let open = table.entry(fid).or_default();
+        let may = open.leaving == 0;
+        open.count += usize::from(may);
+        may
+    }
+
+    /// A file is about to lose its last name. `None`: somebody has it open, so that it has to be kept under another.
+    pub(crate) fn leave(&self, fid: Fid) -> Option<Leaving<'_>> {
+        let mut table = self.lock();
+        let open = table.entry(fid).or_default();
+        if open.count > 0 {
+            return None;
+        }
+        open.leaving += 1;
+        self.leaving.fetch_add(1, Ordering::AcqRel);
+        Some(Leaving { files: self, fid })
+    }
+
+    /// Whether a file is losing its last name just now.
+    pub(crate) fn is_leaving(&self, fid: Fid) -> bool {
+        self.leaving.load(Ordering::Acquire) > 0 && self.lock().get(&fid).is_some_and(|open| open.leaving > 0)
+    }
+
+    /// Waits until it is known what has become of a file that is losing its last name.
+    pub(crate) async fn settled(&self, fid: Fid) {
+        loop {
+            let settled = match self.lock().get(&fid).filter(|open| open.leaving > 0) {
+                Some(open) => Arc::clone(&open.settled).notified_owned(),
+                None => return,
+            };
+            settled.await;
+        }
     }
 
     /// A handle is closed; whether it was the last.
@@ -55,7 +123,7 @@ impl OpenFiles {
         let Some(open) = table.get_mut(&fid) else { return false };
         open.count = open.count.saturating_sub(1);
         let is_last = open.count == 0;
-        if is_last && open.hidden.is_none() {
+        if !open.is_of_interest() {
             table.remove(&fid);
         }
         is_last
@@ -89,8 +157,12 @@ impl OpenFiles {
     /// The hidden name of a file that is closed, to be removed by the caller.
     pub(crate) fn take_hidden(&self, fid: Fid) -> Option<(Fid, String)> {
         let mut table = self.lock();
-        let is_closed = table.get(&fid).is_some_and(|open| open.count == 0);
-        if is_closed { table.remove(&fid)?.hidden } else { None }
+        let open = table.get_mut(&fid).filter(|open| open.count == 0)?;
+        let hidden = open.hidden.take();
+        if !open.is_of_interest() {
+            table.remove(&fid);
+        }
+        hidden
     }
 }
 
@@ -157,8 +229,10 @@ impl Client {
         if let Some(status) = known.filter(|_| !data.is_unsettled.load(Ordering::Acquire)) {
             data.adopt(inner, &status)?;
         }
+        if !inner.open_files.note_open(fid) {
+            return Err(Error::Gone { fid });
+        }
         data.handles.fetch_add(1, Ordering::AcqRel);
-        inner.open_files.note_open(fid);
         Ok(OpenFile {
             client: self.clone(),
             user,
@@ -187,7 +261,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// When the user's rights do not allow it; what asking for the status brings.
+    /// When the user's rights do not allow it; what asking for the status brings; [`Error::Gone`] also when the file is losing its
+    /// last name just now: [`Self::lookup`] of the name then tells what has become of it.
     pub async fn open(&self, user: User, fid: Fid, flags: OpenFlags) -> Result<OpenFile, Error> {
         let status = self.status(user, fid).await?;
         match Self::may_open(&status, flags) {
@@ -256,5 +331,42 @@ impl OpenFile {
     /// the same for the same data as long as one open file of them is there.
     pub fn backing(&self) -> Option<Arc<File>> {
         self.data.backing().filter(|_| self.has_current())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fid::CellIndex;
+    use afs_wire::ids::{Uniquifier, VnodeNumber, VolumeId};
+
+    #[tokio::test]
+    async fn nobody_opens_a_file_that_is_losing_its_last_name() {
+        let files = OpenFiles::default();
+        let fid =
+            Fid { vnode: VnodeNumber(2), unique: Uniquifier(5), ..Fid::root_of(CellIndex(1), VolumeId(9)) };
+        assert!(files.note_open(fid));
+        assert!(files.leave(fid).is_none(), "it is open: it has to be kept");
+        assert!(files.note_close(fid));
+        let (one, other) = (files.leave(fid).unwrap(), files.leave(fid).unwrap());
+        assert!(!files.note_open(fid) && files.is_leaving(fid));
+        drop(one);
+        assert!(!files.note_open(fid), "the other operation goes on");
+        let mut settled = std::pin::pin!(files.settled(fid));
+        assert!(polled(settled.as_mut()).is_none());
+        drop(other);
+        settled.await;
+        assert!(files.note_open(fid) && !files.is_leaving(fid));
+        assert!(files.note_close(fid));
+        assert!(files.lock().is_empty(), "nothing is kept of files that are closed");
+    }
+
+    /// What a future has come to, if it has.
+    fn polled<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        match future.poll(&mut context) {
+            std::task::Poll::Ready(value) => Some(value),
+            std::task::Poll::Pending => None,
+        }
     }
 }

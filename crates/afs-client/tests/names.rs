@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::time::Duration;
+
 use afs_client::{Error, Kind, SetStatus};
 use afs_volume::VolumeState;
 use afs_wire::Errno;
@@ -407,5 +409,60 @@ fn who_walks_through_a_tree_has_the_next_directories_fetched_and_not_all() {
         for (n, &dir) in dirs.iter().enumerate().skip(20) {
             assert!(two.cached_read_dir(NOBODY, dir).is_none(), "d{n} is far ahead");
         }
+    });
+}
+
+/// Found by copying a name while another program gave it to one file after the other: now and then there was no such file. Some round trips
+/// lie between the look-up of a name and the open of what it named, and the file may be gone by then, which is for the caller to see
+/// (`Gone`), so that he looks again; and nobody may open it between the look whether it is open and its replacement.
+#[test]
+fn a_name_that_is_given_to_one_file_after_the_other_always_names_one_and_it_is_whole() {
+    use afs_client::OpenFlags;
+    const READ: OpenFlags = OpenFlags { read: true, write: false, truncate: false };
+    const ROUNDS: usize = 200;
+    let world = World::new();
+    let (client, other) = (world.client(1), world.client(2));
+    world.run(async move {
+        let root = cell_root(&client).await;
+        let first = client.create(NOBODY, root, b"name", 0o644).await.unwrap().fid;
+        put(&client, NOBODY, first, &[b'x'; 1000]).await;
+        let (told, mut ended) = tokio::sync::watch::channel(0);
+        for (reader, is_own) in [(client.clone(), true), (client.clone(), true), (other, false)] {
+            let told = told.clone();
+            client.runtime().spawn(Box::pin(async move {
+                let mut opened = 0;
+                for step in 0..4 * ROUNDS {
+                    let found = reader.lookup(NOBODY, root, b"name").await.expect("it always names a file");
+                    let file = reader.open(NOBODY, found.fid, READ).await;
+                    let read = match &file {
+                        Ok(file) => file.read(0, 100_000).await,
+                        Err(error) => Err(error.clone()),
+                    };
+                    match read {
+                        Ok(bytes) => {
+                            opened += 1;
+                            let expected =
+                                vec![bytes[0]; if bytes[0] == b'x' { 1000 } else { usize::from(bytes[0]) }];
+                            assert!(bytes == expected, "{} bytes of {}", bytes.len(), bytes[0]);
+                        }
+                        // Servers know nothing of the open files of other clients.
+                        Err(Error::Gone { .. }) if file.is_err() || !is_own => {}
+                        Err(error) => panic!("step {step}: {error}"),
+                    }
+                    let pause = Duration::from_millis(1 + step as u64 % 7);
+                    reader.runtime().sleep_until(reader.now() + pause).await;
+                }
+                assert!(opened > ROUNDS, "{opened}");
+                told.send_modify(|count| *count += 1);
+            }));
+        }
+        for round in 0..ROUNDS {
+            let next = client.create(NOBODY, root, b"next", 0o644).await.unwrap().fid;
+            // As many as the byte says.
+            let byte = 1 + (round % 100) as u8;
+            put(&client, NOBODY, next, Vec::leak(vec![byte; usize::from(byte)])).await;
+            client.rename(NOBODY, (root, b"next"), (root, b"name"), false).await.unwrap();
+        }
+        ended.wait_for(|count| *count == 3).await.unwrap();
     });
 }

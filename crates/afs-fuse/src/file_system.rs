@@ -186,7 +186,12 @@ impl FileSystem {
     /// What a program is told of a failure.
     pub(crate) fn errno(&self, error: &Error) -> Answer {
         tracing::debug!(%error, "a request failed");
-        Answer::Error(error.errno().0)
+        match error {
+            // The kernel looks the path up again then, and finds what has the name now. With ENOENT there would be a moment without
+            // any file when one is renamed over another.
+            Error::Gone { .. } => Answer::Error(libc::ESTALE),
+            other => Answer::Error(other.errno().0),
+        }
     }
 
     /// What `stat` says, given a status.
@@ -323,9 +328,11 @@ impl Handler for Door {
                 Some(existing) => fs.link(caller, existing, node, name.as_bytes(), reply),
                 None => reply.error(libc::ESTALE),
             },
-            Operation::Open { flags } => fs.open(caller, node, flags, reply),
-            Operation::Create { name, mode, flags, .. } => {
-                fs.create(caller, node, name.as_bytes(), (mode, flags), reply);
+            Operation::Open { flags, kills_privileges } => {
+                fs.open(caller, node, flags, kills_privileges, reply);
+            }
+            Operation::Create { name, mode, flags, kills_privileges, .. } => {
+                fs.create(caller, node, name.as_bytes(), (mode, flags), kills_privileges, reply);
             }
             Operation::Read { handle, pos, length } => fs.read(caller, handle, pos, length, reply),
             Operation::Write { handle, pos, data, kills_privileges, .. } => {

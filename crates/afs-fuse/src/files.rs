@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use afs_client::{Error, Found, Made, OpenFile, OpenFlags, SetStatus, User};
+use afs_client::{Client, Error, Fid, Found, Made, OpenFile, OpenFlags, SetStatus, User};
 use bytes::Bytes;
 use fuse_dev::{Backing, Caller, Handle, Reply};
 
@@ -16,7 +16,7 @@ use crate::modes::{Way, Wish};
 use crate::nodes::{Node, State};
 
 /// Set-uid and set-gid bits.
-const PRIVILEGES: u32 = 0o6000;
+pub(crate) const PRIVILEGES: u32 = 0o6000;
 
 /// `FALLOC_FL_KEEP_SIZE`, `_PUNCH_HOLE` and `_ZERO_RANGE`.
 const KEEP_SIZE: u32 = 1;
@@ -46,7 +46,14 @@ fn flags_of(flags: u32) -> OpenFlags {
 struct Stale;
 
 impl FileSystem {
-    pub(crate) fn open(self: &Arc<Self>, caller: Caller, node: Arc<Node>, flags: u32, reply: Reply) {
+    pub(crate) fn open(
+        self: &Arc<Self>,
+        caller: Caller,
+        node: Arc<Node>,
+        flags: u32,
+        kills_privileges: bool,
+        reply: Reply,
+    ) {
         let (user, flags) = (User(caller.uid), flags_of(flags));
         if node.state().is_retired {
             // The kernel then looks the name up again.
@@ -60,6 +67,9 @@ impl FileSystem {
         let client = self.client.clone();
         self.run(caller, reply, async move {
             let file = client.open(user, node.fid, flags).await;
+            if kills_privileges && file.is_ok() {
+                drop_privileges(&client, user, node.fid).await;
+            }
             outcome(move |fs, fresh| fs.opened(&node, file, fresh))
         });
     }
@@ -165,6 +175,7 @@ impl FileSystem {
         dir: Arc<Node>,
         name: &[u8],
         (mode, flags): (u32, u32),
+        kills_privileges: bool,
         reply: Reply,
     ) {
         let (client, name, user) = (self.client.clone(), name.to_vec(), User(caller.uid));
@@ -172,8 +183,16 @@ impl FileSystem {
         let flags = flags_of(flags);
         let changing = self.changing([(dir.id, &name)]);
         self.run(caller, reply, async move {
-            let created =
+            let mut created =
                 client.create_and_open(user, (dir.fid, &name), mode & 0o7777, flags, exclusive).await;
+            // The bits of one that was there, when it was emptied.
+            if let Ok((made, _)) = created.as_mut()
+                && kills_privileges
+                && made.status.mode & PRIVILEGES != 0
+            {
+                drop_privileges(&client, user, made.fid).await;
+                made.status.mode &= !PRIVILEGES;
+            }
             changing.settle();
             outcome(move |fs, fresh| {
                 fs.nodes.drop_name(dir.id, &name);
@@ -283,7 +302,7 @@ impl FileSystem {
         let data = Bytes::copy_from_slice(data);
         self.run(caller, reply, async move {
             if kills_privileges {
-                drop_privileges(&open).await;
+                drop_privileges(open.file.client(), open.file.user(), open.file.fid()).await;
             }
             let written = open.file.write(pos, data).await;
             note_written(&open.node);
@@ -408,8 +427,7 @@ fn note_written(node: &Node) {
 }
 
 /// A write by somebody who might not have been given them takes set-uid and set-gid bits away.
-async fn drop_privileges(open: &FileHandle) {
-    let (client, user, fid) = (open.file.client(), open.file.user(), open.file.fid());
+async fn drop_privileges(client: &Client, user: User, fid: Fid) {
     if let Ok(status) = client.status(user, fid).await
         && status.mode & PRIVILEGES != 0
     {

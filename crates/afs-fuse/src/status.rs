@@ -10,7 +10,7 @@ use fuse_dev::{Access, Caller, Handle, Reply, SetAttributes, SetTime};
 use crate::answer::Answer;
 use crate::attributes::{afs_time, attributes_ttl};
 use crate::file_system::{FileSystem, Fresh, outcome};
-use crate::files::retired_length;
+use crate::files::{PRIVILEGES, retired_length};
 use crate::nodes::Node;
 
 impl FileSystem {
@@ -86,7 +86,7 @@ impl FileSystem {
             Some(handle) => self.handles.file(handle).filter(|open| open.file.flags().write),
             None => self.handles.writer_of(&node).filter(|open| open.file.user() == user),
         });
-        let (client, size) = (self.client.clone(), set.size);
+        let (client, size, kills_privileges) = (self.client.clone(), set.size, set.kills_privileges);
         self.run(caller, reply, async move {
             let change = async {
                 let before = client.status(user, node.fid).await?;
@@ -97,6 +97,12 @@ impl FileSystem {
                     group: wanted.group.filter(|group| *group != before.group),
                     ..wanted
                 };
+                // The kernel leaves it to us to take set-uid bits away: with another owner, and when it says so.
+                let is_given_away = wanted.owner.is_some() || wanted.group.is_some();
+                let loses = kills_privileges || is_given_away && before.kind == Kind::File;
+                let kept = before.mode & 0o7777 & !PRIVILEGES;
+                let mode = wanted.mode.or((loses && before.mode & PRIVILEGES != 0).then_some(kept));
+                let wanted = SetStatus { mode, ..wanted };
                 if let Some(size) = size {
                     status = match &writer {
                         Some(open) => open.file.truncate(size).await?,

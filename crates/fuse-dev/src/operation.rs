@@ -77,6 +77,8 @@ pub struct SetAttributes {
     pub mtime: Option<SetTime>,
     /// The open file by which it is done.
     pub handle: Option<Handle>,
+    /// A change of the length that takes set-uid and set-gid bits away.
+    pub kills_privileges: bool,
 }
 
 /// Kinds of locks, by the numbers of `fcntl(2)`.
@@ -188,15 +190,17 @@ pub enum Operation<'a> {
         existing: NodeId,
         name: &'a OsStr,
     },
-    /// `flags` are those of `open(2)`.
+    /// `flags` are those of `open(2)`; `kills_privileges`: set-uid and set-gid bits go with what is cut off.
     Open {
         flags: u32,
+        kills_privileges: bool,
     },
     Create {
         name: &'a OsStr,
         mode: u32,
         umask: u32,
         flags: u32,
+        kills_privileges: bool,
     },
     Read {
         handle: Handle,
@@ -359,9 +363,11 @@ mod valid {
     pub(super) const HANDLE: u32 = 1 << 6;
     pub(super) const ATIME_NOW: u32 = 1 << 7;
     pub(super) const MTIME_NOW: u32 = 1 << 8;
+    pub(super) const KILLS_PRIVILEGES: u32 = 1 << 11;
 }
 
 const GETATTR_HAS_HANDLE: u32 = 1;
+const OPEN_KILLS_PRIVILEGES: u32 = 1;
 const WRITE_FROM_CACHE: u32 = 1;
 const WRITE_KILLS_PRIVILEGES: u32 = 1 << 2;
 const RELEASE_FLOCK_UNLOCK: u32 = 1 << 1;
@@ -443,13 +449,17 @@ fn parse(number: u32, body: &[u8]) -> Result<Operation<'_>, Malformed> {
             let mut f = fields("LINK");
             Operation::Link { existing: NodeId(f.u64()?), name: f.name()? }
         }
-        opcode::OPEN => Operation::Open { flags: fields("OPEN").u32()? },
+        opcode::OPEN => {
+            let mut f = fields("OPEN");
+            let (flags, how) = (f.u32()?, f.u32()?);
+            Operation::Open { flags, kills_privileges: how & OPEN_KILLS_PRIVILEGES != 0 }
+        }
         opcode::OPENDIR => Operation::OpenDirectory { flags: fields("OPENDIR").u32()? },
         opcode::CREATE => {
             let mut f = fields("CREATE");
-            let (flags, mode, umask) = (f.u32()?, f.u32()?, f.u32()?);
-            f.skip(4)?;
-            Operation::Create { name: f.name()?, mode, umask, flags }
+            let (flags, mode, umask, how) = (f.u32()?, f.u32()?, f.u32()?, f.u32()?);
+            let kills_privileges = how & OPEN_KILLS_PRIVILEGES != 0;
+            Operation::Create { name: f.name()?, mode, umask, flags, kills_privileges }
         }
         opcode::READ => {
             let (handle, pos, length) = read(&mut fields("READ"))?;
@@ -575,6 +585,7 @@ fn set_attributes(f: &mut Fields<'_>) -> Result<SetAttributes, Malformed> {
         atime: set_time(valid::ATIME, valid::ATIME_NOW, atime, atime_nanos),
         mtime: set_time(valid::MTIME, valid::MTIME_NOW, mtime, mtime_nanos),
         handle: has(valid::HANDLE).then_some(handle),
+        kills_privileges: has(valid::KILLS_PRIVILEGES),
     })
 }
 
@@ -643,13 +654,22 @@ mod tests {
             &words(&[3, 0, 0, 2, 8, 0]),
             "Release { handle: Handle(3), flock_owner: Some(8) }",
         );
+        check(opcode::OPEN, &words(&[0o1001, 1]), "Open { flags: 513, kills_privileges: true }");
+        check(
+            opcode::CREATE,
+            &[words(&[2, 0o644, 0o22, 0]), b"n\0".to_vec()].concat(),
+            "Create { name: \"n\", mode: 420, umask: 18, flags: 2, kills_privileges: false }",
+        );
         check(opcode::INTERRUPT, &words(&[76, 0]), "Interrupt { request: Unique(76) }");
         check(48, b"", "Other { opcode: 48 }");
     }
 
     #[test]
     fn attributes_to_set_are_those_that_are_valid() {
-        let mut body = words(&[valid::SIZE | valid::MTIME | valid::ATIME | valid::ATIME_NOW, 0]);
+        let mut body = words(&[
+            valid::SIZE | valid::MTIME | valid::ATIME | valid::ATIME_NOW | valid::KILLS_PRIVILEGES,
+            0,
+        ]);
         for value in [0u64, 17, 0, 1, (-1i64) as u64, 0] {
             body.extend(value.to_ne_bytes());
         }
@@ -661,6 +681,7 @@ mod tests {
             size: Some(17),
             atime: Some(SetTime::Now),
             mtime: Some(SetTime::To(half_before)),
+            kills_privileges: true,
             ..SetAttributes::default()
         };
         assert_eq!(set, expected);

@@ -278,6 +278,25 @@ impl Mount<'_> {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// The same for [`Self::command`], where everybody may look it up: through `/proc` only root gets there.
+    pub fn inside(&self) -> PathBuf {
+        self.split().1
+    }
+
+    /// A command that sees the mount where the client has it.
+    pub fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg("--target").arg(self.split().0).args(["--mount", "--"]).arg(program);
+        command
+    }
+
+    /// The client's process, and the mount point as it sees it: `/proc/PROCESS/root/MOUNT/POINT` taken apart.
+    fn split(&self) -> (PathBuf, PathBuf) {
+        let mut parts = self.path.components().skip(2);
+        let process = parts.next().map(|part| PathBuf::from(part.as_os_str())).unwrap_or_default();
+        (process, Path::new("/").join(parts.skip(1).collect::<PathBuf>()))
+    }
 }
 
 impl Drop for Mount<'_> {

@@ -109,6 +109,11 @@ impl Lab {
         self.afar.clone().map(Servers::Afar).map_err(Trouble::Failed)
     }
 
+    /// The folder of this repository.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// A file of this repository.
     ///
     /// # Errors

@@ -146,6 +146,11 @@ impl Process {
         signal(self.pid(), name);
     }
 
+    /// Waits for it to end by itself.
+    pub(crate) fn wait(&mut self, patience: Duration) -> Option<ExitStatus> {
+        wait_for(&mut self.child, patience)
+    }
+
     /// Ends it as a service manager does.
     pub(crate) fn stop(mut self) -> ExitStatus {
         self.signal("TERM");
@@ -213,4 +218,16 @@ pub(crate) fn script(folder: &Path, text: &str) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}\n{}\n{said}", String::from_utf8_lossy(&output.stdout));
     String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Runs a script of interop/programs, in a folder of a mount and in a local one; it has to succeed.
+pub(crate) fn program(name: &str, mounted: &Path, local: &Path) {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../interop/programs").join(name);
+    let mut command = Command::new(script.with_extension("sh"));
+    let output = command.arg(mounted).arg(local).stdin(Stdio::null()).output().unwrap();
+    let said = [&output.stdout[..], &output.stderr[..]].concat();
+    let said = String::from_utf8_lossy(&said);
+    let last: Vec<_> = said.lines().rev().take(60).collect();
+    assert!(output.status.success(), "{name}: {}", last.into_iter().rev().collect::<Vec<_>>().join("\n"));
+    print!("{}", String::from_utf8_lossy(&output.stdout));
 }

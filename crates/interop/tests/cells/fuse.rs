@@ -163,7 +163,7 @@ fn some_bytes(rng: &mut StdRng) -> Vec<u8> {
 }
 
 /// Makes directories and files, then changes them, the same for the same seed. Fails where a file system does.
-fn play(root: &Path, seed: u64) -> Result<(), String> {
+pub(crate) fn play(root: &Path, seed: u64) -> Result<(), String> {
     let mut rng = StdRng::seed_from_u64(seed);
     let mut files = Vec::new();
     for directory in 0..DIRECTORIES {
@@ -252,14 +252,14 @@ fn change(
 
 /// What there is at a path.
 #[derive(Debug, PartialEq, Eq)]
-enum Entry {
+pub(crate) enum Entry {
     Directory,
     File { length: u64, bytes: Vec<u8> },
     Link(PathBuf),
 }
 
 /// Everything below a folder.
-fn look(root: &Path) -> std::io::Result<BTreeMap<PathBuf, Entry>> {
+pub(crate) fn look(root: &Path) -> std::io::Result<BTreeMap<PathBuf, Entry>> {
     let mut found = BTreeMap::new();
     let mut unseen = vec![PathBuf::new()];
     while let Some(folder) = unseen.pop() {
@@ -286,7 +286,7 @@ fn look(root: &Path) -> std::io::Result<BTreeMap<PathBuf, Entry>> {
 }
 
 /// Whether both are the same; if not, where.
-fn same(local: &BTreeMap<PathBuf, Entry>, there: &BTreeMap<PathBuf, Entry>) -> Verdict {
+pub(crate) fn same(local: &BTreeMap<PathBuf, Entry>, there: &BTreeMap<PathBuf, Entry>) -> Verdict {
     let mut names: Vec<&PathBuf> = local.keys().chain(there.keys()).collect();
     names.sort_unstable();
     names.dedup();

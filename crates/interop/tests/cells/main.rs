@@ -7,6 +7,8 @@ mod commands;
 mod fuse;
 mod mixed;
 mod options;
+mod posix;
+mod programs;
 mod rights;
 mod rxkad;
 mod scene;
@@ -30,6 +32,8 @@ fn main() -> ExitCode {
         mixed::cases,
         options::cases,
         fuse::cases,
+        posix::cases,
+        programs::cases,
         suites::cases,
         tools::cases,
         volumes::cases,

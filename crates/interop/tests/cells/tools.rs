@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use afar_interop::cell::{self, ADDRESS, CELL_NAME, CLIENT_ADDRESS, Servers};
 use afar_interop::lab::Lab;
+use afar_interop::our_mount::OurMount;
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
 use afs_testclient::AccessList;
 use afs_wire::ids::AfsFid;
@@ -28,13 +29,17 @@ pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
         ("tools/our_afsio_moves_bytes_both_ways", afsio),
         ("tools/our_afsio_writes_with_the_cells_key_where_others_may_not", afsio_localauth),
     ];
-    let cmdebug = {
+    type Comparison = fn(&Lab) -> Verdict;
+    let comparisons: [(&str, Comparison); 2] = [
+        ("tools/our_cmdebug_tells_of_afsd_what_debians_does", compare_cmdebug),
+        ("tools/our_cmdebug_tells_of_our_mount_what_debians_does", compare_cmdebug_of_ours),
+    ];
+    let compare = |(name, compare): (&str, Comparison)| {
         let lab = Arc::clone(lab);
-        Case::new("tools/our_cmdebug_tells_of_afsd_what_debians_does".to_owned(), Weight::Busy, move || {
-            compare_cmdebug(&lab)
-        })
+        Case::new(name, Weight::Busy, move || compare(&lab))
     };
-    checks.into_iter().flat_map(|(name, check)| for_both(lab, name, check)).chain([cmdebug]).collect()
+    let comparisons = comparisons.into_iter().map(compare);
+    checks.into_iter().flat_map(|(name, check)| for_both(lab, name, check)).chain(comparisons).collect()
 }
 
 /// What a run of our afsio came to.
@@ -213,17 +218,37 @@ fn compare_cmdebug(lab: &Lab) -> Verdict {
     cell::can_mount().map_err(Trouble::Skipped)?;
     let scene = scene(lab, &Servers::Stock)?;
     let mount = scene.cell.mount("one")?;
-    let there = mount.path().join(CELL_NAME).join("scratch");
+    use_a_little(mount.path())?;
+    cmdebugs_agree(lab, &scene, &port_of(mount.path())?)
+}
+
+fn compare_cmdebug_of_ours(lab: &Lab) -> Verdict {
+    cell::can_mount().map_err(Trouble::Skipped)?;
+    let scene = scene(lab, &Servers::Stock)?;
+    let mount = OurMount::start(&scene.cell, &lab.afar()?, &[])?;
+    use_a_little(&mount.path())?;
+    cmdebugs_agree(lab, &scene, "7001")?;
+    Ok(mount.stop()?)
+}
+
+/// So that a client has something to tell of.
+fn use_a_little(mount: &Path) -> Verdict {
+    let there = mount.join(CELL_NAME).join("scratch");
     fs::write(there.join("file"), b"bytes").map_err(told("a file in the mount"))?;
     fs::read_dir(&there).map_err(told("the folder in the mount"))?.for_each(drop);
+    Ok(())
+}
+
+/// Debian's cmdebug and ours have to print the same of a client in the cell.
+fn cmdebugs_agree(lab: &Lab, scene: &Scene, port: &str) -> Verdict {
     let program = PathBuf::from(lab.afar()?.get_program());
     let program = program.canonicalize().map_err(told("our program"))?.display().to_string();
-    let (address, port) = (CLIENT_ADDRESS.to_string(), port_of(mount.path())?);
+    let address = CLIENT_ADDRESS.to_string();
     for words in
         [&["-long"][..], &["-refcounts"], &["-callbacks"], &[], &["-addrs"], &["-cache"], &["-cellservdb"]]
     {
         let run = |program: &[&str]| -> Result<String, Trouble> {
-            let words = [program, &[&address, "-port", &port], words].concat();
+            let words = [program, &[&address, "-port", port], words].concat();
             let output = scene.cell.command(&words).output().map_err(told("cmdebug"))?;
             Ok(String::from_utf8_lossy(&output.stdout).into_owned())
         };

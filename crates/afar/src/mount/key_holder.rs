@@ -1,0 +1,71 @@
+//! `afar mount --localauth`: who mounts is a user of the cell by its key, which is in the folder of the servers' configuration. The
+//! client makes his tickets, as that of `afar up` does. All others are nobody, as without.
+
+use crate::calls::Caller;
+use crate::classic::Given;
+use crate::login;
+use crate::ubik::Database;
+use afs_client::Config;
+use afs_client::config::LocalUser;
+use afs_config::CellName;
+use afs_fuse::Owner;
+use afs_wire::ids::ViceId;
+use afs_wire::pt::{self, PrNameVec};
+use nix::unistd::Uid;
+use rx_proto::security::Null;
+use rx_security::KeySet;
+use rxgen::Interface;
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// Where the servers' configuration is in that of the client.
+const SERVER_FOLDER: &str = "server";
+
+/// Has who mounts logged in, if that is wished. Told is how he is numbered in the cell, where that is not as here; his files are
+/// shown as his.
+///
+/// # Errors
+///
+/// When there is no key, or nobody whom it could be for.
+pub(super) fn log_in(given: &Given, folder: &Path, client: &mut Config) -> Result<Option<Owner>, String> {
+    if !given.has("localauth") {
+        return match given.has("as") {
+            true => Err("--as needs the key of the cell, and with it --localauth".to_owned()),
+            false => Ok(None),
+        };
+    }
+    let folder = folder.join(SERVER_FOLDER);
+    let keys = KeySet::load(&folder)
+        .map_err(|error| format!("no key of the cell in {}: {error}", folder.display()))?;
+    let name = match given.word("as") {
+        Some(name) => name.to_owned(),
+        None => {
+            login::first_superuser(&folder).map_err(|error| format!("{error}; say with --as who you are"))?
+        }
+    };
+    let (uid, cell) = (Uid::current().as_raw(), client.cell.clone());
+    client.keys = vec![(cell.clone(), keys)];
+    client.users = vec![LocalUser { uid, cell: cell.clone(), name: name.clone() }];
+    Ok(match id_of(client, &cell, &name) {
+        Some(ViceId::ANONYMOUS) => {
+            return Err(format!("there is no user {name} in the cell {cell}: say with --as who you are"));
+        }
+        Some(id) if i64::from(id.0) == i64::from(uid) => None,
+        Some(id) => Some(Owner { cell, id, uid }),
+        // The databases may come later. Files are shown with the cell's numbers then.
+        None => None,
+    })
+}
+
+/// The number of a user, if the databases of his cell answer.
+fn id_of(client: &Config, cell: &CellName, name: &str) -> Option<ViceId> {
+    let servers = &client.cells.find(cell.as_str())?.servers;
+    let caller = Caller::new().ok()?;
+    let connect = |server: &afs_config::DbServer| {
+        let address = SocketAddr::from((server.address, pt::Pr::PORT));
+        caller.connect_database(address, pt::Pr::SERVICE_ID, Box::new(Null))
+    };
+    let database = Database::new(servers.iter().map(connect).collect());
+    let names = vec![PrNameVec::from_text(name).ok()?].try_into().ok()?;
+    database.call(&caller, &pt::NameToID { names }).ok()?.ids.first().copied()
+}

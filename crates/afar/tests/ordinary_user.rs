@@ -1,0 +1,248 @@
+//! `afar up` and `afar mount` as a user without any privilege, who mounts through Debian's `fusermount3`: that all works for him, that it is
+//! his alone, how it ends, what a crash leaves, and what is said when it cannot start.
+
+mod mounted;
+
+use mounted::{Folder, PATIENCE, Process, can_mount, is_root, needs, own_address, run};
+use std::fs;
+use std::net::UdpSocket;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// The user nobody, whom every system has; `fusermount3` wants one that has a name.
+const NOBODY: u32 = 65534;
+
+/// A user with a home folder, and our program where he can reach it.
+struct Somebody {
+    home: Folder,
+    program: PathBuf,
+}
+
+impl Somebody {
+    /// `None`, told as skipped, where there can be none.
+    fn new(test: &str) -> Option<Self> {
+        if !can_mount(test) || !needs(test, &["setpriv", "fusermount3"]) {
+            return None;
+        }
+        if !is_root() {
+            mounted::skip(test, "it takes root to be another user");
+            return None;
+        }
+        let home = Folder::new("ordinary");
+        fs::set_permissions(home.join("."), fs::Permissions::from_mode(0o755)).unwrap();
+        chown(home.join("."), Some(NOBODY), Some(NOBODY)).unwrap();
+        let program = home.join("afar");
+        fs::copy(env!("CARGO_BIN_EXE_afar"), &program).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        Some(Self { home, program })
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.home.join(name)
+    }
+
+    /// A program as the user, in his home folder.
+    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--"]);
+        command.arg(program).current_dir(self.at(".")).env("HOME", self.at(".").canonicalize().unwrap());
+        for name in ["XDG_STATE_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "NOTIFY_SOCKET", "SUDO_UID"] {
+            command.env_remove(name);
+        }
+        command.stdin(Stdio::null());
+        command
+    }
+
+    fn afar(&self, words: &[&str]) -> Command {
+        let mut command = self.command(&self.program);
+        command.args(words);
+        command
+    }
+
+    /// `afar up` as he calls it who has read nothing: only the address is his own, as tests run beside each other.
+    fn up(&self, address: &str) -> Process {
+        Process::start(self.afar(&["up", "--bind", address]), Some(self.at("afs")))
+    }
+
+    /// A shell as the user; it has to succeed.
+    fn shell(&self, text: &str) -> String {
+        let output = self.command("bash").args(["-euo", "pipefail", "-c", text]).output().unwrap();
+        assert!(output.status.success(), "{text}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+}
+
+/// What a command says that must fail: not one part of these may be missing.
+fn refused(command: Command, parts: &[&str]) {
+    let Output { status, stdout, stderr } = run(command);
+    let said = String::from_utf8_lossy(&stderr);
+    assert!(!status.success() && stdout.is_empty(), "{said}");
+    for part in parts {
+        assert!(said.contains(part), "{part:?} in: {said}");
+    }
+}
+
+fn is_mounted(path: &Path) -> bool {
+    let path = path.parent().unwrap().canonicalize().unwrap().join(path.file_name().unwrap());
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    mounts.lines().any(|line| line.split(' ').nth(1) == path.to_str())
+}
+
+#[test]
+fn a_cell_of_ones_own_in_the_home_folder() {
+    let Some(user) = Somebody::new("a_cell_of_ones_own_in_the_home_folder") else { return };
+    let address = own_address().to_string();
+    let process = user.up(&address);
+    assert!(process.ready.contains("/afs scratch="), "{}", process.ready);
+    // He is an administrator of his cell, and his files are his.
+    user.shell(
+        "cd afs/afar.local
+         mkdir scratch/dir; echo text > scratch/dir/file; cat scratch/dir/file
+         cp -p /bin/ls scratch/ls; cmp /bin/ls scratch/ls; scratch/ls -l scratch > /dev/null
+         [ \"$(stat -c %u scratch/dir/file)\" = 65534 ]
+         mkdir user/nobody/private; echo own > user/nobody/private/file
+         mv scratch/dir/file scratch/dir/other; rm -r scratch/dir
+         ~/afar fs whichcell scratch | grep -q \"'afar.local'\"
+         ~/afar fs listacl user/nobody | grep -q 'nobody rlidwka'
+         ~/afar fs examine scratch > /dev/null
+         ~/afar tokens | grep -q afar.local",
+    );
+    assert!(user.at(".local/state/afar/etc/ThisCell").exists(), "what belongs to it is in the home folder");
+    // Others do not get in, root neither.
+    let error = fs::read_dir(user.at("afs")).unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+    assert!(process.stop().success());
+    assert!(!is_mounted(&user.at("afs")), "it is unmounted");
+    assert_eq!(user.shell("ls -A afs"), "");
+
+    let process = user.up(&address);
+    assert_eq!(
+        user.shell("cat afs/afar.local/user/nobody/private/file"),
+        "own\n",
+        "it is there the next time"
+    );
+    // As many do it who know FUSE.
+    user.shell("fusermount3 -u afs");
+    let mut process = process;
+    assert!(process.wait(PATIENCE).is_some_and(|status| status.success()), "unmounting it ends it");
+}
+
+#[test]
+fn what_a_kill_has_left_is_removed_and_nothing_is_lost() {
+    let Some(user) = Somebody::new("what_a_kill_has_left_is_removed_and_nothing_is_lost") else { return };
+    let address = own_address().to_string();
+    let mut process = user.up(&address);
+    user.shell("echo kept > afs/afar.local/scratch/file");
+    process.kill();
+    assert!(is_mounted(&user.at("afs")), "a dead mount");
+    let next = user.up(&address);
+    assert_eq!(user.shell("cat afs/afar.local/scratch/file"), "kept\n");
+    assert!(next.stop().success());
+    assert!(!is_mounted(&user.at("afs")));
+    drop(process);
+}
+
+#[test]
+fn the_client_alone() {
+    let Some(user) = Somebody::new("the_client_alone") else { return };
+    let address = own_address().to_string();
+    let servers = Process::start(user.afar(&["up", "--no-mount", "--bind", &address]), None);
+    let mount = |words: &[&str]| {
+        user.afar(&[&["mount", "cells", "--config", ".local/state/afar/etc"], words].concat())
+    };
+    let client = Process::start(mount(&[]), Some(user.at("cells")));
+    assert!(client.ready.starts_with("ready cell=afar.local mount="), "{}", client.ready);
+    user.shell("echo text > cells/afar.local/scratch/file; cat cells/afar.local/scratch/file");
+    assert!(user.at(".cache/afar").exists(), "the cache is in the home folder");
+    assert_eq!(user.shell("ls cells/afar.local/user/nobody | wc -l"), "0\n");
+    refused(mount(&[]), &["cells", "already", "choose another mount point"]);
+    refused(user.afar(&["mount", "second", "--config", ".local/state/afar/etc"]), &[".cache/afar", "in use"]);
+    assert!(client.stop().success());
+    // With the key of his own cell he is somebody in it.
+    let client = Process::start(mount(&["--localauth", "--as", "nobody"]), Some(user.at("cells")));
+    user.shell(
+        "echo own > cells/afar.local/user/nobody/file
+         [ \"$(stat -c %u cells/afar.local/user/nobody/file)\" = 65534 ]
+         ~/afar fs listacl cells/afar.local/user/nobody > /dev/null",
+    );
+    assert!(client.stop().success());
+    refused(mount(&["--localauth", "--as", "stranger"]), &["no user stranger", "--as"]);
+    refused(mount(&["--as", "nobody"]), &["--localauth"]);
+    assert!(servers.stop().success());
+}
+
+#[test]
+fn what_keeps_it_from_starting_is_said_with_what_to_do() {
+    let Some(user) = Somebody::new("what_keeps_it_from_starting_is_said_with_what_to_do") else { return };
+    let address = own_address();
+    let bind = address.to_string();
+    let up = |words: &[&str]| user.afar(&[&["up", "--bind", &bind], words].concat());
+    // A port that is taken.
+    let taken = UdpSocket::bind((address, 7000)).unwrap();
+    refused(up(&[]), &["7000", "--bind 127.0.0.2"]);
+    drop(taken);
+    assert!(!is_mounted(&user.at("afs")));
+    // Folders of others.
+    refused(up(&["--state", "/boot/afar-state"]), &["/boot/afar-state", "Permission denied", "--state"]);
+    refused(up(&["--mount", "/boot/afs"]), &["/boot/afs", "Permission denied"]);
+    fs::create_dir(user.at("roots")).unwrap();
+    refused(up(&["--mount", "roots"]), &["fusermount3", "roots", "permission"]);
+    // No fusermount3, no FUSE, and one that he may not have.
+    let mut without_helper = up(&[]);
+    without_helper.env("PATH", "/nonexistent");
+    let setpriv =
+        ["/usr/bin/setpriv", "/bin/setpriv"].into_iter().find(|path| Path::new(path).exists()).unwrap();
+    refused(with_program(&without_helper, setpriv), &["fusermount3", "package fuse3"]);
+    let hidden = |change: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "bash", "-euc"]);
+        command.arg(format!("{change}; exec \"$@\"")).arg("bash");
+        let inside = up(&[]);
+        command.arg(inside.get_program()).args(inside.get_args()).current_dir(user.at("."));
+        command.env("HOME", user.at(".").canonicalize().unwrap());
+        command
+    };
+    let no_fuse = "mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3";
+    refused(hidden(no_fuse), &["FUSE", "modprobe fuse"]);
+    let forbidden = format!("{no_fuse}; mknod -m 600 /dev/fuse c 10 229");
+    refused(hidden(&forbidden), &["/dev/fuse", "ermission"]);
+    // A state folder of a newer version.
+    fs::write(user.at(".local/state/afar/version"), "99\n").unwrap();
+    refused(up(&[]), &["a newer afar (version 99", "--state"]);
+    assert!(!is_mounted(&user.at("afs")));
+}
+
+/// The same command by the full path of its program.
+fn with_program(command: &Command, program: &str) -> Command {
+    let mut same = Command::new(program);
+    same.args(command.get_args()).stdin(Stdio::null());
+    if let Some(folder) = command.get_current_dir() {
+        same.current_dir(folder);
+    }
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => same.env(name, value),
+            None => same.env_remove(name),
+        };
+    }
+    same
+}
+
+#[test]
+fn doctor_tells_an_ordinary_user_what_he_has() {
+    let Some(user) = Somebody::new("doctor_tells_an_ordinary_user_what_he_has") else { return };
+    let output = run(user.afar(&["doctor", "-json", "-bind", &own_address().to_string()]));
+    let text = String::from_utf8_lossy(&output.stdout);
+    let report: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let of = |what: &str| {
+        let findings = report["findings"].as_array().unwrap();
+        let found = findings.iter().find(|finding| finding["what"] == what);
+        found.unwrap_or_else(|| panic!("{what} in {text}")).clone()
+    };
+    assert_eq!(of("fuse")["grade"], "ok", "{text}");
+    assert_eq!(of("passthrough")["grade"], "poor", "{text}");
+    assert!(of("passthrough")["text"].as_str().unwrap().contains("root"), "{text}");
+    assert_eq!(of("sharing")["grade"], "ok", "{text}");
+    assert!(of("mount point")["text"].as_str().unwrap().contains("/afs"), "{text}");
+}
