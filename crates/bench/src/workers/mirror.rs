@@ -276,10 +276,12 @@ impl Handler for Mirror {
             Operation::SetAttributes(set) => {
                 answer(reply, self.set_size(node, set.size), |reply, found| reply.attributes(&found, TTL));
             }
-            Operation::Open { flags } => answer(reply, self.open(node, flags), |reply, (handle, flags)| {
-                reply.opened(handle, flags);
-            }),
-            Operation::Create { name, mode, umask, flags } => {
+            Operation::Open { flags, .. } => {
+                answer(reply, self.open(node, flags), |reply, (handle, flags)| {
+                    reply.opened(handle, flags);
+                })
+            }
+            Operation::Create { name, mode, umask, flags, .. } => {
                 let made = self.child(node, name).and_then(|path| self.create(path, mode & !umask, flags));
                 answer(reply, made, |reply, (entry, handle, flags)| {
                     reply.created(&entry, handle, flags);

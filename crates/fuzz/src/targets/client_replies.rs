@@ -151,7 +151,7 @@ impl World {
         let [_, _, high, low] = self.clients.replace(self.clients.get().wrapping_add(1)).to_be_bytes();
         config.bind = SocketAddr::from(([10, 1, high, low], 7001));
         config.patience = Duration::from_secs(20);
-        *lock(&self.script) = input.to_vec().into_iter();
+        *lock(&self.script) = Vec::from(input).into_iter();
         let (sim, script) = (self.sim.clone(), Arc::clone(&self.script));
         let shape = self.sim.block_on(async move {
             let client = Client::start_with(Arc::new(sim), config).await.expect("the port is free");

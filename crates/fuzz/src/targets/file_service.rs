@@ -30,7 +30,6 @@ use crate::shape::Shape;
 use sim::Sim;
 
 #[path = "../../../rx/tests/support/sim.rs"]
-#[allow(dead_code, reason = "the tests of Rx use more of it")]
 pub(super) mod sim;
 
 /// The first input of a thread makes a server, with the caches of its store.
