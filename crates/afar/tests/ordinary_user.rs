@@ -29,6 +29,11 @@ impl Somebody {
             mounted::skip(test, "it takes root to be another user");
             return None;
         }
+        // Debian's udev makes it so; where there is no udev, scripts/packages.sh does.
+        if fs::metadata("/dev/fuse").is_ok_and(|device| device.permissions().mode() & 0o006 != 0o006) {
+            mounted::skip(test, "/dev/fuse is not for everybody");
+            return None;
+        }
         let home = Folder::new("ordinary");
         fs::set_permissions(home.join("."), fs::Permissions::from_mode(0o755)).unwrap();
         chown(home.join("."), Some(NOBODY), Some(NOBODY)).unwrap();
@@ -103,10 +108,10 @@ fn a_cell_of_ones_own_in_the_home_folder() {
          [ \"$(stat -c %u scratch/dir/file)\" = 65534 ]
          mkdir user/nobody/private; echo own > user/nobody/private/file
          mv scratch/dir/file scratch/dir/other; rm -r scratch/dir
-         ~/afar fs whichcell scratch | grep -q \"'afar.local'\"
-         ~/afar fs listacl user/nobody | grep -q 'nobody rlidwka'
+         ~/afar fs whichcell scratch | grep \"'afar.local'\" > /dev/null
+         ~/afar fs listacl user/nobody | grep 'nobody rlidwka' > /dev/null
          ~/afar fs examine scratch > /dev/null
-         ~/afar tokens | grep -q afar.local",
+         ~/afar tokens | grep afar.local > /dev/null",
     );
     assert!(user.at(".local/state/afar/etc/ThisCell").exists(), "what belongs to it is in the home folder");
     // Others do not get in, root neither.
@@ -157,7 +162,10 @@ fn the_client_alone() {
     assert!(user.at(".cache/afar").exists(), "the cache is in the home folder");
     assert_eq!(user.shell("ls cells/afar.local/user/nobody | wc -l"), "0\n");
     refused(mount(&[]), &["cells", "already", "choose another mount point"]);
-    refused(user.afar(&["mount", "second", "--config", ".local/state/afar/etc"]), &[".cache/afar", "in use"]);
+    refused(
+        user.afar(&["mount", "second", "--config", ".local/state/afar/etc"]),
+        &["another process uses the cache", ".cache/afar"],
+    );
     assert!(client.stop().success());
     // With the key of his own cell he is somebody in it.
     let client = Process::start(mount(&["--localauth", "--as", "nobody"]), Some(user.at("cells")));
@@ -180,14 +188,14 @@ fn what_keeps_it_from_starting_is_said_with_what_to_do() {
     let up = |words: &[&str]| user.afar(&[&["up", "--bind", &bind], words].concat());
     // A port that is taken.
     let taken = UdpSocket::bind((address, 7000)).unwrap();
-    refused(up(&[]), &["7000", "--bind 127.0.0.2"]);
+    refused(up(&[]), &["role 'file'", "--bind 127.0.0.2"]);
     drop(taken);
     assert!(!is_mounted(&user.at("afs")));
     // Folders of others.
     refused(up(&["--state", "/boot/afar-state"]), &["/boot/afar-state", "Permission denied", "--state"]);
     refused(up(&["--mount", "/boot/afs"]), &["/boot/afs", "Permission denied"]);
     fs::create_dir(user.at("roots")).unwrap();
-    refused(up(&["--mount", "roots"]), &["fusermount3", "roots", "permission"]);
+    refused(up(&["--mount", "roots"]), &["fusermount3", "roots", "write access"]);
     // No fusermount3, no FUSE, and one that he may not have.
     let mut without_helper = up(&[]);
     without_helper.env("PATH", "/nonexistent");
@@ -206,7 +214,7 @@ fn what_keeps_it_from_starting_is_said_with_what_to_do() {
     let no_fuse = "mount -t tmpfs none /dev; mknod -m 666 /dev/null c 1 3";
     refused(hidden(no_fuse), &["FUSE", "modprobe fuse"]);
     let forbidden = format!("{no_fuse}; mknod -m 600 /dev/fuse c 10 229");
-    refused(hidden(&forbidden), &["/dev/fuse", "ermission"]);
+    refused(hidden(&forbidden), &["/dev/fuse", "Permission denied", "chmod 666"]);
     // A state folder of a newer version.
     fs::write(user.at(".local/state/afar/version"), "99\n").unwrap();
     refused(up(&[]), &["a newer afar (version 99", "--state"]);
@@ -242,7 +250,6 @@ fn doctor_tells_an_ordinary_user_what_he_has() {
     };
     assert_eq!(of("fuse")["grade"], "ok", "{text}");
     assert_eq!(of("passthrough")["grade"], "poor", "{text}");
-    assert!(of("passthrough")["text"].as_str().unwrap().contains("root"), "{text}");
     assert_eq!(of("sharing")["grade"], "ok", "{text}");
     assert!(of("mount point")["text"].as_str().unwrap().contains("/afs"), "{text}");
 }

@@ -84,7 +84,12 @@ impl fmt::Display for MountError {
                 "ordinary users need {HELPER} to mount ({error}): install the package fuse3, or run this as root"
             ),
             Self::Helper { path, said } => {
-                write!(f, "{HELPER} does not mount {}: {}", path.display(), said.trim())
+                write!(f, "{HELPER} does not mount {}: {}", path.display(), said.trim())?;
+                match said.contains("open /dev/fuse") {
+                    // As udev has it on Debian; a machine without udev may have it for root only.
+                    true => f.write_str("; as root: chmod 666 /dev/fuse"),
+                    false => Ok(()),
+                }
             }
             Self::Path { path, error } => {
                 write!(f, "{} cannot be a mount point: {error}; choose another folder", path.display())
