@@ -104,7 +104,7 @@ fn a_cell_of_ones_own_in_the_home_folder() {
     user.shell(
         "cd afs/afar.local
          mkdir scratch/dir; echo text > scratch/dir/file; cat scratch/dir/file
-         cp -p /bin/ls scratch/ls; cmp /bin/ls scratch/ls; scratch/ls -l scratch > /dev/null
+         cp /bin/ls scratch/ls; cmp /bin/ls scratch/ls; scratch/ls -l scratch > /dev/null
          [ \"$(stat -c %u scratch/dir/file)\" = 65534 ]
          mkdir user/nobody/private; echo own > user/nobody/private/file
          mv scratch/dir/file scratch/dir/other; rm -r scratch/dir
