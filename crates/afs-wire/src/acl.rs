@@ -178,6 +178,7 @@ impl Acl {
     /// (File service notes 6.3). What administrators and owners have besides is the server's matter.
     #[must_use]
     pub fn rights_of(&self, ids: &[ViceId]) -> Rights {
+        debug_assert!(ids.is_sorted(), "{ids:?}");
         let union = |entries: &[(ViceId, Rights)]| {
             let mine = entries.iter().filter(|(id, _)| ids.binary_search(id).is_ok());
             mine.fold(Rights::NONE, |rights, (_, more)| rights | *more)

@@ -138,13 +138,23 @@ impl BTree {
     /// Does something with it. An error of the disk that is over, such as that it was full, does not keep it closed: what was
     /// committed before is all there, and the rest is in the log.
     fn with<T>(&self, act: impl Fn(&Database) -> Result<T, Failure>) -> Result<T, StoreError> {
-        let times = {
-            let opened = self.db.read().unwrap_or_else(PoisonError::into_inner);
-            match opened.db.as_ref().map(&act) {
-                None | Some(Err(Failure::Closed)) => opened.times,
-                Some(result) => return result.map_err(Failure::told),
-            }
-        };
+        let mut is_second = false;
+        loop {
+            let times = {
+                let opened = self.db.read().unwrap_or_else(PoisonError::into_inner);
+                match opened.db.as_ref().map(&act) {
+                    None | Some(Err(Failure::Closed)) if !is_second => opened.times,
+                    None => return Err(Failure::Closed.told()),
+                    Some(result) => return result.map_err(Failure::told),
+                }
+            };
+            self.open_again(times)?;
+            is_second = true;
+        }
+    }
+
+    /// Opens it again, unless somebody else has since it was open for the `times`th time.
+    fn open_again(&self, times: u64) -> Result<(), StoreError> {
         let mut opened = self.db.write().unwrap_or_else(PoisonError::into_inner);
         if opened.times == times {
             // The old one ends first: two do not share a file.
@@ -152,10 +162,7 @@ impl BTree {
             opened.times += 1;
             opened.db = Some(open(self.file.clone(), self.cache_bytes).map_err(Failure::told)?);
         }
-        match &opened.db {
-            Some(db) => act(db).map_err(Failure::told),
-            None => Err(Failure::Closed.told()),
-        }
+        Ok(())
     }
 
     fn number(&self, name: &str) -> Result<Option<u64>, StoreError> {
