@@ -9,7 +9,7 @@ use afs_wire::Errno;
 use afs_wire::abort;
 use afs_wire::rxafs::{ExtendLock, ReleaseLock, SetLock, ViceLockType};
 use rxgen::Rpc;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedMutexGuard, oneshot};
 
 use crate::client::{Client, Inner};
 use crate::error::Error;
@@ -45,19 +45,27 @@ impl LockKind {
 /// The locks that this client has.
 #[derive(Debug, Default)]
 pub(crate) struct Locks {
-    table: Mutex<HashMap<Fid, Lock>>,
+    table: Mutex<Table>,
     /// Told when a holder has given a lock back.
     freed: Notify,
 }
 
-/// A locked file.
+#[derive(Debug, Default)]
+struct Table {
+    files: HashMap<Fid, Lock>,
+    /// Whether a task prolongs what servers have given.
+    is_prolonged: bool,
+}
+
+/// A locked file. It is in the table for as long as it has holders, or the server is asked or told.
 #[derive(Debug)]
 struct Lock {
+    /// Whom the server gave it to.
     user: User,
     holders: Vec<(u64, LockKind)>,
     /// What the server has given.
     at_server: Option<LockKind>,
-    /// Held by who talks to the server about it.
+    /// Held by who talks to the server about it, so that what is asked for does not overtake what is given back.
     asking: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -66,78 +74,151 @@ enum Wish {
     /// He has it: what the server has given covers it.
     Covered,
     /// The server is to be asked; what it has given before is to be given back first.
-    Ask(Arc<tokio::sync::Mutex<()>>, Option<LockKind>),
+    Ask(Option<LockKind>),
     /// Another holder of this client is in the way.
     InTheWay,
 }
 
-impl Locks {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Fid, Lock>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+impl Lock {
+    fn new(user: User) -> Self {
+        Self { user, holders: Vec::new(), at_server: None, asking: Arc::default() }
     }
 
-    fn wish(&self, user: User, fid: Fid, holder: u64, kind: LockKind) -> Result<Wish, Error> {
-        let mut table = self.lock();
-        if table.len() >= LOCKS_MAX && !table.contains_key(&fid) {
-            return Err(Error::Unsupported { what: "so many locks" });
-        }
-        let lock = table.entry(fid).or_insert_with(|| Lock {
-            user,
-            holders: Vec::new(),
-            at_server: None,
-            asking: Arc::default(),
-        });
-        let mut others = lock.holders.iter().filter(|(who, _)| *who != holder);
+    fn wish(&mut self, user: User, holder: u64, kind: LockKind) -> Result<Wish, Error> {
+        let mut others = self.holders.iter().filter(|(who, _)| *who != holder);
         if others.any(|(_, theirs)| kind == LockKind::Write || *theirs == LockKind::Write) {
             return Ok(Wish::InTheWay);
         }
-        let is_covered = match lock.at_server {
-            Some(LockKind::Write) => true,
-            Some(LockKind::Read) => kind == LockKind::Read,
+        // What another user's last holder is about to give back was given for his rights.
+        let is_ours = self.user == user || !self.holders.is_empty();
+        let is_covered = match self.at_server {
+            Some(LockKind::Write) => is_ours,
+            Some(LockKind::Read) => is_ours && kind == LockKind::Read,
             None => false,
         };
         if !is_covered {
-            return Ok(Wish::Ask(Arc::clone(&lock.asking), lock.at_server));
+            return Ok(Wish::Ask(self.at_server));
         }
-        if lock.holders.len() >= LOCKS_MAX {
+        if self.holders.len() >= LOCKS_MAX {
             return Err(Error::Unsupported { what: "so many locks" });
         }
-        lock.holders.retain(|(who, _)| *who != holder);
-        lock.holders.push((holder, kind));
+        self.holders.retain(|(who, _)| *who != holder);
+        self.holders.push((holder, kind));
         Ok(Wish::Covered)
     }
+}
 
-    fn set_at_server(&self, fid: Fid, kind: Option<LockKind>) {
-        if let Some(lock) = self.lock().get_mut(&fid) {
-            lock.at_server = kind;
+impl Locks {
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is to be done for a holder; who asks has a turn.
+    fn wish(&self, fid: Fid, user: User, holder: u64, kind: LockKind) -> Result<Wish, Error> {
+        let mut table = self.lock();
+        table.files.get_mut(&fid).map_or(Ok(Wish::Ask(None)), |lock| lock.wish(user, holder, kind))
+    }
+
+    fn set_at_server(&self, fid: Fid, user: User, kind: Option<LockKind>) {
+        if let Some(lock) = self.lock().files.get_mut(&fid) {
+            (lock.user, lock.at_server) = (user, kind);
         }
     }
 
-    /// Takes a holder out; what is to be given back to the server if he was the last.
-    fn leave(&self, fid: Fid, holder: u64) -> Option<User> {
+    /// What is to be given back to the server, and as whom, unless there is a holder again.
+    fn take_back(&self, fid: Fid) -> Option<User> {
         let mut table = self.lock();
-        let lock = table.get_mut(&fid)?;
-        lock.holders.retain(|(who, _)| *who != holder);
-        let is_last = lock.holders.is_empty();
-        let (user, at_server) = (lock.user, lock.at_server);
-        if is_last {
-            table.remove(&fid);
-        }
-        at_server.filter(|_| is_last).map(|_| user)
+        let lock = table.files.get_mut(&fid).filter(|lock| lock.holders.is_empty())?;
+        lock.at_server.take().map(|_| lock.user)
     }
 
     /// What this client has locked at servers, and as whom.
     fn at_servers(&self) -> Vec<(Fid, User)> {
         let table = self.lock();
-        table
-            .iter()
-            .filter(|(_, lock)| lock.at_server.is_some())
-            .map(|(&fid, lock)| (fid, lock.user))
-            .collect()
+        let given = table.files.iter().filter(|(_, lock)| lock.at_server.is_some());
+        given.map(|(&fid, lock)| (fid, lock.user)).collect()
     }
 
-    fn is_at_server(&self, fid: Fid) -> Option<User> {
-        self.lock().get(&fid).filter(|lock| lock.at_server.is_some()).map(|lock| lock.user)
+    /// Whether the task that prolongs them goes on.
+    fn are_prolonged(&self) -> bool {
+        let mut table = self.lock();
+        table.is_prolonged = table.files.values().any(|lock| lock.at_server.is_some());
+        table.is_prolonged
+    }
+}
+
+/// Keeps a file's entry in the table, so that all who are about the file are about one entry. The last one's end takes it out, or
+/// has the server told if nobody holds what it gave.
+#[derive(Debug, Clone)]
+struct Turn {
+    inner: Arc<Inner>,
+    fid: Fid,
+    /// Some until it is dropped.
+    asking: Option<Arc<tokio::sync::Mutex<()>>>,
+}
+
+impl Turn {
+    fn new(inner: &Arc<Inner>, fid: Fid, user: User) -> Result<Self, Error> {
+        let mut table = inner.locks.lock();
+        if table.files.len() >= LOCKS_MAX && !table.files.contains_key(&fid) {
+            return Err(Error::Unsupported { what: "so many locks" });
+        }
+        let lock = table.files.entry(fid).or_insert_with(|| Lock::new(user));
+        let asking = Some(Arc::clone(&lock.asking));
+        drop(table);
+        Ok(Self { inner: Arc::clone(inner), fid, asking })
+    }
+
+    /// Waits until nobody else talks to the server about the file.
+    async fn come(&self) -> Option<OwnedMutexGuard<()>> {
+        match &self.asking {
+            Some(asking) => Some(Arc::clone(asking).lock_owned().await),
+            None => None,
+        }
+    }
+
+    /// Asks the server for what a holder wishes, unless it was given to another of us meanwhile. Until what is returned is dropped,
+    /// it is not given back.
+    async fn ask(
+        &self,
+        user: User,
+        holder: u64,
+        kind: LockKind,
+    ) -> Result<Option<OwnedMutexGuard<()>>, Error> {
+        let asking = self.come().await;
+        if let Wish::Ask(before) = self.inner.locks.wish(self.fid, user, holder, kind)? {
+            self.inner.set_lock(user, self.fid, kind, before).await?;
+            self.inner.prolong();
+        }
+        Ok(asking)
+    }
+
+    /// Gives what the server has given back, unless there is a holder.
+    async fn give_back(&self) {
+        let _asking = self.come().await;
+        if let Some(user) = self.inner.locks.take_back(self.fid) {
+            self.inner.release_lock(user, self.fid).await;
+        }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut table = self.inner.locks.lock();
+        self.asking = None;
+        let Some(lock) = table.files.get(&self.fid) else { return };
+        if Arc::strong_count(&lock.asking) > 1 || !lock.holders.is_empty() {
+            return;
+        }
+        if lock.at_server.is_none() {
+            table.files.remove(&self.fid);
+            return;
+        }
+        // Whoever asked for it was interrupted.
+        let asking = Some(Arc::clone(&lock.asking));
+        drop(table);
+        let turn = Self { inner: Arc::clone(&self.inner), fid: self.fid, asking };
+        self.inner.runtime.spawn(Box::pin(async move { turn.give_back().await }));
     }
 }
 
@@ -161,33 +242,32 @@ impl Client {
         loop {
             let mut freed = std::pin::pin!(locks.freed.notified());
             freed.as_mut().enable();
-            match locks.wish(user, fid, holder, kind)? {
+            let turn = Turn::new(inner, fid, user)?;
+            match locks.wish(fid, user, holder, kind)? {
                 Wish::Covered => return Ok(()),
                 Wish::InTheWay if !wait => return Err(Error::Locked { fid }),
-                Wish::InTheWay => freed.await,
-                Wish::Ask(asking, _) => {
-                    let _asking = asking.lock().await;
-                    // It may have been given to another of us meanwhile.
-                    let before = match locks.wish(user, fid, holder, kind)? {
-                        Wish::Covered => return Ok(()),
-                        Wish::InTheWay => continue,
-                        Wish::Ask(_, before) => before,
-                    };
-                    match inner.set_lock(user, fid, kind, before).await {
-                        Ok(()) => {
-                            locks.set_at_server(fid, Some(kind));
-                            if before.is_none() {
-                                inner.runtime.spawn(Box::pin(extend(inner.me.clone(), fid)));
+                Wish::InTheWay => {
+                    drop(turn);
+                    freed.await;
+                }
+                Wish::Ask(_) => {
+                    let (done, outcome) = oneshot::channel();
+                    let asks = turn.clone();
+                    // Not given up with this call: or the server would keep a lock that nobody knows of.
+                    inner.runtime.spawn(Box::pin(async move {
+                        drop(done.send(asks.ask(user, holder, kind).await));
+                    }));
+                    match outcome.await.unwrap_or(Err(Error::Closing)) {
+                        Ok(_asking) => {
+                            if let Wish::Covered = locks.wish(fid, user, holder, kind)? {
+                                return Ok(());
                             }
                         }
-                        Err(error) => {
-                            locks.leave(fid, u64::MAX);
-                            if !(wait && matches!(error, Error::Locked { .. })) {
-                                return Err(error);
-                            }
-                            drop(_asking);
+                        Err(Error::Locked { .. }) if wait => {
+                            drop(turn);
                             inner.runtime.sleep_until(inner.now() + TRY_EVERY).await;
                         }
+                        Err(error) => return Err(error),
                     }
                 }
             }
@@ -197,11 +277,15 @@ impl Client {
     /// Gives a holder's lock back.
     pub async fn unlock(&self, fid: Fid, holder: u64) {
         let inner = &self.inner;
-        let user = inner.locks.leave(fid, holder);
+        let turn = {
+            let mut table = inner.locks.lock();
+            let Some(lock) = table.files.get_mut(&fid) else { return };
+            lock.holders.retain(|(who, _)| *who != holder);
+            let asking = Some(Arc::clone(&lock.asking));
+            Turn { inner: Arc::clone(inner), fid, asking }
+        };
         inner.locks.freed.notify_waiters();
-        if let Some(user) = user {
-            inner.release_lock(user, fid).await;
-        }
+        turn.give_back().await;
     }
 }
 
@@ -217,20 +301,31 @@ impl Inner {
         if before.is_some() {
             // A read lock does not become a write lock (File service notes 14); for a moment there is none.
             self.release_lock(user, fid).await;
-            self.locks.set_at_server(fid, None);
+            self.locks.set_at_server(fid, user, None);
         }
         match self.try_call(who, fid, SetLock { fid: fid.in_cell(), kind: kind.to_wire() }).await {
-            Ok(_) => Ok(()),
+            Ok(_) => {
+                self.locks.set_at_server(fid, user, Some(kind));
+                Ok(())
+            }
             Err(failure) => {
                 let is_held = failure.code().and_then(abort::errno) == Some(Errno::EAGAIN);
                 if let Some(before) = before {
                     // Those who had a read lock go on to have it, if nobody else was faster.
                     let again = SetLock { fid: fid.in_cell(), kind: before.to_wire() };
                     let kept = self.try_call(who, fid, again).await.is_ok();
-                    self.locks.set_at_server(fid, kept.then_some(before));
+                    self.locks.set_at_server(fid, user, kept.then_some(before));
                 }
                 if is_held { Err(Error::Locked { fid }) } else { Err(failure.of(SetLock::NAME, fid)) }
             }
+        }
+    }
+
+    /// Sees to it that what servers have given is prolonged.
+    fn prolong(&self) {
+        let is_prolonged = std::mem::replace(&mut self.locks.lock().is_prolonged, true);
+        if !is_prolonged {
+            self.runtime.spawn(Box::pin(prolong(self.me.clone())));
         }
     }
 
@@ -249,17 +344,21 @@ impl Inner {
     }
 }
 
-/// Prolongs the server's lock of a file for as long as somebody here has it.
-async fn extend(client: Weak<Inner>, fid: Fid) {
+/// Prolongs what servers have given, until they have given nothing.
+async fn prolong(client: Weak<Inner>) {
     while let Some(inner) = client.upgrade() {
         let runtime = Arc::clone(&inner.runtime);
         drop(inner);
         runtime.sleep_until(runtime.now() + EXTEND_EVERY).await;
         let Some(inner) = client.upgrade() else { break };
-        let Some(user) = inner.locks.is_at_server(fid) else { break };
-        let who = inner.users.who(user, fid.cell);
-        if let Err(error) = inner.call(who, fid, ExtendLock { fid: fid.in_cell() }).await {
-            tracing::warn!(%fid, %error, "a lock could not be prolonged");
+        if !inner.locks.are_prolonged() {
+            break;
+        }
+        for (fid, user) in inner.locks.at_servers() {
+            let who = inner.users.who(user, fid.cell);
+            if let Err(error) = inner.call(who, fid, ExtendLock { fid: fid.in_cell() }).await {
+                tracing::warn!(%fid, %error, "a lock could not be prolonged");
+            }
         }
     }
 }
@@ -267,14 +366,9 @@ async fn extend(client: Weak<Inner>, fid: Fid) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fid::CellIndex;
-    use afs_wire::ids::VolumeId;
 
-    const FID: Fid = Fid::root_of(CellIndex(1), VolumeId(1));
-    const USER: User = User(1);
-
-    fn covered(locks: &Locks, holder: u64, kind: LockKind) -> Option<bool> {
-        match locks.wish(USER, FID, holder, kind).unwrap() {
+    fn covered(lock: &mut Lock, holder: u64, kind: LockKind) -> Option<bool> {
+        match lock.wish(User(1), holder, kind).unwrap() {
             Wish::Covered => Some(true),
             Wish::Ask(..) => Some(false),
             Wish::InTheWay => None,
@@ -282,23 +376,30 @@ mod tests {
     }
 
     #[test]
-    fn holders_share_what_the_server_has_given_and_the_last_gives_it_back() {
-        let locks = Locks::default();
-        assert_eq!(covered(&locks, 1, LockKind::Read), Some(false), "the server is to be asked");
-        locks.set_at_server(FID, Some(LockKind::Read));
-        assert_eq!(covered(&locks, 1, LockKind::Read), Some(true));
-        assert_eq!(covered(&locks, 2, LockKind::Read), Some(true), "no call for the second reader");
-        assert_eq!(covered(&locks, 3, LockKind::Write), None, "readers are in a writer's way");
-        assert_eq!(locks.leave(FID, 2), None);
+    fn holders_share_what_the_server_has_given() {
+        let mut lock = Lock::new(User(1));
+        assert_eq!(covered(&mut lock, 1, LockKind::Read), Some(false), "the server is to be asked");
+        lock.at_server = Some(LockKind::Read);
+        assert_eq!(covered(&mut lock, 1, LockKind::Read), Some(true));
+        assert_eq!(covered(&mut lock, 2, LockKind::Read), Some(true), "no call for the second reader");
+        assert_eq!(covered(&mut lock, 3, LockKind::Write), None, "readers are in a writer's way");
+        lock.holders.retain(|(who, _)| *who != 2);
         assert_eq!(
-            covered(&locks, 1, LockKind::Write),
+            covered(&mut lock, 1, LockKind::Write),
             Some(false),
             "alone, but the server gave it for reading"
         );
-        locks.set_at_server(FID, Some(LockKind::Write));
-        assert_eq!(covered(&locks, 1, LockKind::Write), Some(true));
-        assert_eq!(covered(&locks, 2, LockKind::Read), None);
-        assert_eq!(locks.leave(FID, 1), Some(USER));
-        assert_eq!(locks.leave(FID, 1), None);
+        lock.at_server = Some(LockKind::Write);
+        assert_eq!(covered(&mut lock, 1, LockKind::Write), Some(true));
+        assert_eq!(covered(&mut lock, 2, LockKind::Read), None);
+    }
+
+    #[test]
+    fn what_one_user_is_about_to_give_back_is_not_for_another() {
+        let mut lock = Lock::new(User(2));
+        lock.at_server = Some(LockKind::Write);
+        assert_eq!(covered(&mut lock, 1, LockKind::Read), Some(false));
+        lock.user = User(1);
+        assert_eq!(covered(&mut lock, 1, LockKind::Read), Some(true));
     }
 }

@@ -286,6 +286,50 @@ fn locks_are_shared_out_and_given_back() {
 }
 
 #[test]
+fn a_lock_on_its_way_back_is_in_nobody_of_the_same_clients_way() {
+    let world = World::new();
+    let (one, two) = (world.client(1), world.client(2));
+    world.run(async move {
+        let root = cell_root(&one).await;
+        let fid = one.create(ALICE, root, b"file", 0o644).await.unwrap().fid;
+        for moment in 0..40 {
+            for (user, kind) in [(ALICE, LockKind::Write), (ALICE, LockKind::Read), (BOB, LockKind::Read)] {
+                one.lock(ALICE, fid, 1, LockKind::Write, false).await.unwrap();
+                let giver = one.clone();
+                one.runtime().spawn(Box::pin(async move { giver.unlock(fid, 1).await }));
+                one.runtime().sleep_until(one.now() + Duration::from_micros(moment * 25)).await;
+                one.lock(user, fid, 2, kind, true).await.unwrap();
+                assert!(two.lock(ALICE, fid, 1, LockKind::Write, false).await.is_err());
+                one.unlock(fid, 2).await;
+                two.lock(ALICE, fid, 1, LockKind::Write, false).await.unwrap();
+                two.unlock(fid, 1).await;
+            }
+        }
+    });
+}
+
+#[test]
+fn who_is_interrupted_while_he_asks_for_a_lock_leaves_none() {
+    let world = World::new();
+    let (one, two) = (world.client(1), world.client(2));
+    world.run(async move {
+        let root = cell_root(&one).await;
+        let fid = one.create(ALICE, root, b"file", 0o644).await.unwrap().fid;
+        let mut asked = Box::pin(one.lock(ALICE, fid, 1, LockKind::Write, false));
+        std::future::poll_fn(|context| {
+            assert!(asked.as_mut().poll(context).is_pending());
+            std::task::Poll::Ready(())
+        })
+        .await;
+        drop(asked);
+        one.runtime().sleep_until(one.now() + Duration::from_secs(1)).await;
+        two.lock(ALICE, fid, 1, LockKind::Write, false).await.unwrap();
+        two.unlock(fid, 1).await;
+        one.lock(ALICE, fid, 1, LockKind::Write, false).await.unwrap();
+    });
+}
+
+#[test]
 fn the_end_of_a_client_is_an_error_to_who_waits() {
     let mut world = World::new();
     let client = world.client(1);
