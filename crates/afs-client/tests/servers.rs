@@ -9,7 +9,7 @@ use afs_volume::VolumeState;
 use afs_wire::Errno;
 use afs_wire::ids::VolumeId;
 use afs_wire::vl::SiteFlags;
-use support::{ALICE, CELL, NOBODY, ROOT_CELL, World, cell_root, content, names, put};
+use support::{ALICE, BOB, CELL, NOBODY, ROOT_CELL, World, cell_root, content, names, put};
 
 const OTHER: VolumeId = VolumeId(0x2000_0020);
 
