@@ -2,7 +2,7 @@
 #
 #   make            the programs, in target/release
 #   make test       everything that CI runs, from nothing: packages, lint, build, tests, interop, short fuzzing
-#   make nightly    the simulations from many more seeds: an hour or more
+#   make nightly    the simulations from many more seeds, and fsx for longer: an hour or more
 #   make lint       rustfmt, clippy, documentation, dependencies' licences, the repository's own rules
 #   make bench      the experiments; QUICK=1 makes them short, ARGS="..." is passed on (names of experiments, --only, --repeats)
 #   make deb        Debian packages of tools, servers and client, into target/debian
@@ -27,6 +27,9 @@ test:
 
 nightly:
 	FAULT_SEEDS=100000 FAIR_SEEDS=100000 $(RUST) cargo test --release -p rx-proto --test faults --test fairness
+	@scripts/packages.sh fuse3
+	@scripts/tools.sh
+	AFAR_FSX_OPERATIONS=100000 $(RUST) cargo test --release -p afar --test posix random_operations
 
 lint:
 	@scripts/lint.sh

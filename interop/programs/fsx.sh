@@ -1,7 +1,7 @@
 #!/bin/bash
-# fsx.sh MOUNTED LOCAL [SEED]   fsx, which does random things to a file and knows what must come of them: 100,000 operations, of which
-# most are on a file of 256 KiB, as its authors have it, and some on one that is large enough for the kernel to read it by itself. Its
-# program is FSX, as scripts/tools.sh builds it.
+# fsx.sh MOUNTED LOCAL [SEED]   fsx, which does random things to a file and knows what must come of them: 20,000 operations, or
+# AFAR_FSX_OPERATIONS. Most are on a file of 256 KiB, as its authors have it, and some on one that is large enough for the kernel to
+# read it by itself. Its program is FSX, as scripts/tools.sh builds it.
 . "$(dirname "${BASH_SOURCE[0]}")"/common.sh
 FSX=${FSX:-$HERE/../../target/tools/bin/fsx}
 [ -x "$FSX" ] || die "there is no $FSX: scripts/tools.sh builds it"
@@ -33,5 +33,5 @@ EOF
     "$FSX" -N "$1" -S "$seed" -f "$LOCAL/fsx.toml" -P "$LOCAL" "$MOUNTED/file" > "$LOCAL/out" 2>&1 || { tail -n 60 "$LOCAL/out"; die "seed $seed, $*"; }
     rm "$MOUNTED/file"
 }
-fsx $((${AFAR_FSX_OPERATIONS:-100000} * 9 / 10)) 262144 65536
-fsx $((${AFAR_FSX_OPERATIONS:-100000} / 10)) 3000000 100000
+fsx $((${AFAR_FSX_OPERATIONS:-20000} * 9 / 10)) 262144 65536
+fsx $((${AFAR_FSX_OPERATIONS:-20000} / 10)) 3000000 100000

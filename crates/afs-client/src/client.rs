@@ -1,5 +1,5 @@
 //! The client: its parts, its beginning and its end. What can be done with it is in the files beside, by topic: `lookup`, `directory`,
-//! `attributes`, `names`, `open_file`, `locks`, `acl`, `volumes`, `mount_point`, and the streams of data in `remote`.
+//! `attributes`, `names`, `open_file`, `open_files`, `locks`, `acl`, `volumes`, `mount_point`, and the streams of data in `remote`.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ use crate::fid::{CellIndex, Fid, User};
 use crate::location::Locations;
 use crate::locks::Locks;
 use crate::mount_point::Mounts;
-use crate::open_file::OpenFiles;
+use crate::open_files::OpenFiles;
 use crate::remote::keep_in_touch;
 use crate::servers::{ServerKind, Servers};
 use crate::status::Status;

@@ -54,6 +54,8 @@ pub struct Listing {
     real: Fid,
     parent: Fid,
     pages: Arc<Directory>,
+    /// Names of this client's that it leaves out: of files that are open and have no other.
+    hidden: Vec<String>,
 }
 
 impl Listing {
@@ -71,7 +73,9 @@ impl Listing {
     /// good for later listings of the directory too: names that stay are met exactly once.
     pub fn entries_from(&self, position: u64) -> impl Iterator<Item = DirEntry<'_>> {
         let slot = u16::try_from(position).map_or(Slot(u16::MAX), Slot);
-        self.pages.entries_from(slot).map(move |entry| self.entry(&entry))
+        let is_hidden = |name: &[u8]| self.hidden.iter().any(|hidden| hidden.as_bytes() == name);
+        let entries = self.pages.entries_from(slot).filter(move |entry| !is_hidden(entry.name));
+        entries.map(move |entry| self.entry(&entry))
     }
 
     /// What a name names.
@@ -278,6 +282,6 @@ impl Client {
         }
         let dot_dot = pages.lookup(b"..").map(|entry| real.sibling(entry.fid));
         let parent = inner.parent_of(dir, real, dot_dot);
-        Listing { dir, real, parent, pages }
+        Listing { dir, real, parent, pages, hidden: inner.open_files.hidden_in(real) }
     }
 }

@@ -48,6 +48,7 @@ mod lookup;
 mod mount_point;
 mod names;
 mod open_file;
+mod open_files;
 mod read;
 pub mod remote;
 mod rotate;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use afs_wire::Errno;
 use afs_wire::abort;
-use afs_wire::ids::{AfsTime, Path};
+use afs_wire::ids::{AfsTime, Name, Path};
 use afs_wire::rxafs::{CreateFile, Link, MakeDir, RemoveDir, RemoveFile, Rename, Symlink};
 use afs_wire::status::{AfsStoreStatus, FileType, StoreMask};
 use rxgen::Rpc;
@@ -23,14 +23,11 @@ use crate::error::Error;
 use crate::events::Change;
 use crate::fid::{Fid, User};
 use crate::lookup::checked_name;
-use crate::open_file::Leaving;
+use crate::open_files::{Parting, is_hidden_name};
 use crate::remote::Failure;
 use crate::status::Kind;
 use crate::users::Who;
 use crate::vnode::{Unanswered, Vnode};
-
-/// What the names of open files begin with that have no other.
-const HIDDEN: &str = ".__afs";
 
 /// The mode of symbolic links. The x bits say that they are no mount points (File service notes 11).
 const LINK_MODE: u32 = 0o777;
@@ -45,15 +42,8 @@ struct Changing {
     vnode: Arc<Vnode>,
 }
 
-/// What the end of a name means for those who have what it names open.
-enum Parting<'a> {
-    /// It is no file, or has other names.
-    Unheeded,
-    /// It is open, so that it has to be kept under another name.
-    Open,
-    /// Nobody has it open, and nobody can open it as long as this is there.
-    Closed { _leaving: Leaving<'a> },
-}
+/// A name in a directory, as the pages have it and as it is sent.
+type Place<'a> = (&'a Changing, &'a [u8], Name);
 
 /// Whether a failure says that something is there, or is not.
 fn says(failure: &Failure, errno: Errno) -> bool {
@@ -107,17 +97,14 @@ impl Inner {
     }
 
     /// A name of something is about to go: what that means for those who have it open, or are about to open it.
-    fn parting(&self, fid: Fid) -> Parting<'_> {
+    fn parting_of_name(&self, user: User, fid: Fid) -> Parting<'_> {
         let last = self.vnodes.get(fid).and_then(|vnode| vnode.last_status());
         let is_last_of_file =
             last.is_none_or(|status| status.file_type == FileType::FILE && status.link_count <= 1);
         if fid.vnode.is_directory() || !is_last_of_file {
             return Parting::Unheeded;
         }
-        match self.open_files.leave(fid) {
-            Some(leaving) => Parting::Closed { _leaving: leaving },
-            None => Parting::Open,
-        }
+        self.parting(user, fid)
     }
 
     /// Forgets a vnode that has lost a name: with its last one it is no longer there.
@@ -137,19 +124,47 @@ impl Inner {
         }
     }
 
-    /// Removes the hidden name of a file that nobody has open any more. In a box, since removing may come to hide another.
-    pub(crate) fn remove_hidden(
+    /// Removes the hidden name of a file that nobody has open any more.
+    pub(crate) async fn remove_hidden(&self, user: User, fid: Fid) {
+        if let Some((dir, name)) = self.open_files.take_hidden(fid, false) {
+            self.remove_hidden_name(user, dir, name).await;
+        }
+    }
+
+    /// In a box, since removing may come to hide another.
+    fn remove_hidden_name(
         &self,
         user: User,
-        fid: Fid,
+        dir: Fid,
+        name: String,
     ) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
         Box::pin(async move {
-            let Some((dir, name)) = self.open_files.take_hidden(fid) else { return };
-            let Ok(client) = self.client() else { return };
-            if let Err(error) = client.remove(user, dir, name.as_bytes()).await {
-                tracing::warn!(%fid, name, %error, "a file that was removed while it was open stays under a hidden name");
+            if let Ok(client) = self.client()
+                && let Err(error) = client.remove(user, dir, name.as_bytes()).await
+            {
+                tracing::warn!(%dir, name, %error, "a file that was removed while it was open stays under a hidden name");
             }
+            self.open_files.note_removed(dir, name);
         })
+    }
+
+    /// Gives a file that is open, and about to lose its last name, a hidden one, so that at no time there is neither it nor what
+    /// replaces it. Whether it has one.
+    async fn hide(&self, user: User, dir: Fid, fid: Fid) -> Result<bool, Error> {
+        let hidden = self.open_files.hidden_name(dir, fid);
+        match self.client()?.link(user, fid, dir, hidden.as_bytes()).await {
+            Ok(_) => {
+                if let Some((dir, before)) = self.open_files.note_hidden(fid, dir, hidden) {
+                    self.remove_hidden_name(user, dir, before).await;
+                }
+                Ok(true)
+            }
+            Err(error) => {
+                tracing::debug!(%fid, %error, "no hidden name for a file that is replaced");
+                self.open_files.note_removed(dir, hidden);
+                Ok(false)
+            }
+        }
     }
 }
 
@@ -366,16 +381,16 @@ impl Client {
         if fid.vnode.is_directory() {
             return Err(Error::IsADirectory { fid });
         }
-        let parting = inner.parting(fid);
-        if matches!(parting, Parting::Open) && !name.starts_with(HIDDEN.as_bytes()) {
-            let hidden = inner.open_files.hidden_name(HIDDEN, fid);
-            self.rename(user, (dir, name), (dir, hidden.as_bytes()), true).await?;
-            inner.open_files.note_hidden(fid, changing.dir, hidden);
-            // It may have been closed meanwhile.
-            if !inner.open_files.is_open(fid) {
-                inner.remove_hidden(user, fid).await;
+        let parting = inner.parting_of_name(user, fid);
+        if matches!(parting, Parting::Open { .. }) && !is_hidden_name(name) {
+            let hidden = inner.open_files.hidden_name(changing.dir, fid);
+            let renamed = self.rename(user, (dir, name), (dir, hidden.as_bytes()), true).await;
+            if renamed.is_ok() {
+                inner.open_files.note_hidden(fid, changing.dir, hidden);
+            } else {
+                inner.open_files.note_removed(changing.dir, hidden);
             }
-            return Ok(());
+            return renamed;
         }
         let guard = changing.vnode.changing.lock().await;
         let unanswered = Unanswered::new([Arc::clone(&changing.vnode)]);
@@ -416,6 +431,7 @@ impl Client {
         if !fid.vnode.is_directory() {
             return Err(Error::NotADirectory { fid });
         }
+        inner.open_files.none_going(fid).await;
         let guard = changing.vnode.changing.lock().await;
         let unanswered = Unanswered::new([Arc::clone(&changing.vnode)]);
         let before = changing.vnode.snapshot();
@@ -475,20 +491,41 @@ impl Client {
             // Two names of one file, or twice the same: nothing is to be done. Servers refuse it (File service notes 6.2).
             return Ok(());
         }
-        let parting = replaced.map(|replaced| inner.parting(replaced));
-        if let (Some(replaced), Some(Parting::Open)) = (replaced, &parting) {
-            // Another name first, so that at no time there is neither the old nor the new file.
-            let hidden = inner.open_files.hidden_name(HIDDEN, replaced);
-            match self.link(user, replaced, to.dir, hidden.as_bytes()).await {
-                Ok(_) => inner.open_files.note_hidden(replaced, to.dir, hidden),
-                Err(error) => {
-                    tracing::debug!(%replaced, %error, "no hidden name for a file that is replaced")
+        let parting = replaced.map(|replaced| inner.parting_of_name(user, replaced));
+        let is_hidden = match (replaced, &parting) {
+            (Some(replaced), Some(Parting::Open { .. })) => inner.hide(user, to.dir, replaced).await?,
+            _ => false,
+        };
+        let renamed =
+            inner.rename(user, (fid, replaced), (&from, from_name, old_name), (&to, to_name, new_name)).await;
+        match (replaced, &renamed) {
+            (Some(replaced), Ok(())) => inner.note_replaced(user, replaced, fid),
+            // It has its name still.
+            (Some(replaced), Err(_)) if is_hidden => {
+                if let Some((dir, name)) = inner.open_files.take_hidden(replaced, true) {
+                    inner.remove_hidden_name(user, dir, name).await;
                 }
             }
+            _ => {}
         }
+        drop(parting);
+        renamed
+    }
+}
+
+impl Inner {
+    /// What is left of a rename when it is known what is renamed, and what it replaces.
+    async fn rename(
+        &self,
+        user: User,
+        (fid, replaced): (Fid, Option<Fid>),
+        (from, from_name, old_name): Place<'_>,
+        (to, to_name, new_name): Place<'_>,
+    ) -> Result<(), Error> {
+        let inner = self;
         let is_same = from.dir == to.dir;
         // Always in the same order, so that two renames do not wait for each other.
-        let (first, second) = if from.dir <= to.dir { (&from, &to) } else { (&to, &from) };
+        let (first, second) = if from.dir <= to.dir { (from, to) } else { (to, from) };
         let first_guard = first.vnode.changing.lock().await;
         let second_guard = if is_same { None } else { Some(second.vnode.changing.lock().await) };
         let unanswered = Unanswered::new([Arc::clone(&from.vnode), Arc::clone(&to.vnode)]);
@@ -499,7 +536,7 @@ impl Client {
             Ok(answer) => answer,
             Err(failure) if failure.is_ambiguous && says(&failure, Errno::ENOENT) => {
                 from.vnode.forget();
-                return match inner.entry_anew(user, &to, to_name).await {
+                return match inner.entry_anew(user, to, to_name).await {
                     Ok(there) if there == fid => Ok(()),
                     _ => Err(failure.of(Rename::NAME, from.dir)),
                 };
@@ -543,15 +580,9 @@ impl Client {
             }
         }
         drop((second_guard, first_guard));
-        drop(parting);
-        if let Some(replaced) = replaced.filter(|&replaced| !inner.open_files.is_open(replaced)) {
-            inner.remove_hidden(user, replaced).await;
-        }
         Ok(())
     }
-}
 
-impl Inner {
     /// Seconds since 1970.
     pub(crate) fn time(&self) -> AfsTime {
         AfsTime(rx_security::UnixTime::of(std::time::SystemTime::now()).0)

@@ -1,10 +1,9 @@
-//! Open files: what a handle of the kernel stands for, and which files are open. How data are read and written is in `read` and
-//! `write_back`.
+//! Open files: what a handle of the kernel stands for. Which files are open is in `open_files`, how data are read and written in `read`
+//! and `write_back`.
 
-use std::collections::HashMap;
 use std::fs::File;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 
 use afs_cache::CacheFile;
 
@@ -15,7 +14,6 @@ use crate::fetch::ahead::Ahead;
 use crate::fid::{Fid, User};
 use crate::status::{Kind, Status};
 use afs_wire::rights::Rights;
-use tokio::sync::Notify;
 
 /// How a file is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -26,144 +24,6 @@ pub struct OpenFlags {
     pub write: bool,
     /// To be emptied first.
     pub truncate: bool,
-}
-
-/// Which files are open, and the hidden names of those that have lost their own. Nobody opens a file between the look whether it is
-/// open and the loss of its last name.
-#[derive(Debug, Default)]
-pub(crate) struct OpenFiles {
-    table: Mutex<HashMap<Fid, Open>>,
-    hidden: AtomicU64,
-    /// Of all files together; most of the time none.
-    leaving: AtomicUsize,
-}
-
-#[derive(Debug, Default)]
-struct Open {
-    count: usize,
-    hidden: Option<(Fid, String)>,
-    /// Operations that are about to take its last name away.
-    leaving: usize,
-    /// One of those has ended.
-    settled: Arc<Notify>,
-}
-
-impl Open {
-    fn is_of_interest(&self) -> bool {
-        self.count > 0 || self.hidden.is_some() || self.leaving > 0
-    }
-}
-
-/// A file that nobody has open is about to lose its last name. Until this is dropped nobody can open it.
-#[derive(Debug)]
-pub(crate) struct Leaving<'a> {
-    files: &'a OpenFiles,
-    fid: Fid,
-}
-
-impl Drop for Leaving<'_> {
-    fn drop(&mut self) {
-        let mut table = self.files.lock();
-        if let Some(open) = table.get_mut(&self.fid) {
-            open.leaving -= 1;
-            open.settled.notify_waiters();
-            if !open.is_of_interest() {
-                table.remove(&self.fid);
-            }
-        }
-        self.files.leaving.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-impl OpenFiles {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Fid, Open>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Counts one more handle. `false`: the file is losing its last name just now, and cannot be opened.
-    fn note_open(&self, fid: Fid) -> bool {
-        let mut table = self.lock();
-        let open = table.entry(fid).or_default();
-        let may = open.leaving == 0;
-        open.count += usize::from(may);
-        may
-    }
-
-    /// A file is about to lose its last name. `None`: somebody has it open, so that it has to be kept under another.
-    pub(crate) fn leave(&self, fid: Fid) -> Option<Leaving<'_>> {
-        let mut table = self.lock();
-        let open = table.entry(fid).or_default();
-        if open.count > 0 {
-            return None;
-        }
-        open.leaving += 1;
-        self.leaving.fetch_add(1, Ordering::AcqRel);
-        Some(Leaving { files: self, fid })
-    }
-
-    /// Whether a file is losing its last name just now.
-    pub(crate) fn is_leaving(&self, fid: Fid) -> bool {
-        self.leaving.load(Ordering::Acquire) > 0 && self.lock().get(&fid).is_some_and(|open| open.leaving > 0)
-    }
-
-    /// Waits until it is known what has become of a file that is losing its last name.
-    pub(crate) async fn settled(&self, fid: Fid) {
-        loop {
-            let settled = match self.lock().get(&fid).filter(|open| open.leaving > 0) {
-                Some(open) => Arc::clone(&open.settled).notified_owned(),
-                None => return,
-            };
-            settled.await;
-        }
-    }
-
-    /// A handle is closed; whether it was the last.
-    fn note_close(&self, fid: Fid) -> bool {
-        let mut table = self.lock();
-        let Some(open) = table.get_mut(&fid) else { return false };
-        open.count = open.count.saturating_sub(1);
-        let is_last = open.count == 0;
-        if !open.is_of_interest() {
-            table.remove(&fid);
-        }
-        is_last
-    }
-
-    /// Whether somebody has the file open.
-    pub(crate) fn is_open(&self, fid: Fid) -> bool {
-        self.lock().get(&fid).is_some_and(|open| open.count > 0)
-    }
-
-    /// How often the file is open.
-    pub(crate) fn count(&self, fid: Fid) -> usize {
-        self.lock().get(&fid).map_or(0, |open| open.count)
-    }
-
-    /// A name for a file that is to live on without one: nobody else in the cell makes the same.
-    pub(crate) fn hidden_name(&self, start: &str, fid: Fid) -> String {
-        let number = self.hidden.fetch_add(1, Ordering::Relaxed);
-        format!("{start}{:x}.{:x}.{number:x}", fid.vnode.0, fid.unique.0)
-    }
-
-    pub(crate) fn note_hidden(&self, fid: Fid, dir: Fid, name: String) {
-        self.lock().entry(fid).or_default().hidden = Some((dir, name));
-    }
-
-    /// Whether the file has a hidden name.
-    pub(crate) fn is_hidden(&self, fid: Fid) -> bool {
-        self.lock().get(&fid).is_some_and(|open| open.hidden.is_some())
-    }
-
-    /// The hidden name of a file that is closed, to be removed by the caller.
-    pub(crate) fn take_hidden(&self, fid: Fid) -> Option<(Fid, String)> {
-        let mut table = self.lock();
-        let open = table.get_mut(&fid).filter(|open| open.count == 0)?;
-        let hidden = open.hidden.take();
-        if !open.is_of_interest() {
-            table.remove(&fid);
-        }
-        hidden
-    }
 }
 
 /// An open file. It is let go when it is dropped; what was written and not flushed is stored nevertheless, in the background.
@@ -189,10 +49,7 @@ impl Drop for OpenFile {
         {
             self.data.end_writing(self.user);
         }
-        if inner.open_files.note_close(self.fid) && inner.open_files.is_hidden(self.fid) {
-            let (client, user, fid) = (self.client.clone(), self.user, self.fid);
-            inner.runtime.spawn(Box::pin(async move { client.inner.remove_hidden(user, fid).await }));
-        }
+        inner.note_close(self.user, self.fid);
     }
 }
 
@@ -251,8 +108,8 @@ impl Client {
         }
         let may = self.cached_status(user, fid)?.and_then(|status| Self::may_open(&status, flags));
         match may {
-            // The server may know better: see below.
-            Err(Error::NoAccess { .. }) => None,
+            // The server may know better, and what is gone may have a successor: see below.
+            Err(Error::NoAccess { .. } | Error::Gone { .. }) => None,
             may => Some(may.and_then(|()| self.opened(user, fid, flags))),
         }
     }
@@ -262,8 +119,18 @@ impl Client {
     /// # Errors
     ///
     /// When the user's rights do not allow it; what asking for the status brings; [`Error::Gone`] also when the file is losing its
-    /// last name just now: [`Self::lookup`] of the name then tells what has become of it.
+    /// last name just now: [`Self::lookup`] of the name then tells what has become of it, and that can be opened for a second.
     pub async fn open(&self, user: User, fid: Fid, flags: OpenFlags) -> Result<OpenFile, Error> {
+        let opened = self.open_now(user, fid, flags).await;
+        if let Err(Error::Gone { fid: gone }) = opened
+            && gone == fid
+        {
+            self.inner.hold_successor(user, fid);
+        }
+        opened
+    }
+
+    async fn open_now(&self, user: User, fid: Fid, flags: OpenFlags) -> Result<OpenFile, Error> {
         let status = self.status(user, fid).await?;
         match Self::may_open(&status, flags) {
             // In a drop box, an owner may read what he has put there; who the owner is the server knows.
@@ -331,42 +198,5 @@ impl OpenFile {
     /// the same for the same data as long as one open file of them is there.
     pub fn backing(&self) -> Option<Arc<File>> {
         self.data.backing().filter(|_| self.has_current())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::fid::CellIndex;
-    use afs_wire::ids::{Uniquifier, VnodeNumber, VolumeId};
-
-    #[tokio::test]
-    async fn nobody_opens_a_file_that_is_losing_its_last_name() {
-        let files = OpenFiles::default();
-        let fid =
-            Fid { vnode: VnodeNumber(2), unique: Uniquifier(5), ..Fid::root_of(CellIndex(1), VolumeId(9)) };
-        assert!(files.note_open(fid));
-        assert!(files.leave(fid).is_none(), "it is open: it has to be kept");
-        assert!(files.note_close(fid));
-        let (one, other) = (files.leave(fid).unwrap(), files.leave(fid).unwrap());
-        assert!(!files.note_open(fid) && files.is_leaving(fid));
-        drop(one);
-        assert!(!files.note_open(fid), "the other operation goes on");
-        let mut settled = std::pin::pin!(files.settled(fid));
-        assert!(polled(settled.as_mut()).is_none());
-        drop(other);
-        settled.await;
-        assert!(files.note_open(fid) && !files.is_leaving(fid));
-        assert!(files.note_close(fid));
-        assert!(files.lock().is_empty(), "nothing is kept of files that are closed");
-    }
-
-    /// What a future has come to, if it has.
-    fn polled<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
-        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-        match future.poll(&mut context) {
-            std::task::Poll::Ready(value) => Some(value),
-            std::task::Poll::Pending => None,
-        }
     }
 }

@@ -1,0 +1,412 @@
+//! Which files are open, and what becomes of those that lose their last name. AFS servers know no open files, so that the client keeps
+//! them under hidden names until they are closed; no listing of its own has these, as a local file system's would not.
+//!
+//! **Opening what is being replaced.** The kernel looks a name up and opens what it was, and between the two the file may have been
+//! replaced; it then tries once more. So who came too late once is not to come too late again: what takes the name is held for him for a
+//! second, as if it was open already.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rx_proto::time::Instant;
+use tokio::sync::Notify;
+
+use crate::client::{Client, Inner};
+use crate::fid::{Fid, User};
+
+/// How long a file is held for who could not open the one that it replaced, and how long it is known that it did.
+const HELD_FOR: Duration = Duration::from_secs(1);
+
+/// Files that were replaced of late and are remembered.
+const REPLACED_MAX: usize = 256;
+
+/// What the names of open files begin with that have no other.
+const HIDDEN: &str = ".__afs";
+
+/// Whether a name is one that clients give to open files. Others' are in listings.
+pub(crate) fn is_hidden_name(name: &[u8]) -> bool {
+    name.starts_with(HIDDEN.as_bytes())
+}
+
+/// Which files are open, and the hidden names of those that have lost their own. Nobody opens a file between the look whether it is
+/// open and the loss of its last name.
+#[derive(Debug, Default)]
+pub(crate) struct OpenFiles {
+    table: Mutex<Table>,
+    numbers: AtomicU64,
+    /// Files that are losing their last name, all together; most of the time none.
+    leaving: AtomicUsize,
+    /// A hidden name is no longer there.
+    removed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    files: HashMap<Fid, Open>,
+    /// Hidden names by directory, from before they are made until they are removed.
+    hidden: BTreeMap<(Fid, String), Hidden>,
+    /// What was replaced of late, and by what.
+    replaced: VecDeque<(Instant, Fid, Fid)>,
+}
+
+/// What is known of a hidden name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hidden {
+    /// Its file is open.
+    Needed,
+    /// It is being removed.
+    Going,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    count: usize,
+    hidden: Option<(Fid, String)>,
+    /// Operations that are about to take its last name away.
+    leaving: usize,
+    /// Somebody wanted to open it, or what it has replaced, and could not.
+    is_sought: bool,
+    /// One of those that take its name has ended.
+    settled: Arc<Notify>,
+}
+
+impl Open {
+    fn is_of_interest(&self) -> bool {
+        self.count > 0 || self.hidden.is_some() || self.leaving > 0
+    }
+}
+
+/// What the end of a name means for those who have the file open.
+#[derive(Debug)]
+pub(crate) enum Parting<'a> {
+    /// It is no file, or has other names.
+    Unheeded,
+    /// It is open, so that it has to be kept under another name. Until this is dropped it counts as open.
+    Open { _held: Held },
+    /// Nobody has it open, and nobody can open it as long as this is there.
+    Closed { _leaving: Leaving<'a> },
+}
+
+/// A file that counts as open until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Held {
+    client: Client,
+    user: User,
+    fid: Fid,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.client.inner.note_close(self.user, self.fid);
+    }
+}
+
+/// A file that nobody has open is about to lose its last name. Until this is dropped nobody can open it.
+#[derive(Debug)]
+pub(crate) struct Leaving<'a> {
+    files: &'a OpenFiles,
+    fid: Fid,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        let mut table = self.files.lock();
+        if let Some(open) = table.files.get_mut(&self.fid) {
+            open.leaving -= 1;
+            open.settled.notify_waiters();
+        }
+        table.tidy(self.fid);
+        self.files.leaving.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Table {
+    fn tidy(&mut self, fid: Fid) {
+        if self.files.get(&fid).is_some_and(|open| !open.is_of_interest()) {
+            self.files.remove(&fid);
+        }
+    }
+
+    /// What has the name now that a file had, if that was replaced of late.
+    fn successor(&self, now: Instant, fid: Fid) -> Option<Fid> {
+        let mut found = None;
+        for &(at, old, new) in &self.replaced {
+            if old == found.unwrap_or(fid) && now.since(at) < HELD_FOR {
+                found = Some(new);
+            }
+        }
+        found
+    }
+}
+
+impl OpenFiles {
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts one more handle. `false`: the file is losing its last name just now, and cannot be opened.
+    pub(crate) fn note_open(&self, fid: Fid) -> bool {
+        let mut table = self.lock();
+        let open = table.files.entry(fid).or_default();
+        let may = open.leaving == 0;
+        open.count += usize::from(may);
+        open.is_sought |= !may;
+        may
+    }
+
+    /// A file is about to lose its last name. `None`: somebody has it open, and it counts as open once more.
+    fn leave(&self, fid: Fid) -> Option<Leaving<'_>> {
+        let mut table = self.lock();
+        let open = table.files.entry(fid).or_default();
+        if open.count > 0 {
+            open.count += 1;
+            return None;
+        }
+        open.leaving += 1;
+        self.leaving.fetch_add(1, Ordering::AcqRel);
+        Some(Leaving { files: self, fid })
+    }
+
+    /// Whether a file is losing its last name just now.
+    pub(crate) fn is_leaving(&self, fid: Fid) -> bool {
+        self.leaving.load(Ordering::Acquire) > 0
+            && self.lock().files.get(&fid).is_some_and(|open| open.leaving > 0)
+    }
+
+    /// Waits until it is known what has become of a file that is losing its last name.
+    pub(crate) async fn settled(&self, fid: Fid) {
+        loop {
+            let settled = match self.lock().files.get(&fid).filter(|open| open.leaving > 0) {
+                Some(open) => Arc::clone(&open.settled).notified_owned(),
+                None => return,
+            };
+            settled.await;
+        }
+    }
+
+    /// A file has the name of another now; whether somebody wanted to open that one and could not.
+    fn note_replaced(&self, now: Instant, old: Fid, new: Fid) -> bool {
+        let mut table = self.lock();
+        let is_old = |&(at, ..): &(Instant, Fid, Fid)| now.since(at) >= HELD_FOR;
+        while table.replaced.len() >= REPLACED_MAX || table.replaced.front().is_some_and(is_old) {
+            table.replaced.pop_front();
+        }
+        table.replaced.push_back((now, old, new));
+        table.files.get(&old).is_some_and(|open| open.is_sought)
+    }
+
+    /// A handle is closed; whether a hidden name is to be removed.
+    fn note_close(&self, fid: Fid) -> bool {
+        let mut table = self.lock();
+        let Some(open) = table.files.get_mut(&fid) else { return false };
+        open.count = open.count.saturating_sub(1);
+        let going = open.hidden.clone().filter(|_| open.count == 0);
+        table.tidy(fid);
+        // From now on who removes the directory waits for it.
+        let state = going.as_ref().and_then(|place| table.hidden.get_mut(place));
+        state.map(|state| *state = Hidden::Going).is_some()
+    }
+
+    /// How often the file is open.
+    pub(crate) fn count(&self, fid: Fid) -> usize {
+        self.lock().files.get(&fid).map_or(0, |open| open.count)
+    }
+
+    /// A name for a file that is to live on without one: nobody else in the cell makes the same.
+    pub(crate) fn hidden_name(&self, dir: Fid, fid: Fid) -> String {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{HIDDEN}{:x}.{:x}.{number:x}", fid.vnode.0, fid.unique.0);
+        self.lock().hidden.insert((dir, name.clone()), Hidden::Needed);
+        name
+    }
+
+    /// A file has its hidden name. One that it had before goes: what is returned is to be removed.
+    pub(crate) fn note_hidden(&self, fid: Fid, dir: Fid, name: String) -> Option<(Fid, String)> {
+        let mut table = self.lock();
+        let before = table.files.entry(fid).or_default().hidden.replace((dir, name));
+        if let Some(state) = before.as_ref().and_then(|place| table.hidden.get_mut(place)) {
+            *state = Hidden::Going;
+        }
+        before
+    }
+
+    /// Whether the file has a hidden name.
+    pub(crate) fn is_hidden(&self, fid: Fid) -> bool {
+        self.lock().files.get(&fid).is_some_and(|open| open.hidden.is_some())
+    }
+
+    /// The hidden name of a file that is closed, or of any if `even_open`, to be removed by the caller.
+    pub(crate) fn take_hidden(&self, fid: Fid, even_open: bool) -> Option<(Fid, String)> {
+        let mut table = self.lock();
+        let open = table.files.get_mut(&fid).filter(|open| open.count == 0 || even_open)?;
+        let hidden = open.hidden.take();
+        table.tidy(fid);
+        hidden
+    }
+
+    /// A hidden name is no longer there, or never was.
+    pub(crate) fn note_removed(&self, dir: Fid, name: String) {
+        self.lock().hidden.remove(&(dir, name));
+        self.removed.notify_waiters();
+    }
+
+    /// The hidden names in a directory.
+    pub(crate) fn hidden_in(&self, dir: Fid) -> Vec<String> {
+        let table = self.lock();
+        let from = table.hidden.range((dir, String::new())..);
+        from.take_while(|((of, _), _)| *of == dir).map(|((_, name), _)| name.clone()).collect()
+    }
+
+    /// Waits until the hidden names are removed in a directory whose files are closed.
+    pub(crate) async fn none_going(&self, dir: Fid) {
+        loop {
+            let mut removed = std::pin::pin!(self.removed.notified());
+            removed.as_mut().enable();
+            let is_any_going = {
+                let table = self.lock();
+                let from = table.hidden.range((dir, String::new())..);
+                from.take_while(|((of, _), _)| *of == dir).any(|(_, state)| *state == Hidden::Going)
+            };
+            if !is_any_going {
+                return;
+            }
+            removed.await;
+        }
+    }
+}
+
+impl Inner {
+    /// A file is about to lose its last name: what that means for those who have it open, or are about to open it.
+    pub(crate) fn parting(&self, user: User, fid: Fid) -> Parting<'_> {
+        match (self.open_files.leave(fid), self.client()) {
+            (Some(leaving), _) => Parting::Closed { _leaving: leaving },
+            (None, Ok(client)) => Parting::Open { _held: Held { client, user, fid } },
+            // Nothing is kept of a client that ends.
+            (None, Err(_)) => Parting::Unheeded,
+        }
+    }
+
+    /// A handle is closed.
+    pub(crate) fn note_close(&self, user: User, fid: Fid) {
+        if self.open_files.note_close(fid)
+            && let Ok(client) = self.client()
+        {
+            self.runtime.spawn(Box::pin(async move { client.inner.remove_hidden(user, fid).await }));
+        }
+    }
+
+    /// A file has the name of another now.
+    pub(crate) fn note_replaced(&self, user: User, old: Fid, new: Fid) {
+        if self.open_files.note_replaced(self.now(), old, new) {
+            self.hold(user, new);
+        }
+    }
+
+    /// Somebody could not open a file any more: what has its name now is held for him.
+    pub(crate) fn hold_successor(&self, user: User, fid: Fid) {
+        let successor = self.open_files.lock().successor(self.now(), fid);
+        if let Some(successor) = successor {
+            self.hold(user, successor);
+        }
+    }
+
+    /// Holds a file for a second, as if it was open. If it is losing its name too, what replaces it is held.
+    fn hold(&self, user: User, fid: Fid) {
+        let Ok(client) = self.client() else { return };
+        if !self.open_files.note_open(fid) {
+            return;
+        }
+        if let Some(open) = self.open_files.lock().files.get_mut(&fid) {
+            open.is_sought = true;
+        }
+        let held = Held { client, user, fid };
+        let runtime = Arc::clone(&self.runtime);
+        let until = self.now() + HELD_FOR;
+        self.runtime.spawn(Box::pin(async move {
+            runtime.sleep_until(until).await;
+            if let Some(open) = held.client.inner.open_files.lock().files.get_mut(&fid) {
+                open.is_sought = false;
+            }
+            drop(held);
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fid::CellIndex;
+    use afs_wire::ids::{Uniquifier, VnodeNumber, VolumeId};
+
+    fn fid(vnode: u32) -> Fid {
+        let root = Fid::root_of(CellIndex(1), VolumeId(9));
+        Fid { vnode: VnodeNumber(vnode), unique: Uniquifier(5), ..root }
+    }
+
+    #[tokio::test]
+    async fn nobody_opens_a_file_that_is_losing_its_last_name() {
+        let files = OpenFiles::default();
+        let fid = fid(2);
+        assert!(files.note_open(fid));
+        assert!(files.leave(fid).is_none(), "it is open: it has to be kept");
+        assert!(!files.note_close(fid) && !files.note_close(fid));
+        let (one, other) = (files.leave(fid).unwrap(), files.leave(fid).unwrap());
+        assert!(!files.note_open(fid) && files.is_leaving(fid));
+        drop(one);
+        assert!(!files.note_open(fid), "the other operation goes on");
+        let mut settled = std::pin::pin!(files.settled(fid));
+        assert!(polled(settled.as_mut()).is_none());
+        drop(other);
+        settled.await;
+        assert!(files.note_open(fid) && !files.is_leaving(fid));
+        assert!(!files.note_close(fid));
+        assert!(files.lock().files.is_empty(), "nothing is kept of files that are closed");
+    }
+
+    #[test]
+    fn who_comes_too_late_is_known_of_by_what_takes_the_name() {
+        let (files, now) = (OpenFiles::default(), Instant::from_nanos(5_000_000_000));
+        let leaving = files.leave(fid(2)).unwrap();
+        assert!(!files.note_open(fid(2)));
+        assert!(files.note_replaced(now, fid(2), fid(4)), "somebody wanted to open it");
+        drop(leaving);
+        assert!(!files.note_replaced(now, fid(4), fid(6)));
+        assert!(!files.note_replaced(now, fid(8), fid(2)), "nobody wanted any of these");
+        let table = files.lock();
+        assert_eq!(table.successor(now, fid(2)), Some(fid(6)));
+        assert_eq!(table.successor(now, fid(6)), None);
+        assert_eq!(table.successor(now + HELD_FOR, fid(2)), None, "that is long ago");
+    }
+
+    #[tokio::test]
+    async fn a_hidden_name_is_known_until_it_is_removed() {
+        let (files, dir) = (OpenFiles::default(), fid(1));
+        assert!(files.note_open(fid(2)));
+        let name = files.hidden_name(dir, fid(2));
+        assert!(is_hidden_name(name.as_bytes()));
+        assert_eq!(files.note_hidden(fid(2), dir, name.clone()), None);
+        assert_eq!(files.hidden_in(dir), std::slice::from_ref(&name));
+        assert!(files.hidden_in(fid(3)).is_empty());
+        files.none_going(dir).await;
+        assert!(files.take_hidden(fid(2), false).is_none(), "it is open");
+        assert!(files.note_close(fid(2)));
+        assert_eq!(files.hidden_in(dir), std::slice::from_ref(&name), "it is being removed");
+        let mut none_going = std::pin::pin!(files.none_going(dir));
+        assert!(polled(none_going.as_mut()).is_none());
+        assert_eq!(files.take_hidden(fid(2), false), Some((dir, name.clone())));
+        files.note_removed(dir, name);
+        none_going.await;
+        assert!(files.hidden_in(dir).is_empty() && files.lock().files.is_empty());
+    }
+
+    /// What a future has come to, if it has.
+    fn polled<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        match future.poll(&mut context) {
+            std::task::Poll::Ready(value) => Some(value),
+            std::task::Poll::Pending => None,
+        }
+    }
+}
