@@ -8,7 +8,6 @@
 //! closed, as with OpenAFS: AFS servers know no open files. While a file that nobody has open loses its last name, nobody can open it:
 //! who tries looks the name up again, which waits for what becomes of it.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
 use afs_wire::Errno;
@@ -124,28 +123,15 @@ impl Inner {
         }
     }
 
-    /// Removes the hidden name of a file that nobody has open any more.
-    pub(crate) async fn remove_hidden(&self, user: User, fid: Fid) {
-        if let Some((dir, name)) = self.open_files.take_hidden(fid, false) {
-            self.remove_hidden_name(user, dir, name).await;
-        }
-    }
-
-    /// In a box, since removing may come to hide another.
-    fn remove_hidden_name(
-        &self,
-        user: User,
-        dir: Fid,
-        name: String,
-    ) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
-        Box::pin(async move {
-            if let Ok(client) = self.client()
-                && let Err(error) = client.remove(user, dir, name.as_bytes()).await
-            {
+    /// Removes a hidden name, in the background: nobody waits for it who could be interrupted.
+    pub(crate) fn remove_hidden_name(&self, user: User, (dir, name): (Fid, String)) {
+        let Ok(client) = self.client() else { return };
+        self.runtime.spawn(Box::pin(async move {
+            if let Err(error) = client.remove(user, dir, name.as_bytes()).await {
                 tracing::warn!(%dir, name, %error, "a file that was removed while it was open stays under a hidden name");
             }
-            self.open_files.note_removed(dir, name);
-        })
+            client.inner.open_files.note_removed(dir, name);
+        }));
     }
 
     /// Gives a file that is open, and about to lose its last name, a hidden one, so that at no time there is neither it nor what
@@ -154,14 +140,13 @@ impl Inner {
         let hidden = self.open_files.hidden_name(dir, fid);
         match self.client()?.link(user, fid, dir, hidden.as_bytes()).await {
             Ok(_) => {
-                if let Some((dir, before)) = self.open_files.note_hidden(fid, dir, hidden) {
-                    self.remove_hidden_name(user, dir, before).await;
+                if let Some(before) = hidden.given() {
+                    self.remove_hidden_name(user, before);
                 }
                 Ok(true)
             }
             Err(error) => {
                 tracing::debug!(%fid, %error, "no hidden name for a file that is replaced");
-                self.open_files.note_removed(dir, hidden);
                 Ok(false)
             }
         }
@@ -385,10 +370,10 @@ impl Client {
         if matches!(parting, Parting::Open { .. }) && !is_hidden_name(name) {
             let hidden = inner.open_files.hidden_name(changing.dir, fid);
             let renamed = self.rename(user, (dir, name), (dir, hidden.as_bytes()), true).await;
-            if renamed.is_ok() {
-                inner.open_files.note_hidden(fid, changing.dir, hidden);
-            } else {
-                inner.open_files.note_removed(changing.dir, hidden);
+            if renamed.is_ok()
+                && let Some(before) = hidden.given()
+            {
+                inner.remove_hidden_name(user, before);
             }
             return renamed;
         }
@@ -502,8 +487,8 @@ impl Client {
             (Some(replaced), Ok(())) => inner.note_replaced(user, replaced, fid),
             // It has its name still.
             (Some(replaced), Err(_)) if is_hidden => {
-                if let Some((dir, name)) = inner.open_files.take_hidden(replaced, true) {
-                    inner.remove_hidden_name(user, dir, name).await;
+                if let Some(hidden) = inner.open_files.take_hidden(replaced, true) {
+                    inner.remove_hidden_name(user, hidden);
                 }
             }
             _ => {}

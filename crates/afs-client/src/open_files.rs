@@ -14,6 +14,7 @@ use rx_proto::time::Instant;
 use tokio::sync::Notify;
 
 use crate::client::{Client, Inner};
+use crate::fetch::either;
 use crate::fid::{Fid, User};
 
 /// How long a file is held for who could not open the one that it replaced, and how long it is known that it did.
@@ -40,6 +41,8 @@ pub(crate) struct OpenFiles {
     leaving: AtomicUsize,
     /// A hidden name is no longer there.
     removed: Notify,
+    /// What is held for who may come is to be let go.
+    let_go: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -52,17 +55,18 @@ struct Table {
 }
 
 /// What is known of a hidden name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Hidden {
-    /// Its file is open.
-    Needed,
+#[derive(Debug)]
+struct Hidden {
+    file: Fid,
     /// It is being removed.
-    Going,
+    is_going: bool,
 }
 
 #[derive(Debug, Default)]
 struct Open {
     count: usize,
+    /// How many of these are nobody's yet: see the beginning of this file.
+    held: usize,
     hidden: Option<(Fid, String)>,
     /// Operations that are about to take its last name away.
     leaving: usize,
@@ -87,6 +91,40 @@ pub(crate) enum Parting<'a> {
     Open { _held: Held },
     /// Nobody has it open, and nobody can open it as long as this is there.
     Closed { _leaving: Leaving<'a> },
+}
+
+/// A hidden name that a file may get. Dropped before, it is none.
+#[derive(Debug)]
+pub(crate) struct HiddenName<'a> {
+    files: &'a OpenFiles,
+    file: Fid,
+    /// Some until it is dropped.
+    place: Option<(Fid, String)>,
+}
+
+impl HiddenName<'_> {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.place.as_ref().map_or(b"", |(_, name)| name.as_bytes())
+    }
+
+    /// The file has it. One that it had before goes: what is returned is to be removed.
+    pub(crate) fn given(mut self) -> Option<(Fid, String)> {
+        let mut table = self.files.lock();
+        let before =
+            std::mem::replace(&mut table.files.entry(self.file).or_default().hidden, self.place.take());
+        if let Some(hidden) = before.as_ref().and_then(|place| table.hidden.get_mut(place)) {
+            hidden.is_going = true;
+        }
+        before
+    }
+}
+
+impl Drop for HiddenName<'_> {
+    fn drop(&mut self) {
+        if let Some((dir, name)) = self.place.take() {
+            self.files.note_removed(dir, name);
+        }
+    }
 }
 
 /// A file that counts as open until this is dropped.
@@ -127,6 +165,11 @@ impl Table {
         if self.files.get(&fid).is_some_and(|open| !open.is_of_interest()) {
             self.files.remove(&fid);
         }
+    }
+
+    fn hidden_in(&self, dir: Fid) -> impl Iterator<Item = (&str, &Hidden)> {
+        let from = self.hidden.range((dir, String::new())..);
+        from.take_while(move |((of, _), _)| *of == dir).map(|((_, name), hidden)| (&**name, hidden))
     }
 
     /// What has the name now that a file had, if that was replaced of late.
@@ -205,8 +248,8 @@ impl OpenFiles {
         let going = open.hidden.clone().filter(|_| open.count == 0);
         table.tidy(fid);
         // From now on who removes the directory waits for it.
-        let state = going.as_ref().and_then(|place| table.hidden.get_mut(place));
-        state.map(|state| *state = Hidden::Going).is_some()
+        let hidden = going.as_ref().and_then(|place| table.hidden.get_mut(place));
+        hidden.map(|hidden| hidden.is_going = true).is_some()
     }
 
     /// How often the file is open.
@@ -215,21 +258,11 @@ impl OpenFiles {
     }
 
     /// A name for a file that is to live on without one: nobody else in the cell makes the same.
-    pub(crate) fn hidden_name(&self, dir: Fid, fid: Fid) -> String {
+    pub(crate) fn hidden_name(&self, dir: Fid, fid: Fid) -> HiddenName<'_> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let name = format!("{HIDDEN}{:x}.{:x}.{number:x}", fid.vnode.0, fid.unique.0);
-        self.lock().hidden.insert((dir, name.clone()), Hidden::Needed);
-        name
-    }
-
-    /// A file has its hidden name. One that it had before goes: what is returned is to be removed.
-    pub(crate) fn note_hidden(&self, fid: Fid, dir: Fid, name: String) -> Option<(Fid, String)> {
-        let mut table = self.lock();
-        let before = table.files.entry(fid).or_default().hidden.replace((dir, name));
-        if let Some(state) = before.as_ref().and_then(|place| table.hidden.get_mut(place)) {
-            *state = Hidden::Going;
-        }
-        before
+        self.lock().hidden.insert((dir, name.clone()), Hidden { file: fid, is_going: false });
+        HiddenName { files: self, file: fid, place: Some((dir, name)) }
     }
 
     /// Whether the file has a hidden name.
@@ -254,24 +287,23 @@ impl OpenFiles {
 
     /// The hidden names in a directory.
     pub(crate) fn hidden_in(&self, dir: Fid) -> Vec<String> {
-        let table = self.lock();
-        let from = table.hidden.range((dir, String::new())..);
-        from.take_while(|((of, _), _)| *of == dir).map(|((_, name), _)| name.clone()).collect()
+        self.lock().hidden_in(dir).map(|(name, _)| name.to_owned()).collect()
     }
 
-    /// Waits until the hidden names are removed in a directory whose files are closed.
+    /// Waits until the hidden names are removed in a directory whose files nobody has open.
     pub(crate) async fn none_going(&self, dir: Fid) {
         loop {
             let mut removed = std::pin::pin!(self.removed.notified());
             removed.as_mut().enable();
             let is_any_going = {
                 let table = self.lock();
-                let from = table.hidden.range((dir, String::new())..);
-                from.take_while(|((of, _), _)| *of == dir).any(|(_, state)| *state == Hidden::Going)
+                let is_closed = |file| table.files.get(&file).is_none_or(|open| open.count == open.held);
+                table.hidden_in(dir).any(|(_, hidden)| hidden.is_going || is_closed(hidden.file))
             };
             if !is_any_going {
                 return;
             }
+            self.let_go.notify_waiters();
             removed.await;
         }
     }
@@ -291,9 +323,9 @@ impl Inner {
     /// A handle is closed.
     pub(crate) fn note_close(&self, user: User, fid: Fid) {
         if self.open_files.note_close(fid)
-            && let Ok(client) = self.client()
+            && let Some(hidden) = self.open_files.take_hidden(fid, false)
         {
-            self.runtime.spawn(Box::pin(async move { client.inner.remove_hidden(user, fid).await }));
+            self.remove_hidden_name(user, hidden);
         }
     }
 
@@ -320,14 +352,17 @@ impl Inner {
         }
         if let Some(open) = self.open_files.lock().files.get_mut(&fid) {
             open.is_sought = true;
+            open.held += 1;
         }
         let held = Held { client, user, fid };
         let runtime = Arc::clone(&self.runtime);
         let until = self.now() + HELD_FOR;
         self.runtime.spawn(Box::pin(async move {
-            runtime.sleep_until(until).await;
-            if let Some(open) = held.client.inner.open_files.lock().files.get_mut(&fid) {
+            let files = &held.client.inner.open_files;
+            either(runtime.sleep_until(until), files.let_go.notified()).await;
+            if let Some(open) = files.lock().files.get_mut(&fid) {
                 open.is_sought = false;
+                open.held -= 1;
             }
             drop(held);
         }));
@@ -384,9 +419,12 @@ mod tests {
     async fn a_hidden_name_is_known_until_it_is_removed() {
         let (files, dir) = (OpenFiles::default(), fid(1));
         assert!(files.note_open(fid(2)));
-        let name = files.hidden_name(dir, fid(2));
-        assert!(is_hidden_name(name.as_bytes()));
-        assert_eq!(files.note_hidden(fid(2), dir, name.clone()), None);
+        drop(files.hidden_name(dir, fid(2)));
+        assert!(files.hidden_in(dir).is_empty(), "it was not given to the file");
+        let hidden = files.hidden_name(dir, fid(2));
+        assert!(is_hidden_name(hidden.as_bytes()));
+        let name = String::from_utf8(hidden.as_bytes().to_vec()).unwrap();
+        assert_eq!(hidden.given(), None);
         assert_eq!(files.hidden_in(dir), std::slice::from_ref(&name));
         assert!(files.hidden_in(fid(3)).is_empty());
         files.none_going(dir).await;
