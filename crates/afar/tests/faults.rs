@@ -182,7 +182,7 @@ fn a_signal_ends_a_read_and_a_close_that_wait_and_nothing_is_lost() {
     let mut begin = [0; 4096];
     File::open(there.join("large")).unwrap().read_exact_at(&mut begin, 0).unwrap();
     assert!(begin[..] == text[..4096]);
-    let mut writer = Command::new("sh")
+    let mut writer = mounted::interruptible("sh")
         .args(["-c", "exec cat > \"$1\"", "sh"])
         .arg(there.join("written"))
         .stdin(Stdio::piped())
@@ -197,7 +197,7 @@ fn a_signal_ends_a_read_and_a_close_that_wait_and_nothing_is_lost() {
     }
     cell.servers.signal("STOP");
     // (Not `dd`, which handles the signal: a read through the page cache is ended by what ends the process, and by nothing else.)
-    let reader = Command::new("tail")
+    let reader = mounted::interruptible("tail")
         .args(["-c", "4096"])
         .arg(there.join("large"))
         .stdout(Stdio::null())

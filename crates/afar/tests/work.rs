@@ -298,7 +298,7 @@ fn a_signal_ends_a_call_that_waits_and_other_signals_do_not() {
     assert!(fs::metadata(&file).is_ok());
     servers.signal("STOP");
     for (signal, ends) in [("INT", true), ("KILL", true), ("CHLD", false)] {
-        let mut child = Command::new("touch")
+        let mut child = mounted::interruptible("touch")
             .arg(file.join(format!("new-{signal}")))
             .stderr(Stdio::null())
             .spawn()

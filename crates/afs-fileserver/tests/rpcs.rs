@@ -488,9 +488,10 @@ impl Locations for OneEntry {
             server_number: servers,
             server_partition: [PartitionId(0); 8],
             server_flags: [SiteFlags(0); 8],
-            volume_id: [9, 10, 0].map(VolumeId),
+            volume_id: [9, 10, 11].map(VolumeId),
             clone_id: VolumeId(0),
-            flags: EntryFlags(0),
+            // The backup has an id, and is not there.
+            flags: EntryFlags::RO_EXISTS,
         };
         Box::pin(async move { if **name == *b"known" { Ok(entry) } else { Err(VL_NOENT) } })
     }

@@ -218,7 +218,10 @@ fn the_mount_is_listed_with_its_source_and_kind() {
 #[test]
 fn a_call_that_waits_can_be_given_up() {
     let Some(test) = Test::new("interrupt") else { return };
-    let mut child = Command::new("cat").arg(test.path.join("never")).stderr(Stdio::null()).spawn().unwrap();
+    // Ctrl-C ends it even if the tests run where that is ignored: in the background of a script.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT", "cat"]).arg(test.path.join("never")).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
     let until = Instant::now() + Duration::from_secs(20);
     while test.fs.waiting.lock().unwrap().is_empty() {
         assert!(Instant::now() < until, "the look-up has come");

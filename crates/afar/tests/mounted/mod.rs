@@ -170,6 +170,13 @@ impl Drop for Process {
     }
 }
 
+/// A program that Ctrl-C ends, even if the tests run where it is ignored: in the background of a script.
+pub(crate) fn interruptible(program: &str) -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT", program]);
+    command
+}
+
 pub(crate) fn signal(pid: u32, name: &str) {
     let status = Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap();
     assert!(status.success());

@@ -288,6 +288,10 @@ fn once(lab: &Lab, condition: &Condition<'_>, pair: Pair, way: &str) -> Result<R
         run.is_valid = false;
         run.problems.push(invalid.to_string());
     }
+    if bytes == 0.0 {
+        run.is_valid = false;
+        run.problems.push(format!("no byte came of the {way}"));
+    }
     // What it wrote is on its way no longer, and nobody needs it.
     if way == "write" {
         let _ = std::fs::remove_file(mount.file(way));
