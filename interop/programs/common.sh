@@ -12,6 +12,8 @@ shift 2
 export LC_ALL=C TZ=UTC HOME=$LOCAL.home GIT_CONFIG_NOSYSTEM=1
 export GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b
 export GIT_AUTHOR_DATE="1700000000 +0000" GIT_COMMITTER_DATE="1700000000 +0000"
+# It tells of its progress what takes it over two seconds, which differs.
+export GIT_PROGRESS_DELAY=3600
 mkdir "$HOME"
 # Who has no ticket owns nothing of what he makes in AFS, which git asks to be told.
 printf '[safe]\n\tdirectory = *\n' > "$HOME/.gitconfig"

@@ -4,7 +4,7 @@
 use std::future::poll_fn;
 use std::panic;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -25,14 +25,22 @@ pub(crate) async fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Se
 
 /// Work that took so long has waited for the disk: a small change takes some 10 us, a change of threads and back about as much.
 const SLOW: Duration = Duration::from_millis(1);
-/// How long a shorter way is not taken after that.
-const DETOUR: Duration = Duration::from_secs(1);
+/// Or the thread had to wait for a processor, or the whole machine for its host. That meets one piece of work among many, the disk one
+/// after the other: what is slow counts if one of so many before was.
+const NEIGHBOURS: u32 = 32;
+/// How long a shorter way is not taken after that, at first and at most. It is twice as long each time that it was too short.
+const DETOUR: Duration = Duration::from_millis(5);
+const DETOUR_MAX: Duration = Duration::from_secs(1);
 
 /// A shorter way for work that hardly ever waits for the disk, closed for a while after some that did.
 #[derive(Debug, Default)]
 pub(crate) struct ShortWay {
     /// In nanoseconds of the runtime's clock.
     closed_until: AtomicU64,
+    /// How long it was closed last, nanoseconds.
+    detour: AtomicU64,
+    /// So many pieces of work have to be quick until a slow one counts as the only one.
+    quick_wanted: AtomicU32,
 }
 
 impl ShortWay {
@@ -43,9 +51,21 @@ impl ShortWay {
 
     /// Work that has taken it ends.
     pub(crate) fn note(&self, began: Instant, now: Instant) {
-        if now.since(began) > SLOW {
-            self.closed_until.store((now + DETOUR).as_nanos(), Ordering::Relaxed);
+        let near = self.quick_wanted.load(Ordering::Relaxed);
+        if now.since(began) <= SLOW {
+            return self.quick_wanted.store(near.saturating_sub(1), Ordering::Relaxed);
         }
+        self.quick_wanted.store(NEIGHBOURS, Ordering::Relaxed);
+        if near == 0 {
+            return;
+        }
+        // What is slow again within as long as the way was closed before closes it for twice as long.
+        let before = Duration::from_nanos(self.detour.load(Ordering::Relaxed));
+        let opened = Instant::from_nanos(self.closed_until.load(Ordering::Relaxed));
+        let detour = if began < opened + before.max(DETOUR) { 2 * before } else { DETOUR };
+        let detour = detour.clamp(DETOUR, DETOUR_MAX);
+        self.detour.store(detour.as_nanos() as u64, Ordering::Relaxed);
+        self.closed_until.store((now + detour).as_nanos(), Ordering::Relaxed);
     }
 }
 
@@ -155,11 +175,38 @@ mod tests {
     fn a_short_way_is_closed_for_a_while_after_work_that_was_slow() {
         let way = ShortWay::default();
         assert!(way.is_open(NOW));
+        let slow = SLOW + Duration::from_nanos(1);
+        for _ in 0..3 {
+            way.note(NOW - slow, NOW);
+            assert!(way.is_open(NOW), "one of many");
+            (0..NEIGHBOURS).for_each(|_| way.note(NOW - SLOW, NOW));
+        }
+        way.note(NOW - slow, NOW);
         way.note(NOW - SLOW, NOW);
-        assert!(way.is_open(NOW), "that was not slow");
-        way.note(NOW - SLOW - Duration::from_nanos(1), NOW);
+        way.note(NOW - slow, NOW);
         assert!(!way.is_open(NOW));
         assert!(!way.is_open(NOW + DETOUR - Duration::from_nanos(1)));
         assert!(way.is_open(NOW + DETOUR));
+    }
+
+    #[test]
+    fn a_disk_that_stays_slow_is_tried_ever_more_rarely() {
+        let way = ShortWay::default();
+        let slow = SLOW + Duration::from_micros(1);
+        let mut now = NOW;
+        let mut detours = Vec::new();
+        way.note(now - slow, now);
+        for _ in 0..10 {
+            now += slow;
+            way.note(now - slow, now);
+            let opens = Instant::from_nanos(way.closed_until.load(Ordering::Relaxed));
+            detours.push(opens.since(now).as_millis());
+            now = opens;
+        }
+        assert_eq!(detours, [5, 10, 20, 40, 80, 160, 320, 640, 1000, 1000]);
+        // It was quick for so long that this is a new matter.
+        now += DETOUR_MAX + slow;
+        way.note(now - slow, now);
+        assert!(!way.is_open(now) && way.is_open(now + DETOUR));
     }
 }
