@@ -487,7 +487,7 @@ impl Client {
             (Some(replaced), Ok(())) => inner.note_replaced(user, replaced, fid),
             // It has its name still.
             (Some(replaced), Err(_)) if is_hidden => {
-                if let Some(hidden) = inner.open_files.take_hidden(replaced, true) {
+                if let Some(hidden) = inner.open_files.take_hidden(replaced) {
                     inner.remove_hidden_name(user, hidden);
                 }
             }

@@ -70,8 +70,8 @@ struct Open {
     hidden: Option<(Fid, String)>,
     /// Operations that are about to take its last name away.
     leaving: usize,
-    /// Somebody wanted to open it, or what it has replaced, and could not.
-    is_sought: bool,
+    /// Somebody wanted to open it while it was leaving.
+    is_missed: bool,
     /// One of those that take its name has ended.
     settled: Arc<Notify>,
 }
@@ -133,11 +133,12 @@ pub(crate) struct Held {
     client: Client,
     user: User,
     fid: Fid,
+    is_nobodys: bool,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.client.inner.note_close(self.user, self.fid);
+        self.client.inner.closed(self.user, self.fid, self.is_nobodys);
     }
 }
 
@@ -165,6 +166,14 @@ impl Table {
         if self.files.get(&fid).is_some_and(|open| !open.is_of_interest()) {
             self.files.remove(&fid);
         }
+    }
+
+    fn take_hidden(&mut self, fid: Fid) -> Option<(Fid, String)> {
+        let place = self.files.get_mut(&fid)?.hidden.take();
+        self.tidy(fid);
+        let hidden = self.hidden.get_mut(place.as_ref()?)?;
+        hidden.is_going = true;
+        place
     }
 
     fn hidden_in(&self, dir: Fid) -> impl Iterator<Item = (&str, &Hidden)> {
@@ -195,7 +204,7 @@ impl OpenFiles {
         let open = table.files.entry(fid).or_default();
         let may = open.leaving == 0;
         open.count += usize::from(may);
-        open.is_sought |= !may;
+        open.is_missed |= !may;
         may
     }
 
@@ -237,19 +246,31 @@ impl OpenFiles {
             table.replaced.pop_front();
         }
         table.replaced.push_back((now, old, new));
-        table.files.get(&old).is_some_and(|open| open.is_sought)
+        table.files.get(&old).is_some_and(|open| open.is_missed || open.held > 0)
     }
 
-    /// A handle is closed; whether a hidden name is to be removed.
-    fn note_close(&self, fid: Fid) -> bool {
+    /// Counts one more handle, which is nobody's yet; likewise.
+    fn hold(&self, fid: Fid) -> bool {
         let mut table = self.lock();
-        let Some(open) = table.files.get_mut(&fid) else { return false };
+        let open = table.files.entry(fid).or_default();
+        let may = open.leaving == 0;
+        open.count += usize::from(may);
+        open.held += usize::from(may);
+        open.is_missed |= !may;
+        may
+    }
+
+    /// A handle is closed, which may have been nobody's. After the last one the file's hidden name is to be removed by the caller; who
+    /// removes the directory waits for that.
+    fn note_close(&self, fid: Fid, is_nobodys: bool) -> Option<(Fid, String)> {
+        let mut table = self.lock();
+        let open = table.files.get_mut(&fid)?;
         open.count = open.count.saturating_sub(1);
-        let going = open.hidden.clone().filter(|_| open.count == 0);
-        table.tidy(fid);
-        // From now on who removes the directory waits for it.
-        let hidden = going.as_ref().and_then(|place| table.hidden.get_mut(place));
-        hidden.map(|hidden| hidden.is_going = true).is_some()
+        open.held = open.held.saturating_sub(usize::from(is_nobodys));
+        if open.count > 0 {
+            return None;
+        }
+        table.take_hidden(fid)
     }
 
     /// How often the file is open.
@@ -270,13 +291,9 @@ impl OpenFiles {
         self.lock().files.get(&fid).is_some_and(|open| open.hidden.is_some())
     }
 
-    /// The hidden name of a file that is closed, or of any if `even_open`, to be removed by the caller.
-    pub(crate) fn take_hidden(&self, fid: Fid, even_open: bool) -> Option<(Fid, String)> {
-        let mut table = self.lock();
-        let open = table.files.get_mut(&fid).filter(|open| open.count == 0 || even_open)?;
-        let hidden = open.hidden.take();
-        table.tidy(fid);
-        hidden
+    /// The hidden name of a file that needs it no longer, to be removed by the caller.
+    pub(crate) fn take_hidden(&self, fid: Fid) -> Option<(Fid, String)> {
+        self.lock().take_hidden(fid)
     }
 
     /// A hidden name is no longer there, or never was.
@@ -314,7 +331,7 @@ impl Inner {
     pub(crate) fn parting(&self, user: User, fid: Fid) -> Parting<'_> {
         match (self.open_files.leave(fid), self.client()) {
             (Some(leaving), _) => Parting::Closed { _leaving: leaving },
-            (None, Ok(client)) => Parting::Open { _held: Held { client, user, fid } },
+            (None, Ok(client)) => Parting::Open { _held: Held { client, user, fid, is_nobodys: false } },
             // Nothing is kept of a client that ends.
             (None, Err(_)) => Parting::Unheeded,
         }
@@ -322,9 +339,11 @@ impl Inner {
 
     /// A handle is closed.
     pub(crate) fn note_close(&self, user: User, fid: Fid) {
-        if self.open_files.note_close(fid)
-            && let Some(hidden) = self.open_files.take_hidden(fid, false)
-        {
+        self.closed(user, fid, false);
+    }
+
+    fn closed(&self, user: User, fid: Fid, is_nobodys: bool) {
+        if let Some(hidden) = self.open_files.note_close(fid, is_nobodys) {
             self.remove_hidden_name(user, hidden);
         }
     }
@@ -347,23 +366,15 @@ impl Inner {
     /// Holds a file for a second, as if it was open. If it is losing its name too, what replaces it is held.
     fn hold(&self, user: User, fid: Fid) {
         let Ok(client) = self.client() else { return };
-        if !self.open_files.note_open(fid) {
+        if !self.open_files.hold(fid) {
             return;
         }
-        if let Some(open) = self.open_files.lock().files.get_mut(&fid) {
-            open.is_sought = true;
-            open.held += 1;
-        }
-        let held = Held { client, user, fid };
+        let held = Held { client, user, fid, is_nobodys: true };
         let runtime = Arc::clone(&self.runtime);
         let until = self.now() + HELD_FOR;
         self.runtime.spawn(Box::pin(async move {
             let files = &held.client.inner.open_files;
             either(runtime.sleep_until(until), files.let_go.notified()).await;
-            if let Some(open) = files.lock().files.get_mut(&fid) {
-                open.is_sought = false;
-                open.held -= 1;
-            }
             drop(held);
         }));
     }
@@ -386,7 +397,7 @@ mod tests {
         let fid = fid(2);
         assert!(files.note_open(fid));
         assert!(files.leave(fid).is_none(), "it is open: it has to be kept");
-        assert!(!files.note_close(fid) && !files.note_close(fid));
+        assert!(files.note_close(fid, false).is_none() && files.note_close(fid, false).is_none());
         let (one, other) = (files.leave(fid).unwrap(), files.leave(fid).unwrap());
         assert!(!files.note_open(fid) && files.is_leaving(fid));
         drop(one);
@@ -396,7 +407,7 @@ mod tests {
         drop(other);
         settled.await;
         assert!(files.note_open(fid) && !files.is_leaving(fid));
-        assert!(!files.note_close(fid));
+        assert!(files.note_close(fid, false).is_none());
         assert!(files.lock().files.is_empty(), "nothing is kept of files that are closed");
     }
 
@@ -428,12 +439,14 @@ mod tests {
         assert_eq!(files.hidden_in(dir), std::slice::from_ref(&name));
         assert!(files.hidden_in(fid(3)).is_empty());
         files.none_going(dir).await;
-        assert!(files.take_hidden(fid(2), false).is_none(), "it is open");
-        assert!(files.note_close(fid(2)));
-        assert_eq!(files.hidden_in(dir), std::slice::from_ref(&name), "it is being removed");
+        assert!(files.hold(fid(2)), "for somebody else too");
+        assert_eq!(files.note_close(fid(2), false), None);
         let mut none_going = std::pin::pin!(files.none_going(dir));
+        assert!(polled(none_going.as_mut()).is_none(), "nobody has it open");
+        assert_eq!(files.note_close(fid(2), true), Some((dir, name.clone())));
+        assert_eq!(files.hidden_in(dir), std::slice::from_ref(&name), "it is being removed");
         assert!(polled(none_going.as_mut()).is_none());
-        assert_eq!(files.take_hidden(fid(2), false), Some((dir, name.clone())));
+        assert_eq!(files.take_hidden(fid(2)), None);
         files.note_removed(dir, name);
         none_going.await;
         assert!(files.hidden_in(dir).is_empty() && files.lock().files.is_empty());

@@ -291,7 +291,8 @@ impl Mount<'_> {
         command
     }
 
-    /// The client's process, and the mount point as it sees it: `/proc/PROCESS/root/MOUNT/POINT` taken apart.
+    /// The client's process, and the mount point as it sees it: the path leads through the root directory of that process, as procfs
+    /// has it.
     fn split(&self) -> (PathBuf, PathBuf) {
         let mut parts = self.path.components().skip(2);
         let process = parts.next().map(|part| PathBuf::from(part.as_os_str())).unwrap_or_default();
