@@ -1,9 +1,13 @@
 //! How runs are repeated: in turns, so that a slow minute of the machine hits all that is compared, and again when
 //! one failed or was not valid.
 
+use std::time::Instant;
+
 use crate::error::Error;
+use crate::host;
 use crate::interrupt::Interrupt;
 use crate::record::{Record, Row, Run, short};
+use crate::sys;
 use crate::tools::Tools;
 use crate::transfer;
 
@@ -89,6 +93,7 @@ pub(crate) fn interleave(
 /// One run, with its further attempts.
 fn measure(lab: &Lab, cell: &Cell<'_>, row: &mut Row, headline: &str, repeat: usize) -> Result<(), Error> {
     for attempt in 1..=ATTEMPTS {
+        let (began, stolen) = (Instant::now(), host::stolen_ticks());
         let mut run = match (cell.run)(lab) {
             Ok(run) => run,
             Err(Error::Run(problem)) => {
@@ -99,6 +104,9 @@ fn measure(lab: &Lab, cell: &Cell<'_>, row: &mut Row, headline: &str, repeat: us
             Err(fatal) => return Err(fatal),
         };
         (run.repeat, run.attempt) = (repeat, attempt);
+        let stolen = host::stolen_ticks().saturating_sub(stolen);
+        let share = host::stolen_share(stolen, sys::clock_ticks(), began.elapsed());
+        run.figures.insert("taken by the host, % of the cores".to_string(), share);
         transfer::note_disturbance(&mut run);
         let value = run.figures.get(headline).map_or("-".to_string(), |value| short(*value));
         let counts = if run.is_valid { "" } else { "  DOES NOT COUNT" };

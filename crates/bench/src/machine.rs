@@ -28,6 +28,9 @@ pub(crate) struct Setting {
     pub(crate) date: String,
     /// Of the minute before the experiment began; between experiments it is that of the one before.
     pub(crate) load_average: f64,
+    /// What idle cores do, if not as ever.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) idle_cores: String,
 }
 
 impl Setting {

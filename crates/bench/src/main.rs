@@ -10,6 +10,7 @@ mod error;
 mod experiments;
 mod flows;
 mod folder;
+mod host;
 mod interrupt;
 mod json;
 mod lab;
@@ -35,6 +36,7 @@ use clap::Parser;
 
 use crate::error::Error;
 use crate::experiments::{EXPERIMENTS, Experiment};
+use crate::host::Awake;
 use crate::interrupt::Interrupt;
 use crate::lab::Lab;
 use crate::machine::Setting;
@@ -110,7 +112,8 @@ fn bench(cli: &Cli) -> Result<bool, Error> {
     linkem::available().map_err(Error::Setup)?;
     let tools = Tools::find(&root, !cli.no_build, &interrupt)?;
     let is_quiet = quiet::wait(cli.force, &interrupt)?;
-    let setting = Setting::look(&root);
+    let awake = Awake::start();
+    let setting = Setting { idle_cores: awake.describe(), ..Setting::look(&root) };
     let lab = Lab {
         tools,
         interrupt,

@@ -98,7 +98,7 @@ fn section(record: &Record, out: &mut String) {
     curves(record, out);
     table(record, out);
     let machine = format!(
-        "{}. afar {}, {}, Linux {}, {}, libopenafs-dev {}. {}, {} cores, {} MiB. Load average at the start: {}.",
+        "{}. afar {}, {}, Linux {}, {}, libopenafs-dev {}. {}, {} cores, {} MiB. Load average at the start: {}. {}",
         setting.date,
         setting.afar,
         setting.rustc,
@@ -108,7 +108,8 @@ fn section(record: &Record, out: &mut String) {
         setting.cpu,
         setting.cores,
         setting.memory_mib,
-        setting.load_average
+        setting.load_average,
+        setting.idle_cores
     );
     let _ = writeln!(
         out,
