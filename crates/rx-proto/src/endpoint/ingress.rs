@@ -373,8 +373,9 @@ impl Endpoint {
                 call.progress_at = now;
             }
             call.contradictions = 0;
-        } else if ping.is_some() && call.tx.is_contradicted_by(&ack) {
-            // It was asked after it had acknowledged more, or has what we never sent: one of us has forgotten the call.
+        } else if ping_sent_at.is_some_and(|at| at > call.progress_at) && call.tx.is_contradicted_by(&ack) {
+            // It was asked after it had acknowledged more, or has what we never sent: one of us has forgotten the call. An answer to
+            // an earlier question says nothing: who had no time to send may have sent an ACK first that he made later.
             call.contradictions += 1;
         }
         call.trace_ack(now, &ack, outcome.as_ref(), ping_sent_at, path);

@@ -135,6 +135,9 @@ pub struct Node {
     /// The application does not read before this time.
     pub reads_after: Instant,
     pub reads_per_step: usize,
+    /// The process gets no time before this: what comes waits in its socket, and then is worked through in one go.
+    pub stands_until: Instant,
+    socket: VecDeque<(SocketAddr, Bytes)>,
 }
 
 struct Flying {
@@ -237,6 +240,8 @@ impl World {
             served_failed: 0,
             reads_after: Instant::ORIGIN,
             reads_per_step: usize::MAX,
+            stands_until: Instant::ORIGIN,
+            socket: VecDeque::new(),
         });
         node
     }
@@ -355,11 +360,13 @@ impl World {
         }
         while !done(self) {
             let packet = self.flying.peek().map(|Reverse((at, _))| *at);
-            let timers = self.nodes.iter().filter_map(|n| n.endpoint.poll_timeout());
+            let timers =
+                self.nodes.iter().filter_map(|n| Some(n.endpoint.poll_timeout()?.max(n.stands_until)));
             let thinking = self.nodes.iter().flat_map(|n| n.serving.values().filter_map(|s| s.think_until));
             let thinking = thinking.filter(|&at| at > self.now);
-            let reading = self.nodes.iter().map(|n| n.reads_after).filter(|&at| at > self.now);
-            let Some(next) = timers.chain(packet).chain(thinking).chain(reading).min() else { break };
+            let waiting =
+                self.nodes.iter().flat_map(|n| [n.reads_after, n.stands_until]).filter(|&at| at > self.now);
+            let Some(next) = timers.chain(packet).chain(thinking).chain(waiting).min() else { break };
             if next > end {
                 self.now = end;
                 return done(self);
@@ -370,6 +377,12 @@ impl World {
             self.deliver();
             for node in 0..self.nodes.len() {
                 let n = &mut self.nodes[node];
+                if n.stands_until > self.now {
+                    continue;
+                }
+                for (from, bytes) in n.socket.drain(..) {
+                    n.endpoint.handle_datagram(self.now, from, bytes);
+                }
                 if n.endpoint.poll_timeout().is_some_and(|t| t <= self.now) {
                     n.endpoint.handle_timeout(self.now);
                 }
@@ -392,7 +405,7 @@ impl World {
                 continue; // the old mapping is gone
             }
             if let Some(node) = self.nodes.iter_mut().find(|n| n.address == to) {
-                node.endpoint.handle_datagram(self.now, packet.from, packet.bytes);
+                node.socket.push_back((packet.from, packet.bytes));
             }
         }
     }
@@ -404,6 +417,9 @@ impl World {
     }
 
     fn step_node(&mut self, node: usize) {
+        if self.nodes[node].stands_until > self.now {
+            return;
+        }
         self.application(node);
         let mut out = Vec::new();
         let from = self.nodes[node].address;
