@@ -84,9 +84,12 @@ pub struct Running {
 /// When it cannot be started.
 pub fn start(command: &mut Command) -> Result<Running, String> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // Before it runs: on a busy machine it may be well under way when we go on, and what takes a known time at least would seem
+    // to take less.
+    let started = Instant::now();
     let mut guard = Guard::start(command)?;
     let readers = [reader(guard.child.stdout.take()), reader(guard.child.stderr.take())];
-    Ok(Running { guard, started: Instant::now(), readers })
+    Ok(Running { guard, started, readers })
 }
 
 /// Runs a command to its end.
