@@ -29,8 +29,8 @@ const DEVICE: &str = "wan0";
 
 /// What the records say of links without loss.
 pub(crate) const LINK_TEXT: &str = "Emulated link (linkem): 1 Gbit/s each way, drop-tail queue of 50 ms, MTU 1500, no \
-    loss, rounds of 0.1 ms; a fresh link for each run. A run counts only if the link's counters are in order; if not, it is repeated up \
-    to twice.";
+    loss, rounds of 0.1 ms; a fresh link for each run. A run counts only if the link's counters are in order; if not, it is \
+    repeated up to twice.";
 /// Where processes run.
 pub(crate) const PLACEMENT_LINK: &str = "Client in namespace A, server in namespace B, the emulator's thread \
     (SCHED_FIFO 10) in the bench's process; nothing is pinned, niceness 0, all on the cores of this machine.";

@@ -252,6 +252,8 @@ impl World {
         self.nodes[node].endpoint = self.make_endpoint(config, node);
         self.nodes[node].serving.clear();
         self.nodes[node].connections.clear();
+        self.nodes[node].socket.clear();
+        self.nodes[node].stands_until = Instant::ORIGIN;
     }
 
     /// The mapping of the NAT before a node changes: it now seems to be at `outside`.
