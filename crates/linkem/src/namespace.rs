@@ -8,6 +8,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::Error;
 use crate::sys;
@@ -17,8 +18,8 @@ const NAMES_DIR: &str = "/run/netns";
 /// What the made-up names begin with; then process id, its start time, a number, and the end (a or b).
 const NAME_PREFIX: &str = "linkem-";
 
-/// Links of one process at a time; more would rather be a leak.
-const LINKS_MAX: u32 = 10_000;
+/// Numbers of one process's links. None is given twice: one thread would find the name that another is about to remove.
+static NEXT_LINK: AtomicU32 = AtomicU32::new(0);
 
 /// A named network namespace, as `ip netns` makes them, removed when this is dropped unless it was only opened. What
 /// still runs inside keeps it alive without the name.
@@ -86,16 +87,9 @@ impl Namespace {
     pub(crate) fn create_pair() -> Result<(Namespace, Namespace), Error> {
         let pid = std::process::id();
         let start = start_time(pid).unwrap_or(0);
-        let mut last = String::new();
-        for number in 0..LINKS_MAX {
-            let name = |end: char| format!("{NAME_PREFIX}{pid}-{start}-{number}-{end}");
-            let pair = Namespace::create(&name('a')).and_then(|a| Ok((a, Namespace::create(&name('b'))?)));
-            match pair {
-                Err(Error::NamespaceExists { name }) => last = name,
-                pair => return pair,
-            }
-        }
-        Err(Error::NamespaceExists { name: last })
+        let number = NEXT_LINK.fetch_add(1, Ordering::Relaxed);
+        let name = |end: char| format!("{NAME_PREFIX}{pid}-{start}-{number}-{end}");
+        Ok((Namespace::create(&name('a'))?, Namespace::create(&name('b'))?))
     }
 
     /// The name, for `ip netns exec` and `ip -n`.

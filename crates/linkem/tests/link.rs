@@ -215,6 +215,19 @@ fn namespaces_of_a_dead_process_are_removed_and_those_of_a_live_one_stay() {
     assert!(is_named(live.a().name()) && is_named(next.b().name()));
 }
 
+/// Who found one of two names taken, and gone a moment later as another thread removed it, failed.
+#[test]
+fn threads_start_and_stop_links_at_once() {
+    if !can_run() {
+        return;
+    }
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..6).for_each(|_| drop(Link::builder().start().unwrap())));
+        }
+    });
+}
+
 #[test]
 fn a_failed_start_leaves_nothing_behind() {
     if !can_run() {
