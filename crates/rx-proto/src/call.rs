@@ -12,6 +12,7 @@
 
 use crate::abort::AbortCode;
 use crate::config::CallLimits;
+use crate::fair::Owner;
 use crate::ids::CallNumber;
 use crate::receive::Receive;
 use crate::time::Instant;
@@ -124,6 +125,8 @@ pub(crate) struct Credit {
     pub(crate) is_queued: bool,
     /// It stands in the list of those that receive.
     pub(crate) is_listed: bool,
+    /// Whose it is, since that was first asked.
+    pub(crate) owner: Option<Owner>,
     /// Packets that came in the last round trip, and in this one, which began then.
     pub(crate) came_before: u32,
     pub(crate) came: u32,
@@ -152,6 +155,7 @@ impl Credit {
             each: 0,
             is_queued: false,
             is_listed: false,
+            owner: None,
             came_before: 0,
             came: 0,
             round_from: now,

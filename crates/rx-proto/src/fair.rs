@@ -12,7 +12,7 @@
 //! and goes would be first each time, and the others would starve.
 
 use crate::time::Instant;
-use std::collections::hash_map::{DefaultHasher, Entry};
+use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
@@ -73,7 +73,8 @@ struct Flow<T> {
     place: Place,
     /// It has an entry in `resting`.
     is_listed: bool,
-    used_at: Instant,
+    /// When it last had something; never, if it has just come.
+    used_at: Option<Instant>,
 }
 
 /// The queue; see the module.
@@ -128,24 +129,32 @@ impl<T> FairQueue<T> {
         self.flows.get(&owner).map_or(0, |f| f.items.len())
     }
 
-    /// Queues a thing behind the others of its owner.
+    /// Queues a thing with which an owner begins something, behind the others of its owner.
     pub fn push(&mut self, now: Instant, owner: Owner, item: T) {
-        let flow = match self.flows.entry(owner) {
-            Entry::Occupied(entry) => entry.into_mut(),
-            Entry::Vacant(entry) => entry.insert(Flow {
-                items: VecDeque::new(),
-                deficit: self.fresh,
-                place: Place::Resting,
-                is_listed: false,
-                used_at: now,
-            }),
-        };
+        self.add(owner, item, Some(now));
+    }
+
+    /// Queues a thing with which an owner goes on with what it began before. However long it has paused, that makes it no new
+    /// owner: a host that gets no time to send is not a quiet one.
+    pub fn push_more(&mut self, owner: Owner, item: T) {
+        self.add(owner, item, None);
+    }
+
+    /// Queues a thing with which an owner begins something at a time, or goes on.
+    fn add(&mut self, owner: Owner, item: T, begins: Option<Instant>) {
+        let flow = self.flows.entry(owner).or_insert_with(|| Flow {
+            items: VecDeque::new(),
+            deficit: 0,
+            place: Place::Resting,
+            is_listed: false,
+            used_at: None,
+        });
         flow.items.push_back(item);
         self.len += 1;
         if flow.place != Place::Resting {
             return;
         }
-        if now.since(flow.used_at) >= QUIET {
+        if begins.is_some_and(|now| flow.used_at.is_none_or(|at| now.since(at) >= QUIET)) {
             flow.deficit = self.fresh;
         }
         if flow.deficit > 0 {
@@ -189,6 +198,11 @@ impl<T> FairQueue<T> {
         }
     }
 
+    /// Whether an owner is ahead of the others for now, as it was quiet.
+    pub fn is_sparse(&self, owner: Owner) -> bool {
+        self.flows.get(&owner).is_some_and(|f| f.place == Place::Sparse)
+    }
+
     /// Puts back what [`Self::pop`] has just given, to be the next again.
     pub fn unpop(&mut self, owner: Owner, item: T) {
         let flow = self.flows.get_mut(&owner).expect("it was there a moment ago");
@@ -200,7 +214,7 @@ impl<T> FairQueue<T> {
     pub fn charge(&mut self, now: Instant, owner: Owner, bytes: u64) {
         if let Some(flow) = self.flows.get_mut(&owner) {
             flow.deficit -= i64::try_from(bytes).unwrap_or(i64::MAX / 2);
-            flow.used_at = now;
+            flow.used_at = Some(now);
         }
     }
 
@@ -236,11 +250,9 @@ impl<T> FairQueue<T> {
             if flow.place != Place::Resting {
                 continue; // comes again when it leaves
             }
-            if is_full || now.since(flow.used_at) >= QUIET {
-                self.flows.remove(&owner);
-            } else {
-                let used_at = flow.used_at;
-                self.rest(used_at, owner);
+            match flow.used_at.filter(|at| !is_full && now.since(*at) < QUIET) {
+                Some(used_at) => self.rest(used_at, owner),
+                None => _ = self.flows.remove(&owner),
             }
         }
     }
@@ -289,6 +301,24 @@ mod tests {
         }
         let (least, most) = (got.iter().min().unwrap(), got.iter().max().unwrap());
         assert!(most - least <= 4 * u64::from(QUANTUM), "{got:?}");
+    }
+
+    /// Hosts that get time to send only now and then went ahead of whoever was busy, each time.
+    #[test]
+    fn who_goes_on_after_a_pause_is_not_new() {
+        let mut queue = FairQueue::new(QUANTUM, 2 * QUANTUM);
+        queue.push(at(0), Owner(1), 0);
+        assert_eq!(queue.pop(at(0)), Some((Owner(1), 0)));
+        queue.charge(at(0), Owner(1), 2 * u64::from(QUANTUM));
+        queue.push(at(0), Owner(2), 0);
+        assert_eq!(queue.pop(at(0)), Some((Owner(2), 0)));
+        queue.charge(at(0), Owner(2), 2 * u64::from(QUANTUM));
+        queue.push(at(0), Owner(2), 0);
+        queue.push_more(Owner(1), 0);
+        assert!(!queue.is_sparse(Owner(1)), "it goes on");
+        queue.push(at(1000), Owner(3), 0);
+        assert!(queue.is_sparse(Owner(3)), "it begins");
+        assert_eq!(queue.pop(at(1000)), Some((Owner(3), 0)));
     }
 
     #[test]

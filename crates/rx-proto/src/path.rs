@@ -124,8 +124,10 @@ pub struct Path {
     peer_packet_len: usize,
     /// Largest window the peer offered lately: a new call starts with it.
     window_hint: u32,
-    /// The longest datagram that has come from it: what its packets may cost here.
-    pub(crate) longest_received: usize,
+    /// The longest datagrams that have come from it in this second of the clock, and in the last in which any came.
+    longest: u16,
+    longest_before: u16,
+    longest_second: u32,
     /// Window that a new call from this peer is offered.
     pub(crate) receive_window: u32,
     in_flight: u64,
@@ -174,7 +176,9 @@ impl Path {
             reordering: Reordering::new(),
             peer_packet_len: BASE_PACKET_LEN,
             window_hint: FIRST_WINDOW,
-            longest_received: 0,
+            longest: 0,
+            longest_before: 0,
+            longest_second: 0,
             receive_window: config.initial_window,
             in_flight: 0,
             newly_lost: 0,
@@ -308,11 +312,21 @@ impl Path {
 
     pub(crate) fn handle_received(&mut self, now: Instant, len: usize) {
         self.stats.bytes_received += len as u64;
-        self.longest_received = self.longest_received.max(len);
+        let second = (now.as_nanos() / 1_000_000_000) as u32;
+        if second != self.longest_second {
+            (self.longest_before, self.longest, self.longest_second) = (self.longest, 0, second);
+        }
+        self.longest = self.longest.max(u16::try_from(len).unwrap_or(u16::MAX));
         if !self.verified {
             self.stranger_received += len as u64 + UDP_OVERHEAD;
         }
         self.last_used = now;
+    }
+
+    /// The longest datagram that has come from there in the last second or two: a peer that has found larger ones not to pass
+    /// is counted by what it sends now.
+    pub(crate) fn longest_received(&self) -> usize {
+        self.longest.max(self.longest_before).into()
     }
 
     /// The peer's address is not spoofed.

@@ -61,6 +61,8 @@ struct Work {
     after: Duration,
     /// It behaves as OpenAFS does.
     is_stock: bool,
+    /// It stands still for up to so long, again and again, as a host without CPU; what comes waits for it.
+    naps: Duration,
 }
 
 /// One direction of one call.
@@ -87,6 +89,9 @@ struct Client {
     /// Bytes of its calls that have been read at either end.
     moved: u64,
     times: Vec<Duration>,
+    /// It stands still until then.
+    sleeps_until: Instant,
+    mail: Vec<(SocketAddr, Bytes)>,
 }
 
 #[derive(Debug, Default)]
@@ -124,8 +129,9 @@ struct Crowd {
     works_at: Instant,
     sends_at: Instant,
     stalls_after: Duration,
-    /// Part of the packets that the network loses.
+    /// Part of the packets that the network loses, and the longest that passes.
     loss: f64,
+    longest: usize,
     /// Clients begin no more calls.
     is_ending: bool,
 }
@@ -160,6 +166,7 @@ impl Crowd {
             sends_at: now,
             stalls_after: Duration::from_secs(3),
             loss: 0.0,
+            longest: usize::MAX,
             is_ending: false,
             rng,
         };
@@ -187,6 +194,8 @@ impl Crowd {
             progress_at: self.now,
             moved: 0,
             times: Vec::new(),
+            sleeps_until: self.now + work.naps,
+            mail: Vec::new(),
         });
     }
 
@@ -208,6 +217,10 @@ impl Crowd {
                 next = next.min(self.sends_at); // perhaps there is more
             }
             for client in &self.clients {
+                if client.sleeps_until > self.now {
+                    next = next.min(client.sleeps_until);
+                    continue;
+                }
                 next = next.min(client.endpoint.poll_timeout().unwrap_or(end));
                 if client.call.is_none() && !self.is_ending {
                     next = next.min(client.next_at);
@@ -222,6 +235,17 @@ impl Crowd {
             self.step_server();
             for index in 0..self.clients.len() {
                 let client = &mut self.clients[index];
+                if client.sleeps_until > self.now {
+                    continue;
+                }
+                if !client.mail.is_empty() {
+                    for (from, bytes) in std::mem::take(&mut client.mail) {
+                        client.endpoint.handle_datagram(self.now, from, bytes);
+                    }
+                    self.step_client(index);
+                    self.send_to_sleep(index);
+                    continue;
+                }
                 let begins = client.call.is_none() && client.next_at <= self.now && !self.is_ending;
                 if client.endpoint.poll_timeout().is_some_and(|at| at <= self.now) {
                     client.endpoint.handle_timeout(self.now);
@@ -262,7 +286,7 @@ impl Crowd {
     }
 
     fn send(&mut self, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
-        if self.rng.random_bool(self.loss) {
+        if bytes.len() > self.longest || self.rng.random_bool(self.loss) {
             return;
         }
         self.next_packet += 1;
@@ -279,6 +303,10 @@ impl Crowd {
             self.flying.pop();
             let (from, to, bytes) = self.packets.remove(&id).expect("it was sent");
             if let Some(&index) = self.by_address.get(&to) {
+                if self.clients[index].sleeps_until > self.now {
+                    self.clients[index].mail.push((from, bytes));
+                    continue;
+                }
                 self.clients[index].endpoint.handle_datagram(self.now, from, bytes);
                 self.step_client(index);
                 continue;
@@ -294,6 +322,14 @@ impl Crowd {
             }
             self.buffer.used += cost;
             self.buffer.packets.push_back((from, bytes));
+        }
+    }
+
+    /// A host that gets no time stands still for a while after it has done something.
+    fn send_to_sleep(&mut self, index: usize) {
+        let client = &mut self.clients[index];
+        if !client.work.naps.is_zero() {
+            client.sleeps_until = self.now + client.work.naps.mul_f64(self.rng.random_range(0.2..1.0));
         }
     }
 
@@ -471,6 +507,7 @@ fn work(owner: u8) -> Work {
         every: Duration::ZERO,
         after: Duration::ZERO,
         is_stock: false,
+        naps: Duration::ZERO,
     }
 }
 
@@ -570,6 +607,55 @@ fn a_probe_waits_little_while_a_crowd_sends() {
     }
 }
 
+/// 250 owners of a host each, which get no time to send but each half second or so, and a probe's, after a moment in which the
+/// server stood still. Once the probe had to wait at all it waited longer and longer, up to 26 s on a real machine: the limit
+/// did not grow though nothing was queued, as it was of a round trip, and these take longer; and they held all of it.
+#[test]
+fn a_probe_waits_little_beside_a_crowd_without_cpu() {
+    let slow = Duration::from_millis(1000);
+    let mut works: Vec<Work> = (1..=250)
+        .map(|owner| Work { after: ms(owner.into()), send: (64 * KIB, 8 * MIB), naps: slow, ..work(owner) })
+        .collect();
+    let crowd = works.len();
+    // Every 100 ms one, whether or not those before have ended.
+    let probes = (0..60).map(|i| ms(100) * i);
+    works.extend(probes.map(|after| Work { after, every: ms(6000), send: (64 * KIB, 64 * KIB), ..work(0) }));
+    let mut times = Vec::new();
+    for seed in 5..7 {
+        let mut world = Crowd::new(seed, Config::default(), FORCED_BUFFER, &works);
+        (world.work_rate, world.longest) = (150_000_000, 1472);
+        world.stalls_after = Duration::from_secs(10);
+        world.run(ms(1500));
+        world.works_at += ms(300);
+        world.run(ms(4500));
+        times.extend(world.clients[crowd..].iter().flat_map(|c| c.times.clone()));
+    }
+    times.sort();
+    assert!(times.len() >= 100, "{} of 120 have ended", times.len());
+    assert!(times[times.len() / 2] <= ms(400), "{times:?}");
+}
+
+/// After a standstill of 700 ms, in which hosts had taken their long packets for lost, a server was at a hundredth of its work for
+/// good: each short packet was counted as the longest that had ever come.
+#[test]
+fn a_server_that_stood_still_is_busy_again_soon() {
+    for longest in [1472, usize::MAX] {
+        let works: Vec<Work> = (1..=100)
+            .map(|owner| Work { send: (64 * KIB, 8 * MIB), after: ms(owner.into()), ..work(owner) })
+            .collect();
+        let mut world = Crowd::new(6, Config::default(), FORCED_BUFFER, &works);
+        (world.work_rate, world.longest) = (160_000_000, longest);
+        world.run(ms(1500));
+        world.works_at += ms(700);
+        world.run(ms(3500));
+        let moved = |world: &Crowd| world.clients.iter().map(|c| c.moved).sum::<u64>();
+        let before = moved(&world);
+        world.run(ms(1000));
+        let rate = (moved(&world) - before) as f64 / 1e6;
+        assert!(rate > 80.0, "{rate:.0} MB/s of 100, packets of up to {longest} bytes");
+    }
+}
+
 fn limited() -> Config {
     Config { receive_buffer: Some(SMALL_BUFFER), ..Config::default() }
 }
@@ -603,6 +689,7 @@ fn random_world(seed: u64) {
                 every: ms([0, 0, 30, 200][rng.random_range(0..4)]),
                 after: ms(rng.random_range(0..100)),
                 is_stock: rng.random_bool(0.3),
+                naps: ms([0, 0, 20][rng.random_range(0..3)]),
             }
         })
         .collect();

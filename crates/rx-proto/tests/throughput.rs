@@ -102,3 +102,33 @@ fn the_table_of_throughput() {
     let kept = std::fs::read_to_string(path).unwrap_or_default();
     assert!(table == kept, "throughput changed; if that is meant, UPDATE=1 writes the new table:\n{table}");
 }
+
+/// Mbit/s of a call's second and third second, where the receiver runs and stands still in turns, as in a machine that is full.
+fn stream_to_one_who_stands_still(runs: Duration, stands: Duration) -> f64 {
+    let config = Config { max_packet_len: 1444, ..Config::default() };
+    let mut world =
+        World::pair(1, config, Link { rate: 200_000_000, queue: Duration::from_secs(1), ..Link::default() });
+    let connection = world.connect(0, 1);
+    let start = world.now;
+    let job = world.start(0, connection, Job::new(0, 100_000_000));
+    let mut received = |until: Duration| {
+        while world.now.since(start) < until {
+            world.run_for(runs);
+            world.nodes[0].stands_until = world.now + stands;
+            world.run_for(stands);
+        }
+        world.nodes[0].jobs[job].progress.last().map_or(0, |&(_, bytes)| bytes)
+    };
+    let first = received(Duration::from_secs(1));
+    (received(Duration::from_secs(3)) - first) as f64 * 8e-6 / 2.0
+}
+
+/// It went down to 1 to 4 Mbit/s of 192: the window was of the smallest round trip, so each standstill divided the rate that
+/// was measured, and that the window.
+#[test]
+fn a_receiver_that_stands_still_for_nine_tenths_of_the_time_has_the_whole_link() {
+    for (runs, stands) in [(1, 19), (5, 45), (10, 90)] {
+        let mbit = stream_to_one_who_stands_still(ms(runs), ms(stands));
+        assert!(mbit > 0.9 * 192.0, "{stands} of {} ms: {mbit:.0} Mbit/s", runs + stands);
+    }
+}

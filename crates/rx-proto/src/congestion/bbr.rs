@@ -16,8 +16,9 @@
 //!   quarter of a long path exceeds the queue that links commonly have. It comes every ten rounds or so, nearly as often as
 //!   in BBRv1, not each 2 to 3 s, so that two flows of ours share within seconds. What it found shows a round later, in
 //!   Check; if there was more it is repeated, and where there is more and more, Startup begins anew.
-//! - A round counts as lossy from 2 % on, as in the draft, but not for a packet or two of a small window; and the short-term
-//!   bounds need such a round as well, where the draft lets any loss lower them: with 1 % of random loss they would creep down.
+//! - A round counts as lossy from 2 % on, as in the draft, but not for a packet or two of a small window, and in Startup not
+//!   for a burst, unless the next round is lossy as well; and the short-term bounds need such a round as well, where the draft
+//!   lets any loss lower them: with 1 % of random loss they would creep down.
 //! - The headroom in Cruise is taken from the queue that the upper bound allows, never from the pipe itself.
 
 use super::{AckSample, Controller, bytes_in, quantum};
@@ -34,6 +35,8 @@ const FULL_ROUNDS: u32 = 3;
 const CRUISE_ROUNDS: u32 = 4;
 /// Rounds for which a rate sample counts: a probe cycle and a bit, so that each probe's finding lives until the next.
 const RATE_ROUNDS: u64 = 12;
+/// Rounds for which acknowledgements that came together count, up to twice as many (the draft's ExtraAckedFilterLen is 10).
+const AGGREGATION_ROUNDS: u64 = 5;
 /// Queue that probing upwards may add in a round trip.
 const PROBE_QUEUE: Duration = Duration::from_millis(12);
 /// Most queue that the window allows for. Below the 50 ms that links commonly have.
@@ -120,6 +123,40 @@ impl Bounds {
     const NONE: Self = Self { inflight_hi: u64::MAX, inflight_lo: u64::MAX, rate_lo: u64::MAX };
 }
 
+/// How much more than the rate lets expect ACKs bring at once, as the peer, or a radio link, stands still now and then and
+/// makes up for it (the draft's extra_acked). So much has to be allowed in flight, or standing still divides the rate again
+/// and again: measured by the rate of a window that waited, the next window is smaller still.
+#[derive(Debug)]
+struct Aggregation {
+    /// Since when more has been acknowledged than expected, and how much in all.
+    since: Instant,
+    acked: u64,
+    /// The most beyond expectation in the last rounds since `from`, and in as many before.
+    most: u64,
+    most_before: u64,
+    from: u64,
+}
+
+impl Aggregation {
+    const NONE: Self = Self { since: Instant::ORIGIN, acked: 0, most: 0, most_before: 0, from: 0 };
+
+    fn handle_ack(&mut self, sample: &AckSample, round: u64, rate: u64, window: u64) {
+        let mut expected = bytes_in(rate, sample.now.since(self.since));
+        if self.acked <= expected {
+            (self.since, self.acked, expected) = (sample.now, 0, 0);
+        }
+        self.acked += sample.acked;
+        if round >= self.from + AGGREGATION_ROUNDS {
+            (self.most_before, self.most, self.from) = (self.most, 0, round);
+        }
+        self.most = self.most.max((self.acked - expected).min(window));
+    }
+
+    fn extra(&self) -> u64 {
+        self.most.max(self.most_before)
+    }
+}
+
 /// The controller; see the module.
 #[derive(Debug)]
 pub struct Bbr {
@@ -140,10 +177,12 @@ pub struct Bbr {
     acked_in_round: u64,
     /// ACKs of this round that found something lost.
     loss_events: u32,
+    /// Whether the round before this one was lossy.
+    was_lossy: bool,
     /// Best delivery rate and largest flight of this round.
     round_rate: u64,
     round_in_flight: u64,
-    /// By how much `inflight_hi` may grow in this round; doubles while nothing is lost.
+    /// By how much `inflight_hi` may grow in this round; doubles while nothing is lost, up to what a probe asks for.
     hi_growth: u64,
     /// Whether the window was what limited the flight in this round.
     is_held_by_hi: bool,
@@ -156,6 +195,7 @@ pub struct Bbr {
     probed_rtt_at: Instant,
     /// The last rates that trains showed.
     trains: VecDeque<u64>,
+    aggregation: Aggregation,
 }
 
 impl Bbr {
@@ -176,6 +216,7 @@ impl Bbr {
             lost_in_round: 0,
             acked_in_round: 0,
             loss_events: 0,
+            was_lossy: false,
             round_rate: 0,
             round_in_flight: 0,
             hi_growth: packet_len,
@@ -185,6 +226,7 @@ impl Bbr {
             catch_up: MAX_CATCH_UP,
             probed_rtt_at: Instant::ORIGIN,
             trains: VecDeque::new(),
+            aggregation: Aggregation::NONE,
         }
     }
 
@@ -251,7 +293,7 @@ impl Bbr {
         let (lost, sent) = (packets(self.lost_in_round), packets(self.lost_in_round + self.acked_in_round));
         match self.loss_events {
             0 => false,
-            1..LOSS_EVENTS => lost > LOSS_HEAVY * sent,
+            1..LOSS_EVENTS => lost > LOSS_HEAVY * sent.max(packets(self.round_in_flight)),
             _ => {
                 let expected = LOSS_THRESHOLD * sent;
                 lost > expected + LOSS_DEVIATIONS * expected.sqrt()
@@ -270,10 +312,14 @@ impl Bbr {
         while self.rates.len() > 1 && self.rates.front().is_some_and(|&(r, _)| r + RATE_ROUNDS < self.round) {
             self.rates.pop_front();
         }
-        if self.is_lossy() {
-            self.handle_lossy_round(sample);
-        } else {
+        let is_lossy = self.is_lossy();
+        // A burst on the line takes a tenth of an early round, which is small; a queue that overflows goes on doing so.
+        let is_odd = self.phase == Phase::Startup && self.loss_events < LOSS_EVENTS && !self.was_lossy;
+        self.was_lossy = is_lossy;
+        if !is_lossy {
             self.handle_clean_round();
+        } else if !is_odd {
+            self.handle_lossy_round(sample);
         }
         self.watch_startup_rate(sample.app_limited);
         self.phase = match self.phase {
@@ -350,7 +396,7 @@ impl Bbr {
         }
         if matches!(self.phase, Phase::Up { .. } | Phase::Check { .. }) && self.is_held_by_hi {
             self.bounds.inflight_hi += self.hi_growth;
-            self.hi_growth = (self.hi_growth * 2).min(self.window / 8).max(self.packet_len);
+            self.hi_growth = (self.hi_growth * 2).min(self.window / 4).max(self.packet_len);
         }
     }
 
@@ -432,7 +478,7 @@ impl Bbr {
         let (pipe, spare) = (self.pipe(), self.spare());
         let target = match self.phase {
             Phase::Startup => (pipe as f64 * STARTUP_GAIN) as u64 + spare,
-            _ => pipe + bytes_in(rate, queue) + spare,
+            _ => pipe + bytes_in(rate, queue) + spare + self.aggregation.extra(),
         };
         if self.phase == Phase::Startup {
             // Grows by what is delivered, and never shrinks while starting.
@@ -491,6 +537,8 @@ impl Controller for Bbr {
         if let Some(rate) = sample.delivery_rate {
             self.handle_rate(rate, sample.app_limited);
         }
+        let rate = self.rate().unwrap_or(0);
+        self.aggregation.handle_ack(sample, self.round, rate, self.window);
         if sample.round_start {
             self.start_round(sample);
         } else if matches!(self.phase, Phase::Up { .. } | Phase::Check { .. }) && self.is_lossy() {

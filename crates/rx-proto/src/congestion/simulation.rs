@@ -13,6 +13,7 @@ use rand::{Rng, SeedableRng};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -69,6 +70,10 @@ struct World {
     link: Bottleneck,
     free_at: Instant,
     is_bursting: bool,
+    /// Packets that entered the link.
+    entered: u64,
+    /// Which of those are lost in any case.
+    burst: Range<u64>,
     flows: Vec<Flow>,
     events: BinaryHeap<Reverse<(Instant, u64, Event)>>,
     next_event: u64,
@@ -83,6 +88,8 @@ impl World {
             link,
             free_at: Instant::ORIGIN,
             is_bursting: false,
+            entered: 0,
+            burst: 0..0,
             flows: Vec::new(),
             events: BinaryHeap::new(),
             next_event: 0,
@@ -178,6 +185,8 @@ impl World {
     /// When a packet leaves the bottleneck, if it does.
     fn cross(&mut self) -> Option<Instant> {
         let Bottleneck { mbit, queue, loss, burst } = self.link;
+        let is_in_burst = self.burst.contains(&self.entered);
+        self.entered += 1;
         let start = self.free_at.max(self.now);
         let waits = start.since(self.now);
         if waits > queue {
@@ -187,7 +196,7 @@ impl World {
         self.free_at = start + Duration::from_nanos(WIRE * 8 * 1000 / mbit);
         let is_lost = if self.is_bursting { true } else { self.rng.random_bool(loss / burst) };
         self.is_bursting = is_lost && burst > 1.0 && self.rng.random_bool(1.0 - 1.0 / burst);
-        (!is_lost).then_some(self.free_at)
+        (!is_lost && !is_in_burst).then_some(self.free_at)
     }
 
     fn arrive(&mut self, flow: usize, packet: u64) {
@@ -279,6 +288,11 @@ fn alone(kind: ControllerKind, rtt: u64, link: Bottleneck) -> (f64, Duration) {
     (world.mbit(0, 5, 10), world.longest_queue)
 }
 
+/// Seconds from one on until the first flow carries 90 % of 1 Gbit/s.
+fn seconds_until_full(world: &World, from: usize) -> Option<usize> {
+    (0..20).find(|second| world.mbit(0, from + second, from + second + 1) > 0.9 * 962.0)
+}
+
 /// One flow on a link that carries 1 Gbit/s again after 5 s of 20 Mbit/s: seconds until it carries 90 % of that.
 fn after_narrows(kind: ControllerKind, rtt: u64) -> Option<usize> {
     let mut world = World::new(Bottleneck { mbit: 20, queue: MS(50), loss: 0.0, burst: 1.0 });
@@ -286,7 +300,26 @@ fn after_narrows(kind: ControllerKind, rtt: u64) -> Option<usize> {
     world.run_until(MS(5000));
     world.link.mbit = 1000;
     world.run_until(MS(25_000));
-    (0..20).find(|&second| world.mbit(0, 5 + second, 6 + second) > 0.9 * 962.0)
+    seconds_until_full(&world, 5)
+}
+
+/// One flow, of whose beginning a burst of 14 packets is lost: seconds until it carries 90 % of 1 Gbit/s.
+fn after_burst(kind: ControllerKind, rtt: u64) -> Option<usize> {
+    let mut world = World::new(Bottleneck { mbit: 1000, queue: MS(50), loss: 0.0, burst: 1.0 });
+    world.burst = 104..118;
+    world.add(kind, MS(rtt), Duration::ZERO);
+    world.run_until(MS(20_000));
+    seconds_until_full(&world, 0)
+}
+
+/// One flow on a link that loses 15 % for its first 2 s: seconds from then on until it carries 90 % of 1 Gbit/s.
+fn after_storm(kind: ControllerKind, rtt: u64) -> Option<usize> {
+    let mut world = World::new(Bottleneck { mbit: 1000, queue: MS(50), loss: 0.15, burst: 1.0 });
+    world.add(kind, MS(rtt), Duration::ZERO);
+    world.run_until(MS(2000));
+    world.link.loss = 0.0;
+    world.run_until(MS(22_000));
+    seconds_until_full(&world, 2)
 }
 
 /// Two flows, the second 5 s later: their shares of the link from the tenth to the thirtieth second, in percent.
@@ -344,18 +377,23 @@ fn controllers_keep_their_table() {
         let [a, b] = beside(first, second, rtt, queue);
         format!("{:8}  {:8} {rtt:7} {queue:9}  {a:5.1} : {b:4.1}\n", first.name(), second.name())
     });
-    let narrows = lines(&RTTS, |&rtt| {
-        let [bbr, cubic] = ControllerKind::ALL.map(|kind| match after_narrows(kind, rtt) {
-            Some(seconds) => seconds.to_string(),
-            None => "-".to_owned(),
+    let returns = lines(&RTTS, |&rtt| {
+        let cases = [after_narrows, after_burst, after_storm].map(|case| {
+            let [bbr, cubic] = ControllerKind::ALL.map(|kind| match case(kind, rtt) {
+                Some(seconds) => seconds.to_string(),
+                None => "-".to_owned(),
+            });
+            format!(" {bbr:>6} {cubic:>6}   ")
         });
-        format!("{rtt:6} {bbr:>4} {cubic:>6}\n")
+        format!("{rtt:6}{}\n", cases.concat().trim_end())
     });
     let table = format!(
         "one flow on 1 Gbit/s (962 Mbit/s of stream): Mbit/s and the longest queue in ms, from the fifth second to the tenth\n\n\
          control   RTT ms  queue ms  loss        Mbit/s   queue\n{single}\n\
-         one flow on 1 Gbit/s after 5 s of 20 Mbit/s: seconds until it carries 90 %, of 20\n\n\
-         RTT ms  bbr  cubic\n{narrows}\n\
+         one flow on 1 Gbit/s after 5 s of 20 Mbit/s, with a burst of losses at its start, after 2 s of 15 % of loss:\n\
+         seconds until it carries 90 %, of 20\n\n\
+         \x20         20 Mbit/s        a burst        15 % lost\n\
+         RTT ms    bbr  cubic       bbr  cubic       bbr  cubic\n{returns}\n\
          two flows on 200 Mbit/s, the second 5 s after the first: shares in percent over the last 20 s of 35\n\n\
          first     second    RTT ms  queue ms  shares\n{pairs}"
     );

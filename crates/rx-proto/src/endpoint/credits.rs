@@ -5,11 +5,13 @@
 //!   stays below the buffer and what is drained in [`DRAINED`].
 //! - While packets wait for long before they are worked through, whatever the size of the buffer (`handle_backlog`): the
 //!   queue in the kernel is one for all, and whoever sends from many hosts would have most of it. Then what is offered is what
-//!   is worked through in a round trip, and a few milliseconds more.
+//!   is worked through in a round trip, and a few milliseconds more; and more than that while the queue is short all the same
+//!   and somebody waits, as hosts without CPU take longer than a round trip.
 //!
 //! Otherwise nothing is limited here, and windows follow the readers (`receive`). What there is, owners get in turns, in
-//! bytes (`fair`), and an owner's calls one after the other. A call that has to wait is told of a window of one packet that
-//! has come already: never of none (Rx notes 17.9).
+//! bytes (`fair`), and an owner's calls one after the other; while the limit is of the second kind, none has more than his part
+//! of half of it. A call that has to wait is told of a window of one packet that has come already: never of none (Rx notes
+//! 17.9).
 //!
 //! ```text
 //!                   data come, and it has memory for more
@@ -21,11 +23,11 @@
 
 use super::{ChannelRef, Endpoint, Target};
 use crate::call::Credit;
-use crate::fair::FairQueue;
+use crate::fair::{FairQueue, Owner};
 use crate::ids::CallNumber;
 use crate::packet::{BASE_PACKET_LEN, MAX_PACKET_LEN};
 use crate::time::Instant;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// What is drained in this time may be on its way in addition to what the buffer holds.
@@ -65,6 +67,10 @@ const CALM: u32 = 20;
 const UNKNOWN_RTT: Duration = Duration::from_millis(10);
 /// The limit never goes below this: 28 packets.
 const LEAST_LIMIT: u64 = 64 << 10;
+/// Nor above this, half of the buffer that is forced, unless more is worked through in a round trip. Who begins after having
+/// been quiet may have half as much more, as he waits for nobody.
+const MOST_LIMIT: u64 = 16 << 20;
+const MOST_WITH_NEW: u64 = 24 << 20;
 
 /// What a packet of so many bytes costs in the socket's buffer.
 pub(super) fn cost(len: usize) -> u64 {
@@ -99,6 +105,13 @@ struct Drain {
     calm_periods: u32,
 }
 
+/// What an owner holds, and his calls that want more than he may.
+#[derive(Debug, Default)]
+struct Share {
+    held: u64,
+    aside: Vec<Receiver>,
+}
+
 /// The room on the way to here.
 #[derive(Debug)]
 pub(super) struct Credits {
@@ -113,6 +126,8 @@ pub(super) struct Credits {
     receivers: VecDeque<Receiver>,
     /// How many of those are gone.
     gone: usize,
+    /// Of each owner who holds something. In an order, so that a simulation goes the same way each time.
+    shares: BTreeMap<Owner, Share>,
     pub(super) armed: Option<Instant>,
 }
 
@@ -136,6 +151,7 @@ impl Credits {
             waiting: FairQueue::new(TURN, FRESH),
             receivers: VecDeque::new(),
             gone: 0,
+            shares: BTreeMap::new(),
             armed: None,
         }
     }
@@ -155,11 +171,56 @@ impl Credits {
 
     /// How much that may be. `None` while nothing is limited.
     pub(super) fn limit(&self) -> Option<u64> {
-        let in_buffer = self.buffer.map(|b| b - b / RESERVE + bytes_in(self.drain.rate, DRAINED));
-        match (in_buffer, self.standing) {
+        match (self.in_buffer(), self.standing) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }
+    }
+
+    /// What an owner may hold while there is a standing queue: equal parts of a half of what there is. If they could hold all of
+    /// it, hosts that get no time to send would, and others would wait for them though the server is idle.
+    fn most_of_an_owner(&self) -> u64 {
+        let owners = self.shares.len().max(self.waiting.owners()).max(1) as u64;
+        self.standing.map_or(u64::MAX, |limit| limit / (2 * owners))
+    }
+
+    /// An owner's calls hold `holds` where they held `held`. Those that were put aside are queued again when there is room.
+    fn count(&mut self, owner: Owner, held: u64, holds: u64) {
+        if held == holds {
+            return;
+        }
+        self.held = self.held - held + holds;
+        let most = self.most_of_an_owner();
+        let share = self.shares.entry(owner).or_default();
+        share.held = share.held - held + holds;
+        if share.held < most || share.held == 0 {
+            for receiver in share.aside.drain(..) {
+                self.waiting.push_more(owner, receiver);
+            }
+            if share.held == 0 {
+                self.shares.remove(&owner);
+            }
+        }
+    }
+
+    /// Queues again what was put aside of owners who may hold more by now.
+    fn recall(&mut self) {
+        let most = self.most_of_an_owner();
+        for (owner, share) in self.shares.iter_mut().filter(|(_, share)| share.held < most) {
+            for receiver in share.aside.drain(..) {
+                self.waiting.push_more(*owner, receiver);
+            }
+        }
+    }
+
+    /// Whether nobody waits for more than he has.
+    fn is_calm(&self) -> bool {
+        self.waiting.is_empty() && self.shares.values().all(|share| share.aside.is_empty())
+    }
+
+    /// What the buffer takes, where it is small.
+    fn in_buffer(&self) -> Option<u64> {
+        self.buffer.map(|b| b - b / RESERVE + bytes_in(self.drain.rate, DRAINED))
     }
 }
 
@@ -227,9 +288,10 @@ impl Endpoint {
     /// Counts anew what a call holds, and queues it if it wants more.
     pub(super) fn settle_credit(&mut self, now: Instant, at: ChannelRef) {
         let connection = &mut self.connections[at.connection];
-        let each = cost(self.paths[connection.path].longest_received);
-        let owner = connection.owner;
+        let each = cost(self.paths[connection.path].longest_received());
+        let user = connection.owner;
         let Some(call) = connection.call_mut(at.channel) else { return };
+        let owner = *call.credit.owner.get_or_insert(user);
         let grew_from = std::mem::replace(&mut call.credit.each, each);
         if each > grew_from && call.rx.is_gated() {
             // The peer has found that larger packets pass, and may use what it has for such: it keeps as many bytes.
@@ -242,16 +304,21 @@ impl Endpoint {
         let holds = if counts { u64::from(call.rx.outstanding()) * each } else { 0 };
         let uninvited = if counts { u64::from(call.rx.uninvited()) * each } else { 0 };
         let credits = &mut self.credits;
-        credits.held = credits.held - std::mem::replace(&mut call.credit.held, holds) + holds;
+        let held = std::mem::replace(&mut call.credit.held, holds);
         credits.uninvited =
             credits.uninvited - std::mem::replace(&mut call.credit.uninvited, uninvited) + uninvited;
+        credits.count(owner, held, holds);
         // As a sender doubles in a round trip, it may have twice what it used in one; more would lie about.
         let used = call.credit.came.max(call.credit.came_before);
         let has_use = call.rx.outstanding() < 2 * used + GRANT as u32;
         let wants = call.rx.wanted() > 0 && call.rx.has_begun() && !call.stage.has_ended();
         if wants && has_use && !call.credit.is_queued {
             call.credit.is_queued = true;
-            credits.waiting.push(now, owner, Receiver { at, number: call.number });
+            let receiver = Receiver { at, number: call.number };
+            match call.rx.next().0 <= FIRST_OFFER + 1 {
+                true => credits.waiting.push(now, owner, receiver),
+                false => credits.waiting.push_more(owner, receiver),
+            }
         }
         if credits.armed.is_none() && (credits.held > 0 || !credits.waiting.is_empty()) {
             self.arm(Target::Credits, now + LOOK);
@@ -261,9 +328,11 @@ impl Endpoint {
     /// A call is no more: what it held is free.
     pub(super) fn free_credit(&mut self, credit: &Credit) {
         let credits = &mut self.credits;
-        credits.held -= credit.held;
         credits.uninvited -= credit.uninvited;
         credits.gone += usize::from(credit.is_listed);
+        if let Some(owner) = credit.owner {
+            credits.count(owner, credit.held, 0);
+        }
         if credits.gone > LOOK_AT && credits.gone > credits.receivers.len() / 2 {
             let connections = &self.connections;
             credits.receivers.retain(|Receiver { at, number }| {
@@ -277,10 +346,11 @@ impl Endpoint {
     /// Grants what there is to those who wait.
     pub(super) fn grant_credits(&mut self, now: Instant) {
         let Some(limit) = self.credits.limit() else { return };
+        let limit_of_new = limit.max(self.credits.in_buffer().unwrap_or(MOST_WITH_NEW));
         while let Some((owner, receiver)) = self.credits.waiting.pop(now) {
             let Receiver { at, number } = receiver;
             let Some(connection) = self.connections.get_mut(at.connection) else { continue };
-            let each = cost(self.paths[connection.path].longest_received);
+            let each = cost(self.paths[connection.path].longest_received());
             let Some(call) = connection.call_mut(at.channel).filter(|c| c.number == number) else { continue };
             let wanted = call.rx.wanted();
             if wanted == 0 || call.stage.has_ended() {
@@ -291,9 +361,20 @@ impl Endpoint {
             let sharers = (waiting.owners().max(1) * (waiting.len_of(owner) + 1)) as u64;
             let packets = (limit / (4 * sharers) / each).clamp(1, GRANT).min(wanted.into());
             let bytes = packets * each;
+            let is_new = waiting.is_sparse(owner);
+            let limit = if is_new { limit_of_new } else { limit };
             if self.credits.held + bytes > limit && self.credits.held > 0 {
                 return self.credits.waiting.unpop(owner, receiver);
             }
+            let most = self.credits.most_of_an_owner();
+            if let Some(share) = self.credits.shares.get_mut(&owner)
+                && share.held + bytes > most
+                && !is_new
+            {
+                share.aside.push(receiver);
+                continue;
+            }
+            let waiting = &mut self.credits.waiting;
             waiting.charge(now, owner, bytes);
             call.rx.grant(packets as u32);
             (call.credit.is_queued, call.credit.data_at) = (false, now);
@@ -310,12 +391,14 @@ impl Endpoint {
         if self.credits.limit().is_none() {
             return;
         }
+        let is_calm = self.credits.is_calm();
         for _ in 0..self.credits.receivers.len().min(LOOK_AT) {
             let Some(receiver) = self.credits.receivers.pop_front() else { break };
-            if self.look_after(now, receiver) {
+            if self.look_after(now, is_calm, receiver) {
                 self.credits.receivers.push_back(receiver);
             }
         }
+        self.credits.recall();
         self.grant_credits(now);
         if self.credits.held > 0 || !self.credits.waiting.is_empty() || self.credits.standing.is_some() {
             self.arm(Target::Credits, now + LOOK);
@@ -323,7 +406,7 @@ impl Endpoint {
     }
 
     /// Returns whether the call still receives.
-    fn look_after(&mut self, now: Instant, Receiver { at, number }: Receiver) -> bool {
+    fn look_after(&mut self, now: Instant, is_calm: bool, Receiver { at, number }: Receiver) -> bool {
         let connection = self.connections.get_mut(at.connection);
         let path = connection.as_ref().map(|c| c.path);
         let call = connection.and_then(|c| c.call_mut(at.channel)).filter(|c| c.number == number);
@@ -340,7 +423,7 @@ impl Endpoint {
         if call.credit.held == 0 || now.since(call.credit.data_at) < patience {
             return true;
         }
-        if !self.credits.waiting.is_empty() {
+        if !is_calm {
             // Perhaps it has nothing to send. If it has, one packet says so.
             call.rx.cut(1);
             call.credit.is_idle = true;
@@ -384,7 +467,7 @@ impl Endpoint {
             }
             return;
         };
-        let is_calm = self.credits.waiting.is_empty();
+        let is_calm = self.credits.is_calm();
         let drain = &mut self.credits.drain;
         drain.calm_periods = if is_calm { drain.calm_periods + 1 } else { 0 };
         if drain.calm_periods >= CALM {
@@ -397,7 +480,7 @@ impl Endpoint {
             delay if delay < AIM / 2 && !is_calm => limit + limit / 16,
             _ => limit,
         };
-        self.credits.standing = Some(limit.clamp(fits / 2, 4 * fits));
+        self.credits.standing = Some(limit.clamp(fits / 2, MOST_LIMIT.max(fits)));
     }
 
     /// There is a standing queue: from now on offers are limited. Calls keep an even part of what they were offered.
@@ -428,7 +511,10 @@ impl Endpoint {
         for Receiver { at, number } in self.credits.receivers.clone() {
             let call = self.connections.get_mut(at.connection).and_then(|c| c.call_mut(at.channel));
             let Some(call) = call.filter(|c| c.number == number) else { continue };
-            self.credits.held -= std::mem::take(&mut call.credit.held);
+            let held = std::mem::take(&mut call.credit.held);
+            if let Some(owner) = call.credit.owner {
+                self.credits.count(owner, held, 0);
+            }
             self.credits.uninvited -= std::mem::take(&mut call.credit.uninvited);
             call.rx.ungate();
             self.queue_ack(at);
