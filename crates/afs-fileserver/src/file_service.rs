@@ -105,11 +105,19 @@ pub(crate) async fn answer(server: Arc<Inner>, mut call: ServerCall) -> Result<(
     let work = async {
         let session = Session::begin(Arc::clone(&server), peer, epoch, identity).await;
         match opcode {
-            // These move data: without a copy of it.
-            rxafs::FetchData::OPCODE => data::answer_fetch::<rxafs::FetchData>(&session, &mut call).await,
-            rxafs::FetchData64::OPCODE => data::answer_fetch::<rxafs::FetchData64>(&session, &mut call).await,
-            rxafs::StoreData::OPCODE => data::answer_store::<rxafs::StoreData>(&session, &mut call).await,
-            rxafs::StoreData64::OPCODE => data::answer_store::<rxafs::StoreData64>(&session, &mut call).await,
+            // These move data: without a copy of it. In boxes, as small calls should not have the room that these need.
+            rxafs::FetchData::OPCODE => {
+                Box::pin(data::answer_fetch::<rxafs::FetchData>(&session, &mut call)).await
+            }
+            rxafs::FetchData64::OPCODE => {
+                Box::pin(data::answer_fetch::<rxafs::FetchData64>(&session, &mut call)).await
+            }
+            rxafs::StoreData::OPCODE => {
+                Box::pin(data::answer_store::<rxafs::StoreData>(&session, &mut call)).await
+            }
+            rxafs::StoreData64::OPCODE => {
+                Box::pin(data::answer_store::<rxafs::StoreData64>(&session, &mut call)).await
+            }
             _ => Rxafs::dispatch(&session, opcode, &mut call, MAX_ARGUMENT_BYTES).await,
         }
     };

@@ -8,6 +8,7 @@ use rx_proto::CallError;
 use rx_proto::abort::AbortCode;
 use rx_proto::config::{CallLimits, Config};
 use rx_proto::endpoint::Endpoint;
+use rx_proto::packet::HEADER_LEN;
 use std::time::Duration;
 use world::{Job, Link, World, ms};
 
@@ -247,6 +248,54 @@ fn a_reply_that_begins_early_ends_the_request_and_wakes_its_writer() {
     client.write(now, call, vec![0; 10].into()).unwrap();
     assert_eq!(client.read(now, call), Ok(Read::Data(vec![1; 10].into())));
     assert_eq!(client.read(now, call), Ok(Read::End));
+}
+
+/// What the kernel is given at once costs it little more than one packet does: small calls of a client, and their replies.
+#[test]
+fn short_calls_go_out_together() {
+    use rx_proto::endpoint::{Event, Transmission};
+    let mut world = own();
+    let connections = [world.connect(0, 1), world.connect(0, 1)];
+    let (now, a, b) = (world.now, world.nodes[0].address, world.nodes[1].address);
+    let mut nodes = world.nodes.into_iter().map(|n| n.endpoint);
+    let (mut client, mut server) = (nodes.next().unwrap(), nodes.next().unwrap());
+    let all = |endpoint: &mut Endpoint| {
+        let mut out = Vec::new();
+        let mut sent: Vec<(Transmission, Vec<Vec<u8>>)> = Vec::new();
+        while let Some(t) = endpoint.poll_transmit(now, &mut out) {
+            sent.push((t, out.chunks(t.segment_len).map(<[u8]>::to_vec).collect()));
+        }
+        sent
+    };
+    // The last of them is shorter, and so at the end of the first bundle: the kernel cuts at equal lengths.
+    let lens = [100, 100, 100, 100, 100, 60, 80, 80];
+    for (i, len) in lens.into_iter().enumerate() {
+        let call = client.open(now, connections[i / 4]).unwrap().unwrap();
+        client.write(now, call, vec![7; len].into()).unwrap();
+        client.finish(now, call).unwrap();
+    }
+    let sent = all(&mut client);
+    let counts: Vec<(usize, usize)> =
+        sent.iter().map(|(t, p)| (t.segment_len - HEADER_LEN, p.len())).collect();
+    assert_eq!(counts, [(100, 6), (80, 2)]);
+    let packets = |sent: Vec<(Transmission, Vec<Vec<u8>>)>| sent.into_iter().flat_map(|(_, packets)| packets);
+    packets(sent).for_each(|p| server.handle_datagram(now, a, p.into()));
+    // The server asks whether the client is where it says.
+    packets(all(&mut server)).for_each(|p| client.handle_datagram(now, b, p.into()));
+    packets(all(&mut client)).for_each(|p| server.handle_datagram(now, a, p.into()));
+    let incoming: Vec<_> = std::iter::from_fn(|| server.poll_event())
+        .filter_map(|event| if let Event::Incoming(call) = event { Some(call) } else { None })
+        .collect();
+    assert_eq!(incoming.len(), lens.len());
+    for call in incoming {
+        server.write(now, call, vec![9; 148].into()).unwrap();
+        server.finish(now, call).unwrap();
+    }
+    let data: Vec<usize> = (all(&mut server).iter())
+        .filter(|(t, _)| t.segment_len == HEADER_LEN + 148)
+        .map(|(_, packets)| packets.len())
+        .collect();
+    assert_eq!(data, [8], "one bundle of replies");
 }
 
 /// Short calls have no acknowledgements but their replies, which come when the server is done: without an ACK asked for now and

@@ -149,7 +149,10 @@ impl Driver {
         self.note_backlog(shard, &mut state, now, payload);
         let outcome = state.take_outcome();
         drop(state);
+        // What the calls that have come are answered at once goes out together, as one bundle where it can.
+        let together = (outcome.incoming.len() > 1).then(|| shard.tx.try_lock());
         self.settle(shard, outcome, true);
+        drop(together);
         self.transmit(shard);
     }
 

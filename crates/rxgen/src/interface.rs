@@ -322,7 +322,12 @@ macro_rules! interface {
                 _max_argument_bytes: usize,
             ) -> ::std::result::Result<(), $crate::rpc::Abort> {
                 match opcode {
-                    $( $opcode => $crate::serve::answer::<$name, S>(_server, _stream, _max_argument_bytes).await, )*
+                    // Each in a box of its own: a future that has room for any of them is some kilobytes, which are moved
+                    // with every call, however small.
+                    $( $opcode => {
+                        let answer = $crate::serve::answer::<$name, S>(_server, _stream, _max_argument_bytes);
+                        ::std::boxed::Box::pin(answer).await
+                    } )*
                     _ => ::std::result::Result::Err($crate::rpc::Abort::OPCODE),
                 }
             }

@@ -10,6 +10,7 @@ use crate::packet::{BASE_PACKET_LEN, Flags, HEADER_LEN, Header, PacketType};
 use crate::path::{Control, PeerKind, Permit};
 use crate::receive::AckForm;
 use crate::time::Instant;
+use crate::transmit::Next;
 use bytes::Bytes;
 use std::net::SocketAddr;
 
@@ -34,6 +35,36 @@ pub struct Transmission {
     pub segment_len: usize,
     /// Whether the network must not fragment it. Clear only for packets that were cut before the path turned out narrower.
     pub dont_fragment: bool,
+}
+
+/// Packets that the kernel is given together, and cuts at equal lengths; the last may be shorter.
+#[derive(Debug, Default)]
+struct Bundle {
+    packets: usize,
+    /// Payload of the first packet, as it is before it is sealed, and the most that such a one may have.
+    plain_len: usize,
+    capacity: usize,
+    /// The first packet's length.
+    segment_len: usize,
+    keeps_whole: bool,
+    is_over: bool,
+}
+
+impl Bundle {
+    /// Whether a packet may follow, of a call whose packets take up to `capacity`, with `bytes` in the bundle so far. Calls of
+    /// one path with the same capacity have the same security, so that equal payloads are sealed to equal lengths.
+    const fn takes(&self, next: &Next, capacity: usize, bytes: usize) -> bool {
+        !self.is_over
+            && capacity == self.capacity
+            && next.len <= self.plain_len
+            && bytes + self.segment_len <= u16::MAX as usize - 100
+            && !is_oversized(next, capacity)
+    }
+}
+
+/// Whether a packet that is sent again was cut when longer ones passed.
+const fn is_oversized(next: &Next, capacity: usize) -> bool {
+    next.again && next.len > capacity
 }
 
 impl Endpoint {
@@ -108,7 +139,9 @@ impl Endpoint {
         None
     }
 
-    /// A bundle of one of an owner's calls on this path. `None` if none of them may send, or the path may not.
+    /// A bundle of an owner's calls on this path: of as many as there is room for if they are short, as replies to small calls
+    /// are of one length and cost the kernel little more together than one does. `None` if none of them may send, or the path
+    /// may not.
     fn transmit_data(
         &mut self,
         now: Instant,
@@ -117,6 +150,7 @@ impl Endpoint {
         out: &mut Vec<u8>,
     ) -> Option<(usize, bool)> {
         let mut held_by_peer = false;
+        let mut bundle = Bundle::default();
         while let Some(at) = self.paths[index].lanes.pop(owner) {
             if !self.is_queued(index, &at) {
                 continue;
@@ -129,7 +163,12 @@ impl Endpoint {
                 continue;
             };
             let so_far = call.bytes_sent;
-            match self.paths[index].permit(now, next.len + HEADER_LEN) {
+            let permit = self.paths[index].permit(now, next.len + HEADER_LEN);
+            if bundle.packets > 0 && (permit != Permit::Go || !bundle.takes(&next, capacity, out.len())) {
+                self.paths[index].lanes.unpop(owner, at, so_far);
+                break;
+            }
+            match permit {
                 Permit::Go => {}
                 Permit::Full => {
                     self.paths[index].lanes.unpop(owner, at, so_far);
@@ -149,13 +188,14 @@ impl Endpoint {
                     return self.transmit_control(now, index, out);
                 }
             }
-            let sent = self.fill_bundle(now, index, at, out);
+            self.fill_bundle(now, index, at, &mut bundle, out);
             let connection = &mut self.connections[at.connection];
             let path = &mut self.paths[index];
             let capacity = data_capacity(&*connection.security, path);
             if let Some(call) = connection.call_mut(at.channel) {
                 if call.tx.has_work(capacity) {
                     path.lanes.push(owner, at, call.bytes_sent);
+                    bundle.is_over = true;
                 } else {
                     if call.tx.is_blocked_by_window() {
                         path.note_app_limited(true);
@@ -164,7 +204,12 @@ impl Endpoint {
                 }
             }
             self.rearm_connection(at.connection);
-            return Some(sent);
+            if bundle.is_over || bundle.packets >= self.config.max_bundle {
+                break;
+            }
+        }
+        if bundle.packets > 0 {
+            return Some((bundle.segment_len, bundle.keeps_whole));
         }
         if self.paths[index].lanes.is_empty() {
             self.paths[index].note_app_limited(held_by_peer);
@@ -180,28 +225,24 @@ impl Endpoint {
         connection.and_then(|c| c.call(at.channel)).is_some_and(|c| c.queued)
     }
 
-    /// Packets of one call until the bundle is full or something forbids the next. Returns the packets' length.
+    /// Adds packets of one call until the bundle is full or something forbids the next.
     fn fill_bundle(
         &mut self,
         now: Instant,
         index: usize,
         at: ChannelRef,
+        bundle: &mut Bundle,
         out: &mut Vec<u8>,
-    ) -> (usize, bool) {
+    ) {
         let connection = &mut *self.connections[at.connection];
         let path = &mut *self.paths[index];
         let capacity = data_capacity(&*connection.security, path);
-        let (mut segment_len, mut whole) = (0, true);
-        for packet in 0..self.config.max_bundle.max(1) {
+        for packet in bundle.packets..self.config.max_bundle.max(1) {
             let Some(call) = connection.call_mut(at.channel) else { break };
             let Some(next) = call.tx.peek(capacity) else { break };
-            let wire_len = next.len + HEADER_LEN;
-            let oversized = next.again && next.len > capacity;
-            let fits = packet == 0
-                || (out.len() + segment_len <= usize::from(u16::MAX) - 100
-                    && wire_len <= segment_len
-                    && !oversized);
-            if !fits || (packet > 0 && path.permit(now, wire_len) != Permit::Go) {
+            let takes = packet == 0 || bundle.takes(&next, capacity, out.len());
+            if !takes || (packet > 0 && path.permit(now, next.len + HEADER_LEN) != Permit::Go) {
+                bundle.is_over = true;
                 break;
             }
             let (number, status, payload) = (call.number, call.status, call.tx.payload(next.seq).clone());
@@ -237,21 +278,28 @@ impl Endpoint {
             out[start..start + HEADER_LEN].copy_from_slice(&header.to_bytes());
             self.stats.note_sent(PacketType::DATA);
             self.stats.data_resent += u64::from(next.again);
+            let oversized = is_oversized(&next, capacity);
             if packet == 0 {
-                segment_len = len;
-                whole = !oversized && path.mtu.keeps_whole(len);
+                *bundle = Bundle {
+                    plain_len: next.len,
+                    capacity,
+                    segment_len: len,
+                    keeps_whole: !oversized && path.mtu.keeps_whole(len),
+                    ..Bundle::default()
+                };
                 path.send_at = None;
             }
+            bundle.packets += 1;
             assert!(
-                len <= segment_len,
+                len <= bundle.segment_len,
                 "a security class seals equal lengths to equal lengths, shorter ones to no more"
             );
             // A packet shorter than the first ends the bundle: the kernel cuts at equal lengths.
-            if len < segment_len || oversized || next.len < capacity {
+            bundle.is_over = len < bundle.segment_len || oversized;
+            if bundle.is_over || next.len < capacity {
                 break;
             }
         }
-        (segment_len, whole)
     }
 
     // ---- small packets
