@@ -23,6 +23,12 @@ const NOT_CUT: u64 = u64::MAX;
 const NEAR_BEHIND: u64 = 1 << 20;
 /// And ahead of him: what may have been fetched for him.
 const NEAR_AHEAD: u64 = 128 << 20;
+/// In pieces of so many bytes the kernel is to have a file's data in its memory: it reads from such pieces half as fast again
+/// as from those that arrive (18.5 against 12.5 GB/s), and gives them to mappings twice as fast.
+const EXTENT: u64 = 1 << 20;
+static ZEROS: [u8; EXTENT as usize] = [0; EXTENT as usize];
+/// Shorter ones are not worth a write of their own.
+const SHORT_EXTENT: u64 = 64 << 10;
 
 mod store;
 mod write;
@@ -301,6 +307,30 @@ impl CacheFile {
             self.shared.grow(state.present.insert(part.clone()));
             state.unconfirmed.insert(part);
             self.note_presence(&state);
+        }
+        Ok(())
+    }
+
+    /// Data from `position` to `end` are coming, of which `bytes` will be filled in next. How long the pieces are in which the
+    /// kernel has a file in its memory is settled by the first write to each place; so zeros are written where a whole extent
+    /// is to come in small parts.
+    ///
+    /// # Errors
+    ///
+    /// The disk is full, or fails.
+    pub fn lay_out(&self, position: u64, bytes: u64, end: u64) -> Result<(), CacheError> {
+        let filled = position + bytes;
+        let first = position.next_multiple_of(EXTENT);
+        if first >= filled {
+            return Ok(());
+        }
+        let _changing = lock(&self.changing);
+        for start in (first..filled).step_by(EXTENT as usize) {
+            let extent = start..(start + EXTENT).min(self.length());
+            let is_worth_it = extent.end > filled && extent.end <= end && extent.end >= start + SHORT_EXTENT;
+            if is_worth_it && read(&self.state).present.missing(extent.clone()) == [extent.clone()] {
+                self.put(start, &ZEROS[..(extent.end - start) as usize])?;
+            }
         }
         Ok(())
     }

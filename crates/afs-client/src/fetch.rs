@@ -288,23 +288,22 @@ async fn fetch_range(
     let now = client.inner.now();
     let actual = client.inner.files.note_server(fid, fetch.server());
     lock(&actual.pace).note_answer(now, now.since(began), fetch.is_own());
-    let mut at = range.start;
-    let mut pieces = BytesMut::new();
+    let mut arriving = Arriving { data, file, id, at: range.start, end: range.end, pieces: BytesMut::new() };
     loop {
         // What is there already is put in with what follows; what is waited for is not held up.
         let next = match at_once(fetch.next()).await {
             Some(next) => next,
             None => {
-                put(data, file, id, &mut at, &mut pieces)?;
+                arriving.put()?;
                 fetch.next().await
             }
         };
         match next {
-            Ok(Some(bytes)) => add(data, file, id, &mut at, &mut pieces, bytes)?,
+            Ok(Some(bytes)) => arriving.add(&bytes)?,
             Ok(None) => break,
             Err(error) => {
                 // What came may be good; that is for a later call to say.
-                put(data, file, id, &mut at, &mut pieces)?;
+                arriving.put()?;
                 return Err(error);
             }
         }
@@ -313,7 +312,8 @@ async fn fetch_range(
             return Ok(Brought::Here);
         }
     }
-    put(data, file, id, &mut at, &mut pieces)?;
+    arriving.put()?;
+    let at = arriving.at;
     let status = fetch.end().await?;
     let told = status.data_version.0;
     // Our own stores advance it meanwhile.
@@ -332,35 +332,46 @@ async fn fetch_range(
     Ok(Brought::Here)
 }
 
-/// Takes bytes that came, and puts them into the cache when they are many.
-fn add(
-    data: &FileData,
-    file: &CacheFile,
+/// What a call brings, on its way into the cache.
+struct Arriving<'a> {
+    data: &'a FileData,
+    file: &'a CacheFile,
     id: u64,
-    at: &mut u64,
-    pieces: &mut BytesMut,
-    bytes: Bytes,
-) -> Result<(), Error> {
-    // Copied: a call brings them in packets, and a write for each would cost more.
-    pieces.extend_from_slice(&bytes);
-    if pieces.len() >= FILL_BYTES { put(data, file, id, at, pieces) } else { Ok(()) }
+    /// Where the next byte belongs that is put in, and where the call ends.
+    at: u64,
+    end: u64,
+    pieces: BytesMut,
 }
 
-fn put(data: &FileData, file: &CacheFile, id: u64, at: &mut u64, pieces: &mut BytesMut) -> Result<(), Error> {
-    if pieces.is_empty() {
-        return Ok(());
+impl Arriving<'_> {
+    /// Takes bytes that came, and puts them into the cache when they are many.
+    fn add(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        // Copied: a call brings them in packets, and a write for each would cost more.
+        self.pieces.extend_from_slice(bytes);
+        if self.pieces.len() >= FILL_BYTES { self.put() } else { Ok(()) }
     }
-    file.fill(*at, pieces).map_err(|error| match data.client() {
-        Ok(client) => client.inner.files.failed(client.now(), error),
-        Err(closing) => closing,
-    })?;
-    *at += pieces.len() as u64;
-    pieces.clear();
-    if let Some(call) = lock(&data.fetching).calls.iter_mut().find(|call| call.id == id) {
-        call.rest.start = *at;
+
+    /// Puts what there is into the cache.
+    fn put(&mut self) -> Result<(), Error> {
+        if self.pieces.is_empty() {
+            return Ok(());
+        }
+        let len = self.pieces.len() as u64;
+        let laid_out = self.file.lay_out(self.at, len, self.end);
+        laid_out.and_then(|()| self.file.fill(self.at, &self.pieces)).map_err(|error| {
+            match self.data.client() {
+                Ok(client) => client.inner.files.failed(client.now(), error),
+                Err(closing) => closing,
+            }
+        })?;
+        self.at += len;
+        self.pieces.clear();
+        if let Some(call) = lock(&self.data.fetching).calls.iter_mut().find(|call| call.id == self.id) {
+            call.rest.start = self.at;
+        }
+        self.data.arrived.notify_waiters();
+        Ok(())
     }
-    data.arrived.notify_waiters();
-    Ok(())
 }
 
 /// What a future comes to, if it does at once.

@@ -114,3 +114,28 @@ fn what_was_put_aside_is_found_with_a_text_and_no_longer_in_the_way() {
     cache.remove_conflict(&conflict).unwrap();
     assert!(fs::read_dir(folder.0.join("conflicts")).unwrap().next().is_none());
 }
+
+/// Zeros are written where data are to come, so that the kernel has them in long pieces: they are nobody's data.
+#[test]
+fn what_is_laid_out_is_not_there_and_what_is_there_stays() {
+    const MIB: u64 = 1 << 20;
+    let cache = Cache::in_memory(config()).unwrap();
+    let length = 3 * MIB + 100_000;
+    let file = current(&cache, key(2), 5, length).unwrap();
+    file.write(MIB + 5, b"mine", 1000).unwrap();
+    for start in [0, 100, MIB - 10, MIB, 2 * MIB, 3 * MIB] {
+        file.lay_out(start, 20, length).unwrap();
+        assert!(!file.has(&(start..start + 1)));
+    }
+    file.lay_out(2 * MIB, 20, 2 * MIB + 100).unwrap();
+    assert_eq!(file.present_bytes(), 4);
+    let mut expected: Vec<u8> = (0..length).map(|i| (i % 251) as u8 + 1).collect();
+    for (i, piece) in expected.chunks(100_000).enumerate() {
+        file.lay_out(i as u64 * 100_000, piece.len() as u64, length).unwrap();
+        file.fill(i as u64 * 100_000, piece).unwrap();
+    }
+    expected[MIB as usize + 5..][..4].copy_from_slice(b"mine");
+    let mut out = vec![0; length as usize];
+    assert_eq!(file.read_at(0, &mut out).unwrap().unwrap() as u64, length);
+    assert!(out == expected);
+}
