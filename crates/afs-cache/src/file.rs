@@ -25,7 +25,7 @@ const NEAR_BEHIND: u64 = 1 << 20;
 const NEAR_AHEAD: u64 = 128 << 20;
 /// In pieces of so many bytes the kernel is to have a file's data in its memory: it reads from such pieces half as fast again
 /// as from those that arrive (18.5 against 12.5 GB/s), and gives them to mappings twice as fast.
-const EXTENT: u64 = 1 << 20;
+pub const EXTENT: u64 = 1 << 20;
 static ZEROS: [u8; EXTENT as usize] = [0; EXTENT as usize];
 /// Shorter ones are not worth a write of their own.
 const SHORT_EXTENT: u64 = 64 << 10;

@@ -25,7 +25,7 @@ mod records;
 pub use cache::{Cache, Config, Held, Usage};
 pub use conflict::Conflict;
 pub use error::CacheError;
-pub use file::{CacheFile, Dirty};
+pub use file::{CacheFile, Dirty, EXTENT};
 pub use memory::MemoryDisk;
 pub use records::SentStore;
 

@@ -15,9 +15,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
-use afs_cache::CacheFile;
 use afs_cache::ranges::RangeSet;
-use bytes::{Bytes, BytesMut};
+use afs_cache::{CacheFile, EXTENT};
+use bytes::BytesMut;
 use tokio::sync::Notify;
 
 use crate::client::Client;
@@ -194,7 +194,10 @@ impl FileData {
                 if !pace.may_begin(is_waited_for) {
                     return;
                 }
-                let end = gap.end.min(at + pace.piece(left.max(1)));
+                let mut end = gap.end.min(at + pace.piece(left.max(1)));
+                if end < gap.end && end - at > EXTENT {
+                    end -= end % EXTENT; // one call has all of an extent
+                }
                 pace.note_begun();
                 drop(pace);
                 left -= end - at;
