@@ -313,26 +313,21 @@ impl CacheFile {
 
     /// Data from `position` to `end` are coming, of which `bytes` will be filled in next. How long the pieces are in which the
     /// kernel has a file in its memory is settled by the first write to each place; so zeros are written where a whole extent
-    /// is to come in small parts.
-    ///
-    /// # Errors
-    ///
-    /// The disk is full, or fails.
-    pub fn lay_out(&self, position: u64, bytes: u64, end: u64) -> Result<(), CacheError> {
+    /// is to come in small parts. Where the disk is full, or fails, they are not: what is filled in says so.
+    pub fn lay_out(&self, position: u64, bytes: u64, end: u64) {
         let filled = position + bytes;
         let first = position.next_multiple_of(EXTENT);
         if first >= filled {
-            return Ok(());
+            return;
         }
         let _changing = lock(&self.changing);
         for start in (first..filled).step_by(EXTENT as usize) {
             let extent = start..(start + EXTENT).min(self.length());
             let is_worth_it = extent.end > filled && extent.end <= end && extent.end >= start + SHORT_EXTENT;
             if is_worth_it && read(&self.state).present.missing(extent.clone()) == [extent.clone()] {
-                self.put(start, &ZEROS[..(extent.end - start) as usize])?;
+                let _ = self.file.write_at(start, &ZEROS[..(extent.end - start) as usize]);
             }
         }
-        Ok(())
     }
 
     /// What was filled and not confirmed.

@@ -360,12 +360,10 @@ impl Arriving<'_> {
             return Ok(());
         }
         let len = self.pieces.len() as u64;
-        let laid_out = self.file.lay_out(self.at, len, self.end);
-        laid_out.and_then(|()| self.file.fill(self.at, &self.pieces)).map_err(|error| {
-            match self.data.client() {
-                Ok(client) => client.inner.files.failed(client.now(), error),
-                Err(closing) => closing,
-            }
+        self.file.lay_out(self.at, len, self.end);
+        self.file.fill(self.at, &self.pieces).map_err(|error| match self.data.client() {
+            Ok(client) => client.inner.files.failed(client.now(), error),
+            Err(closing) => closing,
         })?;
         self.at += len;
         self.pieces.clear();

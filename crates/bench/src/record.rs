@@ -216,6 +216,7 @@ impl Row {
         for value in run.figures.values_mut() {
             *value = round(*value);
         }
+        run.commands = run.commands.iter().map(|command| from_the_root(command)).collect();
         self.runs.push(run);
         let mut values: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         for run in self.valid_runs() {
@@ -226,6 +227,13 @@ impl Row {
         let summed_up = values.into_iter().filter_map(|(name, v)| Some((name, Summary::of(v)?)));
         self.figures = summed_up.collect();
     }
+}
+
+/// A command as it would be given in the project's folder: where that is on one machine is of no use to others.
+fn from_the_root(command: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let root = root.canonicalize().unwrap_or(root);
+    command.replace(&format!("{}/", root.display()), "")
 }
 
 impl fmt::Display for Verdict {
@@ -254,6 +262,15 @@ mod tests {
         }
         assert_eq!(row.figures["Mbit/s"], Summary { median: 2.0, min: 1.0, max: 3.0, runs: 3 });
         assert_eq!(row.runs.len(), 4);
+    }
+
+    #[test]
+    fn commands_name_no_folder_of_one_machine() {
+        let mut row = Row::new(&[("who", "afar".to_string())], 1);
+        let here = Path::new(env!("CARGO_MANIFEST_DIR")).canonicalize().unwrap();
+        let commands = vec![format!("dd if={}/src/main.rs of=/tmp/x", here.display())];
+        row.push(Run { commands, ..run(1.0, true) });
+        assert_eq!(row.runs[0].commands, ["dd if=crates/bench/src/main.rs of=/tmp/x"]);
     }
 
     #[test]
