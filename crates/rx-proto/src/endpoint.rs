@@ -36,11 +36,13 @@ use crate::path::Path;
 use crate::security::ServerSecurity;
 use crate::stats::Stats;
 use crate::time::Instant;
+use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use slab::Slab;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::mem;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -155,6 +157,8 @@ pub struct Endpoint {
     services: HashMap<ServiceId, Service>,
     /// Whether services are still to come: see [`Endpoint::set_starting`].
     is_starting: bool,
+    /// What came meanwhile for services that were not there, as far as it is kept, and when.
+    early: VecDeque<(Instant, SocketAddr, Bytes)>,
     connections: Slab<Box<Connection>>,
     by_key: HashMap<ConnectionKey, usize>,
     /// The connection of the last datagram: the next is most often for the same.
@@ -197,6 +201,7 @@ impl Endpoint {
             rng,
             services: HashMap::new(),
             is_starting: false,
+            early: VecDeque::new(),
             connections: Slab::new(),
             by_key: HashMap::new(),
             last_found: None,
@@ -223,10 +228,17 @@ impl Endpoint {
         self.services.insert(service.id, service);
     }
 
-    /// Whether services are still to come. While they are, what asks for one that is not there gets no answer, and its client
-    /// asks again; otherwise it is refused, which clients take for the last word.
-    pub const fn set_starting(&mut self, is_starting: bool) {
+    /// Whether services are still to come. While they are, what asks for one that is not there gets no answer, and what came last
+    /// of it is taken up when they have come; otherwise it is refused, which clients take for the last word.
+    pub fn set_starting(&mut self, now: Instant, is_starting: bool) {
         self.is_starting = is_starting;
+        if !is_starting {
+            for (at, from, datagram) in mem::take(&mut self.early) {
+                if now.since(at) <= reach::MAX_EARLY_AGE {
+                    self.handle_datagram(now, from, datagram);
+                }
+            }
+        }
     }
 
     /// The endpoint's epoch.

@@ -36,7 +36,7 @@ pub struct EndpointConfig {
     /// Default 64 MiB, some 16,000 packets: less loses packets in bursts, more only delays the loss.
     pub queue_bytes: usize,
     /// Whether it begins as a server that is still being put together: what asks for a service that is not there gets no
-    /// answer, and its client asks again, until [`Endpoint::set_starting`] says otherwise. Default false: it is refused.
+    /// answer until [`Endpoint::set_starting`] says otherwise. Default false: it is refused.
     pub is_starting: bool,
     /// How often counters and gauges are published through the `metrics` facade; `None` leaves that to
     /// [`Endpoint::publish_metrics`]. Default 1 s, far below the time between two looks of an exporter: it costs a lock of
@@ -123,7 +123,7 @@ impl Endpoint {
         let mut endpoints = Vec::with_capacity(shards);
         for _ in 0..shards {
             let mut endpoint = rx_proto::endpoint::Endpoint::new(proto.clone(), runtime.seed()?);
-            endpoint.set_starting(is_starting);
+            endpoint.set_starting(runtime.now(), is_starting);
             endpoints.push(endpoint);
         }
         let seed = runtime.seed()?;
@@ -184,11 +184,12 @@ impl Endpoint {
         }
     }
 
-    /// Whether services are still to come, so that clients of those that are not there yet are to ask again instead of being
-    /// refused ([`EndpointConfig::is_starting`]).
+    /// Whether services are still to come ([`EndpointConfig::is_starting`]). Once they have, clients that asked too early are
+    /// answered, or refused.
     pub fn set_starting(&self, is_starting: bool) {
-        for shard in &self.driver().shards {
-            shard.lock().endpoint.set_starting(is_starting);
+        let driver = self.driver();
+        for shard in &driver.shards {
+            driver.with(shard, |state, now| state.endpoint.set_starting(now, is_starting));
         }
     }
 

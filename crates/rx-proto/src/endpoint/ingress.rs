@@ -47,6 +47,9 @@ impl Endpoint {
             | PacketType::RESPONSE => {}
             _ => return,
         }
+        if self.keep_if_early(now, from, &header, &datagram) {
+            return;
+        }
         let len = datagram.len();
         datagram.advance(HEADER_LEN);
         let key = ConnectionKey::of(&header, from);

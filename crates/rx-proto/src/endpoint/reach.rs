@@ -15,6 +15,7 @@ use crate::ids::{CHANNELS, CallNumber, Channel, Seq, Serial};
 use crate::packet::{Flags, Header, PacketType};
 use crate::security::ConnectionFacts;
 use crate::time::Instant;
+use bytes::Bytes;
 use rand::Rng;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -32,7 +33,35 @@ pub(super) const UNPROVEN_WINDOW: u32 = 32;
 /// From this packet of a call on, a peer that has not shown to be there is asked, whatever the service.
 pub(super) const ASK_FROM: u32 = 8;
 
+/// Datagrams that are kept while services are still to come, the newest: their clients would ask again after a second or more.
+const MAX_EARLY: usize = 256;
+/// Older ones have been repeated, or their callers may have given up.
+pub(super) const MAX_EARLY_AGE: Duration = Duration::from_secs(2);
+
 impl Endpoint {
+    /// Keeps what asks for a service that is still to come, and says so.
+    pub(super) fn keep_if_early(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        header: &Header,
+        datagram: &Bytes,
+    ) -> bool {
+        let is_early = self.is_starting
+            && header.kind == PacketType::DATA
+            && ConnectionKey::of(header, from).role == Role::Server
+            && !self.services.contains_key(&header.service);
+        if is_early {
+            if self.early.len() == MAX_EARLY {
+                self.early.pop_front();
+                self.stats.spurious_packets += 1;
+            }
+            // A copy, as what was received may hold a whole bundle in memory.
+            self.early.push_back((now, from, Bytes::copy_from_slice(datagram)));
+        }
+        is_early
+    }
+
     /// Makes a server's connection for the first packet of one, if a service wants it.
     pub(super) fn accept(
         &mut self,
@@ -57,11 +86,7 @@ impl Endpoint {
         };
         let Some(security) = self.server_security(header.service, header.security).map(|s| s.accept(&facts))
         else {
-            if self.is_starting && !self.services.contains_key(&header.service) {
-                self.stats.spurious_packets += 1;
-            } else {
-                self.refuse(now, from, len, header);
-            }
+            self.refuse(now, from, len, header);
             return None;
         };
         // Room is made before anything is made for the newcomer: who goes may be of the same path.
