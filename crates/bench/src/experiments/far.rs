@@ -113,7 +113,7 @@ fn describe(record: &mut Record, size: Size) {
         .into();
     record.method = format!(
         "Emulated link (linkem): 1 Gbit/s each way, drop-tail queue of 50 ms, MTU 1500; loss, where there is some, hits each packet by \
-         itself in both directions. Each run is a mount of its own with an empty cache. read: a file of {} MB (at OpenAFS's servers {} MB) from its \
+         itself in both directions. Each run is a mount of its own with an empty cache, in which the file's folder has been looked at. read: a file of {} MB (at OpenAFS's servers {} MB) from its \
          beginning on, to its end or for {} s, the file being in the server's page cache. write: a new file, from its opening until the \
          link has carried all of it and is quiet, as a close of OpenAFS's FUSE client does not wait for the store; {} MB, to or from OpenAFS \
          as much as its window of 32 packets a round trip would take in about {} s. OpenAFS: Debian's dafileserver and afsd.fuse \
@@ -251,6 +251,8 @@ fn once(lab: &Lab, condition: &Condition<'_>, pair: Pair, way: &str) -> Result<R
         Pair::OurServer | Pair::Stock => Mount::afsd(lab, stage.far, &stage.client, None)?,
         Pair::Tuned => Mount::afsd_with(lab, stage.far, &stage.client, None, &TUNED_CLIENT)?,
     };
+    // The first look at a mount of afsd.fuse takes seconds, in which it gets to know the cell.
+    std::fs::metadata(mount.path()).map_err(|e| Error::run(format!("the mount's root: {e}")))?;
     let before = stage.link.counters();
     let (bytes, seconds, closed_s, command);
     if way == "read" {

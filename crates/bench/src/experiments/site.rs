@@ -160,12 +160,14 @@ fn prepare(lab: &Lab, at: &Path, size: Size, has_annex: bool) -> Result<(), Erro
     if !has_annex {
         return shell(&format!("cp -r '{}' '{}'", source.path().display(), to.display()));
     }
-    // A bare repository in the cell has the contents; what is made here is thrown away.
+    // A bare repository in the cell has the contents. It is made here and copied: afsd.fuse sets no times, which git wants to.
+    let bare = Folder::new("bare")?;
     shell(&format!(
-        "set -e; cd '{}'; {GIT}; git init -q; git annex init -q one; git annex add -q .; git commit -q -m photographs; \
-         git clone -q --bare . '{to}'; cd '{to}'; git annex init -q cell; cd -; git remote add cell '{to}'; git annex copy -q --to cell .; \
-         git annex sync -q cell || true; chmod -R u+w .",
-        source.path().display(),
+        "set -e; cd '{source}'; {GIT}; git init -q; git annex init -q one; git annex add -q .; git commit -q -m photographs; \
+         git clone -q --bare . '{bare}'; cd '{bare}'; git annex init -q cell; cd -; git remote add cell '{bare}'; git annex copy -q --to cell .; \
+         git annex sync -q cell || true; chmod -R u+w . '{bare}'; cp -r '{bare}' '{to}'",
+        source = source.path().display(),
+        bare = bare.path().display(),
         to = to.display()
     ))
 }
