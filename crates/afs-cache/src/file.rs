@@ -454,6 +454,11 @@ impl CacheFile {
         write(&self.state).used = used;
     }
 
+    /// The index has no row of it yet.
+    pub(crate) fn note_new(&self) {
+        write(&self.state).is_row_old = true;
+    }
+
     /// What is present has become less.
     fn take_away(&self, state: &mut State, range: Range<u64>) {
         let gone = state.present.remove(range.clone());

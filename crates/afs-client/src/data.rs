@@ -368,6 +368,23 @@ impl FileData {
         }
     }
 
+    /// Opens the version that is promised now, or was last, so that what is here of it can be used at once. Asks nobody.
+    ///
+    /// # Errors
+    ///
+    /// The cache's.
+    pub(crate) fn adopt_known(&self, inner: &Inner, user: User) -> Result<(), Error> {
+        if self.is_unsettled.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let who = inner.users.who(user, self.vnode.fid.cell);
+        let known = self.vnode.known(inner.now(), who).map(|known| known.status);
+        match known.or_else(|| self.vnode.last_status()) {
+            Some(status) => self.adopt(inner, &status).map(drop),
+            None => Ok(()),
+        }
+    }
+
     fn let_go(&self, cache: &Cache) -> Result<(), Error> {
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         if !self.is_removed() && !current.as_ref().is_some_and(|file| file.is_dirty() || file.is_lent()) {

@@ -80,15 +80,14 @@ impl Client {
         let inner = &self.inner;
         let vnode = inner.vnodes.get_or_add(fid);
         let data = inner.files.of(self, &vnode)?;
-        // The version that is promised now, so that what is here of it can be used at once.
-        let who = inner.users.who(user, fid.cell);
-        let known = vnode.known(inner.now(), who).map(|known| known.status).or_else(|| vnode.last_status());
-        if let Some(status) = known.filter(|_| !data.is_unsettled.load(Ordering::Acquire)) {
-            data.adopt(inner, &status)?;
+        if flags.write {
+            data.adopt_known(inner, user)?;
         }
         if !inner.open_files.note_open(fid) {
             return Err(Error::Gone { fid });
         }
+        // Who only reads may find all of it in the kernel's pages: what the cache has is opened by the first read that comes here,
+        // which costs as much as all the rest of an open does.
         data.handles.fetch_add(1, Ordering::AcqRel);
         Ok(OpenFile {
             client: self.clone(),
@@ -197,6 +196,11 @@ impl OpenFile {
     /// The file of the cache that has all of the data, open for reading and writing, if there is one: for passthrough. Always
     /// the same for the same data as long as one open file of them is there.
     pub fn backing(&self) -> Option<Arc<File>> {
+        if self.data.current().is_none()
+            && let Err(error) = self.data.adopt_known(&self.client.inner, self.user)
+        {
+            tracing::debug!(fid = %self.fid, %error, "what the cache has of a file cannot be opened");
+        }
         self.data.backing().filter(|_| self.has_current())
     }
 }

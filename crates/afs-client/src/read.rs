@@ -19,7 +19,14 @@ impl OpenFile {
     /// Puts bytes at a position into `out`, if they are here: how many, fewer than wanted only at the file's end. `None`: ask
     /// [`Self::read`]. Never blocks for the network.
     pub fn cached_read(&self, pos: u64, out: &mut [u8]) -> Option<Result<usize, Error>> {
-        let file = self.data.current()?;
+        let file = match self.data.current() {
+            Some(file) => file,
+            // The first read.
+            None => match self.data.adopt_known(&self.client().inner, self.user()) {
+                Ok(()) => self.data.current()?,
+                Err(error) => return Some(Err(error)),
+            },
+        };
         if !self.is_current(&file) {
             return None;
         }

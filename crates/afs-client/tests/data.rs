@@ -39,6 +39,25 @@ fn what_is_written_is_read_here_at_once_and_elsewhere_after_the_close() {
 }
 
 #[test]
+fn who_opens_a_file_and_reads_nothing_takes_nothing_from_the_cache() {
+    let world = World::new();
+    let (one, two) = (world.client(1), world.client(2));
+    world.run(async move {
+        let file = make(&one, "file").await;
+        file.write(0, Bytes::from_static(b"hello")).await.unwrap();
+        file.flush().await.unwrap();
+        let there = open(&two, "file", READ).await;
+        assert_eq!(two.cache_usage().files, 0);
+        assert_eq!(read_all(&there).await, b"hello");
+        assert_eq!(two.cache_usage().files, 1);
+        // What was read once is there for the next who opens it, at his first read.
+        let mut out = [0; 20];
+        assert_eq!(open(&two, "file", READ).await.cached_read(0, &mut out).unwrap().unwrap(), 5);
+        assert_eq!(open(&two, "file", WRITE).await.cached_read(1, &mut out).unwrap().unwrap(), 4);
+    });
+}
+
+#[test]
 fn a_large_file_comes_whole_and_goes_while_it_is_written() {
     let world = World::new();
     let (one, two) = (world.client(1), world.client(2));

@@ -42,7 +42,9 @@ impl Shared {
         let name = records::backing_name(number);
         let make = || {
             let file = self.disk.create(&name)?;
-            file.set_length(length)?;
+            if length > 0 {
+                file.set_length(length)?;
+            }
             Ok(file)
         };
         let file = make().map_err(|error| {
@@ -59,11 +61,11 @@ impl Shared {
             used: index.tick,
             ..FileRow::default()
         };
-        let mut batch = Batch::default();
-        records::put(&mut batch, records::file(key), row.encode());
-        self.commit(batch)?;
         self.grow(FILE_OVERHEAD);
         let file = self.enter(&mut index, key, Loaded { file, row, dirty: RangeSet::new() }, &mut ended);
+        // Its row is written with the first that there is to say of it, or when it is closed: until then a backing file without
+        // a row is all that a kill leaves, which a start removes.
+        file.note_new();
         Ok(Held::Current(file))
     }
 
