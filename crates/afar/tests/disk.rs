@@ -188,9 +188,7 @@ async fn a_full_file_system_is_told_and_what_is_there_is_served() {
     let server = machine.server();
     let client = client();
     let files = machine.volume(&client, VOLUME, "filled", 0).await;
-    machine.volume(&client, OTHER, "limited", 100).await;
 
-    assert_eq!(put(&files, OTHER, "much", vec![7; BYTES]).await.unwrap_err(), VOVERQUOTA.0);
     let mut kept = Vec::new();
     let code = loop {
         let name = format!("f{}", kept.len());
@@ -204,8 +202,6 @@ async fn a_full_file_system_is_told_and_what_is_there_is_served() {
     assert!(kept.len() > 10, "only {} files fit", kept.len());
     machine.logs(&["ERROR", "filled", "the partition is full"]);
     machine.logs(&["ERROR", "/vicepa", "the partition is full", "what is there is served"]);
-    let log = fs::read_to_string(machine.log_file()).unwrap();
-    assert!(!log.contains("limited"), "a quota is the user's business: {log}");
 
     for (n, (name, fid)) in kept.iter().enumerate() {
         assert!(files.fetch(*fid, 0, BYTES as u64).await.unwrap() == vec![n as u8; BYTES], "{name}");
@@ -223,6 +219,35 @@ async fn a_full_file_system_is_told_and_what_is_there_is_served() {
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     machine.logs(&["/vicepa", "well again"]);
+    assert!(server.stop().success());
+    machine.is_whole();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_used_up_quota_is_told_and_written_down_with_the_volumes_name_once_in_a_while() {
+    const TRIES: usize = 20;
+    let Some(machine) = Machine::new("quota", 64) else { return };
+    let server = machine.server();
+    let client = client();
+    let files = machine.volume(&client, VOLUME, "limited", 100).await;
+    machine.volume(&client, OTHER, "roomy", 0).await;
+    let fits = put(&files, VOLUME, "fits", vec![1; 50_000]).await.unwrap();
+    let begun = Instant::now();
+    for attempt in 0..TRIES {
+        let refused = put(&files, VOLUME, &format!("much{attempt}"), vec![7; BYTES]).await;
+        assert_eq!(refused.unwrap_err(), VOVERQUOTA.0);
+        put(&files, OTHER, &format!("much{attempt}"), vec![7; BYTES]).await.unwrap();
+    }
+    let took = begun.elapsed();
+    machine.logs(&["WARN", "limited", "over its quota"]);
+    let log = fs::read_to_string(machine.log_file()).unwrap();
+    let about =
+        |name| log.lines().filter(|line| line.contains("quota") && line.contains(name)).count() as u64;
+    let lines = about("limited");
+    // One at once, and at most one every ten seconds then.
+    assert!(lines <= 1 + took.as_secs() / 10, "{lines} lines in {took:?}:\n{log}");
+    assert_eq!(about("roomy"), 0, "{log}");
+    assert!(files.fetch(fits, 0, BYTES as u64).await.unwrap() == vec![1; 50_000]);
     assert!(server.stop().success());
     machine.is_whole();
 }

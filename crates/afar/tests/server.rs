@@ -7,15 +7,28 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
+use std::process::Stdio;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use afs_testclient::{Client, Who};
-use afs_wire::bos::{EnumerateInstance, GetStatus};
-use afs_wire::ids::{AfsFid, HostAddr, PartitionId, VolumeId};
-use afs_wire::pt::NameToID;
-use afs_wire::vl::{AddrMask, GetAddrsU, ListAddrByAttributes};
-use rx_security::KeySet;
-use rxgen::xdr::{CharVec, XdrArray};
+use afs_testclient::{AccessList, Client, Who};
+use afs_wire::abort::{PRPERM, VL_NOENT, VL_PERM, VOLSERBAD_ACCESS};
+use afs_wire::afsvol::{AfsVol, Monitor, NukeVolume};
+use afs_wire::bos::{Bozo, EnumerateInstance, Exec, GetCellName, GetStatus};
+use afs_wire::ids::{AfsFid, HostAddr, PartitionId, ViceId, VolumeId, VolumeType};
+use afs_wire::pt::{ListMax, NameToID, NewEntry, PRUSER, Pr};
+use afs_wire::rxafs::{GetTime, Rxafs};
+use afs_wire::vl::{AddrMask, DeleteEntry, GetAddrsU, GetNewVolumeId, ListAddrByAttributes, ProbeServer, Vl};
+use bytes::Bytes;
+use rx_proto::abort::AbortCode;
+use rx_proto::ids::{SecurityIndex, ServiceId};
+use rx_proto::packet::Header;
+use rx_proto::security::{ConnectionFacts, Null, SecurityClass};
+use rx_security::rxkad::{self, Challenge, codes};
+use rx_security::{KeySet, Level};
+use rxgen::xdr::{CharVec, XdrArray, XdrString};
+use rxgen::{Interface, Rpc};
+use serde_json::Value;
 use server_process::{ServerProcess, StateFolder, command, own_address, run};
 
 fn client() -> Client {
@@ -221,6 +234,229 @@ async fn metrics_can_be_fetched_when_asked_for() {
         answer.contains("rpc_seconds_count{interface=\"Pr\",rpc=\"NameToID\",result=\"ok\"} 1\n"),
         "{answer}"
     );
+}
+
+/// rxkad as of a client that keeps to its level whatever the server demands, as if the demand were lost on the way.
+#[derive(Debug)]
+struct Stubborn(rxkad::Client);
+
+impl SecurityClass for Stubborn {
+    fn index(&self) -> SecurityIndex {
+        self.0.index()
+    }
+
+    fn plaintext_capacity(&self, body: usize) -> usize {
+        self.0.plaintext_capacity(body)
+    }
+
+    fn seal(&mut self, header: &mut Header, plain: &[u8], out: &mut Vec<u8>) {
+        self.0.seal(header, plain, out);
+    }
+
+    fn open(&mut self, header: &Header, body: Bytes) -> Result<Bytes, AbortCode> {
+        self.0.open(header, body)
+    }
+
+    fn handle_challenge(&mut self, facts: &ConnectionFacts, body: &[u8]) -> Result<Vec<u8>, AbortCode> {
+        let Challenge { nonce, .. } = Challenge::parse(body)?;
+        self.0.handle_challenge(facts, &Challenge { nonce, min_level: 0 }.to_bytes())
+    }
+}
+
+/// What an RPC comes to on a connection of its own: 0, or the code of its end.
+async fn code_of<I: Interface, R: Rpc>(
+    client: &Client,
+    host: Ipv4Addr,
+    security: Box<dyn SecurityClass>,
+    args: R,
+) -> i32 {
+    let service = ServiceId(I::SERVICE_ID);
+    let connection = client.endpoint().connect((host, I::PORT).into(), service, security);
+    connection.rpc(&args).await.map_or_else(|error| error.code().0, |_| 0)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_level_below_the_configured_one_is_refused_by_every_service() {
+    for (least, refused) in [("auth", &[Level::Clear][..]), ("crypt", &[Level::Clear, Level::Auth])] {
+        let state = StateFolder::new("level");
+        let address = own_address();
+        let text = format!(
+            "[server]\nstate = \"{}\"\nbind = \"{address}\"\ncell = \"level.test\"\n[security]\nmin_level = \"{least}\"\n",
+            state.path().display()
+        );
+        let config = state.write("server.toml", &text);
+        let _server = ServerProcess::of(command(["--config".as_ref(), config.as_os_str()]), address);
+        let keys = KeySet::load(&state.path().join("etc/server")).unwrap();
+        let Who::Token(token, _) = Who::user("admin", "level.test", &keys).unwrap() else { unreachable!() };
+        let client = client();
+        for level in Level::ALL {
+            let expected = if refused.contains(&level) { codes::LEVELFAIL.0 } else { 0 };
+            let honest = || rxkad::Client::new(Arc::clone(&token), level);
+            for is_honest in [true, false] {
+                let security = || -> Box<dyn SecurityClass> {
+                    if is_honest { Box::new(honest()) } else { Box::new(Stubborn(honest())) }
+                };
+                let found = [
+                    code_of::<Rxafs, _>(&client, address, security(), GetTime {}).await,
+                    code_of::<AfsVol, _>(&client, address, security(), Monitor {}).await,
+                    code_of::<Vl, _>(&client, address, security(), ProbeServer {}).await,
+                    code_of::<Pr, _>(&client, address, security(), ListMax {}).await,
+                    code_of::<Bozo, _>(&client, address, security(), GetCellName {}).await,
+                ];
+                assert_eq!(found, [expected; 5], "{level} where {least} is the least, honest: {is_honest}");
+            }
+        }
+        let nobodys = code_of::<Rxafs, _>(&client, address, Box::new(Null), GetTime {}).await;
+        assert_eq!(nobodys, 0, "who has no ticket is nobody, at any level");
+    }
+}
+
+/// The lines of the audit log, each with all its fields.
+fn audit_lines(state: &StateFolder) -> Vec<Value> {
+    let text = fs::read_to_string(state.path().join("audit.log")).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    for line in &lines {
+        for field in ["timestamp", "rpc", "what", "caller", "peer"] {
+            assert!(line[field].is_string(), "{field} in {line}");
+        }
+        assert!(line["code"].is_i64(), "code in {line}");
+        let time = line["timestamp"].as_str().unwrap();
+        assert!(time.starts_with("20") && time.ends_with('Z'), "{time}");
+        assert!(line["peer"].as_str().unwrap().starts_with("127.0.0.1:"), "{line}");
+    }
+    lines
+}
+
+/// Changes of every kind, done and refused: procedure, caller and code of the lines that they leave, with a part of `what`;
+/// first those that are always written down, then those of files.
+async fn change_everything(state: &StateFolder, address: Ipv4Addr, cell: &str) -> [Vec<AuditLine>; 2] {
+    let keys = KeySet::load(&state.path().join("etc/server")).unwrap();
+    let (client, superuser) = (client(), Who::superuser(&keys).unwrap());
+    let admin = Who::user("admin", cell, &keys).unwrap();
+    let new = |name: &str| NewEntry { name: XdrString::new(name).unwrap(), flag: PRUSER, owner: ViceId(0) };
+    client.protection_server(address, &admin).rpc(&new("dora")).await.unwrap();
+    client.protection_server(address, &superuser).rpc(&new("emil")).await.unwrap();
+    client.protection_server(address, &Who::Anonymous).rpc(&new("mallory")).await.unwrap_err();
+    let ids = GetNewVolumeId { bump_count: 3 };
+    client.location_server(address, &admin).rpc(&ids).await.unwrap();
+    client.location_server(address, &Who::Anonymous).rpc(&ids).await.unwrap_err();
+    let entry = DeleteEntry { volid: VolumeId(4711), kind: VolumeType::READ_WRITE };
+    client.location_server(address, &superuser).rpc(&entry).await.unwrap_err();
+
+    let volume = VolumeId(536_870_915);
+    client.volume_server(address, &admin).create(PartitionId(0), "audited", volume).await.unwrap();
+    let nuke = NukeVolume { partition: PartitionId(0), volid: volume };
+    client.volume_server(address, &Who::Anonymous).rpc(&nuke).await.unwrap_err();
+    let exec = Exec { cmd: XdrString::new("true").unwrap() };
+    client.server::<Bozo>(address, &admin).rpc(&exec).await.unwrap_err();
+
+    let (files, nobody) = (client.file_server(address, &admin), client.file_server(address, &Who::Anonymous));
+    let root = AfsFid::root_of(volume);
+    let list = AccessList::granting([("system:administrators", AccessList::ALL), ("dora", AccessList::READ)]);
+    files.set_access_list(root, &list).await.unwrap();
+    nobody.set_access_list(root, &list).await.unwrap_err();
+    let made = files.create_file(root, "noted").await.unwrap().fid;
+    files.store(made, 0, b"text".as_slice(), 4).await.unwrap();
+    nobody.create_file(root, "refused").await.unwrap_err();
+    [
+        vec![
+            ("NewEntry", "admin", 0, "dora"),
+            ("NewEntry", "the cell", 0, "emil"),
+            ("NewEntry", "anonymous", PRPERM.0, "mallory"),
+            ("GetNewVolumeId", "admin", 0, ""),
+            ("GetNewVolumeId", "anonymous", VL_PERM.0, ""),
+            ("DeleteEntry", "the cell", VL_NOENT.0, "4711"),
+            ("CreateVolume", "admin", 0, "audited"),
+            ("NukeVolume", "anonymous", VOLSERBAD_ACCESS.0, "536870915"),
+            ("Exec", "admin", -455, "refused"),
+            ("OldStoreACL", "admin", 0, "dora"),
+            ("OldStoreACL", "anonymous", 49_733_388, "dora"),
+        ],
+        vec![
+            ("CreateFile", "admin", 0, "noted"),
+            ("StoreData64", "admin", 0, "4"),
+            ("CreateFile", "anonymous", 49_733_388, "refused"),
+        ],
+    ]
+}
+
+/// Procedure, caller, code, and a part of `what`.
+type AuditLine = (&'static str, &'static str, i32, &'static str);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_log_has_every_change_with_who_and_what_came_of_it() {
+    for has_files in [true, false] {
+        let state = StateFolder::new("audit");
+        let address = own_address();
+        let text = format!(
+            "[server]\nstate = \"{}\"\nbind = \"{address}\"\ncell = \"audit.test\"\n[audit]\nfiles = {has_files}\n",
+            state.path().display()
+        );
+        let config = state.write("server.toml", &text);
+        let server = ServerProcess::of(command(["--config".as_ref(), config.as_os_str()]), address);
+        let [mut expected, of_files] = change_everything(&state, address, "audit.test").await;
+        assert!(server.stop().success());
+        if has_files {
+            expected.extend(&of_files);
+        }
+        let lines = audit_lines(&state);
+        for (rpc, caller, code, what) in expected {
+            let is_it = |line: &&Value| {
+                line["rpc"] == rpc
+                    && line["caller"] == caller
+                    && line["code"] == code
+                    && line["what"].as_str().unwrap().contains(what)
+            };
+            let count = lines.iter().filter(is_it).count();
+            assert_eq!(count, 1, "{rpc} of {what:?} by {caller} with code {code}, in {lines:#?}");
+        }
+        let count = lines.iter().filter(|line| line["rpc"] == "CreateFile").count();
+        assert_eq!(count, if has_files { 2 } else { 0 }, "audit.files = {has_files}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_of_json_has_a_value_with_the_same_fields_on_each_line() {
+    let state = StateFolder::new("json");
+    let address = own_address();
+    let text = format!(
+        "[server]\nstate = \"{}\"\nbind = \"{address}\"\ncell = \"json.test\"\n\
+         [log]\nformat = \"json\"\nfilter = \"debug\"\n",
+        state.path().display()
+    );
+    let config = state.write("server.toml", &text);
+    let path = state.path().join("stderr");
+    let mut command = command(["--config".as_ref(), config.as_os_str()]);
+    command.stderr(Stdio::from(fs::File::create(&path).unwrap()));
+    let server = ServerProcess::of(command, address);
+    // A name that would end a string, or a line, if it were written as it is.
+    let name = "a\"b\nc";
+    let names = XdrArray::new(vec![CharVec::from_text(name).unwrap()]).unwrap();
+    let client = client();
+    client.protection_server(address, &Who::Anonymous).rpc(&NameToID { names }).await.unwrap();
+    let files = client.file_server(address, &Who::Anonymous);
+    files.create_file(AfsFid::root_of(VolumeId(4711)), name).await.unwrap_err();
+    server.signal("HUP");
+    let until = Instant::now() + Duration::from_secs(20);
+    while !fs::read_to_string(&path).unwrap().contains("the keys were read anew") {
+        assert!(Instant::now() < until, "nothing is said of the signal");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(server.stop().success());
+    let text = fs::read_to_string(&path).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
+    for line in &lines {
+        for field in ["timestamp", "level", "target", "message"] {
+            assert!(line[field].is_string(), "{field} in {line}");
+        }
+    }
+    let find = |level: &str, message: &str| {
+        lines.iter().find(|line| line["level"] == level && line["message"] == message)
+    };
+    let made = find("INFO", "a new cell was made").expect("the first start is told of");
+    assert_eq!((&made["cell"], &made["administrator"]), (&"json.test".into(), &"admin".into()));
+    let refused = find("DEBUG", "refused").expect("a refused call is told of");
+    assert_eq!(refused["rpc"], "CreateFile");
 }
 
 /// A server that does not start, and parts of what it says.

@@ -45,6 +45,10 @@ struct Cell {
 
 impl Cell {
     async fn new(authority: Arc<dyn Authority>, restriction: RestrictedQuery) -> Self {
+        Self::with_rules(authority, restriction, Rules::default()).await
+    }
+
+    async fn with_rules(authority: Arc<dyn Authority>, restriction: RestrictedQuery, rules: Rules) -> Self {
         let store: Arc<dyn CellStore> = Arc::new(MemoryStore::new());
         let clock: Clock = Arc::new(|| 1_700_000_000);
         let vldb = Arc::new(Database::<Vldb>::open(Arc::clone(&store)).await.unwrap());
@@ -52,7 +56,7 @@ impl Cell {
         let bind = || Endpoint::bind((Ipv4Addr::LOCALHOST, 0).into(), EndpointConfig::default()).unwrap();
         let (server, client) = (bind(), bind());
         let vl = VlService::new(Arc::clone(&vldb), Arc::clone(&authority), Arc::clone(&clock), restriction);
-        let pt = PtService::new(ptdb, authority, Arc::clone(&clock), Rules::default());
+        let pt = PtService::new(ptdb, authority, Arc::clone(&clock), rules);
         pt.initialize(Some(&Administrator { name: "admin".into(), id: None })).await.unwrap();
         let votes = VoteService::new(vldb, vec![Ipv4Addr::LOCALHOST], clock);
         server.add_service(rx_service::<vl::Vl, _>(Arc::new(vl), vec![Arc::new(Null)]));
@@ -184,4 +188,119 @@ async fn the_state_of_the_database_is_told() {
     let after = votes.rpc(&vote::Debug {}).await.unwrap().db.state;
     assert_eq!(after.local_version.counter, before.db.state.local_version.counter + 1);
     assert_eq!(votes.rpc(&vote::XSDebug { which: 0 }).await.unwrap_err().code().0, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_answers_probes_and_lists_all_addresses_that_it_knows() {
+    let cell = Cell::new(Arc::new(NoAuth), RestrictedQuery::AnyUser).await;
+    let vl = cell.connect::<vl::Vl>();
+    vl.rpc(&vl::ProbeServer {}).await.unwrap();
+    let all = vl::GetAddrs { handle: 0, spare2: 0 };
+    let none = vl.rpc(&all).await.unwrap();
+    assert_eq!((none.n_entries, none.addrs.len()), (0, 0));
+    for (low, address) in [(1, 0x0a58_0001), (2, 0x0a58_0002)] {
+        let addrs = XdrArray::new(vec![HostAddr(address)]).unwrap();
+        let uuid = Uuid { time_low: low, ..Uuid::default() };
+        vl.rpc(&vl::RegisterAddrs { uuid, spare1: 0, addrs }).await.unwrap();
+    }
+    let two = vl.rpc(&all).await.unwrap();
+    assert_eq!((two.n_entries, two.addrs.len()), (2, 2));
+    let stats = vl.rpc(&vl::GetStats {}).await.unwrap().stats;
+    assert_eq!(stats.requests[515 - 501], 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_places_of_entries_are_told_to_those_who_may_see_all() {
+    const NO_ENTRY: i32 = 267_268;
+    const PERMISSION: i32 = 267_269;
+    const BAD_ADDRESS: i32 = 267_278;
+    let cell = Cell::new(Arc::new(NoAuth), RestrictedQuery::AnyUser).await;
+    let pr = cell.connect::<pt::Pr>();
+    let new = |name: &str, flag, owner| pt::NewEntry {
+        name: XdrString::new(name).unwrap(),
+        flag,
+        owner: ViceId(owner),
+    };
+    let alice = pr.rpc(&new("alice", pt::PRUSER, 0)).await.unwrap().id;
+    let friends = pr.rpc(&new("alice:friends", pt::PRGRP, alice.0)).await.unwrap().id;
+    pr.rpc(&pt::AddToGroup { uid: alice, gid: friends }).await.unwrap();
+    let pos = pr.rpc(&pt::WhereIsIt { id: alice }).await.unwrap().pos;
+    let group = pr.rpc(&pt::WhereIsIt { id: friends }).await.unwrap().pos;
+    // Behind the header, a multiple of an entry's length (PTDB notes 5).
+    assert!(pos != group && [pos, group].iter().all(|pos| pos % 192 == 65_600 % 192 && *pos >= 65_600));
+    let entry = pr.rpc(&pt::DumpEntry { pos }).await.unwrap().entry;
+    assert_eq!((entry.id, entry.name.text(), entry.count), (alice, &b"alice"[..], 1));
+    assert_eq!((entry.entries[0], entry.owned), (friends, group));
+    let entry = pr.rpc(&pt::DumpEntry { pos: group }).await.unwrap().entry;
+    assert_eq!((entry.id, entry.owner, entry.entries[0], entry.count), (friends, alice, alice, 1));
+    let code =
+        |result: Result<_, rx::RpcError>| result.map(|_: pt::reply::DumpEntry| ()).unwrap_err().code().0;
+    for pos in [-1, 0, 64, pos + 1, pos + 192 * 1000, i32::MAX, i32::MIN] {
+        assert_eq!(code(pr.rpc(&pt::DumpEntry { pos }).await), BAD_ADDRESS, "{pos}");
+    }
+    let nothing = pr.rpc(&pt::WhereIsIt { id: ViceId(4711) }).await.unwrap_err();
+    assert_eq!(nothing.code().0, NO_ENTRY);
+
+    let strangers = Cell::new(Arc::new(Strangers), RestrictedQuery::AnyUser).await;
+    let pr = strangers.connect::<pt::Pr>();
+    let pos = pr.rpc(&pt::WhereIsIt { id: ViceId(1) }).await.unwrap().pos;
+    assert_eq!(code(pr.rpc(&pt::DumpEntry { pos }).await), PERMISSION);
+}
+
+/// There is nothing to repair here: an entry is found by its name and id or is not there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repair_of_an_entry_changes_nothing_and_is_for_administrators() {
+    let cell = Cell::new(Arc::new(NoAuth), RestrictedQuery::AnyUser).await;
+    let pr = cell.connect::<pt::Pr>();
+    let update = |id: i32, name: &str| pt::UpdateEntry {
+        id: ViceId(id),
+        name: XdrString::new(name).unwrap(),
+        update: pt::PrUpdateEntry {
+            mask: pt::PrUpdateMask(0x1f),
+            flags: -1,
+            id: ViceId(77),
+            owner: ViceId(1),
+            creator: ViceId(1),
+            ngroups: 9,
+            nusers: 9,
+            count: 9,
+            reserved: [0; 5],
+            name: CharVec::from_text("other").unwrap(),
+        },
+    };
+    let before = pr.rpc(&pt::ListEntry { id: ViceId(1) }).await.unwrap();
+    pr.rpc(&update(1, "")).await.unwrap();
+    pr.rpc(&update(0, "Admin")).await.unwrap();
+    for (id, name, code) in [(4711, "", 267_268), (0, "nobody", 267_268), (-204, "", 267_269)] {
+        assert_eq!(pr.rpc(&update(id, name)).await.unwrap_err().code().0, code, "{id} {name}");
+    }
+    assert_eq!(pr.rpc(&pt::ListEntry { id: ViceId(1) }).await.unwrap(), before);
+    let strangers = Cell::new(Arc::new(Strangers), RestrictedQuery::AnyUser).await;
+    let refused = strangers.connect::<pt::Pr>().rpc(&update(1, "")).await.unwrap_err();
+    assert_eq!(refused.code().0, 267_269);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_groups_that_a_group_is_in_are_listed_where_groups_may_be_in_groups() {
+    let rules = Rules { supergroups: Rules::DEBIAN_SUPERGROUPS, ..Rules::default() };
+    let cell = Cell::with_rules(Arc::new(NoAuth), RestrictedQuery::AnyUser, rules).await;
+    let pr = cell.connect::<pt::Pr>();
+    let mut groups = Vec::new();
+    for name in ["admin:inner", "admin:outer", "admin:outermost"] {
+        let name = XdrString::new(name).unwrap();
+        groups.push(pr.rpc(&pt::NewEntry { name, flag: pt::PRGRP, owner: ViceId(1) }).await.unwrap().id);
+    }
+    for (uid, gid) in [(0, 1), (0, 2), (1, 2)] {
+        pr.rpc(&pt::AddToGroup { uid: groups[uid], gid: groups[gid] }).await.unwrap();
+    }
+    for (group, expected) in [(0, vec![groups[2], groups[1]]), (1, vec![groups[2]]), (2, vec![])] {
+        let mut ids = pr.rpc(&pt::ListSuperGroups { id: groups[group] }).await.unwrap().ids.to_vec();
+        ids.sort_unstable_by_key(|id| id.0);
+        assert_eq!(ids, expected, "group {group}");
+    }
+    pr.rpc(&pt::RemoveFromGroup { id: groups[0], gid: groups[1] }).await.unwrap();
+    let ids = pr.rpc(&pt::ListSuperGroups { id: groups[0] }).await.unwrap().ids.to_vec();
+    assert_eq!(ids, [groups[2]]);
+    let nothing = pr.rpc(&pt::ListSuperGroups { id: ViceId(-4711) }).await.unwrap_err();
+    assert_eq!(nothing.code().0, 267_268);
 }

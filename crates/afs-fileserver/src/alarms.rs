@@ -1,5 +1,6 @@
-//! What is wrong with a volume, and not with what was asked of it, is written down with the volume's name. On a full disk every
-//! call has the same to say, so each is written down once in a while, and says how many there were.
+//! What is wrong with a volume, and not with what was asked of it, is written down with the volume's name; and that a volume has
+//! no room left by its quota, which an administrator can change. On a full disk every call has the same to say, so each is
+//! written down once in a while, and says how many there were.
 
 use std::collections::HashMap;
 use std::mem::{self, Discriminant};
@@ -45,13 +46,18 @@ impl Said {
 impl Alarms {
     /// An operation has failed. Writes it down if an administrator should hear of it.
     pub(crate) fn note(&self, now: Instant, volume: &Volume, error: &VolumeError) {
-        if !error.is_alarming() {
+        let is_over_quota = matches!(error, VolumeError::OverQuota(_));
+        if !is_over_quota && !error.is_alarming() {
             return;
         }
         let what = (volume.id(), mem::discriminant(error));
         let due = self.0.lock().unwrap_or_else(PoisonError::into_inner).is_due(now, what);
-        if let Some(more) = due {
-            let (id, name) = (volume.id().0, volume.name());
+        let Some(more) = due else { return };
+        let (id, name) = (volume.id().0, volume.name());
+        if is_over_quota {
+            // Nothing is broken: it does what it was told to.
+            tracing::warn!(volume = id, name, %error, more, "a volume's quota is used up");
+        } else {
             tracing::error!(volume = id, name, %error, more, "a volume could not be changed or read");
         }
     }

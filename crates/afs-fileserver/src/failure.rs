@@ -54,7 +54,9 @@ failures! {
     Errno 31 TOO_MANY_LINKS;
     /// What a stock server says for ELOOP: the number of other systems, which Linux translates as EMSGSIZE (observed).
     Errno 90 LOOP;
-    /// EINVAL of the calls that stock servers answer without translation.
+    /// EPERM of the calls that stock servers answer without translation.
+    Code 1 PLAIN_NOT_OWNER;
+    /// EINVAL of the same.
     Code 22 PLAIN_INVALID;
     /// EOPNOTSUPP of other systems, not translated: GetRootVolume.
     Code 122 NOT_SUPPORTED;

@@ -152,7 +152,7 @@ impl Session {
         } else {
             CHANGES.contains(&R::OPCODE) && tracing::enabled!(target: AUDIT, tracing::Level::INFO)
         };
-        is_wanted.then(|| format!("{args:?}"))
+        is_wanted.then(|| acl::to_audit(args).unwrap_or_else(|| format!("{args:?}")))
     }
 
     fn audit<R: Rpc>(&self, what: Option<String>, error: Option<&Abort>) {

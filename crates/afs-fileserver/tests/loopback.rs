@@ -25,7 +25,7 @@ fn serve(folder: &Folder) -> (Endpoint, FileServer) {
     let endpoint = bind();
     let volumes: Arc<dyn Volumes> = Arc::new(vec![partition]);
     let config = Config::new(Uuid { time_low: 7000, ..Uuid::default() });
-    let server = FileServer::new(config, &endpoint, volumes, Arc::new(People)).unwrap();
+    let server = FileServer::new(config, &endpoint, volumes, Arc::new(People::default())).unwrap();
     endpoint.add_service(server.service(vec![Arc::new(Null)]));
     (endpoint, server)
 }

@@ -5,8 +5,10 @@ mod support;
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use afs_fileserver::Locations;
+use afs_volume::{SetStatus, VnodeId};
 use afs_wire::abort::VL_NOENT;
 use afs_wire::ids::{AfsFid, HostAddr, Name, PartitionId, Uniquifier, ViceId, VnodeNumber, VolumeId};
 use afs_wire::rights::Rights;
@@ -15,9 +17,9 @@ use afs_wire::status::{AfsStoreStatus, CallBackType, FileType, StoreMask};
 use afs_wire::vl::{EntryFlags, SiteFlags, VL_MAXNAMELEN, VldbEntry};
 use rx::Runtime;
 use rxgen::Abort;
-use rxgen::xdr::CharVec;
+use rxgen::xdr::{CharVec, XdrString};
 use support::client::{Client, Kind, mod_time, mode, owner, text};
-use support::{ADMIN, ALL, Cell, MORNING, OTHER, READ, ROOT, USER, VOLUME};
+use support::{ADMIN, ALL, Cell, FRIENDS, MORNING, OTHER, READ, ROOT, USER, VOLUME, stamp};
 
 const ACCESS: i32 = 49_733_388;
 const INVALID: i32 = 49_733_397;
@@ -527,7 +529,17 @@ fn what_is_not_served_is_refused_as_by_a_stock_server() {
         assert_eq!(client.call(rxafs::GetRootVolume {}).await.unwrap_err(), 122);
         let token = rxafs::AfsOpaque::default();
         assert_eq!(client.call(rxafs::CheckToken { vice_id: USER, token }).await.unwrap_err(), 130);
-        assert_eq!(client.call(rxafs::NGetVolumeInfo { name }).await.unwrap_err(), 103);
+        assert_eq!(client.call(rxafs::NGetVolumeInfo { name: name.clone() }).await.unwrap_err(), 103);
+        let (contents, status) = (XdrString::new("target").unwrap(), AfsStoreStatus::default());
+        assert_eq!(client.call(rxafs::DFSSymlink { dir, name, contents, status }).await.unwrap_err(), 22);
+        let inputs = rxafs::FsCmdInputs {
+            command: 1,
+            fid: ROOT,
+            int64s: [0; 3],
+            int32s: [0; 200],
+            chars: CharVec([0; 256]),
+        };
+        assert_eq!(client.call(rxafs::FsCmd { fid: ROOT, inputs }).await.unwrap_err(), 22);
         assert_eq!(
             client.call(rxafs::CallBackRxConnAddr { addr: HostAddr(0) }).await.unwrap_err(),
             NOT_OWNER
@@ -577,18 +589,40 @@ fn the_server_says_what_it_can_and_how_it_does() {
     });
 }
 
+/// Whoever is put into a group has what it gives within five minutes, or as soon as an administrator says so.
 #[test]
 fn groups_are_asked_again_when_an_administrator_says_so() {
     let cell = Cell::new();
-    let (client, admin) = (cell.client(1), cell.client_of(2, "admin"));
+    let people = cell.people.clone();
+    cell.grant(&[(FRIENDS, READ), (ViceId::SYSTEM_ADMINISTRATORS, ALL)]);
+    let file = cell.volume().create_file(VnodeId::ROOT, b"a", &SetStatus::default(), stamp()).unwrap();
+    let file = AfsFid { volume: VOLUME, vnode: file.vnode.id.vnode, unique: file.vnode.id.unique };
+    let (client, user, admin) = (cell.client(1), cell.client_of(2, "user"), cell.client_of(3, "admin"));
+    let address = HostAddr(0x0a00_0101);
     cell.run(async move {
-        let flush = || rxafs::FlushCPS {
-            ids: rxafs::ViceIds::new(vec![USER]).unwrap(),
-            addrs: rxafs::IpAddrs::default(),
+        let flush = |ids: &[ViceId], addrs: &[HostAddr]| rxafs::FlushCPS {
+            ids: rxafs::ViceIds::new(ids.to_vec()).unwrap(),
+            addrs: rxafs::IpAddrs::new(addrs.to_vec()).unwrap(),
             spare1: 0,
         };
-        assert_eq!(client.call(flush()).await.unwrap_err(), NOT_OWNER);
-        admin.call(flush()).await.unwrap();
+        assert_eq!(user.status(file).await.unwrap_err(), ACCESS);
+        people.user_is_friend.store(true, Ordering::Relaxed);
+        assert_eq!(user.status(file).await.unwrap_err(), ACCESS, "his groups are remembered");
+        for who in [&client, &user] {
+            assert_eq!(who.call(flush(&[USER], &[])).await.unwrap_err(), 1, "EPERM, not translated");
+        }
+        admin.call(flush(&[OTHER], &[])).await.unwrap();
+        assert_eq!(user.status(file).await.unwrap_err(), ACCESS, "that was about somebody else");
+        admin.call(flush(&[USER], &[])).await.unwrap();
+        user.status(file).await.unwrap();
+
+        assert_eq!(client.status(file).await.unwrap_err(), ACCESS);
+        people.hosts_are_friends.store(true, Ordering::Relaxed);
+        assert_eq!(client.status(file).await.unwrap_err(), ACCESS, "the host's groups are remembered");
+        admin.call(flush(&[], &[HostAddr(0x0a00_0163)])).await.unwrap();
+        assert_eq!(client.status(file).await.unwrap_err(), ACCESS, "that was about another host");
+        admin.call(flush(&[], &[address])).await.unwrap();
+        client.status(file).await.unwrap();
     });
 }
 

@@ -331,13 +331,27 @@ mod tests {
     #[test]
     fn every_key_is_in_the_administrators_guide_with_its_default() {
         let guide = include_str!("../../../docs/administration.md");
+        let (_, guide) = guide.split_once("\n## Settings\n").expect("the guide has a section of settings");
         for key in KEYS {
-            let row = format!("| `{}.{}` |", key.section, key.name);
-            assert!(guide.contains(&row), "docs/administration.md has no row {row}");
+            let name = format!("| `{}.{}` |", key.section, key.name);
+            let rows: Vec<&str> = guide.lines().filter(|line| line.starts_with(&name)).collect();
+            let [row] = rows[..] else { panic!("docs/administration.md has {} rows {name}", rows.len()) };
             assert!(
-                guide.contains(key.about),
-                "docs/administration.md says of {row} something else than: {}",
+                row.contains(key.about),
+                "docs/administration.md says of {name} something else than: {}",
                 key.about
+            );
+            let default = row.split('|').nth(2).expect("it has three columns").trim();
+            if default == "none" {
+                assert_eq!(key.default, "None", "{name}");
+                continue;
+            }
+            let default = if default == "all" { r#"["pt", "vl", "file", "vol", "bos"]"# } else { default };
+            let text = format!("[{}]\n{} = {default}\n", key.section, key.name);
+            assert_eq!(
+                parse(&text).expect(&text),
+                Config::default(),
+                "the guide's default is another: {text}"
             );
         }
     }

@@ -13,6 +13,8 @@ mod cell_servers;
 pub mod config;
 pub mod exporter;
 mod first_start;
+#[doc(hidden)]
+pub mod fuzzing;
 mod health;
 mod locations;
 pub mod log;

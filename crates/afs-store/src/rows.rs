@@ -80,6 +80,9 @@ pub type Seq = u64;
 const SCAN_ROWS: usize = 256;
 /// Bytes that a segment of the log must have left beyond a batch, for the marks of syncs: each has 26.
 const ROOM_FOR_MARKS: u64 = 4096;
+/// Segments that earlier runs have left, at which a checkpoint is due though they have few rows: each is a file to be read at the
+/// next start.
+const MAX_OLD_SEGMENTS: usize = 8;
 /// Bytes of a first segment for which there is room on a disk that others have filled, tried in this order.
 const SMALL_SEGMENTS: [u64; 2] = [1 << 20, 64 << 10];
 
@@ -264,7 +267,22 @@ impl Store {
         }
         store.submit(batch)?;
         store.sync_log()?;
+        store.trim(recovered.unused, &recovered.ends);
         Ok(store)
+    }
+
+    /// Gives back the space that earlier runs had for what they did not come to write. A process that is killed soon after each
+    /// start leaves two segments at a time, which the next start would read to the end. It does not matter here what fails, or is
+    /// undone by a power loss: nothing in it counts. The segment of this run is durable by now, so that no number comes twice.
+    fn trim(&self, unused: Vec<String>, ends: &[(String, u64)]) {
+        for name in unused {
+            if self.disk.remove(&name).is_err() {
+                lock(&self.old).push(name);
+            }
+        }
+        for (name, end) in ends {
+            let _ = self.disk.open(name).and_then(|file| file.set_length(*end));
+        }
     }
 
     /// The disk below.
@@ -480,10 +498,12 @@ impl Store {
         lock(&self.queue).last
     }
 
-    /// Whether it is time for a checkpoint: the rows in memory have as many bytes as a segment.
+    /// Whether it is time for a checkpoint: the rows in memory have as many bytes as a segment, or the log has many files.
     #[must_use]
     pub fn wants_checkpoint(&self) -> bool {
-        read(&self.layers).bytes > self.log_bytes
+        // Whoever holds the lock is making one.
+        let has_many = || self.old.try_lock().is_ok_and(|old| old.len() > MAX_OLD_SEGMENTS);
+        read(&self.layers).bytes > self.log_bytes || has_many()
     }
 
     /// Moves rows from memory into the B-tree, and lets go of the log that has them. Others go on meanwhile.

@@ -1,10 +1,14 @@
 //! Makes `corpus/` from the captured packets of rx-proto's tests, or again after a target has changed: of each target's
 //! candidates the shortest for each shape, a few dozen. Files that are already there stay (found failures, kept as a
-//! warning), but for those of an earlier run of this program, which begin with `seed-`.
+//! warning), but for those of an earlier run of this program, which begin with `seed-`. The names of targets on the command
+//! line have it make theirs alone.
 #![forbid(unsafe_code)]
 
 #[path = "../../rx-proto/tests/support/mod.rs"]
 mod support;
+
+#[path = "make_corpus/admin_calls.rs"]
+mod admin_calls;
 
 use afar_fuzz::engine::{self, Target};
 use afar_fuzz::targets::xdr::rpcs;
@@ -24,13 +28,19 @@ use support::conversation::{Call, Conversation, Packet, Side};
 /// Most files for a target.
 const MOST: usize = 48;
 
+/// Targets whose inputs were written by hand.
+const BY_HAND: [&str; 3] = ["config_files", "file_service", "client_replies"];
+
 /// Longest piece of a conversation, in packets and in bytes.
 const PIECE_PACKETS: usize = 12;
 const PIECE_BYTES: usize = 6000;
 
 fn main() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
-    for target in TARGETS.iter().filter(|target| target.name != CANARY) {
+    let wanted: Vec<String> = std::env::args().skip(1).collect();
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == name);
+    let is_made = |name: &str| name != CANARY && !BY_HAND.contains(&name);
+    for target in TARGETS.iter().filter(|target| is_made(target.name) && is_wanted(target.name)) {
         let directory = corpus.join(target.name);
         std::fs::create_dir_all(&directory).expect("the corpus can be written");
         for old in std::fs::read_dir(&directory).expect("the corpus can be listed") {
@@ -86,6 +96,7 @@ fn candidates(target: &str) -> Vec<Vec<u8>> {
         "xdr" => return numbers(),
         "directory" => return directories(),
         "acl_text" => return access_lists(),
+        "admin_services" => return admin_calls::inputs(),
         other => panic!("say here what {other} starts from"),
     };
     let with_header = matches!(target, "rx_packet" | "rx_jumbo");

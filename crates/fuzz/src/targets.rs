@@ -3,6 +3,7 @@
 //! `examples/make_corpus.rs`, or by hand).
 
 pub mod acl_text;
+pub mod admin_services;
 pub mod canary;
 pub mod client_replies;
 pub mod config_files;
@@ -49,6 +50,7 @@ targets! {
     config_files "configuration files, of OpenAFS and of the server";
     xdr "the arguments and results of every RPC";
     file_service within file_service::BOUND; "the arguments of every RPC of the file service, against a live server";
+    admin_services within admin_services::BOUND; "the arguments of every RPC of the other services, against live servers";
     client_replies within client_replies::BOUND; "replies of live servers, changed on their way to a client at work";
     canary "fails on purpose: shows that a panic is found";
 }

@@ -45,6 +45,7 @@ const RUNS: &[(&str, u64)] = &[
     ("config_files", 20_000),
     ("xdr", 50_000),
     ("file_service", 300),
+    ("admin_services", 400),
     ("client_replies", 150),
 ];
 

@@ -1,5 +1,7 @@
 //! Access lists as clients see and set them: text with names, where vnodes hold ids.
 
+use std::any::Any;
+
 use afs_volume::Kind;
 use afs_wire::acl::{Acl, AclText};
 use afs_wire::ids::{AfsFid, ViceId};
@@ -15,6 +17,15 @@ handlers! {
     FetchACL fetch_acl;
     OldStoreACL old_store_acl;
     StoreACL store_acl;
+}
+
+/// What the audit log has of a call that sets an access list, whose text is bytes like others to the protocol; nothing of
+/// other calls.
+pub(super) fn to_audit(args: &dyn Any) -> Option<String> {
+    let old = args.downcast_ref::<rxafs::OldStoreACL>().map(|args| (args.fid, &args.access_list));
+    let (fid, list) =
+        old.or_else(|| args.downcast_ref::<rxafs::StoreACL>().map(|args| (args.fid, &args.access_list)))?;
+    Some(format!("{fid}: {}", list.trim_ascii_end().escape_ascii()))
 }
 
 impl Session {

@@ -204,9 +204,9 @@ impl Session {
         Err(Failure::PLAIN_INVALID)
     }
 
-    /// Not served.
+    /// The same.
     async fn dfs_symlink(&self, _args: rxafs::DFSSymlink) -> Outcome<reply::DFSSymlink> {
-        Err(Failure::INVALID)
+        Err(Failure::PLAIN_INVALID)
     }
 
     /// The statuses of something and of its directory, whose access list is that of both.

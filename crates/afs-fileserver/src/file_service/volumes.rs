@@ -134,18 +134,20 @@ impl Session {
         Ok(reply::GetCapabilities { capabilities })
     }
 
+    /// Refused without translation (observed).
     async fn flush_cps(&self, args: rxafs::FlushCPS) -> Outcome<reply::FlushCPS> {
         let database = self.server.memberships.database();
         if !self.identity.as_deref().is_some_and(|identity| database.is_superuser(identity)) {
-            return Err(Failure::NOT_OWNER);
+            return Err(Failure::PLAIN_NOT_OWNER);
         }
         let hosts: Vec<IpAddr> = args.addrs.iter().map(|address| address.ip().into()).collect();
         self.server.memberships.flush(&args.ids, &hosts);
         Ok(reply::FlushCPS { spare2: 0, spare3: 0 })
     }
 
+    /// There are no commands, which is said without translation (observed).
     async fn fs_cmd(&self, _args: rxafs::FsCmd) -> Outcome<reply::FsCmd> {
-        Err(Failure::INVALID)
+        Err(Failure::PLAIN_INVALID)
     }
 
     async fn callback_rx_conn_addr(

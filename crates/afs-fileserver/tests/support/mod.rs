@@ -11,7 +11,7 @@ pub(crate) mod named;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use afs_fileserver::{Answer, Config, FileServer, Membership, Protection, Volumes, WallClock};
@@ -41,7 +41,16 @@ pub(crate) const ADMIN: ViceId = ViceId(1);
 pub(crate) const MORNING: u32 = 1_795_190_000;
 
 /// The protection database of the tests.
-pub(crate) struct People;
+#[derive(Clone, Default)]
+pub(crate) struct People {
+    /// Whether `user` has been put into `user:friends`.
+    pub(crate) user_is_friend: Arc<AtomicBool>,
+    /// Whether all hosts have.
+    pub(crate) hosts_are_friends: Arc<AtomicBool>,
+}
+
+/// The group of friends, `user:friends`.
+pub(crate) const FRIENDS: ViceId = ViceId(-300);
 
 /// Names and ids; `admin` administers.
 const NAMES: &[(&str, ViceId)] = &[
@@ -52,7 +61,7 @@ const NAMES: &[(&str, ViceId)] = &[
     ("system:anyuser", ViceId::SYSTEM_ANYUSER),
     ("system:authuser", ViceId::SYSTEM_AUTHUSER),
     ("system:administrators", ViceId::SYSTEM_ADMINISTRATORS),
-    ("user:friends", ViceId(-300)),
+    ("user:friends", FRIENDS),
 ];
 
 impl Protection for People {
@@ -65,15 +74,16 @@ impl Protection for People {
             if *name == "admin" {
                 groups.push(ViceId::SYSTEM_ADMINISTRATORS);
             }
-            if *name == "other" {
-                groups.push(ViceId(-300));
+            if *name == "other" || *name == "user" && self.user_is_friend.load(Ordering::Relaxed) {
+                groups.push(FRIENDS);
             }
             Ok(Membership { id: *id, groups })
         })
     }
 
     fn host_groups(&self, _host: IpAddr) -> Answer<'_, Vec<ViceId>> {
-        Box::pin(async { Ok(Vec::new()) })
+        let are_friends = self.hosts_are_friends.load(Ordering::Relaxed);
+        Box::pin(async move { Ok(are_friends.then_some(FRIENDS).into_iter().collect()) })
     }
 
     fn ids(&self, names: Vec<String>) -> Answer<'_, Vec<Option<ViceId>>> {
@@ -101,6 +111,7 @@ pub(crate) struct Cell {
     pub(crate) endpoint: Endpoint,
     pub(crate) partition: Partition,
     pub(crate) folder: Folder,
+    pub(crate) people: People,
     starts: u8,
 }
 
@@ -146,8 +157,9 @@ impl Cell {
         let (sim, folder) = (Sim::new(Duration::from_millis(5)), Folder::new());
         let partition = open(&folder.0.join("vicepa"));
         make_volume(&partition, VOLUME, "scratch");
-        let (server, endpoint) = start(&sim, &partition, &folder, 1, configure);
-        Self { sim, server, endpoint, partition, folder, starts: 1 }
+        let people = People::default();
+        let (server, endpoint) = start(&sim, &partition, &folder, &people, configure);
+        Self { sim, server, endpoint, partition, folder, people, starts: 1 }
     }
 
     /// The server ends and starts again; its volumes and files stay.
@@ -155,7 +167,7 @@ impl Cell {
         self.endpoint.shut_down();
         self.starts += 1;
         (self.server, self.endpoint) =
-            start(&self.sim, &self.partition, &self.folder, self.starts, configure);
+            start(&self.sim, &self.partition, &self.folder, &self.people, configure);
     }
 
     /// A client at an address of its own, without a name.
@@ -219,7 +231,7 @@ fn start(
     sim: &Sim,
     partition: &Partition,
     folder: &Folder,
-    number: u8,
+    people: &People,
     configure: impl FnOnce(&mut Config),
 ) -> (FileServer, Endpoint) {
     let address = SocketAddr::from(([10, 0, 0, 1], 7000));
@@ -234,8 +246,7 @@ fn start(
     config.promises_file = Some(folder.0.join("promises"));
     configure(&mut config);
     let volumes: Arc<dyn Volumes> = Arc::new(vec![partition.clone()]);
-    let server = FileServer::new(config, &endpoint, volumes, Arc::new(People)).unwrap();
+    let server = FileServer::new(config, &endpoint, volumes, Arc::new(people.clone())).unwrap();
     endpoint.add_service(server.service(vec![Arc::new(Null), Arc::new(NamedServer)]));
-    let _ = number;
     (server, endpoint)
 }

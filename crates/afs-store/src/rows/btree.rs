@@ -55,7 +55,9 @@ impl StorageBackend for Backend {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_length(len)
+        self.0.set_length(len)?;
+        // redb writes down the length in the file, and cannot open one that is shorter: no power loss may keep only that.
+        self.0.sync()
     }
 
     fn sync_data(&self, _eventual: bool) -> io::Result<()> {

@@ -127,6 +127,10 @@ pub(crate) struct Recovered {
     pub next_number: u64,
     /// Segments that may go after the next checkpoint.
     pub old: Vec<String>,
+    /// Of these, where those end of which only a beginning was used.
+    pub ends: Vec<(String, u64)>,
+    /// Segments in which nothing is.
+    pub unused: Vec<String>,
     /// Whether the store was closed.
     pub is_clean: bool,
     /// Whether the machine was started anew since.
@@ -158,10 +162,12 @@ pub(crate) fn recover(
     let mut newest_boot = None;
     for (number, name) in segments {
         out.next_number = number + 1;
-        let bytes = read_all(disk, &name)?;
-        out.old.push(name.clone());
         // A segment without a header was made in advance and not used, or its first sector was lost with all else.
-        let Some((first, boot)) = parse_header(&bytes, number) else { continue };
+        let Some((first, boot)) = parse_header(&read_up_to(disk, &name, SEGMENT_HEADER)?, number) else {
+            out.unused.push(name);
+            continue;
+        };
+        out.old.push(name.clone());
         // What the checkpoint covers may be missing, as it is removed, and what is removed may be back.
         let expected = records.last_key_value().map_or(0, |(seq, _)| seq + 1).max(checkpoint + 1);
         if first > expected {
@@ -173,12 +179,16 @@ pub(crate) fn recover(
         let void = records.split_off(&first);
         note_reservations(schema, &mut out.reservations, void);
         newest_boot = Some(boot);
+        let bytes = read_up_to(disk, &name, usize::MAX)?;
         let mut next = first;
-        let mut rest = &bytes[SEGMENT_HEADER..];
+        let mut rest = bytes.get(SEGMENT_HEADER..).unwrap_or_default();
         while let Some((found, after)) = parse_record(rest, next) {
             records.insert(next, found);
             next += 1;
             rest = after;
+        }
+        if !rest.is_empty() {
+            out.ends.push((name, (bytes.len() - rest.len()) as u64));
         }
     }
     let last_mark = records.values().filter_map(|found| match found {
@@ -223,10 +233,11 @@ fn note_reservations(
     }
 }
 
-fn read_all(disk: &dyn Disk, name: &str) -> Result<Vec<u8>, StoreError> {
+/// What a file begins with: so many bytes, or all that there are.
+fn read_up_to(disk: &dyn Disk, name: &str, most: usize) -> Result<Vec<u8>, StoreError> {
     let read = || {
         let file = disk.open(name)?;
-        let mut bytes = vec![0; usize::try_from(file.length()?).map_err(std::io::Error::other)?];
+        let mut bytes = vec![0; usize::try_from(file.length()?).map_err(std::io::Error::other)?.min(most)];
         let n = file.read_at(0, &mut bytes)?;
         bytes.truncate(n);
         Ok(bytes)

@@ -1,8 +1,9 @@
 //! A file server with a volume gets a sequence of calls, whose arguments, data and order the input has. Whatever comes, it
 //! answers each call or refuses it, no handler panics, and it is as ready for the next one as before.
 //!
-//! The input: calls, each a byte that picks the procedure, a byte that picks the vnode which the first fid is made to name (as it
-//! is from 8 on), a length of two bytes and so many bytes of arguments and data. The server runs in virtual time and is the same
+//! The input: calls, each a byte that picks the procedure and, by its highest bit, whether nobody calls or an administrator, a
+//! byte that picks the vnode which the first fid is made to name (as it is from 8 on), a length of two bytes and so many bytes
+//! of arguments and data. The server runs in virtual time and is the same
 //! for all inputs of a thread: its volume has what the inputs before have left of it, but for a few vnodes that are made
 //! again.
 
@@ -22,12 +23,16 @@ use afs_wire::rxafs::{self, Rxafs};
 use bytes::Bytes;
 use rx::{Connection, Endpoint, EndpointConfig, Runtime};
 use rx_proto::ids::ServiceId;
-use rx_proto::security::Null;
+use rx_proto::security::{Null, SecurityClass};
 use rxgen::Interface;
 
 use crate::engine::Bound;
 use crate::shape::Shape;
+use named::{Named, NamedServer};
 use sim::Sim;
+
+#[path = "../../../afs-fileserver/tests/support/named.rs"]
+pub(super) mod named;
 
 #[path = "../../../rx/tests/support/sim.rs"]
 pub(super) mod sim;
@@ -40,6 +45,12 @@ const ROOT: AfsFid = AfsFid::root_of(VOLUME);
 
 /// Most KiB in the volume: what inputs have stored is all read again and again.
 const QUOTA_KIB: u32 = 2048;
+
+/// The bit of a procedure's byte that says who calls.
+const BY_ADMINISTRATOR: u8 = 0x80;
+
+/// The name of the administrator.
+const ADMINISTRATOR: &str = "admin";
 
 /// Most calls of an input.
 const MAX_CALLS: usize = 12;
@@ -54,7 +65,8 @@ thread_local! {
 struct World {
     sim: Sim,
     endpoint: Endpoint,
-    connection: Connection,
+    /// Nobody's, and the administrator's.
+    connections: [Connection; 2],
     volume: Arc<Volume>,
     _client: Endpoint,
     _server: FileServer,
@@ -79,12 +91,18 @@ impl Drop for Folder {
     }
 }
 
-/// Everybody is nobody.
+/// Everybody is nobody, but for the administrator.
 pub(super) struct Nobody;
 
 impl Protection for Nobody {
-    fn membership<'a>(&'a self, _identity: &'a str) -> Answer<'a, Membership> {
-        Box::pin(async { Ok(Membership::anonymous()) })
+    fn membership<'a>(&'a self, identity: &'a str) -> Answer<'a, Membership> {
+        let mut membership = Membership::anonymous();
+        if self.is_superuser(identity) {
+            let groups =
+                [ViceId::SYSTEM_ANYUSER, ViceId::SYSTEM_AUTHUSER, ViceId::SYSTEM_ADMINISTRATORS, ViceId(1)];
+            membership = Membership { id: ViceId(1), groups: groups.to_vec() };
+        }
+        Box::pin(async { Ok(membership) })
     }
 
     fn host_groups(&self, _host: IpAddr) -> Answer<'_, Vec<ViceId>> {
@@ -100,8 +118,8 @@ impl Protection for Nobody {
         Box::pin(async move { Ok(ids.iter().map(ViceId::to_string).collect()) })
     }
 
-    fn is_superuser(&self, _identity: &str) -> bool {
-        false
+    fn is_superuser(&self, identity: &str) -> bool {
+        identity == ADMINISTRATOR
     }
 }
 
@@ -138,10 +156,12 @@ impl World {
         let volumes: Arc<dyn Volumes> = Arc::new(vec![partition]);
         let server = FileServer::new(config, &endpoint, volumes, Arc::new(Nobody))
             .expect("it has no files of its own");
-        endpoint.add_service(server.service(vec![Arc::new(Null)]));
+        endpoint.add_service(server.service(vec![Arc::new(Null), Arc::new(NamedServer)]));
         let service = ServiceId(Rxafs::SERVICE_ID);
-        let connection = client.connect(endpoint.local_addr(), service, Box::new(Null));
-        Self { sim, endpoint, connection, volume, _client: client, _server: server, _folder: folder }
+        let named = Named { name: Some(ADMINISTRATOR.to_owned()) };
+        let security: [Box<dyn SecurityClass>; 2] = [Box::new(Null), Box::new(named)];
+        let connections = security.map(|security| client.connect(endpoint.local_addr(), service, security));
+        Self { sim, endpoint, connections, volume, _client: client, _server: server, _folder: folder }
     }
 
     /// Vnodes of each kind, made again where the inputs before have removed them.
@@ -171,23 +191,28 @@ impl World {
         let list = Acl { positive: vec![(ViceId::SYSTEM_ANYUSER, Rights(127))], negative: Vec::new() };
         let stamp = Stamp { who: ViceId::ANONYMOUS, now: AfsTime(1) };
         self.volume.set_acl(VnodeId::ROOT, &list, stamp).expect("the root is a directory");
+        // Administrators have given it another quota, and taken it out of service.
+        self.volume.change_info(|info| info.max_quota_kib = QUOTA_KIB).expect("it is there");
+        put_online(&self.volume);
         let mut shape = Shape::EMPTY;
         let mut rest = input;
         for _ in 0..MAX_CALLS {
             let [which, fid, high, low, tail @ ..] = rest else { break };
             let length = usize::from(u16::from_be_bytes([*high, *low])).min(tail.len());
             let (opcode, request) = request(*which, vnodes.get(usize::from(*fid)), &tail[..length]);
-            shape = shape.with(opcode.into()).with(u64::from(self.call(request) as u32));
+            let caller = usize::from(which & BY_ADMINISTRATOR != 0);
+            let code = self.call(caller, request);
+            shape = shape.with(caller as u64).with(opcode.into()).with(u64::from(code as u32));
             rest = &tail[length..];
         }
-        assert_eq!(self.call(request_of(rxafs::GetTime {})), 0, "the server answers");
+        assert_eq!(self.call(0, request_of(rxafs::GetTime {})), 0, "the server answers");
         assert_eq!(self.endpoint.metrics().handler_panics, 0, "a handler has panicked");
         shape.feature()
     }
 
     /// Makes a call: 0, or the code of its abort.
-    fn call(&self, request: Vec<u8>) -> i32 {
-        let connection = self.connection.clone();
+    fn call(&self, caller: usize, request: Vec<u8>) -> i32 {
+        let connection = self.connections[caller].clone();
         self.sim.block_on(async move {
             let mut call = connection.call().await.expect("the server takes calls");
             let result = async {
@@ -225,7 +250,7 @@ pub(super) fn put_online(volume: &Volume) {
 
 /// A request of a procedure, whose first fid is this one.
 fn request(which: u8, fid: Option<&AfsFid>, arguments: &[u8]) -> (u32, Vec<u8>) {
-    let rpc = &Rxafs::RPCS[usize::from(which) % Rxafs::RPCS.len()];
+    let rpc = &Rxafs::RPCS[usize::from(which & !BY_ADMINISTRATOR) % Rxafs::RPCS.len()];
     let mut request = rpc.opcode.to_be_bytes().to_vec();
     request.extend(arguments);
     if let (Some(fid), Some(place)) = (fid, request.get_mut(4..16)) {

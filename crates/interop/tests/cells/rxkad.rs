@@ -1,5 +1,5 @@
-//! rxkad in a stock cell. Our client, with tokens made from the cell's KeyFileExt, at OpenAFS's servers: as superuser, as a user of
-//! UserList, as anybody, and refused. And OpenAFS's `vos -localauth` at a volume server of ours.
+//! rxkad in a cell. Our client, with tokens made from the cell's KeyFileExt, at OpenAFS's servers and at ours: as superuser, as a
+//! user of UserList, as anybody, and refused. And OpenAFS's `vos -localauth` at a volume server of ours.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,12 +27,19 @@ use rxgen::{Interface, Rpc, Xdr};
 
 /// All cases of this module.
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
-    let lab = Arc::clone(lab);
-    vec![Case::new("rxkad/tokens_of_the_cells_key_and_tools_with_it", Weight::Busy, move || check(&lab))]
+    let (stock, ours) = (Arc::clone(lab), Arc::clone(lab));
+    vec![
+        Case::new("rxkad/tokens_of_the_cells_key_and_tools_with_it", Weight::Busy, move || {
+            check(&stock, &Servers::Stock)
+        }),
+        Case::new("rxkad/tokens_of_the_cells_key/ours", Weight::Busy, move || {
+            check(&ours, &ours.our_servers()?)
+        }),
+    ]
 }
 
-fn check(lab: &Lab) -> Verdict {
-    let cell = lab.cell(&Machine::new(Servers::Stock))?;
+fn check(lab: &Lab, servers: &Servers) -> Verdict {
+    let cell = lab.cell(&Machine::new(servers.clone()))?;
     let folder = cell.key_file();
     let folder = folder.parent().ok_or_else(|| "the key file is in a folder".to_owned())?;
     let keys = KeySet::load(folder).map_err(|error| error.to_string())?;
@@ -40,8 +47,11 @@ fn check(lab: &Lab) -> Verdict {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
         let runtime = runtime.map_err(|error| format!("cannot start threads: {error}"))?;
         runtime.block_on(async {
-            stock_servers(&keys).await?;
-            stock_tools(&cell, &keys).await
+            ask_servers(&keys).await?;
+            match servers {
+                Servers::Stock => stock_tools(&cell, &keys).await,
+                Servers::Afar(_) => Ok(()),
+            }
         })
     };
     cell.clients()?.run_in(run).map_err(|error| error.to_string())?
@@ -69,9 +79,9 @@ fn expect(what: &str, got: i32, want: i32) -> Verdict {
     if got == want { Ok(()) } else { Err(format!("{what}: code {got}, expected {want}").into()) }
 }
 
-// ---- our client at stock servers
+// ---- our client at the cell's servers
 
-async fn stock_servers(keys: &KeySet) -> Verdict {
+async fn ask_servers(keys: &KeySet) -> Verdict {
     let endpoint = bind(0)?;
     // A cell is up when its file server is known, and the volume server may come a moment later.
     for _ in 0..100 {
@@ -108,6 +118,11 @@ async fn stock_servers(keys: &KeySet) -> Verdict {
     let admin = Client::factory(token(keys, "admin", good)?, Level::Crypt);
     let vl = connect::<vl::Vl>(&endpoint, admin());
     expect("admin's GetNewVolumeId", code_of(&vl, &vl::GetNewVolumeId { bump_count: 1 }).await, 0)?;
+    let volser = connect::<afsvol::AfsVol>(&endpoint, admin());
+    expect("admin's TransCreate", code_of(&volser, &no_such_volume()).await, VNOVOL.0)?;
+    // Who administers the protection database is in a group of it, which he is not.
+    let pr = connect::<pt::Pr>(&endpoint, admin());
+    expect("admin's NewEntry", code_of(&pr, &new_user("of-admin")?).await, PRPERM.0)?;
     for name in ["user1", "admin.x", "admin@elsewhere.org", "afs@elsewhere.org"] {
         let client = Client::factory(token(keys, name, good)?, Level::Crypt);
         expect_refused(&endpoint, name, client).await?;
@@ -123,6 +138,18 @@ async fn stock_servers(keys: &KeySet) -> Verdict {
         let client = Client::factory(bad, Level::Auth);
         let vl = connect::<vl::Vl>(&endpoint, client());
         expect(what, code_of(&vl, &vl::GetNewVolumeId { bump_count: 1 }).await, want.0)?;
+        let pr = connect::<pt::Pr>(&endpoint, client());
+        expect(what, code_of(&pr, &new_user("intruder")?).await, want.0)?;
+        let volser = connect::<afsvol::AfsVol>(&endpoint, client());
+        expect(what, code_of(&volser, &no_such_volume()).await, want.0)?;
+    }
+    // Nothing came of those that were refused.
+    let pr = connect::<pt::Pr>(&endpoint, Client::factory(superuser, Level::Crypt)());
+    for name in ["intruder", "of-admin"] {
+        let name = pt::PrNameVec::from_text(name).map_err(|_| "a name".to_owned())?;
+        let names = pt::NameToID { names: vec![name].try_into().map_err(|_| "names".to_owned())? };
+        let ids = pr.rpc(&names).await.map_err(|error| error.to_string())?.ids;
+        expect("the id of nobody", ids[0].0, ViceId::ANONYMOUS.0)?;
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 //! `udebug` must print the same. Both servers ask nobody who he is; the stock ones are of `interop/cell`.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -11,6 +12,13 @@ use afar_interop::cell::{self, Machine, Servers};
 use afar_interop::lab::Lab;
 use afar_interop::process::{self, Finished, Server};
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
+use afs_wire::ids::{HostAddr, ViceId};
+use afs_wire::{pt, vl};
+use rx::{Endpoint, EndpointConfig, RpcError};
+use rx_proto::ids::ServiceId;
+use rx_proto::security::Null;
+use rxgen::Interface;
+use rxgen::xdr::{CharVec, XdrString};
 
 /// A cell needs some seconds, and as many calls as here take some more.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -196,5 +204,94 @@ fn compare(lab: &Lab) -> Verdict {
             return Err(format!("{command}: with ours it says\n{ours}\nand with OpenAFS's\n{theirs}").into());
         }
     }
+    compare_seldom(&cell)
+}
+
+/// What no tool asks: the same calls to both, which have the same entries here.
+fn compare_seldom(cell: &Cell) -> Verdict {
+    let run = || {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build();
+        let runtime = runtime.map_err(|error| format!("cannot start threads: {error}"))?;
+        runtime.block_on(async { Ok((seldom(OURS).await?, seldom(THEIRS).await?)) })
+    };
+    let both: Result<_, String> = cell.cell.clients()?.run_in(run).map_err(|error| error.to_string())?;
+    let (ours, theirs) = both?;
+    for (ours, theirs) in ours.iter().zip(&theirs) {
+        if ours != theirs {
+            return Err(format!("we say\n{ours}\nand OpenAFS\n{theirs}").into());
+        }
+    }
+    let is_good = |line: &&String| !line.contains("code");
+    if ours.len() != theirs.len() || ours.iter().filter(is_good).count() < 20 {
+        return Err(format!("too little was compared: {ours:#?}").into());
+    }
     Ok(())
+}
+
+/// What a server says to the calls that are seldom made, a line a call. Places where no entry is are left out: for stock servers
+/// they are places in a file, which may have an end before them (Ubik's UEOF) or something else there.
+async fn seldom(address: &str) -> Result<Vec<String>, String> {
+    let address: Ipv4Addr = address.parse().map_err(|_| "an address".to_owned())?;
+    let endpoint = Endpoint::bind((Ipv4Addr::UNSPECIFIED, 0).into(), EndpointConfig::default())
+        .map_err(|error| format!("cannot bind a port: {error}"))?;
+    let connect =
+        |service, port| endpoint.connect((address, port).into(), ServiceId(service), Box::new(Null));
+    let (vl, pr) = (connect(vl::Vl::SERVICE_ID, vl::Vl::PORT), connect(pt::Pr::SERVICE_ID, pt::Pr::PORT));
+    let mut lines = Vec::new();
+    let mut say = |what: String, said: Result<String, RpcError>| {
+        let said = said.unwrap_or_else(|error| format!("code {}", error.code().0));
+        lines.push(format!("{what} -> {said}"));
+    };
+    say("ProbeServer".to_owned(), vl.rpc(&vl::ProbeServer {}).await.map(|_| "ok".to_owned()));
+    let addrs = vl.rpc(&vl::GetAddrs { handle: 0, spare2: 0 }).await;
+    // A server of several addresses is a number here that says where they are in the file.
+    let is_address = |addr: &&HostAddr| addr.0 >> 24 != 0xff;
+    let shown = |reply: vl::reply::GetAddrs| {
+        format!("{:?}", reply.addrs.iter().filter(is_address).collect::<Vec<_>>())
+    };
+    say("GetAddrs".to_owned(), addrs.map(shown));
+    for id in (-225..=-200).chain([-102, -101, 0, 32766, 4711, i32::MIN]).chain(1..25).map(ViceId) {
+        let found = pr.rpc(&pt::WhereIsIt { id }).await;
+        let pos = found.as_ref().map_or(0, |reply| reply.pos);
+        say(format!("WhereIsIt {id}"), found.map(|_| "somewhere".to_owned()));
+        if pos != 0 {
+            let dumped = pr.rpc(&pt::DumpEntry { pos }).await;
+            say(format!("DumpEntry of {id}"), dumped.map(|reply| shown_entry(&reply.entry)));
+        }
+        let groups = pr.rpc(&pt::ListSuperGroups { id }).await;
+        say(format!("ListSuperGroups {id}"), groups.map(|reply| format!("{:?} {}", reply.ids, reply.over)));
+        let repaired = pr.rpc(&no_update(id, "")).await;
+        say(format!("UpdateEntry {id}"), repaired.map(|_| "ok".to_owned()));
+    }
+    for name in ["carol", "nobody.of.this.name", "system:anyuser"] {
+        let repaired = pr.rpc(&no_update(ViceId(0), name)).await;
+        say(format!("UpdateEntry {name}"), repaired.map(|_| "ok".to_owned()));
+    }
+    endpoint.shut_down();
+    Ok(lines)
+}
+
+/// Without what follows from places in the file, and without times.
+fn shown_entry(entry: &pt::PrDebugEntry) -> String {
+    let pt::PrDebugEntry { flags, id, cellid, owner, creator, ngroups, nusers, count, name, .. } = entry;
+    let name = name.text().escape_ascii();
+    let owns = entry.owned != 0;
+    format!("{name} {id} {flags:#x} {cellid} {owner} {creator} {ngroups} {nusers} {count} owns: {owns}")
+}
+
+/// An UpdateEntry that is to update nothing.
+fn no_update(id: ViceId, name: &str) -> pt::UpdateEntry {
+    let update = pt::PrUpdateEntry {
+        mask: pt::PrUpdateMask(0),
+        flags: 0,
+        id: ViceId(0),
+        owner: ViceId(0),
+        creator: ViceId(0),
+        ngroups: 0,
+        nusers: 0,
+        count: 0,
+        reserved: [0; 5],
+        name: CharVec([0; pt::PR_MAXNAMELEN]),
+    };
+    pt::UpdateEntry { id, name: XdrString::new(name).expect("it is short"), update }
 }

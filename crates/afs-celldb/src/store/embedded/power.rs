@@ -1,0 +1,200 @@
+//! The embedded store on a disk that loses its power: of what was not synced any part is there, down to single sectors. What was
+//! reported is there all the same, and no id of a volume is given twice.
+
+use std::io;
+use std::sync::Arc;
+
+use afs_store::disk::{Cut, Disk, DiskFile, SimulatedDisk};
+use redb::{Builder, StorageBackend};
+
+use super::{EmbeddedStore, Lengthened, Reason, builder, lay_out};
+use crate::database;
+use crate::testing::Random;
+use crate::vldb::{NewEntry, NewSite, VlError, Vldb};
+
+/// Worlds that are tried, each with a disk of its own, and how often the power goes in each. AFAR_POWER_SEEDS sets another number
+/// of worlds.
+const SEEDS: u64 = 20;
+const LOSSES: u32 = 10;
+/// Writes and syncs before it goes, at most: a change takes some ten.
+const OPERATIONS: u32 = 300;
+/// More than is ever there.
+const CAPACITY: u64 = 64 << 20;
+
+const FILE: &str = "cell.redb";
+
+/// A file of the disk for redb, and whether a sync of it is one.
+#[derive(Debug)]
+struct Backend {
+    file: Arc<dyn DiskFile>,
+    syncs: bool,
+}
+
+impl StorageBackend for Backend {
+    fn len(&self) -> io::Result<u64> {
+        self.file.length()
+    }
+
+    fn read(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        let mut out = vec![0; len];
+        if self.file.read_at(offset, &mut out)? < len {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_length(len)
+    }
+
+    fn sync_data(&self, _eventual: bool) -> io::Result<()> {
+        if self.syncs { self.file.sync() } else { Ok(()) }
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.file.write_at(offset, data)
+    }
+}
+
+/// A machine, and all that its database has reported.
+struct Machine {
+    disk: SimulatedDisk,
+    syncs: bool,
+    taken: Vec<u32>,
+    made: Vec<u32>,
+    deleted: Vec<u32>,
+    random: Random,
+}
+
+impl Machine {
+    fn new(seed: u64) -> Self {
+        let disk = SimulatedDisk::new(CAPACITY);
+        let file = disk.create(FILE).unwrap();
+        // Files of either of redb's formats.
+        let builder = if seed.is_multiple_of(2) { builder() } else { Builder::new() };
+        let database = builder.create_with_backend(Backend { file, syncs: true }).unwrap();
+        lay_out(&database).map_err(|Reason(reason)| reason).unwrap();
+        drop(database);
+        disk.sync_folder("").unwrap();
+        let (taken, made, deleted) = Default::default();
+        Self { disk, syncs: true, taken, made, deleted, random: Random::new(seed) }
+    }
+
+    async fn open(&self, disk: &SimulatedDisk) -> Result<database::Database<Vldb>, String> {
+        let backend =
+            Backend { file: disk.open(FILE).map_err(|error| error.to_string())?, syncs: self.syncs };
+        let database = builder().create_with_backend(Lengthened(backend));
+        let database = database.map_err(|error| error.to_string())?;
+        let store = EmbeddedStore::on(database).map_err(|Reason(reason)| reason)?;
+        database::Database::open(Arc::new(store)).await.map_err(|error| error.to_string())
+    }
+
+    /// Takes ids, makes volumes of them and deletes some, until the power goes: after some more operations of the disk.
+    async fn write(&mut self) {
+        self.disk.set_cut(Some(Cut::After(u64::from(self.random.below(OPERATIONS)))));
+        // It may go while the store is opened.
+        let Ok(vldb) = self.open(&self.disk).await else { return };
+        loop {
+            let Ok(id) = take_id(&vldb).await else { return };
+            self.taken.push(id);
+            let sites = vec![NewSite { address: 1, partition: 0, flags: 4 }; 13];
+            let name = name_of(id).into_bytes();
+            let new = NewEntry { name, site_count: 1, sites, ids: [id, 0, 0], clone_id: 0, flags: 0x1000 };
+            if vldb.change::<_, VlError>(1, |vldb, rows| vldb.create(&new, rows)).await.is_err() {
+                return;
+            }
+            self.made.push(id);
+            if self.random.below(3) == 0 {
+                let at = self.random.below(self.made.len() as u32) as usize;
+                // From here on it may be there or not.
+                let id = self.made.swap_remove(at);
+                if vldb.change::<_, VlError>(1, |vldb, rows| vldb.delete(id, 0, rows)).await.is_err() {
+                    return;
+                }
+                self.deleted.push(id);
+            }
+        }
+    }
+
+    /// The power goes, and is back.
+    fn lose_power(&mut self) {
+        let seed = u64::from(self.random.below(u32::MAX));
+        self.disk = self.disk.after_power_loss(seed);
+    }
+
+    /// What of all that was reported is not so.
+    async fn what_is_wrong(&self) -> Option<String> {
+        // On a copy: the power may go again before what a start mends is mended.
+        let vldb = match self.open(&self.disk.after_kill()).await {
+            Ok(vldb) => vldb,
+            Err(error) => return Some(format!("it cannot be opened: {error}")),
+        };
+        let is_there = |id: u32| {
+            vldb.read(|vldb| {
+                vldb.find_name(name_of(id).as_bytes()).is_some() && vldb.find_id(id, None).is_some()
+            })
+        };
+        if let Some(id) = self.made.iter().find(|id| !is_there(**id)) {
+            return Some(format!("{id} is lost"));
+        }
+        if let Some(id) = self.deleted.iter().find(|id| is_there(**id)) {
+            return Some(format!("{id} is back"));
+        }
+        match take_id(&vldb).await {
+            Ok(next) if self.taken.iter().all(|taken| *taken < next) => None,
+            Ok(next) => Some(format!("{next} is given again")),
+            Err(error) => Some(format!("no id can be taken: {error:?}")),
+        }
+    }
+}
+
+async fn take_id(vldb: &database::Database<Vldb>) -> Result<u32, VlError> {
+    vldb.change(1, |vldb, rows| vldb.take_ids(1, rows)).await
+}
+
+fn name_of(id: u32) -> String {
+    format!("v{id}")
+}
+
+#[tokio::test]
+async fn what_was_reported_survives_a_loss_of_power_and_no_id_is_given_twice() {
+    let (mut taken, mut made, mut deleted) = (0, 0, 0);
+    let seeds = std::env::var("AFAR_POWER_SEEDS").map_or(SEEDS, |text| text.parse().expect("a number"));
+    for seed in 0..seeds {
+        let mut machine = Machine::new(seed);
+        for loss in 0..LOSSES {
+            machine.write().await;
+            machine.lose_power();
+            assert_eq!(machine.what_is_wrong().await, None, "seed {seed}, loss {loss}");
+        }
+        assert!(
+            machine.taken.is_sorted_by(|a, b| a < b),
+            "seed {seed}: an id was given twice: {:?}",
+            machine.taken
+        );
+        (taken, made, deleted) =
+            (taken + machine.taken.len(), made + machine.made.len(), deleted + machine.deleted.len());
+    }
+    println!(
+        "{taken} ids were taken, {made} volumes made and kept, {deleted} deleted, over {seeds} times {LOSSES} losses of power"
+    );
+    assert!(
+        made > (seeds * u64::from(LOSSES)) as usize && deleted > 0,
+        "too little was written for this to mean anything"
+    );
+}
+
+#[tokio::test]
+async fn on_a_disk_whose_syncs_do_nothing_the_same_loss_of_power_is_seen() {
+    for seed in 0..SEEDS {
+        let mut machine = Machine::new(seed);
+        machine.syncs = false;
+        machine.write().await;
+        machine.lose_power();
+        // Or redb panics over what it finds.
+        if !matches!(tokio::spawn(async move { machine.what_is_wrong().await }).await, Ok(None)) {
+            return;
+        }
+    }
+    panic!("nothing is ever lost: the test above shows nothing");
+}
