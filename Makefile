@@ -2,7 +2,7 @@
 #
 #   make            the programs, in target/release
 #   make test       everything that CI runs, from nothing: packages, lint, build, tests, interop, short fuzzing
-#   make nightly    the simulations from many more seeds, and fsx for longer: an hour or more
+#   make nightly    the simulations from many more seeds, fsx and mounts for longer, a file of 10 GiB: some hours, and 25 GB of disk
 #   make lint       rustfmt, clippy, documentation, dependencies' licences, the repository's own rules
 #   make bench      the experiments; QUICK=1 makes them short, ARGS="..." is passed on (names of experiments, --only, --repeats)
 #   make deb        Debian packages of tools, servers and client, into target/debian
@@ -27,9 +27,17 @@ test:
 
 nightly:
 	FAULT_SEEDS=100000 FAIR_SEEDS=100000 $(RUST) cargo test --release -p rx-proto --test faults --test fairness
-	@scripts/packages.sh fuse3
+	@scripts/packages.sh
 	@scripts/tools.sh
+	$(RUST) cargo build --release -p afar
 	AFAR_FSX_OPERATIONS=100000 $(RUST) cargo test --release -p afar --test posix random_operations
+	AFAR_IS_BUILT=1 AFAR_FSX_OPERATIONS=100000 $(RUST) cargo test --release -p afar-interop --test cells programs/fsx
+	AFAR_LARGE_BYTES=10737418240 $(RUST) cargo test --release -p afar --test work a_file_of_a_gibibyte
+	AFAR_IS_BUILT=1 AFAR_LARGE_BYTES=10737418240 $(RUST) cargo test --release -p afar-interop --test cells programs/a_large_file
+	AFAR_ROUNDS=10000 $(RUST) cargo test --release -p afar --test rounds
+	AFAR_AWAY_SECONDS=1,60,300 $(RUST) cargo test --release -p afar --test faults reads_and_writes
+	AFAR_KILLS=500 $(RUST) cargo test --release -p afar --test killed
+	AFAR_POWER_SEEDS=500 $(RUST) cargo test --release -p afs-celldb power
 
 lint:
 	@scripts/lint.sh

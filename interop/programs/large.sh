@@ -1,8 +1,8 @@
 #!/bin/bash
-# large.sh MOUNTED LOCAL [BYTES]   a large file (a GiB; 10737418240 for ten): written, read back whole and at places across the 2, 4 and 8 GiB,
+# large.sh MOUNTED LOCAL [BYTES]   a large file (a GiB, or AFAR_LARGE_BYTES; 10737418240 for ten): written, read back whole and at places across the 2, 4 and 8 GiB,
 # written in its midst and behind its end, cut off. Nothing of its size is kept in the local folder: what is right is known byte by byte.
 . "$(dirname "${BASH_SOURCE[0]}")"/common.sh
-bytes=${1:-1073741824}
+bytes=${1:-${AFAR_LARGE_BYTES:-1073741824}}
 gcc -O2 -Wall -o "$LOCAL/pattern" "$HERE/pattern.c"
 pattern=$LOCAL/pattern file=$MOUNTED/large
 now() { date +%s.%N; }

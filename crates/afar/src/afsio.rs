@@ -1,9 +1,10 @@
 //! `afsio`: bytes between standard input or output and a file of a cell, without a mount: the table of its verbs and what they share,
-//! the way to a cell. How a path is walked is in `path`, reading in `read`, writing in `write`.
+//! the way to a cell. How a path is walked is in `path`, reading in `read`, writing in `write`, locks are in `lock`.
 //!
 //! Verbs, options and messages are those of OpenAFS 1.8.9's `afsio`; what is beyond them is marked so in the help. The exit
 //! status is 0 only on success, where theirs is always.
 
+mod lock;
 mod path;
 mod progress;
 mod read;
@@ -56,6 +57,9 @@ const TO: Opt = Opt::single("to", "local file to write, instead of stdout").ours
 const FROM: Opt = Opt::single("from", "local file to read, instead of stdin").ours().path();
 
 const FID: &str = "volume.vnode.uniquifier";
+const FID_OF_LOCK: Opt = Opt::single("fid", FID).required();
+const WAIT: Opt = Opt::single("waitseconds", "seconds to wait before giving up");
+const READ_LOCK: Opt = Opt::flag("readlock", "read lock only");
 
 static SUITE: Suite = Suite {
     name: "afsio",
@@ -89,12 +93,30 @@ static SUITE: Suite = Suite {
         },
         Verb {
             command: Command {
+                name: "afsio fidlock",
+                options: options![FID_OF_LOCK, CELL, VERBOSE, CLEAR, REALM, WAIT, READ_LOCK],
+            },
+            about: "lock by FID a file from AFS",
+            aliases: &[],
+            run: |given| run(given, Work::Lock(Target::fid(given, "fid"))),
+        },
+        Verb {
+            command: Command {
                 name: "afsio fidread",
                 options: options![Opt::single("fid", FID).required(), CELL, VERBOSE, CLEAR, MD5, REALM, TO],
             },
             about: "read on a non AFS-client a file from AFS",
             aliases: &[],
             run: |given| run(given, Work::Read(Target::fid(given, "fid"))),
+        },
+        Verb {
+            command: Command {
+                name: "afsio fidunlock",
+                options: options![FID_OF_LOCK, CELL, VERBOSE, CLEAR, REALM, WAIT],
+            },
+            about: "unlock by FID a file from AFS",
+            aliases: &[],
+            run: |given| run(given, Work::Unlock(Target::fid(given, "fid"))),
         },
         Verb {
             command: Command {
@@ -117,12 +139,30 @@ static SUITE: Suite = Suite {
         },
         Verb {
             command: Command {
+                name: "afsio lock",
+                options: options![FILE, CELL, VERBOSE, CLEAR, REALM, WAIT, READ_LOCK],
+            },
+            about: "lock a file in AFS",
+            aliases: &[],
+            run: |given| run(given, Work::Lock(Target::path(given))),
+        },
+        Verb {
+            command: Command {
                 name: "afsio read",
                 options: options![FILE, CELL, VERBOSE, CLEAR, CRYPT, MD5, REALM, TO],
             },
             about: "read a file from AFS",
             aliases: &[],
             run: |given| run(given, Work::Read(Target::path(given))),
+        },
+        Verb {
+            command: Command {
+                name: "afsio unlock",
+                options: options![FILE, CELL, VERBOSE, CLEAR, REALM, WAIT],
+            },
+            about: "unlock a file in AFS",
+            aliases: &[],
+            run: |given| run(given, Work::Unlock(Target::path(given))),
         },
         Verb {
             command: Command {
@@ -163,6 +203,8 @@ enum Work {
     Read(Target),
     Write(Target),
     Append(Target),
+    Lock(Target),
+    Unlock(Target),
 }
 
 /// The file it is to be done with.
@@ -319,6 +361,11 @@ impl Session {
                     has_md5: false,
                 };
                 self.append(target, order).await
+            }
+            Work::Lock(target) => self.lock(target, &lock::Order::new(given)?).await,
+            Work::Unlock(target) => {
+                lock::patience(given)?;
+                self.unlock(target).await
             }
         }
     }

@@ -9,6 +9,8 @@ use std::io::ErrorKind;
 pub(crate) struct Printer {
     /// Whose complaints these are, if the output cannot be written.
     command: &'static str,
+    /// Whether only JSON is said: text is for people, and a reader of JSON cannot read on behind it.
+    is_only_json: bool,
     pending: RefCell<String>,
     has_failed: Cell<bool>,
 }
@@ -19,11 +21,23 @@ const PENDING_MAX: usize = 64 << 10;
 impl Printer {
     /// For the command of this name.
     pub(crate) fn new(command: &'static str) -> Self {
-        Self { command, pending: RefCell::default(), has_failed: Cell::new(false) }
+        let (pending, has_failed) = (RefCell::default(), Cell::new(false));
+        Self { command, is_only_json: false, pending, has_failed }
+    }
+
+    /// The same, which says nothing but JSON if that is wanted. Complaints are not concerned.
+    pub(crate) fn only_json(self, is_wanted: bool) -> Self {
+        Self { is_only_json: is_wanted, ..self }
     }
 
     /// Says something, with its newline.
     pub(crate) fn say(&self, text: &str) {
+        if !self.is_only_json {
+            self.append(text);
+        }
+    }
+
+    fn append(&self, text: &str) {
         self.pending.borrow_mut().push_str(text);
         if self.pending.borrow().len() > PENDING_MAX {
             self.flush();
@@ -32,7 +46,7 @@ impl Printer {
 
     /// Says one JSON value.
     pub(crate) fn say_json(&self, value: &Value) {
-        self.say(&format!("{value:#}\n"));
+        self.append(&format!("{value:#}\n"));
     }
 
     /// Complains, with the newline, behind all that was said before.

@@ -1,8 +1,7 @@
 //! `pts`, users and groups: the table of its verbs, and what they share, which is the way to the protection servers of a
 //! cell. Each verb is in a file of its own; what is asked of the servers is in `ptdb`.
 //!
-//! What is printed, errors included, and the exit status are those of OpenAFS 1.8.9's `pts`. Left out are `interactive`,
-//! `source`, `sleep` and `quit`: a shell does all of that.
+//! What is printed, errors included, and the exit status are those of OpenAFS 1.8.9's `pts`.
 
 mod adduser;
 mod chown;
@@ -10,6 +9,7 @@ mod creategroup;
 mod createuser;
 mod delete;
 mod examine;
+mod interactive;
 mod listentries;
 mod listmax;
 mod listowned;
@@ -20,6 +20,7 @@ mod removeuser;
 mod rename;
 mod setfields;
 mod setmax;
+mod sleep;
 
 use crate::calls::Caller;
 use crate::cell::{CLIENT_FOLDER, CellError, CellServers, SERVER_FOLDER};
@@ -63,6 +64,18 @@ macro_rules! verb {
     };
 }
 
+/// A row of those verbs that read further commands, or end that.
+macro_rules! lines {
+    ($verb:ident $(or $alias:literal)*, $about:literal, $options:expr) => {
+        Verb {
+            command: Command { name: concat!("pts ", stringify!($verb)), options: $options },
+            about: $about,
+            aliases: &[$( $alias ),*],
+            run: interactive::$verb,
+        }
+    };
+}
+
 static SUITE: Suite = Suite {
     name: "pts",
     misuse_status: |_| FAILURE,
@@ -91,6 +104,7 @@ static SUITE: Suite = Suite {
         ]),
         verb!(delete, "delete a user or group from database", options![NAME_OR_ID]),
         verb!(examine or "check", "examine an entry", options![NAME_OR_ID]),
+        lines!(interactive or "in", "enter interactive mode", options![]),
         verb!(
             listentries,
             "list users/groups in the protection database",
@@ -107,6 +121,7 @@ static SUITE: Suite = Suite {
             Opt::flag("supergroups", "show supergroups"),
             Opt::flag("expandgroups", "expand super and sub group membership"),
         ]),
+        lines!(quit, "exit program", options![]),
         verb!(
             removeuser,
             "remove a user from a group",
@@ -129,6 +144,12 @@ static SUITE: Suite = Suite {
             setmax,
             "set max id",
             options![Opt::single("group", "group max"), Opt::single("user", "user max"),]
+        ),
+        verb!(sleep, "pause for a bit", options![Opt::single("delay", "seconds").required()]),
+        lines!(
+            source,
+            "read commands from file",
+            options![Opt::single("file", "filename").required().path()]
         ),
     ],
 };
@@ -211,7 +232,7 @@ fn open(given: &Given) -> Result<Pts, Failed> {
     })?;
     let login = log_in(given, noauth, localauth, Path::new(folder), seed)?;
     Ok(Pts {
-        printer: Printer::new("pts"),
+        printer: Printer::new("pts").only_json(given.has("json")),
         db: ProtectionDb::new(caller, &cell.servers, &login),
         force: given.has("force"),
         json: given.has("json"),

@@ -111,38 +111,47 @@ impl Suite {
     }
 
     fn status(&self, args: &[OsString]) -> u8 {
+        match self.understand(args) {
+            Ok((verb, given)) => (verb.run)(&given),
+            Err(status) => status,
+        }
+    }
+
+    /// Which verb is meant, and what is given to it. What all suites have, and what is not understood, is answered at once:
+    /// that is the exit status.
+    pub(crate) fn understand(&self, args: &[OsString]) -> Result<(&'static Verb, Given), u8> {
         let name = self.name;
         let Some((first, rest)) = args.split_first() else {
             say(&format!("{name}: Type '{name} help' or '{name} help <topic>' for help\n"));
-            return (self.misuse_status)(USAGE);
+            return Err((self.misuse_status)(USAGE));
         };
         let first = first.to_string_lossy();
         match self.choose(&first) {
-            Ok(choice) => self.run_choice(choice, rest),
+            Ok(choice) => self.parse(choice, rest),
             Err(NoSuch { is_ambiguous }) => {
                 let kind = if is_ambiguous { "Ambiguous" } else { "Unrecognized" };
                 eprintln!("{name}: {kind} operation '{first}'; type '{name} help' for list");
-                (self.misuse_status)(UNKNOWN_COMMAND)
+                Err((self.misuse_status)(UNKNOWN_COMMAND))
             }
         }
     }
 
-    fn run_choice(&self, choice: Choice, args: &[OsString]) -> u8 {
+    fn parse(&self, choice: Choice, args: &[OsString]) -> Result<(&'static Verb, Given), u8> {
         let command = choice.command();
         let misuse = match command.parse(args) {
             Ok(Parsed::Run(given)) => match (given.check_text(), choice) {
-                (Ok(()), Choice::Verb { verb, .. }) => return (verb.run)(&given),
-                (Ok(()), Choice::Common(common)) => return (common.run)(self, &given),
+                (Ok(()), Choice::Verb { verb, .. }) => return Ok((verb, given)),
+                (Ok(()), Choice::Common(common)) => return Err((common.run)(self, &given)),
                 (Err(misuse), _) => misuse,
             },
             Ok(Parsed::Help) => {
                 say(&command.classic_usage(&format!("{} {}", self.name, choice.called())));
-                return 0;
+                return Err(0);
             }
             Err(misuse) => misuse,
         };
         eprintln!("{}", misuse.in_classic_words(self.name));
-        (self.misuse_status)(misuse.classic_code())
+        Err((self.misuse_status)(misuse.classic_code()))
     }
 
     /// The verb of a name, or of the beginning of one.

@@ -384,7 +384,7 @@ fn open(given: &Given) -> Result<Vos, Stop> {
     };
     let vldb = Database::new(cell.servers.iter().map(connect).collect());
     Ok(Vos {
-        printer: Printer::new("vos"),
+        printer: Printer::new("vos").only_json(given.has("json")),
         caller,
         login,
         vldb,

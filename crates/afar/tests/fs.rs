@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 const CELL: &str = "fs.test";
 
@@ -25,6 +26,11 @@ struct Up {
 impl Up {
     /// `None`, told as skipped, where nothing can be mounted.
     fn start(name: &str) -> Option<Self> {
+        Self::start_cell(name, CELL)
+    }
+
+    /// The same, of another name.
+    fn start_cell(name: &str, cell: &str) -> Option<Self> {
         if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
             skip(name, "it takes root and /dev/fuse");
             return None;
@@ -33,7 +39,7 @@ impl Up {
         let mount = state.path().join("mount");
         let address = own_address().to_string();
         let mut child = Command::new(env!("CARGO_BIN_EXE_afar"))
-            .args(["up", "--cell", CELL, "--bind", &address, "--state"])
+            .args(["up", "--cell", cell, "--bind", &address, "--state"])
             .arg(state.path().join("state"))
             .arg("--mount")
             .arg(&mount)
@@ -46,7 +52,7 @@ impl Up {
         let mut ready = String::new();
         stdout.read_line(&mut ready).unwrap();
         let up = Self { child, mount, address, _state: state };
-        assert!(ready.starts_with("ready cell=fs.test "), "it did not start: {ready:?}");
+        assert!(ready.starts_with(&format!("ready cell={cell} ")), "it did not start: {ready:?}");
         Some(up)
     }
 
@@ -68,12 +74,27 @@ impl Up {
     fn says(&self, words: &[&str], stdout: &str) {
         self.check(words, 0, stdout, "");
     }
+
+    /// What `fs getcacheparms` has under a name, in KiB.
+    fn cache(&self, of: &str) -> u64 {
+        let told = self.command(&["fs", "getcacheparms", "-json"]).output().unwrap();
+        let told: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+        told[of].as_u64().unwrap()
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
 }
 
 impl Drop for Up {
     fn drop(&mut self) {
         let pid = self.child.id().to_string();
-        drop(Command::new("kill").args(["-s", "TERM", &pid]).status());
+        // One that a test has stopped goes on, to end.
+        for signal in ["TERM", "CONT"] {
+            drop(Command::new("kill").args(["-s", signal, &pid]).status());
+        }
         drop(self.child.wait());
         // Where it has been killed, say.
         drop(Command::new("umount").arg("-l").arg(&self.mount).stderr(Stdio::null()).status());
@@ -300,6 +321,84 @@ fn volumes_and_the_cache_are_told_of() {
     let cache = up.command(&["fs", "getcacheparms"]).output().unwrap();
     let cache = String::from_utf8(cache.stdout).unwrap();
     assert!(cache.starts_with("AFS using ") && cache.ends_with(" 1K byte blocks.\n"), "{cache}");
+}
+
+#[test]
+fn a_cache_size_counts_until_it_is_reset() {
+    let Some(up) = Up::start("cachesize") else { return };
+    let at_start = up.cache("size_kib");
+    let file = up.path("scratch/file");
+    fs::write(&file, vec![7; 12 << 20]).unwrap();
+    assert!(up.cache("used_kib") >= 12 << 10, "what was written is in the cache");
+    for (words, size) in [("65536", 65536), ("128M", 128 << 10), ("4096", 4096)] {
+        up.says(&["setcachesize", words], "New cache size set.\n");
+        assert_eq!(up.cache("size_kib"), size, "{words}");
+    }
+    // What is too much goes, all of it being stored, and comes again when it is read.
+    let until = Instant::now() + Duration::from_secs(20);
+    while up.cache("used_kib") > 4096 {
+        assert!(Instant::now() < until, "{} KiB stay in a cache of 4096", up.cache("used_kib"));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let parms = up.command(&["fs", "getcacheparms"]).output().unwrap();
+    let parms = String::from_utf8(parms.stdout).unwrap();
+    assert!(parms.ends_with(" of the cache's available 4096 1K byte blocks.\n"), "{parms}");
+    assert!(fs::read(&file).unwrap() == vec![7; 12 << 20]);
+    up.says(&["setcachesize", "-reset"], "New cache size set.\n");
+    assert_eq!(up.cache("size_kib"), at_start);
+    up.check(&["setcachesize", "much"], 1, "", "fs: bad integer specified for cache size.\n");
+    up.check(&["setcachesize"], 1, "", "fs: syntax error in setcachesize cmd.\n");
+    assert_eq!(up.cache("size_kib"), at_start);
+}
+
+#[test]
+fn what_is_flushed_is_fetched_again() {
+    const KIB: u64 = 8 << 10;
+    let Some(up) = Up::start("flush") else { return };
+    let bytes: Vec<u8> = (0..KIB << 10).map(|number| (number % 251) as u8).collect();
+    let (scratch, file) = (up.path("scratch"), up.path("scratch/file"));
+    let (other, empty) = (up.path("scratch/other"), up.cache("used_kib"));
+    fs::write(&file, &bytes).unwrap();
+    fs::write(&other, &bytes).unwrap();
+    let full = up.cache("used_kib");
+    assert!(full >= empty + 2 * KIB, "{empty} KiB, then {full}");
+    // The one of them.
+    up.says(&["flush", &file], "");
+    let flushed = up.cache("used_kib");
+    assert!(flushed <= full - KIB && flushed >= empty + KIB, "{full} KiB, then {flushed}");
+    // Read anew, it is in the cache again: neither the kernel nor anything else had kept it.
+    assert!(fs::read(&file).unwrap() == bytes);
+    assert!(up.cache("used_kib") >= full, "{} KiB after {full}", up.cache("used_kib"));
+    // Both, with their volume.
+    up.says(&["flushvolume", &scratch], "");
+    let flushed = up.cache("used_kib");
+    assert!(flushed <= full - 2 * KIB, "{full} KiB, then {flushed}");
+    assert!(fs::read(&file).unwrap() == bytes && fs::read(&other).unwrap() == bytes);
+    assert!(up.cache("used_kib") >= full, "{} KiB after {full}", up.cache("used_kib"));
+}
+
+#[test]
+fn a_server_that_is_down_is_told_of_until_it_is_back() {
+    let Some(up) = Up::start("checkservers") else { return };
+    let Some(other) = Up::start_cell("checkservers-other", "other.test") else { return };
+    up.says(&["newcell", "other.test", &other.address], "");
+    let mounted = up.mount.join("other.test");
+    assert!(fs::read_dir(&mounted).unwrap().count() > 0);
+    up.says(&["checkservers", "-cell", "other.test"], "All servers are running.\n");
+    other.signal("STOP");
+    let down = format!("These servers unavailable due to network or server problems:  {}.\n", other.address);
+    up.check(&["checkservers", "-cell", "other.test"], 1, &down, "");
+    // What is known of it is told at once.
+    let began = Instant::now();
+    up.check(&["checkservers", "-all", "-fast"], 1, &down, "");
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    let json = up.command(&["fs", "checkservers", "-all", "-fast", "-json"]).output().unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!(json["unavailable"], serde_json::json!([other.address]));
+    up.says(&["checkservers"], "All servers are running.\n");
+    other.signal("CONT");
+    up.says(&["checkservers", "-cell", "other.test"], "All servers are running.\n");
+    up.says(&["checkservers", "-all", "-fast"], "All servers are running.\n");
 }
 
 #[test]

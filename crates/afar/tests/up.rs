@@ -1,10 +1,17 @@
-//! `afar up`: what it makes, that it goes on with it, how it ends, and what it says when it cannot start.
+//! `afar up`: what it makes, that it goes on with it, how it ends, and what it says when it cannot start; and what `afar doctor` finds
+//! beforehand.
 
 mod mounted;
 
-use mounted::{Folder, Process, afar, can_mount, is_root, own_address, run, script, up};
+use mounted::{Folder, Process, afar, can_mount, is_root, own_address, run, script, skip, up};
 use std::fs;
 use std::net::UdpSocket;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+/// Somebody without rights.
+const NOBODY: u32 = 65534;
 
 fn vos(folder: &Folder, args: &[&str]) -> String {
     let mut command = afar(["vos"]);
@@ -175,4 +182,143 @@ fn doctor_says_what_it_finds() {
     assert!(grade("fuse").is_some(), "{text}");
     let any_bad = findings.iter().any(|f| f["grade"] == "bad");
     assert_eq!(output.status.success(), !any_bad, "{text}");
+}
+
+/// What `afar doctor` finds, and whether it ends well.
+struct Report {
+    findings: Vec<serde_json::Value>,
+    is_success: bool,
+}
+
+impl Report {
+    fn of(command: Command) -> Self {
+        let output = run(command);
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let findings = report["findings"].as_array().unwrap().clone();
+        Self { findings, is_success: output.status.success() }
+    }
+
+    fn as_root(more: &[&str]) -> Self {
+        let mut command = afar(["doctor", "-json", "-bind", &own_address().to_string()]);
+        command.args(more);
+        Self::of(command)
+    }
+
+    /// As a user without rights, whose home is there.
+    fn as_nobody(home: &Path) -> Self {
+        let mut command = afar(["doctor", "-json", "-config", "/nonexistent"]);
+        command.uid(NOBODY).gid(NOBODY).env("HOME", home).current_dir("/");
+        Self::of(command)
+    }
+
+    /// The grade of something, and what is said of it.
+    fn on(&self, what: &str) -> (&str, &str) {
+        let found = self.findings.iter().find(|finding| finding["what"] == what);
+        let found = found.unwrap_or_else(|| panic!("nothing of {what}: {:?}", self.findings));
+        (found["grade"].as_str().unwrap(), found["text"].as_str().unwrap())
+    }
+}
+
+#[test]
+fn doctor_tells_database_servers_that_answer_from_those_that_do_not() {
+    if !can_mount("doctor_tells_database_servers_that_answer_from_those_that_do_not") {
+        return;
+    }
+    let folder = Folder::new("doctor-cells");
+    let (answers, silent) = (own_address(), own_address());
+    let process = Process::up(&folder, answers);
+    // Who answers nothing, and does not say that nobody is there either.
+    let _silent = UdpSocket::bind((silent, 7003)).unwrap();
+    let etc = folder.join("etc");
+    fs::create_dir(&etc).unwrap();
+    fs::write(etc.join("ThisCell"), "afar.local\n").unwrap();
+    for (servers, grade, text) in [
+        (&[answers][..], "ok", "afar.local: all servers answer, the first in ".to_owned()),
+        (&[answers, silent], "poor", format!("afar.local: no answer from {silent}; the first in ")),
+        (&[silent], "bad", "afar.local: none of its 1 database servers answers".to_owned()),
+    ] {
+        let lines: String = servers.iter().map(|server| format!("{server} #db\n")).collect();
+        fs::write(etc.join("CellServDB"), format!(">afar.local #ours\n{lines}")).unwrap();
+        let report = Report::as_root(&["-config", etc.to_str().unwrap()]);
+        let (found, said) = report.on("cell");
+        assert!(found == grade && said.starts_with(&text), "{servers:?}: {found} {said}");
+        assert!(grade != "bad" || !report.is_success);
+    }
+    assert!(process.stop().success());
+}
+
+#[test]
+fn doctor_knows_a_dead_mount_a_living_one_and_folders() {
+    if !can_mount("doctor_knows_a_dead_mount_a_living_one_and_folders") {
+        return;
+    }
+    let folder = Folder::new("doctor-mount");
+    let mount = folder.join("mnt");
+    let shown = mount.display().to_string();
+    let look = || {
+        let report = Report::as_root(&["-config", "/nonexistent", "-mount", &shown]);
+        let (grade, text) = report.on("mount point");
+        (grade.to_owned(), text.to_owned())
+    };
+    assert_eq!(look(), ("ok".to_owned(), format!("{shown} will be made")));
+    let mut process = Process::up(&folder, own_address());
+    let (grade, text) = look();
+    assert!(grade == "poor" && text.starts_with(&format!("{shown} is in use: ")), "{grade} {text}");
+    process.kill();
+    assert_eq!(look(), ("ok".to_owned(), format!("{shown} has a dead mount, which will be removed")));
+    drop(process);
+    assert_eq!(look(), ("ok".to_owned(), format!("{shown} is free")));
+    fs::write(mount.join("file"), "text").unwrap();
+    let (grade, text) = look();
+    assert!(grade == "bad" && text.contains(" is not empty"), "{grade} {text}");
+}
+
+#[test]
+fn doctor_weighs_what_root_may_and_others_may_not() {
+    const NAME: &str = "doctor_weighs_what_root_may_and_others_may_not";
+    if !can_mount(NAME) {
+        return;
+    }
+    if !is_root() {
+        return skip(NAME, "it takes root to be several users");
+    }
+    let folder = Folder::new("doctor-space");
+    let (root, home) = (Report::as_root(&["-config", "/nonexistent"]), folder.join("home"));
+    fs::create_dir(&home).unwrap();
+    // Buffers: root has them made as large as is useful, others get what the kernel allows.
+    assert_eq!(root.on("buffers"), ("ok", "UDP buffers can be made as large as is useful"));
+    let allowed = fs::read_to_string("/proc/sys/net/core/rmem_max").unwrap();
+    let allowed: u64 = allowed.trim().parse().unwrap();
+    // Linux 6.9 and newer let root's client have the kernel read by itself.
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split(['.', '-']).map(|number| number.parse::<u32>().unwrap_or(0));
+    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+    let (grade, text) = root.on("passthrough");
+    match version >= (6, 9) {
+        true => assert_eq!((grade, text.contains("at the speed of the disk's")), ("ok", true), "{text}"),
+        false => assert_eq!((grade, text.contains("this kernel has none")), ("poor", true), "{text}"),
+    }
+    // Space: that of the user's home, which is too small for a cache, then large enough.
+    for (size, wanted, end) in [("64m", "poor", ": little for a cache"), ("2g", "ok", "")] {
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={size},mode=777"), "afar-doctor"]).arg(&home);
+        assert!(mount.status().unwrap().success());
+        let nobody = Report::as_nobody(&home);
+        assert!(Command::new("umount").arg(&home).status().unwrap().success());
+        let mib = if size == "2g" { 2048 } else { 64 };
+        assert_eq!(nobody.on("space"), (wanted, &*format!("{mib} MiB are free in {}{end}", home.display())));
+        let (grade, text) = nobody.on("buffers");
+        match allowed >= 16 << 20 {
+            true => {
+                assert_eq!((grade, text), ("ok", &*format!("UDP buffers of up to {} MiB", allowed >> 20)))
+            }
+            false => {
+                assert!(grade == "poor" && text.contains("sysctl -w net.core.rmem_max=16777216"), "{text}");
+            }
+        }
+        // Where others may mount at all, it is without that.
+        if nobody.on("fuse").0 == "ok" {
+            assert_eq!(nobody.on("passthrough").0, "poor");
+        }
+    }
 }

@@ -274,6 +274,26 @@ impl Client {
         }
     }
 
+    /// Asks the server for its lock of a file, once, and leaves it there: no holder here is known of, nothing prolongs it, and the end of
+    /// this client does not give it back. It ends by itself after five minutes. For tools that lock and go away.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Locked`]; the server's.
+    pub async fn lock_at_server(&self, user: User, fid: Fid, kind: LockKind) -> Result<(), Error> {
+        self.inner.set_lock(user, fid, kind, None).await
+    }
+
+    /// Gives the server's lock of a file back, whoever has it: servers do not tell holders apart.
+    ///
+    /// # Errors
+    ///
+    /// The server's, also where there is no lock.
+    pub async fn unlock_at_server(&self, user: User, fid: Fid) -> Result<(), Error> {
+        let who = self.inner.users.who(user, fid.cell);
+        self.inner.call(who, fid, ReleaseLock { fid: fid.in_cell() }).await.map(drop)
+    }
+
     /// Gives a holder's lock back.
     pub async fn unlock(&self, fid: Fid, holder: u64) {
         let inner = &self.inner;

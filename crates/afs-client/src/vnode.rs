@@ -438,12 +438,16 @@ impl Vnode {
     }
 
     /// Notes that an identity has these rights on this directory, as the status of a file in it has told, if the promise of the
-    /// directory has held since before.
+    /// directory has held since before. OpenAFS's servers tell of a file without the right to administer, which is about directories: who
+    /// is known to have it keeps it.
     pub(crate) fn note_rights(&self, now: Instant, before: &Snapshot, who: Who, rights: Rights) {
         let mut state = self.state();
         let is_good = state.promise.as_ref().is_some_and(|promise| promise.is_good(now, &self.volume));
         if is_good && state.breaks == before.breaks && self.volume.breaks() == before.volume_breaks {
-            state.set_access(who, rights);
+            let known = state.access.iter().find(|(theirs, _)| *theirs == who);
+            let may_administer = known.is_some_and(|(_, rights)| rights.contains(Rights::ADMINISTER));
+            let kept = if may_administer { Rights::ADMINISTER } else { Rights::NONE };
+            state.set_access(who, rights | kept);
         }
     }
 

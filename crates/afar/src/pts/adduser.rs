@@ -2,8 +2,10 @@
 
 use super::{Failed, Pts};
 use crate::classic::Given;
+use serde_json::{Value, json};
 
 pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
+    let mut added = Vec::new();
     for user in given.words("user") {
         for group in given.words("group") {
             if let Err(code) = pts.db.add(user, group) {
@@ -12,8 +14,13 @@ pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
                 if !pts.force {
                     return Err(Failed);
                 }
+            } else {
+                added.push(json!({ "user": user, "group": group }));
             }
         }
+    }
+    if pts.json {
+        pts.printer.say_json(&Value::Array(added));
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use super::{Failed, Pts};
 use crate::classic::Given;
+use serde_json::json;
 
 pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
     let name = given.word("name").unwrap_or_default();
@@ -9,5 +10,9 @@ pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
     pts.db.change(name, "", Some(owner)).map_err(|code| {
         pts.complain(code, &format!("; unable to change owner of {name} to {owner}"));
         Failed
-    })
+    })?;
+    if pts.json {
+        pts.printer.say_json(&json!({ "name": name, "owner": owner }));
+    }
+    Ok(())
 }

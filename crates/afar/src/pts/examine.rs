@@ -70,7 +70,7 @@ fn show(pts: &Pts, id: i32, shown: &mut Vec<Value>) -> Result<(), Failed> {
 }
 
 /// Flags as letters: small where members may, large where all may, a dash where only owners and administrators may.
-fn letters(flags: i32) -> String {
+pub(super) fn letters(flags: i32) -> String {
     let mut shift: u32 = LETTERS.iter().map(|(bits, ..)| bits).sum();
     let letter = |(bits, members, all): (u32, char, char)| {
         shift -= bits;

@@ -2,6 +2,7 @@
 
 use super::{Failed, Pts};
 use crate::classic::Given;
+use serde_json::json;
 
 pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
     let old = given.word("oldname").unwrap_or_default();
@@ -9,5 +10,9 @@ pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
     pts.db.change(old, new, None).map_err(|code| {
         pts.complain(code, &format!("; unable to change name of {old} to {new}"));
         Failed
-    })
+    })?;
+    if pts.json {
+        pts.printer.say_json(&json!({ "old_name": old, "name": new }));
+    }
+    Ok(())
 }

@@ -1,11 +1,13 @@
 //! `pts setfields`: who may see and change users and groups, and how many groups users may make.
 
+use super::examine::letters;
 use super::nameorid::{self, Named};
 use super::{Failed, Pts};
 use crate::classic::Given;
 use crate::codes::Code;
 use crate::numbers;
 use crate::printer::complain;
+use serde_json::{Value, json};
 
 /// For each of the five letters: where all may, where members may, and the bits it has.
 const LETTERS: [(char, char, u32); 5] =
@@ -44,11 +46,17 @@ pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
         })
     });
     let quota = quota.transpose()?;
+    let mut changed = Vec::new();
     for Named { id, name } in found {
         pts.db.set_fields(id, flags, quota).map_err(|code| {
             pts.complain(code, &format!("; unable to set fields for {name} (id: {id})"));
             Failed
         })?;
+        let flags = flags.map(letters);
+        changed.push(json!({ "name": name, "id": id, "flags": flags, "group_quota": quota }));
+    }
+    if pts.json {
+        pts.printer.say_json(&Value::Array(changed));
     }
     Ok(())
 }

@@ -5,30 +5,36 @@ use crate::classic::Given;
 use crate::codes::Code;
 use crate::numbers;
 use crate::printer::complain;
+use serde_json::{Map, Value};
 
 pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
     let (user, group) = (given.word("user"), given.word("group"));
-    let mut done = Ok(());
+    let (mut done, mut values) = (Ok(()), Map::new());
     if let Some(text) = user {
-        done = set(pts, text, "User", |id| pts.db.set_max_user(id));
+        let set = set(pts, text, "User", |id| pts.db.set_max_user(id));
+        done = set.map(|id| drop(values.insert("max_user_id".to_owned(), id.into())));
     }
     if let Some(text) = group {
-        done = set(pts, text, "Group", |id| pts.db.set_max_group(id));
+        let set = set(pts, text, "Group", |id| pts.db.set_max_group(id));
+        done = set.map(|id| drop(values.insert("max_group_id".to_owned(), id.into())));
     }
     if user.is_none() && group.is_none() {
         complain!(pts.printer, "Must specify at least one of group or user.\n");
         done = Err(Failed);
     }
+    if pts.json && !values.is_empty() {
+        pts.printer.say_json(&Value::Object(values));
+    }
     // Of two, the latter's success counts, as with OpenAFS's.
     done
 }
 
-fn set(pts: &Pts, text: &str, kind: &str, set: impl Fn(i32) -> Result<(), Code>) -> Result<(), Failed> {
+fn set(pts: &Pts, text: &str, kind: &str, set: impl Fn(i32) -> Result<(), Code>) -> Result<i32, Failed> {
     let Some(id) = numbers::parse_i32(text) else {
         pts.complain(Code::DEAD, &format!("because id was: '{text}'"));
         return Err(Failed);
     };
-    set(id).map_err(|code| {
+    set(id).map(|()| id).map_err(|code| {
         pts.complain(code, &format!("so couldn't set Max {kind} Id to {id}"));
         Failed
     })

@@ -7,6 +7,7 @@ use crate::codes::Code;
 use crate::printer::{complain, say};
 use afs_wire::ids::PartitionId;
 use afs_wire::vl::{EntryFlags, NMAXNSERVERS, SiteFlags};
+use serde_json::json;
 use std::net::Ipv4Addr;
 
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {
@@ -34,6 +35,10 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         Stop::EXITED
     })?;
     say!(vos.printer, "Added replication site {machine} {partition} for volume {text}\n");
+    if vos.json {
+        let (server, partition) = (server.to_string(), partition.to_string());
+        vos.printer.say_json(&json!({ "added_site_of": id, "server": server, "partition": partition }));
+    }
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use crate::codes::Code;
 use crate::printer::{complain, say};
 use afs_wire::ids::AfsTime;
 use afs_wire::ids::PartitionId;
+use serde_json::json;
 use std::net::Ipv4Addr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -52,19 +53,25 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         }
         vos.printer.flush();
     }
-    let (mut done, mut failed) = (0, 0);
+    let (mut done, mut failed, mut would) = (Vec::new(), Vec::new(), Vec::new());
     for entry in entries.iter().filter(|entry| choice.takes(&entry.name)) {
         if is_dry {
             say!(vos.printer, "     {}\n", entry.name);
+            would.push(&entry.name);
             continue;
         }
         match back_up_one(vos, entry, &choice) {
-            Ok(true) => done += 1,
+            Ok(true) => done.push(&entry.name),
             Ok(false) => {}
-            Err(_) => failed += 1,
+            Err(_) => failed.push(&entry.name),
         }
     }
-    say!(vos.printer, "done\nTotal volumes backed up: {done}; failed to backup: {failed}\n");
+    let counts = (done.len(), failed.len());
+    say!(vos.printer, "done\nTotal volumes backed up: {}; failed to backup: {}\n", counts.0, counts.1);
+    if vos.json {
+        let outcome = json!({ "backed_up": done, "failed": failed, "would_back_up": would });
+        vos.printer.say_json(&outcome);
+    }
     Ok(())
 }
 

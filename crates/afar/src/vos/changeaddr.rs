@@ -6,6 +6,7 @@ use crate::classic::Given;
 use crate::codes::Code;
 use crate::hosts;
 use crate::printer::{complain, say};
+use serde_json::json;
 use std::net::Ipv4Addr;
 
 /// The address to change from that stands for removing the one to change to. So a database server of long ago, which
@@ -45,6 +46,9 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         Stop::RETURNED
     })?;
     say!(vos.printer, "Changed server {old_name} to server {new_name}\n");
+    if vos.json {
+        vos.printer.say_json(&json!({ "changed": old.to_string(), "to": new.to_string() }));
+    }
     Ok(())
 }
 
@@ -58,6 +62,9 @@ fn remove(vos: &Vos, address: Ipv4Addr, name: &str) -> Done {
         Stop::RETURNED
     })?;
     say!(vos.printer, "Removed server {name} from the VLDB\n");
+    if vos.json {
+        vos.printer.say_json(&json!({ "removed": address.to_string() }));
+    }
     Ok(())
 }
 

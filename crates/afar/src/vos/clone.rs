@@ -8,6 +8,7 @@ use crate::classic::Given;
 use crate::codes::Code;
 use crate::printer::{complain, say};
 use afs_wire::afsvol::VolumeFlags;
+use serde_json::json;
 
 /// What is left of a name of its own before `.clone`, in bytes.
 const STEM_MAX: usize = HEADER_NAME_MAX - 7;
@@ -63,14 +64,20 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
             name: &name,
             what: "clone",
         })?;
-        if given.has("offline") { Ok(()) } else { bring_online(vos, server, partition, clone) }
+        if !given.has("offline") {
+            bring_online(vos, server, partition, clone)?;
+        }
+        Ok((name, clone))
     })();
-    cloned.map_err(|code| {
+    let (name, clone) = cloned.map_err(|code| {
         vos.print_error(code);
         vos.print_diagnostics("clone", code);
         Stop::RETURNED
     })?;
     say!(vos.printer, "Created clone for volume {text}\n");
+    if vos.json {
+        vos.printer.say_json(&json!({ "id": id, "clone_id": clone, "name": name }));
+    }
     Ok(())
 }
 

@@ -5,6 +5,26 @@ use super::vldb::Wanted;
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::printer::{complain, say};
+use serde_json::json;
+
+/// What has become of entries, by the names of their volumes.
+#[derive(Default)]
+struct Outcome<'a> {
+    deleted: Vec<&'a str>,
+    failed: Vec<&'a str>,
+    /// With `-dryrun`.
+    would_delete: Vec<&'a str>,
+}
+
+impl Outcome<'_> {
+    fn say_json(&self, vos: &Vos) {
+        if vos.json {
+            let Self { deleted, failed, would_delete } = self;
+            vos.printer
+                .say_json(&json!({ "deleted": deleted, "failed": failed, "would_delete": would_delete }));
+        }
+    }
+}
 
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     let ids = given.words("id");
@@ -50,32 +70,35 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         vos.print_error(code);
         Stop::RETURNED
     })?;
-    let (mut deleted, mut failed) = (0, 0);
-    for entry in entries {
+    let mut outcome = Outcome::default();
+    for entry in &entries {
         let name = &entry.name;
         if let Some(prefix) = prefix.filter(|prefix| !name.starts_with(prefix)) {
             vos.tell(&format!("Omitting to delete {name} due to prefix {prefix} mismatch\n"));
         } else if is_dry {
             say!(vos.printer, "Would have deleted VLDB entry for {name} \n");
+            outcome.would_delete.push(name);
         } else if let Err(code) = vos.delete_entry(entry.id(Kind::ReadWrite), Kind::ReadWrite) {
             say!(vos.printer, "Could not delete VLDB entry for  {name}\n");
             vos.print_error(code);
-            failed += 1;
+            outcome.failed.push(name);
         } else {
             vos.tell(&format!("Deleted VLDB entry for {name} \n"));
-            deleted += 1;
+            outcome.deleted.push(name);
         }
     }
+    let (deleted, failed) = (outcome.deleted.len(), outcome.failed.len());
     say!(
         vos.printer,
         "----------------------\nTotal VLDB entries deleted: {deleted}; failed to delete: {failed}\n"
     );
+    outcome.say_json(vos);
     Ok(())
 }
 
 fn delete_named(vos: &Vos, names: &[&str], is_dry: bool) -> Done {
-    let (mut deleted, mut failed) = (0, 0);
-    for name in names {
+    let mut outcome = Outcome::default();
+    for &name in names {
         let id = match vos.volume_id(name) {
             Ok(Some(id)) => id,
             Ok(None) => {
@@ -89,20 +112,22 @@ fn delete_named(vos: &Vos, names: &[&str], is_dry: bool) -> Done {
         };
         if is_dry {
             say!(vos.printer, "Would have deleted VLDB entry for {name} \n");
+            outcome.would_delete.push(name);
             continue;
         }
         match vos.delete_entry(id, Kind::ReadWrite) {
-            Ok(()) => deleted += 1,
+            Ok(()) => outcome.deleted.push(name),
             Err(code) => {
                 complain!(
                     vos.printer,
                     "Could not delete entry for volume {name}\nYou must specify a RW volume name or ID (the entire VLDB entry will be deleted)\n"
                 );
                 vos.print_error(code);
-                failed += 1;
+                outcome.failed.push(name);
             }
         }
     }
-    say!(vos.printer, "Deleted {deleted} VLDB entries\n");
-    if failed > 0 { Err(Stop::RETURNED) } else { Ok(()) }
+    say!(vos.printer, "Deleted {} VLDB entries\n", outcome.deleted.len());
+    outcome.say_json(vos);
+    if !outcome.failed.is_empty() { Err(Stop::RETURNED) } else { Ok(()) }
 }

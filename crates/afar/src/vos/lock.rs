@@ -4,6 +4,7 @@ use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::printer::{complain, say};
 use afs_wire::vl::EntryFlags;
+use serde_json::json;
 
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     let text = given.word("id").unwrap_or_default();
@@ -14,6 +15,9 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         Stop::EXITED
     })?;
     say!(vos.printer, "Locked VLDB entry for volume {text}\n");
+    if vos.json {
+        vos.printer.say_json(&json!({ "locked": id }));
+    }
     Ok(())
 }
 

@@ -6,6 +6,7 @@ use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::printer::complain;
 use afs_wire::afsvol::VolumeFlags;
+use serde_json::json;
 use std::time::Duration;
 
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {
@@ -20,5 +21,16 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     let is_for_good = seconds == 0 && !is_busy;
     let state = if is_for_good { VolumeFlags::OUT_OF_SERVICE } else { VolumeFlags::NONE };
     let set = vos.set_volume_state(server, partition, id, attach, state, Duration::from_secs(seconds));
-    set.map_err(|code| failed(vos, code))
+    set.map_err(|code| failed(vos, code))?;
+    if vos.json {
+        vos.printer.say_json(&json!({
+            "offline": id,
+            "server": server.to_string(),
+            "partition": partition.to_string(),
+            "busy": is_busy,
+            // None where it is for good.
+            "seconds": (!is_for_good).then_some(seconds),
+        }));
+    }
+    Ok(())
 }

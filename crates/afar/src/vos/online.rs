@@ -7,13 +7,19 @@ use crate::codes::Code;
 use crate::printer::complain;
 use afs_wire::afsvol::VolumeFlags;
 use afs_wire::ids::PartitionId;
+use serde_json::json;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     let (server, partition, id) = place(vos, given)?;
     let set = vos.set_volume_state(server, partition, id, OFFLINE, VolumeFlags::NONE, Duration::ZERO);
-    set.map_err(|code| failed(vos, code))
+    set.map_err(|code| failed(vos, code))?;
+    if vos.json {
+        let (server, partition) = (server.to_string(), partition.to_string());
+        vos.printer.say_json(&json!({ "online": id, "server": server, "partition": partition }));
+    }
+    Ok(())
 }
 
 /// The volume that the options name, and where it is to be.

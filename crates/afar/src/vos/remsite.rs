@@ -7,6 +7,7 @@ use crate::codes::Code;
 use crate::printer::{complain, say};
 use afs_wire::ids::PartitionId;
 use afs_wire::vl::EntryFlags;
+use serde_json::json;
 use std::net::Ipv4Addr;
 
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {
@@ -21,6 +22,10 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         Stop::EXITED
     })?;
     say!(vos.printer, "Removed replication site {machine} {partition} for volume {text}\n");
+    if vos.json {
+        let (server, partition) = (server.to_string(), partition.to_string());
+        vos.printer.say_json(&json!({ "removed_site_of": id, "server": server, "partition": partition }));
+    }
     Ok(())
 }
 

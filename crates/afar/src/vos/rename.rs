@@ -7,6 +7,7 @@ use crate::classic::Given;
 use crate::codes::Code;
 use crate::printer::{complain, say};
 use afs_wire::vl::EntryFlags;
+use serde_json::json;
 
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     let old = given.word("oldname").unwrap_or_default();
@@ -35,12 +36,15 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         }
     }
     check_names(vos, old, new)?;
+    let id = entry.id(Kind::ReadWrite);
     rename(vos, entry, old, new).map_err(|code| {
         vos.print_error(code);
         vos.print_diagnostics("rename", code);
         Stop::EXITED
     })?;
-    if !vos.json {
+    if vos.json {
+        vos.printer.say_json(&json!({ "rw_id": id, "old_name": old, "name": new }));
+    } else {
         say!(vos.printer, "Renamed volume {old} to {new}\n");
     }
     Ok(())

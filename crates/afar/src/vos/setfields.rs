@@ -8,6 +8,7 @@ use crate::codes::Code;
 use crate::numbers;
 use crate::printer::complain;
 use afs_wire::ids::PartitionId;
+use serde_json::json;
 use std::net::Ipv4Addr;
 
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {
@@ -50,7 +51,16 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     set(vos, site.server, site.partition, id, changes).map_err(|_| {
         complain!(vos.printer, "Could not update volume info fields for volume number {id}\n");
         Stop::RETURNED
-    })
+    })?;
+    if vos.json {
+        vos.printer.say_json(&json!({
+            "id": id,
+            "quota_kib": quota_kib,
+            "cleared_use": changes.day_use.is_some(),
+            "cleared_update_counter": changes.update_counter.is_some(),
+        }));
+    }
+    Ok(())
 }
 
 fn set(vos: &Vos, server: Ipv4Addr, partition: PartitionId, id: u32, changes: Changes) -> Result<(), Code> {

@@ -8,6 +8,7 @@ use crate::codes::Code;
 use crate::hosts;
 use crate::printer::{complain, say};
 use afs_wire::ids::{AfsTime, PartitionId};
+use serde_json::json;
 use std::net::Ipv4Addr;
 
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {
@@ -44,6 +45,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         return Err(sentence("vos: this vos takes no other -time than 0, which is all of the volume"));
     }
     say!(vos.printer, "Volume: {text}\n");
+    let mut dump_bytes = None;
     if given.has("dump") {
         let size = measure(vos, server, partition, id).map_err(|code| {
             vos.print_error(code);
@@ -51,6 +53,10 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
             Stop::RETURNED
         })?;
         say!(vos.printer, "dump_size: {size}\n");
+        dump_bytes = Some(size);
+    }
+    if vos.json {
+        vos.printer.say_json(&json!({ "id": id, "dump_bytes": dump_bytes }));
     }
     Ok(())
 }

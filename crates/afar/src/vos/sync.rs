@@ -10,6 +10,7 @@ use crate::printer::{complain, say};
 use afs_wire::afsvol::VolintInfo;
 use afs_wire::ids::{PartitionId, VolumeType};
 use afs_wire::vl::{EntryFlags, SiteFlags};
+use serde_json::json;
 use std::net::Ipv4Addr;
 
 /// Between what is told of one entry and of the next.
@@ -30,6 +31,17 @@ pub(super) struct How {
     pub(super) updates: bool,
     /// Whether entries are shown before and after.
     pub(super) tells: bool,
+}
+
+/// What a verb has looked at, in numbers.
+pub(super) struct Synced {
+    /// Entries of the database, or volumes of servers.
+    pub(super) entries: usize,
+    pub(super) failures: usize,
+    /// Those that were not right.
+    pub(super) changes: usize,
+    /// Whether they were put right.
+    pub(super) updates: bool,
 }
 
 /// A volume that a server has.
@@ -447,6 +459,15 @@ impl Vos {
     }
 
     // ---- what is told
+
+    /// With `-json`, the numbers.
+    pub(super) fn say_synced(&self, synced: Synced) {
+        if self.json {
+            let Synced { entries, failures, changes, updates } = synced;
+            let changed = if updates { "changed" } else { "would_change" };
+            self.printer.say_json(&json!({ "entries": entries, "failed": failures, changed: changes }));
+        }
+    }
 
     /// The entry as it was.
     pub(super) fn tell_before(&self, entry: Option<&Entry>) {

@@ -1,7 +1,7 @@
 //! `vos syncserv`: looks whether the volumes that the volume location database has on a server are there, and takes those out
 //! of it that are not.
 
-use super::sync::{Checked, LINE};
+use super::sync::{Checked, LINE, Synced};
 use super::vldb::Wanted;
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
@@ -73,5 +73,6 @@ fn sync(vos: &Vos, server: Ipv4Addr, partition: Option<PartitionId>, updates: bo
     }
     let changed = if updates { "Changed" } else { "Would change" };
     tell(&format!("Total entries: {entries}, Failed to process {failures}, {changed} {changes}\n"));
+    vos.say_synced(Synced { entries, failures, changes, updates });
     if failures > 0 { Err(Code::VOLSERFAILEDOP) } else { Ok(()) }
 }

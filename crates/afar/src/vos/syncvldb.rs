@@ -1,7 +1,7 @@
 //! `vos syncvldb`: makes the volume location database say what servers have.
 
 use super::entry::Kind;
-use super::sync::{Checked, How, LINE};
+use super::sync::{Checked, How, LINE, Synced};
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
@@ -135,6 +135,7 @@ fn sync_partitions(
         }
     }
     let changed = if updates { "Changed" } else { "Would change" };
+    vos.say_synced(Synced { entries, failures, changes, updates });
     vos.tell(&format!("Total entries: {entries}, Failed to process {failures}, {changed} {changes}\n"));
     Ok(())
 }
@@ -163,7 +164,14 @@ fn sync_volume(
     let mut max_id = 0;
     let synced = sync_named(vos, server, partition, name, How { updates, tells }, &mut max_id);
     let raised = vos.raise_max_id(max_id);
-    let result = synced.and(raised);
+    let result = match (synced, raised) {
+        (Ok(checked), Ok(())) => {
+            let changes = usize::from(checked != Checked::Right);
+            vos.say_synced(Synced { entries: 1, failures: 0, changes, updates });
+            Ok(())
+        }
+        (Err(code), _) | (Ok(_), Err(code)) => Err(code),
+    };
     if tells {
         match result {
             Ok(()) => say!(vos.printer, "...done entry\n"),
@@ -180,7 +188,7 @@ fn sync_named(
     name: &str,
     how: How,
     max_id: &mut u32,
-) -> Result<(), Code> {
+) -> Result<Checked, Code> {
     let found = match vos.entry_by_name(name) {
         Ok(entry) => Some(entry),
         Err(Code::VL_NOENT) => None,
@@ -226,7 +234,7 @@ fn sync_named(
         }
         say!(vos.printer, "\n{LINE}");
     }
-    Ok(())
+    Ok(checked)
 }
 
 /// Ids under which a server may have the volume: the one that was given, and those of the entry.

@@ -3,6 +3,7 @@
 use super::{Done, Stop, Vos, lock};
 use crate::classic::Given;
 use crate::printer::{complain, say};
+use serde_json::json;
 
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     let text = given.word("id").unwrap_or_default();
@@ -16,5 +17,8 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     })?;
     vos.tell("VLDB updated\n");
     say!(vos.printer, "Released lock on vldb entry for volume {text}\n");
+    if vos.json {
+        vos.printer.say_json(&json!({ "unlocked": id }));
+    }
     Ok(())
 }

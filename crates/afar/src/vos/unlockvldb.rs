@@ -5,6 +5,7 @@ use super::vldb::Wanted;
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::printer::{complain, say};
+use serde_json::json;
 use std::net::Ipv4Addr;
 
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {
@@ -20,16 +21,21 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         vos.print_error(code);
         Stop::EXITED
     })?;
-    let mut failed = 0;
+    let (mut unlocked, mut failed) = (Vec::new(), Vec::new());
     for entry in &locked {
         if let Err(code) = vos.release_lock(entry.id(Kind::ReadWrite), None) {
             complain!(vos.printer, "Could not unlock entry for volume {}\n", entry.name);
             vos.print_error(code);
-            failed += 1;
+            failed.push(&entry.name);
+        } else {
+            unlocked.push(&entry.name);
         }
     }
-    if failed > 0 {
-        let all = locked.len();
+    if vos.json {
+        vos.printer.say_json(&json!({ "unlocked": unlocked, "failed": failed }));
+    }
+    if !failed.is_empty() {
+        let (failed, all) = (failed.len(), locked.len());
         say!(vos.printer, "Could not lock {failed} VLDB entries of {all} locked entries\n");
     } else if let Some(name) = machine {
         say!(vos.printer, "Unlocked all the VLDB entries for volumes on server {name} ");

@@ -6,6 +6,7 @@ use crate::classic::Given;
 use crate::codes::Code;
 use crate::printer::{complain, say};
 use afs_wire::ids::PartitionId;
+use serde_json::json;
 use std::net::Ipv4Addr;
 
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {
@@ -28,7 +29,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     let partition = vos.partition(partition_name, Stop::EXITED)?;
     let server = vos.server(given.word("server").unwrap_or_default(), "host", Stop::EXITED)?;
     vos.check_partition(server, partition, partition_name, Stop::EXITED)?;
-    let mut backup_id = 0;
+    let (mut backup_id, mut zapped_backup) = (0, None);
     if let Ok(entry) = vos.entry_by_id(id, None) {
         if id == entry.id(Kind::ReadWrite) {
             backup_id = entry.id(Kind::Backup);
@@ -47,12 +48,25 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         }
         if backup_id != 0 {
             zap(vos, server, partition, backup_id)?;
+            zapped_backup = Some(backup_id);
             say!(vos.printer, "Backup Volume {backup_id} deleted\n");
         }
     }
     zap(vos, server, partition, id)?;
     say!(vos.printer, "Volume {id} deleted\n");
+    say_json(vos, server, partition, id, zapped_backup);
     Ok(())
+}
+
+fn say_json(vos: &Vos, server: Ipv4Addr, partition: PartitionId, id: u32, backup_id: Option<u32>) {
+    if vos.json {
+        vos.printer.say_json(&json!({
+            "zapped": id,
+            "zapped_backup": backup_id,
+            "server": server.to_string(),
+            "partition": partition.to_string(),
+        }));
+    }
 }
 
 fn zap(vos: &Vos, server: Ipv4Addr, partition: PartitionId, id: u32) -> Done {
@@ -92,6 +106,7 @@ fn nuke(vos: &Vos, given: &Given) -> Done {
     match vos.nuke_volume(server, partition, id) {
         Ok(()) => {
             say!(vos.printer, "done.\n");
+            say_json(vos, server, partition, id, None);
             Ok(())
         }
         Err(code) => {

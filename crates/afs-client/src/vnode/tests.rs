@@ -205,6 +205,9 @@ fn rights_are_each_identitys_own_and_go_with_the_promise() {
     let before = dir.snapshot();
     dir.note_rights(world.now, &before, users, Rights::READ);
     assert_eq!(rights(&world, users), Some(Rights::READ));
+    // A file's status says nothing of administering: `fs getcalleraccess` of the directory lost it after a look at a file in it.
+    dir.note_rights(world.now, &before, ALICE, Rights::ALL.without(Rights::ADMINISTER));
+    assert_eq!(rights(&world, ALICE), Some(Rights::ALL));
     world.vnodes.note_break(DIR);
     world.fetch(DIR, 1);
     assert_eq!(rights(&world, users), None, "the list may be another now");

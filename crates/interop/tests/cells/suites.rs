@@ -27,6 +27,72 @@ const SUITES: [&str; 5] = ["vos", "pts", "bos", "fs", "afsio"];
 const NOT_OURS: &[[&str; 2]] =
     &[["bos", "listusers"], ["bos", "getrestart"], ["bos", "getrestricted"], ["bos", "stop"]];
 
+/// Verbs of Debian's suites that ours do not have yet. Each has to be missing, and no other.
+const NOT_BUILT: &[(&str, &[&str])] = &[
+    (
+        "vos",
+        &[
+            "changeloc",
+            "convertROtoRW",
+            "copy",
+            "dump",
+            "endtrans",
+            "move",
+            "release",
+            "remaddrs",
+            "restore",
+            "setaddrs",
+            "shadow",
+        ],
+    ),
+    (
+        "bos",
+        &[
+            "addhost",
+            "addkey",
+            "adduser",
+            "create",
+            "delete",
+            "exec",
+            "getdate",
+            "getlog",
+            "getrestart",
+            "getrestricted",
+            "install",
+            "listkeys",
+            "listusers",
+            "prune",
+            "removehost",
+            "removekey",
+            "removeuser",
+            "restart",
+            "salvage",
+            "setauth",
+            "setcellname",
+            "setrestart",
+            "setrestricted",
+            "shutdown",
+            "start",
+            "startup",
+            "stop",
+            "uninstall",
+        ],
+    ),
+];
+
+/// Verbs of the suites together, less than which would mean that the lists were not read.
+const VERBS_MIN: usize = 150;
+
+/// Commands that have no verbs, whose options are compared.
+const SINGLE: [&str; 2] = ["tokens", "cmdebug"];
+
+/// What is typed into `pts interactive`, with a file that is read from there.
+const LINES: &str = "listmax\n  examine\tadmin\nexamine nobodyhere\nsource FILE\n\nnosuchverb\nhelp \"a b\nsleep\n\
+                     membership \"system:administrators\" 'admin'\nsleep 0\nexamine admin -noauth\nlistmax\nquit\nlistmax\n";
+
+/// What is in that file. Its last line has no end.
+const FILE: &str = "listentries -groups\nlistowned admin";
+
 /// Commands of the lists whose output is not Debian's on purpose, and why.
 const ON_PURPOSE: &[(&str, &str)] = &[
     (
@@ -59,6 +125,29 @@ const JSON: &[(&str, &str)] = &[
     ("vos status 10.88.0.1", ""),
     ("vos create 10.88.0.1 a json", "/rw_id"),
     ("vos backup json", "/backup_id"),
+    ("vos offline 10.88.0.1 a json", "/offline"),
+    ("vos online 10.88.0.1 a json", "/online"),
+    ("vos lock json", "/locked"),
+    ("vos unlock json", "/unlocked"),
+    ("vos lock json", "/locked"),
+    ("vos unlockvldb", "/unlocked/0"),
+    ("vos addsite 10.88.0.1 a json", "/added_site_of"),
+    ("vos remsite 10.88.0.1 a json", "/removed_site_of"),
+    ("vos setfields json -maxquota 7000", "/quota_kib"),
+    ("vos size json -dump", "/dump_bytes"),
+    ("vos clone json -toname json.clone", "/clone_id"),
+    ("vos rename json other", "/old_name"),
+    ("vos backupsys -prefix other -dryrun", "/would_back_up/0"),
+    ("vos backupsys -prefix other", "/backed_up/0"),
+    ("vos delentry other -dryrun", "/would_delete/0"),
+    ("vos delentry -prefix other -server 10.88.0.1", "/deleted/0"),
+    ("vos syncvldb 10.88.0.1 -dryrun", "/would_change"),
+    ("vos syncvldb 10.88.0.1", "/changed"),
+    ("vos syncvldb -volume other", "/entries"),
+    ("vos syncserv 10.88.0.1", "/entries"),
+    ("vos zap 10.88.0.1 a other -backup", "/zapped_backup"),
+    ("vos delentry other", "/deleted/0"),
+    ("vos create 10.88.0.1 a json", "/rw_id"),
     ("vos remove -id json", "/removed"),
     ("pts examine admin", "/0/flags"),
     ("pts membership system:administrators", "/0/members/0"),
@@ -67,6 +156,13 @@ const JSON: &[(&str, &str)] = &[
     ("pts listmax", "/max_user_id"),
     ("pts createuser json", "/0/id"),
     ("pts creategroup json:json -owner json", "/0/id"),
+    ("pts adduser json json:json", "/0/group"),
+    ("pts setfields json json:json -access SOM-- -groupquota 5", "/1/flags"),
+    ("pts removeuser json json:json", "/0/user"),
+    ("pts rename json:json json:other", "/old_name"),
+    ("pts chown json:other admin", "/owner"),
+    ("pts delete admin:other json", "/1/id"),
+    ("pts setmax -user 70000", "/max_user_id"),
     ("bos status 10.88.0.1", "/0/state"),
     ("bos listhosts 10.88.0.1", "/hosts/0"),
 ];
@@ -74,10 +170,11 @@ const JSON: &[(&str, &str)] = &[
 /// All cases of this module.
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
     type Check = fn(&Lab) -> Verdict;
-    let checks: [(&str, Check); 3] = [
+    let checks: [(&str, Check); 4] = [
         ("print_and_do_what_debians_do", |lab| compare_in_cells(lab, &Servers::Stock)),
         ("print_and_do_what_debians_do_with_our_servers", |lab| compare_in_cells(lab, &lab.our_servers()?)),
         ("help_as_debians_do", compare_help),
+        ("pts_reads_lines_as_debians_does", compare_lines),
     ];
     let case = |(name, check): (&str, Check)| {
         let lab = Arc::clone(lab);
@@ -94,8 +191,9 @@ impl Links {
         let program = PathBuf::from(lab.afar()?.get_program());
         let program = program.canonicalize().map_err(|error| format!("{}: {error}", program.display()))?;
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-        let made = fs::create_dir_all(&folder)
-            .and_then(|()| SUITES.iter().try_for_each(|suite| symlink(&program, folder.join(suite))));
+        let made = fs::create_dir_all(&folder).and_then(|()| {
+            SUITES.iter().chain(&SINGLE).try_for_each(|suite| symlink(&program, folder.join(suite)))
+        });
         made.map_err(|error| format!("{}: {error}", folder.display()))?;
         Ok(Self(folder))
     }
@@ -212,6 +310,95 @@ fn compare_help(lab: &Lab) -> Verdict {
     }
     if compared < COMMANDS_MIN {
         return failed(format!("only {compared} helps were compared"));
+    }
+    compare_verbs(&links)?;
+    SINGLE.iter().try_for_each(|command| compare_options(&links, command))
+}
+
+/// Debian's list of verbs against ours: what is missing has to be known to be.
+fn compare_verbs(links: &Links) -> Verdict {
+    let mut compared = 0;
+    for suite in SUITES {
+        let [debians, ours] = [suite.to_owned(), links.path(suite)].map(|program| verbs(&program));
+        let (debians, ours) = (debians?, ours?);
+        let known = NOT_BUILT.iter().find(|(name, _)| *name == suite).map_or(&[][..], |(_, verbs)| verbs);
+        let missing: Vec<&String> = debians.iter().filter(|verb| !ours.contains(verb)).collect();
+        let beyond: Vec<&String> = ours.iter().filter(|verb| !debians.contains(verb)).collect();
+        if missing != known || !beyond.is_empty() {
+            return failed(format!(
+                "{suite}: ours has no {missing:?}, where {known:?} is known of, and has {beyond:?} beyond Debian's"
+            ));
+        }
+        compared += debians.len();
+    }
+    println!("suites: Debian's have {compared} verbs");
+    if compared < VERBS_MIN {
+        return failed(format!("Debian's suites list {compared} verbs"));
+    }
+    Ok(())
+}
+
+/// The verbs of a suite, in its order.
+fn verbs(program: &str) -> Result<Vec<String>, Trouble> {
+    let listed = run(Command::new(program).arg("help"))?;
+    let verbs = listed.lines().skip(1).filter_map(|line| line.split_whitespace().next());
+    Ok(verbs.map(str::to_owned).collect())
+}
+
+/// A command without verbs has Debian's options, with what they mean.
+fn compare_options(links: &Links, command: &str) -> Verdict {
+    let debians = run(Command::new(command).arg("-help"))?;
+    let ours = run(Command::new(links.path(command)).arg("-help"))?;
+    let ours: String =
+        ours.lines().filter(|line| !line.starts_with(BEYOND)).map(|line| format!("{line}\n")).collect();
+    if ours != debians || !debians.starts_with(&format!("Usage: {command} ")) {
+        return failed(format!("{command} -help: ours {ours}, Debian's {debians}"));
+    }
+    Ok(())
+}
+
+// ---- commands from lines
+
+/// What is typed into `pts interactive`, and read from files.
+fn compare_lines(lab: &Lab) -> Verdict {
+    let cell = lab.cell(&Machine::new(Servers::Stock))?;
+    let links = Links::new(lab, "lines")?;
+    let at = |name: &str| links.0.join(name).display().to_string();
+    let (lines, file, last) = (at("lines.txt"), at("file.txt"), at("last.txt"));
+    let write = |path: &str, text: &str| {
+        fs::write(path, text).map_err(|error| Trouble::Failed(format!("{path}: {error}")))
+    };
+    write(&lines, &LINES.replace("FILE", &file))?;
+    write(&file, FILE)?;
+    write(&last, &format!("source {file}\nsource {lines}\nlistmax\n"))?;
+    cell.expect("pts createuser admin -id 1 -localauth")?;
+    cell.expect("pts creategroup admin:own -owner admin -localauth")?;
+    let missing = at("missing.txt");
+    for (words, input) in [
+        (&["interactive", "-localauth"][..], &lines),
+        (&["in", "-localauth", "-force"], &last),
+        (&["source", &last, "-localauth"], &missing),
+        (&["source", &missing, "-localauth"], &missing),
+        (&["interactive", "-config", "/nonexistent"], &lines),
+    ] {
+        let both = ["pts".to_owned(), links.path("pts")].map(|program| {
+            let input = if Path::new(input).exists() { input } else { "/dev/null" };
+            let run_with = ["bash", "-c", "input=$1; shift; exec \"$@\" < \"$input\"", "-", input, &program];
+            let done = cell.run(&[&run_with[..], words].concat())?;
+            let kept = |text: &str| -> Vec<String> {
+                text.lines().filter(|line| !line.contains(BEYOND)).map(str::to_owned).collect()
+            };
+            Ok::<_, Trouble>((done.status, kept(&done.stdout), kept(&done.stderr)))
+        });
+        let [debians, ours] = both;
+        let (debians, ours) = (debians?, ours?);
+        if debians != ours {
+            return failed(format!("pts {words:?}: ours {ours:#?}, Debian's {debians:#?}"));
+        }
+        let shown = debians.1.iter().filter(|line| line.starts_with("Max user id is ")).count();
+        if words[0] == "interactive" && words.contains(&"-localauth") && shown != 2 {
+            return failed(format!("Debian's did not do what the lines say: {debians:#?}"));
+        }
     }
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! Our tools that speak with cells and clients of either make: afsio, which moves bytes without a mount, and cmdebug, which has to print
-//! what Debian's does of the same client.
+//! Our tools that speak with cells and clients of either make: afsio, which moves bytes without a mount and locks files, cmdebug, which has
+//! to print what Debian's does of the same client, and fs in our mount of a cell of OpenAFS's servers.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -25,14 +25,16 @@ const LENGTHS: [usize; 6] = [0, 1, 70_000, (4 << 20) - 1, (8 << 20) + 1, (32 << 
 /// All cases of this module.
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
     type Check = fn(&Lab, &Servers) -> Verdict;
-    let checks: [(&str, Check); 2] = [
+    let checks: [(&str, Check); 3] = [
         ("tools/our_afsio_moves_bytes_both_ways", afsio),
         ("tools/our_afsio_writes_with_the_cells_key_where_others_may_not", afsio_localauth),
+        ("tools/our_afsio_and_debians_lock_files_against_each_other", afsio_locks),
     ];
     type Comparison = fn(&Lab) -> Verdict;
-    let comparisons: [(&str, Comparison); 2] = [
+    let comparisons: [(&str, Comparison); 3] = [
         ("tools/our_cmdebug_tells_of_afsd_what_debians_does", compare_cmdebug),
         ("tools/our_cmdebug_tells_of_our_mount_what_debians_does", compare_cmdebug_of_ours),
+        ("tools/our_fs_tells_and_sets_what_openafs_servers_have", fs_of_stock),
     ];
     let compare = |(name, compare): (&str, Comparison)| {
         let lab = Arc::clone(lab);
@@ -212,6 +214,155 @@ fn afsio_localauth(lab: &Lab, servers: &Servers) -> Verdict {
     same("the closed file", &read.stdout, &bytes)?;
     let read = afsio.expect(&["fidread", "-fid", &fid, "-localauth", "-clear"], Stdio::null())?;
     same("the closed file, as the superuser", &read.stdout, &bytes)
+}
+
+/// A lock stays when the command that set it has ended, keeps the other make's out, and is taken back by either.
+fn afsio_locks(lab: &Lab, servers: &Servers) -> Verdict {
+    let scene = scene(lab, servers)?;
+    let afsio = Afsio::new(lab, &scene)?;
+    let admin = ("system:administrators", AccessList::ALL);
+    let writable = AccessList::granting([admin, ("system:anyuser", AccessList::WRITE)]);
+    let volume = scene.volume(ADDRESS, "locked", &writable)?;
+    let fid = scene.at_clients(async || {
+        let client = scene.client()?;
+        let server = scene.files(&client, &scene.user("admin")?);
+        let made = server.create_file(AfsFid::root_of(volume), "f").await.map_err(told("a file"))?;
+        server.give_up_all().await.map_err(told("giving up callbacks"))?;
+        Ok(made.fid.to_string())
+    })?;
+    let ours = |words: &[&str]| afsio.expect(words, Stdio::null()).map(drop);
+    let in_the_way = "failed to change lock status";
+    // Debian's waits without end for what somebody else has.
+    let debians = |verb: &str, gets_it: bool| -> Verdict {
+        let words = [&["timeout", "3"], &AFSIO[..], &[verb, "-fid", &fid]].concat();
+        let output = scene.cell.command(&words).output().map_err(told("Debian's afsio"))?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        match (output.status.code(), said.is_empty()) {
+            (Some(0), true) if gets_it => Ok(()),
+            (Some(124), true) if !gets_it => Ok(()),
+            (status, _) => failed(format!("Debian's afsio {verb}: {status:?} {said}, should it? {gets_it}")),
+        }
+    };
+    ours(&["fidlock", "-fid", &fid])?;
+    debians("fidlock", false)?;
+    afsio.refuse(&["fidlock", "-fid", &fid, "-waitseconds", "1"], in_the_way)?;
+    afsio.refuse(&["fidlock", "-fid", &fid, "-readlock", "-waitseconds", "0"], in_the_way)?;
+    ours(&["fidunlock", "-fid", &fid])?;
+    debians("fidlock", true)?;
+    afsio.refuse(&["fidlock", "-fid", &fid, "-waitseconds", "0"], in_the_way)?;
+    ours(&["fidunlock", "-fid", &fid])?;
+    ours(&["fidlock", "-fid", &fid, "-waitseconds", "0"])?;
+    debians("fidunlock", true)?;
+    afsio.refuse(&["fidunlock", "-fid", &fid], in_the_way)?;
+    // Two readers, by path, and a writer who waits for both.
+    let path = format!("/afs/{CELL_NAME}/scratch/shared");
+    afsio.pipe(&["write", "-file", &path], b"bytes")?;
+    ours(&["lock", "-file", &path, "-readlock"])?;
+    ours(&["lock", "-file", &path, "-readlock", "-waitseconds", "0"])?;
+    ours(&["unlock", "-file", &path])?;
+    afsio.refuse(&["lock", "-file", &path, "-waitseconds", "0"], in_the_way)?;
+    let mut writer =
+        afsio.command(&["lock", "-file", &path]).stdin(Stdio::null()).spawn().map_err(told("our afsio"))?;
+    std::thread::sleep(std::time::Duration::from_millis(1500));
+    if let Some(status) = writer.try_wait().map_err(told("our afsio"))? {
+        return failed(format!("the writer did not wait for the reader: {status}"));
+    }
+    ours(&["unlock", "-file", &path])?;
+    let status = writer.wait().map_err(told("our afsio"))?;
+    if !status.success() {
+        return failed(format!("the writer who waited: {status}"));
+    }
+    afsio.refuse(&["lock", "-file", &path, "-readlock", "-waitseconds", "0"], in_the_way)?;
+    ours(&["unlock", "-file", &path])?;
+    afsio.refuse(&["unlock", "-file", &path], in_the_way)?;
+    afsio.refuse(&["lock", "-file", &path, "-waitseconds", "x"], "invalid value for waitseconds x")?;
+    afsio.refuse(&["lock", "-file", &format!("{path}-not")], "file not found")
+}
+
+/// What our fs sets through our mount is what OpenAFS's servers then have, as Debian's vos and who is concerned see it.
+fn fs_of_stock(lab: &Lab) -> Verdict {
+    cell::can_mount().map_err(Trouble::Skipped)?;
+    let scene = scene(lab, &Servers::Stock)?;
+    let afsio = Afsio::new(lab, &scene)?;
+    let mount = OurMount::start(&scene.cell, &lab.afar()?, &["--localauth"])?;
+    let there = mount.path().join(CELL_NAME).join("scratch");
+    let run = |words: &[&str]| -> Result<String, Trouble> {
+        let mut command = Command::new(lab.afar()?.get_program());
+        let output = command.arg("fs").args(words).current_dir(&there).stdin(Stdio::null()).output();
+        let output = output.map_err(told("our fs"))?;
+        let said = [&output.stdout[..], &output.stderr[..]].concat();
+        let said = String::from_utf8_lossy(&said).into_owned();
+        match output.status.success() {
+            true => Ok(said),
+            false => failed(format!("fs {}: {}: {said}", words.join(" "), output.status)),
+        }
+    };
+    let says = |words: &[&str], wanted: &str| -> Verdict {
+        match run(words)? {
+            said if said == wanted => Ok(()),
+            said => failed(format!("fs {} says {said:?} instead of {wanted:?}", words.join(" "))),
+        }
+    };
+    let has = |words: &[&str], wanted: &str| -> Verdict {
+        match run(words)? {
+            said if said.contains(wanted) => Ok(()),
+            said => failed(format!("fs {} says {said:?} without {wanted:?}", words.join(" "))),
+        }
+    };
+    // Rights.
+    let list = "Access list for . is\nNormal rights:\n  system:administrators rlidwka\n  system:anyuser ";
+    says(&["listacl", "."], &format!("{list}rlidwk\n"))?;
+    let path = format!("/afs/{CELL_NAME}/scratch/file");
+    afsio.pipe(&["write", "-file", &path], b"bytes")?;
+    says(&["setacl", ".", "system:anyuser", "rl", "alice", "write"], "")?;
+    says(&["listacl", "."], &format!("{list}rl\n  alice rlidwk\n"))?;
+    afsio.refuse(&["write", "-file", &path, "-force", "-synthesize", "5"], "Permission denied")?;
+    says(&["setacl", ".", "bob", "w", "-negative"], "")?;
+    has(&["listacl", "."], "Negative rights:\n  bob w\n")?;
+    says(&["mkmount", "other", "root.afs"], "")?;
+    says(&["lsmount", "other"], "'other' is a mount point for volume '#root.afs'\n")?;
+    let mounted: Vec<_> = fs::read_dir(there.join("other"))
+        .map_err(told("the new mount point"))?
+        .filter_map(|entry| Some(entry.ok()?.file_name()))
+        .collect();
+    if mounted != [CELL_NAME] {
+        return failed(format!("what is on the new mount point of root.afs: {mounted:?}"));
+    }
+    says(&["rmmount", "other"], "")?;
+    if there.join("other").symlink_metadata().is_ok() {
+        return failed("the mount point is still there");
+    }
+    fs::create_dir(there.join("sub")).map_err(told("a directory"))?;
+    says(&["copyacl", ".", "sub", "-clear"], "")?;
+    has(&["listacl", "sub"], "Negative rights:\n  bob w\n")?;
+    says(&["setacl", ".", "system:anyuser", "write"], "")?;
+    afsio.pipe(&["write", "-file", &path, "-force"], b"other bytes")?;
+    // Where it is, and who may do what.
+    let vldb = scene.cell.expect("vos listvldb -name scratch -quiet -localauth")?;
+    let volume = vldb.split("RWrite: ").nth(1).and_then(|rest| rest.split_whitespace().next());
+    let volume = volume.ok_or_else(|| format!("no number of scratch: {vldb}"))?;
+    says(&["getfid", "."], &format!("File . ({volume}.1.1) located in cell {CELL_NAME}\n"))?;
+    has(&["whereis", "file"], &ADDRESS.to_string())?;
+    says(&["whichcell", "file"], &format!("File file lives in cell '{CELL_NAME}'\n"))?;
+    has(&["getcalleraccess", "."], "rlidwka")?;
+    says(&["checkservers"], "All servers are running.\n")?;
+    // The volume, as its server and Debian's vos have it.
+    says(&["setquota", ".", "-max", "7000"], "")?;
+    has(&["listquota", "."], "scratch                         7000 ")?;
+    has(&["examine", "."], &format!("Volume status for vid = {volume} named scratch\n"))?;
+    has(&["examine", "."], "Current disk quota is 7000\n")?;
+    let examined = scene.cell.expect("vos examine scratch -localauth")?;
+    if !examined.contains("MaxQuota       7000 K") {
+        return failed(format!("vos does not see the quota that fs has set: {examined}"));
+    }
+    has(&["quota", "."], "% of quota used.\n")?;
+    has(&["diskfree", "."], "scratch ")?;
+    // What is flushed comes again from the server.
+    says(&["flush", "file"], "")?;
+    says(&["flushvolume", "."], "")?;
+    let bytes = fs::read(there.join("file")).map_err(told("the file in the mount"))?;
+    same("a file behind a flush", &bytes, b"other bytes")?;
+    Ok(mount.stop()?)
 }
 
 fn compare_cmdebug(lab: &Lab) -> Verdict {

@@ -1,0 +1,66 @@
+//! `afsio lock` and `unlock`, also of a fid: the file server's lock of a whole file, which stays when the command has ended, until it is
+//! given back or the server takes it for forgotten, after five minutes. So this is beside what the client knows of locks of its own.
+
+use super::{Complaint, Session, Target};
+use crate::classic::Given;
+use crate::codes::Code;
+use afs_client::{Error, LockKind};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// How often a lock is asked for that somebody else has. Servers do not tell when it is free.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
+/// What is asked for.
+pub(super) struct Order {
+    kind: LockKind,
+    /// How long it is waited for; without end if this is not said, as with OpenAFS's.
+    patience: Option<Duration>,
+}
+
+impl Order {
+    pub(super) fn new(given: &Given) -> Result<Self, Complaint> {
+        let kind = if given.has("readlock") { LockKind::Read } else { LockKind::Write };
+        Ok(Self { kind, patience: patience(given)? })
+    }
+}
+
+/// What `-waitseconds` says, also where nothing is waited for.
+pub(super) fn patience(given: &Given) -> Result<Option<Duration>, Complaint> {
+    let Some(text) = given.word("waitseconds") else { return Ok(None) };
+    let invalid = || Complaint::new(Code::EINVAL, format!("invalid value for waitseconds {text}"));
+    let seconds: u32 = text.trim().parse().map_err(|_| invalid())?;
+    Ok(Some(Duration::from_secs(seconds.into())))
+}
+
+impl Session {
+    pub(super) async fn lock(&self, target: &Target, order: &Order) -> Result<(), Complaint> {
+        let fid = self.find(target).await?.fid;
+        let until = order.patience.map(|patience| Instant::now() + patience);
+        loop {
+            match self.client.lock_at_server(self.user, fid, order.kind).await {
+                Ok(()) => return Ok(()),
+                Err(Error::Locked { .. }) if until.is_none_or(|until| Instant::now() < until) => {
+                    let again = Instant::now() + ASK_EVERY;
+                    tokio::time::sleep_until(until.map_or(again, |until| again.min(until))).await;
+                }
+                Err(error) => return Err(failed(&error, target)),
+            }
+        }
+    }
+
+    pub(super) async fn unlock(&self, target: &Target) -> Result<(), Complaint> {
+        let found = self.find(target).await?;
+        // Servers have no objection; who unlocks what is not locked is mistaken about the file.
+        if found.status.locks == 0 {
+            let what = format!("failed to change lock status: nobody has locked {}", target.shown());
+            return Err(Complaint::new(Code::EINVAL, what));
+        }
+        let unlocked = self.client.unlock_at_server(self.user, found.fid).await;
+        unlocked.map_err(|error| failed(&error, target))
+    }
+}
+
+fn failed(error: &Error, target: &Target) -> Complaint {
+    Complaint::of_client(error, format!("failed to change lock status: {}", target.shown()))
+}

@@ -1,0 +1,32 @@
+//! `pts sleep`: does nothing for some seconds, between commands that are read from a file.
+
+use super::{Failed, Pts};
+use crate::classic::Given;
+use std::thread;
+use std::time::Duration;
+
+#[expect(clippy::unnecessary_wraps, reason = "it is a row of the table, as verbs are that can fail")]
+pub(super) fn run(_: &Pts, given: &Given) -> Result<(), Failed> {
+    thread::sleep(Duration::from_secs(seconds(given.word("delay").unwrap_or_default())));
+    Ok(())
+}
+
+/// The digits that a text begins with, as C's `atoi` reads them. Less than nothing is nothing, where OpenAFS's does not come back.
+fn seconds(text: &str) -> u64 {
+    let text = text.trim_start();
+    let digits = text.strip_prefix('+').unwrap_or(text);
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    digits[..end].parse().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_does_not_begin_with_digits_is_no_time() {
+        for (text, wanted) in [("2", 2), (" 3x", 3), ("+4", 4), ("-1", 0), ("x", 0), ("", 0)] {
+            assert_eq!(seconds(text), wanted, "{text:?}");
+        }
+    }
+}
