@@ -1,161 +1,20 @@
 //! Mounts whose servers are killed, stopped or silent, with real programs: what is read is right, and a signal ends who waits.
+//!
+//! AFAR_AWAY_SECONDS says for how long servers are away in the midst of reads and writes (default 1,6).
 
 mod mounted;
 
-use mounted::{Folder, Process, can_mount, is_root, needs, own_address, wait_for};
-use std::fs::{self, File, OpenOptions};
-use std::io::{BufRead, BufReader, Write};
-use std::net::Ipv4Addr;
+use mounted::cell::Cell;
+use mounted::{Process, can_mount, is_root, needs, wait_for};
+use std::fs::{self, File};
+use std::io::{Read, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-
-/// The servers of a cell, which can be killed and started again, and mounts of it.
-struct Cell {
-    folder: Folder,
-    address: Ipv4Addr,
-    servers: Process,
-}
-
-impl Cell {
-    fn new(name: &str) -> Self {
-        let folder = Folder::new(name);
-        let address = own_address();
-        let servers = Process::start(mounted::up(&folder, address, &["--no-mount"]), None);
-        Self { folder, address, servers }
-    }
-
-    /// Mounts it. Where anybody may write in that mount.
-    fn mount(&self, name: &str) -> (Process, PathBuf) {
-        let mount = self.folder.join(name);
-        let mut command = mounted::afar(["mount"]);
-        command
-            .arg(&mount)
-            .arg("--config")
-            .arg(self.folder.join("state/etc"))
-            .arg("--cache")
-            .arg(self.folder.join(&format!("cache-{name}")));
-        (Process::start(command, Some(mount.clone())), mount.join("afar.local/scratch"))
-    }
-
-    fn kill_servers(&mut self) {
-        self.servers.kill();
-        self.servers = Process::start(mounted::up(&self.folder, self.address, &["--no-mount"]), None);
-    }
-}
-
-/// A program that maps files and keeps them mapped.
-struct Mapper {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
-}
-
-impl Mapper {
-    fn new() -> Self {
-        // A mapping shows the version that was mapped or a later one, and never parts of two: each is a number, again and again.
-        let text = "
-import mmap, sys
-maps = []
-def number(data):
-    return int.from_bytes(data[:8], 'little') if data == data[:8] * (len(data) // 8) else -1
-for line in sys.stdin:
-    what, path = line.split()
-    said = 'ok'
-    if what == 'map':
-        with open(path, 'rb') as f:
-            m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)
-        maps.append((path, m, number(m[:])))
-        if m[:] != open(path, 'rb').read():
-            said = 'another than is read'
-        if len(maps) > 12:
-            maps.pop(0)[1].close()
-    else:
-        new = number(open(path, 'rb').read())
-        for of, m, old in maps:
-            now = number(m[:])
-            if of == path and not old <= now <= new:
-                said = 'mapped was %d, now it is %d, and %d is read' % (old, now, new)
-    print(said, flush=True)
-";
-        let mut child = Command::new("python3")
-            .args(["-c", text])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        Self { child, input, output }
-    }
-
-    fn ask(&mut self, what: &str, path: &Path) -> String {
-        writeln!(self.input, "{what} {}", path.display()).unwrap();
-        let mut said = String::new();
-        self.output.read_line(&mut said).unwrap();
-        said.trim().to_owned()
-    }
-
-    fn end(self) {
-        let Self { mut child, input, .. } = self;
-        drop(input);
-        assert!(mounted::wait(&mut child).success());
-    }
-}
 
 fn text_of(round: u64, length: usize) -> Vec<u8> {
     round.to_le_bytes().repeat(length / 8)
-}
-
-#[test]
-fn an_open_sees_what_another_mount_closed_with_files_mapped_and_servers_killed() {
-    const NAME: &str = "an_open_sees_what_another_mount_closed_with_files_mapped_and_servers_killed";
-    if !can_mount(NAME) || !needs(NAME, &["python3"]) {
-        return;
-    }
-    let mut cell = Cell::new("rounds");
-    let ((one, here), (two, there)) = (cell.mount("one"), cell.mount("two"));
-    let mut mappers = [Mapper::new(), Mapper::new()];
-    let places = [&here, &there];
-    // The large ones are read by the kernel itself, where it may.
-    let lengths = [2 << 20, 1_500_000, 100_000, 5000];
-    let mut held = Vec::new();
-    for round in 0..300u64 {
-        let from = (round / 3 % 2) as usize;
-        let number = (round % 4) as usize;
-        let name = format!("m{number}");
-        let text = text_of(round, lengths[number]);
-        {
-            let file = OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(places[from].join(&name))
-                .unwrap();
-            file.write_all_at(&text, 0).unwrap();
-        }
-        if round % 100 == 50 {
-            cell.kill_servers();
-        }
-        for reader in [1 - from, from] {
-            let path = places[reader].join(&name);
-            let seen = fs::read(&path).unwrap();
-            assert!(seen == text, "round {round}, mount {reader}: {} bytes of {}", seen.len(), text.len());
-            if round % 3 == 0 {
-                assert_eq!(mappers[reader].ask("map", &path), "ok", "round {round}, mount {reader}");
-                held.push(File::open(&path).unwrap());
-            }
-            if round % 5 == 0 {
-                assert_eq!(mappers[reader].ask("check", &path), "ok", "round {round}, mount {reader}");
-            }
-        }
-        if held.len() > 20 {
-            held.drain(..5);
-        }
-    }
-    drop(held);
-    mappers.into_iter().for_each(Mapper::end);
-    assert!(one.stop().success() && two.stop().success() && cell.servers.stop().success());
 }
 
 /// Has a program wait in the mount, and ends it by Ctrl-C.
@@ -215,6 +74,234 @@ fn a_signal_ends_a_read_and_a_close_that_wait_and_nothing_is_lost() {
         std::thread::sleep(Duration::from_millis(200));
     }
     assert!(fs::read(there.join("large")).unwrap() == text);
+    assert!(one.stop().success() && two.stop().success() && cell.servers.stop().success());
+}
+
+/// Programs that read and write files in two mounts at the same time, each file one at a time, so that what is to be read is known.
+/// (Processes of their own: what is open to be written in this one would be stored by each program that it starts.)
+struct Busy {
+    folder: PathBuf,
+    workers: Vec<Child>,
+}
+
+impl Busy {
+    const WORK: &str = "
+import fcntl, os, random, sys, time
+place, folder, who = sys.argv[1:]
+random.seed(int(who))
+text = lambda version: version.to_bytes(8, 'little') * (1 << 19)
+with open(folder + '/done-' + who, 'w') as done:
+    while not os.path.exists(folder + '/over'):
+        number = random.randrange(6)
+        path = '%s/b%d' % (place, number)
+        with open('%s/version-%d' % (folder, number), 'a+') as known:
+            try:
+                fcntl.flock(known, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                continue
+            known.seek(0)
+            version = int(known.read() or 0)
+            begin = time.time()
+            if version == 0 or random.random() < 0.4:
+                version += 1
+                with open(os.open(path, os.O_WRONLY | os.O_CREAT), 'wb', 100000) as file:
+                    file.write(text(version))
+                    file.flush()
+                    if version % 2:
+                        os.fsync(file.fileno())
+                known.truncate(0)
+                known.write(str(version))
+            else:
+                seen = open(path, 'rb').read()
+                assert seen == text(version), '%s is not of version %d' % (path, version)
+        print(int((time.time() - begin) * 1000), file=done, flush=True)
+";
+
+    fn new(folder: PathBuf, places: [&Path; 2]) -> Self {
+        fs::create_dir(&folder).unwrap();
+        let worker = |who: usize| {
+            let mut command = Command::new("python3");
+            command.args(["-c", Self::WORK]).arg(places[who % 2]).arg(&folder).arg(who.to_string());
+            command.spawn().unwrap()
+        };
+        let workers = (0..4).map(worker).collect();
+        Self { folder, workers }
+    }
+
+    /// How long each thing took that each has done, in milliseconds.
+    fn done(&self) -> Vec<Vec<u64>> {
+        let of = |who| fs::read_to_string(self.folder.join(format!("done-{who}"))).unwrap_or_default();
+        (0..self.workers.len())
+            .map(|who| of(who).lines().filter_map(|line| line.parse().ok()).collect())
+            .collect()
+    }
+
+    /// Waits until all have done something more. Says how long the longest took since `before`.
+    fn go_on(&mut self, before: &[Vec<u64>], when: &str) -> Duration {
+        let begin = Instant::now();
+        let at_first: Vec<_> = self.done().iter().map(Vec::len).collect();
+        loop {
+            let done = self.done();
+            // The first may have been half done.
+            if done.iter().zip(&at_first).all(|(done, at_first)| done.len() >= at_first + 2) {
+                println!("{when}: all go on after {:?}", begin.elapsed());
+                let since = done.iter().zip(before).flat_map(|(done, before)| &done[before.len()..]);
+                return Duration::from_millis(since.max().copied().unwrap_or(0));
+            }
+            let has_failed = self.workers.iter_mut().any(|worker| worker.try_wait().unwrap().is_some());
+            assert!(!has_failed, "{when}: what is done fails");
+            assert!(begin.elapsed() < mounted::PATIENCE * 2, "{when}: nothing is done any more");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for worker in &mut self.workers {
+            drop(worker.kill());
+        }
+    }
+}
+
+#[test]
+fn reads_and_writes_go_on_where_they_were_when_the_servers_were_away() {
+    const NAME: &str = "reads_and_writes_go_on_where_they_were_when_the_servers_were_away";
+    if !can_mount(NAME) || !needs(NAME, &["python3"]) {
+        return;
+    }
+    let seconds = std::env::var("AFAR_AWAY_SECONDS").unwrap_or_else(|_| "1,6".to_owned());
+    let mut cell = Cell::new("away");
+    let ((one, here), (two, there)) = (cell.mount("one"), cell.mount("two"));
+    let mut busy = Busy::new(cell.folder.join("busy"), [&here, &there]);
+    busy.go_on(&vec![Vec::new(); 4], "at first");
+    for away in seconds.split(',').map(|text| text.parse().expect("seconds")) {
+        let away = Duration::from_secs(away);
+        for is_killed in [false, true] {
+            let before = busy.done();
+            if is_killed {
+                cell.kill_servers_for(away);
+            } else {
+                cell.servers.signal("STOP");
+                std::thread::sleep(away);
+                cell.servers.signal("CONT");
+            }
+            let when = format!("{} for {away:?}", if is_killed { "killed" } else { "stopped" });
+            let longest = busy.go_on(&before, &when);
+            assert!(longest > away * 3 / 4, "{when}: nobody has waited for them: {longest:?}");
+        }
+    }
+    fs::write(busy.folder.join("over"), "").unwrap();
+    for worker in &mut busy.workers {
+        assert!(mounted::wait(worker).success());
+    }
+    for number in 0..6 {
+        let version = fs::read_to_string(busy.folder.join(format!("version-{number}"))).unwrap();
+        for place in [&here, &there] {
+            let seen = fs::read(place.join(format!("b{number}"))).unwrap();
+            assert!(seen == text_of(version.parse().unwrap(), 4 << 20), "{number} at last");
+        }
+    }
+    for name in ["one", "two"] {
+        assert!(!cell.log(name).contains("put aside"), "{}", cell.log(name));
+    }
+    assert!(one.stop().success() && two.stop().success() && cell.servers.stop().success());
+}
+
+/// Something of Python that says what it does before it does it.
+fn python(text: &str, file: &Path) -> Child {
+    let mut command = mounted::interruptible("python3");
+    command.args(["-c", &format!("import fcntl, os, signal, sys\npath = sys.argv[1]\n{text}")]).arg(file);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+}
+
+#[test]
+fn ctrl_c_ends_fsync_readdir_stat_and_rename_that_wait_for_a_server() {
+    const NAME: &str = "ctrl_c_ends_fsync_readdir_stat_and_rename_that_wait_for_a_server";
+    if !can_mount(NAME) || !needs(NAME, &["python3"]) {
+        return;
+    }
+    let cell = Cell::new("signals");
+    let ((one, here), (two, there)) = (cell.mount("one"), cell.mount("two"));
+    for dir in ["listed", "emptied"] {
+        fs::create_dir(here.join(dir)).unwrap();
+        fs::write(here.join(dir).join("file"), "text").unwrap();
+    }
+    for name in ["named", "synced"] {
+        fs::write(here.join(name), "text").unwrap();
+    }
+    // All is known in the other mount but what is asked for.
+    fs::read_dir(&there).unwrap().for_each(|entry| drop(entry.unwrap()));
+    fs::metadata(there.join("listed")).unwrap();
+    for name in ["named", "synced"] {
+        assert_eq!(fs::read(there.join(name)).unwrap(), b"text");
+    }
+    let syncing = python(
+        "file = os.open(path, os.O_WRONLY)
+os.write(file, b'more')
+os.kill(os.getpid(), signal.SIGSTOP)
+os.fsync(file)",
+        &there.join("synced"),
+    );
+    let stopped = format!("/proc/{}/stat", syncing.id());
+    let until = Instant::now() + mounted::PATIENCE;
+    while !fs::read_to_string(&stopped).unwrap().contains(") T ") {
+        assert!(Instant::now() < until, "nothing is written");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    cell.servers.signal("STOP");
+    mounted::signal(syncing.id(), "CONT");
+    interrupt(syncing, "fsync");
+    let run = |program: &str, args: &[&str]| {
+        let mut command = mounted::interruptible(program);
+        command.args(args).current_dir(&there).stdin(Stdio::null()).stdout(Stdio::null());
+        interrupt(command.stderr(Stdio::null()).spawn().unwrap(), &format!("{program} {args:?}"));
+    };
+    run("ls", &["-f", "listed"]);
+    run("stat", &["listed/file"]);
+    run("mv", &["named", "renamed"]);
+    cell.servers.signal("CONT");
+    // All goes on.
+    assert_eq!(fs::read_dir(there.join("listed")).unwrap().count(), 1);
+    assert!(one.stop().success() && two.stop().success() && cell.servers.stop().success());
+}
+
+/// The kernel lets a program that reads through the page cache wait until there are the data, or it is killed. Signals that it handles
+/// are told of afterwards (docs/semantics.md).
+#[test]
+fn a_program_that_handles_ctrl_c_in_a_read_gets_its_data_and_one_that_is_killed_ends() {
+    const NAME: &str = "a_program_that_handles_ctrl_c_in_a_read_gets_its_data_and_one_that_is_killed_ends";
+    if !can_mount(NAME) || !needs(NAME, &["python3"]) {
+        return;
+    }
+    let cell = Cell::new("handled");
+    let ((one, here), (two, there)) = (cell.mount("one"), cell.mount("two"));
+    fs::write(here.join("large"), text_of(1, 64 << 20)).unwrap();
+    let mut begin = [0; 4096];
+    File::open(there.join("large")).unwrap().read_exact_at(&mut begin, 0).unwrap();
+    cell.servers.signal("STOP");
+    let reading = "
+signal.signal(signal.SIGINT, lambda *_: print('handled', flush=True))
+file = os.open(path, os.O_RDONLY)
+data = os.pread(file, 4096, (64 << 20) - 4096)
+print(data == (1).to_bytes(8, 'little') * 512, flush=True)";
+    let mut children = [0, 1].map(|_| python(reading, &there.join("large")));
+    std::thread::sleep(Duration::from_secs(1));
+    for child in &mut children {
+        mounted::signal(child.id(), "INT");
+    }
+    let let_go = wait_for(&mut children[0], Duration::from_secs(2)).is_some();
+    println!("a program that handles Ctrl-C is let go before there are data: {let_go}");
+    let [mut reader, mut killed] = children;
+    killed.kill().unwrap();
+    assert!(wait_for(&mut killed, Duration::from_secs(2)).is_some(), "SIGKILL ends it");
+    cell.servers.signal("CONT");
+    assert!(mounted::wait(&mut reader).success());
+    let mut said = String::new();
+    reader.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    let mut said: Vec<_> = said.lines().collect();
+    said.sort_unstable();
+    assert_eq!(said, ["True", "handled"]);
     assert!(one.stop().success() && two.stop().success() && cell.servers.stop().success());
 }
 

@@ -320,6 +320,7 @@ impl FileSystem {
             return reply.ok();
         }
         self.note_lent(&open, false);
+        let unique = reply.unique();
         self.run(caller, reply, async move {
             let flushed = open.file.flush().await;
             outcome(move |fs, _| {
@@ -329,6 +330,7 @@ impl FileSystem {
                 fs.done(flushed)
             })
         });
+        self.flights.may_be_last(unique, &self.runtime);
     }
 
     pub(crate) fn sync(self: &Arc<Self>, caller: Caller, handle: Handle, reply: Reply) {

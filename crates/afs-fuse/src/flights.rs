@@ -3,6 +3,9 @@
 //! The kernel says INTERRUPT once for a request, whatever the signal is, also for one that the program handles without meaning
 //! to give up (a child that ended, a timer). Then it waits on, even for a process that is being killed. So a request is given up
 //! when one of the signals is pending that mean it: then the program gets EINTR. Until then the caller is looked at from time to time.
+//!
+//! Of a program that a signal ends with files open nothing is said at all: the kernel closes them while it takes the program down, and
+//! waits for each, with no signal pending any more. So who closes a file is looked at without being told.
 
 use std::collections::HashMap;
 use std::fs;
@@ -16,6 +19,9 @@ use crate::answer::{Answer, Taken};
 
 /// How often callers are looked at that got a signal which may mean nothing.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// `PF_EXITING` among the flags of a thread: it is being taken down.
+const EXITING: u64 = 4;
 
 /// SIGHUP, SIGINT, SIGQUIT, SIGKILL, SIGTERM: what people and programs send to have something end.
 const MEANT: u64 = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 8 | 1 << 14;
@@ -90,6 +96,16 @@ impl Flights {
         true
     }
 
+    /// A request may be of a program that is being taken down: it is given up if that is by a signal, as nobody will hear the answer.
+    pub(crate) fn may_be_last(self: &Arc<Self>, unique: Unique, runtime: &tokio::runtime::Handle) {
+        let mut table = self.lock();
+        let Some(flight) = table.get_mut(&unique).filter(|flight| !flight.is_watched) else { return };
+        flight.is_watched = true;
+        let (flights, pid) = (Arc::clone(self), flight.pid);
+        drop(table);
+        runtime.spawn(async move { flights.watch(unique, pid).await });
+    }
+
     /// Gives a request up once its caller gets a signal that means it.
     async fn watch(&self, unique: Unique, pid: u32) {
         loop {
@@ -98,7 +114,7 @@ impl Flights {
                 None => return,
                 Some(flight) => flight.task.clone(),
             };
-            if is_meant(pid) {
+            if is_meant(pid) || is_killed(pid) {
                 task.abort();
                 return;
             }
@@ -121,6 +137,22 @@ fn is_meant(pid: u32) -> bool {
     }
 }
 
+/// Whether a thread is being taken down by a signal.
+fn is_killed(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| ends_by_signal(&stat))
+}
+
+/// By the line of `/proc/PID/stat`: the flags are its ninth field, the code with which it ends the 52nd, and in that the signal is the
+/// lowest seven bits. The second, the name, may have anything in it.
+fn ends_by_signal(stat: &str) -> bool {
+    let Some((_, rest)) = stat.rsplit_once(')') else { return false };
+    let mut fields = rest.split_whitespace().skip(9 - 3);
+    let mut number =
+        |skipped: usize| fields.nth(skipped).and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+    let (flags, code) = (number(0), number(52 - 9 - 1));
+    flags & EXITING != 0 && code & 0x7f != 0
+}
+
 /// The signals that wait for a thread and for its process, as bits, signal 1 the lowest.
 fn pending(status: &str) -> u64 {
     let set = |line: &str| {
@@ -133,6 +165,18 @@ fn pending(status: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_taken_down_by_a_signal_is_known_from_who_ends_by_himself() {
+        let stat = |flags: u64, code: u64| {
+            let between = "0 ".repeat(52 - 9 - 1);
+            format!("77 (a ) S b) R 1 77 77 0 -1 {flags} {between}{code}\n")
+        };
+        assert!(ends_by_signal(&stat(EXITING | 0x40_0000, 2)) && ends_by_signal(&stat(EXITING, 9 | 0x80)));
+        assert!(!ends_by_signal(&stat(EXITING, 0)) && !ends_by_signal(&stat(EXITING, 1 << 8)));
+        assert!(!ends_by_signal(&stat(0x40_0000, 9)) && !ends_by_signal(""));
+        assert!(!is_killed(std::process::id()));
+    }
 
     #[test]
     fn only_signals_that_end_something_are_meant() {

@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "each test program uses a part of this")]
 
+pub(crate) mod cell;
+pub(crate) mod proxy;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -50,15 +53,25 @@ pub(crate) fn own_address() -> Ipv4Addr {
 
 /// Whether file systems can be mounted here, which `afar doctor` tries; else the test is counted as skipped.
 pub(crate) fn can_mount(test: &str) -> bool {
-    let output = run(afar(["doctor", "-json", "-config", "/nonexistent"]));
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let fuse =
-        report["findings"].as_array().unwrap().iter().find(|finding| finding["what"] == "fuse").unwrap();
+    let fuse = doctor("fuse");
     if fuse["grade"] == "ok" {
         return true;
     }
     skip(test, fuse["text"].as_str().unwrap());
     false
+}
+
+/// Whether the kernel reads large cached files by itself in mounts of this user.
+pub(crate) fn can_pass_through() -> bool {
+    doctor("passthrough")["grade"] == "ok"
+}
+
+/// What `afar doctor` finds of something.
+fn doctor(what: &str) -> serde_json::Value {
+    let output = run(afar(["doctor", "-json", "-config", "/nonexistent"]));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let findings = report["findings"].as_array().unwrap();
+    findings.iter().find(|finding| finding["what"] == what).unwrap().clone()
 }
 
 /// Whether a program is there; else the test is counted as skipped.
@@ -79,6 +92,11 @@ fn has(program: &str) -> bool {
 
 pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|m| std::os::unix::fs::MetadataExt::uid(&m) == 0)
+}
+
+/// A number that the environment may give: how often, for how long, from which seed.
+pub(crate) fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
 }
 
 /// Says that a test cannot run here.

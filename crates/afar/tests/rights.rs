@@ -1,0 +1,166 @@
+//! Users with different rights in one mount: no data and no names are shown to somebody whose rights do not allow it, whatever of them
+//! the kernel and the cache have for somebody else.
+
+mod mounted;
+
+use mounted::{Folder, PATIENCE, Process, can_mount, is_root, own_address};
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// The user nobody, who is nobody in the cell either.
+const NOBODY: u32 = 65534;
+
+/// What he may do, each with a word of what it would have shown.
+const ATTEMPTS: [(&str, &str); 11] = [
+    ("ls", "ls \"$1\""),
+    ("find", "find \"$1\" -mindepth 1 2>/dev/null | grep ."),
+    ("stat of a file", "stat -c %s \"$1/small\""),
+    ("stat of a large file", "stat -c %s \"$1/large\""),
+    ("stat of a directory", "stat -c %n \"$1/sub\""),
+    ("ls of a directory below", "ls \"$1/sub\""),
+    ("a link", "readlink \"$1/link\""),
+    ("a file", "cat \"$1/small\""),
+    ("a large file", "head -c 100 \"$1/large\""),
+    ("the end of a large file", "tail -c 100 \"$1/large\""),
+    ("a large file, mapped", "cmp -n 100 \"$1/large\" \"$1/large\" && echo same"),
+];
+
+/// A cell whose administrator is root, mounted for all users.
+struct Up {
+    folder: Folder,
+    process: Process,
+    home: PathBuf,
+}
+
+impl Up {
+    /// `None`, told as skipped, where there can be none.
+    fn new(test: &str, name: &str) -> Option<Self> {
+        if !can_mount(test) {
+            return None;
+        }
+        if !is_root() {
+            mounted::skip(test, "it takes root to be several users");
+            return None;
+        }
+        let folder = Folder::new(name);
+        fs::set_permissions(folder.join("."), fs::Permissions::from_mode(0o755)).unwrap();
+        let process = Process::up(&folder, own_address());
+        let home = folder.join("mnt/afar.local/user/admin");
+        Some(Self { folder, process, home })
+    }
+
+    fn set_rights(&self, dir: &Path, rights: &str) {
+        let mut command = mounted::afar(["fs", "setacl"]);
+        command.arg(dir).args(["system:anyuser", rights]);
+        let output = mounted::run(command);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// A directory with something of each kind in it, and below.
+fn fill(dir: &Path) {
+    fs::create_dir_all(dir.join("sub")).unwrap();
+    fs::write(dir.join("small"), "secret\n").unwrap();
+    fs::write(dir.join("large"), b"secret\n".repeat(500_000)).unwrap();
+    fs::write(dir.join("sub/below"), "secret\n").unwrap();
+    symlink("secret", dir.join("link")).unwrap();
+}
+
+/// Root looks at all of it, so that the kernel and the cache have it. The large file stays open: read by the kernel itself, where it may.
+fn look(dir: &Path) -> File {
+    let status = Command::new("bash")
+        .args(["-euc", "ls -lR \"$1\"; cat \"$1\"/small \"$1\"/large; readlink \"$1\"/link", "bash"])
+        .arg(dir)
+        .stdout(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success());
+    let mut file = File::open(dir.join("large")).unwrap();
+    let mut all = Vec::new();
+    file.read_to_end(&mut all).unwrap();
+    assert_eq!(all.len(), 3_500_000);
+    file
+}
+
+/// What of the attempts shows something to nobody.
+fn shown(dir: &Path) -> Vec<&'static str> {
+    let shows = |text: &str| {
+        let mut command = Command::new("bash");
+        command.args(["-uc", text, "bash"]).arg(dir).uid(NOBODY).gid(NOBODY).current_dir("/");
+        let output = command.stderr(Stdio::null()).stdin(Stdio::null()).output().unwrap();
+        !output.stdout.is_empty()
+    };
+    ATTEMPTS.iter().filter(|(_, text)| shows(text)).map(|(what, _)| *what).collect()
+}
+
+fn all() -> Vec<&'static str> {
+    ATTEMPTS.iter().map(|(what, _)| *what).collect()
+}
+
+#[test]
+fn what_the_kernel_and_the_cache_have_for_root_is_not_shown_to_nobody() {
+    const NAME: &str = "what_the_kernel_and_the_cache_have_for_root_is_not_shown_to_nobody";
+    let Some(up) = Up::new(NAME, "private") else { return };
+    let dir = up.home.join("private");
+    fs::create_dir(&dir).unwrap();
+    up.set_rights(&dir, "none");
+    fill(&dir);
+    for turn in 0..3 {
+        let held = look(&dir);
+        assert_eq!(shown(&dir), Vec::<&str>::new(), "turn {turn}");
+        drop(held);
+    }
+    // With the right to look up, names are shown, and no data.
+    up.set_rights(&dir, "l");
+    let held = look(&dir);
+    let seen = shown(&dir);
+    for (what, _) in ATTEMPTS {
+        // (A directory below has a list of its own, with which it was made.)
+        let is_shown =
+            ["ls", "find", "stat of a file", "stat of a large file", "stat of a directory", "a link"];
+        assert_eq!(seen.contains(&what), is_shown.contains(&what), "{what}, with lookup alone: {seen:?}");
+    }
+    drop(held);
+    assert!(up.process.stop().success());
+}
+
+#[test]
+fn rights_that_are_taken_away_are_gone_also_for_what_was_seen_with_them() {
+    const NAME: &str = "rights_that_are_taken_away_are_gone_also_for_what_was_seen_with_them";
+    let Some(up) = Up::new(NAME, "taken") else { return };
+    let dir = up.home.join("shared");
+    fs::create_dir(&dir).unwrap();
+    up.set_rights(&dir, "read");
+    fill(&dir);
+    let held = look(&dir);
+    assert_eq!(shown(&dir), all(), "he may read, so all of it is shown");
+    up.set_rights(&dir, "none");
+    up.set_rights(&dir.join("sub"), "none");
+    assert_eq!(shown(&dir), Vec::<&str>::new(), "what was taken away here");
+    // And by somebody else, in another mount.
+    up.set_rights(&dir, "read");
+    up.set_rights(&dir.join("sub"), "read");
+    assert_eq!(shown(&dir), all());
+    let mount = up.folder.join("other");
+    let mut command = mounted::afar(["mount", "--localauth"]);
+    command.arg(&mount).arg("--config").arg(up.folder.join("state/etc"));
+    command.arg("--cache").arg(up.folder.join("cache-other"));
+    let other = Process::start(command, Some(mount.clone()));
+    let there = mount.join("afar.local/user/admin/shared");
+    up.set_rights(&there, "none");
+    up.set_rights(&there.join("sub"), "none");
+    let begin = Instant::now();
+    while !shown(&dir).is_empty() {
+        assert!(begin.elapsed() < PATIENCE / 10, "what was taken away elsewhere: {:?}", shown(&dir));
+    }
+    println!("rights taken away in another mount are gone here after {:?}", begin.elapsed());
+    drop(look(&dir));
+    assert_eq!(shown(&dir), Vec::<&str>::new(), "after root has looked again");
+    drop(held);
+    assert!(other.stop().success() && up.process.stop().success());
+}
