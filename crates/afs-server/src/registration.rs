@@ -90,35 +90,49 @@ fn packed(uuid: &Uuid) -> [u8; 16] {
     bytes
 }
 
-/// Registers for as long as `alive` is there.
-pub(crate) async fn keep_registered(
+/// Registers, and again from time to time for as long as `alive` is there. In the database of this process that is done when this
+/// returns: nobody who finds the server up is to be sent to where it was before.
+pub(crate) async fn register(
     vl: Vl,
     registration: Registration,
-    runtime: Arc<dyn Runtime>,
+    runtime: &Arc<dyn Runtime>,
     alive: Weak<()>,
 ) {
+    let mut was_told = false;
+    let mut wait = Duration::ZERO;
+    if matches!(vl, Vl::Local(_)) {
+        wait = tell(&vl, &registration, &mut was_told).await;
+    }
+    let clock = Arc::clone(runtime);
+    runtime.spawn(Box::pin(async move {
+        clock.sleep_until(clock.now() + wait).await;
+        while alive.strong_count() > 0 {
+            let wait = tell(&vl, &registration, &mut was_told).await;
+            clock.sleep_until(clock.now() + wait).await;
+        }
+    }));
+}
+
+/// Registers once; how long to wait until the next time.
+async fn tell(vl: &Vl, registration: &Registration, was_told: &mut bool) -> Duration {
     let addresses: Vec<String> = registration.addresses.iter().map(Ipv4Addr::to_string).collect();
     let addresses = addresses.join(" ");
-    let mut was_told = false;
-    while alive.strong_count() > 0 {
-        let wait = match vl.register(&registration).await {
-            Ok(()) => {
-                if !was_told {
-                    tracing::info!(addresses, "registered with the volume location database");
-                }
-                was_told = true;
-                AGAIN_AFTER
+    let result = vl.register(registration).await;
+    let is_news = std::mem::replace(was_told, result.is_ok()) != result.is_ok();
+    match result {
+        Ok(()) => {
+            if is_news {
+                tracing::info!(addresses, "registered with the volume location database");
             }
-            Err(error) => {
-                tracing::warn!(
-                    addresses,
-                    error,
-                    "not registered with the volume location database, trying again"
-                );
-                was_told = false;
-                RETRY_AFTER
-            }
-        };
-        runtime.sleep_until(runtime.now() + wait).await;
+            AGAIN_AFTER
+        }
+        Err(error) => {
+            tracing::warn!(
+                addresses,
+                error,
+                "not registered with the volume location database, trying again"
+            );
+            RETRY_AFTER
+        }
     }
 }

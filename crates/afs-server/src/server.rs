@@ -44,7 +44,7 @@ use crate::first_start::{
 use crate::health;
 use crate::locations::{LocalLocations, RemoteLocations};
 use crate::protection::{LocalProtection, RemoteProtection};
-use crate::registration::{Registration, Vl, keep_registered};
+use crate::registration::{Registration, Vl, register};
 use crate::sysid;
 use crate::vice::{self, Served};
 
@@ -152,7 +152,7 @@ impl Server {
         let mut partitions = None;
         let mut volume_service = None;
         if has(Role::File) {
-            let (file_server, open) = assembly.serve_files(ptdb, vldb, &alive)?;
+            let (file_server, open) = assembly.serve_files(ptdb, vldb, &alive).await?;
             if has(Role::Vol) {
                 volume_service = Some(assembly.serve_volumes(&open, file_server));
             }
@@ -407,7 +407,7 @@ impl<'a> Assembly<'a> {
         Arc::new(VoteService::new(Arc::clone(database), self.addresses.clone(), Self::clock()))
     }
 
-    fn serve_files(
+    async fn serve_files(
         &self,
         ptdb: Option<Arc<Database<Ptdb>>>,
         vldb: Option<Arc<Database<Vldb>>>,
@@ -467,8 +467,7 @@ impl<'a> Assembly<'a> {
         endpoint.add_service(file_server.service(self.security()));
 
         let registration = Registration { uuid, addresses: self.addresses.clone() };
-        let runtime = Arc::clone(&self.runtime);
-        self.runtime.spawn(Box::pin(keep_registered(vl, registration, runtime, Arc::downgrade(alive))));
+        register(vl, registration, &self.runtime, Arc::downgrade(alive)).await;
         let runtime = Arc::clone(&self.runtime);
         self.runtime.spawn(Box::pin(health::watch(partitions.clone(), runtime, Arc::downgrade(alive))));
         Ok((file_server, partitions))

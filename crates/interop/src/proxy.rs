@@ -155,11 +155,41 @@ impl Shared {
         let mut buffer = vec![0; 65_536];
         let mut count = 0;
         while !self.is_over.load(Ordering::SeqCst) {
-            let Ok((length, _)) = back.recv_from(&mut buffer) else { continue };
+            let Ok((length, from)) = back.recv_from(&mut buffer) else { continue };
+            // This port may have been that of a client that has gone, for which the server goes on for a while: what is for it comes
+            // here from our own front then, and was seen already.
+            if from != self.server {
+                continue;
+            }
             count += 1;
             if self.admit(client, Way::ToClient, &buffer[..length], count) {
                 let _ = self.front.send_to(&buffer[..length], client);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The port of a client that has gone can be that of the proxy's next socket.
+    #[test]
+    fn what_does_not_come_from_the_server_is_not_taken_for_its_word() {
+        let server = socket().unwrap();
+        let proxy = Proxy::start(server.local_addr().unwrap(), 0).unwrap();
+        let client = socket().unwrap();
+        client.send_to(b"question", proxy.address()).unwrap();
+        let mut buffer = [0; 100];
+        let patience = Some(Duration::from_secs(10));
+        server.set_read_timeout(patience).unwrap();
+        let (_, back) = server.recv_from(&mut buffer).unwrap();
+        client.send_to(b"of somebody else", back).unwrap();
+        server.send_to(b"answer", back).unwrap();
+        client.set_read_timeout(patience).unwrap();
+        let (length, from) = client.recv_from(&mut buffer).unwrap();
+        assert_eq!((&buffer[..length], from), (&b"answer"[..], proxy.address()));
+        let seen: Vec<_> = proxy.record().into_iter().map(|datagram| datagram.bytes).collect();
+        assert_eq!(seen, [b"question".to_vec(), b"answer".to_vec()]);
     }
 }
