@@ -472,7 +472,8 @@ impl Path {
             delivered_at: self.delivered_at,
             first_sent_at: self.first_sent_at,
             in_flight: self.in_flight,
-            app_limited: self.app_limited_until > self.delivered,
+            // Until more is delivered than was on its way then: also for the first packet after all of that was.
+            app_limited: self.app_limited_until != 0,
             train: 0,
         }
     }

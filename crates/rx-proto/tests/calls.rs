@@ -203,6 +203,34 @@ fn a_client_of_a_server_that_is_starting_waits_for_the_service() {
     assert_eq!(world.nodes[0].jobs[job].result, Some(Ok(())));
 }
 
+/// Small calls say nothing of what a path carries: the start of a long one after them goes as one on a new path does. (They once ended
+/// it, and 16 MB took 17 s.)
+#[test]
+fn a_long_call_after_small_ones_starts_as_a_first_one_does() {
+    let took = |small: usize, sizes: &[usize]| {
+        let link = Link { delay: ms(50), rate: 1_000_000_000, ..Link::default() };
+        let mut world = World::pair(7, Config::default(), link);
+        let connection = world.connect(0, 1);
+        for _ in 0..small {
+            world.call(0, connection, Job::new(10, 200), LONG).unwrap();
+        }
+        let begin = world.now;
+        let jobs: Vec<_> = sizes.iter().map(|size| world.start(0, connection, Job::new(10, *size))).collect();
+        world.run_until(LONG, |w| jobs.iter().all(|job| w.nodes[0].jobs[*job].result.is_some()));
+        world.now.since(begin)
+    };
+    for sizes in [&[1_000_000][..], &[256_000; 4], &[16_000_000]] {
+        let first = took(0, sizes);
+        for small in [1, 10, 40] {
+            let after = took(small, sizes);
+            assert!(
+                after <= first + ms(20),
+                "{sizes:?} after {small} small ones: {after:?}, before them {first:?}"
+            );
+        }
+    }
+}
+
 #[test]
 fn a_slow_reader_holds_the_sender_and_loses_nothing() {
     for config in [Config::default(), Config::stock_like()] {

@@ -208,12 +208,14 @@ impl Endpoint {
                 break;
             }
         }
+        let is_all = self.paths[index].lanes.is_empty();
+        if is_all {
+            self.paths[index].note_app_limited(held_by_peer);
+        }
         if bundle.packets > 0 {
             return Some((bundle.segment_len, bundle.keeps_whole));
         }
-        if self.paths[index].lanes.is_empty() {
-            self.paths[index].note_app_limited(held_by_peer);
-        } else {
+        if !is_all {
             self.wake_path(index); // its other owners, of whom perhaps not all have asked
         }
         None
