@@ -14,7 +14,6 @@ use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
-use std::time::Duration;
 
 use afs_cache::ranges::RangeSet;
 use afs_cache::{CacheFile, EXTENT};
@@ -253,59 +252,33 @@ async fn run_call(
     range: Range<u64>,
     server: Arc<ServerPace>,
 ) {
-    let mut place = Place { client: &client, data: &data, file: &file, server, is_left: false };
-    let outcome = fetch_range(&mut place, user, id, range.clone()).await;
+    let outcome = fetch_range(&client, &data, user, &file, id, range.clone()).await;
     lock(&data.fetching).calls.retain(|call| call.id != id);
     match outcome {
         Ok(Brought::Here) => {}
         Ok(Brought::Stale) => data.note_failed(range, None),
         Err(error) => {
             if matches!(error, Error::Busy { .. }) {
-                lock(&place.server.pace).note_busy(client.inner.now());
+                lock(&server.pace).note_busy(client.inner.now());
             }
             tracing::debug!(fid = %data.vnode.fid, ?range, %error, "a fetch failed");
             data.note_failed(range, Some(error));
         }
     }
-    place.leave();
+    lock(&server.pace).note_ended();
+    server.freed.notify_waiters();
     data.arrived.notify_waiters();
     data.go_on(&client, &file);
 }
 
-/// A call's place among those to its server.
-struct Place<'a> {
-    client: &'a Client,
-    data: &'a Arc<FileData>,
-    file: &'a Arc<CacheFile>,
-    server: Arc<ServerPace>,
-    is_left: bool,
-}
-
-impl Place<'_> {
-    /// Another call may have it.
-    fn leave(&mut self) {
-        if !std::mem::replace(&mut self.is_left, true) {
-            lock(&self.server.pace).note_ended();
-            self.server.freed.notify_waiters();
-        }
-    }
-
-    /// So much of the call has come since its first bytes did, and so much has not.
-    fn note_progress(&mut self, came: u64, left: u64, taken: Duration) {
-        if !self.is_left && lock(&self.server.pace).is_nearly_over(came, left, taken) {
-            self.leave();
-            self.data.go_on(self.client, self.file);
-        }
-    }
-}
-
 async fn fetch_range(
-    place: &mut Place<'_>,
+    client: &Client,
+    data: &Arc<FileData>,
     user: User,
+    file: &Arc<CacheFile>,
     id: u64,
     range: Range<u64>,
 ) -> Result<Brought, Error> {
-    let Place { client, data, file, .. } = *place;
     let fid = data.vnode.fid;
     let version = file.version();
     // What came before this call and was of no known version is of this one, if this call's data are.
@@ -329,12 +302,7 @@ async fn fetch_range(
             }
         };
         match next {
-            Ok(Some(bytes)) => {
-                if arriving.add(&bytes)? {
-                    let (came, left) = (arriving.at - range.start, range.end - arriving.at);
-                    place.note_progress(came, left, client.inner.now().since(now));
-                }
-            }
+            Ok(Some(bytes)) => arriving.add(&bytes)?,
             Ok(None) => break,
             Err(error) => {
                 // What came may be good; that is for a later call to say.
@@ -379,15 +347,11 @@ struct Arriving<'a> {
 }
 
 impl Arriving<'_> {
-    /// Takes bytes that came, and puts them into the cache when they are many: whether it did.
-    fn add(&mut self, bytes: &[u8]) -> Result<bool, Error> {
+    /// Takes bytes that came, and puts them into the cache when they are many.
+    fn add(&mut self, bytes: &[u8]) -> Result<(), Error> {
         // Copied: a call brings them in packets, and a write for each would cost more.
         self.pieces.extend_from_slice(bytes);
-        let is_much = self.pieces.len() >= FILL_BYTES;
-        if is_much {
-            self.put()?;
-        }
-        Ok(is_much)
+        if self.pieces.len() >= FILL_BYTES { self.put() } else { Ok(()) }
     }
 
     /// Puts what there is into the cache.

@@ -1,11 +1,10 @@
 //! How many calls fetch from a server at a time, and how much each of them: one for all files and users, as they share the
 //! server's threads and the way there.
 //!
-//! A server of our own carries all that the path does in one call: two large ones are under way, and of one that will be over within a
-//! round trip the next one takes the place already, so that something is always coming. A stock server sends 32 packets a round trip and call: there several small calls go side by
+//! A server of our own carries all that the path does in one call: two large ones are under way, so that one is always
+//! sending while another begins. A stock server sends 32 packets a round trip and call: there several small calls go side by
 //! side, from [`STOCK_FIRST`] on one more for each round of calls in which the server begins to answer as quickly as at its best. When
-//! it does not, others wait for its threads, or for the way: then it is a quarter less, and half when it says that it is busy; and as many
-//! as were too many are not tried again soon.
+//! it does not, others wait for its threads, or for the way: then it is a quarter less, and half when it says that it is busy.
 //!
 //! Knows no files and no clock.
 
@@ -46,11 +45,6 @@ const LATENCY_MEMORY: Duration = Duration::from_secs(30);
 /// a thread for as long.
 const BUSY_WAIT: Duration = Duration::from_millis(200);
 
-/// For how long a number of calls that made others wait is kept away from, at first and at most: each time that it was too many again
-/// it is twice as long.
-const SHY: Duration = Duration::from_secs(30);
-const SHY_MAX: Duration = Duration::from_secs(600);
-
 /// Samples of the latency that are kept.
 const SAMPLES_MAX: usize = 64;
 
@@ -66,9 +60,6 @@ pub(crate) struct Pace {
     quick: u32,
     /// Slow ones before this are of calls that were sent before the limit went down.
     reduced_at: Option<Instant>,
-    /// Calls that are not exceeded until a time.
-    ceiling: Option<(u32, Instant)>,
-    shy: Duration,
 }
 
 impl Pace {
@@ -81,8 +72,6 @@ impl Pace {
             samples: VecDeque::new(),
             quick: 0,
             reduced_at: None,
-            ceiling: None,
-            shy: Duration::ZERO,
         }
     }
 
@@ -120,21 +109,6 @@ impl Pace {
         }
     }
 
-    /// Whether a call of which so much has come within so long, and so much has not, will be over before the next one's first bytes can
-    /// come: then that may begin. Stock servers have a thread at work for it until its end.
-    pub(crate) fn is_nearly_over(&self, came: u64, left: u64, taken: Duration) -> bool {
-        let Some(rtt) = self.best().filter(|_| self.is_own == Some(true)) else { return false };
-        // What has come at once says little of how fast the rest will.
-        let taken = taken.max(rtt / 2);
-        // Half as much again, as nobody knows what the rest comes at.
-        u128::from(left) * taken.as_nanos() * 2 <= u128::from(came) * rtt.as_nanos() * 3
-    }
-
-    /// The shortest time that a call's first bytes took.
-    fn best(&self) -> Option<Duration> {
-        self.samples.iter().map(|(_, waited)| *waited).min()
-    }
-
     /// A call begins.
     pub(crate) fn note_begun(&mut self) {
         self.active += 1;
@@ -150,7 +124,7 @@ impl Pace {
         {
             self.samples.pop_front();
         }
-        let best = self.best();
+        let best = self.samples.iter().map(|(_, waited)| *waited).min();
         self.samples.push_back((now, waited));
         let Some(best) = best else { return };
         if waited >= best + BUSY_WAIT {
@@ -159,8 +133,7 @@ impl Pace {
             self.quick += 1;
             if self.quick >= self.limit {
                 self.quick = 0;
-                let most = self.ceiling.filter(|(_, until)| now < *until).map_or(STOCK_MAX, |(most, _)| most);
-                self.limit = (self.limit + 1).min(most.max(self.limit));
+                self.limit = (self.limit + 1).min(STOCK_MAX);
             }
         } else if waited > best * 2 + LATENCY_NOISE {
             self.reduce(now, waited, 4);
@@ -172,7 +145,7 @@ impl Pace {
         self.reduce(now, Duration::ZERO, 2);
     }
 
-    /// A call has ended, well or not, or is nearly over.
+    /// A call has ended, well or not.
     pub(crate) fn note_ended(&mut self) {
         self.active = self.active.checked_sub(1).expect("it had begun");
     }
@@ -184,10 +157,6 @@ impl Pace {
             return;
         }
         self.reduced_at = Some(now);
-        let is_again = self.ceiling.is_some_and(|(_, until)| now.since(until) < self.shy);
-        self.shy = if is_again { (self.shy * 2).min(SHY_MAX) } else { SHY };
-        // As many less that a thread of a server with few is free for others.
-        self.ceiling = Some(((self.limit - 1 - self.limit / 8).max(STOCK_MIN), now + self.shy));
         self.limit = (self.limit - self.limit.div_ceil(part)).max(STOCK_MIN);
     }
 }
@@ -216,8 +185,6 @@ mod tests {
         mean_wait: Duration,
         largest_limit: u32,
         last_limit: u32,
-        /// How long no thread was free for anybody else.
-        full: Duration,
     }
 
     /// Fetches for so long, as a reader that reads on and on would.
@@ -228,7 +195,7 @@ mod tests {
         let mut busy: BinaryHeap<Reverse<(Instant, u64)>> = BinaryHeap::new();
         let mut way_free = now;
         let mut fetched = 0;
-        let (mut waits, mut calls, mut largest, mut full) = (Duration::ZERO, 0, 0, Duration::ZERO);
+        let (mut waits, mut calls, mut largest) = (Duration::ZERO, 0, 0);
         while now < end {
             while pace.may_begin(false) {
                 let bytes = pace.piece(1 << 30);
@@ -253,11 +220,7 @@ mod tests {
                 busy.push(Reverse((done, bytes)));
                 largest = largest.max(pace.limit());
             }
-            let is_full = busy.len() >= server.threads;
             let Some(Reverse((at, bytes))) = busy.pop() else { break };
-            if is_full {
-                full += at.since(now);
-            }
             now = at;
             fetched += bytes;
             pace.note_ended();
@@ -267,7 +230,6 @@ mod tests {
             mean_wait: waits / calls,
             largest_limit: largest,
             last_limit: pace.limit(),
-            full,
         }
     }
 
@@ -300,25 +262,6 @@ mod tests {
         assert!(outcome.largest_limit <= 10, "{}", outcome.largest_limit);
         assert!(outcome.mean_wait < Duration::from_millis(20), "{:?}", outcome.mean_wait);
         assert!(outcome.last_limit >= 4, "{}", outcome.last_limit);
-        assert!(outcome.full < Duration::from_millis(900), "{:?} of 30 s", outcome.full);
-    }
-
-    #[test]
-    fn the_next_call_to_our_own_server_begins_before_the_last_one_is_over() {
-        let rtt = Duration::from_millis(100);
-        let mut pace = Pace::new();
-        pace.note_answer(Instant::ORIGIN, rtt, Some(false));
-        assert!(!pace.is_nearly_over(OWN_PIECE - 1, 1, rtt), "a stock server's thread is busy until the end");
-        pace.note_answer(Instant::ORIGIN, rtt, Some(true));
-        // Half a gigabit a second: 9 MB come in a round trip and a half.
-        let taken = |came: u64| Duration::from_nanos(came * 1_000_000_000 / (GIGABIT / 2));
-        let is_nearly_over = |left: u64| pace.is_nearly_over(OWN_PIECE - left, left, taken(OWN_PIECE - left));
-        assert!(!is_nearly_over(12 << 20));
-        assert!(is_nearly_over(8 << 20));
-        assert!(
-            !pace.is_nearly_over(128 << 10, OWN_PIECE, Duration::from_micros(10)),
-            "a bundle says little"
-        );
     }
 
     #[test]
