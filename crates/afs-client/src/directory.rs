@@ -6,13 +6,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use afs_wire::directory::{Directory, Entry, PAGE_SIZE, PAGES_MAX, Slot};
-use afs_wire::ids::AFSCBMAX;
+use afs_wire::ids::{AFSCBMAX, DataVersion};
 use afs_wire::rights::Rights;
 
 use crate::client::{Client, Inner};
 use crate::dynroot;
 use crate::error::Error;
 use crate::fid::{Fid, User};
+use crate::open_files::Listed;
 use crate::status::Kind;
 use crate::vnode::{Pages, Vnode};
 use crate::wait;
@@ -53,7 +54,7 @@ pub struct Listing {
     dir: Fid,
     real: Fid,
     parent: Fid,
-    pages: Arc<Directory>,
+    pages: Pages,
     /// Names of this client's that it leaves out: of files that are open and have no other.
     hidden: Vec<String>,
 }
@@ -69,18 +70,23 @@ impl Listing {
         self.parent
     }
 
+    /// The data version of the directory that had these names.
+    pub fn data_version(&self) -> DataVersion {
+        self.pages.version
+    }
+
     /// Its entries from a position on, `.` and `..` among them. 0 is the beginning, other positions are an entry's `next`,
     /// good for later listings of the directory too: names that stay are met exactly once.
     pub fn entries_from(&self, position: u64) -> impl Iterator<Item = DirEntry<'_>> {
         let slot = u16::try_from(position).map_or(Slot(u16::MAX), Slot);
         let is_hidden = |name: &[u8]| self.hidden.iter().any(|hidden| hidden.as_bytes() == name);
-        let entries = self.pages.entries_from(slot).filter(move |entry| !is_hidden(entry.name));
+        let entries = self.pages.directory.entries_from(slot).filter(move |entry| !is_hidden(entry.name));
         entries.map(move |entry| self.entry(&entry))
     }
 
     /// What a name names.
     pub fn find(&self, name: &[u8]) -> Option<Fid> {
-        self.pages.lookup(name).map(|entry| self.real.sibling(entry.fid))
+        self.pages.directory.lookup(name).map(|entry| self.real.sibling(entry.fid))
     }
 
     fn entry<'a>(&'a self, entry: &Entry<'a>) -> DirEntry<'a> {
@@ -100,7 +106,7 @@ impl Listing {
 
 impl Inner {
     /// The pages of a directory, if they are here, promised, and the user may list it.
-    pub(crate) fn known_pages(&self, user: User, dir: Fid) -> Option<Result<Arc<Directory>, Error>> {
+    pub(crate) fn known_pages(&self, user: User, dir: Fid) -> Option<Result<Pages, Error>> {
         let (now, who) = (self.now(), self.users.who(user, dir.cell));
         let vnode = self.vnodes.get(dir)?;
         let rights = vnode.known(now, who)?.rights?;
@@ -111,7 +117,7 @@ impl Inner {
     }
 
     /// The pages of a directory: a real one, nothing is crossed.
-    pub(crate) async fn pages_of(&self, user: User, dir: Fid) -> Result<Arc<Directory>, Error> {
+    pub(crate) async fn pages_of(&self, user: User, dir: Fid) -> Result<Pages, Error> {
         if dir == dynroot::ROOT {
             return Ok(self.dynroot_pages());
         }
@@ -143,17 +149,16 @@ impl Inner {
     }
 
     /// Fetches the pages of a directory, with its status.
-    async fn fetch_pages(&self, user: User, vnode: &Vnode) -> Result<Arc<Directory>, Error> {
+    async fn fetch_pages(&self, user: User, vnode: &Vnode) -> Result<Pages, Error> {
         let fid = vnode.fid;
         let limit = PAGES_MAX * PAGE_SIZE;
         let client = self.client()?;
         let whole = client.fetch_whole(user, fid, limit).await;
         let (bytes, status) = whole.map_err(|error| self.note_gone(fid, error))?;
         let directory = Directory::parse(bytes).map_err(|problem| Error::BadDirectory { fid, problem })?;
-        let directory = Arc::new(directory);
-        let pages = Pages { directory: Arc::clone(&directory), version: status.data_version };
-        self.vnodes.keep_pages(vnode, pages);
-        Ok(directory)
+        let pages = Pages { directory: Arc::new(directory), version: status.data_version };
+        self.vnodes.keep_pages(vnode, pages.clone());
+        Ok(pages)
     }
 
     /// A directory was listed: what is in it will be looked at.
@@ -176,7 +181,7 @@ impl Inner {
                 let inner = &client.inner;
                 let fetches = walk.iter().map(|&dir| async move {
                     let Ok(pages) = inner.pages_of(user, dir).await else { return };
-                    let ahead: Vec<_> = inner.unknown_from(dir, &pages, Slot(0), AHEAD).collect();
+                    let ahead: Vec<_> = inner.unknown_from(dir, &pages.directory, Slot(0), AHEAD).collect();
                     drop(inner.fetch_statuses(who, &ahead).await);
                 });
                 wait::all(fetches.collect()).await;
@@ -195,6 +200,7 @@ impl Inner {
         }
         let now = self.now();
         let Some(siblings) = parent.good_pages(now) else { return Vec::new() };
+        let siblings = siblings.directory;
         let fid_of = |entry: &Entry<'_>| listed.sibling(entry.fid);
         let is_directory = |entry: &Entry<'_>| !entry.is_dot() && fid_of(entry).vnode.is_directory();
         let Some(own) = siblings.entries().take(WALK_ENTRIES_MAX).find(|entry| fid_of(entry) == listed)
@@ -250,6 +256,7 @@ impl Client {
     /// The names in a directory, from memory.
     pub fn cached_read_dir(&self, user: User, dir: Fid) -> Option<Result<Listing, Error>> {
         let inner = &self.inner;
+        let listed = inner.open_files.listed();
         let real = inner.known_real(user, dir)?;
         let pages = match real {
             dynroot::ROOT => inner.dynroot_pages(),
@@ -258,7 +265,7 @@ impl Client {
                 Err(error) => return Some(Err(error)),
             },
         };
-        Some(Ok(self.listing(user, dir, real, pages)))
+        Some(Ok(self.listing(user, (dir, real), pages, &listed)))
     }
 
     /// The names in a directory.
@@ -270,18 +277,19 @@ impl Client {
         if let Some(known) = self.cached_read_dir(user, dir) {
             return known;
         }
+        let listed = self.inner.open_files.listed();
         let real = self.inner.real(user, dir).await?;
         let pages = self.inner.pages_of(user, real).await?;
-        Ok(self.listing(user, dir, real, pages))
+        Ok(self.listing(user, (dir, real), pages, &listed))
     }
 
-    fn listing(&self, user: User, dir: Fid, real: Fid, pages: Arc<Directory>) -> Listing {
+    fn listing(&self, user: User, (dir, real): (Fid, Fid), pages: Pages, listed: &Listed<'_>) -> Listing {
         let inner = &self.inner;
         if !real.is_made_up() {
-            inner.note_listed(user, &inner.vnodes.get_or_add(real), &pages);
+            inner.note_listed(user, &inner.vnodes.get_or_add(real), &pages.directory);
         }
-        let dot_dot = pages.lookup(b"..").map(|entry| real.sibling(entry.fid));
+        let dot_dot = pages.directory.lookup(b"..").map(|entry| real.sibling(entry.fid));
         let parent = inner.parent_of(dir, real, dot_dot);
-        Listing { dir, real, parent, pages, hidden: inner.open_files.hidden_in(real) }
+        Listing { dir, real, parent, pages, hidden: listed.hidden_in(real) }
     }
 }

@@ -16,6 +16,7 @@ use crate::client::Inner;
 use crate::error::Error;
 use crate::fid::{CellIndex, Fid};
 use crate::status::{Kind, Status};
+use crate::vnode::Pages;
 
 /// The directory itself.
 pub(crate) const ROOT: Fid =
@@ -85,7 +86,7 @@ impl Inner {
     }
 
     /// The pages of the dynamic root.
-    pub(crate) fn dynroot_pages(&self) -> Arc<Directory> {
+    pub(crate) fn dynroot_pages(&self) -> Pages {
         let mut names = Vec::new();
         for cell in self.cells.all() {
             names.push((cell.name.to_string(), Made::Cell(cell.index, false)));
@@ -99,7 +100,8 @@ impl Inner {
         let entries = names.iter().map(|(name, made)| (name.as_bytes(), made.fid()));
         let own = ROOT.in_volume();
         // There are fewer cells than a directory has room for; what is left out is found by its name nevertheless.
-        Arc::new(Directory::build(own, own, entries).unwrap_or_else(|_| Directory::new(own, own)))
+        let directory = Directory::build(own, own, entries).unwrap_or_else(|_| Directory::new(own, own));
+        Pages { directory: Arc::new(directory), version: self.made_up_version() }
     }
 
     /// What a name of the dynamic root names.
@@ -128,6 +130,11 @@ impl Inner {
         Ok(Status { kind: Kind::Symlink, length: target.len() as u64, mode: 0o777, links: 1, ..directory })
     }
 
+    /// Grows with the cells.
+    fn made_up_version(&self) -> DataVersion {
+        DataVersion(self.cells.all().len() as u64)
+    }
+
     /// A directory that everybody may list and nobody change, for as long as the cells stay.
     pub(crate) fn made_up_directory(&self, fid: Fid) -> Status {
         let rights = Rights::READ | Rights::LOOKUP;
@@ -135,7 +142,7 @@ impl Inner {
             fid,
             kind: Kind::Directory,
             length: afs_wire::directory::PAGE_SIZE as u64,
-            data_version: DataVersion(self.cells.all().len() as u64),
+            data_version: self.made_up_version(),
             links: 2,
             mode: 0o755,
             owner: ViceId(0),

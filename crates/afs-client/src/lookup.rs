@@ -47,7 +47,7 @@ impl Inner {
         if dir == dynroot::ROOT {
             return self.dynroot_entry(name);
         }
-        let pages = self.pages_of(user, dir).await?;
+        let pages = self.pages_of(user, dir).await?.directory;
         for candidate in self.candidates(name) {
             if let Some(entry) = pages.lookup(&candidate) {
                 let fid = dir.sibling(entry.fid);
@@ -98,7 +98,7 @@ impl Client {
             }
         } else {
             let pages = match inner.known_pages(user, real)? {
-                Ok(pages) => pages,
+                Ok(pages) => pages.directory,
                 Err(error) => return Some(Err(error)),
             };
             let found = if name.ends_with(AT_SYS) {

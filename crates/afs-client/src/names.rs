@@ -220,7 +220,7 @@ impl Client {
                 drop(guard);
                 if let (true, Ok(fid)) = (was_ambiguous, fid)
                     && fid.vnode.is_directory()
-                    && inner.pages_of(user, fid).await?.is_empty()
+                    && inner.pages_of(user, fid).await?.directory.is_empty()
                 {
                     return Ok(Found { fid, status: self.status(user, fid).await? });
                 }

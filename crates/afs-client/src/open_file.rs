@@ -80,14 +80,14 @@ impl Client {
         let inner = &self.inner;
         let vnode = inner.vnodes.get_or_add(fid);
         let data = inner.files.of(self, &vnode)?;
+        // Who only reads may find all of it in the kernel's pages: what the cache has is opened by the first read that comes here,
+        // which costs as much as all the rest of an open does.
         if flags.write {
             data.adopt_known(inner, user)?;
         }
         if !inner.open_files.note_open(fid) {
             return Err(Error::Gone { fid });
         }
-        // Who only reads may find all of it in the kernel's pages: what the cache has is opened by the first read that comes here,
-        // which costs as much as all the rest of an open does.
         data.handles.fetch_add(1, Ordering::AcqRel);
         Ok(OpenFile {
             client: self.clone(),

@@ -50,6 +50,9 @@ struct Table {
     files: HashMap<Fid, Open>,
     /// Hidden names by directory, from before they are made until they are removed.
     hidden: BTreeMap<(Fid, String), Hidden>,
+    /// Listings that are being made, and the hidden names removed meanwhile, which what is listed may still have.
+    listings: usize,
+    removed: Vec<(Fid, String)>,
     /// What was replaced of late, and by what.
     replaced: VecDeque<(Instant, Fid, Fid)>,
 }
@@ -123,6 +126,31 @@ impl Drop for HiddenName<'_> {
     fn drop(&mut self) {
         if let Some((dir, name)) = self.place.take() {
             self.files.note_removed(dir, name);
+        }
+    }
+}
+
+/// A listing is being made: what it is to leave out is remembered from here on until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Listed<'a> {
+    files: &'a OpenFiles,
+}
+
+impl Listed<'_> {
+    /// The hidden names that a directory has, or had when any of its pages was read that this listing may be made of.
+    pub(crate) fn hidden_in(&self, dir: Fid) -> Vec<String> {
+        let table = self.files.lock();
+        let removed = table.removed.iter().filter(|(of, _)| *of == dir).map(|(_, name)| name.clone());
+        table.hidden_in(dir).map(|(name, _)| name.to_owned()).chain(removed).collect()
+    }
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        let mut table = self.files.lock();
+        table.listings -= 1;
+        if table.listings == 0 {
+            table.removed = Vec::new();
         }
     }
 }
@@ -298,13 +326,20 @@ impl OpenFiles {
 
     /// A hidden name is no longer there, or never was.
     pub(crate) fn note_removed(&self, dir: Fid, name: String) {
-        self.lock().hidden.remove(&(dir, name));
+        let mut table = self.lock();
+        let place = (dir, name);
+        table.hidden.remove(&place);
+        if table.listings > 0 {
+            table.removed.push(place);
+        }
+        drop(table);
         self.removed.notify_waiters();
     }
 
-    /// The hidden names in a directory.
-    pub(crate) fn hidden_in(&self, dir: Fid) -> Vec<String> {
-        self.lock().hidden_in(dir).map(|(name, _)| name.to_owned()).collect()
+    /// A listing is about to be made. Called before its pages are read.
+    pub(crate) fn listed(&self) -> Listed<'_> {
+        self.lock().listings += 1;
+        Listed { files: self }
     }
 
     /// Waits until the hidden names are removed in a directory whose files nobody has open.
@@ -431,25 +466,29 @@ mod tests {
         let (files, dir) = (OpenFiles::default(), fid(1));
         assert!(files.note_open(fid(2)));
         drop(files.hidden_name(dir, fid(2)));
-        assert!(files.hidden_in(dir).is_empty(), "it was not given to the file");
+        assert!(files.listed().hidden_in(dir).is_empty(), "it was not given to the file");
         let hidden = files.hidden_name(dir, fid(2));
         assert!(is_hidden_name(hidden.as_bytes()));
         let name = String::from_utf8(hidden.as_bytes().to_vec()).unwrap();
         assert_eq!(hidden.given(), None);
-        assert_eq!(files.hidden_in(dir), std::slice::from_ref(&name));
-        assert!(files.hidden_in(fid(3)).is_empty());
+        assert_eq!(files.listed().hidden_in(dir), std::slice::from_ref(&name));
+        assert!(files.listed().hidden_in(fid(3)).is_empty());
         files.none_going(dir).await;
         assert!(files.hold(fid(2)), "for somebody else too");
         assert_eq!(files.note_close(fid(2), false), None);
         let mut none_going = std::pin::pin!(files.none_going(dir));
         assert!(polled(none_going.as_mut()).is_none(), "nobody has it open");
         assert_eq!(files.note_close(fid(2), true), Some((dir, name.clone())));
-        assert_eq!(files.hidden_in(dir), std::slice::from_ref(&name), "it is being removed");
+        assert_eq!(files.listed().hidden_in(dir), std::slice::from_ref(&name), "it is being removed");
         assert!(polled(none_going.as_mut()).is_none());
         assert_eq!(files.take_hidden(fid(2)), None);
-        files.note_removed(dir, name);
+        let (one, other) = (files.listed(), files.listed());
+        files.note_removed(dir, name.clone());
         none_going.await;
-        assert!(files.hidden_in(dir).is_empty() && files.lock().files.is_empty());
+        drop(one);
+        assert_eq!(other.hidden_in(dir), [name], "it may be of pages that have it");
+        drop(other);
+        assert!(files.listed().hidden_in(dir).is_empty() && files.lock().files.is_empty());
     }
 
     /// What a future has come to, if it has.

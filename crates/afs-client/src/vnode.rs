@@ -318,15 +318,11 @@ impl Vnode {
     }
 
     /// The pages, if they are those of the promised status.
-    pub(crate) fn good_pages(&self, now: Instant) -> Option<Arc<Directory>> {
+    pub(crate) fn good_pages(&self, now: Instant) -> Option<Pages> {
         let state = self.state();
         let is_good = state.promise.as_ref().is_some_and(|promise| promise.is_good(now, &self.volume));
         let version = state.status.filter(|_| is_good)?.data_version;
-        state
-            .pages
-            .as_ref()
-            .filter(|pages| pages.version == version)
-            .map(|pages| Arc::clone(&pages.directory))
+        state.pages.clone().filter(|pages| pages.version == version)
     }
 
     /// Keeps pages that were fetched, unless those are there that belong to the status and these do not.

@@ -32,9 +32,11 @@ impl FileSystem {
     }
 
     fn opened_directory(&self, node: Arc<Node>, user: User, listing: Listing, fresh: Fresh) -> Answer {
-        // The kernel keeps a listing for all users: each of them has to be allowed to open the directory.
+        // The kernel keeps a listing for all users: each of them has to be allowed to open the directory. It is to have none that is
+        // older than what it keeps it as.
         let status = self.client.cached_status(user, node.fid).and_then(Result::ok);
-        let version = status.filter(|_| fresh.0).map(|status| status.data_version);
+        let is_current = |status: &Status| fresh.0 && status.data_version == listing.data_version();
+        let version = status.filter(is_current).map(|status| status.data_version);
         let mut flags = fuse_dev::OpenFlags::NONE;
         if version.is_some() {
             flags = flags.and(fuse_dev::OpenFlags::CACHE_DIRECTORY);

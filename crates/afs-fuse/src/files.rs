@@ -330,7 +330,7 @@ impl FileSystem {
                 fs.done(flushed)
             })
         });
-        self.flights.may_be_last(unique, &self.runtime);
+        self.flights.look_at(unique, &self.runtime);
     }
 
     pub(crate) fn sync(self: &Arc<Self>, caller: Caller, handle: Handle, reply: Reply) {

@@ -81,23 +81,22 @@ impl Flights {
 
     /// The caller of a request got a signal. False: there is no such request (yet).
     pub(crate) fn interrupt(self: &Arc<Self>, unique: Unique, runtime: &tokio::runtime::Handle) -> bool {
-        let mut table = self.lock();
-        let Some(flight) = table.get_mut(&unique) else { return false };
+        let table = self.lock();
+        let Some(flight) = table.get(&unique) else { return false };
         if is_meant(flight.pid) {
             let task = flight.task.clone();
             drop(table);
             task.abort();
-        } else if !flight.is_watched {
-            flight.is_watched = true;
-            let (flights, pid) = (Arc::clone(self), flight.pid);
+        } else {
             drop(table);
-            runtime.spawn(async move { flights.watch(unique, pid).await });
+            self.look_at(unique, runtime);
         }
         true
     }
 
-    /// A request may be of a program that is being taken down: it is given up if that is by a signal, as nobody will hear the answer.
-    pub(crate) fn may_be_last(self: &Arc<Self>, unique: Unique, runtime: &tokio::runtime::Handle) {
+    /// Looks at the caller of a request from time to time, which is given up when he gets a signal that means it or is taken down by
+    /// one: nobody will hear the answer then.
+    pub(crate) fn look_at(self: &Arc<Self>, unique: Unique, runtime: &tokio::runtime::Handle) {
         let mut table = self.lock();
         let Some(flight) = table.get_mut(&unique).filter(|flight| !flight.is_watched) else { return };
         flight.is_watched = true;
@@ -106,7 +105,7 @@ impl Flights {
         runtime.spawn(async move { flights.watch(unique, pid).await });
     }
 
-    /// Gives a request up once its caller gets a signal that means it.
+    /// See [`Self::look_at`].
     async fn watch(&self, unique: Unique, pid: u32) {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;

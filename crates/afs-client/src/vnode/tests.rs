@@ -266,7 +266,7 @@ fn pages_are_edited_only_when_the_version_grew_by_exactly_one() {
         dir.edit_pages(DataVersion(version), |pages| pages.insert(b"new", FILE.in_volume()).is_ok());
         let pages = dir.good_pages(world.now);
         assert_eq!(pages.is_some(), is_kept, "{version}");
-        assert!(pages.is_none_or(|pages| pages.lookup(b"new").is_some()));
+        assert!(pages.is_none_or(|pages| pages.directory.lookup(b"new").is_some()));
         assert!(listing.lookup(b"new").is_none(), "a listing stays as it was");
     }
 }
@@ -283,7 +283,7 @@ fn pages_that_came_with_a_change_before_its_reply_stay_as_they_are() {
     world.vnodes.keep_pages(&dir, Pages { directory: Arc::new(directory), version: DataVersion(4) });
     dir.note_change(world.now, (&before, &heard), ALICE, &status(DIR, 4), None);
     dir.edit_pages(DataVersion(4), |_| panic!("it is in there"));
-    assert!(dir.good_pages(world.now).unwrap().lookup(b"new").is_some());
+    assert!(dir.good_pages(world.now).unwrap().directory.lookup(b"new").is_some());
 }
 
 /// A change is interrupted, and the server makes it all the same: it tells everybody but us.

@@ -27,7 +27,7 @@ use afs_wire::pt::{self, Pr};
 use afs_wire::ubik::vote::Vote;
 use afs_wire::vl::{self, Vl};
 use bytes::Bytes;
-use rx::{BoxFuture, Connection, Endpoint, EndpointConfig};
+use rx::{BoxFuture, Connection, Endpoint};
 use rx_proto::ids::ServiceId;
 use rx_proto::security::{Null, SecurityClass, ServerSecurity};
 use rxgen::xdr::{CharVec, Uuid, XdrArray, XdrString};
@@ -35,7 +35,7 @@ use rxgen::{Interface, Rpc, RpcInfo};
 
 use super::file_service::named::{Named, NamedServer};
 use super::file_service::sim::Sim;
-use super::file_service::{Folder, put_online};
+use super::file_service::{Folder, endpoint, put_online};
 use crate::engine::Bound;
 use crate::shape::Shape;
 
@@ -124,13 +124,7 @@ impl World {
         };
         let partitions = Partitions::new([open(A), open(B)]);
         let sim = Sim::new(Duration::from_micros(100));
-        let bind = |address: [u8; 4]| {
-            let options =
-                EndpointConfig { publish_every: None, shards: Some(1), ..EndpointConfig::default() };
-            let address = SocketAddr::from((address, 7000));
-            Endpoint::bind_with(Arc::new(sim.clone()), address, options).expect("nobody is there")
-        };
-        let (server, client) = (bind([10, 0, 0, 1]), bind([10, 0, 0, 2]));
+        let (server, client) = (endpoint(&sim, 1), endpoint(&sim, 2));
         let connect = |name: &str, service: u16| {
             let security: Box<dyn SecurityClass> = match name {
                 "" => Box::new(Null),
@@ -293,9 +287,7 @@ fn furnish(sim: &Sim) -> Transaction {
     let memory = Arc::new(MemoryStore::new());
     let store: Arc<dyn CellStore> = memory.clone();
     let (vldb, ptdb) = open_databases(sim, &store);
-    let address = SocketAddr::from(([10, 0, 0, 3], 7000));
-    let options = EndpointConfig { publish_every: None, shards: Some(1), ..EndpointConfig::default() };
-    let endpoint = Endpoint::bind_with(Arc::new(sim.clone()), address, options).expect("nobody is there");
+    let endpoint = endpoint(sim, 3);
     let pt = PtService::new(ptdb, Arc::new(Names), clock(), rules());
     let pt = sim.block_on(async move {
         let administrator = Administrator { name: "admin".into(), id: None };

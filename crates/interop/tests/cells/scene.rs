@@ -96,6 +96,18 @@ impl Scene {
         &self.keys
     }
 
+    /// Makes an empty file `f` in the root directory of a volume of the machine `srv`.
+    pub(crate) fn file(&self, volume: VolumeId) -> Result<AfsFid, Trouble> {
+        self.at_clients(async || {
+            let client = self.client()?;
+            let server = self.files(&client, &self.user("admin")?);
+            let made =
+                server.create_file(AfsFid::root_of(volume), "f").await.map_err(told("making a file"))?;
+            server.give_up_all().await.map_err(told("giving up callbacks"))?;
+            Ok(made.fid)
+        })
+    }
+
     /// The file server of the machine `srv`.
     pub(crate) fn files(&self, client: &Client, who: &Who) -> FileServer {
         client.file_server(ADDRESS, who)

@@ -12,7 +12,6 @@ use afar_interop::lab::Lab;
 use afar_interop::our_mount::OurMount;
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
 use afs_testclient::AccessList;
-use afs_wire::ids::AfsFid;
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
 
@@ -198,13 +197,7 @@ fn afsio_localauth(lab: &Lab, servers: &Servers) -> Verdict {
     let scene = scene(lab, servers)?;
     let closed = AccessList::granting([("system:administrators", AccessList::ALL)]);
     let volume = scene.volume(ADDRESS, "closed", &closed)?;
-    let fid = scene.at_clients(async || {
-        let client = scene.client()?;
-        let server = scene.files(&client, &scene.user("admin")?);
-        let made = server.create_file(AfsFid::root_of(volume), "f").await.map_err(told("a file"))?;
-        server.give_up_all().await.map_err(told("giving up callbacks"))?;
-        Ok(made.fid.to_string())
-    })?;
+    let fid = scene.file(volume)?.to_string();
     let afsio = Afsio::new(lab, &scene)?;
     afsio.refuse(&["fidread", "-fid", &fid], "afsio: Permission denied")?;
     let bytes = some_bytes(10_000, 1);
@@ -223,13 +216,7 @@ fn afsio_locks(lab: &Lab, servers: &Servers) -> Verdict {
     let admin = ("system:administrators", AccessList::ALL);
     let writable = AccessList::granting([admin, ("system:anyuser", AccessList::WRITE)]);
     let volume = scene.volume(ADDRESS, "locked", &writable)?;
-    let fid = scene.at_clients(async || {
-        let client = scene.client()?;
-        let server = scene.files(&client, &scene.user("admin")?);
-        let made = server.create_file(AfsFid::root_of(volume), "f").await.map_err(told("a file"))?;
-        server.give_up_all().await.map_err(told("giving up callbacks"))?;
-        Ok(made.fid.to_string())
-    })?;
+    let fid = scene.file(volume)?.to_string();
     let ours = |words: &[&str]| afsio.expect(words, Stdio::null()).map(drop);
     let in_the_way = "failed to change lock status";
     // Debian's waits without end for what somebody else has.
