@@ -7,6 +7,7 @@
 
 mod btree;
 pub mod log;
+mod stretches;
 
 use crate::StoreError;
 use crate::disk::{Disk, folder_of};
@@ -643,7 +644,7 @@ impl Store {
             {
                 return Ok(Some((from, value.clone())));
             }
-            let below = self.with_btree(|btree| btree.range(&from, end, 1))?.pop();
+            let below = self.with_btree(|btree| btree.first(&from))?.filter(|(key, _)| key < end);
             match (memory, below) {
                 (None, below) => return Ok(below),
                 (Some((key, _)), Some(below)) if below.0 < *key => return Ok(Some(below)),

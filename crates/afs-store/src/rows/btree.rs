@@ -2,9 +2,11 @@
 
 use crate::StoreError;
 use crate::disk::{Disk, DiskFile};
-use crate::rows::{Bytes, Key, Layer, Seq};
+use crate::rows::stretches::Stretches;
+use crate::rows::{Bytes, Key, Layer, Row, Seq};
 use redb::{Builder, Database, Durability, StorageBackend, TableDefinition, TableError};
 use std::io;
+use std::ops::Bound;
 use std::sync::{Arc, PoisonError, RwLock};
 
 const NAME: &str = "rows.redb";
@@ -26,6 +28,7 @@ pub(crate) struct BTree {
     file: Arc<dyn DiskFile>,
     cache_bytes: usize,
     db: RwLock<Opened>,
+    firsts: Stretches,
 }
 
 /// redb, as it is open: after an error of the disk it answers nothing, reads included, until it is opened again.
@@ -117,7 +120,12 @@ impl BTree {
         };
         let file = file.map_err(StoreError::io(format!("cannot open {NAME}")))?;
         let db = Some(open(file.clone(), cache_bytes).map_err(Failure::told)?);
-        let this = Self { file, cache_bytes, db: RwLock::new(Opened { times: 1, db }) };
+        let this = Self {
+            file,
+            cache_bytes,
+            db: RwLock::new(Opened { times: 1, db }),
+            firsts: Stretches::default(),
+        };
         match this.number(VERSION)? {
             Some(FORMAT) => {}
             Some(other) => {
@@ -182,7 +190,7 @@ impl BTree {
 
     /// Takes rows up to a record of the log; durable when it returns.
     pub(crate) fn take(&self, rows: &Layer, upto: Seq) -> Result<(), StoreError> {
-        self.with(|db| {
+        let taken = self.with(|db| {
             let tx = begin(db)?;
             {
                 let mut table = tx.open_table(ROWS)?;
@@ -195,7 +203,10 @@ impl BTree {
                 tx.open_table(STATE)?.insert(CHECKPOINT, upto)?;
             }
             Ok(tx.commit()?)
-        })
+        });
+        // Until here who is answered from memory has these rows from the store's own, which it lets go of after this.
+        self.firsts.forget();
+        taken
     }
 
     pub(crate) fn get(&self, key: &Key) -> Result<Option<Bytes>, StoreError> {
@@ -205,11 +216,27 @@ impl BTree {
         })
     }
 
+    /// The first row from a key on.
+    pub(crate) fn first(&self, from: &Key) -> Result<Option<Row>, StoreError> {
+        let asked = match self.firsts.first(from) {
+            Ok(row) => return Ok(row),
+            Err(asked) => asked,
+        };
+        let row = self.rows(from, None, 1)?.pop();
+        self.firsts.remember(asked, from, row.clone());
+        Ok(row)
+    }
+
     /// At most `limit` rows from `from` on and before `end`.
-    pub(crate) fn range(&self, from: &Key, end: &Key, limit: usize) -> Result<Vec<(Key, Bytes)>, StoreError> {
+    pub(crate) fn range(&self, from: &Key, end: &Key, limit: usize) -> Result<Vec<Row>, StoreError> {
+        self.rows(from, Some(end), limit)
+    }
+
+    fn rows(&self, from: &Key, end: Option<&Key>, limit: usize) -> Result<Vec<Row>, StoreError> {
+        let end = end.map_or(Bound::Unbounded, |end| Bound::Excluded(&*end.0));
         self.with(|db| {
             let table = db.begin_read()?.open_table(ROWS)?;
-            let rows = table.range::<&[u8]>(&*from.0..&*end.0)?;
+            let rows = table.range::<&[u8]>((Bound::Included(&*from.0), end))?;
             rows.take(limit)
                 .map(|row| {
                     let (key, value) = row?;

@@ -1,0 +1,120 @@
+//! What the B-tree has answered of late: stretches of keys that have no row up to one that is known. A lookup in the B-tree takes
+//! some 5 us, most of them come again and again, and those for what is new end in the gap behind all that is there.
+//!
+//! Nothing here is true any longer once the B-tree has taken rows: then all of it goes.
+
+use super::{Key, Row};
+use std::collections::BTreeMap;
+use std::sync::{PoisonError, RwLock};
+
+/// Bytes of keys and rows that are remembered; beyond them it begins anew.
+const MAX_BYTES: usize = 8 << 20;
+/// What a stretch takes besides.
+const OVERHEAD: usize = 128;
+
+/// Answers of the B-tree.
+#[derive(Debug, Default)]
+pub(super) struct Stretches {
+    known: RwLock<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// From the key on there is no row before this one, or none at all.
+    until: BTreeMap<Key, Option<Row>>,
+    bytes: usize,
+    /// How often all was forgotten.
+    times: u64,
+}
+
+/// What an answer has to be remembered with.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Asked(u64);
+
+impl Stretches {
+    /// The first row from a key on, `None` if there is none; or else what is to be said with the answer of the B-tree, which is to be
+    /// asked now.
+    pub(super) fn first(&self, from: &Key) -> Result<Option<Row>, Asked> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        match known.until.range(..=from).next_back() {
+            Some((_, None)) => Ok(None),
+            Some((_, Some(row))) if row.0 >= *from => Ok(Some(row.clone())),
+            _ => Err(Asked(known.times)),
+        }
+    }
+
+    /// Remembers what the B-tree has answered, unless it has taken rows since it was asked.
+    pub(super) fn remember(&self, asked: Asked, from: &Key, row: Option<Row>) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if known.times != asked.0 {
+            return;
+        }
+        let size = from.0.len() + row.as_ref().map_or(0, |(key, value)| key.0.len() + value.len()) + OVERHEAD;
+        if known.bytes + size > MAX_BYTES {
+            known.until.clear();
+            known.bytes = 0;
+        }
+        if known.until.insert(from.clone(), row).is_none() {
+            known.bytes += size;
+        }
+    }
+
+    /// The B-tree has taken rows.
+    pub(super) fn forget(&self) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        *known = Known { times: known.times + 1, ..Known::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(text: &str) -> Key {
+        Key(text.as_bytes().to_vec())
+    }
+
+    fn row(text: &str) -> Option<Row> {
+        Some((key(text), text.as_bytes().into()))
+    }
+
+    #[test]
+    fn a_stretch_answers_for_each_key_in_it() {
+        let stretches = Stretches::default();
+        let asked = stretches.first(&key("b")).unwrap_err();
+        stretches.remember(asked, &key("b"), row("m"));
+        for from in ["b", "c", "m"] {
+            assert_eq!(stretches.first(&key(from)).ok(), Some(row("m")), "{from}");
+        }
+        for from in ["a", "ma", "z"] {
+            assert!(stretches.first(&key(from)).is_err(), "{from}");
+        }
+        stretches.remember(asked, &key("p"), None);
+        assert_eq!(stretches.first(&key("z")).ok(), Some(None));
+        assert_eq!(stretches.first(&key("c")).ok(), Some(row("m")));
+    }
+
+    #[test]
+    fn what_was_asked_before_rows_were_taken_is_not_remembered_after_it() {
+        let stretches = Stretches::default();
+        let asked = stretches.first(&key("b")).unwrap_err();
+        stretches.remember(asked, &key("b"), row("m"));
+        stretches.forget();
+        assert!(stretches.first(&key("b")).is_err());
+        stretches.remember(asked, &key("b"), row("m"));
+        assert!(stretches.first(&key("b")).is_err());
+    }
+
+    #[test]
+    fn it_takes_no_more_memory_than_it_may() {
+        let stretches = Stretches::default();
+        for n in 0..100_000u32 {
+            let from = Key(n.to_be_bytes().to_vec());
+            if let Err(asked) = stretches.first(&from) {
+                stretches.remember(asked, &from, Some((from.clone(), vec![0; 200].into())));
+            }
+            let known = stretches.known.read().unwrap();
+            assert!(known.bytes <= MAX_BYTES && known.until.len() * (200 + OVERHEAD) <= MAX_BYTES);
+        }
+    }
+}
