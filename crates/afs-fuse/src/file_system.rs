@@ -28,6 +28,10 @@ use crate::flights::Flights;
 use crate::handles::Handles;
 use crate::nodes::{Node, Nodes};
 
+/// How long the kernel may keep the name of a cell that it was told of: whoever opens a file by its path looks up a name in the dynamic
+/// root each time otherwise. A name that begins to mean another cell, as an alias may, is not told of.
+const CELL_NAME_TTL: Duration = Duration::from_secs(10);
+
 /// Whether what an answer says was found out since the last notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fresh(pub(crate) bool);
@@ -200,8 +204,16 @@ impl FileSystem {
         attributes::of_status(status, uid)
     }
 
+    /// Whether a directory is the one that has the cells' names, and is no server's.
+    fn is_dynamic_root(&self, dir: Fid) -> bool {
+        dir.is_made_up() && dir == self.client.root()
+    }
+
     /// For how long the kernel may keep names of a directory.
     pub(crate) fn name_ttl(&self, user: User, dir: Fid) -> Duration {
+        if self.is_dynamic_root(dir) {
+            return CELL_NAME_TTL;
+        }
         match self.client.cached_status(user, dir) {
             Some(Ok(status)) => attributes::name_ttl(self.client.now(), self.serves, &status),
             Some(Err(_)) | None => Duration::ZERO,
@@ -232,7 +244,9 @@ impl FileSystem {
         match found {
             Ok(found) => Answer::Entry(self.entry(user, dir, name, &found, fresh)),
             Err(Error::NoEntry { .. }) => {
-                let ttl = if fresh.0 { self.name_ttl(user, dir.fid) } else { Duration::ZERO };
+                // A cell is there as soon as it is told of.
+                let may_keep = fresh.0 && !self.is_dynamic_root(dir.fid);
+                let ttl = if may_keep { self.name_ttl(user, dir.fid) } else { Duration::ZERO };
                 let is_kept = !ttl.is_zero() && self.nodes.note_absent(dir.id, name);
                 Answer::Absent(if is_kept { ttl } else { Duration::ZERO })
             }
