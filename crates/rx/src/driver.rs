@@ -24,6 +24,7 @@ use rx_proto::endpoint::Usage;
 use rx_proto::fair::Owners;
 use rx_proto::ids::{Epoch, ServiceId};
 use rx_proto::time::Instant;
+use tokio::sync::watch;
 
 use crate::endpoint::Handle;
 use crate::metrics::{Counters, Meters, Metrics, Publisher, Snapshot, add};
@@ -57,6 +58,8 @@ pub(crate) struct Driver {
     publisher: Mutex<Publisher>,
     pub(crate) me: Weak<Self>,
     pub(crate) owner: OnceLock<Weak<Handle>>,
+    /// Closed with the driver. The last field, so that the port has gone before.
+    pub(crate) gone: watch::Sender<()>,
 }
 
 impl fmt::Debug for Driver {
@@ -92,6 +95,7 @@ impl Driver {
             publisher: Mutex::new(Publisher::new()),
             me: me.clone(),
             owner: OnceLock::new(),
+            gone: watch::Sender::new(()),
         })
     }
 

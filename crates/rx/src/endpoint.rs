@@ -236,9 +236,20 @@ impl Endpoint {
     }
 
     /// Ends it now, whoever else still has it: all calls are aborted, handlers see theirs fail, and the threads end before
-    /// this returns (unless it is called by one of them). The port is free when the last handler has gone.
+    /// this returns (unless it is called by one of them). The port is free when the last handler has gone, which
+    /// [`close`](Self::close) waits for.
     pub fn shut_down(&self) {
         self.driver().shut_down();
+    }
+
+    /// Ends it, and waits until the port is free: until handlers have returned, and other clones and the connections made from
+    /// it are dropped.
+    pub async fn close(self) {
+        self.shut_down();
+        let mut gone = self.driver().gone.subscribe();
+        drop(self);
+        // Nothing is ever sent: it is the sender that goes.
+        let _ = gone.changed().await;
     }
 }
 

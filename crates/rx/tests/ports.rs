@@ -156,6 +156,29 @@ async fn shutting_down_ends_calls_and_tells_peers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_port_that_is_closed_is_free() {
+    let (server, client) = (bind(), bind());
+    let begun = Arc::new(Notify::new());
+    let b = Arc::clone(&begun);
+    server.add_service(ServiceConfig::new(service(ECHO), move |mut call: ServerCall| {
+        b.notify_one();
+        async move {
+            let error = call.read_to_end(100).await.unwrap_err();
+            // As long as this takes, it has the port.
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            Err(abort(error))
+        }
+    }));
+    let mut call = connect(&client, &server, ECHO).call().await.unwrap();
+    call.write_all(b"word").await.unwrap();
+    call.flush().unwrap();
+    soon(begun.notified()).await;
+    let address = server.local_addr();
+    soon(server.close()).await;
+    Endpoint::bind(address, EndpointConfig::default()).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_is_shut_down_fails_its_calls() {
     let (server, client) = (echo_server(small_packets()), bind());
     let connection = connect(&client, &server, ECHO);

@@ -232,7 +232,7 @@ async fn stock_tools(cell: &Cell, keys: &KeySet) -> Verdict {
         let endpoint = small_volserver(keys, min_level, &callers)?;
         let words = [&["vos", "listpart", &address], options].concat();
         let said = tokio::task::block_in_place(|| cell.run(&words))?;
-        endpoint.shut_down();
+        endpoint.close().await;
         let callers = std::mem::take(&mut *callers.lock().unwrap_or_else(PoisonError::into_inner));
         let what = format!("{words:?} at a server that wants {min_level}: {said:?}, callers {callers:?}");
         let is_shown =
