@@ -381,8 +381,10 @@ fn what_is_flushed_is_fetched_again() {
 fn a_server_that_is_down_is_told_of_until_it_is_back() {
     let Some(up) = Up::start("checkservers") else { return };
     let Some(other) = Up::start_cell("checkservers-other", "other.test") else { return };
-    up.says(&["newcell", "other.test", &other.address], "");
     let mounted = up.mount.join("other.test");
+    // The kernel keeps that there is none, until it is told.
+    assert!(!mounted.exists() && !mounted.exists());
+    up.says(&["newcell", "other.test", &other.address], "");
     assert!(fs::read_dir(&mounted).unwrap().count() > 0);
     up.says(&["checkservers", "-cell", "other.test"], "All servers are running.\n");
     other.signal("STOP");
@@ -429,7 +431,11 @@ fn what_is_for_all_users_takes_root() {
     let scratch = up.path("scratch");
     fs::write(format!("{scratch}/there"), b"of there").unwrap();
     assert_eq!(fs::read(format!("{scratch}/@sys")).unwrap(), b"of there");
+    let alias = up.mount.join("f");
+    assert!(!alias.is_symlink());
     up.says(&["newalias", "f", "fs.test"], "");
+    assert_eq!(fs::read_link(&alias).unwrap().to_str(), Some("fs.test"));
+    assert!(fs::read_dir(&up.mount).unwrap().any(|entry| entry.unwrap().file_name() == "f"));
     up.says(&["listaliases"], "Alias f for cell fs.test\n");
     up.check(&["newalias", "fs.test", "f"], 1, "", "fs: cell name `fs.test' in use by an existing cell.\n");
     up.says(&["newcell", "other.test", "192.0.2.1"], "");

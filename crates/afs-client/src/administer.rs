@@ -47,7 +47,7 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::NoCell`]; [`Error::Exists`] for a name that a cell has; [`Error::Invalid`] for what cannot be a name.
-    pub fn add_alias(&self, alias: &str, cell: &str) -> Result<(), Error> {
+    pub async fn add_alias(&self, alias: &str, cell: &str) -> Result<(), Error> {
         let cell = self.find_cell(cell)?.name;
         let invalid = || Error::Invalid { what: format!("{alias:?} as the name of a cell") };
         let alias = CellName::new(alias).ok_or_else(invalid)?.to_string();
@@ -61,7 +61,7 @@ impl Client {
                 None => aliases.push(CellAlias { cell, alias }),
             }
         }
-        self.inner.mention_names(dynroot::ROOT);
+        self.inner.tell_of_cells().await;
         Ok(())
     }
 
@@ -133,20 +133,37 @@ mod tests {
         for wrong in ["o", "", "three.test"] {
             assert_eq!(found(wrong).unwrap_err().errno().0, 2, "{wrong}");
         }
-        client.add_alias("Two", "ot").unwrap();
+        client.add_alias("Two", "ot").await.unwrap();
         assert_eq!(found("two").unwrap(), "other.test");
-        client.add_alias("two", "one.test").unwrap();
+        client.add_alias("two", "one.test").await.unwrap();
         assert_eq!(found("two").unwrap(), "one.test");
         assert_eq!(client.aliases().len(), 1);
         client.shut_down().await;
     }
 
     #[tokio::test]
+    async fn the_dynamic_root_stays_as_it_is_until_it_is_told_of() {
+        let client = client().await;
+        let (root, user) = (client.root(), crate::User(0));
+        let before = client.status(user, root).await.unwrap();
+        assert_eq!(before.valid_until, rx_proto::time::Instant::MAX);
+        let listing = client.read_dir(user, root).await.unwrap();
+        assert_eq!(listing.data_version(), before.data_version);
+        let mut notices = client.notices();
+        let told = std::thread::spawn(move || notices.next_blocking().unwrap().changed);
+        client.add_alias("two", "other.test").await.unwrap();
+        let told = told.join().unwrap();
+        assert_eq!((told.fid, told.change), (root, Change::Names));
+        assert!(client.status(user, root).await.unwrap().data_version > before.data_version);
+        client.shut_down().await;
+    }
+
+    #[tokio::test]
     async fn an_alias_is_no_cells_name() {
         let client = client().await;
-        assert_eq!(client.add_alias("other.test", "one.test").unwrap_err().errno().0, 17);
-        assert_eq!(client.add_alias("a/b", "one.test").unwrap_err().errno().0, 22);
-        assert_eq!(client.add_alias("x", "nosuch").unwrap_err().errno().0, 2);
+        assert_eq!(client.add_alias("other.test", "one.test").await.unwrap_err().errno().0, 17);
+        assert_eq!(client.add_alias("a/b", "one.test").await.unwrap_err().errno().0, 22);
+        assert_eq!(client.add_alias("x", "nosuch").await.unwrap_err().errno().0, 2);
         client.shut_down().await;
     }
 }

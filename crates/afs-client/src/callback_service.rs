@@ -122,10 +122,11 @@ impl Inner {
         self.tell_and_wait(&changes).await;
     }
 
-    async fn tell_and_wait(&self, changes: &[Changed]) {
+    /// Tells who keeps copies of changes, and waits until they have handled them, for a second at most.
+    pub(crate) async fn tell_and_wait(&self, changes: &[Changed]) {
         let handled = self.subscribers.tell(changes);
         if wait::within(&self.runtime, HANDLING_MAX, handled.wait()).await.is_none() {
-            tracing::warn!("a break of promises is answered before the kernel's copies are gone");
+            tracing::warn!("a change is answered before the kernel's copies are gone");
         }
     }
 }

@@ -256,8 +256,8 @@ impl Client {
     /// The names in a directory, from memory.
     pub fn cached_read_dir(&self, user: User, dir: Fid) -> Option<Result<Listing, Error>> {
         let inner = &self.inner;
-        let listed = inner.open_files.listed();
         let real = inner.known_real(user, dir)?;
+        let listed = inner.open_files.listed(real);
         let pages = match real {
             dynroot::ROOT => inner.dynroot_pages(),
             _ => match inner.known_pages(user, real)? {
@@ -277,8 +277,8 @@ impl Client {
         if let Some(known) = self.cached_read_dir(user, dir) {
             return known;
         }
-        let listed = self.inner.open_files.listed();
         let real = self.inner.real(user, dir).await?;
+        let listed = self.inner.open_files.listed(real);
         let pages = self.inner.pages_of(user, real).await?;
         Ok(self.listing(user, (dir, real), pages, &listed))
     }
@@ -290,6 +290,6 @@ impl Client {
         }
         let dot_dot = pages.directory.lookup(b"..").map(|entry| real.sibling(entry.fid));
         let parent = inner.parent_of(dir, real, dot_dot);
-        Listing { dir, real, parent, pages, hidden: listed.hidden_in(real) }
+        Listing { dir, real, parent, pages, hidden: listed.hidden() }
     }
 }

@@ -11,9 +11,11 @@ use afs_wire::directory::Directory;
 use afs_wire::ids::{AfsTime, DataVersion, LocalFid, Uniquifier, ViceId, VnodeNumber, VolumeId};
 use afs_wire::rights::Rights;
 use bytes::Bytes;
+use rx_proto::time::Instant;
 
 use crate::client::Inner;
 use crate::error::Error;
+use crate::events::Change;
 use crate::fid::{CellIndex, Fid};
 use crate::status::{Kind, Status};
 use crate::vnode::Pages;
@@ -87,6 +89,8 @@ impl Inner {
 
     /// The pages of the dynamic root.
     pub(crate) fn dynroot_pages(&self) -> Pages {
+        // First, so that what comes meanwhile is of the next.
+        let version = self.made_up_version();
         let mut names = Vec::new();
         for cell in self.cells.all() {
             names.push((cell.name.to_string(), Made::Cell(cell.index, false)));
@@ -101,7 +105,7 @@ impl Inner {
         let own = ROOT.in_volume();
         // There are fewer cells than a directory has room for; what is left out is found by its name nevertheless.
         let directory = Directory::build(own, own, entries).unwrap_or_else(|_| Directory::new(own, own));
-        Pages { directory: Arc::new(directory), version: self.made_up_version() }
+        Pages { directory: Arc::new(directory), version }
     }
 
     /// What a name of the dynamic root names.
@@ -124,15 +128,22 @@ impl Inner {
     pub(crate) fn dynroot_status(&self, fid: Fid) -> Result<Status, Error> {
         let directory = self.made_up_directory(fid);
         if fid == ROOT {
-            return Ok(Status { is_volume_root: true, ..directory });
+            // Who changes its names tells of it.
+            return Ok(Status { is_volume_root: true, valid_until: Instant::MAX, ..directory });
         }
         let target = self.dynroot_link(fid).ok_or(Error::Gone { fid })?;
         Ok(Status { kind: Kind::Symlink, length: target.len() as u64, mode: 0o777, links: 1, ..directory })
     }
 
-    /// Grows with the cells.
+    /// The names of cells have changed: whoever looks one up from here on finds what it is now.
+    pub(crate) async fn tell_of_cells(&self) {
+        self.tell_and_wait(&self.changes(ROOT, Change::Names)).await;
+    }
+
+    /// Grows with the cells and their other names.
     fn made_up_version(&self) -> DataVersion {
-        DataVersion(self.cells.all().len() as u64)
+        let aliases = self.aliases.read().unwrap_or_else(std::sync::PoisonError::into_inner).len();
+        DataVersion((self.cells.all().len() + aliases) as u64)
     }
 
     /// A directory that everybody may list and nobody change, for as long as the cells stay.

@@ -19,7 +19,6 @@ use rxgen::Rpc;
 
 use crate::client::{Client, Found, Inner, Made};
 use crate::error::Error;
-use crate::events::Change;
 use crate::fid::{Fid, User};
 use crate::lookup::checked_name;
 use crate::open_files::{Parting, is_hidden_name};
@@ -571,10 +570,5 @@ impl Inner {
     /// Seconds since 1970.
     pub(crate) fn time(&self) -> AfsTime {
         AfsTime(rx_security::UnixTime::of(std::time::SystemTime::now()).0)
-    }
-
-    /// What a change of ours to a directory, made elsewhere than through the kernel, means for its copies.
-    pub(crate) fn mention_names(&self, dir: Fid) {
-        self.mention(dir, Change::Names);
     }
 }

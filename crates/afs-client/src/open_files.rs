@@ -50,11 +50,18 @@ struct Table {
     files: HashMap<Fid, Open>,
     /// Hidden names by directory, from before they are made until they are removed.
     hidden: BTreeMap<(Fid, String), Hidden>,
-    /// Listings that are being made, and the hidden names removed meanwhile, which what is listed may still have.
-    listings: usize,
-    removed: Vec<(Fid, String)>,
+    /// Directories that are being listed.
+    listed: HashMap<Fid, BeingListed>,
     /// What was replaced of late, and by what.
     replaced: VecDeque<(Instant, Fid, Fid)>,
+}
+
+/// A directory of which listings are being made.
+#[derive(Debug, Default)]
+struct BeingListed {
+    listings: usize,
+    /// Hidden names that were removed meanwhile, which the pages of these may still have.
+    removed: Vec<String>,
 }
 
 /// What is known of a hidden name.
@@ -134,23 +141,25 @@ impl Drop for HiddenName<'_> {
 #[derive(Debug)]
 pub(crate) struct Listed<'a> {
     files: &'a OpenFiles,
+    dir: Fid,
 }
 
 impl Listed<'_> {
-    /// The hidden names that a directory has, or had when any of its pages was read that this listing may be made of.
-    pub(crate) fn hidden_in(&self, dir: Fid) -> Vec<String> {
+    /// The hidden names that the directory has, or had when the pages were read that this listing may be made of.
+    pub(crate) fn hidden(&self) -> Vec<String> {
         let table = self.files.lock();
-        let removed = table.removed.iter().filter(|(of, _)| *of == dir).map(|(_, name)| name.clone());
-        table.hidden_in(dir).map(|(name, _)| name.to_owned()).chain(removed).collect()
+        let removed = table.listed.get(&self.dir).into_iter().flat_map(|listed| &listed.removed).cloned();
+        table.hidden_in(self.dir).map(|(name, _)| name.to_owned()).chain(removed).collect()
     }
 }
 
 impl Drop for Listed<'_> {
     fn drop(&mut self) {
         let mut table = self.files.lock();
-        table.listings -= 1;
-        if table.listings == 0 {
-            table.removed = Vec::new();
+        let Some(listed) = table.listed.get_mut(&self.dir) else { return };
+        listed.listings -= 1;
+        if listed.listings == 0 {
+            table.listed.remove(&self.dir);
         }
     }
 }
@@ -329,17 +338,17 @@ impl OpenFiles {
         let mut table = self.lock();
         let place = (dir, name);
         table.hidden.remove(&place);
-        if table.listings > 0 {
-            table.removed.push(place);
+        if let Some(listed) = table.listed.get_mut(&dir) {
+            listed.removed.push(place.1);
         }
         drop(table);
         self.removed.notify_waiters();
     }
 
-    /// A listing is about to be made. Called before its pages are read.
-    pub(crate) fn listed(&self) -> Listed<'_> {
-        self.lock().listings += 1;
-        Listed { files: self }
+    /// A listing of a directory is about to be made. Called before its pages are read.
+    pub(crate) fn listed(&self, dir: Fid) -> Listed<'_> {
+        self.lock().listed.entry(dir).or_default().listings += 1;
+        Listed { files: self, dir }
     }
 
     /// Waits until the hidden names are removed in a directory whose files nobody has open.
@@ -466,29 +475,32 @@ mod tests {
         let (files, dir) = (OpenFiles::default(), fid(1));
         assert!(files.note_open(fid(2)));
         drop(files.hidden_name(dir, fid(2)));
-        assert!(files.listed().hidden_in(dir).is_empty(), "it was not given to the file");
+        assert!(files.listed(dir).hidden().is_empty(), "it was not given to the file");
         let hidden = files.hidden_name(dir, fid(2));
         assert!(is_hidden_name(hidden.as_bytes()));
         let name = String::from_utf8(hidden.as_bytes().to_vec()).unwrap();
         assert_eq!(hidden.given(), None);
-        assert_eq!(files.listed().hidden_in(dir), std::slice::from_ref(&name));
-        assert!(files.listed().hidden_in(fid(3)).is_empty());
+        assert_eq!(files.listed(dir).hidden(), std::slice::from_ref(&name));
+        assert!(files.listed(fid(3)).hidden().is_empty());
         files.none_going(dir).await;
         assert!(files.hold(fid(2)), "for somebody else too");
         assert_eq!(files.note_close(fid(2), false), None);
         let mut none_going = std::pin::pin!(files.none_going(dir));
         assert!(polled(none_going.as_mut()).is_none(), "nobody has it open");
         assert_eq!(files.note_close(fid(2), true), Some((dir, name.clone())));
-        assert_eq!(files.listed().hidden_in(dir), std::slice::from_ref(&name), "it is being removed");
+        assert_eq!(files.listed(dir).hidden(), std::slice::from_ref(&name), "it is being removed");
         assert!(polled(none_going.as_mut()).is_none());
         assert_eq!(files.take_hidden(fid(2)), None);
-        let (one, other) = (files.listed(), files.listed());
+        let (one, other) = (files.listed(dir), files.listed(dir));
+        let elsewhere = files.listed(fid(3));
         files.note_removed(dir, name.clone());
         none_going.await;
         drop(one);
-        assert_eq!(other.hidden_in(dir), [name], "it may be of pages that have it");
-        drop(other);
-        assert!(files.listed().hidden_in(dir).is_empty() && files.lock().files.is_empty());
+        assert_eq!(other.hidden(), [name], "it may be of pages that have it");
+        assert!(elsewhere.hidden().is_empty());
+        drop((other, elsewhere));
+        assert!(files.listed(dir).hidden().is_empty() && files.lock().files.is_empty());
+        assert!(files.lock().listed.is_empty(), "nothing is kept of listings that are made");
     }
 
     /// What a future has come to, if it has.

@@ -183,7 +183,7 @@ impl Client {
     /// # Errors
     ///
     /// When there are too many.
-    pub fn set_cell(
+    pub async fn set_cell(
         &self,
         name: &CellName,
         linked: Option<CellName>,
@@ -191,7 +191,7 @@ impl Client {
     ) -> Result<CellIndex, Error> {
         let inner = &self.inner;
         let index = inner.cells.set(name, linked, servers, &inner.servers);
-        inner.mention_names(crate::dynroot::ROOT);
+        inner.tell_of_cells().await;
         index.ok_or_else(|| Error::Invalid { what: format!("too many cells for {name}") })
     }
 

@@ -14,7 +14,7 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use afs_client::{Client, Error, Fid, Found, Status, User};
+use afs_client::{Client, Error, Fid, Found, Notice, Status, User};
 use fuse_dev::{
     Attributes, Caller, Device, Entry, FileSystemSpace, Handler, NodeId, Notifier, Operation, Reply, Request,
     Unique,
@@ -27,10 +27,7 @@ use crate::attributes::{self, Owners, Serves};
 use crate::flights::Flights;
 use crate::handles::Handles;
 use crate::nodes::{Node, Nodes};
-
-/// How long the kernel may keep the name of a cell that it was told of: whoever opens a file by its path looks up a name in the dynamic
-/// root each time otherwise. A name that begins to mean another cell, as an alias may, is not told of.
-const CELL_NAME_TTL: Duration = Duration::from_secs(10);
+use crate::notices::Leaving;
 
 /// Whether what an answer says was found out since the last notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +59,7 @@ pub(crate) struct FileSystem {
     pub(crate) passthrough: Passthrough,
     pub(crate) device: Arc<Device>,
     pub(crate) notifier: Notifier,
+    pub(crate) leaving: Leaving<Arc<Notice>>,
     /// Whether the kernel gives each change of a file a time of its own once the last was looked at (Linux 6.13).
     pub(crate) has_fine_times: bool,
     /// How many notices there have been; open for answers, closed by notices.
@@ -115,6 +113,7 @@ impl FileSystem {
             passthrough,
             device,
             notifier,
+            leaving: Leaving::default(),
             has_fine_times: has_fine_times(),
             gate: RwLock::new(0),
         }
@@ -204,16 +203,8 @@ impl FileSystem {
         attributes::of_status(status, uid)
     }
 
-    /// Whether a directory is the one that has the cells' names, and is no server's.
-    fn is_dynamic_root(&self, dir: Fid) -> bool {
-        dir.is_made_up() && dir == self.client.root()
-    }
-
     /// For how long the kernel may keep names of a directory.
     pub(crate) fn name_ttl(&self, user: User, dir: Fid) -> Duration {
-        if self.is_dynamic_root(dir) {
-            return CELL_NAME_TTL;
-        }
         match self.client.cached_status(user, dir) {
             Some(Ok(status)) => attributes::name_ttl(self.client.now(), self.serves, &status),
             Some(Err(_)) | None => Duration::ZERO,
@@ -244,9 +235,7 @@ impl FileSystem {
         match found {
             Ok(found) => Answer::Entry(self.entry(user, dir, name, &found, fresh)),
             Err(Error::NoEntry { .. }) => {
-                // A cell is there as soon as it is told of.
-                let may_keep = fresh.0 && !self.is_dynamic_root(dir.fid);
-                let ttl = if may_keep { self.name_ttl(user, dir.fid) } else { Duration::ZERO };
+                let ttl = if fresh.0 { self.name_ttl(user, dir.fid) } else { Duration::ZERO };
                 let is_kept = !ttl.is_zero() && self.nodes.note_absent(dir.id, name);
                 Answer::Absent(if is_kept { ttl } else { Duration::ZERO })
             }

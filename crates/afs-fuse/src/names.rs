@@ -9,6 +9,7 @@ use fuse_dev::{Caller, NodeId, Reply};
 use crate::answer::Answer;
 use crate::file_system::{FileSystem, Fresh, just, outcome};
 use crate::nodes::Node;
+use crate::notices::Locked;
 
 /// `RENAME_NOREPLACE`: there must be nothing of the new name.
 const NO_REPLACE: u32 = 1;
@@ -40,8 +41,11 @@ impl FileSystem {
         self: &Arc<Self>,
         names: [(NodeId, &Vec<u8>); COUNT],
     ) -> Changing {
+        let mut dirs: Vec<_> = names.iter().map(|(dir, _)| *dir).collect();
+        // Those that are removed or moved are locked too.
+        dirs.extend(names.iter().filter_map(|(dir, name)| self.nodes.directory_at(*dir, name)));
         let names = names.map(|(dir, name)| (dir, name.clone())).to_vec();
-        Changing { fs: Arc::clone(self), names }
+        Changing { fs: Arc::clone(self), names, _locked: self.locked(dirs) }
     }
 
     /// Makes something in a directory, and answers as a look-up of it.
@@ -184,7 +188,7 @@ impl FileSystem {
                     Ok(()) | Err(_) => {
                         fs.nodes.drop_name(from.id, &name);
                         fs.nodes.drop_name(to.id, &new_name);
-                        fs.expire(to.id, &new_name);
+                        fs.forget_names(to.id, vec![new_name], None);
                     }
                 }
                 fs.note_nameless(last.filter(|_| renamed.is_ok()));
@@ -269,6 +273,7 @@ impl FileSystem {
 pub(crate) struct Changing {
     fs: Arc<FileSystem>,
     names: Vec<(NodeId, Vec<u8>)>,
+    _locked: Locked,
 }
 
 impl Changing {
@@ -282,7 +287,7 @@ impl Drop for Changing {
     fn drop(&mut self) {
         for (dir, name) in self.names.drain(..) {
             self.fs.nodes.drop_name(dir, &name);
-            self.fs.expire(dir, &name);
+            self.fs.forget_names(dir, vec![name], None);
         }
     }
 }

@@ -121,6 +121,13 @@ impl Nodes {
         table.known.get(table.current.get(&fid)?).map(|known| Arc::clone(&known.node))
     }
 
+    /// The directory by which the kernel knows a name.
+    pub(crate) fn directory_at(&self, dir: NodeId, name: &[u8]) -> Option<NodeId> {
+        let table = self.lock();
+        let id = table.known.get(&dir)?.names.get(name).copied().flatten()?;
+        table.known.get(&id).filter(|known| known.node.fid.vnode.is_directory()).map(|_| id)
+    }
+
     /// The node of a fid, for an answer that counts as a look-up. With `place`, the kernel may find it by that name from now on
     /// without asking.
     pub(crate) fn look_up(&self, fid: Fid, place: Option<(NodeId, &[u8])>) -> Arc<Node> {

@@ -1,15 +1,20 @@
-//! Telling the kernel what to forget when something changes elsewhere: a thread of its own, as a notice may have to wait for a
+//! Telling the kernel what to forget when something changes elsewhere: in threads of its own, as a notice may have to wait for a
 //! lock that the kernel holds while a request is with us.
 //!
 //! The client acknowledges a server's break of a promise when the notice of it is dropped here, which is when the kernel has
-//! forgotten.
+//! forgotten. With one exception: for names the kernel takes the lock of their directory, which it also holds for whoever changes the
+//! directory until we have answered him; and his change may be waiting, at the server, for another client that cannot answer before
+//! a change of its own there is answered, which waits for us. So names in a directory that is being changed here are waited for by
+//! nobody: they are forgotten as soon as that change has been answered.
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
+use std::mem;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use afs_client::{Change, Changed, Notices};
+use afs_client::{Change, Changed, Notice, Notices};
 use fuse_dev::{NodeId, Notifier};
 
 use crate::file_system::FileSystem;
@@ -19,10 +24,19 @@ use crate::nodes::{About, Forget};
 pub(crate) fn serve(fs: &Arc<FileSystem>, notifier: &Notifier, mut notices: Notices) {
     while let Some(notice) = notices.next_blocking() {
         fs.close_gate();
+        let mut names: HashMap<NodeId, Vec<Vec<u8>>> = HashMap::new();
+        let mut others = Vec::new();
         for forget in forgets(fs, notice.changed) {
-            send(notifier, &forget);
+            match forget {
+                Forget::Name(dir, name) => names.entry(dir).or_default().push(name),
+                Forget::Data(_) | Forget::Attributes(_) => others.push(forget),
+            }
         }
-        drop(notice);
+        let notice = Arc::new(notice);
+        for (dir, names) in names {
+            fs.forget_names(dir, names, Some(Arc::clone(&notice)));
+        }
+        others.iter().for_each(|forget| send(notifier, forget));
     }
 }
 
@@ -48,10 +62,179 @@ fn send(notifier: &Notifier, forget: &Forget) {
     }
 }
 
+/// The names that the kernel is being told to forget, by directory.
+#[derive(Debug)]
+pub(crate) struct Leaving<N> {
+    directories: Mutex<HashMap<NodeId, Directory<N>>>,
+}
+
+impl<N> Default for Leaving<N> {
+    fn default() -> Self {
+        Self { directories: Mutex::default() }
+    }
+}
+
+#[derive(Debug)]
+struct Directory<N> {
+    /// How many changes of it are asked for here: the kernel holds its lock for them.
+    changes: usize,
+    /// Whether a thread tells the kernel.
+    is_told: bool,
+    /// What it is to tell next, and the notices that are handled then.
+    names: Vec<Vec<u8>>,
+    notices: Vec<N>,
+    /// The notices that are handled when what it tells now is told.
+    told: Vec<N>,
+}
+
+impl<N> Default for Directory<N> {
+    fn default() -> Self {
+        Self { changes: 0, is_told: false, names: Vec::new(), notices: Vec::new(), told: Vec::new() }
+    }
+}
+
+impl<N> Leaving<N> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<NodeId, Directory<N>>> {
+        self.directories.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Names are to be told of. True: by a thread that the caller starts.
+    fn add(&self, dir: NodeId, names: Vec<Vec<u8>>, notice: Option<N>) -> bool {
+        let mut directories = self.lock();
+        let directory = directories.entry(dir).or_default();
+        directory.names.extend(names);
+        if directory.changes == 0 {
+            directory.notices.extend(notice);
+        }
+        !mem::replace(&mut directory.is_told, true)
+    }
+
+    /// What is told of is told; what is to be told next. When there is nothing, another thread has to be started for more.
+    fn next(&self, dir: NodeId) -> Vec<Vec<u8>> {
+        let mut directories = self.lock();
+        let Some(directory) = directories.get_mut(&dir) else { return Vec::new() };
+        directory.told = mem::take(&mut directory.notices);
+        let names = mem::take(&mut directory.names);
+        if names.is_empty() {
+            directory.is_told = false;
+            self.drop_if_idle(directories, dir);
+        }
+        names
+    }
+
+    /// A change of the directory is asked for: nobody waits any longer until names in it are told of.
+    fn begin_change(&self, dir: NodeId) {
+        let mut directories = self.lock();
+        let directory = directories.entry(dir).or_default();
+        directory.changes += 1;
+        directory.notices.clear();
+        directory.told.clear();
+    }
+
+    fn end_change(&self, dir: NodeId) {
+        let mut directories = self.lock();
+        if let Some(directory) = directories.get_mut(&dir) {
+            directory.changes -= 1;
+        }
+        self.drop_if_idle(directories, dir);
+    }
+
+    fn drop_if_idle(&self, mut directories: MutexGuard<'_, HashMap<NodeId, Directory<N>>>, dir: NodeId) {
+        if directories.get(&dir).is_some_and(|directory| directory.changes == 0 && !directory.is_told) {
+            directories.remove(&dir);
+        }
+    }
+}
+
+/// Directories for whose change the kernel holds their locks.
+#[derive(Debug)]
+pub(crate) struct Locked {
+    fs: Arc<FileSystem>,
+    dirs: Vec<NodeId>,
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        for dir in self.dirs.drain(..) {
+            self.fs.leaving.end_change(dir);
+        }
+    }
+}
+
 impl FileSystem {
-    /// Has a name asked for again, in the background: who is answering the kernel must not wait for its locks.
-    pub(crate) fn expire(&self, dir: NodeId, name: &[u8]) {
-        let (notifier, name) = (self.notifier.clone(), name.to_vec());
-        self.runtime.spawn_blocking(move || send(&notifier, &Forget::Name(dir, name)));
+    /// A change of directories has come. What is returned is dropped when nothing is waited for any longer to answer it.
+    pub(crate) fn locked(self: &Arc<Self>, dirs: Vec<NodeId>) -> Locked {
+        for dir in &dirs {
+            self.leaving.begin_change(*dir);
+        }
+        Locked { fs: Arc::clone(self), dirs }
+    }
+
+    /// Has names asked for again, in the background: who is answering the kernel must not wait for its locks.
+    pub(crate) fn forget_names(
+        self: &Arc<Self>,
+        dir: NodeId,
+        names: Vec<Vec<u8>>,
+        notice: Option<Arc<Notice>>,
+    ) {
+        if !self.leaving.add(dir, names, notice) {
+            return;
+        }
+        let fs = Arc::clone(self);
+        self.runtime.spawn_blocking(move || {
+            loop {
+                let names = fs.leaving.next(dir);
+                if names.is_empty() {
+                    return;
+                }
+                for name in names {
+                    send(&fs.notifier, &Forget::Name(dir, name));
+                }
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DIR: NodeId = NodeId(7);
+
+    fn names(names: &[&str]) -> Vec<Vec<u8>> {
+        names.iter().map(|name| name.as_bytes().to_vec()).collect()
+    }
+
+    #[test]
+    fn a_notice_is_handled_when_its_names_are_told() {
+        let (leaving, one, two) = (Leaving::default(), Arc::new(1), Arc::new(2));
+        assert!(leaving.add(DIR, names(&["a", "b"]), Some(Arc::clone(&one))));
+        assert_eq!(leaving.next(DIR), names(&["a", "b"]));
+        assert!(!leaving.add(DIR, names(&["c"]), Some(Arc::clone(&two))), "the same thread tells it");
+        assert_eq!((Arc::strong_count(&one), Arc::strong_count(&two)), (2, 2));
+        assert_eq!(leaving.next(DIR), names(&["c"]));
+        assert_eq!((Arc::strong_count(&one), Arc::strong_count(&two)), (1, 2));
+        assert!(leaving.next(DIR).is_empty());
+        assert_eq!(Arc::strong_count(&two), 1);
+        assert!(leaving.lock().is_empty());
+    }
+
+    #[test]
+    fn nobody_waits_for_names_in_a_directory_that_is_changed_here() {
+        let (leaving, before, meanwhile) = (Leaving::default(), Arc::new(1), Arc::new(2));
+        assert!(leaving.add(DIR, names(&["a"]), Some(Arc::clone(&before))));
+        assert_eq!(leaving.next(DIR), names(&["a"]));
+        assert!(!leaving.add(DIR, names(&["b"]), Some(Arc::clone(&before))));
+        assert_eq!(Arc::strong_count(&before), 3);
+        leaving.begin_change(DIR);
+        assert_eq!(Arc::strong_count(&before), 1, "neither those that are told nor those that are to be");
+        leaving.begin_change(DIR);
+        leaving.end_change(DIR);
+        assert!(!leaving.add(DIR, names(&["c"]), Some(Arc::clone(&meanwhile))));
+        assert_eq!(Arc::strong_count(&meanwhile), 1);
+        assert_eq!(leaving.next(DIR), names(&["b", "c"]), "the kernel is told nevertheless");
+        assert!(leaving.next(DIR).is_empty());
+        leaving.end_change(DIR);
+        assert!(leaving.lock().is_empty());
     }
 }

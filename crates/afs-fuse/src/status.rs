@@ -87,6 +87,7 @@ impl FileSystem {
             None => self.handles.writer_of(&node).filter(|open| open.file.user() == user),
         });
         let (client, size, kills_privileges) = (self.client.clone(), set.size, set.kills_privileges);
+        let locked = node.fid.vnode.is_directory().then(|| self.locked(vec![node.id]));
         self.run(caller, reply, async move {
             let change = async {
                 let before = client.status(user, node.fid).await?;
@@ -118,6 +119,7 @@ impl FileSystem {
                 Ok(status)
             };
             let status = change.await;
+            drop(locked);
             outcome(move |fs, fresh| fs.status_answer(&node, status, fresh))
         });
     }

@@ -349,7 +349,7 @@ answer!(NewCell, |session, control::NewCell { name, servers, linked }| {
     if servers.is_empty() {
         return Err(errno(Errno::EINVAL));
     }
-    session.client.set_cell(&cell_name(&name)?, linked, &servers).map_err(failed)?;
+    session.client.set_cell(&cell_name(&name)?, linked, &servers).await.map_err(failed)?;
     Ok(reply::NewCell {})
 });
 
@@ -370,7 +370,7 @@ answer!(GetAlias, |session, control::GetAlias { index }| {
 
 answer!(NewAlias, |session, control::NewAlias { alias, cell }| {
     session.check_superuser()?;
-    session.client.add_alias(&text(&alias), &text(&cell)).map_err(failed)?;
+    session.client.add_alias(&text(&alias), &text(&cell)).await.map_err(failed)?;
     Ok(reply::NewAlias {})
 });
 
