@@ -52,9 +52,13 @@ impl Default for HostLimits {
     }
 }
 
-/// How long after a message that was not answered the next is tried, unless the host calls: the first, and doubled each time
-/// up to the last. A call of the host brings it at once, but at most once in the first of these.
-const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(15), Duration::from_secs(600));
+/// How long after a message that was not answered the next is tried: the first, and doubled each time up to the last. So a host is
+/// told of what it missed about as long after a failure of the network as that took.
+const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(600));
+
+/// A call of the host brings the next try at once, if the last was so long ago. It waits for that, so a host that calls and cannot be
+/// called, as behind many a firewall, is not tried with each; one that has never said who it is not sooner either.
+const RETRY_ON_CALL: Duration = Duration::from_secs(15);
 
 /// A host that has been silent for so long is asked whether it is still there: as stock servers, so that it is known to be gone
 /// before somebody waits for it.
@@ -555,8 +559,10 @@ impl Hosts {
 
     fn note_silence(&mut self, now: Instant, id: HostId) {
         let Some(host) = self.hosts.get_mut(&id) else { return };
-        let backoff = host.down.map_or(RETRY_AFTER.0, |down| down.backoff);
-        host.down = Some(Down { backoff: (2 * backoff).min(RETRY_AFTER.1), retry_at: now + RETRY_AFTER.0 });
+        let first = if host.uuid.is_some() { RETRY_AFTER.0 } else { RETRY_ON_CALL };
+        let backoff = host.down.map_or(first, |down| down.backoff);
+        let retry_at = now + backoff.min(RETRY_ON_CALL);
+        host.down = Some(Down { backoff: (2 * backoff).min(RETRY_AFTER.1), retry_at });
         self.schedule(id, now + backoff);
     }
 
