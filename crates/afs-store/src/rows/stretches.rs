@@ -1,5 +1,5 @@
 //! What the B-tree has answered of late: stretches of keys that have no row up to one that is known. A lookup in the B-tree takes
-//! some 5 us, most of them come again and again, and those for what is new end in the gap behind all that is there.
+//! some microseconds, most of them come again and again, and those for what is new end in the gap behind all that is there.
 //!
 //! Nothing here is true any longer once the B-tree has taken rows: then all of it goes.
 
@@ -45,24 +45,31 @@ impl Stretches {
 
     /// Remembers what the B-tree has answered, unless it has taken rows since it was asked.
     pub(super) fn remember(&self, asked: Asked, from: &Key, row: Option<Row>) {
+        let mut before = None;
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if known.times != asked.0 {
             return;
         }
         let size = from.0.len() + row.as_ref().map_or(0, |(key, value)| key.0.len() + value.len()) + OVERHEAD;
         if known.bytes + size > MAX_BYTES {
-            known.until.clear();
+            before = Some(std::mem::take(&mut known.until));
             known.bytes = 0;
         }
         if known.until.insert(from.clone(), row).is_none() {
             known.bytes += size;
         }
+        // To free thousands of rows takes a while, which nobody is to wait for.
+        drop(known);
+        drop(before);
     }
 
     /// The B-tree has taken rows.
     pub(super) fn forget(&self) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        *known = Known { times: known.times + 1, ..Known::default() };
+        let times = known.times + 1;
+        let before = std::mem::replace(&mut *known, Known { times, ..Known::default() });
+        drop(known);
+        drop(before);
     }
 }
 

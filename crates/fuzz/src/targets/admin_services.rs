@@ -35,7 +35,7 @@ use rxgen::{Interface, Rpc, RpcInfo};
 
 use super::file_service::named::{Named, NamedServer};
 use super::file_service::sim::Sim;
-use super::file_service::{Folder, endpoint, put_online};
+use super::file_service::{Folder, bind, put_online};
 use crate::engine::Bound;
 use crate::shape::Shape;
 
@@ -124,7 +124,7 @@ impl World {
         };
         let partitions = Partitions::new([open(A), open(B)]);
         let sim = Sim::new(Duration::from_micros(100));
-        let (server, client) = (endpoint(&sim, 1), endpoint(&sim, 2));
+        let (server, client) = (bind(&sim, 1), bind(&sim, 2));
         let connect = |name: &str, service: u16| {
             let security: Box<dyn SecurityClass> = match name {
                 "" => Box::new(Null),
@@ -287,7 +287,7 @@ fn furnish(sim: &Sim) -> Transaction {
     let memory = Arc::new(MemoryStore::new());
     let store: Arc<dyn CellStore> = memory.clone();
     let (vldb, ptdb) = open_databases(sim, &store);
-    let endpoint = endpoint(sim, 3);
+    let endpoint = bind(sim, 3);
     let pt = PtService::new(ptdb, Arc::new(Names), clock(), rules());
     let pt = sim.block_on(async move {
         let administrator = Administrator { name: "admin".into(), id: None };

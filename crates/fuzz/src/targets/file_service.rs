@@ -74,7 +74,7 @@ struct World {
 }
 
 /// An endpoint in virtual time, of the machine of this number.
-pub(super) fn endpoint(sim: &Sim, machine: u8) -> Endpoint {
+pub(super) fn bind(sim: &Sim, machine: u8) -> Endpoint {
     let options = EndpointConfig { publish_every: None, shards: Some(1), ..EndpointConfig::default() };
     let address = SocketAddr::from(([10, 0, 0, machine], 7000));
     Endpoint::bind_with(Arc::new(sim.clone()), address, options).expect("nobody is there")
@@ -148,30 +148,21 @@ impl World {
             Partition::open(&folder.0, afs_volume::Config::default()).expect("a new partition opens");
         let volume = make_volume(&partition);
         let sim = Sim::new(Duration::from_micros(100));
-        let (server_side, client) = (endpoint(&sim, 1), endpoint(&sim, 2));
+        let (endpoint, client) = (bind(&sim, 1), bind(&sim, 2));
         let mut config = Config::new(Uuid::default());
         // The client answers nothing, and is not waited for.
         (config.introduction_wait, config.break_wait) = (Duration::from_millis(1), Duration::from_millis(1));
         let clock = sim.clone();
         config.clock = WallClock::new(move || Duration::from_nanos(clock.now().as_nanos()));
         let volumes: Arc<dyn Volumes> = Arc::new(vec![partition]);
-        let server = FileServer::new(config, &server_side, volumes, Arc::new(Nobody))
+        let server = FileServer::new(config, &endpoint, volumes, Arc::new(Nobody))
             .expect("it has no files of its own");
-        server_side.add_service(server.service(vec![Arc::new(Null), Arc::new(NamedServer)]));
+        endpoint.add_service(server.service(vec![Arc::new(Null), Arc::new(NamedServer)]));
         let service = ServiceId(Rxafs::SERVICE_ID);
         let named = Named { name: Some(ADMINISTRATOR.to_owned()) };
         let security: [Box<dyn SecurityClass>; 2] = [Box::new(Null), Box::new(named)];
-        let connections =
-            security.map(|security| client.connect(server_side.local_addr(), service, security));
-        Self {
-            sim,
-            endpoint: server_side,
-            connections,
-            volume,
-            _client: client,
-            _server: server,
-            _folder: folder,
-        }
+        let connections = security.map(|security| client.connect(endpoint.local_addr(), service, security));
+        Self { sim, endpoint, connections, volume, _client: client, _server: server, _folder: folder }
     }
 
     /// Vnodes of each kind, made again where the inputs before have removed them.
