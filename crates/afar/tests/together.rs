@@ -22,7 +22,7 @@ fn change(shared: &Path, name: &str, rounds: usize) {
         fs::write(&path, b"first").unwrap();
         fs::write(&new, name).unwrap();
         fs::rename(&new, &path).unwrap();
-        fs::set_permissions(shared, Permissions::from_mode(0o755 | round as u32 % 2)).unwrap();
+        fs::set_permissions(shared, Permissions::from_mode(0o755 | (round as u32 % 2))).unwrap();
         let folder = shared.join(format!("{name}-folder"));
         fs::create_dir(&folder).unwrap();
         fs::hard_link(&path, shared.join(format!("{name}-linked"))).unwrap();
