@@ -9,15 +9,18 @@ pub(crate) mod pace;
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
+use std::time::Duration;
 
 use afs_cache::ranges::RangeSet;
 use afs_cache::{CacheFile, EXTENT};
 use bytes::BytesMut;
+use rx_proto::debug::DebugVersion;
 use tokio::sync::Notify;
 
 use crate::client::Client;
@@ -25,7 +28,7 @@ use crate::data::{FileData, lock};
 use crate::error::Error;
 use crate::fid::User;
 use crate::remote::Breaks;
-use pace::Pace;
+use pace::{Pace, Threads};
 
 /// Bytes that are put into the cache at once, if they come as fast: a write to a file costs some microseconds, however small.
 const FILL_BYTES: usize = 128 << 10;
@@ -38,6 +41,9 @@ const GRAIN: u64 = 32 << 10;
 
 /// How far behind what has come a reader waits for a call that is under way; further off, he gets one of his own.
 const WAIT_BEHIND: u64 = 4 << 20;
+
+/// How long a server may take to say how many of its threads are idle.
+const ANSWER_WAIT: Duration = Duration::from_secs(2);
 
 /// Failures that are remembered for those who wait; they look within moments.
 const FAILURES_MAX: usize = 32;
@@ -271,6 +277,15 @@ async fn run_call(
     data.go_on(&client, &file);
 }
 
+/// Asks a server how many of its threads are idle: more calls are to be made only if it has some for others too.
+async fn ask_for_threads(client: Client, server: SocketAddr, pace: Arc<ServerPace>) {
+    let stats = client.inner.endpoint().statistics_of(server, ANSWER_WAIT).await;
+    let stats = stats.filter(|stats| stats.version.has(DebugVersion::IDLE_THREADS));
+    let threads = stats.map(|stats| Threads { idle: stats.idle_threads, waiting: stats.n_waiting });
+    lock(&pace.pace).note_threads(client.inner.now(), threads);
+    pace.freed.notify_waiters();
+}
+
 async fn fetch_range(
     client: &Client,
     data: &Arc<FileData>,
@@ -290,7 +305,10 @@ async fn fetch_range(
     let mut fetch = client.fetch(user, fid, range.start, range.end - range.start).await?;
     let now = client.inner.now();
     let actual = client.inner.files.note_server(fid, fetch.server());
-    lock(&actual.pace).note_answer(now, now.since(began), fetch.is_own());
+    if lock(&actual.pace).note_answer(now, now.since(began), fetch.is_own()) {
+        let asked = ask_for_threads(client.clone(), fetch.server(), Arc::clone(&actual));
+        client.inner.runtime.spawn(Box::pin(asked));
+    }
     let mut arriving = Arriving { data, file, id, at: range.start, end: range.end, pieces: BytesMut::new() };
     loop {
         // What is there already is put in with what follows; what is waited for is not held up.

@@ -99,6 +99,25 @@ fn the_statistics_are_of_todays_version_and_count() {
 }
 
 #[test]
+fn a_peer_is_asked_for_its_statistics_and_only_its_answer_is_taken() {
+    let mut world = world();
+    let peer = world.nodes[1].address;
+    assert!(!world.nodes[0].endpoint.ask_statistics(peer), "there is no connection");
+    let connection = world.connect(0, 1);
+    world.call(0, connection, Job::new(10, 10), LONG).unwrap();
+    assert!(world.nodes[0].endpoint.ask_statistics(peer));
+    // An answer to a question that was not asked.
+    let header = debug::reply_header(&debug::request_header(PacketType::DEBUG, CallNumber(1))).unwrap();
+    let mut forged = header.to_bytes().to_vec();
+    DebugStats { idle_threads: 99, ..DebugStats::default() }.encode(&mut forged);
+    world.inject(0, peer, forged.into());
+    world.run_for(ms(500));
+    let (from, stats) = world.nodes[0].endpoint.poll_answer().expect("an answer");
+    assert_eq!((from, stats.calls_executed, stats.idle_threads), (peer, 1, 0));
+    assert_eq!(world.nodes[0].endpoint.poll_answer(), None);
+}
+
+#[test]
 fn connections_are_listed_to_the_end_with_the_states_of_their_calls() {
     let mut world = world();
     let idle = world.connect(2, 1);

@@ -119,9 +119,13 @@ impl Driver {
 
     /// Wakes who waited and starts the calls that have come.
     fn settle(&self, shard: &Shard, outcome: Outcome, may_run_handlers: bool) {
-        let Outcome { wakers, incoming, .. } = outcome;
+        let Outcome { wakers, incoming, answers, .. } = outcome;
         for waker in wakers {
             waker.wake();
+        }
+        for (answer, stats) in answers {
+            // Who has asked may have gone.
+            let _ = answer.send(stats);
         }
         for incoming in incoming {
             self.dispatch(shard, incoming, may_run_handlers);

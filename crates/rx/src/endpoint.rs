@@ -1,18 +1,23 @@
 //! An endpoint as applications have it: a UDP port that calls and serves. Clones share it; when the last is dropped, and
 //! the last connection made from it, its threads end and its port is free.
 
+use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::{Arc, PoisonError, Weak};
+use std::task::Poll;
 use std::time::Duration;
 
 use rx_proto::Role;
 use rx_proto::config::Config;
+use rx_proto::debug::DebugStats;
 use rx_proto::fair::Owners;
 use rx_proto::ids::ServiceId;
 use rx_proto::security::SecurityClass;
 use rx_proto::stats::Stats;
 use rx_proto::time::Instant;
+use tokio::sync::oneshot;
 
 use crate::client::{Connection, Peer, PeerLimits};
 use crate::driver::Driver;
@@ -212,6 +217,20 @@ impl Endpoint {
         security: impl Fn() -> Box<dyn SecurityClass> + Send + Sync + 'static,
     ) -> Peer {
         Peer::new(self.clone(), peer, service, limits, Box::new(security))
+    }
+
+    /// What the endpoint at a peer says of itself to `rxdebug`: how many of its threads are idle, how many calls wait for one. `None`
+    /// if there is no connection to it from here, if it does not tell, or not within `wait`.
+    pub async fn statistics_of(&self, peer: SocketAddr, wait: Duration) -> Option<DebugStats> {
+        let driver = self.driver();
+        let (sender, mut answer) = oneshot::channel();
+        driver.with(driver.shard_of(peer), |state, _| state.ask_statistics(peer, sender));
+        let mut timer = driver.runtime.sleep_until(driver.runtime.now() + wait);
+        poll_fn(|cx| match Pin::new(&mut answer).poll(cx) {
+            Poll::Ready(answer) => Poll::Ready(answer.ok()),
+            Poll::Pending => timer.as_mut().poll(cx).map(|()| None),
+        })
+        .await
     }
 
     /// Counters of the port, the queues and the services.

@@ -9,9 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 
+use rx_proto::debug::DebugStats;
 use rx_proto::endpoint::{CallHandle, ConnectionHandle, Endpoint, Event};
 use rx_proto::ids::{Epoch, ServiceId};
 use rx_proto::time::Instant;
+use tokio::sync::oneshot;
 
 use crate::driver::transmit::TxBuffer;
 use crate::socket::Datagram;
@@ -70,6 +72,8 @@ pub(crate) struct State {
     pub(crate) endpoint: Endpoint,
     calls: HashMap<CallHandle, Slot>,
     channel_waiters: HashMap<ConnectionHandle, Vec<Waker>>,
+    /// Who waits for the statistics of a peer.
+    curious: HashMap<SocketAddr, Vec<oneshot::Sender<DebugStats>>>,
     /// On a port of all addresses: the one that each peer sends to, to answer from.
     local_ips: Option<HashMap<SocketAddr, IpAddr>>,
     /// Wakers that are not needed any more. Dropping one may drop a task, hence a call, which takes this state's lock: that
@@ -94,6 +98,7 @@ struct Slot {
 pub(crate) struct Outcome {
     pub(crate) wakers: Vec<Waker>,
     pub(crate) incoming: Vec<Incoming>,
+    pub(crate) answers: Vec<(oneshot::Sender<DebugStats>, DebugStats)>,
     /// To be dropped only.
     _spent: Vec<Waker>,
 }
@@ -117,6 +122,7 @@ impl Shard {
                 endpoint,
                 calls: HashMap::new(),
                 channel_waiters: HashMap::new(),
+                curious: HashMap::new(),
                 local_ips: is_wildcard.then(HashMap::new),
                 spent: Vec::new(),
                 is_closed: false,
@@ -230,6 +236,17 @@ impl State {
         }
     }
 
+    /// Asks a peer for its statistics, for who waits at the other end of this. Asked or not, that ends without them in time.
+    pub(crate) fn ask_statistics(&mut self, peer: SocketAddr, answer: oneshot::Sender<DebugStats>) {
+        self.curious.retain(|_, waiting| {
+            waiting.retain(|answer| !answer.is_closed());
+            !waiting.is_empty()
+        });
+        if self.endpoint.ask_statistics(peer) {
+            self.curious.entry(peer).or_default().push(answer);
+        }
+    }
+
     /// A connection is let go.
     pub(crate) fn remove_connection(&mut self, connection: ConnectionHandle) {
         self.spent.extend(self.channel_waiters.remove(&connection).unwrap_or_default());
@@ -279,6 +296,10 @@ impl State {
                     outcome.wakers.extend(self.channel_waiters.remove(&connection).unwrap_or_default());
                 }
             }
+        }
+        while let Some((peer, stats)) = self.endpoint.poll_answer() {
+            let waiting = self.curious.remove(&peer).unwrap_or_default();
+            outcome.answers.extend(waiting.into_iter().map(|answer| (answer, stats)));
         }
         outcome
     }

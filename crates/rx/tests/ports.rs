@@ -156,6 +156,19 @@ async fn shutting_down_ends_calls_and_tells_peers() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_peer_tells_its_statistics() {
+    let (server, client) = (echo_server(small_packets()), bind());
+    let peer = server.local_addr();
+    assert_eq!(client.statistics_of(peer, PATIENCE).await, None, "there is no connection");
+    check_word(&connect(&client, &server, ECHO), b"word").await;
+    let (one, other) = tokio::join!(client.statistics_of(peer, PATIENCE), client.statistics_of(peer, PATIENCE));
+    assert_eq!(one.expect("an answer").calls_executed, 1);
+    assert!(other.is_some());
+    server.shut_down();
+    assert_eq!(client.statistics_of(peer, Duration::from_millis(50)).await, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_port_that_is_closed_is_free() {
     let (server, client) = (bind(), bind());
     let begun = Arc::new(Notify::new());

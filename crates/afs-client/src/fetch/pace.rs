@@ -3,8 +3,9 @@
 //!
 //! A server of our own carries all that the path does in one call: two large ones are under way, so that one is always
 //! sending while another begins. A stock server sends 32 packets a round trip and call: there several small calls go side by
-//! side, from [`STOCK_FIRST`] on one more for each round of calls in which the server begins to answer as quickly as at its best. When
-//! it does not, others wait for its threads, or for the way: then it is a quarter less, and half when it says that it is busy.
+//! side, from [`STOCK_FIRST`] on one more for each round of calls in which the server begins to answer as quickly as at its best, if it
+//! then has threads left for others: it is asked for that, as by `rxdebug`. When it answers late, others wait for its threads, or for the
+//! way: then it is a quarter less, and half when it says that it is busy.
 //!
 //! Knows no files and no clock.
 
@@ -21,6 +22,17 @@ const STOCK_MAX: u32 = 40;
 
 /// Calls to a stock server at least: one would not cover the pause between two.
 const STOCK_MIN: u32 = 2;
+
+/// Threads that a stock file server says are idle and that never take a call of ours: it keeps them for other services. Seen with 1.8.9:
+/// calls wait while two are idle.
+const RESERVED: i32 = 2;
+
+/// Threads that a stock server is to have left for others, who else wait until a call of ours ends.
+const SPARE: i32 = 2;
+
+/// Calls beyond the limit to a server that tells of its threads, if a reader waits for them: he is not to wait behind others' fetching
+/// ahead. They are left room for in what is to be spare.
+const WAITED_FOR: u32 = 1;
 
 /// Calls to a server of our own: the second fills the gap when the first one ends.
 const OWN_CALLS: u32 = 2;
@@ -60,6 +72,19 @@ pub(crate) struct Pace {
     quick: u32,
     /// Slow ones before this are of calls that were sent before the limit went down.
     reduced_at: Option<Instant>,
+    /// The server was asked for its threads, and has not answered.
+    is_asked: bool,
+    /// It does not answer that.
+    is_silent: bool,
+}
+
+/// What a stock server says of its threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Threads {
+    /// Those without a call.
+    pub(crate) idle: i32,
+    /// Calls that wait for one.
+    pub(crate) waiting: i32,
 }
 
 impl Pace {
@@ -72,6 +97,8 @@ impl Pace {
             samples: VecDeque::new(),
             quick: 0,
             reduced_at: None,
+            is_asked: false,
+            is_silent: false,
         }
     }
 
@@ -90,7 +117,12 @@ impl Pace {
     /// ahead.
     pub(crate) fn may_begin(&self, is_waited_for: bool) -> bool {
         let limit = self.limit();
-        self.active < if is_waited_for { (limit * 2).min(STOCK_MAX + STOCK_FIRST) } else { limit }
+        let more = match is_waited_for {
+            false => 0,
+            true if self.is_own == Some(true) || self.is_silent => limit,
+            true => WAITED_FOR,
+        };
+        self.active < (limit + more).min(STOCK_MAX + STOCK_FIRST)
     }
 
     /// The size of the next call's piece of what is wanted: small enough that all calls have some of it.
@@ -114,8 +146,10 @@ impl Pace {
         self.active += 1;
     }
 
-    /// A call's first bytes have come, after so long; and whether the server is one of our own, if it has said so.
-    pub(crate) fn note_answer(&mut self, now: Instant, waited: Duration, is_own: Option<bool>) {
+    /// A call's first bytes have come, after so long; and whether the server is one of our own, if it has said so. True: it is to be
+    /// asked for its threads, and [`note_threads`](Self::note_threads) told the answer.
+    #[must_use]
+    pub(crate) fn note_answer(&mut self, now: Instant, waited: Duration, is_own: Option<bool>) -> bool {
         if is_own.is_some() {
             self.is_own = is_own;
         }
@@ -126,17 +160,30 @@ impl Pace {
         }
         let best = self.samples.iter().map(|(_, waited)| *waited).min();
         self.samples.push_back((now, waited));
-        let Some(best) = best else { return };
+        let Some(best) = best else { return false };
         if waited >= best + BUSY_WAIT {
             self.reduce(now, waited, 2);
         } else if waited <= best + best / 4 + LATENCY_NOISE {
             self.quick += 1;
             if self.quick >= self.limit {
                 self.quick = 0;
-                self.limit = (self.limit + 1).min(STOCK_MAX);
+                return self.is_own != Some(true) && !std::mem::replace(&mut self.is_asked, true);
             }
         } else if waited > best * 2 + LATENCY_NOISE {
             self.reduce(now, waited, 4);
+        }
+        false
+    }
+
+    /// What the server says of its threads; nothing, if it does not: then only the latency can tell.
+    pub(crate) fn note_threads(&mut self, now: Instant, threads: Option<Threads>) {
+        (self.is_asked, self.is_silent) = (false, threads.is_none());
+        let enough = RESERVED + SPARE + WAITED_FOR as i32;
+        match threads {
+            Some(threads) if threads.waiting > 0 => self.reduce(now, Duration::ZERO, 4),
+            Some(threads) if threads.idle < enough => self.limit = (self.limit - 1).max(STOCK_MIN),
+            Some(threads) if threads.idle == enough => {}
+            Some(_) | None => self.limit = (self.limit + 1).min(STOCK_MAX),
         }
     }
 
@@ -171,6 +218,8 @@ mod tests {
     /// second.
     struct Server {
         threads: usize,
+        /// Whether it says how many of them are idle.
+        tells: bool,
         rtt: Duration,
         bytes_per_second: u64,
         is_own: bool,
@@ -216,8 +265,13 @@ mod tests {
                 let done = by_rounds.max(way_free);
                 waits += begins.since(now);
                 calls += 1;
-                pace.note_answer(now + waited, waited, Some(server.is_own));
+                let asks = pace.note_answer(now + waited, waited, Some(server.is_own));
                 busy.push(Reverse((done, bytes)));
+                if asks {
+                    let spare = server.threads as i32 - busy.len() as i32;
+                    let told = Threads { idle: spare.max(0) + RESERVED, waiting: -spare.min(0) };
+                    pace.note_threads(now + waited, server.tells.then_some(told));
+                }
                 largest = largest.max(pace.limit());
             }
             let Some(Reverse((at, bytes))) = busy.pop() else { break };
@@ -235,28 +289,62 @@ mod tests {
 
     const GIGABIT: u64 = 120_000_000;
 
+    const STOCK: Server = Server {
+        threads: 8,
+        tells: false,
+        rtt: Duration::from_micros(12_500),
+        bytes_per_second: GIGABIT,
+        is_own: false,
+    };
+
     #[test]
     fn a_stock_server_with_many_threads_is_asked_for_more_and_more() {
-        let server = Server {
-            threads: 128,
-            rtt: Duration::from_micros(12_500),
-            bytes_per_second: GIGABIT,
-            is_own: false,
-        };
-        let outcome = run(&server, &mut Pace::new(), Duration::from_secs(20));
-        let one_call = WINDOW * 80;
-        assert!(outcome.bytes_per_second > 15 * one_call, "{} bytes/s", outcome.bytes_per_second);
-        assert!(outcome.largest_limit > 30, "{}", outcome.largest_limit);
+        for tells in [true, false] {
+            let server = Server { threads: 128, tells, ..STOCK };
+            let outcome = run(&server, &mut Pace::new(), Duration::from_secs(20));
+            let one_call = WINDOW * 80;
+            assert!(outcome.bytes_per_second > 15 * one_call, "{} bytes/s", outcome.bytes_per_second);
+            assert!(outcome.largest_limit > 30, "{}", outcome.largest_limit);
+        }
     }
 
     #[test]
-    fn a_stock_server_with_few_threads_is_left_some_for_others() {
-        let server = Server {
-            threads: 8,
-            rtt: Duration::from_micros(12_500),
-            bytes_per_second: GIGABIT,
-            is_own: false,
-        };
+    fn a_stock_server_that_tells_of_its_threads_always_has_some_for_others() {
+        let server = Server { threads: 9, tells: true, ..STOCK };
+        let outcome = run(&server, &mut Pace::new(), Duration::from_secs(30));
+        assert!(outcome.bytes_per_second > 5 * WINDOW * 80, "{} bytes/s", outcome.bytes_per_second);
+        assert_eq!((outcome.largest_limit, outcome.mean_wait), (6, Duration::ZERO));
+        let mut pace = Pace::new();
+        for _ in 0..STOCK_FIRST + WAITED_FOR {
+            assert!(pace.may_begin(true));
+            pace.note_begun();
+        }
+        assert!(!pace.may_begin(true), "who is waited for does not take more than are spare");
+        pace.note_threads(Instant::ORIGIN, None);
+        assert!(pace.may_begin(true), "how many that are is not known");
+    }
+
+    #[test]
+    fn who_takes_its_threads_meanwhile_gets_them() {
+        let (mut pace, now) = (Pace::new(), Instant::ORIGIN);
+        let told = |idle, waiting| Some(Threads { idle, waiting });
+        for _ in 0..16 {
+            pace.note_threads(now, told(6, 0));
+        }
+        assert_eq!(pace.limit(), STOCK_FIRST + 16);
+        for (threads, limit) in [(told(5, 0), 20), (told(4, 0), 19), (told(2, 0), 18), (told(2, 3), 13)] {
+            pace.note_threads(now + Duration::from_secs(1), threads);
+            assert_eq!(pace.limit(), limit, "{threads:?}");
+        }
+        for _ in 0..100 {
+            pace.note_threads(now, told(0, 0));
+        }
+        assert_eq!(pace.limit(), STOCK_MIN);
+    }
+
+    #[test]
+    fn a_stock_server_with_few_threads_that_does_not_tell_is_left_some_for_others() {
+        let server = Server { threads: 8, ..STOCK };
         let outcome = run(&server, &mut Pace::new(), Duration::from_secs(30));
         assert!(outcome.bytes_per_second > 5 * WINDOW * 80, "{} bytes/s", outcome.bytes_per_second);
         assert!(outcome.largest_limit <= 10, "{}", outcome.largest_limit);
@@ -266,12 +354,7 @@ mod tests {
 
     #[test]
     fn a_server_of_our_own_gets_few_and_large_calls() {
-        let server = Server {
-            threads: 8,
-            rtt: Duration::from_micros(12_500),
-            bytes_per_second: GIGABIT,
-            is_own: true,
-        };
+        let server = Server { is_own: true, ..STOCK };
         let mut pace = Pace::new();
         let outcome = run(&server, &mut pace, Duration::from_secs(5));
         assert_eq!((outcome.last_limit, pace.piece(1 << 30)), (2, OWN_PIECE));
@@ -284,14 +367,16 @@ mod tests {
         let mut now = Instant::ORIGIN;
         for _ in 0..500 {
             now += Duration::from_millis(13);
-            pace.note_answer(now, Duration::from_millis(13), Some(false));
+            if pace.note_answer(now, Duration::from_millis(13), Some(false)) {
+                pace.note_threads(now, None);
+            }
         }
         let before = pace.limit();
         assert!(before > 16, "{before}");
         let slow = Duration::from_millis(263);
         for _ in 0..before {
             now += Duration::from_micros(100);
-            pace.note_answer(now, slow, Some(false));
+            assert!(!pace.note_answer(now, slow, Some(false)));
         }
         assert_eq!(pace.limit(), before / 2);
         pace.note_busy(now + Duration::from_millis(1));
@@ -314,7 +399,7 @@ mod tests {
         assert_eq!(pace.piece(100), 100);
         assert_eq!(pace.piece(1 << 20), 256 << 10);
         assert_eq!(pace.piece(1 << 30), STOCK_PIECE);
-        pace.note_answer(Instant::ORIGIN, Duration::from_millis(1), Some(true));
+        assert!(!pace.note_answer(Instant::ORIGIN, Duration::from_millis(1), Some(true)));
         assert_eq!(pace.piece(1 << 20), 512 << 10);
         assert_eq!(pace.piece(1 << 30), OWN_PIECE);
     }

@@ -1,5 +1,5 @@
 //! Answers to rxdebug and to questions for the version (Rx notes 14, 15), from anyone and about everyone: so they are few,
-//! and a question about one of many connections costs little.
+//! and a question about one of many connections costs little. And questions of our own, to those whom we call.
 
 use super::Endpoint;
 use crate::abort::AbortCode;
@@ -13,6 +13,8 @@ use crate::ids::{CHANNELS, CallNumber};
 use crate::packet::{Header, PacketType};
 use crate::path::Path;
 use crate::time::Instant;
+use rand::Rng;
+use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -23,6 +25,9 @@ pub const ANSWER_RATE: u64 = 256 << 10;
 
 /// Connections or peers that may be passed over for the price of a byte, on the way to the one that is asked for.
 const STEPS_PER_BYTE: usize = 16;
+
+/// Questions of ours whose answers are still taken; beyond it the oldest is given up.
+const QUESTIONS_MAX: usize = 256;
 
 /// UDP and IPv4 headers.
 const UDP_OVERHEAD: usize = 28;
@@ -36,6 +41,9 @@ pub(super) struct Inspection {
     active: Cursor,
     all: Cursor,
     peers: Cursor,
+    /// Whom we have asked, by which number.
+    asked: VecDeque<(SocketAddr, CallNumber)>,
+    answers: VecDeque<(SocketAddr, DebugStats)>,
 }
 
 impl Inspection {
@@ -87,10 +95,41 @@ impl Cursor {
 }
 
 impl Endpoint {
+    /// Asks a peer for the statistics that rxdebug shows first (Rx notes 14). The answer, if one comes, is given by
+    /// [`poll_answer`](Self::poll_answer). False: there is no connection to it, so nothing is asked.
+    pub fn ask_statistics(&mut self, peer: SocketAddr) -> bool {
+        let Some(&index) = self.by_peer.get(&peer) else { return false };
+        // Whoever answers has seen the question.
+        let number = CallNumber(self.rng.random());
+        if self.inspect.asked.len() >= QUESTIONS_MAX {
+            self.inspect.asked.pop_front();
+        }
+        self.inspect.asked.push_back((peer, number));
+        let question = DebugRequest { kind: DebugKind::STATS, index: 0 };
+        self.push_packet(index, debug::request_header(PacketType::DEBUG, number), &question.to_bytes());
+        self.wake_path(index);
+        true
+    }
+
+    /// What a peer has answered, and which.
+    pub fn poll_answer(&mut self) -> Option<(SocketAddr, DebugStats)> {
+        self.inspect.answers.pop_front()
+    }
+
+    /// A DEBUG or VERSION packet from somebody who was asked came, or a NAT ping.
+    fn handle_answer(&mut self, from: SocketAddr, header: &Header, body: &[u8]) {
+        let asked = &mut self.inspect.asked;
+        let Some(place) = asked.iter().position(|question| *question == (from, header.call)) else { return };
+        asked.remove(place);
+        if header.kind == PacketType::DEBUG && !debug::is_not_supported(body) {
+            self.inspect.answers.extend(DebugStats::parse(body).map(|stats| (from, stats)));
+        }
+    }
+
     /// A DEBUG or VERSION packet came.
     pub(super) fn handle_question(&mut self, now: Instant, from: SocketAddr, header: &Header, body: &[u8]) {
         // Answers and NAT pings have CLIENT_INITIATED clear: nothing is said to them (Rx notes 11).
-        let Some(reply) = debug::reply_header(header) else { return };
+        let Some(reply) = debug::reply_header(header) else { return self.handle_answer(from, header, body) };
         self.inspect.fill(now);
         if self.inspect.tokens < 1024 {
             // Less than the longest answer: it is not even looked for.
