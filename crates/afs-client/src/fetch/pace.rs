@@ -66,14 +66,16 @@ pub(crate) struct Pace {
     is_own: Option<bool>,
     limit: u32,
     active: u32,
+    /// Calls that have begun, ever.
+    begun: u64,
     /// When calls began to be answered, and how long they had waited.
     samples: VecDeque<(Instant, Duration)>,
     /// Calls in a row that were answered as quickly as at best.
     quick: u32,
     /// Slow ones before this are of calls that were sent before the limit went down.
     reduced_at: Option<Instant>,
-    /// The server was asked for its threads, and has not answered.
-    is_asked: bool,
+    /// The server was asked for its threads, and has not answered: how many calls had begun then.
+    asked: Option<u64>,
     /// It does not answer that.
     is_silent: bool,
 }
@@ -94,10 +96,11 @@ impl Pace {
             is_own: None,
             limit: STOCK_FIRST,
             active: 0,
+            begun: 0,
             samples: VecDeque::new(),
             quick: 0,
             reduced_at: None,
-            is_asked: false,
+            asked: None,
             is_silent: false,
         }
     }
@@ -144,6 +147,7 @@ impl Pace {
     /// A call begins.
     pub(crate) fn note_begun(&mut self) {
         self.active += 1;
+        self.begun += 1;
     }
 
     /// A call's first bytes have come, after so long; and whether the server is one of our own, if it has said so. True: it is to be
@@ -167,7 +171,7 @@ impl Pace {
             self.quick += 1;
             if self.quick >= self.limit {
                 self.quick = 0;
-                return self.is_own != Some(true) && !std::mem::replace(&mut self.is_asked, true);
+                return self.is_own != Some(true) && self.asked.replace(self.begun).is_none();
             }
         } else if waited > best * 2 + LATENCY_NOISE {
             self.reduce(now, waited, 4);
@@ -177,7 +181,11 @@ impl Pace {
 
     /// What the server says of its threads; nothing, if it does not: then only the latency can tell.
     pub(crate) fn note_threads(&mut self, now: Instant, threads: Option<Threads>) {
-        (self.is_asked, self.is_silent) = (false, threads.is_none());
+        self.is_silent = threads.is_none();
+        // Those that have begun since come to threads that the server still had for idle, between two of our calls.
+        let begun = self.asked.take().map_or(0, |before| self.begun - before);
+        let taken = i32::try_from(begun).unwrap_or(i32::MAX);
+        let threads = threads.map(|told| Threads { idle: told.idle.saturating_sub(taken), ..told });
         let enough = RESERVED + SPARE + WAITED_FOR as i32;
         match threads {
             Some(threads) if threads.waiting > 0 => self.reduce(now, Duration::ZERO, 4),
@@ -336,6 +344,15 @@ mod tests {
             pace.note_threads(now + Duration::from_secs(1), threads);
             assert_eq!(pace.limit(), limit, "{threads:?}");
         }
+        for _ in 0..100 {
+            pace.note_threads(now, told(0, 0));
+        }
+        // Idle while the next call was on its way to it.
+        pace.limit = 20;
+        pace.asked = Some(pace.begun);
+        pace.note_begun();
+        pace.note_threads(now, told(6, 0));
+        assert_eq!(pace.limit(), 20);
         for _ in 0..100 {
             pace.note_threads(now, told(0, 0));
         }
