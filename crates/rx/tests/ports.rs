@@ -161,7 +161,8 @@ async fn a_peer_tells_its_statistics() {
     let peer = server.local_addr();
     assert_eq!(client.statistics_of(peer, PATIENCE).await, None, "there is no connection");
     check_word(&connect(&client, &server, ECHO), b"word").await;
-    let (one, other) = tokio::join!(client.statistics_of(peer, PATIENCE), client.statistics_of(peer, PATIENCE));
+    let (one, other) =
+        tokio::join!(client.statistics_of(peer, PATIENCE), client.statistics_of(peer, PATIENCE));
     assert_eq!(one.expect("an answer").calls_executed, 1);
     assert!(other.is_some());
     server.shut_down();

@@ -171,7 +171,11 @@ impl Pace {
             self.quick += 1;
             if self.quick >= self.limit {
                 self.quick = 0;
-                return self.is_own != Some(true) && self.asked.replace(self.begun).is_none();
+                let asks = self.is_own != Some(true) && self.asked.is_none();
+                if asks {
+                    self.asked = Some(self.begun);
+                }
+                return asks;
             }
         } else if waited > best * 2 + LATENCY_NOISE {
             self.reduce(now, waited, 4);
