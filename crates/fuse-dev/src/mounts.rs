@@ -9,6 +9,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use nix::errno::Errno;
+use nix::unistd::{AccessFlags, access};
+
 /// How long a file system gets to say what its root is. One that hangs must not make others hang.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -82,10 +85,11 @@ pub fn state_of(path: &Path) -> StateOf {
         }
         let (send, receive) = mpsc::channel();
         let ask = resolved.clone();
-        // It may hang as long as the file system does; its end is of no interest then.
-        thread::spawn(move || send.send(std::fs::metadata(ask).map(|_| ())));
+        // It may hang as long as the file system does; its end is of no interest then. Not its attributes: those of a dead one the kernel
+        // may still have.
+        thread::spawn(move || send.send(access(&ask, AccessFlags::R_OK)));
         return match receive.recv_timeout(PATIENCE) {
-            Ok(Err(error)) if error.raw_os_error() == Some(libc::ENOTCONN) => StateOf::Dead(mount),
+            Ok(Err(Errno::ENOTCONN)) => StateOf::Dead(mount),
             // Any other error is an answer: of a file system of another user, for example.
             Ok(_) => StateOf::Mounted(mount),
             Err(_) => StateOf::Hanging(mount),
