@@ -24,12 +24,12 @@ set_host() {
 }
 
 # The servers of a machine run under one process of ours, which is number 1 of a pid namespace. Its number
-# out here, or nothing. The file may be stale: believe it only for a process of that state.
+# out here, or nothing. The file may be stale: believe it only for a process in the machine's network. (Its
+# command line would not tell: it is empty for a moment whenever a process executes another program.)
 init_pid() {
     local pid
     pid=$(cat "$AT"/init.pid 2>/dev/null) || return 0
-    { tr '\0' ' ' < /proc/"$pid"/cmdline; } 2>/dev/null | grep -q -- "inside.sh $NAME $HOST " && echo "$pid"
-    return 0
+    [ ! /proc/"$pid"/ns/net -ef /run/netns/"$NS" ] || echo "$pid"
 }
 
 # start_host: makes the machine that set_host named, and starts its servers. WITH is "stock" or the path of afar,

@@ -12,6 +12,7 @@ mod programs;
 mod rights;
 mod rxkad;
 mod scene;
+mod scripts;
 mod suites;
 mod tools;
 mod volumes;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         fuse::cases,
         posix::cases,
         programs::cases,
+        scripts::cases,
         suites::cases,
         tools::cases,
         volumes::cases,
