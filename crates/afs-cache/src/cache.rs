@@ -159,6 +159,7 @@ impl Cache {
     /// disk is full.
     pub fn open(folder: &Path, config: Config) -> Result<Self, CacheError> {
         std::fs::create_dir_all(folder).map_err(|e| CacheError::io(folder, "cannot make the folder", e))?;
+        start::keep_no_times_of_access(folder);
         let version = start::check_version(folder)?;
         let disk = FolderDisk::open(folder).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => CacheError::InUse { folder: folder.to_owned() },

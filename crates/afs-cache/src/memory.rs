@@ -2,7 +2,7 @@
 
 use afs_store::disk::{Disk, DiskFile};
 use afs_store::lock;
-use nix::sys::memfd::{MFdFlags, memfd_create};
+use rustix::fs::{MemfdFlags, memfd_create};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
@@ -30,7 +30,7 @@ impl Disk for MemoryDisk {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
-        let file = Arc::new(File::from(memfd_create("afar cache", MFdFlags::MFD_CLOEXEC)?));
+        let file = Arc::new(File::from(memfd_create("afar cache", MemfdFlags::CLOEXEC)?));
         lock(&self.files).insert(name.to_owned(), file.clone());
         Ok(file)
     }

@@ -1,7 +1,7 @@
 //! The death of a real process: what it said to have written is there.
 
 use super::config;
-use super::start::{Folder, key};
+use super::start::{Folder, key, skipped};
 use crate::Cache;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -21,15 +21,7 @@ fn program() -> PathBuf {
 fn what_a_killed_process_said_to_have_written_is_there() {
     let program = program();
     if !program.exists() {
-        let line =
-            "afs-cache what_a_killed_process_said_to_have_written_is_there: afs-cache-load is not built";
-        println!("SKIPPED: {line}");
-        if let Some(log) = std::env::var_os("AFAR_SKIP_LOG") {
-            use std::io::Write;
-            let log = std::fs::OpenOptions::new().append(true).create(true).open(log);
-            writeln!(log.expect("the log of skipped tests"), "{line}").expect("it can be written");
-        }
-        return;
+        return skipped("what_a_killed_process_said_to_have_written_is_there: afs-cache-load is not built");
     }
     let folder = Folder::new("killed");
     for round in 0..5u64 {

@@ -2,7 +2,9 @@
 
 use super::{config, current};
 use crate::{Cache, CacheError, CellNumber, FORMAT, FileKey};
+use rustix::fs::{IFlags, ioctl_getflags};
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
 
 pub(super) struct Folder(pub(super) PathBuf);
@@ -18,6 +20,15 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Says that a test cannot run here: its name, and why.
+pub(super) fn skipped(line: &str) {
+    println!("SKIPPED: afs-cache {line}");
+    if let Some(log) = std::env::var_os("AFAR_SKIP_LOG") {
+        let log = fs::OpenOptions::new().append(true).create(true).open(log);
+        writeln!(log.expect("the log of skipped tests"), "afs-cache {line}").expect("it can be written");
     }
 }
 
@@ -138,4 +149,17 @@ fn what_is_laid_out_is_not_there_and_what_is_there_stays() {
     let mut out = vec![0; length as usize];
     assert_eq!(file.read_at(0, &mut out).unwrap().unwrap() as u64, length);
     assert!(out == expected);
+}
+
+#[test]
+fn files_have_no_times_of_access() {
+    if let Err(error) = ioctl_getflags(fs::File::open(std::env::temp_dir()).unwrap()) {
+        return skipped(&format!("files_have_no_times_of_access: the file system has no such flag: {error}"));
+    }
+    let folder = Folder::new("times");
+    let cache = Cache::open(&folder.0, config()).unwrap();
+    let file = current(&cache, key(2), 5, 10).unwrap();
+    file.fill(0, b"0123456789").unwrap();
+    file.confirm(0..10);
+    assert!(ioctl_getflags(file.backing().unwrap()).unwrap().contains(IFlags::NOATIME));
 }
