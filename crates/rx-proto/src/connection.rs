@@ -53,6 +53,21 @@ pub(crate) struct Ended {
     pub(crate) told_at: Instant,
 }
 
+/// The end of a reply that the server has not been told of yet: the next call on the channel tells it too (Rx notes 6.2).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Owed {
+    pub(crate) number: CallNumber,
+    /// Behind the last packet.
+    pub(crate) next: Seq,
+    /// What the call offered.
+    pub(crate) window: u32,
+    /// When it is told by an ACK.
+    pub(crate) due: Instant,
+}
+
+/// How often a connection acknowledges the end of a short reply by itself, though the next call would do.
+const END_TOLD_EVERY: Duration = Duration::from_millis(50);
+
 /// One of the four channels.
 #[derive(Debug, Default)]
 pub(crate) struct Slot {
@@ -60,8 +75,29 @@ pub(crate) struct Slot {
     pub(crate) number: CallNumber,
     pub(crate) call: Option<Box<Call>>,
     pub(crate) ended: Option<Ended>,
-    /// Client: when the server may have been left working on a call of it; forgotten when a call comes to its end.
-    pub(crate) avoided_at: Option<Instant>,
+}
+
+/// What only clients keep: servers have many more connections.
+#[derive(Debug, Default)]
+pub(crate) struct Caller {
+    /// For each channel: when the server may have been left working on a call of it; forgotten when a call comes to its end.
+    pub(crate) avoided_at: [Option<Instant>; CHANNELS],
+    /// For each channel: of its newest call, or of the one before.
+    pub(crate) owed: [Option<Owed>; CHANNELS],
+    /// When the end of a reply was last told by an ACK at once.
+    pub(crate) end_told_at: Option<Instant>,
+}
+
+impl Caller {
+    /// Whether the next call may tell the server that a reply has come: but for one in a while, which shows the server the
+    /// round trip.
+    pub(crate) fn may_owe_end(&mut self, now: Instant) -> bool {
+        let is_due = self.end_told_at.is_none_or(|at| now.since(at) >= END_TOLD_EVERY);
+        if is_due {
+            self.end_told_at = Some(now);
+        }
+        !is_due
+    }
 }
 
 /// A server's question that has not been answered.
@@ -83,6 +119,7 @@ pub(crate) struct Connection {
     pub(crate) security: Box<dyn SecurityClass>,
     serial: Serial,
     pub(crate) slots: [Slot; CHANNELS],
+    pub(crate) caller: Option<Box<Caller>>,
     pub(crate) error: Option<AbortCode>,
     pub(crate) limits: CallLimits,
     /// Server: requests wait for a ping's answer.
@@ -125,6 +162,7 @@ impl Connection {
             security,
             serial: Serial(0),
             slots: Default::default(),
+            caller: (key.role == Role::Client).then(Box::default),
             error: None,
             limits,
             check_reach: false,
@@ -178,12 +216,24 @@ impl Connection {
     /// The server may still work on a call that ended early here, and would answer BUSY: such channels come last.
     pub(crate) fn free_channel(&self) -> Option<Channel> {
         let free = Channel::ALL.into_iter().filter(|c| self.slots[c.index()].call.is_none());
-        free.min_by_key(|c| self.slots[c.index()].avoided_at)
+        free.min_by_key(|c| self.caller.as_ref().map(|caller| caller.avoided_at[c.index()]))
     }
 
     /// The server may be busy on this channel.
     pub(crate) fn avoid(&mut self, channel: Channel, now: Instant) {
-        self.slots[channel.index()].avoided_at = Some(now);
+        if let Some(caller) = &mut self.caller {
+            caller.avoided_at[channel.index()] = Some(now);
+        }
+    }
+
+    /// The end of a reply that the server has not been told of, and is now.
+    pub(crate) fn take_owed(&mut self, channel: Channel) -> Option<Owed> {
+        self.caller.as_mut()?.owed[channel.index()].take()
+    }
+
+    /// When the server is to be told of the end of a reply on this channel.
+    pub(crate) fn owed_due(&self, channel: Channel) -> Option<Instant> {
+        Some(self.caller.as_ref()?.owed[channel.index()].as_ref()?.due)
     }
 
     pub(crate) fn is_idle(&self) -> bool {

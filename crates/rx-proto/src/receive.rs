@@ -17,7 +17,8 @@ const STOCK_EVERY: u32 = 2;
 const STOCK_DELAY: Duration = Duration::from_millis(100);
 /// Packets after which a peer of our own gets an ACK.
 const OWN_EVERY: u32 = 4;
-/// How long an ACK to a peer of our own may wait, at most; also at most a quarter of the round trip.
+/// How long an ACK to a peer of our own may wait, at most; also at most a quarter of the round trip, but for the end of a short
+/// stream: what the peer does next does not wait for it.
 const OWN_DELAY: Duration = Duration::from_millis(5);
 /// With a window or flight this small every packet is acknowledged at once: the sender may be waiting for it.
 const SMALL_FLIGHT: u32 = 8;
@@ -370,7 +371,11 @@ impl Receive {
             let reason = if self.later_count > 0 { AckReason::OUT_OF_SEQUENCE } else { AckReason::IDLE };
             self.acknowledge_now(reason, self.newest_serial);
         } else if self.deadline.is_none() {
-            let delay = if path.is_own { OWN_DELAY.min(path.rtt / 4) } else { STOCK_DELAY };
+            let delay = match path.is_own {
+                true if last => OWN_DELAY,
+                true => OWN_DELAY.min(path.rtt / 4),
+                false => STOCK_DELAY,
+            };
             self.deadline = Some(now + delay);
         }
     }
@@ -394,9 +399,19 @@ impl Receive {
         }
     }
 
+    /// Whether the peer has not been told that the whole stream is here, and the stream is so short that nothing but memory depends
+    /// on it.
+    pub(crate) fn may_owe_end(&self) -> bool {
+        self.owes_end() && self.due.is_none() && self.next.0 <= SMALL_FLIGHT
+    }
+
+    fn owes_end(&self) -> bool {
+        self.told <= self.next || self.unacked > 0
+    }
+
     /// The whole stream is read and the call about to end: the peer shall know.
     pub(crate) fn acknowledge_end(&mut self) {
-        if self.told <= self.next || self.unacked > 0 {
+        if self.owes_end() {
             self.acknowledge_now(AckReason::IDLE, self.newest_serial);
         }
     }

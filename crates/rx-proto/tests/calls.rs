@@ -8,7 +8,7 @@ use rx_proto::CallError;
 use rx_proto::abort::AbortCode;
 use rx_proto::config::{CallLimits, Config};
 use rx_proto::endpoint::Endpoint;
-use rx_proto::packet::HEADER_LEN;
+use rx_proto::packet::{HEADER_LEN, PacketType};
 use std::time::Duration;
 use world::{Job, Link, World, ms};
 
@@ -339,6 +339,32 @@ fn short_calls_show_the_round_trip_too() {
     }
     let rtt = world.nodes[0].endpoint.path(connection).unwrap().rtt();
     assert!((ms(10)..ms(12)).contains(&rtt.smoothed()), "{rtt:?}");
+}
+
+/// The server keeps a reply until it knows that it has come. The next call says so too: of calls in a row only one in a while
+/// costs an ACK, so that the server learns the round trip, and the last does, shortly after.
+#[test]
+fn the_next_call_tells_the_server_that_a_reply_has_come() {
+    let mut world = World::pair(1, Config::default(), Link { delay: ms(1), ..Link::default() });
+    let connection = world.connect(0, 1);
+    for _ in 0..20 {
+        world.call(0, connection, Job::new(100, 100), LONG).unwrap();
+    }
+    let acks = |world: &World| world.nodes[0].endpoint.stats().packets_sent[PacketType::ACK.0 as usize];
+    let before = acks(&world);
+    for _ in 0..200 {
+        world.call(0, connection, Job::new(100, 100), LONG).unwrap();
+    }
+    let in_a_row = acks(&world) - before;
+    assert!((6..=12).contains(&in_a_row), "{in_a_row} ACKs for 200 calls in 400 ms");
+    assert!(world.nodes[1].endpoint.stats().data_resent == 0, "it has not begun to ask");
+    world.run_for(ms(4));
+    assert_eq!(world.nodes[1].endpoint.usage().calls, 0, "the server knows of the last");
+    // Who closes the connection says it at once.
+    world.call(0, connection, Job::new(100, 100), LONG).unwrap();
+    world.close_connections();
+    world.run_for(ms(1) + ms(1) / 2);
+    assert_eq!(world.nodes[1].endpoint.usage().calls, 0);
 }
 
 #[test]

@@ -65,6 +65,16 @@ impl fmt::Debug for Call {
     }
 }
 
+/// Does something to a call. What callers send may go out with what others send; a server's reply does not wait.
+fn with<T>(
+    driver: &Driver,
+    shard: &Shard,
+    is_client: bool,
+    verb: impl FnOnce(&mut State, Instant) -> T,
+) -> T {
+    if is_client { driver.with_others(shard, verb) } else { driver.with(shard, verb) }
+}
+
 impl Call {
     pub(crate) fn new(
         driver: Arc<Driver>,
@@ -93,7 +103,7 @@ impl Call {
     }
 
     fn with<T>(&self, verb: impl FnOnce(&mut State, Instant) -> T) -> T {
-        self.driver.with(self.shard(), verb)
+        with(&self.driver, self.shard(), self.is_client, verb)
     }
 
     fn shard(&self) -> &Shard {
@@ -216,7 +226,7 @@ impl Call {
         let handle = self.handle;
         let (received, is_client) = (&mut self.received, self.is_client);
         let shard = &self.driver.shards[self.shard];
-        let polled = self.driver.with(shard, |state, now| {
+        let polled = with(&self.driver, shard, is_client, |state, now| {
             if state.is_closed {
                 return Poll::Ready(Err(Refusal::Closed));
             }
@@ -305,7 +315,7 @@ impl Call {
         let flushes = mem::take(&mut self.unflushed);
         let (received, receive_ended) = (&mut self.received, &mut self.receive_ended);
         let shard = &self.driver.shards[self.shard];
-        let failed = self.driver.with(shard, |state, now| {
+        let failed = with(&self.driver, shard, self.is_client, |state, now| {
             if state.is_closed {
                 return Some(Refusal::Closed);
             }

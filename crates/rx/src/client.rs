@@ -96,13 +96,13 @@ impl Connection {
         let driver = &inner.endpoint.driver;
         let shard = &driver.shards[inner.shard];
         let handle = poll_fn(|cx| {
-            driver.with(shard, |state, now| {
+            driver.with_others(shard, |state, now| {
                 if state.is_closed {
                     return Poll::Ready(Err(CallError::EndpointClosed));
                 }
                 match state.endpoint.open(now, inner.handle) {
                     Ok(Some(call)) => {
-                        state.add_call(call);
+                        state.add_call(call, true);
                         Poll::Ready(Ok((call, now)))
                     }
                     Ok(None) => {

@@ -106,6 +106,19 @@ impl Driver {
 
     /// Does something to a shard's state, and what follows from it: wakes, starts calls, sends.
     pub(crate) fn with<T>(&self, shard: &Shard, verb: impl FnOnce(&mut State, Instant) -> T) -> T {
+        let result = self.change(shard, verb);
+        self.transmit(shard);
+        result
+    }
+
+    /// The same, but what is to be sent may go out a little later, with what others send that were woken at the same time.
+    pub(crate) fn with_others<T>(&self, shard: &Shard, verb: impl FnOnce(&mut State, Instant) -> T) -> T {
+        let result = self.change(shard, verb);
+        self.transmit_with_others(shard);
+        result
+    }
+
+    fn change<T>(&self, shard: &Shard, verb: impl FnOnce(&mut State, Instant) -> T) -> T {
         let mut state = shard.lock();
         // Read under the lock: time must not run backwards for the protocol.
         let now = self.runtime.now();
@@ -113,7 +126,6 @@ impl Driver {
         let outcome = state.take_outcome();
         drop(state);
         self.settle(shard, outcome, false);
-        self.transmit(shard);
         result
     }
 
@@ -157,10 +169,14 @@ impl Driver {
         self.note_backlog(shard, &mut state, now, payload);
         let outcome = state.take_outcome();
         drop(state);
+        let gathers = outcome.callers > 1 && self.begin_gathering(shard);
         // What the calls that have come are answered at once goes out together, as one bundle where it can.
         let together = (outcome.incoming.len() > 1).then(|| shard.tx.try_lock());
         self.settle(shard, outcome, true);
         drop(together);
+        if gathers {
+            self.end_gathering_after_others(shard);
+        }
         self.transmit(shard);
     }
 
@@ -235,6 +251,7 @@ impl Driver {
             for call in state.calls() {
                 state.endpoint.abort(now, call, AbortCode::USER_ABORT);
             }
+            state.endpoint.settle();
             let wakers = state.take_all_wakers();
             drop(state);
             for waker in wakers {

@@ -32,6 +32,8 @@ pub(crate) struct Shard {
     pub(crate) tx: Mutex<TxBuffer>,
     /// Somebody has something to send; see `transmit`.
     pub(crate) tx_wanted: AtomicBool,
+    /// Several callers were woken at once, and what they send waits until all have had their turn; see `transmit`.
+    pub(crate) is_gathering: AtomicBool,
     /// When the worker, and when the receiving thread, will look at the time by themselves, in nanoseconds; 0 while they are
     /// awake, as they look before they sleep.
     sleeping_until: [AtomicU64; 2],
@@ -89,6 +91,7 @@ pub(crate) struct State {
 #[derive(Debug, Default)]
 struct Slot {
     waker: Option<Waker>,
+    is_client: bool,
     /// The last write was told to wait.
     write_blocked: bool,
 }
@@ -97,6 +100,8 @@ struct Slot {
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) wakers: Vec<Waker>,
+    /// How many of them wait for the reply of a call that they have made.
+    pub(crate) callers: usize,
     pub(crate) incoming: Vec<Incoming>,
     pub(crate) answers: Vec<(oneshot::Sender<DebugStats>, DebugStats)>,
     /// To be dropped only.
@@ -131,6 +136,7 @@ impl Shard {
             }),
             tx: Mutex::default(),
             tx_wanted: AtomicBool::new(false),
+            is_gathering: AtomicBool::new(false),
             sleeping_until: [AtomicU64::new(0), AtomicU64::new(u64::MAX)],
         }
     }
@@ -205,8 +211,8 @@ impl Queue {
 
 impl State {
     /// A call begins to be used.
-    pub(crate) fn add_call(&mut self, call: CallHandle) {
-        self.calls.insert(call, Slot::default());
+    pub(crate) fn add_call(&mut self, call: CallHandle, is_client: bool) {
+        self.calls.insert(call, Slot { is_client, ..Slot::default() });
     }
 
     /// A call is let go.
@@ -288,7 +294,12 @@ impl State {
         while let Some(event) = self.endpoint.poll_event() {
             match event {
                 Event::Incoming(call) => outcome.incoming.extend(self.accept(call)),
-                Event::Readable(call) => outcome.wakers.extend(self.waker_of(call, false)),
+                Event::Readable(call) => {
+                    let waker = self.waker_of(call, false);
+                    let is_caller = waker.is_some() && self.calls.get(&call).is_some_and(|slot| slot.is_client);
+                    outcome.callers += usize::from(is_caller);
+                    outcome.wakers.extend(waker);
+                }
                 Event::Writable(call) | Event::Closed(call, _) => {
                     outcome.wakers.extend(self.waker_of(call, true));
                 }
@@ -316,7 +327,7 @@ impl State {
         let peer = self.endpoint.path(connection)?.peer();
         let epoch = self.endpoint.epoch_of(connection)?;
         let identity = self.endpoint.identity(connection).map(str::to_owned);
-        self.add_call(handle);
+        self.add_call(handle, false);
         Some(Incoming { handle, service, peer, epoch, identity })
     }
 }

@@ -146,3 +146,32 @@ fn a_connection_that_moves_stays_with_its_shard() {
         assert_eq!(server.connection_count(), 1);
     });
 }
+
+/// Callers that were woken together make their next calls together: a system call for each would cost more than all else.
+#[test]
+fn what_callers_send_who_were_woken_together_goes_out_together() {
+    const CALLERS: u64 = 16;
+    const ROUNDS: u64 = 20;
+    let sim = Sim::new(MS);
+    let (server, client) = pair(&sim, 1);
+    let (world, sender) = (sim.clone(), client.clone());
+    sim.block_on(async move {
+        let peer = client.peer(server.local_addr(), ECHO, PeerLimits::default(), || Box::new(Null));
+        let ended = Arc::new(tokio::sync::Semaphore::new(0));
+        for _ in 0..CALLERS {
+            let (peer, ended) = (peer.clone(), Arc::clone(&ended));
+            world.spawn(Box::pin(async move {
+                for _ in 0..ROUNDS {
+                    let mut call = peer.call().await.unwrap();
+                    call.write_all(b"word").await.unwrap();
+                    call.finish().unwrap();
+                    assert_eq!(call.read_to_end(4).await.unwrap(), b"word");
+                }
+                ended.add_permits(1);
+            }));
+        }
+        let _ = ended.acquire_many(CALLERS as u32).await.unwrap();
+    });
+    let sent = sender.metrics().bundles_sent;
+    assert!(sent < 2 * CALLERS + 4 * ROUNDS, "{sent} bundles for {} calls", CALLERS * ROUNDS);
+}

@@ -239,6 +239,8 @@ impl Endpoint {
         let connection = &mut *self.connections[at.connection];
         let path = &mut *self.paths[index];
         let capacity = data_capacity(&*connection.security, path);
+        // The new call tells the server that it need not keep the reply to the one before.
+        connection.take_owed(at.channel);
         for packet in bundle.packets..self.config.max_bundle.max(1) {
             let Some(call) = connection.call_mut(at.channel) else { break };
             let Some(next) = call.tx.peek(capacity) else { break };
@@ -412,13 +414,36 @@ impl Endpoint {
         reason: AckReason,
         serial: Serial,
     ) -> Bytes {
+        self.build_final_ack_with(at, number, next, reason, serial, self.config.initial_window)
+    }
+
+    /// Tells the server that a reply has come which it does not know of yet.
+    pub(super) fn tell_owed_end(&mut self, at: ChannelRef) {
+        let connection = &mut self.connections[at.connection];
+        let Some(owed) = connection.take_owed(at.channel) else { return };
+        let path = connection.path;
+        let (reason, serial) = (AckReason::DELAY, Serial::NONE);
+        let bytes = self.build_final_ack_with(at, owed.number, owed.next, reason, serial, owed.window);
+        self.push_bytes(path, bytes, true);
+        self.wake_path(path);
+    }
+
+    fn build_final_ack_with(
+        &mut self,
+        at: ChannelRef,
+        number: CallNumber,
+        next: Seq,
+        reason: AckReason,
+        serial: Serial,
+        window: u32,
+    ) -> Bytes {
         let lens = self.packet_lens(self.connections[at.connection].path);
         let fields = AckFields {
             first: next,
             previous: Seq(next.0.saturating_sub(1)),
             serial,
             reason,
-            window: self.config.initial_window,
+            window,
             max_packet_len: lens.0,
             natural_packet_len: lens.1,
         };

@@ -96,6 +96,7 @@ impl Endpoint {
         if let Some((_, due)) = connection.nat_ping.filter(|_| connection.is_open) {
             at = at.min(due);
         }
+        at = Channel::ALL.into_iter().filter_map(|c| connection.owed_due(c)).fold(at, Instant::min);
         for call in connection.slots.iter().filter_map(|s| s.call.as_deref()) {
             if call.stage.has_ended() {
                 continue;
@@ -184,6 +185,10 @@ impl Endpoint {
     }
 
     fn handle_call_timer(&mut self, now: Instant, at: ChannelRef) {
+        let connection = &mut self.connections[at.connection];
+        if connection.owed_due(at.channel).is_some_and(|due| due <= now) {
+            self.tell_owed_end(at);
+        }
         let connection = &mut self.connections[at.connection];
         let path = &mut self.paths[connection.path];
         let index = connection.path;

@@ -5,7 +5,7 @@ use super::{CallHandle, ChannelRef, ConnectionHandle, Endpoint, Event};
 use crate::abort::AbortCode;
 use crate::call::{Call, CallError, Stage, Step};
 use crate::config::CallLimits;
-use crate::connection::{Connection, ConnectionKey, Ended, Role};
+use crate::connection::{Connection, ConnectionKey, Ended, Owed, Role};
 use crate::ids::{Channel, ConnectionId, Epoch, ServiceId};
 use crate::packet::PacketType;
 use crate::path::Path;
@@ -14,6 +14,10 @@ use crate::time::Instant;
 use bytes::Bytes;
 use std::net::SocketAddr;
 use std::time::Duration;
+
+/// How long the end of a short reply waits for the next call on its channel before it is acknowledged by itself. A server of our
+/// own begins to ask for it after 10 ms and two round trips.
+const OWED_END: Duration = Duration::from_millis(2);
 
 /// What a read found.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -157,6 +161,7 @@ impl Endpoint {
                 self.fail_call(now, at, CallError::Failed(AbortCode::USER_ABORT), true);
                 self.drop_if_over(now, at); // one that had ended before
             }
+            self.tell_owed_end(at);
         }
         self.rearm_connection(index); // goes once its last packets are out
     }
@@ -316,18 +321,38 @@ impl Endpoint {
         Ok(Read::Data(bytes))
     }
 
-    /// A client has read the whole reply: the server hears it, and the call is through.
+    /// Tells all servers what they wait to hear and what could wait: this endpoint is about to end.
+    pub fn settle(&mut self) {
+        let all: Vec<usize> = self.connections.iter().map(|(index, _)| index).collect();
+        for connection in all {
+            for channel in Channel::ALL {
+                self.tell_owed_end(ChannelRef { connection, channel });
+            }
+        }
+    }
+
+    /// A client has read the whole reply: the server hears it, perhaps by the next call, and the call is through.
     fn finish_reading(&mut self, now: Instant, at: ChannelRef) {
-        let Some(call) = self.connections[at.connection].call_mut(at.channel) else { return };
+        let connection = &mut self.connections[at.connection];
+        let is_own = self.paths[connection.path].is_own();
+        let index = at.channel.index();
+        let (Some(call), Some(caller)) = (&mut connection.slots[index].call, &mut connection.caller) else {
+            return;
+        };
         if call.stage == Stage::Done {
             return;
         }
         call.stage = call.stage.after(Step::ReplyThrough);
-        call.rx.acknowledge_end();
-        self.queue_ack(at);
-        let connection = &mut self.connections[at.connection];
-        connection.slots[at.channel.index()].avoided_at = None;
+        caller.avoided_at[index] = None;
+        if is_own && call.rx.may_owe_end() && caller.may_owe_end(now) {
+            let (next, window) = (call.rx.next(), call.rx.window());
+            caller.owed[index] = Some(Owed { number: call.number, next, window, due: now + OWED_END });
+        } else {
+            call.rx.acknowledge_end();
+        }
         connection.last_used = now;
+        self.queue_ack(at);
+        self.rearm_connection(at.connection);
     }
 
     /// Ends a call early, with a code for the peer.

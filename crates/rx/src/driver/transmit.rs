@@ -11,6 +11,10 @@
 //!
 //! Handing over to the worker instead would cost a wake-up of another core, 20 to 40 µs, for each write.
 //!
+//! When several callers are woken at once, each goes on to make its next call, and a system call for each would cost more than
+//! all else. What they send is gathered: the one who woke them starts a task behind them, and nobody of them sends until it has
+//! run. Their replies may have come from different servers; who sends for another reason meanwhile sends theirs too.
+//!
 //! An application's thread sends a bounded amount before it leaves the rest to the worker, so that a short call is not kept
 //! busy with the data of others.
 
@@ -70,6 +74,32 @@ impl Driver {
                 return;
             }
         }
+    }
+
+    /// As [`Self::transmit`], unless others are about to send too: then the task does it that stands behind all of them.
+    pub(super) fn transmit_with_others(&self, shard: &Shard) {
+        // Who ends the gathering transmits after it: a change that was made before is seen by then.
+        if !shard.is_gathering.load(Ordering::SeqCst) {
+            self.transmit(shard);
+        }
+    }
+
+    /// Returns whether it was not gathered already.
+    pub(super) fn begin_gathering(&self, shard: &Shard) -> bool {
+        !shard.is_gathering.swap(true, Ordering::SeqCst)
+    }
+
+    /// Has what is gathered sent by a task. Tasks that are woken from outside of their runtime run about in the order in which
+    /// they were woken.
+    pub(super) fn end_gathering_after_others(&self, shard: &Shard) {
+        let (me, index) = (self.me.clone(), shard.index);
+        self.runtime.spawn(Box::pin(async move {
+            if let Some(driver) = me.upgrade() {
+                let shard = &driver.shards[index];
+                shard.is_gathering.store(false, Ordering::SeqCst);
+                driver.transmit(shard);
+            }
+        }));
     }
 
     fn send_turn(&self, shard: &Shard, tx: &mut TxBuffer) -> Turn {

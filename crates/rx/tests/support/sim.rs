@@ -162,18 +162,30 @@ impl Sim {
             world.events.pop().expect("something is to happen: nobody waits for ever");
         world.now = world.now.max(at);
         let what = world.what.remove(&sequence).expect("each event is something");
-        drop(world);
         match what {
-            What::Wake(waker) => waker.wake(),
             What::Deliver { to, datagram } => {
-                let port = self.world().ports.get(&to).cloned();
+                let mut datagrams = vec![datagram];
+                world.take_deliveries(at, to, &mut datagrams);
+                let port = world.ports.get(&to).cloned();
+                drop(world);
                 if let Some(port) = port {
-                    port.deliver(self, Some(datagram));
+                    port.deliver(self, datagrams);
                 }
             }
+            what => {
+                drop(world);
+                self.run_event(what, sequence);
+            }
+        }
+    }
+
+    fn run_event(&self, what: What, sequence: u64) {
+        match what {
+            What::Wake(waker) => waker.wake(),
+            What::Deliver { .. } => unreachable!("a port gets what has come for it at once"),
             What::Tick(port) => {
                 if let Some(port) = port.upgrade().filter(|p| p.state.lock().unwrap().tick == sequence) {
-                    port.deliver(self, None);
+                    port.deliver(self, Vec::new());
                 }
             }
             What::Run(port, shard) => {
@@ -215,6 +227,21 @@ impl Sim {
             data: Bytes::copy_from_slice(payload),
         };
         self.at(at, What::Deliver { to, datagram });
+    }
+}
+
+impl World {
+    /// What comes for a port at the same time: it finds all of it when it looks.
+    fn take_deliveries(&mut self, now: Instant, port: SocketAddr, into: &mut Vec<Datagram>) {
+        while let Some(&Reverse((at, sequence))) = self.events.peek()
+            && at == now
+            && matches!(&self.what[&sequence], What::Deliver { to, .. } if *to == port)
+        {
+            self.events.pop();
+            if let Some(What::Deliver { datagram, .. }) = self.what.remove(&sequence) {
+                into.push(datagram);
+            }
+        }
     }
 }
 
@@ -309,9 +336,9 @@ impl SimPort {
         self.state.lock().unwrap().driven.clone()
     }
 
-    fn deliver(self: &Arc<Self>, sim: &Sim, datagram: Option<Datagram>) {
+    fn deliver(self: &Arc<Self>, sim: &Sim, datagrams: Vec<Datagram>) {
         let Some(driven) = self.driven() else { return };
-        let next = driven.deliver(&mut datagram.into_iter(), true);
+        let next = driven.deliver(&mut datagrams.into_iter(), true);
         let tick = next.map_or(0, |at| sim.at(at, What::Tick(Arc::downgrade(self))));
         self.state.lock().unwrap().tick = tick;
     }
