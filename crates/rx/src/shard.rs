@@ -296,7 +296,8 @@ impl State {
                 Event::Incoming(call) => outcome.incoming.extend(self.accept(call)),
                 Event::Readable(call) => {
                     let waker = self.waker_of(call, false);
-                    let is_caller = waker.is_some() && self.calls.get(&call).is_some_and(|slot| slot.is_client);
+                    let is_caller =
+                        waker.is_some() && self.calls.get(&call).is_some_and(|slot| slot.is_client);
                     outcome.callers += usize::from(is_caller);
                     outcome.wakers.extend(waker);
                 }
