@@ -333,6 +333,48 @@ async fn a_file_system_that_has_failed_takes_its_volumes_offline_and_they_are_ba
     machine.is_whole();
 }
 
+/// Storage that was promised and is not there: the file system has room, the device below it has none, so that what was written
+/// fails when it is to get to the disk. The server goes on, and `vos online` brings the volume back when there is storage again.
+#[tokio::test(flavor = "multi_thread")]
+async fn storage_that_runs_out_below_takes_a_volume_offline_and_vos_online_brings_it_back() {
+    let mount = "mkdir \"$0.store\" && mount -t tmpfs -o size=64M tmpfs \"$0.store\" && truncate -s 512M \"$0.store/img\" \
+                 && mkfs.ext4 -q -F -O ^has_journal -N 4096 -E lazy_itable_init=0,nodiscard \"$0.store/img\" \
+                 && mount -o loop \"$0.store/img\" \"$0\"";
+    let Some(machine) = Machine::with("thin", mount) else { return };
+    let server = machine.server();
+    let client = client();
+    let files = machine.volume(&client, VOLUME, "hurt", 0).await;
+    let before = put(&files, VOLUME, "before", vec![1; BYTES]).await.unwrap();
+    // With the setting as it is, all of it is on the disk within a second, or what the disk needs for it.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let store = format!("{}.store", machine.partition().display());
+    machine.shell(&format!("! dd if=/dev/zero of={store}/filler bs=64k 2> {store}.dd"));
+
+    let until = Instant::now() + PATIENCE;
+    let mut count = 0;
+    let code = loop {
+        count += 1;
+        match put(&files, VOLUME, &format!("more{count}"), vec![2; BYTES]).await {
+            Err(code) => break code,
+            Ok(_) => assert!(Instant::now() < until, "the disk takes what it cannot"),
+        }
+    };
+    let eio = abort::from_errno(Errno(5), true).0;
+    assert!([eio, VOFFLINE.0, VDISKFULL.0].contains(&code), "{code}");
+    machine.logs(&["ERROR", "hurt", "offline", "vos online"]);
+    let offline = files.fetch(before, 0, 1).await.unwrap_err();
+    assert_eq!(offline.code(), Some(VOFFLINE.0), "{offline}");
+    assert!(!machine.vos_online(VOLUME), "there is no storage still");
+
+    machine.shell(&format!("rm {store}/filler"));
+    assert!(machine.vos_online(VOLUME), "there is storage again");
+    assert!(files.fetch(before, 0, BYTES as u64).await.unwrap() == vec![1; BYTES]);
+    let after = put(&files, VOLUME, "after", vec![4; BYTES]).await.unwrap();
+    assert!(files.fetch(after, 0, BYTES as u64).await.unwrap() == vec![4; BYTES]);
+    assert!(server.stop().success());
+    machine.is_whole();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_partition_that_cannot_be_opened_does_not_keep_others_from_being_served() {
     let Some(machine) = Machine::new("unwritable", 64) else { return };

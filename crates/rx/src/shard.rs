@@ -100,7 +100,7 @@ struct Slot {
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) wakers: Vec<Waker>,
-    /// How many of them wait for the reply of a call that they have made.
+    /// How many of them get the whole reply of a call that they have made, and may make the next one.
     pub(crate) callers: usize,
     pub(crate) incoming: Vec<Incoming>,
     pub(crate) answers: Vec<(oneshot::Sender<DebugStats>, DebugStats)>,
@@ -296,8 +296,9 @@ impl State {
                 Event::Incoming(call) => outcome.incoming.extend(self.accept(call)),
                 Event::Readable(call) => {
                     let waker = self.waker_of(call, false);
-                    let is_caller =
-                        waker.is_some() && self.calls.get(&call).is_some_and(|slot| slot.is_client);
+                    let is_caller = waker.is_some()
+                        && self.calls.get(&call).is_some_and(|slot| slot.is_client)
+                        && self.endpoint.has_come_whole(call);
                     outcome.callers += usize::from(is_caller);
                     outcome.wakers.extend(waker);
                 }

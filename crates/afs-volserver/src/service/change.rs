@@ -329,7 +329,9 @@ impl Serve<SetFlags> for VolumeService {
                 let mut result = set(volume);
                 if matches!(result, Err(VolumeError::Io { .. })) && in_service {
                     // 'vos online' is how an administrator says that a disk works again.
-                    result = partition.reopen().and_then(|()| set(&*partition.volume(volume.id())?));
+                    let reopened = || partition.reopen().and_then(|()| set(&*partition.volume(volume.id())?));
+                    // Of a write that failed before Linux tells at the first sync of a file that is opened later, once.
+                    result = reopened().or_else(|_| reopened());
                 }
                 result.map_err(|e| log(&e, volume.id()))?;
                 in_use.transaction.flags = flags;

@@ -400,6 +400,11 @@ impl Endpoint {
         self.call(call).is_some_and(|c| c.error.is_none() && !c.tx.is_finished())
     }
 
+    /// Whether all of the peer's stream is here, read or not.
+    pub fn has_come_whole(&self, call: CallHandle) -> bool {
+        self.call(call).is_some_and(|c| c.rx.is_complete())
+    }
+
     /// Why a call failed, if it did.
     pub fn call_error(&self, call: CallHandle) -> Option<CallError> {
         match self.call(call) {
