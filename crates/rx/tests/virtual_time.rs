@@ -154,6 +154,7 @@ fn what_callers_send_who_were_woken_together_goes_out_together() {
     const ROUNDS: u64 = 20;
     let sim = Sim::new(MS);
     let (server, client) = pair(&sim, 1);
+    sim.deliver_together();
     let (world, sender) = (sim.clone(), client.clone());
     sim.block_on(async move {
         let peer = client.peer(server.local_addr(), ECHO, PeerLimits::default(), || Box::new(Null));

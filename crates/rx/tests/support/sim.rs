@@ -43,6 +43,8 @@ struct World {
     network: Option<Box<Network>>,
     sent: u64,
     random: u64,
+    /// A port finds all that has come at the same time when it looks.
+    delivers_together: bool,
 }
 
 /// What becomes of a datagram that is sent at a time, from an address to another.
@@ -104,6 +106,7 @@ impl Sim {
                 network: None,
                 sent: 0,
                 random: 1,
+                delivers_together: false,
             }),
         }))
     }
@@ -123,6 +126,11 @@ impl Sim {
         network: impl FnMut(Instant, SocketAddr, SocketAddr, &[u8]) -> Fate + Send + 'static,
     ) {
         self.world().network = Some(Box::new(network));
+    }
+
+    /// From now on a port gets all that comes at the same time at once, as sockets do under load.
+    pub(crate) fn deliver_together(&self) {
+        self.world().delivers_together = true;
     }
 
     /// Others see the port at `from` as `to` from now on.
@@ -231,9 +239,10 @@ impl Sim {
 }
 
 impl World {
-    /// What comes for a port at the same time: it finds all of it when it looks.
+    /// What else comes for a port at the same time, if it gets that at once.
     fn take_deliveries(&mut self, now: Instant, port: SocketAddr, into: &mut Vec<Datagram>) {
-        while let Some(&Reverse((at, sequence))) = self.events.peek()
+        while self.delivers_together
+            && let Some(&Reverse((at, sequence))) = self.events.peek()
             && at == now
             && matches!(&self.what[&sequence], What::Deliver { to, .. } if *to == port)
         {
