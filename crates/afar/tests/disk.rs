@@ -12,7 +12,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use afs_testclient::{Client, FileServer, Who};
-use afs_wire::abort::{self, VDISKFULL, VOFFLINE, VOVERQUOTA};
+use afs_wire::abort::{self, VDISKFULL, VNOVNODE, VOFFLINE, VOVERQUOTA};
 use afs_wire::errno::Errno;
 use afs_wire::ids::{AfsFid, PartitionId, VolumeId};
 use afs_wire::rxafs::{AfsStoreVolumeStatus, SetVolumeStatus, StoreVolumeMask};
@@ -335,44 +335,98 @@ async fn a_file_system_that_has_failed_takes_its_volumes_offline_and_they_are_ba
 
 /// Storage that was promised and is not there: the file system has room, the device below it has none, so that what was written
 /// fails when it is to get to the disk. The server goes on, and `vos online` brings the volume back when there is storage again.
-#[tokio::test(flavor = "multi_thread")]
-async fn storage_that_runs_out_below_takes_a_volume_offline_and_vos_online_brings_it_back() {
+/// What was told before the storage ran out is there, and with `is_always` all that was told; nothing is something else.
+async fn storage_runs_out_and_comes_back(name: &str, is_always: bool) {
+    const BEFORE: u8 = 5;
+    // The file system's own blocks have their storage: otherwise it would be damaged itself, and what is left of it by chance.
     let mount = "mkdir \"$0.store\" && mount -t tmpfs -o size=64M tmpfs \"$0.store\" && truncate -s 512M \"$0.store/img\" \
                  && mkfs.ext4 -q -F -O ^has_journal -N 4096 -E lazy_itable_init=0,nodiscard \"$0.store/img\" \
-                 && mount -o loop \"$0.store/img\" \"$0\"";
-    let Some(machine) = Machine::with("thin", mount) else { return };
+                 && fallocate -l 24M \"$0.store/img\" && mount -o loop \"$0.store/img\" \"$0\"";
+    let Some(machine) = Machine::with(name, mount) else { return };
+    if is_always {
+        let config = fs::read_to_string(machine.state.path().join("server.toml")).unwrap();
+        machine.state.write("server.toml", &format!("{config}sync = \"always\"\n"));
+    }
     let server = machine.server();
     let client = client();
     let files = machine.volume(&client, VOLUME, "hurt", 0).await;
-    let before = put(&files, VOLUME, "before", vec![1; BYTES]).await.unwrap();
-    // With the setting as it is, all of it is on the disk within a second, or what the disk needs for it.
-    tokio::time::sleep(Duration::from_secs(4)).await;
-    let store = format!("{}.store", machine.partition().display());
+    let mut told = Vec::new();
+    for byte in 0..BEFORE {
+        told.push((put(&files, VOLUME, &format!("f{byte}"), vec![byte; BYTES]).await.unwrap(), byte));
+    }
+    if !is_always {
+        // All of it is on the disk within a second, or what the disk needs for it.
+        tokio::time::sleep(Duration::from_secs(4)).await;
+    }
+    let (partition, store) =
+        (machine.partition().display().to_string(), format!("{}.store", machine.partition().display()));
     machine.shell(&format!("! dd if=/dev/zero of={store}/filler bs=64k 2> {store}.dd"));
 
     let until = Instant::now() + PATIENCE;
-    let mut count = 0;
     let code = loop {
-        count += 1;
-        match put(&files, VOLUME, &format!("more{count}"), vec![2; BYTES]).await {
+        let byte = told.len() as u8;
+        match put(&files, VOLUME, &format!("f{}", told.len()), vec![byte; BYTES]).await {
             Err(code) => break code,
-            Ok(_) => assert!(Instant::now() < until, "the disk takes what it cannot"),
+            Ok(fid) => told.push((fid, byte)),
         }
+        assert!(Instant::now() < until, "the disk takes what it cannot");
+        // Slowly, so that what fails is the sync, and not the making of another segment of the log.
+        tokio::time::sleep(Duration::from_millis(20)).await;
     };
     let eio = abort::from_errno(Errno(5), true).0;
-    assert!([eio, VOFFLINE.0, VDISKFULL.0].contains(&code), "{code}");
-    machine.logs(&["ERROR", "hurt", "offline", "vos online"]);
-    let offline = files.fetch(before, 0, 1).await.unwrap_err();
+    assert!([eio, VOFFLINE.0].contains(&code), "{code}");
+    machine.logs(&["ERROR", "/vicepa", "hurt", "offline", "vos online"]);
+    let offline = files.fetch(told[0].0, 0, 1).await.unwrap_err();
     assert_eq!(offline.code(), Some(VOFFLINE.0), "{offline}");
-    assert!(!machine.vos_online(VOLUME), "there is no storage still");
+    // Otherwise it is only tried when there is storage again, and is the first that hears of writes in the background that failed.
+    if is_always {
+        assert!(!machine.vos_online(VOLUME), "there is no storage still");
+    }
 
     machine.shell(&format!("rm {store}/filler"));
     assert!(machine.vos_online(VOLUME), "there is storage again");
-    assert!(files.fetch(before, 0, BYTES as u64).await.unwrap() == vec![1; BYTES]);
-    let after = put(&files, VOLUME, "after", vec![4; BYTES]).await.unwrap();
-    assert!(files.fetch(after, 0, BYTES as u64).await.unwrap() == vec![4; BYTES]);
+    let mut kept = Vec::new();
+    for (n, (fid, byte)) in told.into_iter().enumerate() {
+        match files.fetch(fid, 0, BYTES as u64).await {
+            Ok(bytes) => {
+                assert!(bytes == vec![byte; BYTES], "{fid} is something else");
+                kept.push((fid, byte));
+            }
+            // In the last second before.
+            Err(error) => {
+                let may_be_gone = !is_always && n >= usize::from(BEFORE);
+                assert!(may_be_gone && error.code() == Some(VNOVNODE.0), "{n}: {error}");
+            }
+        }
+    }
+    kept.push((put(&files, VOLUME, "after", vec![255; BYTES]).await.unwrap(), 255));
     assert!(server.stop().success());
     machine.is_whole();
+
+    // From the disk, and not from what the kernel remembers.
+    machine.shell(&format!(
+        "umount {partition} && e2fsck -fn {store}/img >&2 && mount -o loop {store}/img {partition}"
+    ));
+    machine.is_whole();
+    let server = machine.server();
+    for (fid, byte) in kept {
+        assert!(
+            files.fetch(fid, 0, BYTES as u64).await.unwrap() == vec![byte; BYTES],
+            "{fid} was not on the disk"
+        );
+    }
+    assert!(server.stop().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn storage_that_runs_out_below_takes_a_volume_offline_and_vos_online_brings_it_back() {
+    storage_runs_out_and_comes_back("thin", false).await;
+}
+
+/// With `volumes.sync = "always"`, where the caller itself is told that its store did not get to the disk.
+#[tokio::test(flavor = "multi_thread")]
+async fn storage_that_runs_out_below_loses_nothing_that_was_told_where_all_is_synced() {
+    storage_runs_out_and_comes_back("thin-always", true).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -300,6 +300,14 @@ impl Store {
 
     /// Notes that what is in memory and what is on disk may differ from now on.
     pub fn fail(&self, error: StoreError) -> StoreError {
+        let error = match error {
+            // Of what was taken, as by thin storage that has run out: not that nothing was done, and space alone does not mend it.
+            StoreError::DiskFull => StoreError::Io {
+                what: "cannot bring to the disk what was written".into(),
+                error: Arc::new(std::io::ErrorKind::StorageFull.into()),
+            },
+            error => error,
+        };
         lock(&self.failed).get_or_insert_with(|| error.clone());
         self.has_failed.store(true, Ordering::Release);
         error
