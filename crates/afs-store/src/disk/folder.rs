@@ -124,14 +124,18 @@ impl Disk for FolderDisk {
         if names.len() > FILES_TO_SYNC_ONE_BY_ONE {
             return Ok(syncfs(&self.handle)?);
         }
+        // All of them, whatever fails: a file tells of an earlier failed write once, and what is not asked now would fail the
+        // next attempt.
+        let mut outcome = Ok(());
         for name in names {
-            match File::open(self.folder.join(name)) {
-                Ok(file) => file.sync_all()?,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
+            let synced = File::open(self.folder.join(name)).and_then(|file| file.sync_all());
+            if let Err(error) = synced
+                && error.kind() != io::ErrorKind::NotFound
+            {
+                outcome = outcome.and(Err(error));
             }
         }
-        Ok(())
+        outcome
     }
 
     fn sync_all(&self) -> io::Result<()> {
