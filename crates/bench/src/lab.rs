@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use crate::error::Error;
-use crate::host;
+use crate::host::{self, FreeMemory};
 use crate::interrupt::Interrupt;
 use crate::record::{Record, Row, Run, short};
 use crate::sys;
@@ -18,6 +18,7 @@ const ATTEMPTS: usize = 3;
 pub(crate) struct Lab {
     pub(crate) tools: Tools,
     pub(crate) interrupt: Interrupt,
+    pub(crate) free_memory: FreeMemory,
     /// Short runs, one of each.
     pub(crate) is_quick: bool,
     /// How often each thing is measured, if not as often as the experiment says.
@@ -93,6 +94,7 @@ pub(crate) fn interleave(
 /// One run, with its further attempts.
 fn measure(lab: &Lab, cell: &Cell<'_>, row: &mut Row, headline: &str, repeat: usize) -> Result<(), Error> {
     for attempt in 1..=ATTEMPTS {
+        lab.free_memory.take_back();
         let (began, stolen) = (Instant::now(), host::stolen_ticks());
         let mut run = match (cell.run)(lab) {
             Ok(run) => run,

@@ -31,6 +31,9 @@ pub(crate) struct Setting {
     /// What idle cores do, if not as ever.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) idle_cores: String,
+    /// What is done about memory that the host takes back, if anything.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) free_memory: String,
 }
 
 impl Setting {
@@ -87,7 +90,7 @@ fn answer(command: &mut Command) -> Option<String> {
 }
 
 /// The value of the first line "name : value".
-fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+pub(crate) fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(':')?;
         (key.trim() == name).then(|| value.trim())

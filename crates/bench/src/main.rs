@@ -36,7 +36,7 @@ use clap::Parser;
 
 use crate::error::Error;
 use crate::experiments::{EXPERIMENTS, Experiment};
-use crate::host::Awake;
+use crate::host::{Awake, FreeMemory};
 use crate::interrupt::Interrupt;
 use crate::lab::Lab;
 use crate::machine::Setting;
@@ -113,10 +113,13 @@ fn bench(cli: &Cli) -> Result<bool, Error> {
     let tools = Tools::find(&root, !cli.no_build, &interrupt)?;
     let is_quiet = quiet::wait(cli.force, &interrupt)?;
     let awake = Awake::start();
-    let setting = Setting { idle_cores: awake.describe(), ..Setting::look(&root) };
+    let free_memory = FreeMemory::look(cli.quick);
+    let setting =
+        Setting { idle_cores: awake.describe(), free_memory: free_memory.describe(), ..Setting::look(&root) };
     let lab = Lab {
         tools,
         interrupt,
+        free_memory,
         is_quick: cli.quick,
         repeats: cli.repeats.map(usize::from),
         only: cli.only.clone(),

@@ -98,7 +98,7 @@ fn section(record: &Record, out: &mut String) {
     curves(record, out);
     table(record, out);
     let machine = format!(
-        "{}. afar {}, {}, Linux {}, {}, libopenafs-dev {}. {}, {} cores, {} MiB. Load average at the start: {}. {}",
+        "{}. afar {}, {}, Linux {}, {}, libopenafs-dev {}. {}, {} cores, {} MiB. Load average at the start: {}. {} {}",
         setting.date,
         setting.afar,
         setting.rustc,
@@ -109,7 +109,8 @@ fn section(record: &Record, out: &mut String) {
         setting.cores,
         setting.memory_mib,
         setting.load_average,
-        setting.idle_cores
+        setting.idle_cores,
+        setting.free_memory
     );
     let _ = writeln!(
         out,

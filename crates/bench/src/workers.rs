@@ -3,6 +3,7 @@
 
 mod calling;
 pub(crate) mod files;
+mod hosts;
 pub(crate) mod idle;
 pub(crate) mod load;
 pub(crate) mod mirror;

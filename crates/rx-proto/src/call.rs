@@ -121,8 +121,9 @@ pub(crate) struct Credit {
     pub(crate) uninvited: u64,
     /// What each of its packets counted in that.
     pub(crate) each: u64,
-    /// It stands in the queue of those that want more.
+    /// It stands in the queue of those that want more, and has ever done so.
     pub(crate) is_queued: bool,
+    pub(crate) has_asked: bool,
     /// It stands in the list of those that receive.
     pub(crate) is_listed: bool,
     /// Whose it is, since that was first asked.
@@ -154,6 +155,7 @@ impl Credit {
             uninvited: 0,
             each: 0,
             is_queued: false,
+            has_asked: false,
             is_listed: false,
             owner: None,
             came_before: 0,

@@ -3,13 +3,15 @@
 //! what a turn costs, its users say.
 //!
 //! ```text
-//!            push, with bytes left            empty, or its bytes used up
-//!   resting ───────────────────────▶ sparse ───────────────────────▶ busy ──┐ bytes used up: a quantum more,
-//!      ▲  └──────── push, with none ───────────────────────────────▶   │ ▲──┘ and to the end
-//!      └───────────────────── empty when its turn comes ───────────────┘
+//!            push, with bytes left            its bytes used up
+//!   resting ───────────────────────▶ sparse ───────────────────▶ busy ──┐ bytes used up: a quantum more,
+//!    ▲ ▲ │  ◀─────────────────────── empty                       │ ▲ ▲──┘ and to the end
+//!    │ │ └───── push, with none ─────────────────────────────────┼─┘
+//!    │ └──────────────────────── empty when its turn comes ──────┘
 //! ```
-//! An owner that becomes empty goes once through the list of the busy before it is sparse again: otherwise one that comes
-//! and goes would be first each time, and the others would starve.
+//! What an owner has not used of its bytes it keeps while it rests, a quantum at most: so it does not matter whether it asks for them at
+//! once or, as a call does that is answered in between, little by little. One that comes and goes has no more for it, as each
+//! quantum costs it a turn among the busy.
 
 use crate::time::Instant;
 use std::collections::hash_map::DefaultHasher;
@@ -109,6 +111,15 @@ impl<T> FairQueue<T> {
         }
     }
 
+    /// From now on a turn is worth so many bytes.
+    ///
+    /// # Panics
+    /// If that is 0.
+    pub fn set_quantum(&mut self, quantum: u32) {
+        assert!(quantum > 0, "a turn has to allow something");
+        self.quantum = quantum.into();
+    }
+
     /// How many things are queued.
     pub const fn len(&self) -> usize {
         self.len
@@ -183,15 +194,14 @@ impl<T> FairQueue<T> {
                 return Some((owner, item));
             }
             list.pop_front();
-            if flow.items.is_empty() && !is_sparse {
-                // Its turn was worth a quantum, whether or not it had a use for it; more is not saved up.
-                flow.deficit = flow.deficit.max((flow.deficit + self.quantum).min(self.quantum));
+            let is_used_up = flow.deficit <= 0;
+            if is_used_up {
+                flow.deficit += self.quantum;
+            }
+            if flow.items.is_empty() && !(is_sparse && is_used_up) {
                 flow.place = Place::Resting;
                 self.rest(now, owner);
                 continue;
-            }
-            if flow.deficit <= 0 {
-                flow.deficit += self.quantum;
             }
             flow.place = Place::Busy;
             self.busy.push_back(owner);
@@ -279,6 +289,29 @@ mod tests {
         assert_eq!(owners.owner(None, here), owners.owner(None, here));
         assert_ne!(owners.owner(None, here), owners.owner(None, there));
         assert_ne!(owners.owner(None, here), Owners::new([1, 3]).owner(None, here));
+    }
+
+    /// A call that is granted what it may have little by little, with a round trip between, waited for a turn of all the others
+    /// each time but the first.
+    #[test]
+    fn who_was_quiet_waits_for_nobody_though_it_asks_little_by_little() {
+        let mut queue = FairQueue::new(QUANTUM, 2 * QUANTUM);
+        (1..200).for_each(|owner| queue.push(at(0), Owner(owner), 0));
+        let crowd = |queue: &mut FairQueue<i32>| {
+            let (owner, item) = queue.pop(at(0)).expect("the crowd always wants more");
+            queue.charge(at(0), owner, 16_000);
+            queue.push(at(0), owner, item);
+            owner
+        };
+        (0..2000).for_each(|_| _ = crowd(&mut queue));
+        for part in 0..8 {
+            queue.push(at(1), Owner(0), 7);
+            assert_eq!(queue.pop(at(1)), Some((Owner(0), 7)), "part {part}");
+            queue.charge(at(1), Owner(0), u64::from(QUANTUM) / 4);
+            (0..20).for_each(|_| assert_ne!(crowd(&mut queue), Owner(0)));
+        }
+        queue.push(at(1), Owner(0), 7);
+        assert_ne!(crowd(&mut queue), Owner(0), "its first bytes are used up");
     }
 
     /// However many things an owner queues and however large they are, bytes are shared evenly.

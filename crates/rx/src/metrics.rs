@@ -22,6 +22,8 @@ use rx_proto::packet::PacketType;
 use rx_proto::stats::{self, Stats};
 use rx_proto::time::Instant;
 
+use crate::socket::Socket;
+
 /// What a port counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PortMetrics {
@@ -33,6 +35,18 @@ pub struct PortMetrics {
     pub send_buffer_bytes: u64,
     /// What waits to be received, in bytes by the kernel's counting.
     pub queued_bytes: u64,
+}
+
+impl PortMetrics {
+    /// Of a socket; what it does not tell is 0.
+    pub fn of(socket: &Socket) -> Self {
+        Self {
+            kernel_dropped: socket.dropped().unwrap_or_default(),
+            receive_buffer_bytes: socket.granted_receive_bytes().unwrap_or_default() as u64,
+            send_buffer_bytes: socket.granted_send_bytes().unwrap_or_default() as u64,
+            queued_bytes: socket.queued_bytes().unwrap_or_default() as u64,
+        }
+    }
 }
 
 macro_rules! counters {

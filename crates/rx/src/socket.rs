@@ -16,7 +16,7 @@ use std::error;
 use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr, SocketAddrV6};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -28,7 +28,8 @@ use socket2::{Domain, Protocol, Type};
 pub use batch::{Datagram, MAX_DELIVERIES, RecvBatch, Segments};
 pub use icmp::{IcmpError, IcmpErrorKind, QUOTED_BYTES};
 use sys::Interest;
-pub(crate) use sys::{random_bytes, wake_exactly};
+pub(crate) use sys::random_bytes;
+pub use sys::wake_exactly;
 
 /// The receive buffer that is asked for unless configured, as the kernel counts: about 14,500 single packets of 1472
 /// bytes (2304 bytes each, measured), 450 full windows of 32. The usual default of 212,992 bytes holds 92, less than
@@ -474,6 +475,13 @@ impl Socket {
             }
             to => to,
         }
+    }
+}
+
+/// To be waited for, beside others by one thread; what is there is taken by [`Socket::recv`].
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

@@ -129,13 +129,7 @@ impl Port for OsPort {
     }
 
     fn metrics(&self) -> PortMetrics {
-        let socket = &self.socket;
-        PortMetrics {
-            kernel_dropped: socket.dropped().unwrap_or_default(),
-            receive_buffer_bytes: socket.granted_receive_bytes().unwrap_or_default() as u64,
-            send_buffer_bytes: socket.granted_send_bytes().unwrap_or_default() as u64,
-            queued_bytes: socket.queued_bytes().unwrap_or_default() as u64,
-        }
+        PortMetrics::of(&self.socket)
     }
 
     fn queued_bytes(&self) -> u64 {

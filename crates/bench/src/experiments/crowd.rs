@@ -56,12 +56,12 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     record.method = format!(
         "Emulated link (linkem) of {} ms RTT without a rate limit, MTU 1500, a fresh one for each run; its counters are noted, but \
          a run counts though they are not in order, as the machine is full on purpose. N hosts, each an endpoint with an address \
-         of its own (two threads of rx each, and two for the callers of a process), each making one rxperf call after the other, \
+         of its own (those of a process share a thread, and their callers two more), each making one rxperf call after the other, \
          level clear, of 64 KiB to 8 MB (logarithm evenly spread, seeded); both: one that sends and one that receives at the same \
          time. {measure} s are measured after {omit} s that are not. The probe, another host and so another owner, sends 64 KiB \
          every 100 ms, {probes} times within the window, none left out, each timed from when it was due until its reply; a failed \
          one counts as 30 s. The idle median is that of {idle_probes} such probes before the load begins. A stall is the longest time in a \
-         call without a byte acknowledged (sending) or read (receiving), from its beginning to its end, 10 ms exact; it contains \
+         call without a byte acknowledged (sending) or read (receiving), from its beginning to its end within the time that is measured, 10 ms exact; it contains \
          the time for which the client's process did not get a core. Dropped datagrams are the kernel's RcvbufErrors, their share \
          that of RcvbufErrors + InDatagrams; datagrams that the kernel has joined (GRO) count as one. The server is afar with its \
          receive buffer forced to 32 MB, or limited to 416 KiB as without the capability; or OpenAFS's library with its defaults and \

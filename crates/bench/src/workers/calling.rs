@@ -21,21 +21,27 @@ static ZEROES: [u8; PIECE] = [0; PIECE];
 pub(super) struct Watch {
     started: Instant,
     moved: Instant,
+    from: Instant,
     longest: Duration,
     bytes: u64,
 }
 
 impl Watch {
-    /// Of a call that begins now.
-    pub(super) fn new(now: Instant) -> Watch {
-        Watch { started: now, moved: now, longest: Duration::ZERO, bytes: 0 }
+    /// Of a call that begins now, with an eye on what happens from a time on.
+    pub(super) fn new(now: Instant, from: Instant) -> Watch {
+        Watch { started: now, moved: now, from, longest: Duration::ZERO, bytes: 0 }
+    }
+
+    /// For how long nothing has come by now, of the time that counts.
+    fn stands(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.moved.max(self.from))
     }
 
     /// The call has carried so many bytes in all; returns how many of them are new.
     fn reach(&mut self, now: Instant, bytes: u64) -> u64 {
         let new = bytes.saturating_sub(self.bytes);
         if new > 0 {
-            self.longest = self.longest.max(now - self.moved);
+            self.longest = self.longest.max(self.stands(now));
             (self.moved, self.bytes) = (now, bytes);
         }
         new
@@ -43,7 +49,7 @@ impl Watch {
 
     /// The longest time without progress of a call that ends now: a gap that still lasts counts.
     pub(super) fn longest_stall(&self, now: Instant) -> Duration {
-        self.longest.max(now - self.moved)
+        self.longest.max(self.stands(now))
     }
 
     /// How long it takes by now.
@@ -130,12 +136,25 @@ mod tests {
     fn a_stall_is_the_longest_time_without_new_bytes_also_at_the_end() {
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
-        let mut watch = Watch::new(start);
+        let mut watch = Watch::new(start, start);
         assert_eq!(watch.reach(at(30), 1000), 1000);
         assert_eq!(watch.reach(at(50), 1000), 0);
         assert_eq!(watch.reach(at(110), 1500), 500);
         assert_eq!(watch.longest_stall(at(120)), Duration::from_millis(80));
         assert_eq!(watch.longest_stall(at(210)), Duration::from_millis(100));
         assert_eq!(watch.age(at(210)), Duration::from_millis(210));
+    }
+
+    #[test]
+    fn a_stall_counts_from_when_it_is_looked_at() {
+        let start = Instant::now();
+        let at = |ms: u64| start + Duration::from_millis(ms);
+        let mut watch = Watch::new(start, at(1000));
+        assert_eq!((watch.reach(at(900), 1), watch.longest_stall(at(950))), (1, Duration::ZERO));
+        assert_eq!(
+            (watch.reach(at(1100), 2), watch.longest_stall(at(1110))),
+            (1, Duration::from_millis(100))
+        );
+        assert_eq!(watch.longest_stall(at(1300)), Duration::from_millis(200));
     }
 }

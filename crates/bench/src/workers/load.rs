@@ -6,7 +6,7 @@
 //! `call_mbit` and `stalls_ms` of each call that ended in them, `stalls_ms` also of those that were broken off at the end;
 //! `failures` and the first one's text.
 //!
-//! Each endpoint has two threads of `rx`, one that receives and one that works; the callers are tasks on two more.
+//! The endpoints share a thread (`hosts`); the callers are tasks on two more.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Builder;
 
 use super::calling::{self, Watch};
+use super::hosts::Hosts;
 use super::named::Named;
 use super::{Failure, hear, print};
 use crate::network;
@@ -90,6 +91,8 @@ pub(crate) struct Report {
 
 /// What all callers share.
 struct Shared {
+    /// When it begins to count.
+    from: Instant,
     is_over: AtomicBool,
     /// By host: bytes sent, bytes received.
     hosts: Vec<[AtomicU64; 2]>,
@@ -116,12 +119,6 @@ struct Seen {
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let options = Options::try_parse_from(std::iter::once(&NAME.to_string()).chain(arguments))?;
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build()?;
-    let shared = Arc::new(Shared {
-        is_over: AtomicBool::new(false),
-        hosts: (0..options.hosts).map(|_| Default::default()).collect(),
-        least: options.least,
-        most: options.most.max(options.least),
-    });
     let callers = {
         let _in_runtime = runtime.enter();
         bind(&options)?
@@ -130,7 +127,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     if hear()?.is_none() {
         return Ok(());
     }
-    let report = runtime.block_on(measure(&options, callers, &shared))?;
+    let report = runtime.block_on(measure(&options, callers))?;
     print(format_args!("{}", serde_json::to_string(&report)?))?;
     Ok(())
 }
@@ -143,10 +140,10 @@ fn bind(options: &Options) -> Result<Vec<Caller>, Failure> {
         Command::Both => &[true, false],
     };
     let mut callers = Vec::new();
+    let hosts = Hosts::new()?;
     for (host, address) in network::consecutive(options.first, options.hosts).enumerate() {
-        // All calls go to one peer, which is one shard's.
         let config = EndpointConfig { shards: Some(1), ..EndpointConfig::default() };
-        let endpoint = Endpoint::bind((address, 0).into(), config)?;
+        let endpoint = Endpoint::bind_with(Arc::clone(&hosts) as _, (address, 0).into(), config)?;
         let limits = PeerLimits { connections: (options.calls * ways.len()).div_ceil(4) };
         let user = options.user.clone();
         let security = move || -> Box<dyn SecurityClass> {
@@ -168,10 +165,12 @@ fn bind(options: &Options) -> Result<Vec<Caller>, Failure> {
     Ok(callers)
 }
 
-async fn measure(options: &Options, callers: Vec<Caller>, shared: &Arc<Shared>) -> Result<Report, Failure> {
+async fn measure(options: &Options, callers: Vec<Caller>) -> Result<Report, Failure> {
+    let from = Instant::now() + Duration::from_secs(options.omit);
+    let shared = Arc::new(Shared::new(options, from));
     let tasks: Vec<_> =
-        callers.into_iter().map(|caller| tokio::spawn(caller.work(Arc::clone(shared)))).collect();
-    tokio::time::sleep(Duration::from_secs(options.omit)).await;
+        callers.into_iter().map(|caller| tokio::spawn(caller.work(Arc::clone(&shared)))).collect();
+    tokio::time::sleep_until(from.into()).await;
     let (from, before) = (Instant::now(), shared.bytes());
     tokio::time::sleep(Duration::from_secs(options.seconds)).await;
     let (to, after) = (Instant::now(), shared.bytes());
@@ -205,6 +204,16 @@ impl Report {
 }
 
 impl Shared {
+    fn new(options: &Options, from: Instant) -> Shared {
+        Shared {
+            from,
+            is_over: AtomicBool::new(false),
+            hosts: (0..options.hosts).map(|_| Default::default()).collect(),
+            least: options.least,
+            most: options.most.max(options.least),
+        }
+    }
+
     fn bytes(&self) -> Vec<[u64; 2]> {
         self.hosts.iter().map(|ways| [0, 1].map(|way| ways[way].load(Ordering::Relaxed))).collect()
     }
@@ -225,7 +234,7 @@ impl Caller {
         while !shared.is_over.load(Ordering::Relaxed) {
             let size = shared.size(&mut self.rng);
             let request = if self.is_sender { Request::Send(size) } else { Request::Receive(size) };
-            let mut watch = Watch::new(Instant::now());
+            let mut watch = Watch::new(Instant::now(), shared.from);
             let ended = calling::call(&self.peer, &request, counter, &shared.is_over, &mut watch).await;
             let now = Instant::now();
             match ended {
@@ -250,8 +259,13 @@ mod tests {
 
     #[test]
     fn sizes_are_spread_over_all_orders_of_magnitude_and_the_same_for_a_seed() {
-        let shared =
-            Shared { is_over: AtomicBool::new(false), hosts: Vec::new(), least: 65_536, most: 8_000_000 };
+        let shared = Shared {
+            from: Instant::now(),
+            is_over: AtomicBool::new(false),
+            hosts: Vec::new(),
+            least: 65_536,
+            most: 8_000_000,
+        };
         let draw = || {
             let mut rng = StdRng::seed_from_u64(1);
             (0..1000).map(|_| shared.size(&mut rng)).collect::<Vec<_>>()
@@ -296,14 +310,8 @@ mod tests {
             seed: 1,
             user: user.map(str::to_string),
         };
-        let shared = Shared {
-            is_over: AtomicBool::new(false),
-            hosts: (0..2).map(|_| Default::default()).collect(),
-            least: options.least,
-            most: options.most,
-        };
         let callers = bind(&options).unwrap();
-        runtime.block_on(measure(&options, callers, &Arc::new(shared))).unwrap()
+        runtime.block_on(measure(&options, callers)).unwrap()
     }
 
     #[test]

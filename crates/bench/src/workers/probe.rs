@@ -90,7 +90,7 @@ async fn probe(options: &Options, peer: &Peer, count: u32) -> Result<Report, Fai
 /// One call; how long after it was due it was over.
 async fn one(peer: Peer, bytes: u32, due: Instant) -> Result<Duration, String> {
     let (request, counter, is_over) = (Request::Send(bytes), AtomicU64::new(0), AtomicBool::new(false));
-    let mut watch = Watch::new(due);
+    let mut watch = Watch::new(due, due);
     let call = calling::call(&peer, &request, &counter, &is_over, &mut watch);
     match tokio::time::timeout_at((due + PATIENCE).into(), call).await {
         Ok(Ok(_)) => Ok(due.elapsed()),

@@ -29,6 +29,7 @@ const PROBE_AFTER: u32 = 32;
 impl Endpoint {
     /// A datagram came. Whatever it holds, this ends well: what makes no sense is counted and dropped.
     pub fn handle_datagram(&mut self, now: Instant, from: SocketAddr, mut datagram: Bytes) {
+        self.note_packet(datagram.len());
         let Ok(header) = Header::parse(&datagram) else {
             self.stats.bogus_packets += 1;
             return;

@@ -118,7 +118,7 @@ pub(crate) fn random_bytes<const N: usize>() -> io::Result<[u8; N]> {
 
 /// Has timed waits of the calling thread end when they should: measured, a wait of 100 µs ends 27 µs late instead of 76, and
 /// pacing waits like that. Does nothing where the kernel refuses.
-pub(crate) fn wake_exactly() {
+pub fn wake_exactly() {
     const SLACK_NANOS: libc::c_ulong = 1000;
     // SAFETY: no pointers are passed; the unused arguments are zero.
     let _ = unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, SLACK_NANOS, 0, 0, 0) };

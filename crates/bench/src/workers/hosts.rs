@@ -1,0 +1,325 @@
+//! Many hosts in one process: a runtime whose ports share one thread, which waits for all their sockets and times. With two threads for each of
+//! 250 endpoints, as `rx` has them, it is the machine's scheduler that decides when a host of a crowd comes to send or to
+//! read; here each comes as soon as its process does.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::{self, ThreadId};
+use std::time::Duration;
+
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
+use nix::sys::eventfd::EventFd;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use rx::socket::{self, RecvBatch, SendError, Socket, Transmit};
+use rx::{BoxFuture, Driven, Port, PortMetrics, Runtime, SocketOptions, TokioRuntime};
+use rx_proto::time::Instant;
+use tokio::runtime::Handle;
+
+/// What the thread waits for beside its sockets, which have their numbers.
+const WOKEN: u64 = u64::MAX;
+const TIMER: u64 = u64::MAX - 1;
+/// What is found at once.
+const EVENTS: usize = 64;
+
+/// The runtime: tokio's, but for its ports. Their thread ends when it has gone.
+#[derive(Debug)]
+pub(super) struct Hosts {
+    tokio: TokioRuntime,
+    shared: Arc<Shared>,
+    thread: ThreadId,
+    bound: AtomicU64,
+}
+
+/// What the thread and its ports share.
+#[derive(Debug)]
+struct Shared {
+    wake: EventFd,
+    asked: Mutex<Asked>,
+}
+
+/// What the thread has been asked for.
+#[derive(Default)]
+struct Asked {
+    requests: Requests,
+    is_over: bool,
+    /// The thread waits, or is about to.
+    is_asleep: bool,
+}
+
+#[derive(Default)]
+struct Requests {
+    started: Vec<Started>,
+    woken: Vec<u64>,
+    /// To be let go of; who waits for that is told by the end of his channel.
+    ended: Vec<(u64, mpsc::Sender<()>)>,
+}
+
+/// A port that has something to drive.
+struct Started {
+    number: u64,
+    socket: Arc<Socket>,
+    driven: Arc<dyn Driven>,
+    is_woken: Arc<AtomicBool>,
+    run_at: Option<Instant>,
+    deliver_at: Option<Instant>,
+    is_readable: bool,
+}
+
+/// A port of one shard.
+#[derive(Debug)]
+struct HostPort {
+    number: u64,
+    socket: Arc<Socket>,
+    is_woken: Arc<AtomicBool>,
+    shared: Arc<Shared>,
+    thread: ThreadId,
+}
+
+impl Hosts {
+    /// A runtime on the tokio runtime that the caller is in.
+    pub(super) fn new() -> io::Result<Arc<Hosts>> {
+        let tokio = TokioRuntime::current();
+        let shared = Arc::new(Shared { wake: EventFd::new()?, asked: Mutex::default() });
+        let mut waiting = Waiting::new(&shared.wake)?;
+        let (handle, its) = (Handle::current(), (tokio.clone(), Arc::clone(&shared)));
+        let thread = thread::Builder::new().name("hosts".into()).spawn(move || {
+            // Callers may be woken here, and expect to be in a tokio runtime.
+            let _in_runtime = handle.enter();
+            socket::wake_exactly();
+            let (tokio, shared) = its;
+            serve(&shared, &tokio, &mut waiting);
+        })?;
+        Ok(Arc::new(Hosts { tokio, shared, thread: thread.thread().id(), bound: AtomicU64::new(0) }))
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        self.shared.ask(|asked| asked.is_over = true);
+    }
+}
+
+impl Runtime for Hosts {
+    fn now(&self) -> Instant {
+        self.tokio.now()
+    }
+
+    fn sleep_until(&self, at: Instant) -> BoxFuture {
+        self.tokio.sleep_until(at)
+    }
+
+    fn spawn(&self, task: BoxFuture) {
+        self.tokio.spawn(task);
+    }
+
+    fn seed(&self) -> io::Result<[u8; 32]> {
+        self.tokio.seed()
+    }
+
+    fn bind(&self, address: SocketAddr, options: &SocketOptions) -> io::Result<Arc<dyn Port>> {
+        Ok(Arc::new(HostPort {
+            number: self.bound.fetch_add(1, Ordering::Relaxed),
+            socket: Arc::new(Socket::bind(address, options)?),
+            is_woken: Arc::default(),
+            shared: Arc::clone(&self.shared),
+            thread: self.thread,
+        }))
+    }
+}
+
+impl Port for HostPort {
+    fn local_addr(&self) -> SocketAddr {
+        self.socket.local_addr()
+    }
+
+    fn start(&self, driven: Arc<dyn Driven>, shards: usize) -> io::Result<()> {
+        assert_eq!(shards, 1, "all calls of a host go to one peer, which is one shard's");
+        let started = Started {
+            number: self.number,
+            socket: Arc::clone(&self.socket),
+            driven,
+            is_woken: Arc::clone(&self.is_woken),
+            run_at: Some(Instant::ORIGIN),
+            deliver_at: None,
+            is_readable: false,
+        };
+        self.shared.ask(|asked| asked.requests.started.push(started));
+        Ok(())
+    }
+
+    fn send(&self, transmit: &Transmit<'_>, dont_fragment: bool) -> Result<(), SendError> {
+        if dont_fragment { self.socket.send(transmit) } else { self.socket.send_fragmentable(transmit) }
+    }
+
+    fn wake(&self, _shard: usize) {
+        if !self.is_woken.swap(true, Ordering::AcqRel) {
+            self.shared.ask(|asked| asked.requests.woken.push(self.number));
+        }
+    }
+
+    fn metrics(&self) -> PortMetrics {
+        PortMetrics::of(&self.socket)
+    }
+
+    fn queued_bytes(&self) -> u64 {
+        self.socket.queued_bytes().unwrap_or_default() as u64
+    }
+
+    fn shut_down(&self) {
+        self.socket.shut_down();
+        let (ended, is_let_go) = mpsc::channel();
+        self.shared.ask(|asked| asked.requests.ended.push((self.number, ended)));
+        if thread::current().id() != self.thread {
+            // Nothing is sent: it is the sender that goes.
+            let _ = is_let_go.recv();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Asked> {
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the thread for something, and wakes it if it waits.
+    fn ask(&self, add: impl FnOnce(&mut Asked)) {
+        let mut asked = self.lock();
+        add(&mut asked);
+        let was_asleep = std::mem::take(&mut asked.is_asleep);
+        drop(asked);
+        if was_asleep {
+            self.wake.write(1).expect("a counter of what is read each time does not overflow");
+        }
+    }
+}
+
+/// The thread: works for whichever port has something to do, and waits if none has.
+fn serve(shared: &Shared, clock: &TokioRuntime, waiting: &mut Waiting) {
+    let mut ports: Vec<Started> = Vec::new();
+    let mut batch = RecvBatch::new();
+    loop {
+        let mut asked = shared.lock();
+        let is_idle = asked.requests.is_empty();
+        asked.is_asleep = is_idle;
+        let requests = std::mem::take(&mut asked.requests);
+        if asked.is_over {
+            return;
+        }
+        drop(asked);
+        for port in requests.started {
+            waiting.add(&port).expect("a process may wait for all the sockets that it may have");
+            ports.push(port);
+        }
+        for number in requests.woken {
+            for port in ports.iter_mut().filter(|port| port.number == number) {
+                port.is_woken.store(false, Ordering::Release);
+                port.run_at = Some(Instant::ORIGIN);
+            }
+        }
+        for (number, _ended) in requests.ended {
+            let gone = ports.extract_if(.., |port| port.number == number);
+            gone.for_each(|port| waiting.remove(&port));
+        }
+        let next = ports.iter().filter_map(Started::next).min();
+        let wait = if is_idle { next.map(|at| at.since(clock.now())) } else { Some(Duration::ZERO) };
+        waiting.wait(shared, wait, &mut ports);
+        let now = clock.now();
+        for port in &mut ports {
+            port.work(now, &mut batch);
+        }
+    }
+}
+
+impl fmt::Debug for Asked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Asked").field("is_asleep", &self.is_asleep).finish_non_exhaustive()
+    }
+}
+
+impl Requests {
+    fn is_empty(&self) -> bool {
+        self.started.is_empty() && self.woken.is_empty() && self.ended.is_empty()
+    }
+}
+
+impl Started {
+    /// When it has something to do at the latest.
+    fn next(&self) -> Option<Instant> {
+        [self.run_at, self.deliver_at].into_iter().flatten().min()
+    }
+
+    fn work(&mut self, now: Instant, batch: &mut RecvBatch) {
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
+        if self.is_readable || is_due(self.deliver_at) {
+            self.is_readable = false;
+            let received = self.socket.recv(batch, Some(Duration::ZERO)).unwrap_or(0);
+            for error in batch.drain_errors() {
+                self.driven.report(&error);
+            }
+            if received > 0 || is_due(self.deliver_at) {
+                let is_drained = received < socket::MAX_DELIVERIES;
+                self.deliver_at = self.driven.deliver(&mut batch.drain(), is_drained);
+            }
+        }
+        if is_due(self.run_at) {
+            self.run_at = self.driven.run(0);
+        }
+    }
+}
+
+/// What the thread waits with.
+struct Waiting {
+    epoll: Epoll,
+    timer: TimerFd,
+}
+
+impl Waiting {
+    fn new(wake: &EventFd) -> io::Result<Waiting> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        // epoll counts milliseconds, and pacing does not.
+        let timer =
+            TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC)?;
+        epoll.add(wake, EpollEvent::new(EpollFlags::EPOLLIN, WOKEN))?;
+        epoll.add(timer.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, TIMER))?;
+        Ok(Waiting { epoll, timer })
+    }
+
+    /// The port's socket is waited for as long as it is open.
+    fn add(&self, port: &Started) -> io::Result<()> {
+        Ok(self.epoll.add(&*port.socket, EpollEvent::new(EpollFlags::EPOLLIN, port.number))?)
+    }
+
+    fn remove(&self, port: &Started) {
+        self.epoll.delete(&*port.socket).expect("it was added");
+    }
+
+    /// Waits for so long (for ever with `None`), for a socket, or to be woken; notes who can read.
+    fn wait(&self, shared: &Shared, wait: Option<Duration>, ports: &mut [Started]) {
+        let is_now = wait.is_some_and(|wait| wait.is_zero());
+        if let Some(wait) = wait.filter(|_| !is_now) {
+            let expiration = Expiration::OneShot(wait.into());
+            self.timer.set(expiration, TimerSetTimeFlags::empty()).expect("a time that is not zero");
+        }
+        let mut events = [EpollEvent::empty(); EVENTS];
+        let timeout = if is_now { EpollTimeout::ZERO } else { EpollTimeout::NONE };
+        // A signal ends the wait with nothing found.
+        let found = self.epoll.wait(&mut events, timeout).unwrap_or(0);
+        shared.lock().is_asleep = false;
+        for event in &events[..found] {
+            match event.data() {
+                WOKEN => _ = shared.wake.read(),
+                TIMER => _ = self.timer.wait(),
+                number => {
+                    ports
+                        .iter_mut()
+                        .filter(|port| port.number == number)
+                        .for_each(|port| port.is_readable = true);
+                }
+            }
+        }
+    }
+}
