@@ -1,4 +1,4 @@
-//! The report: one HTML file without anything beside it, made from the records of a folder. Of each experiment it shows what was
+//! The report: one HTML file without anything beside it, made from the records of a folder, and a picture for the README. Of each experiment it shows what was
 //! found, the goals, a plot, the curves of those that have some, a table, how it was measured and the commands; light or dark as its reader has it.
 
 use std::fmt::Write;
@@ -13,6 +13,9 @@ use crate::record::{Record, Row, Summary, Verdict, short};
 
 /// The name of the report's file.
 pub(crate) const FILE_NAME: &str = "report.html";
+/// The experiment whose plot is also a picture for the README, and that file's name.
+const PICTURED: &str = "crowd";
+const PICTURE_NAME: &str = "crowd.svg";
 
 /// Makes the report of the records in this folder, and writes it there.
 pub(crate) fn write(folder: &Path) -> Result<(), Error> {
@@ -20,8 +23,15 @@ pub(crate) fn write(folder: &Path) -> Result<(), Error> {
     for experiment in EXPERIMENTS {
         records.extend(Record::read(folder, experiment.name)?);
     }
-    let path = folder.join(FILE_NAME);
-    fs::write(&path, html(&records)).map_err(|e| Error::setup(format!("writing {}: {e}", path.display())))
+    let store = |name: &str, text: String| {
+        let path = folder.join(name);
+        fs::write(&path, text).map_err(|e| Error::setup(format!("writing {}: {e}", path.display())))
+    };
+    for record in records.iter().filter(|record| record.experiment == PICTURED) {
+        let compared = record.compared.as_deref().unwrap_or_default();
+        store(PICTURE_NAME, plots::alone(&marks(record, compared)))?;
+    }
+    store(FILE_NAME, html(&records))
 }
 
 fn html(records: &[Record]) -> String {
@@ -92,7 +102,7 @@ fn section(record: &Record, out: &mut String) {
         verdicts(record.verdicts.iter(), out);
     }
     match record.compared.as_deref() {
-        Some(label) => marks(record, label, out),
+        Some(label) => *out += &marks(record, label),
         None => headlines(record, out),
     }
     curves(record, out);
@@ -144,7 +154,7 @@ fn commands(record: &Record, out: &mut String) {
 }
 
 /// A mark for each value of the compared label, in a row for each combination of the others.
-fn marks(record: &Record, compared: &str, out: &mut String) {
+fn marks(record: &Record, compared: &str) -> String {
     let mut names: Vec<String> = Vec::new();
     let mut rows: Vec<String> = Vec::new();
     let split = |row: &Row| {
@@ -173,7 +183,7 @@ fn marks(record: &Record, compared: &str, out: &mut String) {
             values: rows.iter().map(|rest| value(name, rest)).collect(),
         })
         .collect();
-    *out += &plots::marks(&rows, &series, &record.headline);
+    plots::marks(&rows, &series, &record.headline)
 }
 
 /// Bars of the headline's figure, and of those that end like it ("second call, RTTs" beside "first call, RTTs").

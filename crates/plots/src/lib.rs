@@ -9,4 +9,4 @@ mod svg;
 
 pub use page::{begin_page, escape};
 pub use summary::{Summary, round, short};
-pub use svg::{Bar, Family, Line, Series, bars, curves, marks};
+pub use svg::{Bar, Family, Line, Series, alone, bars, curves, marks};

@@ -32,7 +32,7 @@ const LETTER: i32 = 7;
 /// Values that are further apart than this are drawn on a logarithmic axis, if none is zero.
 const LOG_FROM: f64 = 30.0;
 
-/// Colours as they are drawn, each with the variable that it stands for in the page's style. No two are alike.
+/// Colours as they are drawn, each with the variable that it stands for in the page's style, and what that is on a light page. No two are alike.
 const FOREGROUND: RGBColor = RGBColor(1, 1, 1);
 const GRID: RGBColor = RGBColor(2, 2, 2);
 const GOAL: RGBColor = RGBColor(3, 3, 3);
@@ -40,14 +40,14 @@ const OURS: RGBColor = RGBColor(4, 4, 4);
 const OTHER: RGBColor = RGBColor(5, 5, 5);
 const MIXED: RGBColor = RGBColor(6, 6, 6);
 const THIRD: RGBColor = RGBColor(7, 7, 7);
-const VARIABLES: [(RGBColor, &str); 7] = [
-    (FOREGROUND, "--fg"),
-    (GRID, "--grid"),
-    (GOAL, "--goal"),
-    (OURS, "--ours"),
-    (OTHER, "--other"),
-    (MIXED, "--second"),
-    (THIRD, "--good"),
+const VARIABLES: [(RGBColor, &str, &str); 7] = [
+    (FOREGROUND, "--fg", "#23272b"),
+    (GRID, "--grid", "#dfe3e8"),
+    (GOAL, "--goal", "#c0392b"),
+    (OURS, "--ours", "#2a6fb0"),
+    (OTHER, "--other", "#98a2ad"),
+    (MIXED, "--second", "#c97a1b"),
+    (THIRD, "--good", "#2c7a3f"),
 ];
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
@@ -322,6 +322,17 @@ fn text(area: &Area<'_>, words: &str, at: (i32, i32), side: HPos) -> Drawn {
     Ok(area.draw(&Text::new(words.to_string(), at, style))?)
 }
 
+/// A plot as a file of its own: dark on white, wherever it is shown.
+pub fn alone(plot: &str) -> String {
+    let mut svg = plot.to_string();
+    for (_, variable, colour) in VARIABLES {
+        svg = svg.replace(&format!("var({variable})"), colour);
+    }
+    let Some(end) = svg.find('>') else { return svg };
+    svg.insert_str(end + 1, "\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>");
+    svg
+}
+
 /// A picture of this height, with the page's colours.
 fn draw(height: i32, paint: impl FnOnce(&Area<'_>) -> Drawn) -> String {
     let mut svg = String::new();
@@ -332,7 +343,7 @@ fn draw(height: i32, paint: impl FnOnce(&Area<'_>) -> Drawn) -> String {
     if let Err(error) = drawn {
         return format!("<p class='warn'>{}</p>\n", escape(&format!("this could not be drawn: {error}")));
     }
-    for (RGBColor(red, green, blue), variable) in VARIABLES {
+    for (RGBColor(red, green, blue), variable, _) in VARIABLES {
         svg = svg.replace(&format!("\"#{red:02X}{green:02X}{blue:02X}\""), &format!("\"var({variable})\""));
     }
     svg
@@ -374,5 +385,7 @@ mod tests {
         let svg = marks(&["one".to_string(), "two".to_string()], &[series], "s");
         assert!(svg.contains("var(--ours)") && svg.contains("logarithmic"), "{svg}");
         assert!(!svg.contains('#'), "{svg}");
+        let alone = alone(&svg);
+        assert!(alone.contains("#2a6fb0") && !alone.contains("var("), "{alone}");
     }
 }

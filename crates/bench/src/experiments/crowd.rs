@@ -47,6 +47,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     let (idle_probes, probes) = lab.choose((50, 300), (15, 30));
     let (omit, measure) = (window.omit.as_secs(), window.measure.as_secs());
     record.headline = PROBE.into();
+    record.compared = Some("server".into());
     record.placement = format!(
         "Server in namespace B at niceness {SERVER_NICENESS}, clients in namespace A: the crowd in at most {PROCESSES} processes at \
          niceness {CROWD_NICENESS}, the probe in its own at {SERVER_NICENESS}; the emulator's thread (SCHED_FIFO 10) in the bench's \
