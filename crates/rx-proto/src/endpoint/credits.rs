@@ -50,11 +50,15 @@ const LISTED_FROM: u32 = 8;
 /// nobody waits for longer than that takes to come once. And what he gets at once after having been quiet: the cost of 128 KiB.
 const TURN: u32 = 64 << 10;
 const FRESH: u32 = 208 << 10;
-/// How often calls are looked after that hold credit, and how many at a time.
+/// How often calls are looked after that hold credit, and how many at a time: in a small buffer more.
 const LOOK: Duration = Duration::from_millis(10);
 const LOOK_AT: usize = 64;
-/// A call to which nothing comes for two round trips and this has not heard of its window, or does not want it.
+const LOOK_AT_IN_SMALL: usize = 256;
+/// A call to which nothing comes for two round trips and this has not heard of its window, does not want it, or has no CPU.
+/// In a small buffer it is two of the shortest and less: round trips grow as a host waits for CPU, and what little room there
+/// is it holds meanwhile. (In a large one another user waits for twice as long with this, as a simulation shows.)
 const PATIENCE: Duration = Duration::from_millis(30);
+const PATIENCE_IN_SMALL: Duration = Duration::from_millis(10);
 
 /// Time over which arrivals are counted.
 const PERIOD: Duration = Duration::from_millis(10);
@@ -418,7 +422,8 @@ impl Endpoint {
             return;
         }
         let is_calm = self.credits.is_calm();
-        for _ in 0..self.credits.receivers.len().min(LOOK_AT) {
+        let at_once = if self.credits.buffer.is_some() { LOOK_AT_IN_SMALL } else { LOOK_AT };
+        for _ in 0..self.credits.receivers.len().min(at_once) {
             let Some(receiver) = self.credits.receivers.pop_front() else { break };
             if self.look_after(now, is_calm, receiver) {
                 self.credits.receivers.push_back(receiver);
@@ -445,7 +450,11 @@ impl Endpoint {
             self.settle_credit(now, at);
             return false;
         }
-        let patience = 2 * self.paths[path].rtt.smoothed() + PATIENCE;
+        let rtt = &self.paths[path].rtt;
+        let patience = match self.credits.buffer {
+            Some(_) => 2 * rtt.min() + PATIENCE_IN_SMALL,
+            None => 2 * rtt.smoothed() + PATIENCE,
+        };
         if call.credit.held == 0 || now.since(call.credit.data_at) < patience {
             return true;
         }
