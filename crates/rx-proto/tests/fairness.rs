@@ -751,14 +751,26 @@ impl Drop for Seed {
     }
 }
 
-/// Seeds of the test below, unless `FAIR_SEEDS` says otherwise; `FAIR_SEED` runs one.
-const SEEDS: u64 = 400;
+/// Seeds of the tests below together, unless `FAIR_SEEDS` says otherwise. In parts, for as many cores.
+const SEEDS: u64 = 2000;
+const PARTS: u64 = 4;
+
+/// Whoever comes and goes, credits hold and nobody starves.
+macro_rules! worlds {
+    ($($name:ident $part:literal)*) => {$(
+        #[test]
+        fn $name() {
+            let seeds = std::env::var("FAIR_SEEDS").ok().and_then(|n| n.parse().ok()).unwrap_or(SEEDS);
+            ($part..seeds).step_by(PARTS as usize).for_each(random_world);
+        }
+    )*};
+}
+
+worlds! { worlds_0 0 worlds_1 1 worlds_2 2 worlds_3 3 }
 
 #[test]
-fn whoever_comes_and_goes_credits_hold_and_nobody_starves() {
-    let number = |name| std::env::var(name).ok().and_then(|n| n.parse().ok());
-    match number("FAIR_SEED") {
-        Some(seed) => random_world(seed),
-        None => (0..number("FAIR_SEEDS").unwrap_or(SEEDS)).for_each(random_world),
+fn one_seed() {
+    if let Some(seed) = std::env::var("FAIR_SEED").ok().and_then(|s| s.parse().ok()) {
+        random_world(seed);
     }
 }
