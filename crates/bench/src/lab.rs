@@ -1,6 +1,7 @@
 //! How runs are repeated: in turns, so that a slow minute of the machine hits all that is compared, and again when
 //! one failed or was not valid.
 
+use std::path::PathBuf;
 use std::time::Instant;
 
 use crate::error::Error;
@@ -25,6 +26,8 @@ pub(crate) struct Lab {
     pub(crate) repeats: Option<usize>,
     /// Only rows whose names contain this are measured.
     pub(crate) only: Option<String>,
+    /// Where records go.
+    pub(crate) out: PathBuf,
 }
 
 impl Lab {
@@ -70,7 +73,8 @@ impl<'a> Cell<'a> {
 }
 
 /// Measures all of them that are wanted `repeats` times, in turns that begin with another one each time, and adds
-/// their rows to the record.
+/// their rows to the record, which is written as far as it is: who is interrupted can go on from there. What the record has from an
+/// earlier sitting is not measured again.
 ///
 /// Errors: the end of everything only; what went wrong with a run is in the record.
 pub(crate) fn interleave(
@@ -80,7 +84,9 @@ pub(crate) fn interleave(
     repeats: usize,
 ) -> Result<(), Error> {
     let all = cells.iter().map(|cell| (cell, Row::new(&cell.labels, repeats)));
-    let (cells, mut rows): (Vec<_>, Vec<_>) = all.filter(|(_, row)| lab.wants(row)).unzip();
+    let is_missing = |row: &Row| !record.rows.iter().any(|measured| measured.labels == row.labels);
+    let (cells, mut rows): (Vec<_>, Vec<_>) =
+        all.filter(|(_, row)| lab.wants(row) && is_missing(row)).unzip();
     for repeat in 1..=repeats {
         for turn in 0..cells.len() {
             let index = (turn + repeat - 1) % cells.len();
@@ -88,7 +94,8 @@ pub(crate) fn interleave(
         }
     }
     record.rows.extend(rows);
-    Ok(())
+    record.is_unfinished = true;
+    record.write(&lab.out)
 }
 
 /// One run, with its further attempts.

@@ -79,6 +79,14 @@ impl Setting {
     }
 }
 
+/// Whether two revisions, as a setting names them, measure the same: whether no program or bench differs.
+pub(crate) fn is_same_code(root: &Path, one: &str, other: &str) -> bool {
+    let mut git = Command::new("git");
+    git.arg("-C").arg(root).args(["diff", "--quiet", one, other, "--", "crates", "Cargo.toml", "Cargo.lock"]);
+    // A revision with changes is no name that git knows.
+    answer(&mut git).is_some()
+}
+
 fn first_line(text: String) -> String {
     text.lines().next().unwrap_or_default().to_string()
 }

@@ -40,6 +40,7 @@ use crate::host::{Awake, FreeMemory};
 use crate::interrupt::Interrupt;
 use crate::lab::Lab;
 use crate::machine::Setting;
+use crate::record::Record;
 use crate::tools::Tools;
 
 /// Measures the transport, beside OpenAFS's and TCP. Needs root, a quiet machine, iperf3 and libopenafs-dev.
@@ -58,6 +59,9 @@ struct Cli {
     /// Only makes the report again, from the records that are there
     #[arg(long)]
     report_only: bool,
+    /// Goes on with records that an interrupted series left, if they are of the same code
+    #[arg(long)]
+    resume: bool,
     /// Where records and report go
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -123,26 +127,52 @@ fn bench(cli: &Cli) -> Result<bool, Error> {
         is_quick: cli.quick,
         repeats: cli.repeats.map(usize::from),
         only: cli.only.clone(),
+        out,
     };
 
     let mut is_complete = true;
     for experiment in wanted {
         eprintln!("== {}: {}", experiment.name, experiment.title);
         let mut record = setting.begin_record(experiment, &lab, is_quiet);
+        if cli.resume {
+            record = resume(&root, record, &lab.out)?;
+        }
         (experiment.run)(&lab, &mut record)?;
+        record.is_unfinished = false;
         is_complete &= record.is_complete();
         for verdict in &record.verdicts {
             eprintln!("{verdict}");
         }
-        record.write(&out)?;
+        record.write(&lab.out)?;
         // After each, so that an interrupted series leaves a report of what it has.
-        report::write(&out)?;
+        report::write(&lab.out)?;
     }
-    eprintln!("report: {}", out.join(report::FILE_NAME).display());
+    eprintln!("report: {}", lab.out.join(report::FILE_NAME).display());
     if !is_complete {
         eprintln!("afar-bench: some runs failed or were not valid; the records say which and why");
     }
     Ok(is_complete)
+}
+
+/// The record that was begun earlier, if it can be gone on with; else the new one.
+fn resume(root: &Path, new: Record, folder: &Path) -> Result<Record, Error> {
+    let Some(mut begun) = Record::read(folder, &new.experiment)?.filter(|begun| begun.is_unfinished) else {
+        return Ok(new);
+    };
+    let is_same = begun.is_quick == new.is_quick
+        && begun.only == new.only
+        && begun.setting.kernel == new.setting.kernel
+        && begun.setting.cpu == new.setting.cpu
+        && machine::is_same_code(root, &begun.setting.afar, &new.setting.afar);
+    if !is_same {
+        eprintln!(
+            "   the record that was begun is of other code, another kernel or other rows: not gone on with"
+        );
+        return Ok(new);
+    }
+    eprintln!("   {} rows of {} are there", begun.rows.len(), begun.setting.date);
+    begun.resumed.push(new.setting.date);
+    Ok(begun)
 }
 
 fn choose(names: &[String]) -> Result<Vec<&'static Experiment>, Error> {

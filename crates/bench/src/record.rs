@@ -25,6 +25,12 @@ pub(crate) struct Record {
     /// Text of --only: rows whose names do not contain it are missing, and goals that need them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) only: Option<String>,
+    /// It was interrupted: rows and goals are missing, which --resume measures.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_unfinished: bool,
+    /// When it was resumed, UTC.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) resumed: Vec<String>,
     /// False: started by --force on a machine with other work.
     pub(crate) was_quiet_at_start: bool,
     pub(crate) setting: Setting,

@@ -95,6 +95,9 @@ fn section(record: &Record, out: &mut String) {
     if !record.was_quiet_at_start {
         *out += "<p class='warn'>The machine had other work when this began.</p>\n";
     }
+    if record.is_unfinished {
+        *out += "<p class='warn'>It was interrupted: rows are missing. <code>--resume</code> measures them.</p>\n";
+    }
     if !record.is_complete() {
         *out += "<p class='warn'>Some rows have fewer valid runs than they should.</p>\n";
     }
@@ -107,8 +110,9 @@ fn section(record: &Record, out: &mut String) {
     }
     curves(record, out);
     table(record, out);
+    let resumed: String = record.resumed.iter().map(|date| format!(", resumed {date}")).collect();
     let machine = format!(
-        "{}. afar {}, {}, Linux {}, {}, libopenafs-dev {}. {}, {} cores, {} MiB. Load average at the start: {}. {} {}",
+        "{}{resumed}. afar {}, {}, Linux {}, {}, libopenafs-dev {}. {}, {} cores, {} MiB. Load average at the start: {}. {} {}",
         setting.date,
         setting.afar,
         setting.rustc,
