@@ -69,7 +69,7 @@ pub(crate) fn quantum(rate: u64, packet_len: u64) -> u64 {
 }
 
 /// Bytes that flow in `time` at `rate` bytes a second.
-fn bytes_in(rate: u64, time: Duration) -> u64 {
+pub(crate) fn bytes_in(rate: u64, time: Duration) -> u64 {
     (u128::from(rate) * time.as_nanos() / 1_000_000_000) as u64
 }
 

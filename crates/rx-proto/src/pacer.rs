@@ -1,6 +1,7 @@
 //! Spreads what a path sends over time: a bucket of bytes that fills at the controller's rate. Its depth bounds how much
 //! is caught up after a late timer; who had nothing to send catches up little. Knows nothing of packets or calls.
 
+use crate::congestion::bytes_in;
 use crate::time::Instant;
 use std::time::Duration;
 
@@ -24,11 +25,11 @@ impl Pacer {
     /// How many bytes may go now. `floor` is the least depth of the bucket, `late` what a timer that somebody waited for may
     /// catch up.
     pub(crate) fn fill(&mut self, now: Instant, rate: u64, floor: u64, late: Duration) -> u64 {
-        let gained = u128::from(rate) * now.since(self.filled_at).as_nanos() / 1_000_000_000;
+        let gained = bytes_in(rate, now.since(self.filled_at));
         if gained > 0 {
             let catch_up = if self.is_awaited { late.max(CATCH_UP) } else { CATCH_UP };
-            let depth = floor.max((u128::from(rate) * catch_up.as_nanos() / 1_000_000_000) as u64);
-            self.tokens = self.tokens.saturating_add(gained as u64).min(depth.max(self.tokens));
+            let depth = floor.max(bytes_in(rate, catch_up));
+            self.tokens = self.tokens.saturating_add(gained).min(depth.max(self.tokens));
             self.filled_at = now;
             self.is_awaited = false;
         }

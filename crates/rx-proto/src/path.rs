@@ -3,7 +3,7 @@
 
 use crate::ack::{Announcement, Trailer};
 use crate::config::Config;
-use crate::congestion::{AckSample, Controller, quantum};
+use crate::congestion::{AckSample, Controller, bytes_in, quantum};
 use crate::endpoint::ChannelRef;
 use crate::ids::Serial;
 use crate::lanes::Lanes;
@@ -434,8 +434,8 @@ impl Path {
             return Permit::Full;
         }
         let Some(rate) = self.rate() else { return Permit::Go };
-        let quantum = quantum(rate, len as u64);
-        let floor = 2 * quantum;
+        let bundle = self.bundle(rate, len as u64);
+        let floor = bundle.max(2 * quantum(rate, len as u64));
         let late = self.controller.catch_up();
         let mut tokens = self.pacer.fill(now, rate, floor, late);
         if self.in_flight == 0 && self.fixed_rate.is_none() {
@@ -446,8 +446,15 @@ impl Path {
         if tokens >= len as u64 {
             return Permit::Go;
         }
-        // Wait until a whole bundle may go, so that offload pays, but not longer than half a millisecond.
-        Permit::At(self.pacer.ready_at(rate, (rate / 2000).clamp(len as u64, quantum)))
+        Permit::At(self.pacer.ready_at(rate, bundle))
+    }
+
+    /// How many bytes to wait for, so that offload pays: what half a millisecond brings, and where round trips are long a
+    /// thirty-second of one, up to four milliseconds and eight packets. With a crowd of slow paths each bundle is a system call,
+    /// here and at every hop.
+    fn bundle(&self, rate: u64, len: u64) -> u64 {
+        let time = (self.rtt.smoothed() / 32).clamp(Duration::from_micros(500), Duration::from_millis(4));
+        bytes_in(rate, time).clamp(len, quantum(rate, len).max(8 * len))
     }
 
     /// A DATA packet of `len` bytes goes out.
@@ -583,9 +590,4 @@ impl Path {
 /// The rate at which `bytes` take `time`, in bytes a second.
 fn rate_of(bytes: u64, time: Duration) -> u64 {
     (u128::from(bytes) * 1_000_000_000 / time.as_nanos().max(1)) as u64
-}
-
-/// How many bytes go in `time` at a rate in bytes a second.
-fn bytes_in(rate: u64, time: Duration) -> u64 {
-    (u128::from(rate) * time.as_nanos() / 1_000_000_000) as u64
 }

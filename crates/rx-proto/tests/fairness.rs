@@ -624,7 +624,8 @@ fn a_probe_waits_little_beside_a_crowd_without_cpu() {
     let probes = (0..60).map(|i| ms(100) * i);
     works.extend(probes.map(|after| Work { after, every: ms(6000), send: (64 * KIB, 64 * KIB), ..work(0) }));
     let mut times = Vec::new();
-    for seed in 5..7 {
+    // One seed says little: medians of single ones are from 70 to 1040 ms.
+    for seed in 1..17 {
         let mut world = Crowd::new(seed, Config::default(), FORCED_BUFFER, &works);
         (world.work_rate, world.longest) = (150_000_000, 1472);
         world.stalls_after = Duration::from_secs(10);
@@ -634,8 +635,9 @@ fn a_probe_waits_little_beside_a_crowd_without_cpu() {
         times.extend(world.clients[crowd..].iter().flat_map(|c| c.times.clone()));
     }
     times.sort();
-    assert!(times.len() >= 100, "{} of 120 have ended", times.len());
-    assert!(times[times.len() / 2] <= ms(400), "{times:?}");
+    assert!(times.len() >= 800, "{} of 960 have ended", times.len());
+    assert!(times[times.len() / 2] <= ms(530), "{times:?}");
+    assert!(p99(&times) <= ms(2000), "{times:?}");
 }
 
 /// After a standstill of 700 ms, in which hosts had taken their long packets for lost, a server was at a hundredth of its work for

@@ -23,6 +23,7 @@
 
 use super::{ChannelRef, Endpoint, Target};
 use crate::call::Credit;
+use crate::congestion::bytes_in;
 use crate::fair::{FairQueue, Owner};
 use crate::ids::CallNumber;
 use crate::packet::{BASE_PACKET_LEN, MAX_PACKET_LEN};
@@ -242,10 +243,6 @@ impl Credits {
     fn in_buffer(&self) -> Option<u64> {
         self.buffer.map(|b| b - b / RESERVE + bytes_in(self.drain.data_rate, DRAINED))
     }
-}
-
-fn bytes_in(rate: u64, time: Duration) -> u64 {
-    (u128::from(rate) * time.as_nanos() / 1_000_000_000) as u64
 }
 
 impl Endpoint {
