@@ -4,7 +4,7 @@
 #   make test       everything that CI runs, from nothing: packages, lint, build, tests, interop, short fuzzing
 #   make nightly    the simulations from many more seeds, fsx and mounts for longer, a file of 10 GiB: some hours, and 25 GB of disk
 #   make lint       rustfmt, clippy, documentation, dependencies' licences, the repository's own rules
-#   make bench      the experiments; QUICK=1 makes them short, ARGS="..." is passed on (names of experiments, --only, --repeats)
+#   make bench      the experiments; QUICK=1 makes them short, and fewer, ARGS="..." is passed on (names of experiments, --only, --repeats)
 #   make deb        Debian packages of tools, servers and client, into target/debian
 #   make up         a whole cell on this machine, mounted; ARGS="--mount DIR ..." is passed on (docs/client.md)
 #   make clean      removes what was built

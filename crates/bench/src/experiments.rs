@@ -36,86 +36,121 @@ pub(crate) struct Experiment {
     /// What it is called on the command line, and its file.
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
+    /// Whether it is about what AFS is blamed for: distance, crowds, the cache, many files. A quick run that is told no names has only these.
+    pub(crate) is_blame: bool,
     /// Measures it, adding to a record that says nothing but when and where. Errors end everything.
     pub(crate) run: fn(&Lab, &mut Record) -> Result<(), Error>,
 }
 
 /// In the order in which they run and are reported.
 pub(crate) const EXPERIMENTS: &[Experiment] = &[
-    Experiment { name: "far", title: "Far away: a long file through a mount, beside OpenAFS", run: far::run },
-    Experiment { name: "site", title: "The day of a small site, far away", run: site::run },
+    Experiment {
+        name: "far",
+        title: "Far away: a long file through a mount, beside OpenAFS",
+        is_blame: true,
+        run: far::run,
+    },
+    Experiment { name: "site", title: "The day of a small site, far away", is_blame: true, run: site::run },
     Experiment {
         name: "served",
         title: "Web servers with documents in a mount, beside the local disk",
+        is_blame: true,
         run: served::run,
     },
     Experiment {
         name: "meanwhile",
         title: "Small cached files while a large one is fetched",
+        is_blame: true,
         run: meanwhile::run,
     },
     Experiment {
         name: "sizes",
         title: "Small files and large ones, beside OpenAFS and the local disk",
+        is_blame: true,
         run: sizes::run,
     },
-    Experiment { name: "wan", title: "One call over 1 Gbit/s and 12.5 to 200 ms", run: wan::run },
-    Experiment { name: "ramp", title: "How soon a call has the whole link", run: ramp::run },
+    Experiment {
+        name: "wan",
+        title: "One call over 1 Gbit/s and 12.5 to 200 ms",
+        is_blame: false,
+        run: wan::run,
+    },
+    Experiment { name: "ramp", title: "How soon a call has the whole link", is_blame: false, run: ramp::run },
     Experiment {
         name: "loss",
         title: "One call over links that lose, reorder or queue little",
+        is_blame: false,
         run: loss::run,
     },
     Experiment {
         name: "share",
         title: "Beside TCP, beside our own, and the queue that we leave",
+        is_blame: false,
         run: share::run,
     },
-    Experiment { name: "crowd", title: "A server under a crowd of clients", run: crowd::run },
-    Experiment { name: "owners", title: "A user on many hosts beside a user on one", run: owners::run },
-    Experiment { name: "loopback", title: "One call on the loopback interface", run: loopback::run },
-    Experiment { name: "calls", title: "Empty calls per second", run: calls::run },
-    Experiment { name: "idle", title: "Memory of idle connections", run: idle::run },
-    Experiment { name: "vldb", title: "Look-ups of volumes by name", run: vldb::run },
-    Experiment { name: "stock", title: "Against OpenAFS's Rx", run: stock::run },
+    Experiment { name: "crowd", title: "A server under a crowd of clients", is_blame: true, run: crowd::run },
+    Experiment {
+        name: "owners",
+        title: "A user on many hosts beside a user on one",
+        is_blame: false,
+        run: owners::run,
+    },
+    Experiment {
+        name: "loopback",
+        title: "One call on the loopback interface",
+        is_blame: false,
+        run: loopback::run,
+    },
+    Experiment { name: "calls", title: "Empty calls per second", is_blame: false, run: calls::run },
+    Experiment { name: "idle", title: "Memory of idle connections", is_blame: false, run: idle::run },
+    Experiment { name: "vldb", title: "Look-ups of volumes by name", is_blame: false, run: vldb::run },
+    Experiment { name: "stock", title: "Against OpenAFS's Rx", is_blame: false, run: stock::run },
     Experiment {
         name: "smallcalls",
         title: "Files made and looked at, beside OpenAFS's file server",
+        is_blame: false,
         run: smallcalls::run,
     },
     Experiment {
         name: "bulk",
         title: "A gigabyte to and from a file server, beside OpenAFS's",
+        is_blame: false,
         run: bulk::run,
     },
     Experiment {
         name: "startup",
         title: "Start of a file server with many volumes, beside OpenAFS's",
+        is_blame: false,
         run: startup::run,
     },
     Experiment {
         name: "vanished",
         title: "A writer after clients that vanished, beside OpenAFS's",
+        is_blame: false,
         run: vanished::run,
     },
     Experiment {
         name: "cached",
         title: "Cached files in a mount, beside the local file system and an empty FUSE mount",
+        is_blame: true,
         run: cached::run,
     },
     Experiment {
         name: "cold",
         title: "Reading and listing far from our servers, with an empty cache",
+        is_blame: false,
         run: cold::run,
     },
     Experiment {
         name: "create",
         title: "Small files made in a mount, beside an empty FUSE mount and empty calls",
+        is_blame: false,
         run: create::run,
     },
     Experiment {
         name: "stockcold",
         title: "Reading from OpenAFS's file server with an empty cache, beside afsd.fuse",
+        is_blame: false,
         run: stockcold::run,
     },
 ];

@@ -12,7 +12,7 @@ use crate::sys;
 use crate::tools::Tools;
 use crate::transfer;
 
-/// Attempts at a run until it is given up.
+/// Attempts at a run until it is given up; a quick run has one.
 const ATTEMPTS: usize = 3;
 
 /// What experiments work with.
@@ -100,7 +100,7 @@ pub(crate) fn interleave(
 
 /// One run, with its further attempts.
 fn measure(lab: &Lab, cell: &Cell<'_>, row: &mut Row, headline: &str, repeat: usize) -> Result<(), Error> {
-    for attempt in 1..=ATTEMPTS {
+    for attempt in 1..=lab.choose(ATTEMPTS, 1) {
         lab.free_memory.take_back();
         let (began, stolen) = (Instant::now(), host::stolen_ticks());
         let mut run = match (cell.run)(lab) {

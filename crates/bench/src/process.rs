@@ -96,18 +96,7 @@ impl Process {
 
     /// Waits until it ends by itself; what it printed since the last line that was waited for, if it succeeded.
     pub(crate) fn finish(mut self, patience: Duration) -> Result<String, Error> {
-        let deadline = Instant::now() + patience;
-        drop(self.child.stdin.take());
-        let status = loop {
-            self.interrupt.check()?;
-            if let Some(status) = self.try_wait()? {
-                break status;
-            }
-            if Instant::now() > deadline {
-                return Err(self.failed(&format!("did not end within {} s", patience.as_secs())));
-            }
-            thread::sleep(POLL);
-        };
+        let status = self.wait(patience)?;
         // The pipe is closed by now, or by whoever inherited it soon.
         let mut output = String::new();
         while let Ok(line) = self.lines.recv_timeout(POLL) {
@@ -127,6 +116,30 @@ impl Process {
     pub(crate) fn stop(self, patience: Duration) -> Result<(), Error> {
         sys::terminate(self.child.id());
         self.finish(patience).map(drop)
+    }
+
+    /// The same for a program of which only that matters that it was still there when it was asked, not how it ends.
+    pub(crate) fn stop_however(mut self, patience: Duration) -> Result<(), Error> {
+        if let Some(status) = self.try_wait()? {
+            return Err(self.failed(&format!("was to be ended, and had ended before ({status})")));
+        }
+        sys::terminate(self.child.id());
+        self.wait(patience).map(drop)
+    }
+
+    fn wait(&mut self, patience: Duration) -> Result<ExitStatus, Error> {
+        let deadline = Instant::now() + patience;
+        drop(self.child.stdin.take());
+        loop {
+            self.interrupt.check()?;
+            if let Some(status) = self.try_wait()? {
+                return Ok(status);
+            }
+            if Instant::now() > deadline {
+                return Err(self.failed(&format!("did not end within {} s", patience.as_secs())));
+            }
+            thread::sleep(POLL);
+        }
     }
 
     /// CPU seconds so far, of all its threads, also those that have ended; 10 ms exact. None if it has ended.

@@ -114,7 +114,8 @@ fn once(lab: &Lab, server: &str, document: &str, root: &Path, seconds: u64) -> R
     }
     ab(1).start(Place::Here, &lab.interrupt)?.finish(PATIENCE)?;
     let said = ab(seconds).start(Place::Here, &lab.interrupt)?.finish(PATIENCE)?;
-    serving.stop(PATIENCE).or_else(ended_by_signal)?;
+    // Servers may end by the signal that they are asked with.
+    serving.stop_however(PATIENCE)?;
     let number = |what: &str| {
         let line = said.lines().find_map(|line| line.strip_prefix(what));
         line.and_then(|rest| rest.split_whitespace().next()?.parse::<f64>().ok())
@@ -135,14 +136,6 @@ fn once(lab: &Lab, server: &str, document: &str, root: &Path, seconds: u64) -> R
         ));
     }
     Ok(run)
-}
-
-/// Servers may end by the signal that they are asked with.
-fn ended_by_signal(error: Error) -> Result<(), Error> {
-    match error {
-        Error::Run(_) => Ok(()),
-        other => Err(other),
-    }
 }
 
 fn write(path: PathBuf, text: &str) -> Result<String, Error> {

@@ -50,7 +50,7 @@ enum Kind {
 pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     let size = lab.choose(
         Size { film_s: 60, image_bytes: 700_000_000, photographs: 100, photograph_bytes: 5_000_000 },
-        Size { film_s: 8, image_bytes: 100_000_000, photographs: 10, photograph_bytes: 1_000_000 },
+        Size { film_s: 6, image_bytes: 50_000_000, photographs: 10, photograph_bytes: 1_000_000 },
     );
     let has_annex =
         Invocation::new(Path::new("git-annex")).and(["version"]).start(Place::Here, &lab.interrupt);

@@ -15,7 +15,7 @@ use crate::cells::STOCK_FLAGS;
 use crate::error::Error;
 use crate::folder::Folder;
 use crate::lab::{Cell, Lab, interleave};
-use crate::mounts::{AFSD_SIZES, Mount, OurCell, Scene, StockScene};
+use crate::mounts::{AFSD_SIZES, AFSD_SIZES_MANY, Mount, OurCell, Scene, StockScene};
 use crate::network::{LinkSpec, NetworkBytes};
 use crate::record::{Record, Run, short};
 use crate::tools::Place;
@@ -38,6 +38,11 @@ const GOAL_LARGE: f64 = 2.0;
 
 const SECONDS: &str = "s";
 const CLOSED: &str = "until closes returned, s";
+
+/// What afsd.fuse is given.
+fn afsd_sizes(lab: &Lab) -> &'static [&'static str] {
+    lab.choose(&AFSD_SIZES_MANY[..], &AFSD_SIZES[..])
+}
 
 /// Where it is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,10 +89,10 @@ struct Stages {
 }
 
 pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
-    let counts = lab.choose(&[100, 1_000, 10_000, 100_000][..], &[100, 1_000]);
-    let larger = lab.choose(&[100_000, 1_000_000, 10_000_000, 40_000_000][..], &[100_000, 10_000_000]);
-    let huge_bytes = lab.choose(10_000_000_000, 1_000_000_000);
-    describe(record, huge_bytes);
+    let counts = lab.choose(&[100, 1_000, 10_000, 100_000][..], &[100]);
+    let larger = lab.choose(&[100_000, 1_000_000, 10_000_000, 40_000_000][..], &[]);
+    let huge_bytes = lab.choose(10_000_000_000, 100_000_000);
+    describe(lab, record, huge_bytes);
     let stages = Stages {
         huge_bytes,
         local: Folder::new("local")?,
@@ -101,7 +106,9 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
         let mut cells = Vec::new();
         for (place, name) in [(Where::Local, LOCAL), (Where::Ours, OURS), (Where::Stock, STOCK)] {
             for is_far in [false, true] {
-                if place == Where::Local && is_far {
+                // In quick runs, the delay only.
+                let is_left_out = if place == Where::Local { is_far } else { lab.is_quick && !is_far };
+                if is_left_out {
                     continue;
                 }
                 let delay = if is_far { rtt_text(RTT) } else { "none".to_string() };
@@ -118,7 +125,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     Ok(())
 }
 
-fn describe(record: &mut Record, huge_bytes: u64) {
+fn describe(lab: &Lab, record: &mut Record, huge_bytes: u64) {
     record.headline = SECONDS.into();
     record.compared = Some("where".into());
     record.placement = "Far clients in namespace A of an emulated link of 12.5 ms RTT, 1 Gbit/s, 50 ms queue, no loss; servers at its other \
@@ -133,7 +140,7 @@ fn describe(record: &mut Record, huge_bytes: u64) {
          another value, and the file closed. OpenAFS: Debian's dafileserver with {STOCK_FLAGS}, and afsd.fuse with {} (no kernel \
          module can be loaded here). afar: `afar up --no-mount` and `afar mount` with their defaults. Repetitions in turns.",
         huge_bytes,
-        AFSD_SIZES.join(" "),
+        afsd_sizes(lab).join(" "),
     );
 }
 
@@ -187,7 +194,10 @@ impl Stages {
                 let clients = scene.cell().clients().map_err(Error::Run)?;
                 let at = if is_far { scene.far() } else { Place::In(&clients) };
                 let client = scene.client();
-                measure(lab, what, Some(at), || Mount::afsd(lab, at, &client, None).map(Site::Mount))
+                let sizes = afsd_sizes(lab);
+                measure(lab, what, Some(at), || {
+                    Mount::afsd_with(lab, at, &client, None, sizes).map(Site::Mount)
+                })
             }
         }
     }
