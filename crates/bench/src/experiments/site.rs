@@ -213,14 +213,17 @@ fn three(
         commands: vec![first.command().to_string(), film.to_string(), image.to_string(), getting.to_string()],
         ..Run::default()
     };
-    let getting = getting.start(Place::Here, &lab.interrupt)?;
+    let mut getting = getting.start(Place::Here, &lab.interrupt)?;
     let mut imaging = image.start(Place::Here, &lab.interrupt)?;
     let mut filming = film.start(Place::Here, &lab.interrupt)?;
     let film = report(&mut filming)?;
     let image = report(&mut imaging)?;
-    let got = folder_bytes(here.path());
-    // What it has until the film ends is what counts.
-    drop(getting);
+    let got = folder_bytes(&here.path().join(CLONE));
+    // What it has until the film ends is what counts; one that has failed is no client.
+    match getting.try_wait()? {
+        None => drop(getting),
+        Some(_) => drop(getting.finish(PATIENCE)?),
+    }
     drop((filming, imaging));
     let mut figure = |name: &str, value: f64| run.figures.insert(name.to_string(), value);
     figure(STALLED, number(&film, "stalled_s"));
@@ -235,14 +238,20 @@ fn three(
     Ok(run)
 }
 
+/// What the third client has got: its folder.
+const CLONE: &str = "clone";
+
+/// The third client. What serves a clone does not see what git is told by the environment, but by a user's own settings.
 fn getting(from: &Path, to: &Path, has_annex: bool) -> Invocation {
     let (from, to) = (from.display(), to.display());
     let script = if has_annex {
         format!(
-            "set -e; {GIT}; git clone -q '{from}' '{to}/clone'; cd '{to}/clone'; git annex init -q third; git annex get -q ."
+            "set -e; export HOME='{to}/home'; mkdir \"$HOME\"; git config --global safe.directory '*'; git config --global user.name bench; \
+             git config --global user.email bench@localhost; git clone -q '{from}' '{to}/{CLONE}'; cd '{to}/{CLONE}'; git annex init -q third; \
+             git annex get -q ."
         )
     } else {
-        format!("cp -r '{from}' '{to}/clone'")
+        format!("cp -r '{from}' '{to}/{CLONE}'")
     };
     Invocation::new(Path::new("sh")).and(["-c", &script])
 }
