@@ -128,6 +128,7 @@ fn once(lab: &Lab, mount: Mount, seconds: u64, is_busy: bool) -> Result<Run, Err
         [("p50 ms", times.percentile(50.0)), (P99, times.percentile(99.0)), ("longest, ms", times.max())];
     run.figures.extend(figures.into_iter().filter_map(|(name, value)| Some((name.to_string(), value?))));
     run.curves.push(Curve { name: "small reads".to_string(), points: times.curve() });
+    run.report = report;
     mount.stop()?;
     Ok(run)
 }
