@@ -42,12 +42,23 @@ both() {
 
 # same NAME: what is below it in both folders is the same: names, kinds, contents, mode bits, times of files, targets of links.
 same() {
-    diff -r --no-dereference "$LOCAL/$1" "$MOUNTED/$1" || die "$1 is not the same"
+    diff -r --no-dereference "$LOCAL/$1" "$MOUNTED/$1" || {
+        (cd "$LOCAL" && find "$1" -type f) | while read -r file; do
+            cmp -l "$LOCAL/$file" "$MOUNTED/$file" > "$HOME/cmp" 2>&1 || differs "$file"
+        done
+        die "$1 is not the same (line ${BASH_LINENO[0]})"
+    }
     cmp <(listing "$LOCAL/$1") <(listing "$MOUNTED/$1") || {
         diff <(listing "$LOCAL/$1") <(listing "$MOUNTED/$1") | head -n 20
         die "$1 has other attributes in the mount (>)"
     }
 }
+
+# differs FILE: says how; $HOME/cmp has the bytes
+differs() {
+    echo "$1: $(stat -c %s "$LOCAL/$1") and $(stat -c %s "$MOUNTED/$1") bytes, $(grep -c '^ *[0-9]' "$HOME/cmp") differ, from"
+    head -n 2 "$HOME/cmp"; echo to; tail -n 2 "$HOME/cmp"
+} >&2
 
 # listing FOLDER: what there is below it
 listing() {

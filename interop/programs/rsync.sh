@@ -9,7 +9,8 @@ nothing_to_do() { [ -z "$(rsync "${flags[@]}" -i "$@")" ] || { rsync "${flags[@]
 mkdir "$LOCAL/tree"
 tree "$LOCAL/tree" 12 30
 head -c 5000000 /dev/urandom > "$LOCAL/tree/d1/large"
-touch -d "2001-02-03 04:05:06" "$LOCAL/tree/d1/e1/f3"
+# Of long ago: rsync takes a file that is changed within the second, to the same length, for unchanged.
+touch -d "2001-02-03 04:05:06" "$LOCAL/tree/d1/e1/f3" "$LOCAL/tree/d1/large"
 chmod 600 "$LOCAL/tree/d1/e1/f4"
 rsync "${flags[@]}" "$LOCAL/tree" "$MOUNTED/"
 same tree
