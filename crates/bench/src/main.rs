@@ -47,7 +47,7 @@ use crate::tools::Tools;
 #[derive(Parser)]
 #[command(after_help = help_on_experiments())]
 struct Cli {
-    /// Short runs, one of each: whether it works, not how fast it is; of those named, or of the ones about what AFS is blamed for. Written to target/bench unless told otherwise
+    /// Short runs, one of each: whether it works, not how fast it is. Written to target/bench unless told otherwise
     #[arg(long)]
     quick: bool,
     /// Starts though the machine is not quiet; the records say so
@@ -177,7 +177,7 @@ fn resume(root: &Path, new: Record, folder: &Path) -> Result<Record, Error> {
 
 fn choose(names: &[String], is_quick: bool) -> Result<Vec<&'static Experiment>, Error> {
     if names.is_empty() {
-        return Ok(EXPERIMENTS.iter().filter(|e| e.is_blame || !is_quick).collect());
+        return Ok(EXPERIMENTS.iter().filter(|e| e.is_main || !is_quick).collect());
     }
     let find = |name: &String| {
         EXPERIMENTS.iter().find(|e| e.name == name).ok_or_else(|| {

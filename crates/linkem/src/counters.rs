@@ -85,12 +85,6 @@ impl Counters {
     /// The share means little for a handful of packets. Measure what a run did with [`Counters::since`],
     /// so that the set-up is not in it.
     pub fn check(&self) -> Result<(), Invalid> {
-        self.check_with(LATE_SHARE_MAX)
-    }
-
-    /// The same with another share of late packets (0 to 1), for runs that are known to fill the machine: lateness makes a link slower, and
-    /// what is said of them has to say so.
-    pub fn check_with(&self, late_share_max: f64) -> Result<(), Invalid> {
         let mut reasons = Vec::new();
         reasons.extend(self.failure.clone().map(Reason::EmulatorFailed));
         for (direction, counters) in [("A to B", &self.a_to_b), ("B to A", &self.b_to_a)] {
@@ -101,7 +95,7 @@ impl Counters {
                 reasons.push(Reason::WriteErrors { direction, writes: counters.write_errors });
             }
         }
-        if self.late_share() > late_share_max {
+        if self.late_share() > LATE_SHARE_MAX {
             reasons.push(Reason::Late { share: self.late_share() });
         }
         if reasons.is_empty() { Ok(()) } else { Err(Invalid { reasons }) }

@@ -90,7 +90,7 @@ struct Stages {
 
 pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     let counts = lab.choose(&[100, 1_000, 10_000, 100_000][..], &[100]);
-    let larger = lab.choose(&[100_000, 1_000_000, 10_000_000, 40_000_000][..], &[]);
+    let larger = lab.choose(&[100_000, 1_000_000, 10_000_000, 40_000_000][..], &[100_000]);
     let huge_bytes = lab.choose(10_000_000_000, 100_000_000);
     describe(lab, record, huge_bytes);
     let stages = Stages {
