@@ -1,6 +1,7 @@
 //! How long small cached files take to be read while a large cold one is being fetched through the same mount, far away; beside the same client when
 //! it has nothing else to do, and OpenAFS's.
 
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -10,6 +11,7 @@ use super::rtt_text;
 use crate::cells::STOCK_FLAGS;
 use crate::distribution::Distribution;
 use crate::error::Error;
+use crate::folder::Folder;
 use crate::lab::{Cell, Lab, interleave};
 use crate::mounts::{AFSD_SIZES, ClientOf, Mount, OurCell, Scene, StockScene};
 use crate::network::LinkSpec;
@@ -29,6 +31,9 @@ const PATIENCE: Duration = Duration::from_secs(300);
 /// A large read may make the 99th percentile of small ones so many times the idle median, or so many ms.
 const GOAL_MS: f64 = 5.0;
 
+/// Small files on the local disk, read while our client fetches the large one: what the two full cores cost, whoever serves the files.
+const LOCAL: &str = "local disk beside afar";
+
 const P99: &str = "p99 ms";
 const IDLE: &str = "nothing else";
 const BUSY: &str = "a large file is fetched";
@@ -44,7 +49,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     record.method = format!(
         "A mount has read {FILES} files of {SMALL_BYTES} bytes. Every {EVERY_MS} ms a program opens, reads and closes the next of them, for {seconds} s, and is timed from \
          when that was due; in one run nothing else happens, in the other a second program reads a file of {} MB that is not in the cache through the same mount. \
-         OpenAFS: dafileserver with {STOCK_FLAGS}, afsd.fuse with {}.",
+         {LOCAL}: the small files are on the local disk, and our mount fetches the large one. OpenAFS: dafileserver with {STOCK_FLAGS}, afsd.fuse with {}.",
         bytes / 1_000_000,
         AFSD_SIZES.join(" ")
     );
@@ -54,30 +59,35 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     let near = Mount::afar(lab, scene.near(), &client, None)?;
     prepare(lab, &near, bytes)?;
     near.stop()?;
+    let local = Folder::new("meanwhile")?;
+    make_small(lab, &local.path().join(SMALL))?;
     let stock = open_stock(lab, bytes).map_err(|error| error.to_string());
     let mut cells = Vec::new();
     for is_busy in [false, true] {
         // Quick runs look at OpenAFS's once.
-        for name in if is_busy || !lab.is_quick { &["afar", "OpenAFS"][..] } else { &["afar"] } {
+        for name in if is_busy || !lab.is_quick { &["afar", LOCAL, "OpenAFS"][..] } else { &["afar"] } {
             let meanwhile = if is_busy { BUSY } else { IDLE };
             let labels = [("meanwhile", meanwhile.to_string()), ("client", name.to_string())];
-            let (scene, client, stock) = (&scene, &client, &stock);
+            let (scene, client, stock, local) = (&scene, &client, &stock, local.path());
             cells.push(Cell::new(labels, move |lab| {
                 let mount = match (*name, stock) {
-                    ("afar", _) => Mount::afar(lab, scene.far(), client, None)?,
+                    ("afar" | LOCAL, _) => Mount::afar(lab, scene.far(), client, None)?,
                     (_, Ok(stock)) => Mount::afsd(lab, stock.far(), &stock.client(), None)?,
                     (_, Err(why)) => return Err(Error::run(why.clone())),
                 };
-                once(lab, mount, seconds, is_busy)
+                let small = if *name == LOCAL { local.join(SMALL) } else { mount.file(SMALL).into() };
+                once(lab, mount, &small, seconds, is_busy)
             }));
         }
     }
     interleave(lab, record, &cells, lab.repeats(5))?;
     let median = |meanwhile: &str, name: &str| record.median(P99, &[meanwhile, name]);
-    let [ours, idle, theirs, their_idle] =
-        [median(BUSY, "afar"), median(IDLE, "afar"), median(BUSY, "OpenAFS"), median(IDLE, "OpenAFS")];
-    let [a, b, c, d] = [ours, idle, theirs, their_idle].map(|value| value.map_or("-".to_string(), short));
-    let note = format!("ms: afar idle {b}; OpenAFS {c}, idle {d}");
+    let ours = median(BUSY, "afar");
+    let others =
+        [median(IDLE, "afar"), median(BUSY, "OpenAFS"), median(IDLE, "OpenAFS"), median(BUSY, LOCAL)];
+    let [b, c, d, e] = others.map(|value| value.map_or("-".to_string(), short));
+    let a = ours.map_or("-".to_string(), short);
+    let note = format!("ms: afar idle {b}; local files beside our fetch {e}; OpenAFS {c}, idle {d}");
     record.at_most(
         &format!("A small cached read beside a fetch at {}, p99", rtt_text(RTT)),
         ours,
@@ -86,7 +96,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
         &note,
     );
     record.finding = format!(
-        "While a large file is fetched, of a hundred reads of small cached files one takes more than {a} ms ({b} when nothing else happens); with OpenAFS's client {c} ({d})."
+        "While a large file is fetched, of a hundred reads of small cached files one takes more than {a} ms ({b} when nothing else happens); of files on the local disk beside the same fetch {e}; with OpenAFS's client {c} ({d})."
     );
     Ok(())
 }
@@ -103,18 +113,22 @@ fn open_stock(lab: &Lab, bytes: u64) -> Result<StockScene, Error> {
 
 fn prepare(lab: &Lab, mount: &Mount, bytes: u64) -> Result<(), Error> {
     work(lab, &[stream::NAME, "write", &mount.file(LARGE), &bytes.to_string()], PATIENCE)?;
-    let small = mount.file(SMALL);
-    std::fs::create_dir(&small).map_err(|e| Error::run(format!("making {small}: {e}")))?;
-    let [files, size] = [FILES, SMALL_BYTES].map(|number| number.to_string());
-    work(lab, &[paths::NAME, "make-tree", &small, "1", &files, &size], PATIENCE).map(drop)
+    make_small(lab, mount.file(SMALL).as_ref())
 }
 
-fn once(lab: &Lab, mount: Mount, seconds: u64, is_busy: bool) -> Result<Run, Error> {
-    let small = mount.file(SMALL);
-    work(lab, &[paths::NAME, "small", &small, "1"], PATIENCE)?;
+fn make_small(lab: &Lab, small: &Path) -> Result<(), Error> {
+    let small = &small.display().to_string();
+    std::fs::create_dir(small).map_err(|e| Error::run(format!("making {small}: {e}")))?;
+    let [files, size] = [FILES, SMALL_BYTES].map(|number| number.to_string());
+    work(lab, &[paths::NAME, "make-tree", small, "1", &files, &size], PATIENCE).map(drop)
+}
+
+fn once(lab: &Lab, mount: Mount, small: &Path, seconds: u64, is_busy: bool) -> Result<Run, Error> {
+    let small = &small.display().to_string();
+    work(lab, &[paths::NAME, "small", small, "1"], PATIENCE)?;
     let fetch = lab.tools.bench().and([stream::NAME, "read", &mount.file(LARGE), &(seconds + 5).to_string()]);
     let fetching = if is_busy { Some(fetch.start(Place::Here, &lab.interrupt)?) } else { None };
-    let words = [stream::NAME, "latencies", &small, &EVERY_MS.to_string(), &seconds.to_string()];
+    let words = [stream::NAME, "latencies", small, &EVERY_MS.to_string(), &seconds.to_string()];
     let (report, command) = work(lab, &words, PATIENCE)?;
     drop(fetching);
     let mut run =
