@@ -262,7 +262,7 @@ impl Endpoint {
     }
 
     /// Ends it, and waits until the port is free: until handlers have returned, and other clones and the connections made from
-    /// it are dropped.
+    /// it are dropped. (Where this process starts programs meanwhile, each has a copy of the socket until its exec.)
     pub async fn close(self) {
         self.shut_down();
         let mut gone = self.driver().gone.subscribe();

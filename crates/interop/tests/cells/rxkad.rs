@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use afar_interop::cell::{ADDRESS, CELL_NAME, CLIENT_ADDRESS, Cell, Machine, Servers};
@@ -64,6 +65,18 @@ fn now() -> UnixTime {
 fn bind(port: u16) -> Result<Endpoint, Trouble> {
     let address = SocketAddr::from((CLIENT_ADDRESS, port));
     Ok(Endpoint::bind(address, EndpointConfig::default()).map_err(|error| error.to_string())?)
+}
+
+/// Binds a port that was just closed. A program that another case starts at that moment has a copy of the closed socket until
+/// its exec, and the port is taken for as long.
+fn bind_again(port: u16) -> Result<Endpoint, Trouble> {
+    for _ in 0..100 {
+        if let Ok(endpoint) = bind(port) {
+            return Ok(endpoint);
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    bind(port)
 }
 
 fn connect<I: Interface>(endpoint: &Endpoint, security: Box<dyn SecurityClass>) -> Connection {
@@ -188,7 +201,7 @@ fn small_volserver(
     min_level: Level,
     callers: &Arc<Mutex<Vec<String>>>,
 ) -> Result<Endpoint, Trouble> {
-    let endpoint = bind(afsvol::AfsVol::PORT)?;
+    let endpoint = bind_again(afsvol::AfsVol::PORT)?;
     let options = ServerOptions { min_level, ..ServerOptions::of_cell(CELL_NAME) };
     let service = Service {
         id: ServiceId(afsvol::AfsVol::SERVICE_ID),
