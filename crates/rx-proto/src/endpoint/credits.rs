@@ -73,8 +73,9 @@ const CALM: u32 = 20;
 const UNKNOWN_RTT: Duration = Duration::from_millis(10);
 /// The limit never goes below this: 28 packets.
 const LEAST_LIMIT: u64 = 64 << 10;
-/// Nor above this, half of the buffer that is forced, unless more is worked through in a round trip. Who begins after having
-/// been quiet may have half as much more, as he waits for nobody.
+/// Nor above this, half of the buffer that is forced, and twice what is worked through in a round trip: a lone owner, who may
+/// have half, is to have more than that, or he would never be faster than when the limit began. Who begins after having been
+/// quiet may have half as much more, as he waits for nobody.
 const MOST_LIMIT: u64 = 16 << 20;
 const MOST_WITH_NEW: u64 = 24 << 20;
 
@@ -516,7 +517,8 @@ impl Endpoint {
             delay if delay < AIM / 2 && !is_calm => limit + limit / 16,
             _ => limit,
         };
-        self.credits.standing = Some(limit.clamp(fits / 2, MOST_LIMIT.max(fits)));
+        let most = MOST_LIMIT + 2 * bytes_in(drain.capacity, rtt);
+        self.credits.standing = Some(limit.clamp(fits / 2, most.max(fits)));
     }
 
     /// There is a standing queue: from now on offers are limited. Calls keep an even part of what they were offered.
