@@ -1,5 +1,6 @@
 //! How long small cached files take to be read while a large cold one is being fetched through the same mount, far away; beside the same client when
-//! it has nothing else to do, and OpenAFS's.
+//! it has nothing else to do, and OpenAFS's. Over a slower link as well, which leaves the cores something: over the fast one they are full, and who
+//! wants a moment of them waits, whatever he reads.
 
 use std::path::Path;
 use std::time::Duration;
@@ -37,6 +38,8 @@ const LOCAL: &str = "local disk beside afar";
 const P99: &str = "p99 ms";
 const IDLE: &str = "nothing else";
 const BUSY: &str = "a large file is fetched";
+const BUSY_SLOWER: &str = "a large file is fetched at 250 Mbit/s";
+const SLOWER_MBIT: f64 = 250.0;
 
 pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     let bytes: u64 = lab.choose(2_000_000_000, 100_000_000);
@@ -49,12 +52,13 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     record.method = format!(
         "A mount has read {FILES} files of {SMALL_BYTES} bytes. Every {EVERY_MS} ms a program opens, reads and closes the next of them, for {seconds} s, and is timed from \
          when that was due; in one run nothing else happens, in the other a second program reads a file of {} MB that is not in the cache through the same mount. \
-         {LOCAL}: the small files are on the local disk, and our mount fetches the large one. OpenAFS: dafileserver with {STOCK_FLAGS}, afsd.fuse with {}.",
+         {LOCAL}: the small files are on the local disk, and our mount fetches the large one. {BUSY_SLOWER}: the link has that rate; measured after the others. OpenAFS: dafileserver with {STOCK_FLAGS}, afsd.fuse with {}.",
         bytes / 1_000_000,
         AFSD_SIZES.join(" ")
     );
     let cell = OurCell::new()?;
-    let scene = Scene::open(lab, &cell, &LinkSpec::wan(RTT))?;
+    let link = LinkSpec::wan(RTT);
+    let scene = Scene::open(lab, &cell, &link)?;
     let client = cell.client();
     let near = Mount::afar(lab, scene.near(), &client, None)?;
     prepare(lab, &near, bytes)?;
@@ -62,32 +66,45 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     let local = Folder::new("meanwhile")?;
     make_small(lab, &local.path().join(SMALL))?;
     let stock = open_stock(lab, bytes).map_err(|error| error.to_string());
-    let mut cells = Vec::new();
-    for is_busy in [false, true] {
-        // Quick runs look at OpenAFS's once.
-        for name in if is_busy || !lab.is_quick { &["afar", LOCAL, "OpenAFS"][..] } else { &["afar"] } {
-            let meanwhile = if is_busy { BUSY } else { IDLE };
+    let measure = |record: &mut Record, scene: &Scene, wanted: &[(&'static str, &'static str)]| {
+        let (client, stock, local) = (&client, &stock, local.path());
+        let cell = |&(meanwhile, name): &(&'static str, &'static str)| {
             let labels = [("meanwhile", meanwhile.to_string()), ("client", name.to_string())];
-            let (scene, client, stock, local) = (&scene, &client, &stock, local.path());
-            cells.push(Cell::new(labels, move |lab| {
-                let mount = match (*name, stock) {
+            Cell::new(labels, move |lab| {
+                let mount = match (name, stock) {
                     ("afar" | LOCAL, _) => Mount::afar(lab, scene.far(), client, None)?,
                     (_, Ok(stock)) => Mount::afsd(lab, stock.far(), &stock.client(), None)?,
                     (_, Err(why)) => return Err(Error::run(why.clone())),
                 };
-                let small = if *name == LOCAL { local.join(SMALL) } else { mount.file(SMALL).into() };
-                once(lab, mount, &small, seconds, is_busy)
-            }));
-        }
-    }
-    interleave(lab, record, &cells, lab.repeats(5))?;
+                let small = if name == LOCAL { local.join(SMALL) } else { mount.file(SMALL).into() };
+                once(lab, mount, &small, seconds, meanwhile != IDLE)
+            })
+        };
+        interleave(lab, record, &wanted.iter().map(cell).collect::<Vec<_>>(), lab.repeats(5))
+    };
+    let busy = [(BUSY, "afar"), (BUSY, LOCAL), (BUSY, "OpenAFS")];
+    // Quick runs look at OpenAFS's once.
+    let idle = [(IDLE, "afar"), (IDLE, LOCAL), (IDLE, "OpenAFS")];
+    measure(record, &scene, &[lab.choose(&idle[..], &idle[..1]), &busy].concat())?;
+    // The servers of a cell run once.
+    drop(scene);
+    let slower = Scene::open(lab, &cell, &LinkSpec { rate_mbit: SLOWER_MBIT, ..link })?;
+    measure(record, &slower, &[(BUSY_SLOWER, "afar"), (BUSY_SLOWER, LOCAL)])?;
     let median = |meanwhile: &str, name: &str| record.median(P99, &[meanwhile, name]);
     let ours = median(BUSY, "afar");
-    let others =
-        [median(IDLE, "afar"), median(BUSY, "OpenAFS"), median(IDLE, "OpenAFS"), median(BUSY, LOCAL)];
-    let [b, c, d, e] = others.map(|value| value.map_or("-".to_string(), short));
+    let others = [
+        median(IDLE, "afar"),
+        median(BUSY, "OpenAFS"),
+        median(IDLE, "OpenAFS"),
+        median(BUSY, LOCAL),
+        median(BUSY_SLOWER, "afar"),
+        median(BUSY_SLOWER, LOCAL),
+    ];
+    let [b, c, d, e, f, g] = others.map(|value| value.map_or("-".to_string(), short));
     let a = ours.map_or("-".to_string(), short);
-    let note = format!("ms: afar idle {b}; local files beside our fetch {e}; OpenAFS {c}, idle {d}");
+    let note = format!(
+        "ms: afar idle {b}; local files beside our fetch {e}; at {SLOWER_MBIT} Mbit/s afar {f}, local files {g}; OpenAFS {c}, idle {d}"
+    );
     record.at_most(
         &format!("A small cached read beside a fetch at {}, p99", rtt_text(RTT)),
         ours,
@@ -96,7 +113,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
         &note,
     );
     record.finding = format!(
-        "While a large file is fetched, of a hundred reads of small cached files one takes more than {a} ms ({b} when nothing else happens); of files on the local disk beside the same fetch {e}; with OpenAFS's client {c} ({d})."
+        "While a large file is fetched, of a hundred reads of small cached files one takes more than {a} ms ({b} when nothing else happens); of files on the local disk beside the same fetch {e}; at {SLOWER_MBIT} Mbit/s {f} and {g}; with OpenAFS's client {c} ({d})."
     );
     Ok(())
 }
