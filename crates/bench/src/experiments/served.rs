@@ -1,4 +1,5 @@
-//! Web servers whose documents are in a mount, all of them cached, beside the same documents on the local disk: Apache and nginx as Debian has them.
+//! Web servers whose documents are in a mount, all of them cached, beside the same documents on the local disk and in an empty FUSE mount
+//! of it: Apache and nginx as Debian has them.
 
 use std::fs;
 use std::net::TcpListener;
@@ -16,8 +17,8 @@ use crate::tools::{Invocation, Place};
 use crate::workers::stream;
 
 const SERVERS: [&str; 2] = ["apache", "nginx"];
-/// Where documents are; the local disk twice for the noise.
-const PLACES: [&str; 3] = ["local", "local again", "afar"];
+/// Where documents are; the local disk twice for the noise. What an empty FUSE mount takes, no FUSE file system can save.
+const PLACES: [&str; 4] = ["local", "local again", "empty mount", "afar"];
 /// A page, a photograph and an image: name and bytes.
 const DOCUMENTS: [(&str, u64); 3] = [("8 KiB", 8192), ("1 MB", 1_000_000), ("50 MB", 50_000_000)];
 /// Clients that ask at once.
@@ -37,20 +38,21 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
             .into();
     record.method = format!(
         "Debian's apache2 (event) and nginx with their defaults and one document root, which is a folder in a mount of our cell or one on the disk that has the \
-         mount's cache. `ab` asks {AT_ONCE} at a time with keepalive for one document again and again for {seconds} s, after 1 s that does not count: all of it is in the cache and in memory. \
+         mount's cache, or the latter through 'empty mount', a FUSE file system on our fuse-dev that serves a local folder with the same flags as the client's mount. `ab` asks {AT_ONCE} at a time with keepalive for one document again and again for {seconds} s, after 1 s that does not count: all of it is in the cache and in memory. \
          Repetitions in turns; 'local again' is the same as 'local', so that the difference is noise."
     );
     let local = Folder::new("local")?;
     let cell = OurCell::new()?;
     let scene = Scene::open(lab, &cell, &LinkSpec::none())?;
     let mount = Mount::afar(lab, scene.near(), &cell.client(), None)?;
+    let empty = Mount::mirror(lab, local.path(), None)?;
     for (name, bytes) in DOCUMENTS {
         for folder in [local.path(), mount.path()] {
             let file = folder.join(file_of(name)).display().to_string();
             work(lab, &[stream::NAME, "write", &file, &bytes.to_string()], PATIENCE)?;
         }
     }
-    let roots = [local.path(), local.path(), mount.path()];
+    let roots = [local.path(), local.path(), empty.path(), mount.path()];
     let mut cells = Vec::new();
     for server in SERVERS {
         for (name, _) in DOCUMENTS {
@@ -69,11 +71,13 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     let mut found = Vec::new();
     for server in SERVERS {
         for (name, _) in DOCUMENTS {
-            let [one, again, ours] = PLACES.map(|place| record.median(RATE, &[server, name, place]));
+            let [one, again, empty, ours] = PLACES.map(|place| record.median(RATE, &[server, name, place]));
             let ratio = ours.zip(one).map(|(ours, one)| ours / one);
-            found.extend(ratio.map(|ratio| format!("{server} {name} {}", short(ratio))));
-            let [a, b, c] = [ours, one, again].map(|value| value.map_or("-".to_string(), short));
-            let note = format!("requests/s: afar {a}, local {b} and {c}");
+            let of_empty = ours.zip(empty).map(|(ours, empty)| ours / empty);
+            let [of_local, of_empty] = [ratio, of_empty].map(|ratio| ratio.map_or("-".to_string(), short));
+            found.push(format!("{server} {name} {of_local} ({of_empty})"));
+            let [a, b, c, d] = [ours, one, again, empty].map(|value| value.map_or("-".to_string(), short));
+            let note = format!("requests/s: afar {a}, local {b} and {c}, an empty FUSE mount {d}");
             record.at_least(
                 &format!("{server}, {name} from the mount, against the local disk"),
                 ratio,
@@ -83,7 +87,8 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
             );
         }
     }
-    record.finding = format!("Of the rate from the local disk, a mount gives: {}.", found.join(", "));
+    record.finding =
+        format!("Of the rate from the local disk (of an empty FUSE mount's), a mount gives: {}.", found.join(", "));
     Ok(())
 }
 

@@ -100,26 +100,32 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
         our: OnceCell::new(),
         stock: OnceCell::new(),
     };
+    let is_long = |what: &What| matches!(what, What::Files { count, .. } if *count > IN_DIRECTORY);
     let files = counts.iter().map(|count| What::Files { count: *count, bytes: SMALL_BYTES });
     let large = larger.iter().map(|bytes| What::Files { count: LARGE_FILES, bytes: *bytes });
-    for what in files.chain(large).chain([What::FirstLine, What::OneByte]) {
-        let mut cells = Vec::new();
-        for (place, name) in [(Where::Local, LOCAL), (Where::Ours, OURS), (Where::Stock, STOCK)] {
-            for is_far in [false, true] {
-                // In quick runs, the delay only.
-                let is_left_out = if place == Where::Local { is_far } else { lab.is_quick && !is_far };
-                if is_left_out {
+    // The longest last: who interrupts it has all else.
+    let (long, others): (Vec<_>, Vec<_>) =
+        files.chain(large).chain([What::FirstLine, What::OneByte]).partition(is_long);
+    for what in others.into_iter().chain(long) {
+        // The longest says enough once: it is an hour for OpenAFS far away.
+        let repeats = if is_long(&what) { 1 } else { lab.repeats(3) };
+        // In quick runs, the delay only.
+        for is_far in lab.choose(&[false, true][..], &[true]) {
+            let delay = if *is_far { rtt_text(RTT) } else { "none".to_string() };
+            let mut cells = Vec::new();
+            for (place, name) in [(Where::Local, LOCAL), (Where::Ours, OURS), (Where::Stock, STOCK)] {
+                // The local disk is at no distance.
+                if place == Where::Local && *is_far && !lab.is_quick {
                     continue;
                 }
-                let delay = if is_far { rtt_text(RTT) } else { "none".to_string() };
-                let labels = [("what", what.name()), ("delay", delay), ("where", name.to_string())];
+                let delay = if place == Where::Local { "none" } else { &delay };
+                let labels =
+                    [("what", what.name()), ("delay", delay.to_string()), ("where", name.to_string())];
                 let stages = &stages;
-                cells.push(Cell::new(labels, move |lab| stages.once(lab, what, place, is_far)));
+                cells.push(Cell::new(labels, move |lab| stages.once(lab, what, place, *is_far)));
             }
+            interleave(lab, record, &cells, repeats)?;
         }
-        // The longest says enough once: it is an hour for OpenAFS far away.
-        let is_long = matches!(what, What::Files { count, .. } if count > IN_DIRECTORY);
-        interleave(lab, record, &cells, if is_long { 1 } else { lab.repeats(3) })?;
     }
     judge(record, counts, larger);
     Ok(())
