@@ -87,8 +87,10 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
             );
         }
     }
-    record.finding =
-        format!("Of the rate from the local disk (of an empty FUSE mount's), a mount gives: {}.", found.join(", "));
+    record.finding = format!(
+        "Of the rate from the local disk (of an empty FUSE mount's), a mount gives: {}.",
+        found.join(", ")
+    );
     Ok(())
 }
 
