@@ -189,8 +189,12 @@ impl Client {
     pub async fn shut_down(&self) {
         let inner = &self.inner;
         wait::within(&inner.runtime, STORE_MAX, inner.store_all()).await;
+        wait::within(&inner.runtime, GOODBYE_MAX, inner.release_locks()).await;
+        // From here on nothing more is asked, as by fetching ahead: to a server it would be somebody new who does not answer any more, as
+        // would be who comes after us.
+        inner.closing.store(true, Ordering::Release);
+        inner.servers.back.notify_waiters();
         let goodbye = async {
-            inner.release_locks().await;
             let servers = inner.servers.all();
             let known = servers.iter().filter(|server| {
                 let candidate = server.candidate();
@@ -204,8 +208,6 @@ impl Client {
         };
         let said = wait::within(&inner.runtime, GOODBYE_MAX, goodbye).await;
         tracing::debug!(all = said.is_some(), "promises were given back");
-        inner.closing.store(true, Ordering::Release);
-        inner.servers.back.notify_waiters();
         inner.subscribers.close();
         inner.endpoint().shut_down();
     }

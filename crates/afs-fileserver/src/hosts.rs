@@ -60,6 +60,10 @@ const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::fro
 /// called, as behind many a firewall, is not tried with each; one that has never said who it is not sooner either.
 const RETRY_ON_CALL: Duration = Duration::from_secs(15);
 
+/// Clients at an address that does not answer which are asked all the same when they first call. One that ended a moment before another
+/// began there is all that is usual; more are somebody's invention.
+const ASKED_MAX: usize = 16;
+
 /// A host that has been silent for so long is asked whether it is still there: as stock servers, so that it is known to be gone
 /// before somebody waits for it.
 const PROBE_AFTER: Duration = Duration::from_secs(15 * 60);
@@ -177,12 +181,21 @@ struct Host {
     held_before: Vec<VolumeId>,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Down {
     /// How long to wait after the next failure.
     backoff: Duration,
     /// Not before.
     retry_at: Instant,
+    /// The clients, by their epochs, that have called from there since and did not say who they are.
+    asked: Vec<Epoch>,
+}
+
+impl Down {
+    /// Whether a client there is not to be asked before it is time.
+    fn was_asked(&self, epoch: Epoch) -> bool {
+        self.asked.contains(&epoch) || self.asked.len() >= ASKED_MAX
+    }
 }
 
 impl Host {
@@ -274,8 +287,8 @@ impl Hosts {
                 self.heard_of(now, id, address, Some(epoch));
                 return self.admit(now, id);
             }
-            // It did not say who it is a moment ago: its calls are not to wait each time.
-            if host.down.is_some_and(|down| now < down.retry_at) {
+            // It did not say who it is a moment ago: its calls are not to wait each time. Another client that begins there is asked.
+            if host.down.as_ref().is_some_and(|down| now < down.retry_at && down.was_asked(epoch)) {
                 self.heard_of(now, id, address, None);
                 return Admission::Ready(self.hosts[&id].admitted(id));
             }
@@ -298,6 +311,9 @@ impl Hosts {
             let id = at_address.unwrap_or_else(|| self.add(now, None));
             self.heard_of(now, id, address, None);
             self.note_silence(now, id);
+            if let Some(down) = self.hosts.get_mut(&id).and_then(|host| host.down.as_mut()) {
+                down.asked.push(epoch);
+            }
             return Admission::Ready(self.hosts[&id].admitted(id));
         };
         let same = match identity.uuid {
@@ -488,7 +504,7 @@ impl Hosts {
         if host.is_being_told {
             return Admission::Wait;
         }
-        let may_try = host.down.is_none_or(|down| now >= down.retry_at);
+        let may_try = host.down.as_ref().is_none_or(|down| now >= down.retry_at);
         if (host.is_owed() || host.down.is_some()) && may_try {
             host.is_being_told = true;
             let message = host.message();
@@ -560,9 +576,12 @@ impl Hosts {
     fn note_silence(&mut self, now: Instant, id: HostId) {
         let Some(host) = self.hosts.get_mut(&id) else { return };
         let first = if host.uuid.is_some() { RETRY_AFTER.0 } else { RETRY_ON_CALL };
-        let backoff = host.down.map_or(first, |down| down.backoff);
+        let before = host.down.take();
+        let backoff = before.as_ref().map_or(first, |down| down.backoff);
         let retry_at = now + backoff.min(RETRY_ON_CALL);
-        host.down = Some(Down { backoff: (2 * backoff).min(RETRY_AFTER.1), retry_at });
+        let mut asked = before.map_or_else(Vec::new, |down| down.asked);
+        asked.truncate(ASKED_MAX - 1);
+        host.down = Some(Down { backoff: (2 * backoff).min(RETRY_AFTER.1), retry_at, asked });
         self.schedule(id, now + backoff);
     }
 
