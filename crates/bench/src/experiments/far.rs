@@ -28,7 +28,8 @@ const RTTS: [Duration; 5] = [
 ];
 /// Shares of the packets that are lost, each for itself.
 const LOSSES: [f64; 3] = [0.0, 0.001, 0.01];
-/// The goals are at this distance, without loss: times OpenAFS's rate, and the share of the link.
+/// The goals are at this distance, without loss: the share of the link, and times OpenAFS's rate. The latter over a link that has no rate of
+/// its own: 50 times OpenAFS's is more than 1 Gbit/s carries.
 const GOAL_RTT: Duration = Duration::from_micros(12_500);
 const GOAL_TIMES: f64 = 50.0;
 const GOAL_MBIT: f64 = 850.0;
@@ -88,19 +89,27 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     );
     describe(record, size);
     let ours = OurCell::new()?;
+    let mut specs = Vec::new();
     for rtt in lab.choose(&RTTS[..], &[GOAL_RTT]) {
-        for loss in lab.choose(&LOSSES[..], &[0.0]) {
-            let spec = LinkSpec { loss: *loss, ..LinkSpec::wan(*rtt) };
-            let condition = Condition {
-                spec,
-                ours: &ours,
-                size,
-                our: OnceCell::new(),
-                stock: OnceCell::new(),
-                tuned: OnceCell::new(),
-            };
-            measure(lab, record, &condition)?;
-        }
+        specs.extend(
+            lab.choose(&LOSSES[..], &[0.0])
+                .iter()
+                .map(|loss| LinkSpec { loss: *loss, ..LinkSpec::wan(*rtt) }),
+        );
+    }
+    if !lab.is_quick {
+        specs.push(LinkSpec::unlimited(GOAL_RTT));
+    }
+    for spec in specs {
+        let condition = Condition {
+            spec,
+            ours: &ours,
+            size,
+            our: OnceCell::new(),
+            stock: OnceCell::new(),
+            tuned: OnceCell::new(),
+        };
+        measure(lab, record, &condition)?;
     }
     judge(record);
     Ok(())
@@ -113,7 +122,7 @@ fn describe(record: &mut Record, size: Size) {
         process; nothing is pinned, niceness 0, all on the cores of this machine."
         .into();
     record.method = format!(
-        "Emulated link (linkem): 1 Gbit/s each way, drop-tail queue of 50 ms, MTU 1500; loss, where there is some, hits each packet by \
+        "Emulated link (linkem): 1 Gbit/s each way, drop-tail queue of 50 ms, MTU 1500, or delay alone ('no limit'); loss, where there is some, hits each packet by \
          itself in both directions. Each run is a mount of its own with an empty cache, in which the file's folder has been looked at. read: a file of {} MB (at OpenAFS's servers {} MB) from its \
          beginning on, to its end or for {} s, the file being in the server's page cache. write: a new file, from its opening until the \
          link has carried all of it and is quiet, as a close of OpenAFS's FUSE client does not wait for the store; {} MB, to or from OpenAFS \
@@ -215,7 +224,7 @@ impl Condition<'_> {
 }
 
 fn measure(lab: &Lab, record: &mut Record, condition: &Condition<'_>) -> Result<(), Error> {
-    let rtt = rtt_text(condition.spec.rtt);
+    let rtt = link_text(&condition.spec);
     let loss = loss_text(condition.spec.loss);
     let mut cells = Vec::new();
     for way in WAYS {
@@ -289,7 +298,9 @@ fn once(lab: &Lab, condition: &Condition<'_>, pair: Pair, way: &str) -> Result<R
     figure("client, CPU s/GB", mount.cpu_s() / (bytes / 1e9).max(1e-9));
     figure("late packets, %", counters.late_share() * 100.0);
     figure("dropped by the queue, packets", (counters.a_to_b.drop_queue + counters.b_to_a.drop_queue) as f64);
-    if let Err(invalid) = counters.check() {
+    if let Err(invalid) = counters.check()
+        && condition.spec.is_judged
+    {
         run.is_valid = false;
         run.problems.push(invalid.to_string());
     }
@@ -351,20 +362,31 @@ pub(super) fn number(report: &Value, name: &str) -> f64 {
     report[name].as_f64().unwrap_or(f64::NAN)
 }
 
+/// A link's delay, and that it has no limit of its rate.
+fn link_text(spec: &LinkSpec) -> String {
+    let rtt = rtt_text(spec.rtt);
+    if spec.rate_mbit > 0.0 { rtt } else { format!("{rtt}, no limit") }
+}
+
 fn loss_text(loss: f64) -> String {
     format!("{} %", loss * 100.0)
 }
 
 fn judge(record: &mut Record) {
     let (rtt, loss) = (rtt_text(GOAL_RTT), loss_text(0.0));
+    let free = link_text(&LinkSpec::unlimited(GOAL_RTT));
     for way in WAYS {
-        let of = |who: &str| record.median("Mbit/s", &[&rtt, &loss, who, way]);
-        let (ours, stock, tuned) = (of("afar"), of("OpenAFS"), of("OpenAFS, tuned"));
+        let ours = record.median("Mbit/s", &[&rtt, &loss, "afar", way]);
+        record.at_least(&format!("{way} at {rtt}"), ours, GOAL_MBIT, "Mbit/s", "85 % of the link");
+        if record.is_quick {
+            continue;
+        }
+        let [ours, stock, tuned] = ["afar", "OpenAFS", "OpenAFS, tuned"]
+            .map(|who| record.median("Mbit/s", &[&free, &loss, who, way]));
         let ratio = ours.zip(stock).map(|(ours, stock)| ours / stock);
         let [a, b, c] = [ours, stock, tuned].map(|value| value.map_or("-".to_string(), short));
         let note = format!("Mbit/s: afar {a}, OpenAFS {b}, tuned {c}");
-        record.at_least(&format!("{way} at {rtt}, against OpenAFS"), ratio, GOAL_TIMES, "times", &note);
-        record.at_least(&format!("{way} at {rtt}"), ours, GOAL_MBIT, "Mbit/s", "85 % of the link");
+        record.at_least(&format!("{way} at {free}, against OpenAFS"), ratio, GOAL_TIMES, "times", &note);
     }
     let of =
         |who: &str, way: &str| record.median("Mbit/s", &[&rtt, &loss, who, way]).map_or("-".into(), short);
