@@ -83,7 +83,8 @@ impl Transmit {
                 prompted_at = Some(sent_at);
                 self.note_arrived(sent_at, ack.serial);
             }
-            if trusts_serials {
+            // One that was beyond what the peer takes has arrived, and was thrown away.
+            if trusts_serials && ack.reason != AckReason::EXCEEDS_WINDOW {
                 self.mark_received(seq, &mut reading);
             }
         }
@@ -104,7 +105,7 @@ impl Transmit {
         self.known.remove_below(self.base);
         let described = ack.described();
         if ack.has_ranges() {
-            self.read_ranges(ack, is_later && described == Described::ALL, &mut reading);
+            self.read_ranges(ack, is_later, &mut reading);
         } else {
             self.read_table(ack, described, &mut reading);
         }
@@ -123,9 +124,10 @@ impl Transmit {
         Some(out)
     }
 
-    /// Marks what an ACK's ranges name. Only an ACK that was prompted by what we sent after we had learnt all that we know,
-    /// and that speaks of all packets, can take anything back: others may have been overtaken.
-    fn read_ranges(&mut self, ack: &Ack<'_>, takes_back: bool, reading: &mut Reading<'_>) {
+    /// Marks what an ACK's ranges name. Only an ACK that was prompted by what we sent after we had learnt all that we know (`is_later`)
+    /// can take anything back: others may have been overtaken. The first packet it always speaks of, and lacks; of the others it has to
+    /// speak of all.
+    fn read_ranges(&mut self, ack: &Ack<'_>, is_later: bool, reading: &mut Reading<'_>) {
         let mut fresh = std::mem::take(&mut self.fresh);
         let end = self.sent_until();
         let mut confirmed = 0;
@@ -138,7 +140,10 @@ impl Transmit {
             (part.start.0..part.end.0).for_each(|seq| self.mark_received(Seq(seq), reading));
         }
         self.fresh = fresh;
-        if takes_back && self.received > confirmed {
+        if is_later {
+            self.take_back(self.base);
+        }
+        if is_later && ack.described() == Described::ALL && self.received > confirmed {
             self.known.clear();
             for range in ack.ranges() {
                 self.known.insert(range.start.max(self.base)..range.end.min(end), |_| ());

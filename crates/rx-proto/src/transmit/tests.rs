@@ -217,6 +217,42 @@ fn what_an_ack_does_not_speak_of_is_unknown_until_one_does() {
     assert_eq!(send_all(&mut t, at(601), &mut serial).len(), 53);
 }
 
+/// A call that begins may send more than it is offered then. The peer's refusal names the packet that it threw away, and that was taken for
+/// received: a call of several that read ahead over 200 ms stood still for ever, the server sure that all had come.
+#[test]
+fn what_was_refused_as_beyond_the_window_goes_again() {
+    let mut t = stream(20);
+    let (mut serial, mut reordering) = (0, Reordering::new());
+    assert_eq!(send_all(&mut t, at(0), &mut serial).len(), 20);
+    let refusal = Ranged { reason: AckReason::EXCEEDS_WINDOW, ..Ranged::new(17, 20, &[]) };
+    let out = refusal.give(&mut t, at(10), &mut reordering);
+    assert_eq!((out.acked, t.in_flight_packets()), (16 * 1028, 4));
+    t.handle_timer(at(15), &rtt(), &reordering, Duration::ZERO);
+    assert_eq!(send_all(&mut t, at(15), &mut serial), [17, 18, 19], "sent before the refused one");
+    Ranged::new(20, 23, &[]).give(&mut t, at(25), &mut reordering);
+    assert!(!t.is_complete(), "the last was refused");
+    t.handle_timer(at(40), &rtt(), &reordering, Duration::ZERO);
+    assert_eq!(send_all(&mut t, at(40), &mut serial), [20]);
+    Ranged::new(21, 24, &[]).give(&mut t, at(50), &mut reordering);
+    assert!(t.is_complete());
+}
+
+#[test]
+fn the_first_packet_that_an_ack_lacks_goes_again_whatever_was_said_of_it() {
+    let mut t = Transmit::new(at(0), 1000);
+    t.write(Bytes::from(vec![0; 600_000]));
+    let (mut serial, mut reordering) = (0, Reordering::new());
+    send_one_each_ms(&mut t, 0, 600, &mut serial);
+    // With so many holes that no ACK speaks of all.
+    let ranges: Vec<(u32, u32)> = (0..60).map(|i| (10 * i + 2, 10 * i + 10)).collect();
+    let short = Ranged { limit: 8, ..Ranged::new(1, 600, &ranges) };
+    short.give(&mut t, at(600), &mut reordering);
+    assert_eq!(send_all(&mut t, at(600), &mut serial)[0], 1);
+    // It names the packet, and lacks it.
+    Ranged { serial: 601, ..short }.give(&mut t, at(610), &mut reordering);
+    assert!(send_all(&mut t, at(610), &mut serial).contains(&1));
+}
+
 #[test]
 fn what_a_full_table_does_not_describe_is_neither_lost_nor_received() {
     let mut t = Transmit::new(at(0), 1000);
