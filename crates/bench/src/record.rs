@@ -222,7 +222,9 @@ impl Row {
         for value in run.figures.values_mut() {
             *value = round(*value);
         }
-        run.commands = run.commands.iter().map(|command| from_the_root(command)).collect();
+        for text in run.commands.iter_mut().chain(&mut run.problems) {
+            *text = from_the_root(text);
+        }
         self.runs.push(run);
         let mut values: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         for run in self.valid_runs() {
@@ -235,11 +237,11 @@ impl Row {
     }
 }
 
-/// A command as it would be given in the project's folder: where that is on one machine is of no use to others.
-fn from_the_root(command: &str) -> String {
+/// A text with its paths as seen from the project's folder: where that is on one machine is of no use to others.
+fn from_the_root(text: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let root = root.canonicalize().unwrap_or(root);
-    command.replace(&format!("{}/", root.display()), "")
+    text.replace(&format!("{}/", root.display()), "")
 }
 
 impl fmt::Display for Verdict {
@@ -271,12 +273,14 @@ mod tests {
     }
 
     #[test]
-    fn commands_name_no_folder_of_one_machine() {
+    fn records_name_no_folder_of_one_machine() {
         let mut row = Row::new(&[("who", "afar".to_string())], 1);
         let here = Path::new(env!("CARGO_MANIFEST_DIR")).canonicalize().unwrap();
         let commands = vec![format!("dd if={}/src/main.rs of=/tmp/x", here.display())];
-        row.push(Run { commands, ..run(1.0, true) });
+        let problems = vec![format!("{}/src/main.rs is not a file", here.display())];
+        row.push(Run { commands, problems, ..run(1.0, true) });
         assert_eq!(row.runs[0].commands, ["dd if=crates/bench/src/main.rs of=/tmp/x"]);
+        assert_eq!(row.runs[0].problems, ["crates/bench/src/main.rs is not a file"]);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! server's threads and the way there.
 //!
 //! A server of our own carries all that the path does in one call: two large ones are under way, so that one is always
-//! sending while another begins. A stock server sends 32 packets a round trip and call: there several small calls go side by
+//! sending while another begins; more where that takes long. A stock server sends 32 packets a round trip and call: there several small calls go side by
 //! side, from [`STOCK_FIRST`] on one more for each round of calls in which the server begins to answer as quickly as at its best, if it
 //! then has threads left for others: it is asked for that, as by `rxdebug`. When it answers late, others wait for its threads, or for the
 //! way: then it is a quarter less, and half when it says that it is busy.
@@ -37,6 +37,14 @@ const WAITED_FOR: u32 = 1;
 /// Calls to a server of our own: the second fills the gap when the first one ends.
 const OWN_CALLS: u32 = 2;
 
+/// How long a call may take to begin for each one more of them. A call's last packets, its end and the beginning of the next take two to
+/// three round trips, lost ones among them more, and in that time those beside it are to have something to send: at 1 Gbit/s and 200 ms some
+/// 60 MB, and half of [`OWN_PIECE`] is what each of them has left.
+const OWN_CALL_EVERY: Duration = Duration::from_millis(40);
+
+/// Calls to a server of our own at most.
+const OWN_CALLS_MAX: u32 = 8;
+
 /// Bytes of a call to a server of our own at most. At 1 Gbit/s an eighth of a second, in which a round trip of 12.5 ms
 /// for the next call's beginning is hidden behind the other's data; and what is lost when a call breaks.
 const OWN_PIECE: u64 = 16 << 20;
@@ -68,8 +76,9 @@ pub(crate) struct Pace {
     active: u32,
     /// Calls that have begun, ever.
     begun: u64,
-    /// When calls began to be answered, and how long they had waited.
+    /// When calls began to be answered, and how long they had waited; the shortest of that.
     samples: VecDeque<(Instant, Duration)>,
+    best: Duration,
     /// Calls in a row that were answered as quickly as at best.
     quick: u32,
     /// Slow ones before this are of calls that were sent before the limit went down.
@@ -98,6 +107,7 @@ impl Pace {
             active: 0,
             begun: 0,
             samples: VecDeque::new(),
+            best: Duration::ZERO,
             quick: 0,
             reduced_at: None,
             asked: None,
@@ -107,7 +117,11 @@ impl Pace {
 
     /// Calls that may be under way at a time.
     pub(crate) fn limit(&self) -> u32 {
-        if self.is_own == Some(true) { OWN_CALLS } else { self.limit }
+        if self.is_own != Some(true) {
+            return self.limit;
+        }
+        let more = self.best.as_millis() / OWN_CALL_EVERY.as_millis();
+        OWN_CALLS + u32::try_from(more).unwrap_or(u32::MAX).min(OWN_CALLS_MAX - OWN_CALLS)
     }
 
     /// Calls that are.
@@ -138,7 +152,7 @@ impl Pace {
     /// How far ahead of a reader who reads on and on: twice what all calls together bring, so that none pauses.
     pub(crate) fn ahead_max(&self) -> u64 {
         if self.is_own == Some(true) {
-            2 * u64::from(OWN_CALLS) * OWN_PIECE
+            2 * u64::from(self.limit()) * OWN_PIECE
         } else {
             2 * u64::from(self.limit) * STOCK_PIECE
         }
@@ -164,6 +178,7 @@ impl Pace {
         }
         let best = self.samples.iter().map(|(_, waited)| *waited).min();
         self.samples.push_back((now, waited));
+        self.best = best.map_or(waited, |best| best.min(waited));
         let Some(best) = best else { return false };
         if waited >= best + BUSY_WAIT {
             self.reduce(now, waited, 2);
@@ -380,6 +395,15 @@ mod tests {
         let outcome = run(&server, &mut pace, Duration::from_secs(5));
         assert_eq!((outcome.last_limit, pace.piece(1 << 30)), (2, OWN_PIECE));
         assert!(outcome.bytes_per_second > GIGABIT * 9 / 10, "{} bytes/s", outcome.bytes_per_second);
+    }
+
+    #[test]
+    fn a_server_of_our_own_that_is_far_away_gets_more_calls() {
+        for (rtt_ms, calls) in [(50, 3), (100, 4), (200, 7), (2000, OWN_CALLS_MAX)] {
+            let mut pace = Pace::new();
+            assert!(!pace.note_answer(Instant::ORIGIN, Duration::from_millis(rtt_ms), Some(true)));
+            assert_eq!(pace.limit(), calls, "{rtt_ms} ms");
+        }
     }
 
     #[test]

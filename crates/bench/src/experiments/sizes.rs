@@ -100,8 +100,9 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
         our: OnceCell::new(),
         stock: OnceCell::new(),
     };
-    let count_of = |what: &What| if let What::Files { count, .. } = what { *count } else { 1 };
-    let is_long = |what: &What| count_of(what) > IN_DIRECTORY;
+    let is_long = |what: &What| matches!(what, What::Files { count, .. } if *count > IN_DIRECTORY);
+    let is_slow =
+        |what: &What| matches!(what, What::Files { count, bytes } if *count >= 1_000 || *bytes >= 10_000_000);
     let files = counts.iter().map(|count| What::Files { count: *count, bytes: SMALL_BYTES });
     let large = larger.iter().map(|bytes| What::Files { count: LARGE_FILES, bytes: *bytes });
     // The longest last: who interrupts it has all else.
@@ -110,9 +111,8 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     for what in others.into_iter().chain(long) {
         // In quick runs, the delay only.
         for is_far in lab.choose(&[false, true][..], &[true]) {
-            // What takes long says enough once: far away ten thousand files are ten minutes for OpenAFS, and the most two hours.
-            let repeats =
-                if is_long(&what) || *is_far && count_of(&what) == IN_DIRECTORY { 1 } else { lab.repeats(3) };
+            // What takes OpenAFS minutes says enough once: far away it is round trips, and they do not vary.
+            let repeats = if is_long(&what) || (*is_far && is_slow(&what)) { 1 } else { lab.repeats(3) };
             let delay = if *is_far { rtt_text(RTT) } else { "none".to_string() };
             let mut cells = Vec::new();
             for (place, name) in [(Where::Local, LOCAL), (Where::Ours, OURS), (Where::Stock, STOCK)] {
