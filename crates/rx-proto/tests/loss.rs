@@ -14,6 +14,9 @@ use std::rc::Rc;
 use std::time::Duration;
 use world::{Job, Link, World, ms};
 
+/// Seeds with which a call of many stood still.
+const SEEDS_OF_MANY: [u64; 3] = [11, 12, 17];
+
 const LONG: Duration = Duration::from_secs(120);
 
 /// Bytes a second of DATA packets: a little under what a link of 1 Gbit/s carries.
@@ -202,4 +205,28 @@ fn acks_stay_small_but_where_one_was_asked_for() {
     reply(&mut world, connection, 60_000_000);
     assert!(total.get() < data.get() / 20, "{} bytes of ACKs for {} of data", total.get(), data.get());
     assert!(ordinary.get() > 10_000);
+}
+
+/// A call began with more than it was offered, as earlier ones of the path had been offered more; the refusal named what had been thrown away,
+/// and the sender took that for received: the call stood still for ever, the server sure that all of it had come.
+#[test]
+fn of_many_calls_that_follow_each_other_none_stands_still() {
+    let link = Link { delay: ms(100), rate: 1_000_000_000, loss: 0.001, ..Link::default() };
+    let config = Config { max_packet_len: 1444, ..Config::default() };
+    for seed in SEEDS_OF_MANY {
+        let mut world = World::pair(seed, config.clone(), link.clone());
+        let connections = [world.connect(0, 1), world.connect(0, 1)];
+        let (mut started, mut open) = (0, Vec::new());
+        while started < 24 || !open.is_empty() {
+            while open.len() < 7 && started < 24 {
+                open.push(world.start(0, connections[started % 2], Job::new(0, 16 << 20)));
+                started += 1;
+            }
+            let goes_on = world.run_until(Duration::from_secs(10), |w| {
+                open.iter().any(|&job| w.nodes[0].jobs[job].result.is_some())
+            });
+            assert!(goes_on, "seed {seed}: {} calls stand still at {:?}", open.len(), world.now);
+            open.retain(|&job| world.nodes[0].jobs[job].result.is_none());
+        }
+    }
 }

@@ -83,9 +83,11 @@ impl Transmit {
                 prompted_at = Some(sent_at);
                 self.note_arrived(sent_at, ack.serial);
             }
-            // One that was beyond what the peer takes has arrived, and was thrown away.
-            if trusts_serials && ack.reason != AckReason::EXCEEDS_WINDOW {
+            if trusts_serials {
                 self.mark_received(seq, &mut reading);
+                if ack.reason == AckReason::EXCEEDS_WINDOW {
+                    self.note_refused(seq);
+                }
             }
         }
         if let Some(sent_at) = ping_sent_at {
@@ -140,10 +142,11 @@ impl Transmit {
             (part.start.0..part.end.0).for_each(|seq| self.mark_received(Seq(seq), reading));
         }
         self.fresh = fresh;
-        if is_later {
+        let speaks_of_all = ack.described() == Described::ALL;
+        if is_later && !speaks_of_all {
             self.take_back(self.base);
         }
-        if is_later && ack.described() == Described::ALL && self.received > confirmed {
+        if is_later && speaks_of_all && self.received > confirmed {
             self.known.clear();
             for range in ack.ranges() {
                 self.known.insert(range.start.max(self.base)..range.end.min(end), |_| ());
@@ -199,7 +202,9 @@ impl Transmit {
         let Some(packet) = self.packet(seq) else { return };
         let len = u64::from(packet.wire_len);
         let (state, stamp, serial, resent) = (packet.state, packet.stamp, packet.serial, packet.resent);
+        let was_refused = std::mem::take(&mut packet.refused);
         if matches!(state, State::Received | State::Waiting) {
+            self.refused -= u32::from(was_refused);
             return;
         }
         packet.state = State::Received;
@@ -253,6 +258,13 @@ impl Transmit {
         }
     }
 
+    /// A packet that has arrived was beyond what the peer takes, which threw it away: it goes again when an ACK that is prompted later
+    /// does not have it. Until then the call is not at its end.
+    fn note_refused(&mut self, seq: Seq) {
+        let Some(packet) = self.packet(seq).filter(|p| p.state == State::Received) else { return };
+        self.refused += u32::from(!std::mem::replace(&mut packet.refused, true));
+    }
+
     fn note_arrived(&mut self, sent_at: Instant, serial: Serial) {
         let (at, newest) = self.newest_arrived;
         if sent_at > at || (sent_at == at && serial.is_after(newest)) {
@@ -265,9 +277,10 @@ impl Transmit {
         let Some(packet) = self.packet(seq) else { return };
         match packet.state {
             State::Received => {
-                let len = packet.payload.len();
+                let (len, refused) = (packet.payload.len(), std::mem::take(&mut packet.refused));
                 self.received -= 1;
                 self.received_len -= len;
+                self.refused -= u32::from(refused);
             }
             State::Unknown => _ = self.unknown.remove(&seq),
             State::Waiting | State::InFlight | State::Lost => return,

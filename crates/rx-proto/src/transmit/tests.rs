@@ -224,16 +224,25 @@ fn what_was_refused_as_beyond_the_window_goes_again() {
     let mut t = stream(20);
     let (mut serial, mut reordering) = (0, Reordering::new());
     assert_eq!(send_all(&mut t, at(0), &mut serial).len(), 20);
-    let refusal = Ranged { reason: AckReason::EXCEEDS_WINDOW, ..Ranged::new(17, 20, &[]) };
-    let out = refusal.give(&mut t, at(10), &mut reordering);
-    assert_eq!((out.acked, t.in_flight_packets()), (16 * 1028, 4));
-    t.handle_timer(at(15), &rtt(), &reordering, Duration::ZERO);
-    assert_eq!(send_all(&mut t, at(15), &mut serial), [17, 18, 19], "sent before the refused one");
-    Ranged::new(20, 23, &[]).give(&mut t, at(25), &mut reordering);
-    assert!(!t.is_complete(), "the last was refused");
-    t.handle_timer(at(40), &rtt(), &reordering, Duration::ZERO);
-    assert_eq!(send_all(&mut t, at(40), &mut serial), [20]);
-    Ranged::new(21, 24, &[]).give(&mut t, at(50), &mut reordering);
+    // 15 is lost, 17 was refused before the window grew.
+    Ranged::new(15, 16, &[(16, 16)]).give(&mut t, at(10), &mut reordering);
+    let refusal = Ranged { reason: AckReason::EXCEEDS_WINDOW, ..Ranged::new(15, 17, &[(16, 16)]) };
+    refusal.give(&mut t, at(11), &mut reordering);
+    Ranged::new(15, 20, &[(16, 16), (18, 20)]).give(&mut t, at(12), &mut reordering);
+    assert_eq!(send_all(&mut t, at(12), &mut serial), [15]);
+    let delayed = Ranged { reason: AckReason::DELAY, ..Ranged::new(17, 0, &[(18, 20)]) };
+    delayed.give(&mut t, at(22), &mut reordering);
+    assert!(!t.is_complete(), "17 is not there");
+    // Nothing is under way: the peer is asked, and says what it lacks.
+    let due = t.deadline(&rtt(), Duration::ZERO).expect("an answer is awaited");
+    assert_eq!(t.handle_timer(due, &rtt(), &reordering, Duration::ZERO), TimerAction::Probe);
+    let mut body = Vec::new();
+    let answer = fields(17, 20, 0, AckReason::PING_RESPONSE);
+    answer.encode_ranges([Seq(18)..Seq(21)].into_iter(), 32, &mut body);
+    let answer = Ack::parse(&body, false).unwrap();
+    t.handle_ack(due + MS, &answer, &rtt(), &mut reordering, true, Some(due)).unwrap();
+    assert_eq!(send_all(&mut t, due + MS, &mut serial), [17]);
+    Ranged::new(21, 22, &[]).give(&mut t, due + 2 * MS, &mut reordering);
     assert!(t.is_complete());
 }
 

@@ -115,6 +115,8 @@ pub struct Running {
 
 #[derive(Debug, Default)]
 struct Serving {
+    /// The how manieth of the node's.
+    arrived: u64,
     request: Vec<u8>,
     request_len: usize,
     job: Option<Job>,
@@ -130,6 +132,8 @@ pub struct Node {
     pub jobs: Vec<Running>,
     connections: Vec<ConnectionHandle>,
     serving: HashMap<CallHandle, Serving>,
+    /// Calls that have come, ever.
+    arrivals: u64,
     pub served: usize,
     pub served_failed: usize,
     /// The application does not read before this time.
@@ -236,6 +240,7 @@ impl World {
             jobs: Vec::new(),
             connections: Vec::new(),
             serving: HashMap::new(),
+            arrivals: 0,
             served: 0,
             served_failed: 0,
             reads_after: Instant::ORIGIN,
@@ -486,7 +491,10 @@ impl World {
         let n = &mut self.nodes[node];
         while let Some(event) = n.endpoint.poll_event() {
             match event {
-                Event::Incoming(call) => drop(n.serving.insert(call, Serving::default())),
+                Event::Incoming(call) => {
+                    n.arrivals += 1;
+                    n.serving.insert(call, Serving { arrived: n.arrivals, ..Serving::default() });
+                }
                 Event::Closed(call, error) => {
                     if n.serving.remove(&call).is_some() {
                         n.served_failed += usize::from(error.is_some());
@@ -501,8 +509,11 @@ impl World {
                 n.step_job(now, i);
             }
         }
-        let calls: Vec<CallHandle> = n.serving.keys().copied().collect();
-        for call in calls {
+        // In an order that is the same each time, or no seed would give the same run again.
+        let mut calls: Vec<(u64, CallHandle)> =
+            n.serving.iter().map(|(call, s)| (s.arrived, *call)).collect();
+        calls.sort_unstable_by_key(|(arrived, _)| *arrived);
+        for (_, call) in calls {
             n.step_serving(now, call);
         }
     }
