@@ -107,7 +107,7 @@ impl Transmit {
         self.known.remove_below(self.base);
         let described = ack.described();
         if ack.has_ranges() {
-            self.read_ranges(ack, is_later, &mut reading);
+            self.read_ranges(ack, described, is_later, &mut reading);
         } else {
             self.read_table(ack, described, &mut reading);
         }
@@ -129,7 +129,13 @@ impl Transmit {
     /// Marks what an ACK's ranges name. Only an ACK that was prompted by what we sent after we had learnt all that we know (`is_later`)
     /// can take anything back: others may have been overtaken. The first packet it always speaks of, and lacks; of the others it has to
     /// speak of all.
-    fn read_ranges(&mut self, ack: &Ack<'_>, is_later: bool, reading: &mut Reading<'_>) {
+    fn read_ranges(
+        &mut self,
+        ack: &Ack<'_>,
+        described: Described,
+        is_later: bool,
+        reading: &mut Reading<'_>,
+    ) {
         let mut fresh = std::mem::take(&mut self.fresh);
         let end = self.sent_until();
         let mut confirmed = 0;
@@ -142,7 +148,7 @@ impl Transmit {
             (part.start.0..part.end.0).for_each(|seq| self.mark_received(Seq(seq), reading));
         }
         self.fresh = fresh;
-        let speaks_of_all = ack.described() == Described::ALL;
+        let speaks_of_all = described == Described::ALL;
         if is_later && !speaks_of_all {
             self.take_back(self.base);
         }
