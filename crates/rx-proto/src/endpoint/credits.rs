@@ -18,7 +18,7 @@
 //!     holds credit ───────────────────────────────────────▶ queued
 //!       │      ▲                                              │
 //!       │      └───────────── its turn: granted ──────────────┘
-//!       └── nothing comes: told again; left one packet if others wait
+//!       └── nothing comes: told again; left one packet if others wait, in a small buffer until that comes
 //! ```
 
 use super::{ChannelRef, Endpoint, Target};
@@ -52,14 +52,20 @@ const LISTED_FROM: u32 = 8;
 const TURN: u32 = 64 << 10;
 const FRESH: u32 = 208 << 10;
 /// How often calls are looked after that hold credit, and how many at a time: in a small buffer more.
-const LOOK: Duration = Duration::from_millis(10);
+const LOOK: Duration = Duration::from_millis(5);
 const LOOK_AT: usize = 64;
 const LOOK_AT_IN_SMALL: usize = 256;
 /// A call to which nothing comes for two round trips and this has not heard of its window, does not want it, or has no CPU.
-/// In a small buffer it is two of the shortest and less: round trips grow as a host waits for CPU, and what little room there
-/// is it holds meanwhile. (In a large one another user waits for twice as long with this, as a simulation shows.)
+/// In a small buffer it is the shortest ever and less: round trips grow as a host waits for CPU, and what little room there is
+/// it holds meanwhile. (In a large one another user waits for twice as long with this, as a simulation shows.)
 const PATIENCE: Duration = Duration::from_millis(30);
-const PATIENCE_IN_SMALL: Duration = Duration::from_millis(10);
+const PATIENCE_IN_SMALL: Duration = Duration::from_millis(5);
+/// And no round trip is taken for longer than this there: one that never was shorter is that of a host without CPU too.
+/// Who is really farther than that is late each time when others wait, and gets what he gets in turns.
+const FAR: Duration = Duration::from_millis(40);
+/// Who was left one packet is told so again after this, and each time after this. In a small buffer he gets no more before it has
+/// come: a host without CPU would only hold it.
+const TOLD_AGAIN: Duration = Duration::from_millis(500);
 
 /// Time over which arrivals are counted.
 const PERIOD: Duration = Duration::from_millis(10);
@@ -334,7 +340,8 @@ impl Endpoint {
         // As a sender doubles in a round trip, it may have twice what it used in one; more would lie about.
         let used = call.credit.came.max(call.credit.came_before);
         let has_use = call.rx.outstanding() < 2 * used + GRANT as u32;
-        let wants = call.rx.wanted() > 0 && call.rx.has_begun() && !call.stage.has_ended();
+        let sleeps = credits.buffer.is_some() && call.credit.is_idle;
+        let wants = call.rx.wanted() > 0 && call.rx.has_begun() && !call.stage.has_ended() && !sleeps;
         if wants && has_use && !call.credit.is_queued {
             call.credit.is_queued = true;
             let receiver = Receiver { at, number: call.number };
@@ -381,7 +388,8 @@ impl Endpoint {
             let each = cost(self.paths[connection.path].longest_received());
             let Some(call) = connection.call_mut(at.channel).filter(|c| c.number == number) else { continue };
             let wanted = call.rx.wanted();
-            if wanted == 0 || call.stage.has_ended() {
+            let sleeps = self.credits.buffer.is_some() && call.credit.is_idle;
+            if wanted == 0 || call.stage.has_ended() || sleeps {
                 call.credit.is_queued = false;
                 continue;
             }
@@ -405,7 +413,10 @@ impl Endpoint {
             let waiting = &mut self.credits.waiting;
             waiting.charge(now, owner, bytes);
             call.rx.grant(packets as u32);
-            (call.credit.is_queued, call.credit.data_at) = (false, now);
+            call.credit.is_queued = false;
+            if call.credit.held == 0 {
+                call.credit.data_at = now; // with more it is no sooner late
+            }
             (call.credit.is_idle, call.credit.is_reminded) = (false, false);
             self.settle_credit(now, at);
             self.queue_ack(at);
@@ -450,13 +461,15 @@ impl Endpoint {
         }
         let rtt = &self.paths[path].rtt;
         let patience = match self.credits.buffer {
-            Some(_) => 2 * rtt.min() + PATIENCE_IN_SMALL,
+            Some(_) => rtt.lifetime_min().unwrap_or(UNKNOWN_RTT).min(FAR) + PATIENCE_IN_SMALL,
             None => 2 * rtt.smoothed() + PATIENCE,
         };
-        if call.credit.held == 0 || now.since(call.credit.data_at) < patience {
+        let quiet_for = now.since(call.credit.data_at);
+        if call.credit.is_idle && quiet_for >= TOLD_AGAIN {
+            call.credit.data_at = now; // what told it may have been lost
+        } else if call.credit.held == 0 || quiet_for < patience {
             return true;
-        }
-        if !is_calm {
+        } else if !is_calm {
             // Perhaps it has nothing to send. If it has, one packet says so.
             call.rx.cut(1);
             call.credit.is_idle = true;
