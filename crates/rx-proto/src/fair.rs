@@ -25,6 +25,10 @@ use std::time::Duration;
 /// Longer than a call on a short path pauses between windows; on a long one each pause may bring it what is given at once, and
 /// no more than that in this time.
 const QUIET: Duration = Duration::from_millis(25);
+/// An owner who begins something new though he has more queued than he gets goes ahead all the same, but only so often: who wants
+/// little again and again, and was held up once, would else wait longer and longer. So much an owner of many hosts has more
+/// than his share.
+const AHEAD: Duration = Duration::from_millis(80);
 /// Owners remembered for having been active within [`QUIET`]; beyond it the one that stopped first is taken for quiet. One
 /// costs about 100 bytes.
 const MAX_RESTING: usize = 4096;
@@ -77,6 +81,8 @@ struct Flow<T> {
     is_listed: bool,
     /// When it last had something; never, if it has just come.
     used_at: Option<Instant>,
+    /// When it last was let ahead.
+    ahead_at: Option<Instant>,
 }
 
 /// The queue; see the module.
@@ -140,9 +146,20 @@ impl<T> FairQueue<T> {
         self.flows.get(&owner).map_or(0, |f| f.items.len())
     }
 
-    /// Queues a thing with which an owner begins something, behind the others of its owner.
+    /// Queues a thing with which an owner may begin something, behind the others of its owner.
     pub fn push(&mut self, now: Instant, owner: Owner, item: T) {
         self.add(owner, item, Some(now));
+    }
+
+    /// Queues a thing with which an owner begins something for certain: it goes ahead then even if it is busy, if it has not for 80 ms.
+    pub fn push_first(&mut self, now: Instant, owner: Owner, item: T) {
+        self.add(owner, item, Some(now));
+        let Some(flow) = self.flows.get_mut(&owner).filter(|f| f.place == Place::Busy) else { return };
+        if flow.ahead_at.is_none_or(|at| now.since(at) >= AHEAD) {
+            (flow.deficit, flow.place, flow.ahead_at) = (self.fresh, Place::Sparse, Some(now));
+            self.busy.retain(|busy| *busy != owner);
+            self.sparse.push_back(owner);
+        }
     }
 
     /// Queues a thing with which an owner goes on with what it began before. However long it has paused, that makes it no new
@@ -159,6 +176,7 @@ impl<T> FairQueue<T> {
             place: Place::Resting,
             is_listed: false,
             used_at: None,
+            ahead_at: None,
         });
         flow.items.push_back(item);
         self.len += 1;
@@ -166,7 +184,7 @@ impl<T> FairQueue<T> {
             return;
         }
         if begins.is_some_and(|now| flow.used_at.is_none_or(|at| now.since(at) >= QUIET)) {
-            flow.deficit = self.fresh;
+            (flow.deficit, flow.ahead_at) = (self.fresh, begins);
         }
         if flow.deficit > 0 {
             flow.place = Place::Sparse;
@@ -373,6 +391,26 @@ mod tests {
             queue.push(at(1), Owner(0), 7);
         }
         assert_ne!(queue.pop(at(1)).unwrap().0, Owner(0), "its first bytes are used up");
+    }
+
+    /// One that is busy is let ahead with what it begins anew, but not more often than every 80 ms, however often it begins.
+    #[test]
+    fn a_busy_owner_is_let_ahead_now_and_then() {
+        let mut queue = FairQueue::new(QUANTUM, QUANTUM);
+        let mut got = [0u64; 2];
+        queue.push_first(at(0), Owner(1), 0);
+        queue.push_first(at(0), Owner(0), 0);
+        for ms in 0..8000 {
+            let (owner, _) = queue.pop(at(ms)).expect("both always want more");
+            queue.charge(at(ms), owner, u64::from(QUANTUM));
+            got[owner.0 as usize] += u64::from(QUANTUM);
+            match owner {
+                Owner(0) => queue.push_first(at(ms), owner, 0),
+                _ => queue.push_more(owner, 0),
+            }
+        }
+        let more = got[0] - got[1];
+        assert!((90..=110).contains(&(more / u64::from(QUANTUM))), "a hundred times in 8 s: {got:?}");
     }
 
     /// In a crowd whose shares are two fifths of what it asks for, one that asks for little at a time does not wait

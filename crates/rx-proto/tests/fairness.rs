@@ -255,6 +255,30 @@ fn a_small_buffer_is_not_held_by_a_crowd_without_cpu() {
     assert!(rate > 2.0, "{rate:.2} MB/s");
 }
 
+/// A crowd gathers beside one who wants 64 KiB every 100 ms, twelve times his share. Held up once, he was never new again, and
+/// waited longer and longer: of these 60 calls 3 had ended, and on a real machine the last took 28 s.
+#[test]
+fn who_wants_little_and_was_held_up_catches_up() {
+    let mut works: Vec<Work> = (1..=250)
+        .map(|owner| Work { after: ms(owner.into()), send: (64 * KIB, 8 * MIB), ..work(owner) })
+        .collect();
+    let crowd = works.len();
+    let probes = (0..60).map(|i| ms(100) * i);
+    works.extend(probes.map(|after| Work {
+        after,
+        every: ms(60_000),
+        send: (64 * KIB, 64 * KIB),
+        ..work(0)
+    }));
+    let mut world = Crowd::new(8, limited(), SMALL_BUFFER, &works);
+    (world.work_rate, world.longest) = (300_000_000, 1472);
+    world.stalls_after = Duration::from_secs(10);
+    world.run(ms(6500));
+    let times: Vec<_> = world.clients[crowd..].iter().map(|c| c.times.first().copied()).collect();
+    let late = times.iter().filter(|time| time.is_none_or(|time| time > ms(100))).count();
+    assert!(late <= 30 && times[40..].iter().all(|time| time.is_some_and(|t| t < ms(100))), "{times:?}");
+}
+
 /// A world with a few owners of each kind, a server with any buffer that works and sends at any rate, and what follows from
 /// it: calls come and go, all that is checked at every step holds, all calls end with their bytes, and nothing is left.
 fn random_world(seed: u64) {

@@ -349,7 +349,7 @@ impl Endpoint {
             let begins = call.rx.next().0 <= FIRST_OFFER + 1 && !call.credit.has_asked;
             call.credit.has_asked = true;
             match begins {
-                true => credits.waiting.push(now, owner, receiver),
+                true => credits.waiting.push_first(now, owner, receiver),
                 false => credits.waiting.push_more(owner, receiver),
             }
         }
