@@ -11,7 +11,8 @@
 //! ```
 //! What an owner has not used of its bytes it keeps while it rests, a quantum at most: so it does not matter whether it asks for them at
 //! once or, as a call does that is answered in between, little by little. One that comes and goes has no more for it, as each
-//! quantum costs it a turn among the busy.
+//! quantum costs it a turn among the busy. A busy one that begins something is sparse again too ([`FairQueue::push_first`]), but
+//! so seldom that it gains little by it.
 
 use crate::time::Instant;
 use std::collections::hash_map::DefaultHasher;
