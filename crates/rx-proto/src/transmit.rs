@@ -63,8 +63,6 @@ struct Packet {
     wire_len: u16,
     state: State,
     resent: Resent,
-    /// It has arrived and was thrown away.
-    refused: bool,
     last: bool,
 }
 
@@ -177,8 +175,8 @@ pub(crate) struct Transmit {
     /// Packets in state [`State::Received`], and the bytes in them.
     received: u32,
     received_len: usize,
-    /// How many of these were refused.
-    refused: u32,
+    /// Those of them that the peer threw away, as they were beyond what it takes.
+    refused: BTreeSet<Seq>,
     /// What ranges have said to be received, so that each packet is looked at once and not with every ACK.
     known: Ranges,
     /// Packets in state [`State::Unknown`], and bytes that came into it since the path was last told.
@@ -232,7 +230,7 @@ impl Transmit {
             lost: VecDeque::new(),
             received: 0,
             received_len: 0,
-            refused: 0,
+            refused: BTreeSet::new(),
             known: Ranges::default(),
             unknown: BTreeSet::new(),
             left: 0,
@@ -304,7 +302,7 @@ impl Transmit {
 
     /// Whether all was sent and all of it has arrived.
     pub(crate) fn is_complete(&self) -> bool {
-        self.last_cut && self.refused == 0 && self.packets.iter().all(|p| p.state == State::Received)
+        self.last_cut && self.refused.is_empty() && self.packets.iter().all(|p| p.state == State::Received)
     }
 
     /// Whether something was sent at all.
@@ -379,7 +377,6 @@ impl Transmit {
             wire_len: 0,
             state: State::Waiting,
             resent: Resent::No,
-            refused: false,
             last,
         });
         Some(next)
@@ -497,7 +494,8 @@ impl Transmit {
         (self.unsent_len, self.held_len, self.in_flight, self.in_flight_packets) = (0, 0, 0, 0);
         self.unknown = BTreeSet::new();
         self.known.clear();
-        (self.judged, self.received, self.received_len, self.refused) = (0, 0, 0, 0);
+        (self.judged, self.received, self.received_len) = (0, 0, 0);
+        self.refused = BTreeSet::new();
         self.fresh = Vec::new();
         self.reorder_deadline = None;
         was
@@ -507,7 +505,7 @@ impl Transmit {
     fn awaits_ack(&self) -> bool {
         self.in_flight_packets > 0
             || !self.unknown.is_empty()
-            || self.refused > 0
+            || !self.refused.is_empty()
             || self.is_blocked_by_window()
     }
 

@@ -112,6 +112,9 @@ impl Transmit {
             self.read_table(ack, described, &mut reading);
         }
         self.find_unknown(described);
+        if let Some(window) = ack.trailer.window {
+            self.resend_refused(ack.first.plus(window));
+        }
         self.described = described;
         self.find_lost(now, rtt, reading.reordering, &mut reading.out.lost);
         if self.recovers_until.is_some_and(|until| self.base >= until) {
@@ -152,14 +155,14 @@ impl Transmit {
         if is_later && !speaks_of_all {
             self.take_back(self.base);
         }
-        if is_later && speaks_of_all && self.received > confirmed {
+        if is_later && speaks_of_all && self.received > confirmed + self.refused.len() as u32 {
             self.known.clear();
             for range in ack.ranges() {
                 self.known.insert(range.start.max(self.base)..range.end.min(end), |_| ());
             }
             for offset in 0..self.packets.len() as u32 {
                 let seq = self.base.plus(offset);
-                if !self.known.contains(seq) {
+                if !self.known.contains(seq) && !self.refused.contains(&seq) {
                     self.take_back(seq);
                 }
             }
@@ -208,9 +211,8 @@ impl Transmit {
         let Some(packet) = self.packet(seq) else { return };
         let len = u64::from(packet.wire_len);
         let (state, stamp, serial, resent) = (packet.state, packet.stamp, packet.serial, packet.resent);
-        let was_refused = std::mem::take(&mut packet.refused);
         if matches!(state, State::Received | State::Waiting) {
-            self.refused -= u32::from(was_refused);
+            self.refused.remove(&seq);
             return;
         }
         packet.state = State::Received;
@@ -264,11 +266,20 @@ impl Transmit {
         }
     }
 
-    /// A packet that has arrived was beyond what the peer takes, which threw it away: it goes again when an ACK that is prompted later
-    /// does not have it. Until then the call is not at its end.
+    /// A packet that has arrived was beyond what the peer takes, which threw it away: it goes again when it is within an ACK's window.
+    /// Until then the call is not at its end.
     fn note_refused(&mut self, seq: Seq) {
-        let Some(packet) = self.packet(seq).filter(|p| p.state == State::Received) else { return };
-        self.refused += u32::from(!std::mem::replace(&mut packet.refused, true));
+        if self.packet(seq).is_some_and(|p| p.state == State::Received) {
+            self.refused.insert(seq);
+        }
+    }
+
+    /// The peer takes packets below `edge`. What it had refused was beyond all that it took until then, so whoever says this knows that
+    /// it would take it now.
+    fn resend_refused(&mut self, edge: Seq) {
+        while let Some(&seq) = self.refused.first().filter(|seq| **seq < edge) {
+            self.take_back(seq);
+        }
     }
 
     fn note_arrived(&mut self, sent_at: Instant, serial: Serial) {
@@ -283,10 +294,10 @@ impl Transmit {
         let Some(packet) = self.packet(seq) else { return };
         match packet.state {
             State::Received => {
-                let (len, refused) = (packet.payload.len(), std::mem::take(&mut packet.refused));
+                let len = packet.payload.len();
                 self.received -= 1;
                 self.received_len -= len;
-                self.refused -= u32::from(refused);
+                self.refused.remove(&seq);
             }
             State::Unknown => _ = self.unknown.remove(&seq),
             State::Waiting | State::InFlight | State::Lost => return,
