@@ -443,9 +443,10 @@ impl Transmit {
         (self.progress_at, self.sent_at) = (stamp.sent_at, stamp.sent_at);
     }
 
-    /// The peer's window, from a trailer.
+    /// The peer's window, from the trailer of the ACK that was read last.
     pub(crate) fn set_window(&mut self, packets: u32) {
         self.window = packets.max(1);
+        self.resend_refused();
     }
 
     pub(crate) const fn window(&self) -> u32 {

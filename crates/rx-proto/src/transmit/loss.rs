@@ -112,9 +112,6 @@ impl Transmit {
             self.read_table(ack, described, &mut reading);
         }
         self.find_unknown(described);
-        if let Some(window) = ack.trailer.window {
-            self.resend_refused(ack.first.plus(window));
-        }
         self.described = described;
         self.find_lost(now, rtt, reading.reordering, &mut reading.out.lost);
         if self.recovers_until.is_some_and(|until| self.base >= until) {
@@ -266,7 +263,7 @@ impl Transmit {
         }
     }
 
-    /// A packet that has arrived was beyond what the peer takes, which threw it away: it goes again when it is within an ACK's window.
+    /// A packet that has arrived was beyond what the peer takes, which threw it away: it goes again when the window covers it.
     /// Until then the call is not at its end.
     fn note_refused(&mut self, seq: Seq) {
         if self.packet(seq).is_some_and(|p| p.state == State::Received) {
@@ -274,10 +271,14 @@ impl Transmit {
         }
     }
 
-    /// The peer takes packets below `edge`. What it had refused was beyond all that it took until then, so whoever says this knows that
-    /// it would take it now.
-    fn resend_refused(&mut self, edge: Seq) {
-        while let Some(&seq) = self.refused.first().filter(|seq| **seq < edge) {
+    /// What had been refused was beyond all that the peer took until then: if its window covers it now, it goes again.
+    pub(super) fn resend_refused(&mut self) {
+        let edge = self.base.plus(self.window);
+        while let Some(seq) = self.refused.pop_first() {
+            if seq >= edge {
+                self.refused.insert(seq);
+                return;
+            }
             self.take_back(seq);
         }
     }
