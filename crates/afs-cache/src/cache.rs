@@ -1,5 +1,6 @@
 //! The cache: which files it has, how it opens them, what goes when there is too much, and what a start finds.
 
+use crate::backing::BackingFiles;
 use crate::conflict::Conflict;
 use crate::file::CacheFile;
 use crate::memory::MemoryDisk;
@@ -101,6 +102,7 @@ struct Inner {
 #[derive(Debug)]
 pub(crate) struct Shared {
     disk: Arc<dyn Disk>,
+    data: BackingFiles,
     folder: PathBuf,
     store: Store,
     index: Mutex<Index>,
@@ -144,8 +146,9 @@ struct Entry {
 struct Rows;
 
 impl Schema for Rows {
-    fn file_of(&self, key: &Key, row: &[u8]) -> Option<String> {
-        records::dirty_row(key, row).map(|(number, _)| records::backing_name(number))
+    fn files_of(&self, key: &Key, row: &[u8]) -> Vec<String> {
+        let Some((number, _)) = records::dirty_row(key, row) else { return Vec::new() };
+        vec![records::backing_name(number), records::slab_name(number / records::IN_FOLDER)]
     }
 }
 
@@ -166,10 +169,12 @@ impl Cache {
             _ => CacheError::io(folder, "cannot open the folder", error),
         })?;
         let disk: Arc<dyn Disk> = Arc::new(disk);
-        if version < crate::FORMAT {
+        if version < crate::READS_FROM {
             let aside = start::put_all_aside(folder)?;
             tracing::warn!(folder = %folder.display(), version, aside = %aside.display(),
                 "the cache was of an older version and was put aside; a new one is begun");
+        }
+        if version < crate::FORMAT {
             start::write_version(folder)?;
         }
         // What reads the index has not been made for what a broken disk may give it.
@@ -203,6 +208,7 @@ impl Cache {
         let options = Options { cache_bytes: config.index_bytes, log_bytes: config.log_bytes };
         let store = Store::open(disk.clone(), options, &Rows).map_err(CacheError::store(folder))?;
         let shared = Arc::new(Shared {
+            data: BackingFiles::new(disk.clone()),
             disk,
             folder: folder.to_owned(),
             store,
@@ -407,6 +413,14 @@ impl Shared {
         // What is counted twice in a race is small; what would wrap would empty the cache.
         let less = |used: u64| Some(used.saturating_sub(bytes));
         let _ = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    /// Removes a backing file, which nobody has open.
+    pub(crate) fn remove_backing(&self, number: u64) -> Result<(), CacheError> {
+        let removed = self.data.remove(number);
+        removed.map_err(|error| {
+            CacheError::io(&self.folder, format!("cannot remove {}", records::backing_name(number)), error)
+        })
     }
 
     pub(crate) fn remove(&self, name: &str) -> Result<(), CacheError> {

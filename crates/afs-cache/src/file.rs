@@ -4,11 +4,11 @@
 //! (`changing`, over the writing of one piece), and nothing for a reader's `pread`. A reader that has seen its range present
 //! finds it changed only by what takes data away; that is counted (`losses`), and he looks again.
 
+use crate::backing::BackingFile;
 use crate::cache::Shared;
 use crate::ranges::RangeSet;
 use crate::records::{self, FileRow, SentStore};
 use crate::{CacheError, FileKey};
-use afs_store::disk::DiskFile;
 use afs_store::{Batch, lock, read, write};
 use std::fs::File;
 use std::ops::Range;
@@ -43,7 +43,7 @@ pub struct CacheFile {
     number: u64,
     /// Which opening of the file this is, for the index.
     id: u64,
-    file: Arc<dyn DiskFile>,
+    file: BackingFile,
     length: AtomicU64,
     version: AtomicU64,
     /// Whether all is here: then nothing needs to be looked at.
@@ -52,8 +52,8 @@ pub struct CacheFile {
     losses: AtomicU64,
     /// Whether the index knows nothing of it any more: the backing file goes with this.
     is_forgotten: AtomicBool,
-    /// Whether the backing file is among the conflicts, and stays.
-    is_aside: AtomicBool,
+    /// Whether the backing file is a conflict's and could not be moved to where that is: it stays until the next start.
+    is_left: AtomicBool,
     /// Whether the index keeps it, as it is dirty.
     is_kept: AtomicBool,
     /// Up to where it was read last.
@@ -92,7 +92,7 @@ impl CacheFile {
         shared: Arc<Shared>,
         key: FileKey,
         id: u64,
-        file: Arc<dyn DiskFile>,
+        file: BackingFile,
         length: u64,
         row: FileRow,
         dirty: RangeSet,
@@ -125,7 +125,7 @@ impl CacheFile {
             is_complete: AtomicBool::new(false),
             losses: AtomicU64::new(0),
             is_forgotten: AtomicBool::new(false),
-            is_aside: AtomicBool::new(false),
+            is_left: AtomicBool::new(false),
             is_kept: AtomicBool::new(false),
             position: AtomicU64::new(0),
             state: RwLock::new(state),
@@ -429,6 +429,7 @@ impl CacheFile {
             truncated_to: state.truncated_to.min(state.storing_truncated_to),
             writer: state.writer,
             is_lent: state.lends > 0,
+            is_small: self.file.is_small(),
             used: state.used,
             sent: state.sent,
             present,
@@ -493,17 +494,24 @@ impl CacheFile {
         self.is_forgotten.store(true, Ordering::Release);
     }
 
-    /// The backing file was moved to the conflicts.
-    pub(crate) fn set_aside(&self) {
-        self.is_aside.store(true, Ordering::Release);
-        self.set_forgotten();
+    /// The backing file is not to be removed when this is closed.
+    pub(crate) fn leave(&self) {
+        self.is_left.store(true, Ordering::Release);
     }
 
-    pub(crate) fn is_aside(&self) -> bool {
-        self.is_aside.load(Ordering::Acquire)
+    pub(crate) fn is_left(&self) -> bool {
+        self.is_left.load(Ordering::Acquire)
     }
 
     // ---- within
+
+    /// The name of the file in which the data are.
+    fn data_name(&self) -> String {
+        match self.file.is_small() {
+            true => records::slab_name(self.number / records::IN_FOLDER),
+            false => records::backing_name(self.number),
+        }
+    }
 
     fn wants_store(&self, state: &State) -> bool {
         !state.dirty.is_empty()

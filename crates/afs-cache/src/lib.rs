@@ -14,6 +14,7 @@
 //! In the folder: `VERSION`, the index (`rows.redb`, `log.*`), `data/`, and `conflicts/` with what could not be stored.
 #![forbid(unsafe_code)]
 
+mod backing;
 mod cache;
 mod conflict;
 mod error;
@@ -33,7 +34,9 @@ pub use records::SentStore;
 mod tests;
 
 /// The format of the folder: what we write, and the newest that we read.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
+/// The oldest that we read: it has no slots, each file is by itself.
+const READS_FROM: u32 = 2;
 
 /// A cell, as the folder numbers it: see [`Cache::cell`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

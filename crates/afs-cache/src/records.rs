@@ -58,6 +58,8 @@ pub(crate) struct FileRow {
     pub(crate) writer: u32,
     /// Whether the kernel could write to the backing file without our seeing it.
     pub(crate) is_lent: bool,
+    /// Whether it was in a slot when this was written, and may still be.
+    pub(crate) is_small: bool,
     /// When it was opened last, by the cache's own count.
     pub(crate) used: u64,
     /// What is on its way to the server.
@@ -82,7 +84,7 @@ impl FileRow {
             .u64(self.length)
             .u64(self.truncated_to)
             .u32(self.writer)
-            .u8(u8::from(self.is_lent))
+            .u8(u8::from(self.is_lent) | u8::from(self.is_small) << 1)
             .u64(self.used)
             .u8(u8::from(self.sent.is_some()))
             .u64(sent.length)
@@ -103,10 +105,11 @@ impl FileRow {
             length: f.u64()?,
             truncated_to: f.u64()?,
             writer: f.u32()?,
-            is_lent: f.u8()? != 0,
-            used: f.u64()?,
             ..Self::default()
         };
+        let flags = f.u8()?;
+        (row.is_lent, row.is_small) = (flags & 1 != 0, flags & 2 != 0);
+        row.used = f.u64()?;
         if row.length > LENGTH_MAX || row.server_length > LENGTH_MAX {
             return Err(f.bad("is longer than a file can be"));
         }
@@ -251,11 +254,21 @@ pub(crate) fn conflicts() -> Vec<u8> {
     vec![table::CONFLICT]
 }
 
-/// The name of a backing file below the cache's folder. A thousand to a folder: file systems are slow with more, and
-/// with many folders.
+/// Backing files in a folder, and slots in a slab: file systems are slow with more, and with many folders.
+pub(crate) const IN_FOLDER: u64 = 1024;
+
+/// The name of a backing file below the cache's folder.
 pub(crate) fn backing_name(number: u64) -> String {
-    format!("data/{:x}/{:x}", number >> 10, number)
+    format!("data/{:x}/{:x}", number / IN_FOLDER, number)
 }
+
+/// The name of the slab with the small ones among the files of a folder.
+pub(crate) fn slab_name(index: u64) -> String {
+    format!("data/{index:x}/{SLAB}")
+}
+
+/// It without its folder.
+pub(crate) const SLAB: &str = "small";
 
 /// The number of a backing file, from its name without its folder.
 pub(crate) fn backing_number(name: &str) -> Option<u64> {
@@ -276,6 +289,7 @@ mod tests {
             truncated_to: 5,
             writer: 1000,
             is_lent: true,
+            is_small: true,
             used: 3,
             sent: Some(SentStore { length: 4, modified: 1_700_000_000 }),
             present: [0..5, 7..1 << 40].into_iter().collect(),

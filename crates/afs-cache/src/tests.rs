@@ -18,7 +18,8 @@ mod start;
 
 const DISK: u64 = 64 << 20;
 const FILES: u32 = 4;
-const LENGTH: u64 = 40_000;
+/// Some of them do not fit into a slot, or outgrow it.
+const LENGTH: u64 = 100_000;
 
 fn config() -> Config {
     Config { log_bytes: 64 << 10, index_bytes: 1 << 20, has_keeper: false, ..Config::new(1 << 30) }

@@ -51,9 +51,9 @@ pub trait Schema: fmt::Debug + Send + Sync {
         b.to_vec()
     }
 
-    /// The file whose data a row speaks of, which must be synced before the row counts after a power loss.
-    fn file_of(&self, _key: &Key, _row: &[u8]) -> Option<String> {
-        None
+    /// The files in which the data may be that a row speaks of, which must be synced before the row counts after a power loss.
+    fn files_of(&self, _key: &Key, _row: &[u8]) -> Vec<String> {
+        Vec::new()
     }
 }
 
@@ -230,7 +230,8 @@ impl Store {
             disk.distrust();
             StoreError::io("cannot sync the log")(error)
         })?;
-        let files = active.iter().filter_map(|(key, row)| schema.file_of(key, row.as_deref()?)).collect();
+        let rows = active.iter().filter_map(|(key, row)| Some((key, row.as_deref()?)));
+        let files = rows.flat_map(|(key, row)| schema.files_of(key, row)).collect();
         let bytes = active.iter().map(|(key, value)| size_of_row(key, value.as_ref())).sum();
         let current = Arc::new(first_segment(&*disk, recovered.next_number, log_bytes)?);
         let header = current.header(recovered.last + 1, &boot);

@@ -174,8 +174,8 @@ impl Schema for Rows {
         keys::larger_reservation(a, b)
     }
 
-    fn file_of(&self, key: &Key, row: &[u8]) -> Option<String> {
-        file_of(key, row)
+    fn files_of(&self, key: &Key, row: &[u8]) -> Vec<String> {
+        file_of(key, row).into_iter().collect()
     }
 }
 

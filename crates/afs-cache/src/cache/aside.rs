@@ -6,7 +6,6 @@ use crate::conflict::Conflict;
 use crate::file::CacheFile;
 use crate::records;
 use afs_store::{Batch, lock};
-use std::io;
 use std::sync::Arc;
 
 impl Shared {
@@ -26,7 +25,7 @@ impl Shared {
             ranges: file.dirty_ranges(),
             why: why.to_owned(),
         };
-        file.set_aside();
+        file.set_forgotten();
         let mut batch = Batch::default();
         records::put(&mut batch, records::conflict(conflict.number), conflict.encode());
         // It may have been replaced by another version, whose row is not to go.
@@ -42,7 +41,7 @@ impl Shared {
             index.files.remove(&file.key());
             ended.extend(index.dirty.remove(&file.key()));
         }
-        self.move_aside(&conflict)?;
+        self.move_aside(&conflict).inspect_err(|_| file.leave())?;
         index.conflicts.insert(conflict.number, conflict.clone());
         Ok(conflict)
     }
@@ -50,10 +49,7 @@ impl Shared {
     /// Moves a conflict's data to where its writer finds them, and says there what they are. Does what is left of that.
     pub(super) fn move_aside(&self, conflict: &Conflict) -> Result<(), CacheError> {
         let failed = |error| CacheError::io(&self.folder, "cannot put a file aside", error);
-        match self.disk.rename(&records::backing_name(conflict.number), &conflict.data_name()) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-            _ => {}
-        }
+        self.data.move_away(conflict.number, &conflict.data_name(), conflict.length).map_err(failed)?;
         if self.disk.open(&conflict.text_name()).is_err() {
             let file = self.disk.create(&conflict.text_name()).map_err(failed)?;
             file.write_at(0, conflict.text().as_bytes()).map_err(failed)?;

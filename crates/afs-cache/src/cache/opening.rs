@@ -1,18 +1,18 @@
 //! Files of the cache as they are opened and closed: what the index has of them, what their rows say.
 
 use super::{Entry, FILE_OVERHEAD, Held, Index, RECENT_FILES, Shared};
+use crate::backing::BackingFile;
 use crate::file::CacheFile;
 use crate::ranges::RangeSet;
 use crate::records::{self, FileRow};
 use crate::{CacheError, FileKey};
-use afs_store::disk::DiskFile;
 use afs_store::{Batch, StoreError, lock};
 use std::io;
 use std::sync::{Arc, Weak};
 
 /// What there is of a file on disk.
 pub(super) struct Loaded {
-    file: Arc<dyn DiskFile>,
+    file: BackingFile,
     row: FileRow,
     dirty: RangeSet,
 }
@@ -39,16 +39,15 @@ impl Shared {
         }
         let number = index.next_number;
         index.next_number += 1;
-        let name = records::backing_name(number);
         let make = || {
-            let file = self.disk.create(&name)?;
+            let file = self.data.create(number)?;
             if length > 0 {
                 file.set_length(length)?;
             }
             Ok(file)
         };
         let file = make().map_err(|error| {
-            let _ = self.disk.remove(&name);
+            let _ = self.data.remove(number);
             CacheError::io(&self.folder, "cannot make a file", error)
         })?;
         index.tick += 1;
@@ -145,14 +144,10 @@ impl Shared {
                 Ok(())
             })
             .map_err(&failed)?;
-        let open = || {
-            let file = self.disk.open(&records::backing_name(number))?;
-            let length = file.length()?;
-            Ok((file, length))
-        };
-        let (file, on_disk) = match open() {
+        let in_slot = row.is_small.then(|| row.length.max(dirty.end()));
+        let (file, on_disk) = match self.data.open(number, in_slot) {
             Ok(found) => found,
-            Err(error) if io::Error::kind(&error) == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(CacheError::io(&self.folder, "cannot open a file", error)),
         };
         let logged = dirty.clone();
@@ -166,8 +161,11 @@ impl Shared {
         }
         row.length = row.length.max(dirty.end());
         if on_disk < row.length {
-            // Files are made as long as rows say before these do: somebody has cut it.
+            // Files are made as long as rows say before these do: somebody has cut it. The row says so before it is as long again.
             row.present.remove(on_disk..u64::MAX);
+            let mut batch = Batch::default();
+            records::put(&mut batch, row_key.clone(), row.encode());
+            self.commit(batch)?;
         }
         if on_disk != row.length {
             // A write that was not acknowledged, or a cut that was.
@@ -202,8 +200,8 @@ impl Shared {
         if file.is_forgotten() {
             drop(index);
             self.shrink(file.counted_bytes() + FILE_OVERHEAD);
-            if !file.is_aside()
-                && let Err(error) = self.remove(&records::backing_name(file.number()))
+            if !file.is_left()
+                && let Err(error) = self.remove_backing(file.number())
             {
                 tracing::warn!(%error, "a file of the cache stays until the next start");
             }

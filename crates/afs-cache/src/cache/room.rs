@@ -104,7 +104,7 @@ impl Shared {
             }
         }
         for (_, number, bytes) in &goes {
-            self.remove(&records::backing_name(*number))?;
+            self.remove_backing(*number)?;
             self.shrink(*bytes);
         }
         Ok(goes.iter().map(|(.., bytes)| bytes).sum())
@@ -169,7 +169,7 @@ impl Shared {
             Some(file) => ended.push(file),
             None => {
                 self.shrink(bytes + FILE_OVERHEAD);
-                self.remove(&records::backing_name(number))?;
+                self.remove_backing(number)?;
             }
         }
         Ok(())

@@ -123,9 +123,13 @@ impl Shared {
         if self.store.was_unclean {
             self.remove_orphans(&index)?;
         }
+        let begun = self.data.begin(backed(&index), index.next_number, self.store.was_unclean);
+        index.next_number =
+            begun.map_err(|error| CacheError::io(&self.folder, "cannot look through the data", error))?;
         *lock(&self.index) = index;
         for conflict in conflicts {
             self.move_aside(&conflict)?;
+            self.remove_backing(conflict.number)?;
         }
         for key in unsaved {
             let Some(file) = self.held(key)? else {
@@ -154,11 +158,11 @@ impl Shared {
     /// Removes backing files that no row names: of what was made or let go when the process ended.
     pub(super) fn remove_orphans(&self, index: &Index) -> Result<(), CacheError> {
         let failed = |error| CacheError::io(&self.folder, "cannot list the folder", error);
-        let known: BTreeSet<u64> =
-            index.files.values().map(|entry| entry.number).chain(index.conflicts.keys().copied()).collect();
+        let known: BTreeSet<u64> = backed(index).collect();
         for folder in self.disk.list("data").map_err(failed)? {
             for name in self.disk.list(&format!("data/{folder}")).map_err(failed)? {
-                if records::backing_number(&name).is_none_or(|number| !known.contains(&number)) {
+                let is_known = records::backing_number(&name).is_some_and(|number| known.contains(&number));
+                if !is_known && name != records::SLAB {
                     self.remove(&format!("data/{folder}/{name}"))?;
                 }
             }
@@ -199,6 +203,11 @@ impl Shared {
             .map_err(|error| CacheError::io(&self.folder, "cannot sync the folder", error))?;
         self.store.close().map_err(&failed)
     }
+}
+
+/// The numbers of the backing files that are to be there: those of conflicts may not have been moved yet.
+fn backed(index: &Index) -> impl Iterator<Item = u64> {
+    index.files.values().map(|entry| entry.number).chain(index.conflicts.keys().copied())
 }
 
 /// Puts what there is of a cache aside, in a folder of its own below, so that a new one can be begun: what was written and not

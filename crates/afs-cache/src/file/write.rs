@@ -121,7 +121,10 @@ impl CacheFile {
         }
         self.keep_dirty();
         self.note_clean();
-        self.submit(Batch::default())
+        let mut batch = Batch::default();
+        // If it has outgrown its slot just now, what was dirty there is to be synced where it is now.
+        batch.files.extend((length > old).then(|| self.data_name()));
+        self.submit(batch)
     }
 
     /// From now on the kernel may write to the backing file without our seeing it, until [`Self::take_back`] has said as often as
@@ -132,6 +135,7 @@ impl CacheFile {
     /// The disk's.
     pub fn lend(&self, writer: u32) -> Result<(), CacheError> {
         let _changing = lock(&self.changing);
+        self.file.set_apart().map_err(|error| self.failed("cannot make a file", error))?;
         {
             let mut state = write(&self.state);
             state.writer = writer;
@@ -217,7 +221,7 @@ impl CacheFile {
         if let Some(whole) = logged.around(range.start) {
             records::put(&mut batch, records::dirty(self.number, whole.start), whole.end.to_be_bytes());
         }
-        batch.files.push(records::backing_name(self.number));
+        batch.files.push(self.data_name());
         self.submit(batch)
     }
 

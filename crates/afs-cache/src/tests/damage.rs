@@ -4,26 +4,29 @@
 
 use super::start::{Folder, key};
 use super::{bytes, config, current};
-use crate::{Cache, Held};
+use crate::backing::SLOT;
+use crate::{Cache, FORMAT, Held};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 const LENGTH: usize = 20_000;
+/// Of those that have a file of the disk each.
+const LARGE: usize = 100_000;
 const FILES: u32 = 5;
 
 /// A folder with some files, of which one is dirty; closed, or left as a process that was killed leaves it. What is in them.
-fn make(folder: &Path, random: &mut StdRng, is_closed: bool) -> Vec<Vec<u8>> {
+fn make(folder: &Path, random: &mut StdRng, length: usize, is_closed: bool) -> Vec<Vec<u8>> {
     let cache = Cache::open(folder, config()).unwrap();
     cache.cell("a.cell").unwrap();
-    let contents: Vec<_> = (0..FILES).map(|_| bytes(random, LENGTH)).collect();
+    let contents: Vec<_> = (0..FILES).map(|_| bytes(random, length)).collect();
     for (n, content) in (0..).zip(&contents) {
-        let file = current(&cache, key(n), 3, LENGTH as u64).unwrap();
-        file.fill(0, &content[..LENGTH / 2]).unwrap();
-        file.confirm(0..LENGTH as u64 / 2);
+        let file = current(&cache, key(n), 3, length as u64).unwrap();
+        file.fill(0, &content[..length / 2]).unwrap();
+        file.confirm(0..length as u64 / 2);
         if n == 0 {
-            file.write(LENGTH as u64 - 1000, &content[LENGTH - 1000..], 7).unwrap();
+            file.write(length as u64 - 1000, &content[length - 1000..], 7).unwrap();
         }
     }
     cache.maintain().unwrap();
@@ -56,16 +59,17 @@ fn check(folder: &Path, contents: &[Vec<u8>], when: &str) -> bool {
     let cache = Cache::open(folder, config()).unwrap_or_else(|error| panic!("{when}: {error}"));
     let mut has_all = true;
     for (n, content) in (0..).zip(contents) {
-        let file = match cache.file(key(n), 3, LENGTH as u64).unwrap() {
+        let length = content.len();
+        let file = match cache.file(key(n), 3, length as u64).unwrap() {
             Held::Current(file) | Held::Dirty(file) => file,
         };
-        for at in (0..LENGTH).step_by(500) {
+        for at in (0..length).step_by(500) {
             let mut out = [0; 500];
             match file.read_at(at as u64, &mut out) {
                 Some(read) => {
                     assert_eq!(out[..read.unwrap()], content[at..at + 500], "{when}: file {n} at {at}")
                 }
-                None => has_all &= at >= LENGTH / 2,
+                None => has_all &= at >= length / 2,
             }
         }
         has_all &= n != 0 || file.is_dirty();
@@ -87,7 +91,7 @@ fn bits_that_flip_in_the_index_cost_what_they_are_about_and_no_more() {
     for seed in 0..30 {
         let mut random = StdRng::seed_from_u64(seed);
         let folder = Folder::new("flips");
-        let contents = make(&folder.0, &mut random, seed % 2 == 0);
+        let contents = make(&folder.0, &mut random, LENGTH, seed % 2 == 0);
         let files = index_files(&folder.0);
         let file = &files[random.random_range(0..files.len())];
         let mut all = fs::read(file).unwrap();
@@ -113,14 +117,14 @@ fn an_index_that_is_cut_off_or_garbage_is_put_aside_and_a_new_one_begun() {
     for length in [0, 9, 5000] {
         let mut random = StdRng::seed_from_u64(length);
         let folder = Folder::new("cut");
-        let contents = make(&folder.0, &mut random, true);
+        let contents = make(&folder.0, &mut random, LENGTH, true);
         let file = folder.0.join("rows.redb");
         let all = fs::read(&file).unwrap();
         fs::write(&file, &all[..all.len().min(length as usize)]).unwrap();
         // The log may still have all of it.
         check(&folder.0, &contents, &format!("cut to {length}"));
         fs::remove_dir_all(&folder.0).unwrap();
-        let contents = make(&folder.0, &mut random, true);
+        let contents = make(&folder.0, &mut random, LENGTH, true);
         fs::write(&file, bytes(&mut random, 1000 + length as usize)).unwrap();
         assert!(!check(&folder.0, &contents, &format!("{length} bytes of garbage")));
         // What was written may be found by hand.
@@ -149,25 +153,57 @@ fn check_twice(folder: &Path) -> bool {
 fn a_backing_file_that_is_gone_or_cut_is_fetched_again() {
     let mut random = StdRng::seed_from_u64(1);
     let folder = Folder::new("backing");
-    let contents = make(&folder.0, &mut random, true);
+    let contents = make(&folder.0, &mut random, LARGE, true);
     let data = folder.0.join("data/0");
     let mut files: Vec<_> = fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|path| !path.ends_with("small"));
     files.sort();
     assert_eq!(files.len(), FILES as usize);
     fs::remove_file(&files[1]).unwrap();
     fs::OpenOptions::new().write(true).open(&files[2]).unwrap().set_len(3000).unwrap();
     // Longer: what is behind is nobody's.
     fs::OpenOptions::new().write(true).open(&files[3]).unwrap().set_len(1 << 20).unwrap();
-    assert!(!check(&folder.0, &contents, "one is gone, one cut, one longer"));
+    for _ in 0..2 {
+        assert!(!check(&folder.0, &contents, "one is gone, one cut, one longer"));
+    }
     let cache = Cache::open(&folder.0, config()).unwrap();
     assert_eq!(cache.dirty_files().len(), 1, "the others are as they were");
     assert!(!folder.0.join("damaged.1").exists());
 }
 
 #[test]
+fn a_slab_that_is_gone_or_cut_is_fetched_again() {
+    for left in [None, Some(0), Some(5000), Some(2 * SLOT + 3000)] {
+        let folder = Folder::new("slab");
+        let contents = make(&folder.0, &mut StdRng::seed_from_u64(1), LENGTH, true);
+        let slab = folder.0.join("data/0/small");
+        assert_eq!(fs::read_dir(folder.0.join("data/0")).unwrap().count(), 1, "all are in it");
+        match left {
+            None => fs::remove_file(&slab).unwrap(),
+            Some(left) => fs::OpenOptions::new().write(true).open(&slab).unwrap().set_len(left).unwrap(),
+        }
+        for _ in 0..2 {
+            assert!(!check(&folder.0, &contents, &format!("{left:?} is left")));
+        }
+        assert!(check_twice(&folder.0));
+    }
+}
+
+#[test]
+fn a_cache_without_slots_is_taken_over() {
+    let folder = Folder::new("taken");
+    // But for the number, one with large files only is as it was then.
+    let contents = make(&folder.0, &mut StdRng::seed_from_u64(1), LARGE, true);
+    fs::write(folder.0.join("VERSION"), "afar cache 2\n").unwrap();
+    assert!(check(&folder.0, &contents, "taken over"));
+    assert_eq!(fs::read_to_string(folder.0.join("VERSION")).unwrap(), format!("afar cache {FORMAT}\n"));
+    assert!(!folder.0.join("damaged.1").exists());
+}
+
+#[test]
 fn a_cache_of_an_older_version_is_put_aside() {
     let folder = Folder::new("older");
-    let contents = make(&folder.0, &mut StdRng::seed_from_u64(1), true);
+    let contents = make(&folder.0, &mut StdRng::seed_from_u64(1), LENGTH, true);
     fs::write(folder.0.join("VERSION"), "afar cache 1\n").unwrap();
     assert!(!check(&folder.0, &contents, "older"));
     assert!(folder.0.join("damaged.1/rows.redb").exists());

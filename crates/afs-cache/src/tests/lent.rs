@@ -18,8 +18,8 @@ fn lent(disk: &SimulatedDisk) -> (Cache, Arc<CacheFile>, Arc<dyn DiskFile>) {
     let file = current(&cache, key(2), 5, OLD.len() as u64).unwrap();
     file.fill(0, OLD).unwrap();
     file.confirm(0..OLD.len() as u64);
-    let kernel = disk.open(&records::backing_name(file.number())).unwrap();
     file.lend(1000).unwrap();
+    let kernel = disk.open(&records::backing_name(file.number())).unwrap();
     (cache, file, kernel)
 }
 
