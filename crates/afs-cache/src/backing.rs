@@ -125,13 +125,20 @@ impl BackingFiles {
         for number in known {
             slabs.known.entry(number / records::IN_FOLDER).or_default().set(number);
         }
+        let newest = next / records::IN_FOLDER;
         for folder in disk.list("data")? {
-            let index = u64::from_str_radix(&folder, 16).ok();
-            if let Some(index) = index.filter(|index| !slabs.known.contains_key(index)) {
+            let Ok(index) = u64::from_str_radix(&folder, 16) else { continue };
+            if !slabs.known.contains_key(&index) {
                 unless_missing(disk.remove(&records::slab_name(index)))?;
             }
+            // What could not be removed in an earlier life is not to be taken for a new file.
+            let names = if index < newest { Vec::new() } else { disk.list(&format!("data/{folder}"))? };
+            for number in names.iter().filter_map(|name| records::backing_number(name)) {
+                if number >= next {
+                    disk.remove(&records::backing_name(number))?;
+                }
+            }
         }
-        let newest = next / records::IN_FOLDER;
         let indexes: Vec<u64> = slabs.known.keys().copied().collect();
         for index in indexes.into_iter().filter(|index| was_unclean || *index == newest) {
             let slab = self.shared.slab(&mut slabs, index, false)?;
@@ -164,7 +171,6 @@ impl BackingFiles {
     ///
     /// The system's; [`Self::remove`] then leaves nothing of it.
     pub(crate) fn create(&self, number: u64) -> io::Result<BackingFile> {
-        unless_missing(self.shared.disk.remove(&records::backing_name(number)))?;
         let mut slabs = lock(&self.shared.slabs);
         let slab = self.shared.slab(&mut slabs, number / records::IN_FOLDER, true)?.expect("it is made");
         slab.cover(&range_of(number))?;

@@ -2,7 +2,7 @@
 
 use super::{Disk, DiskFile, folder_of};
 use nix::fcntl::{FallocateFlags, Flock, FlockArg, PosixFadviseAdvice, fallocate, posix_fadvise};
-use nix::sys::statvfs::statvfs;
+use nix::sys::statvfs::fstatvfs;
 use nix::unistd::syncfs;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -143,7 +143,7 @@ impl Disk for FolderDisk {
     }
 
     fn space(&self) -> io::Result<(u64, u64)> {
-        let space = statvfs(&self.folder)?;
+        let space = fstatvfs(&self.handle)?;
         Ok((space.blocks() * space.fragment_size(), space.blocks_available() * space.fragment_size()))
     }
 
