@@ -18,8 +18,8 @@ use crate::status::Kind;
 use crate::vnode::{Pages, Vnode};
 use crate::wait;
 
-/// How long after a listing the names in a directory are taken to be looked at one after the other, so that the status of many is
-/// asked for at once.
+/// How long after a listing, and after the last look at a name whose status was not known, the names in a directory are taken to be
+/// looked at one after the other, so that the status of many is asked for at once.
 const LISTED_FOR: Duration = Duration::from_secs(20);
 
 /// Vnodes whose status is asked for when a directory is listed, before anybody asks: what two calls bring.
@@ -163,7 +163,7 @@ impl Inner {
 
     /// A directory was listed: what is in it will be looked at.
     fn note_listed(&self, user: User, vnode: &Arc<Vnode>, pages: &Directory) {
-        vnode.listed_at.store(self.now().as_nanos(), Ordering::Relaxed);
+        self.note_goes_on(vnode);
         vnode.listed_inside.store(0, Ordering::Relaxed);
         let who = self.users.who(user, vnode.fid.cell);
         let ahead: Vec<_> = self.unknown_from(vnode.fid, pages, Slot(0), AHEAD).collect();
@@ -221,6 +221,11 @@ impl Inner {
         // Last: those that are here already count, else each listing would reach further than the one before.
         next.retain(|&fid| self.vnodes.get(fid).is_none_or(|vnode| vnode.good_pages(now).is_none()));
         next
+    }
+
+    /// The names in a directory are still being looked at one after the other.
+    pub(crate) fn note_goes_on(&self, vnode: &Vnode) {
+        vnode.listed_at.store(self.now().as_nanos(), Ordering::Relaxed);
     }
 
     /// Whether the names in a directory are being looked at one after the other.

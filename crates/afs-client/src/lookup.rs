@@ -58,6 +58,7 @@ impl Inner {
                 let is_unknown =
                     || self.vnodes.get(fid).is_none_or(|v| v.promised_status(self.now()).is_none());
                 if self.is_being_listed(&vnode) && is_unknown() {
+                    self.note_goes_on(&vnode);
                     let who = self.users.who(user, dir.cell);
                     let near: Vec<_> = self.unknown_from(dir, &pages, entry.slot, AFSCBMAX).collect();
                     // What fails is told by who asks for it alone.

@@ -313,6 +313,30 @@ fn many_statuses_come_with_few_calls() {
     });
 }
 
+/// Ten thousand files read one after the other took two round trips each from the twentieth second on.
+#[test]
+fn the_files_of_a_listed_directory_are_looked_at_in_few_calls_however_long_that_takes() {
+    let world = World::new();
+    let (client, other) = (world.client(1), world.client(2));
+    world.run(async move {
+        let root = cell_root(&other).await;
+        let files: Vec<_> = (0..400).map(|number| format!("file{number:03}").into_bytes()).collect();
+        for name in &files {
+            other.create(NOBODY, root, name, 0o644).await.unwrap();
+        }
+        let root = cell_root(&client).await;
+        client.read_dir(NOBODY, root).await.unwrap();
+        let mut waited = 0;
+        for name in &files {
+            let before = client.now();
+            client.lookup(NOBODY, root, name).await.unwrap();
+            waited += u32::from(client.now() > before);
+            client.runtime().sleep_until(before + std::time::Duration::from_millis(100)).await;
+        }
+        assert!((4..20).contains(&waited), "{waited} of 400 were waited for");
+    });
+}
+
 #[test]
 fn an_open_file_that_loses_its_name_can_still_be_read() {
     let world = World::new();
