@@ -72,6 +72,21 @@ impl Slab {
     fn is_empty(&self) -> bool {
         self.numbers == Self::default().numbers
     }
+
+    fn has(&self, number: u64) -> bool {
+        let at = number % records::IN_FOLDER;
+        self.numbers[at as usize / 64] >> (at % 64) & 1 != 0
+    }
+
+    /// Where in the slab there are slots of none, from the lowest up: those beside each other as one.
+    fn free(&self) -> impl Iterator<Item = Range<u64>> + '_ {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let first = (at..records::IN_FOLDER).find(|&at| !self.has(at))?;
+            at = (first..records::IN_FOLDER).find(|&at| self.has(at)).unwrap_or(records::IN_FOLDER);
+            Some(first * SLOT..at * SLOT)
+        })
+    }
 }
 
 #[derive(Debug)]
@@ -154,11 +169,9 @@ impl BackingFiles {
                 }
             }
             let Some(slab) = slab.filter(|_| was_unclean) else { continue };
-            let numbers = slabs.known[&index].numbers;
-            let free = (0..records::IN_FOLDER).filter(|at| numbers[*at as usize / 64] >> (at % 64) & 1 == 0);
             let end = *lock(&slab.end);
-            for at in free.filter(|at| range_of(*at).start < end) {
-                slab.file.punch(range_of(at).start, SLOT)?;
+            for free in slabs.known[&index].free().take_while(|free| free.start < end) {
+                slab.file.punch(free.start, free.end - free.start)?;
             }
         }
         self.shared.has_clean_ends.store(!was_unclean, Ordering::Release);
@@ -545,6 +558,17 @@ mod tests {
         assert_eq!(files.begin([1, 2, 3].into_iter(), 4, false).unwrap(), records::IN_FOLDER);
         assert_eq!(content(&files.open(2, Some(1)).unwrap().0), b"x");
         assert!(files.open(3, Some(1)).is_err());
+    }
+
+    #[test]
+    fn slots_of_none_that_are_beside_each_other_are_one() {
+        let mut slab = Slab::default();
+        assert!(slab.free().eq(std::iter::once(0..records::IN_FOLDER * SLOT)));
+        [0, 1, 64, 66, records::IN_FOLDER - 1].into_iter().for_each(|number| slab.set(number));
+        let last = records::IN_FOLDER - 1;
+        let free = [2..64, 65..66, 67..last].map(|free: Range<u64>| free.start * SLOT..free.end * SLOT);
+        assert_eq!(slab.free().collect::<Vec<_>>(), free);
+        assert!(slab.has(64) && !slab.has(65) && slab.clear(64) && !slab.clear(64));
     }
 
     #[test]
