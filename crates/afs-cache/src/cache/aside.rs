@@ -25,6 +25,9 @@ impl Shared {
             ranges: file.dirty_ranges(),
             why: why.to_owned(),
         };
+        // What an earlier one with this number has left would pass for this one's.
+        self.remove(&conflict.text_name())?;
+        self.remove(&conflict.data_name())?;
         file.set_forgotten();
         let mut batch = Batch::default();
         records::put(&mut batch, records::conflict(conflict.number), conflict.encode());
@@ -49,11 +52,11 @@ impl Shared {
     /// Moves a conflict's data to where its writer finds them, and says there what they are. Does what is left of that.
     pub(super) fn move_aside(&self, conflict: &Conflict) -> Result<(), CacheError> {
         let failed = |error| CacheError::io(&self.folder, "cannot put a file aside", error);
-        self.data.move_away(conflict.number, &conflict.data_name(), conflict.length).map_err(failed)?;
-        if self.disk.open(&conflict.text_name()).is_err() {
-            let file = self.disk.create(&conflict.text_name()).map_err(failed)?;
-            file.write_at(0, conflict.text().as_bytes()).map_err(failed)?;
+        if self.disk.open(&conflict.text_name()).is_ok() {
+            return Ok(()); // The text comes last: if the data are not there, somebody has taken them.
         }
-        Ok(())
+        self.data.move_away(conflict.number, &conflict.data_name(), conflict.length).map_err(failed)?;
+        let file = self.disk.create(&conflict.text_name()).map_err(failed)?;
+        file.write_at(0, conflict.text().as_bytes()).map_err(failed)
     }
 }

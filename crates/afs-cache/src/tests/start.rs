@@ -122,8 +122,40 @@ fn what_was_put_aside_is_found_with_a_text_and_no_longer_in_the_way() {
     let cache = Cache::open(&folder.0, config()).unwrap();
     assert_eq!(cache.conflicts(), vec![conflict.clone()]);
     assert!(cache.dirty_files().is_empty());
+    drop(cache);
+    fs::remove_file(folder.0.join(conflict.data_name())).unwrap();
+    let cache = Cache::open(&folder.0, config()).unwrap();
+    assert!(
+        !folder.0.join(conflict.data_name()).exists(),
+        "it was taken away, and nothing comes in its place"
+    );
     cache.remove_conflict(&conflict).unwrap();
     assert!(fs::read_dir(folder.0.join("conflicts")).unwrap().next().is_none());
+}
+
+#[test]
+fn what_an_earlier_conflict_has_left_does_not_pass_for_a_later_ones() {
+    for length in [4, 2 * SLOT as usize] {
+        let mut names = None;
+        for round in ["learns the names", "finds them taken"] {
+            let folder = Folder::new("taken");
+            let cache = Cache::open(&folder.0, config()).unwrap();
+            let file = current(&cache, key(2), 5, 0).unwrap();
+            file.write(0, &vec![b'x'; length], 1000).unwrap();
+            if let Some((data, text)) = &names {
+                fs::create_dir_all(folder.0.join("conflicts")).unwrap();
+                fs::write(folder.0.join(data), "an earlier one's").unwrap();
+                fs::write(folder.0.join(text), "an earlier one's").unwrap();
+            }
+            let conflict = cache.put_aside(&file, "the file was changed by others").unwrap();
+            drop(file);
+            let data = fs::read(folder.0.join(conflict.data_name())).unwrap();
+            assert_eq!((data.len(), data.first()), (length, Some(&b'x')), "{round}");
+            let text = fs::read_to_string(folder.0.join(conflict.text_name())).unwrap();
+            assert!(text.contains("user 1000"), "{round}: {text}");
+            names = Some((conflict.data_name(), conflict.text_name()));
+        }
+    }
 }
 
 /// Zeros are written where data are to come, so that the kernel has them in long pieces: they are nobody's data.
