@@ -52,7 +52,7 @@ pub struct CacheFile {
     losses: AtomicU64,
     /// Whether the index knows nothing of it any more: the backing file goes with this.
     is_forgotten: AtomicBool,
-    /// Whether the backing file is a conflict's and could not be moved to where that is: it stays until the next start.
+    /// Whether the backing file is being put aside, and not moved yet: if that fails, it stays until the next start.
     is_left: AtomicBool,
     /// Whether the index keeps it, as it is dirty.
     is_kept: AtomicBool,
@@ -237,14 +237,6 @@ impl CacheFile {
             let end = range.end.min(self.length());
             state.present.contains(&(range.start.min(end)..end))
         }
-    }
-
-    /// The modification time of the backing file, in seconds since 1970: when it was last written to, or filled.
-    #[must_use]
-    pub fn touched(&self) -> Option<u32> {
-        use std::os::unix::fs::MetadataExt;
-        let metadata = self.file.as_file()?.metadata().ok()?;
-        u32::try_from(metadata.mtime()).ok()
     }
 
     // ---- reading
@@ -494,9 +486,9 @@ impl CacheFile {
         self.is_forgotten.store(true, Ordering::Release);
     }
 
-    /// The backing file is not to be removed when this is closed.
-    pub(crate) fn leave(&self) {
-        self.is_left.store(true, Ordering::Release);
+    /// Whether the backing file is not to be removed when this is closed.
+    pub(crate) fn set_left(&self, is_left: bool) {
+        self.is_left.store(is_left, Ordering::Release);
     }
 
     pub(crate) fn is_left(&self) -> bool {

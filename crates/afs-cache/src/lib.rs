@@ -1,5 +1,5 @@
-//! The client's cache on disk: for each file a sparse backing file with what is there of one version of its data, an
-//! index of what that is, and what was written here and is not stored yet. No network: who fetches and stores is
+//! The client's cache on disk: for each file a sparse backing file (small ones share one) with what is there of one version of its
+//! data, an index of what that is, and what was written here and is not stored yet. No network: who fetches and stores is
 //! `afs-client`.
 //!
 //! * A [`CacheFile`] is of one version ([`Cache::file`]); another version is another one, so that what is open goes on

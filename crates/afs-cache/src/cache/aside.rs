@@ -25,9 +25,12 @@ impl Shared {
             ranges: file.dirty_ranges(),
             why: why.to_owned(),
         };
-        // What an earlier one with this number has left would pass for this one's.
-        self.remove(&conflict.text_name())?;
-        self.remove(&conflict.data_name())?;
+        if !file.is_left() {
+            // What an earlier one with this number has left would pass for this one's.
+            self.remove(&conflict.text_name())?;
+            self.remove(&conflict.data_name())?;
+        }
+        file.set_left(true);
         file.set_forgotten();
         let mut batch = Batch::default();
         records::put(&mut batch, records::conflict(conflict.number), conflict.encode());
@@ -44,7 +47,8 @@ impl Shared {
             index.files.remove(&file.key());
             ended.extend(index.dirty.remove(&file.key()));
         }
-        self.move_aside(&conflict).inspect_err(|_| file.leave())?;
+        self.move_aside(&conflict)?;
+        file.set_left(false);
         index.conflicts.insert(conflict.number, conflict.clone());
         Ok(conflict)
     }
@@ -57,6 +61,9 @@ impl Shared {
         }
         self.data.move_away(conflict.number, &conflict.data_name(), conflict.length).map_err(failed)?;
         let file = self.disk.create(&conflict.text_name()).map_err(failed)?;
-        file.write_at(0, conflict.text().as_bytes()).map_err(failed)
+        file.write_at(0, conflict.text().as_bytes()).map_err(|error| {
+            let _ = self.disk.remove(&conflict.text_name()); // It is to be whole or not there.
+            failed(error)
+        })
     }
 }

@@ -163,9 +163,11 @@ impl Shared {
         if on_disk < row.length {
             // Files are made as long as rows say before these do: somebody has cut it. The row says so before it is as long again.
             row.present.remove(on_disk..u64::MAX);
-            let mut batch = Batch::default();
-            records::put(&mut batch, row_key.clone(), row.encode());
-            self.commit(batch)?;
+            if !was_lent {
+                let mut batch = Batch::default();
+                records::put(&mut batch, row_key.clone(), row.encode());
+                self.commit(batch)?;
+            }
         }
         if on_disk != row.length {
             // A write that was not acknowledged, or a cut that was.

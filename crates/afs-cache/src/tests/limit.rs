@@ -2,8 +2,9 @@
 
 use super::start::key;
 use super::{DISK, config, current, open};
+use crate::backing::SLOT;
 use crate::{Cache, CacheError, Config};
-use afs_store::disk::SimulatedDisk;
+use afs_store::disk::{Cut, Disk, SimulatedDisk};
 
 fn fill(cache: &Cache, vnode: u32, length: u64) {
     let file = current(cache, key(vnode), 1, length).unwrap();
@@ -86,6 +87,59 @@ fn a_full_disk_is_an_error_that_names_the_folder_and_room_is_made_first() {
     assert_eq!(file.read_at(0, &mut out).unwrap().unwrap(), 3 << 20);
     disk.set_capacity(DISK);
     file.write(3 << 20, &vec![1; 6 << 20], 0).unwrap();
+}
+
+#[test]
+fn what_cannot_be_put_aside_on_a_full_disk_is_not_lost() {
+    let lengths = [4, SLOT as usize + 1];
+    for (length, is_tried_again) in lengths.into_iter().flat_map(|length| [(length, false), (length, true)]) {
+        let when = format!("{length} bytes, tried again: {is_tried_again}");
+        let disk = SimulatedDisk::new(DISK);
+        let cache = open(&disk).unwrap();
+        let file = current(&cache, key(1), 1, 0).unwrap();
+        file.write(0, &vec![7; length], 1000).unwrap();
+        disk.set_capacity(0);
+        let error = cache.put_aside(&file, "others have changed it").unwrap_err();
+        assert!(matches!(error, CacheError::Full { .. }), "{error}");
+        disk.set_capacity(DISK);
+        if is_tried_again {
+            cache.put_aside(&file, "others have changed it").unwrap();
+        }
+        drop(file);
+        let after = disk.after_kill();
+        let conflicts = open(&after).unwrap().conflicts();
+        let mut bytes = vec![0; 2 * length];
+        let n = after.open(&conflicts[0].data_name()).unwrap().read_at(0, &mut bytes).unwrap();
+        assert!(conflicts.len() == 1 && bytes[..n] == vec![7; length], "{when}: {n} bytes");
+        let text = after.open(&conflicts[0].text_name()).unwrap();
+        assert!(text.length().unwrap() > 20, "{when}");
+    }
+}
+
+#[test]
+fn whatever_fails_when_a_file_is_put_aside_what_was_written_is_dirty_or_aside() {
+    for (length, at) in (0..12).flat_map(|at| [(4, at), (SLOT as usize + 1, at)]) {
+        let disk = SimulatedDisk::new(DISK);
+        let cache = open(&disk).unwrap();
+        let file = current(&cache, key(1), 1, 0).unwrap();
+        file.write(0, &vec![7; length], 1000).unwrap();
+        disk.set_cut(Some(Cut::ErrorAt(at)));
+        let outcome = cache.put_aside(&file, "others have changed it");
+        disk.set_cut(None);
+        drop(file);
+        drop(cache);
+        let after = disk;
+        let found = open(&after).unwrap();
+        let mut bytes = vec![0; 2 * length];
+        let n = match (found.conflicts().first(), found.dirty_of(key(1))) {
+            (Some(conflict), None) => {
+                after.open(&conflict.data_name()).unwrap().read_at(0, &mut bytes).unwrap()
+            }
+            (None, Some(dirty)) => dirty.read_at(0, &mut bytes).unwrap().unwrap(),
+            other => panic!("{length} bytes, failure {at} ({outcome:?}): {other:?}"),
+        };
+        assert!(bytes[..n] == vec![7; length], "{length} bytes, failure {at} ({outcome:?}): {n}");
+    }
 }
 
 #[test]
