@@ -20,7 +20,8 @@ pub struct Config {
     pub initial_window: u32,
     /// Largest receive window offered to peers of our own kind, in packets. Default 65,535 (190 MB at 200 ms need half).
     pub max_window: u32,
-    /// Memory that receive windows beyond [`Self::initial_window`] may promise over all calls, in bytes. Default 256 MiB.
+    /// Memory that receive windows beyond [`Self::initial_window`] may promise over all calls, in bytes; each call at most half of what
+    /// is left. Default 256 MiB.
     /// Smaller values slow calls over long paths; larger ones let slow readers hold memory.
     pub receive_budget: u64,
     /// What the socket's receive buffer holds, in bytes as the kernel counts (a packet of 1472 bytes is 2304), where it is too

@@ -132,3 +132,21 @@ fn a_receiver_that_stands_still_for_nine_tenths_of_the_time_has_the_whole_link()
         assert!(mbit > 0.9 * 192.0, "{stands} of {} ms: {mbit:.0} Mbit/s", runs + stands);
     }
 }
+
+/// The first of three calls held all the memory for windows, and the two beside it were left 255 packets each.
+#[test]
+fn calls_beside_each_other_share_the_memory_for_windows() {
+    let config = Config { max_packet_len: 1444, receive_budget: 24 << 20, ..Config::default() };
+    let link = Link { delay: ms(50), rate: 500_000_000, queue: ms(50), ..Link::default() };
+    let mut world = World::pair(3, config, link);
+    let connection = world.connect(0, 1);
+    let first = world.start(0, connection, Job::new(0, 80_000_000));
+    let minute = Duration::from_secs(60);
+    assert!(world.run_until(minute, |w| w.nodes[0].jobs[first].result.is_some()));
+    let jobs = [(); 3].map(|()| world.start(0, connection, Job::new(0, 20_000_000)));
+    assert!(world.run_until(minute, |w| jobs.iter().any(|&job| w.nodes[0].jobs[job].result.is_some())));
+    for job in jobs {
+        let here = world.nodes[0].jobs[job].progress.last().map_or(0, |&(_, bytes)| bytes);
+        assert!(here > 10_000_000, "{here} bytes when another has all");
+    }
+}

@@ -193,16 +193,23 @@ impl Endpoint {
         Ok(Some(CallHandle { connection, channel, number }))
     }
 
+    /// Memory that a call may be promised for a larger window, in bytes: half of what is left, so that there is some for who comes later.
+    fn budget_of_one(&self) -> u64 {
+        self.config.receive_budget.saturating_sub(self.promised) / 2
+    }
+
     /// Puts a new call into a channel that has none.
     pub(super) fn start_call(&mut self, now: Instant, at: ChannelRef, number: crate::ids::CallNumber) {
+        let budget = self.budget_of_one();
         let connection = &mut self.connections[at.connection];
         let path = &self.paths[connection.path];
         connection.owner = self.owners.owner(connection.security.identity(), path.peer.ip());
-        let extra = u64::from(path.receive_window.saturating_sub(self.config.initial_window));
-        let promise = extra * path.packet_len() as u64;
-        let affordable = self.promised + promise <= self.config.receive_budget;
-        let (window, promise) =
-            if affordable { (path.receive_window, promise) } else { (self.config.initial_window, 0) };
+        // As much of what the path had before as there is memory for: the peer may begin with all that it was offered then, and what is
+        // refused as it is beyond the window is sent twice.
+        let wanted = path.receive_window.saturating_sub(self.config.initial_window);
+        let each = path.packet_len() as u64;
+        let extra = (budget / each).min(wanted.into()) as u32;
+        let (window, promise) = (self.config.initial_window + extra, u64::from(extra) * each);
         self.promised += promise;
         let mut call = Box::new(Call::new(now, number, connection.limits, path.first_window(), window));
         call.promised = promise;
@@ -281,6 +288,7 @@ impl Endpoint {
     /// The next piece of the incoming stream.
     pub fn read(&mut self, now: Instant, call: CallHandle) -> Result<Read, CallError> {
         let at = self.find(call)?;
+        let budget = self.budget_of_one();
         let connection = &mut self.connections[at.connection];
         let (path, is_client) = (&mut *self.paths[connection.path], connection.is_client());
         let view = path.view();
@@ -306,12 +314,14 @@ impl Endpoint {
             && let Some(wanted) = c.rx.poll_wanted_window(now, view)
         {
             let wanted = wanted.min(self.config.max_window);
-            let more = u64::from(wanted.saturating_sub(c.rx.window())) * path.packet_len() as u64;
-            if more > 0 && self.promised + more <= self.config.receive_budget {
-                self.promised += more;
-                c.promised += more;
-                c.rx.grow_window(wanted);
-                path.receive_window = path.receive_window.max(wanted);
+            let each = path.packet_len() as u64;
+            let more = u64::from(wanted.saturating_sub(c.rx.window())).min(budget / each);
+            if more > 0 {
+                self.promised += more * each;
+                c.promised += more * each;
+                let window = c.rx.window() + more as u32;
+                c.rx.grow_window(window);
+                path.receive_window = path.receive_window.max(window);
             }
         }
         if c.rx.is_gated() {
