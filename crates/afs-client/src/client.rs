@@ -23,6 +23,7 @@ use crate::data::Files;
 use crate::dynroot;
 use crate::error::Error;
 use crate::events::{Change, Notices, Subscribers};
+use crate::fetch::neighbours::Neighbours;
 use crate::fid::{CellIndex, Fid, User};
 use crate::location::Locations;
 use crate::locks::Locks;
@@ -66,6 +67,7 @@ pub(crate) struct Inner {
     pub(crate) subscribers: Subscribers,
     pub(crate) open_files: OpenFiles,
     pub(crate) files: Files,
+    pub(crate) neighbours: Neighbours,
     pub(crate) locks: Locks,
     pub(crate) sysnames: RwLock<Vec<String>>,
     pub(crate) aliases: RwLock<Vec<CellAlias>>,
@@ -166,6 +168,7 @@ impl Client {
             subscribers: Subscribers::default(),
             open_files: OpenFiles::default(),
             files: Files::open(config.cache.as_ref())?,
+            neighbours: Neighbours::default(),
             locks: Locks::default(),
             sysnames: RwLock::new(config.sysnames.clone()),
             aliases: RwLock::new(config.aliases.aliases.clone()),

@@ -1,10 +1,11 @@
 //! Bringing data that are not here: calls for the missing parts of a file, as many and as large as the server and the way take
-//! ([`pace`]), ahead of who reads on ([`ahead`]). Bytes go into the cache as they come, and wake who waits for them.
+//! ([`pace`]), ahead of who reads on ([`ahead`]) and of who reads one small file after the other ([`neighbours`]). Bytes go into the cache as they come, and wake who waits for them.
 //!
 //! A server tells the version of data after them. When that is another than the one that was asked for, what came is taken out
 //! again, and who waits looks at the status anew.
 
 pub(crate) mod ahead;
+pub(crate) mod neighbours;
 pub(crate) mod pace;
 
 use std::collections::VecDeque;
@@ -28,13 +29,13 @@ use crate::data::{FileData, lock};
 use crate::error::Error;
 use crate::fid::User;
 use crate::remote::Breaks;
-use pace::{Pace, Threads};
+use pace::{Brings, Pace, Threads};
 
 /// Bytes that are put into the cache at once, if they come as fast: a write to a file costs some microseconds, however small.
 const FILL_BYTES: usize = 128 << 10;
 
 /// Files up to this length are fetched whole when any of them is wanted: one call, about as long as the least there is.
-const WHOLE_BYTES: u64 = 256 << 10;
+pub(crate) const WHOLE_BYTES: u64 = 256 << 10;
 
 /// What is wanted is fetched in multiples of this, in bytes: a stock server sends 45 kB in the round trip that any less takes too.
 const GRAIN: u64 = 32 << 10;
@@ -59,6 +60,32 @@ pub(crate) struct ServerPace {
 impl Default for ServerPace {
     fn default() -> Self {
         Self { pace: Mutex::new(Pace::new()), freed: Notify::new() }
+    }
+}
+
+impl ServerPace {
+    /// Begins a call, if the server takes another one now.
+    fn begin(self: &Arc<Self>, brings: Brings, is_waited_for: bool) -> Option<Slot> {
+        let mut pace = lock(&self.pace);
+        if !pace.may_begin(brings, is_waited_for) {
+            return None;
+        }
+        pace.note_begun(brings);
+        Some(Slot { server: Arc::clone(self), brings })
+    }
+}
+
+/// A call that is under way, as its server counts it. When it is dropped, another may begin.
+#[derive(Debug)]
+struct Slot {
+    server: Arc<ServerPace>,
+    brings: Brings,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        lock(&self.server.pace).note_ended(self.brings);
+        self.server.freed.notify_waiters();
     }
 }
 
@@ -153,20 +180,35 @@ impl FileData {
         }
     }
 
-    /// Begins to bring a range that nobody waits for yet.
+    /// Begins to bring a range that nobody waits for yet. Whether a call was begun.
     pub(crate) fn fetch_ahead(
         self: &Arc<Self>,
         client: &Client,
         user: User,
         file: &Arc<CacheFile>,
         range: Range<u64>,
-    ) {
-        if !range.is_empty() && !file.is_complete() {
-            self.begin_calls(client, user, file, &(range.start..range.start), range.end);
+    ) -> bool {
+        !range.is_empty()
+            && !file.is_complete()
+            && self.begin_calls(client, user, file, &(range.start..range.start), range.end)
+    }
+
+    /// Begins to bring a small file that nobody waits for yet, as soon as the server takes another call.
+    async fn bring_ahead(self: &Arc<Self>, client: &Client, user: User, file: &Arc<CacheFile>) {
+        loop {
+            let pace = client.inner.files.pace_of(self.vnode.fid);
+            let mut freed = pin!(pace.freed.notified());
+            freed.as_mut().enable();
+            let is_current = self.current().is_some_and(|current| Arc::ptr_eq(&current, file));
+            let is_done = file.is_complete() || !lock(&self.fetching).calls.is_empty();
+            if !is_current || is_done || self.fetch_ahead(client, user, file, 0..file.length()) {
+                return;
+            }
+            freed.await;
         }
     }
 
-    /// Begins calls for what is missing of `want`, and behind it up to `upto`, as far as the server takes them now.
+    /// Begins calls for what is missing of `want`, and behind it up to `upto`, as far as the server takes them now. Whether it took any.
     fn begin_calls(
         self: &Arc<Self>,
         client: &Client,
@@ -174,7 +216,7 @@ impl FileData {
         file: &Arc<CacheFile>,
         want: &Range<u64>,
         upto: u64,
-    ) {
+    ) -> bool {
         let server = client.inner.files.pace_of(self.vnode.fid);
         let upto = upto.min(file.length());
         let mut fetching = lock(&self.fetching);
@@ -192,37 +234,29 @@ impl FileData {
         }
         let total = missing.total();
         let mut left = total;
+        let brings = if file.server_length() <= WHOLE_BYTES { Brings::SmallFile } else { Brings::Piece };
+        let mut has_begun = false;
         for gap in missing.iter() {
             let mut at = gap.start;
             while at < gap.end {
                 let is_waited_for = at < want.end;
-                let mut pace = lock(&server.pace);
-                if !pace.may_begin(is_waited_for) {
-                    return;
-                }
-                let mut end = gap.end.min(at + pace.piece(left.max(1)));
+                let Some(slot) = server.begin(brings, is_waited_for) else { return has_begun };
+                has_begun = true;
+                let mut end = gap.end.min(at + lock(&server.pace).piece(left.max(1)));
                 if end < gap.end && end - at > EXTENT {
                     end -= end % EXTENT; // one call has all of an extent
                 }
-                pace.note_begun();
-                drop(pace);
                 left -= end - at;
                 fetching.next_id += 1;
                 let id = fetching.next_id;
                 fetching.calls.push(Call { id, range: at..end, rest: at..end });
-                let task = run_call(
-                    client.clone(),
-                    Arc::clone(self),
-                    user,
-                    Arc::clone(file),
-                    id,
-                    at..end,
-                    Arc::clone(&server),
-                );
+                let task =
+                    run_call(client.clone(), Arc::clone(self), user, Arc::clone(file), id, at..end, slot);
                 client.inner.runtime.spawn(Box::pin(task));
                 at = end;
             }
         }
+        has_begun
     }
 
     /// A call has ended: another one may begin.
@@ -256,7 +290,7 @@ async fn run_call(
     file: Arc<CacheFile>,
     id: u64,
     range: Range<u64>,
-    server: Arc<ServerPace>,
+    slot: Slot,
 ) {
     let outcome = fetch_range(&client, &data, user, &file, id, range.clone()).await;
     lock(&data.fetching).calls.retain(|call| call.id != id);
@@ -265,14 +299,13 @@ async fn run_call(
         Ok(Brought::Stale) => data.note_failed(range, None),
         Err(error) => {
             if matches!(error, Error::Busy { .. }) {
-                lock(&server.pace).note_busy(client.inner.now());
+                lock(&slot.server.pace).note_busy(client.inner.now());
             }
             tracing::debug!(fid = %data.vnode.fid, ?range, %error, "a fetch failed");
             data.note_failed(range, Some(error));
         }
     }
-    lock(&server.pace).note_ended();
-    server.freed.notify_waiters();
+    drop(slot);
     data.arrived.notify_waiters();
     data.go_on(&client, &file);
 }

@@ -89,6 +89,9 @@ impl Client {
             return Err(Error::Gone { fid });
         }
         data.handles.fetch_add(1, Ordering::AcqRel);
+        if flags.read {
+            self.note_opened(user, &vnode);
+        }
         Ok(OpenFile {
             client: self.clone(),
             user,

@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::data::{FileData, local, lock};
 use crate::error::Error;
-use crate::fetch::Brought;
+use crate::fetch::{Brought, WHOLE_BYTES};
 use crate::open_file::OpenFile;
 use crate::remote::Breaks;
 
@@ -87,6 +87,9 @@ impl OpenFile {
                 let n = result.map_err(local)?;
                 out.truncate(n);
                 return Ok(out.freeze());
+            }
+            if file.server_length() <= WHOLE_BYTES {
+                self.client().note_waited(self.user(), &self.data.vnode);
             }
             let most = self.ahead_max();
             let ahead = lock(&self.ahead).note(range.start, range.end - range.start, most);

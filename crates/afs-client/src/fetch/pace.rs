@@ -2,7 +2,7 @@
 //! server's threads and the way there.
 //!
 //! A server of our own carries all that the path does in one call: two large ones are under way, so that one is always
-//! sending while another begins; more where that takes long. A stock server sends 32 packets a round trip and call: there several small calls go side by
+//! sending while another begins; more where that takes long. Small files, of which each call brings one, come many at a time. A stock server sends 32 packets a round trip and call: there several small calls go side by
 //! side, from [`STOCK_FIRST`] on one more for each round of calls in which the server begins to answer as quickly as at its best, if it
 //! then has threads left for others: it is asked for that, as by `rxdebug`. When it answers late, others wait for its threads, or for the
 //! way: then it is a quarter less, and half when it says that it is busy.
@@ -45,6 +45,11 @@ const OWN_CALL_EVERY: Duration = Duration::from_millis(40);
 /// Calls to a server of our own at most.
 const OWN_CALLS_MAX: u32 = 8;
 
+/// Calls for small files to a server of our own, if nobody waits for them; and beyond those, if somebody does. 64 channels are what the
+/// client has to one server.
+const OWN_SMALL: u32 = 32;
+const OWN_SMALL_WAITED_FOR: u32 = 16;
+
 /// Bytes of a call to a server of our own at most. At 1 Gbit/s an eighth of a second, in which a round trip of 12.5 ms
 /// for the next call's beginning is hidden behind the other's data; and what is lost when a call breaks.
 const OWN_PIECE: u64 = 16 << 20;
@@ -73,7 +78,9 @@ const SAMPLES_MAX: usize = 64;
 pub(crate) struct Pace {
     is_own: Option<bool>,
     limit: u32,
-    active: u32,
+    /// Calls that are under way: for pieces of large files, and for small ones.
+    pieces: u32,
+    small: u32,
     /// Calls that have begun, ever.
     begun: u64,
     /// When calls began to be answered, and how long they had waited; the shortest of that.
@@ -87,6 +94,15 @@ pub(crate) struct Pace {
     asked: Option<u64>,
     /// It does not answer that.
     is_silent: bool,
+}
+
+/// What a call brings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Brings {
+    /// A piece of a large file.
+    Piece,
+    /// All of a small one.
+    SmallFile,
 }
 
 /// What a stock server says of its threads.
@@ -104,7 +120,8 @@ impl Pace {
         Self {
             is_own: None,
             limit: STOCK_FIRST,
-            active: 0,
+            pieces: 0,
+            small: 0,
             begun: 0,
             samples: VecDeque::new(),
             best: Duration::ZERO,
@@ -115,7 +132,7 @@ impl Pace {
         }
     }
 
-    /// Calls that may be under way at a time.
+    /// Calls that may be under way at a time; to a server of our own, those that bring pieces.
     pub(crate) fn limit(&self) -> u32 {
         if self.is_own != Some(true) {
             return self.limit;
@@ -124,22 +141,23 @@ impl Pace {
         OWN_CALLS + u32::try_from(more).unwrap_or(u32::MAX).min(OWN_CALLS_MAX - OWN_CALLS)
     }
 
-    /// Calls that are.
-    #[cfg(test)]
-    pub(crate) const fn active(&self) -> u32 {
-        self.active
-    }
-
     /// Whether another may begin. One that a reader waits for may always, to a bound: it is not to wait behind others' fetching
     /// ahead.
-    pub(crate) fn may_begin(&self, is_waited_for: bool) -> bool {
+    pub(crate) fn may_begin(&self, brings: Brings, is_waited_for: bool) -> bool {
         let limit = self.limit();
+        if self.is_own == Some(true) {
+            let (active, limit, more) = match brings {
+                Brings::Piece => (self.pieces, limit, limit),
+                Brings::SmallFile => (self.small, OWN_SMALL, OWN_SMALL_WAITED_FOR),
+            };
+            return active < limit + if is_waited_for { more } else { 0 };
+        }
         let more = match is_waited_for {
             false => 0,
-            true if self.is_own == Some(true) || self.is_silent => limit,
+            true if self.is_silent => limit,
             true => WAITED_FOR,
         };
-        self.active < (limit + more).min(STOCK_MAX + STOCK_FIRST)
+        self.pieces + self.small < (limit + more).min(STOCK_MAX + STOCK_FIRST)
     }
 
     /// The size of the next call's piece of what is wanted: small enough that all calls have some of it.
@@ -158,9 +176,16 @@ impl Pace {
         }
     }
 
+    fn active(&mut self, brings: Brings) -> &mut u32 {
+        match brings {
+            Brings::Piece => &mut self.pieces,
+            Brings::SmallFile => &mut self.small,
+        }
+    }
+
     /// A call begins.
-    pub(crate) fn note_begun(&mut self) {
-        self.active += 1;
+    pub(crate) fn note_begun(&mut self, brings: Brings) {
+        *self.active(brings) += 1;
         self.begun += 1;
     }
 
@@ -220,8 +245,9 @@ impl Pace {
     }
 
     /// A call has ended, well or not.
-    pub(crate) fn note_ended(&mut self) {
-        self.active = self.active.checked_sub(1).expect("it had begun");
+    pub(crate) fn note_ended(&mut self, brings: Brings) {
+        let active = self.active(brings);
+        *active = active.checked_sub(1).expect("it had begun");
     }
 
     /// One part of so many less, unless that was done since the call that says so began.
@@ -273,9 +299,9 @@ mod tests {
         let mut fetched = 0;
         let (mut waits, mut calls, mut largest) = (Duration::ZERO, 0, 0);
         while now < end {
-            while pace.may_begin(false) {
+            while pace.may_begin(Brings::Piece, false) {
                 let bytes = pace.piece(1 << 30);
-                pace.note_begun();
+                pace.note_begun(Brings::Piece);
                 // A thread is free at once, or when the one that ends first does.
                 let begins = if busy.len() < server.threads {
                     now
@@ -304,7 +330,7 @@ mod tests {
             let Some(Reverse((at, bytes))) = busy.pop() else { break };
             now = at;
             fetched += bytes;
-            pace.note_ended();
+            pace.note_ended(Brings::Piece);
         }
         Outcome {
             bytes_per_second: fetched * 1000 / u64::try_from(now.since(Instant::ORIGIN).as_millis()).unwrap(),
@@ -343,12 +369,12 @@ mod tests {
         assert_eq!((outcome.largest_limit, outcome.mean_wait), (6, Duration::ZERO));
         let mut pace = Pace::new();
         for _ in 0..STOCK_FIRST + WAITED_FOR {
-            assert!(pace.may_begin(true));
-            pace.note_begun();
+            assert!(pace.may_begin(Brings::Piece, true));
+            pace.note_begun(Brings::Piece);
         }
-        assert!(!pace.may_begin(true), "who is waited for does not take more than are spare");
+        assert!(!pace.may_begin(Brings::Piece, true), "who is waited for does not take more than are spare");
         pace.note_threads(Instant::ORIGIN, None);
-        assert!(pace.may_begin(true), "how many that are is not known");
+        assert!(pace.may_begin(Brings::Piece, true), "how many that are is not known");
     }
 
     #[test]
@@ -369,7 +395,7 @@ mod tests {
         // Idle while the next call was on its way to it.
         pace.limit = 20;
         pace.asked = Some(pace.begun);
-        pace.note_begun();
+        pace.note_begun(Brings::Piece);
         pace.note_threads(now, told(6, 0));
         assert_eq!(pace.limit(), 20);
         for _ in 0..100 {
@@ -431,11 +457,35 @@ mod tests {
     #[test]
     fn who_is_waited_for_does_not_wait_behind_fetching_ahead() {
         let mut pace = Pace::new();
-        while pace.may_begin(false) {
-            pace.note_begun();
+        while pace.may_begin(Brings::Piece, false) {
+            pace.note_begun(Brings::Piece);
         }
-        assert_eq!(pace.active(), STOCK_FIRST);
-        assert!(pace.may_begin(true));
+        assert_eq!(pace.pieces, STOCK_FIRST);
+        assert!(
+            !pace.may_begin(Brings::SmallFile, false),
+            "a stock server has one number of threads for all"
+        );
+        assert!(pace.may_begin(Brings::Piece, true));
+    }
+
+    #[test]
+    fn small_files_and_pieces_of_large_ones_are_in_nobodys_way_at_a_server_of_our_own() {
+        let mut pace = Pace::new();
+        assert!(!pace.note_answer(Instant::ORIGIN, Duration::from_millis(12), Some(true)));
+        for (brings, ahead, waited_for) in
+            [(Brings::SmallFile, OWN_SMALL, OWN_SMALL_WAITED_FOR), (Brings::Piece, OWN_CALLS, OWN_CALLS)]
+        {
+            let mut begun = 0;
+            for (is_waited_for, most) in [(false, ahead), (true, ahead + waited_for)] {
+                while pace.may_begin(brings, is_waited_for) {
+                    pace.note_begun(brings);
+                    begun += 1;
+                }
+                assert_eq!(begun, most, "{brings:?}");
+            }
+        }
+        pace.note_ended(Brings::SmallFile);
+        assert!(pace.may_begin(Brings::SmallFile, true) && !pace.may_begin(Brings::Piece, true));
     }
 
     #[test]
