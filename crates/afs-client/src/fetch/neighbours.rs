@@ -214,9 +214,6 @@ impl Reading {
 impl Neighbours {
     /// A file of a directory is opened. Which others of it are to be fetched.
     fn note_opened(&self, now: Instant, dir: Fid, file: LocalFid) -> Vec<LocalFid> {
-        if self.count.load(Ordering::Relaxed) == 0 {
-            return Vec::new();
-        }
         let mut table = lock(&self.table);
         table
             .get_mut(&dir)
