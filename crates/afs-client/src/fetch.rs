@@ -1,5 +1,6 @@
 //! Bringing data that are not here: calls for the missing parts of a file, as many and as large as the server and the way take
-//! ([`pace`]), ahead of who reads on ([`ahead`]) and of who reads one small file after the other ([`neighbours`]). Bytes go into the cache as they come, and wake who waits for them.
+//! ([`pace`]), ahead of who reads on ([`ahead`]) and of who reads one small file after the other ([`neighbours`]). Bytes go into the
+//! cache as they come, and wake who waits for them.
 //!
 //! A server tells the version of data after them. When that is another than the one that was asked for, what came is taken out
 //! again, and who waits looks at the status anew.

@@ -2,10 +2,11 @@
 //! server's threads and the way there.
 //!
 //! A server of our own carries all that the path does in one call: two large ones are under way, so that one is always
-//! sending while another begins; more where that takes long. Small files, of which each call brings one, come many at a time. A stock server sends 32 packets a round trip and call: there several small calls go side by
-//! side, from [`STOCK_FIRST`] on one more for each round of calls in which the server begins to answer as quickly as at its best, if it
-//! then has threads left for others: it is asked for that, as by `rxdebug`. When it answers late, others wait for its threads, or for the
-//! way: then it is a quarter less, and half when it says that it is busy.
+//! sending while another begins; more where that takes long. Small files, of which each call brings one, come many at a time. A
+//! stock server sends 32 packets a round trip and call: there several small calls go side by side, from [`STOCK_FIRST`] on one more
+//! for each round of calls in which the server begins to answer as quickly as at its best, if it then has threads left for others:
+//! it is asked for that, as by `rxdebug`. When it answers late, others wait for its threads, or for the way: then it is a quarter
+//! less, and half when it says that it is busy.
 //!
 //! Knows no files and no clock.
 
