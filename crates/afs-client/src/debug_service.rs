@@ -48,7 +48,8 @@ impl Inner {
         let promise = vnode.promise(self.now());
         let is_link = status.is_some_and(|status| status.file_type == FileType::SYMLINK);
         let expires = promise.as_ref().map_or(AfsTime(0), |(_, rest)| {
-            AfsTime(self.time().0.saturating_add(u32::try_from(rest.as_secs()).unwrap_or(u32::MAX)))
+            // Added before the seconds are counted: the same promise is to end at the same time whenever it is asked for.
+            AfsTime(rx_security::UnixTime::of(std::time::SystemTime::now() + *rest).0)
         });
         let server = promise.as_ref().and_then(|(server, _)| server.best());
         let callback = server.map_or(0, |address| match address.socket.ip() {
