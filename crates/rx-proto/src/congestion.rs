@@ -35,10 +35,11 @@ impl ControllerKind {
         }
     }
 
-    /// A controller of this kind for a path of which nothing is known yet, with packets of `packet_len` bytes.
-    pub fn start(self, packet_len: usize) -> Box<dyn Controller> {
+    /// A controller of this kind for a path of which nothing is known yet, with packets of `packet_len` bytes. All chance comes
+    /// from `seed`.
+    pub fn start(self, packet_len: usize, seed: u64) -> Box<dyn Controller> {
         match self {
-            Self::Bbr => Box::new(bbr::Bbr::new(packet_len)),
+            Self::Bbr => Box::new(bbr::Bbr::new(packet_len, seed)),
             Self::Cubic => Box::new(cubic::Cubic::new(packet_len)),
         }
     }

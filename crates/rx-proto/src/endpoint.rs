@@ -326,7 +326,7 @@ impl Endpoint {
         if let Some(&index) = self.by_peer.get(&peer) {
             return index;
         }
-        let index = self.paths.insert(Box::new(Path::new(now, peer, &self.config)));
+        let index = self.paths.insert(Box::new(Path::new(now, peer, &self.config, self.rng.random())));
         self.by_peer.insert(peer, index);
         index
     }

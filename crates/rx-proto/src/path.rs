@@ -161,14 +161,14 @@ pub struct Path {
 }
 
 impl Path {
-    pub(crate) fn new(now: Instant, peer: SocketAddr, config: &Config) -> Self {
+    pub(crate) fn new(now: Instant, peer: SocketAddr, config: &Config, seed: u64) -> Self {
         let packet_len = BASE_PACKET_LEN.min(config.max_packet_len);
         Self {
             peer,
             rtt: Rtt::new(),
             mtu: MtuSearch::new(config.max_packet_len),
             stats: PathStats::default(),
-            controller: config.controller.start(packet_len),
+            controller: config.controller.start(packet_len, seed),
             fixed_rate: config.fixed_rate,
             pacer: Pacer::new(),
             peer_kind: PeerKind::Unknown,

@@ -13,9 +13,9 @@
 //! - In Startup each round opens with a short train of packets back to back (docs/decisions/0001), and a queue ends it as
 //!   well: doubling once too often loses thousands of packets where the queue is far shorter than the path.
 //! - Probing upwards adds at most `PROBE_QUEUE` of queue a round trip, and the window allows at most `MAX_QUEUE` of it, as a
-//!   quarter of a long path exceeds the queue that links commonly have. It comes every ten rounds or so, nearly as often as
-//!   in BBRv1, not each 2 to 3 s, so that two flows of ours share within seconds. What it found shows a round later, in
-//!   Check; if there was more it is repeated, and where there is more and more, Startup begins anew.
+//!   quarter of a long path exceeds the queue that links commonly have. It comes every six to eleven rounds, as chance has
+//!   it, about as often as in BBRv1, not each 2 to 3 s, so that two flows of ours share within seconds. What it found shows
+//!   a round later, in Check; if there was more it is repeated, and where there is more and more, Startup begins anew.
 //! - A round counts as lossy from 2 % on, as in the draft, but not for a packet or two of a small window, and in Startup not
 //!   for a burst, unless the next round is lossy as well; and the short-term bounds need such a round as well, where the draft
 //!   lets any loss lower them: with 1 % of random loss they would creep down.
@@ -24,15 +24,19 @@
 use super::{AckSample, Controller, bytes_in, quantum};
 use crate::pacer::CATCH_UP;
 use crate::time::Instant;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// 4 ln 2: the smallest gain that doubles the rate each round.
 const STARTUP_GAIN: f64 = 2.77;
 /// Rounds without growth by a quarter after which the pipe counts as full.
 const FULL_ROUNDS: u32 = 3;
-/// Rounds of the cruise between two probes: with the four of a probe about BBRv1's eight.
-const CRUISE_ROUNDS: u32 = 4;
+/// Rounds of the cruise between two probes: with the four of a probe about BBRv1's eight. Chance says how many (as in the
+/// draft): two flows that always probe at the same distance from each other keep what shares they have.
+const CRUISE_ROUNDS: RangeInclusive<u32> = 1..=6;
 /// Rounds for which a rate sample counts: a probe cycle and a bit, so that each probe's finding lives until the next.
 const RATE_ROUNDS: u64 = 12;
 /// Rounds for which acknowledgements that came together count, up to twice as many (the draft's ExtraAckedFilterLen is 10).
@@ -86,6 +90,7 @@ const PROBE_RTT_TIME: Duration = Duration::from_millis(200);
 enum Phase {
     Startup,
     Drain,
+    /// So many rounds are left.
     Cruise {
         rounds: u32,
     },
@@ -196,11 +201,12 @@ pub struct Bbr {
     /// The last rates that trains showed.
     trains: VecDeque<u64>,
     aggregation: Aggregation,
+    rng: SmallRng,
 }
 
 impl Bbr {
-    /// For a path of which nothing is known yet.
-    pub fn new(packet_len: usize) -> Self {
+    /// For a path of which nothing is known yet. All chance comes from `seed`.
+    pub fn new(packet_len: usize, seed: u64) -> Self {
         let packet_len = packet_len as u64;
         Self {
             phase: Phase::Startup,
@@ -227,7 +233,12 @@ impl Bbr {
             probed_rtt_at: Instant::ORIGIN,
             trains: VecDeque::new(),
             aggregation: Aggregation::NONE,
+            rng: SmallRng::seed_from_u64(seed),
         }
+    }
+
+    fn cruise(&mut self) -> Phase {
+        Phase::Cruise { rounds: self.rng.random_range(CRUISE_ROUNDS) }
     }
 
     fn max_rate(&self) -> Option<u64> {
@@ -323,18 +334,18 @@ impl Bbr {
         }
         self.watch_startup_rate(sample.app_limited);
         self.phase = match self.phase {
-            Phase::Cruise { rounds } if rounds >= CRUISE_ROUNDS && !sample.app_limited => {
+            Phase::Cruise { rounds: 0 } if !sample.app_limited => {
                 (self.bounds.inflight_lo, self.bounds.rate_lo) = (u64::MAX, u64::MAX);
                 Phase::Refill
             }
-            Phase::Cruise { rounds } => Phase::Cruise { rounds: rounds + 1 },
+            Phase::Cruise { rounds } => Phase::Cruise { rounds: rounds.saturating_sub(1) },
             Phase::Refill => {
                 self.catch_up = (self.catch_up + CATCH_UP_STEP).min(MAX_CATCH_UP);
                 Phase::Up { found: 0 }
             }
             Phase::Up { found } => Phase::Check { rate: self.max_rate().unwrap_or(0), found },
             Phase::Check { rate, found } => self.after_check(rate, found, sample.app_limited),
-            Phase::Down { rounds } if rounds >= DOWN_ROUNDS => Phase::Cruise { rounds: 0 },
+            Phase::Down { rounds } if rounds >= DOWN_ROUNDS => self.cruise(),
             Phase::Down { rounds } => Phase::Down { rounds: rounds + 1 },
             other => other,
         };
@@ -550,7 +561,7 @@ impl Controller for Bbr {
         self.watch_min_rtt(sample);
         let drained = sample.in_flight <= self.pipe() + quantum(self.rate().unwrap_or(0), self.packet_len);
         if matches!(self.phase, Phase::Drain | Phase::Down { .. }) && drained {
-            self.phase = Phase::Cruise { rounds: 0 };
+            self.phase = self.cruise();
         }
         self.set_window(sample);
     }

@@ -102,7 +102,7 @@ impl World {
         let starts = Instant::ORIGIN + starts;
         let config = Config { controller: kind, max_packet_len: PACKET, ..Config::default() };
         let peer = SocketAddr::from(([10, 0, 0, 1], 7000));
-        let mut path = Path::new(starts, peer, &config);
+        let mut path = Path::new(starts, peer, &config, self.rng.random());
         path.set_verified();
         let flow = self.flows.len();
         self.flows.push(Flow {
@@ -114,7 +114,7 @@ impl World {
             highest: 0,
             unacked: Vec::new(),
             expected: 0,
-            wakes_at: None,
+            wakes_at: Some(starts),
             heard_at: starts,
             received: 0,
             seconds: Vec::new(),
@@ -137,6 +137,8 @@ impl World {
             }
             self.now = at;
             match event {
+                // Another was asked for since, and for earlier.
+                Event::Wake { flow } if self.flows[flow].wakes_at != Some(at) => {}
                 Event::Wake { flow } => {
                     self.flows[flow].wakes_at = None;
                     self.handle_silence(flow);
@@ -322,14 +324,28 @@ fn after_storm(kind: ControllerKind, rtt: u64) -> Option<usize> {
     seconds_until_full(&world, 2)
 }
 
-/// Two flows, the second 5 s later: their shares of the link from the tenth to the thirtieth second, in percent.
-fn beside(first: ControllerKind, second: ControllerKind, rtt: u64, queue: u64) -> [f64; 2] {
+/// Two flows, the second `later` ms after the first: their shares of the link from the 15th to the 35th second, in percent.
+fn beside(first: ControllerKind, second: ControllerKind, rtt: u64, queue: u64, later: u64) -> [f64; 2] {
     let mut world = World::new(Bottleneck { mbit: 200, queue: MS(queue), loss: 0.0, burst: 1.0 });
+    world.rng = StdRng::seed_from_u64(later);
     world.add(first, MS(rtt), Duration::ZERO);
-    world.add(second, MS(rtt), MS(5000));
+    world.add(second, MS(rtt), MS(later));
     world.run_until(MS(35_000));
     let [a, b] = [0, 1].map(|flow| world.mbit(flow, 15, 35));
     [a, b].map(|mbit| mbit * 100.0 / (a + b))
+}
+
+/// What the smaller of two flows of this kind has of what the larger has: the least, and the median of twelve runs, in which
+/// the second begins `later` ms after the first and a little more in each, so that their probes meet in other ways.
+fn equality(kind: ControllerKind, rtt: u64, queue: u64, later: u64) -> [f64; 2] {
+    let mut ratios: Vec<f64> = (0..12)
+        .map(|run| {
+            let [a, b] = beside(kind, kind, rtt, queue, later + run * 37);
+            a.min(b) / a.max(b)
+        })
+        .collect();
+    ratios.sort_by(f64::total_cmp);
+    [ratios[0], f64::midpoint(ratios[5], ratios[6])]
 }
 
 /// The lines of a table, computed on as many threads as the machine runs at once.
@@ -356,6 +372,7 @@ fn lines<T: Sync>(rows: &[T], line: impl Fn(&T) -> String + Sync) -> String {
 fn controllers_keep_their_table() {
     let mut single = Vec::new();
     let mut pairs = Vec::new();
+    let mut equals = Vec::new();
     for kind in ControllerKind::ALL {
         for rtt in RTTS {
             let losses = [(50, 0.0, 1.0), (5, 0.0, 1.0), (50, 0.001, 1.0), (50, 0.01, 1.0), (50, 0.001, 5.0)];
@@ -363,8 +380,12 @@ fn controllers_keep_their_table() {
                 (kind, rtt, queue, Bottleneck { mbit: 1000, queue: MS(queue), loss, burst })
             }));
         }
+        const PATHS: [(u64, u64); 3] = [(12, 50), (12, 10), (50, 50)];
         for second in ControllerKind::ALL {
-            pairs.extend([(12, 50), (12, 10), (50, 50)].map(|(rtt, queue)| (kind, second, rtt, queue)));
+            pairs.extend(PATHS.map(|(rtt, queue)| (kind, second, rtt, queue)));
+        }
+        for later in [0, 5000] {
+            equals.extend(PATHS.map(|(rtt, queue)| (kind, rtt, queue, later)));
         }
     }
     let single = lines(&single, |&(kind, rtt, queue, link)| {
@@ -374,8 +395,12 @@ fn controllers_keep_their_table() {
         format!("{:8} {rtt:7} {queue:9}  {loss:10} {mbit:7.1} {longest:7.1}\n", kind.name())
     });
     let pairs = lines(&pairs, |&(first, second, rtt, queue)| {
-        let [a, b] = beside(first, second, rtt, queue);
+        let [a, b] = beside(first, second, rtt, queue, 5000);
         format!("{:8}  {:8} {rtt:7} {queue:9}  {a:5.1} : {b:4.1}\n", first.name(), second.name())
+    });
+    let equals = lines(&equals, |&(kind, rtt, queue, later)| {
+        let [least, median] = equality(kind, rtt, queue, later);
+        format!("{:8} {rtt:7} {queue:9} {:8}  {least:7.2} {median:7.2}\n", kind.name(), later / 1000)
     });
     let returns = lines(&RTTS, |&rtt| {
         let cases = [after_narrows, after_burst, after_storm].map(|case| {
@@ -395,7 +420,9 @@ fn controllers_keep_their_table() {
          \x20         20 Mbit/s        a burst        15 % lost\n\
          RTT ms    bbr  cubic       bbr  cubic       bbr  cubic\n{returns}\n\
          two flows on 200 Mbit/s, the second 5 s after the first: shares in percent over the last 20 s of 35\n\n\
-         first     second    RTT ms  queue ms  shares\n{pairs}"
+         first     second    RTT ms  queue ms  shares\n{pairs}\n\
+         two flows of one kind likewise, twelve times, the second a little later each time: smaller by larger\n\n\
+         control   RTT ms  queue ms  s later    least  median\n{equals}"
     );
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/src/congestion/simulation.txt");
     if std::env::var_os("UPDATE").is_some() {
