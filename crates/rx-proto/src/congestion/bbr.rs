@@ -13,7 +13,7 @@
 //! - In Startup each round opens with a short train of packets back to back (docs/decisions/0001), and a queue ends it as
 //!   well: doubling once too often loses thousands of packets where the queue is far shorter than the path.
 //! - Probing upwards adds at most `PROBE_QUEUE` of queue a round trip, and the window allows at most `MAX_QUEUE` of it, as a
-//!   quarter of a long path exceeds the queue that links commonly have. It comes every six to eleven rounds, as chance has
+//!   quarter of a long path exceeds the queue that links commonly have. It comes every five to twelve rounds, as chance has
 //!   it, about as often as in BBRv1, not each 2 to 3 s, so that two flows of ours share within seconds. What it found shows
 //!   a round later, in Check; if there was more it is repeated, and where there is more and more, Startup begins anew.
 //! - A round counts as lossy from 2 % on, as in the draft, but not for a packet or two of a small window, and in Startup not
@@ -37,7 +37,7 @@ const FULL_ROUNDS: u32 = 3;
 /// Rounds of the cruise between two probes: with the four of a probe about BBRv1's eight. Chance says how many (as in the
 /// draft): two flows that always probe at the same distance from each other keep what shares they have.
 const CRUISE_ROUNDS: RangeInclusive<u32> = 1..=6;
-/// Rounds for which a rate sample counts: a probe cycle and a bit, so that each probe's finding lives until the next.
+/// Rounds for which a rate sample counts: the longest probe cycle, so that each probe's finding lives until the next.
 const RATE_ROUNDS: u64 = 12;
 /// Rounds for which acknowledgements that came together count, up to twice as many (the draft's ExtraAckedFilterLen is 10).
 const AGGREGATION_ROUNDS: u64 = 5;

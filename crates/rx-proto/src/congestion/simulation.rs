@@ -327,6 +327,7 @@ fn after_storm(kind: ControllerKind, rtt: u64) -> Option<usize> {
 /// Two flows, the second `later` ms after the first: their shares of the link from the 15th to the 35th second, in percent.
 fn beside(first: ControllerKind, second: ControllerKind, rtt: u64, queue: u64, later: u64) -> [f64; 2] {
     let mut world = World::new(Bottleneck { mbit: 200, queue: MS(queue), loss: 0.0, burst: 1.0 });
+    // By the same chance in each run both would probe alike in each.
     world.rng = StdRng::seed_from_u64(later);
     world.add(first, MS(rtt), Duration::ZERO);
     world.add(second, MS(rtt), MS(later));
