@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
@@ -83,7 +83,8 @@ pub(crate) struct FileData {
     pub(crate) storing: tokio::sync::Mutex<()>,
     /// Held while the status is told what the file is like here, or that it is as at the server.
     pub(crate) telling: Mutex<()>,
-    pub(crate) is_retrying: AtomicBool,
+    /// How many stores have failed that a task tries again, since that has begun; 0 if there is none.
+    pub(crate) retries_asked: AtomicU32,
     /// A store while it is being written goes on, or is about to begin.
     pub(crate) is_storing_ahead: AtomicBool,
     /// What is dirty is from before the client began, and what has become of the file since is not known.
@@ -162,7 +163,7 @@ impl Files {
             fetching: Mutex::default(),
             storing: tokio::sync::Mutex::default(),
             telling: Mutex::default(),
-            is_retrying: AtomicBool::new(false),
+            retries_asked: AtomicU32::new(0),
             is_storing_ahead: AtomicBool::new(false),
             is_removed: AtomicBool::new(false),
             handles: AtomicUsize::new(0),

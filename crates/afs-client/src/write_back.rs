@@ -479,7 +479,7 @@ impl FileData {
 
     /// Tries to store again, until it succeeds or there is no hope.
     fn retry(self: &Arc<Self>, user: User) {
-        if self.is_retrying.swap(true, Ordering::AcqRel) {
+        if self.retries_asked.fetch_add(1, Ordering::AcqRel) > 0 {
             return;
         }
         let Ok(client) = self.client() else { return };
@@ -498,13 +498,16 @@ impl FileData {
                 either(task_runtime.sleep_until(until), client.inner.servers.back.notified()).await;
                 pause = (pause * 2).min(RETRY_MAX);
                 drop(client);
-                match data.store(user, false).await {
-                    Err(error) if error.is_passing() => {}
-                    // Stored, or told and put aside.
-                    Ok(()) | Err(_) => break,
+                let asked = data.retries_asked.load(Ordering::Acquire);
+                if data.store(user, false).await.is_err_and(|error| error.is_passing()) {
+                    continue;
+                }
+                // Stored, or told and put aside; but another store may have failed since, and counts on this.
+                let ends = data.retries_asked.compare_exchange(asked, 0, Ordering::AcqRel, Ordering::Acquire);
+                if ends.is_ok() {
+                    return;
                 }
             }
-            data.is_retrying.store(false, Ordering::Release);
         }));
     }
 
