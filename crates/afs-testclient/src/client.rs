@@ -45,8 +45,21 @@ impl Client {
     ///
     /// As [`Self::bind`].
     pub fn bind_with(address: SocketAddr, config: EndpointConfig) -> Result<Self, Error> {
-        let seed = TokioRuntime::current().seed().map_err(Error::Bind)?;
-        let endpoint = Endpoint::bind(address, config).map_err(Error::Bind)?;
+        Self::bind_on(Arc::new(TokioRuntime::current()), address, config)
+    }
+
+    /// The same on a runtime, which has the client's socket and times.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::bind`].
+    pub fn bind_on(
+        runtime: Arc<dyn Runtime>,
+        address: SocketAddr,
+        config: EndpointConfig,
+    ) -> Result<Self, Error> {
+        let seed = runtime.seed().map_err(Error::Bind)?;
+        let endpoint = Endpoint::bind_with(runtime, address, config).map_err(Error::Bind)?;
         let uuid = uuid_of(&seed);
         let ear = Arc::<Ear>::default();
         callbacks::offer(&endpoint, uuid, Arc::clone(&ear));

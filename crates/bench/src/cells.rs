@@ -66,6 +66,14 @@ pub(crate) struct Measured {
     pub(crate) client_cpu_s: f64,
 }
 
+/// Whose servers, as cells are told, and the name of the process that is the file server.
+pub(crate) fn servers_of(lab: &Lab, who: Who) -> (Servers, &'static str) {
+    match who {
+        Who::Afar => (Servers::Afar(lab.tools.afar().to_path_buf()), "afar"),
+        Who::OpenAfs => (Servers::Stock, "dafileserver"),
+    }
+}
+
 impl Cells {
     /// Starts both.
     ///
@@ -89,9 +97,10 @@ impl Served {
     fn start(lab: &Lab, who: Who) -> Result<Served, String> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let folder = Folder::new(who.name()).map_err(|error| error.to_string())?;
-        let (servers, flags, program) = match who {
-            Who::Afar => (Servers::Afar(lab.tools.afar().to_path_buf()), "", "afar"),
-            Who::OpenAfs => (Servers::Stock, STOCK_FLAGS, "dafileserver"),
+        let (servers, program) = servers_of(lab, who);
+        let flags = match who {
+            Who::Afar => "",
+            Who::OpenAfs => STOCK_FLAGS,
         };
         let machine =
             Machine { servers, flags: flags.to_string(), partition: Some(folder.path().to_path_buf()) };

@@ -1,8 +1,9 @@
-//! A server and groups of load generators that begin together, with a probe beside them if wanted, over a link: starts them,
-//! and gathers what they and the kernels have seen. What is compared, and what it should be, is the experiments'.
+//! A server and groups of load generators that begin together, with a probe beside them if wanted, over a link: starts them (the
+//! server, if it does not run already), and gathers what they and the kernels have seen. What is compared, and what it should be, is
+//! the experiments'.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
@@ -10,7 +11,7 @@ use serde::de::DeserializeOwned;
 use crate::error::Error;
 use crate::lab::Lab;
 use crate::network::{Ends, UdpCounters, add_addresses, consecutive};
-use crate::process::Process;
+use crate::process::{Process, thread_cpu_seconds_of};
 use crate::tools::{Invocation, Place};
 use crate::transfer::Window;
 use crate::workers::{load, probe};
@@ -33,8 +34,8 @@ const PROBE_BYTES: u32 = 64 << 10;
 const PROBE_EVERY_MS: u64 = 100;
 /// Probes before the first that counts: they make the connection, and the path's first round trips.
 const WARM_UP: u32 = 5;
-/// How long a process may take to begin: 63 endpoints have to be bound, at the lowest priority.
-const READY_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a process may take to begin: 63 endpoints have to be bound, and as many files made, at the lowest priority.
+const READY_PATIENCE: Duration = Duration::from_secs(60);
 /// How long a generator may take to sum up.
 const END_PATIENCE: Duration = Duration::from_secs(60);
 
@@ -51,7 +52,6 @@ pub(crate) struct Group {
 
 /// What is to be run.
 pub(crate) struct Crowd {
-    pub(crate) server: Invocation,
     pub(crate) groups: Vec<Group>,
     /// send, recv or both.
     pub(crate) command: &'static str,
@@ -59,6 +59,14 @@ pub(crate) struct Crowd {
     pub(crate) idle_probes: u32,
     pub(crate) probes: u32,
     pub(crate) window: Window,
+}
+
+/// A server that runs.
+pub(crate) struct Target {
+    pub(crate) process: u32,
+    pub(crate) address: SocketAddr,
+    /// Of a file server: a volume that anyone may write. Others speak rxperf.
+    pub(crate) volume: Option<String>,
 }
 
 /// What came of it.
@@ -79,22 +87,30 @@ pub(crate) struct Seen {
 }
 
 impl Crowd {
-    /// Runs it. The client's end is to be a namespace.
-    pub(crate) fn run(&self, lab: &Lab, ends: Ends<'_>) -> Result<Seen, Error> {
+    /// Runs it with an rxperf server that is started for it. The client's end is to be a namespace.
+    pub(crate) fn run(&self, lab: &Lab, ends: Ends<'_>, server: &Invocation) -> Result<Seen, Error> {
+        let server = server.clone().nice(SERVER_NICENESS);
+        let mut serving = server.start(ends.server, &lab.interrupt)?;
+        let ready = serving.wait_for_line("ready ", READY_PATIENCE)?;
+        let port = ready.parse().map_err(|_| Error::run(format!("{server}: '{ready}' is no port")))?;
+        let address = SocketAddr::from((ends.host, port));
+        let mut seen = self.run_at(lab, ends, &Target { process: serving.id(), address, volume: None })?;
+        seen.commands.insert(0, server.to_string());
+        Ok(seen)
+    }
+
+    /// Runs it with a server that is there.
+    pub(crate) fn run_at(&self, lab: &Lab, ends: Ends<'_>, target: &Target) -> Result<Seen, Error> {
         let Place::In(clients) = ends.client else { unreachable!("crowds are on links") };
         let mut seen = Seen::default();
         for group in &self.groups {
             add_addresses(clients, group.first, group.hosts)?;
         }
-        let server = self.server.clone().nice(SERVER_NICENESS);
-        let mut serving = start(lab, &server, ends.server, &mut seen)?;
-        let ready = serving.wait_for_line("ready ", READY_PATIENCE)?;
-        let host = format!("{}:{ready}", ends.host);
 
         let mut probing = None;
         if self.probes > 0 {
             add_addresses(clients, ONE_MORE_HOST, 1)?;
-            let mut process = start(lab, &self.probe(lab, &host), ends.client, &mut seen)?;
+            let mut process = start(lab, &self.probe(lab, target), ends.client, &mut seen)?;
             process.wait_for_line("ready", READY_PATIENCE)?;
             probe(&mut process, WARM_UP)?;
             seen.idle = probe(&mut process, self.idle_probes)?;
@@ -102,7 +118,7 @@ impl Crowd {
         }
         let mut loading = Vec::new();
         for (index, group) in self.groups.iter().enumerate() {
-            for invocation in self.generators(lab, group, index, &host) {
+            for invocation in self.generators(lab, group, index, target) {
                 loading.push((index, start(lab, &invocation, ends.client, &mut seen)?));
             }
         }
@@ -114,12 +130,12 @@ impl Crowd {
         }
         let begin = Instant::now();
         lab.interrupt.sleep_until(begin + self.window.omit)?;
-        let before = Look::now(&serving, ends)?;
+        let before = Look::now(target, ends)?;
         if let Some(process) = &mut probing {
             process.say(&self.probes.to_string())?;
         }
         lab.interrupt.sleep_until(begin + self.window.omit + self.window.measure)?;
-        seen.add(&before, &Look::now(&serving, ends)?);
+        seen.add(&before, &Look::now(target, ends)?);
         seen.groups = self.groups.iter().map(|_| load::Report::default()).collect();
         for (group, process) in loading {
             let report = parse(&process.finish(END_PATIENCE)?, "a load-worker")?;
@@ -131,16 +147,15 @@ impl Crowd {
         Ok(seen)
     }
 
-    fn probe(&self, lab: &Lab, server: &str) -> Invocation {
+    fn probe(&self, lab: &Lab, target: &Target) -> Invocation {
         let (bytes, every, from) =
             (PROBE_BYTES.to_string(), PROBE_EVERY_MS.to_string(), ONE_MORE_HOST.to_string());
-        let arguments =
-            [probe::NAME, "--server", server, "--from", &from, "--bytes", &bytes, "--every", &every];
-        lab.tools.bench().and(arguments).nice(SERVER_NICENESS)
+        let arguments = ["--from", &from, "--bytes", &bytes, "--every", &every];
+        lab.tools.bench().and([probe::NAME]).and(target.options()).and(arguments).nice(SERVER_NICENESS)
     }
 
     /// The processes of a group, its hosts spread evenly over them.
-    fn generators(&self, lab: &Lab, group: &Group, index: usize, server: &str) -> Vec<Invocation> {
+    fn generators(&self, lab: &Lab, group: &Group, index: usize, target: &Target) -> Vec<Invocation> {
         let first: Vec<_> = consecutive(group.first, group.hosts).collect();
         let mut taken = 0;
         let mut invocations = Vec::new();
@@ -154,7 +169,7 @@ impl Crowd {
                 ("--seed", (index * PROCESSES as usize + process + 1).to_string()),
             ];
             let mut generator =
-                lab.tools.bench().and([load::NAME, "--server", server, "--command", self.command]);
+                lab.tools.bench().and([load::NAME, "--command", self.command]).and(target.options());
             for (name, value) in numbers {
                 generator = generator.and([name, &value]);
             }
@@ -168,6 +183,15 @@ impl Crowd {
     }
 }
 
+impl Target {
+    /// What tells a worker of it.
+    fn options(&self) -> Vec<String> {
+        let mut options = vec!["--server".to_string(), self.address.to_string()];
+        options.extend(self.volume.iter().flat_map(|volume| ["--volume".to_string(), volume.clone()]));
+        options
+    }
+}
+
 /// What can be looked at from outside at a time.
 struct Look {
     at: Instant,
@@ -177,10 +201,10 @@ struct Look {
 }
 
 impl Look {
-    fn now(server: &Process, ends: Ends<'_>) -> Result<Look, Error> {
+    fn now(target: &Target, ends: Ends<'_>) -> Result<Look, Error> {
         Ok(Look {
             at: Instant::now(),
-            threads: server.thread_cpu_seconds(),
+            threads: thread_cpu_seconds_of(target.process),
             server_udp: UdpCounters::of(ends.server)?,
             client_udp: UdpCounters::of(ends.client)?,
         })
@@ -242,6 +266,7 @@ fn merge(all: &mut load::Report, one: load::Report) {
     all.call_mbit.extend(one.call_mbit);
     all.stalls_ms.extend(one.stalls_ms);
     all.failures += one.failures;
+    all.busy += one.busy;
     all.first_failure = all.first_failure.take().or(one.first_failure);
 }
 
@@ -282,11 +307,13 @@ mod tests {
             stalls_ms: vec![1.0, 2.0],
             failures: 1,
             first_failure: Some("busy".into()),
+            busy: 3,
         };
         let mut all = load::Report::default();
         merge(&mut all, one.clone());
         merge(&mut all, one);
         assert_eq!((all.sent, all.received, all.failures, all.hosts.len()), (20, 2, 2, 2));
+        assert_eq!(all.busy, 6);
         assert_eq!((all.stalls_ms.len(), all.seconds, all.first_failure.as_deref()), (4, 3.0, Some("busy")));
     }
 }

@@ -7,6 +7,7 @@ mod cold;
 mod create;
 mod crowd;
 mod far;
+mod hot;
 mod idle;
 mod loopback;
 mod loss;
@@ -89,6 +90,12 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         run: share::run,
     },
     Experiment { name: "crowd", title: "A server under a crowd of clients", is_main: true, run: crowd::run },
+    Experiment {
+        name: "hot",
+        title: "A file server under a crowd of clients, beside OpenAFS's",
+        is_main: true,
+        run: hot::run,
+    },
     Experiment {
         name: "owners",
         title: "A user on many hosts beside a user on one",

@@ -1,4 +1,5 @@
-//! A virtual machine's host: keeps it from taking cores and memory away while they wait, and tells how much it took.
+//! What has to be set on this machine, and is set back: a virtual machine's host is kept from taking cores and memory away while they
+//! wait, and tells how much it took; sockets may ask for large buffers.
 
 use std::fs;
 use std::hint::black_box;
@@ -6,6 +7,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
+use crate::error::Error;
 use crate::machine;
 
 /// How long an idle core looks for work before it goes back to the host. Longer than packets of one transfer are apart.
@@ -53,6 +55,31 @@ impl Drop for Awake {
             && let Err(error) = fs::write(file, before)
         {
             eprintln!("afar-bench: {} could not be set back to {before}: {error}", file.display());
+        }
+    }
+}
+
+/// How large a receive buffer a program without the capability to force one may ask for (net.core.rmem_max), while it lives.
+pub(crate) struct ReceiveLimit {
+    before: String,
+}
+
+impl ReceiveLimit {
+    const FILE: &str = "/proc/sys/net/core/rmem_max";
+
+    /// Raises it to so many bytes, for the whole machine: it is no namespace's own.
+    pub(crate) fn raise(bytes: u64) -> Result<ReceiveLimit, Error> {
+        let failed = |e| Error::setup(format!("raising {} to {bytes}: {e}", Self::FILE));
+        let before = fs::read_to_string(Self::FILE).map_err(failed)?;
+        fs::write(Self::FILE, bytes.to_string()).map_err(failed)?;
+        Ok(ReceiveLimit { before: before.trim().to_string() })
+    }
+}
+
+impl Drop for ReceiveLimit {
+    fn drop(&mut self) {
+        if let Err(error) = fs::write(Self::FILE, &self.before) {
+            eprintln!("afar-bench: {} could not be set back to {}: {error}", Self::FILE, self.before);
         }
     }
 }

@@ -12,8 +12,8 @@
 //! let read = work(lab, core, ["read", &far.file("big"), "1048576", "0", "1"])?;   // a program of `workers/paths.rs`
 //! ```
 //!
-//! Each [`Mount`] begins with an empty cache in a folder of its own: a second one of the same cell reads cold. `StockScene` is the
-//! same with a cell of OpenAFS's; [`Mount::afsd`] mounts it by Debian's afsd.fuse. [`Mount::mirror`] is an empty FUSE mount, and
+//! Each [`Mount`] begins with an empty cache in a folder of its own: a second one of the same cell reads cold. `CellScene` is the
+//! same with a cell of OpenAFS's or of ours that vos has made; [`Mount::afsd`] mounts one by Debian's afsd.fuse. [`Mount::mirror`] is an empty FUSE mount, and
 //! [`work`] runs a program in any folder. What `core` says holds for all threads of a process; none leaves it to the system.
 //! Trees and caches are in `trees.rs`.
 
@@ -22,17 +22,18 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use afar_interop::cell::{self, ADDRESS, Cell, Machine, Servers};
+use afar_interop::cell::{self, ADDRESS, Cell, Machine};
 use linkem::{Link, Namespace};
 use serde_json::Value;
 
+use crate::cells::servers_of;
 use crate::error::Error;
 use crate::folder::Folder;
 use crate::lab::Lab;
 use crate::network::LinkSpec;
 use crate::process::Process;
 use crate::record::Summary;
-use crate::tools::{Invocation, Place};
+use crate::tools::{Invocation, Place, Who};
 use crate::workers::{files, mirror, paths};
 
 /// How long servers or a mount may take to be ready.
@@ -146,26 +147,28 @@ impl Scene {
     }
 }
 
-/// A cell of OpenAFS's servers, and a link whose B leads to it: a client in A has the link between.
-pub(crate) struct StockScene {
+/// A cell on a machine of its own, and a link whose B leads to it: a client in A has the link between.
+pub(crate) struct CellScene {
     /// In the order of their drop.
     cell: Cell,
     servers: Namespace,
     link: Link,
     volume: String,
+    program: &'static str,
     _folder: Folder,
 }
 
-impl StockScene {
-    /// Starts the cell with these flags of dafileserver, and a volume root.afs that anyone may write.
-    pub(crate) fn open(lab: &Lab, flags: &str, spec: &LinkSpec) -> Result<StockScene, Error> {
+impl CellScene {
+    /// Starts the cell with these flags of dafileserver or of afar server, and a volume root.afs that anyone may write.
+    pub(crate) fn open(lab: &Lab, who: Who, flags: &str, spec: &LinkSpec) -> Result<CellScene, Error> {
         cell::available().map_err(Error::Setup)?;
         cell::can_mount().map_err(Error::Setup)?;
         lab.interrupt.check()?;
         let folder = Folder::new("vice")?;
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let vice = folder.inner("a")?;
-        let machine = Machine { servers: Servers::Stock, flags: flags.to_string(), partition: Some(vice) };
+        let (servers, program) = servers_of(lab, who);
+        let machine = Machine { servers, flags: flags.to_string(), partition: Some(vice) };
         let cell = Cell::up(&root, &machine).map_err(Error::Run)?;
         for line in
             ["pts createuser admin -id 1 -localauth", "pts adduser admin system:administrators -localauth"]
@@ -181,7 +184,7 @@ impl StockScene {
         prepare.start(Place::In(&servers), &lab.interrupt)?.finish(READY_PATIENCE)?;
         let link = spec.start()?;
         join(&cell, &link)?;
-        Ok(StockScene { cell, servers, link, volume, _folder: folder })
+        Ok(CellScene { cell, servers, link, volume, program, _folder: folder })
     }
 
     /// What our client of it needs to know: root.afs is at the root of the mount, as afsd.fuse has it.
@@ -215,6 +218,17 @@ impl StockScene {
     /// The number of the volume root.afs.
     pub(crate) fn volume(&self) -> &str {
         &self.volume
+    }
+
+    /// The name of the program that is the file server.
+    pub(crate) fn program(&self) -> &str {
+        self.program
+    }
+
+    /// Its process.
+    pub(crate) fn file_server(&self) -> Result<u32, Error> {
+        let found = self.cell.processes("srv", self.program).first().copied();
+        found.ok_or_else(|| Error::run(format!("there is no process {} in the cell", self.program)))
     }
 }
 

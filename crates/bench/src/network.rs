@@ -5,7 +5,7 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use linkem::{Link, Namespace};
+use linkem::{Counters, Link, Namespace};
 
 use crate::error::Error;
 use crate::lab::Lab;
@@ -126,7 +126,12 @@ pub(crate) fn over_link(
         port: PORT,
     };
     let mut run = run(lab, ends)?;
-    let counters = link.counters().since(&before);
+    note_link(&mut run, spec, link.counters().since(&before));
+    Ok(run)
+}
+
+/// Adds a link's word on a run over it.
+pub(crate) fn note_link(run: &mut Run, spec: &LinkSpec, counters: Counters) {
     if let Err(invalid) = counters.check() {
         run.is_valid &= !spec.is_judged;
         run.problems.push(if spec.is_judged {
@@ -147,7 +152,6 @@ pub(crate) fn over_link(
         figure("dropped by the emulator, packets", (there.drop_emulator + back.drop_emulator) as f64);
     }
     run.link = Some(counters);
-    Ok(run)
 }
 
 /// Gives a namespace more addresses of the link's network, from `first` on.

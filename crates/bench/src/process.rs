@@ -152,17 +152,6 @@ impl Process {
         self.child.id()
     }
 
-    /// CPU seconds so far of each of its threads that live, by their numbers; 10 ms exact. Empty if it has ended.
-    pub(crate) fn thread_cpu_seconds(&self) -> BTreeMap<u32, f64> {
-        let folder = fs::read_dir(format!("/proc/{}/task", self.child.id()));
-        let threads = folder.into_iter().flatten().flatten().filter_map(|entry| {
-            let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
-            let number = entry.file_name().to_str()?.parse().ok()?;
-            Some((number, cpu_ticks(&stat)? / sys::clock_ticks()))
-        });
-        threads.collect()
-    }
-
     /// Bytes of memory that are its own now (resident, anonymous). None if it has ended.
     pub(crate) fn memory_bytes(&self) -> Option<u64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).ok()?;
@@ -188,6 +177,30 @@ impl Process {
 pub(crate) fn cpu_seconds_of(pid: u32) -> Option<f64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     Some(cpu_ticks(&stat)? / sys::clock_ticks())
+}
+
+/// CPU seconds so far of each thread of a process that lives, by their numbers; 10 ms exact. Empty if it has ended.
+pub(crate) fn thread_cpu_seconds_of(pid: u32) -> BTreeMap<u32, f64> {
+    let of = |thread| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat")).ok()?;
+        Some((thread, cpu_ticks(&stat)? / sys::clock_ticks()))
+    };
+    threads_of(pid).filter_map(of).collect()
+}
+
+/// Gives all threads of a process a niceness; those that they start later have it from them.
+pub(crate) fn renice(pid: u32, niceness: i32) -> Result<(), Error> {
+    for thread in threads_of(pid) {
+        sys::set_niceness(thread, niceness)
+            .map_err(|e| Error::setup(format!("the niceness {niceness} of the process {pid}: {e}")))?;
+    }
+    Ok(())
+}
+
+/// The numbers of a process's threads.
+fn threads_of(pid: u32) -> impl Iterator<Item = u32> {
+    let folder = fs::read_dir(format!("/proc/{pid}/task"));
+    folder.into_iter().flatten().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 /// User and system time of a `stat` file of `/proc`, clock ticks.

@@ -260,7 +260,7 @@ fn axes(experiment: &str, last: f64) -> Axes {
         },
         "share" => Axes { goal: None, right: last, x: "seconds", y: "Mbit/s" },
         "meanwhile" => Axes { goal: None, right: last, x: "% of the reads", y: "ms at most" },
-        "crowd" => Axes { goal: None, right: last, x: "% of the probes", y: "ms at most" },
+        "crowd" | "hot" => Axes { goal: None, right: last, x: "% of the probes", y: "ms at most" },
         _ => Axes { goal: None, right: last, x: "connections", y: "MB" },
     }
 }

@@ -49,6 +49,13 @@ pub(crate) fn kill(pid: u32) {
     unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
 }
 
+/// Gives a thread a niceness, -20 to 19.
+pub(crate) fn set_niceness(thread: u32, niceness: i32) -> io::Result<()> {
+    // SAFETY: takes numbers only.
+    let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, thread, niceness) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Clock ticks a second, the unit of CPU times in `/proc`.
 pub(crate) fn clock_ticks() -> f64 {
     // SAFETY: takes a number, returns one.

@@ -2,6 +2,7 @@
 //! talk to the bench in lines on their standard streams.
 
 mod calling;
+mod file_host;
 pub(crate) mod files;
 mod hosts;
 pub(crate) mod idle;

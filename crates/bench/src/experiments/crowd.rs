@@ -11,7 +11,7 @@ use crate::tools::{Invocation, Who};
 use crate::transfer::{self, Window};
 
 /// Hosts that call at once.
-const HOSTS: [u32; 4] = [1, 30, 100, 250];
+pub(super) const HOSTS: [u32; 4] = [1, 30, 100, 250];
 const COMMANDS: [&str; 3] = ["send", "recv", "both"];
 /// The servers: who, and with which options. A buffer of 416 KiB, 425,984 bytes, is twice Debian's net.core.rmem_max: what a
 /// server without the capability to force it gets there. OpenAFS has the threads of a large file server.
@@ -26,19 +26,19 @@ const SERVERS: [(&str, Who, &[&str]); 3] = [
 
 /// The goals: a probe's p99 by the idle median; dropped datagrams without the capability, %; the longest stall, 3 RTT + 50 ms;
 /// throughput with the most hosts by the best; a thread's part of the process, %.
-const GOAL_PROBE: f64 = 10.0;
+pub(super) const GOAL_PROBE: f64 = 10.0;
 const GOAL_DROPPED_PERCENT: f64 = 0.1;
 const GOAL_STALL_MS: f64 = 80.0;
 const GOAL_THROUGHPUT: f64 = 0.9;
 const GOAL_THREAD_PERCENT: f64 = 70.0;
 
 /// Names of figures that goals are about.
-const PROBE: &str = "probe p99, ms";
-const PROBE_BY_IDLE: &str = "probe p99 / idle median";
+pub(super) const PROBE: &str = "probe p99, ms";
+pub(super) const PROBE_BY_IDLE: &str = "probe p99 / idle median";
 const STALL: &str = "longest stall, ms";
-const DROPPED: &str = "server: dropped at its socket, datagrams";
+pub(super) const DROPPED: &str = "server: dropped at its socket, datagrams";
 const DROPPED_PERCENT: &str = "server: dropped at its socket, %";
-const MBIT: &str = "Mbit/s";
+pub(super) const MBIT: &str = "Mbit/s";
 const THREAD: &str = "server: busiest thread, % of its CPU";
 
 pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
@@ -93,7 +93,6 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
                     over_link(lab, &LinkSpec::unlimited(RTT), |lab, ends| {
                         let server: Invocation = server(&lab.tools, ends.port);
                         let crowd = Crowd {
-                            server,
                             groups: vec![Group {
                                 first: FIRST_HOST,
                                 hosts: *hosts,
@@ -106,7 +105,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
                             probes,
                             window,
                         };
-                        Ok(evaluate(crowd.run(lab, ends)?))
+                        Ok(evaluate(crowd.run(lab, ends, &server)?))
                     })
                 }));
             }
@@ -118,7 +117,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
 }
 
 /// Turns what was seen into figures.
-fn evaluate(seen: Seen) -> Run {
+pub(super) fn evaluate(seen: Seen) -> Run {
     let mut run = Run { is_valid: true, commands: seen.commands.clone(), ..Run::default() };
     let mut figure = |name: &str, value: Option<f64>| {
         run.figures.extend(value.map(|value| (name.to_string(), value)));
@@ -208,7 +207,7 @@ fn judge(record: &mut Record, hosts: &[u32]) {
 }
 
 /// The largest median of a figure over a server's rows, and in which it was.
-fn worst(record: &Record, server: &str, figure: &str) -> (Option<f64>, String) {
+pub(super) fn worst(record: &Record, server: &str, figure: &str) -> (Option<f64>, String) {
     let of = |row: &Row| Some((row.figures.get(figure)?.median, row.name()));
     let rows = record.rows.iter().filter(|row| row.labels.iter().any(|(_, value)| value == server));
     let found = rows.filter_map(of).max_by(|a, b| a.0.total_cmp(&b.0));

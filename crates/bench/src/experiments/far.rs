@@ -10,11 +10,11 @@ use serde_json::Value;
 use super::rtt_text;
 use crate::error::Error;
 use crate::lab::{Cell, Lab, interleave};
-use crate::mounts::{AFSD_SIZES, ClientOf, Mount, OurCell, Scene, StockScene};
+use crate::mounts::{AFSD_SIZES, ClientOf, Mount, OurCell, Scene, CellScene};
 use crate::network::{LinkSpec, over_link};
 use crate::process::Process;
 use crate::record::{Record, Run, short};
-use crate::tools::Place;
+use crate::tools::{Place, Who};
 use crate::transfer::{self, Window};
 use crate::workers::stream;
 
@@ -147,8 +147,8 @@ struct Condition<'a> {
     ours: &'a OurCell,
     size: Size,
     our: OnceCell<Result<Scene, String>>,
-    stock: OnceCell<Result<StockScene, String>>,
-    tuned: OnceCell<Result<StockScene, String>>,
+    stock: OnceCell<Result<CellScene, String>>,
+    tuned: OnceCell<Result<CellScene, String>>,
 }
 
 /// What a run needs of a scene.
@@ -184,8 +184,8 @@ impl Condition<'_> {
         Ok(Stage { link: scene.link(), far: scene.far(), client: scene.client() })
     }
 
-    fn open_stock(&self, lab: &Lab, flags: &str) -> Result<StockScene, Error> {
-        let scene = StockScene::open(lab, flags, &self.spec)?;
+    fn open_stock(&self, lab: &Lab, flags: &str) -> Result<CellScene, Error> {
+        let scene = CellScene::open(lab, Who::OpenAfs, flags, &self.spec)?;
         let clients = scene.cell().clients().map_err(Error::Run)?;
         let near = Mount::afsd(lab, Place::In(&clients), &scene.client(), None)?;
         let bytes = self.size.stock_bytes.to_string();

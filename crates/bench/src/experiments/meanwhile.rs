@@ -14,10 +14,10 @@ use crate::distribution::Distribution;
 use crate::error::Error;
 use crate::folder::Folder;
 use crate::lab::{Cell, Lab, interleave};
-use crate::mounts::{AFSD_SIZES, ClientOf, Mount, OurCell, Scene, StockScene};
+use crate::mounts::{AFSD_SIZES, ClientOf, Mount, OurCell, Scene, CellScene};
 use crate::network::LinkSpec;
 use crate::record::{Curve, Record, Run, short};
-use crate::tools::Place;
+use crate::tools::{Place, Who};
 use crate::workers::{paths, stream};
 
 const RTT: Duration = Duration::from_micros(12_500);
@@ -118,8 +118,8 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     Ok(())
 }
 
-fn open_stock(lab: &Lab, bytes: u64) -> Result<StockScene, Error> {
-    let scene = StockScene::open(lab, STOCK_FLAGS, &LinkSpec::wan(RTT))?;
+fn open_stock(lab: &Lab, bytes: u64) -> Result<CellScene, Error> {
+    let scene = CellScene::open(lab, Who::OpenAfs, STOCK_FLAGS, &LinkSpec::wan(RTT))?;
     let clients = scene.cell().clients().map_err(Error::Run)?;
     let client: ClientOf = scene.client();
     let near = Mount::afsd(lab, Place::In(&clients), &client, None)?;

@@ -49,8 +49,8 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
             over_link(lab, &LinkSpec::unlimited(RTT), |lab, ends| {
                 let group =
                     |first, hosts, calls, niceness, user| Group { first, hosts, calls, niceness, user };
+                let server = lab.tools.bench().and([named_server::NAME, &ends.port.to_string()]);
                 let crowd = Crowd {
-                    server: lab.tools.bench().and([named_server::NAME, &ends.port.to_string()]),
                     groups: vec![
                         group(FIRST_HOST, hosts, 1, CROWD_NICENESS, Some(USERS[0])),
                         group(ONE_MORE_HOST, 1, CALLS, ONE_NICENESS, Some(USERS[1])),
@@ -60,7 +60,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
                     probes: 0,
                     window,
                 };
-                Ok(evaluate(&crowd.run(lab, ends)?))
+                Ok(evaluate(&crowd.run(lab, ends, &server)?))
             })
         }));
     }

@@ -13,11 +13,11 @@ use crate::cells::STOCK_FLAGS;
 use crate::error::Error;
 use crate::folder::Folder;
 use crate::lab::{Cell, Lab, interleave};
-use crate::mounts::{AFSD_SIZES, ClientOf, Mount, OurCell, Scene, StockScene};
+use crate::mounts::{AFSD_SIZES, ClientOf, Mount, OurCell, Scene, CellScene};
 use crate::network::LinkSpec;
 use crate::process::Process;
 use crate::record::{Record, Run, short};
-use crate::tools::{Invocation, Place};
+use crate::tools::{Invocation, Place, Who};
 use crate::workers::{paths, stream};
 
 const RTT: Duration = Duration::from_micros(12_500);
@@ -127,7 +127,7 @@ fn day(lab: &Lab, kind: Kind, size: Size, has_annex: bool) -> Result<Run, Error>
             three(lab, kind, scene.far(), &client, size, has_annex)
         }
         Kind::Stock => {
-            let scene = StockScene::open(lab, STOCK_FLAGS, &LinkSpec::wan(RTT))?;
+            let scene = CellScene::open(lab, Who::OpenAfs, STOCK_FLAGS, &LinkSpec::wan(RTT))?;
             let client = scene.client();
             let clients = scene.cell().clients().map_err(Error::Run)?;
             let near = Mount::afsd(lab, Place::In(&clients), &client, None)?;

@@ -15,10 +15,10 @@ use crate::cells::STOCK_FLAGS;
 use crate::error::Error;
 use crate::folder::Folder;
 use crate::lab::{Cell, Lab, interleave};
-use crate::mounts::{AFSD_SIZES, AFSD_SIZES_MANY, Mount, OurCell, Scene, StockScene};
+use crate::mounts::{AFSD_SIZES, AFSD_SIZES_MANY, Mount, OurCell, Scene, CellScene};
 use crate::network::{LinkSpec, NetworkBytes};
 use crate::record::{Record, Run, short};
-use crate::tools::Place;
+use crate::tools::{Place, Who};
 use crate::workers::{paths, stream};
 
 const RTT: Duration = Duration::from_micros(12_500);
@@ -85,7 +85,7 @@ struct Stages {
     local: Folder,
     ours: OurCell,
     our: OnceCell<Result<Scene, String>>,
-    stock: OnceCell<Result<StockScene, String>>,
+    stock: OnceCell<Result<CellScene, String>>,
 }
 
 pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
@@ -165,9 +165,9 @@ impl Stages {
         scene.as_ref().map_err(|why| Error::run(why.clone()))
     }
 
-    fn stock(&self, lab: &Lab) -> Result<&StockScene, Error> {
+    fn stock(&self, lab: &Lab) -> Result<&CellScene, Error> {
         let open = || {
-            let scene = StockScene::open(lab, STOCK_FLAGS, &LinkSpec::wan(RTT))?;
+            let scene = CellScene::open(lab, Who::OpenAfs, STOCK_FLAGS, &LinkSpec::wan(RTT))?;
             let clients = scene.cell().clients().map_err(Error::Run)?;
             let mount = Mount::afsd(lab, Place::In(&clients), &scene.client(), None)?;
             self.make_huge(lab, mount.path())?;

@@ -6,9 +6,10 @@ use std::time::Duration;
 use crate::distribution::Distribution;
 use crate::error::Error;
 use crate::lab::{Cell, Lab, interleave};
-use crate::mounts::{Mount, StockScene, work};
+use crate::mounts::{CellScene, Mount, work};
 use crate::network::{LINK_TEXT, LinkSpec, add_addresses};
 use crate::record::{Record, Run, short};
+use crate::tools::Who;
 use crate::workers::files;
 
 const RTT: Duration = Duration::from_micros(12_500);
@@ -40,7 +41,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
         idle_s(lab)
     );
     for (name, flags, _) in SERVERS {
-        let scene = StockScene::open(lab, flags, &LinkSpec::wan(RTT))?;
+        let scene = CellScene::open(lab, Who::OpenAfs, flags, &LinkSpec::wan(RTT))?;
         add_addresses(scene.link().a(), OTHER, 1)?;
         prepare(lab, &scene, bytes)?;
         let scene = &scene;
@@ -72,13 +73,13 @@ fn idle_s(lab: &Lab) -> u32 {
 }
 
 /// Stores the file that is read, by our client beside the servers.
-fn prepare(lab: &Lab, scene: &StockScene, bytes: u64) -> Result<(), Error> {
+fn prepare(lab: &Lab, scene: &CellScene, bytes: u64) -> Result<(), Error> {
     let mount = Mount::afar(lab, scene.near(), &scene.client(), None)?;
     work(lab, None, ["make-file", &mount.file("file"), &bytes.to_string()])?;
     mount.stop()
 }
 
-fn measure(lab: &Lab, scene: &StockScene, who: &str, bytes: u64) -> Result<Run, Error> {
+fn measure(lab: &Lab, scene: &CellScene, who: &str, bytes: u64) -> Result<Run, Error> {
     let mount = match who {
         "afsd.fuse" => Mount::afsd(lab, scene.far(), &scene.client(), None)?,
         _ => Mount::afar(lab, scene.far(), &scene.client(), None)?,

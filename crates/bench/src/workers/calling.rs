@@ -1,10 +1,13 @@
-//! One rxperf call of a load generator: makes it, counts what it carries as it goes, and watches for how long it stands
-//! still. When to call and what for is the generator's.
+//! One call of a load generator, of rxperf's or a file server's: makes it, counts what it carries as it goes, and watches for how
+//! long it stands still. When to call and what for is the generator's.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use afs_wire::ids::AfsFid;
+use afs_wire::rxafs::{FetchData64, StoreData64};
+use afs_wire::status::AfsStoreStatus;
 use bytes::Bytes;
 use rx::{CallError, Peer};
 use rxperf::{MAGIC, Request};
@@ -58,36 +61,115 @@ impl Watch {
     }
 }
 
-/// Makes a call. Bytes are added to `counter` when they are acknowledged (sending) or read. Returns whether it came to its
-/// end; false if `is_over` was set before, which breaks it off.
+/// What is called.
+#[derive(Clone, Debug)]
+pub(super) struct Callee {
+    pub(super) peer: Peer,
+    pub(super) service: Service,
+}
+
+/// What it does with bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Service {
+    /// rxperf: takes and makes them.
+    Rxperf,
+    /// A file server: they are this file's, from its beginning on; what is sent is all of it.
+    File(AfsFid),
+}
+
+impl Service {
+    /// The call by which so many bytes are sent or received.
+    fn exchange(self, is_sender: bool, size: u32) -> Exchange {
+        let (send, receive) = if is_sender { (u64::from(size), 0) } else { (0, u64::from(size)) };
+        let (opening, lead, is_reply): (_, _, IsReply) = match self {
+            Service::Rxperf => {
+                let request = if is_sender { Request::Send(size) } else { Request::Receive(size) };
+                let is_reply: IsReply = |_, reply| reply == MAGIC.to_be_bytes();
+                (request.encode((PIECE as u32, PIECE as u32)), 0, is_reply)
+            }
+            Service::File(fid) if is_sender => {
+                let status = AfsStoreStatus::default();
+                let request = StoreData64 { fid, status, pos: 0, length: send, file_length: send };
+                let is_reply: IsReply = |_, reply| rxgen::decode_reply::<StoreData64>(reply).is_ok();
+                (rxgen::encode_request(&request), 0, is_reply)
+            }
+            Service::File(fid) => {
+                let request = FetchData64 { fid, pos: 0, length: i64::from(size) };
+                // Before the data their number, the high word first.
+                let is_reply: IsReply = |exchange, reply| {
+                    exchange.led == exchange.receive.to_be_bytes()
+                        && rxgen::decode_reply::<FetchData64>(reply).is_ok()
+                };
+                (rxgen::encode_request(&request), LEAD_OF_FETCH, is_reply)
+            }
+        };
+        Exchange { opening: opening.into(), send, lead, receive, is_reply, led: Vec::new(), reply: Vec::new(), got: 0 }
+    }
+}
+
+/// Whether this is how such a call ends.
+type IsReply = fn(&Exchange, &[u8]) -> bool;
+
+/// What goes to and fro in a call.
+struct Exchange {
+    opening: Bytes,
+    /// Bytes sent behind it.
+    send: u64,
+    /// Bytes that come before those that are wanted.
+    lead: usize,
+    receive: u64,
+    is_reply: IsReply,
+    /// What has come of them: before those that are wanted, of those, behind them.
+    led: Vec<u8>,
+    got: u64,
+    reply: Vec<u8>,
+}
+
+impl Exchange {
+    /// Takes what has come.
+    fn take(&mut self, bytes: &[u8]) {
+        let (lead, rest) = bytes.split_at(bytes.len().min(self.lead - self.led.len()));
+        self.led.extend_from_slice(lead);
+        let (wanted, reply) = rest.split_at((self.receive - self.got).min(rest.len() as u64) as usize);
+        self.got += wanted.len() as u64;
+        let room = LONGEST_REPLY.saturating_sub(self.reply.len());
+        self.reply.extend(reply.iter().take(room));
+    }
+}
+
+/// Makes a call that sends or receives so many bytes. They are added to `counter` when they are acknowledged (sending) or read.
+/// Returns whether it came to its end; false if `is_over` was set before, which breaks it off.
 pub(super) async fn call(
-    peer: &Peer,
-    request: &Request,
+    callee: &Callee,
+    is_sender: bool,
+    size: u32,
     counter: &AtomicU64,
     is_over: &AtomicBool,
     watch: &mut Watch,
 ) -> Result<bool, CallError> {
     let mut call = loop {
-        match tick(peer.call()).await {
+        match tick(callee.peer.call()).await {
             Some(call) => break call?,
             None if is_over.load(Ordering::Relaxed) => return Ok(false),
             None => (),
         }
     };
-    let opening = Bytes::from(request.encode((PIECE as u32, PIECE as u32)));
-    let opening_len = opening.len() as u64;
-    let (send, receive) = request.bytes();
+    let mut exchange = callee.service.exchange(is_sender, size);
+    let opening_len = exchange.opening.len() as u64;
     let mut reach = |bytes: u64| {
         counter.fetch_add(watch.reach(Instant::now(), bytes), Ordering::Relaxed);
     };
-    call.send(opening).await?;
-    let mut left = send;
+    call.send(exchange.opening.clone()).await?;
+    let mut left = exchange.send;
     while left > 0 {
         let piece = Bytes::from_static(&ZEROES[..left.min(PIECE as u64) as usize]);
         let len = piece.len() as u64;
-        if let Some(sent) = tick(call.send(piece)).await {
-            sent?;
-            left -= len;
+        match tick(call.send(piece)).await {
+            Some(Ok(())) => left -= len,
+            // It refuses, and says why.
+            Some(Err(CallError::NotSending { .. })) => break,
+            Some(Err(error)) => return Err(error),
+            None => (),
         }
         reach(call.stats().bytes_acked.saturating_sub(opening_len));
         if is_over.load(Ordering::Relaxed) {
@@ -95,33 +177,30 @@ pub(super) async fn call(
         }
     }
     call.finish()?;
-    let (mut got, mut tail) = (0, Vec::<u8>::new());
     loop {
         match tick(call.recv()).await {
-            Some(Ok(Some(bytes))) => {
-                let data = receive.saturating_sub(got).min(bytes.len() as u64) as usize;
-                tail.extend(bytes[data..].iter().take(MAGIC_LEN + 1));
-                got += bytes.len() as u64;
-            }
+            Some(Ok(Some(bytes))) => exchange.take(&bytes),
             Some(Ok(None)) => break,
             Some(Err(error)) => return Err(error),
             None => (),
         }
         let acked = call.stats().bytes_acked.saturating_sub(opening_len);
-        reach(acked.min(send) + got.min(receive));
+        reach(acked.min(exchange.send) + exchange.got);
         if is_over.load(Ordering::Relaxed) {
             return Ok(false);
         }
     }
-    if tail != MAGIC.to_be_bytes() {
+    if left > 0 || exchange.got < exchange.receive || !(exchange.is_reply)(&exchange, &exchange.reply) {
         return Err(CallError::StreamEnded { peer: call.peer() });
     }
-    reach(send + receive);
+    reach(exchange.send + exchange.receive);
     Ok(true)
 }
 
-/// Length of what ends a reply.
-const MAGIC_LEN: usize = 4;
+/// Bytes before those that FetchData64 asks for: their number.
+const LEAD_OF_FETCH: usize = 8;
+/// More than any reply has that ends a call here: what is longer is none.
+const LONGEST_REPLY: usize = 512;
 
 /// What comes of a wait that may be broken off and repeated; none if it takes long.
 async fn tick<T>(wait: impl Future<Output = T>) -> Option<T> {

@@ -1,10 +1,13 @@
-//! A load generator: many endpoints in one process, each a host with an address of its own, that call an rxperf server all
-//! the time. Started as `afar-bench load-worker ...`: prints "ready" when its endpoints are bound, begins when it is sent a
+//! A load generator: many endpoints in one process, each a host with an address of its own, that call an rxperf server or a file
+//! server all the time. Started as `afar-bench load-worker ...`: prints "ready" when its endpoints are bound, begins when it is sent a
 //! line, and prints one JSON object at the end:
 //!
 //! `seconds` measured; in them `sent` and `received` bytes, also of calls that did not end, and `hosts`, the same by host;
 //! `call_mbit` and `stalls_ms` of each call that ended in them, `stalls_ms` also of those that were broken off at the end;
-//! `failures` and the first one's text.
+//! `failures` and the first one's text; `busy`, how often a file server said that it has no time for a call (VBUSY), which is then
+//! made again and counts as one.
+//!
+//! At a file server each caller that sends has a file of its own, and those that receive read one that all of the process share.
 //!
 //! The endpoints share a thread (`hosts`); the callers are tasks on two more.
 
@@ -16,13 +19,14 @@ use std::time::{Duration, Instant};
 use clap::{Parser, ValueEnum};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use rx::{Endpoint, EndpointConfig, Peer, PeerLimits};
+use rx::{Endpoint, EndpointConfig, Peer, PeerLimits, Runtime};
 use rx_proto::security::{Null, SecurityClass};
-use rxperf::{Request, SERVICE};
+use rxperf::SERVICE;
 use serde::{Deserialize, Serialize};
 use tokio::runtime::Builder;
 
-use super::calling::{self, Watch};
+use super::calling::{self, Callee, Service, Watch};
+use super::file_host::{self, FileHost};
 use super::hosts::Hosts;
 use super::named::Named;
 use super::{Failure, hear, print};
@@ -74,6 +78,9 @@ struct Options {
     /// The name that all of them say, to a server that wants one
     #[arg(long)]
     user: Option<String>,
+    /// The server is a file server with this volume, which anyone may write
+    #[arg(long)]
+    volume: Option<u32>,
 }
 
 /// What it prints.
@@ -87,6 +94,7 @@ pub(crate) struct Report {
     pub(crate) stalls_ms: Vec<f64>,
     pub(crate) failures: u64,
     pub(crate) first_failure: Option<String>,
+    pub(crate) busy: u64,
 }
 
 /// What all callers share.
@@ -102,7 +110,7 @@ struct Shared {
 
 /// One of the callers.
 struct Caller {
-    peer: Peer,
+    callee: Callee,
     host: usize,
     is_sender: bool,
     rng: StdRng,
@@ -114,15 +122,13 @@ struct Seen {
     /// When each call ended, its rate if it came to its end, and its longest stall.
     calls: Vec<(Instant, Option<f64>, Duration)>,
     failures: Vec<(Instant, String)>,
+    busy: Vec<Instant>,
 }
 
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let options = Options::try_parse_from(std::iter::once(&NAME.to_string()).chain(arguments))?;
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_time().build()?;
-    let callers = {
-        let _in_runtime = runtime.enter();
-        bind(&options)?
-    };
+    let callers = runtime.block_on(bind(&options))?;
     print(format_args!("ready"))?;
     if hear()?.is_none() {
         return Ok(());
@@ -132,8 +138,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Binds all endpoints.
-fn bind(options: &Options) -> Result<Vec<Caller>, Failure> {
+/// Binds all endpoints, and makes their files.
+async fn bind(options: &Options) -> Result<Vec<Caller>, Failure> {
     let ways: &[bool] = match options.command {
         Command::Send => &[true],
         Command::Recv => &[false],
@@ -141,28 +147,58 @@ fn bind(options: &Options) -> Result<Vec<Caller>, Failure> {
     };
     let mut callers = Vec::new();
     let hosts = Hosts::new()?;
+    let mut shared = None;
     for (host, address) in network::consecutive(options.first, options.hosts).enumerate() {
-        let config = EndpointConfig { shards: Some(1), ..EndpointConfig::default() };
-        let endpoint = Endpoint::bind_with(Arc::clone(&hosts) as _, (address, 0).into(), config)?;
         let limits = PeerLimits { connections: (options.calls * ways.len()).div_ceil(4) };
-        let user = options.user.clone();
-        let security = move || -> Box<dyn SecurityClass> {
-            match &user {
-                Some(name) => Named::client(name),
-                None => Box::new(Null),
+        let runtime = Arc::clone(&hosts) as Arc<dyn Runtime>;
+        let (peer, files) = match options.volume {
+            None => (rxperf_peer(runtime, options, address, limits)?, None),
+            Some(volume) => {
+                let host = FileHost::bind(runtime, address, options.server, volume)?;
+                (host.peer(limits), Some(host))
             }
         };
-        let peer = endpoint.peer(options.server, SERVICE, limits, security);
         for is_sender in ways {
-            for _ in 0..options.calls {
+            for call in 0..options.calls {
+                let service = match &files {
+                    None => Service::Rxperf,
+                    Some(files) if *is_sender => {
+                        Service::File(files.make(&format!("sent-{address}-{call}"), 0).await?)
+                    }
+                    Some(files) => {
+                        if shared.is_none() {
+                            shared = Some(files.make(&format!("read-{}", options.first), options.most).await?);
+                        }
+                        Service::File(shared.expect("it was made by the first of this process"))
+                    }
+                };
                 // The seed of a caller is its place among those of all processes of a seed.
                 let seed = (options.seed << 32) + callers.len() as u64;
-                let rng = StdRng::seed_from_u64(seed);
-                callers.push(Caller { peer: peer.clone(), host, is_sender: *is_sender, rng });
+                let (callee, rng) = (Callee { peer: peer.clone(), service }, StdRng::seed_from_u64(seed));
+                callers.push(Caller { callee, host, is_sender: *is_sender, rng });
             }
         }
     }
     Ok(callers)
+}
+
+/// An rxperf server, as a host sees it.
+fn rxperf_peer(
+    runtime: Arc<dyn Runtime>,
+    options: &Options,
+    address: Ipv4Addr,
+    limits: PeerLimits,
+) -> Result<Peer, Failure> {
+    let config = EndpointConfig { shards: Some(1), ..EndpointConfig::default() };
+    let endpoint = Endpoint::bind_with(runtime, (address, 0).into(), config)?;
+    let user = options.user.clone();
+    let security = move || -> Box<dyn SecurityClass> {
+        match &user {
+            Some(name) => Named::client(name),
+            None => Box::new(Null),
+        }
+    };
+    Ok(endpoint.peer(options.server, SERVICE, limits, security))
 }
 
 async fn measure(options: &Options, callers: Vec<Caller>) -> Result<Report, Failure> {
@@ -200,6 +236,7 @@ impl Report {
             self.failures += 1;
             self.first_failure.get_or_insert(text);
         }
+        self.busy += seen.busy.into_iter().filter(|at| *at >= from).count() as u64;
     }
 }
 
@@ -233,9 +270,17 @@ impl Caller {
         let counter = &shared.hosts[self.host][usize::from(!self.is_sender)];
         while !shared.is_over.load(Ordering::Relaxed) {
             let size = shared.size(&mut self.rng);
-            let request = if self.is_sender { Request::Send(size) } else { Request::Receive(size) };
             let mut watch = Watch::new(Instant::now(), shared.from);
-            let ended = calling::call(&self.peer, &request, counter, &shared.is_over, &mut watch).await;
+            let ended = loop {
+                let (callee, is_over) = (&self.callee, &shared.is_over);
+                match calling::call(callee, self.is_sender, size, counter, is_over, &mut watch).await {
+                    Err(error) if file_host::is_busy(&error) && !is_over.load(Ordering::Relaxed) => {
+                        seen.busy.push(Instant::now());
+                        tokio::time::sleep(file_host::BUSY_PAUSE).await;
+                    }
+                    ended => break ended,
+                }
+            };
             let now = Instant::now();
             match ended {
                 Ok(is_whole) => {
@@ -286,9 +331,10 @@ mod tests {
         let calls = vec![(early, Some(9.0), stall), (from, Some(7.0), stall), (from, None, stall * 2)];
         let failures = vec![(early, "early".to_string()), (from, "late".to_string())];
         let mut report = Report::default();
-        report.add(Seen { calls, failures }, from);
+        report.add(Seen { calls, failures, busy: vec![early, from, from] }, from);
         assert_eq!((report.call_mbit, report.stalls_ms), (vec![7.0], vec![12.0, 24.0]));
         assert_eq!((report.failures, report.first_failure.as_deref()), (1, Some("late")));
+        assert_eq!(report.busy, 2);
     }
 
     /// A second of two hosts at a server that wants to hear a name.
@@ -309,9 +355,9 @@ mod tests {
             seconds: 1,
             seed: 1,
             user: user.map(str::to_string),
+            volume: None,
         };
-        let callers = bind(&options).unwrap();
-        runtime.block_on(measure(&options, callers)).unwrap()
+        runtime.block_on(async { measure(&options, bind(&options).await.unwrap()).await.unwrap() })
     }
 
     #[test]
