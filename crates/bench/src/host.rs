@@ -1,9 +1,9 @@
 //! What has to be set on this machine, and is set back: a virtual machine's host is kept from taking cores and memory away while they
-//! wait, and tells how much it took; sockets may ask for large buffers.
+//! wait, and tells how much it took; settings of the kernel.
 
 use std::fs;
 use std::hint::black_box;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -59,27 +59,28 @@ impl Drop for Awake {
     }
 }
 
-/// How large a receive buffer a program without the capability to force one may ask for (net.core.rmem_max), while it lives.
-pub(crate) struct ReceiveLimit {
+/// A setting of the whole machine's kernel, set back when this goes.
+pub(crate) struct KernelSetting {
+    file: PathBuf,
     before: String,
 }
 
-impl ReceiveLimit {
-    const FILE: &str = "/proc/sys/net/core/rmem_max";
-
-    /// Raises it to so many bytes, for the whole machine: it is no namespace's own.
-    pub(crate) fn raise(bytes: u64) -> Result<ReceiveLimit, Error> {
-        let failed = |e| Error::setup(format!("raising {} to {bytes}: {e}", Self::FILE));
-        let before = fs::read_to_string(Self::FILE).map_err(failed)?;
-        fs::write(Self::FILE, bytes.to_string()).map_err(failed)?;
-        Ok(ReceiveLimit { before: before.trim().to_string() })
+impl KernelSetting {
+    /// Sets it: `name` as under /proc/sys.
+    pub(crate) fn set(name: &str, value: &str) -> Result<KernelSetting, Error> {
+        let file = Path::new("/proc/sys").join(name);
+        let failed = |e| Error::setup(format!("setting {name} to {value}: {e}"));
+        let before = fs::read_to_string(&file).map_err(failed)?.trim().to_string();
+        fs::write(&file, value).map_err(failed)?;
+        Ok(KernelSetting { file, before })
     }
 }
 
-impl Drop for ReceiveLimit {
+impl Drop for KernelSetting {
     fn drop(&mut self) {
-        if let Err(error) = fs::write(Self::FILE, &self.before) {
-            eprintln!("afar-bench: {} could not be set back to {}: {error}", Self::FILE, self.before);
+        if let Err(error) = fs::write(&self.file, &self.before) {
+            let KernelSetting { file, before } = self;
+            eprintln!("afar-bench: {} could not be set back to {before}: {error}", file.display());
         }
     }
 }

@@ -1,11 +1,13 @@
 //! One hot file server that up to 250 light clients read from or write to, real calls to real files: ours, and OpenAFS's as it is
 //! and with large buffers; what it carries and drops, and how long the short writes of another user take meanwhile.
 
+use std::path::Path;
+
 use afar_interop::cell::ADDRESS;
 
 use crate::crowd::{CROWD_NICENESS, Crowd, FIRST_HOST, Group, PROCESSES, RTT, SERVER_NICENESS, Target};
 use crate::error::Error;
-use crate::host::ReceiveLimit;
+use crate::host::KernelSetting;
 use crate::lab::{Cell, Lab, interleave};
 use crate::mounts::CellScene;
 use crate::network::{Ends, LinkSpec, note_link};
@@ -18,21 +20,24 @@ use super::crowd::{DROPPED, GOAL_PROBE, HOSTS, MBIT, PROBE, PROBE_BY_IDLE, evalu
 
 /// What the crowd does, as the load generators call it and as the record does.
 const WAYS: [(&str, &str); 2] = [("send", "writing"), ("recv", "reading")];
-/// The servers: who, with which flags, and how large a receive buffer it may ask for if not as the machine has it. OpenAFS's first
+/// The servers: who, with which flags, and how large a receive buffer a program without the capability to force one may ask for, if
+/// not as the machine has it. OpenAFS's first
 /// flags are those that Debian's afs-newcell gives it; the second are those of a large site.
 const OURS: &str = "afar";
 const STOCK: &str = "OpenAFS, as Debian sets it up";
 const LARGE: &str = "OpenAFS, 128 threads and 16 MB of buffer";
-const SERVERS: [(&str, Who, &str, Option<u64>); 3] = [
+const SERVERS: [(&str, Who, &str, Option<&str>); 3] = [
     (OURS, Who::Afar, "", None),
     (STOCK, Who::OpenAfs, "-p 23 -busyat 600 -rxpck 400 -s 1200 -l 1200 -cb 65535 -b 240 -vc 1200", None),
     (
         LARGE,
         Who::OpenAfs,
         "-L -p 128 -s 2400 -l 2400 -vc 1200 -b 240 -cb 65535 -sendsize 4000000 -udpsize 16777216",
-        Some(16_777_216),
+        Some("16777216"),
     ),
 ];
+/// Whether the kernel gives sessions equal shares of the cores, before it looks at what is in them.
+const AUTOGROUP: &str = "kernel/sched_autogroup_enabled";
 /// The port of file servers.
 const PORT: u16 = 7000;
 
@@ -46,7 +51,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     record.placement = format!(
         "The cell's servers in a namespace of their own behind B, the file server at niceness {SERVER_NICENESS}, clients in namespace \
          A: the crowd in at most {PROCESSES} processes at niceness {CROWD_NICENESS}, the probe in its own at {SERVER_NICENESS}; the \
-         emulator's thread (SCHED_FIFO 10) in the bench's process. Nothing is pinned; all of them share the cores of this machine, on \
+         emulator's thread (SCHED_FIFO 10) in the bench's process. Nothing is pinned, and sessions are not grouped (sched_autogroup_enabled is 0): all of them share the cores of this machine, on \
          which the crowd's machines and the network cost more than the server."
     );
     record.method = format!(
@@ -65,6 +70,9 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
          runs; the kernel gives twice what is asked for.",
         RTT.as_millis()
     );
+    // The cell's programs are a session of their own, which else has its share of the cores whatever its niceness is.
+    let groups = Path::new("/proc/sys").join(AUTOGROUP).exists();
+    let _by_niceness = groups.then(|| KernelSetting::set(AUTOGROUP, "0")).transpose()?;
     let mut cells = Vec::new();
     for (command, way) in lab.choose(&WAYS[..], &WAYS[..1]) {
         for (name, who, flags, buffer) in SERVERS {
@@ -88,7 +96,8 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
                         probes,
                         window,
                     };
-                    let _limit = buffer.map(ReceiveLimit::raise).transpose()?;
+                    let _limit =
+                        buffer.map(|bytes| KernelSetting::set("net/core/rmem_max", bytes)).transpose()?;
                     once(lab, &crowd, who, flags)
                 }));
             }
