@@ -35,6 +35,10 @@ const BUNDLES_PER_LOCK: usize = 8;
 /// Locks, hence eight bundles each, after which the worker goes on: about 6 MB.
 const ROUNDS_PER_TURN: usize = 32;
 
+/// Bytes after which it does so already if something has come meanwhile: an ACK or a request that waits behind megabytes of others'
+/// data makes a round trip long that the network has not made so. ACKs that are sent are too short to reach it.
+const TURN_BESIDE_ARRIVALS: usize = 512 << 10;
+
 /// Bundles between the protocol and the socket.
 #[derive(Debug, Default)]
 pub(crate) struct TxBuffer {
@@ -103,16 +107,27 @@ impl Driver {
     }
 
     fn send_turn(&self, shard: &Shard, tx: &mut TxBuffer) -> Turn {
+        let mut sent = 0;
         for _ in 0..ROUNDS_PER_TURN {
             let is_last = self.fill(shard, tx);
             for (bundle, &(head, src_ip)) in tx.bundles.iter().zip(&tx.heads) {
                 self.send(shard, bundle, head, src_ip);
+                sent += bundle.len();
             }
             if is_last {
                 return Turn::Done;
             }
+            if sent >= TURN_BESIDE_ARRIVALS && self.has_arrivals(shard) {
+                break;
+            }
         }
         Turn::MoreToSend
+    }
+
+    /// Whether something has come that is not worked through: for the worker, or still in the socket, where the receiving thread
+    /// itself sends.
+    fn has_arrivals(&self, shard: &Shard) -> bool {
+        !shard.lock_queue().datagrams.is_empty() || self.port.queued_bytes() > 0
     }
 
     /// Has the protocol make some bundles; returns whether it has no more.
