@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::de::DeserializeOwned;
 
+use crate::cpu_limit::CpuLimit;
 use crate::error::Error;
 use crate::lab::Lab;
 use crate::network::{Ends, UdpCounters, add_addresses, consecutive};
@@ -52,6 +53,8 @@ pub(crate) struct Group {
 
 /// What is to be run.
 pub(crate) struct Crowd {
+    /// What the server gets of a core, if it is held to less than it wants.
+    pub(crate) server_share: Option<f64>,
     pub(crate) groups: Vec<Group>,
     /// send, recv or both.
     pub(crate) command: &'static str,
@@ -106,6 +109,7 @@ impl Crowd {
         for group in &self.groups {
             add_addresses(clients, group.first, group.hosts)?;
         }
+        let _held = self.server_share.map(|share| CpuLimit::hold(target.process, share)).transpose()?;
 
         let mut probing = None;
         if self.probes > 0 {

@@ -4,6 +4,7 @@
 #![deny(unsafe_code)]
 
 mod cells;
+mod cpu_limit;
 mod crowd;
 mod distribution;
 mod error;

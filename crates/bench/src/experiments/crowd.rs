@@ -93,6 +93,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
                     over_link(lab, &LinkSpec::unlimited(RTT), |lab, ends| {
                         let server: Invocation = server(&lab.tools, ends.port);
                         let crowd = Crowd {
+                            server_share: None,
                             groups: vec![Group {
                                 first: FIRST_HOST,
                                 hosts: *hosts,

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::rtt_text;
 use crate::error::Error;
 use crate::lab::{Cell, Lab, interleave};
-use crate::mounts::{AFSD_SIZES, ClientOf, Mount, OurCell, Scene, CellScene};
+use crate::mounts::{AFSD_SIZES, CellScene, ClientOf, Mount, OurCell, Scene};
 use crate::network::{LinkSpec, over_link};
 use crate::process::Process;
 use crate::record::{Record, Run, short};

@@ -84,6 +84,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
                 ];
                 cells.push(Cell::new(labels, move |lab| {
                     let crowd = Crowd {
+                        server_share: None,
                         groups: vec![Group {
                             first: FIRST_HOST,
                             hosts: *hosts,

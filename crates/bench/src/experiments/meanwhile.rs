@@ -14,7 +14,7 @@ use crate::distribution::Distribution;
 use crate::error::Error;
 use crate::folder::Folder;
 use crate::lab::{Cell, Lab, interleave};
-use crate::mounts::{AFSD_SIZES, ClientOf, Mount, OurCell, Scene, CellScene};
+use crate::mounts::{AFSD_SIZES, CellScene, ClientOf, Mount, OurCell, Scene};
 use crate::network::LinkSpec;
 use crate::record::{Curve, Record, Run, short};
 use crate::tools::{Place, Who};

@@ -18,6 +18,8 @@ const CALLS: usize = 16;
 const ONE_NICENESS: i32 = 0;
 /// What the smaller is to have of the larger.
 const GOAL: f64 = 0.8;
+/// What the server gets of a core where it alone is to be what is short: less than its clients take to keep it busy.
+const SERVER_SHARE: f64 = 0.3;
 /// The users' names.
 const USERS: [&str; 2] = ["many", "one"];
 const RATIO: &str = "smaller / larger";
@@ -30,7 +32,8 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     record.placement = format!(
         "Server in namespace B at niceness {SERVER_NICENESS}, clients in namespace A: {hosts} hosts in {PROCESSES} processes at niceness \
          {CROWD_NICENESS}, the one host in its own at {ONE_NICENESS}; the emulator's thread (SCHED_FIFO 10) in the bench's process. \
-         Nothing is pinned; all of them share the cores of this machine."
+         Nothing is pinned; all of them share the cores of this machine, and where the server is held to {SERVER_SHARE} of a core (a \
+         control group) nobody else waits for one."
     );
     record.method = format!(
         "Emulated link (linkem) of {} ms RTT without a rate limit, MTU 1500, a fresh one for each run; its counters are noted, but a \
@@ -44,13 +47,15 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
         USERS[1]
     );
     let mut cells = Vec::new();
-    for command in DIRECTIONS {
-        cells.push(Cell::new([("direction", command.to_string())], move |lab| {
+    for (command, server_share) in cases() {
+        let labels = [("direction", command.to_string()), ("server", server(server_share))];
+        cells.push(Cell::new(labels, move |lab| {
             over_link(lab, &LinkSpec::unlimited(RTT), |lab, ends| {
                 let group =
                     |first, hosts, calls, niceness, user| Group { first, hosts, calls, niceness, user };
                 let server = lab.tools.bench().and([named_server::NAME, &ends.port.to_string()]);
                 let crowd = Crowd {
+                    server_share,
                     groups: vec![
                         group(FIRST_HOST, hosts, 1, CROWD_NICENESS, Some(USERS[0])),
                         group(ONE_MORE_HOST, 1, CALLS, ONE_NICENESS, Some(USERS[1])),
@@ -65,14 +70,26 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
         }));
     }
     interleave(lab, record, &cells, lab.repeats(1))?;
-    for command in DIRECTIONS {
-        let measured = record.median(RATIO, &[command]);
-        let of = |user: &str| record.median(&mbit(user), &[command]).map_or("-".into(), short);
+    for (command, server_share) in cases() {
+        let server = server(server_share);
+        let measured = record.median(RATIO, &[command, &server]);
+        let of = |user: &str| record.median(&mbit(user), &[command, &server]).map_or("-".into(), short);
         let note = format!("Mbit/s: on {hosts} hosts {}, on one {}", of(USERS[0]), of(USERS[1]));
-        let claim = format!("Users on {hosts} hosts and on one have equal shares, {command}");
+        let claim =
+            format!("Users on {hosts} hosts and on one have equal shares, {command}, server {server}");
         record.at_least(&claim, measured, GOAL, "times", &note);
     }
     Ok(())
+}
+
+/// Directions, each with all that the server can have, and with less.
+fn cases() -> impl Iterator<Item = (&'static str, Option<f64>)> {
+    [None, Some(SERVER_SHARE)].into_iter().flat_map(|share| DIRECTIONS.map(|command| (command, share)))
+}
+
+/// What a server is held to.
+fn server(share: Option<f64>) -> String {
+    share.map_or("not held".to_string(), |share| format!("held to {share} of a core"))
 }
 
 fn mbit(user: &str) -> String {

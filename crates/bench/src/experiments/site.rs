@@ -13,7 +13,7 @@ use crate::cells::STOCK_FLAGS;
 use crate::error::Error;
 use crate::folder::Folder;
 use crate::lab::{Cell, Lab, interleave};
-use crate::mounts::{AFSD_SIZES, ClientOf, Mount, OurCell, Scene, CellScene};
+use crate::mounts::{AFSD_SIZES, CellScene, ClientOf, Mount, OurCell, Scene};
 use crate::network::LinkSpec;
 use crate::process::Process;
 use crate::record::{Record, Run, short};

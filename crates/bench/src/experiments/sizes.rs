@@ -15,7 +15,7 @@ use crate::cells::STOCK_FLAGS;
 use crate::error::Error;
 use crate::folder::Folder;
 use crate::lab::{Cell, Lab, interleave};
-use crate::mounts::{AFSD_SIZES, AFSD_SIZES_MANY, Mount, OurCell, Scene, CellScene};
+use crate::mounts::{AFSD_SIZES, AFSD_SIZES_MANY, CellScene, Mount, OurCell, Scene};
 use crate::network::{LinkSpec, NetworkBytes};
 use crate::record::{Record, Run, short};
 use crate::tools::{Place, Who};

@@ -103,7 +103,16 @@ impl Service {
                 (rxgen::encode_request(&request), LEAD_OF_FETCH, is_reply)
             }
         };
-        Exchange { opening: opening.into(), send, lead, receive, is_reply, led: Vec::new(), reply: Vec::new(), got: 0 }
+        Exchange {
+            opening: opening.into(),
+            send,
+            lead,
+            receive,
+            is_reply,
+            led: Vec::new(),
+            reply: Vec::new(),
+            got: 0,
+        }
     }
 }
 

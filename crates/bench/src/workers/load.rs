@@ -167,7 +167,8 @@ async fn bind(options: &Options) -> Result<Vec<Caller>, Failure> {
                     }
                     Some(files) => {
                         if shared.is_none() {
-                            shared = Some(files.make(&format!("read-{}", options.first), options.most).await?);
+                            shared =
+                                Some(files.make(&format!("read-{}", options.first), options.most).await?);
                         }
                         Service::File(shared.expect("it was made by the first of this process"))
                     }
