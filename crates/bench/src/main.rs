@@ -9,6 +9,7 @@ mod crowd;
 mod distribution;
 mod error;
 mod experiments;
+mod findings;
 mod flows;
 mod folder;
 mod host;

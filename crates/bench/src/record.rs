@@ -43,9 +43,6 @@ pub(crate) struct Record {
     /// The label whose values stand beside each other in the plot, a mark each in a row of the other labels; without it each row is a bar.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) compared: Option<String>,
-    /// What was found, in a sentence or two.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub(crate) finding: String,
     pub(crate) verdicts: Vec<Verdict>,
     pub(crate) rows: Vec<Row>,
 }

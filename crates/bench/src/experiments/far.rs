@@ -388,19 +388,4 @@ fn judge(record: &mut Record) {
         let note = format!("Mbit/s: afar {a}, OpenAFS {b}, tuned {c}");
         record.at_least(&format!("{way} at {free}, against OpenAFS"), ratio, GOAL_TIMES, "times", &note);
     }
-    let of =
-        |who: &str, way: &str| record.median("Mbit/s", &[&rtt, &loss, who, way]).map_or("-".into(), short);
-    let finding = format!(
-        "At {rtt} without loss a file is read at {} Mbit/s and written at {}; OpenAFS reads at {} and writes at {}, tuned at {} and {}. Our client reads \
-         from OpenAFS's server at {}, OpenAFS's client from ours at {}.",
-        of("afar", "read"),
-        of("afar", "write"),
-        of("OpenAFS", "read"),
-        of("OpenAFS", "write"),
-        of("OpenAFS, tuned", "read"),
-        of("OpenAFS, tuned", "write"),
-        of("afar's client, OpenAFS's server", "read"),
-        of("OpenAFS's client, afar's server", "read"),
-    );
-    record.finding = finding;
 }

@@ -68,14 +68,10 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     }
     interleave(lab, record, &cells, lab.repeats(5))?;
     drop(cells);
-    let mut found = Vec::new();
     for server in SERVERS {
         for (name, _) in DOCUMENTS {
             let [one, again, empty, ours] = PLACES.map(|place| record.median(RATE, &[server, name, place]));
             let ratio = ours.zip(one).map(|(ours, one)| ours / one);
-            let of_empty = ours.zip(empty).map(|(ours, empty)| ours / empty);
-            let [of_local, of_empty] = [ratio, of_empty].map(|ratio| ratio.map_or("-".to_string(), short));
-            found.push(format!("{server} {name} {of_local} ({of_empty})"));
             let [a, b, c, d] = [ours, one, again, empty].map(|value| value.map_or("-".to_string(), short));
             let note = format!("requests/s: afar {a}, local {b} and {c}, an empty FUSE mount {d}");
             record.at_least(
@@ -87,10 +83,6 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
             );
         }
     }
-    record.finding = format!(
-        "Of the rate from the local disk (of an empty FUSE mount's), a mount gives: {}.",
-        found.join(", ")
-    );
     Ok(())
 }
 

@@ -84,15 +84,6 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
         of("afar", "image, MB/s").map_or("-".into(), short),
         of("OpenAFS", "image, MB/s").map_or("-".into(), short)
     );
-    record.finding = format!(
-        "The film stood still for {} s in all ({} with OpenAFS), while the image came at {} MB/s ({}) and the third client got {} MB ({}).",
-        of("afar", STALLED).map_or("-".into(), short),
-        of("OpenAFS", STALLED).map_or("-".into(), short),
-        of("afar", "image, MB/s").map_or("-".into(), short),
-        of("OpenAFS", "image, MB/s").map_or("-".into(), short),
-        of("afar", "third client got, MB").map_or("-".into(), short),
-        of("OpenAFS", "third client got, MB").map_or("-".into(), short),
-    );
     record.at_most(
         "A film at 12.5 ms beside an image and an annex",
         of("afar", STALLED),

@@ -357,24 +357,4 @@ fn judge(record: &mut Record, counts: &[usize], larger: &[u64]) {
         let claim = format!("{what} stored, no delay, time against the local disk");
         record.at_most(&claim, ratio, GOAL_LARGE, "times", &format!("s: afar {a}, local {b}, OpenAFS {c}"));
     }
-    let small = What::Files { count: 1000, bytes: SMALL_BYTES }.name();
-    let far = rtt_text(RTT);
-    let of = |what: &str, delay: &str, place: &str| {
-        record.median(SECONDS, &[what, delay, place]).map_or("-".into(), short)
-    };
-    let (line, byte) = (What::FirstLine.name(), What::OneByte.name());
-    let finding = format!(
-        "A thousand small files take {} s beside the servers and {} s at {far}; OpenAFS takes {} and {}, the local disk {}. At {far} the first line of \
-         the large file is there after {} s (OpenAFS {}), and one byte of it changed after {} s (OpenAFS {}).",
-        of(&small, "none", OURS),
-        of(&small, &far, OURS),
-        of(&small, "none", STOCK),
-        of(&small, &far, STOCK),
-        of(&small, "none", LOCAL),
-        of(&line, &far, OURS),
-        of(&line, &far, STOCK),
-        of(&byte, &far, OURS),
-        of(&byte, &far, STOCK),
-    );
-    record.finding = finding;
 }
