@@ -15,8 +15,8 @@ use crate::record::{Record, Row, Summary, Verdict, short};
 /// The name of the report's file.
 pub(crate) const FILE_NAME: &str = "report.html";
 /// The experiment whose plot is also a picture for the README, and that file's name.
-const PICTURED: &str = "crowd";
-const PICTURE_NAME: &str = "crowd.svg";
+const PICTURED: &str = "hot";
+const PICTURE_NAME: &str = "hot.svg";
 
 /// Makes the report of the records in this folder, and writes it there.
 pub(crate) fn write(folder: &Path) -> Result<(), Error> {

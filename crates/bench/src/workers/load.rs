@@ -275,9 +275,12 @@ impl Caller {
             let ended = loop {
                 let (callee, is_over) = (&self.callee, &shared.is_over);
                 match calling::call(callee, self.is_sender, size, counter, is_over, &mut watch).await {
-                    Err(error) if file_host::is_busy(&error) && !is_over.load(Ordering::Relaxed) => {
+                    Err(error) if file_host::is_busy(&error) => {
                         seen.busy.push(Instant::now());
                         tokio::time::sleep(file_host::BUSY_PAUSE).await;
+                        if is_over.load(Ordering::Relaxed) {
+                            break Ok(false);
+                        }
                     }
                     ended => break ended,
                 }
