@@ -121,7 +121,7 @@ const SENTENCES: &[Sentence] = &[
     ),
     (
         "loss",
-        "With 1 % of loss at 12.5 to 200 ms one call carries {} Mbit/s, TCP BBR {}, cubic {}; with 0.1 % {}, {} and {}.",
+        "With 1 % of loss at 12.5 to 200 ms one call carries {} Mbit/s, TCP BBR {}, cubic (at 12.5 ms) {}; with 0.1 % {}, {} and {}.",
         &[
             Range("Mbit/s", &["1 % loss", "afar"]),
             Range("Mbit/s", &["1 % loss", "TCP bbr"]),
