@@ -34,8 +34,14 @@ const SENTENCES: &[Sentence] = &[
             Median("Mbit/s", &["12.5 ms", "0 %", "OpenAFS, tuned", "write"]),
             Median("Mbit/s", &["12.5 ms", "1 %", "afar", "read"]),
             Median("Mbit/s", &["12.5 ms", "1 %", "OpenAFS", "read"]),
-            Times("Mbit/s", [&["12.5 ms, no limit", "afar", "read"], &["12.5 ms, no limit", "OpenAFS", "read"]]),
-            Times("Mbit/s", [&["12.5 ms, no limit", "afar", "write"], &["12.5 ms, no limit", "OpenAFS", "write"]]),
+            Times(
+                "Mbit/s",
+                [&["12.5 ms, no limit", "afar", "read"], &["12.5 ms, no limit", "OpenAFS", "read"]],
+            ),
+            Times(
+                "Mbit/s",
+                [&["12.5 ms, no limit", "afar", "write"], &["12.5 ms, no limit", "OpenAFS", "write"]],
+            ),
             Median("Mbit/s", &["12.5 ms", "0 %", "afar's client, OpenAFS's server", "read"]),
             Median("Mbit/s", &["12.5 ms", "0 %", "OpenAFS's client, afar's server", "read"]),
         ],
@@ -185,10 +191,7 @@ const SENTENCES: &[Sentence] = &[
         "owners",
         "Of a user on 250 hosts and one on one host, who has less has {} of the other's where all share the cores, and {} where only the \
          server is short of them.",
-        &[
-            Range("smaller / larger", &["not held"]),
-            Range("smaller / larger", &["held to 0.3 of a core"]),
-        ],
+        &[Range("smaller / larger", &["not held"]), Range("smaller / larger", &["held to 0.3 of a core"])],
     ),
     (
         "loopback",
@@ -208,10 +211,7 @@ const SENTENCES: &[Sentence] = &[
     (
         "idle",
         "Each of 100,000 idle connections takes {} bytes at the server and {} at the client.",
-        &[
-            Median("server, bytes/connection", &["100000"]),
-            Median("client, bytes/connection", &["100000"]),
-        ],
+        &[Median("server, bytes/connection", &["100000"]), Median("client, bytes/connection", &["100000"])],
     ),
     (
         "vldb",
@@ -346,7 +346,8 @@ impl Gap {
                 Some(short(record.median(figure, one)? / record.median(figure, other)?))
             }
             Range(figure, labels) => {
-                let has_all = |row: &&Row| labels.iter().all(|label| row.labels.iter().any(|(_, v)| v == label));
+                let has_all =
+                    |row: &&Row| labels.iter().all(|label| row.labels.iter().any(|(_, v)| v == label));
                 let rows = record.rows.iter().filter(has_all);
                 let medians: Vec<f64> =
                     rows.filter_map(|row| Some(row.figures.get(*figure)?.median)).collect();
