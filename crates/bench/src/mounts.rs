@@ -13,9 +13,9 @@
 //! ```
 //!
 //! Each [`Mount`] begins with an empty cache in a folder of its own: a second one of the same cell reads cold. `CellScene` is the
-//! same with a cell of OpenAFS's or of ours that vos has made; [`Mount::afsd`] mounts one by Debian's afsd.fuse. [`Mount::mirror`] is an empty FUSE mount, and
-//! [`work`] runs a program in any folder. What `core` says holds for all threads of a process; none leaves it to the system.
-//! Trees and caches are in `trees.rs`.
+//! same with a cell of OpenAFS's, or of ours that was made by vos; [`Mount::afsd`] mounts one by Debian's afsd.fuse.
+//! [`Mount::mirror`] is an empty FUSE mount, and [`work`] runs a program in any folder. What `core` says holds for all threads of a
+//! process; none leaves it to the system. Trees and caches are in `trees.rs`.
 
 use std::fs;
 use std::path::{Path, PathBuf};

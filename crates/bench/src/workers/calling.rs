@@ -221,6 +221,32 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_fetch_brings_a_number_data_and_a_reply_however_they_are_cut() {
+        let fid = AfsFid::root_of(afs_wire::ids::VolumeId(1));
+        let stream = [&1000_u64.to_be_bytes()[..], &[7; 1000], &[9; 120]].concat();
+        for cut in [1, 7, 8, 9, 1000, 1007, 1128] {
+            let mut exchange = Service::File(fid).exchange(false, 1000);
+            stream.chunks(cut).for_each(|piece| exchange.take(piece));
+            assert_eq!(exchange.led, 1000_u64.to_be_bytes(), "cut to {cut}");
+            assert_eq!((exchange.got, exchange.reply.as_slice()), (1000, &[9; 120][..]), "cut to {cut}");
+            assert!((exchange.is_reply)(&exchange, &exchange.reply), "any numbers are a status");
+            assert!(!(exchange.is_reply)(&exchange, &exchange.reply[..119]));
+            exchange.led[7] ^= 1;
+            assert!(!(exchange.is_reply)(&exchange, &exchange.reply), "of another length than was asked for");
+        }
+    }
+
+    #[test]
+    fn a_reply_without_end_is_not_kept() {
+        let mut exchange = Service::Rxperf.exchange(true, 10);
+        exchange.take(&MAGIC.to_be_bytes());
+        assert!((exchange.is_reply)(&exchange, &exchange.reply));
+        (0..100).for_each(|_| exchange.take(&[0; 1000]));
+        assert_eq!(exchange.reply.len(), LONGEST_REPLY);
+        assert!(!(exchange.is_reply)(&exchange, &exchange.reply));
+    }
+
+    #[test]
     fn a_stall_is_the_longest_time_without_new_bytes_also_at_the_end() {
         let start = Instant::now();
         let at = |ms: u64| start + Duration::from_millis(ms);
