@@ -51,6 +51,13 @@ pub(crate) struct Group {
     pub(crate) user: Option<&'static str>,
 }
 
+impl Group {
+    /// So many hosts, each its own user with one call at a time.
+    pub(crate) fn of_strangers(hosts: u32) -> Group {
+        Group { first: FIRST_HOST, hosts, calls: 1, niceness: CROWD_NICENESS, user: None }
+    }
+}
+
 /// What is to be run.
 pub(crate) struct Crowd {
     /// What the server gets of a core, if it is held to less than it wants.

@@ -150,12 +150,13 @@ const SENTENCES: &[Sentence] = &[
     ),
     (
         "crowd",
-        "Beside 250 hosts that send, receive or do both, 64 KiB of another user take {}, {} and {} ms (99th percentile; alone 12); with \
+        "Beside 250 hosts that send, receive or do both, 64 KiB of another user take {}, {} and {} ms (99th percentile; alone {}); with \
          OpenAFS's Rx {}, {} and {}. The hosts have {}, {} and {} Mbit/s in all; OpenAFS's {}, {} and {}.",
         &[
             Median("probe p99, ms", &["afar", "250", "send"]),
             Median("probe p99, ms", &["afar", "250", "recv"]),
             Median("probe p99, ms", &["afar", "250", "both"]),
+            Range("probe, idle median ms", &["afar", "250"]),
             Median("probe p99, ms", &["OpenAFS", "250", "send"]),
             Median("probe p99, ms", &["OpenAFS", "250", "recv"]),
             Median("probe p99, ms", &["OpenAFS", "250", "both"]),

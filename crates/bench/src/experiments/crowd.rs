@@ -1,7 +1,7 @@
 //! A server that up to 250 hosts keep busy: what it carries, what it drops, how long a call stands still, and how long
 //! somebody else's short calls take meanwhile; OpenAFS's server beside it.
 
-use crate::crowd::{CROWD_NICENESS, Crowd, FIRST_HOST, Group, PROCESSES, RTT, SERVER_NICENESS, Seen};
+use crate::crowd::{CROWD_NICENESS, Crowd, Group, PROCESSES, RTT, SERVER_NICENESS, Seen};
 use crate::distribution::Distribution;
 use crate::error::Error;
 use crate::lab::{Cell, Lab, interleave};
@@ -94,13 +94,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
                         let server: Invocation = server(&lab.tools, ends.port);
                         let crowd = Crowd {
                             server_share: None,
-                            groups: vec![Group {
-                                first: FIRST_HOST,
-                                hosts: *hosts,
-                                calls: 1,
-                                niceness: CROWD_NICENESS,
-                                user: None,
-                            }],
+                            groups: vec![Group::of_strangers(*hosts)],
                             command,
                             idle_probes,
                             probes,

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use afar_interop::cell::ADDRESS;
 
-use crate::crowd::{CROWD_NICENESS, Crowd, FIRST_HOST, Group, PROCESSES, RTT, SERVER_NICENESS, Target};
+use crate::crowd::{CROWD_NICENESS, Crowd, Group, PROCESSES, RTT, SERVER_NICENESS, Target};
 use crate::error::Error;
 use crate::host::KernelSetting;
 use crate::lab::{Cell, Lab, interleave};
@@ -21,8 +21,7 @@ use super::crowd::{DROPPED, GOAL_PROBE, HOSTS, MBIT, PROBE, PROBE_BY_IDLE, evalu
 /// What the crowd does, as the load generators call it and as the record does.
 const WAYS: [(&str, &str); 2] = [("send", "writing"), ("recv", "reading")];
 /// The servers: who, with which flags, and how large a receive buffer a program without the capability to force one may ask for, if
-/// not as the machine has it. OpenAFS's first
-/// flags are those that Debian's afs-newcell gives it; the second are those of a large site.
+/// not as the machine has it. OpenAFS's first flags are those that Debian's afs-newcell gives it; the second are those of a large site.
 const OURS: &str = "afar";
 const STOCK: &str = "OpenAFS, as Debian sets it up";
 const LARGE: &str = "OpenAFS, 128 threads and 16 MB of buffer";
@@ -51,8 +50,9 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     record.placement = format!(
         "The cell's servers in a namespace of their own behind B, the file server at niceness {SERVER_NICENESS}, clients in namespace \
          A: the crowd in at most {PROCESSES} processes at niceness {CROWD_NICENESS}, the probe in its own at {SERVER_NICENESS}; the \
-         emulator's thread (SCHED_FIFO 10) in the bench's process. Nothing is pinned, and sessions are not grouped (sched_autogroup_enabled is 0): all of them share the cores of this machine, on \
-         which the crowd's machines and the network cost more than the server."
+         emulator's thread (SCHED_FIFO 10) in the bench's process. Nothing is pinned, and sessions are not grouped \
+         (sched_autogroup_enabled is 0): all of them share the cores of this machine, on which the crowd's machines and the network cost \
+         more than the server."
     );
     record.method = format!(
         "Emulated link (linkem) of {} ms RTT without a rate limit, MTU 1500, a fresh one and a fresh cell for each run, partitions on the \
@@ -85,13 +85,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
                 cells.push(Cell::new(labels, move |lab| {
                     let crowd = Crowd {
                         server_share: None,
-                        groups: vec![Group {
-                            first: FIRST_HOST,
-                            hosts: *hosts,
-                            calls: 1,
-                            niceness: CROWD_NICENESS,
-                            user: None,
-                        }],
+                        groups: vec![Group::of_strangers(*hosts)],
                         command,
                         idle_probes,
                         probes,
@@ -154,4 +148,35 @@ fn judge(record: &mut Record, hosts: &[u32]) {
     let others = [STOCK, LARGE].map(|server| worst(record, server, DROPPED).0.map_or("-".into(), short));
     let note = format!("{which}; OpenAFS's worst: {}", others.join(", "));
     record.at_most("Datagrams dropped at the server", dropped, 0.0, "datagrams", &note);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Row;
+
+    fn row(server: &str, by_idle: f64, dropped: f64) -> Row {
+        let labels = [("server", server), ("clients", "1"), ("direction", "writing")]
+            .map(|(name, value)| (name, value.to_string()));
+        let figures = [(PROBE_BY_IDLE, by_idle), (DROPPED, dropped)];
+        let figures = figures.map(|(name, value)| (name.to_string(), value)).into();
+        let mut row = Row::new(&labels, 1);
+        row.push(Run { is_valid: true, figures, ..Run::default() });
+        row
+    }
+
+    #[test]
+    fn our_server_is_judged_and_no_other() {
+        for (ours, stock, are_met) in [((9.0, 0.0), (90.0, 7.0), true), ((11.0, 1.0), (1.0, 0.0), false)] {
+            let rows = vec![row(STOCK, stock.0, stock.1), row(OURS, ours.0, ours.1)];
+            let mut record = Record { rows, ..Record::default() };
+            judge(&mut record, &[1]);
+            let is_met = |text: &str| {
+                let verdict = record.verdicts.iter().find(|v| v.claim.contains(text));
+                verdict.unwrap_or_else(|| panic!("{text} is not judged")).is_met
+            };
+            assert_eq!((is_met("1 clients writing"), is_met("dropped")), (are_met, are_met));
+            assert!(!is_met("1 clients reading"), "not measured");
+        }
+    }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use afs_testclient::{Client, Error, FileServer, Who};
+use afs_wire::abort::VBUSY;
 use afs_wire::ids::{AfsFid, VolumeId};
 use afs_wire::rxafs::Rxafs;
 use bytes::Bytes;
@@ -16,9 +17,8 @@ use rxgen::Interface;
 
 use super::Failure;
 
-/// VBUSY: a file server of OpenAFS says so when many calls wait for its threads. The client is to ask again later.
-const BUSY: i32 = 110;
-/// How much later.
+/// How long after a call that was refused as busy it is made again. A file server of OpenAFS says so (VBUSY) when many calls wait for
+/// its threads.
 pub(super) const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
 /// One host.
@@ -66,7 +66,7 @@ impl FileHost {
     {
         loop {
             match call().await {
-                Err(error) if error.code() == Some(BUSY) => tokio::time::sleep(BUSY_PAUSE).await,
+                Err(error) if error.code() == Some(VBUSY.0) => tokio::time::sleep(BUSY_PAUSE).await,
                 answer => return answer,
             }
         }
@@ -75,5 +75,5 @@ impl FileHost {
 
 /// Whether a call was refused by a server that has no time for it.
 pub(super) fn is_busy(error: &CallError) -> bool {
-    matches!(error, CallError::Aborted { code, .. } if code.0 == BUSY)
+    matches!(error, CallError::Aborted { code, .. } if code.0 == VBUSY.0)
 }

@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use afs_testclient::{AccessList, Client, Error, FileServer, Who};
+use afs_wire::abort::VBUSY;
 use afs_wire::ids::{AfsFid, PartitionId, VolumeId};
 use bytes::Bytes;
 use rx_security::KeySet;
@@ -51,9 +52,8 @@ const ASK_EVERY: Duration = Duration::from_millis(5);
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 /// How long a server may take to start.
 const START_PATIENCE: Duration = Duration::from_secs(600);
-/// VBUSY: OpenAFS's server says so to a client of which many calls wait at once. Cache managers ask again after a while; so much
-/// later does this one, which is not to be idle meanwhile.
-const BUSY: i32 = 110;
+/// OpenAFS's server says VBUSY to a client of which many calls wait at once. Cache managers ask again after a while; so much later
+/// does this one, which is not to be idle meanwhile.
 const BUSY_PAUSE: Duration = Duration::from_millis(2);
 /// How often the pulse beats; a call that takes longer than this patience counts as taking so long.
 const PULSE_EVERY: Duration = Duration::from_millis(20);
@@ -168,7 +168,7 @@ impl Counted {
     {
         loop {
             match call().await {
-                Err(error) if error.code() == Some(BUSY) && !self.is_over.load(Ordering::Relaxed) => {
+                Err(error) if error.code() == Some(VBUSY.0) && !self.is_over.load(Ordering::Relaxed) => {
                     self.refused.fetch_add(1, Ordering::Relaxed);
                     tokio::time::sleep(BUSY_PAUSE).await;
                 }

@@ -165,13 +165,11 @@ async fn bind(options: &Options) -> Result<Vec<Caller>, Failure> {
                     Some(files) if *is_sender => {
                         Service::File(files.make(&format!("sent-{address}-{call}"), 0).await?)
                     }
-                    Some(files) => {
-                        if shared.is_none() {
-                            shared =
-                                Some(files.make(&format!("read-{}", options.first), options.most).await?);
-                        }
-                        Service::File(shared.expect("it was made by the first of this process"))
-                    }
+                    Some(files) => Service::File(match shared {
+                        Some(file) => file,
+                        None => *shared
+                            .insert(files.make(&format!("read-{}", options.first), options.most).await?),
+                    }),
                 };
                 // The seed of a caller is its place among those of all processes of a seed.
                 let seed = (options.seed << 32) + callers.len() as u64;
