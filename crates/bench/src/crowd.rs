@@ -12,7 +12,7 @@ use crate::cpu_limit::CpuLimit;
 use crate::error::Error;
 use crate::lab::Lab;
 use crate::network::{Ends, UdpCounters, add_addresses, consecutive};
-use crate::process::{Process, thread_cpu_seconds_of};
+use crate::process::{Process, thread_cpu_seconds_of, thread_waits_of};
 use crate::tools::{Invocation, Place};
 use crate::transfer::Window;
 use crate::workers::{load, probe};
@@ -92,6 +92,8 @@ pub(crate) struct Seen {
     pub(crate) client_udp: UdpCounters,
     /// CPU seconds within the window of each of the server's threads.
     pub(crate) server_threads: Vec<f64>,
+    /// Of each load generator: seconds of the window for which its thread that waited the longest was ready and had no core.
+    pub(crate) client_waits: Vec<f64>,
     /// The window's length as it was.
     pub(crate) seconds: f64,
 }
@@ -139,14 +141,15 @@ impl Crowd {
         for (_, process) in &mut loading {
             process.say("go")?;
         }
+        let generators: Vec<_> = loading.iter().map(|(_, process)| process.id()).collect();
         let begin = Instant::now();
         lab.interrupt.sleep_until(begin + self.window.omit)?;
-        let before = Look::now(target, ends)?;
+        let before = Look::now(target, &generators, ends)?;
         if let Some(process) = &mut probing {
             process.say(&self.probes.to_string())?;
         }
         lab.interrupt.sleep_until(begin + self.window.omit + self.window.measure)?;
-        seen.add(&before, &Look::now(target, ends)?);
+        seen.add(&before, &Look::now(target, &generators, ends)?);
         seen.groups = self.groups.iter().map(|_| load::Report::default()).collect();
         for (group, process) in loading {
             let report = parse(&process.finish(END_PATIENCE)?, "a load-worker")?;
@@ -207,15 +210,17 @@ impl Target {
 struct Look {
     at: Instant,
     threads: BTreeMap<u32, f64>,
+    waits: Vec<BTreeMap<u32, f64>>,
     server_udp: UdpCounters,
     client_udp: UdpCounters,
 }
 
 impl Look {
-    fn now(target: &Target, ends: Ends<'_>) -> Result<Look, Error> {
+    fn now(target: &Target, generators: &[u32], ends: Ends<'_>) -> Result<Look, Error> {
         Ok(Look {
             at: Instant::now(),
             threads: thread_cpu_seconds_of(target.process),
+            waits: generators.iter().map(|process| thread_waits_of(*process)).collect(),
             server_udp: UdpCounters::of(ends.server)?,
             client_udp: UdpCounters::of(ends.client)?,
         })
@@ -228,6 +233,8 @@ impl Seen {
         self.server_udp = after.server_udp.since(before.server_udp);
         self.client_udp = after.client_udp.since(before.client_udp);
         self.server_threads = thread_deltas(&before.threads, &after.threads);
+        let waits = before.waits.iter().zip(&after.waits).map(|(before, after)| thread_deltas(before, after));
+        self.client_waits = waits.filter_map(|waits| waits.into_iter().max_by(f64::total_cmp)).collect();
     }
 
     /// The share of the process's CPU time that its busiest thread had; none if it had none.
@@ -237,9 +244,9 @@ impl Seen {
     }
 }
 
-/// CPU time between two looks of each thread that lives; one that was not there before began at 0.
+/// What was added between two looks for each thread that lives; one that was not there before began at 0.
 fn thread_deltas(before: &BTreeMap<u32, f64>, after: &BTreeMap<u32, f64>) -> Vec<f64> {
-    after.iter().map(|(thread, cpu)| cpu - before.get(thread).copied().unwrap_or(0.0)).collect()
+    after.iter().map(|(thread, time)| time - before.get(thread).copied().unwrap_or(0.0)).collect()
 }
 
 fn start(lab: &Lab, invocation: &Invocation, place: Place<'_>, seen: &mut Seen) -> Result<Process, Error> {

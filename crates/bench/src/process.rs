@@ -181,9 +181,20 @@ pub(crate) fn cpu_seconds_of(pid: u32) -> Option<f64> {
 
 /// CPU seconds so far of each thread of a process that lives, by their numbers; 10 ms exact. Empty if it has ended.
 pub(crate) fn thread_cpu_seconds_of(pid: u32) -> BTreeMap<u32, f64> {
+    told_of_threads(pid, "stat", |stat| Some(cpu_ticks(stat)? / sys::clock_ticks()))
+}
+
+/// For how many seconds each of a process's threads has waited for a core; empty where the kernel does not tell.
+pub(crate) fn thread_waits_of(pid: u32) -> BTreeMap<u32, f64> {
+    // What it ran, what it waited, both in nanoseconds, and how often.
+    told_of_threads(pid, "schedstat", |stat| Some(stat.split(' ').nth(1)?.parse::<f64>().ok()? / 1e9))
+}
+
+/// What a file of `/proc` tells of each of a process's threads.
+fn told_of_threads(pid: u32, file: &str, read: impl Fn(&str) -> Option<f64>) -> BTreeMap<u32, f64> {
     let of = |thread| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat")).ok()?;
-        Some((thread, cpu_ticks(&stat)? / sys::clock_ticks()))
+        let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/{file}")).ok()?;
+        Some((thread, read(&text)?))
     };
     threads_of(pid).filter_map(of).collect()
 }

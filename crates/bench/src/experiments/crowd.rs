@@ -39,6 +39,8 @@ const STALL: &str = "longest stall, ms";
 pub(super) const DROPPED: &str = "server: dropped at its socket, datagrams";
 const DROPPED_PERCENT: &str = "server: dropped at its socket, %";
 pub(super) const MBIT: &str = "Mbit/s";
+/// Of each process that plays hosts the thread that waits the longest: the one that all its sockets are served by.
+const WAITS: &str = "clients: wait for a core, % of the time";
 const THREAD: &str = "server: busiest thread, % of its CPU";
 
 pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
@@ -63,7 +65,8 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
          every 100 ms, {probes} times within the window, none left out, each timed from when it was due until its reply; a failed \
          one counts as 30 s. The idle median is that of {idle_probes} such probes before the load begins. A stall is the longest time in a \
          call without a byte acknowledged (sending) or read (receiving), from its beginning to its end within the time that is measured, 10 ms exact; it contains \
-         the time for which the client's process did not get a core. Dropped datagrams are the kernel's RcvbufErrors, their share \
+         the time for which the client's process did not get a core; how much that is of all is noted, by the kernel's schedstat, for the \
+         thread that serves all sockets of a process. Dropped datagrams are the kernel's RcvbufErrors, their share \
          that of RcvbufErrors + InDatagrams; datagrams that the kernel has joined (GRO) count as one. The server is afar with its \
          receive buffer forced to 32 MB, or limited to 416 KiB as without the capability; or OpenAFS's library with its defaults and \
          128 threads, under the same clients.",
@@ -147,6 +150,7 @@ pub(super) fn evaluate(seen: Seen) -> Run {
     figure(DROPPED, Some(seen.server_udp.dropped as f64));
     figure(DROPPED_PERCENT, Some(seen.server_udp.dropped_share() * 100.0));
     figure("clients: dropped at their sockets, datagrams", Some(seen.client_udp.dropped as f64));
+    figure(WAITS, Distribution::of(seen.client_waits.clone()).mean().map(|waited| waited / seconds * 100.0));
     figure(THREAD, seen.busiest_share().map(|share| share * 100.0));
     figure("server, CPU s/s", Some(seen.server_threads.iter().sum::<f64>() / seconds));
 
@@ -232,6 +236,7 @@ mod tests {
             loaded: probe::Report { ms, ..probe::Report::default() },
             server_udp: UdpCounters { received: 9_980, dropped: 20 },
             server_threads: vec![0.6, 0.2, 0.2],
+            client_waits: vec![1.0, 2.0],
             seconds: 2.0,
             ..Seen::default()
         }
@@ -260,6 +265,7 @@ mod tests {
             (DROPPED, 20.0),
             (DROPPED_PERCENT, 0.2),
             (THREAD, 60.0),
+            (WAITS, 75.0),
             ("server, CPU s/s", 0.5),
         ];
         for (name, value) in wanted {

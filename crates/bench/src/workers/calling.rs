@@ -1,8 +1,10 @@
 //! One call of a load generator, of rxperf's or a file server's: makes it, counts what it carries as it goes, and watches for how
 //! long it stands still. When to call and what for is the generator's.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Poll, ready};
 use std::time::{Duration, Instant};
 
 use afs_wire::ids::AfsFid;
@@ -11,6 +13,7 @@ use afs_wire::status::AfsStoreStatus;
 use bytes::Bytes;
 use rx::{CallError, Peer};
 use rxperf::{MAGIC, Request};
+use tokio::time::Sleep;
 
 /// How often a call that waits is looked at: a stall is measured that exactly.
 const TICK: Duration = Duration::from_millis(10);
@@ -156,8 +159,9 @@ pub(super) async fn call(
     is_over: &AtomicBool,
     watch: &mut Watch,
 ) -> Result<bool, CallError> {
+    let mut ticker = Ticker::new();
     let mut call = loop {
-        match tick(callee.peer.call()).await {
+        match ticker.or_tick(callee.peer.call()).await {
             Some(call) => break call?,
             None if is_over.load(Ordering::Relaxed) => return Ok(false),
             None => (),
@@ -173,7 +177,7 @@ pub(super) async fn call(
     while left > 0 {
         let piece = Bytes::from_static(&ZEROES[..left.min(PIECE as u64) as usize]);
         let len = piece.len() as u64;
-        match tick(call.send(piece)).await {
+        match ticker.or_tick(call.send(piece)).await {
             Some(Ok(())) => left -= len,
             // It refuses, and says why.
             Some(Err(CallError::NotSending { .. })) => break,
@@ -186,15 +190,18 @@ pub(super) async fn call(
         }
     }
     call.finish()?;
+    let mut acked = 0;
     loop {
-        match tick(call.recv()).await {
+        match ticker.or_tick(call.recv()).await {
             Some(Ok(Some(bytes))) => exchange.take(&bytes),
             Some(Ok(None)) => break,
             Some(Err(error)) => return Err(error),
             None => (),
         }
-        let acked = call.stats().bytes_acked.saturating_sub(opening_len);
-        reach(acked.min(exchange.send) + exchange.got);
+        if acked < exchange.send {
+            acked = call.stats().bytes_acked.saturating_sub(opening_len).min(exchange.send);
+        }
+        reach(acked + exchange.got);
         if is_over.load(Ordering::Relaxed) {
             return Ok(false);
         }
@@ -211,9 +218,28 @@ const LEAD_OF_FETCH: usize = 8;
 /// More than any reply has that ends a call here: what is longer is none.
 const LONGEST_REPLY: usize = 512;
 
-/// What comes of a wait that may be broken off and repeated; none if it takes long.
-async fn tick<T>(wait: impl Future<Output = T>) -> Option<T> {
-    tokio::time::timeout(TICK, wait).await.ok()
+/// Breaks off waits that last, so that a call is looked at while it stands still. One timer for all of a call: a new one for each
+/// piece that comes was a twentieth of what a generator's process does.
+struct Ticker(Pin<Box<Sleep>>);
+
+impl Ticker {
+    fn new() -> Ticker {
+        Ticker(Box::pin(tokio::time::sleep(TICK)))
+    }
+
+    /// What comes of a wait that may be broken off and repeated; none if it is time to look.
+    async fn or_tick<T>(&mut self, wait: impl Future<Output = T>) -> Option<T> {
+        let mut wait = pin!(wait);
+        poll_fn(|context| {
+            if let Poll::Ready(value) = wait.as_mut().poll(context) {
+                return Poll::Ready(Some(value));
+            }
+            ready!(self.0.as_mut().poll(context));
+            self.0.as_mut().reset(tokio::time::Instant::now() + TICK);
+            Poll::Ready(None)
+        })
+        .await
+    }
 }
 
 #[cfg(test)]
