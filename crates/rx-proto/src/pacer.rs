@@ -13,7 +13,7 @@ pub(crate) const CATCH_UP: Duration = Duration::from_millis(2);
 pub(crate) struct Pacer {
     tokens: u64,
     filled_at: Instant,
-    /// Somebody waits for the bucket to fill.
+    /// Somebody has more to send, and waits: for the bucket to fill, or for his turn among others.
     is_awaited: bool,
 }
 
@@ -22,8 +22,8 @@ impl Pacer {
         Self { tokens: 0, filled_at: Instant::ORIGIN, is_awaited: false }
     }
 
-    /// How many bytes may go now. `floor` is the least depth of the bucket, `late` what a timer that somebody waited for may
-    /// catch up.
+    /// How many bytes may go now, for somebody who has some. `floor` is the least depth of the bucket, `late` what may be caught up of
+    /// a wait.
     pub(crate) fn fill(&mut self, now: Instant, rate: u64, floor: u64, late: Duration) -> u64 {
         let gained = bytes_in(rate, now.since(self.filled_at));
         if gained > 0 {
@@ -31,9 +31,14 @@ impl Pacer {
             let depth = floor.max(bytes_in(rate, catch_up));
             self.tokens = self.tokens.saturating_add(gained).min(depth.max(self.tokens));
             self.filled_at = now;
-            self.is_awaited = false;
         }
+        self.is_awaited = true;
         self.tokens
+    }
+
+    /// Nobody has anything to send for now, or may: what passes until somebody does is a pause, not a wait.
+    pub(crate) const fn rest(&mut self) {
+        self.is_awaited = false;
     }
 
     /// Allows a burst of at least `bytes`: a flight from an idle path, or a train.
@@ -45,9 +50,8 @@ impl Pacer {
         self.tokens = self.tokens.saturating_sub(bytes);
     }
 
-    /// When `bytes` will be there, for somebody who waits for them.
-    pub(crate) fn ready_at(&mut self, rate: u64, bytes: u64) -> Instant {
-        self.is_awaited = true;
+    /// When `bytes` will be there.
+    pub(crate) fn ready_at(&self, rate: u64, bytes: u64) -> Instant {
         let missing = bytes.saturating_sub(self.tokens);
         // Rounded up: a timer that comes a nanosecond early would come again and again.
         let nanos = (u128::from(missing) * 1_000_000_000).div_ceil(u128::from(rate.max(1))) as u64;
@@ -66,6 +70,7 @@ mod tests {
     fn a_pause_is_caught_up_by_two_milliseconds_and_no_more() {
         let mut pacer = Pacer::new();
         pacer.fill(Instant::ORIGIN + Duration::from_millis(1), RATE, 1444, LATE);
+        pacer.rest();
         assert_eq!(pacer.fill(Instant::ORIGIN + Duration::from_secs(1), RATE, 1444, LATE), 250_000);
         pacer.spend(250_000);
         let ready = pacer.ready_at(RATE, 125_000);
@@ -84,5 +89,16 @@ mod tests {
         pacer.spend(645_000);
         let ready = pacer.ready_at(RATE, 20_000);
         assert_eq!(pacer.fill(ready + Duration::from_secs(1), RATE, 1444, LATE), 1_250_000);
+    }
+
+    /// A server without CPU time has each path wait for its turn with bytes in its bucket. The faster a path, the more of
+    /// them it would lose, and one host would have half of what as many hosts have.
+    #[test]
+    fn a_turn_that_comes_late_is_caught_up_like_a_timer() {
+        let mut pacer = Pacer::new();
+        let start = Instant::ORIGIN + Duration::from_secs(1);
+        let tokens = pacer.fill(start, RATE, 1444, LATE);
+        pacer.spend(tokens - 1444);
+        assert_eq!(pacer.fill(start + Duration::from_millis(8), RATE, 1444, LATE), 1444 + 1_000_000);
     }
 }

@@ -414,12 +414,18 @@ impl Path {
         !self.control.is_empty() || !self.lanes.is_empty()
     }
 
-    /// No call has anything to send: if the path could carry more, what is measured now is the application's rate, or with
-    /// `by_peer` what the peer's window allows.
+    /// If the path could carry more, what is measured now is the application's rate, or with `by_peer` what the peer's window
+    /// allows.
     pub(crate) fn note_app_limited(&mut self, by_peer: bool) {
         if by_peer || self.in_flight < self.controller.window() {
             self.app_limited_until = (self.delivered + self.in_flight).max(1);
         }
+    }
+
+    /// No call has anything to send, or with `by_peer` may.
+    pub(crate) fn note_nothing_to_send(&mut self, by_peer: bool) {
+        self.pacer.rest();
+        self.note_app_limited(by_peer);
     }
 
     // ---- how much and when
@@ -431,6 +437,7 @@ impl Path {
         }
         let window = self.window() + self.train.allowance();
         if self.in_flight > 0 && self.in_flight + len as u64 > window {
+            self.pacer.rest();
             return Permit::Full;
         }
         let Some(rate) = self.rate() else { return Permit::Go };

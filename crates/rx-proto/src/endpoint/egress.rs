@@ -210,7 +210,7 @@ impl Endpoint {
         }
         let is_all = self.paths[index].lanes.is_empty();
         if is_all {
-            self.paths[index].note_app_limited(held_by_peer);
+            self.paths[index].note_nothing_to_send(held_by_peer);
         }
         if bundle.packets > 0 {
             return Some((bundle.segment_len, bundle.keeps_whole));
