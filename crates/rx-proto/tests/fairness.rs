@@ -83,6 +83,16 @@ fn a_server_that_is_slow_to_receive_gives_an_owner_with_250_hosts_one_share() {
     }
 }
 
+/// Paths wait for their turn to send there, and the faster a path is the more passes meanwhile that it could have sent.
+#[test]
+fn a_server_with_a_part_of_a_core_gives_an_owner_with_250_hosts_one_share() {
+    let like = Work { receive: (64 * KIB, 8 * MIB), ..work(1) };
+    let mut crowd = Crowd::new(1, Config::default(), FORCED_BUFFER, &crowd_against_one(like));
+    (crowd.send_rate, crowd.core) = (600_000_000, Some((Duration::from_micros(1500), ms(5))));
+    let shares = shares(&mut crowd, ms(2000));
+    assert_equal_shares(shares);
+}
+
 /// How long the probe's calls take, at the 99th percentile and, without the crowd, at the median.
 fn probe_times(crowd: Option<Work>, probes: Work, change: impl Fn(&mut Crowd)) -> Duration {
     let mut works: Vec<Work> =

@@ -127,6 +127,8 @@ pub(crate) struct Crowd {
     pub(crate) send_rate: u64,
     pub(crate) works_at: Instant,
     sends_at: Instant,
+    /// How much of each period the server has a core for, and the period.
+    pub(crate) core: Option<(Duration, Duration)>,
     pub(crate) stalls_after: Duration,
     /// Part of the packets that the network loses, and the longest that passes.
     pub(crate) loss: f64,
@@ -167,6 +169,7 @@ impl Crowd {
             send_rate: 1_000_000_000,
             works_at: now,
             sends_at: now,
+            core: None,
             stalls_after: Duration::from_secs(3),
             loss: 0.0,
             longest: usize::MAX,
@@ -215,13 +218,14 @@ impl Crowd {
             if let Some(Reverse((at, _))) = self.flying.peek() {
                 next = next.min(*at);
             }
+            let mut server = self.server.poll_timeout().unwrap_or(end);
             if !self.buffer.packets.is_empty() {
-                next = next.min(self.works_at);
+                server = server.min(self.works_at);
             }
-            next = next.min(self.server.poll_timeout().unwrap_or(end));
             if self.sends_at > self.now {
-                next = next.min(self.sends_at); // perhaps there is more
+                server = server.min(self.sends_at); // perhaps there is more
             }
+            next = next.min(server.max(self.server_has_core_at()));
             for client in &self.clients {
                 if client.sleeps_until > self.now {
                     next = next.min(client.sleeps_until);
@@ -345,8 +349,18 @@ impl Crowd {
         }
     }
 
+    /// When the server next has a core; now, if it has one.
+    fn server_has_core_at(&self) -> Instant {
+        let Some((runs, period)) = self.core else { return self.now };
+        let into = Duration::from_nanos(self.now.as_nanos() % period.as_nanos() as u64);
+        if into < runs { self.now } else { self.now + (period - into) }
+    }
+
     fn step_server(&mut self) {
         let now = self.now;
+        if self.server_has_core_at() > now {
+            return;
+        }
         if self.server.poll_timeout().is_some_and(|at| at <= now) {
             self.server.handle_timeout(now);
         }
