@@ -1,5 +1,5 @@
 //! Spreads what a path sends over time: a bucket of bytes that fills at the controller's rate. Its depth bounds how much
-//! is caught up after a late timer; who had nothing to send catches up little. Knows nothing of packets or calls.
+//! is caught up after a late timer or turn; who had nothing to send catches up little. Knows nothing of packets or calls.
 
 use crate::congestion::bytes_in;
 use crate::time::Instant;
@@ -92,7 +92,7 @@ mod tests {
     }
 
     /// A server without CPU time has each path wait for its turn with bytes in its bucket. The faster a path, the more of
-    /// them it would lose, and one host would have half of what as many hosts have.
+    /// them it would lose, and a user on one host would have half of what one on 250 has.
     #[test]
     fn a_turn_that_comes_late_is_caught_up_like_a_timer() {
         let mut pacer = Pacer::new();
