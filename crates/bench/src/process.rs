@@ -186,8 +186,7 @@ pub(crate) fn thread_cpu_seconds_of(pid: u32) -> BTreeMap<u32, f64> {
 
 /// For how many seconds each of a process's threads has waited for a core; empty where the kernel does not tell.
 pub(crate) fn thread_waits_of(pid: u32) -> BTreeMap<u32, f64> {
-    // What it ran, what it waited, both in nanoseconds, and how often.
-    told_of_threads(pid, "schedstat", |stat| Some(stat.split(' ').nth(1)?.parse::<f64>().ok()? / 1e9))
+    told_of_threads(pid, "schedstat", waited_seconds)
 }
 
 /// What a file of `/proc` tells of each of a process's threads.
@@ -238,6 +237,13 @@ impl Drop for Process {
     }
 }
 
+/// What a `schedstat` file of `/proc` says of waiting for a core.
+fn waited_seconds(schedstat: &str) -> Option<f64> {
+    // What it ran, what it waited, both in nanoseconds, and how often.
+    let waited: f64 = schedstat.split_whitespace().nth(1)?.parse().ok()?;
+    Some(waited / 1e9)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -247,5 +253,11 @@ mod tests {
         let stat = "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 120 30 0 0 20 0 3 0 99";
         assert_eq!(cpu_ticks(stat), Some(150.0));
         assert_eq!(cpu_ticks("7 (a"), None);
+    }
+
+    #[test]
+    fn what_a_thread_waited_is_told_apart_from_what_it_ran() {
+        assert_eq!(waited_seconds("5000000000 1500000000 7\n"), Some(1.5));
+        assert_eq!(waited_seconds("5000000000\n"), None);
     }
 }
