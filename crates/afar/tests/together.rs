@@ -6,7 +6,8 @@ mod mounted;
 use mounted::can_mount;
 use mounted::cell::Cell;
 use std::collections::BTreeSet;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Barrier;
@@ -67,6 +68,23 @@ fn two_mounts_change_one_directory_and_neither_waits_for_the_others_kernel() {
         let log = cell.log(name);
         assert!(!log.contains(LATE), "{name}:\n{log}");
     }
+}
+
+/// `fsync` is of a file, not of a descriptor: programs sync by name what another process has open to be written.
+#[test]
+fn fsync_of_a_descriptor_open_to_read_stores_what_another_has_written() {
+    const NAME: &str = "fsync_of_a_descriptor_open_to_read_stores_what_another_has_written";
+    if !can_mount(NAME) {
+        return;
+    }
+    let cell = Cell::new("fsync");
+    let mounts = ["one", "two"].map(|name| cell.mount(name));
+    let path = mounts[0].1.join("file");
+    let mut writer = OpenOptions::new().create(true).append(true).open(&path).unwrap();
+    writer.write_all(b"written").unwrap();
+    File::open(&path).unwrap().sync_all().unwrap();
+    assert_eq!(fs::read_to_string(mounts[1].1.join("file")).unwrap(), "written");
+    drop(writer);
 }
 
 /// The server tells of a file that has lost a name also the client that has taken it away.

@@ -127,7 +127,10 @@ impl OpenFile {
     /// As [`Self::flush`].
     pub async fn fsync(&self) -> Result<(), Error> {
         if self.data.is_dirty() {
-            self.data.store(self.user(), true).await?;
+            // A descriptor that is open to read syncs what others have written, whose right it is to store it.
+            let writer = || self.data.change(|file| User(file.writer()));
+            let user = if self.flags().write { None } else { writer() };
+            self.data.store(user.unwrap_or(self.user()), true).await?;
         }
         Ok(())
     }

@@ -335,9 +335,6 @@ impl FileSystem {
 
     pub(crate) fn sync(self: &Arc<Self>, caller: Caller, handle: Handle, reply: Reply) {
         let Some(open) = self.handles.file(handle) else { return reply.error(libc::EBADF) };
-        if !open.file.flags().write {
-            return reply.ok();
-        }
         self.note_lent(&open, false);
         self.run(caller, reply, async move {
             let synced = open.file.fsync().await;
