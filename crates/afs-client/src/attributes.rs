@@ -366,30 +366,46 @@ impl Client {
         if real.is_made_up() {
             return Err(Error::ReadOnly { fid });
         }
-        let who = inner.users.who(user, real.cell);
         let vnode = inner.vnodes.get_or_add(real);
         match set.length {
             Some(length) => inner.set_length(user, real, length).await?,
             // What was written goes before what is said of the file: a store afterwards would change that again.
             None => inner.store_dirty(user, real).await?,
         }
-        let _changing = vnode.changing.lock().await;
-        let wire = set.to_wire();
-        if !wire.mask.is_empty() {
-            let unanswered = Unanswered::new([Arc::clone(&vnode)]);
-            let before = vnode.snapshot();
-            let answer = inner.call(who, real, StoreStatus { fid: real.in_cell(), status: wire }).await;
-            let answer = answer.map_err(|error| inner.note_gone(real, error))?;
-            unanswered.done();
-            inner.note_volume(&vnode, &answer.reply.sync);
-            vnode.note_change(inner.now(), (&before, &answer.heard), who, &answer.reply.status, None);
-        }
-        drop(_changing);
+        inner.store_status(user, &vnode, set).await?;
         self.status(user, fid).await
     }
 }
 
 impl Inner {
+    /// Sets some of a status at the server, the length aside.
+    ///
+    /// # Errors
+    ///
+    /// The server's.
+    pub(crate) async fn store_status(
+        &self,
+        user: User,
+        vnode: &Arc<Vnode>,
+        set: SetStatus,
+    ) -> Result<(), Error> {
+        let wire = set.to_wire();
+        if wire.mask.is_empty() {
+            return Ok(());
+        }
+        let fid = vnode.fid;
+        let who = self.users.who(user, fid.cell);
+        let _changing = vnode.changing.lock().await;
+        let unanswered = Unanswered::new([Arc::clone(vnode)]);
+        let before = vnode.snapshot();
+        let answer = self.call(who, fid, StoreStatus { fid: fid.in_cell(), status: wire }).await;
+        let answer = answer.map_err(|error| self.note_gone(fid, error))?;
+        unanswered.done();
+        self.note_volume(vnode, &answer.reply.sync);
+        vnode.note_change(self.now(), (&before, &answer.heard), who, &answer.reply.status, None);
+        Ok(())
+    }
+
     /// Whether a vnode's own status is promised, and the user's rights known.
     fn is_known(&self, user: User, fid: Fid) -> bool {
         self.known_status(user, fid, fid).is_some()

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use afs_cache::{Cache, CacheError, CacheFile, CellNumber, Conflict, FileKey, Held, Usage};
 use afs_wire::Errno;
-use afs_wire::ids::VolumeId;
+use afs_wire::ids::{AfsTime, VolumeId};
 use afs_wire::status::AfsFetchStatus;
 use rx_proto::time::Instant;
 use tokio::sync::Notify;
@@ -26,7 +26,7 @@ use crate::config;
 use crate::error::Error;
 use crate::fetch::{Fetching, ServerPace};
 use crate::fid::{CellIndex, Fid, User};
-use crate::vnode::Vnode;
+use crate::vnode::{Unstored, Vnode};
 
 /// Bytes of data kept in memory by a client without a folder: what is read again at once, and what is not stored yet.
 const MEMORY_CACHE_BYTES: u64 = 256 << 20;
@@ -81,8 +81,8 @@ pub(crate) struct FileData {
     pub(crate) fetching: Mutex<Fetching>,
     /// Held by who stores.
     pub(crate) storing: tokio::sync::Mutex<()>,
-    /// Held while the status is told what the file is like here, or that it is as at the server.
-    pub(crate) telling: Mutex<()>,
+    /// When it was written here last, as programs are told and as the next store says.
+    written_at: AtomicU32,
     /// How many stores have failed that a task tries again, since that has begun; 0 if there is none.
     pub(crate) retries_asked: AtomicU32,
     /// A store while it is being written goes on, or is about to begin.
@@ -147,6 +147,10 @@ impl Files {
         let fid = vnode.fid;
         let mut open = lock(&self.open);
         if let Some(data) = open.get(&fid).and_then(Weak::upgrade) {
+            if !Arc::ptr_eq(&data.vnode, vnode) {
+                // It has left the table and come back.
+                vnode.set_data(Arc::downgrade(&data));
+            }
             return Ok(data);
         }
         let key = self.key(&client.inner, fid)?;
@@ -162,13 +166,14 @@ impl Files {
             arrived: Notify::new(),
             fetching: Mutex::default(),
             storing: tokio::sync::Mutex::default(),
-            telling: Mutex::default(),
+            written_at: AtomicU32::new(client.time().0),
             retries_asked: AtomicU32::new(0),
             is_storing_ahead: AtomicBool::new(false),
             is_removed: AtomicBool::new(false),
             handles: AtomicUsize::new(0),
         });
         open.insert(fid, Arc::downgrade(&data));
+        vnode.set_data(Arc::downgrade(&data));
         Ok(data)
     }
 
@@ -279,6 +284,26 @@ impl FileData {
     /// Whether something of it is not at the server.
     pub(crate) fn is_dirty(&self) -> bool {
         self.change(|file| file.is_dirty()).unwrap_or(false)
+    }
+
+    /// What the file is like here, as far as that is not at the server. Nobody keeps a copy of this: a file becomes clean not only by
+    /// stores, but also when what was written is cut off again, given up or put aside.
+    pub(crate) fn unstored(&self) -> Option<Unstored> {
+        if self.is_unsettled.load(Ordering::Acquire) {
+            return None;
+        }
+        let length = self.change(|file| file.is_dirty().then(|| file.length())).flatten()?;
+        Some(Unstored { length, modified: self.written_at() })
+    }
+
+    /// When it was written here last.
+    pub(crate) fn written_at(&self) -> AfsTime {
+        AfsTime(self.written_at.load(Ordering::Acquire))
+    }
+
+    /// It is written now.
+    pub(crate) fn note_written(&self, now: AfsTime) {
+        self.written_at.store(now.0, Ordering::Release);
     }
 
     pub(crate) fn is_removed(&self) -> bool {

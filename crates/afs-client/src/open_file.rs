@@ -143,7 +143,7 @@ impl Client {
             checked => checked?,
         }
         let file = self.opened(user, fid, flags)?;
-        if flags.truncate && status.length > 0 {
+        if flags.truncate {
             file.truncate(0).await?;
         }
         Ok(file)

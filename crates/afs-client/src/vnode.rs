@@ -23,7 +23,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use afs_wire::directory::Directory;
@@ -33,6 +33,7 @@ use afs_wire::status::{AfsCallBack, AfsFetchStatus, AfsVolSync, CallBackType, Fi
 use bytes::Bytes;
 use rx_proto::time::Instant;
 
+use crate::data::FileData;
 use crate::fid::{CellIndex, Fid};
 use crate::servers::Server;
 use crate::users::Who;
@@ -153,7 +154,8 @@ pub(crate) struct State {
     /// The target of a symbolic link or mount point, which never changes.
     link: Option<Bytes>,
     mounted: Option<Mounted>,
-    unstored: Option<Unstored>,
+    /// Its data, as long as somebody has them open or they are not stored: what is not at the server is asked of them.
+    data: Weak<FileData>,
 }
 
 /// A vnode in the table.
@@ -246,13 +248,14 @@ impl Vnode {
     pub(crate) fn known(&self, now: Instant, who: Who) -> Option<Known> {
         let state = self.state();
         let promise = state.promise.as_ref().filter(|promise| promise.is_good(now, &self.volume))?;
-        Some(Known {
-            status: state.status?,
-            until: promise.until,
-            unstored: state.unstored,
-            rights: state.access.iter().find(|(theirs, _)| *theirs == who).map(|(_, rights)| *rights),
-            parent: state.parent,
-        })
+        let status = state.status?;
+        let until = promise.until;
+        let rights = state.access.iter().find(|(theirs, _)| *theirs == who).map(|(_, rights)| *rights);
+        let (parent, data) = (state.parent, state.data.upgrade());
+        // Letting go of the data takes locks.
+        drop(state);
+        let unstored = data.and_then(|data| data.unstored());
+        Some(Known { status, until, unstored, rights, parent })
     }
 
     /// The status, if it is promised, whoever asks.
@@ -274,14 +277,15 @@ impl Vnode {
         self.state().status
     }
 
-    /// What an own write has not stored yet.
+    /// What the file is like here, beyond what the server has; `None` when all is stored.
     pub(crate) fn unstored(&self) -> Option<Unstored> {
-        self.state().unstored
+        let data = self.state().data.upgrade();
+        data?.unstored()
     }
 
-    /// Says what the file is like here, beyond what the server has; `None` when all is stored.
-    pub(crate) fn set_unstored(&self, unstored: Option<Unstored>) {
-        self.state().unstored = unstored;
+    /// Somebody has its data open.
+    pub(crate) fn set_data(&self, data: Weak<FileData>) {
+        self.state().data = data;
     }
 
     /// The directory that it is in.
@@ -596,8 +600,8 @@ impl Vnodes {
         vnode
     }
 
-    /// Lets vnodes go that nobody has asked for lately. Those that somebody holds, that have unstored data or whose pages are
-    /// kept stay; so the limit may be passed.
+    /// Lets vnodes go that nobody has asked for lately. Those that somebody holds, as data do that are open or not stored, or whose
+    /// pages are kept stay; so the limit may be passed.
     fn make_room(&self, shard: &mut Shard) {
         let mut looks = shard.queue.len().min(64);
         while shard.map.len() >= self.limit_per_shard && looks > 0 {
@@ -606,11 +610,7 @@ impl Vnodes {
             let Some(vnode) = shard.map.get(&fid) else { continue };
             let is_held = Arc::strong_count(vnode) > 1;
             let is_used = vnode.is_used.swap(false, Ordering::Relaxed);
-            let has_more = !is_held && {
-                let state = vnode.state();
-                state.unstored.is_some() || state.pages.is_some()
-            };
-            if is_held || is_used || has_more {
+            if is_held || is_used || vnode.state().pages.is_some() {
                 shard.queue.push_back(fid);
             } else {
                 shard.map.remove(&fid);

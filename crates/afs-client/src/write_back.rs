@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use afs_cache::{CacheFile, Dirty, SentStore};
+use afs_wire::Errno;
 use afs_wire::ids::{AfsTime, Uniquifier, VnodeNumber, VolumeId};
 use afs_wire::status::AfsFetchStatus;
 use bytes::{Bytes, BytesMut};
@@ -27,8 +28,7 @@ use crate::fetch::either;
 use crate::fid::{Fid, User};
 use crate::open_file::OpenFile;
 use crate::remote::{StoreRange, StoreSource};
-use crate::status::Status;
-use crate::vnode::Unstored;
+use crate::status::{SetStatus, Status};
 
 /// From so many dirty bytes on a file is stored while it is still being written: below, one call at close is cheaper.
 const STORE_AHEAD_BYTES: u64 = 16 << 20;
@@ -87,7 +87,7 @@ impl OpenFile {
             let inner = &self.client().inner;
             let written = file.write(pos, bytes, self.user().0);
             Some(written.map_err(|error| inner.files.failed(inner.now(), error)).map(|()| {
-                data.note_unstored(file);
+                data.note_written(self.client().time());
                 file.dirty_bytes()
             }))
         });
@@ -165,8 +165,8 @@ impl OpenFile {
         let noted = self.data.change(|file| {
             Arc::ptr_eq(file, &lent).then(|| {
                 file.take_back(has_changed, is_over).map_err(local)?;
-                if file.is_dirty() {
-                    self.data.note_unstored(file);
+                if has_changed {
+                    self.data.note_written(self.client().time());
                 }
                 Ok(())
             })
@@ -311,24 +311,8 @@ impl StoreSource for Source<'_> {
 }
 
 impl FileData {
-    /// Says how the file is here, to who asks for its status.
-    fn note_unstored(&self, file: &CacheFile) {
-        if let Ok(client) = self.client() {
-            let modified = client.time();
-            let _telling = lock(&self.telling);
-            self.vnode.set_unstored(Some(Unstored { length: file.length(), modified }));
-        }
-    }
-
-    /// Says that the file is as the server has it, unless somebody has written again.
-    fn note_all_stored(&self, file: &CacheFile) {
-        let _telling = lock(&self.telling);
-        if !file.is_dirty() {
-            self.vnode.set_unstored(None);
-        }
-    }
-
-    /// Cuts or extends the file here; the server hears of it with the next store.
+    /// Cuts or extends the file here; the server hears of it with the next store, or, where nothing is left to be stored, of its time
+    /// now.
     ///
     /// # Errors
     ///
@@ -340,14 +324,27 @@ impl FileData {
         if self.current().is_none() || !self.is_dirty() {
             self.refresh(user).await?;
         }
+        let client = self.client()?;
+        let modified = client.time();
         let cut = self.change(|file| {
             file.truncate(length, user.0).map_err(local)?;
-            if file.is_dirty() {
-                self.note_unstored(file);
-            }
-            Ok(())
+            self.note_written(modified);
+            Ok(file.is_dirty())
         });
-        cut.unwrap_or(Err(Error::Gone { fid: self.vnode.fid }))
+        let is_dirty = cut.unwrap_or(Err(Error::Gone { fid: self.vnode.fid }))?;
+        if is_dirty || self.is_removed() {
+            return Ok(());
+        }
+        // It is as the server has it, but was changed, which its time is to say.
+        let set = SetStatus { modified: Some(modified), ..SetStatus::default() };
+        match client.inner.store_status(user, &self.vnode, set).await {
+            // Who may write data need not be one who may set times.
+            Err(error) if matches!(error.errno(), Errno::EACCES | Errno::EPERM) => {
+                tracing::debug!(fid = %self.vnode.fid, %error, "the time of a file that was cut stays");
+                Ok(())
+            }
+            set => set,
+        }
     }
 
     /// Stores in the background while the file is written on.
@@ -381,20 +378,10 @@ impl FileData {
         let Some(file) = self.current() else { return Ok(()) };
         if self.is_removed() {
             file.discard_dirty().map_err(local)?;
-            self.vnode.set_unstored(None);
             return Ok(());
         }
         let outcome = self.store_file(&client, user, &file, sync).await;
-        match outcome {
-            Ok(()) => {
-                self.note_all_stored(&file);
-                Ok(())
-            }
-            Err(error) => {
-                self.note_failure(&client, user, &error);
-                Err(error)
-            }
-        }
+        outcome.inspect_err(|error| self.note_failure(&client, user, error))
     }
 
     /// One store of a file, with all its calls.
@@ -407,7 +394,7 @@ impl FileData {
     ) -> Result<(), Error> {
         let Some(dirty) = file.begin_store() else { return Ok(()) };
         let _storing = Storing { file };
-        let modified = self.vnode.unstored().map_or_else(|| client.time(), |unstored| unstored.modified);
+        let modified = self.written_at();
         let mut is_alone = true;
         let mut length_there = dirty.server_length;
         let calls = calls_of(&dirty);
@@ -522,7 +509,6 @@ impl FileData {
         }
         self.put_one_aside(client, &file, error);
         self.drop_current();
-        self.vnode.set_unstored(None);
         client.inner.mention(fid, Change::Data);
     }
 
@@ -582,9 +568,6 @@ impl FileData {
                         "the file was changed by others meanwhile: it is of version {version} at the server"
                     );
                     self.put_aside(client, &Error::Invalid { what: why });
-                }
-                if let Some(file) = self.current() {
-                    self.note_unstored(&file);
                 }
             }
             Err(error @ Error::Gone { .. }) => self.put_aside(client, &error),

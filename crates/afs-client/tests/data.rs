@@ -5,8 +5,9 @@ mod support;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use afs_client::{Client, OpenFile, SetStatus};
+use afs_client::{Client, OpenFile, OpenFlags, SetStatus};
 use afs_wire::Errno;
+use afs_wire::ids::AfsTime;
 use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -104,11 +105,79 @@ fn only_what_was_changed_is_stored() {
     });
 }
 
-async fn change(file: &OpenFile, model: &mut Vec<u8>, random: &mut StdRng) {
-    let at = random.random_range(0..600_000);
+#[test]
+fn a_file_cut_back_to_the_servers_length_is_short_here_too() {
+    let world = World::new();
+    let (one, two) = (world.client(1), world.client(2));
+    world.run(async move {
+        let length_at =
+            async |client: &Client, file: &OpenFile| client.status(NOBODY, file.fid()).await.unwrap().length;
+        let new = make(&one, "new").await;
+        new.write(0, Bytes::from(vec![b'x'; 5000])).await.unwrap();
+        assert_eq!(new.truncate(0).await.unwrap().length, 0, "as it is told who cuts it");
+        assert_eq!(length_at(&one, &new).await, 0, "and who asks");
+        new.flush().await.unwrap();
+        assert_eq!((length_at(&one, &new).await, length_at(&two, &new).await), (0, 0));
+        // A journal that is rolled back and written on.
+        let log = make(&one, "log").await;
+        log.write(0, Bytes::from(vec![b'a'; 100])).await.unwrap();
+        log.flush().await.unwrap();
+        log.write(100, Bytes::from(vec![b'B'; 50])).await.unwrap();
+        let by_another = open(&one, "log", WRITE).await;
+        assert_eq!(by_another.truncate(100).await.unwrap().length, 100);
+        assert_eq!(length_at(&one, &log).await, 100);
+        log.write(100, Bytes::from(vec![b'C'; 7])).await.unwrap();
+        log.flush().await.unwrap();
+        let expected = [vec![b'a'; 100], vec![b'C'; 7]].concat();
+        assert_eq!(content(&two, NOBODY, log.fid()).await, expected);
+        // Cut by its name.
+        log.write(107, Bytes::from_static(b"more")).await.unwrap();
+        let set = SetStatus { length: Some(107), ..SetStatus::default() };
+        assert_eq!(one.set_status(NOBODY, log.fid(), set).await.unwrap().length, 107);
+        assert_eq!((length_at(&one, &log).await, read_all(&log).await), (107, expected));
+    });
+}
+
+#[test]
+fn emptying_an_empty_file_or_cutting_nothing_off_changes_its_time() {
+    let world = World::new();
+    let (one, two) = (world.client(1), world.client(2));
+    world.run(async move {
+        const OLD: AfsTime = AfsTime(1_000_000_000);
+        let (stamp, both) = (make(&one, "stamp").await, [one.clone(), two]);
+        let fid = stamp.fid();
+        let make_old = async || {
+            let set = SetStatus { modified: Some(OLD), ..SetStatus::default() };
+            one.set_status(NOBODY, fid, set).await.unwrap();
+        };
+        let is_new = async |how: &str| {
+            for client in &both {
+                let modified = client.status(NOBODY, fid).await.unwrap().modified;
+                assert!(modified > OLD, "{how}");
+            }
+        };
+        make_old().await;
+        drop(open(&one, "stamp", OpenFlags { truncate: true, ..WRITE }).await);
+        is_new("opened to be emptied").await;
+        stamp.write(0, Bytes::from_static(b"text")).await.unwrap();
+        make_old().await;
+        stamp.truncate(4).await.unwrap();
+        is_new("cut to its own length").await;
+        make_old().await;
+        stamp.write(4, Bytes::from_static(b" and more")).await.unwrap();
+        stamp.truncate(4).await.unwrap();
+        is_new("what was written was cut off again").await;
+        assert_eq!(read_all(&stamp).await, b"text");
+    });
+}
+
+/// A change; `stored` is how long the file is at the server.
+async fn change(file: &OpenFile, (model, stored): (&mut Vec<u8>, usize), random: &mut StdRng) {
+    let at = if random.random_bool(0.2) { stored } else { random.random_range(0..600_000) };
     if random.random_bool(0.2) {
-        file.truncate(at as u64).await.unwrap();
+        let status = file.truncate(at as u64).await.unwrap();
         model.resize(at, 0);
+        assert_eq!(status.length, at as u64);
         return;
     }
     let length = random.random_range(1..5000);
@@ -134,8 +203,11 @@ fn rounds(seed: u64, lose_every: u64) {
             let when = format!("seed {seed}, round {round}");
             let writer = random.random_range(0..2);
             let file = open(&clients[writer], "file", WRITE).await;
+            let stored = model.len();
             for _ in 0..random.random_range(1..4) {
-                change(&file, &mut model, &mut random).await;
+                change(&file, (&mut model, stored), &mut random).await;
+                let status = clients[writer].status(NOBODY, file.fid()).await.unwrap();
+                assert_eq!(status.length, model.len() as u64, "{when}: as its status says");
             }
             if random.random_bool(0.5) {
                 assert!(read_all(&file).await == model, "{when}: the writer");
@@ -563,7 +635,8 @@ fn a_server_that_dies_between_costs_no_promise() {
                     drop(make(&both[0], "file").await);
                 }
                 let file = open(&both[random.random_range(0..2)], "file", WRITE).await;
-                change(&file, &mut model, &mut random).await;
+                let stored = model.len();
+                change(&file, (&mut model, stored), &mut random).await;
                 file.flush().await.unwrap();
                 for (number, client) in both.iter().enumerate() {
                     let read = read_all(&open(client, "file", READ).await).await;

@@ -349,14 +349,14 @@ fn the_table_keeps_its_limit_but_lets_nothing_go_that_is_needed() {
     world.vnodes = Vnodes::new(64 * 16, 1 << 20);
     let fid = |number: u32| Fid { vnode: VnodeNumber(2 * number), ..FILE };
     let held = world.vnodes.get_or_add(fid(1));
-    let dirty = fid(2);
-    world.vnodes.get_or_add(dirty).set_unstored(Some(Unstored { length: 1, modified: AfsTime(1) }));
-    for number in 3..20_000 {
+    for number in 2..20_000 {
         world.vnodes.get_or_add(fid(number));
     }
     assert!(world.vnodes.len() <= 64 * 16 + 64, "{}", world.vnodes.len());
-    assert!(Arc::ptr_eq(&held, &world.vnodes.get(fid(1)).unwrap()), "a call is under way");
-    assert!(world.vnodes.get(dirty).is_some(), "what is not stored is not forgotten");
+    assert!(
+        Arc::ptr_eq(&held, &world.vnodes.get(fid(1)).unwrap()),
+        "a call is under way, or its data are open"
+    );
 }
 
 #[test]
