@@ -13,7 +13,7 @@ use afs_store::{Batch, lock, read, write};
 use std::fs::File;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, RwLock, Weak};
 
 /// The version of data that no server has: of a file that got mixed with others' changes.
 const MIXED: u64 = u64::MAX;
@@ -23,6 +23,12 @@ const NOT_CUT: u64 = u64::MAX;
 const NEAR_BEHIND: u64 = 1 << 20;
 /// And ahead of him: what may have been fetched for him.
 const NEAR_AHEAD: u64 = 128 << 20;
+/// How far ahead of a reader data stay on a disk that is full: a piece that is being fetched needs room now.
+const NEAR_AHEAD_WHEN_FULL: u64 = 1 << 20;
+/// The same where the limit is small: what one or two calls fetch.
+const NEAR_AHEAD_LEAST: u64 = 8 << 20;
+/// As [`CacheFile::position`]: it was written, and never read.
+const NOT_READ: u64 = u64::MAX;
 /// In pieces of so many bytes the kernel is to have a file's data in its memory: it reads from such pieces half as fast again
 /// as from those that arrive (18.5 against 12.5 GB/s), and gives them to mappings twice as fast.
 pub const EXTENT: u64 = 1 << 20;
@@ -56,8 +62,10 @@ pub struct CacheFile {
     is_left: AtomicBool,
     /// Whether the index keeps it, as it is dirty.
     is_kept: AtomicBool,
-    /// Up to where it was read last.
+    /// Up to where it was read last, or [`NOT_READ`]. A file that was opened counts as one that will be read from its beginning.
     position: AtomicU64,
+    /// The backing file as the kernel has it. As long as somebody holds it, nothing is let go.
+    whole: Mutex<Weak<File>>,
     state: RwLock<State>,
     /// Held by who changes data. The dirty ranges that the index has.
     changing: Mutex<RangeSet>,
@@ -128,6 +136,7 @@ impl CacheFile {
             is_left: AtomicBool::new(false),
             is_kept: AtomicBool::new(false),
             position: AtomicU64::new(0),
+            whole: Mutex::default(),
             state: RwLock::new(state),
             changing: Mutex::new(logged),
         };
@@ -270,12 +279,20 @@ impl CacheFile {
         }
     }
 
-    /// The backing file, if all of the data is in it, for the kernel to read from it. Who holds it keeps this too: data
-    /// that it may still read are then not taken away.
+    /// The backing file, if all of the data is in it, for the kernel to read from it: the same one for all who hold it. Nothing of the
+    /// data is let go while somebody does.
     #[must_use]
-    pub fn backing(&self) -> Option<&File> {
-        let is_whole = self.is_complete() && read(&self.state).unconfirmed.is_empty();
-        if is_whole { self.file.as_file() } else { None }
+    pub fn backing(&self) -> Option<Arc<File>> {
+        let mut whole = lock(&self.whole);
+        if !self.is_complete() || !read(&self.state).unconfirmed.is_empty() {
+            return None;
+        }
+        if let Some(file) = whole.upgrade() {
+            return Some(file);
+        }
+        let file = Arc::new(self.file.as_file()?.try_clone().ok()?);
+        *whole = Arc::downgrade(&file);
+        Some(file)
     }
 
     /// Puts in what came from the server, where nothing is yet. What is beyond the end is left out. Servers tell the version
@@ -364,9 +381,23 @@ impl CacheFile {
     /// The system's.
     pub fn let_go(&self, keep: Range<u64>) -> Result<u64, CacheError> {
         let _changing = lock(&self.changing);
+        self.let_go_held(&[keep])
+    }
+
+    /// As [`Self::let_go`] on a disk that is full, unless the data are being changed.
+    pub(crate) fn let_go_when_full(&self) -> Result<u64, CacheError> {
+        match self.changing.try_lock() {
+            Ok(_changing) => self.let_go_held(&[self.near_reader(NEAR_AHEAD_WHEN_FULL)]),
+            Err(_) => Ok(0),
+        }
+    }
+
+    /// As [`Self::let_go`], with `changing` held.
+    fn let_go_held(&self, keep: &[Range<u64>]) -> Result<u64, CacheError> {
         let parts = {
+            let whole = lock(&self.whole);
             let mut state = write(&self.state);
-            if state.lends > 0 || self.is_complete() {
+            if state.lends > 0 || whole.strong_count() > 0 {
                 return Ok(0);
             }
             let mut parts = state.present.clone();
@@ -375,7 +406,9 @@ impl CacheFile {
                     parts.remove(range);
                 }
             }
-            parts.remove(keep);
+            for range in keep {
+                parts.remove(range.clone());
+            }
             // What the server does not have is not there to be fetched again.
             parts.remove(
                 state.server_length.min(state.truncated_to).min(state.storing_truncated_to)..u64::MAX,
@@ -384,12 +417,13 @@ impl CacheFile {
                 state.unconfirmed.remove(range.clone());
                 self.take_away(&mut state, range);
             }
+            if parts.is_empty() {
+                return Ok(0);
+            }
             state.is_row_old = true;
+            self.note_presence(&state);
             parts
         };
-        if parts.is_empty() {
-            return Ok(0);
-        }
         // The row first: it must not promise what is no longer there.
         self.save()?;
         self.losses.fetch_add(1, Ordering::AcqRel);
@@ -530,10 +564,22 @@ impl CacheFile {
         self.shared.commit(batch)
     }
 
-    /// What is near the reader is not to be let go.
-    pub(crate) fn near_reader(&self) -> Range<u64> {
-        let at = self.position.load(Ordering::Relaxed);
-        at.saturating_sub(NEAR_BEHIND)..at.saturating_add(NEAR_AHEAD)
+    /// It is written: unless somebody has read it, nothing of it has to stay near.
+    fn note_written(&self) {
+        let _ = self.position.compare_exchange(0, NOT_READ, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// What is near the reader, if there is one, is not to be let go: up to so many bytes ahead of it.
+    fn near_reader(&self, ahead: u64) -> Range<u64> {
+        match self.position.load(Ordering::Relaxed) {
+            NOT_READ => 0..0,
+            at => at.saturating_sub(NEAR_BEHIND)..at.saturating_add(ahead),
+        }
+    }
+
+    /// What is not to be let go where the cache has more than its limit, so many bytes.
+    pub(crate) fn near(&self, limit: u64) -> Range<u64> {
+        self.near_reader(NEAR_AHEAD.min((limit / 2).max(NEAR_AHEAD_LEAST)))
     }
 
     fn failed(&self, what: &str, error: std::io::Error) -> CacheError {

@@ -74,8 +74,6 @@ pub(crate) struct FileData {
     client: Weak<Inner>,
     /// Written to by who replaces it, while nobody changes what is in it; read-locked by who does.
     current: RwLock<Option<Arc<CacheFile>>>,
-    /// The file of the cache as the kernel has it.
-    lent: Mutex<Option<(Weak<CacheFile>, Arc<File>)>>,
     /// Bytes have come, or will not come.
     pub(crate) arrived: Notify,
     pub(crate) fetching: Mutex<Fetching>,
@@ -162,7 +160,6 @@ impl Files {
             client: Arc::downgrade(&client.inner),
             is_unsettled: AtomicBool::new(dirty.is_some()),
             current: RwLock::new(dirty),
-            lent: Mutex::default(),
             arrived: Notify::new(),
             fetching: Mutex::default(),
             storing: tokio::sync::Mutex::default(),
@@ -427,17 +424,7 @@ impl FileData {
 
     /// All of the data as a file for the kernel, if all are here: the same one as long as somebody has it.
     pub(crate) fn backing(&self) -> Option<Arc<File>> {
-        let file = self.current()?;
-        let backing = file.backing()?;
-        let mut lent = lock(&self.lent);
-        if let Some((of, shared)) = &*lent
-            && of.upgrade().is_some_and(|of| Arc::ptr_eq(&of, &file))
-        {
-            return Some(Arc::clone(shared));
-        }
-        let shared = Arc::new(backing.try_clone().ok()?);
-        *lent = Some((Arc::downgrade(&file), Arc::clone(&shared)));
-        Some(shared)
+        self.current()?.backing()
     }
 
     /// The part of a range that there is.

@@ -9,11 +9,18 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 impl Shared {
-    /// Makes room as the disk is full. Says whether there is some now.
+    /// Makes room as the disk is full: of files that nobody has open, else of those that are open. Says whether there is some now.
     pub(crate) fn make_room(&self, bytes: u64) -> bool {
         let used = self.used.load(Ordering::Relaxed);
         let target = used.saturating_sub(bytes.max(16 << 20));
-        self.evict(target).is_ok_and(|gone| gone > 0)
+        if self.evict(target).is_ok_and(|gone| gone > 0) {
+            return true;
+        }
+        let mut gone = 0;
+        for file in self.opened() {
+            gone += file.let_go_when_full().unwrap_or(0);
+        }
+        gone > 0
     }
 
     pub(super) fn keep(self: Arc<Self>) {
@@ -110,15 +117,16 @@ impl Shared {
         Ok(goes.iter().map(|(.., bytes)| bytes).sum())
     }
 
-    /// Where all files are open: what was read of them goes.
+    /// Where all files are open: what was read of them, or was written and is stored, goes.
     pub(super) fn evict_open(&self, target: u64) -> Result<(), CacheError> {
+        let limit = self.limit.load(Ordering::Relaxed);
         let mut open: Vec<_> = self.opened().into_iter().map(|file| (file.used(), file)).collect();
         open.sort_by_key(|(used, file)| (*used, file.id()));
         for (_, file) in open {
             if self.used.load(Ordering::Relaxed) <= target {
                 break;
             }
-            file.let_go(file.near_reader())?;
+            file.let_go(file.near(limit))?;
         }
         Ok(())
     }

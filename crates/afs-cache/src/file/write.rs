@@ -1,7 +1,6 @@
 //! Changing a file of the cache: writes, cuts, and what the kernel writes by itself.
 
-use super::CacheFile;
-use super::State;
+use super::{CacheFile, NEAR_AHEAD_WHEN_FULL, State};
 use crate::CacheError;
 use crate::ranges::RangeSet;
 use crate::records;
@@ -24,6 +23,7 @@ impl CacheFile {
             return Ok(());
         }
         let range = position..position + bytes.len() as u64;
+        self.note_written();
         let mut logged = lock(&self.changing);
         let was_dirty = self.is_dirty();
         let length = self.length();
@@ -239,17 +239,25 @@ impl CacheFile {
         }
     }
 
-    /// Writes to the backing file; where the disk is full, makes room first.
+    /// Writes to the backing file; where the disk is full, makes room first. With `changing` held.
     pub(super) fn put(&self, position: u64, bytes: &[u8]) -> Result<(), CacheError> {
+        let range = position..position + bytes.len() as u64;
         let first = self.file.write_at(position, bytes);
         let error = match first {
             Ok(()) => return Ok(()),
             Err(error) => self.failed("cannot write a file's data", error),
         };
-        if !error.is_full() || !self.shared.make_room(bytes.len() as u64) {
+        if !error.is_full() || !(self.shared.make_room(bytes.len() as u64) || self.make_room_in(range)) {
             return Err(error);
         }
         let again = self.file.write_at(position, bytes);
         again.map_err(|error| self.failed("cannot write a file's data", error))
+    }
+
+    /// Lets go of what is stored or was read of this file, but for a range that is being written: where one large file is copied, there is
+    /// nothing else. Says whether something went.
+    fn make_room_in(&self, range: Range<u64>) -> bool {
+        let keep = [self.near_reader(NEAR_AHEAD_WHEN_FULL), range];
+        self.let_go_held(&keep).is_ok_and(|gone| gone > 0)
     }
 }

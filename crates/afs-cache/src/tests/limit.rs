@@ -1,10 +1,11 @@
 //! What goes when there is too much, and what a full disk does.
 
-use super::start::key;
+use super::start::{Folder, key};
 use super::{DISK, config, current, open};
 use crate::backing::SLOT;
-use crate::{Cache, CacheError, Config};
+use crate::{Cache, CacheError, CacheFile, Config};
 use afs_store::disk::{Cut, Disk, SimulatedDisk};
+use std::sync::Arc;
 
 fn fill(cache: &Cache, vnode: u32, length: u64) {
     let file = current(cache, key(vnode), 1, length).unwrap();
@@ -165,4 +166,46 @@ fn what_takes_no_space_does_not_count_and_all_else_does_after_a_start_too() {
     cache.forget(key(1)).unwrap();
     cache.forget(key(2)).unwrap();
     assert_eq!(cache.usage().bytes, before);
+}
+
+/// Stores a file as a server does that answers with the next version.
+fn store_all(file: &CacheFile) {
+    let dirty = file.begin_store().unwrap();
+    for range in dirty.ranges {
+        assert!(file.note_stored(range, file.version() + 1, dirty.length).unwrap());
+    }
+    file.end_store();
+}
+
+/// A large file that was copied into a mount did not fit on the cache's disk, though nearly all of it was stored.
+#[test]
+fn a_file_that_is_larger_than_the_caches_disk_can_be_written() {
+    const PIECE: u64 = 1 << 20;
+    let cache = Cache::in_memory(Config { limit_bytes: 8 * PIECE, ..config() }).unwrap();
+    let file = current(&cache, key(1), 1, 0).unwrap();
+    for n in 0..32 {
+        file.write(n * PIECE, &vec![n as u8; PIECE as usize], 0).unwrap();
+        if n % 4 == 3 {
+            store_all(&file);
+            cache.maintain().unwrap();
+        }
+        assert!(cache.usage().bytes <= 12 * PIECE, "{n}: {:?}", cache.usage());
+    }
+    assert_eq!(file.length(), 32 * PIECE);
+    let mut byte = [0];
+    assert!(file.read_at(0, &mut byte).is_none(), "what was stored long ago is to be fetched again");
+}
+
+#[test]
+fn what_the_kernel_reads_by_itself_is_not_let_go() {
+    let folder = Folder::new("held");
+    let cache = Cache::open(&folder.0, config()).unwrap();
+    fill(&cache, 1, 4 << 20);
+    let file = cache.held(key(1)).unwrap().unwrap();
+    let kernel = file.backing().unwrap();
+    assert!(Arc::ptr_eq(&kernel, &file.backing().unwrap()));
+    assert_eq!(file.let_go(0..0).unwrap(), 0);
+    drop(kernel);
+    assert_eq!(file.let_go(0..0).unwrap(), 4 << 20);
+    assert!(file.backing().is_none(), "not all of it is here");
 }

@@ -194,5 +194,5 @@ fn files_have_no_times_of_access() {
     let file = current(&cache, key(2), 5, length).unwrap();
     file.fill(0, &vec![1; length as usize]).unwrap();
     file.confirm(0..length);
-    assert!(ioctl_getflags(file.backing().unwrap()).unwrap().contains(IFlags::NOATIME));
+    assert!(ioctl_getflags(&*file.backing().unwrap()).unwrap().contains(IFlags::NOATIME));
 }
