@@ -3,10 +3,11 @@
 mod mounted;
 
 use mounted::cell::Cell;
-use mounted::{Folder, Process, can_mount, needs, own_address, script};
-use std::fs;
-use std::path::Path;
-use std::process::{Command, Output};
+use mounted::{Folder, Process, can_mount, needs, own_address, script, skip};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// A program in a folder; what it says and how it ends are looked at by who calls this.
@@ -181,4 +182,57 @@ fn a_mount_without_a_cache_on_the_disk_does_as_one_with_it() {
     }
     assert!(!cell.cache("two").exists(), "nothing is on the disk");
     assert!(two.stop().success() && one.stop().success() && cell.servers.stop().success());
+}
+
+/// A small disk of its own for a cache, which goes with the test.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// `None` where this machine does not let us mount one.
+    fn new(path: &Path, mib: u32) -> Option<Self> {
+        fs::create_dir(path).unwrap();
+        let mut command = Command::new("mount");
+        command.args(["-t", "tmpfs", "-o", &format!("size={mib}m"), "tmpfs"]).arg(path);
+        command.stderr(Stdio::null()).status().unwrap().success().then(|| Self(path.to_owned()))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        drop(Command::new("umount").arg("-l").arg(&self.0).status());
+    }
+}
+
+/// A copy ended with ENOSPC when the file had filled the cache's disk, though its server had room; and then the client did not start.
+#[test]
+fn a_file_larger_than_the_caches_disk_is_written_and_the_client_starts_again() {
+    const NAME: &str = "a_file_larger_than_the_caches_disk_is_written_and_the_client_starts_again";
+    if !can_mount(NAME) {
+        return;
+    }
+    let cell = Cell::new("small-disk");
+    let Some(_disk) = SmallDisk::new(&cell.cache("small"), 64) else {
+        return skip(NAME, "a tmpfs cannot be mounted here");
+    };
+    let (mount, place) = cell.mount("small");
+    let piece: Vec<u8> = (0..1 << 20).map(|n: u32| (n % 251) as u8).collect();
+    {
+        let mut file = File::create(place.join("large")).unwrap();
+        for _ in 0..150 {
+            file.write_all(&piece).unwrap();
+        }
+        // What was there first is read while there is no room for more.
+        let mut start = vec![0; piece.len()];
+        File::open(place.join("large")).unwrap().read_exact(&mut start).unwrap();
+        assert!(start == piece);
+        file.sync_all().unwrap();
+    }
+    assert!(mount.stop().success());
+    // Nothing but the cache's clean data is in the way of the next start.
+    let (mount, place) = cell.mount("small");
+    let all = fs::read(place.join("large")).unwrap();
+    assert!(all.len() == 150 << 20 && all.chunks(1 << 20).all(|part| part == piece));
+    fs::write(place.join("small"), b"written").unwrap();
+    assert!(mount.stop().success());
+    assert!(!cell.log("small").contains("ERROR"), "{}", cell.log("small"));
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use afs_cache::{CacheFile, Dirty, SentStore};
+use afs_cache::{CacheError, CacheFile, Dirty, SentStore};
 use afs_wire::Errno;
 use afs_wire::ids::{AfsTime, Uniquifier, VnodeNumber, VolumeId};
 use afs_wire::status::AfsFetchStatus;
@@ -57,22 +57,35 @@ impl OpenFile {
         if pos.checked_add(bytes.len() as u64).is_none_or(|end| i64::try_from(end).is_err()) {
             return Err(Error::TooLarge { fid: self.fid() });
         }
-        if let Some(done) = self.cached_write(pos, &bytes) {
-            return done;
-        }
         let data = &self.data;
-        if data.current().is_none() || data.is_unsettled.load(Ordering::Acquire) {
-            data.refresh(self.user()).await?;
-        }
-        while data.change(|file| file.dirty_bytes()).unwrap_or(0) >= self.client().inner.dirty_max() {
-            // Its error is the writer's too: nothing else would stop him.
+        let mut may_store = true;
+        loop {
+            if let Some(done) = self.write_now(pos, &bytes, may_store) {
+                return done;
+            }
+            if data.current().is_none() || data.is_unsettled.load(Ordering::Acquire) {
+                data.refresh(self.user()).await?;
+                if data.current().is_none() || data.is_unsettled.load(Ordering::Acquire) {
+                    return Err(Error::Gone { fid: self.fid() });
+                }
+                continue;
+            }
+            // What is not stored is too much, or has filled the disk: once it is stored, it may go.
+            may_store =
+                data.change(|file| file.dirty_bytes()).unwrap_or(0) >= self.client().inner.dirty_max();
+            // Its error is the writer's too: nothing else would stop the writer.
             data.store(self.user(), false).await?;
         }
-        self.cached_write(pos, &bytes).unwrap_or(Err(Error::Gone { fid: self.fid() }))
     }
 
     /// The same at once, for threads that do not wait; `None` where [`Self::write`] would.
     pub fn cached_write(&self, pos: u64, bytes: &[u8]) -> Option<Result<(), Error>> {
+        self.write_now(pos, bytes, true)
+    }
+
+    /// Writes at once; `None` where the file has to be asked for first, or stored. A full disk is an error only where storing does not
+    /// help: if nothing is dirty, or `may_store` is false.
+    fn write_now(&self, pos: u64, bytes: &[u8], may_store: bool) -> Option<Result<(), Error>> {
         let data = &self.data;
         if data.is_unsettled.load(Ordering::Acquire)
             || pos.checked_add(bytes.len() as u64).is_none_or(|end| i64::try_from(end).is_err())
@@ -85,11 +98,14 @@ impl OpenFile {
                 return None;
             }
             let inner = &self.client().inner;
-            let written = file.write(pos, bytes, self.user().0);
-            Some(written.map_err(|error| inner.files.failed(inner.now(), error)).map(|()| {
-                data.note_written(self.client().time());
-                file.dirty_bytes()
-            }))
+            match file.write(pos, bytes, self.user().0) {
+                Ok(()) => {
+                    data.note_written(self.client().time());
+                    Some(Ok(file.dirty_bytes()))
+                }
+                Err(CacheError::Full { .. }) if may_store && file.is_dirty() => None,
+                Err(error) => Some(Err(inner.files.failed(inner.now(), error))),
+            }
         });
         Some(written.flatten()?.map(|dirty| {
             if dirty >= STORE_AHEAD_BYTES {
