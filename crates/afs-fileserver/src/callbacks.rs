@@ -141,21 +141,41 @@ impl Callbacks {
             Kind::Bulk => life(holders + BULK_HOLDERS),
         };
         let told = round_up(now + life);
-        let round = round_of(told + GRACE);
+        if self.hold(host, fid, round_of(told + GRACE)) {
+            self.make_room(host);
+        }
+        told.since(now)
+    }
+
+    /// The host holds a promise for the file until the end of the round at least; whether that is new.
+    fn hold(&mut self, host: HostId, fid: AfsFid, round: u64) -> bool {
         let holders = self.files.entry(fid).or_default();
         match holders.iter_mut().find(|promise| promise.host == host) {
             // It has an entry in `ends`, which finds out that it is for later.
-            Some(promise) => promise.round = promise.round.max(round),
+            Some(promise) => {
+                promise.round = promise.round.max(round);
+                false
+            }
             None => {
                 holders.push(Promise { host, round });
                 self.by_host.entry(host).or_default().insert(fid);
                 self.count += 1;
                 self.ends.entry(round).or_default().push(fid);
                 self.end_entries += 1;
-                self.make_room(host);
+                true
             }
         }
-        told.since(now)
+    }
+
+    /// The second host is promised all that the first was, for as long.
+    pub fn give_the_same(&mut self, from: HostId, to: HostId) {
+        let fids: Vec<AfsFid> = self.by_host.get(&from).into_iter().flatten().copied().collect();
+        for fid in fids {
+            let Some(holders) = self.files.get(&fid) else { continue };
+            let Some(promise) = holders.iter().find(|promise| promise.host == from) else { continue };
+            self.hold(to, fid, promise.round);
+        }
+        self.make_room(to);
     }
 
     /// The file has changed: all promises for it but that of `except` end. Returns who has to be told, in order.

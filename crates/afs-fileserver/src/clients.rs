@@ -46,7 +46,7 @@ pub(crate) struct Clients {
     remembered: Option<Mutex<Remembered>>,
     connections: Mutex<HashMap<SocketAddr, Connection>>,
     /// Somebody who was asked or told something has been.
-    introduced: Notify,
+    somebody_introduced: Notify,
     /// There is something new to be told.
     due: Notify,
 }
@@ -102,7 +102,7 @@ impl Clients {
             tables: Mutex::new(tables),
             remembered,
             connections: Mutex::default(),
-            introduced: Notify::new(),
+            somebody_introduced: Notify::new(),
             due: Notify::new(),
         })
     }
@@ -135,7 +135,7 @@ impl Clients {
             match admission {
                 Admission::Ready(admitted) => return admitted,
                 Admission::Wait => {
-                    let mut introduced = std::pin::pin!(self.introduced.notified());
+                    let mut introduced = std::pin::pin!(self.somebody_introduced.notified());
                     introduced.as_mut().enable();
                     // It may have ended before the line above.
                     admission = self.tables().hosts.handle_call(self.now(), address, epoch);
@@ -147,7 +147,7 @@ impl Clients {
                 Admission::Ask => {
                     let guard = Introduction { clients: self, address };
                     let identity = self.ask(address).await;
-                    admission = self.tables().hosts.handle_identity(self.now(), address, epoch, identity);
+                    admission = self.introduced(address, epoch, identity);
                     guard.done();
                 }
                 Admission::Deliver(delivery) => {
@@ -164,20 +164,43 @@ impl Clients {
         }
     }
 
+    /// A client has said who it is, or nothing.
+    fn introduced(&self, address: SocketAddr, epoch: Epoch, identity: Option<Identity>) -> Admission {
+        let now = self.now();
+        let mut tables = self.tables();
+        let tables = &mut *tables;
+        let admission = tables.hosts.handle_identity(now, address, epoch, identity);
+        // Before any change can come between.
+        for (from, to) in tables.hosts.poll_moved() {
+            let Some((uuid, address)) = tables.hosts.whereabouts(to) else { continue };
+            for volume in tables.callbacks.volumes_of(from) {
+                self.remember(to, &Holder { uuid, address }, volume);
+            }
+            tables.callbacks.give_the_same(from, to);
+            self.reset_whom_there_is_no_room_for(tables, now);
+        }
+        self.end_forgotten(tables);
+        // Another host may have to be asked or told something now.
+        self.due.notify_one();
+        admission
+    }
+
+    fn reset_whom_there_is_no_room_for(&self, tables: &mut Tables, now: Instant) {
+        while let Some(host) = tables.callbacks.poll_reset() {
+            tables.hosts.owe_reset(now, host);
+            self.due.notify_one();
+        }
+    }
+
     fn delivered(&self, delivery: &Delivery, outcome: Outcome) -> Option<Admitted> {
         let is_reset = outcome == Outcome::Told && delivery.message == Message::Reset;
-        let admitted = {
-            let mut tables = self.tables();
-            if is_reset {
-                tables.callbacks.host_gone(delivery.host);
-            }
-            let admitted = tables.hosts.handle_delivery(self.now(), delivery, outcome);
-            if is_reset {
-                self.forget_remembered(delivery.host);
-            }
-            admitted
-        };
-        self.end_forgotten();
+        let mut tables = self.tables();
+        if is_reset {
+            tables.callbacks.host_gone(delivery.host);
+            self.forget_remembered(delivery.host);
+        }
+        let admitted = tables.hosts.handle_delivery(self.now(), delivery, outcome);
+        self.end_forgotten(&mut tables);
         admitted
     }
 
@@ -195,25 +218,21 @@ impl Clients {
             let mut tables = self.tables();
             let whereabouts = tables.hosts.whereabouts(host);
             tables.hosts.handle_farewell(host);
+            self.end_forgotten(&mut tables);
             whereabouts
         };
         if let Some((_, address)) = whereabouts {
             self.connections.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
         }
-        self.end_forgotten();
     }
 
-    /// Ends the promises of hosts that were forgotten.
-    fn end_forgotten(&self) {
-        let gone = {
-            let mut tables = self.tables();
-            let gone = tables.hosts.poll_forgotten();
-            for host in &gone {
-                tables.callbacks.host_gone(*host);
-            }
-            gone
-        };
-        for host in gone {
+    /// Ends the promises of hosts that were forgotten, or are to be told to forget: before they may be given new ones.
+    fn end_forgotten(&self, tables: &mut Tables) {
+        for host in tables.hosts.poll_dropped() {
+            tables.callbacks.host_gone(host);
+        }
+        for host in tables.hosts.poll_forgotten() {
+            tables.callbacks.host_gone(host);
             self.forget_remembered(host);
         }
     }
@@ -227,7 +246,8 @@ impl Clients {
         }
         let now = self.now();
         let mut tables = self.tables();
-        if !tables.hosts.gets_promises(host.host) {
+        let tables = &mut *tables;
+        if !tables.hosts.note_promise(host.host) {
             return None;
         }
         if self.remembered.is_some() {
@@ -237,10 +257,7 @@ impl Clients {
         }
         let is_new = !tables.callbacks.holds(host.host, fid);
         let life = tables.callbacks.promise(now, host.host, fid, kind);
-        while let Some(host) = tables.callbacks.poll_reset() {
-            tables.hosts.owe_reset(now, host);
-            self.due.notify_one();
-        }
+        self.reset_whom_there_is_no_room_for(tables, now);
         Some(Promised { life, is_new })
     }
 
@@ -319,12 +336,12 @@ impl Clients {
                     if outcome == Outcome::Told && delivery.message == Message::Reset {
                         clients.forget_remembered(delivery.host);
                     }
+                    clients.end_forgotten(&mut tables);
                 }
                 if outcome == Outcome::NoAnswer {
                     tracing::info!(client = %delivery.address, "a client did not answer: it will be told later");
                     clients.due.notify_one();
                 }
-                clients.end_forgotten();
                 drop(told);
             }));
         }
@@ -350,6 +367,7 @@ impl Clients {
                 let mut tables = self.tables();
                 tables.callbacks.handle_timeout(now);
                 let deliveries = tables.hosts.poll_deliveries(now);
+                self.end_forgotten(&mut tables);
                 (deliveries, tables.hosts.poll_timeout())
             };
             for delivery in deliveries {
@@ -361,7 +379,6 @@ impl Clients {
                     guard.done();
                 }));
             }
-            self.end_forgotten();
             self.sync_remembered();
             let at_latest = now + LOOK_AT_LEAST;
             let mut timer = self.runtime.sleep_until(next.unwrap_or(at_latest).min(at_latest).max(now));
@@ -529,7 +546,7 @@ struct Introduction<'a> {
 impl Introduction<'_> {
     /// It was reported: the guard has nothing to give back.
     fn done(self) {
-        self.clients.introduced.notify_waiters();
+        self.clients.somebody_introduced.notify_waiters();
         std::mem::forget(self);
     }
 }
@@ -537,7 +554,7 @@ impl Introduction<'_> {
 impl Drop for Introduction<'_> {
     fn drop(&mut self) {
         self.clients.tables().hosts.abandon(self.address);
-        self.clients.introduced.notify_waiters();
+        self.clients.somebody_introduced.notify_waiters();
     }
 }
 

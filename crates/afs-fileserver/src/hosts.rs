@@ -1,15 +1,21 @@
 //! The clients of a file server, as hosts: who is at which address, whether it answers, and what it still has to be told.
 //!
 //! A state machine: time is an argument, and nothing is sent from here. What a client's call needs first is an
-//! [`Admission`]; what a host has to be told is a [`Delivery`]. Who was promised what is in [`callbacks`](crate::callbacks).
-//! File service notes 7.4 have the rules.
+//! [`Admission`]; what a host has to be told is a [`Delivery`]. Who was promised what is in [`callbacks`](crate::callbacks),
+//! who goes when the table is full in `hosts/room.rs`. File service notes 7.4 have the rules.
+//!
+//! A host is an address. Its UUID only tells whether another client lives there now: anybody may ask a client for its UUID, and a
+//! cloned machine has that of the first. So who comes with a known UUID from another address takes nothing away from whoever was
+//! there: he is a host of his own, with promises of his own, and is told to forget first. A client that has moved is known by
+//! its UUID and its Rx epoch, which says that it is the same process: it keeps its promises, and so does its old address until it
+//! is found silent. Then the old address owes a reset, in case its client is still there and only could not be reached.
 //!
 //! ```text
 //!              first call from an address, or from a new epoch there
 //!                                 |
 //!                              (asked: who are you?)
 //!                                 |
-//!        unknown, or restored: owes a reset       known: nothing owed
+//!   unknown, restored or restarted: owes a reset     known or moved: nothing more owed
 //!                                 |                       |
 //!    +-----> OWED --told--------> UP <--------------------+
 //!    |                             |
@@ -29,6 +35,8 @@ use rx_proto::time::Instant;
 
 use crate::remembered::ALL_VOLUMES;
 
+mod room;
+
 /// A client, for as long as the server remembers it. Never used twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub u64);
@@ -36,19 +44,21 @@ pub struct HostId(pub u64);
 /// Limits of the host table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HostLimits {
-    /// Most hosts. Beyond it the one that has not been heard of for longest is forgotten, and told to forget everything when
-    /// it calls again. Default 65,536: a host takes some 500 bytes. Every short-lived program that calls is one.
+    /// Most hosts. Default 65,536: a host takes some 500 bytes. Every short-lived program that calls is one. When it is nearly
+    /// reached, hosts are told to forget everything and then forgotten: first those of machines with more than
+    /// [`same_machine`](Self::same_machine), then those without promises, then those not heard of for longest.
     pub hosts: usize,
+    /// Hosts of one IP address that count as much as others when the table is full; those beyond go before all others, so that one
+    /// machine cannot push out the rest. Default 64: a machine has one cache manager, and a few programs that call.
+    pub same_machine: usize,
     /// Most breaks remembered for a host that does not answer; beyond it the host will be told to forget everything. Default
     /// 256, five messages of 50.
     pub delayed_breaks: usize,
-    /// Addresses by which a host is known; the oldest goes. Default 16.
-    pub addresses: usize,
 }
 
 impl Default for HostLimits {
     fn default() -> Self {
-        Self { hosts: 65_536, delayed_breaks: 256, addresses: 16 }
+        Self { hosts: 65_536, same_machine: 64, delayed_breaks: 256 }
     }
 }
 
@@ -63,6 +73,12 @@ const RETRY_ON_CALL: Duration = Duration::from_secs(15);
 /// Clients at an address that does not answer which are asked all the same when they first call. One that ended a moment before another
 /// began there is all that is usual; more are somebody's invention.
 const ASKED_MAX: usize = 16;
+
+/// Epochs by which a host is known; the oldest goes. A client has one, a machine behind a translator of addresses may have more.
+const EPOCHS_MAX: usize = 4;
+
+/// Hosts of a UUID that are looked through for the one that has moved: the newest. Cloned machines may be many.
+const SAME_UUID_LOOKED_AT: usize = 16;
 
 /// A host that has been silent for so long is asked whether it is still there: as stock servers, so that it is known to be gone
 /// before somebody waits for it.
@@ -149,7 +165,7 @@ pub struct Hosts {
     next: u64,
     hosts: BTreeMap<HostId, Host>,
     by_address: HashMap<SocketAddr, HostId>,
-    by_uuid: HashMap<Uuid, HostId>,
+    by_uuid: BTreeSet<(Uuid, HostId)>,
     /// Addresses that are being asked who they are.
     asking: HashSet<SocketAddr>,
     /// When to look at a host again.
@@ -158,13 +174,21 @@ pub struct Hosts {
     restored: BTreeSet<HostId>,
     /// Hosts that were forgotten, whose promises are to end.
     forgotten: Vec<HostId>,
+    /// Hosts that owe a reset for all their promises, which are to end.
+    dropped: Vec<HostId>,
+    /// Hosts whose promises the second ones are to have too.
+    moved: Vec<(HostId, HostId)>,
+    /// Hosts that may still come before the table is looked through for those that can go.
+    until_look: usize,
 }
 
 #[derive(Debug)]
 struct Host {
     uuid: Option<Uuid>,
-    /// Where it was seen, and with which epoch; the last one is where it is called.
-    addresses: Vec<(SocketAddr, Option<Epoch>)>,
+    /// Where it calls from, and is called.
+    address: SocketAddr,
+    /// The epochs of its calls since it last said who it is, the newest last.
+    epochs: Vec<Epoch>,
     capabilities: u32,
     last_heard: Instant,
     /// When it is looked at again: its entry in the agenda.
@@ -179,6 +203,14 @@ struct Host {
     is_being_told: bool,
     /// For a host from before the start: the volumes it may have promises for.
     held_before: Vec<VolumeId>,
+    /// It was given promises since it was last told to forget.
+    may_hold_promises: bool,
+    /// Another address says that it is this client: it is to be asked whether it is still here.
+    is_doubted: bool,
+    /// Another address was given all its promises, which happens once.
+    has_moved: bool,
+    /// It goes as soon as it has been told to forget, unless it calls before.
+    is_leaving: bool,
 }
 
 #[derive(Debug, Clone)]
@@ -199,8 +231,15 @@ impl Down {
 }
 
 impl Host {
-    fn address(&self) -> SocketAddr {
-        self.addresses.last().expect("a host without addresses is forgotten").0
+    /// It says who it is, or calls: it is not to go.
+    fn heard_of(&mut self, now: Instant) {
+        self.last_heard = now;
+        self.is_leaving = false;
+    }
+
+    /// Whether a change might have to be told to it.
+    fn holds_something(&self) -> bool {
+        self.may_hold_promises || !self.delayed.is_empty() || !self.held_before.is_empty()
     }
 
     fn is_owed(&self) -> bool {
@@ -229,11 +268,14 @@ impl Hosts {
             next: 1,
             hosts: BTreeMap::new(),
             by_address: HashMap::new(),
-            by_uuid: HashMap::new(),
+            by_uuid: BTreeSet::new(),
             asking: HashSet::new(),
             agenda: BTreeSet::new(),
             restored: BTreeSet::new(),
             forgotten: Vec::new(),
+            dropped: Vec::new(),
+            moved: Vec::new(),
+            until_look: 0,
         }
     }
 
@@ -256,17 +298,12 @@ impl Hosts {
 
     /// The host's UUID and the address where it was heard of last.
     pub fn whereabouts(&self, host: HostId) -> Option<(Option<Uuid>, SocketAddr)> {
-        self.hosts.get(&host).map(|host| (host.uuid, host.address()))
+        self.hosts.get(&host).map(|host| (host.uuid, host.address))
     }
 
     /// Whether messages to the host are known not to be answered.
     pub fn is_down(&self, host: HostId) -> bool {
         self.hosts.get(&host).is_some_and(|host| host.down.is_some())
-    }
-
-    /// Whether the host may get promises.
-    pub fn gets_promises(&self, host: HostId) -> bool {
-        self.hosts.get(&host).is_some_and(|h| h.admitted(host).gets_promises)
     }
 
     /// Hosts from before the server was started that may have promises for the volume and were not told yet.
@@ -280,23 +317,23 @@ impl Hosts {
 
     /// A call has come. `Ready` is to be trusted for this call alone.
     pub fn handle_call(&mut self, now: Instant, address: SocketAddr, epoch: Epoch) -> Admission {
-        let at_address = self.by_address.get(&address).copied();
-        if let Some(id) = at_address {
-            let host = &self.hosts[&id];
-            if host.addresses.contains(&(address, Some(epoch))) {
-                self.heard_of(now, id, address, Some(epoch));
+        if let Some(id) = self.by_address.get(&address).copied() {
+            let host = self.hosts.get_mut(&id).expect("an address has a host that is there");
+            if host.epochs.contains(&epoch) {
+                host.heard_of(now);
                 return self.admit(now, id);
             }
             // It did not say who it is a moment ago: its calls are not to wait each time. Another client that begins there is asked.
             if host.down.as_ref().is_some_and(|down| now < down.retry_at && down.was_asked(epoch)) {
-                self.heard_of(now, id, address, None);
-                return Admission::Ready(self.hosts[&id].admitted(id));
+                host.heard_of(now);
+                return Admission::Ready(host.admitted(id));
             }
         }
         if self.asking.insert(address) { Admission::Ask } else { Admission::Wait }
     }
 
-    /// An address that [`Admission::Ask`] was given for has said who it is, or nothing.
+    /// An address that [`Admission::Ask`] was given for has said who it is, or nothing. [`poll_moved`](Self::poll_moved) is to be
+    /// asked before anything else happens.
     pub fn handle_identity(
         &mut self,
         now: Instant,
@@ -308,28 +345,87 @@ impl Hosts {
         let at_address = self.by_address.get(&address).copied();
         let Some(identity) = identity else {
             // A port that cannot be reached does not bar service; what it still has from here is not known.
-            let id = at_address.unwrap_or_else(|| self.add(now, None));
-            self.heard_of(now, id, address, None);
+            let id = at_address.unwrap_or_else(|| self.add(now, address, None));
             self.note_silence(now, id);
-            if let Some(down) = self.hosts.get_mut(&id).and_then(|host| host.down.as_mut()) {
+            let host = self.hosts.get_mut(&id).expect("found or made above");
+            host.heard_of(now);
+            if let Some(down) = &mut host.down {
                 down.asked.push(epoch);
             }
-            return Admission::Ready(self.hosts[&id].admitted(id));
+            return Admission::Ready(host.admitted(id));
         };
-        let same = match identity.uuid {
-            Some(uuid) => self.by_uuid.get(&uuid).copied(),
-            None => at_address.filter(|id| self.hosts[id].uuid.is_none()),
-        };
-        if let Some(other) = at_address.filter(|other| Some(*other) != same) {
+        let same = at_address.filter(|id| self.hosts[id].uuid == identity.uuid);
+        if let Some(other) = at_address.filter(|_| same.is_none()) {
             // The one that was there is there no more.
-            self.remove_address(other, address);
+            self.forget(other);
         }
-        let id = same.unwrap_or_else(|| self.add(now, identity.uuid));
-        self.heard_of(now, id, address, Some(epoch));
+        let id = same.unwrap_or_else(|| {
+            let id = self.add(now, address, identity.uuid);
+            self.look_for_the_same_elsewhere(now, id, epoch);
+            id
+        });
         let host = self.hosts.get_mut(&id).expect("found or made above");
+        host.heard_of(now);
         host.capabilities = identity.capabilities;
         host.down = None;
+        if !host.epochs.is_empty() && !host.epochs.contains(&epoch) {
+            // Started anew, or another machine with the same UUID behind the same translator of addresses.
+            host.owes_reset = true;
+            host.delayed.clear();
+        }
+        host.epochs.retain(|known| *known != epoch);
+        host.epochs.push(epoch);
+        if host.epochs.len() > EPOCHS_MAX {
+            host.epochs.remove(0);
+        }
         self.admit(now, id)
+    }
+
+    /// A new host has the UUID of others: of the same process it takes over what it was promised and what it is owed. The one that
+    /// had the UUID last is asked whether it is still where it was, before somebody waits for it in vain.
+    fn look_for_the_same_elsewhere(&mut self, now: Instant, id: HostId, epoch: Epoch) {
+        let Some(uuid) = self.hosts[&id].uuid else { return };
+        let all = (uuid, HostId(0))..(uuid, id);
+        let others: Vec<HostId> =
+            self.by_uuid.range(all).rev().map(|(_, other)| *other).take(SAME_UUID_LOOKED_AT).collect();
+        let is_the_same = |other: &&HostId| {
+            let other = &self.hosts[other];
+            !other.has_moved && other.epochs.contains(&epoch)
+        };
+        let moved = others.iter().find(is_the_same).copied();
+        if let Some(from) = moved {
+            let old = self.hosts.get_mut(&from).expect("it was found above");
+            old.has_moved = true;
+            let (owes_reset, delayed, may_hold) =
+                (old.owes_reset, old.delayed.clone(), old.may_hold_promises);
+            let new = self.hosts.get_mut(&id).expect("the caller has it");
+            (new.owes_reset, new.delayed, new.may_hold_promises) = (owes_reset, delayed, may_hold);
+            self.moved.push((from, id));
+        }
+        if let Some(other) = moved.or(others.first().copied()) {
+            self.doubt(now, other);
+        }
+    }
+
+    /// The host is asked soon whether it is still there; one that does not answer anyway owes a reset at once if it has moved.
+    fn doubt(&mut self, now: Instant, id: HostId) {
+        let Some(host) = self.hosts.get_mut(&id) else { return };
+        if host.down.is_some() {
+            if host.has_moved {
+                self.drop_promises(id);
+            }
+        } else if !host.is_doubted {
+            host.is_doubted = true;
+            self.schedule(id, now);
+        }
+    }
+
+    /// The host loses its promises, and owes a reset for them.
+    fn drop_promises(&mut self, id: HostId) {
+        let Some(host) = self.hosts.get_mut(&id) else { return };
+        host.owes_reset = true;
+        host.delayed.clear();
+        self.dropped.push(id);
     }
 
     /// What a delivery given by [`Admission::Deliver`] or [`poll_deliveries`](Self::poll_deliveries) came to. For the call that
@@ -343,6 +439,7 @@ impl Hosts {
         let id = delivery.host;
         let host = self.hosts.get_mut(&id)?;
         host.is_being_told = false;
+        let was_doubted = std::mem::take(&mut host.is_doubted);
         match outcome {
             Outcome::Told => {
                 host.down = None;
@@ -351,7 +448,13 @@ impl Hosts {
                         host.owes_reset = false;
                         host.delayed.clear();
                         host.held_before.clear();
+                        host.may_hold_promises = false;
+                        let is_leaving = host.is_leaving;
                         self.restored.remove(&id);
+                        if is_leaving {
+                            self.forget(id);
+                            return None;
+                        }
                     }
                     Message::Break(fids) => {
                         for fid in fids {
@@ -362,8 +465,14 @@ impl Hosts {
                 }
                 self.schedule(id, now + PROBE_AFTER);
             }
-            Outcome::NoAnswer => self.note_silence(now, id),
-            Outcome::SomebodyElse => self.remove_address(id, delivery.address),
+            Outcome::NoAnswer => {
+                let has_moved = was_doubted && host.has_moved;
+                self.note_silence(now, id);
+                if has_moved {
+                    self.drop_promises(id);
+                }
+            }
+            Outcome::SomebodyElse => self.forget(id),
         }
         self.hosts.get(&id).map(|host| host.admitted(id))
     }
@@ -398,7 +507,7 @@ impl Hosts {
                 continue;
             }
             let message = if host.owes_reset { Message::Reset } else { Message::Break(vec![fid]) };
-            deliveries.push(Delivery { host: *id, address: host.address(), uuid: host.uuid, message });
+            deliveries.push(Delivery { host: *id, address: host.address, uuid: host.uuid, message });
         }
         deliveries
     }
@@ -424,6 +533,15 @@ impl Hosts {
         }
     }
 
+    /// The host is about to get a promise; whether it may.
+    pub fn note_promise(&mut self, host: HostId) -> bool {
+        let Some(h) = self.hosts.get_mut(&host).filter(|h| h.admitted(host).gets_promises) else {
+            return false;
+        };
+        h.may_hold_promises = true;
+        true
+    }
+
     /// The host's promises were dropped without a word: it has to be told to forget everything.
     pub fn owe_reset(&mut self, now: Instant, host: HostId) {
         if let Some(h) = self.hosts.get_mut(&host) {
@@ -435,7 +553,7 @@ impl Hosts {
 
     /// A host from before the server was started, which had promises for these volumes: it has to be told to forget
     /// everything.
-    /// Returns `None` if a host of this address or UUID is there already.
+    /// Returns `None` if a host of this address is there already.
     pub fn restore(
         &mut self,
         now: Instant,
@@ -443,15 +561,12 @@ impl Hosts {
         address: SocketAddr,
         volumes: Vec<VolumeId>,
     ) -> Option<HostId> {
-        if self.by_address.contains_key(&address) || uuid.is_some_and(|uuid| self.by_uuid.contains_key(&uuid))
-        {
+        if self.by_address.contains_key(&address) {
             return None;
         }
-        let id = self.add(now, uuid);
+        let id = self.add(now, address, uuid);
         let host = self.hosts.get_mut(&id).expect("just added");
         host.held_before = volumes;
-        host.addresses.push((address, None));
-        self.by_address.insert(address, id);
         self.restored.insert(id);
         self.schedule(id, now);
         Some(id)
@@ -477,7 +592,9 @@ impl Hosts {
             }
             debug_assert_eq!(at, host.due);
             let silent = now.since(host.last_heard);
-            if host.is_being_told || (!host.is_owed() && host.down.is_none() && silent < PROBE_AFTER) {
+            if host.is_being_told
+                || (!host.is_owed() && host.down.is_none() && !host.is_doubted && silent < PROBE_AFTER)
+            {
                 let next =
                     if host.is_being_told { now + RETRY_AFTER.0 } else { host.last_heard + PROBE_AFTER };
                 self.schedule(id, next);
@@ -485,7 +602,7 @@ impl Hosts {
             }
             host.is_being_told = host.is_owed();
             let message = host.message();
-            deliveries.push(Delivery { host: id, address: host.address(), uuid: host.uuid, message });
+            deliveries.push(Delivery { host: id, address: host.address, uuid: host.uuid, message });
             self.schedule(id, now + PROBE_AFTER);
         }
         deliveries
@@ -494,6 +611,16 @@ impl Hosts {
     /// Hosts that were forgotten since the last time: their promises are to end.
     pub fn poll_forgotten(&mut self) -> Vec<HostId> {
         std::mem::take(&mut self.forgotten)
+    }
+
+    /// Hosts whose promises were dropped since the last time: they are to end, and were not told.
+    pub fn poll_dropped(&mut self) -> Vec<HostId> {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// Of each pair, the second host is where the first has moved: it is to have all promises of the first, too.
+    pub fn poll_moved(&mut self) -> Vec<(HostId, HostId)> {
+        std::mem::take(&mut self.moved)
     }
 
     // ---- inside
@@ -510,7 +637,7 @@ impl Hosts {
             let message = host.message();
             return Admission::Deliver(Delivery {
                 host: id,
-                address: host.address(),
+                address: host.address,
                 uuid: host.uuid,
                 message,
             });
@@ -518,16 +645,15 @@ impl Hosts {
         Admission::Ready(host.admitted(id))
     }
 
-    fn add(&mut self, now: Instant, uuid: Option<Uuid>) -> HostId {
-        if self.hosts.len() >= self.limits.hosts.max(1) {
-            self.forget_the_oldest();
-        }
+    fn add(&mut self, now: Instant, address: SocketAddr, uuid: Option<Uuid>) -> HostId {
+        self.make_room(now);
         let id = HostId(self.next);
         self.next += 1;
         let due = now + PROBE_AFTER;
         let host = Host {
             uuid,
-            addresses: Vec::new(),
+            address,
+            epochs: Vec::new(),
             capabilities: 0,
             last_heard: now,
             due,
@@ -536,41 +662,16 @@ impl Hosts {
             delayed: BTreeSet::new(),
             is_being_told: false,
             held_before: Vec::new(),
+            may_hold_promises: false,
+            is_doubted: false,
+            has_moved: false,
+            is_leaving: false,
         };
         self.hosts.insert(id, host);
-        self.agenda.insert((due, id));
-        if let Some(uuid) = uuid {
-            self.by_uuid.insert(uuid, id);
-        }
-        id
-    }
-
-    /// Forgets a sixteenth of all hosts, those that were heard of least recently: many at once, as finding them takes a look
-    /// at all.
-    fn forget_the_oldest(&mut self) {
-        let mut hosts: Vec<(Instant, HostId)> =
-            self.hosts.iter().map(|(id, host)| (host.last_heard, *id)).collect();
-        let count = (hosts.len() / 16).max(1);
-        hosts.select_nth_unstable(count - 1);
-        for (_, id) in &hosts[..count] {
-            self.forget(*id);
-        }
-    }
-
-    /// Notes that the host is at the address: it is called there from now on.
-    fn heard_of(&mut self, now: Instant, id: HostId, address: SocketAddr, epoch: Option<Epoch>) {
-        let host = self.hosts.get_mut(&id).expect("the caller has looked");
-        host.last_heard = now;
-        if host.addresses.last() == Some(&(address, epoch)) {
-            return;
-        }
-        host.addresses.retain(|(known, _)| *known != address);
-        host.addresses.push((address, epoch));
         self.by_address.insert(address, id);
-        if host.addresses.len() > self.limits.addresses.max(1) {
-            let (oldest, _) = host.addresses.remove(0);
-            self.by_address.remove(&oldest);
-        }
+        self.agenda.insert((due, id));
+        self.by_uuid.extend(uuid.map(|uuid| (uuid, id)));
+        id
     }
 
     fn note_silence(&mut self, now: Instant, id: HostId) {
@@ -603,29 +704,13 @@ impl Hosts {
         self.agenda.insert((at, id));
     }
 
-    /// The host is no longer at the address; without any it is forgotten.
-    fn remove_address(&mut self, id: HostId, address: SocketAddr) {
-        if self.by_address.get(&address) == Some(&id) {
-            self.by_address.remove(&address);
-        }
-        let Some(host) = self.hosts.get_mut(&id) else { return };
-        host.addresses.retain(|(known, _)| *known != address);
-        if host.addresses.is_empty() {
-            self.forget(id);
-        }
-    }
-
     fn forget(&mut self, id: HostId) {
         let Some(host) = self.hosts.remove(&id) else { return };
         self.agenda.remove(&(host.due, id));
         self.restored.remove(&id);
-        for (address, _) in host.addresses {
-            if self.by_address.get(&address) == Some(&id) {
-                self.by_address.remove(&address);
-            }
-        }
-        if let Some(uuid) = host.uuid.filter(|uuid| self.by_uuid.get(uuid) == Some(&id)) {
-            self.by_uuid.remove(&uuid);
+        self.by_address.remove(&host.address);
+        if let Some(uuid) = host.uuid {
+            self.by_uuid.remove(&(uuid, id));
         }
         self.forgotten.push(id);
     }

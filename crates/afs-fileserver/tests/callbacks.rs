@@ -156,6 +156,73 @@ fn who_gave_up_a_promise_is_not_told() {
     });
 }
 
+/// Machines that were cloned with the folder of their cache, and clients whose UUIDs are all zeros: each was taken for a client that had
+/// moved, so the notices went to the one that had called last, and the others kept old content.
+#[test]
+fn clients_with_the_same_uuid_are_each_told_of_the_others_changes() {
+    for uuid in [0, 77] {
+        let cell = Cell::new();
+        let kind = Kind { uuid: Some(uuid), ..Kind::default() };
+        let clients: Vec<Client> =
+            (1..4).map(|n| Client::of_kind(&cell.sim, &cell.endpoint, n, kind.clone())).collect();
+        let sim = cell.sim.clone();
+        cell.run(async move {
+            let file = clients[0].create(ROOT, "a").await.unwrap().fid;
+            for client in &clients {
+                client.status(file).await.unwrap();
+            }
+            let start = sim.now();
+            for round in 0..9 {
+                let (writer, others) = (round % 3, (1..3).map(|n| (round + n) % 3));
+                for client in &clients {
+                    let reply = client.status(file).await.unwrap();
+                    assert_eq!(reply.callback.kind, CallBackType::SHARED);
+                    client.heard();
+                }
+                clients[writer].store(file, 0, &[round as u8], 1).await.unwrap();
+                assert_eq!(clients[writer].breaks(), []);
+                for other in others {
+                    assert_eq!(clients[other].breaks(), [file], "of UUID {uuid} in round {round}");
+                }
+            }
+            let took = sim.now().since(start);
+            assert!(took < Duration::from_secs(1), "{took:?}");
+        });
+    }
+}
+
+/// Anybody may ask a client for its UUID.
+#[test]
+fn somebody_with_the_uuid_of_another_cannot_make_the_server_forget_that_one() {
+    let cell = Cell::new();
+    let kind = Kind { uuid: Some(1), ..Kind::default() };
+    let (victim, writer) = (cell.client(1), cell.client(2));
+    let thief = Client::of_kind(&cell.sim, &cell.endpoint, 3, kind);
+    let sim = cell.sim.clone();
+    cell.run(async move {
+        let file = writer.create(ROOT, "a").await.unwrap().fid;
+        victim.status(file).await.unwrap();
+        victim.heard();
+        thief.status(ROOT).await.unwrap();
+        let fids = rxafs::AfsCbFids::new(vec![file]).unwrap();
+        thief.call(rxafs::GiveUpCallBacks { fids, callbacks: rxafs::AfsCbs::default() }).await.unwrap();
+        thief.call(rxafs::GiveUpAllCallBacks {}).await.unwrap();
+        thief.heard();
+        writer.store(file, 0, b"x", 1).await.unwrap();
+        assert_eq!(victim.heard(), [Heard::Probe, Heard::Break(vec![file])]);
+        // Nor by coming while the victim cannot be reached: it is told when it is back.
+        victim.status(file).await.unwrap();
+        victim.heard();
+        victim.ears.be_silent(true);
+        thief.status(ROOT).await.unwrap();
+        writer.store(file, 0, b"y", 1).await.unwrap();
+        victim.ears.be_silent(false);
+        sim.sleep_until(sim.now() + Duration::from_secs(10)).await;
+        assert_eq!(victim.breaks(), [file]);
+        assert_eq!(thief.breaks(), []);
+    });
+}
+
 #[test]
 fn a_volume_operation_tells_all_who_have_something_of_it() {
     let cell = Cell::new();

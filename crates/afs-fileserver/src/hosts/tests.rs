@@ -95,9 +95,18 @@ fn show(admission: Admission) -> String {
 
 fn message(delivery: &Delivery) -> String {
     match &delivery.message {
-        Message::Reset => "reset".into(),
         Message::Break(fids) => format!("break {}", fids.len()),
-        Message::Probe => "probe".into(),
+        message => message.word().into(),
+    }
+}
+
+impl Message {
+    fn word(&self) -> &'static str {
+        match self {
+            Self::Reset => "reset",
+            Self::Break(_) => "break",
+            Self::Probe => "probe",
+        }
     }
 }
 
@@ -181,17 +190,88 @@ fn a_new_host_is_told_to_forget_before_it_gets_promises() {
     assert_eq!(hosts.handle_call(NOW, address(1), EPOCH), Admission::Ready(admitted));
 }
 
+/// What becomes of a client of UUID 1 and epoch 7 at address 1 when somebody at address 9 says that it is UUID 1: whether the newcomer
+/// is told to forget first, whether it has the old promises too, and what the old address is owed by what it answers.
 #[test]
-fn a_host_that_moves_is_the_same_and_called_at_its_new_address() {
+fn a_known_uuid_at_another_address_takes_nothing_from_whoever_was_there() {
+    const ANOTHER: Epoch = Epoch(8);
+    type Row = (&'static str, Epoch, Outcome, &'static str, bool, &'static str);
+    let table: &[Row] = &[
+        ("a second address of the same process", EPOCH, Outcome::Told, "ready", true, "break 1"),
+        ("it has moved", EPOCH, Outcome::NoAnswer, "ready", true, "owes reset"),
+        ("it has moved, another is there", EPOCH, Outcome::SomebodyElse, "ready", true, "gone"),
+        (
+            "a copy, or somebody who asked for the UUID",
+            ANOTHER,
+            Outcome::Told,
+            "first reset",
+            false,
+            "break 1",
+        ),
+        ("a copy, while the first sleeps", ANOTHER, Outcome::NoAnswer, "first reset", false, "owes break"),
+        ("moved and started anew", ANOTHER, Outcome::SomebodyElse, "first reset", false, "gone"),
+    ];
+    for (what, epoch, answer, newcomer, has_promises_too, old) in table {
+        let mut hosts = Hosts::new(HostLimits::default());
+        let id = up(&mut hosts, NOW, 1);
+        assert!(hosts.note_promise(id));
+        assert_eq!(hosts.handle_call(NOW, address(9), *epoch), Admission::Ask, "{what}");
+        assert_eq!(show(hosts.handle_identity(NOW, address(9), *epoch, identity(1))), *newcomer, "{what}");
+        let moved = hosts.poll_moved();
+        assert_eq!(moved.len(), usize::from(*has_promises_too), "{what}");
+        assert!(moved.iter().all(|(from, _)| *from == id), "{what}");
+        assert_eq!(hosts.len(), 2, "{what}");
+        // The old address is asked, and only it.
+        let probes = hosts.poll_deliveries(NOW);
+        assert_eq!(
+            probes.iter().map(|d| (d.address, message(d))).collect::<Vec<_>>(),
+            [(address(1), "probe".into())]
+        );
+        hosts.handle_delivery(NOW, &probes[0], *answer);
+        let breaks = hosts.breaks(&[id], fid(2));
+        let is_there = hosts.whereabouts(id).is_some();
+        let got = match breaks.first() {
+            Some(delivery) => message(delivery),
+            None if !is_there => "gone".into(),
+            None => format!("owes {}", hosts.hosts[&id].message().word()),
+        };
+        assert_eq!(got, *old, "{what}");
+        assert_eq!(hosts.poll_dropped() == [id], *old == "owes reset", "{what}");
+        assert!(hosts.poll_deliveries(NOW).is_empty(), "{what}: it is not asked again");
+    }
+}
+
+#[test]
+fn promises_are_carried_to_another_address_once_and_what_is_owed_with_them() {
+    let mut hosts = Hosts::new(HostLimits::default());
+    let id = down(&mut hosts, NOW, 1, fid(2));
+    hosts.handle_call(NOW, address(8), EPOCH);
+    assert_eq!(show(hosts.handle_identity(NOW, address(8), EPOCH, identity(1))), "first break 1");
+    assert_eq!(hosts.poll_moved().len(), 1);
+    assert_eq!(hosts.poll_dropped(), [id], "it did not answer before");
+    hosts.handle_call(NOW, address(9), Epoch(70));
+    assert_eq!(show(hosts.handle_identity(NOW, address(9), Epoch(70), identity(1))), "first reset");
+    assert!(hosts.poll_moved().is_empty());
+    // Home again: the client that was away is told there what it missed.
+    assert_eq!(show(hosts.handle_call(NOW + 15 * SECOND, address(1), EPOCH)), "first reset");
+}
+
+#[test]
+fn a_client_that_was_started_anew_is_told_to_forget() {
     let mut hosts = Hosts::new(HostLimits::default());
     let id = up(&mut hosts, NOW, 1);
-    assert_eq!(hosts.handle_call(NOW, address(9), EPOCH), Admission::Ask);
-    let moved = hosts.handle_identity(NOW, address(9), EPOCH, identity(1));
-    assert!(matches!(moved, Admission::Ready(admitted) if admitted.host == id && admitted.gets_promises));
-    assert_eq!(hosts.breaks(&[id], fid(2))[0].address, address(9));
-    hosts.handle_call(NOW, address(1), EPOCH);
-    assert_eq!(hosts.breaks(&[id], fid(2))[0].address, address(1), "it is called where it called from last");
-    assert_eq!(hosts.len(), 1);
+    for (epoch, expected) in [(8, "ask"), (8, "ready"), (7, "ready"), (8, "ready")] {
+        let admission = hosts.handle_call(NOW, address(1), Epoch(epoch));
+        assert_eq!(show(admission.clone()), expected, "{epoch}");
+        if admission == Admission::Ask {
+            let Admission::Deliver(reset) = hosts.handle_identity(NOW, address(1), Epoch(8), identity(1))
+            else {
+                panic!("a reset is due");
+            };
+            assert_eq!((reset.host, &reset.message), (id, &Message::Reset));
+            hosts.handle_delivery(NOW, &reset, Outcome::Told);
+        }
+    }
 }
 
 #[test]
@@ -218,7 +298,7 @@ fn a_client_without_uuid_is_known_by_its_address() {
     hosts.handle_delivery(NOW, &delivery, Outcome::Told);
     hosts.handle_call(NOW, address(1), Epoch(8));
     let again = hosts.handle_identity(NOW, address(1), Epoch(8), plain);
-    assert!(matches!(again, Admission::Ready(admitted) if admitted.host == delivery.host));
+    assert!(matches!(again, Admission::Deliver(again) if again == delivery), "started anew");
 }
 
 #[test]
@@ -342,11 +422,70 @@ fn a_restored_host_is_told_for_the_volumes_it_had() {
 #[test]
 fn a_full_table_forgets_whom_it_has_not_heard_of_for_longest() {
     let mut hosts = Hosts::new(HostLimits { hosts: 32, ..HostLimits::default() });
-    let ids: Vec<HostId> = (0..32).map(|n| up(&mut hosts, NOW + u32::from(n) * SECOND, n)).collect();
+    let ids: Vec<HostId> = (0..30).map(|n| up(&mut hosts, NOW + u32::from(n) * SECOND, n)).collect();
     hosts.handle_call(NOW + 40 * SECOND, address(0), EPOCH);
     up(&mut hosts, NOW + 41 * SECOND, 32);
     assert_eq!(hosts.poll_forgotten(), ids[1..3]);
-    assert_eq!(hosts.len(), 31);
+    assert_eq!(hosts.len(), 29);
+}
+
+/// A machine that calls from ever new ports, takes promises and answers nothing more: it loses its own. Those who are quiet keep what
+/// they have, and where the table is full of such that count alike, those with promises are told before they are forgotten.
+#[test]
+fn one_machine_with_thousands_of_clients_pushes_out_its_own() {
+    let limits = HostLimits { hosts: 64, same_machine: 4, ..HostLimits::default() };
+    for takes_promises in [false, true] {
+        let mut hosts = Hosts::new(limits);
+        let quiet: Vec<HostId> = (0..40).map(|n| up(&mut hosts, NOW, n)).collect();
+        for host in &quiet[..20] {
+            assert!(hosts.note_promise(*host));
+        }
+        let machine = |n: u16| SocketAddr::from(([10, 9, 9, (n % 2) as u8], 10_000 + n));
+        for n in 0..2000 {
+            let now = NOW + SECOND + Duration::from_millis(n.into());
+            assert_eq!(hosts.handle_call(now, machine(n), EPOCH), Admission::Ask);
+            let Admission::Deliver(reset) =
+                hosts.handle_identity(now, machine(n), EPOCH, identity(1000 + u32::from(n)))
+            else {
+                panic!("a reset is due");
+            };
+            let id = hosts.handle_delivery(now, &reset, Outcome::Told).unwrap().host;
+            if takes_promises {
+                hosts.note_promise(id);
+            }
+            for delivery in hosts.poll_deliveries(now) {
+                assert!(!quiet.contains(&delivery.host));
+                hosts.handle_delivery(now, &delivery, Outcome::NoAnswer);
+            }
+            assert!(hosts.len() <= 64);
+        }
+        let left = quiet.iter().filter(|host| hosts.whereabouts(**host).is_some());
+        assert_eq!(left.count(), 40, "takes promises: {takes_promises}");
+    }
+}
+
+#[test]
+fn who_holds_promises_is_told_before_it_is_forgotten_and_stays_if_it_calls() {
+    let mut hosts = Hosts::new(HostLimits { hosts: 32, ..HostLimits::default() });
+    let ids: Vec<HostId> = (0..30).map(|n| up(&mut hosts, NOW + u32::from(n) * SECOND, n)).collect();
+    for id in &ids {
+        hosts.note_promise(*id);
+    }
+    let now = NOW + 40 * SECOND;
+    up(&mut hosts, now, 40);
+    assert_eq!(hosts.poll_dropped(), ids[..2]);
+    assert!(hosts.poll_forgotten().is_empty(), "not before they are told");
+    let told = hosts.poll_deliveries(now);
+    assert_eq!(
+        told.iter().map(|d| (d.host, message(d))).collect::<Vec<_>>(),
+        [(ids[0], "reset".to_owned()), (ids[1], "reset".to_owned())]
+    );
+    assert_eq!(show(hosts.handle_call(now, address(1), EPOCH)), "wait");
+    for delivery in &told {
+        hosts.handle_delivery(now, delivery, Outcome::Told);
+    }
+    assert_eq!(hosts.poll_forgotten(), [ids[0]]);
+    assert_eq!(show(hosts.handle_call(now, address(1), EPOCH)), "ready");
 }
 
 #[test]
@@ -371,7 +510,7 @@ fn random_histories_leave_the_tables_consistent() {
         random ^= random << 17;
         random % below
     };
-    let mut hosts = Hosts::new(HostLimits { hosts: 12, delayed_breaks: 3, addresses: 2 });
+    let mut hosts = Hosts::new(HostLimits { hosts: 12, same_machine: 1, delayed_breaks: 3 });
     let (mut now, mut open) = (NOW, Vec::new());
     for _ in 0..50_000 {
         now += Duration::from_millis(next(4000));
@@ -405,12 +544,16 @@ fn random_histories_leave_the_tables_consistent() {
         assert!(hosts.len() <= 12 && hosts.agenda.len() == hosts.len());
         assert!(hosts.asking.is_empty());
         for (id, host) in &hosts.hosts {
-            assert!(!host.addresses.is_empty() && host.addresses.len() <= 2);
+            assert!(host.epochs.len() <= EPOCHS_MAX);
+            assert_eq!(hosts.by_address[&host.address], *id);
             assert!(host.delayed.len() <= 3);
             assert!(hosts.agenda.contains(&(host.due, *id)));
         }
         for (address, id) in &hosts.by_address {
-            assert!(hosts.hosts[id].addresses.iter().any(|(known, _)| known == address));
+            assert_eq!(hosts.hosts[id].address, *address);
         }
+        assert_eq!(hosts.by_uuid.len(), hosts.hosts.values().filter(|host| host.uuid.is_some()).count());
+        hosts.poll_moved();
+        hosts.poll_dropped();
     }
 }
