@@ -333,13 +333,7 @@ impl Cache {
     ///
     /// The disk's.
     pub fn remove_conflict(&self, conflict: &Conflict) -> Result<(), CacheError> {
-        let shared = &self.inner.shared;
-        let mut batch = Batch::default();
-        batch.delete(records::conflict(conflict.number));
-        shared.commit(batch)?;
-        lock(&shared.index).conflicts.remove(&conflict.number);
-        shared.remove(&conflict.data_name())?;
-        shared.remove(&conflict.text_name())
+        self.inner.shared.remove_conflict(conflict)
     }
 
     /// How full it is.

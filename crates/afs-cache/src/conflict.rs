@@ -61,6 +61,11 @@ impl Conflict {
         text
     }
 
+    /// How many bytes it takes, at most: what was written.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.ranges.iter().map(|range| range.end.saturating_sub(range.start)).fold(0, u64::saturating_add)
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut value = Value::default()
             .string(&self.cell)

@@ -1,4 +1,4 @@
-//! Putting files aside: to where their writer finds them, and no program.
+//! Putting files aside: to where their writer finds them, and no program. What is there counts as the cache's, and has a limit of its own.
 
 use super::Shared;
 use crate::CacheError;
@@ -6,7 +6,13 @@ use crate::conflict::Conflict;
 use crate::file::CacheFile;
 use crate::records;
 use afs_store::{Batch, lock};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Files that were put aside may take the cache's limit divided by this. Beyond that the oldest go, but never the one that was put aside
+/// last: a program that tries again and again to write to a full volume must not fill the disk.
+const ASIDE_PART: u64 = 4;
 
 impl Shared {
     pub(super) fn put_aside(&self, file: &Arc<CacheFile>, why: &str) -> Result<Conflict, CacheError> {
@@ -47,10 +53,47 @@ impl Shared {
             index.files.remove(&file.key());
             ended.extend(index.dirty.remove(&file.key()));
         }
+        if let Some(at) = index.recent.iter().position(|recent| Arc::ptr_eq(recent, file)) {
+            ended.extend(index.recent.remove(at));
+        }
         self.move_aside(&conflict)?;
         file.set_left(false);
         index.conflicts.insert(conflict.number, conflict.clone());
+        self.grow(conflict.bytes());
+        let beyond = self.beyond_limit(&index.conflicts, conflict.number);
+        drop(index);
+        for old in beyond {
+            tracing::warn!(file = %old.data_name(), "what was put aside is removed, as newer files are and there is too much");
+            self.remove_conflict(&old)?;
+        }
         Ok(conflict)
+    }
+
+    /// Which conflicts are too much, the lowest numbers first.
+    fn beyond_limit(&self, all: &BTreeMap<u64, Conflict>, newest: u64) -> Vec<Conflict> {
+        let limit = self.limit.load(Ordering::Relaxed) / ASIDE_PART;
+        let mut total: u64 = all.values().map(Conflict::bytes).sum();
+        let mut beyond = Vec::new();
+        for old in all.values().filter(|old| old.number != newest) {
+            if total <= limit {
+                break;
+            }
+            total -= old.bytes();
+            beyond.push(old.clone());
+        }
+        beyond
+    }
+
+    /// As [`crate::Cache::remove_conflict`].
+    pub(super) fn remove_conflict(&self, conflict: &Conflict) -> Result<(), CacheError> {
+        let mut batch = Batch::default();
+        batch.delete(records::conflict(conflict.number));
+        self.commit(batch)?;
+        if lock(&self.index).conflicts.remove(&conflict.number).is_some() {
+            self.shrink(conflict.bytes());
+        }
+        self.remove(&conflict.data_name())?;
+        self.remove(&conflict.text_name())
     }
 
     /// Moves a conflict's data to where its writer finds them, and says there what they are. Does what is left of that.

@@ -118,7 +118,8 @@ impl Shared {
             }
         }
         self.commit(batch)?;
-        self.used.store(used, Ordering::Relaxed);
+        let aside: u64 = index.conflicts.values().map(Conflict::bytes).fold(0, u64::saturating_add);
+        self.used.store(used.saturating_add(aside), Ordering::Relaxed);
         let conflicts: Vec<Conflict> = index.conflicts.values().cloned().collect();
         if self.store.was_unclean {
             self.remove_orphans(&index)?;

@@ -209,3 +209,30 @@ fn what_the_kernel_reads_by_itself_is_not_let_go() {
     assert_eq!(file.let_go(0..0).unwrap(), 4 << 20);
     assert!(file.backing().is_none(), "not all of it is here");
 }
+
+/// A program that tried again and again to write to a full volume filled the client's disk with what was put aside.
+#[test]
+fn what_is_put_aside_stays_within_a_part_of_the_limit() {
+    const PIECE: usize = 1 << 20;
+    let disk = SimulatedDisk::new(DISK);
+    let limit_bytes = 40 * PIECE as u64;
+    let open = |disk: &SimulatedDisk| {
+        Cache::open_on(Arc::new(disk.clone()), "(simulated)".as_ref(), Config { limit_bytes, ..config() })
+            .unwrap()
+    };
+    let cache = open(&disk);
+    for n in 1..=30u32 {
+        let file = current(&cache, key(n), 1, 0).unwrap();
+        file.write(0, &vec![n as u8; PIECE], 1000).unwrap();
+        let conflict = cache.put_aside(&file, "the volume is full").unwrap();
+        drop(file);
+        assert!(disk.open(&conflict.data_name()).is_ok(), "{n}");
+    }
+    let left = cache.conflicts();
+    assert_eq!(left.len(), 10);
+    assert_eq!(left.last().unwrap().vnode, 30, "the newest stay");
+    assert_eq!(cache.usage().bytes, 10 * PIECE as u64, "they count as the cache's");
+    assert_eq!(disk.list("conflicts").unwrap().len(), 20);
+    drop(cache);
+    assert_eq!(open(&disk).usage().bytes, 10 * PIECE as u64);
+}
