@@ -13,7 +13,7 @@ mod mounted;
 
 use memmap2::MmapMut;
 use mounted::cell::Cell;
-use mounted::{can_mount, needs};
+use mounted::{can_mount, map, needs};
 use nix::fcntl::{FallocateFlags, fallocate};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
@@ -67,15 +67,6 @@ struct Run {
 /// The kind of an error, by which two file systems are compared.
 fn code<T>(result: &io::Result<T>) -> Option<i32> {
     result.as_ref().err().map(|error| error.raw_os_error().unwrap_or(-1))
-}
-
-/// Maps a whole file to be read and written, if it is not empty.
-fn map(file: &File) -> Option<MmapMut> {
-    #[expect(unsafe_code, reason = "mapping a file is")]
-    // SAFETY: the file is changed through this process's mounts alone while it is mapped, it is never cut while it is mapped, and
-    // bytes have no invalid values.
-    let map = || unsafe { MmapMut::map_mut(file) };
-    (file.metadata().ok()?.len() > 0).then(|| map().unwrap())
 }
 
 impl Run {

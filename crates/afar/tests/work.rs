@@ -374,3 +374,27 @@ fn what_one_mount_writes_an_open_in_another_sees() {
     assert!(second.stop().success());
     cell.end();
 }
+
+/// The data of the mapping came to the server when the file was gone already. They were put aside, with an error each, for nobody.
+#[test]
+fn a_file_that_was_mapped_and_removed_leaves_nothing_behind() {
+    const NAME: &str = "a_file_that_was_mapped_and_removed_leaves_nothing_behind";
+    if !can_mount(NAME) {
+        return;
+    }
+    let cell = mounted::cell::Cell::new("mapped");
+    let (mount, place) = cell.mount("one");
+    let path = place.join("file");
+    for _ in 0..200 {
+        let file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+        file.set_len(4096).unwrap();
+        let mut map = mounted::map(&file).unwrap();
+        drop(file);
+        map[10] = b'A';
+        drop(map);
+        fs::remove_file(&path).unwrap();
+    }
+    assert!(mount.stop().success());
+    let log = cell.log("one");
+    assert!(!log.contains("ERROR") && !log.contains("put aside"), "{log}");
+}

@@ -264,6 +264,12 @@ impl OpenFiles {
             && self.lock().files.get(&fid).is_some_and(|open| open.leaving > 0)
     }
 
+    /// Whether this client is just removing a file: by its last name, or by the hidden one that it had while it was open.
+    pub(crate) fn is_going(&self, fid: Fid) -> bool {
+        self.is_leaving(fid)
+            || self.lock().hidden.values().any(|hidden| hidden.file == fid && hidden.is_going)
+    }
+
     /// Waits until it is known what has become of a file that is losing its last name.
     pub(crate) async fn settled(&self, fid: Fid) {
         loop {

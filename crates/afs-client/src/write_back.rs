@@ -520,7 +520,9 @@ impl FileData {
     fn put_aside(&self, client: &Client, error: &Error) {
         let Some(file) = self.current().filter(|file| file.is_dirty()) else { return };
         let fid = self.vnode.fid;
-        if matches!(error, Error::Gone { .. }) && self.is_removed() {
+        // A store may learn from the server that the file is gone before the answer to our own removal of it is here.
+        let is_removed = self.is_removed() || client.inner.open_files.is_going(fid);
+        if matches!(error, Error::Gone { .. }) && is_removed {
             return;
         }
         self.put_one_aside(client, &file, error);

@@ -256,3 +256,12 @@ pub(crate) fn program(name: &str, mounted: &Path, local: &Path) {
     assert!(output.status.success(), "{name}: {}", last.into_iter().rev().collect::<Vec<_>>().join("\n"));
     print!("{}", String::from_utf8_lossy(&output.stdout));
 }
+
+/// Maps a whole file to be read and written, if it is not empty.
+pub(crate) fn map(file: &fs::File) -> Option<memmap2::MmapMut> {
+    #[expect(unsafe_code, reason = "mapping a file is")]
+    // SAFETY: the file is changed through this process's mounts alone while it is mapped, it is never cut while it is mapped, and
+    // bytes have no invalid values.
+    let map = || unsafe { memmap2::MmapMut::map_mut(file) };
+    (file.metadata().ok()?.len() > 0).then(|| map().unwrap())
+}
