@@ -247,19 +247,6 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// Takes out the thing that an owner queued last.
-    pub fn pop_newest(&mut self, owner: Owner) -> Option<T> {
-        let item = self.flows.get_mut(&owner)?.items.pop_back();
-        self.len -= usize::from(item.is_some());
-        item
-    }
-
-    /// Takes out everything, in no particular order.
-    pub fn drain(&mut self) -> Vec<T> {
-        self.len = 0;
-        self.flows.values_mut().flat_map(|f| f.items.drain(..)).collect()
-    }
-
     fn rest(&mut self, now: Instant, owner: Owner) {
         let Some(flow) = self.flows.get_mut(&owner).filter(|f| !f.is_listed) else { return };
         flow.is_listed = true;
@@ -294,6 +281,13 @@ mod tests {
     use rand::{Rng, SeedableRng};
 
     const QUANTUM: u32 = 64 << 10;
+
+    impl FairQueue<i32> {
+        fn take_newest(&mut self, owner: Owner) -> Option<i32> {
+            self.len -= 1;
+            self.flows.get_mut(&owner)?.items.pop_back()
+        }
+    }
 
     fn at(ms: u64) -> Instant {
         Instant::ORIGIN + Duration::from_millis(10_000 + ms)
@@ -459,7 +453,7 @@ mod tests {
             // The other's only thing is never there when the queue looks for more of it.
             queue.push(at(0), owner, 0);
             if owner == Owner(0) {
-                assert_eq!(queue.pop_newest(owner), Some(0));
+                assert_eq!(queue.take_newest(owner), Some(0));
                 let (other, _) = queue.pop(at(0)).unwrap();
                 got[other.0 as usize] += 16_000;
                 queue.charge(at(0), other, 16_000);

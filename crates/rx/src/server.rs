@@ -1,10 +1,11 @@
-//! The serving end: services, their handlers, and how many calls run and wait. In which order they wait is in
-//! `server/waiting.rs`.
+//! The serving end: services, their handlers, and how many calls run and wait. Whose calls run, and in which order the others
+//! wait, is in `server/places.rs`.
 
-mod waiting;
+mod places;
 
 use std::fmt;
 use std::future::{Future, poll_fn};
+use std::iter;
 use std::mem;
 use std::ops::{Deref, DerefMut};
 use std::panic::{self, AssertUnwindSafe};
@@ -22,8 +23,9 @@ use crate::call::{Call, ending_of};
 use crate::driver::Driver;
 use crate::endpoint::Endpoint;
 use crate::metrics::{CallMeters, Measured, add};
+use crate::runtime::{BoxFuture, Runtime};
 use crate::shard::{Incoming, Shard};
-use waiting::Waiting;
+use places::{Admission, Places};
 
 /// What a handler's work comes to.
 type Work = Pin<Box<dyn Future<Output = Result<(), Abort>> + Send>>;
@@ -50,10 +52,10 @@ pub struct ServiceConfig {
     pub service: Service,
     /// Who answers.
     pub handler: Arc<dyn Handler>,
-    /// Calls that run at once. Default 1024: a running call holds a task and what its handler needs, and at most its
-    /// windows.
+    /// Calls that run at once. An owner (a user, else a host) has at most as many of them as it leaves free, so one alone has
+    /// half. Default 1024: a running call holds a task and what its handler needs, and at most its windows.
     pub max_calls: usize,
-    /// Calls that wait for one of those to end, owners (users, else hosts) taking turns; beyond it the newest of the owner
+    /// Calls that wait for one of those to end, owners taking turns; beyond it the newest of the owner
     /// with the most are refused with `busy_code`, so that clients go elsewhere or come later. Default 4096.
     pub max_waiting: usize,
     /// The code that refuses them. Default: Rx's [`AbortCode::RESTARTING`]; a file server says VBUSY, 110.
@@ -136,14 +138,8 @@ impl DerefMut for ServerCall {
 /// A service that is offered.
 pub(crate) struct ServiceEntry {
     config: ServiceConfig,
-    load: Mutex<Load>,
+    places: Mutex<Places<Accepted>>,
     meters: Arc<CallMeters>,
-}
-
-#[derive(Default)]
-struct Load {
-    running: usize,
-    waiting: Waiting<Accepted>,
 }
 
 /// A call, and what sees to its end.
@@ -154,20 +150,21 @@ struct Accepted {
 
 impl ServiceEntry {
     pub(crate) fn new(config: ServiceConfig, meters: Arc<CallMeters>) -> Self {
-        Self { config, load: Mutex::default(), meters }
+        let places = Mutex::new(Places::new(config.max_calls, config.max_waiting));
+        Self { config, places, meters }
     }
 
     pub(crate) fn id(&self) -> ServiceId {
         self.config.service.id
     }
 
-    fn lock(&self) -> MutexGuard<'_, Load> {
-        self.load.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Places<Accepted>> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets the calls that wait.
     pub(crate) fn clear(&self) {
-        let waiting = self.lock().waiting.drain();
+        let waiting = self.lock().drain();
         drop(waiting);
     }
 }
@@ -190,22 +187,19 @@ impl Driver {
         end.measured = Some(measured.clone());
         let call = Call::new(driver, shard.index, handle, peer, service, false, measured);
         let accepted = Accepted { call: ServerCall { call, epoch, identity }, end };
-        let mut load = entry.lock();
-        if load.running >= entry.config.max_calls {
-            let owner: Owner = self.owners.owner(accepted.call.identity(), peer.ip());
-            let refused = load.waiting.push(self.runtime.now(), owner, accepted, entry.config.max_waiting);
-            drop(load);
-            let Some(Accepted { call, mut end }) = refused else {
-                return add(&self.counters.calls_waited, 1);
-            };
-            add(&self.counters.calls_refused, 1);
-            end.end(Err(entry.config.busy_code));
-            return drop(call);
-        }
-        load.running += 1;
-        drop(load);
+        let owner = self.owners.owner(accepted.call.identity(), peer.ip());
+        let admission = entry.lock().admit(owner, accepted);
+        let accepted = match admission {
+            Admission::Runs(accepted) => accepted,
+            Admission::Waits => return add(&self.counters.calls_waited, 1),
+            Admission::Refused(Accepted { call, mut end }) => {
+                add(&self.counters.calls_refused, 1);
+                end.end(Err(entry.config.busy_code));
+                return drop(call);
+            }
+        };
         let at_once = entry.config.answers_at_once && may_run_handlers;
-        let mut task = Box::pin(serve(Place(entry), accepted));
+        let mut task = serve(Place { entry, owner, runtime: Arc::clone(&self.runtime) }, accepted);
         // A task is always polled when it starts, so nothing is lost by the waker that does nothing.
         if at_once && task.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
             return;
@@ -214,11 +208,11 @@ impl Driver {
     }
 }
 
-/// Answers a call, then those that wait for its place.
-async fn serve(place: Place, first: Accepted) {
-    let mut next = Some(first);
-    while let Some(Accepted { call, mut end }) = next {
-        let config = &place.0.config;
+/// Answers a call in a place. When that is over, the calls for which there is room then begin as tasks.
+fn serve(place: Place, accepted: Accepted) -> BoxFuture {
+    Box::pin(async move {
+        let Accepted { call, mut end } = accepted;
+        let config = &place.entry.config;
         add(&end.driver.counters.calls_served, 1);
         call.note_handler_begins();
         let peer = call.peer();
@@ -231,10 +225,9 @@ async fn serve(place: Place, first: Accepted) {
                 Err(config.panic_code)
             }
         };
-        let now = end.driver.runtime.now();
         end.end(result);
-        next = place.0.lock().waiting.pop(now);
-    }
+        place.pass_on();
+    })
 }
 
 /// Runs a handler; a panic becomes its message.
@@ -258,11 +251,33 @@ fn message_of(payload: Box<dyn std::any::Any + Send>) -> String {
 }
 
 /// One of the calls that a service runs at once.
-struct Place(Arc<ServiceEntry>);
+struct Place {
+    entry: Arc<ServiceEntry>,
+    owner: Owner,
+    runtime: Arc<dyn Runtime>,
+}
 
+impl Place {
+    /// Lets go of the place, and begins what may run now.
+    fn pass_on(self) {
+        let Self { entry, runtime, .. } = &self;
+        let (entry, runtime) = (Arc::clone(entry), Arc::clone(runtime));
+        drop(self);
+        let next: Vec<_> = {
+            let mut places = entry.lock();
+            iter::from_fn(|| places.next()).collect()
+        };
+        for (owner, accepted) in next {
+            let place = Place { entry: Arc::clone(&entry), owner, runtime: Arc::clone(&runtime) };
+            runtime.spawn(serve(place, accepted));
+        }
+    }
+}
+
+/// Also where the task was dropped, as at the end of a runtime: then nothing begins any more.
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.lock().running -= 1;
+        self.entry.lock().release(self.owner);
     }
 }
 

@@ -176,3 +176,38 @@ fn what_callers_send_who_were_woken_together_goes_out_together() {
     let sent = sender.metrics().bundles_sent;
     assert!(sent < 2 * CALLERS + 4 * ROUNDS, "{sent} bundles for {} calls", CALLERS * ROUNDS);
 }
+
+/// A host began calls without ever sending their arguments, and answered pings: all places of the service were taken, and
+/// everybody else got errors.
+#[test]
+fn one_host_with_half_open_calls_leaves_room_for_others() {
+    let sim = Sim::new(5 * MS);
+    let server = endpoint(&sim, "10.0.0.1:7000", with_shards(1));
+    let config = ServiceConfig::new(service(ECHO), echo);
+    server.add_service(ServiceConfig { max_calls: 64, max_waiting: 256, ..config });
+    let attackers: Vec<Endpoint> =
+        (0..4).map(|i| endpoint(&sim, &format!("10.0.0.66:{}", 7001 + i), with_shards(1))).collect();
+    let client = endpoint(&sim, "10.0.0.2:7001", with_shards(1));
+    let world = sim.clone();
+    sim.block_on(async move {
+        let mut half_open = Vec::new();
+        for i in 0..400 {
+            let connection = connect(&attackers[i % 4], &server, ECHO);
+            let mut call = connection.call().await.unwrap();
+            call.write_all(b"half").await.unwrap();
+            call.flush().unwrap();
+            half_open.push((connection, call));
+        }
+        world.sleep_until(world.now() + 100 * MS).await;
+        assert!(server.metrics().calls_refused > 0, "the attack fills what there is for a host");
+        for _ in 0..20 {
+            let start = world.now();
+            let mut call = connect(&client, &server, ECHO).call().await.unwrap();
+            call.write_all(b"word").await.unwrap();
+            call.finish().unwrap();
+            assert_eq!(call.read_to_end(4).await.unwrap(), b"word");
+            assert!(world.now().since(start) <= 20 * MS, "others do not wait");
+            world.sleep_until(world.now() + 1000 * MS).await;
+        }
+    });
+}
