@@ -2,7 +2,6 @@
 //! no room left by its quota, which an administrator can change. On a full disk every call has the same to say, so each is
 //! written down once in a while, and says how many there were.
 
-use std::collections::HashMap;
 use std::mem::{self, Discriminant};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -11,10 +10,12 @@ use afs_volume::{Volume, VolumeError};
 use afs_wire::ids::VolumeId;
 use rx_proto::time::Instant;
 
+use crate::lru::Lru;
+
 /// The same of the same volume is written down so often at most: enough to see whether it goes on.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Volumes, and kinds of error, that are remembered; with more, all are forgotten, and said again.
+/// Volumes, and kinds of error, that are remembered; with more, those that came least recently are forgotten, and said again.
 const MAX_REMEMBERED: usize = 4096;
 
 /// What was written down, and when.
@@ -24,8 +25,14 @@ pub(crate) struct Alarms(Mutex<Said>);
 type What = (VolumeId, Discriminant<VolumeError>);
 
 /// When each was said, and how often it was not since.
-#[derive(Debug, Default)]
-struct Said(HashMap<What, (Instant, u64)>);
+#[derive(Debug)]
+struct Said(Lru<What, (Instant, u64)>);
+
+impl Default for Said {
+    fn default() -> Self {
+        Self(Lru::new(MAX_REMEMBERED))
+    }
+}
 
 impl Said {
     /// How often it came since it was said last, if it is to be said now.
@@ -35,9 +42,6 @@ impl Said {
         {
             *unsaid += 1;
             return None;
-        }
-        if self.0.len() >= MAX_REMEMBERED {
-            self.0.clear();
         }
         Some(self.0.insert(what, (now, 0)).map_or(0, |(_, unsaid)| unsaid))
     }

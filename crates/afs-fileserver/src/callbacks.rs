@@ -4,7 +4,8 @@
 //! holds this sends the messages (`breaks.rs`), and keeps those that a host did not take ([`hosts`](crate::hosts)).
 //! File service notes 7.1 and 7.2 have the lifetimes and what breaks what.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
+use std::net::IpAddr;
 use std::ops::Bound;
 use std::time::Duration;
 
@@ -38,6 +39,9 @@ const LIVES: &[(usize, Duration)] = &[
     (usize::MAX, Duration::from_secs(7 * 60)),
 ];
 
+/// Beyond the limit, so much of it is made free, as finding who is to give up something takes a look at all hosts.
+const MORE_ROOM: usize = 256;
+
 /// What a promise is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -63,8 +67,6 @@ pub struct Callbacks {
     ends: BTreeMap<u64, Vec<AfsFid>>,
     /// Entries in `ends`.
     end_entries: usize,
-    /// Hosts whose promises were dropped for want of room.
-    resets: VecDeque<HostId>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -75,8 +77,7 @@ struct Promise {
 }
 
 impl Callbacks {
-    /// No promises, and at most `limit` of them: beyond it the host with the most loses its own, and has to be told to
-    /// forget everything. A promise takes some 100 bytes.
+    /// No promises, and at most `limit` of them after each [`make_room`](Self::make_room). A promise takes some 100 bytes.
     pub fn new(limit: usize) -> Self {
         Self {
             limit: limit.max(1),
@@ -85,7 +86,6 @@ impl Callbacks {
             by_host: HashMap::new(),
             ends: BTreeMap::new(),
             end_entries: 0,
-            resets: VecDeque::new(),
         }
     }
 
@@ -141,28 +141,23 @@ impl Callbacks {
             Kind::Bulk => life(holders + BULK_HOLDERS),
         };
         let told = round_up(now + life);
-        if self.hold(host, fid, round_of(told + GRACE)) {
-            self.make_room(host);
-        }
+        self.hold(host, fid, round_of(told + GRACE));
         told.since(now)
     }
 
-    /// The host holds a promise for the file until the end of the round at least; whether that is new.
-    fn hold(&mut self, host: HostId, fid: AfsFid, round: u64) -> bool {
+    /// The host holds a promise for the file until the end of the round at least.
+    fn hold(&mut self, host: HostId, fid: AfsFid, round: u64) {
         let holders = self.files.entry(fid).or_default();
         match holders.iter_mut().find(|promise| promise.host == host) {
             // It has an entry in `ends`, which finds out that it is for later.
-            Some(promise) => {
-                promise.round = promise.round.max(round);
-                false
-            }
+            Some(promise) => promise.round = promise.round.max(round),
             None => {
                 holders.push(Promise { host, round });
                 self.by_host.entry(host).or_default().insert(fid);
                 self.count += 1;
                 self.ends.entry(round).or_default().push(fid);
                 self.end_entries += 1;
-                true
+                self.drop_stale_ends();
             }
         }
     }
@@ -175,7 +170,38 @@ impl Callbacks {
             let Some(promise) = holders.iter().find(|promise| promise.host == from) else { continue };
             self.hold(to, fid, promise.round);
         }
-        self.make_room(to);
+    }
+
+    /// To be called after promises were made, the last of them to this host: with too many, the machine whose hosts have the most
+    /// gives up those of its largest host, until there is some room; so that a machine that takes what it can get, under
+    /// however many ports, pays for itself. Returns the hosts that have to be told to forget everything that they have from here.
+    pub fn make_room(
+        &mut self,
+        newest: HostId,
+        machine_of: impl Fn(HostId) -> Option<IpAddr>,
+    ) -> Vec<HostId> {
+        if self.count <= self.limit {
+            return Vec::new();
+        }
+        // Who has just got one is spared if another has as many.
+        let mut machines: HashMap<Option<IpAddr>, (usize, BinaryHeap<_>)> = HashMap::new();
+        for (host, fids) in &self.by_host {
+            let (sum, hosts) = machines.entry(machine_of(*host)).or_default();
+            *sum += fids.len();
+            hosts.push((fids.len(), *host != newest, *host));
+        }
+        let mut machines: Vec<_> = machines.into_values().collect();
+        let mut order: BinaryHeap<_> = machines.iter().enumerate().map(|(at, (sum, _))| (*sum, at)).collect();
+        let mut gone = Vec::new();
+        while self.count > self.limit - self.limit / MORE_ROOM
+            && let Some((sum, at)) = order.pop()
+            && let Some((count, _, host)) = machines[at].1.pop()
+        {
+            self.host_gone(host);
+            gone.push(host);
+            order.push((sum - count, at));
+        }
+        gone
     }
 
     /// The file has changed: all promises for it but that of `except` end. Returns who has to be told, in order.
@@ -230,7 +256,6 @@ impl Callbacks {
 
     /// The host is gone, or has forgotten everything: all its promises end.
     pub fn host_gone(&mut self, host: HostId) {
-        self.resets.retain(|reset| *reset != host);
         for fid in self.by_host.remove(&host).into_iter().flatten() {
             self.forget_at_file(host, fid);
             self.count -= 1;
@@ -258,11 +283,6 @@ impl Callbacks {
             }
         }
         self.drop_stale_ends();
-    }
-
-    /// A host whose promises were dropped for want of room: it has to be told to forget everything that it has from here.
-    pub fn poll_reset(&mut self) -> Option<HostId> {
-        self.resets.pop_front()
     }
 
     // ---- inside
@@ -303,20 +323,6 @@ impl Callbacks {
             let round = holders.iter().map(|promise| promise.round).min();
             self.ends.entry(round.expect("a file without holders is removed")).or_default().push(*fid);
         }
-    }
-
-    /// Beyond the limit, the host with the most promises loses them. The one that has just got one is spared if another has
-    /// as many.
-    fn make_room(&mut self, newest: HostId) {
-        self.drop_stale_ends();
-        if self.count <= self.limit {
-            return;
-        }
-        let size = |(host, fids): &(&HostId, &HashSet<AfsFid>)| (fids.len(), **host != newest, **host);
-        let Some((host, _)) = self.by_host.iter().max_by_key(size) else { return };
-        let host = *host;
-        self.host_gone(host);
-        self.resets.push_back(host);
     }
 
     fn forget_at_file(&mut self, host: HostId, fid: AfsFid) {
@@ -543,11 +549,31 @@ mod tests {
             callbacks.promise(NOW, A, fid(7, 2 * vnode), Kind::Single);
         }
         callbacks.promise(NOW, B, fid(7, 2), Kind::Single);
-        assert_eq!(callbacks.poll_reset(), None);
+        assert_eq!(callbacks.make_room(B, |_| None), []);
         callbacks.promise(NOW, B, fid(7, 4), Kind::Single);
-        assert_eq!(callbacks.poll_reset(), Some(A));
+        assert_eq!(callbacks.make_room(B, |_| None), [A]);
         assert_eq!(callbacks.len(), 2);
         assert!(callbacks.holds(B, fid(7, 4)));
+    }
+
+    /// A machine that takes promises under a thousand ports, each of which has fewer than an honest client: the client with the most
+    /// was told to forget, again and again.
+    #[test]
+    fn a_machine_of_many_small_hosts_gives_up_its_own_promises_and_not_those_of_the_largest_host() {
+        let machine_of = |host: HostId| Some(IpAddr::from([10, 0, 0, if host == A { 1 } else { 2 }]));
+        let mut callbacks = Callbacks::new(1000);
+        for vnode in 0..300 {
+            callbacks.promise(NOW, A, fid(7, 2 * vnode), Kind::Single);
+        }
+        for number in 0..2000 {
+            let host = HostId(100 + number);
+            for vnode in 0..10 {
+                callbacks.promise(NOW, host, fid(8, 2 * vnode), Kind::Single);
+                let gone = callbacks.make_room(host, machine_of);
+                assert!(!gone.contains(&A) && callbacks.len() <= 1000, "{number}");
+            }
+        }
+        assert!(callbacks.holds(A, fid(7, 2)));
     }
 
     /// A client that fetches and gives up in turn leaves entries for the end of promises that are no more.

@@ -5,7 +5,6 @@
 //! about a change go to all holders at the same time, and whoever changed something waits for them no longer than
 //! [`Config::break_wait`]; what was not answered by then is remembered and told later.
 
-use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,9 +23,10 @@ use tokio::sync::{Notify, mpsc};
 use crate::callbacks::{Callbacks, Kind};
 use crate::config::Config;
 use crate::hosts::{Admission, Admitted, Delivery, HostId, Hosts, Identity, Message, Outcome};
+use crate::lru::Lru;
 use crate::remembered::{Holder, Remembered};
 
-/// Connections to clients kept at once, some 1000 bytes each. Beyond it all are let go, and made again as they are needed.
+/// Connections to clients kept at once, some 1000 bytes each. Beyond it those that were not used for longest are let go, and made again as they are needed.
 const MAX_CONNECTIONS: usize = 8192;
 
 /// How often the tables are looked through if nothing is due before.
@@ -44,7 +44,7 @@ pub(crate) struct Clients {
     introduction_wait: Duration,
     tables: Mutex<Tables>,
     remembered: Option<Mutex<Remembered>>,
-    connections: Mutex<HashMap<SocketAddr, Connection>>,
+    connections: Mutex<Lru<SocketAddr, Connection>>,
     /// Somebody who was asked or told something has been.
     somebody_introduced: Notify,
     /// There is something new to be told.
@@ -101,7 +101,7 @@ impl Clients {
             introduction_wait: config.introduction_wait,
             tables: Mutex::new(tables),
             remembered,
-            connections: Mutex::default(),
+            connections: Mutex::new(Lru::new(MAX_CONNECTIONS)),
             somebody_introduced: Notify::new(),
             due: Notify::new(),
         })
@@ -177,7 +177,7 @@ impl Clients {
                 self.remember(to, &Holder { uuid, address }, volume);
             }
             tables.callbacks.give_the_same(from, to);
-            self.reset_whom_there_is_no_room_for(tables, now);
+            self.make_room(tables, now, to);
         }
         self.end_forgotten(tables);
         // Another host may have to be asked or told something now.
@@ -185,8 +185,12 @@ impl Clients {
         admission
     }
 
-    fn reset_whom_there_is_no_room_for(&self, tables: &mut Tables, now: Instant) {
-        while let Some(host) = tables.callbacks.poll_reset() {
+    /// After a host got promises: those who have to give up theirs for want of room are told to forget.
+    fn make_room(&self, tables: &mut Tables, now: Instant, newest: HostId) {
+        let hosts = &tables.hosts;
+        let resets =
+            tables.callbacks.make_room(newest, |host| hosts.whereabouts(host).map(|(_, at)| at.ip()));
+        for host in resets {
             tables.hosts.owe_reset(now, host);
             self.due.notify_one();
         }
@@ -257,7 +261,7 @@ impl Clients {
         }
         let is_new = !tables.callbacks.holds(host.host, fid);
         let life = tables.callbacks.promise(now, host.host, fid, kind);
-        self.reset_whom_there_is_no_room_for(tables, now);
+        self.make_room(tables, now, host.host);
         Some(Promised { life, is_new })
     }
 
@@ -507,13 +511,13 @@ impl Clients {
     fn connection(&self, address: SocketAddr) -> Option<Connection> {
         let endpoint = self.endpoint.upgrade()?;
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        if connections.len() >= MAX_CONNECTIONS && !connections.contains_key(&address) {
-            connections.clear();
+        if let Some(connection) = connections.get_mut(&address) {
+            return Some(connection.clone());
         }
         let service = ServiceId(rxafscb::Rxafscb::SERVICE_ID);
-        let connection =
-            connections.entry(address).or_insert_with(|| endpoint.connect(address, service, Box::new(Null)));
-        Some(connection.clone())
+        let connection = endpoint.connect(address, service, Box::new(Null));
+        connections.insert(address, connection.clone());
+        Some(connection)
     }
 }
 

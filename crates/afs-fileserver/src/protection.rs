@@ -1,6 +1,5 @@
 //! Who somebody is and which groups he is in, as the protection database says, remembered for a while.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
@@ -11,6 +10,8 @@ use std::time::Duration;
 
 use afs_wire::ids::ViceId;
 use rx_proto::time::Instant;
+
+use crate::lru::Lru;
 
 /// An answer that may take a call to another server.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, ProtectionError>> + Send + 'a>>;
@@ -151,28 +152,24 @@ fn sorted(mut membership: Membership) -> Membership {
 
 #[derive(Debug)]
 struct Remembered<K, V> {
-    entries: HashMap<K, (Instant, V)>,
+    entries: Lru<K, (Instant, V)>,
 }
 
-impl<K, V> Default for Remembered<K, V> {
+impl<K: Hash + Eq + Clone, V> Default for Remembered<K, V> {
     fn default() -> Self {
-        Self { entries: HashMap::new() }
+        Self { entries: Lru::new(MAX_REMEMBERED) }
     }
 }
 
-impl<K: Hash + Eq, V: Clone> Remembered<K, V> {
-    fn get<Q: ?Sized + Hash + Eq>(&self, now: Instant, key: &Q) -> Option<V>
+impl<K: Hash + Eq + Clone, V: Clone> Remembered<K, V> {
+    fn get<Q: ?Sized + Hash + Eq>(&mut self, now: Instant, key: &Q) -> Option<V>
     where
         K: std::borrow::Borrow<Q>,
     {
-        self.entries.get(key).filter(|(until, _)| *until > now).map(|(_, value)| value.clone())
+        self.entries.get_mut(key).filter(|(until, _)| *until > now).map(|(_, value)| value.clone())
     }
 
-    /// When full, what is remembered is forgotten at once: it can all be asked again, and this is rare.
     fn put(&mut self, until: Instant, key: K, value: V) {
-        if self.entries.len() >= MAX_REMEMBERED {
-            self.entries.clear();
-        }
         self.entries.insert(key, (until, value));
     }
 }

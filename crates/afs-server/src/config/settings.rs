@@ -205,7 +205,7 @@ settings! {
         max_calls: u32 = 1024;
         /// Calls that wait for that, over all clients; beyond it clients are told to come later (VBUSY), whoever waits with the most first.
         busy_at: u32 = 4096;
-        /// Callback promises that are kept in memory; beyond it the oldest are broken.
+        /// Callback promises that are kept in memory, some 100 bytes each; beyond it the machine whose clients hold the most loses those of its largest client, which is told.
         callbacks: u32 = 1_000_000;
         /// How long a user's or host's groups are remembered, in seconds.
         groups_seconds: u32 = 300;
