@@ -97,13 +97,19 @@ impl Locks {
         Ok(())
     }
 
-    /// Takes one lock off the file. Without one nothing happens.
-    pub fn release(&mut self, now: Instant, fid: AfsFid) {
+    /// Takes one lock off the file; whether it was the last. Without one nothing happens.
+    pub fn release(&mut self, now: Instant, fid: AfsFid) -> bool {
         self.handle_timeout(now);
         match self.locks.get_mut(&fid) {
-            Some(lock) if lock.count > 1 => lock.count -= 1,
-            Some(_) => self.removed(fid),
-            None => {}
+            Some(lock) if lock.count > 1 => {
+                lock.count -= 1;
+                false
+            }
+            Some(_) => {
+                self.removed(fid);
+                true
+            }
+            None => false,
         }
     }
 
@@ -148,7 +154,8 @@ mod tests {
         let write: Request = |l| l.set(NOW, FILE, Write);
         let extend: Request = |l| l.extend(NOW, FILE);
         let release: Request = |l| {
-            l.release(NOW, FILE);
+            let count = l.count(NOW, FILE);
+            assert_eq!(l.release(NOW, FILE), matches!(count, -1 | 1), "the last of {count}");
             Ok(())
         };
         let table: &[(i32, Request, Result<(), LockError>, i32)] = &[

@@ -45,6 +45,7 @@ fn a_client_without_uuid_is_served_too() {
 fn every_operation_tells_those_it_should_in_the_order_of_stock_servers() {
     let cell = Cell::new();
     let (reader, writer) = (cell.client(1), cell.client(2));
+    let sim = cell.sim.clone();
     cell.run(async move {
         let w = &writer;
         let file = w.create(ROOT, "file").await.unwrap().fid;
@@ -111,8 +112,22 @@ fn every_operation_tells_those_it_should_in_the_order_of_stock_servers() {
         w.set_acl(dir, "1\n0\nsystem:anyuser 127\n").await.unwrap();
         check("StoreACL", &[dir], &[]);
         look().await;
-        w.call(rxafs::SetLock { fid: file, kind: rxafs::ViceLockType::READ }).await.unwrap();
+        let lock = || w.call(rxafs::SetLock { fid: file, kind: rxafs::ViceLockType::READ });
+        // These are not waited for.
+        let release = || async {
+            w.call(rxafs::ReleaseLock { fid: file }).await.unwrap();
+            sim.sleep_until(sim.now() + 100 * MS).await;
+        };
+        lock().await.unwrap();
+        lock().await.unwrap();
         check("SetLock", &[], &[]);
+        release().await;
+        check("ReleaseLock, a lock remains", &[], &[]);
+        release().await;
+        check("ReleaseLock of the last lock", &[file], &[]);
+        look().await;
+        release().await;
+        check("ReleaseLock without a lock", &[], &[]);
     });
 }
 

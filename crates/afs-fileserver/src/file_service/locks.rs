@@ -3,7 +3,7 @@
 use afs_wire::ids::AfsFid;
 use afs_wire::rxafs::{self, ViceLockType, reply};
 use afs_wire::status::AfsVolSync;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 
 use super::{Outcome, Session, handlers};
 use crate::access;
@@ -78,11 +78,18 @@ impl Session {
         Ok(Self::sync(&volume))
     }
 
-    /// Needs no right, and no lock (observed).
+    /// Needs no right, and no lock (observed). When the last lock goes, other holders of promises are told that the file has changed,
+    /// as stock servers do: that is what a kAFS client that waits for the lock waits for. The caller does not wait for them, since
+    /// nothing has changed that they could miss.
     fn release(&self, fid: AfsFid) -> Outcome<AfsVolSync> {
         let volume = self.volume(fid)?;
         self.look(&volume, fid)?;
-        self.locks().release(self.server.runtime.now(), fid);
+        if self.locks().release(self.server.runtime.now(), fid) {
+            let (server, caller) = (Arc::clone(&self.server), self.host());
+            self.server.runtime.spawn(Box::pin(async move {
+                server.clients.changed(fid, Some(caller), server.clients.break_deadline()).await;
+            }));
+        }
         Ok(Self::sync(&volume))
     }
 
