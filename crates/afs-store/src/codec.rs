@@ -84,6 +84,12 @@ impl<'a> Fields<'a> {
         std::mem::take(&mut self.rest)
     }
 
+    /// Whether nothing is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
     /// Nothing may be left.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ use log::{Record, Segment};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// A row's key; keys are ordered by their bytes.
@@ -117,6 +117,8 @@ pub struct Store {
     layers: RwLock<Layers>,
     queue: Mutex<Queue>,
     writer: Mutex<Writer>,
+    /// What the writer has written up to, for those who need not wait.
+    written: AtomicU64,
     /// Held by whoever syncs.
     synced: Mutex<Synced>,
     /// Held by whoever makes a checkpoint: the segments that are older than the one in use.
@@ -251,6 +253,7 @@ impl Store {
             layers: RwLock::new(Layers { active, frozen: Arc::default(), bytes }),
             queue: Mutex::new(queue),
             writer: Mutex::new(Writer { last: recovered.last, unsynced: Vec::new() }),
+            written: AtomicU64::new(recovered.last),
             synced: Mutex::default(),
             old: Mutex::new(recovered.old),
             failed: Mutex::new(None),
@@ -285,6 +288,12 @@ impl Store {
         for (name, end) in ends {
             let _ = self.disk.open(name).and_then(|file| file.set_length(*end));
         }
+    }
+
+    /// The name of this start of the machine, another one after each power loss (see [`Disk::boot`]).
+    #[must_use]
+    pub fn boot(&self) -> &str {
+        &self.boot
     }
 
     /// The disk below.
@@ -396,6 +405,9 @@ impl Store {
     ///
     /// The log could not be written: the store has failed.
     pub fn written(&self, seq: Seq) -> Result<(), StoreError> {
+        if self.written.load(Ordering::Acquire) >= seq {
+            return Ok(());
+        }
         let mut writer = lock(&self.writer);
         if writer.last >= seq { Ok(()) } else { self.write_pending(&mut writer) }
     }
@@ -417,6 +429,7 @@ impl Store {
             })?;
         }
         writer.last = last;
+        self.written.store(last, Ordering::Release);
         Ok(())
     }
 

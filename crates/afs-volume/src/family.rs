@@ -27,6 +27,33 @@ pub(crate) struct FamilyHandle {
     pub(crate) state: Mutex<FamilyState>,
     /// Files that somebody stores into.
     pub(crate) storing: Mutex<BTreeSet<VnodeNumber>>,
+    /// The floor of data versions, and the oldest snapshot that shows it: neither changes while the partition is open.
+    floor: (u64, Snapshot),
+}
+
+impl FamilyHandle {
+    pub(crate) fn new(id: Family, state: FamilyState) -> Self {
+        let floor = (state.record.version_floor, state.record.floor_since);
+        Self { id, state: Mutex::new(state), storing: Mutex::default(), floor }
+    }
+
+    /// A vnode as a view shows it, if the number is in use. Its data version is not below the floor, so that whoever was told it
+    /// finds one more after his own store.
+    pub(crate) fn vnode(
+        &self,
+        store: &Store,
+        number: VnodeNumber,
+        view: Snapshot,
+    ) -> Result<Option<(Snapshot, VnodeRecord)>, VolumeError> {
+        let mut found = vnode(store, self.id, number, view)?;
+        let (floor, since) = self.floor;
+        if let Some((_, record)) = &mut found
+            && view >= since
+        {
+            record.status.data_version.0 = record.status.data_version.0.max(floor);
+        }
+        Ok(found)
+    }
 }
 
 #[derive(Debug)]
@@ -52,6 +79,7 @@ impl FamilyState {
                 current: FIRST,
                 epoch,
                 version_floor: 0,
+                floor_since: FIRST,
                 next_file: 2,
                 next_directory: 1,
                 next_unique: 1,
@@ -63,6 +91,19 @@ impl FamilyState {
             removals: 0,
             keeps_all: false,
         }
+    }
+
+    /// After a power loss: what was reserved may have been given out, and be forgotten. Says whether anything had to be done.
+    pub(crate) fn catch_up(&mut self, epoch: u32) -> bool {
+        if self.record.epoch == epoch {
+            return false;
+        }
+        self.record.epoch = epoch;
+        self.record.next_unique = self.record.next_unique.max(self.reserved[0]);
+        self.record.version_floor = self.record.version_floor.max(self.reserved[1]);
+        // Clones that are there show what they showed: one that is made anew has other data under a version of its own.
+        self.record.floor_since = self.record.current;
+        true
     }
 
     /// Whether a clone shows what was written in a snapshot and overwritten in the current one.
@@ -99,7 +140,7 @@ pub(crate) fn part(
     Ok(found.and_then(|(key, value)| Some((VnodeKey::parse(&key)?.snapshot, value))))
 }
 
-/// A vnode as a view shows it, if the number is in use.
+/// A vnode as its row has it, if the number is in use in a view.
 pub(crate) fn vnode(
     store: &Store,
     family: Family,
@@ -182,14 +223,7 @@ impl<'a> Edit<'a> {
         let shared = &*volume.shared;
         let state = lock(&volume.family.state);
         volume.check_whole()?;
-        let mut record = state.record;
-        let epoch = shared.epoch();
-        if record.epoch != epoch {
-            // What was reserved may have been given out, and be forgotten.
-            record.epoch = epoch;
-            record.next_unique = record.next_unique.max(state.reserved[0]);
-            record.version_floor = record.version_floor.max(state.reserved[1]);
-        }
+        let record = state.record;
         let counters = *lock(&volume.counters);
         let before_kib = counters.used_kib;
         let (batch, garbage) = Default::default();
@@ -225,7 +259,9 @@ impl<'a> Edit<'a> {
 
     /// A vnode that must be there, with the snapshot of its row.
     pub(crate) fn vnode(&self, id: VnodeId) -> Result<(Snapshot, VnodeRecord), VolumeError> {
-        vnode(&self.shared.store, self.family(), id.vnode, NEWEST)?
+        let family = &self.volume.family;
+        family
+            .vnode(&self.shared.store, id.vnode, NEWEST)?
             .filter(|(_, record)| record.status.id == id)
             .ok_or(VolumeError::NoVnode(id.vnode))
     }
@@ -253,6 +289,11 @@ impl<'a> Edit<'a> {
         let volume = self.volume;
         let pages = directory(&volume.shared.store, self.family(), &record, NEWEST)?;
         Ok((snapshot, record, pages))
+    }
+
+    /// The version that a new vnode begins with: no client has it, and its first store has the next.
+    pub(crate) fn first_version(&self) -> DataVersion {
+        DataVersion(self.record.version_floor)
     }
 
     /// The next version of a vnode's data.

@@ -157,7 +157,12 @@ mod tests {
                     let is_read = read(&changed);
                     assert!(kind != 8 || !is_read || changed == sample, "the checksum finds it");
                 }
-                assert!(kind == 7 || !read(&sample[..at]) || at == 0, "kind {kind} cut off at {at}");
+                // Without its last field a family's row is one of the older form.
+                let is_older = kind == 5 && at == sample.len() - 4;
+                assert!(
+                    kind == 7 || is_older || !read(&sample[..at]) || at == 0,
+                    "kind {kind} cut off at {at}"
+                );
             }
         }
     }

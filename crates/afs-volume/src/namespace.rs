@@ -49,14 +49,21 @@ fn more_links(record: &mut VnodeRecord) -> Result<(), VolumeError> {
     if record.status.link_count > MAX_LINKS { Err(VolumeError::TooMany) } else { Ok(()) }
 }
 
-fn new_record(id: VnodeId, kind: Kind, parent: &VnodeRecord, set: &SetStatus, stamp: Stamp) -> VnodeRecord {
+fn new_record(
+    edit: &Edit<'_>,
+    id: VnodeId,
+    kind: Kind,
+    parent: &VnodeRecord,
+    set: &SetStatus,
+) -> VnodeRecord {
+    let stamp = edit.stamp;
     let is_directory = kind == Kind::Directory;
     let mut status = VnodeStatus {
         id,
         kind,
         link_count: if is_directory { 2 } else { 1 },
         length: 0,
-        data_version: DataVersion(0),
+        data_version: edit.first_version(),
         author: stamp.who,
         owner: stamp.who,
         group: parent.status.group,
@@ -167,7 +174,7 @@ impl Volume {
             return Err(VolumeError::Exists);
         }
         let id = edit.new_id(kind)?;
-        let mut record = new_record(id, kind, &open.record, set, stamp);
+        let mut record = new_record(&edit, id, kind, &open.record, set);
         open.pages.insert(name, id)?;
         if kind == Kind::Directory {
             more_links(&mut open.record)?;

@@ -9,7 +9,7 @@ use crate::shared::Shared;
 use crate::{NAME_MAX, NewClone, NewVolume, Stamp, Volume, VolumeError, VolumeInfo, VolumeKind};
 use afs_store::{Batch, Options, Store, StoreError, lock, read, write};
 use afs_wire::ids::{AfsTime, ViceId, VolumeId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, RwLock, Weak};
 use std::thread;
@@ -245,8 +245,7 @@ impl Partition {
         batch.put(keys::volume(new.id), record.encode());
         batch.put(keys::counters(new.id), Counters::default().encode());
         let seq = shared.store.submit(batch)?;
-        let handle =
-            Arc::new(FamilyHandle { id: family, state: Mutex::new(state), storing: Mutex::default() });
+        let handle = Arc::new(FamilyHandle::new(family, state));
         lock(&shared.families).insert(family, handle.clone());
         let volume = Arc::new(Volume::new(new.id, shared.clone(), handle, record, Counters::default()));
         if new.with_root {
@@ -577,19 +576,15 @@ impl Open {
                 state.record.needs_sweep = true;
             }
         }
-        *lock(&shared.families) = states
-            .into_iter()
-            .map(|(id, state)| {
-                (
-                    id,
-                    Arc::new(FamilyHandle {
-                        id,
-                        state: Mutex::new(state),
-                        storing: Mutex::new(BTreeSet::new()),
-                    }),
-                )
-            })
-            .collect();
+        let mut raised = Batch::default();
+        for (id, state) in &mut states {
+            if state.catch_up(shared.epoch()) {
+                raised.put(keys::family(*id), state.record.encode());
+            }
+        }
+        shared.note_start(raised)?;
+        let handles = states.into_iter().map(|(id, state)| (id, Arc::new(FamilyHandle::new(id, state))));
+        *lock(&shared.families) = handles.collect();
         let mut volumes = BTreeMap::new();
         for (id, record) in records {
             let counters = match shared.store.get(&keys::counters(id))? {

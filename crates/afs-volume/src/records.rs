@@ -330,8 +330,10 @@ pub(crate) struct FamilyRecord {
     pub(crate) current: Snapshot,
     /// The run in which its numbers were last looked after (Volume format 6).
     pub(crate) epoch: u32,
-    /// Data versions up to this may have been given out for contents that were lost.
+    /// Data versions below this may have been given out for contents that were lost.
     pub(crate) version_floor: u64,
+    /// The oldest snapshot whose views show no version below the floor.
+    pub(crate) floor_since: Snapshot,
     /// The next vnode numbers: of files, of directories.
     pub(crate) next_file: u32,
     pub(crate) next_directory: u32,
@@ -350,12 +352,13 @@ impl FamilyRecord {
             .u32(self.next_directory)
             .u64(self.next_unique)
             .u8(u8::from(self.needs_sweep))
+            .u32(self.floor_since.0)
             .0
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, VolumeError> {
         let mut f = Fields::new("a family's row", bytes);
-        let this = Self {
+        let mut this = Self {
             current: Snapshot(f.u32()?),
             epoch: f.u32()?,
             version_floor: f.u64()?,
@@ -363,6 +366,12 @@ impl FamilyRecord {
             next_directory: f.u32()?,
             next_unique: f.u64()?,
             needs_sweep: f.u8()? != 0,
+            floor_since: Snapshot(0),
+        };
+        this.floor_since = match f.is_empty() {
+            // An older row, of when no view showed the floor.
+            true => this.current,
+            false => Snapshot(f.u32()?),
         };
         f.end()?;
         Ok(this)
@@ -382,16 +391,28 @@ pub(crate) fn decode_reservation(bytes: &[u8]) -> Result<[u64; 2], VolumeError> 
     Ok(numbers)
 }
 
-/// The partition's row: counts the starts after which the last run had not closed it, and says from which file on
-/// there may be some without a row.
-pub(crate) fn encode_partition(epoch: u32, low_file: u64) -> Vec<u8> {
-    Value::default().u32(epoch).u64(low_file).0
+/// The partition's row.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct PartitionRecord {
+    /// Counts the power losses, and whatever else may have taken back what was acknowledged.
+    pub(crate) epoch: u32,
+    /// From which file on there may be some without a row.
+    pub(crate) low_file: u64,
+    /// The start of the machine in which it was last opened; empty where that is not known.
+    pub(crate) boot: String,
 }
 
-/// See [`encode_partition`].
-pub(crate) fn decode_partition(bytes: &[u8]) -> Result<(u32, u64), VolumeError> {
-    let mut f = Fields::new("the partition's row", bytes);
-    let values = (f.u32()?, f.u64()?);
-    f.end()?;
-    Ok(values)
+impl PartitionRecord {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        Value::default().u32(self.epoch).u64(self.low_file).string(&self.boot).0
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, VolumeError> {
+        let mut f = Fields::new("the partition's row", bytes);
+        let (epoch, low_file) = (f.u32()?, f.u64()?);
+        // An older row does not say.
+        let boot = if f.is_empty() { String::new() } else { f.string()? };
+        f.end()?;
+        Ok(Self { epoch, low_file, boot })
+    }
 }

@@ -3,7 +3,7 @@
 
 use crate::family::FamilyHandle;
 use crate::keys::{self, Family, FileId, VnodeKey};
-use crate::records::{self, file_name};
+use crate::records::{self, PartitionRecord, file_name};
 use crate::{Config, SyncPolicy, VolumeError};
 use afs_store::{Batch, Seq, Store, StoreError, lock};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -18,7 +18,7 @@ const GARBAGE_AT_ONCE: usize = 512;
 pub(crate) struct Shared {
     pub(crate) store: Store,
     pub(crate) config: Config,
-    /// Counts the starts after which the last run had not closed the partition.
+    /// Counts the starts before which something may have been taken back (Volume format 6).
     epoch: u32,
     numbers: Mutex<Numbers>,
     pub(crate) families: Mutex<BTreeMap<Family, Arc<FamilyHandle>>>,
@@ -66,11 +66,12 @@ impl Drop for Pin {
 }
 
 impl Shared {
-    /// Over a store that was just opened. After an unclean end, removes the files that stores had begun.
+    /// Over a store that was just opened. After an unclean end, removes the files that stores had begun. [`Shared::note_start`]
+    /// is to follow.
     pub(crate) fn new(store: Store, config: Config) -> Result<Self, VolumeError> {
-        let (mut epoch, mut low) = match store.get(&keys::partition())? {
-            Some(row) => records::decode_partition(&row)?,
-            None => (0, 0),
+        let PartitionRecord { mut epoch, low_file: mut low, boot } = match store.get(&keys::partition())? {
+            Some(row) => PartitionRecord::decode(&row)?,
+            None => PartitionRecord::default(),
         };
         let reserved = match store.get(&keys::partition_reservation())? {
             Some(row) => records::decode_reservation(&row)?,
@@ -87,14 +88,14 @@ impl Shared {
         })?;
         if store.was_unclean {
             remove_orphans(&store, low, reserved[0])?;
-            epoch += 1;
             low = reserved[0];
         }
+        // Where only the process died, all that anybody was told is there. The log's own word is not enough: a start that ended
+        // early has left its header, and had not raised anything yet.
+        if store.was_unclean && boot != store.boot() {
+            epoch += 1;
+        }
         let numbers = Numbers { next: reserved, reserved, begun: BTreeSet::new(), noted: low };
-        let mut batch = Batch::default();
-        batch.put(keys::partition(), records::encode_partition(epoch, low));
-        store.submit(batch)?;
-        store.sync_log()?;
         Ok(Self {
             store,
             config,
@@ -106,7 +107,18 @@ impl Shared {
         })
     }
 
-    /// The run that this is (Volume format 6).
+    /// Writes down what a start has found and raised, before anything of it is shown.
+    pub(crate) fn note_start(&self, mut batch: Batch) -> Result<(), VolumeError> {
+        batch.put(keys::partition(), self.record(lock(&self.numbers).noted).encode());
+        self.store.submit(batch)?;
+        Ok(self.store.sync_log()?)
+    }
+
+    fn record(&self, low_file: u64) -> PartitionRecord {
+        PartitionRecord { epoch: self.epoch, low_file, boot: self.store.boot().to_owned() }
+    }
+
+    /// The epoch that this is (Volume format 6).
     pub(crate) fn epoch(&self) -> u32 {
         self.epoch
     }
@@ -233,7 +245,7 @@ impl Shared {
             return Ok(());
         }
         let mut batch = Batch::default();
-        batch.put(keys::partition(), records::encode_partition(self.epoch, low));
+        batch.put(keys::partition(), self.record(low).encode());
         self.store.submit(batch)?;
         numbers.noted = low;
         Ok(())

@@ -244,7 +244,9 @@ impl Volume {
 
     pub(crate) fn read_vnode(&self, id: VnodeId) -> Result<VnodeRecord, VolumeError> {
         self.check_whole()?;
-        let found = family::vnode(&self.shared.store, self.family.id, id.vnode, self.view())?;
+        let found = self.family.vnode(&self.shared.store, id.vnode, self.view())?;
+        // Whoever is told of a version keeps what he has of it, so it must not be one that the process can take with it.
+        self.shared.store.written(self.shared.store.last())?;
         match found {
             Some((_, record)) if record.status.id == id => Ok(record),
             _ => Err(VolumeError::NoVnode(id.vnode)),
@@ -364,9 +366,8 @@ impl Volume {
             let Some(VnodeKey { vnode, .. }) = VnodeKey::parse(&key) else {
                 return Err(VolumeError::damaged("a row of a vnode", "has a key that is none"));
             };
-            found.extend(
-                family::vnode(&self.shared.store, family, vnode, self.view())?.map(|(_, record)| record),
-            );
+            found
+                .extend(self.family.vnode(&self.shared.store, vnode, self.view())?.map(|(_, record)| record));
             next = Some(afs_store::after(&keys::vnode_prefix(family, vnode)));
         }
         Ok(found)

@@ -7,7 +7,7 @@ use super::reference::{
 use super::{assert_whole, config, finish, new_clone, open, settle, volume};
 use crate::disk::{Cut, Disk, SimulatedDisk};
 use crate::tests::stamp;
-use crate::{Partition, SyncPolicy, VnodeId};
+use crate::{Partition, SyncPolicy, VnodeId, Volume};
 use afs_wire::ids::VolumeId;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -264,6 +264,168 @@ fn clones_and_deletions_survive_power_losses() {
             assert_same(&read_tree(&partition.volume(VolumeId(id)).unwrap()), tree, &when);
         }
     }
+}
+
+/// Stores a file anew, and says which version it has then.
+fn store(volume: &Arc<Volume>, file: VnodeId, seed: u8) -> u64 {
+    let range = crate::StoreRange { position: 0, length: 100, file_length: 100 };
+    let mut store = volume.begin_store(file, range).unwrap();
+    store.write(&super::reference::bytes_of(range, seed)).unwrap();
+    store.commit(&crate::SetStatus::default(), stamp(2), false).unwrap().data_version.0
+}
+
+fn version(volume: &Volume, id: VnodeId) -> u64 {
+    volume.status(id).unwrap().data_version.0
+}
+
+/// A kernel client takes the version after its own store for somebody else's change, unless it is the one it was told plus one.
+fn assert_next_is_one_more(partition: &Partition, known: &[VnodeId], when: &str) {
+    let volume = partition.volume(VolumeId(ID)).unwrap();
+    for &file in known {
+        let told = version(&volume, file);
+        assert_eq!(store(&volume, file, 77), told + 1, "{when}: {file:?}");
+    }
+    let set = crate::SetStatus::default();
+    let told = version(&volume, VnodeId::ROOT);
+    let name = format!("{when}, new");
+    let made = volume.create_file(VnodeId::ROOT, name.as_bytes(), &set, stamp(5)).unwrap();
+    assert_eq!(made.directory.data_version.0, told + 1, "{when}: the directory");
+    assert_eq!(version(&volume, made.vnode.id), made.vnode.data_version.0, "{when}: a new file");
+    assert_eq!(store(&volume, made.vnode.id, 78), made.vnode.data_version.0 + 1, "{when}: a new file");
+    let made = volume.make_dir(VnodeId::ROOT, format!("{name} folder").as_bytes(), &set, stamp(5)).unwrap();
+    let inside = volume.create_file(made.vnode.id, b"inside", &set, stamp(5)).unwrap();
+    assert_eq!(inside.directory.data_version.0, made.vnode.data_version.0 + 1, "{when}: a new directory");
+}
+
+/// A volume with some files, each stored a few times.
+fn with_files(partition: &Partition) -> Vec<VnodeId> {
+    let volume = volume(partition, ID);
+    let make = |n: u8| {
+        let set = crate::SetStatus::default();
+        let made = volume.create_file(VnodeId::ROOT, format!("file {n}").as_bytes(), &set, stamp(1)).unwrap();
+        (0..n).for_each(|seed| _ = store(&volume, made.vnode.id, seed));
+        made.vnode.id
+    };
+    (0..4).map(make).collect()
+}
+
+#[test]
+fn a_killed_server_goes_on_with_the_versions_that_clients_were_told() {
+    let mut disk = SimulatedDisk::new(1 << 30);
+    let mut partition = open(&disk);
+    let files = with_files(&partition);
+    for round in 0..4 {
+        let volume = partition.volume(VolumeId(ID)).unwrap();
+        let mut all = files.clone();
+        all.push(VnodeId::ROOT);
+        let told: Vec<u64> = all.iter().map(|&id| version(&volume, id)).collect();
+        let next_unique = volume.header().next_unique;
+        disk = disk.after_kill();
+        partition = open(&disk);
+        let volume = partition.volume(VolumeId(ID)).unwrap();
+        assert_eq!(all.iter().map(|&id| version(&volume, id)).collect::<Vec<_>>(), told, "round {round}");
+        assert_eq!(volume.header().next_unique, next_unique, "round {round}");
+        assert_next_is_one_more(&partition, &files, &format!("round {round}"));
+    }
+    let volume = partition.volume(VolumeId(ID)).unwrap();
+    let set = crate::SetStatus::default();
+    let new = volume.create_file(VnodeId::ROOT, b"the last", &set, stamp(9)).unwrap();
+    assert_eq!(new.vnode.data_version.0, 0, "no version was left out");
+    assert_whole(&partition, "in the end");
+}
+
+#[test]
+fn after_a_power_loss_a_store_has_one_more_than_clients_were_told_since() {
+    for seed in 0..10 {
+        let disk = SimulatedDisk::new(1 << 30);
+        let partition = open(&disk);
+        let files = with_files(&partition);
+        partition.sync().unwrap();
+        let volume = partition.volume(VolumeId(ID)).unwrap();
+        let lost: Vec<u64> = files.iter().map(|&file| store(&volume, file, 50)).collect();
+        let disk = disk.after_power_loss(seed);
+        let partition = open(&disk);
+        let volume = partition.volume(VolumeId(ID)).unwrap();
+        let told: Vec<u64> = files.iter().map(|&file| version(&volume, file)).collect();
+        assert!(told.iter().zip(&lost).all(|(told, lost)| told > lost), "{told:?} after {lost:?}");
+        // Kills and proper ends after it are none.
+        let disk = disk.after_kill();
+        drop((volume, partition));
+        drop(open(&disk));
+        let partition = open(&disk);
+        let volume = partition.volume(VolumeId(ID)).unwrap();
+        assert_eq!(files.iter().map(|&file| version(&volume, file)).collect::<Vec<_>>(), told);
+        assert_next_is_one_more(&partition, &files, &format!("seed {seed}"));
+        assert_whole(&partition, &format!("seed {seed}"));
+        // Nor are those after changes.
+        let told: Vec<u64> = files.iter().map(|&file| version(&volume, file)).collect();
+        drop((volume, partition));
+        let partition = open(&disk);
+        let volume = partition.volume(VolumeId(ID)).unwrap();
+        assert_eq!(files.iter().map(|&file| version(&volume, file)).collect::<Vec<_>>(), told);
+        assert_next_is_one_more(&partition, &files, &format!("seed {seed}, again"));
+    }
+}
+
+/// The first start after a power loss may end before it has written down that there was one.
+#[test]
+fn a_start_after_a_power_loss_that_is_killed_leaves_no_version_to_be_used_twice() {
+    for cut in 0..40 {
+        let disk = SimulatedDisk::new(1 << 30);
+        let partition = open(&disk);
+        let files = with_files(&partition);
+        partition.sync().unwrap();
+        let lost = store(&partition.volume(VolumeId(ID)).unwrap(), files[1], 50);
+        let disk = disk.after_power_loss(cut);
+        disk.set_cut(Some(Cut::After(cut)));
+        let this: Arc<dyn Disk> = Arc::new(disk.clone());
+        drop(Partition::open_on(this, Path::new("test"), config()));
+        let partition = open(&disk.after_kill());
+        let volume = partition.volume(VolumeId(ID)).unwrap();
+        assert!(version(&volume, files[1]) > lost, "cut {cut}");
+        assert_next_is_one_more(&partition, &files, &format!("cut {cut}"));
+    }
+}
+
+/// A clone of before a power loss and one of after it have different data under different versions, though both are older than
+/// what the volume shows by then.
+#[test]
+fn a_clone_that_is_made_anew_after_a_power_loss_shows_no_version_for_two_contents() {
+    let disk = SimulatedDisk::new(1 << 30);
+    let partition = open(&disk);
+    let files = with_files(&partition);
+    let clone = partition.clone_volume(VolumeId(ID), &new_clone(200), stamp(3)).unwrap();
+    finish(&clone);
+    store(&partition.volume(VolumeId(ID)).unwrap(), files[2], 60);
+    partition.sync().unwrap();
+    let told: Vec<u64> = files.iter().map(|&file| version(&clone, file)).collect();
+    let partition = open(&disk.after_power_loss(3));
+    let clone = partition.volume(VolumeId(200)).unwrap();
+    assert_eq!(files.iter().map(|&file| version(&clone, file)).collect::<Vec<_>>(), told, "it is as it was");
+    let clone = partition.reclone_volume(VolumeId(ID), VolumeId(200), stamp(4)).unwrap();
+    let volume = partition.volume(VolumeId(ID)).unwrap();
+    assert_ne!(version(&clone, files[2]), told[2]);
+    assert_eq!(version(&clone, files[2]), version(&volume, files[2]), "it is that of its original");
+}
+
+/// A reader was told of a change that was visible and not written yet: killed then, the server gave its version to other data.
+#[test]
+fn what_a_reader_was_told_outlasts_the_process() {
+    let disk = SimulatedDisk::new(1 << 30);
+    let partition = open(&disk);
+    let files = with_files(&partition);
+    let volume = partition.volume(VolumeId(ID)).unwrap();
+    let before = version(&volume, files[0]);
+    let mut edit = crate::family::Edit::begin(&volume, stamp(8)).unwrap();
+    let (snapshot, mut record) = edit.vnode(files[0]).unwrap();
+    edit.touch(&mut record).unwrap();
+    let kib = record.blocks_kib();
+    edit.put_vnode(&record, Some((snapshot, kib)));
+    edit.submit().unwrap();
+    let volume_after = |disk: &SimulatedDisk| open(&disk.after_kill()).volume(VolumeId(ID)).unwrap();
+    assert_eq!(version(&volume_after(&disk), files[0]), before, "nobody was told");
+    assert_eq!(version(&volume, files[0]), before + 1);
+    assert_eq!(version(&volume_after(&disk), files[0]), before + 1);
 }
 
 /// A store that was given up behind the end of a file, and one in the midst, leave the file as it was.
