@@ -377,6 +377,31 @@ fn administrators_mend_what_they_could_not_read() {
     });
 }
 
+/// Names that were made longer after the list was set, and one with a blank: the list could be neither seen nor changed.
+#[test]
+fn a_list_whose_names_do_not_fit_is_shown_with_ids_and_can_be_set_as_it_is_shown() {
+    let cell = Cell::new();
+    let everybody: Vec<(ViceId, Rights)> =
+        (2001..2020).map(|id| (ViceId(id), READ)).chain([(ViceId::SYSTEM_ANYUSER, ALL)]).collect();
+    cell.grant(&everybody);
+    let client = cell.client(1);
+    let volume = cell.volume();
+    let list = move || volume.status_and_acl(afs_volume::VnodeId::ROOT).unwrap().1;
+    cell.run(async move {
+        let text = client.acl(ROOT).await.unwrap();
+        assert!(text.len() <= 1024);
+        assert!(text.contains("\n2019\t9\n"), "{text}");
+        let numbers = text.lines().filter(|line| line.starts_with("20")).count();
+        assert!((2..10).contains(&numbers), "{text}");
+        let before = list();
+        client.set_acl(ROOT, text.trim_end_matches('\0')).await.unwrap();
+        assert_eq!(list(), before);
+        // A number that nobody has is none.
+        assert_eq!(client.set_acl(ROOT, "1\n0\n2999 9\n").await.unwrap_err(), INVALID);
+        client.set_acl(ROOT, "1\n0\nsystem:anyuser 9\n").await.unwrap();
+    });
+}
+
 #[test]
 fn a_new_directory_has_its_parents_list_and_then_its_own() {
     let cell = Cell::new();

@@ -60,7 +60,7 @@ pub(super) fn set(fs: &Fs, given: &Given) -> u8 {
     let words = given.words("acl");
     let mut status = 0;
     for target in &Target::all(given, "dir") {
-        let (served, mut acl) = match fetch(target) {
+        let (served, mut acl) = match fetch_unless(clear, target) {
             Ok(found) => found,
             Err(failure) => {
                 fs.complain(&failure, Some(&target.shown));
@@ -68,9 +68,6 @@ pub(super) fn set(fs: &Fs, given: &Given) -> u8 {
                 continue;
             }
         };
-        if clear {
-            acl = AclText::default();
-        }
         drop_unknown(&served, &mut acl);
         for pair in words.chunks(2) {
             let &[name, rights] = pair else {
@@ -120,10 +117,7 @@ pub(super) fn copy(fs: &Fs, given: &Given) -> u8 {
     };
     let mut status = 0;
     for target in &Target::all(given, "todir") {
-        let copied = fetch(target).map(|(served, mut acl)| {
-            if given.has("clear") {
-                acl = AclText::default();
-            }
+        let copied = fetch_unless(given.has("clear"), target).map(|(served, mut acl)| {
             drop_unknown(&served, &mut acl);
             for (list, entries) in
                 [(&mut acl.positive, &source.positive), (&mut acl.negative, &source.negative)]
@@ -225,6 +219,15 @@ fn fetch(target: &Target) -> Result<(Served, AclText), Failure> {
     let reply = served.client.call(&control::GetAcl { place: served.place.clone() })?;
     let acl = AclText::parse(&reply.access_list).map_err(|_| Failure::Errno(EIO))?;
     Ok((served, acl))
+}
+
+/// The list, or an empty one if it is to be cleared: so that one which cannot be shown can be mended.
+fn fetch_unless(is_cleared: bool, target: &Target) -> Result<(Served, AclText), Failure> {
+    if is_cleared {
+        Ok((Served::at(&target.path, Links::Follow)?, AclText::default()))
+    } else {
+        fetch(target)
+    }
 }
 
 fn store(served: &Served, acl: &AclText) -> Result<(), Failure> {

@@ -1,5 +1,6 @@
 //! Which entries of an access list have nobody behind them: a server shows an id that the protection database does not know as
-//! a number. But a user or group may have a number for its name, so the database is asked.
+//! a number. But a user or group may have a number for its name, and a server may show an id because the name does not fit into
+//! the list; so the database is asked.
 
 use super::Served;
 use crate::calls::Caller;
@@ -24,20 +25,32 @@ impl<'a> Directory<'a> {
         Self { served, opened: None }
     }
 
-    /// Whether a name is a number that no user and no group has for a name. Where the database does not answer, nobody is
-    /// taken for nobody.
+    /// Whether a name is a number that no user and no group has for a name or an id. Where the database does not answer, nobody
+    /// is taken for nobody.
     pub(super) fn is_of_nobody(&mut self, name: &str) -> bool {
-        is_number(name) && self.id_of(name) == Some(ViceId::ANONYMOUS)
+        is_number(name)
+            && self.id_of(name) == Some(ViceId::ANONYMOUS)
+            && self.has_no_such_id(name) == Some(true)
     }
 
     fn id_of(&mut self, name: &str) -> Option<ViceId> {
-        if self.opened.is_none() {
-            self.opened = Some(open(self.served));
-        }
-        let (caller, database) = self.opened.as_ref()?.as_ref()?;
+        let (caller, database) = self.open()?;
         let names = vec![PrNameVec::from_text(name).ok()?].try_into().ok()?;
         let ids = database.call(caller, &pt::NameToID { names }).ok()?.ids;
         ids.first().copied()
+    }
+
+    fn has_no_such_id(&mut self, number: &str) -> Option<bool> {
+        let Ok(id) = number.parse() else { return Some(true) };
+        let (caller, database) = self.open()?;
+        let ids = vec![ViceId(id)].try_into().ok()?;
+        let names = database.call(caller, &pt::IDToName { ids }).ok()?.names;
+        // Of an id that there is not, its digits are told.
+        names.first().map(|name| name.text() == id.to_string().as_bytes())
+    }
+
+    fn open(&mut self) -> Option<&(Caller, Database)> {
+        self.opened.get_or_insert_with(|| open(self.served)).as_ref()
     }
 }
 

@@ -1,9 +1,13 @@
 //! Access lists as clients see and set them: text with names, where vnodes hold ids.
+//!
+//! The text has a limit (1024 bytes), which names that grew after the list was set may pass, and blanks separate its words. Stock
+//! servers answer E2BIG then, and nobody can see or mend the list. Here an id stands for a name that does not fit, as it does
+//! for a user who is no more; and is taken for one again, if there is such a user.
 
 use std::any::Any;
 
 use afs_volume::Kind;
-use afs_wire::acl::{Acl, AclText};
+use afs_wire::acl::{Acl, AclError, AclText, NAME_MAX};
 use afs_wire::ids::{AfsFid, ViceId};
 use afs_wire::rights::Rights;
 use afs_wire::rxafs::{self, AfsOpaque, reply};
@@ -12,6 +16,7 @@ use afs_wire::status::{AfsFetchStatus, AfsVolSync};
 use super::{Outcome, Session, handlers, volume_owner};
 use crate::access;
 use crate::failure::Failure;
+use crate::protection::ProtectionError;
 
 handlers! {
     FetchACL fetch_acl;
@@ -37,7 +42,7 @@ impl Session {
         let (_, list) = volume.status_and_acl((&fid).into())?;
         let ids = list.positive.iter().chain(&list.negative).map(|(id, _)| *id).collect();
         let names = self.server.memberships.database().names(ids).await.map_err(|_| Failure::INVALID)?;
-        let text = with_names(&list, names).to_bytes().map_err(|_| Failure::TOO_BIG)?;
+        let text = that_fits(&list, names).ok_or(Failure::TOO_BIG)?;
         self.server.statistics.note_fetch();
         Ok(reply::FetchACL {
             access_list: AfsOpaque::new(text).map_err(|_| Failure::TOO_BIG)?,
@@ -71,8 +76,9 @@ impl Session {
         }
         access::store_acl(&self.caller(), &seen.subject, || volume_owner(&volume))?;
         let text = AclText::parse(text).map_err(|_| Failure::INVALID)?;
-        let names = text.positive.iter().chain(&text.negative).map(|(name, _)| name.clone()).collect();
-        let ids = self.server.memberships.database().ids(names).await.map_err(|_| Failure::INVALID)?;
+        let names: Vec<String> =
+            text.positive.iter().chain(&text.negative).map(|(name, _)| name.clone()).collect();
+        let ids = self.ids_of(names).await.map_err(|_| Failure::INVALID)?;
         let list = with_ids(&text, &ids).ok_or(Failure::INVALID)?;
         let stamp = self.stamp();
         let stored = self.change(&volume, move |volume| volume.set_acl((&fid).into(), &list, stamp)).await?;
@@ -82,6 +88,54 @@ impl Session {
         // What the caller may do now is told, not what he might before.
         let granted = self.look(&volume, fid).map_or(seen.granted, |seen| seen.granted);
         Ok((self.fetch_status(fid, &stored, granted), Self::sync(&volume)))
+    }
+
+    /// The ids of names. A number that is nobody's name stands for the user or group with that id, if there is one.
+    async fn ids_of(&self, names: Vec<String>) -> Result<Vec<Option<ViceId>>, ProtectionError> {
+        let database = self.server.memberships.database();
+        let mut ids = database.ids(names.clone()).await?;
+        let numbers: Vec<(usize, ViceId)> = names
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| ids.get(*at).is_some_and(Option::is_none))
+            .filter_map(|(at, name)| Some((at, ViceId(name.parse().ok()?))))
+            .collect();
+        if numbers.is_empty() {
+            return Ok(ids);
+        }
+        let known = database.names(numbers.iter().map(|(_, id)| *id).collect()).await?;
+        for ((at, id), name) in numbers.into_iter().zip(known) {
+            if name != id.to_string() {
+                ids[at] = Some(id);
+            }
+        }
+        Ok(ids)
+    }
+}
+
+/// The list's text, with ids for names that cannot be in it, and for the longest if it does not fit otherwise.
+fn that_fits(list: &Acl, names: Vec<String>) -> Option<Vec<u8>> {
+    let ids = list.positive.iter().chain(&list.negative).map(|(id, _)| *id);
+    let mut names: Vec<(String, ViceId)> = names.into_iter().zip(ids).collect();
+    for (name, id) in &mut names {
+        if name.is_empty() || name.len() > NAME_MAX || name.bytes().any(|b| b.is_ascii_whitespace() || b == 0)
+        {
+            *name = id.to_string();
+        }
+    }
+    loop {
+        let text = with_names(list, names.iter().map(|(name, _)| name.clone()).collect());
+        match text.to_bytes() {
+            Ok(bytes) => return Some(bytes),
+            Err(AclError::TooLong) => {}
+            Err(_) => return None,
+        }
+        let (name, id) = names.iter_mut().max_by_key(|(name, _)| name.len())?;
+        let number = id.to_string();
+        if name.len() <= number.len() {
+            return None;
+        }
+        *name = number;
     }
 }
 
@@ -108,6 +162,29 @@ fn with_ids(text: &AclText, ids: &[Option<ViceId>]) -> Option<Acl> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ids_stand_for_names_that_do_not_fit() {
+        let list = |count| Acl {
+            positive: (1..count).map(|n| (ViceId(n), Rights(9))).collect(),
+            negative: vec![(ViceId(count), Rights(127))],
+        };
+        let shown = |names: &[String]| {
+            let bytes = that_fits(&list(names.len() as i32), names.to_vec()).unwrap();
+            assert!(bytes.len() <= afs_wire::ids::AFSOPAQUEMAX);
+            let text = AclText::parse(&bytes).unwrap();
+            text.positive.into_iter().chain(text.negative).map(|(name, _)| name).collect::<Vec<_>>()
+        };
+        let odd = ["", "bob 7", "two\nlines", "nul\0", &"n".repeat(64), "fine"].map(str::to_owned);
+        assert_eq!(shown(&odd), ["1", "2", "3", "4", "5", "fine"]);
+        let mut long: Vec<String> = (1..=20).map(|n| format!("u{n}{}", "0".repeat(60 - n))).collect();
+        long[19] = "short".to_owned();
+        let told = shown(&long);
+        let numbers = told.iter().filter(|name| name.parse::<i32>().is_ok()).count();
+        assert!((1..10).contains(&numbers), "{told:?}");
+        assert!(told[..numbers].iter().all(|name| name.parse::<i32>().is_ok()), "the longest: {told:?}");
+        assert_eq!(told[19], "short");
+    }
 
     #[test]
     fn a_list_reads_as_it_was_written() {

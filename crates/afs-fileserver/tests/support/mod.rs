@@ -64,6 +64,11 @@ const NAMES: &[(&str, ViceId)] = &[
     ("user:friends", FRIENDS),
 ];
 
+/// There are users 2001 to 2019, whose names are as long as names may be; but the last of them has one with a blank.
+pub(crate) fn numbered_name(id: ViceId) -> String {
+    if id.0 == 2019 { "bob 7".to_owned() } else { format!("{:0>59}{}", "x", id.0) }
+}
+
 impl Protection for People {
     fn membership<'a>(&'a self, identity: &'a str) -> Answer<'a, Membership> {
         Box::pin(async move {
@@ -87,14 +92,21 @@ impl Protection for People {
     }
 
     fn ids(&self, names: Vec<String>) -> Answer<'_, Vec<Option<ViceId>>> {
-        let id = |name: &String| NAMES.iter().find(|(known, _)| known == name).map(|(_, id)| *id);
+        let numbered = |name: &String| (2001..2020).map(ViceId).find(|id| numbered_name(*id) == *name);
+        let id = move |name: &String| {
+            NAMES.iter().find(|(known, _)| known == name).map(|(_, id)| *id).or_else(|| numbered(name))
+        };
         Box::pin(async move { Ok(names.iter().map(id).collect()) })
     }
 
     fn names(&self, ids: Vec<ViceId>) -> Answer<'_, Vec<String>> {
         let name = |id: &ViceId| {
             let found = NAMES.iter().find(|(_, known)| known == id);
-            found.map_or_else(|| id.to_string(), |(name, _)| (*name).to_owned())
+            match found {
+                Some((name, _)) => (*name).to_owned(),
+                None if (2001..2020).contains(&id.0) => numbered_name(*id),
+                None => id.to_string(),
+            }
         };
         Box::pin(async move { Ok(ids.iter().map(name).collect()) })
     }
