@@ -59,6 +59,31 @@ fn a_quota_is_told_apart_from_a_full_disk() {
     });
 }
 
+/// 1024 bytes at 4 TB were a full partition, although the disk has room for them.
+#[test]
+fn a_quota_counts_lengths_and_the_partition_what_is_written() {
+    const FAR: u64 = 4 << 40;
+    let disk = SimulatedDisk::new(LARGE);
+    let cell = Cell::on_disk(&disk);
+    let client = cell.client(1);
+    let volume = cell.volume();
+    cell.run(async move {
+        let fid = client.create(ROOT, "f").await.unwrap().fid;
+        let status = client.store(fid, FAR, &[1; 1024], FAR + 1024).await.unwrap();
+        assert_eq!(status.length, FAR + 1024);
+        assert_eq!(client.fetch(fid, FAR.cast_signed() - 2, 4).await.unwrap().0, [0, 0, 1, 1]);
+        client.store(fid, 0, &[], 0).await.unwrap();
+        volume.change_info(|info| info.max_quota_kib = 100).unwrap();
+        for far in [100 << 10, FAR, 1 << 49] {
+            assert_eq!(client.store(fid, far, &[1], far + 1).await.unwrap_err(), VOVERQUOTA.0, "{far}");
+        }
+        let far = 1 << 62;
+        assert_eq!(client.store(fid, far, &[1], far + 1).await.unwrap_err(), 49_733_402, "EFBIG");
+        // A length alone lengthens nothing (File service notes 14).
+        assert_eq!(client.store(fid, 0, &[1], far).await.unwrap().length, 1);
+    });
+}
+
 #[test]
 fn data_that_cannot_be_written_are_told_and_the_volume_goes_on() {
     let disk = SimulatedDisk::new(LARGE);
