@@ -10,6 +10,7 @@
 pub mod codec;
 pub mod disk;
 mod error;
+pub mod redb_file;
 mod rows;
 
 pub use error::StoreError;

@@ -212,6 +212,17 @@ fn first_segment(disk: &dyn Disk, number: u64, log_bytes: u64) -> Result<Segment
     result
 }
 
+/// Gives back the space that earlier runs had for what they did not come to write; what could not be removed stays listed. A process
+/// that is killed soon after each start leaves two segments at a time, which the next start would read to the end. It does not
+/// matter here what fails, or is undone by a power loss: nothing in it counts. Where there is room, the segment of this run is
+/// durable before; where there is none, what is removed has no header, and what is cut nothing behind its end.
+fn trim(disk: &dyn Disk, unused: &mut Vec<String>, ends: &[(String, u64)]) {
+    unused.retain(|name| disk.remove(name).is_err());
+    for (name, end) in ends {
+        let _ = disk.open(name).and_then(|file| file.set_length(*end));
+    }
+}
+
 impl Store {
     /// Opens what is there, with all that counts of the log; or makes an empty one.
     ///
@@ -221,7 +232,7 @@ impl Store {
     pub fn open(disk: Arc<dyn Disk>, options: Options, schema: &dyn Schema) -> Result<Self, StoreError> {
         let Options { cache_bytes, log_bytes } = options;
         let btree = BTree::open(&*disk, cache_bytes)?;
-        let recovered = log::recover(&*disk, btree.checkpoint()?, schema)?;
+        let mut recovered = log::recover(&*disk, btree.checkpoint()?, schema)?;
         let boot = log::boot(&*disk)?;
         let mut active = Layer::new();
         for rows in recovered.rows {
@@ -235,7 +246,13 @@ impl Store {
         let rows = active.iter().filter_map(|(key, row)| Some((key, row.as_deref()?)));
         let files = rows.flat_map(|(key, row)| schema.files_of(key, row)).collect();
         let bytes = active.iter().map(|(key, value)| size_of_row(key, value.as_ref())).sum();
-        let current = Arc::new(first_segment(&*disk, recovered.next_number, log_bytes)?);
+        let mut current = first_segment(&*disk, recovered.next_number, log_bytes);
+        if matches!(current, Err(StoreError::DiskFull)) {
+            // Not a block is left: what the last run had in advance has its own.
+            trim(&*disk, &mut recovered.unused, &recovered.ends);
+            current = first_segment(&*disk, recovered.next_number, log_bytes);
+        }
+        let current = Arc::new(current?);
         let header = current.header(recovered.last + 1, &boot);
         let queue = Queue {
             last: recovered.last,
@@ -272,22 +289,9 @@ impl Store {
         }
         store.submit(batch)?;
         store.sync_log()?;
-        store.trim(recovered.unused, &recovered.ends);
+        trim(&*store.disk, &mut recovered.unused, &recovered.ends);
+        lock(&store.old).append(&mut recovered.unused);
         Ok(store)
-    }
-
-    /// Gives back the space that earlier runs had for what they did not come to write. A process that is killed soon after each
-    /// start leaves two segments at a time, which the next start would read to the end. It does not matter here what fails, or is
-    /// undone by a power loss: nothing in it counts. The segment of this run is durable by now, so that no number comes twice.
-    fn trim(&self, unused: Vec<String>, ends: &[(String, u64)]) {
-        for name in unused {
-            if self.disk.remove(&name).is_err() {
-                lock(&self.old).push(name);
-            }
-        }
-        for (name, end) in ends {
-            let _ = self.disk.open(name).and_then(|file| file.set_length(*end));
-        }
     }
 
     /// The name of this start of the machine, another one after each power loss (see [`Disk::boot`]).

@@ -5,13 +5,15 @@
 //! (ids of volumes and users) must not be given out again after a loss of power. A thread of its own waits for
 //! the disk, so that calls which only look something up do not.
 
-use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Read};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::{self, JoinHandle};
 
+use afs_store::redb_file;
 use redb::backends::FileBackend;
 use redb::{Builder, Database, ReadableTable, StorageBackend, TableDefinition, WriteTransaction};
 use tokio::sync::oneshot;
@@ -26,6 +28,9 @@ const ROWS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("cell");
 
 /// Transactions that may wait. Each database makes one at a time, so there are two at most.
 const MAX_WAITING: usize = 16;
+
+/// The file's mode: names and groups of all people are in it, also of those who keep theirs to themselves.
+const MODE: u32 = 0o600;
 
 /// Bytes of the file that are kept in memory. The databases are read from it once, when the server starts.
 const CACHE_BYTES: usize = 8 << 20;
@@ -153,12 +158,17 @@ impl<B: StorageBackend> StorageBackend for Lengthened<B> {
 
 /// Opens a file that is there, and locks it.
 fn open_file(path: &Path) -> Result<Database, Reason> {
-    let file = OpenOptions::new().read(true).write(true).open(path)?;
-    if file.metadata()?.len() == 0 {
-        // redb would make a database of it, and what there was would be given out again.
-        return Err(Reason("the file is empty: restore it from a copy".into()));
-    }
-    Ok(builder().create_with_backend(Lengthened(FileBackend::new(file)?))?)
+    let mut file = OpenOptions::new().read(true).write(true).open(path)?;
+    file.set_permissions(Permissions::from_mode(MODE))?;
+    // redb would make a database of an empty one, and what there was would be given out again.
+    let mut begin = Vec::new();
+    Read::by_ref(&mut file).take(redb_file::HEADER_BYTES as u64).read_to_end(&mut begin)?;
+    let restore = |why: &str| Reason(format!("{why}: restore it from a copy"));
+    redb_file::check_length(&begin, file.metadata()?.len()).map_err(|why| restore(&why))?;
+    redb_file::without_panic(
+        || Ok(builder().create_with_backend(Lengthened(FileBackend::new(file)?))?),
+        || restore("it is damaged"),
+    )
 }
 
 /// Makes a file without rows. It has its name when it is whole: a process that ends while the file is made must not leave one
@@ -169,7 +179,8 @@ fn make(file: &Path) -> Result<(), Reason> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
         _ => {}
     }
-    let database = builder().create(&new)?;
+    let empty = OpenOptions::new().read(true).write(true).create_new(true).mode(MODE).open(&new)?;
+    let database = builder().create_file(empty)?;
     lay_out(&database)?;
     drop(database);
     fs::rename(&new, file)?;
@@ -255,5 +266,35 @@ impl CellStore for EmbeddedStore {
             commits.try_send((transaction, answer)).map_err(|_| gone())?;
             result.await.unwrap_or_else(|_| Err(gone()))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// redb asserts that it has all of its file: the server ended with a backtrace.
+    #[test]
+    fn a_file_that_was_cut_short_is_named_and_so_is_what_to_do() {
+        let folder = std::env::temp_dir().join(format!("afs-celldb-cut-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("cell.redb");
+        drop(EmbeddedStore::open(&path).unwrap());
+        let whole = fs::read(&path).unwrap();
+        let lengths = [0, 1, 9, 31, 32, 64, 320, 4095, 4096, 4097, 8192, 100_000];
+        for cut in lengths.into_iter().chain([1, 100, 4096, 40_000].map(|less| whole.len() - less)) {
+            fs::write(&path, &whole[..cut]).unwrap();
+            let error = EmbeddedStore::open(&path).unwrap_err().to_string();
+            assert!(
+                error.contains("cell.redb") && error.contains("restore it from a copy"),
+                "{cut}: {error}"
+            );
+            assert_eq!(fs::read(&path).unwrap(), &whole[..cut], "it is left as it is");
+        }
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        fs::write(&path, &whole).unwrap();
+        drop(EmbeddedStore::open(&path).unwrap());
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, MODE, "it is closed to others");
+        fs::remove_dir_all(folder).unwrap();
     }
 }

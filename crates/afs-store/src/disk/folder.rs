@@ -4,9 +4,10 @@ use super::{Disk, DiskFile, folder_of};
 use nix::fcntl::{FallocateFlags, Flock, FlockArg, PosixFadviseAdvice, fallocate, posix_fadvise};
 use nix::sys::statvfs::fstatvfs;
 use nix::unistd::syncfs;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +20,10 @@ const LOCK: &str = "lock";
 /// The file that says how often a sync has failed since the machine was started (Volume format 8): its boot id, a blank, a
 /// number. Anything else counts as once.
 const FAILED: &str = "failed";
+/// Modes of what is made: who may read a file is said by access lists that the system does not know.
+const FILE_MODE: u32 = 0o600;
+/// See [`FILE_MODE`].
+const FOLDER_MODE: u32 = 0o700;
 /// What the system calls this start of the machine.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -41,12 +46,35 @@ impl FolderDisk {
     /// The system's; [`io::ErrorKind::WouldBlock`] if another process has it open.
     pub fn open(folder: &Path) -> io::Result<Self> {
         let handle = File::open(folder)?;
-        let lock = OpenOptions::new().create(true).truncate(false).write(true).open(folder.join(LOCK))?;
+        close_to_others(&handle)?;
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(FILE_MODE)
+            .open(folder.join(LOCK))?;
         let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
             .map_err(|(_, errno)| io::Error::from(errno))?;
         let failed = AtomicU64::new(failures(folder)?);
         Ok(Self { folder: folder.to_owned(), handle, _lock: lock, failed })
     }
+}
+
+/// Takes from others what they may do in a folder that has people's files: what is in it may have been made when it was open. Who is
+/// not its owner cannot, and whoever made it so decides.
+fn close_to_others(folder: &File) -> io::Result<()> {
+    let mode = folder.metadata()?.permissions().mode() & 0o7777;
+    if mode & !FOLDER_MODE & 0o777 == 0 {
+        return Ok(());
+    }
+    match folder.set_permissions(Permissions::from_mode(mode & !0o077)) {
+        Err(error) if matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem) => Ok(()),
+        result => result,
+    }
+}
+
+fn make_folder(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(path)
 }
 
 fn boot_id() -> io::Result<String> {
@@ -86,10 +114,13 @@ impl Disk for FolderDisk {
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>> {
         let path = self.folder.join(name);
-        let make = || OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&path);
+        let make = || {
+            let mut options = OpenOptions::new();
+            options.read(true).write(true).create(true).truncate(true).mode(FILE_MODE).open(&path)
+        };
         match make() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                fs::create_dir_all(self.folder.join(folder_of(name)))?;
+                make_folder(&self.folder.join(folder_of(name)))?;
                 Ok(Arc::new(make()?))
             }
             result => Ok(Arc::new(result?)),
@@ -103,7 +134,7 @@ impl Disk for FolderDisk {
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         let target = self.folder.join(to);
         if let Some(above) = target.parent() {
-            fs::create_dir_all(above)?;
+            make_folder(above)?;
         }
         fs::rename(self.folder.join(from), target)
     }
@@ -144,7 +175,10 @@ impl Disk for FolderDisk {
 
     fn space(&self) -> io::Result<(u64, u64)> {
         let space = fstatvfs(&self.handle)?;
-        Ok((space.blocks() * space.fragment_size(), space.blocks_available() * space.fragment_size()))
+        // What only root may use is no part of it, as in OpenAFS's servers and df's percentage.
+        let of_root = space.blocks_free().saturating_sub(space.blocks_available());
+        let usable = space.blocks().saturating_sub(of_root);
+        Ok((usable * space.fragment_size(), space.blocks_available() * space.fragment_size()))
     }
 
     fn boot(&self) -> io::Result<String> {
@@ -245,6 +279,38 @@ mod tests {
         assert_eq!(boot(), format!("{id}.1"), "an administrator may say it");
         fs::write(folder.join(FAILED), "00000000-another-start 7\n").unwrap();
         assert_eq!(boot(), id, "the machine was started anew");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// `df` in a client showed a disk as fuller than it was: a total with what only root may use, and a free part without.
+    #[test]
+    fn a_partitions_total_leaves_out_what_is_kept_for_root() {
+        let folder = std::env::temp_dir().join(format!("afs-store-space-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let space = fstatvfs(File::open(&folder).unwrap()).unwrap();
+        let disk = FolderDisk::open(&folder).unwrap();
+        let used = (space.blocks() - space.blocks_free()) * space.fragment_size();
+        let (total, free) = disk.space().unwrap();
+        // Others use the disk meanwhile.
+        assert!((total - free).abs_diff(used) < 1 << 30, "{total} {free} {used}");
+        drop(disk);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn nobody_else_of_the_machine_can_read_what_is_in_the_folder() {
+        let folder = std::env::temp_dir().join(format!("afs-store-modes-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
+        let disk = FolderDisk::open(&folder).unwrap();
+        disk.create("top").unwrap();
+        disk.create("data/0/deep").unwrap();
+        disk.rename("top", "moved/top").unwrap();
+        for name in ["", "lock", "data", "data/0", "data/0/deep", "moved", "moved/top"] {
+            let mode = folder.join(name).metadata().unwrap().permissions().mode();
+            assert_eq!(mode & 0o077, 0, "{name}: {mode:o}");
+        }
+        drop(disk);
         fs::remove_dir_all(folder).unwrap();
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::StoreError;
 use crate::disk::{Disk, DiskFile};
+use crate::redb_file::{self, HEADER_BYTES, MAGIC};
 use crate::rows::stretches::Stretches;
 use crate::rows::{Bytes, Key, Layer, Row, Seq};
 use redb::{Builder, Database, Durability, StorageBackend, TableDefinition, TableError};
@@ -18,9 +19,6 @@ const CHECKPOINT: &str = "checkpoint";
 const VERSION: &str = "version";
 /// What we write, and the newest that we read.
 const FORMAT: u64 = 1;
-
-/// What a file of redb's begins with, once it is one: written last when it is made.
-const MAGIC: &[u8; 9] = b"redb\x1A\x0A\xA9\x0D\x0A";
 
 /// redb's rows.
 #[derive(Debug)]
@@ -110,13 +108,32 @@ fn is_half_made(disk: &dyn Disk, file: &dyn DiskFile) -> Result<bool, StoreError
     look().map_err(StoreError::io(format!("cannot read {NAME}")))
 }
 
+/// Whether it has all that its header speaks of. An empty one beside a log is not taken for a new one either.
+fn check_length(file: &dyn DiskFile) -> Result<(), StoreError> {
+    let look = || {
+        let mut begin = [0; HEADER_BYTES];
+        let n = file.read_at(0, &mut begin)?;
+        Ok((begin[..n].to_vec(), file.length()?))
+    };
+    let (begin, length) = look().map_err(StoreError::io(format!("cannot read {NAME}")))?;
+    redb_file::check_length(&begin, length).map_err(damaged)
+}
+
+fn damaged(why: String) -> StoreError {
+    StoreError::damaged(
+        NAME,
+        format!("{why}; put back a copy of the whole folder, or begin with an empty one"),
+    )
+}
+
 impl BTree {
     /// Opens it, or makes it where there is none, also where a start ended while it was made.
     pub(crate) fn open(disk: &dyn Disk, cache_bytes: usize) -> Result<Self, StoreError> {
         let file = match disk.open(NAME) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => disk.create(NAME),
             Ok(file) if is_half_made(disk, &*file)? => disk.create(NAME),
-            result => result,
+            Ok(file) => check_length(&*file).map(|()| Ok(file))?,
+            Err(error) => Err(error),
         };
         let file = file.map_err(StoreError::io(format!("cannot open {NAME}")))?;
         let db = Some(open(file.clone(), cache_bytes).map_err(Failure::told)?);
@@ -250,7 +267,10 @@ impl BTree {
 fn open(file: Arc<dyn DiskFile>, cache_bytes: usize) -> Result<Database, Failure> {
     let mut builder = Builder::new();
     builder.set_cache_size(cache_bytes).create_with_file_format_v3(true);
-    Ok(builder.create_with_backend(Backend(file))?)
+    redb_file::without_panic(
+        || Ok(builder.create_with_backend(Backend(file))?),
+        || Failure::Other(damaged("it is damaged".into())),
+    )
 }
 
 fn begin(db: &Database) -> Result<redb::WriteTransaction, Failure> {

@@ -150,6 +150,7 @@ impl Serve<PartitionInfo> for VolumeService {
     ) -> Result<reply::PartitionInfo, Abort> {
         self.may_query(call.security())?;
         let Info { id, device, total_kib, free_kib } = self.info(args.name.into_bytes()).await?;
+        // `vos partinfo` shows the last field as the size, and stock servers put it there.
         let clamped = |kib: u64| i32::try_from(kib).unwrap_or(i32::MAX);
         let partition = DiskPartition {
             name: cut(&id.to_string()),
@@ -157,7 +158,7 @@ impl Serve<PartitionInfo> for VolumeService {
             lock_fd: -1,
             total_usable: clamped(total_kib),
             free: clamped(free_kib),
-            min_free: 0,
+            min_free: clamped(total_kib),
         };
         Ok(reply::PartitionInfo { partition })
     }
@@ -177,7 +178,7 @@ impl Serve<PartitionInfo64> for VolumeService {
             lock_fd: -1,
             total_usable: total_kib as i64,
             free: free_kib as i64,
-            min_free: 0,
+            min_free: total_kib as i64,
         };
         Ok(reply::PartitionInfo64 { partition })
     }

@@ -1,7 +1,7 @@
 //! Each kind of damage that `fsck` looks for, done to a small volume with a clone, and what is said of it: which volume, what
 //! in it, what is wrong.
 
-use super::{assert_whole, finish, new_clone, open, settle, stamp, volume};
+use super::{assert_whole, config, finish, new_clone, open, settle, stamp, volume};
 use crate::disk::{Disk, SimulatedDisk};
 use crate::family::{self, NEWEST};
 use crate::keys::{self, Family, FileId, Key, Part, Snapshot, VnodeKey};
@@ -11,6 +11,8 @@ use crate::{Partition, SetStatus, StoreRange, VnodeId, VolumeError, fsck};
 use afs_store::{Batch, Store};
 use afs_wire::directory::layout::{BITMAP_AT, FREE_MAP_AT, TAG_AT};
 use afs_wire::ids::{DataVersion, Uniquifier, VnodeNumber, VolumeId};
+use std::path::Path;
+use std::sync::Arc;
 
 const ID: u32 = 100;
 const CLONE: u32 = 101;
@@ -445,4 +447,24 @@ fn nothing_goes_that_a_damaged_clone_may_show() {
     settle(&partition);
     assert_whole(&partition, "after its removal");
     assert_eq!(files(&disk), 0, "only the clone had files of data");
+}
+
+/// redb asserts that it has all of its file.
+#[test]
+fn rows_that_were_cut_short_are_named_and_nothing_panics() {
+    let disk = SimulatedDisk::new(1 << 30);
+    let partition = open(&disk);
+    volume(&partition, 100);
+    drop(partition);
+    let length = disk.open("rows.redb").unwrap().length().unwrap();
+    let lengths = [0, 1, 9, 31, 32, 63, 64, 320, 4095, 4096, 4097, 8192, 100_000];
+    for cut in lengths.into_iter().chain([1, 100, 4096, 40_000].map(|less| length - less)) {
+        assert!(cut < length);
+        let disk = disk.after_kill();
+        disk.open("rows.redb").unwrap().set_length(cut).unwrap();
+        let error = Partition::open_on(Arc::new(disk.clone()), Path::new("test"), config()).unwrap_err();
+        let told = error.to_string();
+        assert!(told.contains("rows.redb") && told.contains("put back a copy"), "{cut}: {told}");
+        assert_eq!(disk.open("rows.redb").unwrap().length().unwrap(), cut, "it is left as it is");
+    }
 }

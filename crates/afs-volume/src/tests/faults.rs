@@ -208,10 +208,23 @@ fn a_file_of_data_that_cannot_be_written_costs_that_store_only() {
 /// Others may share the file system: what the reserve keeps free is theirs to fill.
 #[test]
 fn a_partition_that_others_have_filled_is_opened_and_can_be_emptied() {
+    filled_by_others(300_000, false);
+}
+
+/// Not a byte is left when the server starts again, after a kill or a proper end.
+#[test]
+fn a_partition_without_a_free_byte_is_opened_and_can_be_emptied() {
+    filled_by_others(0, true);
+    filled_by_others(0, false);
+}
+
+fn filled_by_others(left: u64, is_killed: bool) {
     let disk = SimulatedDisk::new(1 << 30);
     let config = Config { log_bytes: 4 << 20, ..config() };
-    let open = || Partition::open_on(Arc::new(disk.clone()), Path::new("test"), config.clone()).unwrap();
-    let partition = open();
+    let open = |disk: &SimulatedDisk| {
+        Partition::open_on(Arc::new(disk.clone()), Path::new("test"), config.clone()).unwrap()
+    };
+    let partition = open(&disk);
     let filled = volume(&partition, ID);
     let set = SetStatus::default();
     let name = |n: u32| format!("f{n}").into_bytes();
@@ -222,10 +235,13 @@ fn a_partition_that_others_have_filled_is_opened_and_can_be_emptied() {
         store.write(&[1; 100_000]).unwrap();
         store.commit(&set, stamp(2), false).unwrap();
     }
+    let _ = partition.maintain();
+    let killed = disk.after_kill();
     drop((filled, partition));
+    let disk = if is_killed { killed } else { disk };
     let (total, free) = crate::disk::Disk::space(&disk).unwrap();
-    disk.set_capacity(total - free + 300_000);
-    let partition = open();
+    disk.set_capacity(total - free + left);
+    let partition = open(&disk);
     let filled = partition.volume(VolumeId(ID)).unwrap();
     assert_eq!(filled.state(), VolumeState::Online);
     for n in 0..5 {
