@@ -1,6 +1,7 @@
 //! `vos create`: makes a volume, and its entry in the volume location database.
 
 use super::entry::{BadName, Entry, Kind, NAME_MAX, Site, check_name};
+use super::vldb::MAX_VOLUME_ID;
 use super::volser::{Changes, Transaction};
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
@@ -128,6 +129,20 @@ fn create(vos: &Vos, plan: &Plan<'_>) -> Result<Ids, Code> {
     }
 }
 
+/// The ids that follow a given one, unless there are no more.
+fn clones_of(read_write: u32, read_only_id: Option<u32>) -> Option<Ids> {
+    let mut last = read_write.max(read_only_id.unwrap_or(0));
+    let mut following = || {
+        last = last.checked_add(1).filter(|id| *id <= MAX_VOLUME_ID)?;
+        Some(last)
+    };
+    let read_only = match read_only_id {
+        Some(id) => id,
+        None => following()?,
+    };
+    Some(Ids { read_write, read_only, backup: following()? })
+}
+
 /// Takes ids from the database, unless they are given. Those of the clones follow a given one.
 fn choose_ids(vos: &Vos, plan: &Plan<'_>) -> Result<Ids, Code> {
     let name = plan.name;
@@ -140,13 +155,11 @@ fn choose_ids(vos: &Vos, plan: &Plan<'_>) -> Result<Ids, Code> {
             return Err(Code::VVOLEXISTS);
         }
         vos.tell(&format!("Using volume ID {id}.\n"));
-        let mut last = id.max(plan.read_only_id.unwrap_or(0));
-        let mut following = || {
-            last = last.wrapping_add(1);
-            last
-        };
-        let read_only = plan.read_only_id.unwrap_or_else(&mut following);
-        return Ok(Ids { read_write: id, read_only, backup: following() });
+        let ids = clones_of(id, plan.read_only_id);
+        return ids.ok_or_else(|| {
+            complain!(vos.printer, "Volume ID {id} is out of range: its clones have the next ids\n");
+            Code::VL_BADENTRY
+        });
     }
     let take = |what: &str| {
         vos.new_volume_ids(1).inspect_err(|code| {
@@ -188,4 +201,20 @@ fn fill(vos: &Vos, plan: &Plan<'_>, ids: &Ids, transaction: Transaction) -> Resu
     })?;
     vos.tell(&format!("Created the VLDB entry for the volume {name} {id}\n"));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ids_of_clones_do_not_begin_again() {
+        let ids = |id, read_only| clones_of(id, read_only).map(|ids| (ids.read_only, ids.backup));
+        assert_eq!(ids(10, None), Some((11, 12)));
+        assert_eq!(ids(10, Some(20)), Some((20, 21)));
+        assert_eq!(ids(u32::MAX - 3, None), Some((u32::MAX - 2, u32::MAX - 1)));
+        assert_eq!(ids(u32::MAX - 2, None), None);
+        assert_eq!(ids(u32::MAX, None), None);
+        assert_eq!(ids(u32::MAX, Some(5)), None);
+    }
 }

@@ -5,6 +5,7 @@
 use super::Vos;
 use super::entry::{Entry, HEADER_NAME_MAX, Kind, NAME_MAX, Site, base_name};
 use super::show_volume::name_of;
+use super::vldb::{IDS_AT_ONCE, MAX_VOLUME_ID};
 use crate::codes::Code;
 use crate::printer::{complain, say};
 use afs_wire::afsvol::VolintInfo;
@@ -500,8 +501,13 @@ impl Vos {
         let next = self.new_volume_ids(0).inspect_err(|_| {
             complain!(self.printer, "Could not get the highest allocated volume id from the VLDB\n");
         })?;
-        if max_id > next {
-            self.new_volume_ids(max_id - next + 1).inspect_err(|_| {
+        // None is left above the largest; who has such a volume gives it another id.
+        let end = max_id.saturating_add(1).min(MAX_VOLUME_ID + 1);
+        let mut next = next;
+        while next < end {
+            let count = (end - next).min(IDS_AT_ONCE);
+            next += count;
+            self.new_volume_ids(count).inspect_err(|_| {
                 complain!(self.printer, "Error in increasing highest allocated volume id in VLDB\n");
             })?;
         }

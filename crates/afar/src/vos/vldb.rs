@@ -12,6 +12,11 @@ use rxgen::Rpc;
 use rxgen::xdr::Uuid;
 use std::net::Ipv4Addr;
 
+/// The largest id that a volume may have: the counter of new ids stands above all, and has 32 bits.
+pub(super) const MAX_VOLUME_ID: u32 = u32::MAX - 1;
+/// Most ids that a database gives out at once.
+pub(super) const IDS_AT_ONCE: u32 = 0x7fff_ffff;
+
 /// Which entries of the database are listed: those that fulfil all that is given.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Wanted {
@@ -155,7 +160,7 @@ impl Vos {
 
     // ---- ids
 
-    /// Takes so many ids for new volumes, of which this is the first.
+    /// Takes so many ids for new volumes, of which this is the first. Databases give out [`IDS_AT_ONCE`] at once at most.
     pub(super) fn new_volume_ids(&self, count: u32) -> Result<u32, Code> {
         self.ask(&vl::GetNewVolumeId { bump_count: count }).map(|reply| reply.new_volid.0)
     }

@@ -17,6 +17,14 @@ const MAX_SITE_FLAG: i32 = 0x80;
 /// Most ids that can be asked for at once.
 const MAX_ID_BUMP: u32 = 0x7fff_ffff;
 
+/// Who asks for more ids than this wants the counter to be above ids that volumes have, as `vos syncvldb` does, and takes none of
+/// them: looking for so many free ones would not end below 2^32. New volumes want three at most.
+const MOST_FOR_VOLUMES: u32 = 1024;
+
+/// The largest id of a volume. The counter of new ids has to stand above all that there are, and has 32 bits; and one of a stock
+/// `vos` that counts on from a larger one begins again with 0, and means other volumes.
+pub(crate) const MAX_VOLUME_ID: u32 = u32::MAX - 1;
+
 /// The bits of an entry's flags that tell an operation: move, release, backup, delete, dump.
 const OPERATIONS: [u32; 5] = [0x10, 0x20, 0x40, 0x80, 0x100];
 const ALL_OPERATIONS: u32 = 0x1f0;
@@ -202,6 +210,11 @@ fn release(entry: &mut Entry, kind: i32) {
     }
 }
 
+/// Whether volumes may have these ids, where they are new.
+fn check_ids(ids: impl IntoIterator<Item = u32>) -> Result<(), VlError> {
+    if ids.into_iter().all(|id| id <= MAX_VOLUME_ID) { Ok(()) } else { Err(VlError::BadEntry) }
+}
+
 impl Vldb {
     /// Makes an entry (CreateEntry, CreateEntryN).
     ///
@@ -210,6 +223,7 @@ impl Vldb {
     /// If it is not as it should be, or one of its ids or its name exists.
     pub fn create(&self, new: &NewEntry, rows: &mut Rows) -> Result<(), VlError> {
         new.check()?;
+        check_ids(new.ids)?;
         if new.ids.iter().any(|id| *id != 0 && self.find_id(*id, None).is_some()) {
             return Err(VlError::IdExists);
         }
@@ -285,6 +299,7 @@ impl Vldb {
             if old == new || new == 0 {
                 continue;
             }
+            check_ids([new])?;
             if checks_ids && self.find_id(new, None).is_some() {
                 return Err(VlError::IdExists);
             }
@@ -349,6 +364,7 @@ impl Vldb {
         release_kind: i32,
         rows: &mut Rows,
     ) -> Result<(), VlError> {
+        check_ids(update.ids.iter().flatten().copied())?;
         if update.ids.iter().flatten().any(|id| *id != 0 && self.find_id(*id, None).is_some()) {
             return Err(VlError::IdExists);
         }
@@ -442,7 +458,11 @@ impl Vldb {
             return Err(VlError::BadIdBump);
         }
         let mut draft = Draft::new(self);
-        let first = self.next_ids(count).ok_or(VlError::BadIdBump)?;
+        let first = match count > MOST_FOR_VOLUMES {
+            true => Some(self.next_ids(0)).flatten().filter(|first| first.checked_add(count).is_some()),
+            false => self.next_ids(count),
+        };
+        let first = first.ok_or(VlError::BadIdBump)?;
         draft.header.max_volume_id = first + count;
         draft.finish(rows);
         Ok(first)

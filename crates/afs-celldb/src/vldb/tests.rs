@@ -156,6 +156,35 @@ fn ids_that_volumes_have_are_not_given_out() {
     assert_eq!(take(0x7fff_ffff), Err(VlError::BadIdBump), "so many are not left");
 }
 
+/// A stock `vos` makes an entry of volume 2^32 - 1 whose backup is volume 1.
+#[test]
+fn ids_near_the_end_of_all_numbers_are_refused() {
+    let vldb = open(&Arc::new(MemoryStore::new()));
+    let create = |name, ids| {
+        let entry = NewEntry { ids, ..new_entry(name, 0) };
+        change(&vldb, |vldb, rows| vldb.create(&entry, rows))
+    };
+    assert_eq!(create("top", [u32::MAX, 0, 1]), Err(VlError::BadEntry));
+    assert_eq!(create("top", [u32::MAX - 1, u32::MAX, 0]), Err(VlError::BadEntry));
+    create("high", [u32::MAX - 3, u32::MAX - 2, u32::MAX - 1]).unwrap();
+    create("low", [5, 6, 7]).unwrap();
+    let entry = NewEntry { ids: [5, 6, u32::MAX], ..new_entry("low", 0) };
+    let replaced = change(&vldb, |vldb, rows| vldb.replace(5, -1, &entry, 7, false, rows));
+    assert_eq!(replaced, Err(VlError::BadEntry));
+}
+
+/// `vos syncvldb` raises the counter above the ids that it finds: it took as many again behind them, until there were none left.
+#[test]
+fn the_counter_is_raised_above_the_ids_that_volumes_have() {
+    let vldb = open(&Arc::new(MemoryStore::new()));
+    change(&vldb, |vldb, rows| vldb.create(&new_entry("high", 2_258_391_753), rows)).unwrap();
+    let take = |count| change(&vldb, |vldb, rows| vldb.take_ids(count, rows));
+    let next = take(0).unwrap();
+    assert_eq!(take(2_258_391_753 - next + 1), Ok(next));
+    assert_eq!(take(0), Ok(2_258_391_754));
+    assert_eq!(take(1), Ok(2_258_391_754));
+}
+
 #[test]
 fn a_lock_holds_until_it_is_released() {
     let vldb = open(&Arc::new(MemoryStore::new()));
