@@ -313,7 +313,13 @@ impl Client {
         match inner.target_of(user, fid, false).await? {
             Target::Itself if fid.is_made_up() => inner.dynroot_status(fid),
             Target::Itself => inner.own_status(user, fid, fid).await,
-            Target::Root(root) => inner.own_status(user, fid, root).await,
+            Target::Root(root) => match inner.own_status(user, fid, root).await {
+                Err(error) => {
+                    let root = inner.real_anew(user, fid, root, error).await?;
+                    inner.own_status(user, fid, root).await
+                }
+                told => told,
+            },
             Target::Unvisited => Ok(inner.unvisited_status(fid)),
         }
     }

@@ -219,7 +219,7 @@ impl Client {
     async fn root_of_volume(&self) -> Result<Fid, Error> {
         let inner = &self.inner;
         let cell = inner.cells.find(inner.config.cell.as_str())?;
-        let entry = inner.volume_by_name(&cell, &inner.config.root_volume).await?;
+        let entry = inner.volume_by_name(&cell, &inner.config.root_volume, None).await?;
         let volume = entry.id_of(VolumeType::READ_ONLY).or_else(|| entry.id_of(VolumeType::READ_WRITE));
         let none =
             || Error::NoVolume { cell: cell.name.to_string(), volume: inner.config.root_volume.clone() };

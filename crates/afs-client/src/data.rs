@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
@@ -18,6 +19,7 @@ use afs_cache::{Cache, CacheError, CacheFile, CellNumber, Conflict, FileKey, Hel
 use afs_wire::Errno;
 use afs_wire::ids::{AfsTime, VolumeId};
 use afs_wire::status::AfsFetchStatus;
+use lru::LruCache;
 use rx_proto::time::Instant;
 use tokio::sync::Notify;
 
@@ -54,14 +56,21 @@ pub(crate) struct Files {
 const TELL_FULL_EVERY: Duration = Duration::from_secs(600);
 
 /// How fast servers are asked, and which server a volume's data came from last.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Paces {
     servers: HashMap<SocketAddr, Arc<ServerPace>>,
-    volumes: HashMap<(CellIndex, VolumeId), SocketAddr>,
+    volumes: LruCache<(CellIndex, VolumeId), SocketAddr>,
 }
 
-/// Volumes whose server is remembered; beyond, all are forgotten, which costs each a call at the slow pace of a stranger.
-const VOLUMES_MAX: usize = 10_000;
+impl Default for Paces {
+    fn default() -> Self {
+        Self { servers: HashMap::new(), volumes: LruCache::new(VOLUMES_MAX) }
+    }
+}
+
+/// Volumes whose server is remembered; beyond, the one not used for longest is forgotten, which costs it a call at the slow pace of a
+/// stranger.
+const VOLUMES_MAX: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
 
 /// Who a server is that nobody has heard from.
 const STRANGER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
@@ -203,10 +212,7 @@ impl Files {
     /// A volume's data come from this server. How it is asked.
     pub(crate) fn note_server(&self, fid: Fid, server: SocketAddr) -> Arc<ServerPace> {
         let mut paces = lock(&self.paces);
-        if paces.volumes.len() > VOLUMES_MAX {
-            paces.volumes.clear();
-        }
-        paces.volumes.insert((fid.cell, fid.volume), server);
+        paces.volumes.put((fid.cell, fid.volume), server);
         Arc::clone(paces.servers.entry(server).or_default())
     }
 

@@ -282,9 +282,17 @@ impl Client {
         if let Some(known) = self.cached_read_dir(user, dir) {
             return known;
         }
-        let real = self.inner.real(user, dir).await?;
-        let listed = self.inner.open_files.listed(real);
-        let pages = self.inner.pages_of(user, real).await?;
+        let inner = &self.inner;
+        let mut real = inner.real(user, dir).await?;
+        let mut listed = inner.open_files.listed(real);
+        let pages = match inner.pages_of(user, real).await {
+            Err(error) => {
+                real = inner.real_anew(user, dir, real, error).await?;
+                listed = inner.open_files.listed(real);
+                inner.pages_of(user, real).await?
+            }
+            Ok(pages) => pages,
+        };
         Ok(self.listing(user, (dir, real), pages, &listed))
     }
 

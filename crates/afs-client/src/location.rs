@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,13 +15,14 @@ use afs_wire::vl::{
     AddrMask, EntryFlags, GetAddrsU, GetEntryByNameN, GetEntryByNameU, ListAddrByAttributes, NvldbEntry,
     SiteFlags, UvldbEntry, Vl, VlName,
 };
+use lru::LruCache;
 use rx_proto::time::Instant;
 use rxgen::{Abort, Rpc};
 
 use crate::cells::Cell;
 use crate::client::Inner;
 use crate::error::Error;
-use crate::fid::CellIndex;
+use crate::fid::{CellIndex, Fid};
 use crate::remote::{Asked, Failure, QUICK_ANSWER_PATIENCE, call_once};
 use crate::servers::{Server, ServerKind};
 use crate::users::Who;
@@ -32,8 +34,9 @@ const ENTRY_LIFE: Duration = Duration::from_secs(2 * 3600);
 /// How long a cell's having no such volume is believed, so that a broken mount point does not cost a call at each look.
 const MISSING_LIFE: Duration = Duration::from_secs(10);
 
-/// Entries that are kept; beyond it all are dropped, and asked for as they are needed.
-const ENTRIES_MAX: usize = 100_000;
+/// Entries that are kept, and names of which it is known that they are missing; beyond that, those not used for longest go. Some
+/// hundred bytes each.
+const ENTRIES_MAX: NonZeroUsize = NonZeroUsize::new(100_000).unwrap();
 
 /// A volume, with all of its kinds, and the servers that have them.
 #[derive(Debug)]
@@ -97,11 +100,34 @@ pub(crate) struct Locations {
     table: Mutex<Table>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Table {
-    by_name: HashMap<(CellIndex, String), Arc<VolumeEntry>>,
+    by_name: LruCache<(CellIndex, String), Arc<VolumeEntry>>,
+    /// The entries of `by_name` by each of their ids.
     by_id: HashMap<(CellIndex, VolumeId), Arc<VolumeEntry>>,
-    missing: HashMap<(CellIndex, String), Instant>,
+    missing: LruCache<(CellIndex, String), Instant>,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        // Grown as needed: `new` would take the memory for all at once.
+        let (mut by_name, mut missing) = (LruCache::unbounded(), LruCache::unbounded());
+        by_name.resize(ENTRIES_MAX);
+        missing.resize(ENTRIES_MAX);
+        Self { by_name, by_id: HashMap::new(), missing }
+    }
+}
+
+impl Table {
+    /// Takes the ids of an entry away that has left `by_name`.
+    fn drop_ids(&mut self, entry: &Arc<VolumeEntry>) {
+        for id in entry.ids {
+            let key = (entry.cell, id);
+            if self.by_id.get(&key).is_some_and(|there| Arc::ptr_eq(there, entry)) {
+                self.by_id.remove(&key);
+            }
+        }
+    }
 }
 
 impl Locations {
@@ -111,12 +137,15 @@ impl Locations {
 
     /// What is known of the volume of an id.
     pub(crate) fn known(&self, cell: CellIndex, volume: VolumeId) -> Option<Arc<VolumeEntry>> {
-        self.lock().by_id.get(&(cell, volume)).map(Arc::clone)
+        let mut table = self.lock();
+        let entry = table.by_id.get(&(cell, volume)).map(Arc::clone)?;
+        table.by_name.promote(&(cell, entry.name.clone()));
+        Some(entry)
     }
 
     /// What is known of the volume of a name, if it is not old.
     pub(crate) fn known_name(&self, now: Instant, cell: CellIndex, name: &str) -> Option<Arc<VolumeEntry>> {
-        let table = self.lock();
+        let mut table = self.lock();
         table.by_name.get(&(cell, name.to_owned())).filter(|entry| now < entry.until).map(Arc::clone)
     }
 
@@ -124,7 +153,7 @@ impl Locations {
     pub(crate) fn forget(&self, cell: CellIndex, volume: VolumeId) {
         let mut table = self.lock();
         if let Some(entry) = table.by_id.remove(&(cell, volume)) {
-            table.by_name.remove(&(cell, entry.name.clone()));
+            table.by_name.pop(&(cell, entry.name.clone()));
             for id in entry.ids {
                 table.by_id.remove(&(cell, id));
             }
@@ -148,11 +177,11 @@ impl Locations {
 
     fn keep(&self, entry: &Arc<VolumeEntry>) {
         let mut table = self.lock();
-        if table.by_id.len() >= ENTRIES_MAX {
-            *table = Table::default();
+        table.missing.pop(&(entry.cell, entry.name.clone()));
+        // An earlier one of that name, or the one that makes room.
+        if let Some((_, left)) = table.by_name.push((entry.cell, entry.name.clone()), Arc::clone(entry)) {
+            table.drop_ids(&left);
         }
-        table.missing.remove(&(entry.cell, entry.name.clone()));
-        table.by_name.insert((entry.cell, entry.name.clone()), Arc::clone(entry));
         for kind in [VolumeType::READ_WRITE, VolumeType::READ_ONLY, VolumeType::BACKUP] {
             if let Some(id) = entry.id_of(kind) {
                 table.by_id.insert((entry.cell, id), Arc::clone(entry));
@@ -165,11 +194,7 @@ impl Locations {
     }
 
     fn note_missing(&self, now: Instant, cell: CellIndex, name: &str) {
-        let mut table = self.lock();
-        if table.missing.len() >= ENTRIES_MAX {
-            table.missing.clear();
-        }
-        table.missing.insert((cell, name.to_owned()), now + MISSING_LIFE);
+        self.lock().missing.put((cell, name.to_owned()), now + MISSING_LIFE);
     }
 }
 
@@ -182,20 +207,50 @@ pub(crate) fn split_name(name: &str) -> (&str, Option<VolumeType>) {
 }
 
 impl Inner {
-    /// The entry of a volume, by its name without suffix or by its id in digits.
+    /// The entry of a volume, by its name without suffix or by its id in digits. If it is known without a volume of the wanted kind, it
+    /// is asked for again: there may be one by now.
     ///
     /// # Errors
     ///
     /// [`Error::NoVolume`]; [`Error::Unreachable`] if no database server answers.
-    pub(crate) async fn volume_by_name(&self, cell: &Cell, name: &str) -> Result<Arc<VolumeEntry>, Error> {
+    pub(crate) async fn volume_by_name(
+        &self,
+        cell: &Cell,
+        name: &str,
+        wanted: Option<VolumeType>,
+    ) -> Result<Arc<VolumeEntry>, Error> {
         let now = self.now();
-        if let Some(entry) = self.locations.known_name(now, cell.index, name) {
+        let has_it = |entry: &VolumeEntry| wanted.is_none_or(|kind| entry.id_of(kind).is_some());
+        let known = self.locations.known_name(now, cell.index, name);
+        let suffixed = match wanted {
+            Some(VolumeType::BACKUP) => format!("{name}.backup"),
+            _ => format!("{name}.readonly"),
+        };
+        if let Some(entry) = known
+            && (has_it(&entry) || self.locations.is_missing(now, cell.index, &suffixed))
+        {
             return Ok(entry);
         }
         if let Some(id) = id_of_digits(name) {
             return self.volume_by_id(cell, id).await;
         }
-        self.ask_for_volume(cell, name).await
+        let entry = self.ask_for_volume(cell, name).await?;
+        if !has_it(&entry) {
+            self.locations.note_missing(self.now(), cell.index, &suffixed);
+        }
+        Ok(entry)
+    }
+
+    /// The cell does not have this volume any more. What was mounted there is looked up by name again: there may be a new one of
+    /// that name.
+    pub(crate) fn note_no_volume(&self, cell: CellIndex, volume: VolumeId) {
+        self.locations.forget(cell, volume);
+        let root = Fid::root_of(cell, volume);
+        for mount in self.mounts.at(root) {
+            if let Some(vnode) = self.vnodes.get(mount) {
+                vnode.set_mounted(None);
+            }
+        }
     }
 
     /// The entry of the volume with an id.
@@ -324,21 +379,28 @@ impl Inner {
         if let Some(server) = known.as_ref().filter(|s| s.unique.load(Ordering::Relaxed) == unique) {
             return Ok(Some(Arc::clone(server)));
         }
+        let server = match self.ask_addresses(cell, uuid).await {
+            Ok(server) => server,
+            // Known addresses are better than none.
+            Err(error) => return known.map(Some).ok_or(error),
+        };
+        if let Some(server) = &server {
+            server.unique.store(unique, Ordering::Relaxed);
+        }
+        Ok(server)
+    }
+
+    /// Asks for the addresses of the file server of a UUID, and keeps them.
+    pub(crate) async fn ask_addresses(&self, cell: &Cell, uuid: Uuid) -> Result<Option<Arc<Server>>, Error> {
         let by =
             ListAddrByAttributes { mask: AddrMask::UUID, ipaddr: HostAddr(0), index: 0, spare1: 0, uuid };
-        let reply = match self.ask_location(cell, GetAddrsU { by }).await {
-            Ok(reply) => reply,
-            // Known addresses are better than none.
-            Err(failure) => match known {
-                Some(server) => return Ok(Some(server)),
-                None => return Err(failure.about(format!("asking for a file server of {}", cell.name))),
-            },
-        };
+        let asked = self.ask_location(cell, GetAddrsU { by }).await;
+        let reply =
+            asked.map_err(|failure| failure.about(format!("asking for a file server of {}", cell.name)))?;
         let sockets: Vec<_> = reply.addrs.iter().map(|&address| self.file_socket(address)).collect();
         let server = self.servers.get_or_add(ServerKind::File, cell.index, Some(uuid), &sockets);
         if let Some(server) = &server {
             server.set_addresses(&sockets);
-            server.unique.store(unique, Ordering::Relaxed);
         }
         Ok(server)
     }

@@ -15,7 +15,30 @@ const AT_SYS: &[u8] = b"@sys";
 /// How often a name is looked up that others give to one file after the other, before it counts as gone.
 const LOOKUPS_MAX: u32 = 16;
 
-/// A name as it is sent.
+/// Bytes of the longest name that is made here. The protocol allows one more, but programs have room for 255 and a NUL.
+const NAME_MAX: usize = 255;
+
+/// The name of something that is to be made, as it is sent.
+///
+/// # Errors
+///
+/// As [`checked_name`], and for names that programs have no room for.
+pub(crate) fn new_name(name: &[u8]) -> Result<Name, Error> {
+    if name.len() > NAME_MAX {
+        return Err(Error::NameTooLong { bytes: name.len() });
+    }
+    checked_name(name)
+}
+
+/// That there is no such name in a directory; of one that none can be given here, that it is too long.
+fn no_entry(dir: Fid, name: &[u8]) -> Error {
+    match new_name(name) {
+        Err(error @ Error::NameTooLong { .. }) => error,
+        Ok(_) | Err(_) => Error::NoEntry { dir, name: String::from_utf8_lossy(name).into_owned() },
+    }
+}
+
+/// A name that may be there, as it is sent: other clients make names of 256 bytes.
 ///
 /// # Errors
 ///
@@ -67,7 +90,7 @@ impl Inner {
                 return Ok(fid);
             }
         }
-        Err(Error::NoEntry { dir, name: String::from_utf8_lossy(name).into_owned() })
+        Err(no_entry(dir, name))
     }
 
     /// The text of a symbolic link or mount point. The caller has seen that the user may know its status.
@@ -107,10 +130,7 @@ impl Client {
             } else {
                 pages.lookup(name).map(|entry| entry.fid)
             };
-            let Some(fid) = found else {
-                let name = String::from_utf8_lossy(name).into_owned();
-                return Some(Err(Error::NoEntry { dir, name }));
-            };
+            let Some(fid) = found else { return Some(Err(no_entry(dir, name))) };
             let fid = real.sibling(fid);
             if !fid.vnode.is_directory() {
                 inner.vnodes.get(fid)?.set_parent(real.in_volume());
@@ -130,7 +150,7 @@ impl Client {
     /// [`Error::NoEntry`]; of a mount point those of finding its volume.
     pub async fn lookup(&self, user: User, dir: Fid, name: &[u8]) -> Result<Found, Error> {
         let inner = &self.inner;
-        let real = inner.real(user, dir).await?;
+        let mut real = inner.real(user, dir).await?;
         let special = match name {
             b"." => Some(dir),
             b".." => Some(self.read_dir(user, dir).await?.parent()),
@@ -141,7 +161,13 @@ impl Client {
         }
         let mut last_gone = None;
         for _ in 0..LOOKUPS_MAX {
-            let fid = inner.entry(user, real, name).await?;
+            let fid = match inner.entry(user, real, name).await {
+                Err(error) => {
+                    real = inner.real_anew(user, dir, real, error).await?;
+                    inner.entry(user, real, name).await?
+                }
+                Ok(fid) => fid,
+            };
             if inner.open_files.is_leaving(fid) {
                 inner.open_files.settled(fid).await;
                 continue;
@@ -157,7 +183,7 @@ impl Client {
                 other => return Ok(Found { fid, status: other? }),
             }
         }
-        Err(Error::NoEntry { dir, name: String::from_utf8_lossy(name).into_owned() })
+        Err(no_entry(dir, name))
     }
 
     /// The target of a symbolic link, from memory.
@@ -199,7 +225,9 @@ mod tests {
         for (name, errno) in [(&b""[..], 22), (b"a/b", 22), (b"a\0b", 22), (&[b'x'; 257], 36)] {
             assert_eq!(checked_name(name).unwrap_err().errno().0, errno, "{name:?}");
         }
-        assert!(checked_name(&[b'x'; 256]).is_ok());
+        assert!(checked_name(&[b'x'; 256]).is_ok(), "others may have made it");
+        assert_eq!(new_name(&[b'x'; 256]).unwrap_err().errno().0, 36);
+        assert!(new_name(&[b'x'; 255]).is_ok());
         assert!(checked_name(b"\xff\xfe").is_ok(), "names are bytes");
     }
 }

@@ -162,6 +162,27 @@ impl Inner {
         }
     }
 
+    /// What a mount point stands for by now, after an error of what it stood for: its volume may have been made anew under its name.
+    ///
+    /// # Errors
+    ///
+    /// The error again, if it is not that or if it is no mount point; those of finding the volume.
+    pub(crate) async fn real_anew(
+        &self,
+        user: User,
+        asked: Fid,
+        real: Fid,
+        error: Error,
+    ) -> Result<Fid, Error> {
+        if asked == real || !matches!(error, Error::NoVolume { .. }) {
+            return Err(error);
+        }
+        match self.real(user, asked).await? {
+            same if same == real => Err(error),
+            other => Ok(other),
+        }
+    }
+
     /// The same without asking anybody.
     pub(crate) fn known_real(&self, user: User, fid: Fid) -> Option<Fid> {
         match self.known_target(user, fid)?.ok()? {
@@ -177,7 +198,7 @@ impl Inner {
             Some(name) => self.cells.find(name)?,
             None => self.cell(fid.cell)?,
         };
-        let entry = self.volume_by_name(&cell, mount.volume).await?;
+        let entry = self.volume_by_name(&cell, mount.volume, mount.kind).await?;
         let none = || Error::NoVolume { cell: cell.name.to_string(), volume: mount.volume.to_owned() };
         let is_number = mount.volume.bytes().all(|byte| byte.is_ascii_digit());
         let is_from_read_only =

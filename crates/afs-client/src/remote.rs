@@ -208,7 +208,11 @@ impl Inner {
     async fn servers_for(&self, asked: Asked<'_>) -> Result<Vec<Arc<Server>>, Error> {
         match asked {
             Asked::Servers(servers) => Ok(servers.to_vec()),
-            Asked::Volume(cell, volume) => self.sites_of(cell, volume).await,
+            Asked::Volume(cell, volume) => self.sites_of(cell, volume).await.inspect_err(|error| {
+                if matches!(error, Error::NoVolume { .. }) {
+                    self.note_no_volume(cell, volume);
+                }
+            }),
         }
     }
 
