@@ -351,7 +351,11 @@ impl Inner {
 
     async fn release_lock(&self, user: User, fid: Fid) {
         let who = self.users.who(user, fid.cell);
-        if let Err(error) = self.call(who, fid, ReleaseLock { fid: fid.in_cell() }).await {
+        let answer = self.call(who, fid, ReleaseLock { fid: fid.in_cell() }).await;
+        // The lock of a file that was removed has gone with it.
+        if let Err(error) = answer.map_err(|error| self.note_gone(fid, error))
+            && !matches!(error, Error::Gone { .. })
+        {
             tracing::warn!(%fid, %error, "a lock was not given back; it ends by itself within five minutes");
         }
     }
@@ -376,7 +380,10 @@ async fn prolong(client: Weak<Inner>) {
         }
         for (fid, user) in inner.locks.at_servers() {
             let who = inner.users.who(user, fid.cell);
-            if let Err(error) = inner.call(who, fid, ExtendLock { fid: fid.in_cell() }).await {
+            let answer = inner.call(who, fid, ExtendLock { fid: fid.in_cell() }).await;
+            if let Err(error) = answer.map_err(|error| inner.note_gone(fid, error))
+                && !matches!(error, Error::Gone { .. })
+            {
                 tracing::warn!(%fid, %error, "a lock could not be prolonged");
             }
         }

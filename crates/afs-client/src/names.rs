@@ -20,7 +20,7 @@ use rxgen::Rpc;
 use crate::client::{Client, Found, Inner, Made};
 use crate::error::Error;
 use crate::fid::{Fid, User};
-use crate::lookup::checked_name;
+use crate::lookup::{checked_name, new_name};
 use crate::open_files::{Parting, is_hidden_name};
 use crate::remote::Failure;
 use crate::status::Kind;
@@ -46,6 +46,16 @@ type Place<'a> = (&'a Changing, &'a [u8], Name);
 /// Whether a failure says that something is there, or is not.
 fn says(failure: &Failure, errno: Errno) -> bool {
     failure.code().and_then(abort::errno) == Some(errno)
+}
+
+/// What a server says with EISDIR of the link to what is no file, a symbolic link too: POSIX has EPERM for that.
+fn not_linked(error: Error) -> Error {
+    match error {
+        Error::Refused { rpc, fid, code } if abort::errno(code) == Some(Errno::EISDIR) => {
+            Error::Refused { rpc, fid, code: Errno::EPERM.uae().unwrap_or(code) }
+        }
+        other => other,
+    }
 }
 
 /// What a server says with EEXIST where others say that a directory is not empty (File service notes 6.2).
@@ -160,7 +170,7 @@ impl Client {
     /// [`Error::Exists`]; the server's.
     pub async fn create(&self, user: User, dir: Fid, name: &[u8], mode: u32) -> Result<Made, Error> {
         let inner = &self.inner;
-        let wire_name = checked_name(name)?;
+        let wire_name = new_name(name)?;
         let changing = inner.changing(user, dir).await?;
         let guard = changing.vnode.changing.lock().await;
         let unanswered = Unanswered::new([Arc::clone(&changing.vnode)]);
@@ -204,7 +214,7 @@ impl Client {
     /// As [`Self::create`].
     pub async fn make_dir(&self, user: User, dir: Fid, name: &[u8], mode: u32) -> Result<Made, Error> {
         let inner = &self.inner;
-        let wire_name = checked_name(name)?;
+        let wire_name = new_name(name)?;
         let changing = inner.changing(user, dir).await?;
         let guard = changing.vnode.changing.lock().await;
         let unanswered = Unanswered::new([Arc::clone(&changing.vnode)]);
@@ -272,7 +282,7 @@ impl Client {
         mode: u32,
     ) -> Result<Fid, Error> {
         let inner = &self.inner;
-        let wire_name = checked_name(name)?;
+        let wire_name = new_name(name)?;
         let contents = Path::new(target).map_err(|_| Error::NameTooLong { bytes: target.len() })?;
         let changing = inner.changing(user, dir).await?;
         let _guard = changing.vnode.changing.lock().await;
@@ -315,7 +325,7 @@ impl Client {
     /// As [`Self::create`], and [`Error::Apart`] for another directory.
     pub async fn link(&self, user: User, fid: Fid, dir: Fid, name: &[u8]) -> Result<Made, Error> {
         let inner = &self.inner;
-        let wire_name = checked_name(name)?;
+        let wire_name = new_name(name)?;
         let changing = inner.changing(user, dir).await?;
         if (fid.cell, fid.volume) != (changing.dir.cell, changing.dir.volume) {
             return Err(Error::Apart { from: fid, to: dir });
@@ -338,7 +348,7 @@ impl Client {
                 }
                 return Err(Error::Exists { dir, name: text(name) });
             }
-            Err(failure) => return Err(failure.of(Link::NAME, changing.dir)),
+            Err(failure) => return Err(not_linked(failure.of(Link::NAME, changing.dir))),
         };
         let (reply, heard) = (answer.reply, answer.heard);
         unanswered.done();
@@ -368,13 +378,20 @@ impl Client {
         let parting = inner.parting_of_name(user, fid);
         if matches!(parting, Parting::Open { .. }) && !is_hidden_name(name) {
             let hidden = inner.open_files.hidden_name(changing.dir, fid);
-            let renamed = self.rename(user, (dir, name), (dir, hidden.as_bytes()), true).await;
-            if renamed.is_ok()
-                && let Some(before) = hidden.given()
-            {
-                inner.remove_hidden_name(user, before);
+            match self.rename(user, (dir, name), (dir, hidden.as_bytes()), true).await {
+                Ok(()) => {
+                    if let Some(before) = hidden.given() {
+                        inner.remove_hidden_name(user, before);
+                    }
+                    return Ok(());
+                }
+                // To give it another name takes more than to remove it: the right to insert, and room in the directory. Who has it open
+                // goes on with what is here.
+                Err(error @ Error::Refused { .. }) if error.errno() != Errno::ENOENT => {
+                    tracing::debug!(%fid, %error, "an open file is removed for good, as it gets no hidden name");
+                }
+                Err(error) => return Err(error),
             }
-            return renamed;
         }
         let guard = changing.vnode.changing.lock().await;
         let unanswered = Unanswered::new([Arc::clone(&changing.vnode)]);
@@ -455,7 +472,7 @@ impl Client {
         keep: bool,
     ) -> Result<(), Error> {
         let inner = &self.inner;
-        let (old_name, new_name) = (checked_name(from_name)?, checked_name(to_name)?);
+        let (old_name, new_name) = (checked_name(from_name)?, new_name(to_name)?);
         let from = inner.changing(user, from_dir).await?;
         let to = inner.changing(user, to_dir).await?;
         if (from.dir.cell, from.dir.volume) != (to.dir.cell, to.dir.volume) {
