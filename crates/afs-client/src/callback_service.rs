@@ -2,6 +2,11 @@
 //!
 //! A break is noted in the table of vnodes, then those are told who keep copies, and the server is answered when they have handled
 //! it, or after a while: it makes the writer wait.
+//!
+//! These calls are not authenticated. So breaks and resets count only when they come from the address and port of a file server that
+//! the VLDB tells, and a reset only for the promises of that server. Somebody who forges a server's address makes the client ask that
+//! server anew for what it uses, in bulk, and nothing else. A server that has got a new address says its UUID with
+//! `InitCallBackState3`; the VLDB is then asked whether it has that address.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, Weak};
@@ -25,6 +30,7 @@ use rxgen::{Abort, Interface, Serve, ServerCall};
 use crate::client::Inner;
 use crate::events::{Change, Changed};
 use crate::fid::{CellIndex, Fid};
+use crate::servers::{Server, ServerKind};
 use crate::wait;
 
 /// How long a server waits at most until those who keep copies have handled a break. Servers give up on clients after some two
@@ -74,21 +80,21 @@ impl Inner {
         InterfaceAddr::new(self.uuid, &addresses)
     }
 
-    /// The cells that a server who calls from there may be of.
+    /// The cells of the server that calls from there; none of a stranger.
     fn cells_of(&self, peer: SocketAddr) -> Vec<CellIndex> {
-        let mut cells: Vec<_> = self.servers.calling(peer, None).iter().map(|server| server.cell).collect();
+        let mut cells: Vec<_> = self.servers.calling(peer).iter().map(|server| server.cell).collect();
         cells.sort_unstable();
         cells.dedup();
-        if cells.is_empty() {
-            // An address that the VLDB does not tell. A fid that is none of ours costs nothing.
-            cells = self.cells.all().iter().map(|cell| cell.index).collect();
-        }
         cells
     }
 
     /// A server breaks promises.
     async fn note_breaks(&self, peer: SocketAddr, fids: &[AfsFid]) {
         let cells = self.cells_of(peer);
+        if cells.is_empty() {
+            tracing::debug!(%peer, "a break from no known file server is ignored");
+            return;
+        }
         let mut changes = Vec::new();
         for &fid in fids {
             for &cell in &cells {
@@ -104,10 +110,13 @@ impl Inner {
 
     /// A server breaks all of its promises.
     async fn note_reset(&self, peer: SocketAddr, uuid: Option<Uuid>) {
-        let mut servers = self.servers.calling(peer, uuid);
+        let mut servers = self.servers.calling(peer);
         if servers.is_empty() {
-            // Nobody knows whose promises these were.
-            servers = self.servers.all();
+            servers = self.newly_at(peer, uuid).await;
+        }
+        if servers.is_empty() {
+            tracing::debug!(%peer, "a reset from no known file server is ignored");
+            return;
         }
         let mut changes = Vec::new();
         // One that has never answered a call has promised nothing: it says this to each new client, before it answers its first.
@@ -120,6 +129,22 @@ impl Inner {
         }
         tracing::debug!(server = %peer.ip(), volumes = changes.len(), "all promises of a server are broken");
         self.tell_and_wait(&changes).await;
+    }
+
+    /// The servers of a UUID that have this address by now, as the VLDB says.
+    async fn newly_at(&self, peer: SocketAddr, uuid: Option<Uuid>) -> Vec<Arc<Server>> {
+        let Some(uuid) = uuid else { return Vec::new() };
+        let mut found = Vec::new();
+        for cell in self.cells.all() {
+            let Some(server) = self.servers.by_uuid(ServerKind::File, cell.index, uuid) else { continue };
+            if server.may_ask_anew(self.now())
+                && self.ask_addresses(&cell, uuid).await.is_ok()
+                && server.has(peer)
+            {
+                found.push(server);
+            }
+        }
+        found
     }
 
     /// Tells who keeps copies of changes, and waits until they have handled them, for a second at most.

@@ -55,20 +55,24 @@ pub(crate) const PROBE_MAX: Duration = Duration::from_secs(15);
 /// longer counts; and firewalls on the way go on to let its calls through.
 pub(crate) const TOUCH_EVERY: Duration = Duration::from_secs(180);
 
+/// How often at most a call from an unknown address makes the client ask the VLDB for a server's addresses: calls can be forged, and
+/// a server rarely gets a new address.
+const ASK_ANEW_EVERY: Duration = Duration::from_secs(10);
+
 /// A server.
 pub(crate) struct Server {
     /// Its number: the place in the table.
     pub(crate) id: u32,
     pub(crate) kind: ServerKind,
     pub(crate) cell: CellIndex,
-    /// As the VLDB calls it, or it itself when it resets promises.
-    pub(crate) uuid: Option<Uuid>,
     /// Its addresses, the best first.
     addresses: RwLock<Vec<Arc<Address>>>,
     /// How often it has said that all of its promises are off.
     resets: AtomicU64,
     /// The counter of its addresses in the VLDB, when they were asked for.
     pub(crate) unique: AtomicU32,
+    /// When its addresses were last asked for because it seemed to call from a new one.
+    asked_anew: Mutex<Option<Instant>>,
 }
 
 /// An address of a server.
@@ -173,8 +177,18 @@ impl Server {
             .collect();
     }
 
-    fn has(&self, socket: SocketAddr) -> bool {
+    pub(crate) fn has(&self, socket: SocketAddr) -> bool {
         self.addresses.read().unwrap_or_else(PoisonError::into_inner).iter().any(|a| a.socket == socket)
+    }
+
+    /// Whether its addresses may be asked for now, as it seems to call from a new one: anybody can make it seem so.
+    pub(crate) fn may_ask_anew(&self, now: Instant) -> bool {
+        let mut asked = self.asked_anew.lock().unwrap_or_else(PoisonError::into_inner);
+        let may = asked.is_none_or(|at| now.since(at) >= ASK_ANEW_EVERY);
+        if may {
+            *asked = Some(now);
+        }
+        may
     }
 
     /// How often it has said that its promises are off.
@@ -248,10 +262,10 @@ impl Servers {
             id,
             kind,
             cell,
-            uuid,
             addresses: RwLock::new(sockets.iter().map(|&socket| Arc::new(Address::new(socket))).collect()),
             resets: AtomicU64::new(0),
             unique: AtomicU32::new(0),
+            asked_anew: Mutex::default(),
         });
         match (uuid, sockets.first()) {
             (Some(uuid), _) => drop(table.by_uuid.insert((cell, kind, uuid), id)),
@@ -273,16 +287,12 @@ impl Servers {
         self.table.read().unwrap_or_else(PoisonError::into_inner).all.clone()
     }
 
-    /// Those that may be meant by who calls from there or says that it has this UUID: one for each cell that knows it.
-    pub(crate) fn calling(&self, from: SocketAddr, uuid: Option<Uuid>) -> Vec<Arc<Server>> {
+    /// The file servers that have this address and port, one for each cell that knows it; none for a stranger. What a caller says of
+    /// itself does not count here, as anybody can say it.
+    pub(crate) fn calling(&self, from: SocketAddr) -> Vec<Arc<Server>> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        let files = || table.all.iter().filter(|server| server.kind == ServerKind::File);
-        let by_uuid: Vec<_> =
-            files().filter(|server| uuid.is_some() && server.uuid == uuid).map(Arc::clone).collect();
-        if !by_uuid.is_empty() {
-            return by_uuid;
-        }
-        files().filter(|server| server.has(from)).map(Arc::clone).collect()
+        let files = table.all.iter().filter(|server| server.kind == ServerKind::File);
+        files.filter(|server| server.has(from)).map(Arc::clone).collect()
     }
 
     /// Sorts servers by preference.
@@ -344,7 +354,10 @@ mod tests {
         assert_ne!(server(&servers, 2).id, one.id);
         let other = servers.get_or_add(ServerKind::File, CellIndex(2), None, &[socket(1)]).unwrap();
         assert_ne!(other.id, one.id);
-        assert_eq!(servers.calling(socket(1), None).len(), 2, "a call from there may be for either");
+        assert_eq!(servers.calling(socket(1)).len(), 2, "a call from there may be for either");
+        assert_eq!(servers.calling(socket(3)).len(), 0, "nobody knows it");
+        let other_port = SocketAddr::new(socket(1).ip(), 7001);
+        assert_eq!(servers.calling(other_port).len(), 0, "another program of that machine");
     }
 
     #[test]
