@@ -3,13 +3,14 @@
 //! methods that everybody has.
 //!
 //! Who asks is the socket's peer, as the kernel knows it. Anybody may connect: nobody learns or changes anything that he could not
-//! by the mount and by calls of his own, and what concerns all users is for the superuser.
+//! by the mount and by calls of his own, and what concerns all users is for the superuser; emptying the whole cache also for the user
+//! who runs the client.
 
 mod answers;
 
 use std::collections::HashMap;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -57,6 +58,8 @@ struct Session {
     client: Client,
     about: Arc<About>,
     user: User,
+    /// Who runs the client: whose the socket is.
+    owner: User,
 }
 
 /// How many connections each user has.
@@ -82,7 +85,8 @@ impl Control {
         let listener = UnixListener::bind(path)?;
         // All users of the mount, whoever has mounted it. Before, nobody else could connect.
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
-        let task = tokio::spawn(accept(listener, client.clone(), Arc::new(about)));
+        let owner = User(std::fs::metadata(path)?.uid());
+        let task = tokio::spawn(accept(listener, client.clone(), Arc::new(about), owner));
         Ok(Self { path: path.to_owned(), task })
     }
 
@@ -101,7 +105,7 @@ impl Drop for Control {
 }
 
 /// Takes connections. With it, those that it has taken end: their tasks are in its set.
-async fn accept(listener: UnixListener, client: Client, about: Arc<About>) {
+async fn accept(listener: UnixListener, client: Client, about: Arc<About>, owner: User) {
     let guests = Arc::new(Guests::default());
     let mut sessions = tokio::task::JoinSet::new();
     loop {
@@ -121,7 +125,7 @@ async fn accept(listener: UnixListener, client: Client, about: Arc<About>) {
             tracing::warn!(uid = user.0, "too many connections to the control socket");
             continue;
         };
-        let session = Session { client: client.clone(), about: Arc::clone(&about), user };
+        let session = Session { client: client.clone(), about: Arc::clone(&about), user, owner };
         sessions.spawn(async move {
             if let Err(error) = session.run(stream).await {
                 tracing::debug!(%error, uid = user.0, "a connection to the control socket ended early");

@@ -54,6 +54,11 @@ impl Session {
         self.client.find_cell(&name).map(|cell| cell.index).map_err(failed)
     }
 
+    /// Refuses everybody but the superuser and who runs the client.
+    fn check_owner(&self) -> Answer<()> {
+        if self.user == self.owner { Ok(()) } else { self.check_superuser() }
+    }
+
     /// Refuses everybody but the superuser.
     fn check_superuser(&self) -> Answer<()> {
         if self.user == User::ROOT { Ok(()) } else { Err(errno(Errno::EACCES)) }
@@ -224,6 +229,8 @@ answer!(FlushVolume, |session, control::FlushVolume { place }| {
 });
 
 answer!(FlushAll, |session, control::FlushAll {}| {
+    // It costs all users what they have in the cache.
+    session.check_owner()?;
     session.client.flush_all();
     Ok(reply::FlushAll {})
 });
