@@ -187,6 +187,37 @@ fn names_are_made_and_listed_when_the_server_is_back() {
     });
 }
 
+/// What is promised and in the cache takes no server, for as long as it is promised: also when the server is known to be away.
+#[test]
+fn what_is_in_the_cache_is_found_opened_and_read_while_the_server_is_away() {
+    let world = World::new();
+    let (one, two, sim) = (world.client(1), world.client(2), world.sim.clone());
+    let address = world.sites[0].address;
+    world.run(async move {
+        let file = make(&two, "file").await;
+        file.write(0, Bytes::from_static(b"cached")).await.unwrap();
+        file.flush().await.unwrap();
+        make(&two, "other").await.flush().await.unwrap();
+        assert!(read_all(&open(&one, "file", READ).await).await == b"cached");
+        sim.set_network(move |_, from, to, _| {
+            if from == address || to == address { Fate::Lost } else { Fate::Arrives(Duration::ZERO) }
+        });
+        for minutes in 0..30 {
+            let begin = sim.now();
+            let fid = file.fid();
+            let status = one.cached_status(NOBODY, fid).expect("it is promised").unwrap();
+            assert_eq!(status.length, 6);
+            let open = one.cached_open(NOBODY, fid, READ).expect("it is here").unwrap();
+            assert!(read_all(&open).await == b"cached");
+            assert_eq!(sim.now(), begin, "after {minutes} minutes");
+            if minutes == 20 {
+                assert!(one.servers().iter().any(|server| server.is_down), "that is known");
+            }
+            sleep(&sim, Duration::from_secs(60)).await;
+        }
+    });
+}
+
 #[test]
 fn a_link_that_loses_costs_no_byte() {
     for seed in 0..4 {

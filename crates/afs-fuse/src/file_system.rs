@@ -197,6 +197,18 @@ impl FileSystem {
         }
     }
 
+    /// The same of an operation on a name in a directory. One that is gone has no names, as with a local file system: nothing is left to
+    /// be looked up again, and programs that remove a tree go on when somebody else was faster.
+    pub(crate) fn errno_of_name(&self, error: &Error) -> Answer {
+        match error {
+            Error::Gone { .. } => {
+                tracing::debug!(%error, "there is no such name");
+                Answer::Error(libc::ENOENT)
+            }
+            other => self.errno(other),
+        }
+    }
+
     /// What `stat` says, given a status.
     pub(crate) fn attributes(&self, status: &Status) -> Attributes {
         let uid = self.owners.uid(&self.client, status.fid.cell, status.owner);
@@ -239,7 +251,7 @@ impl FileSystem {
                 let is_kept = !ttl.is_zero() && self.nodes.note_absent(dir.id, name);
                 Answer::Absent(if is_kept { ttl } else { Duration::ZERO })
             }
-            Err(error) => self.errno(&error),
+            Err(error) => self.errno_of_name(&error),
         }
     }
 

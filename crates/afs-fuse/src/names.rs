@@ -59,7 +59,7 @@ impl FileSystem {
                 fs.nodes.drop_name(dir.id, &name);
                 match made {
                     Ok(found) => Answer::Entry(fs.entry(user, &dir, &name, &found, fresh)),
-                    Err(error) => fs.errno(&error),
+                    Err(error) => fs.errno_of_name(&error),
                 }
             })
         });
@@ -123,7 +123,7 @@ impl FileSystem {
             outcome(move |fs, _| {
                 fs.nodes.drop_name(dir.id, &name);
                 fs.note_nameless(last.filter(|_| removed.is_ok()));
-                fs.done(removed)
+                fs.named(removed)
             })
         });
     }
@@ -157,7 +157,7 @@ impl FileSystem {
             changing.settle();
             outcome(move |fs, _| {
                 fs.nodes.drop_name(dir.id, &name);
-                fs.done(removed)
+                fs.named(removed)
             })
         });
     }
@@ -192,9 +192,17 @@ impl FileSystem {
                     }
                 }
                 fs.note_nameless(last.filter(|_| renamed.is_ok()));
-                fs.done(renamed)
+                fs.named(renamed)
             })
         });
+    }
+
+    /// The answer to the change of a name, which has nothing to tell.
+    fn named(&self, result: Result<(), Error>) -> Answer {
+        match result {
+            Ok(()) => Answer::Ok,
+            Err(error) => self.errno_of_name(&error),
+        }
     }
 
     /// The answer to an operation that has nothing to tell.
