@@ -491,3 +491,135 @@ fn a_name_that_is_given_to_one_file_after_the_other_always_names_one_and_it_is_w
         ended.wait_for(|count| *count == 3).await.unwrap();
     });
 }
+
+#[test]
+fn no_name_is_made_that_programs_have_no_room_for_and_others_names_of_that_length_can_be_used_and_removed() {
+    let world = World::new();
+    let client = world.client(1);
+    let long = [b'n'; 256];
+    let (root, fid) = world.run({
+        let client = client.clone();
+        async move {
+            let root = cell_root(&client).await;
+            for outcome in [
+                client.create(NOBODY, root, &long, 0o644).await.err(),
+                client.make_dir(NOBODY, root, &long, 0o755).await.err(),
+                client.symlink(NOBODY, root, &long, b"target").await.err(),
+                client.lookup(NOBODY, root, &long).await.err(),
+            ] {
+                assert_eq!(outcome.unwrap().errno(), Errno::ENAMETOOLONG);
+            }
+            let fid = client.create(NOBODY, root, &long[1..], 0o644).await.unwrap().fid;
+            assert_eq!(
+                client.rename(NOBODY, (root, &long[1..]), (root, &long), false).await.unwrap_err().errno(),
+                Errno::ENAMETOOLONG
+            );
+            (root, fid)
+        }
+    });
+    // Another client, that takes what the protocol allows.
+    world.rename_at_server(0, root, &long[1..], &long);
+    world.run(async move {
+        client.flush(NOBODY, root).await;
+        assert_eq!(client.lookup(NOBODY, root, &long).await.unwrap().fid, fid);
+        client.rename(NOBODY, (root, &long), (root, b"short"), false).await.unwrap();
+        assert_eq!(names(&client, NOBODY, root).await, ["short"]);
+    });
+}
+
+#[test]
+fn a_hard_link_of_a_symbolic_link_is_not_permitted() {
+    let world = World::new();
+    let client = world.client(1);
+    world.run(async move {
+        let root = cell_root(&client).await;
+        let link = client.symlink(NOBODY, root, b"a", b"x").await.unwrap().fid;
+        assert_eq!(client.link(NOBODY, link, root, b"b").await.unwrap_err().errno(), Errno::EPERM);
+    });
+}
+
+/// To give it another name takes the right to insert, to remove it does not.
+#[test]
+fn an_open_file_is_removed_by_who_may_delete_and_not_insert() {
+    use afs_client::OpenFlags;
+    let world = World::new();
+    let client = world.client(1);
+    let (root, fid) = world.run({
+        let client = client.clone();
+        async move {
+            let root = cell_root(&client).await;
+            let fid = client.create(NOBODY, root, b"file", 0o644).await.unwrap().fid;
+            put(&client, NOBODY, fid, b"still here").await;
+            (root, fid)
+        }
+    });
+    let rights = Rights::READ | Rights::LOOKUP | Rights::DELETE;
+    world.grant(0, ROOT_CELL, &[(ViceId::SYSTEM_ANYUSER, rights)]);
+    world.run(async move {
+        client.flush(NOBODY, root).await;
+        let flags = OpenFlags { read: true, ..OpenFlags::default() };
+        let open = client.open(NOBODY, fid, flags).await.unwrap();
+        assert_eq!(open.read(0, 100).await.unwrap(), "still here");
+        client.remove(NOBODY, root, b"file").await.unwrap();
+        assert_eq!(names(&client, NOBODY, root).await, [""; 0]);
+        assert_eq!(
+            open.read(0, 100).await.unwrap(),
+            "still here",
+            "who has it open goes on with what is here"
+        );
+    });
+}
+
+#[test]
+fn a_volume_made_anew_under_its_name_is_found_at_once() {
+    let world = World::new();
+    let client = world.client(1);
+    let root = world.run({
+        let client = client.clone();
+        async move {
+            let root = cell_root(&client).await;
+            client.make_mount(NOBODY, root, b"home", "#user.").await.unwrap();
+            let home = client.lookup(NOBODY, root, b"home").await.unwrap().fid;
+            client.create(NOBODY, home, b"old", 0o644).await.unwrap();
+            assert_eq!(names(&client, NOBODY, home).await, ["old"]);
+            root
+        }
+    });
+    world.sites[0].partition.delete_volume(USER_VOLUME).unwrap();
+    world.remove_entry(USER_VOLUME);
+    let anew = afs_wire::ids::VolumeId(USER_VOLUME.0 + 0x40);
+    world.make_volume(0, "user", anew);
+    world.run(async move {
+        // As `fs flushvolume`, or the breaks of a server that removes a volume.
+        let mount = client.lookup(NOBODY, root, b"home").await.unwrap();
+        let old = client.target(NOBODY, mount.fid).await.unwrap();
+        client.flush_volume(old.cell, old.volume).await;
+        let begin = client.now();
+        assert_eq!(names(&client, NOBODY, mount.fid).await, [""; 0]);
+        assert_eq!(client.target(NOBODY, mount.fid).await.unwrap().volume, anew);
+        client.create(NOBODY, mount.fid, b"new", 0o644).await.unwrap();
+        assert!(client.now().since(begin) < Duration::from_secs(2), "{:?}", client.now().since(begin));
+    });
+}
+
+#[test]
+fn a_backup_made_of_a_volume_that_is_known_is_found_at_once() {
+    let world = World::new();
+    let client = world.client(1);
+    let root = world.run({
+        let client = client.clone();
+        async move {
+            let root = cell_root(&client).await;
+            client.make_mount(NOBODY, root, b"home", "#user.").await.unwrap();
+            client.make_mount(NOBODY, root, b"yesterday", "#user.backup.").await.unwrap();
+            let home = client.lookup(NOBODY, root, b"home").await.unwrap().fid;
+            client.create(NOBODY, home, b"file", 0o644).await.unwrap();
+            root
+        }
+    });
+    world.back_up(0, "user", USER_VOLUME);
+    world.run(async move {
+        let backup = client.lookup(NOBODY, root, b"yesterday").await.unwrap().fid;
+        assert_eq!(names(&client, NOBODY, backup).await, ["file"]);
+    });
+}

@@ -208,6 +208,61 @@ fn a_replica_answers_when_another_does_not() {
     });
 }
 
+/// The calls of servers are not authenticated: anybody could make a client forget all that it had been promised.
+#[test]
+fn a_stranger_ends_no_promise_and_a_server_only_its_own() {
+    use afs_wire::Uuid;
+    use afs_wire::ids::AfsFid;
+    use afs_wire::rxafs::{AfsCbFids, AfsCbs};
+    use afs_wire::rxafscb::{CallBack, InitCallBackState, InitCallBackState3, Rxafscb};
+    use rx_proto::security::Null;
+    use rxgen::Interface;
+    let mut world = World::with_sites(2);
+    world.make_volume(0, "root.cell", ROOT_CELL);
+    world.make_volume(1, "other", OTHER);
+    let client = world.client(1);
+    let (fid, other) = world.run({
+        let client = client.clone();
+        async move {
+            let root = cell_root(&client).await;
+            client.make_mount(NOBODY, root, b"other", "#other.").await.unwrap();
+            let fid = client.create(NOBODY, root, b"file", 0o644).await.unwrap().fid;
+            let dir = client.lookup(NOBODY, root, b"other").await.unwrap().fid;
+            let other = client.create(NOBODY, dir, b"file", 0o644).await.unwrap().fid;
+            client.status(NOBODY, fid).await.unwrap();
+            client.status(NOBODY, other).await.unwrap();
+            (fid, other)
+        }
+    });
+    let to = client.address();
+    let service = rx_proto::ids::ServiceId(Rxafscb::SERVICE_ID);
+    let tell = |world: &World, from: &rx::Endpoint, number: u8| {
+        let connection = from.connect(to, service, Box::new(Null));
+        // That of the first site.
+        let server_uuid = Uuid { time_low: 7000, ..Uuid::default() };
+        let fids = AfsCbFids::new(vec![AfsFid::root_of(ROOT_CELL), fid.in_cell()]).unwrap();
+        world.run(async move {
+            match number {
+                0 => drop(connection.rpc(&InitCallBackState {}).await.unwrap()),
+                1 => drop(connection.rpc(&InitCallBackState3 { server_uuid }).await.unwrap()),
+                _ => drop(connection.rpc(&CallBack { fids, callbacks: AfsCbs::default() }).await.unwrap()),
+            }
+        });
+    };
+    let stranger = world.stranger();
+    for number in 0..3 {
+        tell(&world, &stranger, number);
+        assert!(client.cached_status(NOBODY, fid).is_some(), "number {number}");
+        assert!(client.cached_status(NOBODY, other).is_some(), "number {number}");
+    }
+    // The second server's address, with the UUID of the first.
+    world.stop(1);
+    let second = world.bind_without_service(1);
+    tell(&world, &second, 1);
+    assert!(client.cached_status(NOBODY, fid).is_some(), "who calls is known by the address");
+    assert!(client.cached_status(NOBODY, other).is_none());
+}
+
 #[test]
 fn a_server_that_forgets_its_promises_ends_them() {
     let mut world = World::new();

@@ -223,6 +223,11 @@ impl World {
         Endpoint::bind_with(runtime, self.sites[number].address, options()).unwrap()
     }
 
+    /// An address that nobody knows, with the port of a file server.
+    pub(crate) fn stranger(&self) -> Endpoint {
+        Endpoint::bind_with(Arc::new(self.sim.clone()), socket(66, 7000), options()).unwrap()
+    }
+
     /// Ends the file server of a site as a crash does: it says nothing to anybody.
     pub(crate) fn stop(&mut self, number: usize) {
         let site = &mut self.sites[number];
@@ -281,6 +286,9 @@ impl World {
             if flags.contains(SiteFlags::RO_VOL) {
                 entry.flags |= EntryFlags::RO_EXISTS;
             }
+            if flags.contains(SiteFlags::BACK_VOL) {
+                entry.flags |= EntryFlags::BACK_EXISTS;
+            }
         }
         let to = SocketAddr::from((LOCATION, 7003));
         let connection = self.setup.connect(to, ServiceId(vl::Vl::SERVICE_ID), Box::new(Null));
@@ -305,6 +313,30 @@ impl World {
         };
         put_online(&volume);
         volume
+    }
+
+    /// Makes the backup volume of a volume at its site, and tells the VLDB.
+    pub(crate) fn back_up(&self, site: usize, name: &str, id: VolumeId) {
+        let backup = VolumeId(id.0 + 2);
+        let new = NewClone { id: backup, name: format!("{name}.backup"), kind: VolumeKind::Backup };
+        put_online(&self.sites[site].partition.clone_volume(id, &new, stamp()).unwrap());
+        self.set_entry(name, id, &[(site, SiteFlags::RW_VOL | SiteFlags::BACK_VOL)]);
+    }
+
+    /// Has the VLDB know nothing of a volume any more.
+    pub(crate) fn remove_entry(&self, id: VolumeId) {
+        let kind = afs_wire::ids::VolumeType::READ_WRITE;
+        self.ask_location(vl::DeleteEntry { volid: id, kind });
+    }
+
+    /// Gives something another name as a client does that asks only what the protocol allows.
+    pub(crate) fn rename_at_server(&self, site: usize, dir: Fid, from: &[u8], to: &[u8]) {
+        let (old_dir, new_dir) = (dir.in_cell(), dir.in_cell());
+        let name = |name| afs_wire::ids::Name::new(name).unwrap();
+        let args = afs_wire::rxafs::Rename { old_dir, old_name: name(from), new_dir, new_name: name(to) };
+        let service = ServiceId(afs_wire::rxafs::Rxafs::SERVICE_ID);
+        let connection = self.setup.connect(self.sites[site].address, service, Box::new(Null));
+        self.sim.block_on(async move { connection.rpc(&args).await }).unwrap();
     }
 
     pub(crate) fn volume(&self, site: usize, id: VolumeId) -> Arc<Volume> {
