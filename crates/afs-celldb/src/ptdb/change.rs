@@ -553,7 +553,7 @@ fn new_name(
             entry.owner = caller;
         }
         let correct = correct_group_name(draft, &name, entry.owner, is_administrator)?;
-        if !follows_owner && correct != name {
+        if !follows_owner && (correct != name || !is_one_word(&name)) {
             return Err(PtError::BadName);
         }
         return Ok(correct);
@@ -567,5 +567,12 @@ fn new_name(
 
 /// Whether a user may be called so.
 pub(crate) fn is_user_name(name: &[u8]) -> bool {
-    name.len() <= MAX_NAME && !name.iter().any(|byte| b":\n".contains(byte))
+    name.len() <= MAX_NAME && is_one_word(name) && !name.contains(&b':')
+}
+
+/// Whether a name can stand in the text of an access list, where blanks and ends of lines part it from the rights: with another
+/// one in it no client could read the list any more, and its owner could not mend it. Stock servers take most of them, so that
+/// entries may have such names; those stay as they are, and can be renamed and removed.
+pub(crate) fn is_one_word(name: &[u8]) -> bool {
+    !name.is_empty() && !name.iter().any(|byte| *byte == b' ' || byte.is_ascii_control())
 }

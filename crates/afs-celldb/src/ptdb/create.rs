@@ -4,7 +4,7 @@ use crate::caller::Caller;
 use crate::database::Rows;
 
 use super::access::{Rules, Who};
-use super::change::{DEFAULT_QUOTA, Draft, is_user_name};
+use super::change::{DEFAULT_QUOTA, Draft, is_one_word, is_user_name};
 use super::errors::PtError;
 use super::image::{Ptdb, View};
 use super::membership::{ADMINISTRATORS, ANONYMOUS, ANY_USER, AUTH_USER, BACKUP, BAD_ID, VIEWERS};
@@ -178,7 +178,9 @@ fn create(draft: &mut Draft<'_>, new: &NewPrincipal, creator: i32) -> Result<i32
     let is_group = new.flag & GROUP_FLAG != 0;
     let owner = if new.owner == 0 || new.owner == ANONYMOUS { creator } else { new.owner };
     if is_group {
-        if correct_group_name(draft, &new.name, owner, is_administrator)? != new.name {
+        if correct_group_name(draft, &new.name, owner, is_administrator)? != new.name
+            || !is_one_word(&new.name)
+        {
             return Err(PtError::BadName);
         }
     } else if !is_user_name(&new.name) {

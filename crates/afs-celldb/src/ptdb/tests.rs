@@ -325,3 +325,42 @@ fn who_is_restricted_changes_and_sees_nothing() {
     assert_eq!(see(&Caller::ANONYMOUS), Err(PtError::Permission));
     assert_eq!(see(&user("u1")), Ok(group));
 }
+
+/// A name with a blank in an access list made that list one that nobody could read, or mend.
+#[test]
+fn names_that_break_the_text_of_an_access_list_are_refused_and_older_ones_stay_usable() {
+    let (_, ptdb) = cell();
+    let u1 = create(&ptdb, &CELL, "u1", 0, 0).unwrap();
+    let group = create(&ptdb, &user("u1"), "u1:g", 2, 0).unwrap();
+    let rename = |id: i32, name: &str| {
+        let to = Renaming { name: name.into(), ..Renaming::default() };
+        change(&ptdb, |ptdb, rows| ptdb.change_entry(&RULES, &CELL, id, &to, 1, rows))
+    };
+    for name in ["", "bob 7", "a\tb", "a\nb", "a\u{1}", "a\u{7f}", " "] {
+        assert_eq!(create(&ptdb, &CELL, name, 0, 0), Err(PtError::BadName), "{name:?}");
+        if name.is_empty() {
+            // No name is no change of it.
+            continue;
+        }
+        assert_eq!(rename(u1, name), Err(PtError::BadName), "{name:?}");
+        let of_group = format!("u1:{name}");
+        assert_eq!(create(&ptdb, &user("u1"), &of_group, 2, 0), Err(PtError::BadName), "{of_group:?}");
+        assert_eq!(rename(group, &of_group), Err(PtError::BadName), "{of_group:?}");
+    }
+    create(&ptdb, &CELL, "b\u{f6}b.x_7-z", 0, 0).unwrap();
+    // As a stock server has made them.
+    let older = |id: i32, name: &str| {
+        now(ptdb.change(1, |ptdb, rows| {
+            let slot = ptdb.slot_of(id).unwrap();
+            let entry = Entry { name: name.into(), ..ptdb.find_id(id).unwrap().clone() };
+            rows.put(image::entry_key(slot), entry.to_row());
+            Ok::<_, PtError>(())
+        }))
+        .unwrap();
+    };
+    older(u1, "bob 7");
+    older(group, "bob 7:my group");
+    assert_eq!(id(&ptdb, "bob 7"), u1);
+    add(&ptdb, &CELL, u1, group).unwrap();
+    rename(u1, "bob7").unwrap();
+}
