@@ -301,13 +301,13 @@ impl Path {
         if let Some(len) = lens.into_iter().flatten().min() {
             self.peer_packet_len = (len as usize).clamp(MIN_PACKET_LEN, MAX_PACKET_LEN);
         }
-        let window = trailer.window?.clamp(1, limit);
-        Some(window)
+        Some(trailer.window?.min(limit))
     }
 
-    /// A call saw this window: later calls start with it.
+    /// A call saw this window: later calls start with it. A call's first packet is always sent: nothing else would open a window that
+    /// is shut.
     pub(crate) fn note_window(&mut self, window: u32) {
-        self.window_hint = window.max(FIRST_WINDOW.min(window));
+        self.window_hint = window.max(1);
     }
 
     pub(crate) fn handle_received(&mut self, now: Instant, len: usize) {

@@ -443,9 +443,10 @@ impl Transmit {
         (self.progress_at, self.sent_at) = (stamp.sent_at, stamp.sent_at);
     }
 
-    /// The peer's window, from the trailer of the ACK that was read last.
+    /// The peer's window, from the trailer of the ACK that was read last. While it is 0 nothing new goes, and the peer is asked now and
+    /// then: the ACK that opens it may be lost.
     pub(crate) fn set_window(&mut self, packets: u32) {
-        self.window = packets.max(1);
+        self.window = packets;
         self.resend_refused();
     }
 
