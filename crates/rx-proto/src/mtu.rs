@@ -45,6 +45,8 @@ pub(crate) struct MtuSearch {
     points: u8,
     suspect: usize,
     lost_at: Instant,
+    /// The largest packet that ever arrived whole.
+    passed: usize,
     /// Packets of the base size and less may be fragmented, since they do not pass whole.
     fragments: bool,
     next_search: Instant,
@@ -69,6 +71,7 @@ impl MtuSearch {
             points: 0,
             suspect: 0,
             lost_at: Instant::ORIGIN,
+            passed: 0,
             fragments: false,
             next_search: Instant::ORIGIN,
         }
@@ -167,9 +170,12 @@ impl MtuSearch {
     }
 
     /// A packet of this size was acknowledged: it passes.
-    pub(crate) const fn handle_delivered(&mut self, len: usize) {
+    pub(crate) fn handle_delivered(&mut self, len: usize) {
         if len >= self.suspect {
             self.points = 0;
+        }
+        if !self.fragments {
+            self.passed = self.passed.max(len);
         }
     }
 
@@ -199,7 +205,10 @@ impl MtuSearch {
         let suspect = largest.min(self.current) - NEARLY_FULL;
         self.suspect = if self.points == 0 { suspect } else { suspect.max(self.suspect) };
         (self.points, self.lost_at) = (self.points + points, now);
-        if self.points < BLACK_HOLE {
+        // Where no such packet ever came through, the first silence is enough: until packets of the base size may be fragmented, which
+        // costs nothing, a call over a narrow path stands still.
+        let is_new = points == SILENCE && self.current <= BASE_PACKET_LEN && self.passed < suspect;
+        if self.points < BLACK_HOLE && !is_new {
             return None;
         }
         (self.points, self.probe) = (0, None);

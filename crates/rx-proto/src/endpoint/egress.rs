@@ -6,7 +6,7 @@ use super::{ChannelRef, Endpoint, data_capacity};
 use crate::ack::{ACK_FIXED_LEN, AckFields, AckReason, RANGE_LEN};
 use crate::fair::Owner;
 use crate::ids::{CallNumber, Seq, Serial};
-use crate::packet::{BASE_PACKET_LEN, Flags, HEADER_LEN, Header, PacketType};
+use crate::packet::{BASE_PACKET_LEN, Flags, HEADER_LEN, Header, MIN_PACKET_LEN, PacketType};
 use crate::path::{Control, PeerKind, Permit};
 use crate::receive::AckForm;
 use crate::time::Instant;
@@ -314,7 +314,7 @@ impl Endpoint {
         bytes.extend_from_slice(body);
         // A RESPONSE with a long ticket is the only one beyond what passes everywhere, and there is no other way to send it
         // (Security notes 2.3).
-        let dont_fragment = bytes.len() <= BASE_PACKET_LEN;
+        let dont_fragment = bytes.len() <= MIN_PACKET_LEN;
         self.push_bytes(path, bytes.into(), dont_fragment);
     }
 
