@@ -401,6 +401,8 @@ impl Inner {
         let server = self.servers.get_or_add(ServerKind::File, cell.index, Some(uuid), &sockets);
         if let Some(server) = &server {
             server.set_addresses(&sockets);
+            let addresses: Vec<_> = sockets.iter().map(|socket| socket.ip()).collect();
+            self.endpoint().know_host(&addresses);
         }
         Ok(server)
     }

@@ -28,7 +28,8 @@ pub(crate) struct ConnectionKey {
     pub(crate) epoch: Epoch,
     pub(crate) connection: ConnectionId,
     pub(crate) role: Role,
-    /// Part of the name where the epoch does not say that the address is none (Rx notes 5).
+    /// The client's address, in the name of a server's connection. A connection whose DATA packets show who made them has a
+    /// second name without it (see `endpoint::reach`).
     pub(crate) address: Option<SocketAddr>,
 }
 
@@ -36,9 +37,30 @@ impl ConnectionKey {
     /// The key of the connection that a packet from `from` is for.
     pub(crate) fn of(header: &Header, from: SocketAddr) -> Self {
         let role = if header.is_from_client() { Role::Server } else { Role::Client };
-        let address = (role == Role::Server && !header.epoch.ignores_address()).then_some(from);
-        Self { epoch: header.epoch, connection: header.connection, role, address }
+        Self::new(header.epoch, header.connection, role, from)
     }
+
+    /// The key of a connection with `peer`.
+    pub(crate) fn new(epoch: Epoch, connection: ConnectionId, role: Role, peer: SocketAddr) -> Self {
+        Self { epoch, connection, role, address: (role == Role::Server).then_some(peer) }
+    }
+
+    /// The name that is good from any address.
+    pub(crate) const fn anywhere(self) -> Self {
+        Self { address: None, ..self }
+    }
+}
+
+/// The question put to an address to which the client of a server's connection seems to have moved.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moving {
+    pub(crate) to: SocketAddr,
+    /// The last serial that was given out before the question, and the question's own, which nobody can guess from it.
+    pub(crate) before: Serial,
+    pub(crate) serial: Serial,
+    pub(crate) asked_at: Instant,
+    /// Neither the old address has spoken since nor was another serial named.
+    pub(crate) is_open: bool,
 }
 
 /// What is kept of a channel's last call after it has ended: enough to answer a peer that has not noticed.
@@ -128,8 +150,8 @@ pub(crate) struct Connection {
     pub(crate) challenging: Option<Challenging>,
     /// Server: DATA packets that came before the client has shown who it is.
     pub(crate) held: Vec<(Header, Bytes)>,
-    /// Server: the client seems to have moved there; it has been asked by the ping of that serial.
-    pub(crate) moving: Option<(SocketAddr, Serial, Instant)>,
+    /// Server: where the client seems to have moved.
+    pub(crate) moving: Option<Box<Moving>>,
     pub(crate) armed: Option<Instant>,
     /// The application holds it; a server's connection is held by nobody.
     pub(crate) is_open: bool,
@@ -191,6 +213,11 @@ impl Connection {
     /// seen it; stock peers take them as they come.
     pub(crate) const fn start_serials_at(&mut self, serial: Serial) {
         self.serial = serial;
+    }
+
+    /// Passes over serials, so that the next one cannot be told from those before.
+    pub(crate) const fn skip_serials(&mut self, count: u32) {
+        self.serial = Serial(self.serial.0.wrapping_add(count));
     }
 
     /// The serial of the next packet.

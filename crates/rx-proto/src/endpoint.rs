@@ -24,7 +24,7 @@ mod verbs;
 mod watch;
 
 pub use egress::Transmission;
-pub use inspect::ANSWER_RATE;
+pub use inspect::{ANSWER_BURST, ANSWER_RATE, ANSWER_RATE_EACH};
 pub use verbs::{CallStats, Read};
 
 use crate::call::CallError;
@@ -43,7 +43,7 @@ use slab::Slab;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::mem;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 /// A connection of an endpoint. Names it for the endpoint's life: a handle is not given twice.
@@ -161,6 +161,9 @@ pub struct Endpoint {
     early: VecDeque<(Instant, SocketAddr, Bytes)>,
     connections: Slab<Box<Connection>>,
     by_key: HashMap<ConnectionKey, usize>,
+    /// Which addresses are of the same host: see [`Endpoint::know_host`].
+    hosts: HashMap<IpAddr, u64>,
+    next_host: u64,
     /// The connection of the last datagram: the next is most often for the same.
     last_found: Option<(ConnectionKey, usize)>,
     paths: Slab<Box<Path>>,
@@ -192,6 +195,7 @@ impl Endpoint {
         let epoch = Epoch::from_random(rng.random());
         let next_connection = ConnectionId::of(rng.random());
         let owners = Owners::new(rng.random());
+        let inspect = inspect::Inspection::new(StdRng::from_seed(seed.map(|byte| !byte)).random());
         let credits = credits::Credits::new(config.receive_buffer);
         Self {
             config: Arc::new(config),
@@ -204,6 +208,8 @@ impl Endpoint {
             early: VecDeque::new(),
             connections: Slab::new(),
             by_key: HashMap::new(),
+            hosts: HashMap::new(),
+            next_host: 0,
             last_found: None,
             paths: Slab::new(),
             by_peer: HashMap::new(),
@@ -218,7 +224,7 @@ impl Endpoint {
             unproven: 0,
             calls: 0,
             client_connections: 0,
-            inspect: inspect::Inspection::default(),
+            inspect,
             stats: Stats::default(),
         }
     }
@@ -290,9 +296,14 @@ impl Endpoint {
         self.by_peer.get(&peer).map(|&i| &*self.paths[i])
     }
 
-    /// Whether there is such a server connection, of an epoch that any address may use. For whoever spreads connections
-    /// over several endpoints.
-    pub fn serves(&self, epoch: Epoch, connection: ConnectionId) -> bool {
+    /// Whether there is a server connection for a packet from `from`. For whoever spreads connections over several endpoints.
+    pub fn serves(&self, epoch: Epoch, connection: ConnectionId, from: SocketAddr) -> bool {
+        let key = ConnectionKey::new(epoch, connection, Role::Server, from);
+        self.by_key.contains_key(&key) || self.by_key.contains_key(&key.anywhere())
+    }
+
+    /// Whether there is such a server connection that packets from any address may be for.
+    pub fn serves_anywhere(&self, epoch: Epoch, connection: ConnectionId) -> bool {
         self.by_key.contains_key(&ConnectionKey { epoch, connection, role: Role::Server, address: None })
     }
 
@@ -350,7 +361,11 @@ impl Endpoint {
         self.stop_waiting(index);
         let connection = self.connections.remove(index);
         self.client_connections -= u64::from(connection.is_client());
-        self.by_key.remove(&connection.key);
+        for key in [connection.key, connection.key.anywhere()] {
+            if self.by_key.get(&key) == Some(&index) {
+                self.by_key.remove(&key);
+            }
+        }
         self.last_found = None;
         self.leave_path(now, connection.path);
     }

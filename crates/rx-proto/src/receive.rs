@@ -156,6 +156,14 @@ impl Receive {
         !self.ready.is_empty() || self.later_count > 0
     }
 
+    /// Whether that packet has come.
+    pub(crate) fn has(&self, seq: Seq) -> bool {
+        match seq.after(self.next) {
+            None => true,
+            Some(distance) => self.later.get(distance as usize).is_some_and(Option::is_some),
+        }
+    }
+
     /// The first packet that has not come.
     pub(crate) const fn next(&self) -> Seq {
         self.next

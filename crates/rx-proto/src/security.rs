@@ -42,6 +42,12 @@ pub trait SecurityClass: Send + Debug {
         true
     }
 
+    /// Server: whether a DATA packet that opens was made by the client, and by nobody else. Only then is it believed from another
+    /// address than the connection's. Never so where packets are neither sealed nor encrypted.
+    fn authenticates_data(&self) -> bool {
+        false
+    }
+
     /// Server: the body of a CHALLENGE; `nonce` is random.
     fn challenge(&mut self, nonce: u64) -> Vec<u8> {
         let _ = nonce;

@@ -141,7 +141,8 @@ fn run(seed: u64) {
         let from = rng.random_range(0..nodes - 1);
         let to = (from + rng.random_range(1..nodes)) % nodes;
         connections.push((from, world.connect(from, to)));
-        may_die |= moves.contains(&to);
+        // And a call without security stays with the address that it began from.
+        may_die |= moves.contains(&to) || moves.contains(&from);
     }
     let mut starts: Vec<(Duration, usize)> = (0..rng.random_range(1..8))
         .map(|_| (ms(rng.random_range(0..4000)), rng.random_range(0..connections.len())))
@@ -357,6 +358,25 @@ fn a_narrowed_path_is_noticed_and_the_call_goes_on() {
     }
 }
 
+/// A first store hung for more than a minute where a router dropped what was longer than 1280 bytes and nobody heard of it.
+#[test]
+fn calls_over_a_narrow_path_that_says_nothing_end_soon() {
+    for mtu in [1280, 1400, 576] {
+        for job in [Job::new(200_000, 10), Job::new(10, 200_000), Job::new(5_000_000, 5_000_000)] {
+            for is_known in [false, true] {
+                // IPv4 and UDP headers are 28 bytes.
+                let (mut world, connection) = pair(Link { rate: 100_000_000, ..Link::default() });
+                if is_known {
+                    world.call(0, connection, Job::new(300_000, 300_000), LONG).unwrap();
+                }
+                world.both_links(0, 1, |l| l.mtu = mtu - 28);
+                let took = world.call(0, connection, job, LONG).unwrap();
+                assert!(took < ms(5000), "{mtu}, known before {is_known}: {job:?} took {took:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_request_of_a_single_packet_gets_over_a_path_that_does_not_carry_it() {
     for (mtu, len) in [(1444, 2000), (1200, 1200), (1200, 1400), (600, 700)] {
@@ -367,8 +387,9 @@ fn a_request_of_a_single_packet_gets_over_a_path_that_does_not_carry_it() {
     }
 }
 
+/// Nothing shows that who speaks from elsewhere is the client. (With security it is found again: see `security.rs`.)
 #[test]
-fn a_client_behind_a_nat_that_rebinds_is_found_again() {
+fn a_call_without_security_ends_when_its_client_moves_and_the_next_one_works() {
     for job in [Job::new(10, 2_000_000), Job::new(2_000_000, 10), Job { think: ms(3000), ..Job::new(10, 10) }]
     {
         let (mut world, connection) = pair(Link { rate: 20_000_000, ..Link::default() });
@@ -376,8 +397,7 @@ fn a_client_behind_a_nat_that_rebinds_is_found_again() {
         world.call(0, connection, Job::new(10, 10), LONG).unwrap();
         let rebind = |w: &mut World| w.rebind(0, "192.0.2.1:4002".parse().unwrap());
         let (result, took) = disturbed(&mut world, connection, job, ms(200), rebind);
-        result.unwrap();
-        assert!(took < ms(6000), "{took:?}");
+        assert!(result == DEAD && took <= ms(12_500), "{result:?} after {took:?}");
         world.call(0, connection, Job::new(10, 10), ms(100)).unwrap();
     }
 }
@@ -390,33 +410,6 @@ fn a_client_that_moved_between_calls_is_found_by_its_next_call() {
     world.rebind(0, "192.0.2.1:4002".parse().unwrap());
     let took = world.call(0, connection, Job::new(10, 100_000), LONG).unwrap();
     assert!(took < ms(2000), "{took:?}");
-}
-
-/// The reply of a moved connection was measured by what the old path had delivered, and the difference was negative.
-#[test]
-fn a_call_that_moves_back_and_forth_measures_each_path_by_itself() {
-    let (mut world, connection) = pair(Link { rate: 20_000_000, ..Link::default() });
-    world.rebind(0, "192.0.2.1:4001".parse().unwrap());
-    let index = world.start(0, connection, Job::new(10, 10_000_000));
-    for port in [4002, 4001, 4003, 4001, 4002] {
-        world.run_for(ms(300));
-        world.rebind(0, SocketAddr::from(([192, 0, 2, 1], port)));
-    }
-    assert!(world.run_until(LONG, World::is_done));
-    world.nodes[0].jobs[index].result.unwrap().unwrap();
-}
-
-/// The client asked from its new address what became of its call, and the answer went to the old one for ever.
-#[test]
-fn an_abort_follows_a_client_that_moved() {
-    let (mut world, connection) = pair(Link::default());
-    world.rebind(0, "192.0.2.1:4001".parse().unwrap());
-    let job = Job { abort: 7, think: ms(1000), ..Job::new(10, 10) };
-    let (result, _) = disturbed(&mut world, connection, job, ms(985), |w| {
-        w.run_for(ms(9));
-        w.rebind(0, "192.0.2.1:4002".parse().unwrap());
-    });
-    assert_eq!(result, Err(CallError::AbortedByPeer(AbortCode(7))));
 }
 
 /// A call that waited for its client to show where it is was not told of when the client showed it from elsewhere.

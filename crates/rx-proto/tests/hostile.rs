@@ -10,7 +10,7 @@ use rand::{Rng, SeedableRng};
 use rx_proto::abort::AbortCode;
 use rx_proto::config::{CallLimits, Config};
 use rx_proto::debug;
-use rx_proto::endpoint::{ANSWER_RATE, Endpoint, Event, Read, Service};
+use rx_proto::endpoint::{ANSWER_BURST, ANSWER_RATE, ANSWER_RATE_EACH, Endpoint, Event, Read, Service};
 use rx_proto::ids::{CallNumber, Channel, ConnectionId, Epoch, SecurityIndex, Seq, Serial, ServiceId};
 use rx_proto::packet::{Flags, HEADER_LEN, Header, PacketType};
 use rx_proto::security::Null;
@@ -438,4 +438,126 @@ fn a_hundred_thousand_connections_of_one_client_cost_each_packet_the_same() {
     server.send();
     server.pass(Duration::from_secs(1500));
     assert_eq!(server.endpoint.usage(), rx_proto::endpoint::Usage::default());
+}
+
+/// Answers are longer than questions, and who asks may name somebody else as the asker.
+#[test]
+fn no_address_is_sent_many_answers_whoever_asks_in_its_name() {
+    let mut server = Server::new(true, Config::default());
+    let question = |n| {
+        let request = debug::DebugRequest { kind: debug::DebugKind::RX_STATISTICS, index: 0 };
+        packet(debug::request_header(PacketType::DEBUG, CallNumber(n)), &request.to_bytes())
+    };
+    for n in 0..50_000 {
+        server.receive(address(1), question(n));
+        server.send();
+        server.now += Duration::from_micros(200);
+    }
+    let sent = server.sent[&address(1)];
+    let allowed = ANSWER_BURST + 10 * ANSWER_RATE_EACH;
+    assert!((allowed - 2000..=allowed + 2000).contains(&sent), "{sent}");
+    server.receive(address(2), question(1));
+    server.send();
+    assert!(server.sent.contains_key(&address(2)), "others are still answered");
+}
+
+/// Makes a client's connection whose first call is through; returns the server and the client's address.
+fn known_client() -> (Server, SocketAddr) {
+    let mut server = Server::new(false, Config::default());
+    let from = address(1);
+    server.receive(from, request(1, 1416));
+    let first = server.send();
+    let serial = Header::parse(&first.last().unwrap().1).unwrap().serial.0;
+    server
+        .receive(from, packet(header(PacketType::ACK, 1), &ack(1, 0, serial, 1, &[], &[1444, 1444, 16, 1])));
+    server.send();
+    (server, from)
+}
+
+/// Linux 7.2 pings for a call whose only packet was lost, and gives it up if nobody answers.
+#[test]
+fn a_client_that_asks_for_a_call_of_which_nothing_came_is_told_so() {
+    let (mut server, from) = known_client();
+    let before = server.endpoint.usage();
+    let h = Header {
+        call: CallNumber(2),
+        serial: Serial(77),
+        flags: Flags::CLIENT_INITIATED.with(Flags::REQUEST_ACK),
+        ..header(PacketType::ACK, 1)
+    };
+    let ping = packet(h, &ack(1, 0, 0, 6, &[], &[1444, 1444, 255, 1]));
+    server.receive(from, ping.clone());
+    let sent = server.send();
+    let answer = sent.iter().map(|(_, p)| p).find(|p| Header::parse(p).unwrap().call == CallNumber(2));
+    let answer = answer.expect("an answer");
+    let body = rx_proto::ack::Ack::parse(&answer[HEADER_LEN..], false).unwrap();
+    assert_eq!(body.reason, rx_proto::ack::AckReason::PING_RESPONSE);
+    assert_eq!((body.first, body.serial), (Seq(1), Serial(77)));
+    assert_eq!(answer[HEADER_LEN + 17], 0, "nothing has come");
+    assert_eq!(server.endpoint.usage().calls, before.calls, "and nothing is kept");
+    // A stranger hears nothing.
+    server.receive(address(2), ping);
+    assert!(server.send().iter().all(|(to, _)| *to == from));
+}
+
+#[test]
+fn a_client_whose_window_is_shut_is_sent_nothing_until_it_opens() {
+    let (mut server, from) = known_client();
+    let newest = |packets: &[(SocketAddr, Vec<u8>)]| {
+        let data =
+            packets.iter().map(|(_, p)| Header::parse(p).unwrap()).filter(|h| h.kind == PacketType::DATA);
+        data.map(|h| h.seq.0).max()
+    };
+    let sent = server.endpoint.path_to(from).unwrap().stats().data_sent as u32;
+    let mut have = sent;
+    let mut tell = |server: &mut Server, have: u32, window: u32, n: u32| {
+        let h = Header { serial: Serial(100 + n), ..header(PacketType::ACK, 1) };
+        let body = ack(have + 1, have, 0, 1, &[], &[1444, 1444, window, 1]);
+        server.receive(from, packet(h, &body));
+    };
+    for n in 0..50 {
+        tell(&mut server, have, 0, n);
+        let packets = server.send();
+        have = newest(&packets).map_or(have, |seq| seq.max(have));
+        assert_eq!(have, sent, "nothing new goes");
+        server.now += ms(100);
+    }
+    // The ACK that opens it is lost: the server asks by itself.
+    let pings = |server: &Server| server.endpoint.stats().pings_sent;
+    let before = pings(&server);
+    server.pass(ms(4000));
+    assert!(pings(&server) > before, "it is asked for");
+    tell(&mut server, have, 255, 1000);
+    assert!(newest(&server.send()).is_some_and(|seq| seq > sent), "and goes on");
+}
+
+/// A reply from any host with the server's port was taken.
+#[test]
+fn a_client_hears_a_server_from_its_own_addresses_alone() {
+    let mut world = World::pair(1, Config::default(), Link::default());
+    let connection = world.connect(0, 1);
+    world.call(0, connection, Job::new(10, 10), LONG).unwrap();
+    let seen = Copies::default();
+    let sees = Rc::clone(&seen);
+    world.filter = Some(Box::new(move |_, from, packet| {
+        sees.borrow_mut().push((from, packet.to_vec()));
+        true
+    }));
+    let job = world.start(0, connection, Job { think: ms(60_000), ..Job::new(10, 10) });
+    world.run_for(ms(100));
+    let request = Header::parse(&seen.borrow()[0].1).unwrap();
+    let abort = Header { kind: PacketType::ABORT, seq: Seq(0), flags: Flags::NONE, ..request };
+    let forged = Bytes::from(packet(abort, &77i32.to_be_bytes()));
+    let elsewhere: SocketAddr = "10.0.0.99:7001".parse().unwrap();
+    assert_eq!(elsewhere.port(), world.nodes[1].address.port());
+    world.inject(0, elsewhere, forged.clone());
+    world.run_for(ms(100));
+    assert_eq!(world.nodes[0].jobs[job].result, None);
+    let server = world.nodes[1].address.ip();
+    world.nodes[0].endpoint.know_host(&[server, elsewhere.ip()]);
+    world.inject(0, "10.0.0.99:7002".parse().unwrap(), forged.clone());
+    assert_eq!(world.nodes[0].jobs[job].result, None, "another port is another program");
+    world.inject(0, elsewhere, forged);
+    let code = rx_proto::CallError::AbortedByPeer(AbortCode(77));
+    assert_eq!(world.nodes[0].jobs[job].result, Some(Err(code)), "a server with several addresses");
 }

@@ -10,9 +10,9 @@ use rx_proto::CallError;
 use rx_proto::abort::AbortCode;
 use rx_proto::config::Config;
 use rx_proto::endpoint::ConnectionHandle;
-use rx_proto::ids::{CHANNELS, CallNumber, SecurityIndex};
+use rx_proto::ids::{CHANNELS, CallNumber, SecurityIndex, Seq};
 use rx_proto::packet::{Flags, HEADER_LEN, Header, PacketType};
-use rx_proto::security::{ConnectionFacts, SecurityClass, ServerSecurity};
+use rx_proto::security::{ConnectionFacts, Null, SecurityClass, ServerSecurity};
 use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -82,6 +82,10 @@ impl SecurityClass for Toy {
     }
 
     fn is_authenticated(&self) -> bool {
+        self.authenticated
+    }
+
+    fn authenticates_data(&self) -> bool {
         self.authenticated
     }
 
@@ -325,4 +329,128 @@ fn the_peer_is_known_by_name_once_it_has_shown_who_it_is() {
     world.run_for(ms(1000));
     assert_eq!(world.nodes[0].jobs[job].result, Some(Ok(())));
     assert_eq!(world.nodes[0].endpoint.identity(connection), Some(""));
+}
+
+/// What the server sends, and where, after datagrams from `from`.
+fn answers_to(world: &mut World, from: SocketAddr, datagrams: &[Vec<u8>]) -> Vec<(SocketAddr, Vec<u8>)> {
+    let now = world.now;
+    let server = &mut world.nodes[1].endpoint;
+    let (mut sent, mut out) = (Vec::new(), Vec::new());
+    for datagram in datagrams {
+        server.handle_datagram(now, from, Bytes::copy_from_slice(datagram));
+        while let Some(t) = server.poll_transmit(now, &mut out) {
+            sent.extend(out.chunks(t.segment_len).map(|packet| (t.to, packet.to_vec())));
+        }
+    }
+    sent
+}
+
+/// All that the client sends from now on.
+fn copies(world: &mut World) -> Rc<std::cell::RefCell<Vec<Vec<u8>>>> {
+    let copies: Rc<std::cell::RefCell<Vec<Vec<u8>>>> = Rc::default();
+    let (copy, client) = (Rc::clone(&copies), world.nodes[0].address);
+    world.filter = Some(Box::new(move |_, from, packet| {
+        if from == client {
+            copy.borrow_mut().push(packet.to_vec());
+        }
+        true
+    }));
+    copies
+}
+
+/// The names of a connection in an ACK from elsewhere were enough to be sent its replies.
+#[test]
+fn who_names_a_connection_or_repeats_its_packets_from_elsewhere_gets_nothing_of_it() {
+    for security in [Toy::client(7), Box::new(Null) as Box<dyn SecurityClass>] {
+        let mut world = World::new(5);
+        world.server_security = vec![Arc::new(ToyServer), Arc::new(Null)];
+        (0..2).for_each(|_| _ = world.add(Config::default()));
+        let connection = world.connect_with(0, 1, security);
+        let copies = copies(&mut world);
+        world.call(0, connection, Job::new(10, 10), LONG).unwrap();
+        let job = world.start(0, connection, Job { think: ms(1000), ..Job::new(5000, 100_000) });
+        world.run_for(ms(100));
+        let attacker: SocketAddr = "192.0.2.66:7001".parse().unwrap();
+        let mut forged: Vec<Vec<u8>> = copies.borrow().clone();
+        let data = Header::parse(forged.last().unwrap()).unwrap();
+        for kind in
+            [PacketType::ACK, PacketType::DATA, PacketType::ABORT, PacketType::ACKALL, PacketType::BUSY]
+        {
+            for call in [0, data.call.0, data.call.0 + 1] {
+                let flags = Flags::CLIENT_INITIATED.with(Flags::REQUEST_ACK);
+                let header = Header { kind, call: CallNumber(call), seq: Seq(9), flags, ..data };
+                let mut packet = header.to_bytes().to_vec();
+                packet.resize(HEADER_LEN + 100, 0);
+                forged.push(packet);
+            }
+        }
+        let before = world.nodes[1].endpoint.connection_count();
+        let sent = answers_to(&mut world, attacker, &forged);
+        let to_attacker: Vec<_> = sent.iter().filter(|(to, _)| *to == attacker).collect();
+        if data.security == SecurityIndex(200) {
+            assert!(to_attacker.is_empty(), "{to_attacker:?}");
+            assert_eq!(world.nodes[1].endpoint.connection_count(), before);
+        } else {
+            let is_data = |packet: &[u8]| Header::parse(packet).unwrap().kind == PacketType::DATA;
+            assert!(
+                !to_attacker.iter().any(|(_, packet)| is_data(packet)),
+                "a stranger's connection of his own"
+            );
+        }
+        assert!(world.run_until(ms(2000), |w| w.nodes[0].jobs[job].result.is_some()));
+        assert_eq!(world.nodes[0].jobs[job].result, Some(Ok(())));
+        assert_eq!(world.nodes[1].served, 2);
+    }
+}
+
+#[test]
+fn a_client_that_moves_while_it_sends_is_found_again() {
+    let (mut world, connection) = pair_of(Config::default(), Link { rate: 20_000_000, ..Link::default() }, 7);
+    world.rebind(0, "192.0.2.1:4001".parse().unwrap());
+    let index = world.start(0, connection, Job::new(10_000_000, 10));
+    for port in [4002, 4001, 4003, 4001, 4002] {
+        world.run_for(ms(2500));
+        world.rebind(0, SocketAddr::from(([192, 0, 2, 1], port)));
+    }
+    assert!(world.run_until(LONG, World::is_done));
+    world.nodes[0].jobs[index].result.unwrap().unwrap();
+    assert_eq!(world.nodes[1].endpoint.connection_count(), 1);
+}
+
+#[test]
+fn a_client_that_moved_between_calls_goes_on_with_its_connection() {
+    let (mut world, connection) = pair(7);
+    world.rebind(0, "192.0.2.1:4001".parse().unwrap());
+    world.call(0, connection, Job::new(10, 10), LONG).unwrap();
+    world.rebind(0, "192.0.2.1:4002".parse().unwrap());
+    let took = world.call(0, connection, Job::new(10, 100_000), LONG).unwrap();
+    assert!(took < ms(2000), "{took:?}");
+    assert_eq!(world.nodes[1].endpoint.connection_count(), 1);
+}
+
+/// Whoever sits on the way can send a packet on from elsewhere before the client's own comes, and answer the question.
+#[test]
+fn a_client_that_goes_on_calling_from_its_address_keeps_its_connection() {
+    let (mut world, connection) = pair(7);
+    world.call(0, connection, Job::new(10, 10), LONG).unwrap();
+    let copies = copies(&mut world);
+    world.start(0, connection, Job::new(500_000, 10));
+    let own: SocketAddr = world.nodes[0].address;
+    let attacker: SocketAddr = "192.0.2.66:7001".parse().unwrap();
+    let all = copies.borrow().clone();
+    let data: Vec<_> = all.into_iter().filter(|p| p[20] == PacketType::DATA.0).collect();
+    let sent = answers_to(&mut world, attacker, &data[..1]);
+    let (_, ping) = sent.iter().find(|(to, _)| *to == attacker).expect("that address is asked");
+    let question = Header::parse(ping).unwrap();
+    answers_to(&mut world, own, &data[1..2]);
+    let mut answer =
+        Header { kind: PacketType::ACK, seq: Seq(0), flags: Flags::CLIENT_INITIATED, ..question }
+            .to_bytes()
+            .to_vec();
+    answer.extend_from_slice(&[0; 12]);
+    answer.extend_from_slice(&question.serial.0.to_be_bytes());
+    answer.extend_from_slice(&[7, 0, 0, 0, 0]);
+    answers_to(&mut world, attacker, &[answer]);
+    assert!(!world.nodes[1].endpoint.path_to(attacker).is_some_and(|p| p.is_verified()));
+    assert!(world.run_until(LONG, World::is_done));
 }

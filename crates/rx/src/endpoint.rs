@@ -3,7 +3,7 @@
 
 use std::future::{Future, poll_fn};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError, Weak};
 use std::task::Poll;
@@ -195,6 +195,14 @@ impl Endpoint {
         let driver = self.driver();
         for shard in &driver.shards {
             driver.with(shard, |state, now| state.endpoint.set_starting(now, is_starting));
+        }
+    }
+
+    /// Says that these are addresses of one server: its answers are taken from any of them ([`rx_proto::endpoint::Endpoint::know_host`]).
+    pub fn know_host(&self, addresses: &[IpAddr]) {
+        let driver = self.driver();
+        for shard in &driver.shards {
+            driver.with(shard, |state, _| state.endpoint.know_host(addresses));
         }
     }
 

@@ -9,12 +9,17 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use rx::{CallError, Endpoint, EndpointConfig, PeerLimits, Runtime, ServerCall, ServiceConfig};
 use rx_proto::abort::AbortCode;
-use rx_proto::security::Null;
+use rx_proto::endpoint::Service;
+use rx_proto::ids::{CallNumber, SecurityIndex, ServiceId};
+use rx_proto::packet::Header;
+use rx_proto::security::{ConnectionFacts, Null, SecurityClass, ServerSecurity};
 use sim::Sim;
 use support::*;
 
+const SEALED: ServiceId = ServiceId(201);
 const MS: Duration = Duration::from_millis(1);
 
 fn address(text: &str) -> SocketAddr {
@@ -25,6 +30,56 @@ fn endpoint(sim: &Sim, at: &str, config: EndpointConfig) -> Endpoint {
     // What would happen every second for ever hides that nothing else is going to.
     let config = EndpointConfig { publish_every: None, ..config };
     Endpoint::bind_with(Arc::new(sim.clone()), address(at), config).unwrap()
+}
+
+/// A class whose packets count as made by the client, once it has answered a challenge: such connections alone may move.
+#[derive(Debug)]
+struct Sealed {
+    is_authenticated: bool,
+}
+
+impl SecurityClass for Sealed {
+    fn index(&self) -> SecurityIndex {
+        SecurityIndex(201)
+    }
+
+    fn seal(&mut self, _header: &mut Header, plain: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(plain);
+    }
+
+    fn open(&mut self, _header: &Header, body: Bytes) -> Result<Bytes, AbortCode> {
+        Ok(body)
+    }
+
+    fn is_authenticated(&self) -> bool {
+        self.is_authenticated
+    }
+
+    fn authenticates_data(&self) -> bool {
+        self.is_authenticated
+    }
+
+    fn handle_response(&mut self, facts: &ConnectionFacts, _: &[u8]) -> Result<[CallNumber; 4], AbortCode> {
+        self.is_authenticated = true;
+        Ok(facts.calls)
+    }
+
+    fn handle_challenge(&mut self, _: &ConnectionFacts, _: &[u8]) -> Result<Vec<u8>, AbortCode> {
+        Ok(vec![0; 4])
+    }
+}
+
+#[derive(Debug)]
+struct SealedServer;
+
+impl ServerSecurity for SealedServer {
+    fn index(&self) -> SecurityIndex {
+        SecurityIndex(201)
+    }
+
+    fn accept(&self, _: &ConnectionFacts) -> Box<dyn SecurityClass> {
+        Box::new(Sealed { is_authenticated: false })
+    }
 }
 
 fn pair(sim: &Sim, shards: usize) -> (Endpoint, Endpoint) {
@@ -124,23 +179,23 @@ fn a_peer_calls_again_after_a_long_time() {
     });
 }
 
-/// A client whose address changes in the middle of a call: its packets reach another shard, which hands them on.
+/// A client whose address changes between calls: its packets reach another shard, which hands them on.
 #[test]
 fn a_connection_that_moves_stays_with_its_shard() {
     let sim = Sim::new(5 * MS);
     let (server, client) = pair(&sim, 4);
+    let sealed = Service { security: vec![Arc::new(SealedServer)], ..service(SEALED) };
+    server.add_service(ServiceConfig::new(sealed, echo));
     let world = sim.clone();
     sim.block_on(async move {
-        let connection = connect(&client, &server, ECHO);
+        let security = Box::new(Sealed { is_authenticated: true });
+        let connection = client.connect(server.local_addr(), SEALED, security);
         for host in 3..40 {
             let mut call = connection.call().await.unwrap();
             send_stream(&mut call, 9, 100_000).await.unwrap();
-            call.flush().unwrap();
-            world.move_port(client.local_addr(), SocketAddr::from(([10, 0, 0, host], 7001)));
-            send_stream(&mut call, 9, 100_000).await.unwrap();
             call.finish().unwrap();
-            let got = call.read_to_end(1_000_000).await.unwrap();
-            assert_eq!(got, [piece(9, 0, 100_000), piece(9, 0, 100_000)].concat());
+            assert_eq!(call.read_to_end(1_000_000).await.unwrap(), piece(9, 0, 100_000));
+            world.move_port(client.local_addr(), SocketAddr::from(([10, 0, 0, host], 7001)));
         }
         assert!(server.metrics().forwarded > 100, "{:?}", server.metrics());
         assert_eq!(server.connection_count(), 1);

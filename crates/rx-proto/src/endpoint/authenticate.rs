@@ -77,6 +77,8 @@ impl Endpoint {
                     slot.number = slot.number.max(CallNumber(number.0.saturating_sub(1)));
                 }
                 let held = std::mem::take(&mut connection.held);
+                self.name_anywhere(index);
+                let connection = &self.connections[index];
                 let path = connection.path;
                 self.verify_path(now, path);
                 for (header, payload) in held {

@@ -5,8 +5,8 @@ use super::{ChannelRef, Endpoint, Event, data_capacity};
 use crate::abort::AbortCode;
 use crate::ack::{Ack, AckReason};
 use crate::call::{CallError, Stage, Step};
-use crate::connection::{ConnectionKey, Ended};
-use crate::ids::CallNumber;
+use crate::connection::{ConnectionKey, Ended, Role};
+use crate::ids::{CallNumber, Seq};
 use crate::jumbo::Subpackets;
 use crate::packet::{Flags, HEADER_LEN, Header, PacketType};
 use crate::path::PeerKind;
@@ -73,14 +73,17 @@ impl Endpoint {
                     return;
                 }
             }
+            self.note_old_address(now, index, &header);
         } else if is_client {
-            // A server may have several addresses (Rx notes 5).
-            if self.paths[path].peer.port() != from.port() {
+            if !self.is_known_address(index, from) {
                 self.stats.spurious_packets += 1;
                 return;
             }
-        } else {
-            self.follow_if_moved(now, from, len, &header, &datagram, index);
+        } else if self.follow_if_moved(now, from, len, &header, &datagram, index) {
+            // It is there now: the packet is one like others.
+        } else if !self.is_made_by_client(index, &header, &datagram) {
+            self.stats.spurious_packets += 1;
+            return;
         }
         self.handle_packet(now, index, header, datagram);
         let Some(connection) = self.connections.get(index) else { return };
@@ -100,7 +103,12 @@ impl Endpoint {
         {
             return Some(*index);
         }
-        let index = *self.by_key.get(key)?;
+        let found = self.by_key.get(key);
+        let index = *found.or_else(|| {
+            // A client that has moved, perhaps: under that name are connections alone that notice a liar.
+            let may_move = key.role == Role::Server && key.epoch.ignores_address();
+            may_move.then(|| self.by_key.get(&key.anywhere())).flatten()
+        })?;
         self.last_found = Some((*key, index));
         Some(index)
     }
@@ -166,7 +174,14 @@ impl Endpoint {
             return true;
         }
         if header.kind == PacketType::ACK && header.flags.contains(Flags::REQUEST_ACK) {
-            self.answer_for_ended(now, at, header, AckReason::PING_RESPONSE);
+            let is_next = header.call.0.wrapping_sub(slot.number.0) as i32 > 0;
+            let connection = &self.connections[at.connection];
+            if is_next && !connection.is_client() && connection.security.is_authenticated() {
+                // Its first packet was lost. Linux (7.2) sends that again once it is told, and else gives the call up.
+                self.answer_for_unknown(at, header);
+            } else {
+                self.answer_for_ended(now, at, header, AckReason::PING_RESPONSE);
+            }
         } else if header.kind == PacketType::ACK && slot.number == header.call {
             // The last ACK of a call that is over here: nothing to do.
         } else {
@@ -180,6 +195,16 @@ impl Endpoint {
             call.heard_at = now;
             call.peer_status = header.user_status;
         }
+    }
+
+    /// The client asks for a call of which nothing has come: it is told so, by a packet that is no longer than its own, and nothing is
+    /// kept.
+    fn answer_for_unknown(&mut self, at: ChannelRef, header: &Header) {
+        let path = self.connections[at.connection].path;
+        let (first, reason) = (Seq::FIRST, AckReason::PING_RESPONSE);
+        let bytes = self.build_final_ack(at, header.call, first, reason, header.serial);
+        self.push_bytes(path, bytes, true);
+        self.wake_path(path);
     }
 
     /// The peer still sends for a call that has ended here: it missed how.

@@ -1,5 +1,6 @@
 //! Answers to rxdebug and to questions for the version (Rx notes 14, 15), from anyone and about everyone: so they are few,
-//! and a question about one of many connections costs little. And questions of our own, to those whom we call.
+//! a question about one of many connections costs little, and nothing is told by which packets for somebody's connection could be made:
+//! no epoch, no serial, and instead of a connection's id another number. And questions of our own, to those whom we call.
 
 use super::Endpoint;
 use crate::abort::AbortCode;
@@ -9,12 +10,13 @@ use crate::debug::{
     self, CallFlags, CallMode, CallQueues, CallState, Clock, ConnectionFlags, ConnectionSide,
     DebugConnection, DebugKind, DebugPeer, DebugRequest, DebugStats, DebugVersion, RxStatistics,
 };
-use crate::ids::{CHANNELS, CallNumber};
+use crate::ids::{CHANNELS, CallNumber, ConnectionId};
 use crate::packet::{Header, PacketType};
 use crate::path::Path;
 use crate::time::Instant;
 use rand::Rng;
 use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -22,6 +24,18 @@ use std::time::Duration;
 /// question, and nothing shows that the asker is who he says he is. Enough for a person's rxdebug of some thousand
 /// connections a second, and nothing to a flood.
 pub const ANSWER_RATE: u64 = 256 << 10;
+
+/// The same to one address, with [`ANSWER_BURST`] at once: nobody can have much more sent to somebody else than a person reads.
+pub const ANSWER_RATE_EACH: u64 = 32 << 10;
+
+/// What an address may be sent at once: some 300 connections.
+pub const ANSWER_BURST: u64 = 64 << 10;
+
+/// Allowances of addresses, which share them by chance: enough that two who ask at a time seldom do.
+const ASKERS: usize = 1024;
+
+/// No answer is longer, the search for it left out.
+const LONGEST_ANSWER: u64 = 1024;
 
 /// Connections or peers that may be passed over for the price of a byte, on the way to the one that is asked for.
 const STEPS_PER_BYTE: usize = 16;
@@ -33,10 +47,13 @@ const QUESTIONS_MAX: usize = 256;
 const UDP_OVERHEAD: usize = 28;
 
 /// What answers may still cost, and where the last ones were found.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Inspection {
-    tokens: u64,
-    filled_at: Option<Instant>,
+    /// For all askers, and for each of [`ASKERS`] groups of addresses, which are there from the first question on.
+    all_askers: Allowance,
+    askers: Vec<Allowance>,
+    /// What addresses and names are hashed with: nobody else can tell which share an allowance, or a name by its hash.
+    secret: [u64; 2],
     /// The place of the last answer to each kind of question: the next question is most often for the next one.
     active: Cursor,
     all: Cursor,
@@ -46,18 +63,83 @@ pub(super) struct Inspection {
     answers: VecDeque<(SocketAddr, DebugStats)>,
 }
 
-impl Inspection {
-    fn fill(&mut self, now: Instant) {
+/// Bytes that may be sent, which time fills up again.
+#[derive(Clone, Copy, Debug, Default)]
+struct Allowance {
+    tokens: u64,
+    filled_at: Option<Instant>,
+}
+
+impl Allowance {
+    /// Time has passed: so many bytes a second are added, up to `most`.
+    fn fill(&mut self, now: Instant, rate: u64, most: u64) {
         let Some(filled_at) = self.filled_at else {
-            (self.tokens, self.filled_at) = (ANSWER_RATE, Some(now));
+            (self.tokens, self.filled_at) = (most, Some(now));
             return;
         };
-        let since = now.since(filled_at).min(Duration::from_secs(1));
-        let gained = (u128::from(ANSWER_RATE) * since.as_nanos() / 1_000_000_000) as u64;
+        let gained = u128::from(rate) * now.since(filled_at).as_nanos() / 1_000_000_000;
         if gained > 0 {
-            self.tokens = (self.tokens + gained).min(ANSWER_RATE);
-            self.filled_at = Some(now);
+            self.tokens = (u128::from(self.tokens) + gained).min(most.into()) as u64;
+            // What is less than a byte is not lost.
+            self.filled_at =
+                Some(filled_at + Duration::from_nanos((gained * 1_000_000_000 / u128::from(rate)) as u64));
         }
+    }
+
+    /// Whether the longest answer may go.
+    const fn is_enough(&self) -> bool {
+        self.tokens >= LONGEST_ANSWER
+    }
+
+    const fn spend(&mut self, bytes: u64) {
+        self.tokens = self.tokens.saturating_sub(bytes);
+    }
+}
+
+impl Inspection {
+    pub(super) fn new(secret: [u64; 2]) -> Self {
+        Self {
+            all_askers: Allowance::default(),
+            askers: Vec::new(),
+            secret,
+            active: Cursor::default(),
+            all: Cursor::default(),
+            peers: Cursor::default(),
+            asked: VecDeque::new(),
+            answers: VecDeque::new(),
+        }
+    }
+
+    fn hash(&self, what: impl Hash) -> u64 {
+        // SipHash, with the secret as the head of what is hashed.
+        let mut hasher = DefaultHasher::new();
+        (self.secret, what).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// Whether an asker may be answered now. Who is on this machine is limited by the sum alone: nothing from elsewhere can seem to
+    /// come from there.
+    fn may_answer(&mut self, now: Instant, asker: IpAddr) -> bool {
+        let place = self.place_of(asker);
+        self.all_askers.fill(now, ANSWER_RATE, ANSWER_RATE);
+        self.askers[place].fill(now, ANSWER_RATE_EACH, ANSWER_BURST);
+        self.all_askers.is_enough() && (asker.is_loopback() || self.askers[place].is_enough())
+    }
+
+    /// An answer cost so much.
+    fn spend(&mut self, asker: IpAddr, bytes: u64) {
+        let place = self.place_of(asker);
+        self.all_askers.spend(bytes);
+        self.askers[place].spend(bytes);
+    }
+
+    fn place_of(&mut self, asker: IpAddr) -> usize {
+        self.askers.resize(ASKERS, Allowance::default());
+        let network = match asker.to_canonical() {
+            IpAddr::V4(ip) => u128::from(ip.to_bits()),
+            IpAddr::V6(ip) => ip.to_bits() >> 64, // a host has a network of them
+        };
+        (self.hash(network) % ASKERS as u64) as usize
     }
 }
 
@@ -130,9 +212,8 @@ impl Endpoint {
     pub(super) fn handle_question(&mut self, now: Instant, from: SocketAddr, header: &Header, body: &[u8]) {
         // Answers and NAT pings have CLIENT_INITIATED clear: nothing is said to them (Rx notes 11).
         let Some(reply) = debug::reply_header(header) else { return self.handle_answer(from, header, body) };
-        self.inspect.fill(now);
-        if self.inspect.tokens < 1024 {
-            // Less than the longest answer: it is not even looked for.
+        if !self.inspect.may_answer(now, from.ip()) {
+            // It is not even looked for.
             self.stats.withheld += 1;
             return;
         }
@@ -148,7 +229,7 @@ impl Endpoint {
             }
         };
         let cost = bytes.len() + UDP_OVERHEAD + steps / STEPS_PER_BYTE;
-        self.inspect.tokens = self.inspect.tokens.saturating_sub(cost as u64);
+        self.inspect.spend(from.ip(), cost as u64);
         let Some(index) = self.path_for_answer(now, from) else { return };
         let path = &mut self.paths[index];
         if path.connections == 0 && !path.is_verified() {
@@ -241,6 +322,13 @@ impl Endpoint {
         }
     }
 
+    /// What stands for the name of a connection: the same each time, and of no use in packets for it.
+    fn shown_id(&self, connection: &Connection) -> ConnectionId {
+        let key = &connection.key;
+        let hash = self.inspect.hash((key.epoch, key.connection, connection.is_client()));
+        ConnectionId((hash as u32 & !3) & 0x7fff_ffff) // the end of a list is all ones
+    }
+
     fn debug_connection(&self, connection: &Connection) -> DebugConnection {
         let (host, port) = address(self.paths[connection.path].peer());
         let is_client = connection.is_client();
@@ -258,8 +346,7 @@ impl Endpoint {
             |f: &dyn Fn(&Slot) -> u8| -> [u8; CHANNELS] { std::array::from_fn(|i| f(&connection.slots[i])) };
         DebugConnection {
             host,
-            cid: crate::ids::ConnectionId(connection.key.connection.0),
-            serial: connection.last_serial(),
+            cid: self.shown_id(connection),
             call_number: std::array::from_fn(|i| CallNumber(connection.slots[i].number.0)),
             error: connection.error.unwrap_or(AbortCode(0)),
             port,
@@ -279,7 +366,6 @@ impl Endpoint {
             })
             .map(CallFlags),
             call_other: per_channel(&|s| s.call.as_deref().map_or(0, |c| call_queues(c).0)).map(CallQueues),
-            epoch: connection.key.epoch,
             nat_mtu: self.paths[connection.path].packet_len() as i32,
             ..DebugConnection::default()
         }

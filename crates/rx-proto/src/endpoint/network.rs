@@ -46,8 +46,7 @@ impl Endpoint {
         let header = Header::parse(quoted).ok()?;
         // The quoted packet went the other way: what we sent as a client belongs to a client connection.
         let role = if header.is_from_client() { Role::Client } else { Role::Server };
-        let address = (role == Role::Server && !header.epoch.ignores_address()).then_some(peer);
-        let key = ConnectionKey { epoch: header.epoch, connection: header.connection, role, address };
+        let key = ConnectionKey::new(header.epoch, header.connection, role, peer);
         let index = *self.by_key.get(&key)?;
         (self.paths[self.connections[index].path].peer == peer).then_some(index)
     }

@@ -2,6 +2,11 @@
 //! from, what is withheld until then, and clients that move (Rx notes 5, 11, 17.12). What the packets of a connection do is
 //! in `ingress`.
 //!
+//! A server's connection is bound to its client's address, and who names it from elsewhere is somebody else, whose packets make a
+//! connection of their own. But for connections whose DATA packets show that the client made them (rxkad at level auth or crypt): new
+//! DATA from elsewhere make the server ask that address, and its answer moves the connection, unless the client goes on calling from
+//! the old one. Nothing else moves one: names and numbers of connections are no secrets.
+//!
 //! Whoever sends a first packet is believed nothing: he gets at most three bytes for each of his (`path`), his connections
 //! are the first to go when there are many, and what all such peers together make us keep is bounded. What counts as a
 //! proof is an ACK that names the serial of a packet of ours; serials of server connections start anywhere, so that they
@@ -10,8 +15,9 @@
 use super::{ChannelRef, Endpoint, Event, Target};
 use crate::abort::AbortCode;
 use crate::ack::{Ack, AckReason};
-use crate::connection::{Connection, ConnectionKey, Role};
+use crate::connection::{Connection, ConnectionKey, Moving, Role};
 use crate::ids::{CHANNELS, CallNumber, Channel, Seq, Serial};
+use crate::jumbo::Subpackets;
 use crate::packet::{Flags, Header, PacketType};
 use crate::security::ConnectionFacts;
 use crate::time::Instant;
@@ -22,6 +28,9 @@ use std::time::Duration;
 
 /// How long a client that seems to have moved may take to answer from there.
 const MOVE_PATIENCE: Duration = Duration::from_secs(2);
+/// Serials are 32 bits, of which so many fewer are passed over at random before the ping that asks a new address: who knows the
+/// serials so far has one guess in 2²⁸.
+const MOVE_SERIALS: u32 = 4;
 /// A path of no connection, made to answer something, goes after this time at the latest.
 pub(super) const IDLE_PATH: Duration = Duration::from_secs(2);
 /// Most bytes of DATA taken from peers that have not shown to be there, over all of them; beyond it the oldest of their
@@ -179,8 +188,51 @@ impl Endpoint {
         while self.unproven > MAX_UNPROVEN && self.evict_unverified(now) {}
     }
 
-    /// A server's packet came from elsewhere than its connection's path. If it answers the question that was put to that
-    /// address, replies go there from now on (OpenAFS goes on replying to the old one; Rx notes 17.12).
+    /// A connection has shown who its client is: from now on it is found from other addresses too, if what comes from there can
+    /// be checked.
+    pub(super) fn name_anywhere(&mut self, index: usize) {
+        let connection = &self.connections[index];
+        if connection.security.authenticates_data() && connection.key.epoch.ignores_address() {
+            self.by_key.insert(connection.key.anywhere(), index);
+            self.last_found = None;
+        }
+    }
+
+    /// Whether a datagram for a server's connection, from elsewhere than its path, is new DATA that the client alone can have made.
+    /// Copies of what has come, and all that is not sealed, show nothing.
+    pub(super) fn is_made_by_client(&mut self, index: usize, header: &Header, body: &Bytes) -> bool {
+        let connection = &mut *self.connections[index];
+        if header.kind != PacketType::DATA
+            || !connection.security.authenticates_data()
+            || connection.error.is_some()
+        {
+            return false;
+        }
+        let slot = &connection.slots[header.channel.index()];
+        let is_next = header.call.0.wrapping_sub(slot.number.0) as i32 > 0;
+        let running = slot.call.as_deref().filter(|c| c.number == header.call && !c.stage.has_ended());
+        let is_new = |seq| is_next || running.is_some_and(|c| !c.rx.has(seq));
+        let mut packets = Subpackets::new(*header, body.clone()).peekable();
+        if packets.peek().is_none() || !Subpackets::new(*header, body.clone()).all(|(h, _)| is_new(h.seq)) {
+            return false;
+        }
+        packets.all(|(h, payload)| connection.security.open(&h, payload).is_ok())
+    }
+
+    /// A packet came from where a server's connection is: if it has been asked meanwhile whether it moved, it has not.
+    pub(super) fn note_old_address(&mut self, now: Instant, index: usize, header: &Header) {
+        // DATA of the client's, or an answer to the ping that went to both: anybody can send the rest with its address.
+        let connection = &mut self.connections[index];
+        if let Some(moving) = &mut connection.moving
+            && now.since(moving.asked_at) < MOVE_PATIENCE
+            && header.kind == PacketType::DATA
+        {
+            moving.is_open = false;
+        }
+    }
+
+    /// A packet for a server's connection came from elsewhere than its path. If it answers the question that was put to that
+    /// address, replies go there from now on (OpenAFS goes on replying to the old one; Rx notes 17.12). Returns whether it did.
     pub(super) fn follow_if_moved(
         &mut self,
         now: Instant,
@@ -189,18 +241,26 @@ impl Endpoint {
         header: &Header,
         body: &[u8],
         index: usize,
-    ) {
-        let Some((to, serial, _)) = self.connections[index].moving else { return };
-        let answers = header.kind == PacketType::ACK
-            && Ack::parse(body, false)
-                .is_ok_and(|a| a.reason == AckReason::PING_RESPONSE && a.serial == serial);
-        if to == from && answers {
-            self.move_connection(now, index, from);
-            self.paths[self.connections[index].path].handle_received(now, len);
+    ) -> bool {
+        let Some(moving) = &mut self.connections[index].moving else { return false };
+        if moving.to != from || !moving.is_open || header.kind != PacketType::ACK {
+            return false;
         }
+        let Ok(ack) = Ack::parse(body, false) else { return false };
+        if ack.reason != AckReason::PING_RESPONSE {
+            return false;
+        }
+        if ack.serial != moving.serial {
+            // Answers to what was sent to the old address may come. Other serials are guesses, of which there is one.
+            moving.is_open &= ack.serial <= moving.before;
+            return false;
+        }
+        self.move_connection(now, index, from);
+        self.paths[self.connections[index].path].handle_received(now, len);
+        true
     }
 
-    /// Sends a ping to an address from which a known client seems to call, unless that was done lately.
+    /// Sends a ping to an address from which a client has called that is known elsewhere, unless that was done lately.
     pub(super) fn ask_new_address(
         &mut self,
         now: Instant,
@@ -211,27 +271,23 @@ impl Endpoint {
     ) {
         let connection = &self.connections[index];
         let at = ChannelRef { connection: index, channel };
-        let is_asked = connection.moving.is_some_and(|(_, _, at)| now.since(at) < MOVE_PATIENCE);
+        let is_asked = connection.moving.as_ref().is_some_and(|m| now.since(m.asked_at) < MOVE_PATIENCE);
         let runs = connection.call(channel).is_some_and(|c| !c.stage.has_ended());
-        let ended = connection.slots[channel.index()].ended;
-        if is_asked || (!runs && ended.is_none()) {
+        if is_asked || !runs {
             return; // nothing is to be sent there; the next call asks anew
         }
         let Some(path) = self.path_for_answer(now, from) else { return };
-        let bytes = match ended {
-            Some(ended) if !runs => {
-                // Perhaps it still waits for the end that it was told of elsewhere.
-                let (number, next) = (ended.number, ended.next);
-                self.build_final_ack(at, number, next, AckReason::PING, Serial::NONE)
-            }
-            _ => self.build_ping(at, 0),
-        };
+        let before = self.connections[index].last_serial();
+        let skipped = self.rng.random::<u32>() >> MOVE_SERIALS;
+        self.connections[index].skip_serials(skipped);
+        let bytes = self.build_ping(at, 0);
         let serial = self.connections[index].last_serial();
         self.paths[path].handle_received(now, len);
         if !self.paths[path].is_within_reach_limit(bytes.len()) {
             return; // too long for so short a packet: a longer one will come
         }
-        self.connections[index].moving = Some((from, serial, now));
+        let moving = Moving { to: from, before, serial, asked_at: now, is_open: true };
+        self.connections[index].moving = Some(Box::new(moving));
         self.push_bytes(path, bytes, true);
         self.wake_path(path);
     }
@@ -257,7 +313,11 @@ impl Endpoint {
         }
         self.stop_waiting(index);
         let connection = &mut self.connections[index];
-        (connection.path, connection.moving) = (new, None);
+        let (was, is) = (connection.key, ConnectionKey { address: Some(to), ..connection.key });
+        (connection.path, connection.moving, connection.key) = (new, None, is);
+        self.by_key.remove(&was);
+        self.by_key.insert(is, index);
+        self.last_found = None;
         self.paths[new].connections += 1;
         self.leave_path(now, old);
         self.verify_path(now, new);

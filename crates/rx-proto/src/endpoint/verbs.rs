@@ -12,12 +12,16 @@ use crate::path::Path;
 use crate::security::SecurityClass;
 use crate::time::Instant;
 use bytes::Bytes;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// How long the end of a short reply waits for the next call on its channel before it is acknowledged by itself. A server of our
 /// own begins to ask for it after 10 ms and two round trips.
 const OWED_END: Duration = Duration::from_millis(2);
+
+/// Addresses of servers with several that are remembered: more than the servers of a large cell have. Later ones are not heard but
+/// from where they were called.
+const MAX_HOST_ADDRESSES: usize = 16_384;
 
 /// What a read found.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -93,7 +97,7 @@ impl Endpoint {
         security: Box<dyn SecurityClass>,
         (epoch, connection): (Epoch, ConnectionId),
     ) -> Result<ConnectionHandle, Box<dyn SecurityClass>> {
-        let key = ConnectionKey { epoch, connection, role: Role::Client, address: None };
+        let key = ConnectionKey::new(epoch, connection, Role::Client, peer);
         if self.by_key.contains_key(&key) {
             return Err(security);
         }
@@ -104,6 +108,25 @@ impl Endpoint {
         let index = self.insert_connection(connection);
         self.rearm_connection(index);
         Ok(self.handle_of(index))
+    }
+
+    /// Says that these are addresses of one host. A client takes a server's packets from the address that it calls alone; a server
+    /// with several may answer from another of them, as OpenAFS's do, and is heard if its addresses have been told here.
+    pub fn know_host(&mut self, addresses: &[IpAddr]) {
+        let name = self.next_host;
+        self.next_host += 1;
+        for address in addresses {
+            if self.hosts.len() < MAX_HOST_ADDRESSES || self.hosts.contains_key(address) {
+                self.hosts.insert(*address, name);
+            }
+        }
+    }
+
+    /// Whether a packet for a client's connection comes from its server.
+    pub(super) fn is_known_address(&self, index: usize, from: SocketAddr) -> bool {
+        let peer = self.paths[self.connections[index].path].peer;
+        let host = |address: SocketAddr| self.hosts.get(&address.ip());
+        peer == from || (peer.port() == from.port() && host(peer).is_some() && host(peer) == host(from))
     }
 
     /// Sets how long the calls of a connection wait from now on.

@@ -127,6 +127,10 @@ impl SecurityClass for End {
         self.caller.is_some()
     }
 
+    fn authenticates_data(&self) -> bool {
+        self.caller.as_ref().is_some_and(|caller| caller.level != Level::Clear)
+    }
+
     fn challenge(&mut self, nonce: u64) -> Vec<u8> {
         let nonce = *self.nonce.get_or_insert(nonce as u32);
         Challenge { nonce, min_level: self.shared.options.min_level.number() }.to_bytes().to_vec()

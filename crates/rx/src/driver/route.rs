@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use rx_proto::ids::{ConnectionId, Epoch};
 use rx_proto::packet::{Header, PacketType};
+use rx_proto::security::{Null, SecurityClass};
 
 use crate::shard::{Shard, State};
 use crate::socket::Datagram;
@@ -73,10 +74,10 @@ impl Registry {
         let header = Header::parse(&datagram.data).ok()?;
         let key = (header.epoch, header.connection);
         let asks = matches!(header.kind, PacketType::DEBUG | PacketType::VERSION);
-        if asks || !header.is_from_client() || !header.epoch.ignores_address() {
+        if asks || !header.is_from_client() || !header.epoch.ignores_address() || is_bound(&header) {
             return None;
         }
-        if state.endpoint.serves(key.0, key.1) {
+        if state.endpoint.serves(key.0, key.1, datagram.from) {
             return None;
         }
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -98,12 +99,17 @@ impl Entries {
         let (count, sweep_at) = self.counts.entry(shard).or_insert((0, FIRST_SWEEP));
         *count += 1;
         if *count >= *sweep_at {
-            let is_alive = |(epoch, connection): &Key| state.endpoint.serves(*epoch, *connection);
+            let is_alive = |(epoch, connection): &Key| state.endpoint.serves_anywhere(*epoch, *connection);
             self.shards.retain(|k, s| *s != shard || k == &key || is_alive(k));
             *count = self.shards.values().filter(|s| **s == shard).count();
             *sweep_at = (2 * *count).max(FIRST_SWEEP);
         }
     }
+}
+
+/// Whether the connection of a packet stays with the address that it comes from: those without security do.
+fn is_bound(header: &Header) -> bool {
+    header.security == Null.index()
 }
 
 #[cfg(test)]
