@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use afs_wire::Uuid;
@@ -60,7 +61,7 @@ impl Remembered {
     /// It cannot be read or written.
     pub fn open(path: &Path) -> io::Result<(Self, Held)> {
         let mut text = Vec::new();
-        let mut file = OpenOptions::new().read(true).append(true).create(true).open(path)?;
+        let mut file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(path)?;
         Read::by_ref(&mut file).take(MAX_FILE_BYTES).read_to_end(&mut text)?;
         let before = parse(&String::from_utf8_lossy(&text));
         if text.last().is_some_and(|last| *last != b'\n') {
@@ -143,7 +144,8 @@ impl Remembered {
             }
         }
         let new = self.path.with_extension("new");
-        let mut file = File::create(&new)?;
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         file.write_all(text.as_bytes())?;
         file.sync_data()?;
         fs::rename(&new, &self.path)?;

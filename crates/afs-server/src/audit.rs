@@ -1,9 +1,9 @@
 //! The audit log: a line of JSON for each change, with who, what, from where, and what came of it. The services tell it through
 //! `tracing`, as events of the target `audit` with the fields `rpc`, `what`, `caller`, `peer` and `code` (0 is done).
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -42,7 +42,13 @@ impl AuditLog {
 }
 
 fn append(path: &Path) -> io::Result<File> {
-    OpenOptions::new().append(true).create(true).mode(0o600).open(path)
+    let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
+    let mode = file.metadata()?.permissions().mode() & 0o7777;
+    if file.metadata()?.is_file() && mode & 0o007 != 0 {
+        // Who did what is nothing for all users of the machine; a group is there on purpose.
+        let _ = file.set_permissions(Permissions::from_mode(mode & !0o007));
+    }
+    Ok(file)
 }
 
 impl<'a> MakeWriter<'a> for AuditLog {

@@ -5,10 +5,10 @@
 //! that a port is taken, must not leave a cell without one: so a file beside the configuration says who is still to be made,
 //! until he is.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use afs_config::{Cell, CellName, CellServDb, DbServer};
@@ -109,6 +109,19 @@ pub(crate) fn make_folder(path: &Path, mode: u32) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(mode).create(path).map_err(|error| named(path, &error))
 }
 
+/// Takes from others what they may do in a folder that an earlier version, or somebody, has made for all to read.
+pub(crate) fn close_folder(path: &Path) -> io::Result<()> {
+    let close = || {
+        let mode = fs::metadata(path)?.permissions().mode() & 0o7777;
+        if mode & 0o077 == 0 {
+            Ok(())
+        } else {
+            fs::set_permissions(path, Permissions::from_mode(mode & !0o077))
+        }
+    };
+    close().map_err(|error| named(path, &error))
+}
+
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let result = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(path);
     let result = result.and_then(|mut file| {
@@ -126,7 +139,6 @@ fn named(path: &Path, error: &io::Error) -> io::Error {
 mod tests {
     use super::*;
     use afs_config::ServerFolder;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn a_new_cell_has_all_that_a_server_reads_and_keeps_its_key() {
@@ -154,5 +166,14 @@ mod tests {
         assert!(make_configuration(&etc, &cell(3)).unwrap());
         assert_eq!(KeySet::load(&etc.join("server")).unwrap(), keys, "a key is never replaced");
         fs::remove_dir_all(etc).unwrap();
+    }
+
+    #[test]
+    fn a_folder_of_secrets_that_was_open_is_closed() {
+        let folder = std::env::temp_dir().join(format!("afs-server-closed-{}", std::process::id()));
+        make_folder(&folder, 0o755).unwrap();
+        close_folder(&folder).unwrap();
+        assert_eq!(folder.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        fs::remove_dir_all(folder).unwrap();
     }
 }

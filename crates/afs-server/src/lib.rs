@@ -16,6 +16,7 @@ mod first_start;
 #[doc(hidden)]
 pub mod fuzzing;
 mod health;
+mod keys;
 mod locations;
 pub mod log;
 pub mod notify;

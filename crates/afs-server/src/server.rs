@@ -30,7 +30,7 @@ use rx::{BoxFuture, Endpoint, EndpointConfig, Runtime, SocketOptions, TokioRunti
 use rx_proto::security::{Null, ServerSecurity};
 use rx_security::identity::LocalRealms;
 use rx_security::ticket::{NameRules, local_superuser};
-use rx_security::{KeySet, Token, UnixTime, rxkad};
+use rx_security::{Token, UnixTime, rxkad};
 use rxgen::Interface;
 
 use crate::addresses;
@@ -39,9 +39,10 @@ use crate::bozo::{self, Overseer};
 use crate::cell_servers::CellServers;
 use crate::config::{Config, Level, Query, Role, Sync, Volumes};
 use crate::first_start::{
-    NewCell, administrator_is_made, make_configuration, make_folder, pending_administrator,
+    NewCell, administrator_is_made, close_folder, make_configuration, make_folder, pending_administrator,
 };
 use crate::health;
+use crate::keys;
 use crate::locations::{LocalLocations, RemoteLocations};
 use crate::protection::{LocalProtection, RemoteProtection};
 use crate::registration::{Registration, Vl, register};
@@ -96,6 +97,7 @@ pub struct Server {
     volume_service: Option<VolumeService>,
     rxkad: rxkad::Server,
     folder: PathBuf,
+    allow_only_des: bool,
     /// What tasks look at to know that the server is there.
     _alive: Arc<()>,
 }
@@ -163,7 +165,16 @@ impl Server {
         }
         let Assembly { endpoints, rxkad, folder, .. } = assembly;
         endpoints.values().for_each(|endpoint| endpoint.set_starting(false));
-        Ok(Self { endpoints, partitions, volume_service, rxkad, folder: folder.path, _alive: alive })
+        let allow_only_des = config.security.allow_only_des;
+        Ok(Self {
+            endpoints,
+            partitions,
+            volume_service,
+            rxkad,
+            folder: folder.path,
+            allow_only_des,
+            _alive: alive,
+        })
     }
 
     /// Where a role answers.
@@ -178,7 +189,7 @@ impl Server {
 
     /// Reads the keys anew: connections that stand go on.
     pub fn reload_keys(&self) {
-        match KeySet::load(&self.folder) {
+        match keys::load(&self.folder, self.allow_only_des) {
             Ok(keys) => {
                 self.rxkad.set_keys(keys);
                 tracing::info!(folder = %self.folder.display(), "the keys were read anew");
@@ -263,7 +274,7 @@ impl<'a> Assembly<'a> {
                 file.display()
             )));
         }
-        let keys = KeySet::load(&path).map_err(|error| StartError::Folder(error.to_string()))?;
+        let keys = keys::load(&path, config.security.allow_only_des).map_err(StartError::Folder)?;
         let mut local = folder.realms.clone();
         local.realms.extend(config.security.realms.iter().cloned());
         let authority = Arc::new(CellAuthority::new(folder.cell.clone(), local.clone(), &path));
@@ -341,7 +352,9 @@ impl<'a> Assembly<'a> {
 
     fn open_store(&self) -> Result<Arc<dyn CellStore>, StartError> {
         let folder = self.config.server.state.join("databases");
-        make_folder(&folder, 0o700).map_err(|error| StartError::Database(error.to_string()))?;
+        make_folder(&folder, 0o700)
+            .and_then(|()| close_folder(&folder))
+            .map_err(|error| StartError::Database(error.to_string()))?;
         let store = EmbeddedStore::open(&folder.join("cell.redb"));
         Ok(Arc::new(store.map_err(|error| StartError::Database(error.to_string()))?))
     }

@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use afs_wire::Uuid;
@@ -33,7 +34,8 @@ pub(crate) fn load_or_make(path: &Path, seed: [u8; 32], addresses: &[Ipv4Addr]) 
     let wanted = encode(&uuid, addresses);
     if fs::read(path).ok().as_deref() != Some(&wanted[..]) {
         let new = path.with_extension("new");
-        let mut file = fs::File::create(&new)?;
+        let mut options = fs::OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&new)?;
         file.write_all(&wanted)?;
         file.sync_all()?;
         fs::rename(new, path)?;

@@ -10,6 +10,9 @@ use afs_volserver::Partitions;
 use afs_volume::{Partition, Space, Volume, VolumeError};
 use afs_wire::ids::{PartitionId, VolumeId};
 
+/// What OpenAFS's file servers leave at the top of a partition, beside the headers of volumes (V0536870915.vol).
+const MARKS_OF_OPENAFS: [&str; 4] = ["AFSIDat", ".volheaders.lock", ".volume.lock", "Lock"];
+
 /// A folder that is to be a partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wanted {
@@ -92,8 +95,9 @@ pub(crate) fn open(wanted: &[Wanted], config: &afs_volume::Config) -> Result<Par
         let result = if *must_be_mounted && !is_usable(folder) {
             Err("it is not mounted: mount its file system, or make a file AlwaysAttach in it".to_owned())
         } else {
-            prepare(folder, *must_be_mounted)
-                .and_then(|()| Partition::open(folder, config.clone()).map_err(|error| error.to_string()))
+            prepare(folder, *must_be_mounted).and_then(|()| not_of_openafs(folder)).and_then(|()| {
+                Partition::open(folder, config.clone()).map_err(|error| why_not_opened(&error))
+            })
         };
         match result {
             Ok(partition) => {
@@ -115,6 +119,39 @@ pub(crate) fn open(wanted: &[Wanted], config: &afs_volume::Config) -> Result<Par
         }
     }
     if open.is_empty() { Err(last) } else { Ok(Partitions::new(open)) }
+}
+
+/// Refuses a folder in which an OpenAFS file server has its volumes, and no server of ours has any: both would write there, and
+/// fill the disk for each other.
+fn not_of_openafs(folder: &Path) -> Result<(), String> {
+    if folder.join("rows.redb").exists() {
+        return Ok(());
+    }
+    let names = fs::read_dir(folder).map_err(|error| error.to_string())?;
+    let mut names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let is_mark = |name: &String| {
+        MARKS_OF_OPENAFS.contains(&name.as_str())
+            || name
+                .strip_prefix('V')
+                .and_then(|rest| rest.strip_suffix(".vol"))
+                .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    match names.find(is_mark) {
+        None => Ok(()),
+        Some(name) => Err(format!(
+            "an OpenAFS file server has its volumes there ({name}): name other folders in server.partitions, or move its volumes \
+             away and remove what is left"
+        )),
+    }
+}
+
+fn why_not_opened(error: &VolumeError) -> String {
+    match error {
+        VolumeError::Io { error, .. } if error.kind() == std::io::ErrorKind::WouldBlock => {
+            "another process uses it: stop that first, or name another folder in server.partitions".to_owned()
+        }
+        other => other.to_string(),
+    }
 }
 
 /// Makes the folder of a partition that need not be mounted.
@@ -194,6 +231,32 @@ mod tests {
         let wanted = [Wanted { id: PartitionId(1), folder: folder.clone(), must_be_mounted: true }];
         let error = open(&wanted, &afs_volume::Config::default()).unwrap_err();
         assert!(error.contains("/vicepb") && error.contains("it is not mounted"), "{error}");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_partition_of_an_openafs_server_is_left_alone() {
+        for mark in ["AFSIDat", "V0536870915.vol", ".volheaders.lock"] {
+            let folder = std::env::temp_dir().join(format!("afs-server-vice-stock-{}", std::process::id()));
+            fs::create_dir_all(folder.join(mark)).unwrap();
+            let wanted = [Wanted { id: PartitionId(0), folder: folder.clone(), must_be_mounted: false }];
+            let error = open(&wanted, &afs_volume::Config::default()).unwrap_err();
+            assert!(error.contains("an OpenAFS file server") && error.contains(mark), "{error}");
+            let names: Vec<_> = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().file_name()).collect();
+            assert_eq!(names, [mark], "nothing was made there");
+            fs::remove_dir_all(folder).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_partition_that_another_process_uses_is_said_to_be_in_use() {
+        let folder = std::env::temp_dir().join(format!("afs-server-vice-used-{}", std::process::id()));
+        let wanted = [Wanted { id: PartitionId(0), folder: folder.clone(), must_be_mounted: false }];
+        let config = afs_volume::Config { has_thread: false, ..afs_volume::Config::default() };
+        let first = open(&wanted, &config).unwrap();
+        let error = open(&wanted, &config).unwrap_err();
+        assert!(error.contains("another process uses it"), "{error}");
+        drop(first);
         fs::remove_dir_all(folder).unwrap();
     }
 }

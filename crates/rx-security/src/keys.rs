@@ -167,6 +167,17 @@ impl KeySet {
         self.keys.is_empty()
     }
 
+    /// Whether all keys are for DES, which anybody can break who has seen one ticket (OPENAFS-SA-2013-003).
+    #[must_use]
+    pub fn has_only_des(&self) -> bool {
+        self.keys.iter().all(|key| match key.kind {
+            KeyType::RXKAD => true,
+            // Kerberos's numbers of what it has for DES.
+            KeyType::RXKAD_KRB5 => matches!(key.subtype, 1..=3),
+            _ => false,
+        })
+    }
+
     /// All keys, in the order in which they came.
     pub fn iter(&self) -> impl Iterator<Item = &Key> {
         self.keys.iter()

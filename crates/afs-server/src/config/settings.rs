@@ -195,6 +195,8 @@ settings! {
         min_level: Level = Level::Clear;
         /// Whether user.admin and user/admin may be the same user (OpenAFS's -allow-dotted-principals).
         allow_dotted_principals: bool = false;
+        /// Whether the server starts with DES keys alone: whoever has seen a ticket finds such a key within hours, and is then anybody.
+        allow_only_des: bool = false;
         /// Kerberos realms whose users are the cell's, besides those in krb.conf.
         realms: Vec<String> = Vec::new();
     }
