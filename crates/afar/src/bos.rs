@@ -29,6 +29,7 @@ macro_rules! options {
         Opt::single("cell", "cell name"),
         Opt::flag("noauth", "don't authenticate"),
         Opt::flag("localauth", "create tickets from KeyFile"),
+        Opt::flag("clear", "do not encrypt").ours(),
         Opt::single("config", "config location").ours(),
         Opt::flag("json", "write JSON").ours(),
     ] };
@@ -116,7 +117,8 @@ fn run(given: &Given, verb: fn(&Bos, &Given) -> u8) -> u8 {
 fn open(given: &Given) -> Result<Bos, String> {
     let server = given.word("server").unwrap_or_default();
     let address = hosts::find(server).ok_or_else(|| format!("can't find address for host '{server}'"))?;
-    let wish = Wish { noauth: given.has("noauth"), localauth: given.has("localauth"), encrypt: false };
+    let wish =
+        Wish { noauth: given.has("noauth"), localauth: given.has("localauth"), clear: given.has("clear") };
     let default = if wish.localauth { SERVER_FOLDER } else { CLIENT_FOLDER };
     let folder = given.word("config").unwrap_or(default);
     if !wish.noauth {

@@ -20,8 +20,8 @@ pub(crate) struct Wish {
     pub(crate) noauth: bool,
     /// `-localauth`.
     pub(crate) localauth: bool,
-    /// Whether what is said is to be encrypted.
-    pub(crate) encrypt: bool,
+    /// Whether what is said goes in the clear. It is encrypted unless somebody asks for this.
+    pub(crate) clear: bool,
 }
 
 /// What makes the security of connections.
@@ -48,7 +48,7 @@ impl Login {
         }
         let keys = KeySet::load(folder).map_err(|_| NoToken)?;
         let token = ticket::local_superuser(&keys, &mut StdRng::from_seed(seed)).map_err(|_| NoToken)?;
-        let level = if wish.encrypt { Level::Crypt } else { Level::Clear };
+        let level = if wish.clear { Level::Clear } else { Level::Crypt };
         Ok(Self { make: Box::new(rxkad::Client::factory(token, level)), is_authenticated: true })
     }
 

@@ -45,6 +45,7 @@ macro_rules! options {
         Opt::flag("localauth", "use local authentication"),
         Opt::flag("auth", "use user's authentication (default)"),
         Opt::flag("encrypt", "encrypt commands"),
+        Opt::flag("clear", "do not encrypt").ours(),
         Opt::single("config", "config location"),
         Opt::flag("json", "write JSON").ours(),
     ] };
@@ -250,7 +251,7 @@ fn log_in(
 ) -> Result<Login, Failed> {
     let encrypt = given.has("encrypt") && !localauth;
     let no_tokens = Code::ACFG_NO_SECURITY_CLASS;
-    let wish = Wish { noauth: noauth && !localauth, localauth, encrypt: encrypt || localauth };
+    let wish = Wish { noauth: noauth && !localauth, localauth, clear: given.has("clear") };
     let login = Login::new(wish, folder, seed).unwrap_or_else(|NoToken| Login::anonymous());
     if login.is_authenticated || (wish.noauth && !encrypt) {
         return Ok(login);

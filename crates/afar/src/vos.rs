@@ -71,6 +71,7 @@ macro_rules! options {
         Opt::flag("localauth", "use server tickets"),
         Opt::flag("verbose", "verbose"),
         Opt::flag("encrypt", "encrypt commands"),
+        Opt::flag("clear", "do not encrypt").ours(),
         Opt::flag("noresolve", "don't resolve addresses"),
         Opt::single("config", "config location"),
         Opt::flag("json", "write JSON").ours(),
@@ -342,11 +343,8 @@ fn run(given: &Given, verb: fn(&Vos, &Given) -> Done) -> u8 {
 
 /// Finds the cell, and a way to its servers.
 fn open(given: &Given) -> Result<Vos, Stop> {
-    let wish = Wish {
-        noauth: given.has("noauth"),
-        localauth: given.has("localauth"),
-        encrypt: given.has("encrypt"),
-    };
+    let wish =
+        Wish { noauth: given.has("noauth"), localauth: given.has("localauth"), clear: given.has("clear") };
     let default = if wish.localauth { SERVER_FOLDER } else { CLIENT_FOLDER };
     let folder = given.word("config").unwrap_or(default);
     let cell = CellServers::find(Path::new(folder), given.word("cell")).map_err(|error| {

@@ -41,7 +41,7 @@ pub struct Config {
     pub users: Vec<LocalUser>,
     /// Keys of cells, for the users that are to have tickets made from them. Whoever holds a cell's key can be anybody in it.
     pub keys: Vec<(CellName, KeySet)>,
-    /// How well what is said with a ticket is protected. Default clear: no encryption.
+    /// How well what is said with a ticket is protected. Default crypt, as OpenAFS's client and kAFS have it.
     pub level: Level,
     /// How long an operation waits for servers that do not answer, but did before, and for those that are busy. Default 10
     /// minutes: a restart or a move of a volume is waited for. Whoever waits can be interrupted. Servers that have never
@@ -112,7 +112,7 @@ impl Config {
             sysnames: vec![default_sysname().to_owned()],
             users: Vec::new(),
             keys: Vec::new(),
-            level: Level::Clear,
+            level: Level::Crypt,
             patience: Duration::from_secs(600),
             dead_after: Duration::from_secs(12),
             status_entries: 100_000,

@@ -29,7 +29,7 @@ impl CellServers {
     ) -> Self {
         let peer = |address: &Ipv4Addr| {
             let address = SocketAddr::from((*address, port));
-            let security = rxkad::Client::factory(token.clone(), Level::Auth);
+            let security = rxkad::Client::factory(token.clone(), Level::Crypt);
             endpoint.peer(address, ServiceId(I::SERVICE_ID), PeerLimits::default(), security)
         };
         Self { peers: addresses.iter().map(peer).collect(), current: AtomicUsize::new(0) }

@@ -17,7 +17,7 @@ use std::path::Path;
 const DEPTH_MAX: usize = 100;
 
 /// Options with which a line says anew which cell is meant, and who calls.
-const OPTIONS: [&str; 7] = ["cell", "noauth", "test", "localauth", "auth", "encrypt", "config"];
+const OPTIONS: [&str; 8] = ["cell", "noauth", "test", "localauth", "auth", "encrypt", "clear", "config"];
 
 pub(super) fn interactive(given: &Given) -> u8 {
     match Session::new(given) {

@@ -90,7 +90,7 @@ impl CellMaker {
             .map_err(|error| format!("no port can be had at {address}: {error}"))?;
         refuse_callbacks(&endpoint);
         let peer = |port: u16, service: u16, token: &Token| {
-            let security = rxkad::Client::factory(token.clone(), Level::Clear);
+            let security = rxkad::Client::factory(token.clone(), Level::Crypt);
             let to = SocketAddr::from((address, port));
             endpoint.peer(to, ServiceId(service), PeerLimits::default(), security)
         };
