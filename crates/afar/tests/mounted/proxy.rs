@@ -47,6 +47,9 @@ struct Shared {
     is_over: AtomicBool,
     lost_callbacks: AtomicU64,
     late_callbacks: AtomicU64,
+    /// What is looked for in datagrams, and in how many it was.
+    looked_for: Mutex<Vec<u8>>,
+    found: AtomicU64,
 }
 
 impl Proxy {
@@ -59,6 +62,8 @@ impl Proxy {
             is_over: AtomicBool::new(false),
             lost_callbacks: AtomicU64::new(0),
             late_callbacks: AtomicU64::new(0),
+            looked_for: Mutex::default(),
+            found: AtomicU64::new(0),
         });
         let threads = PORTS.map(|port| {
             let front = Arc::new(socket(SocketAddr::from((address, port))));
@@ -70,6 +75,16 @@ impl Proxy {
 
     pub(crate) fn set(&self, weather: Weather) {
         *self.shared.weather.lock().unwrap_or_else(PoisonError::into_inner) = weather;
+    }
+
+    /// From now on datagrams with this in them are counted.
+    pub(crate) fn look_for(&self, text: &[u8]) {
+        *self.shared.looked_for.lock().unwrap_or_else(PoisonError::into_inner) = text.to_vec();
+    }
+
+    /// In how many datagrams it was.
+    pub(crate) fn found(&self) -> u64 {
+        self.shared.found.load(Ordering::Relaxed)
     }
 
     /// How many datagrams of callbacks were lost, and how many came late.
@@ -97,6 +112,10 @@ fn socket(address: SocketAddr) -> UdpSocket {
 impl Shared {
     /// How much later a datagram arrives; `None`: not at all.
     fn fate(&self, port: u16, to_client: bool, datagram: &[u8]) -> Option<Duration> {
+        let looked_for = self.looked_for.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if !looked_for.is_empty() && datagram.windows(looked_for.len()).any(|bytes| bytes == looked_for) {
+            self.found.fetch_add(1, Ordering::Relaxed);
+        }
         let weather = *self.weather.lock().unwrap_or_else(PoisonError::into_inner);
         let random = self.chance.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
         let random = (random ^ (random >> 29)).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 33;
