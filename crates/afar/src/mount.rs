@@ -5,7 +5,7 @@ mod afsd;
 mod key_holder;
 
 use crate::classic::{Command, Given, Opt};
-use crate::{client_uuid, control_socket, mount_point, output};
+use crate::{client_uuid, control_socket, hangup, mount_point, output, private};
 use afs_client::config::Cache;
 use afs_client::{Client, Config};
 use afs_config::{AfsConf, AfsdOptions, CacheInfo, ClientFolder};
@@ -17,7 +17,6 @@ use afsd::Wishes;
 use nix::unistd::Uid;
 use rx::{Runtime, TokioRuntime};
 use std::ffi::OsString;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -47,8 +46,9 @@ pub(super) const OURS: [Opt; 9] = [
     Opt::flag("no-passthrough", "read all files through the page cache").ours(),
 ];
 
-/// Runs the client until SIGTERM, SIGINT, or somebody unmounts it.
+/// Runs the client until SIGTERM, SIGINT, its terminal is closed, or somebody unmounts it.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    private::begin();
     let given = match COMMAND.start(args) {
         Ok(given) => given,
         Err(status) => return status,
@@ -156,7 +156,7 @@ fn cache_of(
     // cacheinfo's folder is OpenAFS's, whose cache has another format: only its limit is taken.
     let folder = named.or_else(own).ok_or("HOME is not set: say where the cache is with --cache DIR")?;
     let folder = std::path::absolute(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    fs::create_dir_all(&folder).map_err(|error| {
+    private::folder(&folder).map_err(|error| {
         format!("the cache {} cannot be made: {error}; choose another with --cache", folder.display())
     })?;
     let limit = match given.word("cache-size") {
@@ -214,6 +214,7 @@ fn parse_bytes(text: &str) -> Option<u64> {
 async fn run_until_told(plan: Plan, allow_other: bool, passthrough: bool) -> Result<(), String> {
     let listen = |kind| signal(kind).map_err(|error| format!("cannot wait for signals: {error}"));
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    let mut hangup = hangup::Hangup::listen()?;
     let manager = ServiceManager::at(std::env::var_os("NOTIFY_SOCKET").as_deref())
         .map_err(|error| format!("NOTIFY_SOCKET cannot be used: {error}"))?;
     let Plan { path, mut client, cache, cells, owner, .. } = plan;
@@ -251,6 +252,7 @@ async fn run_until_told(plan: Plan, allow_other: bool, passthrough: bool) -> Res
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+        () = hangup.told() => {}
         () = unmounted => {}
     }
     manager.stopping();

@@ -1,8 +1,9 @@
 //! The folder on which a client is mounted: which one by default, whether it is free, and what a crash has left there.
 
 use fuse_dev::{MountPoint, StateOf, state_of};
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// Mounts left by crashes that are removed from one folder, one upon the other. More are somebody's loop.
@@ -68,11 +69,21 @@ fn remove_dead(path: &Path, mount: &MountPoint) -> Result<(), String> {
     })
 }
 
+/// Makes the folder, and those above it, for everybody to pass through, whatever this process makes otherwise.
+fn make(path: &Path) -> std::io::Result<()> {
+    let missing: Vec<_> = path.ancestors().take_while(|folder| !folder.exists()).collect();
+    for folder in missing.iter().rev() {
+        fs::create_dir(folder)?;
+        fs::set_permissions(folder, Permissions::from_mode(0o755))?;
+    }
+    Ok(())
+}
+
 fn check(path: &Path, state: StateOf) -> Result<(), String> {
     let shown = path.display();
     match state {
         StateOf::Folder { is_empty: true } => Ok(()),
-        StateOf::Missing => fs::create_dir_all(path).map_err(|error| {
+        StateOf::Missing => make(path).map_err(|error| {
             format!("the mount point {shown} cannot be made: {error}; choose another folder")
         }),
         StateOf::NotAFolder => Err(format!("{shown} is no folder: choose another mount point")),

@@ -51,6 +51,7 @@ fn role(name: &str) -> Result<Role, String> {
 
 /// Runs the servers until SIGTERM or SIGINT.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    crate::private::begin();
     let name = OsString::from("afar server");
     let cli = match Cli::try_parse_from(std::iter::once(&name).chain(args)) {
         Ok(cli) => cli,
@@ -111,6 +112,9 @@ fn configuration(cli: &Cli) -> Result<Config, String> {
 }
 
 async fn run_until_told(config: &Config) -> Result<(), String> {
+    let state = &config.server.state;
+    crate::private::state_folder(state)
+        .map_err(|error| format!("the state folder {} cannot be used: {error}", state.display()))?;
     let audit = open_audit(config)?;
     log::begin(&config.log, audit.clone(), config.audit.files)?;
     let manager = ServiceManager::at(std::env::var_os("NOTIFY_SOCKET").as_deref())

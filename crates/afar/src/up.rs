@@ -8,7 +8,7 @@ mod cell;
 mod state;
 
 use crate::control_socket::{self, Offer};
-use crate::{client_uuid, mount_point, output};
+use crate::{client_uuid, hangup, mount_point, output, private};
 use afs_client::config::{CALLBACK_PORT, Cache, LocalUser};
 use afs_client::{Client, Config as ClientConfig};
 use afs_config::{Cell, CellName, CellServDb, ClientFolder, DbServer, ServerFolder};
@@ -66,8 +66,9 @@ struct Cli {
     log: String,
 }
 
-/// Runs the cell until SIGTERM or SIGINT.
+/// Runs the cell until SIGTERM, SIGINT, or its terminal is closed.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    private::begin();
     let name = OsString::from("afar up");
     let cli = match Cli::try_parse_from(std::iter::once(&name).chain(args)) {
         Ok(cli) => cli,
@@ -217,6 +218,7 @@ async fn run_until_told(
 ) -> Result<(), String> {
     let listen = |kind| signal(kind).map_err(|error| format!("cannot wait for signals: {error}"));
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
+    let mut hangup = hangup::Hangup::listen()?;
     let server = Server::start(config).await.map_err(|error| in_words(&error.to_string()))?;
     let started = async {
         let prepared = prepare(config, state, runner).await?;
@@ -228,6 +230,7 @@ async fn run_until_told(
     let attached = tokio::select! {
         attached = started => attached,
         _ = terminate.recv() => Err("stopped before it was ready".to_owned()),
+        () = hangup.told() => Err("stopped before it was ready".to_owned()),
         _ = interrupt.recv() => Err("stopped before it was ready".to_owned()),
     };
     let attached = match attached {
@@ -251,6 +254,7 @@ async fn run_until_told(
     tokio::select! {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
+        () = hangup.told() => {}
         () = unmounted => eprintln!("afar up: somebody has unmounted the cell; stopping"),
     }
     stop(attached, server).await;
@@ -324,7 +328,7 @@ async fn attach(
 ) -> Result<(Mount, Client, Offer), String> {
     let folder = ClientFolder::read(&state.path().join("etc")).map_err(|error| error.to_string())?;
     let cache = state.path().join("cache");
-    fs::create_dir_all(&cache).map_err(|error| format!("the cache {}: {error}", cache.display()))?;
+    private::folder(&cache).map_err(|error| format!("the cache {}: {error}", cache.display()))?;
     let mut client = ClientConfig::of_folder(folder);
     let uuid = TokioRuntime::current().seed().and_then(|seed| client_uuid::of_folder(&cache, seed));
     client.uuid = Some(uuid.map_err(|error| format!("the cache {}: {error}", cache.display()))?);

@@ -322,3 +322,34 @@ fn doctor_weighs_what_root_may_and_others_may_not() {
         }
     }
 }
+
+/// Closing the terminal ended the process at once, and left a mount whose process is gone.
+#[test]
+fn closing_the_terminal_unmounts_and_stops() {
+    const NAME: &str = "closing_the_terminal_unmounts_and_stops";
+    if !can_mount(NAME) {
+        return;
+    }
+    let folder = Folder::new("hangup");
+    let mut process = Process::up(&folder, own_address());
+    let mount = folder.join("mnt");
+    fs::write(mount.join("afar.local/scratch/file"), "text").unwrap();
+    process.signal("HUP");
+    assert!(process.wait(mounted::PATIENCE).is_some_and(|status| status.success()));
+    assert!(fs::read_dir(&mount).unwrap().next().is_none(), "something is mounted there");
+    // With nohup it goes on.
+    let address = own_address();
+    let mut command = std::process::Command::new("nohup");
+    command.arg(env!("CARGO_BIN_EXE_afar")).args([
+        "up",
+        "--no-mount",
+        "--bind",
+        &address.to_string(),
+        "--state",
+    ]);
+    command.arg(folder.join("state-nohup")).stdin(std::process::Stdio::null());
+    let mut process = Process::start(command, None);
+    process.signal("HUP");
+    assert!(process.wait(std::time::Duration::from_secs(1)).is_none(), "nohup did not help");
+    assert!(process.stop().success());
+}

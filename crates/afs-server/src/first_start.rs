@@ -42,12 +42,16 @@ pub(crate) fn make_configuration(etc: &Path, cell: &NewCell<'_>) -> io::Result<b
     if server.join("ThisCell").exists() {
         return Ok(false);
     }
-    make_folder(etc, 0o755)?;
+    // Clients and tools of all users look there, whatever is made otherwise for nobody else.
+    if !etc.exists() {
+        make_folder(etc, 0o755)?;
+        fs::set_permissions(etc, Permissions::from_mode(0o755)).map_err(|e| named(etc, &e))?;
+    }
     let new = etc.join("server.new");
     if new.exists() {
         fs::remove_dir_all(&new).map_err(|e| named(&new, &e))?;
     }
-    make_folder(&new, 0o755)?;
+    make_folder(&new, 0o700)?;
     let server_of = |address: &Ipv4Addr| DbServer { address: *address, name: None, is_clone: false };
     let own = Cell {
         name: cell.name.clone(),
@@ -125,6 +129,7 @@ pub(crate) fn close_folder(path: &Path) -> io::Result<()> {
 fn write(path: &Path, text: &str) -> io::Result<()> {
     let result = fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(path);
     let result = result.and_then(|mut file| {
+        file.set_permissions(Permissions::from_mode(0o644))?;
         file.write_all(text.as_bytes())?;
         file.sync_all()
     });

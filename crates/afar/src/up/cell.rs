@@ -43,6 +43,9 @@ const PARTITION: PartitionId = PartitionId(0);
 /// No limit but the disk's.
 const NO_QUOTA: i32 = 0;
 
+/// The quota, in KiB, of the volume that anybody may write where others than this machine's users reach it.
+const SCRATCH_QUOTA_KIB: i32 = 5 << 20;
+
 /// More than a new cell's root directory has: a directory has 2 MiB at most.
 const DIRECTORY_MAX_BYTES: i64 = 2 << 20;
 
@@ -113,7 +116,9 @@ impl CellMaker {
     pub(super) async fn make(&self, owner: &Owner<'_>) -> Result<(), String> {
         let root_afs = self.volume("root.afs").await?;
         let root_cell = self.volume("root.cell").await?;
-        let scratch = self.volume("scratch").await?;
+        // Strangers on the network must not fill the disk; users of this machine could anyway.
+        let quota = if self.address.is_loopback() { NO_QUOTA } else { SCRATCH_QUOTA_KIB };
+        let scratch = self.volume_with("scratch", quota).await?;
         let home_name = volume_of(owner.name);
         let home = self.volume(&home_name).await?;
 
@@ -203,8 +208,13 @@ impl CellMaker {
         peer.rpc(args).await.map_err(|error| format!("{doing}: {error}"))
     }
 
-    /// The root directory of a volume of this name, which is made if there is none.
+    /// The root directory of a volume of this name, which is made, without a quota, if there is none.
     async fn volume(&self, name: &str) -> Result<AfsFid, String> {
+        self.volume_with(name, NO_QUOTA).await
+    }
+
+    /// The same with a quota, in KiB.
+    async fn volume_with(&self, name: &str, max_quota: i32) -> Result<AfsFid, String> {
         let doing = format!("making the volume {name}");
         let vl_name = VlName::new(name).map_err(|error| format!("{doing}: {error}"))?;
         match self.locations.rpc(&GetEntryByNameN { name: vl_name }).await {
@@ -223,7 +233,7 @@ impl CellMaker {
             volid: first,
         };
         let trans = self.ask(&self.volumes, &order, &doing).await?.trans;
-        self.ask(&self.volumes, &SetInfo { trans, info: quota(NO_QUOTA) }, &doing).await?;
+        self.ask(&self.volumes, &SetInfo { trans, info: quota(max_quota) }, &doing).await?;
         self.ask(&self.volumes, &SetFlags { trans, flags: VolumeFlags::NONE }, &doing).await?;
         self.ask(&self.volumes, &EndTrans { trans }, &doing).await?;
         let mut entry = NvldbEntry {

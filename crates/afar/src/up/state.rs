@@ -1,10 +1,11 @@
 //! The state folder of `afar up`: whose format it is, that nobody else uses it, and who of this machine's users is who in
 //! the cell.
 
+use crate::private;
 use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// The version of what is in the folder. To be raised with each change that an older program would not understand.
@@ -42,13 +43,13 @@ impl State {
             };
             format!("the state folder {shown} cannot be used: {error}; {what}")
         };
-        fs::DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(failed)?;
+        private::state_folder(path).map_err(failed)?;
         let lock = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
-            .mode(0o644)
+            .mode(0o600)
             .open(path.join("lock"))
             .map_err(failed)?;
         let mut lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|(mut lock, _)| {
@@ -112,7 +113,7 @@ impl State {
         let file = self.users_file();
         let add = || {
             let is_new = !file.exists();
-            let mut users = OpenOptions::new().append(true).create(true).mode(0o644).open(&file)?;
+            let mut users = OpenOptions::new().append(true).create(true).mode(0o600).open(&file)?;
             if is_new {
                 users.write_all(HEAD.as_bytes())?;
             }
