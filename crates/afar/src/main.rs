@@ -5,6 +5,7 @@
 mod afsio;
 mod bench;
 mod bos;
+mod cache_lock;
 mod calls;
 mod cell;
 mod classic;

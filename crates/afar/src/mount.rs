@@ -29,7 +29,7 @@ const CACHE_BYTES: u64 = 10 << 30;
 const CACHE_MIN_BYTES: u64 = 16 << 20;
 
 /// How often it is looked whether somebody else has unmounted.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 static COMMAND: Command = Command { name: "mount", options: &afsd::OPTIONS };
 
@@ -226,6 +226,7 @@ async fn run_until_told(plan: Plan, allow_other: bool, passthrough: bool) -> Res
     }
     let cache_folder = cache.as_ref().map(|(folder, _)| folder.clone());
     if let Some((folder, limit_bytes)) = cache {
+        crate::cache_lock::wait(&folder).await;
         options.cache_is_stacked = mount_point::is_stacked(&folder);
         let uuid = TokioRuntime::current().seed().and_then(|seed| client_uuid::of_folder(&folder, seed));
         client.uuid = Some(uuid.map_err(|error| format!("the cache {}: {error}", folder.display()))?);

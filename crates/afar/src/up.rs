@@ -35,7 +35,7 @@ use tokio::signal::unix::{SignalKind, signal};
 const CELL: &str = "afar.local";
 
 /// How often it is looked whether somebody else has unmounted the cell.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Most bytes of the client's cache; less where the disk has less than twice that free.
 const CACHE_BYTES: u64 = 10 << 30;

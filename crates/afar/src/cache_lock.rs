@@ -1,0 +1,59 @@
+//! The wait for a cache that its last user is about to give up. `umount` comes back before the client that served the mount has ended, so
+//! a mount that follows at once finds the cache in use for a moment.
+
+use nix::fcntl::{Flock, FlockArg};
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::time::Duration;
+
+/// How long a cache in use is waited for: a client whose mount is gone ends within a second, unless it has much to store.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// How often it is looked.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// What a cache's user locks, in the cache's folder.
+const LOCK: &str = "lock";
+
+/// Waits until nobody has the cache of this folder, or patience is over: then opening it says what is wrong.
+pub(crate) async fn wait(folder: &Path) {
+    wait_at_most(folder, PATIENCE).await;
+}
+
+async fn wait_at_most(folder: &Path, patience: Duration) {
+    let released = async {
+        while is_held(folder) {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    let _ = tokio::time::timeout(patience, released).await;
+}
+
+/// Whether a process has the lock. Where there is no cache, or none that can be opened, nobody has.
+fn is_held(folder: &Path) -> bool {
+    let Ok(lock) = OpenOptions::new().write(true).open(folder.join(LOCK)) else { return false };
+    Flock::lock(lock, FlockArg::LockExclusiveNonblock).is_err()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, File};
+
+    #[tokio::test]
+    async fn a_cache_that_is_about_to_be_free_is_waited_for_and_another_is_not_for_ever() {
+        let folder = std::env::temp_dir().join(format!("afar-cache-lock-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        wait(&folder).await;
+        let held = Flock::lock(File::create(folder.join(LOCK)).unwrap(), FlockArg::LockExclusive).unwrap();
+        wait_at_most(&folder, 2 * LOOK_EVERY).await;
+        assert!(is_held(&folder), "it was waited for in vain");
+        tokio::spawn(async move {
+            tokio::time::sleep(3 * LOOK_EVERY).await;
+            drop(held);
+        });
+        wait(&folder).await;
+        assert!(!is_held(&folder));
+        fs::remove_dir_all(folder).unwrap();
+    }
+}
