@@ -5,7 +5,7 @@
 use super::Vos;
 use super::entry::{Entry, HEADER_NAME_MAX, Kind, NAME_MAX, Site, base_name};
 use super::show_volume::name_of;
-use super::vldb::{IDS_AT_ONCE, MAX_VOLUME_ID};
+use super::vldb::IDS_AT_ONCE;
 use crate::codes::Code;
 use crate::printer::{complain, say};
 use afs_wire::afsvol::VolintInfo;
@@ -502,7 +502,7 @@ impl Vos {
             complain!(self.printer, "Could not get the highest allocated volume id from the VLDB\n");
         })?;
         // None is left above the largest; who has such a volume gives it another id.
-        let end = max_id.saturating_add(1).min(MAX_VOLUME_ID + 1);
+        let end = max_id.saturating_add(1);
         let mut next = next;
         while next < end {
             let count = (end - next).min(IDS_AT_ONCE);

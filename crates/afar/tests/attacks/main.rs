@@ -251,11 +251,12 @@ fn one_host_with_half_open_calls_leaves_room_for_others() {
                 let stranger = Stranger::new(own_address(), port(address, number));
                 let mut begun = 0;
                 while !is_over.load(Ordering::SeqCst) {
-                    for call in begun..CALLS.min(begun + AT_ONCE) {
+                    let next = CALLS.min(begun + AT_ONCE);
+                    for call in begun..next {
                         let connection = (0x7000_0000, (call / 4) << 2);
                         stranger.send(first_of_call(connection, call % 4, 1, service), &opcode.to_be_bytes());
-                        begun = call + 1;
                     }
+                    begun = next;
                     stranger.hear(Duration::from_millis(5));
                 }
                 begun
