@@ -1,4 +1,10 @@
-//! Where log lines go: to stderr for people or machines, and those of changes to the audit log.
+//! Where log lines go: to stderr for people or machines, and those of changes to the audit log. How many a minute is in
+//! `log/limited.rs`.
+
+mod limited;
+
+use std::io;
+use std::time::Instant;
 
 use afs_fileserver::AUDIT;
 use tracing_subscriber::filter::{FilterExt, filter_fn};
@@ -8,6 +14,7 @@ use tracing_subscriber::{EnvFilter, Layer, fmt};
 
 use crate::audit::{self, AuditLog};
 use crate::config::{self, LogFormat};
+use limited::Limited;
 
 /// Begins to log; `audits_files` has changes of files in the audit log too. What is logged before is lost; only the first in a process counts.
 ///
@@ -21,9 +28,11 @@ pub fn begin(config: &config::Log, audit: Option<AuditLog>, audits_files: bool) 
     // Changes of files are too many for people, and those of the cell stand in the audit log, if there is one.
     let is_for_people = move |target: &str| target != AUDIT && !(has_audit && target == audit::TARGET);
     let to_stderr = filter.and(filter_fn(move |metadata| is_for_people(metadata.target())));
+    let began = Instant::now();
+    let lines = Limited::new(move || began.elapsed(), io::stderr, config.format == LogFormat::Json);
     let stderr = match config.format {
-        LogFormat::Text => fmt::layer().with_writer(std::io::stderr).with_ansi(false).boxed(),
-        LogFormat::Json => fmt::layer().with_writer(std::io::stderr).json().flatten_event(true).boxed(),
+        LogFormat::Text => fmt::layer().with_writer(lines).with_ansi(false).boxed(),
+        LogFormat::Json => fmt::layer().with_writer(lines).json().flatten_event(true).boxed(),
     };
     let audit = audit.map(|log| {
         let layer = fmt::layer().with_writer(log).json().flatten_event(true);

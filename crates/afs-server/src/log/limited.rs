@@ -1,0 +1,145 @@
+//! Lines on stderr, so many of each kind a minute: what a stranger does again and again must not fill the disk of the log.
+//! The kind of a line is the place in the code that logs it. Which lines are wanted at all is decided in `log`.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tracing::{Level, Metadata, callsite};
+use tracing_subscriber::fmt::MakeWriter;
+
+use crate::audit;
+
+/// Lines of a kind in each [`PERIOD`]. Enough to see what goes on; ten kinds at once are 60 kB a minute.
+const LINES: u32 = 60;
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// Makes the writers; see the module.
+pub(super) struct Limited<C, O> {
+    /// The time since any beginning.
+    clock: C,
+    out: O,
+    is_json: bool,
+    /// What was written of each kind. There are as many as the program has places that log.
+    kinds: Mutex<HashMap<callsite::Identifier, Kind>>,
+}
+
+#[derive(Default)]
+struct Kind {
+    began: Duration,
+    written: u32,
+    left_out: u64,
+}
+
+impl<C: Fn() -> Duration, O: Fn() -> W, W: Write> Limited<C, O> {
+    pub(super) fn new(clock: C, out: O, is_json: bool) -> Self {
+        Self { clock, out, is_json, kinds: Mutex::default() }
+    }
+
+    /// Whether a line may be written, and how many of its kind were left out before it.
+    fn admit(&self, metadata: &Metadata<'_>) -> Option<u64> {
+        // Who changed what is never left out, and who asks for details gets all.
+        if metadata.target() == audit::TARGET || *metadata.level() > Level::INFO {
+            return Some(0);
+        }
+        let now = (self.clock)();
+        let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
+        let kind = kinds.entry(metadata.callsite()).or_default();
+        if now.saturating_sub(kind.began) >= PERIOD {
+            (kind.began, kind.written) = (now, 0);
+        }
+        if kind.written == LINES {
+            kind.left_out += 1;
+            return None;
+        }
+        kind.written += 1;
+        Some(std::mem::take(&mut kind.left_out))
+    }
+}
+
+impl<'a, C: Fn() -> Duration, O: Fn() -> W, W: Write + 'a> MakeWriter<'a> for Limited<C, O> {
+    type Writer = Line<W>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        Line(Some((self.out)()))
+    }
+
+    fn make_writer_for(&'a self, metadata: &Metadata<'_>) -> Self::Writer {
+        let Some(left_out) = self.admit(metadata) else { return Line(None) };
+        let mut line = Line(Some((self.out)()));
+        if left_out > 0 {
+            // A log that cannot be written to cannot be told so.
+            drop(match self.is_json {
+                true => writeln!(
+                    line,
+                    "{{\"message\":\"lines like the next were left out\",\"lines\":{left_out}}}"
+                ),
+                false => writeln!(line, "{left_out} lines like the next were left out"),
+            });
+        }
+        line
+    }
+}
+
+/// A line that is written, or left out.
+pub(super) struct Line<W>(Option<W>);
+
+impl<W: Write> Write for Line<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.as_mut().map_or(Ok(bytes.len()), |out| out.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.as_mut().map_or(Ok(()), Write::flush)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use tracing_subscriber::fmt;
+    use tracing_subscriber::layer::SubscriberExt;
+
+    #[derive(Clone, Default)]
+    struct Memory(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Memory {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_stranger_cannot_fill_the_log_with_refused_arguments() {
+        let (memory, seconds) = (Memory::default(), Arc::new(AtomicU64::new(0)));
+        let (out, clock) = (memory.clone(), Arc::clone(&seconds));
+        let time = move || Duration::from_secs(clock.load(Ordering::Relaxed));
+        let limited = Limited::new(time, move || out.clone(), false);
+        let layer = fmt::layer().with_ansi(false).with_writer(limited);
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+            let refuse = |n: u64| tracing::warn!(n, "arguments were refused");
+            for n in 0..10_000 {
+                refuse(n);
+            }
+            tracing::warn!("something else");
+            for n in 0..100 {
+                tracing::info!(target: "audit", n, "changed");
+            }
+            seconds.store(61, Ordering::Relaxed);
+            refuse(10_000);
+        });
+        let text = String::from_utf8(memory.0.lock().unwrap().clone()).unwrap();
+        let count = |what: &str| text.matches(what).count();
+        assert_eq!(count("arguments were refused"), LINES as usize + 1, "{text}");
+        assert_eq!((count("something else"), count("changed")), (1, 100), "others are not concerned");
+        assert_eq!(count("9940 lines like the next were left out\n"), 1, "{text}");
+    }
+}
