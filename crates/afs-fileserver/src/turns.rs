@@ -47,6 +47,14 @@ impl Turns {
     }
 }
 
+impl Turn {
+    /// Whether others wait for it to end.
+    pub(crate) fn is_wanted(&self) -> bool {
+        // The map has one, this turn another, and each that waits one more.
+        self.guard.as_ref().is_some_and(|guard| Arc::strong_count(OwnedMutexGuard::mutex(guard)) > 2)
+    }
+}
+
 impl Drop for Turn {
     fn drop(&mut self) {
         let mut queues = self.turns.queues();
@@ -80,6 +88,7 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert!(!waiting.is_finished());
+        assert!(first.is_wanted() && !other.is_wanted());
         drop((first, other));
         waiting.await.unwrap();
         assert!(turns.queues().is_empty());

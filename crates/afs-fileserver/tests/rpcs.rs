@@ -6,6 +6,7 @@ mod support;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use afs_fileserver::Locations;
 use afs_volume::{SetStatus, VnodeId};
@@ -15,6 +16,7 @@ use afs_wire::rights::Rights;
 use afs_wire::rxafs::{self, AfsCbFids, Message, StoreVolumeMask, ViceLockType};
 use afs_wire::status::{AfsStoreStatus, CallBackType, FileType, StoreMask};
 use afs_wire::vl::{EntryFlags, SiteFlags, VL_MAXNAMELEN, VldbEntry};
+use bytes::Bytes;
 use rx::Runtime;
 use rxgen::Abort;
 use rxgen::xdr::{CharVec, XdrString};
@@ -165,6 +167,37 @@ fn a_store_that_ends_early_or_is_given_up_changes_nothing() {
         assert_eq!((&data[..], reply.status.data_version.0), (&b"before"[..], 1));
         // Another store finds the file free.
         client.store(fid, 0, b"after", 5).await.unwrap();
+    });
+}
+
+/// A client whose path broke kept pinging and sent no more of its store: for as long as it did nobody could change the file.
+#[test]
+fn a_store_that_stalls_gives_way_to_a_truncate_by_another() {
+    let cell = Cell::new();
+    let (stalled, other) = (cell.client(1), cell.client(2));
+    let sim = cell.sim.clone();
+    cell.run(async move {
+        let fid = other.create(ROOT, "file").await.unwrap().fid;
+        other.store(fid, 0, b"before", 6).await.unwrap();
+        let length = 5_000_000;
+        let status = AfsStoreStatus::default();
+        let args = rxafs::StoreData64 { fid, status, pos: 0, length, file_length: length };
+        let connection = stalled.connection();
+        let mut call = connection.call().await.unwrap();
+        call.send_request(&args).await.unwrap();
+        call.send(Bytes::from(vec![1; 100_000])).await.unwrap();
+        call.flush().unwrap();
+        // Nobody waits: it may take its time.
+        sim.sleep_until(sim.now() + Duration::from_secs(30)).await;
+        call.send(Bytes::from(vec![1; 100_000])).await.unwrap();
+        call.flush().unwrap();
+        sim.sleep_until(sim.now() + Duration::from_secs(1)).await;
+        let start = sim.now();
+        other.store(fid, 2, b"", 2).await.unwrap();
+        let waited = sim.now().since(start);
+        assert!(waited < Duration::from_secs(11), "{waited:?}");
+        assert_eq!(call.recv().await.unwrap_err().code().0, 110);
+        assert_eq!(other.fetch(fid, 0, i64::MAX).await.unwrap().0, b"be");
     });
 }
 

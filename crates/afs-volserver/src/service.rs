@@ -36,6 +36,9 @@ const OUT_OF_SERVICE: &str = "It was taken out of service.";
 /// How often idle transactions are looked for.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 
+/// How long a call waits for its client. Longer than elsewhere: a dump may go into a pipe whose reader has to change a tape.
+const STALL: Duration = Duration::from_secs(600);
+
 /// Calls worked on at once. Each holds a thread while it waits for the disk; `vos` runs a handful.
 const MAX_CALLS: usize = 64;
 
@@ -125,8 +128,8 @@ impl VolumeService {
     pub fn config(&self, security: Vec<Arc<dyn ServerSecurity>>) -> ServiceConfig {
         let id = ServiceId(AfsVol::SERVICE_ID);
         // Nothing is trusted to an address, and vos has no reach check of its own that it would hold up.
-        let service =
-            Service { id, security, check_reach: false, upgrades_to: None, limits: CallLimits::default() };
+        let limits = CallLimits { stall: Some(STALL), ..CallLimits::default() };
+        let service = Service { id, security, check_reach: false, upgrades_to: None, limits };
         let this = self.clone();
         let procedures = Arc::new(Procedures::of::<AfsVol>());
         let mut config = ServiceConfig::new(service, move |mut call: rx::ServerCall| {

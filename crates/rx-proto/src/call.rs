@@ -14,6 +14,7 @@ use crate::abort::AbortCode;
 use crate::config::CallLimits;
 use crate::fair::Owner;
 use crate::ids::CallNumber;
+use crate::patience::Patience;
 use crate::receive::Receive;
 use crate::time::Instant;
 use crate::trace::Recorder;
@@ -189,6 +190,8 @@ pub(crate) struct Call {
     pub(crate) queued: bool,
     pub(crate) ack_queued: bool,
     pub(crate) limits: CallLimits,
+    /// Server: how long it still waits for the client.
+    pub(crate) patience: Patience,
     started: Instant,
     pub(crate) heard_at: Instant,
     pub(crate) progress_at: Instant,
@@ -199,6 +202,8 @@ pub(crate) struct Call {
     pub(crate) bytes_sent: u64,
     /// Bytes of the receive budget that its window holds.
     pub(crate) promised: u64,
+    /// Server: unread bytes that are counted for the caller's host.
+    pub(crate) counted: u64,
     /// What it holds of the room on the way to here.
     pub(crate) credit: Credit,
     /// The peer has named its window in this call.
@@ -234,6 +239,7 @@ impl Call {
             queued: false,
             ack_queued: false,
             limits,
+            patience: Patience::default(),
             started: now,
             heard_at: now,
             progress_at: now,
@@ -242,6 +248,7 @@ impl Call {
             peer_status: 0,
             bytes_sent: 0,
             promised: 0,
+            counted: 0,
             credit: Credit::new(now),
             window_known: false,
             contradictions: 0,
@@ -262,8 +269,10 @@ impl Call {
         if over(Some(self.limits.dead_after()), self.alive_at()) {
             return Some(AbortCode::CALL_DEAD);
         }
-        (over(self.limits.idle, self.progress_at) || over(self.limits.hard, self.started))
-            .then_some(AbortCode::CALL_TIMEOUT)
+        (self.patience.is_over()
+            || over(self.limits.idle, self.progress_at)
+            || over(self.limits.hard, self.started))
+        .then_some(AbortCode::CALL_TIMEOUT)
     }
 
     /// From when silence counts. A server's call that the application has not been told of is kept by data alone: its peer
@@ -281,7 +290,7 @@ impl Call {
         if let Some(hard) = self.limits.hard {
             at = at.min(self.started + hard);
         }
-        at
+        self.patience.ends_at().map_or(at, |ends| at.min(ends))
     }
 
     /// When the peer has been silent for so long that it is asked.

@@ -42,6 +42,14 @@ pub struct Config {
     /// Connections from addresses that have not been shown to be reachable; beyond it the oldest of them goes. Default 4096:
     /// a spoofer costs a bounded amount of memory.
     pub max_unverified: usize,
+    /// Connections that a host may have without a user's name; beyond it the oldest idle one of the host goes. Default 16,384,
+    /// about 30 MB. Behind a gateway that hides more clients their next calls make new connections.
+    pub max_connections_of_host: usize,
+    /// Bytes that callers without a name may have a server keep, over all connections: data that wait until their sender has
+    /// shown who it is, and data that the service has not read. A host has as much as it leaves free, so one alone has
+    /// half. Default 64 MiB. Smaller values slow large anonymous stores over lossy links; larger ones let strangers hold
+    /// memory.
+    pub strangers_memory: u64,
     /// A connection that nobody used for so long is forgotten. Default 700 s, OpenAFS's.
     pub reap_after: Duration,
     /// How long calls wait, unless the connection or service says otherwise.
@@ -69,6 +77,8 @@ impl Default for Config {
             announce: true,
             max_connections: 1_000_000,
             max_unverified: 4096,
+            max_connections_of_host: 16_384,
+            strangers_memory: 64 << 20,
             reap_after: Duration::from_secs(700),
             limits: CallLimits::default(),
             version: concat!("afar ", env!("CARGO_PKG_VERSION")).to_owned(),
@@ -95,11 +105,20 @@ pub struct CallLimits {
     pub idle: Option<Duration>,
     /// The whole call may take so long, then it ends with CALL_TIMEOUT. Default off.
     pub hard: Option<Duration>,
+    /// Server: with the call waiting for its client for so long, for more of the request or for the reply to be taken, it ends
+    /// with CALL_TIMEOUT. Every 256 bytes that move buy a second of it again. Time in which the server itself works does not
+    /// count. Default 60 s, as OpenAFS's servers have it: kAFS needs some tens of seconds after an outage. Smaller values
+    /// end the calls of clients that recover from one; larger ones let a client that has stopped hold its call, and with a
+    /// store the file, for longer.
+    pub stall: Option<Duration>,
 }
+
+/// Default of [`CallLimits::stall`].
+pub const STALL: Duration = Duration::from_secs(60);
 
 impl Default for CallLimits {
     fn default() -> Self {
-        Self { dead: Duration::from_secs(12), idle: None, hard: None }
+        Self { dead: Duration::from_secs(12), idle: None, hard: None, stall: Some(STALL) }
     }
 }
 

@@ -138,6 +138,10 @@ pub(crate) struct Connection {
     pub(crate) service: ServiceId,
     /// Whom its calls' bytes are counted for; set anew by each call that begins.
     pub(crate) owner: Owner,
+    /// The host that made it, and whether what is kept for it counts for that host: a server's does, as long as the client
+    /// has shown no name.
+    host: Owner,
+    is_strangers: bool,
     pub(crate) security: Box<dyn SecurityClass>,
     serial: Serial,
     pub(crate) slots: [Slot; CHANNELS],
@@ -181,6 +185,8 @@ impl Connection {
             path,
             service,
             owner,
+            host: owner,
+            is_strangers: false,
             security,
             serial: Serial(0),
             slots: Default::default(),
@@ -218,6 +224,16 @@ impl Connection {
     /// Passes over serials, so that the next one cannot be told from those before.
     pub(crate) const fn skip_serials(&mut self, count: u32) {
         self.serial = Serial(self.serial.0.wrapping_add(count));
+    }
+
+    /// The host for which counts what is kept for the client, as long as that has shown no name.
+    pub(crate) fn host(&self) -> Option<Owner> {
+        self.is_strangers.then_some(self.host)
+    }
+
+    /// From now on it counts for its host, or no more.
+    pub(crate) const fn set_strangers(&mut self, host: Owner, is_strangers: bool) {
+        (self.host, self.is_strangers) = (host, is_strangers);
     }
 
     /// The serial of the next packet.

@@ -9,7 +9,7 @@
 //!
 //! What a packet does to its connection is in `endpoint/ingress.rs`, what is sent in `endpoint/egress.rs`, what the
 //! application may do in `endpoint/verbs.rs`, what time does in `endpoint/timers.rs`, rxdebug in `endpoint/inspect.rs`. How much
-//! peers may send, and who: `endpoint/credits.rs`. Who a peer is: whether it is where it says in `endpoint/reach.rs`, challenge and response in `endpoint/authenticate.rs`. Word
+//! peers may send, and who: `endpoint/credits.rs`. What callers without a name may have us keep: `endpoint/strangers.rs`. Who a peer is: whether it is where it says in `endpoint/reach.rs`, challenge and response in `endpoint/authenticate.rs`. Word
 //! from the network is in `endpoint/network.rs`.
 
 mod authenticate;
@@ -19,6 +19,7 @@ mod ingress;
 mod inspect;
 mod network;
 mod reach;
+mod strangers;
 mod timers;
 mod verbs;
 mod watch;
@@ -130,6 +131,8 @@ pub struct Usage {
     pub promised: u64,
     /// Bytes of DATA taken from peers that have not shown to be where they say they are.
     pub unproven: u64,
+    /// Bytes of DATA kept for callers without a name: see [`Config::strangers_memory`].
+    pub strangers: u64,
     /// What is offered to peers and has not come, in bytes as the kernel counts them in a socket's buffer; 0 while that is
     /// not limited.
     pub offered: u64,
@@ -182,6 +185,7 @@ pub struct Endpoint {
     promised: u64,
     /// Bytes of DATA from peers that have not shown to be there.
     unproven: u64,
+    strangers: strangers::Strangers,
     calls: usize,
     client_connections: u64,
     inspect: inspect::Inspection,
@@ -222,6 +226,7 @@ impl Endpoint {
             timers: BinaryHeap::new(),
             promised: 0,
             unproven: 0,
+            strangers: strangers::Strangers::default(),
             calls: 0,
             client_connections: 0,
             inspect,
@@ -281,6 +286,7 @@ impl Endpoint {
             timers: self.timers.len(),
             promised: self.promised,
             unproven: self.unproven,
+            strangers: self.strangers.bytes(),
             offered: self.credits.offered(),
             offer_limit: self.credits.limit(),
         }
@@ -359,6 +365,7 @@ impl Endpoint {
             self.drop_call(ChannelRef { connection: index, channel });
         }
         self.stop_waiting(index);
+        self.remove_stranger(index);
         let connection = self.connections.remove(index);
         self.client_connections -= u64::from(connection.is_client());
         for key in [connection.key, connection.key.anywhere()] {

@@ -26,6 +26,7 @@ mod mtu;
 mod pacer;
 pub mod packet;
 pub mod path;
+mod patience;
 mod ranges;
 mod receive;
 mod reordering;

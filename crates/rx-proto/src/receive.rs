@@ -104,6 +104,8 @@ pub(crate) struct Receive {
     taken: u32,
     measured_from: Instant,
     bytes: u64,
+    /// Bytes that are here and not read, in order or not.
+    unread: u64,
 }
 
 impl Receive {
@@ -130,6 +132,7 @@ impl Receive {
             taken: 0,
             measured_from: now,
             bytes: 0,
+            unread: 0,
         }
     }
 
@@ -162,6 +165,11 @@ impl Receive {
             None => true,
             Some(distance) => self.later.get(distance as usize).is_some_and(Option::is_some),
         }
+    }
+
+    /// Bytes that are here and have not been read.
+    pub(crate) const fn unread_bytes(&self) -> u64 {
+        self.unread
     }
 
     /// The first packet that has not come.
@@ -325,6 +333,7 @@ impl Receive {
                 self.acknowledge_now(AckReason::DUPLICATE, header.serial);
                 return Received::Duplicate;
             }
+            self.unread += payload.len() as u64;
             self.later[index] = Some(payload);
             self.later_count += 1;
             self.beyond.insert(header.seq..header.seq.plus(1), |_| ());
@@ -343,6 +352,7 @@ impl Receive {
         }
         self.highest = self.highest.max(header.seq);
         let filled_hole = self.later_count > 0;
+        self.unread += payload.len() as u64;
         self.take_in_order(payload);
         self.unacked += 1;
         if asks || filled_hole {
@@ -430,6 +440,7 @@ impl Receive {
         while bytes.is_empty() {
             // An empty packet is legal; its reader need not see it (Rx notes 17.17).
             bytes = self.ready.pop_front()?;
+            self.unread -= bytes.len() as u64;
             self.taken += 1;
         }
         self.follow_reader();
@@ -537,7 +548,7 @@ impl Receive {
         self.next = Seq(self.next.0 - self.ready.len() as u32).max(Seq::FIRST);
         self.ready = VecDeque::new();
         self.later = VecDeque::new();
-        self.later_count = 0;
+        (self.later_count, self.unread) = (0, 0);
         self.beyond.clear();
         (self.due, self.deadline) = (None, None);
     }

@@ -77,6 +77,7 @@ stats! {
     calls_failed Count "Calls that ended early, whoever ended them."
     busies Count "Calls that were told to wait since an older one still ran on their channel."
     withheld Count "Packets not sent since the peer's address may be spoofed."
+    unkept Count "DATA packets of callers without a name that were not kept, as their host holds too much."
     evicted Count "Connections dropped to make room for others."
     bytes_read Bytes "Bytes of calls received in order."
     bytes_written Bytes "Bytes of calls sent for the first time."

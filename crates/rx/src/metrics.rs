@@ -126,6 +126,7 @@ gauges! {
     paths Count |now| now.usage.paths as u64, "Peers' addresses of which something is remembered.";
     promised Bytes |now| now.usage.promised, "Bytes that receive windows beyond the initial ones promise.";
     unproven Bytes |now| now.usage.unproven, "Bytes taken from peers that have not shown to be where they say they are.";
+    strangers Bytes |now| now.usage.strangers, "Bytes of DATA kept for callers without a name.";
     offered Bytes |now| now.usage.offered, "What peers may still send of what they were offered, by the kernel's counting; 0 while offers are not limited.";
     offer_limit Bytes |now| now.usage.offer_limit.unwrap_or(0), "What that is kept below, 0 while there is no limit: set by a small receive buffer, or while packets wait to be worked through.";
     receive_buffer Bytes |now| now.metrics.port.receive_buffer_bytes, "The receive buffer's size as granted, by the kernel's counting.";
@@ -178,7 +179,8 @@ pub(crate) struct Snapshot {
 impl Snapshot {
     /// Adds what a shard holds.
     pub(crate) fn add_usage(&mut self, usage: Usage) {
-        let Usage { connections, paths, calls, timers, promised, unproven, offered, offer_limit } = usage;
+        let Usage { connections, paths, calls, timers, promised, unproven, strangers, offered, offer_limit } =
+            usage;
         let sum = &mut self.usage;
         sum.connections += connections;
         sum.paths += paths;
@@ -186,6 +188,7 @@ impl Snapshot {
         sum.timers += timers;
         sum.promised += promised;
         sum.unproven += unproven;
+        sum.strangers += strangers;
         sum.offered += offered;
         // Of shards without a limit nothing is known.
         sum.offer_limit = match (sum.offer_limit, offer_limit) {

@@ -266,3 +266,92 @@ fn one_host_with_half_open_calls_leaves_room_for_others() {
         }
     });
 }
+
+/// A client that may write a file could keep it locked for all by a store that it does not finish.
+#[test]
+fn a_call_whose_arguments_do_not_come_ends_after_a_minute() {
+    // Nothing more, and a byte now and then.
+    for dripping in [false, true] {
+        let sim = Sim::new(5 * MS);
+        let (server, client) = pair(&sim, 1);
+        let world = sim.clone();
+        sim.block_on(async move {
+            let mut call = connect(&client, &server, ECHO).call().await.unwrap();
+            let start = world.now();
+            let error = loop {
+                if dripping || world.now() == start {
+                    if let Err(error) = call.write_all(b"x").await {
+                        break error;
+                    }
+                    call.flush().unwrap();
+                    world.sleep_until(world.now() + 5000 * MS).await;
+                } else {
+                    break call.recv().await.unwrap_err();
+                }
+            };
+            assert_eq!(error.code(), AbortCode::CALL_TIMEOUT, "{error}");
+            let took = world.now().since(start).as_secs();
+            assert!((60..=66).contains(&took), "{took} s");
+        });
+    }
+}
+
+/// Hours over a slow link, with an outage in between, are no stall; neither is what the server takes for its own work.
+#[test]
+fn a_slow_store_goes_on_as_long_as_it_makes_progress() {
+    let sim = Sim::new(5 * MS);
+    let (server, client) = pair(&sim, 1);
+    let clock = sim.clone();
+    server.add_service(ServiceConfig::new(service(ECHO), move |mut call: ServerCall| {
+        let clock = clock.clone();
+        async move {
+            // Unread data, a pause between reads, and one before the reply.
+            clock.sleep_until(clock.now() + Duration::from_secs(600)).await;
+            let mut first = [0; 1000];
+            call.read_exact(&mut first).await.map_err(abort)?;
+            clock.sleep_until(clock.now() + Duration::from_secs(600)).await;
+            let rest = call.read_to_end(usize::MAX).await.map_err(abort)?;
+            clock.sleep_until(clock.now() + Duration::from_secs(600)).await;
+            call.write_all(&[&first[..], &rest].concat()).await.map_err(abort)
+        }
+    }));
+    let world = sim.clone();
+    sim.block_on(async move {
+        let mut call = connect(&client, &server, ECHO).call().await.unwrap();
+        for i in 0..7200u64 {
+            call.write_all(&piece(5, i * 500, 500)).await.unwrap();
+            call.flush().unwrap();
+            let pause = if i % 1000 == 999 { 50 } else { 1 };
+            world.sleep_until(world.now() + Duration::from_secs(pause)).await;
+        }
+        call.finish().unwrap();
+        assert_eq!(check_stream(&mut call, 5).await.unwrap(), 7200 * 500);
+    });
+}
+
+#[test]
+fn a_reply_that_nobody_takes_ends_after_a_minute() {
+    let sim = Sim::new(5 * MS);
+    let (server, client) = pair(&sim, 1);
+    let ended = Arc::new(std::sync::Mutex::new(None));
+    let (clock, e) = (sim.clone(), Arc::clone(&ended));
+    server.add_service(ServiceConfig::new(service(ECHO), move |mut call: ServerCall| {
+        let (clock, ended) = (clock.clone(), Arc::clone(&e));
+        async move {
+            let start = clock.now();
+            let error = send_stream(&mut call, 6, 200_000_000).await.unwrap_err();
+            *ended.lock().unwrap() = Some((error.code(), clock.now().since(start).as_secs()));
+            Err(abort(error))
+        }
+    }));
+    let world = sim.clone();
+    sim.block_on(async move {
+        let mut call = connect(&client, &server, ECHO).call().await.unwrap();
+        call.finish().unwrap();
+        assert!(call.recv().await.unwrap().is_some());
+        world.sleep_until(world.now() + Duration::from_secs(70)).await;
+    });
+    let (code, seconds) = ended.lock().unwrap().expect("the handler has ended");
+    assert_eq!(code, AbortCode::CALL_TIMEOUT);
+    assert!((60..=65).contains(&seconds), "{seconds} s");
+}

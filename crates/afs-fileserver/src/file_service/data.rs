@@ -4,14 +4,18 @@
 //! the call. What is stored is seen by nobody before all of it has come.
 
 use std::fmt::Debug;
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Poll, ready};
+use std::time::Duration;
 
 use afs_volume::{Reader, SetStatus, Store, StoreRange, VnodeStatus, Volume};
 use afs_wire::ids::AfsFid;
 use afs_wire::rxafs::{self, reply};
 use afs_wire::status::{AfsCallBack, AfsFetchStatus, AfsStoreStatus, AfsVolSync, FileType, StoreMask};
 use bytes::Bytes;
-use rx::{CallError, ServerCall};
+use rx::{BoxFuture, CallError, ServerCall};
 use rxgen::collect::Rest;
 use rxgen::serve::{MAX_ARGUMENT_BYTES, receive_arguments};
 use rxgen::{Abort, Rpc, Serve, StreamsIn, StreamsOut};
@@ -20,6 +24,7 @@ use super::{Outcome, Session, fid_of, volume_owner};
 use crate::access::{self, SET_ID};
 use crate::callbacks::Kind;
 use crate::failure::Failure;
+use crate::turns::Turn;
 use crate::work::on_a_thread;
 
 /// What is read or written at once. Large, so that few system calls and changes of threads are needed; with 1024 calls that
@@ -31,6 +36,14 @@ const SEND_BYTES: usize = 64 << 10;
 
 /// Buffers kept for the next call. New memory has to be cleared and mapped first, which costs more than reading into it.
 const MAX_BUFFERS: usize = 64;
+
+/// A store whose data have not come for so long gives way to others that wait for the file, and its client is told VBUSY:
+/// it stores again a little later, all of it. As long as a client needs that has lost some packets; one that recovers from
+/// an outage needs more, and has it while nobody waits.
+const GIVE_WAY_AFTER: Duration = Duration::from_secs(10);
+
+/// How soon after that a store notices that somebody waits.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// What is said to a client whose data end before the length that it announced.
 const ENDED_EARLY: Failure = Failure::Code(-31);
@@ -315,7 +328,7 @@ impl Session {
         source.accepted();
         // It reads rows, as all that looks at a vnode does, and nothing more: no thread is worth that.
         let store = volume.begin_store((&fid).into(), range).map_err(|error| self.failed(&volume, error))?;
-        let store = self.receive_data(&volume, store, range.length, source).await?;
+        let store = self.receive_data(&volume, &turn, store, range.length, source).await?;
         let is_synced = status.mask.contains(StoreMask::FSYNC);
         let stored = self.commit(&volume, store, set, is_synced).await?;
         drop(turn);
@@ -329,13 +342,14 @@ impl Session {
     async fn receive_data(
         &self,
         volume: &Arc<Volume>,
+        turn: &Turn,
         mut store: Store,
         mut left: u64,
         source: &mut impl Source,
     ) -> Result<Store, Ended> {
         let mut rest = Bytes::new();
         while store.is_in_memory() && left > 0 {
-            let next = source.receive().await.map_err(Ended::Gone)?;
+            let next = self.receive(turn, source).await?;
             let mut next = next.ok_or(Ended::Failed(ENDED_EARLY))?;
             next.truncate(usize::try_from(left).map_or(next.len(), |left| left.min(next.len())));
             store.write(&next).map_err(|error| self.failed(volume, error))?;
@@ -347,7 +361,7 @@ impl Session {
             let mut filled = 0;
             while filled < length {
                 if rest.is_empty() {
-                    let next = source.receive().await.map_err(Ended::Gone)?;
+                    let next = self.receive(turn, source).await?;
                     rest = next.ok_or(Ended::Failed(ENDED_EARLY))?;
                 }
                 let part = rest.split_to(rest.len().min(length - filled));
@@ -364,6 +378,28 @@ impl Session {
             left -= length as u64;
         }
         Ok(store)
+    }
+
+    /// The next bytes of a store; see [`GIVE_WAY_AFTER`].
+    async fn receive(&self, turn: &Turn, source: &mut impl Source) -> Result<Option<Bytes>, Ended> {
+        let mut receive = pin!(source.receive());
+        let mut alarm: Option<BoxFuture> = None;
+        poll_fn(move |cx| {
+            if let Poll::Ready(received) = receive.as_mut().poll(cx) {
+                return Poll::Ready(received.map_err(Ended::Gone));
+            }
+            loop {
+                // Most often the bytes are there: only who waits sets the alarm.
+                let runtime = &self.server.runtime;
+                let alarm = alarm.get_or_insert_with(|| runtime.sleep_until(runtime.now() + GIVE_WAY_AFTER));
+                ready!(alarm.as_mut().poll(cx));
+                if turn.is_wanted() {
+                    return Poll::Ready(Err(Failure::BUSY.into()));
+                }
+                *alarm = runtime.sleep_until(runtime.now() + LOOK_AGAIN);
+            }
+        })
+        .await
     }
 
     async fn commit(

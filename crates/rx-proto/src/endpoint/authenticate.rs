@@ -1,6 +1,7 @@
 //! Challenge and response: what a server holds until a client has shown who it is, and how both ends ask and answer (Rx
 //! notes 11, 17.3, 17.4). What is in them is the security class's matter (see `security`).
 
+use super::strangers::FEW_HELD;
 use super::{ChannelRef, Endpoint};
 use crate::abort::AbortCode;
 use crate::call::CallError;
@@ -20,16 +21,33 @@ const MAX_HELD_BYTES: usize = 64 << 10;
 impl Endpoint {
     /// Keeps a DATA packet until the client has shown who it is. What is not kept the client sends again.
     pub(super) fn hold(&mut self, index: usize, header: Header, payload: Bytes) {
+        let budget = self.config.strangers_memory;
+        let Some(host) = self.connections[index].host() else { return };
+        let is_wanted = self.strangers.may_hold(host, payload.len() as u64, budget);
+        let most = if self.strangers.has_little(host, budget) { MAX_HELD } else { FEW_HELD };
         let held = &mut self.connections[index].held;
         let is_there =
             |h: &Header| h.seq == header.seq && h.channel == header.channel && h.call == header.call;
         let bytes: usize = held.iter().map(|(_, p)| p.len()).sum();
-        if held.len() < MAX_HELD
+        if is_wanted
+            && held.len() < most
             && bytes + payload.len() <= MAX_HELD_BYTES
             && !held.iter().any(|(h, _)| is_there(h))
         {
-            held.push((header, payload));
+            self.strangers.count(host, bytes as u64, (bytes + payload.len()) as u64);
+            // A copy, as what was received may hold a whole bundle in memory.
+            held.push((header, Bytes::copy_from_slice(&payload)));
         }
+    }
+
+    /// Takes out what was kept.
+    fn take_held(&mut self, index: usize) -> Vec<(Header, Bytes)> {
+        let connection = &mut self.connections[index];
+        let held = std::mem::take(&mut connection.held);
+        if let Some(host) = connection.host() {
+            self.strangers.count(host, held.iter().map(|(_, p)| p.len() as u64).sum(), 0);
+        }
+        held
     }
 
     /// Asks the client of a connection who it is, unless that was done lately.
@@ -72,11 +90,15 @@ impl Endpoint {
         match connection.security.handle_response(&facts, body) {
             Ok(calls) => {
                 connection.challenging = None;
+                if connection.security.identity().is_some() {
+                    self.remove_stranger(index);
+                }
+                let connection = &mut self.connections[index];
                 for (slot, number) in connection.slots.iter_mut().zip(calls) {
                     // The client's word on where it is; what it has not sent yet is one further (Rx notes 11).
                     slot.number = slot.number.max(CallNumber(number.0.saturating_sub(1)));
                 }
-                let held = std::mem::take(&mut connection.held);
+                let held = self.take_held(index);
                 self.name_anywhere(index);
                 let connection = &self.connections[index];
                 let path = connection.path;
@@ -97,8 +119,8 @@ impl Endpoint {
     pub(super) fn fail_connection(&mut self, now: Instant, index: usize, error: CallError, tell: bool) {
         let connection = &mut self.connections[index];
         connection.error = Some(error.code());
-        connection.held = Vec::new();
         connection.challenging = None;
+        self.take_held(index);
         for channel in Channel::ALL {
             self.fail_call(now, ChannelRef { connection: index, channel }, error, false);
         }

@@ -289,22 +289,37 @@ impl Endpoint {
                 self.events.push_back(Event::Writable(handle));
             }
         }
-        let Some(call) = self.connections[at.connection].call_mut(at.channel) else { return };
+        if !self.may_keep_data(at, header.seq, payload.len()) {
+            self.stats.unkept += 1;
+            return;
+        }
+        let connection = &mut self.connections[at.connection];
+        let is_stranger = connection.host().is_some();
+        let Some(call) = connection.call_mut(at.channel) else { return };
+        // What waits behind a hole may hold a whole bundle in memory.
+        let is_beyond = is_stranger && header.seq > call.rx.next();
+        let payload = if is_beyond { Bytes::copy_from_slice(&payload) } else { payload };
         let (before, len) = (call.rx.bytes(), payload.len());
         let received = call.rx.handle_data(now, &header, payload, view);
         call.trace_received(now, &header, len, received);
-        self.stats.bytes_read += call.rx.bytes() - before;
+        let moved = call.rx.bytes() - before;
+        self.stats.bytes_read += moved;
         match received {
             Received::Readable => {
                 call.progress_at = now;
+                call.patience.earn(now, moved);
                 let wants = call.wants_read && call.rx.is_readable();
-                call.wants_read &= !wants;
+                if wants {
+                    call.wants_read = false;
+                    call.patience.end(now);
+                }
                 let handle = wants.then(|| self.call_handle(at));
                 self.events.extend(handle.map(Event::Readable));
             }
             Received::Duplicate => self.stats.duplicate_packets += 1,
             Received::Held | Received::Refused => {}
         }
+        self.count_unread(at);
         self.note_data(now, at, len);
         self.measure_if_receiving(now, at);
         self.announce(now, at); // may ping, which makes the ACK to a stranger unnecessary
@@ -330,6 +345,7 @@ impl Endpoint {
         if call.stage.has_ended() {
             call.rx.clear();
             call.released = true;
+            self.count_unread(at);
             self.drop_if_over(now, at);
             return true;
         }
@@ -400,6 +416,7 @@ impl Endpoint {
             }
             if call.tx.buffered() < before {
                 call.progress_at = now;
+                call.patience.earn(now, (before - call.tx.buffered()) as u64);
             }
             call.contradictions = 0;
         } else if ping_sent_at.is_some_and(|at| at > call.progress_at) && call.tx.is_contradicted_by(&ack) {
@@ -470,6 +487,7 @@ impl Endpoint {
             && has_room(call.tx.buffered(), self.config.max_send_buffer)
         {
             call.wants_write = false;
+            call.patience.end(now);
             self.events.push_back(Event::Writable(handle));
         }
         if !is_client && call.stage == Stage::Reply && call.tx.is_complete() {

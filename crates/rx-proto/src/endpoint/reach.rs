@@ -99,7 +99,8 @@ impl Endpoint {
             return None;
         };
         // Room is made before anything is made for the newcomer: who goes may be of the same path.
-        if self.connections.len() >= self.config.max_connections && !self.evict_unverified(now) {
+        let owner = self.owners.owner(None, from.ip());
+        if !self.make_room_for_stranger(now, owner) {
             self.stats.spurious_packets += 1;
             return None;
         }
@@ -108,7 +109,6 @@ impl Endpoint {
         }
         let path = self.path_index(now, from);
         let service = &self.services[&header.service];
-        let owner = self.owners.owner(None, from.ip());
         let mut connection = Connection::new(now, key, path, header.service, owner, security, service.limits);
         connection.check_reach = service.check_reach;
         if header.user_status == 1
@@ -118,6 +118,7 @@ impl Endpoint {
         }
         connection.start_serials_at(Serial(self.rng.random::<u32>() >> 4));
         let index = self.insert_connection(connection);
+        self.add_stranger(index, owner);
         if !self.paths[path].is_verified() {
             self.unverified.push_back((index, self.connections[index].generation));
         }
@@ -157,7 +158,7 @@ impl Endpoint {
     }
 
     /// Drops the oldest connection whose peer has never shown to be there. Returns whether there was one.
-    fn evict_unverified(&mut self, now: Instant) -> bool {
+    pub(super) fn evict_unverified(&mut self, now: Instant) -> bool {
         while !self.unverified.is_empty() {
             if self.evict_oldest(now) {
                 return true;

@@ -197,6 +197,7 @@ impl Endpoint {
             return;
         }
         call.rx.handle_timer(now);
+        call.patience.look(now);
         let expired = call.expired(now);
         let keepalive = now >= call.keepalive_due();
         let action = call.tx.handle_timer(now, &path.rtt, &path.reordering, path.peer_delay());

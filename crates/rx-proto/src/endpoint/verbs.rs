@@ -9,6 +9,7 @@ use crate::connection::{Connection, ConnectionKey, Ended, Owed, Role};
 use crate::ids::{Channel, ConnectionId, Epoch, ServiceId};
 use crate::packet::PacketType;
 use crate::path::Path;
+use crate::patience::Patience;
 use crate::security::SecurityClass;
 use crate::time::Instant;
 use bytes::Bytes;
@@ -237,6 +238,9 @@ impl Endpoint {
         let mut call = Box::new(Call::new(now, number, connection.limits, path.first_window(), window));
         call.promised = promise;
         call.is_pending = !connection.is_client();
+        if !connection.is_client() {
+            call.patience = Patience::new(connection.limits.stall, connection.limits.keepalive());
+        }
         let slot = &mut connection.slots[at.channel.index()];
         (slot.number, slot.call) = (number, Some(call));
         connection.last_used = now;
@@ -259,6 +263,9 @@ impl Endpoint {
         c.tx.write(bytes);
         let goes_on = c.tx.ahead() < room && c.tx.buffered() < most;
         c.wants_write = !goes_on;
+        if !goes_on {
+            c.patience.begin(now);
+        }
         self.queue_call(at);
         self.note_wish(now, at);
         Ok(goes_on)
@@ -284,6 +291,7 @@ impl Endpoint {
         if is_server {
             call.stage = call.stage.after(Step::ReplyBegins);
             call.rx.leave_end_to_reply();
+            call.patience.end(now);
         }
         call.progress_at = now;
         Ok(call)
@@ -301,7 +309,9 @@ impl Endpoint {
     /// Ends the outgoing stream.
     pub fn finish(&mut self, now: Instant, call: CallHandle) -> Result<(), CallError> {
         let at = self.find(call)?;
-        self.sending(now, at)?.tx.finish();
+        let call = self.sending(now, at)?;
+        call.tx.finish();
+        call.patience.begin(now);
         self.queue_call(at);
         self.note_wish(now, at);
         self.rearm_connection(at.connection);
@@ -326,6 +336,7 @@ impl Endpoint {
             }
             if !c.rx.is_complete() {
                 c.wants_read = true;
+                c.patience.begin(now); // noticed with the next ping at the latest: no timer is set for it here
                 return Ok(Read::Blocked);
             }
             if is_client {
@@ -350,6 +361,7 @@ impl Endpoint {
         if c.rx.is_gated() {
             self.settle_credit(now, at);
         }
+        self.count_unread(at);
         self.queue_ack(at);
         Ok(Read::Data(bytes))
     }
@@ -485,6 +497,9 @@ impl Endpoint {
         let begun = call.tx.has_begun() || call.rx.has_begun();
         let forgotten = call.tx.clear();
         call.rx.clear();
+        self.count_unread(at);
+        let connection = &mut self.connections[at.connection];
+        let Some(call) = connection.call_mut(at.channel) else { return };
         let (number, next, announced) =
             (call.number, call.rx.next(), call.announced || connection.is_client());
         self.release_flight(path, forgotten);
@@ -542,6 +557,9 @@ impl Endpoint {
         let Some(mut call) = connection.slots[at.channel.index()].call.take() else { return };
         let index = connection.path;
         let forgotten = call.tx.clear();
+        if let Some(host) = connection.host() {
+            self.strangers.count(host, call.counted, 0);
+        }
         self.promised -= call.promised;
         self.free_credit(&call.credit);
         self.calls -= 1;
