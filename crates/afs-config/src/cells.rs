@@ -1,5 +1,6 @@
 //! Which cell this is, and which cells there are: `ThisCell`, `CellServDB`, `CellAlias`.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -109,18 +110,24 @@ pub struct CellServDb {
 }
 
 impl CellServDb {
-    /// The cells of the text. Blank lines, and lines that begin with `#`, are allowed.
+    /// The cells of the text. Blank lines, and lines that begin with `#`, are allowed. As with OpenAFS, a cell that occurs twice, however
+    /// it is spelt, is what stands last, so that lines may be added to a file that is somebody else's. A line that is no address is passed
+    /// over with a warning: it is no reason to do without all the other cells.
     ///
     /// # Errors
     ///
-    /// When a line is neither a cell nor a server, or a cell occurs twice.
+    /// When what should be a cell cannot be one, or a server stands before all cells.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let mut cells: Vec<(usize, Cell)> = Vec::new();
+        let mut cells: Vec<Cell> = Vec::new();
+        let mut seen = HashMap::new();
         for (number, line) in text::lines(text) {
             let failed = |problem| ConfigError::new(path, number, problem);
             let Some(rest) = line.strip_prefix('>') else {
-                let server = parse_server(path, number, line)?;
-                let (_, cell) = cells.last_mut().ok_or_else(|| failed(Problem::ServerBeforeCell))?;
+                let Some(server) = parse_server(line) else {
+                    tracing::warn!(file = %path.display(), line = number, text = line, "this is no address, and is passed over");
+                    continue;
+                };
+                let cell = cells.last_mut().ok_or_else(|| failed(Problem::ServerBeforeCell))?;
                 if cell.servers.len() == MAX_SERVERS {
                     return Err(failed(Problem::TooManyServers(MAX_SERVERS)));
                 }
@@ -139,12 +146,16 @@ impl CellServDb {
                 }
             };
             let name = CellName::parse(path, number, name)?;
-            if let Some((first, _)) = cells.iter().find(|(_, cell)| cell.name == name) {
-                return Err(failed(Problem::RepeatedCell(name.to_string(), *first)));
+            if let Some(first) = seen.insert(name.clone(), number) {
+                tracing::warn!(
+                    file = %path.display(), cell = %name, line = number, first,
+                    "the cell stands twice: the last one counts"
+                );
+                cells.retain(|cell| cell.name != name);
             }
-            cells.push((number, Cell { name, linked, comment, servers: Vec::new() }));
+            cells.push(Cell { name, linked, comment, servers: Vec::new() });
         }
-        Ok(Self { cells: cells.into_iter().map(|(_, cell)| cell).collect() })
+        Ok(Self { cells })
     }
 
     /// Reads a file.
@@ -188,17 +199,16 @@ impl fmt::Display for CellServDb {
     }
 }
 
-fn parse_server(path: &Path, number: usize, line: &str) -> Result<DbServer, ConfigError> {
+fn parse_server(line: &str) -> Option<DbServer> {
     let (address, name) = split_comment(line);
     let address = address.trim();
     let inner = address.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let text = inner.unwrap_or(address).trim();
-    let address: Ipv4Addr =
-        text.parse().map_err(|_| ConfigError::new(path, number, Problem::Address(text.to_owned())))?;
+    let address: Ipv4Addr = text.parse().ok()?;
     let name = name.and_then(|name| name.split_whitespace().next().map(str::to_owned));
     // The address once more stands where there is no name to be told.
     let name = name.filter(|name| *name != address.to_string());
-    Ok(DbServer { address, name, is_clone: inner.is_some() })
+    Some(DbServer { address, name, is_clone: inner.is_some() })
 }
 
 fn split_comment(line: &str) -> (&str, Option<String>) {
@@ -291,6 +301,27 @@ mod tests {
     }
 
     #[test]
+    fn a_cell_that_stands_twice_is_what_stands_last() {
+        let text = ">x.example #first\n192.0.2.1 #\n>b.example #\n192.0.2.2 #\n>X.EXAMPLE #second\n192.0.2.3 #\n192.0.2.4 #\n";
+        let db = CellServDb::parse(text, path()).unwrap();
+        assert_eq!(db.cells.len(), 2);
+        let cell = db.find("x.example").unwrap();
+        assert_eq!(cell.comment.as_deref(), Some("second"));
+        let addresses: Vec<_> = cell.servers.iter().map(|server| server.address.to_string()).collect();
+        assert_eq!(addresses, ["192.0.2.3", "192.0.2.4"]);
+        assert_eq!(db.find("b.example").unwrap().servers.len(), 1);
+    }
+
+    #[test]
+    fn a_line_that_is_no_address_leaves_the_others() {
+        let text = "stray\n>a #\n1.2.3 #a\n[1.2.3.4 #a\ndb.example #a\n192.0.2.7 #b\n>b #\n192.0.2.8\n";
+        let db = CellServDb::parse(text, path()).unwrap();
+        let servers = |name| db.find(name).unwrap().servers.iter().map(|s| s.address.to_string()).collect();
+        let (a, b): (Vec<_>, Vec<_>) = (servers("a"), servers("b"));
+        assert_eq!((&a[..], &b[..]), (&["192.0.2.7".to_owned()][..], &["192.0.2.8".to_owned()][..]));
+    }
+
+    #[test]
     fn what_is_wrong_with_a_list_of_cells_is_said_with_its_line() {
         let check = |text: &str, line, problem| {
             assert_eq!(
@@ -300,12 +331,9 @@ mod tests {
             );
         };
         check("1.2.3.4 #a\n", 1, Problem::ServerBeforeCell);
-        check(">a\n\n1.2.3 #a\n", 3, Problem::Address("1.2.3".into()));
-        check(">a\n[1.2.3.4 #a\n", 2, Problem::Address("[1.2.3.4".into()));
         check("> #nothing\n", 1, Problem::CellName(String::new()));
         check(">a/b #\n", 1, Problem::CellName("a/b".into()));
         check(">a b c #\n", 1, Problem::Fields { expected: ">CELL [LINKED CELL] #COMMENT", found: 3 });
-        check(">a #\n>b #\n>A #\n", 3, Problem::RepeatedCell("a".into(), 1));
         check(&format!(">{}", "x".repeat(64)), 1, Problem::CellName("x".repeat(64)));
         check(&format!(">a\n{}", "1.2.3.4 #x\n".repeat(65)), 66, Problem::TooManyServers(64));
     }

@@ -35,8 +35,6 @@ pub enum Problem {
     AddressRule(String),
     /// A server stands before the first line that begins a cell.
     ServerBeforeCell,
-    /// The cell has stood before, on the line given.
-    RepeatedCell(String, usize),
     /// This cell, which ThisCell names, is not in it.
     CellNotListed(String),
     /// A cell has more servers than this.
@@ -127,9 +125,6 @@ impl fmt::Display for Problem {
             }
             Self::ServerBeforeCell => {
                 f.write_str("a server stands here before any cell: begin with a line '>CELL'")
-            }
-            Self::RepeatedCell(cell, line) => {
-                write!(f, "cell {cell} stands in line {line} already: put all its servers there")
             }
             Self::CellNotListed(cell) => write!(f, "cell {cell}, which ThisCell names, is not in it"),
             Self::TooManyServers(limit) => write!(f, "the cell has more than {limit} servers"),
