@@ -373,7 +373,8 @@ impl Session {
 
 fn parse_length(text: &str) -> Result<u64, Complaint> {
     let invalid = || Complaint::new(Code::EINVAL, format!("invalid value for synthesize length {text}"));
-    text.trim().parse().map_err(|_| invalid())
+    // A file of more has no length that fits into a signed number, as system calls have them.
+    text.trim().parse().ok().filter(|length| *length <= i64::MAX.unsigned_abs()).ok_or_else(invalid)
 }
 
 /// The cell, its servers, and as whom: from a folder of configuration, or from the command line alone.

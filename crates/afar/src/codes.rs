@@ -45,6 +45,8 @@ codes! {
     PRNAMETOOLONG = PT + 18;
     VL_NOENT = VL + 4;
     VL_BADENTRY = VL + 18;
+    /// There are no more ids for volumes.
+    VL_BADVOLIDBUMP = VL + 19;
     VL_INDEXERANGE = VL + 29;
     VOLSERILLEGAL_PARTITION = VOLS + 5;
     VOLSERVLDB_ERROR = VOLS + 8;

@@ -22,6 +22,7 @@ mod volumes;
 mod workstation;
 
 use crate::classic::{Command, Given, Opt};
+use crate::output;
 use crate::printer::Printer;
 use crate::suite::{Suite, Verb};
 use afs_wire::control::{self, Place};
@@ -337,7 +338,7 @@ fn run(given: &Given, verb: fn(&Fs, &Given) -> u8) -> u8 {
 
 impl Target {
     fn new(path: &OsStr) -> Self {
-        Self { path: path.into(), shown: path.to_string_lossy().into_owned() }
+        Self { path: path.into(), shown: output::text_of(path) }
     }
 
     /// The paths of an option.

@@ -32,6 +32,7 @@ mod rxdebug;
 mod rxperf;
 mod rxplot;
 mod server;
+mod standard_input;
 mod suite;
 mod tokens;
 mod trace;

@@ -3,7 +3,7 @@
 use crate::output;
 use serde_json::Value;
 use std::cell::{Cell, RefCell};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, Write};
 
 /// Collects what goes to the standard output until something must be seen.
 pub(crate) struct Printer {
@@ -46,13 +46,14 @@ impl Printer {
 
     /// Says one JSON value.
     pub(crate) fn say_json(&self, value: &Value) {
-        self.append(&format!("{value:#}\n"));
+        self.append(&format!("{:#}\n", output::lossless(value.clone())));
     }
 
     /// Complains, with the newline, behind all that was said before.
     pub(crate) fn complain(&self, text: &str) {
         self.flush();
-        eprint!("{text}");
+        // Where it cannot be written there is nobody to be told.
+        let _ = io::stderr().write_all(&output::bytes_of(text));
     }
 
     /// Lets be seen what was said.

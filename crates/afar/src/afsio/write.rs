@@ -6,6 +6,7 @@ use super::progress::bar;
 use super::read::tell_md5;
 use super::{Complaint, Session, Target};
 use crate::codes::Code;
+use crate::standard_input;
 use afs_client::remote::{InMemory, StoreRange, StoreSource};
 use afs_client::{Error, Fid, Found, Kind};
 use bytes::{Bytes, BytesMut};
@@ -214,8 +215,8 @@ impl Input {
             // A duplicate, which reads from where the shell has left it.
             None => {
                 let stdin = Path::new("the standard input");
-                let duplicate = rustix::io::dup(rustix::stdio::stdin()).map_err(io::Error::from);
-                (duplicate.map_err(|error| failed(error, stdin))?.into(), stdin)
+                let input = standard_input::get().and_then(|input| Ok(rustix::io::dup(input)?));
+                (input.map_err(|error| failed(error, stdin))?.into(), stdin)
             }
         };
         Self::of(file).map_err(|error| failed(error, path))

@@ -4,7 +4,7 @@ use super::errors::{EMFILE, EROFS, Failure};
 use super::place::Links;
 use super::{FAILURE, Fs, Served, Target};
 use crate::classic::Given;
-use crate::numbers::parse_kib;
+use crate::numbers::{BadNumber, parse_kib};
 use crate::printer::{complain, say};
 use afs_wire::control::{self, CacheUse};
 use serde_json::json;
@@ -66,8 +66,12 @@ pub(super) fn check_volumes(fs: &Fs, _: &Given) -> u8 {
 /// `fs setcachesize`.
 pub(super) fn set_size(fs: &Fs, given: &Given) -> u8 {
     let size_kib = match (given.word("blocks").map(parse_kib), given.has("reset")) {
-        (Some(Some(size)), _) => size,
-        (Some(None), _) => {
+        (Some(Ok(size)), _) => size,
+        (Some(Err(bad @ BadNumber::OutOfRange { .. })), _) => {
+            complain!(fs.printer, "fs: -blocks {} {bad}\n", given.word("blocks").unwrap_or_default());
+            return FAILURE;
+        }
+        (Some(Err(BadNumber::NoNumber)), _) => {
             complain!(fs.printer, "fs: bad integer specified for cache size.\n");
             return FAILURE;
         }

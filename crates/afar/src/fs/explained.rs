@@ -55,8 +55,8 @@ pub(super) fn nfs_credentials(fs: &Fs, _: &Given) -> u8 {
 /// `fs precache`.
 pub(super) fn precache(fs: &Fs, given: &Given) -> u8 {
     match given.word("blocks").map(crate::numbers::parse_i32) {
-        Some(Some(_)) => needless(fs, "how much is read ahead follows from the reader and the network"),
-        Some(None) => {
+        Some(Ok(_)) => needless(fs, "how much is read ahead follows from the reader and the network"),
+        Some(Err(_)) => {
             complain!(fs.printer, "fs: bad integer specified for precache size.\n");
             FAILURE
         }

@@ -10,7 +10,7 @@ use super::{FAILURE, Fs, Target};
 use crate::calls::Caller;
 use crate::classic::Given;
 use crate::codes::Code;
-use crate::output::harmless;
+use crate::output::{harmless, text_of};
 use crate::printer::{complain, say};
 use crate::ubik::Database;
 use afs_wire::control::{self, KnownCell, Place};
@@ -132,7 +132,7 @@ fn try_make(fs: &Fs, given: &Given) -> Result<(), u8> {
             return Err(complain("mount points must be created within the AFS file system"));
         }
         Err(failure) => {
-            fs.complain(&failure, Some(&folder.to_string_lossy()));
+            fs.complain(&failure, Some(&text_of(folder.as_os_str())));
             return Err(FAILURE);
         }
     };

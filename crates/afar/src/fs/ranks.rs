@@ -7,11 +7,15 @@ use crate::hosts;
 use crate::numbers::leading_number;
 use crate::output::harmless;
 use crate::printer::complain;
+use crate::standard_input;
 use afs_wire::control::{self, RankedServer, ServerKind};
 use afs_wire::ids::HostAddr;
 use serde_json::{Value, json};
 use std::io::Read;
 use std::{fs as files, io};
+
+/// The largest rank: OpenAFS keeps 16 bits of them.
+const RANK_MAX: u32 = 0xffff;
 
 /// `fs getserverprefs`.
 pub(super) fn show(fs: &Fs, given: &Given) -> u8 {
@@ -70,7 +74,7 @@ pub(super) fn set(fs: &Fs, given: &Given) -> u8 {
     }
     if given.has("stdin") {
         let mut text = String::new();
-        match io::stdin().read_to_string(&mut text) {
+        match standard_input::get().and_then(|_| io::stdin().read_to_string(&mut text)) {
             Ok(_) => words.push(text),
             Err(error) => {
                 complain!(fs.printer, "stdin: {}\n", Failure::of_system(&error));
@@ -81,7 +85,11 @@ pub(super) fn set(fs: &Fs, given: &Given) -> u8 {
     let from_files: Vec<&str> = words.iter().flat_map(|text| text.split_ascii_whitespace()).collect();
     let servers: Vec<&str> = from_files.into_iter().chain(given.words("servers")).collect();
     for (kind, words) in [(ServerKind::FILE, servers), (ServerKind::LOCATION, given.words("vlservers"))] {
-        let (ranked, unknown) = ranked(&words);
+        let (ranked, unknown, beyond) = ranked(&words);
+        for rank in &beyond {
+            complain!(fs.printer, "fs: the rank {rank} is out of range: it may be from 0 to {RANK_MAX}\n");
+            status = FAILURE;
+        }
         for name in &unknown {
             complain!(fs.printer, "{name}: couldn't resolve name.\n");
             status = FAILURE;
@@ -98,19 +106,23 @@ pub(super) fn set(fs: &Fs, given: &Given) -> u8 {
     status
 }
 
-/// Pairs of a server and a rank, and the names of which nobody knows the address. What has no rank behind it is left out.
-fn ranked<'a>(words: &[&'a str]) -> (Vec<RankedServer>, Vec<&'a str>) {
-    let (mut ranked, mut unknown) = (Vec::new(), Vec::new());
+/// Pairs of a server and a rank, the names of which nobody knows the address, and the ranks that are none. What has no rank behind it
+/// is left out.
+fn ranked<'a>(words: &[&'a str]) -> (Vec<RankedServer>, Vec<&'a str>, Vec<&'a str>) {
+    let (mut ranked, mut unknown, mut beyond) = (Vec::new(), Vec::new(), Vec::new());
     for pair in words.chunks_exact(2) {
         let &[name, rank] = pair else { continue };
         match hosts::find(name) {
-            // As there, a rank is a number of 16 bits, whatever stands before them.
-            Some(address) => ranked
-                .push(RankedServer { address: address.into(), rank: (leading_number(rank) & 0xffff) as u32 }),
+            Some(address) => match u32::try_from(leading_number(rank)) {
+                Ok(rank) if rank <= RANK_MAX => {
+                    ranked.push(RankedServer { address: address.into(), rank });
+                }
+                Ok(_) | Err(_) => beyond.push(rank),
+            },
             None => unknown.push(name),
         }
     }
-    (ranked, unknown)
+    (ranked, unknown, beyond)
 }
 
 #[cfg(test)]
@@ -119,10 +131,12 @@ mod tests {
 
     #[test]
     fn ranks_come_in_pairs() {
-        let (ranked, unknown) =
-            ranked(&["10.0.0.1", "20000", "10.0.0.2", "x", "10.0.0.3", "65537", "10.0.0.4"]);
+        let (ranked, unknown, beyond) = ranked(&[
+            "10.0.0.1", "20000", "10.0.0.2", "x", "10.0.0.3", "65537", "10.0.0.5", "-1", "10.0.0.4",
+        ]);
         let ranks: Vec<_> = ranked.iter().map(|server| (server.address.to_string(), server.rank)).collect();
-        let expected = [("10.0.0.1", 20000), ("10.0.0.2", 0), ("10.0.0.3", 1)];
+        let expected = [("10.0.0.1", 20000), ("10.0.0.2", 0)];
+        assert_eq!(beyond, ["65537", "-1"]);
         assert_eq!(ranks, expected.map(|(address, rank)| (address.to_owned(), rank)));
         assert!(unknown.is_empty());
     }

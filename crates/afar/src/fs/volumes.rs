@@ -4,7 +4,7 @@ use super::errors::{EINVAL, Failure};
 use super::place::Links;
 use super::{FAILURE, Fs, Served, Target};
 use crate::classic::Given;
-use crate::numbers::parse_kib;
+use crate::numbers::{BadNumber, parse_kib};
 use crate::output::harmless;
 use crate::printer::{complain, say};
 use afs_wire::control::{self, VolumeChanges};
@@ -106,11 +106,16 @@ fn change(fs: &Fs, given: &Given, quota: Option<&str>, message: Option<&str>) ->
     for target in &Target::all_or_here(given) {
         let mut changes = VolumeChanges::NONE;
         let max_quota = match quota.map(parse_kib) {
-            Some(Some(quota)) => {
+            Some(Ok(quota)) => {
                 changes |= VolumeChanges::MAX_QUOTA;
                 quota
             }
-            Some(None) => {
+            Some(Err(bad @ BadNumber::OutOfRange { .. })) => {
+                complain!(fs.printer, "fs: the quota {} {bad}\n", quota.unwrap_or_default());
+                status = FAILURE;
+                continue;
+            }
+            Some(Err(BadNumber::NoNumber)) => {
                 complain!(fs.printer, "fs: bad integer specified for quota.\n");
                 status = FAILURE;
                 continue;

@@ -3,6 +3,7 @@
 
 use super::OURS;
 use crate::classic::{Command, Given, Opt, Parsed};
+use crate::numbers;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -175,19 +176,19 @@ impl Wishes {
     ///
     /// When a value makes no sense.
     pub(super) fn read(&mut self, given: &Given) -> Result<(), String> {
-        let number = |name: &'static str| match given.word(name) {
+        let number = |name: &'static str, max: u64| match given.word(name) {
             None => Ok(None),
             Some(text) => {
-                text.parse::<u64>().map(Some).map_err(|_| format!("-{name} {text}: a number is expected"))
+                numbers::parse(text, 0..=max).map(Some).map_err(|bad| format!("-{name} {text} {bad}"))
             }
         };
         let path = |name| given.word(name).map(PathBuf::from);
         self.mount = path("mountdir").or(self.mount.take());
         self.cache = path("cachedir").or(self.cache.take());
-        if let Some(kib) = number("blocks")? {
+        if let Some(kib) = number("blocks", u64::MAX >> 10)? {
             self.cache_bytes = Some(kib << 10);
         }
-        if let Some(entries) = number("stat")? {
+        if let Some(entries) = number("stat", u64::MAX)? {
             self.status_entries = Some(usize::try_from(entries).unwrap_or(usize::MAX));
         }
         self.no_cache |= given.has("memcache");

@@ -3,7 +3,7 @@
 use super::{Failed, Pts};
 use crate::classic::Given;
 use crate::codes::Code;
-use crate::numbers;
+use crate::numbers::{self, BadNumber};
 use crate::printer::{complain, say};
 use serde_json::{Value, json};
 
@@ -45,12 +45,13 @@ pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
 
 fn group_id(pts: &Pts, text: &str) -> Result<i32, Failed> {
     match numbers::parse_i32(text) {
-        None => pts.complain(Code::DEAD, &format!("because group id was: '{text}'")),
-        Some(0) => complain!(pts.printer, "0 isn't a valid group id; aborting\n"),
-        Some(id) if id > 0 => {
+        Err(BadNumber::NoNumber) => pts.complain(Code::DEAD, &format!("because group id was: '{text}'")),
+        Err(bad) => complain!(pts.printer, "pts: -id {text} {bad}\n"),
+        Ok(0) => complain!(pts.printer, "0 isn't a valid group id; aborting\n"),
+        Ok(id) if id > 0 => {
             pts.complain(Code::PRBADARG, &format!("because group id {id} was not negative"));
         }
-        Some(id) => return Ok(id),
+        Ok(id) => return Ok(id),
     }
     Err(Failed)
 }

@@ -3,7 +3,7 @@
 use super::{Failed, Pts};
 use crate::classic::Given;
 use crate::codes::Code;
-use crate::numbers;
+use crate::numbers::{self, BadNumber};
 use crate::printer::{complain, say};
 use serde_json::{Value, json};
 
@@ -36,12 +36,13 @@ pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
 
 fn user_id(pts: &Pts, text: &str) -> Result<i32, Failed> {
     match numbers::parse_i32(text) {
-        None => pts.complain(Code::DEAD, &format!("because id was: '{text}'")),
-        Some(0) => complain!(pts.printer, "0 isn't a valid user id; aborting\n"),
-        Some(id) if id < 0 => {
+        Err(BadNumber::NoNumber) => pts.complain(Code::DEAD, &format!("because id was: '{text}'")),
+        Err(bad) => complain!(pts.printer, "pts: -id {text} {bad}\n"),
+        Ok(0) => complain!(pts.printer, "0 isn't a valid user id; aborting\n"),
+        Ok(id) if id < 0 => {
             pts.complain(Code::PRBADARG, &format!("because user id {id} was not positive"));
         }
-        Some(id) => return Ok(id),
+        Ok(id) => return Ok(id),
     }
     Err(Failed)
 }

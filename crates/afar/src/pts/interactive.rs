@@ -8,6 +8,7 @@
 use super::{FAILURE, Failed, SUITE, open};
 use crate::classic::Given;
 use crate::output;
+use crate::standard_input;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal};
@@ -54,6 +55,10 @@ impl Session {
     }
 
     fn read_input(&mut self) {
+        if let Err(error) = standard_input::get() {
+            eprintln!("pts: {error}");
+            return;
+        }
         let input = io::stdin();
         let prompt = if input.is_terminal() { "pts> " } else { "" };
         self.read(&mut input.lock(), prompt, 0);

@@ -3,7 +3,8 @@
 use super::{Failed, Pts};
 use crate::classic::Given;
 use crate::codes::Code;
-use crate::numbers;
+use crate::numbers::{self, BadNumber};
+use crate::printer::complain;
 use afs_wire::ids::ViceId;
 
 /// A user or group that exists by name, or whose id was given.
@@ -20,8 +21,11 @@ pub(super) fn find(pts: &Pts, given: &Given) -> Result<Vec<Named>, Failed> {
     for word in given.words("nameorid") {
         let is_name = matches!(pts.db.ids_of(&[word]), Ok(found) if found != [ViceId::ANONYMOUS.0]);
         match numbers::parse_i32(word) {
-            Some(id) if !is_name => ids.push(id),
-            Some(_) | None => names.push(word),
+            Ok(id) if !is_name => ids.push(id),
+            Err(bad @ BadNumber::OutOfRange { .. }) if !is_name => {
+                complain!(pts.printer, "pts: -nameorid {word} {bad}\n");
+            }
+            Ok(_) | Err(_) => names.push(word),
         }
     }
     let mut found = Vec::new();

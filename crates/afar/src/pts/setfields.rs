@@ -5,7 +5,7 @@ use super::nameorid::{self, Named};
 use super::{Failed, Pts};
 use crate::classic::Given;
 use crate::codes::Code;
-use crate::numbers;
+use crate::numbers::{self, BadNumber};
 use crate::printer::complain;
 use serde_json::{Value, json};
 
@@ -20,6 +20,8 @@ enum BadFlags {
     Form,
     /// Letters at the wrong place.
     Order,
+    /// A number that has more bits than flags have.
+    Number(BadNumber),
 }
 
 pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
@@ -30,6 +32,7 @@ pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
                 BadFlags::Form => {
                     complain!(pts.printer, "Access bits must be of the form 'somar', not {access}\n");
                 }
+                BadFlags::Number(bad) => complain!(pts.printer, "pts: -access {access} {bad}\n"),
                 BadFlags::Order => complain!(
                     pts.printer,
                     "Access bits out of order or illegal:\n  must be a combination of letters from 'SOMA ' or 's mar' or hyphen, not {access}\n"
@@ -40,8 +43,13 @@ pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
     });
     let flags = flags.transpose()?;
     let quota = given.word("groupquota").map(|quota| {
-        numbers::parse_i32(quota).ok_or_else(|| {
-            pts.complain(Code::DEAD, &format!("because ngroups was: '{quota}'"));
+        numbers::parse_i32(quota).map_err(|bad| {
+            match bad {
+                BadNumber::NoNumber => pts.complain(Code::DEAD, &format!("because ngroups was: '{quota}'")),
+                BadNumber::OutOfRange { .. } => {
+                    complain!(pts.printer, "pts: -groupquota {quota} {bad}\n");
+                }
+            }
             Failed
         })
     });
@@ -65,7 +73,7 @@ pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
 fn parse(text: &str) -> Result<i32, BadFlags> {
     if text.contains(|c: char| c.is_digit(8)) {
         let digits: String = text.chars().take_while(|c| c.is_digit(8)).collect();
-        return Ok(i32::from_str_radix(&digits, 8).unwrap_or(0));
+        return numbers::parse(&format!("0{digits}"), 0..=i32::MAX).map_err(BadFlags::Number);
     }
     if text.chars().count() != LETTERS.len() || !text.contains(['s', 'o', 'm', 'a', 'r', '-']) {
         return Err(BadFlags::Form);
@@ -94,6 +102,7 @@ mod tests {
             ("SOMAr", Ok(0xb5)),
             ("-----", Ok(0)),
             ("220", Ok(0o220)),
+            ("40000000220", Err(BadFlags::Number(BadNumber::OutOfRange { min: 0, max: i32::MAX.into() }))),
             ("SOMA", Err(BadFlags::Form)),
             ("SOMAQ", Err(BadFlags::Form)),
             ("MMMar", Err(BadFlags::Order)),

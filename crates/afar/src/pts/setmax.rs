@@ -3,7 +3,7 @@
 use super::{Failed, Pts};
 use crate::classic::Given;
 use crate::codes::Code;
-use crate::numbers;
+use crate::numbers::{self, BadNumber};
 use crate::printer::complain;
 use serde_json::{Map, Value};
 
@@ -30,10 +30,15 @@ pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
 }
 
 fn set(pts: &Pts, text: &str, kind: &str, set: impl Fn(i32) -> Result<(), Code>) -> Result<i32, Failed> {
-    let Some(id) = numbers::parse_i32(text) else {
-        pts.complain(Code::DEAD, &format!("because id was: '{text}'"));
-        return Err(Failed);
-    };
+    let id = numbers::parse_i32(text).map_err(|bad| {
+        match bad {
+            BadNumber::NoNumber => pts.complain(Code::DEAD, &format!("because id was: '{text}'")),
+            BadNumber::OutOfRange { .. } => {
+                complain!(pts.printer, "pts: -{} {text} {bad}\n", kind.to_ascii_lowercase());
+            }
+        }
+        Failed
+    })?;
     set(id).map(|()| id).map_err(|code| {
         pts.complain(code, &format!("so couldn't set Max {kind} Id to {id}"));
         Failed

@@ -2,6 +2,7 @@
 
 use super::{Failed, Pts};
 use crate::classic::Given;
+use crate::numbers::leading_number;
 use std::thread;
 use std::time::Duration;
 
@@ -13,10 +14,7 @@ pub(super) fn run(_: &Pts, given: &Given) -> Result<(), Failed> {
 
 /// The digits that a text begins with, as C's `atoi` reads them. Less than nothing is nothing, where OpenAFS's does not come back.
 fn seconds(text: &str) -> u64 {
-    let text = text.trim_start();
-    let digits = text.strip_prefix('+').unwrap_or(text);
-    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
-    digits[..end].parse().unwrap_or(0)
+    leading_number(text).max(0).unsigned_abs()
 }
 
 #[cfg(test)]
@@ -25,7 +23,15 @@ mod tests {
 
     #[test]
     fn what_does_not_begin_with_digits_is_no_time() {
-        for (text, wanted) in [("2", 2), (" 3x", 3), ("+4", 4), ("-1", 0), ("x", 0), ("", 0)] {
+        for (text, wanted) in [
+            ("2", 2),
+            (" 3x", 3),
+            ("+4", 4),
+            ("-1", 0),
+            ("x", 0),
+            ("", 0),
+            ("18446744073709551617", i64::MAX as u64),
+        ] {
             assert_eq!(seconds(text), wanted, "{text:?}");
         }
     }

@@ -6,7 +6,7 @@ use super::volser::{Changes, Transaction};
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
-use crate::numbers;
+use crate::numbers::{self, BadNumber};
 use crate::printer::{complain, say};
 use afs_wire::afsvol::VolumeFlags;
 use afs_wire::ids::PartitionId;
@@ -45,13 +45,17 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     }
     let quota = match given.word("maxquota") {
         None => QUOTA_KIB,
-        Some(text) => numbers::parse_kib(text).ok_or_else(|| {
-            complain!(vos.printer, "vos: bad integer specified for quota.\n");
+        Some(text) => numbers::parse_kib(text).map_err(|bad| {
+            match bad {
+                BadNumber::NoNumber => complain!(vos.printer, "vos: bad integer specified for quota.\n"),
+                BadNumber::OutOfRange { .. } => complain!(vos.printer, "vos: -maxquota {text} {bad}\n"),
+            }
             Stop::RETURNED
         })?,
     };
-    let id = given.word("id").map(|text| volume_id(vos, text, "volume")).transpose()?;
-    let read_only_id = given.word("roid").map(|text| volume_id(vos, text, "RO volume")).transpose()?;
+    let id = given.word("id").map(|text| volume_id(vos, text, "id", "volume")).transpose()?;
+    let read_only_id =
+        given.word("roid").map(|text| volume_id(vos, text, "roid", "RO volume")).transpose()?;
     let plan = Plan { server, partition, name, quota, id: id.filter(|id| *id != 0), read_only_id };
     let ids = create(vos, &plan).map_err(|code| {
         vos.print_diagnostics("create", code);
@@ -72,13 +76,17 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     Ok(())
 }
 
-fn volume_id(vos: &Vos, text: &str, what: &str) -> Result<u32, Stop> {
+fn volume_id(vos: &Vos, text: &str, option: &str, what: &str) -> Result<u32, Stop> {
     if !text.bytes().all(|b| b.is_ascii_digit()) {
         complain!(vos.printer, "vos: Given {what} ID {text} should be numeric.\n");
         return Err(Stop::RETURNED);
     }
-    numbers::parse_u32(text).ok_or_else(|| {
-        complain!(vos.printer, "vos: bad integer specified for volume ID.\n");
+    // 0 stands for one of the database's choice, or for none.
+    numbers::parse(text, 0..=MAX_VOLUME_ID).map_err(|bad| {
+        match bad {
+            BadNumber::NoNumber => complain!(vos.printer, "vos: bad integer specified for volume ID.\n"),
+            BadNumber::OutOfRange { .. } => complain!(vos.printer, "vos: -{option} {text} {bad}\n"),
+        }
         Stop::RETURNED
     })
 }

@@ -4,6 +4,7 @@ use super::online::{failed, place};
 use super::volser::{BUSY, OFFLINE};
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
+use crate::numbers;
 use crate::printer::complain;
 use afs_wire::afsvol::VolumeFlags;
 use serde_json::json;
@@ -12,7 +13,13 @@ use std::time::Duration;
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     let (server, partition, id) = place(vos, given)?;
     let is_busy = given.has("busy");
-    let seconds = given.word("sleep").map_or(0, |text| text.trim().parse().unwrap_or(0));
+    // What is no time must not become 0, which is for good.
+    let seconds = given.word("sleep").map_or(Ok(0), |text| {
+        numbers::parse(text, 0..=u32::MAX).map_err(|bad| {
+            complain!(vos.printer, "vos: -sleep {text} {bad}\n");
+            Stop::RETURNED
+        })
+    })?;
     if is_busy && !given.has("sleep") {
         complain!(vos.printer, "-sleep option must be used with -busy flag\n");
         return Err(Stop::RETURNED);
@@ -20,7 +27,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     let attach = if is_busy { BUSY } else { OFFLINE };
     let is_for_good = seconds == 0 && !is_busy;
     let state = if is_for_good { VolumeFlags::OUT_OF_SERVICE } else { VolumeFlags::NONE };
-    let set = vos.set_volume_state(server, partition, id, attach, state, Duration::from_secs(seconds));
+    let set = vos.set_volume_state(server, partition, id, attach, state, Duration::from_secs(seconds.into()));
     set.map_err(|code| failed(vos, code))?;
     if vos.json {
         vos.printer.say_json(&json!({

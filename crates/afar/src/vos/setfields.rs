@@ -5,7 +5,7 @@ use super::volser::{Changes, OFFLINE};
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
-use crate::numbers;
+use crate::numbers::{self, BadNumber};
 use crate::printer::complain;
 use afs_wire::ids::PartitionId;
 use serde_json::json;
@@ -34,8 +34,11 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     })?;
     let quota_kib = match given.word("maxquota") {
         None => None,
-        Some(text) => Some(numbers::parse_kib(text).ok_or_else(|| {
-            complain!(vos.printer, "invalid quota value\n");
+        Some(text) => Some(numbers::parse_kib(text).map_err(|bad| {
+            match bad {
+                BadNumber::NoNumber => complain!(vos.printer, "invalid quota value\n"),
+                BadNumber::OutOfRange { .. } => complain!(vos.printer, "vos: -maxquota {text} {bad}\n"),
+            }
             Stop::RETURNED
         })?),
     };

@@ -4,6 +4,7 @@
 use super::Vos;
 use super::entry::{Entry, Kind, base_name};
 use crate::codes::Code;
+use crate::numbers::{self, BadNumber};
 use afs_wire::ids::{HostAddr, PartitionId, VolumeId, VolumeType};
 use afs_wire::vl::{
     self, AddrMask, EntryFlags, ListAddrByAttributes, ListMask, ReleaseType, VlName, VldbListByAttributes,
@@ -45,6 +46,10 @@ fn kind_on_wire(kind: Option<Kind>) -> VolumeType {
 }
 
 fn name_on_wire(name: &str) -> Result<VlName, Code> {
+    // Servers that read numbers without looking at their size would take it for the volume of its lowest 32 bits.
+    if matches!(as_number(name), Some(Err(_))) {
+        return Err(Code::VL_NOENT);
+    }
     // What is too long for a name is no name that exists.
     VlName::try_from(name).map_err(|_| Code::VL_NOENT)
 }
@@ -71,6 +76,10 @@ impl Vos {
     /// The id of a volume by its name, or the number that the text is; `None` if that is 0, or the volume has none.
     pub(super) fn volume_id(&self, text: &str) -> Result<Option<u32>, Code> {
         if let Some(number) = as_number(text) {
+            let number = number.map_err(|bad| {
+                self.printer.complain(&format!("vos: the volume ID {text} {bad}\n"));
+                Code::VL_NOENT
+            })?;
             return Ok((number != 0).then_some(number));
         }
         let entry = self.entry_by_name(base_name(text))?;
@@ -162,7 +171,8 @@ impl Vos {
 
     /// Takes so many ids for new volumes, of which this is the first. Databases give out [`IDS_AT_ONCE`] at once at most.
     pub(super) fn new_volume_ids(&self, count: u32) -> Result<u32, Code> {
-        self.ask(&vl::GetNewVolumeId { bump_count: count }).map(|reply| reply.new_volid.0)
+        let reply = self.ask(&vl::GetNewVolumeId { bump_count: count })?;
+        all_fit(reply.new_volid.0, count)
     }
 
     // ---- file servers
@@ -260,10 +270,47 @@ fn attributes(wanted: Wanted) -> VldbListByAttributes {
     }
 }
 
-/// The number that a text is from its first to its last digit; the largest of all is none.
-fn as_number(text: &str) -> Option<u32> {
-    if !text.starts_with(|c: char| c.is_ascii_digit()) {
+/// The first of so many ids, unless the counter of the database has come to its end: some servers begin again at 0 then, and the ids are
+/// those of other volumes.
+fn all_fit(first: u32, count: u32) -> Result<u32, Code> {
+    let last = first.checked_add(count.saturating_sub(1)).filter(|last| *last <= MAX_VOLUME_ID);
+    last.filter(|_| first != 0).map(|_| first).ok_or(Code::VL_BADVOLIDBUMP)
+}
+
+/// The number that a text is from its first to its last digit, which is decimal whatever it begins with.
+fn as_number(text: &str) -> Option<Result<u32, BadNumber>> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
-    text.parse().ok().filter(|number| *number != u32::MAX)
+    let digits = text.trim_start_matches('0');
+    Some(numbers::parse(if digits.is_empty() { "0" } else { digits }, 0..=MAX_VOLUME_ID))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_of_digits_is_no_other_volume_if_it_is_too_large() {
+        assert_eq!(as_number("536870912"), Some(Ok(536_870_912)));
+        assert_eq!(as_number("010"), Some(Ok(10)));
+        assert_eq!(as_number("000"), Some(Ok(0)));
+        assert_eq!(
+            (as_number("a1"), as_number("1a"), as_number(""), as_number("-1")),
+            (None, None, None, None)
+        );
+        for text in ["4294967295", "4294967297", "9999999999999999999999"] {
+            assert!(matches!(as_number(text), Some(Err(BadNumber::OutOfRange { .. }))), "{text}");
+            assert_eq!(name_on_wire(text).unwrap_err(), Code::VL_NOENT, "{text}");
+        }
+    }
+
+    #[test]
+    fn new_ids_do_not_begin_again() {
+        assert_eq!(all_fit(MAX_VOLUME_ID, 1), Ok(MAX_VOLUME_ID));
+        assert_eq!(all_fit(MAX_VOLUME_ID - 2, 3), Ok(MAX_VOLUME_ID - 2));
+        for (first, count) in [(0, 1), (u32::MAX, 1), (MAX_VOLUME_ID - 1, 3), (u32::MAX, u32::MAX)] {
+            assert_eq!(all_fit(first, count), Err(Code::VL_BADVOLIDBUMP), "{first} {count}");
+        }
+    }
 }
