@@ -120,7 +120,7 @@ mod tests {
             [&b"plain \xc3\xa9"[..], b"f\xff", b"\xc3", b"a\xf4\x8f\xbf\xbfz", b"\x80\xf4\x8f\xbc\x80\xfe"]
         {
             let text = text_of(OsStr::from_bytes(path));
-            assert_eq!(&*bytes_of(&format!("{text}")), path, "{text:?}");
+            assert_eq!(&*bytes_of(&text.to_string()), path, "{text:?}");
         }
         let text = text_of(OsStr::from_bytes(b"f\xff"));
         let told = lossless(serde_json::json!([{ "path": text, "cell": "a" }]));
