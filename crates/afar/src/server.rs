@@ -112,10 +112,10 @@ fn configuration(cli: &Cli) -> Result<Config, String> {
 }
 
 async fn run_until_told(config: &Config) -> Result<(), String> {
+    let audit = open_audit(config)?;
     let state = &config.server.state;
     crate::private::state_folder(state)
         .map_err(|error| format!("the state folder {} cannot be used: {error}", state.display()))?;
-    let audit = open_audit(config)?;
     log::begin(&config.log, audit.clone(), config.audit.files)?;
     let manager = ServiceManager::at(std::env::var_os("NOTIFY_SOCKET").as_deref())
         .map_err(|error| format!("NOTIFY_SOCKET cannot be used: {error}"))?;
