@@ -11,10 +11,9 @@ use fuse_dev::{Caller, Entries, Handle, PlusEntries, Reply};
 
 use crate::answer::Answer;
 use crate::attributes::{self, attributes_ttl};
-use crate::file_system::{FileSystem, Fresh, outcome};
+use crate::file_system::{FileSystem, Fresh, just, outcome};
 use crate::handles::{DirHandle, Open};
-use crate::inodes::Inodes;
-use crate::nodes::Node;
+use crate::nodes::{Node, inode_number};
 
 /// Statuses asked for ahead of a listing: six calls of fifty, the most that a server takes in one (File service notes 6.4),
 /// which are on their way at once.
@@ -48,7 +47,7 @@ impl FileSystem {
         }
         state.pages = version;
         drop(state);
-        let listing = Mutex::new(listing);
+        let listing = Mutex::new((listing, false));
         let handle = self.handles.add(Open::Dir(Arc::new(DirHandle { node, user, listing })));
         Answer::Opened(handle, flags, None)
     }
@@ -63,14 +62,10 @@ impl FileSystem {
     ) {
         let Some(open) = self.handles.dir(handle) else { return reply.error(libc::EBADF) };
         let client = self.client.clone();
-        self.run_locked(caller, reply, async move {
-            let listing = open.listing();
-            // At its beginning a listing has to be that of now: things may have been made since it was opened or read.
-            let version =
-                client.cached_status(open.user, open.node.fid).and_then(Result::ok).map(|s| s.data_version);
-            let listing = match pos > 0 || version == Some(listing.data_version()) {
-                true => listing,
-                false => match client.read_dir(open.user, open.node.fid).await {
+        self.run(caller, reply, async move {
+            let listing = match open.listing_at(pos) {
+                Some(listing) => listing,
+                None => match client.read_dir(open.user, open.node.fid).await {
                     Ok(listing) => {
                         open.replace(listing.clone());
                         listing
@@ -79,7 +74,7 @@ impl FileSystem {
                 },
             };
             if !is_plus {
-                return outcome(move |fs, _| Answer::Entries(names(&fs.inodes, &listing, pos, room)));
+                return just(Answer::Entries(names(&listing, pos, room)));
             }
             ask_ahead(&client, &open, &listing, (pos, room)).await;
             outcome(move |fs, fresh| {
@@ -116,7 +111,7 @@ impl FileSystem {
                 // The kernel looks it up when it needs to, and then it is said what is wrong with it.
                 None => {
                     let kind = entry.kind.map(attributes::kind);
-                    entries.add_name(self.inodes.number(entry.fid), entry.next, kind, name);
+                    entries.add_name(inode_number(entry.fid), entry.next, kind, name);
                 }
             }
         }
@@ -133,11 +128,11 @@ fn is_dots(name: &[u8]) -> bool {
 }
 
 /// A listing without attributes.
-fn names(inodes: &Inodes, listing: &Listing, pos: u64, room: u32) -> Entries {
+fn names(listing: &Listing, pos: u64, room: u32) -> Entries {
     let mut entries = Entries::new(room);
     for entry in listing.entries_from(pos) {
         let kind = entry.kind.map(attributes::kind);
-        if !entries.add(inodes.number(entry.fid), entry.next, kind, OsStr::from_bytes(entry.name)) {
+        if !entries.add(inode_number(entry.fid), entry.next, kind, OsStr::from_bytes(entry.name)) {
             break;
         }
     }

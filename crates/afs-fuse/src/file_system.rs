@@ -24,19 +24,10 @@ use tokio::runtime;
 
 use crate::answer::{Answer, Taken};
 use crate::attributes::{self, Owners, Serves};
-use crate::flights::{EndedBy, Flights};
+use crate::flights::Flights;
 use crate::handles::Handles;
-use crate::inodes::Inodes;
 use crate::nodes::{Node, Nodes};
 use crate::notices::Leaving;
-
-/// The space of the folder of cells, which has none of its own: programs that look there before they write below find room. It is what
-/// OpenAFS's clients say.
-const MADE_UP_KIB: u64 = i32::MAX as u64;
-
-/// The longest that a directory is kept locked for a server that does not answer: longer than a server takes to start again, and short
-/// beside the ten minutes for which data are waited for.
-const LOCKED_MAX: Duration = Duration::from_secs(60);
 
 /// Whether what an answer says was found out since the last notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,7 +52,6 @@ pub(crate) struct FileSystem {
     pub(crate) client: Client,
     pub(crate) runtime: runtime::Handle,
     pub(crate) nodes: Nodes,
-    pub(crate) inodes: Inodes,
     pub(crate) handles: Handles,
     pub(crate) flights: Arc<Flights>,
     pub(crate) owners: Owners,
@@ -116,7 +106,6 @@ impl FileSystem {
             client,
             runtime,
             nodes,
-            inodes: Inodes::default(),
             handles: Handles::default(),
             flights: Arc::default(),
             owners,
@@ -162,32 +151,6 @@ impl FileSystem {
         reply: Reply,
         work: impl Future<Output = Outcome> + Send + 'static,
     ) {
-        self.run_until(EndedBy::Meant, caller, reply, work);
-    }
-
-    /// The same for what the kernel does with a directory locked: nobody else gets at names in it until this is answered, and not even
-    /// SIGKILL ends their wait. So it fails in bounded time.
-    pub(crate) fn run_locked(
-        self: &Arc<Self>,
-        caller: Caller,
-        reply: Reply,
-        work: impl Future<Output = Outcome> + Send + 'static,
-    ) {
-        self.run(caller, reply, async move {
-            tokio::time::timeout(LOCKED_MAX, work)
-                .await
-                .unwrap_or_else(|_| just(Answer::Error(libc::ETIMEDOUT)))
-        });
-    }
-
-    /// See [`Self::run`]; says which signals of the caller end it.
-    pub(crate) fn run_until(
-        self: &Arc<Self>,
-        ended_by: EndedBy,
-        caller: Caller,
-        reply: Reply,
-        work: impl Future<Output = Outcome> + Send + 'static,
-    ) {
         let began = *self.enter();
         let mut work: Pin<Box<dyn Future<Output = Outcome> + Send>> = Box::pin(work);
         {
@@ -197,7 +160,7 @@ impl FileSystem {
             }
         }
         let fs = Arc::clone(self);
-        self.flights.begin(caller.pid, ended_by, reply, |due| {
+        self.flights.begin(caller.pid, reply, |due| {
             let task = async move {
                 let outcome = work.await;
                 fs.finish(began, outcome, |answer| due.answer(answer));
@@ -249,7 +212,7 @@ impl FileSystem {
     /// What `stat` says, given a status.
     pub(crate) fn attributes(&self, status: &Status) -> Attributes {
         let uid = self.owners.uid(&self.client, status.fid.cell, status.owner);
-        attributes::of_status(status, uid, self.inodes.number(status.fid))
+        attributes::of_status(status, uid)
     }
 
     /// For how long the kernel may keep names of a directory.
@@ -311,9 +274,6 @@ impl FileSystem {
             if fid.is_made_up() {
                 return just(Answer::Space(FileSystemSpace {
                     block_size: 1024,
-                    blocks: MADE_UP_KIB,
-                    free: MADE_UP_KIB,
-                    available: MADE_UP_KIB,
                     name_max: 255,
                     ..Default::default()
                 }));

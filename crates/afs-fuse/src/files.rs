@@ -26,10 +26,6 @@ const ZERO_RANGE: u32 = 16;
 /// Zeros that are written at once where a range is to become zero.
 const ZEROS: usize = 1 << 20;
 
-/// Zeros that a hole in the middle of a file is made of: they take room in the cache and at the server, and time to get there. What asks
-/// for more does without.
-const ZEROS_MAX: u64 = 64 << 20;
-
 thread_local! {
     /// What a read from the cache goes through. One for each thread that the kernel talks to.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -185,8 +181,8 @@ impl FileSystem {
         let (client, name, user) = (self.client.clone(), name.to_vec(), User(caller.uid));
         let exclusive = flags as i32 & libc::O_EXCL != 0;
         let flags = flags_of(flags);
-        let changing = self.changing(user, [(dir.id, &name)]);
-        self.run_locked(caller, reply, async move {
+        let changing = self.changing([(dir.id, &name)]);
+        self.run(caller, reply, async move {
             let mut created =
                 client.create_and_open(user, (dir.fid, &name), mode & 0o7777, flags, exclusive).await;
             // The bits of one that was there, when it was emptied.
@@ -198,12 +194,12 @@ impl FileSystem {
                 made.status.mode &= !PRIVILEGES;
             }
             changing.settle();
-            outcome(move |fs, fresh| match created {
-                Ok((made, file)) => {
-                    fs.nodes.drop_name(dir.id, &name);
-                    fs.created(user, &dir, &name, (made, file), fresh)
+            outcome(move |fs, fresh| {
+                fs.nodes.drop_name(dir.id, &name);
+                match created {
+                    Ok((made, file)) => fs.created(user, &dir, &name, (made, file), fresh),
+                    Err(error) => fs.errno(&error),
                 }
-                Err(error) => fs.not_made(&dir, name, &error),
             })
         });
     }
@@ -395,17 +391,10 @@ impl FileSystem {
         self.run(caller, reply, async move {
             let allocate = async {
                 let status = client.status(open.file.user(), open.file.fid()).await?;
-                let last = end.min(status.length);
-                if mode & (PUNCH_HOLE | ZERO_RANGE) != 0 && last.saturating_sub(pos) > ZEROS_MAX {
-                    if last < status.length {
-                        return Ok(false);
-                    }
-                    // What was cut off is read as zeros when the file is as long again.
-                    open.file.truncate(pos).await?;
-                    open.file.truncate(last).await?;
-                } else if mode & (PUNCH_HOLE | ZERO_RANGE) != 0 {
+                if mode & (PUNCH_HOLE | ZERO_RANGE) != 0 {
                     let zeros = Bytes::from(vec![0; ZEROS.min(length as usize)]);
                     let mut at = pos;
+                    let last = end.min(status.length);
                     while at < last {
                         let count = (last - at).min(zeros.len() as u64);
                         open.file.write(at, zeros.slice(..count as usize)).await?;
@@ -415,14 +404,10 @@ impl FileSystem {
                 if mode & KEEP_SIZE == 0 && end > status.length {
                     open.file.truncate(end).await?;
                 }
-                Ok(true)
+                Ok(())
             };
-            let allocated: Result<bool, Error> = allocate.await;
-            outcome(move |fs, _| match allocated {
-                Ok(false) => Answer::Error(libc::EOPNOTSUPP),
-                Ok(true) => Answer::Ok,
-                Err(error) => fs.errno(&error),
-            })
+            let allocated: Result<(), Error> = allocate.await;
+            outcome(move |fs, _| fs.done(allocated))
         });
     }
 }

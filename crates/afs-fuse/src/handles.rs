@@ -22,18 +22,20 @@ pub(crate) struct FileHandle {
 pub(crate) struct DirHandle {
     pub(crate) node: Arc<Node>,
     pub(crate) user: User,
-    pub(crate) listing: Mutex<Listing>,
+    pub(crate) listing: Mutex<(Listing, bool)>,
 }
 
 impl DirHandle {
-    /// The listing as it was last read.
-    pub(crate) fn listing(&self) -> Listing {
-        self.listing.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The listing to go on with at a position; `None`: it was read before, and is to be read anew.
+    pub(crate) fn listing_at(&self, pos: u64) -> Option<Listing> {
+        let mut listing = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_read = std::mem::replace(&mut listing.1, true);
+        (pos > 0 || !was_read).then(|| listing.0.clone())
     }
 
     /// A newer one.
     pub(crate) fn replace(&self, listing: Listing) {
-        *self.listing.lock().unwrap_or_else(PoisonError::into_inner) = listing;
+        *self.listing.lock().unwrap_or_else(PoisonError::into_inner) = (listing, true);
     }
 }
 

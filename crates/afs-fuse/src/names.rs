@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use afs_client::{Client, Error, Fid, Found, Kind, Status, User};
+use afs_client::{Client, Error, Fid, Found, User};
 use fuse_dev::{Caller, NodeId, Reply};
 
 use crate::answer::Answer;
@@ -30,7 +30,7 @@ impl FileSystem {
         };
         let Err(reply) = self.answer_hit(reply, hit) else { return };
         let (client, name) = (self.client.clone(), name.to_vec());
-        self.run_locked(caller, reply, async move {
+        self.run(caller, reply, async move {
             let found = client.lookup(user, dir.fid, &name).await;
             outcome(move |fs, fresh| fs.found(user, &dir, &name, found, fresh))
         });
@@ -39,18 +39,11 @@ impl FileSystem {
     /// Names whose change is about to be asked for.
     pub(crate) fn changing<const COUNT: usize>(
         self: &Arc<Self>,
-        user: User,
         names: [(NodeId, &Vec<u8>); COUNT],
     ) -> Changing {
         let mut dirs: Vec<_> = names.iter().map(|(dir, _)| *dir).collect();
-        // Those that are removed or moved are locked too, also where the kernel asks for the name each time.
-        dirs.extend(names.iter().filter_map(|(dir, name)| {
-            let known = || {
-                let found = self.client.cached_lookup(user, self.nodes.get(*dir)?.fid, name)?.ok()?;
-                self.nodes.of_fid(found.fid).filter(|node| node.fid.vnode.is_directory()).map(|node| node.id)
-            };
-            self.nodes.directory_at(*dir, name).or_else(known)
-        }));
+        // Those that are removed or moved are locked too.
+        dirs.extend(names.iter().filter_map(|(dir, name)| self.nodes.directory_at(*dir, name)));
         let names = names.map(|(dir, name)| (dir, name.clone())).to_vec();
         Changing { fs: Arc::clone(self), names, _locked: self.locked(dirs) }
     }
@@ -58,28 +51,18 @@ impl FileSystem {
     /// Makes something in a directory, and answers as a look-up of it.
     fn make(self: &Arc<Self>, caller: Caller, dir: Arc<Node>, name: &[u8], reply: Reply, make: Making) {
         let (client, name, user) = (self.client.clone(), name.to_vec(), user(caller));
-        let changing = self.changing(user, [(dir.id, &name)]);
-        self.run_locked(caller, reply, async move {
+        let changing = self.changing([(dir.id, &name)]);
+        self.run(caller, reply, async move {
             let made = make.make(&client, user, dir.fid, &name).await;
             changing.settle();
-            outcome(move |fs, fresh| match made {
-                Ok(found) => {
-                    fs.nodes.drop_name(dir.id, &name);
-                    Answer::Entry(fs.entry(user, &dir, &name, &found, fresh))
+            outcome(move |fs, fresh| {
+                fs.nodes.drop_name(dir.id, &name);
+                match made {
+                    Ok(found) => Answer::Entry(fs.entry(user, &dir, &name, &found, fresh)),
+                    Err(error) => fs.errno_of_name(&error),
                 }
-                Err(error) => fs.not_made(&dir, name, &error),
             })
         });
-    }
-
-    /// The answer to who could not make something. The kernel still has what it had of the name.
-    pub(crate) fn not_made(self: &Arc<Self>, dir: &Node, name: Vec<u8>, error: &Error) -> Answer {
-        if matches!(error, Error::Exists { .. }) {
-            // It took the name for one that is not there.
-            self.nodes.drop_name(dir.id, &name);
-            self.forget_names(dir.id, vec![name], None);
-        }
-        self.errno_of_name(error)
     }
 
     pub(crate) fn make_directory(
@@ -133,24 +116,16 @@ impl FileSystem {
     pub(crate) fn unlink(self: &Arc<Self>, caller: Caller, dir: Arc<Node>, name: &[u8], reply: Reply) {
         let (client, name, user) = (self.client.clone(), name.to_vec(), user(caller));
         let last = self.last_name_of(user, dir.fid, &name);
-        let changing = self.changing(user, [(dir.id, &name)]);
-        self.run_locked(caller, reply, async move {
+        let changing = self.changing([(dir.id, &name)]);
+        self.run(caller, reply, async move {
             let removed = client.remove(user, dir.fid, &name).await;
             changing.settle();
             outcome(move |fs, _| {
-                fs.removed(&dir, &name, &removed);
+                fs.nodes.drop_name(dir.id, &name);
                 fs.note_nameless(last.filter(|_| removed.is_ok()));
                 fs.named(removed)
             })
         });
-    }
-
-    /// A name was to be removed. The kernel forgets it when it was, and when it was not there; else it has it still, and has to be told
-    /// of what others do to it.
-    fn removed(&self, dir: &Node, name: &[u8], removed: &Result<(), Error>) {
-        if matches!(removed, Ok(()) | Err(Error::NoEntry { .. } | Error::Gone { .. })) {
-            self.nodes.drop_name(dir.id, name);
-        }
     }
 
     /// The file of this name that is open here, if it has no other.
@@ -168,22 +143,6 @@ impl FileSystem {
         }
     }
 
-    /// The directory of this name that the kernel knows, and its status.
-    fn directory_of(&self, user: User, dir: &Node, name: &[u8]) -> Option<(Arc<Node>, Status)> {
-        let found = self.client.cached_lookup(user, dir.fid, name)?.ok()?;
-        let is_directory = found.status.kind == Kind::Directory && !found.status.is_volume_root;
-        let node = self.nodes.of_fid(found.fid).filter(|_| is_directory)?;
-        Some((node, found.status))
-    }
-
-    /// A directory was removed that programs may have open: `fstat` goes on telling what it was, without a name.
-    fn note_gone(&self, last: Option<(Arc<Node>, Status)>) {
-        if let Some((node, status)) = last {
-            let attributes = fuse_dev::Attributes { links: 0, ..self.attributes(&status) };
-            node.state().gone = Some(Box::new(attributes));
-        }
-    }
-
     pub(crate) fn remove_directory(
         self: &Arc<Self>,
         caller: Caller,
@@ -192,14 +151,12 @@ impl FileSystem {
         reply: Reply,
     ) {
         let (client, name, user) = (self.client.clone(), name.to_vec(), user(caller));
-        let last = self.directory_of(user, &dir, &name);
-        let changing = self.changing(user, [(dir.id, &name)]);
-        self.run_locked(caller, reply, async move {
+        let changing = self.changing([(dir.id, &name)]);
+        self.run(caller, reply, async move {
             let removed = client.remove_dir(user, dir.fid, &name).await;
             changing.settle();
             outcome(move |fs, _| {
-                fs.removed(&dir, &name, &removed);
-                fs.note_gone(last.filter(|_| removed.is_ok()));
+                fs.nodes.drop_name(dir.id, &name);
                 fs.named(removed)
             })
         });
@@ -220,34 +177,21 @@ impl FileSystem {
         let (client, user) = (self.client.clone(), user(caller));
         let keep = flags & NO_REPLACE != 0;
         let last = self.last_name_of(user, to.fid, &new_name);
-        let replaced = self.directory_of(user, &to, &new_name);
-        let changing = self.changing(user, [(from.id, &name), (to.id, &new_name)]);
-        self.run_locked(caller, reply, async move {
+        let changing = self.changing([(from.id, &name), (to.id, &new_name)]);
+        self.run(caller, reply, async move {
             let renamed = client.rename(user, (from.fid, &name), (to.fid, &new_name), keep).await;
             changing.settle();
             outcome(move |fs, fresh| {
                 match renamed {
                     // The kernel moves the name with what it has of it.
                     Ok(()) if fresh.0 => fs.nodes.move_name((from.id, &name), (to.id, &new_name)),
-                    Ok(()) => {
+                    Ok(()) | Err(_) => {
                         fs.nodes.drop_name(from.id, &name);
                         fs.nodes.drop_name(to.id, &new_name);
                         fs.forget_names(to.id, vec![new_name], None);
                     }
-                    // The kernel forgets both.
-                    Err(Error::NoEntry { .. } | Error::Gone { .. }) => {
-                        fs.nodes.drop_name(from.id, &name);
-                        fs.nodes.drop_name(to.id, &new_name);
-                    }
-                    Err(Error::Exists { .. }) if keep => {
-                        fs.nodes.drop_name(to.id, &new_name);
-                        fs.forget_names(to.id, vec![new_name], None);
-                    }
-                    // It has both as before.
-                    Err(_) => {}
                 }
                 fs.note_nameless(last.filter(|_| renamed.is_ok()));
-                fs.note_gone(replaced.filter(|_| renamed.is_ok()));
                 fs.named(renamed)
             })
         });

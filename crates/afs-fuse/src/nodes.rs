@@ -2,7 +2,7 @@
 //! names by which it may find them without asking, and how they are open.
 //!
 //! Node ids are never used again while the mount lasts, so that an old one is never mistaken for another file. The number that
-//! programs see (`st_ino`) is made of the fid, and the same in all incarnations: see `inodes`.
+//! programs see (`st_ino`) is made of the fid, and the same in all incarnations.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use afs_client::{CellIndex, Fid};
 use afs_wire::ids::{DataVersion, VolumeId};
-use fuse_dev::{Attributes, Backing, NodeId};
+use fuse_dev::{Backing, NodeId};
 
 use crate::locks::NodeLocks;
 use crate::modes::{Mode, OnChange};
@@ -43,8 +43,6 @@ pub(crate) struct State {
     pub(crate) is_retired: bool,
     /// Whether its last name was removed here: the client keeps it under a hidden one while it is open.
     pub(crate) is_nameless: bool,
-    /// What `fstat` tells of a directory that was removed here.
-    pub(crate) gone: Option<Box<Attributes>>,
 }
 
 impl Node {
@@ -318,6 +316,13 @@ impl Table {
             }
         }
     }
+}
+
+/// The number of a file as programs see it. Volume and vnode make it within a cell; that a vnode number is used again does not
+/// make two files with one number, as the first is gone. Other cells are told apart by the upper half, as well as 32 bits can.
+pub(crate) fn inode_number(fid: Fid) -> u64 {
+    let cell = fid.cell.0.wrapping_sub(1).wrapping_mul(0x9e37_79b9);
+    u64::from(fid.volume.0 ^ cell) << 32 | u64::from(fid.vnode.0)
 }
 
 #[cfg(test)]

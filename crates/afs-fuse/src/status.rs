@@ -24,9 +24,6 @@ impl FileSystem {
         if node.state().is_retired && node.state().mode.is_closed() {
             return reply.error(libc::ESTALE);
         }
-        if let Some(gone) = &node.state().gone {
-            return reply.attributes(gone, Duration::ZERO);
-        }
         // Who has it open may know its attributes, whatever has become of his rights.
         let user = handle
             .and_then(|handle| self.handles.file(handle))
