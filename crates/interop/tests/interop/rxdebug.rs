@@ -125,11 +125,11 @@ impl<'a> Scene<'a> {
     }
 
     fn caller_line(&self) -> String {
-        format!("Connection from host 127.0.0.1, port {}, Cuid ", self.caller.port())
+        format!("Connection from host 127.0.0.1, port {}, cid ", self.caller.port())
     }
 
     fn called_line(&self) -> String {
-        format!("Connection from host 127.0.0.1, port {}, Cuid ", self.called.port())
+        format!("Connection from host 127.0.0.1, port {}, cid ", self.called.port())
     }
 }
 
