@@ -305,24 +305,6 @@ print(data == (1).to_bytes(8, 'little') * 512, flush=True)";
     assert!(one.stop().success() && two.stop().success() && cell.servers.stop().success());
 }
 
-/// A small file system of its own, for as long as this is there.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    fn new(path: PathBuf, mib: u32) -> Option<Self> {
-        fs::create_dir_all(&path).unwrap();
-        let size = format!("size={mib}m");
-        let status = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&path).status();
-        status.is_ok_and(|status| status.success()).then_some(Self(path))
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        drop(Command::new("umount").arg("-l").arg(&self.0).status());
-    }
-}
-
 #[test]
 fn a_cache_whose_disk_is_full_is_read_around_and_nothing_written_is_lost() {
     const NAME: &str = "a_cache_whose_disk_is_full_is_read_around_and_nothing_written_is_lost";
@@ -333,13 +315,13 @@ fn a_cache_whose_disk_is_full_is_read_around_and_nothing_written_is_lost() {
         return mounted::skip(NAME, "it takes root to mount a small file system");
     }
     let cell = Cell::new("full");
-    let Some(disk) = SmallDisk::new(cell.folder.join("small"), 40) else {
+    let Some(disk) = mounted::SmallDisk::new(cell.folder.join("small"), 40) else {
         return mounted::skip(NAME, "no small file system can be mounted here");
     };
     let (one, here) = cell.mount("one");
     let mount = cell.folder.join("two");
     let mut command = mounted::afar(["mount"]);
-    command.arg(&mount).arg("--config").arg(cell.folder.join("state/etc")).arg("--cache").arg(&disk.0);
+    command.arg(&mount).arg("--config").arg(cell.folder.join("state/etc")).arg("--cache").arg(&disk.path);
     let log = cell.folder.join("log");
     command.stderr(File::create(&log).unwrap());
     let two = Process::start(command, Some(mount.clone()));
@@ -352,7 +334,7 @@ fn a_cache_whose_disk_is_full_is_read_around_and_nothing_written_is_lost() {
     // No room at all.
     let mut open = File::create(there.join("before")).unwrap();
     open.write_all(b"before").unwrap();
-    let mut ballast = File::create(disk.0.join("ballast")).unwrap();
+    let mut ballast = File::create(disk.path.join("ballast")).unwrap();
     let piece = vec![0; 64 << 10];
     while ballast.write_all(&piece).is_ok() {}
     assert!(fs::read(there.join("large")).unwrap() == text, "no room at all");
@@ -366,12 +348,12 @@ fn a_cache_whose_disk_is_full_is_read_around_and_nothing_written_is_lost() {
     drop(open);
     assert_eq!(fs::read(here.join("before")).unwrap(), b"before");
     drop(ballast);
-    fs::remove_file(disk.0.join("ballast")).unwrap();
+    fs::remove_file(disk.path.join("ballast")).unwrap();
     let text = text_of(2, 1 << 20);
     fs::write(there.join("after"), &text).unwrap();
     assert!(fs::read(here.join("after")).unwrap() == text);
     assert_eq!(fs::read(there.join("small")).unwrap(), b"small");
     let said = fs::read_to_string(&log).unwrap();
-    assert!(said.contains("no space left") && said.contains(&disk.0.display().to_string()), "{said}");
+    assert!(said.contains("no space left") && said.contains(&disk.path.display().to_string()), "{said}");
     assert!(one.stop().success() && two.stop().success() && cell.servers.stop().success());
 }

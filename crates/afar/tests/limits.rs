@@ -6,8 +6,8 @@ use mounted::cell::Cell;
 use mounted::{Folder, Process, can_mount, needs, own_address, script, skip};
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::path::Path;
+use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 /// A program in a folder; what it says and how it ends are looked at by who calls this.
@@ -184,25 +184,6 @@ fn a_mount_without_a_cache_on_the_disk_does_as_one_with_it() {
     assert!(two.stop().success() && one.stop().success() && cell.servers.stop().success());
 }
 
-/// A small disk of its own for a cache, which goes with the test.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    /// `None` where this machine does not let us mount one.
-    fn new(path: &Path, mib: u32) -> Option<Self> {
-        fs::create_dir(path).unwrap();
-        let mut command = Command::new("mount");
-        command.args(["-t", "tmpfs", "-o", &format!("size={mib}m"), "tmpfs"]).arg(path);
-        command.stderr(Stdio::null()).status().unwrap().success().then(|| Self(path.to_owned()))
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        drop(Command::new("umount").arg("-l").arg(&self.0).status());
-    }
-}
-
 /// A copy ended with ENOSPC when the file had filled the cache's disk, though its server had room; and then the client did not start.
 #[test]
 fn a_file_larger_than_the_caches_disk_is_written_and_the_client_starts_again() {
@@ -211,7 +192,7 @@ fn a_file_larger_than_the_caches_disk_is_written_and_the_client_starts_again() {
         return;
     }
     let cell = Cell::new("small-disk");
-    let Some(_disk) = SmallDisk::new(&cell.cache("small"), 64) else {
+    let Some(_disk) = mounted::SmallDisk::new(cell.cache("small"), 64) else {
         return skip(NAME, "a tmpfs cannot be mounted here");
     };
     let (mount, place) = cell.mount("small");

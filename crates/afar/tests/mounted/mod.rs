@@ -265,3 +265,24 @@ pub(crate) fn map(file: &fs::File) -> Option<memmap2::MmapMut> {
     let map = || unsafe { memmap2::MmapMut::map_mut(file) };
     (file.metadata().ok()?.len() > 0).then(|| map().unwrap())
 }
+
+/// A small file system of its own, for as long as this is there.
+pub(crate) struct SmallDisk {
+    pub(crate) path: PathBuf,
+}
+
+impl SmallDisk {
+    /// `None` where this machine does not let us mount one.
+    pub(crate) fn new(path: PathBuf, mib: u32) -> Option<Self> {
+        fs::create_dir_all(&path).unwrap();
+        let size = format!("size={mib}m");
+        let status = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&path).status();
+        status.is_ok_and(|status| status.success()).then_some(Self { path })
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        drop(Command::new("umount").arg("-l").arg(&self.path).status());
+    }
+}
