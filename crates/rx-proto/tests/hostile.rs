@@ -510,7 +510,7 @@ fn a_client_whose_window_is_shut_is_sent_nothing_until_it_opens() {
     };
     let sent = server.endpoint.path_to(from).unwrap().stats().data_sent as u32;
     let mut have = sent;
-    let mut tell = |server: &mut Server, have: u32, window: u32, n: u32| {
+    let tell = |server: &mut Server, have: u32, window: u32, n: u32| {
         let h = Header { serial: Serial(100 + n), ..header(PacketType::ACK, 1) };
         let body = ack(have + 1, have, 0, 1, &[], &[1444, 1444, window, 1]);
         server.receive(from, packet(h, &body));
