@@ -331,9 +331,12 @@ fn a_cache_whose_disk_is_full_is_read_around_and_nothing_written_is_lost() {
     fs::write(here.join("large"), &text).unwrap();
     fs::write(here.join("small"), "small").unwrap();
     assert!(fs::read(there.join("large")).unwrap() == text, "more than there is room for");
-    // No room at all.
+    // No room at all, and nothing in the cache that could make room.
     let mut open = File::create(there.join("before")).unwrap();
     open.write_all(b"before").unwrap();
+    let mut flush = mounted::afar(["fs", "flushall"]);
+    flush.current_dir(&there);
+    assert!(mounted::run(flush).status.success());
     let mut ballast = File::create(disk.path.join("ballast")).unwrap();
     let piece = vec![0; 64 << 10];
     while ballast.write_all(&piece).is_ok() {}
