@@ -1,7 +1,7 @@
 //! Promises to call back: which host was told that it may trust its copy of which file, and until when.
 //!
 //! A state machine: time is an argument, nothing is sent from here. A change of a file gives the hosts to be told; whoever
-//! holds this sends the messages (`breaks.rs`), and keeps those that a host did not take ([`hosts`](crate::hosts)).
+//! holds this sends the messages (`clients.rs`), and keeps those that a host did not take ([`hosts`](crate::hosts)).
 //! File service notes 7.1 and 7.2 have the lifetimes and what breaks what.
 
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};

@@ -145,89 +145,89 @@ settings! {
     section General as GeneralFile in "server" {
         /// What runs in this process: "file", "vol", "vl", "pt", "bos".
         roles: Vec<Role> = Role::ALL.to_vec();
-        /// The folder with what the server keeps: databases, who holds callbacks, sysid, and unless said otherwise the configuration folder and the first partition.
+        /// The folder for everything that the server keeps: the databases, the list of callback promises, sysid, and by default the configuration folder and the first partition.
         state: PathBuf = "/var/lib/afar".into();
-        /// OpenAFS's configuration folder of a server: ThisCell, CellServDB, KeyFileExt, UserList, krb.conf. Empty: STATE/etc/server.
+        /// A server's configuration folder in OpenAFS's format, with ThisCell, CellServDB, KeyFileExt, UserList and krb.conf. Empty: STATE/etc/server.
         config_dir: PathBuf = PathBuf::new();
-        /// The address to listen on. 0.0.0.0 listens on all, and NetInfo and NetRestrict say which of them are told to others.
+        /// The address to listen on. With 0.0.0.0 the server listens on all addresses; NetInfo and NetRestrict decide which of them it tells to others.
         bind: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
-        /// The cell to make when the configuration folder is not there yet.
+        /// The name of the cell to make if the configuration folder does not exist yet.
         cell: String = "afar.local".to_owned();
-        /// The administrator to make with it.
+        /// The administrator to make with that cell.
         administrator: String = "admin".to_owned();
-        /// Partitions: folders named /vicepXX, or "XX=FOLDER" for others. Empty: all /vicepXX that are mounted or hold a file AlwaysAttach, and if there are none STATE/vicepa.
+        /// The partitions: folders named /vicepXX, or "XX=FOLDER" for other folders. Empty: all /vicepXX that are mounted or hold a file AlwaysAttach; if there are none, STATE/vicepa.
         partitions: Vec<String> = Vec::new();
-        /// The BosConfig whose options for fileserver, volserver, vlserver and ptserver count where this file does not say otherwise. Empty: none.
+        /// A BosConfig. Its options for fileserver, volserver, vlserver and ptserver apply where this file says nothing. Empty: none.
         bos_config: PathBuf = PathBuf::new();
-        /// NetInfo: which addresses are told to others. Empty: STATE/etc/NetInfo, if it is there.
+        /// NetInfo: which addresses the server tells to others. Empty: STATE/etc/NetInfo, if it exists.
         net_info: PathBuf = PathBuf::new();
-        /// NetRestrict: which are not. Empty: STATE/etc/NetRestrict, if it is there.
+        /// NetRestrict: which addresses it does not tell. Empty: STATE/etc/NetRestrict, if it exists.
         net_restrict: PathBuf = PathBuf::new();
     }
 
-    /// UDP ports. 0 takes a free one, which only tests can find.
+    /// UDP ports. With 0 the server takes a free port, which only tests can find.
     section Ports as PortsFile in "ports" {
-        /// The file service's.
+        /// The file service's port.
         file: u16 = 7000;
-        /// The volume service's.
+        /// The volume service's port.
         vol: u16 = 7005;
-        /// The volume location database's.
+        /// The volume location database's port.
         vl: u16 = 7003;
-        /// The protection database's.
+        /// The protection database's port.
         pt: u16 = 7002;
-        /// The overseer's.
+        /// The overseer's port.
         bos: u16 = 7007;
     }
 
     /// The transport.
     section Transport as TransportFile in "transport" {
-        /// UDP receive buffer of each port in bytes; 0 takes as much as is useful (16 MiB, forced with CAP_NET_ADMIN).
+        /// UDP receive buffer of each port, in bytes as the kernel counts them. 0: 32 MiB with CAP_NET_ADMIN; without it twice net.core.rmem_max, at most 32 MiB.
         receive_buffer_bytes: u64 = 0;
-        /// The largest packet to send, in bytes of UDP payload; 0 finds out what the path takes.
+        /// The largest packet to send, in bytes of UDP payload. 0: the server finds out what each path takes.
         max_packet_bytes: u32 = 0;
-        /// Whether to listen only on the first of the addresses that are told to others, though bind says 0.0.0.0 (OpenAFS's -rxbind).
+        /// Whether to listen only on the first address that is told to others, even if bind is 0.0.0.0 (OpenAFS's -rxbind).
         one_address: bool = false;
     }
 
     /// Who clients are, and who may administer.
     section Security as SecurityFile in "security" {
-        /// The level that authenticated clients need at least: "clear", "auth" or "crypt".
+        /// The lowest security level that authenticated clients may use: "clear", "auth" or "crypt".
         min_level: Level = Level::Clear;
         /// Whether user.admin and user/admin may be the same user (OpenAFS's -allow-dotted-principals).
         allow_dotted_principals: bool = false;
-        /// Whether the server starts with DES keys alone: whoever has seen a ticket finds such a key within hours, and is then anybody.
+        /// Whether the server starts if all of its keys are DES keys. Somebody who has seen a ticket finds such a key within hours and can then be any user.
         allow_only_des: bool = false;
-        /// Kerberos realms whose users are the cell's, besides those in krb.conf.
+        /// Kerberos realms whose users are users of the cell, besides those in krb.conf.
         realms: Vec<String> = Vec::new();
     }
 
     /// The file service.
     section FileService as FileServiceFile in "file" {
-        /// Calls that are worked on at once.
+        /// How many calls the file service works on at once.
         max_calls: u32 = 1024;
-        /// Calls that wait for that, over all clients; beyond it clients are told to come later (VBUSY), whoever waits with the most first.
+        /// How many calls may wait for that, over all clients. Beyond it, the user or host with the most waiting calls is told to come later (VBUSY).
         busy_at: u32 = 4096;
-        /// Callback promises that are kept in memory, some 100 bytes each; beyond it the machine whose clients hold the most loses those of its largest client, which is told.
+        /// How many callback promises are kept in memory; each takes some 100 bytes. Beyond it, the machine whose clients hold the most loses all promises of its largest client, and that client is told.
         callbacks: u32 = 1_000_000;
-        /// How long a user's or host's groups are remembered, in seconds.
+        /// For how many seconds a user's or host's groups are remembered.
         groups_seconds: u32 = 300;
-        /// Whether nothing may be changed through the file service (OpenAFS's -readonly); the volume service changes volumes all the same.
+        /// Whether clients may change nothing through the file service (OpenAFS's -readonly). The volume service still changes volumes.
         read_only: bool = false;
-        /// Whether members of system:administrators may change things even so (-admin-write).
+        /// Whether members of system:administrators may change things even then (-admin-write).
         administrators_write: bool = false;
-        /// What members of system:administrators may do in every directory: letters of rlidwkaABCDEFGH, or none, read, write or all (-implicit). Access lists they may change in any case.
+        /// What members of system:administrators may do in every directory (-implicit): letters of rlidwkaABCDEFGH, or none, read, write or all. They may always change access lists.
         administrators_rights: String = "la".to_owned();
-        /// Whether access lists are taken in the form of clients before 1.8.0 and 1.6.23 too, which others could make a client send (CVE-2018-7168; -cve-2018-7168-enforce takes none).
+        /// Whether access lists are accepted in the form of clients before 1.8.0 and 1.6.23. An attacker could make such a client send one (CVE-2018-7168; -cve-2018-7168-enforce accepts none).
         old_access_lists: bool = true;
     }
 
     /// Volumes on disk.
     section Volumes as VolumesFile in "volumes" {
-        /// When changes are made to survive a loss of power: "always" before they are acknowledged, "interval" within a second, in the background.
+        /// When a change survives a loss of power: "always" before it is acknowledged, "interval" within a second afterwards.
         sync: Sync = Sync::Interval;
-        /// MiB of each partition's file system that are left free: with less, it is full. Removals need some room too, two segments of the log.
+        /// MiB of each partition's file system that stay free: with less, the partition is full. Removing files needs room too, two segments of the log.
         reserve_mib: u32 = 64;
-        /// MiB of a segment of each partition's log, of which there are two or three. As much is kept in memory; a start after a crash reads twice that.
+        /// The size of a segment of each partition's log, in MiB. The log has two or three segments. The server keeps the same amount in memory, and reads up to twice as much when it starts after a crash.
         log_mib: u32 = 32;
     }
 
@@ -235,7 +235,7 @@ settings! {
     section VolumeService as VolumeServiceFile in "vol" {
         /// Who may list volumes: "anyuser" or "admin".
         restricted_query: Query = Query::Anyuser;
-        /// A transaction that nobody has used for so long is ended, in seconds.
+        /// After how many seconds a transaction that nobody uses is ended.
         idle_transaction_seconds: u32 = 600;
     }
 
@@ -245,39 +245,39 @@ settings! {
         restricted_query: Query = Query::Anyuser;
         /// Whether only administrators may change the protection database.
         restricted: bool = false;
-        /// Whether callers without a name may not ask the protection database who there is.
+        /// Whether the protection database tells anonymous callers nothing about who there is.
         restrict_anonymous: bool = false;
-        /// How deep groups may be in groups; 0 is not at all.
+        /// How deep groups may be nested in groups; 0 forbids it.
         group_depth: u32 = 5;
-        /// What may be seen of users by whom, unless it is set for a user: five letters or hyphens, as pts shows them.
+        /// What others may see of a user, unless it is set for that user: five letters or hyphens, as pts shows them.
         user_access: String = "S----".to_owned();
         /// The same for groups.
         group_access: String = "S-M--".to_owned();
-        /// Addresses of the cell's database servers, where CellServDB is not to say. Empty: CellServDB.
+        /// Addresses of the cell's database servers, to use instead of those in CellServDB. Empty: CellServDB.
         servers: Vec<Ipv4Addr> = Vec::new();
     }
 
     /// The log, which goes to stderr (the journal).
     section Log as LogFile in "log" {
-        /// What is logged, as in "info", or "info,afs_fileserver=debug": error, warn, info, debug, trace.
+        /// What is logged, such as "info" or "info,afs_fileserver=debug". The levels are error, warn, info, debug and trace.
         filter: String = "info".to_owned();
         /// "text" or "json".
         format: LogFormat = LogFormat::Text;
     }
 
-    /// The audit log: a line of JSON for each change, with who, what, from where, and what came of it.
+    /// The audit log: a line of JSON for each change, with who, what, from where, and the result.
     section Audit as AuditFile in "audit" {
-        /// The file. It is opened again on SIGHUP. Empty: STATE/audit.log.
+        /// The audit log's file, which is opened again on SIGHUP. Empty: STATE/audit.log.
         file: PathBuf = PathBuf::new();
-        /// Whether there is one.
+        /// Whether there is an audit log.
         enabled: bool = true;
-        /// Whether changes of files and directories are in it too, not only those of access lists, volumes and databases.
+        /// Whether it also has changes of files and directories, not only those of access lists, volumes and databases.
         files: bool = false;
     }
 
     /// Metrics for Prometheus.
     section Metrics as MetricsFile in "metrics" {
-        /// Where they can be fetched by HTTP, as in "127.0.0.1:9160". Nothing: nowhere.
+        /// Where Prometheus can fetch metrics over HTTP, such as "127.0.0.1:9160". Empty: nowhere.
         bind: Option<SocketAddr> = None;
     }
 }
