@@ -24,7 +24,7 @@ use tokio::runtime;
 
 use crate::answer::{Answer, Taken};
 use crate::attributes::{self, Owners, Serves};
-use crate::flights::Flights;
+use crate::flights::{EndedBy, Flights};
 use crate::handles::Handles;
 use crate::nodes::{Node, Nodes};
 use crate::notices::Leaving;
@@ -151,6 +151,17 @@ impl FileSystem {
         reply: Reply,
         work: impl Future<Output = Outcome> + Send + 'static,
     ) {
+        self.run_until(EndedBy::Meant, caller, reply, work);
+    }
+
+    /// See [`Self::run`]; says which signals of the caller end it.
+    pub(crate) fn run_until(
+        self: &Arc<Self>,
+        ended_by: EndedBy,
+        caller: Caller,
+        reply: Reply,
+        work: impl Future<Output = Outcome> + Send + 'static,
+    ) {
         let began = *self.enter();
         let mut work: Pin<Box<dyn Future<Output = Outcome> + Send>> = Box::pin(work);
         {
@@ -160,7 +171,7 @@ impl FileSystem {
             }
         }
         let fs = Arc::clone(self);
-        self.flights.begin(caller.pid, reply, |due| {
+        self.flights.begin(caller.pid, ended_by, reply, |due| {
             let task = async move {
                 let outcome = work.await;
                 fs.finish(began, outcome, |answer| due.answer(answer));

@@ -3,6 +3,8 @@
 //! The kernel says INTERRUPT once for a request, whatever the signal is, also for one that the program handles without meaning
 //! to give up (a child that ended, a timer). Then it waits on, even for a process that is being killed. So a request is given up
 //! when one of the signals is pending that mean it: then the program gets EINTR. Until then the caller is looked at from time to time.
+//! A wait for a lock is given up for any signal, as on a local file system: programs bound it by an alarm. The kernel begins it again
+//! where the program's handler asks for that.
 //!
 //! Of a program that a signal ends with files open nothing is said at all: the kernel closes them while it takes the program down, and
 //! waits for each, with no signal pending any more. So who closes a file is looked at without being told.
@@ -26,10 +28,20 @@ const EXITING: u64 = 4;
 /// SIGHUP, SIGINT, SIGQUIT, SIGKILL, SIGTERM: what people and programs send to have something end.
 const MEANT: u64 = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 8 | 1 << 14;
 
+/// Which signals end a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum EndedBy {
+    /// Those that are sent to have something end.
+    Meant,
+    /// Any of which the kernel tells: those that are neither blocked nor ignored.
+    Any,
+}
+
 #[derive(Debug)]
 struct Flight {
     task: AbortHandle,
     pid: u32,
+    ended_by: EndedBy,
     is_watched: bool,
 }
 
@@ -70,20 +82,26 @@ impl Flights {
     }
 
     /// Starts a task for a request that cannot be answered at once. `start` is given what the answer is to be put into.
-    pub(crate) fn begin(self: &Arc<Self>, pid: u32, reply: Reply, start: impl FnOnce(Due) -> AbortHandle) {
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        pid: u32,
+        ended_by: EndedBy,
+        reply: Reply,
+        start: impl FnOnce(Due) -> AbortHandle,
+    ) {
         let unique = reply.unique();
         let due = Due { reply: Some(reply), unique, flights: Arc::clone(self) };
         // The task cannot end before it is in the table, as its end takes the lock.
         let mut table = self.lock();
         let task = start(due);
-        table.insert(unique, Flight { task, pid, is_watched: false });
+        table.insert(unique, Flight { task, pid, ended_by, is_watched: false });
     }
 
     /// The caller of a request got a signal. False: there is no such request (yet).
     pub(crate) fn interrupt(self: &Arc<Self>, unique: Unique, runtime: &tokio::runtime::Handle) -> bool {
         let table = self.lock();
         let Some(flight) = table.get(&unique) else { return false };
-        if is_meant(flight.pid) {
+        if flight.ended_by == EndedBy::Any || is_meant(flight.pid) {
             let task = flight.task.clone();
             drop(table);
             task.abort();

@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use crate::answer::Answer;
 use crate::file_system::{FileSystem, just, outcome};
+use crate::flights::EndedBy;
 use crate::lock_table::{LockTable, Refusal};
 use crate::nodes::Node;
 
@@ -61,7 +62,8 @@ impl FileSystem {
             return reply.ok();
         }
         let (fs, user) = (Arc::clone(self), User(caller.uid));
-        self.run(caller, reply, async move {
+        let ended_by = if waits { EndedBy::Any } else { EndedBy::Meant };
+        self.run_until(ended_by, caller, reply, async move {
             let taken = if waits { node.locks.wait_for(&lock).await } else { node.locks.lock().set(&lock) };
             match taken {
                 Err(Refusal::Held) => return just(Answer::Error(libc::EAGAIN)),

@@ -1,0 +1,67 @@
+//! What programs are used to from local file systems, and lean on without looking: in a mounted cell, each in the words of a short program.
+
+mod mounted;
+
+use mounted::cell::Cell;
+use mounted::{can_mount, needs};
+use std::fs::File;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+#[test]
+fn a_wait_for_a_lock_ends_with_the_programs_alarm() {
+    const NAME: &str = "a_wait_for_a_lock_ends_with_the_programs_alarm";
+    if !can_mount(NAME) || !needs(NAME, &["flock", "python3"]) {
+        return;
+    }
+    let cell = Cell::new("alarm");
+    let (_mount, place) = cell.mount("one");
+    let held = File::create(place.join("l")).unwrap();
+    held.lock().unwrap();
+    let began = Instant::now();
+    let status = Command::new("flock").args(["-w", "1"]).arg(place.join("l")).arg("true").status().unwrap();
+    assert_eq!(status.code(), Some(1));
+    assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+    // A handler that asks for it has the kernel wait on: the lock is had in the end.
+    let waiting = "
+import fcntl, signal, sys
+def tick(*_): raise InterruptedError
+if sys.argv[2] == 'ends': signal.signal(signal.SIGALRM, tick)
+else:
+    signal.signal(signal.SIGALRM, lambda *_: print('tick', flush=True))
+    signal.siginterrupt(signal.SIGALRM, False)
+file = open(sys.argv[1], 'r+')
+signal.setitimer(signal.ITIMER_REAL, 0.3)
+try:
+    fcntl.lockf(file, fcntl.LOCK_EX, 10, 0)
+    print('has it')
+except InterruptedError:
+    print('ended')
+";
+    let holder = "
+import fcntl, sys
+file = open(sys.argv[1], 'r+')
+fcntl.lockf(file, fcntl.LOCK_EX, 10, 0)
+print('held', flush=True)
+sys.stdin.read()
+";
+    let python = |program: &str| {
+        let mut command = Command::new("python3");
+        command.args(["-c", program]).arg(place.join("l")).stdout(Stdio::piped());
+        command
+    };
+    let mut holder = python(holder).stdin(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    let mut said = std::io::BufReader::new(holder.stdout.take().unwrap());
+    std::io::BufRead::read_line(&mut said, &mut line).unwrap();
+    assert_eq!(line, "held\n");
+    let ended = python(waiting).arg("ends").output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&ended.stdout), "ended\n");
+    let goes_on = python(waiting).arg("goes on").spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    drop(holder.stdin.take());
+    let output = goes_on.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.lines().any(|line| line == "has it"), "{said}");
+    assert!(holder.wait().unwrap().success());
+}
