@@ -8,7 +8,7 @@ use std::thread::{Builder, JoinHandle};
 use crate::answer::Reply;
 use crate::device::Device;
 use crate::negotiate::{Offer, Settings, buffer_len, negotiate};
-use crate::notice::Notifier;
+use crate::notice::{Notifier, PRUNE_SINCE};
 use crate::operation::{Operation, Request};
 
 /// A file system.
@@ -41,7 +41,7 @@ impl Session {
     ) -> io::Result<Self> {
         let offer = negotiate(&device, settings)?;
         let can_expire = offer.offered.has(crate::Features::EXPIRE_ONLY);
-        let notifier = Notifier::new(Arc::clone(&device), can_expire);
+        let notifier = Notifier::new(Arc::clone(&device), can_expire, offer.minor >= PRUNE_SINCE);
         let handler = make(offer, notifier.clone());
         let mut doors = vec![device];
         while doors.len() < threads.max(1) {

@@ -206,6 +206,41 @@ fn a_mount_is_read_kept_and_forgotten_when_told() {
 }
 
 #[test]
+fn a_node_that_nobody_uses_is_let_go_when_told() {
+    let Some(test) = Test::new("pruned") else { return };
+    let (file, fs) = (test.path.join("greeting"), &test.fs);
+    let notifier = test.session.as_ref().unwrap().notifier();
+    let forgotten = |at_least: u64| {
+        let until = Instant::now() + Duration::from_secs(20);
+        while fs.forgotten.load(Ordering::SeqCst) < at_least {
+            assert!(Instant::now() < until, "the kernel lets go of it");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    };
+    assert_eq!(stat(&file), Some(1002));
+    notifier.drop_name(NodeId::ROOT, OsStr::new("greeting")).unwrap();
+    forgotten(1);
+    assert_eq!((stat(&file), fs.lookups.load(Ordering::SeqCst)), (Some(1002), 2), "it is looked up again");
+    if !notifier.can_prune() {
+        assert!(notifier.prune(&[NodeId(2)]).is_err());
+        return test.end();
+    }
+    let open = fs::File::open(&file).unwrap();
+    notifier.prune(&[NodeId(2), NodeId(77)]).unwrap();
+    assert_eq!((stat(&file), fs.lookups.load(Ordering::SeqCst)), (Some(1002), 2), "it is open, and stays");
+    drop(open);
+    // The last use ends a moment after the close.
+    let until = Instant::now() + Duration::from_secs(20);
+    while fs.forgotten.load(Ordering::SeqCst) < 2 {
+        assert!(Instant::now() < until, "the kernel lets go of it");
+        notifier.prune(&[NodeId(2)]).unwrap();
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert_eq!((stat(&file), fs.lookups.load(Ordering::SeqCst)), (Some(1002), 3));
+    test.end();
+}
+
+#[test]
 fn the_mount_is_listed_with_its_source_and_kind() {
     let Some(test) = Test::new("listed") else { return };
     let mounts = fuse_dev::mount_points().unwrap();
