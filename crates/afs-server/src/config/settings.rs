@@ -181,7 +181,7 @@ settings! {
 
     /// The transport.
     section Transport as TransportFile in "transport" {
-        /// UDP receive buffer of each port, in bytes as the kernel counts them. 0: 32 MiB with CAP_NET_ADMIN; without it twice net.core.rmem_max, at most 32 MiB.
+        /// UDP receive buffer of each port, in bytes as the kernel counts them. 0: 32 MiB. Twice net.core.rmem_max is the most, except for 0 with CAP_NET_ADMIN, which forces 32 MiB.
         receive_buffer_bytes: u64 = 0;
         /// The largest packet to send, in bytes of UDP payload. 0: the server finds out what each path takes.
         max_packet_bytes: u32 = 0;
