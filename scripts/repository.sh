@@ -1,6 +1,6 @@
 #!/bin/bash
 # repository.sh   rules for what is in the repository that no other tool knows: nothing unfinished or switched off, no
-# paths of somebody's machine, and an ARCHITECTURE.md that speaks of files that exist.
+# paths of somebody's machine, a short README.md, an ARCHITECTURE.md and links that lead to existing files.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 status=0
@@ -64,5 +64,23 @@ if [ -f ARCHITECTURE.md ]; then
         fi
     done < <(names ARCHITECTURE.md)
 fi
+# A newcomer reads it in one go (CONTRIBUTING.md, "How text is written").
+lines=$(wc -l < README.md)
+if [ "$lines" -gt 150 ]; then
+    echo "repository.sh: README.md has $lines lines, 150 at most are allowed: move details to docs/" >&2
+    status=1
+fi
+
+# What a page links to has to be there, sections aside.
+while read -r page; do
+    [ -f "$page" ] || continue
+    while read -r link; do
+        if [ ! -e "$(dirname "$page")/$link" ]; then
+            echo "repository.sh: $page links to $link, which does not exist" >&2
+            status=1
+        fi
+    done < <(grep -oE '\]\([^) ]+\)' "$page" | sed -E 's/^\]\(//; s/\)$//; s/#.*//' | grep -vE '^$|:' | sort -u)
+done < <(git ls-files --cached --others --exclude-standard '*.md')
+
 [ $status = 0 ] && echo "nothing unfinished, no local paths, no missing files"
 exit $status
