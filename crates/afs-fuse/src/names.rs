@@ -183,8 +183,8 @@ impl FileSystem {
             changing.settle();
             outcome(move |fs, fresh| {
                 match renamed {
-                    // The kernel moves the name with what it has of it.
-                    Ok(()) if fresh.0 => fs.nodes.move_name((from.id, &name), (to.id, &new_name)),
+                    // The kernel moves the name with what it has of it, also one that it was just being told to forget.
+                    Ok(()) if fresh.0 && fs.nodes.move_name((from.id, &name), (to.id, &new_name)) => {}
                     Ok(()) | Err(_) => {
                         fs.nodes.drop_name(from.id, &name);
                         fs.nodes.drop_name(to.id, &new_name);

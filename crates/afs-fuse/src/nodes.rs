@@ -159,15 +159,14 @@ impl Nodes {
         self.lock().drop_name(dir, name);
     }
 
-    /// The kernel has moved a name, with what it has of it.
-    pub(crate) fn move_name(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8])) {
+    /// The kernel has moved a name, with what it has of it. False: it may find it by its new name without asking, although that is not
+    /// noted, as it was being told to forget the old one.
+    pub(crate) fn move_name(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8])) -> bool {
         let mut table = self.lock();
         let child = table.known.get(&from.0).and_then(|dir| dir.names.get(from.1).copied()).flatten();
         table.drop_name(from.0, from.1);
         table.drop_name(to.0, to.1);
-        if let Some(child) = child {
-            table.remember(to.0, to.1, Some(child));
-        }
+        child.is_some_and(|child| table.remember(to.0, to.1, Some(child)))
     }
 
     /// A node stands for data that are no longer the file's: the next look-up of the fid makes a new one.
@@ -402,6 +401,17 @@ mod tests {
         nodes.forget(dir.id, 1);
         assert_eq!(nodes.len(), 1);
         assert_eq!(nodes.on_change(fid(1), About::Names), [Forget::Data(NodeId::ROOT)]);
+    }
+
+    /// The kernel is told in the background, which comes too late for a name that it moves meanwhile.
+    #[test]
+    fn who_renames_is_told_of_a_name_that_the_kernel_was_about_to_forget() {
+        let nodes = Nodes::new(fid(1));
+        let root = nodes.get(NodeId::ROOT).unwrap();
+        nodes.look_up(fid(2), Some((root.id, b"a")));
+        assert!(nodes.move_name((root.id, b"a"), (root.id, b"b")));
+        assert_eq!(nodes.on_change(fid(1), About::Names), [name(&root, "b"), Forget::Data(root.id)]);
+        assert!(!nodes.move_name((root.id, b"b"), (root.id, b"c")));
     }
 
     #[test]
