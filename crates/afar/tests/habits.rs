@@ -4,7 +4,8 @@ mod mounted;
 
 use mounted::cell::Cell;
 use mounted::{can_mount, needs};
-use std::fs::File;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -64,4 +65,27 @@ sys.stdin.read()
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(said.lines().any(|line| line == "has it"), "{said}");
     assert!(holder.wait().unwrap().success());
+}
+
+#[test]
+fn numbers_of_files_are_those_of_listings_and_fit_into_a_floating_point_number() {
+    const NAME: &str = "numbers_of_files_are_those_of_listings_and_fit_into_a_floating_point_number";
+    if !can_mount(NAME) || !needs(NAME, &["ls"]) {
+        return;
+    }
+    let cell = Cell::new("numbers");
+    let (_mount, place) = cell.mount("one");
+    for name in ["a", "b", "c"] {
+        fs::write(place.join(name), name).unwrap();
+    }
+    fs::create_dir(place.join("d")).unwrap();
+    for entry in fs::read_dir(&place).unwrap() {
+        let entry = entry.unwrap();
+        let stat = fs::symlink_metadata(entry.path()).unwrap().ino();
+        assert_eq!(std::os::unix::fs::DirEntryExt::ino(&entry), stat, "{entry:?}");
+        assert!(stat < 1 << 53, "{entry:?}");
+    }
+    // The root of the cell's volume has the vnode number that the scratch volume's has.
+    let roots = [place.parent().unwrap(), &place].map(|path| fs::metadata(path).unwrap().ino());
+    assert_ne!(roots[0] as u32, roots[1] as u32);
 }

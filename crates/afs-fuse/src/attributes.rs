@@ -15,8 +15,6 @@ use afs_wire::rights::Rights;
 use fuse_dev::Attributes;
 use rx_proto::time::Instant;
 
-use crate::nodes::inode_number;
-
 /// The longest time for which the kernel takes something for true: promises are for hours, and end by notices.
 const TTL_MAX: Duration = Duration::from_secs(24 * 3600);
 
@@ -88,10 +86,10 @@ pub(crate) enum Serves {
 }
 
 /// What `stat` says of a vnode.
-pub(crate) fn of_status(status: &Status, uid: u32) -> Attributes {
+pub(crate) fn of_status(status: &Status, uid: u32, inode: u64) -> Attributes {
     let modified = time(status.modified);
     Attributes {
-        inode: inode_number(status.fid),
+        inode,
         size: status.length,
         blocks: status.length.div_ceil(512),
         // AFS keeps no times of access.
@@ -169,8 +167,8 @@ mod tests {
 
     #[test]
     fn a_status_is_shown_with_its_times_and_numbers() {
-        let a = of_status(&status(), 0);
-        assert_eq!((a.inode, a.size, a.blocks, a.permissions), (0x2000_0000_0000_0001, 2049, 5, 0o755));
+        let a = of_status(&status(), 0, 7);
+        assert_eq!((a.inode, a.size, a.blocks, a.permissions), (7, 2049, 5, 0o755));
         assert_eq!(a.ctime, a.mtime, "a change is not before the modification");
         assert_eq!(afs_time(a.mtime), AfsTime(100));
         assert_eq!(afs_time(UNIX_EPOCH - Duration::from_secs(1)), AfsTime(0));

@@ -11,9 +11,10 @@ use fuse_dev::{Caller, Entries, Handle, PlusEntries, Reply};
 
 use crate::answer::Answer;
 use crate::attributes::{self, attributes_ttl};
-use crate::file_system::{FileSystem, Fresh, just, outcome};
+use crate::file_system::{FileSystem, Fresh, outcome};
 use crate::handles::{DirHandle, Open};
-use crate::nodes::{Node, inode_number};
+use crate::inodes::Inodes;
+use crate::nodes::Node;
 
 /// Statuses asked for ahead of a listing: six calls of fifty, the most that a server takes in one (File service notes 6.4),
 /// which are on their way at once.
@@ -74,7 +75,7 @@ impl FileSystem {
                 },
             };
             if !is_plus {
-                return just(Answer::Entries(names(&listing, pos, room)));
+                return outcome(move |fs, _| Answer::Entries(names(&fs.inodes, &listing, pos, room)));
             }
             ask_ahead(&client, &open, &listing, (pos, room)).await;
             outcome(move |fs, fresh| {
@@ -111,7 +112,7 @@ impl FileSystem {
                 // The kernel looks it up when it needs to, and then it is said what is wrong with it.
                 None => {
                     let kind = entry.kind.map(attributes::kind);
-                    entries.add_name(inode_number(entry.fid), entry.next, kind, name);
+                    entries.add_name(self.inodes.number(entry.fid), entry.next, kind, name);
                 }
             }
         }
@@ -128,11 +129,11 @@ fn is_dots(name: &[u8]) -> bool {
 }
 
 /// A listing without attributes.
-fn names(listing: &Listing, pos: u64, room: u32) -> Entries {
+fn names(inodes: &Inodes, listing: &Listing, pos: u64, room: u32) -> Entries {
     let mut entries = Entries::new(room);
     for entry in listing.entries_from(pos) {
         let kind = entry.kind.map(attributes::kind);
-        if !entries.add(inode_number(entry.fid), entry.next, kind, OsStr::from_bytes(entry.name)) {
+        if !entries.add(inodes.number(entry.fid), entry.next, kind, OsStr::from_bytes(entry.name)) {
             break;
         }
     }

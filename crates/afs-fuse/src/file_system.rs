@@ -26,6 +26,7 @@ use crate::answer::{Answer, Taken};
 use crate::attributes::{self, Owners, Serves};
 use crate::flights::{EndedBy, Flights};
 use crate::handles::Handles;
+use crate::inodes::Inodes;
 use crate::nodes::{Node, Nodes};
 use crate::notices::Leaving;
 
@@ -52,6 +53,7 @@ pub(crate) struct FileSystem {
     pub(crate) client: Client,
     pub(crate) runtime: runtime::Handle,
     pub(crate) nodes: Nodes,
+    pub(crate) inodes: Inodes,
     pub(crate) handles: Handles,
     pub(crate) flights: Arc<Flights>,
     pub(crate) owners: Owners,
@@ -106,6 +108,7 @@ impl FileSystem {
             client,
             runtime,
             nodes,
+            inodes: Inodes::default(),
             handles: Handles::default(),
             flights: Arc::default(),
             owners,
@@ -223,7 +226,7 @@ impl FileSystem {
     /// What `stat` says, given a status.
     pub(crate) fn attributes(&self, status: &Status) -> Attributes {
         let uid = self.owners.uid(&self.client, status.fid.cell, status.owner);
-        attributes::of_status(status, uid)
+        attributes::of_status(status, uid, self.inodes.number(status.fid))
     }
 
     /// For how long the kernel may keep names of a directory.

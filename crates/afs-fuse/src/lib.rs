@@ -22,6 +22,7 @@ mod file_system;
 mod files;
 mod flights;
 mod handles;
+mod inodes;
 mod lock_table;
 mod locks;
 mod modes;

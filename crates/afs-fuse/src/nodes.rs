@@ -2,7 +2,7 @@
 //! names by which it may find them without asking, and how they are open.
 //!
 //! Node ids are never used again while the mount lasts, so that an old one is never mistaken for another file. The number that
-//! programs see (`st_ino`) is made of the fid, and the same in all incarnations.
+//! programs see (`st_ino`) is made of the fid, and the same in all incarnations: see `inodes`.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -315,13 +315,6 @@ impl Table {
             }
         }
     }
-}
-
-/// The number of a file as programs see it. Volume and vnode make it within a cell; that a vnode number is used again does not
-/// make two files with one number, as the first is gone. Other cells are told apart by the upper half, as well as 32 bits can.
-pub(crate) fn inode_number(fid: Fid) -> u64 {
-    let cell = fid.cell.0.wrapping_sub(1).wrapping_mul(0x9e37_79b9);
-    u64::from(fid.volume.0 ^ cell) << 32 | u64::from(fid.vnode.0)
 }
 
 #[cfg(test)]
