@@ -3,7 +3,7 @@
 mod mounted;
 
 use mounted::cell::Cell;
-use mounted::{can_mount, needs};
+use mounted::{can_mount, needs, script};
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
@@ -88,4 +88,59 @@ fn numbers_of_files_are_those_of_listings_and_fit_into_a_floating_point_number()
     // The root of the cell's volume has the vnode number that the scratch volume's has.
     let roots = [place.parent().unwrap(), &place].map(|path| fs::metadata(path).unwrap().ino());
     assert_ne!(roots[0] as u32, roots[1] as u32);
+}
+
+#[test]
+fn a_directory_that_is_read_again_from_its_beginning_shows_what_was_made_since() {
+    const NAME: &str = "a_directory_that_is_read_again_from_its_beginning_shows_what_was_made_since";
+    if !can_mount(NAME) || !needs(NAME, &["perl"]) {
+        return;
+    }
+    let cell = Cell::new("rewound");
+    let (_mount, place) = cell.mount("one");
+    let said = script(
+        &place,
+        r#"perl -e 'mkdir "r"; opendir D, "r"; open F, ">r/1"; close F; rewinddir D; print sort(grep !/^\./, readdir D), "\n";
+            open F, ">r/2"; close F; rewinddir D; print sort(grep !/^\./, readdir D), "\n";
+            unlink "r/1"; rewinddir D; print sort(grep !/^\./, readdir D), "\n"'"#,
+    );
+    assert_eq!(said, "1\n12\n2\n");
+}
+
+#[test]
+fn the_folder_of_cells_has_room_for_who_looks() {
+    const NAME: &str = "the_folder_of_cells_has_room_for_who_looks";
+    if !can_mount(NAME) || !needs(NAME, &["df"]) {
+        return;
+    }
+    let cell = Cell::new("df");
+    let (_mount, place) = cell.mount("one");
+    let root = place.parent().unwrap().parent().unwrap();
+    let said = script(root, "df -P . | awk 'NR == 2 { print $2, $4 }'");
+    assert_eq!(said, "2147483647 2147483647\n");
+}
+
+#[test]
+fn an_open_directory_that_was_removed_or_replaced_has_no_links() {
+    const NAME: &str = "an_open_directory_that_was_removed_or_replaced_has_no_links";
+    if !can_mount(NAME) {
+        return;
+    }
+    let cell = Cell::new("gone");
+    let (_mount, place) = cell.mount("one");
+    for name in ["removed", "replaced"] {
+        let path = place.join(name);
+        fs::create_dir(&path).unwrap();
+        let open = File::open(&path).unwrap();
+        let before = open.metadata().unwrap();
+        if name == "removed" {
+            fs::remove_dir(&path).unwrap();
+        } else {
+            fs::create_dir(place.join("new")).unwrap();
+            fs::rename(place.join("new"), &path).unwrap();
+            assert_ne!(fs::metadata(&path).unwrap().ino(), before.ino());
+        }
+        let after = open.metadata().unwrap();
+        assert_eq!((after.nlink(), after.ino(), after.is_dir()), (0, before.ino(), true), "{name}");
+    }
 }

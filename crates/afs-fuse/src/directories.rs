@@ -48,7 +48,7 @@ impl FileSystem {
         }
         state.pages = version;
         drop(state);
-        let listing = Mutex::new((listing, false));
+        let listing = Mutex::new(listing);
         let handle = self.handles.add(Open::Dir(Arc::new(DirHandle { node, user, listing })));
         Answer::Opened(handle, flags, None)
     }
@@ -64,9 +64,13 @@ impl FileSystem {
         let Some(open) = self.handles.dir(handle) else { return reply.error(libc::EBADF) };
         let client = self.client.clone();
         self.run(caller, reply, async move {
-            let listing = match open.listing_at(pos) {
-                Some(listing) => listing,
-                None => match client.read_dir(open.user, open.node.fid).await {
+            let listing = open.listing();
+            // At its beginning a listing has to be that of now: things may have been made since it was opened or read.
+            let status = client.cached_status(open.user, open.node.fid).and_then(Result::ok);
+            let is_current = status.is_some_and(|status| status.data_version == listing.data_version());
+            let listing = match pos > 0 || is_current {
+                true => listing,
+                false => match client.read_dir(open.user, open.node.fid).await {
                     Ok(listing) => {
                         open.replace(listing.clone());
                         listing
@@ -93,7 +97,10 @@ impl FileSystem {
     ) -> PlusEntries {
         let mut entries = PlusEntries::new(room);
         let now = self.client.now();
-        let name_ttl = if fresh.0 { self.name_ttl(open.user, open.node.fid) } else { Duration::ZERO };
+        // What goes on with a listing that is no longer that of the directory says nothing of now.
+        let version = self.known(open.user, open.node.fid).map(|status| status.data_version);
+        let is_current = fresh.0 && version == Some(listing.data_version());
+        let name_ttl = if is_current { self.name_ttl(open.user, open.node.fid) } else { Duration::ZERO };
         for entry in listing.entries_from(pos) {
             let name = OsStr::from_bytes(entry.name);
             if !entries.has_room(name) {

@@ -30,6 +30,10 @@ use crate::inodes::Inodes;
 use crate::nodes::{Node, Nodes};
 use crate::notices::Leaving;
 
+/// The space of the folder of cells, which has none of its own: programs that look there before they write below find room. It is what
+/// OpenAFS's clients say.
+const MADE_UP_KIB: u64 = i32::MAX as u64;
+
 /// Whether what an answer says was found out since the last notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Fresh(pub(crate) bool);
@@ -288,6 +292,9 @@ impl FileSystem {
             if fid.is_made_up() {
                 return just(Answer::Space(FileSystemSpace {
                     block_size: 1024,
+                    blocks: MADE_UP_KIB,
+                    free: MADE_UP_KIB,
+                    available: MADE_UP_KIB,
                     name_max: 255,
                     ..Default::default()
                 }));

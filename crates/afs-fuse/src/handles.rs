@@ -22,20 +22,18 @@ pub(crate) struct FileHandle {
 pub(crate) struct DirHandle {
     pub(crate) node: Arc<Node>,
     pub(crate) user: User,
-    pub(crate) listing: Mutex<(Listing, bool)>,
+    pub(crate) listing: Mutex<Listing>,
 }
 
 impl DirHandle {
-    /// The listing to go on with at a position; `None`: it was read before, and is to be read anew.
-    pub(crate) fn listing_at(&self, pos: u64) -> Option<Listing> {
-        let mut listing = self.listing.lock().unwrap_or_else(PoisonError::into_inner);
-        let was_read = std::mem::replace(&mut listing.1, true);
-        (pos > 0 || !was_read).then(|| listing.0.clone())
+    /// The listing as it was last read.
+    pub(crate) fn listing(&self) -> Listing {
+        self.listing.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// A newer one.
     pub(crate) fn replace(&self, listing: Listing) {
-        *self.listing.lock().unwrap_or_else(PoisonError::into_inner) = (listing, true);
+        *self.listing.lock().unwrap_or_else(PoisonError::into_inner) = listing;
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use afs_client::{Client, Error, Fid, Found, User};
+use afs_client::{Client, Error, Fid, Found, Kind, Status, User};
 use fuse_dev::{Caller, NodeId, Reply};
 
 use crate::answer::Answer;
@@ -143,6 +143,22 @@ impl FileSystem {
         }
     }
 
+    /// The directory of this name that the kernel knows, and its status.
+    fn directory_of(&self, user: User, dir: Fid, name: &[u8]) -> Option<(Arc<Node>, Status)> {
+        let found = self.client.cached_lookup(user, dir, name)?.ok()?;
+        let is_directory = found.status.kind == Kind::Directory && !found.status.is_volume_root;
+        let node = self.nodes.of_fid(found.fid).filter(|_| is_directory)?;
+        Some((node, found.status))
+    }
+
+    /// A directory was removed that programs may have open: once the server says that it is gone, `fstat` goes on telling what it was.
+    fn note_gone(&self, last: Option<(Arc<Node>, Status)>) {
+        if let Some((node, status)) = last {
+            let attributes = fuse_dev::Attributes { links: 0, ..self.attributes(&status) };
+            node.state().gone = Some(Box::new(attributes));
+        }
+    }
+
     pub(crate) fn remove_directory(
         self: &Arc<Self>,
         caller: Caller,
@@ -151,12 +167,14 @@ impl FileSystem {
         reply: Reply,
     ) {
         let (client, name, user) = (self.client.clone(), name.to_vec(), user(caller));
+        let last = self.directory_of(user, dir.fid, &name);
         let changing = self.changing([(dir.id, &name)]);
         self.run(caller, reply, async move {
             let removed = client.remove_dir(user, dir.fid, &name).await;
             changing.settle();
             outcome(move |fs, _| {
                 fs.nodes.drop_name(dir.id, &name);
+                fs.note_gone(last.filter(|_| removed.is_ok()));
                 fs.named(removed)
             })
         });
@@ -177,6 +195,7 @@ impl FileSystem {
         let (client, user) = (self.client.clone(), user(caller));
         let keep = flags & NO_REPLACE != 0;
         let last = self.last_name_of(user, to.fid, &new_name);
+        let replaced = self.directory_of(user, to.fid, &new_name);
         let changing = self.changing([(from.id, &name), (to.id, &new_name)]);
         self.run(caller, reply, async move {
             let renamed = client.rename(user, (from.fid, &name), (to.fid, &new_name), keep).await;
@@ -192,6 +211,7 @@ impl FileSystem {
                     }
                 }
                 fs.note_nameless(last.filter(|_| renamed.is_ok()));
+                fs.note_gone(replaced.filter(|_| renamed.is_ok()));
                 fs.named(renamed)
             })
         });

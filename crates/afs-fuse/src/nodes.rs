@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use afs_client::{CellIndex, Fid};
 use afs_wire::ids::{DataVersion, VolumeId};
-use fuse_dev::{Backing, NodeId};
+use fuse_dev::{Attributes, Backing, NodeId};
 
 use crate::locks::NodeLocks;
 use crate::modes::{Mode, OnChange};
@@ -43,6 +43,8 @@ pub(crate) struct State {
     pub(crate) is_retired: bool,
     /// Whether its last name was removed here: the client keeps it under a hidden one while it is open.
     pub(crate) is_nameless: bool,
+    /// What `fstat` tells of a directory that was removed here, when it is gone.
+    pub(crate) gone: Option<Box<Attributes>>,
 }
 
 impl Node {

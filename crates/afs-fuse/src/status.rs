@@ -43,7 +43,14 @@ impl FileSystem {
     fn status_answer(&self, node: &Node, status: Result<Status, Error>, fresh: Fresh) -> Answer {
         let status = match status {
             Ok(status) => status,
-            Err(error) => return self.errno(&error),
+            Err(error) => {
+                return match &node.state().gone {
+                    Some(gone) if matches!(error, Error::Gone { .. }) => {
+                        Answer::Attributes(**gone, Duration::ZERO)
+                    }
+                    Some(_) | None => self.errno(&error),
+                };
+            }
         };
         let mut attributes = self.attributes(&status);
         let mut ttl = if fresh.0 { attributes_ttl(self.client.now(), &status) } else { Duration::ZERO };
