@@ -10,7 +10,6 @@
 pub mod codec;
 pub mod disk;
 mod error;
-pub mod redb_file;
 mod rows;
 
 pub use error::StoreError;

@@ -73,7 +73,7 @@ fn a_file_larger_than_the_cache_is_read_through_it() {
 #[test]
 fn a_full_disk_is_an_error_that_names_the_folder_and_room_is_made_first() {
     // One of them for the slots of small files, whose holes take space here.
-    let disk = SimulatedDisk::new(9 << 20);
+    let disk = SimulatedDisk::new(6 << 20);
     let cache = open(&disk).unwrap();
     fill(&cache, 1, 2 << 20);
     fill(&cache, 2, 2 << 20);

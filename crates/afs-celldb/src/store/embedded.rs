@@ -6,16 +6,15 @@
 //! the disk, so that calls which only look something up do not.
 
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::{self, JoinHandle};
 
-use afs_store::redb_file;
 use redb::backends::FileBackend;
-use redb::{Builder, Database, ReadableTable, StorageBackend, TableDefinition, WriteTransaction};
+use redb::{Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 use tokio::sync::oneshot;
 
 use super::{CellStore, Outcome, Row, StoreError, StoreFuture, Transaction};
@@ -122,53 +121,25 @@ impl Drop for EmbeddedStore {
 
 fn builder() -> Builder {
     let mut builder = Builder::new();
-    // The format of new files; those of the one before stay as they are.
-    builder.set_cache_size(CACHE_BYTES).create_with_file_format_v3(true);
+    // All of it is read at the start in any case. Without the check redb 4.6 panics over pages that are damaged.
+    builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
     builder
-}
-
-/// What redb keeps its pages in, with a length that is on the disk before anything rests on it. redb 2.6.4 grows the file and
-/// writes down the new length in it without a sync between the two; after a loss of power that has kept only the latter it cannot
-/// be opened (the tests in `power`). A file grows by doubling, so that this costs little.
-#[derive(Debug)]
-struct Lengthened<B>(B);
-
-impl<B: StorageBackend> StorageBackend for Lengthened<B> {
-    fn len(&self) -> io::Result<u64> {
-        self.0.len()
-    }
-
-    fn read(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-        self.0.read(offset, len)
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)?;
-        self.0.sync_data(false)
-    }
-
-    fn sync_data(&self, eventual: bool) -> io::Result<()> {
-        self.0.sync_data(eventual)
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write(offset, data)
-    }
 }
 
 /// Opens a file that is there, and locks it.
 fn open_file(path: &Path) -> Result<Database, Reason> {
-    let mut file = OpenOptions::new().read(true).write(true).open(path)?;
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
     file.set_permissions(Permissions::from_mode(MODE))?;
-    // redb would make a database of an empty one, and what there was would be given out again.
-    let mut begin = Vec::new();
-    Read::by_ref(&mut file).take(redb_file::HEADER_BYTES as u64).read_to_end(&mut begin)?;
     let restore = |why: &str| Reason(format!("{why}: restore it from a copy"));
-    redb_file::check_length(&begin, file.metadata()?.len()).map_err(|why| restore(&why))?;
-    redb_file::without_panic(
-        || Ok(builder().create_with_backend(Lengthened(FileBackend::new(file)?))?),
-        || restore("it is damaged"),
-    )
+    // redb would make a database of an empty one, and what there was would be given out again.
+    if file.metadata()?.len() == 0 {
+        return Err(restore("it is empty"));
+    }
+    match builder().create_with_backend(FileBackend::new(file)?) {
+        Ok(database) => Ok(database),
+        Err(DatabaseError::DatabaseAlreadyOpen) => Err(Reason("another process has it open".into())),
+        Err(error) => Err(restore(&error.to_string())),
+    }
 }
 
 /// Makes a file without rows. It has its name when it is whole: a process that ends while the file is made must not leave one
@@ -180,7 +151,7 @@ fn make(file: &Path) -> Result<(), Reason> {
         _ => {}
     }
     let empty = OpenOptions::new().read(true).write(true).create_new(true).mode(MODE).open(&new)?;
-    let database = builder().create_file(empty)?;
+    let database = builder().create_with_backend(FileBackend::new(empty)?)?;
     lay_out(&database)?;
     drop(database);
     fs::rename(&new, file)?;
@@ -191,18 +162,9 @@ fn make(file: &Path) -> Result<(), Reason> {
 
 /// Makes the table, so that it is there for readers.
 fn lay_out(database: &Database) -> Result<(), Reason> {
-    let transaction = begin(database)?;
+    let transaction = database.begin_write()?;
     transaction.open_table(ROWS)?;
     Ok(transaction.commit()?)
-}
-
-/// Begins a transaction. Durable on commit is what redb does unless it is told otherwise.
-fn begin(database: &Database) -> Result<WriteTransaction, Reason> {
-    let mut transaction = database.begin_write()?;
-    // Else what is free is found out when the file is opened after a crash, by reading all of it. Without this redb 2.6.4 was seen
-    // to panic when it was opened after some losses of power (the tests in `power`). Costs a second sync.
-    transaction.set_quick_repair(true);
-    Ok(transaction)
 }
 
 fn commit_all(database: &Database, waiting: &Receiver<Commit>) {
@@ -215,7 +177,8 @@ fn commit_all(database: &Database, waiting: &Receiver<Commit>) {
 }
 
 fn commit_one(database: &Database, transaction: &Transaction) -> Result<Outcome, Reason> {
-    let write = begin(database)?;
+    // Durable on commit, which is what redb does unless it is told otherwise.
+    let write = database.begin_write()?;
     {
         let mut table = write.open_table(ROWS)?;
         for (key, expected) in &transaction.expected {
@@ -273,16 +236,15 @@ impl CellStore for EmbeddedStore {
 mod tests {
     use super::*;
 
-    /// redb asserts that it has all of its file: the server ended with a backtrace.
     #[test]
-    fn a_file_that_was_cut_short_is_named_and_so_is_what_to_do() {
+    fn a_file_that_was_cut_short_or_damaged_is_named_and_so_is_what_to_do() {
         let folder = std::env::temp_dir().join(format!("afs-celldb-cut-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let path = folder.join("cell.redb");
         drop(EmbeddedStore::open(&path).unwrap());
         let whole = fs::read(&path).unwrap();
-        let lengths = [0, 1, 9, 31, 32, 64, 320, 4095, 4096, 4097, 8192, 100_000];
-        for cut in lengths.into_iter().chain([1, 100, 4096, 40_000].map(|less| whole.len() - less)) {
+        let lengths = [0, 1, 9, 31, 32, 64, 320, 4095, 4096, 4097, 8192, 40_000];
+        for cut in lengths.into_iter().chain([1, 100, 4096, 30_000].map(|less| whole.len() - less)) {
             fs::write(&path, &whole[..cut]).unwrap();
             let error = EmbeddedStore::open(&path).unwrap_err().to_string();
             assert!(
@@ -291,6 +253,18 @@ mod tests {
             );
             assert_eq!(fs::read(&path).unwrap(), &whole[..cut], "it is left as it is");
         }
+        let mut damaged = 0;
+        for at in (0..whole.len()).step_by(37) {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x10;
+            fs::write(&path, &bytes).unwrap();
+            // Where nothing is kept a bit does no harm.
+            if let Err(error) = EmbeddedStore::open(&path) {
+                damaged += 1;
+                assert!(error.to_string().contains("restore it from a copy"), "{at}: {error}");
+            }
+        }
+        assert!(damaged > 10, "{damaged}");
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
         fs::write(&path, &whole).unwrap();
         drop(EmbeddedStore::open(&path).unwrap());

@@ -2,15 +2,20 @@
 
 use crate::StoreError;
 use crate::disk::{Disk, DiskFile};
-use crate::redb_file::{self, HEADER_BYTES, MAGIC};
 use crate::rows::stretches::Stretches;
 use crate::rows::{Bytes, Key, Layer, Row, Seq};
-use redb::{Builder, Database, Durability, StorageBackend, TableDefinition, TableError};
+use redb::{
+    Builder, Database, DatabaseError, Durability, ReadableDatabase, StorageBackend, StorageError,
+    TableDefinition, TableError,
+};
 use std::io;
 use std::ops::Bound;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError, RwLock};
 
 const NAME: &str = "rows.redb";
+/// What redb's file begins with, once it is a database: written last when it is made.
+const MAGIC: &[u8; 9] = b"redb\x1A\x0A\xA9\x0D\x0A";
 const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("rows");
 const STATE: TableDefinition<'static, &str, u64> = TableDefinition::new("state");
 /// The last record of the log that the rows are from.
@@ -47,21 +52,18 @@ impl StorageBackend for Backend {
         self.0.length()
     }
 
-    fn read(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-        let mut out = vec![0; len];
-        if self.0.read_at(offset, &mut out)? < len {
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        if self.0.read_at(offset, out)? < out.len() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        Ok(out)
+        Ok(())
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_length(len)?;
-        // redb writes down the length in the file, and cannot open one that is shorter: no power loss may keep only that.
-        self.0.sync()
+        self.0.set_length(len)
     }
 
-    fn sync_data(&self, _eventual: bool) -> io::Result<()> {
+    fn sync_data(&self) -> io::Result<()> {
         self.0.sync()
     }
 
@@ -108,15 +110,12 @@ fn is_half_made(disk: &dyn Disk, file: &dyn DiskFile) -> Result<bool, StoreError
     look().map_err(StoreError::io(format!("cannot read {NAME}")))
 }
 
-/// Whether it has all that its header speaks of. An empty one beside a log is not taken for a new one either.
+/// Refuses an empty file beside a log: redb would make a database of it.
 fn check_length(file: &dyn DiskFile) -> Result<(), StoreError> {
-    let look = || {
-        let mut begin = [0; HEADER_BYTES];
-        let n = file.read_at(0, &mut begin)?;
-        Ok((begin[..n].to_vec(), file.length()?))
-    };
-    let (begin, length) = look().map_err(StoreError::io(format!("cannot read {NAME}")))?;
-    redb_file::check_length(&begin, length).map_err(damaged)
+    match file.length().map_err(StoreError::io(format!("cannot read {NAME}")))? {
+        0 => Err(damaged("it is empty".into())),
+        _ => Ok(()),
+    }
 }
 
 fn damaged(why: String) -> StoreError {
@@ -266,17 +265,64 @@ impl BTree {
 
 fn open(file: Arc<dyn DiskFile>, cache_bytes: usize) -> Result<Database, Failure> {
     let mut builder = Builder::new();
-    builder.set_cache_size(cache_bytes).create_with_file_format_v3(true);
-    redb_file::without_panic(
-        || Ok(builder.create_with_backend(Backend(file))?),
-        || Failure::Other(damaged("it is damaged".into())),
-    )
+    builder.set_cache_size(cache_bytes);
+    // redb 4.6 checks all pages at opening if it is asked to, which is too slow for the rows of a partition. Without that it
+    // panics over some damaged pages; nothing of what it has begun is used after one.
+    match catch_unwind(AssertUnwindSafe(|| builder.create_with_backend(Backend(file)))) {
+        Ok(Ok(db)) => Ok(db),
+        Ok(Err(DatabaseError::Storage(StorageError::Corrupted(why)))) => Err(Failure::Other(damaged(why))),
+        // No database at all, or less of one than its header speaks of.
+        Ok(Err(DatabaseError::Storage(StorageError::Io(error))))
+            if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) =>
+        {
+            Err(Failure::Other(damaged(error.to_string())))
+        }
+        Ok(Err(error)) => Err(error.into()),
+        Err(_) => Err(Failure::Other(damaged("it is damaged".into()))),
+    }
 }
 
 fn begin(db: &Database) -> Result<redb::WriteTransaction, Failure> {
     let mut tx = db.begin_write()?;
-    tx.set_durability(Durability::Immediate);
+    tx.set_durability(Durability::Immediate)?;
     // Else opening after a crash would read all of it.
     tx.set_quick_repair(true);
     Ok(tx)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::SimulatedDisk;
+
+    /// A file that redb 2.6.4 has written, 40 rows and a checkpoint, as hexadecimal digits and `COUNT*BYTE` for repeated bytes.
+    const OLD: &str = include_str!("redb-2.6.4.rle");
+
+    fn bytes_of(text: &str) -> Vec<u8> {
+        let byte = |digits: &str| u8::from_str_radix(digits, 16).unwrap();
+        let mut out = Vec::new();
+        for line in text.lines() {
+            match line.split_once('*') {
+                Some((count, digits)) => {
+                    out.resize(out.len() + count.parse::<usize>().unwrap(), byte(digits))
+                }
+                None => out.extend((0..line.len()).step_by(2).map(|at| byte(&line[at..at + 2]))),
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn a_partition_of_the_release_before_is_opened_and_changed() {
+        let disk = SimulatedDisk::new(64 << 20);
+        disk.create(NAME).unwrap().write_at(0, &bytes_of(OLD)).unwrap();
+        for upto in [7, 8] {
+            let rows = BTree::open(&disk, 1 << 20).unwrap();
+            assert_eq!(rows.checkpoint().unwrap(), upto);
+            for n in 0..40 {
+                assert_eq!(rows.get(&Key(vec![n])).unwrap().as_deref(), Some(&[n; 20][..]), "row {n}");
+            }
+            rows.take(&Layer::from([(Key(vec![100]), Some([1].as_slice().into()))]), upto + 1).unwrap();
+        }
+    }
 }

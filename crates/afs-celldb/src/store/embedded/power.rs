@@ -5,9 +5,9 @@ use std::io;
 use std::sync::Arc;
 
 use afs_store::disk::{Cut, Disk, DiskFile, SimulatedDisk};
-use redb::{Builder, StorageBackend};
+use redb::StorageBackend;
 
-use super::{EmbeddedStore, Lengthened, Reason, builder, lay_out};
+use super::{EmbeddedStore, Reason, builder, lay_out};
 use crate::database;
 use crate::testing::Random;
 use crate::vldb::{NewEntry, NewSite, VlError, Vldb};
@@ -35,19 +35,18 @@ impl StorageBackend for Backend {
         self.file.length()
     }
 
-    fn read(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-        let mut out = vec![0; len];
-        if self.file.read_at(offset, &mut out)? < len {
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        if self.file.read_at(offset, out)? < out.len() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        Ok(out)
+        Ok(())
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.file.set_length(len)
     }
 
-    fn sync_data(&self, _eventual: bool) -> io::Result<()> {
+    fn sync_data(&self) -> io::Result<()> {
         if self.syncs { self.file.sync() } else { Ok(()) }
     }
 
@@ -70,9 +69,7 @@ impl Machine {
     fn new(seed: u64) -> Self {
         let disk = SimulatedDisk::new(CAPACITY);
         let file = disk.create(FILE).unwrap();
-        // Files of either of redb's formats.
-        let builder = if seed.is_multiple_of(2) { builder() } else { Builder::new() };
-        let database = builder.create_with_backend(Backend { file, syncs: true }).unwrap();
+        let database = builder().create_with_backend(Backend { file, syncs: true }).unwrap();
         lay_out(&database).map_err(|Reason(reason)| reason).unwrap();
         drop(database);
         disk.sync_folder("").unwrap();
@@ -83,7 +80,7 @@ impl Machine {
     async fn open(&self, disk: &SimulatedDisk) -> Result<database::Database<Vldb>, String> {
         let backend =
             Backend { file: disk.open(FILE).map_err(|error| error.to_string())?, syncs: self.syncs };
-        let database = builder().create_with_backend(Lengthened(backend));
+        let database = builder().create_with_backend(backend);
         let database = database.map_err(|error| error.to_string())?;
         let store = EmbeddedStore::on(database).map_err(|Reason(reason)| reason)?;
         database::Database::open(Arc::new(store)).await.map_err(|error| error.to_string())
