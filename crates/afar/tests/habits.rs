@@ -9,6 +9,9 @@ use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// What a mount says when it has answered a server although its kernel had not forgotten yet, after a second.
+const LATE: &str = "answered before the kernel's copies are gone";
+
 #[test]
 fn a_wait_for_a_lock_ends_with_the_programs_alarm() {
     const NAME: &str = "a_wait_for_a_lock_ends_with_the_programs_alarm";
@@ -143,4 +146,49 @@ fn an_open_directory_that_was_removed_or_replaced_has_no_links() {
         let after = open.metadata().unwrap();
         assert_eq!((after.nlink(), after.ino(), after.is_dir()), (0, before.ino(), true), "{name}");
     }
+}
+
+#[test]
+fn a_directory_moves_to_another_folder_without_waiting_for_the_kernel() {
+    const NAME: &str = "a_directory_moves_to_another_folder_without_waiting_for_the_kernel";
+    if !can_mount(NAME) {
+        return;
+    }
+    let cell = Cell::new("moved");
+    let (_mount, place) = cell.mount("one");
+    for round in 0..3 {
+        let (from, to) = (place.join(format!("g{round}/d")), place.join(format!("h{round}/d")));
+        fs::create_dir_all(from.join("s")).unwrap();
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        // One that fails leaves what the kernel knows.
+        assert_eq!(fs::remove_dir(&from).err().and_then(|error| error.raw_os_error()), Some(39));
+        fs::rename(&from, &to).unwrap();
+        assert!(to.join("s").is_dir() && !from.exists());
+    }
+    let log = cell.log("one");
+    assert!(!log.contains(LATE), "{log}");
+}
+
+/// The kernel goes on using a name whose removal was refused, so it has to hear what others do to it.
+#[test]
+fn what_was_refused_to_be_removed_or_made_here_is_seen_to_be_changed_elsewhere() {
+    const NAME: &str = "what_was_refused_to_be_removed_or_made_here_is_seen_to_be_changed_elsewhere";
+    if !can_mount(NAME) {
+        return;
+    }
+    let cell = Cell::new("refused");
+    let (_one, here) = cell.mount("one");
+    let (_two, there) = cell.mount("two");
+    fs::create_dir_all(here.join("d/s")).unwrap();
+    assert!(fs::remove_dir(here.join("d")).is_err());
+    fs::remove_dir(there.join("d/s")).unwrap();
+    fs::remove_dir(there.join("d")).unwrap();
+    assert!(!here.join("d").exists());
+    // A link to what is in another folder is refused after the kernel has learned that there is no such name.
+    fs::create_dir(here.join("e")).unwrap();
+    fs::write(here.join("e/file"), "").unwrap();
+    assert!(!here.join("made").exists());
+    assert_eq!(fs::hard_link(here.join("e/file"), here.join("made")).err().unwrap().raw_os_error(), Some(18));
+    fs::write(there.join("made"), "there").unwrap();
+    assert_eq!(fs::read_to_string(here.join("made")).unwrap(), "there");
 }

@@ -181,7 +181,7 @@ impl FileSystem {
         let (client, name, user) = (self.client.clone(), name.to_vec(), User(caller.uid));
         let exclusive = flags as i32 & libc::O_EXCL != 0;
         let flags = flags_of(flags);
-        let changing = self.changing([(dir.id, &name)]);
+        let changing = self.changing(user, [(dir.id, &name)]);
         self.run(caller, reply, async move {
             let mut created =
                 client.create_and_open(user, (dir.fid, &name), mode & 0o7777, flags, exclusive).await;
@@ -193,12 +193,15 @@ impl FileSystem {
                 drop_privileges(&client, user, made.fid).await;
                 made.status.mode &= !PRIVILEGES;
             }
-            changing.settle();
-            outcome(move |fs, fresh| {
-                fs.nodes.drop_name(dir.id, &name);
-                match created {
-                    Ok((made, file)) => fs.created(user, &dir, &name, (made, file), fresh),
-                    Err(error) => fs.errno(&error),
+            changing.settle(&created);
+            outcome(move |fs, fresh| match created {
+                Ok((made, file)) => {
+                    fs.nodes.drop_name(dir.id, &name);
+                    fs.created(user, &dir, &name, (made, file), fresh)
+                }
+                Err(error) => {
+                    fs.note_not_made(&dir, name, &error);
+                    fs.errno(&error)
                 }
             })
         });

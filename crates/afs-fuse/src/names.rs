@@ -39,11 +39,18 @@ impl FileSystem {
     /// Names whose change is about to be asked for.
     pub(crate) fn changing<const COUNT: usize>(
         self: &Arc<Self>,
+        user: User,
         names: [(NodeId, &Vec<u8>); COUNT],
     ) -> Changing {
         let mut dirs: Vec<_> = names.iter().map(|(dir, _)| *dir).collect();
-        // Those that are removed or moved are locked too.
-        dirs.extend(names.iter().filter_map(|(dir, name)| self.nodes.directory_at(*dir, name)));
+        // Those that are removed or moved are locked too, also where the kernel asks for the name each time.
+        dirs.extend(names.iter().filter_map(|(dir, name)| {
+            let known = || {
+                let found = self.client.cached_lookup(user, self.nodes.get(*dir)?.fid, name)?.ok()?;
+                self.nodes.of_fid(found.fid).filter(|node| node.fid.vnode.is_directory()).map(|node| node.id)
+            };
+            self.nodes.directory_at(*dir, name).or_else(known)
+        }));
         let names = names.map(|(dir, name)| (dir, name.clone())).to_vec();
         Changing { fs: Arc::clone(self), names, _locked: self.locked(dirs) }
     }
@@ -51,18 +58,30 @@ impl FileSystem {
     /// Makes something in a directory, and answers as a look-up of it.
     fn make(self: &Arc<Self>, caller: Caller, dir: Arc<Node>, name: &[u8], reply: Reply, make: Making) {
         let (client, name, user) = (self.client.clone(), name.to_vec(), user(caller));
-        let changing = self.changing([(dir.id, &name)]);
+        let changing = self.changing(user, [(dir.id, &name)]);
         self.run(caller, reply, async move {
             let made = make.make(&client, user, dir.fid, &name).await;
-            changing.settle();
-            outcome(move |fs, fresh| {
-                fs.nodes.drop_name(dir.id, &name);
-                match made {
-                    Ok(found) => Answer::Entry(fs.entry(user, &dir, &name, &found, fresh)),
-                    Err(error) => fs.errno_of_name(&error),
+            changing.settle(&made);
+            outcome(move |fs, fresh| match made {
+                Ok(found) => {
+                    fs.nodes.drop_name(dir.id, &name);
+                    Answer::Entry(fs.entry(user, &dir, &name, &found, fresh))
+                }
+                Err(error) => {
+                    fs.note_not_made(&dir, name, &error);
+                    fs.errno_of_name(&error)
                 }
             })
         });
+    }
+
+    /// Something could not be made. The kernel still has what it had of the name, and has to be told of what others do to it.
+    pub(crate) fn note_not_made(self: &Arc<Self>, dir: &Node, name: Vec<u8>, error: &Error) {
+        if matches!(error, Error::Exists { .. }) {
+            // It took the name for one that is not there.
+            self.nodes.drop_name(dir.id, &name);
+            self.forget_names(dir.id, vec![name], None);
+        }
     }
 
     pub(crate) fn make_directory(
@@ -116,16 +135,23 @@ impl FileSystem {
     pub(crate) fn unlink(self: &Arc<Self>, caller: Caller, dir: Arc<Node>, name: &[u8], reply: Reply) {
         let (client, name, user) = (self.client.clone(), name.to_vec(), user(caller));
         let last = self.last_name_of(user, dir.fid, &name);
-        let changing = self.changing([(dir.id, &name)]);
+        let changing = self.changing(user, [(dir.id, &name)]);
         self.run(caller, reply, async move {
             let removed = client.remove(user, dir.fid, &name).await;
-            changing.settle();
+            changing.settle(&removed);
             outcome(move |fs, _| {
-                fs.nodes.drop_name(dir.id, &name);
+                fs.note_removed(&dir, &name, &removed);
                 fs.note_nameless(last.filter(|_| removed.is_ok()));
                 fs.named(removed)
             })
         });
+    }
+
+    /// A name was to be removed. If it was not, the kernel has it still, and has to be told of what others do to it.
+    fn note_removed(&self, dir: &Node, name: &[u8], removed: &Result<(), Error>) {
+        if removed.is_ok() {
+            self.nodes.drop_name(dir.id, name);
+        }
     }
 
     /// The file of this name that is open here, if it has no other.
@@ -168,12 +194,12 @@ impl FileSystem {
     ) {
         let (client, name, user) = (self.client.clone(), name.to_vec(), user(caller));
         let last = self.directory_of(user, dir.fid, &name);
-        let changing = self.changing([(dir.id, &name)]);
+        let changing = self.changing(user, [(dir.id, &name)]);
         self.run(caller, reply, async move {
             let removed = client.remove_dir(user, dir.fid, &name).await;
-            changing.settle();
+            changing.settle(&removed);
             outcome(move |fs, _| {
-                fs.nodes.drop_name(dir.id, &name);
+                fs.note_removed(&dir, &name, &removed);
                 fs.note_gone(last.filter(|_| removed.is_ok()));
                 fs.named(removed)
             })
@@ -196,19 +222,21 @@ impl FileSystem {
         let keep = flags & NO_REPLACE != 0;
         let last = self.last_name_of(user, to.fid, &new_name);
         let replaced = self.directory_of(user, to.fid, &new_name);
-        let changing = self.changing([(from.id, &name), (to.id, &new_name)]);
+        let changing = self.changing(user, [(from.id, &name), (to.id, &new_name)]);
         self.run(caller, reply, async move {
             let renamed = client.rename(user, (from.fid, &name), (to.fid, &new_name), keep).await;
-            changing.settle();
+            changing.settle(&renamed);
             outcome(move |fs, fresh| {
                 match renamed {
                     // The kernel moves the name with what it has of it, also one that it was just being told to forget.
                     Ok(()) if fresh.0 && fs.nodes.move_name((from.id, &name), (to.id, &new_name)) => {}
-                    Ok(()) | Err(_) => {
+                    Ok(()) => {
                         fs.nodes.drop_name(from.id, &name);
                         fs.nodes.drop_name(to.id, &new_name);
                         fs.forget_names(to.id, vec![new_name], None);
                     }
+                    // The kernel has both as before, or forgets them. It may have taken the new name for one that is not there.
+                    Err(_) => fs.forget_names(to.id, vec![new_name], None),
                 }
                 fs.note_nameless(last.filter(|_| renamed.is_ok()));
                 fs.note_gone(replaced.filter(|_| renamed.is_ok()));
@@ -305,9 +333,11 @@ pub(crate) struct Changing {
 }
 
 impl Changing {
-    /// It is known what came of it.
-    pub(crate) fn settle(mut self) {
-        self.names.clear();
+    /// It is over. What nobody has answered may have come to something.
+    pub(crate) fn settle<T>(mut self, outcome: &Result<T, Error>) {
+        if !matches!(outcome, Err(Error::Unreachable { .. } | Error::Broken { .. })) {
+            self.names.clear();
+        }
     }
 }
 
