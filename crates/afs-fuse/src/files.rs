@@ -160,10 +160,6 @@ impl FileSystem {
             }
         }
         drop(state);
-        if !is_write {
-            // There is nothing that a close could have to say.
-            flags = flags.and(fuse_dev::OpenFlags::NO_FLUSH);
-        }
         let handle =
             self.handles.add(Open::File(Arc::new(FileHandle { node: Arc::clone(node), file, is_lent })));
         Ok((handle, flags, backing))
@@ -318,6 +314,7 @@ impl FileSystem {
 
     pub(crate) fn flush(self: &Arc<Self>, caller: Caller, handle: Handle, owner: u64, reply: Reply) {
         let Some(open) = self.handles.file(handle) else { return reply.error(libc::EBADF) };
+        // Also by a descriptor that is open to read: the kernel tells of a close in no other way, and any close of a program's ends its locks.
         self.give_up_locks(&open.node, owner);
         if !open.file.flags().write {
             return reply.ok();
