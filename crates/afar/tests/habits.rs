@@ -4,7 +4,7 @@ mod mounted;
 
 use mounted::cell::Cell;
 use mounted::{can_mount, needs, script};
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -191,4 +191,39 @@ fn what_was_refused_to_be_removed_or_made_here_is_seen_to_be_changed_elsewhere()
     assert_eq!(fs::hard_link(here.join("e/file"), here.join("made")).err().unwrap().raw_os_error(), Some(18));
     fs::write(there.join("made"), "there").unwrap();
     assert_eq!(fs::read_to_string(here.join("made")).unwrap(), "there");
+}
+
+#[test]
+fn a_large_hole_is_punched_at_once_or_refused() {
+    const NAME: &str = "a_large_hole_is_punched_at_once_or_refused";
+    if !can_mount(NAME) || !needs(NAME, &["fallocate"]) {
+        return;
+    }
+    let cell = Cell::new("hole");
+    let (_mount, place) = cell.mount("one");
+    let path = place.join("s");
+    fs::write(&path, "some data at the start").unwrap();
+    let file = OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(1 << 30).unwrap();
+    let punch = |args: &[&str]| {
+        let status =
+            Command::new("fallocate").arg("-p").args(args).arg(&path).stderr(Stdio::null()).status().unwrap();
+        status.success()
+    };
+    assert!(!punch(&["-o", "5", "-l", "900M"]), "in the middle");
+    assert!(punch(&["-o", "5", "-l", "4"]));
+    assert!(punch(&["-o", "12", "-l", "1G"]), "to the end");
+    assert_eq!(file.metadata().unwrap().len(), 1 << 30);
+    let mut start = [1; 30];
+    std::os::unix::fs::FileExt::read_exact_at(&File::open(&path).unwrap(), &mut start, 0).unwrap();
+    assert_eq!(&start, b"some \0\0\0\0 at\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
+    drop(file);
+    // The server does not go on with what it had there.
+    let (_mount, there) = cell.mount("two");
+    let mut elsewhere = [1; 30];
+    std::os::unix::fs::FileExt::read_exact_at(&File::open(there.join("s")).unwrap(), &mut elsewhere, 0)
+        .unwrap();
+    assert_eq!(elsewhere, start);
+    let taken = script(&cell.folder.join("."), "du -sm cache-one | cut -f 1");
+    assert!(taken.trim().parse::<u64>().unwrap() < 200, "{taken} MiB");
 }

@@ -26,6 +26,10 @@ const ZERO_RANGE: u32 = 16;
 /// Zeros that are written at once where a range is to become zero.
 const ZEROS: usize = 1 << 20;
 
+/// Zeros that a hole in the middle of a file is made of: they take room in the cache and at the server, and time to get there. What asks
+/// for more does without.
+const ZEROS_MAX: u64 = 64 << 20;
+
 thread_local! {
     /// What a read from the cache goes through. One for each thread that the kernel talks to.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -391,10 +395,17 @@ impl FileSystem {
         self.run(caller, reply, async move {
             let allocate = async {
                 let status = client.status(open.file.user(), open.file.fid()).await?;
-                if mode & (PUNCH_HOLE | ZERO_RANGE) != 0 {
+                let last = end.min(status.length);
+                if mode & (PUNCH_HOLE | ZERO_RANGE) != 0 && last.saturating_sub(pos) > ZEROS_MAX {
+                    if last < status.length {
+                        return Ok(false);
+                    }
+                    // What was cut off is read as zeros when the file is as long again.
+                    open.file.truncate(pos).await?;
+                    open.file.truncate(last).await?;
+                } else if mode & (PUNCH_HOLE | ZERO_RANGE) != 0 {
                     let zeros = Bytes::from(vec![0; ZEROS.min(length as usize)]);
                     let mut at = pos;
-                    let last = end.min(status.length);
                     while at < last {
                         let count = (last - at).min(zeros.len() as u64);
                         open.file.write(at, zeros.slice(..count as usize)).await?;
@@ -404,10 +415,14 @@ impl FileSystem {
                 if mode & KEEP_SIZE == 0 && end > status.length {
                     open.file.truncate(end).await?;
                 }
-                Ok(())
+                Ok(true)
             };
-            let allocated: Result<(), Error> = allocate.await;
-            outcome(move |fs, _| fs.done(allocated))
+            let allocated: Result<bool, Error> = allocate.await;
+            outcome(move |fs, _| match allocated {
+                Ok(false) => Answer::Error(libc::EOPNOTSUPP),
+                Ok(true) => Answer::Ok,
+                Err(error) => fs.errno(&error),
+            })
         });
     }
 }
