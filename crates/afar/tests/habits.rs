@@ -227,3 +227,38 @@ fn a_large_hole_is_punched_at_once_or_refused() {
     let taken = script(&cell.folder.join("."), "du -sm cache-one | cut -f 1");
     assert!(taken.trim().parse::<u64>().unwrap() < 200, "{taken} MiB");
 }
+
+/// POSIX has it so: any close of a descriptor of the file ends the program's locks on it, also of those that only read.
+#[test]
+fn a_lock_for_reading_ends_when_the_program_closes_any_descriptor_of_the_file() {
+    const NAME: &str = "a_lock_for_reading_ends_when_the_program_closes_any_descriptor_of_the_file";
+    if !can_mount(NAME) || !needs(NAME, &["python3"]) {
+        return;
+    }
+    let cell = Cell::new("closed");
+    let (_mount, place) = cell.mount("one");
+    fs::write(place.join("l"), "").unwrap();
+    let program = "
+import fcntl, os, subprocess, sys
+path = sys.argv[1]
+other = '''
+import fcntl, os, sys
+try: fcntl.lockf(os.open(sys.argv[1], os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB)
+except BlockingIOError: print('held')
+else: print('free')
+'''
+def tell():
+    subprocess.run([sys.executable, '-c', other, path])
+a, b = os.open(path, os.O_RDONLY), os.open(path, os.O_RDONLY)
+fcntl.lockf(a, fcntl.LOCK_SH)
+tell()
+os.close(b)
+tell()
+fcntl.lockf(a, fcntl.LOCK_SH)
+tell()
+os.close(os.dup(a))
+tell()
+";
+    let output = Command::new("python3").args(["-c", program]).arg(place.join("l")).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "held\nfree\nheld\nfree\n", "{output:?}");
+}
