@@ -164,3 +164,31 @@ fn rights_that_are_taken_away_are_gone_also_for_what_was_seen_with_them() {
     drop(held);
     assert!(other.stop().success() && up.process.stop().success());
 }
+
+#[test]
+fn what_somebody_else_changes_is_seen_at_once_to_have_lost_its_set_uid_bits() {
+    const NAME: &str = "what_somebody_else_changes_is_seen_at_once_to_have_lost_its_set_uid_bits";
+    if !mounted::needs(NAME, &["fallocate"]) {
+        return;
+    }
+    let Some(up) = Up::new(NAME, "set-uid") else { return };
+    let dir = up.home.join("shared");
+    fs::create_dir(&dir).unwrap();
+    up.set_rights(&dir, "rlidwk");
+    for (before, after) in [(0o6777, 0o777), (0o4767, 0o767), (0o2767, 0o767)] {
+        for change in
+            ["echo more >> \"$1\"", ": > \"$1\"", "fallocate -l 100 \"$1\"", "fallocate -p -o 1 -l 2 \"$1\""]
+        {
+            let path = dir.join("file");
+            fs::write(&path, "some data").unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(before)).unwrap();
+            let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o7777;
+            assert_eq!(mode(), before);
+            let mut command = Command::new("sh");
+            command.args(["-c", change, "sh"]).arg(&path).uid(NOBODY).gid(NOBODY).current_dir("/");
+            assert!(command.status().unwrap().success(), "{change}");
+            assert_eq!(mode(), after, "{before:o}: {change}");
+            fs::remove_file(&path).unwrap();
+        }
+    }
+}

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use afs_client::{Client, Error, Fid, Found, Made, OpenFile, OpenFlags, SetStatus, User};
+use afs_client::{Error, Fid, Found, Made, OpenFile, OpenFlags, SetStatus, User};
 use bytes::Bytes;
 use fuse_dev::{Backing, Caller, Handle, Reply};
 
@@ -15,7 +15,7 @@ use crate::handles::{FileHandle, Open};
 use crate::modes::{Way, Wish};
 use crate::nodes::{Node, State};
 
-/// Set-uid and set-gid bits.
+/// Set-uid and set-gid bits. Servers take both away together.
 pub(crate) const PRIVILEGES: u32 = 0o6000;
 
 /// `FALLOC_FL_KEEP_SIZE`, `_PUNCH_HOLE` and `_ZERO_RANGE`.
@@ -68,11 +68,11 @@ impl FileSystem {
             Some(self.opened(&node, file, Fresh(true)))
         };
         let Err(reply) = self.answer_hit(reply, hit) else { return };
-        let client = self.client.clone();
+        let fs = Arc::clone(self);
         self.run(caller, reply, async move {
-            let file = client.open(user, node.fid, flags).await;
+            let file = fs.client.open(user, node.fid, flags).await;
             if kills_privileges && file.is_ok() {
-                drop_privileges(&client, user, node.fid).await;
+                fs.drop_privileges(user, node.fid).await;
             }
             outcome(move |fs, fresh| fs.opened(&node, file, fresh))
         });
@@ -178,19 +178,18 @@ impl FileSystem {
         kills_privileges: bool,
         reply: Reply,
     ) {
-        let (client, name, user) = (self.client.clone(), name.to_vec(), User(caller.uid));
+        let (fs, name, user) = (Arc::clone(self), name.to_vec(), User(caller.uid));
         let exclusive = flags as i32 & libc::O_EXCL != 0;
         let flags = flags_of(flags);
         let changing = self.changing(user, [(dir.id, &name)]);
         self.run(caller, reply, async move {
             let mut created =
-                client.create_and_open(user, (dir.fid, &name), mode & 0o7777, flags, exclusive).await;
+                fs.client.create_and_open(user, (dir.fid, &name), mode & 0o7777, flags, exclusive).await;
             // The bits of one that was there, when it was emptied.
             if let Ok((made, _)) = created.as_mut()
                 && kills_privileges
-                && made.status.mode & PRIVILEGES != 0
             {
-                drop_privileges(&client, user, made.fid).await;
+                fs.drop_privileges(user, made.fid).await;
                 made.status.mode &= !PRIVILEGES;
             }
             changing.settle(&created);
@@ -301,11 +300,12 @@ impl FileSystem {
             }
             return;
         }
+        let fs = Arc::clone(self);
         // The request's buffer takes the next one as soon as this returns.
         let data = Bytes::copy_from_slice(data);
         self.run(caller, reply, async move {
             if kills_privileges {
-                drop_privileges(open.file.client(), open.file.user(), open.file.fid()).await;
+                fs.drop_privileges(open.file.user(), open.file.fid()).await;
             }
             let written = open.file.write(pos, data).await;
             note_written(&open.node);
@@ -377,6 +377,22 @@ impl FileSystem {
         }
     }
 
+    /// A write by somebody who might not have been given them takes set-uid and set-gid bits away. The kernel asks for the mode anew.
+    async fn drop_privileges(&self, user: User, fid: Fid) {
+        if let Ok(status) = self.client.status(user, fid).await
+            && status.mode & PRIVILEGES != 0
+        {
+            let set = SetStatus { mode: Some(status.mode & 0o7777 & !PRIVILEGES), ..SetStatus::default() };
+            // The mount ignores the bits anyway, unless it was told not to.
+            if let Err(error) = self.client.set_status(user, fid, set).await {
+                tracing::warn!(%fid, %error, "set-uid bits stay after a write");
+            }
+            if let Some(node) = self.nodes.of_fid(fid) {
+                self.forget_attributes(node.id);
+            }
+        }
+    }
+
     pub(crate) fn allocate(
         self: &Arc<Self>,
         caller: Caller,
@@ -391,10 +407,14 @@ impl FileSystem {
         if mode & !(KEEP_SIZE | PUNCH_HOLE | ZERO_RANGE) != 0 {
             return reply.error(libc::EOPNOTSUPP);
         }
-        let client = self.client.clone();
+        let fs = Arc::clone(self);
         self.run(caller, reply, async move {
             let allocate = async {
-                let status = client.status(open.file.user(), open.file.fid()).await?;
+                // The kernel leaves it to us, and does not say whether the caller may keep them, as root may.
+                if caller.uid != 0 {
+                    fs.drop_privileges(open.file.user(), open.file.fid()).await;
+                }
+                let status = fs.client.status(open.file.user(), open.file.fid()).await?;
                 let last = end.min(status.length);
                 if mode & (PUNCH_HOLE | ZERO_RANGE) != 0 && last.saturating_sub(pos) > ZEROS_MAX {
                     if last < status.length {
@@ -437,19 +457,6 @@ fn note_written(node: &Node) {
     let mut state = node.state();
     if state.lent.is_some() {
         state.lent = written_at(&state);
-    }
-}
-
-/// A write by somebody who might not have been given them takes set-uid and set-gid bits away.
-async fn drop_privileges(client: &Client, user: User, fid: Fid) {
-    if let Ok(status) = client.status(user, fid).await
-        && status.mode & PRIVILEGES != 0
-    {
-        let set = SetStatus { mode: Some(status.mode & 0o7777 & !PRIVILEGES), ..SetStatus::default() };
-        // The mount ignores the bits anyway, unless it was told not to.
-        if let Err(error) = client.set_status(user, fid, set).await {
-            tracing::warn!(%fid, %error, "set-uid bits stay after a write");
-        }
     }
 }
 

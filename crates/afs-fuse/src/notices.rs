@@ -170,6 +170,11 @@ impl FileSystem {
         Locked { fs: Arc::clone(self), dirs }
     }
 
+    /// Has attributes asked for again. The kernel takes no lock for that, so who is answering it may do it.
+    pub(crate) fn forget_attributes(&self, node: NodeId) {
+        send(&self.notifier, &Forget::Attributes(node));
+    }
+
     /// Has names asked for again, in the background: who is answering the kernel must not wait for its locks.
     pub(crate) fn forget_names(
         self: &Arc<Self>,
