@@ -117,7 +117,9 @@ mod tests {
     fn a_files_number_stays_the_same() {
         let inodes = Inodes::default();
         let before = inodes.number(fid(1, 7, 3));
-        (0..1000).for_each(|volume| drop(inodes.number(fid(1, volume, 1))));
+        for volume in 0..1000 {
+            inodes.number(fid(1, volume, 1));
+        }
         assert_eq!(inodes.number(fid(1, 7, 3)), before);
         assert_eq!(
             Inodes::default().number(fid(1, 7, 3)),
