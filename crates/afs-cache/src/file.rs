@@ -541,8 +541,7 @@ impl CacheFile {
 
     fn wants_store(&self, state: &State) -> bool {
         !state.dirty.is_empty()
-            || self.length() != state.server_length
-            || state.truncated_to < state.server_length
+            || records::is_other_there(state.server_length, state.sent, self.length(), state.truncated_to)
     }
 
     fn note_presence(&self, state: &State) {

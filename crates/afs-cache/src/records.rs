@@ -41,6 +41,18 @@ pub struct SentStore {
     pub modified: u32,
 }
 
+/// Whether a file of this length, which was cut as short as that in between, may be another than the server has it by its length alone.
+/// If a store was not answered, the server has either of two lengths.
+pub(crate) fn is_other_there(
+    server_length: u64,
+    sent: Option<SentStore>,
+    length: u64,
+    truncated_to: u64,
+) -> bool {
+    let lengths = [Some(server_length), sent.map(|sent| sent.length)];
+    lengths.into_iter().flatten().any(|there| there != length || truncated_to < there)
+}
+
 /// What is remembered of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct FileRow {

@@ -15,6 +15,7 @@ mod lent;
 mod limit;
 mod process;
 mod start;
+mod unanswered;
 
 const DISK: u64 = 64 << 20;
 const FILES: u32 = 4;

@@ -610,7 +610,8 @@ fn calls_of(dirty: &Dirty) -> Vec<(Range<u64>, u64)> {
             at = end;
         }
     }
-    if calls.is_empty() && dirty.length < dirty.server_length {
+    if calls.is_empty() {
+        // It is but of another length, or may be.
         calls.push((dirty.length..dirty.length, dirty.length));
     }
     calls
@@ -641,6 +642,8 @@ mod tests {
     #[test]
     fn a_cut_alone_is_a_call_without_bytes() {
         assert_eq!(calls(100, 50, None, &[]), [(50..50, 50)]);
+        // A store that was not answered may have left it longer.
+        assert_eq!(calls(50, 50, None, &[]), [(50..50, 50)]);
     }
 
     #[test]

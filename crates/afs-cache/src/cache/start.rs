@@ -96,8 +96,7 @@ impl Shared {
             let is_dirty = dirty.contains(&row.number)
                 || suspect.contains(&row.number)
                 || row.is_lent
-                || row.length != row.server_length
-                || row.truncated_to < row.server_length;
+                || records::is_other_there(row.server_length, row.sent, row.length, row.truncated_to);
             if has_lost_power && !is_dirty {
                 // The row may be older than the data, or the data may not have reached the disk.
                 batch.delete(records::file(key));

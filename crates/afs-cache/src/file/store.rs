@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 pub struct Dirty {
     /// The version that was written on.
     pub version: u64,
-    /// The length that it has at the server.
+    /// The length that it had at the server when that last answered.
     pub server_length: u64,
     /// The length that the file is to have.
     pub length: u64,
@@ -43,8 +43,10 @@ impl CacheFile {
         let length = self.length();
         let ranges = std::mem::take(&mut state.dirty);
         let cut = state.truncated_to;
-        let zeros = cut..state.server_length.min(length);
-        let cut_first = (cut < state.server_length && !ranges.contains(&zeros)).then_some(cut);
+        // A store that was not answered may have made it longer there.
+        let most = state.sent.map_or(0, |sent| sent.length).max(state.server_length);
+        let zeros = cut..most.min(length);
+        let cut_first = (cut < most && !ranges.contains(&zeros)).then_some(cut);
         state.storing_truncated_to = std::mem::replace(&mut state.truncated_to, NOT_CUT);
         state.is_storing = true;
         let dirty = Dirty {
