@@ -35,6 +35,7 @@ use crate::status::Status;
 use crate::users::{TokenInfo, Users, Who};
 use crate::vnode::Vnodes;
 use crate::wait;
+use crate::waiting::Waiting;
 
 /// How long a client that ends waits for servers to take back what they have promised: they find out by themselves otherwise.
 const GOODBYE_MAX: Duration = Duration::from_secs(2);
@@ -74,6 +75,7 @@ pub(crate) struct Inner {
     /// The root of it all; set before anybody has the client.
     root: OnceLock<Fid>,
     pub(crate) closing: AtomicBool,
+    pub(crate) waiting: Waiting,
 }
 
 /// What a name was found to name. Of a mount point it is the mount point's own fid, with the status of what is mounted.
@@ -174,6 +176,7 @@ impl Client {
             aliases: RwLock::new(config.aliases.aliases.clone()),
             root: OnceLock::new(),
             closing: AtomicBool::new(false),
+            waiting: Waiting::default(),
             runtime,
             config,
         };

@@ -58,6 +58,7 @@ pub mod users;
 mod vnode;
 pub mod volumes;
 mod wait;
+mod waiting;
 mod write_back;
 
 pub use client::{Client, Found, Made, Space};

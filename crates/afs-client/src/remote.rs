@@ -28,6 +28,7 @@ use crate::servers::{Address, PROBE_FIRST, PROBE_MAX, Server, ServerKind, Server
 use crate::users::Who;
 use crate::vnode::{Heard, Snapshot, Unanswered, Vnode};
 use crate::wait;
+use crate::waiting::Why;
 
 /// Bytes given to the transport at once in a store, as it asks for.
 pub const STORE_PIECE_BYTES: usize = 128 << 10;
@@ -146,6 +147,8 @@ impl Inner {
         let mut rotation = Rotation::new(self.now(), self.config.patience);
         let mut servers = self.servers_for(asked).await.map_err(|error| Failure::of_lookup(error, false))?;
         let mut last: Option<(RpcError, Verdict)> = None;
+        // It counts as waiting also while it asks again.
+        let mut waits = None;
         loop {
             if self.is_closing() {
                 return Err(Failure::of_lookup(Error::Closing, rotation.is_ambiguous()));
@@ -198,6 +201,8 @@ impl Inner {
                     }
                 }
                 Step::Wait(at) => {
+                    let is_away = candidates.iter().all(|candidate| candidate.down_since.is_some());
+                    drop(waits.replace(self.waiting.begin(if is_away { Why::Away } else { Why::Busy })));
                     wait::until(&self.runtime, at, back).await;
                 }
                 Step::GiveUp => return Err(failure(last, &servers, &rotation)),

@@ -9,6 +9,7 @@ use afs_volume::VolumeState;
 use afs_wire::Errno;
 use afs_wire::ids::VolumeId;
 use afs_wire::vl::SiteFlags;
+use support::sim::Fate;
 use support::{ALICE, BOB, CELL, NOBODY, ROOT_CELL, World, cell_root, content, names, put};
 
 const OTHER: VolumeId = VolumeId(0x2000_0020);
@@ -38,6 +39,44 @@ fn a_busy_volume_is_waited_for() {
         let error = client.create(NOBODY, root, b"file2", 0o644).await.unwrap_err();
         assert_eq!(error.errno(), Errno::EIO, "{error}");
         assert!(client.now().since(begin) < Duration::from_secs(40));
+    });
+}
+
+/// Who has a directory locked lets go of it in a minute where nobody answers, but not where a volume is busy.
+#[test]
+fn who_waits_for_a_server_that_is_away_is_told_from_who_waits_for_a_busy_one() {
+    let world = World::new();
+    let client = world.client(1);
+    let volume = world.volume(0, ROOT_CELL);
+    let (sim, address) = (world.sim.clone(), world.sites[0].address);
+    world.run(async move {
+        use rx::Runtime;
+        let root = cell_root(&client).await;
+        // A server that never answered is not waited for.
+        names(&client, NOBODY, root).await;
+        let create = |name: &'static [u8]| {
+            let client = client.clone();
+            sim.spawn(Box::pin(async move { drop(client.create(NOBODY, root, name, 0o644).await) }));
+        };
+        let seconds = |count| sim.sleep_until(sim.now() + Duration::from_secs(count));
+        volume.set_state(VolumeState::Busy);
+        create(b"busy");
+        for _ in 0..60 {
+            seconds(1).await;
+            assert!(!client.waits_in_vain());
+        }
+        volume.set_state(VolumeState::Online);
+        seconds(30).await;
+        sim.set_network(move |_, from, to, _| {
+            if from == address || to == address { Fate::Lost } else { Fate::Arrives(Duration::ZERO) }
+        });
+        create(b"away");
+        seconds(60).await;
+        assert!(client.waits_in_vain());
+        sim.set_network(|_, _, _, _| Fate::Arrives(Duration::ZERO));
+        seconds(60).await;
+        assert!(!client.waits_in_vain());
+        assert_eq!(names(&client, NOBODY, root).await, ["away", "busy"]);
     });
 }
 

@@ -63,7 +63,7 @@ impl FileSystem {
     ) {
         let Some(open) = self.handles.dir(handle) else { return reply.error(libc::EBADF) };
         let client = self.client.clone();
-        self.run(caller, reply, async move {
+        self.run_locked(caller, reply, async move {
             let listing = open.listing();
             // At its beginning a listing has to be that of now: things may have been made since it was opened or read.
             let status = client.cached_status(open.user, open.node.fid).and_then(Result::ok);

@@ -8,7 +8,7 @@
 //! before the gate was closed and is answered after it is not *fresh*, and is told for no time at all.
 
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::task::{Context, Poll, Waker};
@@ -33,6 +33,13 @@ use crate::notices::Leaving;
 /// The space of the folder of cells, which has none of its own: programs that look there before they write below find room. It is what
 /// OpenAFS's clients say.
 const MADE_UP_KIB: u64 = i32::MAX as u64;
+
+/// The longest that a directory is kept locked for a server that does not answer: longer than a server takes to start again, and short
+/// beside the ten minutes for which data are waited for.
+const LOCKED_MAX: Duration = Duration::from_secs(60);
+
+/// How often it is looked after that whether the server is only busy.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Whether what an answer says was found out since the last notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,6 +166,21 @@ impl FileSystem {
         work: impl Future<Output = Outcome> + Send + 'static,
     ) {
         self.run_until(EndedBy::Meant, caller, reply, work);
+    }
+
+    /// The same for what the kernel does with a directory locked: nobody else gets at names in it until this is answered, and not even
+    /// SIGKILL ends their wait. So it fails in bounded time where nobody answers.
+    pub(crate) fn run_locked(
+        self: &Arc<Self>,
+        caller: Caller,
+        reply: Reply,
+        work: impl Future<Output = Outcome> + Send + 'static,
+    ) {
+        let client = self.client.clone();
+        self.run(caller, reply, async move {
+            let outcome = bounded(work, (LOCKED_MAX, LOOK_EVERY), || client.waits_in_vain()).await;
+            outcome.unwrap_or_else(|| just(Answer::Error(libc::ETIMEDOUT)))
+        });
     }
 
     /// See [`Self::run`]; says which signals of the caller end it.
@@ -314,6 +336,23 @@ impl FileSystem {
     }
 }
 
+/// What work comes to; `None` if it has taken that long and waits in vain, which is looked at now and then from there on.
+async fn bounded<T>(
+    work: impl Future<Output = T>,
+    (limit, look_every): (Duration, Duration),
+    waits_in_vain: impl Fn() -> bool,
+) -> Option<T> {
+    let mut work = pin!(work);
+    let mut patience = limit;
+    loop {
+        match tokio::time::timeout(patience, work.as_mut()).await {
+            Ok(output) => return Some(output),
+            Err(_) if waits_in_vain() => return None,
+            Err(_) => patience = look_every,
+        }
+    }
+}
+
 /// The kernel's door to a file system.
 #[derive(Debug)]
 pub(crate) struct Door(pub(crate) Arc<FileSystem>);
@@ -420,4 +459,25 @@ fn has_fine_times() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|text| text.parse::<u32>().ok());
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= (6, 13)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[test]
+    fn a_locked_directory_is_let_go_of_where_nobody_answers_and_kept_for_who_is_busy() {
+        let runtime = runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let times = (Duration::from_millis(20), Duration::from_millis(1));
+        let slow = || tokio::time::sleep(Duration::from_millis(40));
+        runtime.block_on(async {
+            assert_eq!(bounded(std::future::pending::<()>(), times, || true).await, None);
+            assert_eq!(bounded(slow(), times, || false).await, Some(()));
+            assert_eq!(bounded(std::future::ready(1), times, || true).await, Some(1));
+            let looks = Cell::new(0);
+            let in_the_end = || looks.replace(looks.get() + 1) > 3;
+            assert_eq!(bounded(std::future::pending::<()>(), times, in_the_end).await, None);
+        });
+    }
 }

@@ -182,7 +182,7 @@ impl FileSystem {
         let exclusive = flags as i32 & libc::O_EXCL != 0;
         let flags = flags_of(flags);
         let changing = self.changing(user, [(dir.id, &name)]);
-        self.run(caller, reply, async move {
+        self.run_locked(caller, reply, async move {
             let mut created =
                 fs.client.create_and_open(user, (dir.fid, &name), mode & 0o7777, flags, exclusive).await;
             // The bits of one that was there, when it was emptied.

@@ -30,7 +30,7 @@ impl FileSystem {
         };
         let Err(reply) = self.answer_hit(reply, hit) else { return };
         let (client, name) = (self.client.clone(), name.to_vec());
-        self.run(caller, reply, async move {
+        self.run_locked(caller, reply, async move {
             let found = client.lookup(user, dir.fid, &name).await;
             outcome(move |fs, fresh| fs.found(user, &dir, &name, found, fresh))
         });
@@ -59,7 +59,7 @@ impl FileSystem {
     fn make(self: &Arc<Self>, caller: Caller, dir: Arc<Node>, name: &[u8], reply: Reply, make: Making) {
         let (client, name, user) = (self.client.clone(), name.to_vec(), user(caller));
         let changing = self.changing(user, [(dir.id, &name)]);
-        self.run(caller, reply, async move {
+        self.run_locked(caller, reply, async move {
             let made = make.make(&client, user, dir.fid, &name).await;
             changing.settle(&made);
             outcome(move |fs, fresh| match made {
@@ -136,7 +136,7 @@ impl FileSystem {
         let (client, name, user) = (self.client.clone(), name.to_vec(), user(caller));
         let last = self.last_name_of(user, dir.fid, &name);
         let changing = self.changing(user, [(dir.id, &name)]);
-        self.run(caller, reply, async move {
+        self.run_locked(caller, reply, async move {
             let removed = client.remove(user, dir.fid, &name).await;
             changing.settle(&removed);
             outcome(move |fs, _| {
@@ -195,7 +195,7 @@ impl FileSystem {
         let (client, name, user) = (self.client.clone(), name.to_vec(), user(caller));
         let last = self.directory_of(user, dir.fid, &name);
         let changing = self.changing(user, [(dir.id, &name)]);
-        self.run(caller, reply, async move {
+        self.run_locked(caller, reply, async move {
             let removed = client.remove_dir(user, dir.fid, &name).await;
             changing.settle(&removed);
             outcome(move |fs, _| {
@@ -223,7 +223,7 @@ impl FileSystem {
         let last = self.last_name_of(user, to.fid, &new_name);
         let replaced = self.directory_of(user, to.fid, &new_name);
         let changing = self.changing(user, [(from.id, &name), (to.id, &new_name)]);
-        self.run(caller, reply, async move {
+        self.run_locked(caller, reply, async move {
             let renamed = client.rename(user, (from.fid, &name), (to.fid, &new_name), keep).await;
             changing.settle(&renamed);
             outcome(move |fs, fresh| {

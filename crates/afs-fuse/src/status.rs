@@ -94,8 +94,9 @@ impl FileSystem {
             None => self.handles.writer_of(&node).filter(|open| open.file.user() == user),
         });
         let (client, size, kills_privileges) = (self.client.clone(), set.size, set.kills_privileges);
-        let locked = node.fid.vnode.is_directory().then(|| self.locked(vec![node.id]));
-        self.run(caller, reply, async move {
+        let is_directory = node.fid.vnode.is_directory();
+        let locked = is_directory.then(|| self.locked(vec![node.id]));
+        let work = async move {
             let change = async {
                 let before = client.status(user, node.fid).await?;
                 let mut status = before;
@@ -128,7 +129,8 @@ impl FileSystem {
             let status = change.await;
             drop(locked);
             outcome(move |fs, fresh| fs.status_answer(&node, status, fresh))
-        });
+        };
+        if is_directory { self.run_locked(caller, reply, work) } else { self.run(caller, reply, work) }
     }
 
     pub(crate) fn access(self: &Arc<Self>, caller: Caller, node: Arc<Node>, access: Access, reply: Reply) {

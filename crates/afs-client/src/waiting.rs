@@ -1,0 +1,55 @@
+//! How many wait for servers, and whether these are away or busy: for those who hold something locked meanwhile, and must not hold it for
+//! as long as the client is patient. Who waits, and until when, is decided in `rotate`.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::client::Client;
+
+/// Why a server is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// It does not answer.
+    Away,
+    /// It answers that it cannot yet.
+    Busy,
+}
+
+/// The operations that wait.
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    away: AtomicUsize,
+    busy: AtomicUsize,
+}
+
+/// An operation that waits, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Waits<'a>(&'a AtomicUsize);
+
+impl Waiting {
+    /// An operation begins to wait.
+    pub(crate) fn begin(&self, why: Why) -> Waits<'_> {
+        let count = match why {
+            Why::Away => &self.away,
+            Why::Busy => &self.busy,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        Waits(count)
+    }
+
+    fn is_in_vain(&self) -> bool {
+        self.away.load(Ordering::Relaxed) > 0 && self.busy.load(Ordering::Relaxed) == 0
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Client {
+    /// Whether operations wait for servers that do not answer, and none for one that says that it is busy.
+    pub fn waits_in_vain(&self) -> bool {
+        self.inner.waiting.is_in_vain()
+    }
+}
