@@ -14,6 +14,7 @@ use std::path::Path;
 use afs_config::{Cell, CellName, CellServDb, DbServer};
 use rx_security::KeySet;
 use rx_security::keys::{EncType, Key};
+use zeroize::Zeroizing;
 
 /// The version of the cell's first key.
 const FIRST_KVNO: i32 = 1;
@@ -28,8 +29,8 @@ pub(crate) struct NewCell<'a> {
     /// Where its databases are.
     pub(crate) servers: &'a [Ipv4Addr],
     pub(crate) administrator: &'a str,
-    /// Its key, for AES-256.
-    pub(crate) key: [u8; 32],
+    /// Its key, for AES-256. It is overwritten when the files have it.
+    pub(crate) key: Zeroizing<[u8; 32]>,
 }
 
 /// Makes the configuration folders of a new cell, `ETC/{ThisCell,CellServDB}` and
@@ -67,7 +68,7 @@ pub(crate) fn make_configuration(etc: &Path, cell: &NewCell<'_>) -> io::Result<b
     }
     write(&new.join("UserList"), &format!("{}\n", cell.administrator))?;
     write(&new.join(PENDING), &format!("{}\n", cell.administrator))?;
-    let keys = KeySet::of([Key::rxkad_krb5(FIRST_KVNO, EncType::AES256, &cell.key)])
+    let keys = KeySet::of([Key::rxkad_krb5(FIRST_KVNO, EncType::AES256, cell.key.as_slice())])
         .and_then(|keys| keys.save(&new));
     keys.map_err(|error| io::Error::other(error.to_string()))?;
     if server.exists() {
@@ -152,7 +153,7 @@ mod tests {
             name: CellName::new("new.test").unwrap(),
             servers: &[Ipv4Addr::LOCALHOST],
             administrator: "admin",
-            key: [key; 32],
+            key: Zeroizing::new([key; 32]),
         };
         assert!(make_configuration(&etc, &cell(1)).unwrap());
         let folder = ServerFolder::read(&etc.join("server")).unwrap();

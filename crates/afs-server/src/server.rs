@@ -32,6 +32,7 @@ use rx_security::identity::LocalRealms;
 use rx_security::ticket::{NameRules, local_superuser};
 use rx_security::{Token, UnixTime, rxkad};
 use rxgen::Interface;
+use zeroize::Zeroizing;
 
 use crate::addresses;
 use crate::authority::CellAuthority;
@@ -260,7 +261,7 @@ impl<'a> Assembly<'a> {
             let servers =
                 if config.databases.servers.is_empty() { &addresses[..1] } else { &config.databases.servers };
             let administrator = &config.server.administrator;
-            let cell = NewCell { name, servers, administrator, key: chance()? };
+            let cell = NewCell { name, servers, administrator, key: Zeroizing::new(chance()?) };
             if make_configuration(&state.join("etc"), &cell).map_err(in_state)? {
                 tracing::info!(cell = config.server.cell, administrator, "a new cell was made");
             }
