@@ -7,10 +7,12 @@ use mounted::can_mount;
 use mounted::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// What a mount says when it has answered a server although its kernel had not forgotten yet, after a second.
 const LATE: &str = "answered before the kernel's copies are gone";
@@ -113,4 +115,83 @@ fn a_file_that_is_open_is_replaced_without_waiting_for_the_kernel() {
     }
     let log = cell.log("one");
     assert!(!log.contains(LATE), "{log}");
+}
+
+/// Each open begins after the other's close, and sees what that has stored: so does each write behind the end.
+#[test]
+fn two_mounts_that_append_in_turn_lose_no_line() {
+    const NAME: &str = "two_mounts_that_append_in_turn_lose_no_line";
+    if !can_mount(NAME) {
+        return;
+    }
+    let cell = Cell::new("append");
+    let mounts = ["one", "two"].map(|name| cell.mount(name));
+    let logs = mounts.each_ref().map(|(_, place)| place.join("log"));
+    let open = |log: &Path| OpenOptions::new().create(true).append(true).open(log).unwrap();
+    // As loggers do that keep it open, and have what they say stored.
+    let mut kept: Vec<File> = logs.iter().map(|log| open(log)).collect();
+    let mut expected = String::new();
+    for round in 0..20 {
+        for (number, log) in logs.iter().enumerate() {
+            let line = format!("{number} says {round}\n");
+            if round % 3 == 2 {
+                kept[number].write_all(line.as_bytes()).unwrap();
+                kept[number].sync_all().unwrap();
+            } else {
+                open(log).write_all(line.as_bytes()).unwrap();
+            }
+            expected += &line;
+            // What the kernel had put elsewhere is not read, neither here nor there.
+            for log in &logs {
+                assert_eq!(fs::read_to_string(log).unwrap(), expected, "{log:?} in round {round}");
+            }
+        }
+    }
+}
+
+/// A reader gets the file or nothing of it, never zeros in its place: the kernel makes those of an answer that is shorter than the length
+/// that it was told.
+#[test]
+fn who_reads_a_file_that_another_mount_rewrites_gets_no_zeros() {
+    const NAME: &str = "who_reads_a_file_that_another_mount_rewrites_gets_no_zeros";
+    if !can_mount(NAME) {
+        return;
+    }
+    let cell = Cell::new("rewritten");
+    let mounts = ["one", "two"].map(|name| cell.mount(name));
+    let [read_in, written_in] = mounts.each_ref().map(|(_, place)| place);
+    for length in [4096, 20_000, 300_000] {
+        let name = length.to_string();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    // As a shell does: it opens the file for the program that writes, and closes its own descriptor.
+                    let mut file = File::create(written_in.join(&name)).unwrap();
+                    file.sync_all().unwrap();
+                    file.write_all(&vec![b'x'; length]).unwrap();
+                    drop(file);
+                }
+            });
+            let until = Instant::now() + Duration::from_secs(2);
+            let mut whole = 0;
+            while Instant::now() < until {
+                // Before it is made there is nothing to be read.
+                let Ok(mut file) = File::open(read_in.join(&name)) else { continue };
+                // Their errors end the other thread too.
+                let bytes = file.metadata().and_then(|_| {
+                    let mut bytes = Vec::new();
+                    file.read_to_end(&mut bytes).map(|_| bytes)
+                });
+                let zeros = bytes.as_ref().map(|bytes| bytes.iter().filter(|byte| **byte == 0).count());
+                if !matches!(zeros, Ok(0)) {
+                    is_over.store(true, Ordering::Relaxed);
+                }
+                assert_eq!(zeros.unwrap(), 0, "of {length} bytes");
+                whole += usize::from(bytes.unwrap().len() == length);
+            }
+            is_over.store(true, Ordering::Relaxed);
+            assert!(whole > 0, "of {length} bytes none was read whole");
+        });
+    }
 }

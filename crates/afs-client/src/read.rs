@@ -48,7 +48,7 @@ impl OpenFile {
     }
 
     /// Whether what is here may be told without asking: it is what the server has by its promise, or it is dirty.
-    fn is_current(&self, file: &afs_cache::CacheFile) -> bool {
+    pub(crate) fn is_current(&self, file: &CacheFile) -> bool {
         if self.data.is_unsettled.load(Ordering::Acquire) {
             return false;
         }

@@ -43,6 +43,9 @@ const STORE_CALL_BYTES: u64 = 64 << 20;
 const RETRY_FIRST: Duration = Duration::from_secs(2);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
+/// How often the end of a file is looked for that others change meanwhile, before something is appended where it was last.
+const APPEND_LOOKS_MAX: u32 = 8;
+
 /// Files of the last run that are stored at a time at the start.
 const RECOVERED_AT_ONCE: usize = 8;
 
@@ -83,34 +86,88 @@ impl OpenFile {
         self.write_now(pos, bytes, true)
     }
 
-    /// Writes at once; `None` where the file has to be asked for first, or stored. A full disk is an error only where storing does not
-    /// help: if nothing is dirty, or `may_store` is false.
+    /// Writes at once; `None` where the file has to be asked for first, or stored.
     fn write_now(&self, pos: u64, bytes: &[u8], may_store: bool) -> Option<Result<(), Error>> {
+        self.put(bytes, may_store, |_| Some(pos), |file| file.write(pos, bytes, self.user().0))
+    }
+
+    /// Writes bytes behind the last one that the file has, here or at the server: what others have closed before is not written over.
+    /// Says where that was.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::write`]; those of the status.
+    pub async fn append(&self, bytes: Bytes) -> Result<u64, Error> {
+        let mut may_store = true;
+        for _ in 0..APPEND_LOOKS_MAX {
+            if let Some(done) = self.append_to(&bytes, may_store, |file| self.is_current(file)) {
+                return done;
+            }
+            if self.has_current() {
+                // What is not stored is too much, or has filled the disk.
+                may_store = self.data.change(|file| file.dirty_bytes()).unwrap_or(0)
+                    >= self.client().inner.dirty_max();
+                self.data.store(self.user(), false).await?;
+            } else {
+                self.data.refresh(self.user()).await?;
+            }
+        }
+        // No server promises anything, or others change it all the time: the last look has to do.
+        self.append_to(&bytes, false, |_| true).unwrap_or(Err(Error::Gone { fid: self.fid() }))
+    }
+
+    /// The same at once, where the end is known; `None` where [`Self::append`] would wait.
+    pub fn cached_append(&self, bytes: &[u8]) -> Option<Result<u64, Error>> {
+        self.append_to(bytes, true, |file| self.is_current(file))
+    }
+
+    fn append_to(
+        &self,
+        bytes: &[u8],
+        may_store: bool,
+        may: impl Fn(&CacheFile) -> bool,
+    ) -> Option<Result<u64, Error>> {
+        let end = |file: &CacheFile| may(file).then(|| file.length());
+        self.put(bytes, may_store, end, |file| file.append(bytes, self.user().0))
+    }
+
+    /// Puts bytes by `write` into the file as it is now, where `place` says; where that says nothing, not now. A full disk is an error only
+    /// where storing does not help: if nothing is dirty, or `may_store` is false.
+    fn put<T>(
+        &self,
+        bytes: &[u8],
+        may_store: bool,
+        place: impl FnOnce(&CacheFile) -> Option<u64>,
+        write: impl FnOnce(&CacheFile) -> Result<T, CacheError>,
+    ) -> Option<Result<T, Error>> {
         let data = &self.data;
-        if data.is_unsettled.load(Ordering::Acquire)
-            || pos.checked_add(bytes.len() as u64).is_none_or(|end| i64::try_from(end).is_err())
-        {
+        if data.is_unsettled.load(Ordering::Acquire) {
             return None;
         }
-        let most = self.client().inner.dirty_max();
+        let inner = &self.client().inner;
+        let most = inner.dirty_max();
         let written = data.change(|file| {
+            let pos = place(file)?;
+            if pos.checked_add(bytes.len() as u64).is_none_or(|end| i64::try_from(end).is_err()) {
+                return Some(Err(Error::TooLarge { fid: self.fid() }));
+            }
             if file.dirty_bytes() >= most {
                 return None;
             }
-            let inner = &self.client().inner;
-            match file.write(pos, bytes, self.user().0) {
-                Ok(()) => {
-                    data.note_written(self.client().time());
-                    Some(Ok(file.dirty_bytes()))
+            match write(file) {
+                Ok(done) => {
+                    data.note_written(inner.time());
+                    Some(Ok((done, file.dirty_bytes())))
                 }
                 Err(CacheError::Full { .. }) if may_store && file.is_dirty() => None,
                 Err(error) => Some(Err(inner.files.failed(inner.now(), error))),
             }
         });
-        Some(written.flatten()?.map(|dirty| {
+        Some(written.flatten()?.map(|(done, dirty)| {
             if dirty >= STORE_AHEAD_BYTES {
                 data.store_ahead(self.user());
             }
+            done
         }))
     }
 

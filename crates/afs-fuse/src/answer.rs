@@ -18,6 +18,8 @@ pub(crate) enum Answer {
     Absent(Duration),
     Attributes(Attributes, Duration),
     Data(Bytes),
+    /// What there is to be read does not agree with what the kernel was told, which is to ask once more when it has been told better.
+    AskAgain,
     Opened(Handle, OpenFlags, Option<Arc<Backing>>),
     Created(Entry, Handle, OpenFlags),
     Written(u32),
@@ -41,6 +43,7 @@ impl Answer {
         match self {
             Self::Error(errno) => reply.error(errno),
             Self::Ok => reply.ok(),
+            Self::AskAgain => reply.error(libc::ESTALE),
             Self::Entry(entry) => {
                 if !reply.entry(&entry) {
                     taken.not_looked_up = Some(entry.node);

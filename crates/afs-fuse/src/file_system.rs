@@ -9,8 +9,8 @@
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -19,11 +19,13 @@ use fuse_dev::{
     Attributes, Caller, Device, Entry, FileSystemSpace, Handler, NodeId, Notifier, Operation, Reply, Request,
     Unique,
 };
+use rx_proto::time::Instant;
 use std::os::unix::ffi::OsStrExt;
 use tokio::runtime;
 
 use crate::answer::{Answer, Taken};
 use crate::attributes::{self, Owners, Serves};
+use crate::files::Place;
 use crate::flights::{EndedBy, Flights};
 use crate::handles::Handles;
 use crate::inodes::Inodes;
@@ -75,8 +77,17 @@ pub(crate) struct FileSystem {
     pub(crate) leaving: Leaving<Arc<Notice>>,
     /// Whether the kernel gives each change of a file a time of its own once the last was looked at (Linux 6.13).
     pub(crate) has_fine_times: bool,
+    /// Whether what is read past the page cache can be mapped all the same (Linux 6.6).
+    pub(crate) can_map_direct: bool,
     /// How many notices there have been; open for answers, closed by notices.
     gate: RwLock<u64>,
+    /// How many notices there have been, those among them that wait for the gate; and how many are under way.
+    pub(crate) announced: AtomicU64,
+    pub(crate) coming: AtomicUsize,
+    /// When the last notice had been sent.
+    pub(crate) noticed: Mutex<Option<Instant>>,
+    /// When the kernel was last answered that a file is shorter than it believed.
+    pub(crate) shortened: Mutex<Option<Instant>>,
 }
 
 /// Whether the kernel may read files of the cache by itself.
@@ -112,7 +123,7 @@ impl FileSystem {
         serves: Serves,
         passthrough: Passthrough,
         device: Arc<Device>,
-        notifier: Notifier,
+        (notifier, can_map_direct): (Notifier, bool),
     ) -> Self {
         let nodes = Nodes::new(client.root());
         Self {
@@ -129,12 +140,17 @@ impl FileSystem {
             notifier,
             leaving: Leaving::default(),
             has_fine_times: has_fine_times(),
+            can_map_direct,
             gate: RwLock::new(0),
+            announced: AtomicU64::new(0),
+            coming: AtomicUsize::new(0),
+            noticed: Mutex::default(),
+            shortened: Mutex::default(),
         }
     }
 
     /// Opens the gate for an answer. Nothing is waited for inside.
-    fn enter(&self) -> RwLockReadGuard<'_, u64> {
+    pub(crate) fn enter(&self) -> RwLockReadGuard<'_, u64> {
         self.gate.read().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -196,22 +212,32 @@ impl FileSystem {
         {
             let _entered = self.runtime.enter();
             if let Poll::Ready(outcome) = work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
-                return self.finish(began, outcome, |answer| answer.send(reply));
+                return self.finish(began, outcome, move |answer| answer.send(reply));
             }
         }
         let fs = Arc::clone(self);
         self.flights.begin(caller.pid, ended_by, reply, |due| {
             let task = async move {
                 let outcome = work.await;
-                fs.finish(began, outcome, |answer| due.answer(answer));
+                fs.finish(began, outcome, move |answer| due.answer(answer));
             };
             self.runtime.spawn(task).abort_handle()
         });
     }
 
-    fn finish(self: &Arc<Self>, began: u64, outcome: Outcome, send: impl FnOnce(Answer) -> Taken) {
+    fn finish(
+        self: &Arc<Self>,
+        began: u64,
+        outcome: Outcome,
+        send: impl FnOnce(Answer) -> Taken + Send + 'static,
+    ) {
         let gate = self.enter();
-        let taken = send(outcome(self, Fresh(*gate == began)));
+        let answer = outcome(self, Fresh(*gate == began));
+        if matches!(answer, Answer::AskAgain) {
+            drop(gate);
+            return self.ask_again(move || drop(send(answer)));
+        }
+        let taken = send(answer);
         drop(gate);
         self.take_back(taken);
     }
@@ -272,6 +298,7 @@ impl FileSystem {
         }
         let place = (!name_ttl.is_zero()).then_some((dir.id, name));
         let node = self.nodes.look_up(found.fid, place);
+        node.told.note(found.status.length);
         Entry { node: node.id, attributes: self.attributes(&found.status), name_ttl, attributes_ttl }
     }
 
@@ -409,9 +436,12 @@ impl Handler for Door {
             Operation::Create { name, mode, flags, kills_privileges, .. } => {
                 fs.create(caller, node, name.as_bytes(), (mode, flags), kills_privileges, reply);
             }
-            Operation::Read { handle, pos, length } => fs.read(caller, handle, pos, length, reply),
-            Operation::Write { handle, pos, data, kills_privileges, .. } => {
-                fs.write(caller, handle, (pos, data), kills_privileges, reply);
+            Operation::Read { handle, pos, length, is_direct } => {
+                fs.read(caller, handle, (pos, length), is_direct, reply);
+            }
+            Operation::Write { handle, pos, data, is_from_cache, kills_privileges, is_append } => {
+                let place = Place { pos, is_append: is_append && !is_from_cache };
+                fs.write(caller, handle, (place, data), kills_privileges, reply);
             }
             Operation::Flush { handle, owner } => fs.flush(caller, handle, owner, reply),
             Operation::Release { handle, flock_owner } => {

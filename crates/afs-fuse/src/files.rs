@@ -10,10 +10,10 @@ use bytes::Bytes;
 use fuse_dev::{Backing, Caller, Handle, Reply};
 
 use crate::answer::Answer;
-use crate::file_system::{FileSystem, Fresh, just, outcome};
+use crate::file_system::{FileSystem, Fresh, outcome};
 use crate::handles::{FileHandle, Open};
 use crate::modes::{Way, Wish};
-use crate::nodes::{Node, State};
+use crate::nodes::{Forget, Node, State};
 
 /// Set-uid and set-gid bits. Servers take both away together.
 pub(crate) const PRIVILEGES: u32 = 0o6000;
@@ -46,6 +46,13 @@ fn flags_of(flags: u32) -> OpenFlags {
     }
 }
 
+/// Where bytes are to be written: to append, the kernel's position is but where it believes the end to be.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Place {
+    pub(crate) pos: u64,
+    pub(crate) is_append: bool,
+}
+
 /// Why a file cannot be opened as the node that the kernel has.
 struct Stale;
 
@@ -58,6 +65,7 @@ impl FileSystem {
         kills_privileges: bool,
         reply: Reply,
     ) {
+        let appends = flags as i32 & libc::O_APPEND != 0;
         let (user, flags) = (User(caller.uid), flags_of(flags));
         if node.state().is_retired {
             // The kernel then looks the name up again.
@@ -65,7 +73,7 @@ impl FileSystem {
         }
         let hit = || {
             let file = self.client.cached_open(user, node.fid, flags)?;
-            Some(self.opened(&node, file, Fresh(true)))
+            Some(self.opened(&node, file, appends, Fresh(true)))
         };
         let Err(reply) = self.answer_hit(reply, hit) else { return };
         let fs = Arc::clone(self);
@@ -74,15 +82,22 @@ impl FileSystem {
             if kills_privileges && file.is_ok() {
                 fs.drop_privileges(user, node.fid).await;
             }
-            outcome(move |fs, fresh| fs.opened(&node, file, fresh))
+            outcome(move |fs, fresh| fs.opened(&node, file, appends, fresh))
         });
     }
 
-    fn opened(&self, node: &Arc<Node>, file: Result<OpenFile, Error>, fresh: Fresh) -> Answer {
+    fn opened(&self, node: &Arc<Node>, file: Result<OpenFile, Error>, appends: bool, fresh: Fresh) -> Answer {
         let file = match file {
             Ok(file) => file,
             Err(error) => return self.errno(&error),
         };
+        if appends && let Some(Ok(status)) = self.client.cached_status(file.user(), node.fid) {
+            // Once: who opens it by a descriptor looks no name up.
+            if node.told.length() != status.length {
+                node.told.note_end(status.length);
+                return Answer::Error(libc::ESTALE);
+            }
+        }
         match self.install(node, file, fresh) {
             Ok((handle, flags, backing)) => Answer::Opened(handle, flags, backing),
             Err(Stale) => Answer::Error(libc::ESTALE),
@@ -155,6 +170,10 @@ impl FileSystem {
                     flags = flags.and(fuse_dev::OpenFlags::KEEP_CACHE);
                 }
                 state.pages = version;
+                if !is_write && self.can_map_direct && state.changes.are_frequent(self.client.now()) {
+                    // See `told`.
+                    flags = flags.and(fuse_dev::OpenFlags::DIRECT_IO);
+                }
             }
             // The kernel drops its pages for this open.
             Way::Through => state.pages = None,
@@ -164,8 +183,9 @@ impl FileSystem {
             }
         }
         drop(state);
-        let handle =
-            self.handles.add(Open::File(Arc::new(FileHandle { node: Arc::clone(node), file, is_lent })));
+        let is_direct = flags.has(fuse_dev::OpenFlags::DIRECT_IO);
+        let open = FileHandle { node: Arc::clone(node), file, is_lent, is_direct };
+        let handle = self.handles.add(Open::File(Arc::new(open)));
         Ok((handle, flags, backing))
     }
 
@@ -251,19 +271,29 @@ impl FileSystem {
         self: &Arc<Self>,
         caller: Caller,
         handle: Handle,
-        pos: u64,
-        length: u32,
+        (pos, length): (u64, u32),
+        is_direct: bool,
         reply: Reply,
     ) {
         let Some(open) = self.handles.file(handle) else { return reply.error(libc::EBADF) };
+        // What goes past the kernel's pages may be as short as it is.
+        let is_direct = is_direct || open.is_direct;
+        let range = pos..pos.saturating_add(length.into());
+        let asked = self.asked(&open.node, &range);
         let length = length as usize;
         let reply = BUFFER.with_borrow_mut(|buffer| {
             if buffer.len() < length {
                 buffer.resize(length, 0);
             }
             match open.file.cached_read(pos, &mut buffer[..length]) {
+                // It ended before this when it was asked for. To ask the server takes so long that it may have changed once more.
                 Some(Ok(count)) => {
-                    reply.data(&buffer[..count]);
+                    let _gate = self.enter();
+                    if is_direct || self.agrees(&open.node, asked, &range, count) {
+                        reply.data(&buffer[..count]);
+                    } else {
+                        self.ask_again(move || reply.error(libc::ESTALE));
+                    }
                     None
                 }
                 Some(Err(error)) => {
@@ -276,7 +306,13 @@ impl FileSystem {
         let Some(reply) = reply else { return };
         self.run(caller, reply, async move {
             match open.file.read(pos, length).await {
-                Ok(data) => just(Answer::Data(data)),
+                Ok(data) => outcome(move |fs, _| {
+                    // The outcome is found, and sent, inside the gate.
+                    match is_direct || fs.agrees(&open.node, asked, &range, data.len()) {
+                        true => Answer::Data(data),
+                        false => Answer::AskAgain,
+                    }
+                }),
                 Err(error) => outcome(move |fs, _| fs.errno(&error)),
             }
         });
@@ -286,19 +322,21 @@ impl FileSystem {
         self: &Arc<Self>,
         caller: Caller,
         handle: Handle,
-        (pos, data): (u64, &[u8]),
+        (place, data): (Place, &[u8]),
         kills_privileges: bool,
         reply: Reply,
     ) {
         let Some(open) = self.handles.file(handle) else { return reply.error(libc::EBADF) };
         let length = data.len() as u32;
-        if !kills_privileges && let Some(written) = open.file.cached_write(pos, data) {
-            note_written(&open.node);
-            match written {
-                Ok(()) => reply.written(length),
-                Err(error) => drop(self.errno(&error).send(reply)),
+        if !kills_privileges {
+            let written = match place.is_append {
+                true => open.file.cached_append(data),
+                false => open.file.cached_write(place.pos, data).map(|done| done.map(|()| place.pos)),
+            };
+            if let Some(written) = written {
+                drop(self.written(&open.node, place, length, written).send(reply));
+                return;
             }
-            return;
         }
         let fs = Arc::clone(self);
         // The request's buffer takes the next one as soon as this returns.
@@ -307,13 +345,40 @@ impl FileSystem {
             if kills_privileges {
                 fs.drop_privileges(open.file.user(), open.file.fid()).await;
             }
-            let written = open.file.write(pos, data).await;
-            note_written(&open.node);
-            match written {
-                Ok(()) => just(Answer::Written(length)),
-                Err(error) => outcome(move |fs, _| fs.errno(&error)),
-            }
+            let written = match place.is_append {
+                true => open.file.append(data).await,
+                false => open.file.write(place.pos, data).await.map(|()| place.pos),
+            };
+            outcome(move |fs, _| fs.written(&open.node, place, length, written))
         });
+    }
+
+    /// The answer to a write, which went to some position.
+    fn written(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        place: Place,
+        length: u32,
+        written: Result<u64, Error>,
+    ) -> Answer {
+        let mut state = node.state();
+        if state.lent.is_some() {
+            // The file that the kernel reads by itself is another now.
+            state.lent = written_at(&state);
+        }
+        let at = match written {
+            Ok(at) => at,
+            Err(error) => return self.errno(&error),
+        };
+        let end = place.pos + u64::from(length);
+        node.told.note_written(end);
+        state.empty.note_written(&(place.pos..end));
+        if at != place.pos {
+            // The kernel has them in another place.
+            state.pages = None;
+            self.forget_soon(Forget::Data(node.id));
+        }
+        Answer::Written(length)
     }
 
     pub(crate) fn flush(self: &Arc<Self>, caller: Caller, handle: Handle, owner: u64, reply: Reply) {
@@ -450,14 +515,6 @@ impl FileSystem {
 /// When the file that the kernel reads by itself was written.
 fn written_at(state: &State) -> Option<SystemTime> {
     state.backing.as_ref()?.1.metadata().ok()?.modified().ok()
-}
-
-/// A write of ours has changed the file that the kernel reads by itself.
-fn note_written(node: &Node) {
-    let mut state = node.state();
-    if state.lent.is_some() {
-        state.lent = written_at(&state);
-    }
 }
 
 /// The length of the data that a retired node stands for.

@@ -15,6 +15,8 @@ pub(crate) struct FileHandle {
     pub(crate) file: OpenFile,
     /// Whether it may be mapped to be written by passthrough.
     pub(crate) is_lent: bool,
+    /// Whether the kernel keeps no pages of what is read by it.
+    pub(crate) is_direct: bool,
 }
 
 /// An open directory: its listing as it was when it was opened, or read again from its beginning.

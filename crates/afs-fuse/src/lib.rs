@@ -31,6 +31,7 @@ mod names;
 mod nodes;
 mod notices;
 mod status;
+mod told;
 
 pub use attributes::Owner;
 pub use mount::{Error, Mount, Options};

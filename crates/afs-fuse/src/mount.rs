@@ -142,7 +142,7 @@ impl Mount {
                 serves,
                 passthrough,
                 device,
-                notifier.clone(),
+                (notifier.clone(), offer.features.has(Features::DIRECT_IO_MAPPED)),
             );
             let fs = Arc::new(fs);
             made = Some((Arc::clone(&fs), notifier));
@@ -217,7 +217,8 @@ fn settings(wants_passthrough: bool, cache_is_stacked: bool) -> Settings {
         .and(Features::POSIX_LOCKS)
         .and(Features::FLOCK_LOCKS)
         // Size and time change when a store of our own is done, and data with them only when a notice says so.
-        .and(Features::EXPLICIT_INVALIDATION);
+        .and(Features::EXPLICIT_INVALIDATION)
+        .and(Features::DIRECT_IO_MAPPED);
     if wants_passthrough {
         features = features.and(Features::PASSTHROUGH);
     }

@@ -15,6 +15,7 @@ use fuse_dev::{Attributes, Backing, NodeId};
 
 use crate::locks::NodeLocks;
 use crate::modes::{Mode, OnChange};
+use crate::told::{Changes, EmptyPages, Told};
 
 /// Names that are not there and of which the kernel remembers that, in each directory; beyond that it asks each time. A
 /// compiler looks for each header in some dozen directories.
@@ -26,6 +27,7 @@ pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) fid: Fid,
     pub(crate) locks: NodeLocks,
+    pub(crate) told: Told,
     state: Mutex<State>,
 }
 
@@ -39,6 +41,10 @@ pub(crate) struct State {
     pub(crate) lent: Option<SystemTime>,
     /// The version of which the kernel's pages are; for directories, its listing.
     pub(crate) pages: Option<DataVersion>,
+    /// When others have changed the data.
+    pub(crate) changes: Changes,
+    /// The pages that the kernel has without data.
+    pub(crate) empty: EmptyPages,
     /// Whether this stands for data that are no longer the file's.
     pub(crate) is_retired: bool,
     /// Whether its last name was removed here: the client keeps it under a hidden one while it is open.
@@ -212,7 +218,13 @@ impl Table {
     fn make(&mut self, fid: Fid) -> NodeId {
         let id = NodeId(self.next);
         self.next += 1;
-        let node = Arc::new(Node { id, fid, locks: NodeLocks::default(), state: Mutex::default() });
+        let node = Arc::new(Node {
+            id,
+            fid,
+            locks: NodeLocks::default(),
+            told: Told::default(),
+            state: Mutex::default(),
+        });
         let known = Known { node, lookups: 0, places: Vec::new(), names: HashMap::new(), absent: 0 };
         self.known.insert(id, known);
         self.current.insert(fid, id);

@@ -23,7 +23,7 @@ use crate::nodes::{About, Forget};
 /// Runs until the client ends.
 pub(crate) fn serve(fs: &Arc<FileSystem>, notifier: &Notifier, mut notices: Notices) {
     while let Some(notice) = notices.next_blocking() {
-        fs.close_gate();
+        let coming = fs.announce();
         let mut names: HashMap<NodeId, Vec<Vec<u8>>> = HashMap::new();
         let mut others = Vec::new();
         for forget in forgets(fs, notice.changed) {
@@ -36,7 +36,17 @@ pub(crate) fn serve(fs: &Arc<FileSystem>, notifier: &Notifier, mut notices: Noti
         for (dir, names) in names {
             fs.forget_names(dir, names, Some(Arc::clone(&notice)));
         }
-        others.iter().for_each(|forget| send(notifier, forget));
+        for forget in &others {
+            send(notifier, forget);
+            if let Forget::Data(node) = forget
+                && let Some(node) = fs.nodes.get(*node)
+            {
+                let mut state = node.state();
+                state.empty.clear();
+                state.changes.note(fs.client.now());
+            }
+        }
+        drop(coming);
     }
 }
 
@@ -51,7 +61,7 @@ fn forgets(fs: &FileSystem, Changed { fid, change }: Changed) -> Vec<Forget> {
     }
 }
 
-fn send(notifier: &Notifier, forget: &Forget) {
+pub(crate) fn send(notifier: &Notifier, forget: &Forget) {
     let result: io::Result<()> = match forget {
         Forget::Data(node) => notifier.forget_data(*node),
         Forget::Attributes(node) => notifier.forget_attributes(*node),

@@ -202,18 +202,22 @@ pub enum Operation<'a> {
         flags: u32,
         kills_privileges: bool,
     },
+    /// `is_direct`: opened with `O_DIRECT`, so that what is answered goes to the reader and into no page.
     Read {
         handle: Handle,
         pos: u64,
         length: u32,
+        is_direct: bool,
     },
-    /// `is_from_cache`: pages of a mapping are written back, by whoever; `kills_privileges`: set-uid and set-gid bits go.
+    /// `is_from_cache`: pages of a mapping are written back, by whoever; `kills_privileges`: set-uid and set-gid bits go;
+    /// `is_append`: opened with `O_APPEND`, so that `pos` is where the kernel takes the end to be.
     Write {
         handle: Handle,
         pos: u64,
         data: &'a [u8],
         is_from_cache: bool,
         kills_privileges: bool,
+        is_append: bool,
     },
     /// A file was closed, by one of perhaps several that have it.
     Flush {
@@ -462,8 +466,10 @@ fn parse(number: u32, body: &[u8]) -> Result<Operation<'_>, Malformed> {
             Operation::Create { name: f.name()?, mode, umask, flags, kills_privileges }
         }
         opcode::READ => {
-            let (handle, pos, length) = read(&mut fields("READ"))?;
-            Operation::Read { handle, pos, length }
+            let mut f = fields("READ");
+            let (handle, pos, length) = read(&mut f)?;
+            f.skip(12)?;
+            Operation::Read { handle, pos, length, is_direct: f.u32()? & libc::O_DIRECT as u32 != 0 }
         }
         opcode::READDIR => {
             let (handle, pos, room) = read(&mut fields("READDIR"))?;
@@ -477,13 +483,16 @@ fn parse(number: u32, body: &[u8]) -> Result<Operation<'_>, Malformed> {
             let mut f = fields("WRITE");
             let (handle, pos) = (Handle(f.u64()?), f.u64()?);
             let (size, flags) = (f.u32()?, f.u32()?);
-            f.skip(16)?;
+            f.skip(8)?;
+            let open_flags = f.u32()?;
+            f.skip(4)?;
             Operation::Write {
                 handle,
                 pos,
                 data: f.bytes(size as usize)?,
                 is_from_cache: flags & WRITE_FROM_CACHE != 0,
                 kills_privileges: flags & WRITE_KILLS_PRIVILEGES != 0,
+                is_append: open_flags & libc::O_APPEND as u32 != 0,
             }
         }
         opcode::FLUSH => {
@@ -642,12 +651,17 @@ mod tests {
             &rename,
             "Rename { name: \"old\", to: NodeId(9), new_name: \"new\", flags: 1 }",
         );
-        let mut write = words(&[3, 0, 4096, 0, 2, 1, 0, 0, 0, 0]);
+        let mut write = words(&[3, 0, 4096, 0, 2, 1, 0, 0, libc::O_APPEND as u32, 0]);
         write.extend(b"xy");
         check(
             opcode::WRITE,
             &write,
-            "Write { handle: Handle(3), pos: 4096, data: [120, 121], is_from_cache: true, kills_privileges: false }",
+            "Write { handle: Handle(3), pos: 4096, data: [120, 121], is_from_cache: true, kills_privileges: false, is_append: true }",
+        );
+        check(
+            opcode::READ,
+            &words(&[3, 0, 4096, 0, 100, 0, 0, 0, libc::O_DIRECT as u32, 0]),
+            "Read { handle: Handle(3), pos: 4096, length: 100, is_direct: true }",
         );
         check(
             opcode::RELEASE,

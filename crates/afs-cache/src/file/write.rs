@@ -19,12 +19,33 @@ impl CacheFile {
     ///
     /// The disk is full, or fails. Some of it may have been written.
     pub fn write(&self, position: u64, bytes: &[u8], writer: u32) -> Result<(), CacheError> {
+        self.write_locked(&mut lock(&self.changing), position, bytes, writer)
+    }
+
+    /// The same at the end, wherever that is; says where that was.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::write`].
+    pub fn append(&self, bytes: &[u8], writer: u32) -> Result<u64, CacheError> {
+        let mut logged = lock(&self.changing);
+        let position = self.length();
+        self.write_locked(&mut logged, position, bytes, writer)?;
+        Ok(position)
+    }
+
+    fn write_locked(
+        &self,
+        logged: &mut RangeSet,
+        position: u64,
+        bytes: &[u8],
+        writer: u32,
+    ) -> Result<(), CacheError> {
         if bytes.is_empty() {
             return Ok(());
         }
         let range = position..position + bytes.len() as u64;
         self.note_written();
-        let mut logged = lock(&self.changing);
         let was_dirty = self.is_dirty();
         let length = self.length();
         {
@@ -40,7 +61,7 @@ impl CacheFile {
             new.into_iter().flat_map(|new| state.present.within(new).collect::<Vec<_>>()).collect()
         };
         for part in &over {
-            self.log(&mut logged, part.clone())?;
+            self.log(logged, part.clone())?;
         }
         if let Err(error) = self.put(position, bytes) {
             let mut state = write(&self.state);
@@ -67,7 +88,7 @@ impl CacheFile {
             self.note_presence(&state);
         }
         self.keep_dirty();
-        self.log(&mut logged, range)
+        self.log(logged, range)
     }
 
     /// Cuts the file, or adds zeros.

@@ -1,0 +1,262 @@
+//! What the kernel was told of a file's length, so that what it is answered later agrees with that: it knows the length only from
+//! attributes, and these come with other answers than data do.
+//!
+//! **Reads.** What an answer to a READ leaves of its pages the kernel fills with zeros. A short answer is the file's end to it, but only
+//! if it has heard nothing of the file since it asked, neither attributes nor a notice; else it goes on to believe the length that it was
+//! told last, and a reader gets zeros up to there. So such an answer is not given: the READ fails when the notices under way are with the
+//! kernel. It was sent ahead of the reader, as the first one for a page always is; so the kernel asks once more for him, by what it knows
+//! then. That one is answered in any case. Under a file that is changed again and again that may happen too late; who opens such a file to
+//! read it reads past the kernel's pages, where an answer is as long as it is.
+//!
+//! **Appends.** The kernel appends where it believes the end to be. The client knows better (`OpenFile::append`); but then the kernel has
+//! put the bytes into a wrong place of its pages, which it has to forget. So an open to append is refused once where the kernel believes
+//! another length than is so: it looks the name up anew then, and is told.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use rx_proto::time::Instant;
+
+use crate::file_system::FileSystem;
+use crate::nodes::{Forget, Node};
+use crate::notices;
+
+/// The least in which the kernel keeps data.
+const PAGE: u64 = 4096;
+
+/// Ranges of a file that are remembered because the kernel has pages of them without data. Of more the oldest are forgotten: a reader
+/// of such a page may get an error where the file is cut elsewhere in that moment.
+const EMPTY_MAX: usize = 16;
+
+/// How long the kernel may take to note a notice that is being sent. When all of them are sent is not waited for: a notice waits itself
+/// for the pages of a READ that is not answered.
+const NOTE_LOOKS: u32 = 5;
+const NOTE_LOOK: Duration = Duration::from_millis(1);
+
+/// How long a reader's thread may take, in the kernel, to note a short answer.
+const SHORTEN_TIME: Duration = Duration::from_millis(1);
+
+/// A file that others have changed twice within this time is read past the kernel's pages.
+const FREQUENT: Duration = Duration::from_secs(10);
+
+/// How long a READ may be on its way here: it may have been sent before a notice that has ended since.
+const READ_TIME: Duration = Duration::from_millis(5);
+
+/// What the kernel was told of a file.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    length: AtomicU64,
+    /// How often it was told attributes.
+    times: AtomicU64,
+}
+
+impl Told {
+    /// It is told attributes, with this length.
+    pub(crate) fn note(&self, length: u64) {
+        self.length.store(length, Ordering::Release);
+        self.times.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// It finds out by itself that the file ends here.
+    pub(crate) fn note_end(&self, end: u64) {
+        self.length.store(end, Ordering::Release);
+    }
+
+    /// It has written up to here.
+    pub(crate) fn note_written(&self, end: u64) {
+        self.length.fetch_max(end, Ordering::AcqRel);
+    }
+
+    /// How long it takes the file to be.
+    pub(crate) fn length(&self) -> u64 {
+        self.length.load(Ordering::Acquire)
+    }
+}
+
+/// What the kernel had heard when a READ came.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked {
+    notices: u64,
+    times: u64,
+    /// A notice was under way, or had just ended: whether the kernel had it when it asked is not known.
+    is_notice_near: bool,
+    /// A reader waits himself, as the page was asked for ahead of him and did not come: he must be answered.
+    is_waited_for: bool,
+}
+
+/// When others have changed a file last, and before that.
+#[derive(Debug, Default)]
+pub(crate) struct Changes([Option<Instant>; 2]);
+
+impl Changes {
+    /// They have changed it.
+    pub(crate) fn note(&mut self, now: Instant) {
+        self.0 = [Some(now), self.0[0]];
+    }
+
+    /// Whether they do so again and again.
+    pub(crate) fn are_frequent(&self, now: Instant) -> bool {
+        self.0[1].is_some_and(|at| now.since(at) < FREQUENT)
+    }
+}
+
+/// Ranges of pages that the kernel has without data: a READ of one of these pages is of a reader who waits for it. The newest last.
+#[derive(Debug, Default)]
+pub(crate) struct EmptyPages(Vec<Range<u64>>);
+
+impl EmptyPages {
+    fn add(&mut self, range: &Range<u64>) {
+        let range = range.start / PAGE * PAGE..range.end.next_multiple_of(PAGE);
+        self.0.retain(|known| known.start < range.start || range.end < known.end);
+        if self.0.len() >= EMPTY_MAX {
+            self.0.remove(0);
+        }
+        self.0.push(range);
+    }
+
+    /// Of a write that ends within a page the kernel does not know the rest of it.
+    pub(crate) fn note_written(&mut self, range: &Range<u64>) {
+        if !range.end.is_multiple_of(PAGE) {
+            self.add(&(range.end / PAGE * PAGE..range.end));
+        }
+    }
+
+    /// Whether this is one of these pages.
+    fn has(&self, page: &Range<u64>) -> bool {
+        page.end - page.start <= PAGE
+            && self.0.iter().any(|empty| empty.start <= page.start && page.end <= empty.end)
+    }
+
+    /// The kernel has forgotten all pages.
+    pub(crate) fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+/// A notice that is under way until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Coming<'a>(&'a FileSystem);
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        *self.0.noticed.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.0.client.now());
+        self.0.coming.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl FileSystem {
+    /// A notice is about to be sent. Waits until the answers that are being sent are with the kernel; what was found out before is not
+    /// fresh from here on.
+    pub(crate) fn announce(&self) -> Coming<'_> {
+        self.coming.fetch_add(1, Ordering::AcqRel);
+        let coming = Coming(self);
+        self.announced.fetch_add(1, Ordering::AcqRel);
+        self.close_gate();
+        let shortened = *self.shortened.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_noted = shortened.is_none_or(|at| self.client.now().since(at) >= SHORTEN_TIME);
+        if !is_noted {
+            std::thread::sleep(SHORTEN_TIME);
+        }
+        coming
+    }
+
+    /// A READ has come.
+    pub(crate) fn asked(&self, node: &Node, range: &Range<u64>) -> Asked {
+        // In this order: one that begins meanwhile is seen here or there.
+        let notices = self.announced.load(Ordering::Acquire);
+        let is_notice_near = self.coming.load(Ordering::Acquire) > 0 || {
+            let noticed = *self.noticed.lock().unwrap_or_else(PoisonError::into_inner);
+            noticed.is_some_and(|at| self.client.now().since(at) < READ_TIME)
+        };
+        let is_waited_for = node.state().empty.has(range);
+        Asked { notices, times: node.told.times.load(Ordering::Acquire), is_notice_near, is_waited_for }
+    }
+
+    /// Whether the kernel may be answered so many bytes to a READ of a range. Called inside the gate, so that no notice is sent before
+    /// the answer is.
+    pub(crate) fn agrees(&self, node: &Node, asked: Asked, range: &Range<u64>, count: usize) -> bool {
+        let end = range.start + count as u64;
+        if end >= range.end || end >= node.told.length() {
+            return true;
+        }
+        let was_told = self.announced.load(Ordering::Acquire) != asked.notices
+            || node.told.times.load(Ordering::Acquire) != asked.times;
+        if (was_told || asked.is_notice_near) && !asked.is_waited_for {
+            node.state().empty.add(range);
+            return false;
+        }
+        node.told.note_end(end);
+        *self.shortened.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.client.now());
+        true
+    }
+
+    /// Fails a READ in a way that has the kernel ask once more, when it has noted the notices that are under way.
+    pub(crate) fn ask_again(self: &Arc<Self>, fail: impl FnOnce() + Send + 'static) {
+        let fs = Arc::clone(self);
+        self.runtime.spawn(async move {
+            for _ in 0..NOTE_LOOKS {
+                if fs.coming.load(Ordering::Acquire) == 0 {
+                    break;
+                }
+                tokio::time::sleep(NOTE_LOOK).await;
+            }
+            fail();
+        });
+    }
+
+    /// Has the kernel forget what it has of a node, in the background: who is answering it must not wait for its locks.
+    pub(crate) fn forget_soon(self: &Arc<Self>, forget: Forget) {
+        let fs = Arc::clone(self);
+        self.runtime.spawn_blocking(move || {
+            let _coming = fs.announce();
+            notices::send(&fs.notifier, &forget);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_without_data_are_known_in_whole_pages_the_newest_longest() {
+        let mut empty = EmptyPages::default();
+        empty.note_written(&(0..8192));
+        assert!(!empty.has(&(4096..8192)), "whole pages were written");
+        empty.note_written(&(0..5000));
+        assert!(empty.has(&(4096..8192)) && !empty.has(&(0..4096)));
+        empty.add(&(0..10_000));
+        assert!(empty.has(&(8192..12288)));
+        assert!(!empty.has(&(0..8192)), "readers wait for one page, more is asked for ahead of them");
+        for n in 10..10 + EMPTY_MAX as u64 {
+            empty.add(&(n * PAGE..(n + 1) * PAGE));
+        }
+        assert!(!empty.has(&(4096..8192)) && empty.has(&(10 * PAGE..11 * PAGE)));
+        empty.clear();
+        assert!(!empty.has(&(10 * PAGE..11 * PAGE)));
+    }
+
+    #[test]
+    fn a_file_that_others_change_twice_within_seconds_is_changed_frequently() {
+        let (start, mut changes) = (Instant::ORIGIN + Duration::from_secs(100), Changes::default());
+        changes.note(start);
+        assert!(!changes.are_frequent(start), "once");
+        changes.note(start + Duration::from_secs(1));
+        assert!(changes.are_frequent(start + Duration::from_secs(2)));
+        assert!(!changes.are_frequent(start + FREQUENT), "it is over");
+    }
+
+    #[test]
+    fn the_length_that_the_kernel_believes_is_followed() {
+        let told = Told::default();
+        told.note(100);
+        told.note_written(50);
+        assert_eq!(told.length(), 100);
+        told.note_written(150);
+        assert_eq!(told.length(), 150);
+        told.note_end(20);
+        assert_eq!((told.length(), told.times.load(Ordering::Relaxed)), (20, 1));
+    }
+}
