@@ -171,6 +171,32 @@ fn emptying_an_empty_file_or_cutting_nothing_off_changes_its_time() {
     });
 }
 
+#[test]
+fn an_append_goes_behind_what_others_have_closed() {
+    let world = World::new();
+    let (one, two) = (world.client(1), world.client(2));
+    world.run(async move {
+        drop(make(&one, "log").await);
+        // Open all the time, so that what each knew of the end is old by the next turn.
+        let files = [open(&one, "log", WRITE).await, open(&two, "log", WRITE).await];
+        let mut expected = Vec::new();
+        for round in 0..10 {
+            for (number, file) in files.iter().enumerate() {
+                let line = format!("{number} in round {round}\n");
+                let at = file.append(Bytes::from(line.clone())).await.unwrap();
+                assert_eq!(at, expected.len() as u64);
+                expected.extend_from_slice(line.as_bytes());
+                // Its end is known as long as nobody else stores it.
+                let more = file.cached_append(b"more\n").unwrap().unwrap();
+                assert_eq!(more, expected.len() as u64);
+                expected.extend_from_slice(b"more\n");
+                file.flush().await.unwrap();
+            }
+        }
+        assert_eq!(content(&two, NOBODY, files[0].fid()).await, expected);
+    });
+}
+
 /// A change; `stored` is how long the file is at the server.
 async fn change(file: &OpenFile, (model, stored): (&mut Vec<u8>, usize), random: &mut StdRng) {
     let at = if random.random_bool(0.2) { stored } else { random.random_range(0..600_000) };
