@@ -231,9 +231,10 @@ impl FileSystem {
                     // The kernel moves the name with what it has of it, also one that it was just being told to forget.
                     Ok(()) if fresh.0 && fs.nodes.move_name((from.id, &name), (to.id, &new_name)) => {}
                     Ok(()) => {
+                        // In this order: a notice waits for what is on its way to the kernel, or finds the name.
+                        fs.forget_names(to.id, vec![new_name.clone()], None);
                         fs.nodes.drop_name(from.id, &name);
                         fs.nodes.drop_name(to.id, &new_name);
-                        fs.forget_names(to.id, vec![new_name], None);
                     }
                     // The kernel has both as before, or forgets them. It may have taken the new name for one that is not there.
                     Err(_) => fs.forget_names(to.id, vec![new_name], None),

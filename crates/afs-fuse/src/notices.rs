@@ -33,8 +33,12 @@ pub(crate) fn serve(fs: &Arc<FileSystem>, notifier: &Notifier, mut notices: Noti
             }
         }
         let notice = Arc::new(notice);
+        fs.leaving.wait(directory(fs, notice.changed), &notice);
         for (dir, names) in names {
             fs.forget_names(dir, names, Some(Arc::clone(&notice)));
+        }
+        if others.iter().any(|forget| matches!(forget, Forget::Data(_))) {
+            fs.let_short_answers_be_noted();
         }
         for forget in &others {
             send(notifier, forget);
@@ -58,6 +62,17 @@ fn forgets(fs: &FileSystem, Changed { fid, change }: Changed) -> Vec<Forget> {
         Change::Names => fs.nodes.on_change(fid, About::Names),
         Change::Volume => fs.nodes.on_change_of(Some((fid.cell, fid.volume))),
         Change::Everything => fs.nodes.on_change_of(None),
+    }
+}
+
+/// The directory whose names a change may be about; `None`: any.
+fn directory(fs: &FileSystem, Changed { fid, change }: Changed) -> Option<NodeId> {
+    match change {
+        Change::Vnode | Change::Status | Change::Data | Change::Names => {
+            // A node that is not known has no names.
+            Some(fs.nodes.of_fid(fid).map_or(NodeId(0), |node| node.id))
+        }
+        Change::Volume | Change::Everything => None,
     }
 }
 
@@ -119,6 +134,19 @@ impl<N> Leaving<N> {
         !mem::replace(&mut directory.is_told, true)
     }
 
+    /// A notice is about a directory, or about any. Of names of it that the kernel is being told for another reason nothing more is known
+    /// here, so the notice has no names of them: it is handled when these are told.
+    fn wait(&self, dir: Option<NodeId>, notice: &N)
+    where
+        N: Clone,
+    {
+        for (id, directory) in self.lock().iter_mut() {
+            if dir.is_none_or(|dir| dir == *id) && directory.is_told && directory.changes == 0 {
+                directory.notices.push(notice.clone());
+            }
+        }
+    }
+
     /// What is told of is told; what is to be told next. When there is nothing, another thread has to be started for more.
     fn next(&self, dir: NodeId) -> Vec<Vec<u8>> {
         let mut directories = self.lock();
@@ -127,6 +155,7 @@ impl<N> Leaving<N> {
         let names = mem::take(&mut directory.names);
         if names.is_empty() {
             directory.is_told = false;
+            directory.told.clear();
             self.drop_if_idle(directories, dir);
         }
         names
@@ -232,6 +261,27 @@ mod tests {
         assert!(leaving.next(DIR).is_empty());
         assert_eq!(Arc::strong_count(&two), 1);
         assert!(leaving.lock().is_empty());
+    }
+
+    /// Whoever had the names told of has taken them out of the table, where a later notice of the directory no longer finds them.
+    #[test]
+    fn a_notice_without_names_waits_for_those_that_are_being_told() {
+        let (leaving, notice) = (Leaving::default(), Arc::new(1));
+        leaving.wait(Some(DIR), &notice);
+        assert_eq!(Arc::strong_count(&notice), 1, "there is nothing to wait for");
+        assert!(leaving.add(DIR, names(&["a"]), None));
+        assert_eq!(leaving.next(DIR), names(&["a"]));
+        leaving.wait(Some(NodeId(8)), &notice);
+        assert_eq!(Arc::strong_count(&notice), 1, "it is about another directory");
+        leaving.wait(Some(DIR), &notice);
+        leaving.wait(None, &notice);
+        assert_eq!(Arc::strong_count(&notice), 3);
+        assert!(leaving.next(DIR).is_empty());
+        assert_eq!(Arc::strong_count(&notice), 1);
+        leaving.begin_change(DIR);
+        assert!(leaving.add(DIR, names(&["b"]), None));
+        leaving.wait(Some(DIR), &notice);
+        assert_eq!(Arc::strong_count(&notice), 1, "the kernel holds its lock");
     }
 
     #[test]

@@ -154,12 +154,16 @@ impl FileSystem {
         let coming = Coming(self);
         self.announced.fetch_add(1, Ordering::AcqRel);
         self.close_gate();
+        coming
+    }
+
+    /// Data are about to be forgotten: waits until readers have noted, in the kernel, that a file is shorter than it believed.
+    pub(crate) fn let_short_answers_be_noted(&self) {
         let shortened = *self.shortened.lock().unwrap_or_else(PoisonError::into_inner);
         let is_noted = shortened.is_none_or(|at| self.client.now().since(at) >= SHORTEN_TIME);
         if !is_noted {
             std::thread::sleep(SHORTEN_TIME);
         }
-        coming
     }
 
     /// A READ has come.
@@ -211,6 +215,7 @@ impl FileSystem {
         let fs = Arc::clone(self);
         self.runtime.spawn_blocking(move || {
             let _coming = fs.announce();
+            fs.let_short_answers_be_noted();
             notices::send(&fs.notifier, &forget);
         });
     }
