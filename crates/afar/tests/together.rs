@@ -195,3 +195,31 @@ fn who_reads_a_file_that_another_mount_rewrites_gets_no_zeros() {
         });
     }
 }
+
+/// Each of the two finds that the other was faster, again and again: that what it wants to remove is not there is no fault to it.
+#[test]
+fn a_tree_that_two_mounts_remove_at_the_same_time_is_gone_and_neither_fails() {
+    const NAME: &str = "a_tree_that_two_mounts_remove_at_the_same_time_is_gone_and_neither_fails";
+    if !can_mount(NAME) {
+        return;
+    }
+    let cell = Cell::new("removed");
+    let mounts = ["one", "two"].map(|name| cell.mount(name));
+    let tree = mounts[0].1.join("tree");
+    for dir in 0..30 {
+        let dir = tree.join(format!("dir{dir}")).join("inner");
+        fs::create_dir_all(&dir).unwrap();
+        for file in 0..5 {
+            fs::write(dir.join(format!("file{file}")), b"text").unwrap();
+        }
+    }
+    let removing = mounts.each_ref().map(|(_, place)| {
+        let mut command = std::process::Command::new("rm");
+        command.arg("-rf").arg(place.join("tree")).stderr(std::process::Stdio::piped()).spawn().unwrap()
+    });
+    for removing in removing {
+        let output = removing.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    assert!(!tree.exists());
+}
