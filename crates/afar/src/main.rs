@@ -20,6 +20,7 @@ mod fsck;
 mod hangup;
 mod hosts;
 mod login;
+mod metrics;
 mod mount;
 mod mount_point;
 mod numbers;

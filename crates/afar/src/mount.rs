@@ -5,9 +5,9 @@ mod afsd;
 mod key_holder;
 
 use crate::classic::{Command, Given, Opt};
-use crate::{client_uuid, control_socket, hangup, mount_point, output, private};
+use crate::{client_uuid, control_socket, hangup, metrics, mount_point, output, private};
 use afs_client::config::Cache;
-use afs_client::{Client, Config};
+use afs_client::{Client, Config, memory};
 use afs_config::{AfsConf, AfsdOptions, CacheInfo, ClientFolder};
 use afs_fuse::{Mount, Options, Owner};
 use afs_server::config::Log;
@@ -17,6 +17,7 @@ use afsd::Wishes;
 use nix::unistd::Uid;
 use rx::{Runtime, TokioRuntime};
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -34,10 +35,12 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 static COMMAND: Command = Command { name: "mount", options: &afsd::OPTIONS };
 
 /// Options of ours, besides those of `afsd`; `DIR` is the first value without an option.
-pub(super) const OURS: [Opt; 9] = [
+pub(super) const OURS: [Opt; 11] = [
     Opt::single("config", "folder with ThisCell and CellServDB, default /etc/openafs").ours(),
     Opt::single("cache", "folder of the cache").ours(),
     Opt::single("cache-size", "its limit, such as 10G").ours(),
+    Opt::single("memory", "most memory of its caches, such as 256M; default 1G").ours(),
+    Opt::single("metrics", "address at which metrics can be fetched by HTTP, such as 127.0.0.1:9161").ours(),
     Opt::flag("allow-other", "let all users of the machine in; the default for root").ours(),
     Opt::flag("private", "let only who mounts it in; the default for others").ours(),
     Opt::flag("localauth", "be a user of the cell by the key in the folder's server/KeyFileExt").ours(),
@@ -73,6 +76,8 @@ struct Plan {
     /// The file that the cells are from.
     cells: PathBuf,
     wishes: Wishes,
+    /// Where metrics are to be had.
+    metrics: Option<SocketAddr>,
     /// Who mounts, where he has another number in the cell.
     owner: Option<Owner>,
 }
@@ -115,6 +120,9 @@ fn plan(given: &Given, is_root: bool) -> Result<Plan, String> {
     };
     let client = ClientFolder::read(&folder).map_err(|error| error.to_string())?;
     let mut client = Config::of_folder(client);
+    if let Some(text) = given.word("memory") {
+        client.set_memory(memory_bytes(text)?);
+    }
     if let Some(dynroot) = wishes.dynroot {
         client.dynroot = dynroot;
     }
@@ -135,7 +143,26 @@ fn plan(given: &Given, is_root: bool) -> Result<Plan, String> {
         true => None,
         false => Some(cache_of(given, &wishes, info.as_ref(), is_root)?),
     };
-    Ok(Plan { path, client, cache, cells: folder.join("CellServDB"), wishes, owner })
+    let metrics = given.word("metrics").map(|text| {
+        text.parse().map_err(|_| {
+            format!("--metrics {text}: an address and a port are expected, such as 127.0.0.1:9161")
+        })
+    });
+    let metrics = metrics.transpose()?;
+    Ok(Plan { path, client, cache, cells: folder.join("CellServDB"), wishes, metrics, owner })
+}
+
+/// The memory that an option gives a client, or a whole cell.
+pub(crate) fn memory_bytes(text: &str) -> Result<u64, String> {
+    let bytes = parse_bytes(text)
+        .ok_or_else(|| format!("--memory {text}: a number with K, M, G or T is expected, such as 256M"))?;
+    if bytes < memory::LEAST_BYTES {
+        return Err(format!(
+            "--memory {text} is too little: it takes at least {}M",
+            memory::LEAST_BYTES >> 20
+        ));
+    }
+    Ok(bytes)
 }
 
 /// The folder of the cache, and its limit.
@@ -217,7 +244,8 @@ async fn run_until_told(plan: Plan, allow_other: bool, passthrough: bool) -> Res
     let mut hangup = hangup::Hangup::listen()?;
     let manager = ServiceManager::at(std::env::var_os("NOTIFY_SOCKET").as_deref())
         .map_err(|error| format!("NOTIFY_SOCKET cannot be used: {error}"))?;
-    let Plan { path, mut client, cache, cells, owner, .. } = plan;
+    let Plan { path, mut client, cache, cells, owner, metrics, .. } = plan;
+    let exporter = metrics::begin(metrics);
     let mut options = Options::new(&path);
     options.owners = owner.into_iter().collect();
     options.allow_other = allow_other;
@@ -243,6 +271,7 @@ async fn run_until_told(plan: Plan, allow_other: bool, passthrough: bool) -> Res
             return Err(error.to_string());
         }
     };
+    metrics::serve(exporter, vec![metrics::of_client(&client, &mount)]).await?;
     let _ = output::write(&format!("ready cell={cell} mount={}\n", path.display()));
     manager.ready(&format!("{} is mounted", path.display()));
     let unmounted = async {

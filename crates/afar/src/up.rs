@@ -8,7 +8,7 @@ mod cell;
 mod state;
 
 use crate::control_socket::{self, Offer};
-use crate::{client_uuid, hangup, mount_point, output, private};
+use crate::{client_uuid, hangup, metrics, mount_point, output, private};
 use afs_client::config::{CALLBACK_PORT, Cache, LocalUser};
 use afs_client::{Client, Config as ClientConfig};
 use afs_config::{Cell, CellName, CellServDb, ClientFolder, DbServer, ServerFolder};
@@ -40,6 +40,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Most bytes of the client's cache; less where the disk has less than twice that free.
 const CACHE_BYTES: u64 = 10 << 30;
 
+/// The memory of a cell that is told nothing: with the program itself it stays below 300 MB.
+const MEMORY: &str = "256M";
+
 /// How long making a cell may take: a second or so where nothing is wrong.
 const MAKING_MAX: Duration = Duration::from_secs(60);
 
@@ -61,6 +64,12 @@ struct Cli {
     /// The address of the servers
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1")]
     bind: Ipv4Addr,
+    /// Most memory of its servers' and its client's caches together, such as 1G
+    #[arg(long, value_name = "SIZE", default_value = MEMORY)]
+    memory: String,
+    /// Where metrics can be fetched by HTTP, such as 127.0.0.1:9160
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<SocketAddr>,
     /// What is logged, as in "info" or "warn,afs_client=debug"
     #[arg(long, value_name = "FILTER", default_value = "warn")]
     log: String,
@@ -174,6 +183,9 @@ fn configuration(cli: &Cli, state: &State) -> Result<ServerConfig, String> {
     server.bind = cli.bind;
     ADMINISTRATOR.clone_into(&mut server.administrator);
     server.cell = cli.cell.clone().unwrap_or_else(|| CELL.to_owned());
+    // The client has the other half.
+    server.memory_mib = u32::try_from(crate::mount::memory_bytes(&cli.memory)? >> 21).unwrap_or(u32::MAX);
+    config.metrics.bind = cli.metrics;
     config.log = Log { filter: cli.log.clone(), ..Log::default() };
     config.check().map_err(|error| error.to_string())?;
     if let Ok(folder) = ServerFolder::read(&config.config_dir()) {
@@ -219,6 +231,7 @@ async fn run_until_told(
     let listen = |kind| signal(kind).map_err(|error| format!("cannot wait for signals: {error}"));
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
     let mut hangup = hangup::Hangup::listen()?;
+    let exporter = metrics::begin(config.metrics.bind);
     let server = Server::start(config).await.map_err(|error| in_words(&error.to_string()))?;
     let started = async {
         let prepared = prepare(config, state, runner).await?;
@@ -240,6 +253,12 @@ async fn run_until_told(
             return Err(error);
         }
     };
+    let of_client = attached.as_ref().map(|(mount, client, _)| metrics::of_client(client, mount));
+    let publish = std::iter::once(server.publisher()).chain(of_client).collect();
+    if let Err(error) = metrics::serve(exporter, publish).await {
+        stop(attached, server).await;
+        return Err(error);
+    }
     let cell = cell_of(config)?;
     // Nobody may be listening on stdout, which is no reason to stop.
     let _ = output::write(&ready(cell.as_str(), attached.as_ref().map(|(mount, ..)| mount.path()), config));
@@ -332,6 +351,7 @@ async fn attach(
     let mut client = ClientConfig::of_folder(folder);
     let uuid = TokioRuntime::current().seed().and_then(|seed| client_uuid::of_folder(&cache, seed));
     client.uuid = Some(uuid.map_err(|error| format!("the cache {}: {error}", cache.display()))?);
+    client.set_memory(u64::from(config.server.memory_mib) << 20);
     client.bind = SocketAddr::from((config.server.bind, CALLBACK_PORT));
     client.keys = vec![(prepared.cell.clone(), prepared.keys.clone())];
     let local = |(person, _): &(Person, ViceId)| LocalUser {

@@ -46,6 +46,8 @@ const LOOKS_PER_SYNC: u64 = 10;
 pub struct Config {
     /// Most bytes of data. More is there only while files are open or dirty.
     pub limit_bytes: u64,
+    /// Most files, as each takes some 100 bytes of memory. More are there only while they are open or dirty. Default 1,000,000.
+    pub max_files: usize,
     /// Bytes of the index's B-tree that are kept in memory. Default 16 MiB.
     pub index_bytes: usize,
     /// Bytes of a segment of the index's log; two of them are there. Default 8 MiB.
@@ -58,7 +60,13 @@ impl Config {
     /// The defaults, with this limit.
     #[must_use]
     pub const fn new(limit_bytes: u64) -> Self {
-        Self { limit_bytes, index_bytes: 16 << 20, log_bytes: 8 << 20, has_keeper: true }
+        Self {
+            limit_bytes,
+            max_files: 1_000_000,
+            index_bytes: 16 << 20,
+            log_bytes: 8 << 20,
+            has_keeper: true,
+        }
     }
 }
 
@@ -108,6 +116,7 @@ pub(crate) struct Shared {
     index: Mutex<Index>,
     used: AtomicU64,
     limit: AtomicU64,
+    max_files: usize,
     /// How often it was looked after.
     looks: AtomicU64,
     /// Whether it has ended, and what the keeper waits for.
@@ -215,6 +224,7 @@ impl Cache {
             index: Mutex::default(),
             used: AtomicU64::new(0),
             limit: AtomicU64::new(config.limit_bytes),
+            max_files: config.max_files.max(1),
             looks: AtomicU64::new(0),
             ended: Mutex::new(false),
             wake: Condvar::new(),

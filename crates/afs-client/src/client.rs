@@ -169,7 +169,7 @@ impl Client {
             mounts: Mounts::default(),
             subscribers: Subscribers::default(),
             open_files: OpenFiles::default(),
-            files: Files::open(config.cache.as_ref())?,
+            files: Files::open(&config)?,
             neighbours: Neighbours::default(),
             locks: Locks::default(),
             sysnames: RwLock::new(config.sysnames.clone()),
@@ -356,6 +356,8 @@ fn bind(runtime: &Arc<dyn Runtime>, config: &Config) -> Result<Endpoint, Error> 
     let make = |address| {
         let mut options = EndpointConfig::default();
         options.proto.limits.dead = config.dead_after;
+        options.proto.receive_budget = config.received_bytes;
+        options.queue_bytes = config.packet_bytes;
         Endpoint::bind_with(Arc::clone(runtime), address, options)
     };
     let failed = |error| Error::local(format!("binding {} for calls back from servers", config.bind), error);

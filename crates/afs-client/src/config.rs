@@ -8,6 +8,8 @@ use afs_config::{CellAliases, CellName, CellServDb, ClientFolder};
 use afs_wire::Uuid;
 use rx_security::{KeySet, Level};
 
+use crate::memory;
+
 /// The UDP port on which stock cache managers are called back, and call from.
 pub const CALLBACK_PORT: u16 = 7001;
 
@@ -49,10 +51,25 @@ pub struct Config {
     pub patience: Duration,
     /// With no packet from a server for so long in a call, it counts as down. Default 12 s, Rx's; below 6 s counts as 6 s.
     pub dead_after: Duration,
-    /// Vnodes whose status is kept. Default 100,000, of some 300 bytes each.
+    /// Vnodes whose status is kept. This and the others down to [`Self::data_bytes`] are shares of one memory, whose default is
+    /// [`memory::DEFAULT_BYTES`]: see [`Self::set_memory`].
     pub status_entries: usize,
-    /// Bytes of directories that are kept. Default 64 MiB.
+    /// Bytes of directories that are kept.
     pub directory_bytes: usize,
+    /// Files that the kernel may know; beyond it, those that it has asked about least of late are to be let go.
+    pub kernel_nodes: usize,
+    /// Files that may be in the cache, however small.
+    pub cached_files: usize,
+    /// Bytes of the cache's index that are kept in memory.
+    pub index_bytes: usize,
+    /// Bytes of a segment of that index's log. As much is in memory, and twice that while it goes into the index.
+    pub index_log_bytes: u64,
+    /// Bytes that windows for what is received may promise: see `receive_budget` of the transport.
+    pub received_bytes: u64,
+    /// Bytes of packets that have arrived and not been looked at; beyond it they are lost.
+    pub packet_bytes: usize,
+    /// Bytes of files' data that are kept without a cache folder.
+    pub data_bytes: u64,
     /// The folder of the cache and its limit in bytes; without one, data are fetched whenever they are read.
     pub cache: Option<Cache>,
     /// The ports of servers. Default those of AFS.
@@ -99,7 +116,7 @@ impl Default for Ports {
 impl Config {
     /// The defaults, for these cells.
     pub fn new(cell: CellName, cells: CellServDb) -> Self {
-        Self {
+        let mut this = Self {
             cell,
             cells,
             aliases: CellAliases::default(),
@@ -115,11 +132,20 @@ impl Config {
             level: Level::Crypt,
             patience: Duration::from_secs(600),
             dead_after: Duration::from_secs(12),
-            status_entries: 100_000,
-            directory_bytes: 64 << 20,
+            status_entries: 0,
+            directory_bytes: 0,
+            kernel_nodes: 0,
+            cached_files: 0,
+            index_bytes: 0,
+            index_log_bytes: 0,
+            received_bytes: 0,
+            packet_bytes: 0,
+            data_bytes: 0,
             cache: None,
             ports: Ports::default(),
-        }
+        };
+        this.set_memory(memory::DEFAULT_BYTES);
+        this
     }
 
     /// The defaults, for the cells of a folder of configuration.

@@ -24,14 +24,11 @@ use rx_proto::time::Instant;
 use tokio::sync::Notify;
 
 use crate::client::{Client, Inner};
-use crate::config;
+use crate::config::Config;
 use crate::error::Error;
 use crate::fetch::{Fetching, ServerPace};
 use crate::fid::{CellIndex, Fid, User};
 use crate::vnode::{Unstored, Vnode};
-
-/// Bytes of data kept in memory by a client without a folder: what is read again at once, and what is not stored yet.
-const MEMORY_CACHE_BYTES: u64 = 256 << 20;
 
 /// How often a file is looked at again that others change all the time, before its reader gets what there is.
 const REFRESHES_MAX: u32 = 16;
@@ -108,10 +105,17 @@ impl Files {
     /// # Errors
     ///
     /// The cache's, which say what to do.
-    pub(crate) fn open(config: Option<&config::Cache>) -> Result<Self, Error> {
-        let cache = match config {
-            Some(config) => Cache::open(&config.folder, afs_cache::Config::new(config.limit_bytes)),
-            None => Cache::in_memory(afs_cache::Config::new(MEMORY_CACHE_BYTES)),
+    pub(crate) fn open(config: &Config) -> Result<Self, Error> {
+        let with = |limit_bytes| afs_cache::Config {
+            max_files: config.cached_files,
+            index_bytes: config.index_bytes,
+            log_bytes: config.index_log_bytes,
+            ..afs_cache::Config::new(limit_bytes)
+        };
+        let cache = match &config.cache {
+            Some(cache) => Cache::open(&cache.folder, with(cache.limit_bytes)),
+            // What is read again at once, and what is not stored yet.
+            None => Cache::in_memory(with(config.data_bytes)),
         };
         Ok(Self {
             cache: cache.map_err(local)?,
@@ -445,6 +449,7 @@ impl Drop for FileData {
         if let Some(inner) = self.client.upgrade() {
             inner.files.closed(self.vnode.fid);
         }
+        self.vnode.data_closed(self);
     }
 }
 

@@ -45,6 +45,7 @@ mod fid;
 mod location;
 mod locks;
 mod lookup;
+pub mod memory;
 mod mount_point;
 mod names;
 mod open_file;

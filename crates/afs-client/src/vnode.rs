@@ -288,6 +288,14 @@ impl Vnode {
         self.state().data = data;
     }
 
+    /// Nobody has these data open any more. What points to them would keep their memory.
+    pub(crate) fn data_closed(&self, data: &FileData) {
+        let mut state = self.state();
+        if std::ptr::eq(state.data.as_ptr(), data) {
+            state.data = Weak::new();
+        }
+    }
+
     /// The directory that it is in.
     pub(crate) fn parent(&self) -> Option<LocalFid> {
         self.state().parent
@@ -707,6 +715,11 @@ impl Vnodes {
             vnode.state().pages = None;
             kept.bytes = kept.bytes.saturating_sub(size);
         }
+    }
+
+    /// Bytes of pages that are kept, as they were when they came.
+    pub(crate) fn page_bytes(&self) -> usize {
+        self.kept_pages.lock().unwrap_or_else(PoisonError::into_inner).bytes
     }
 
     /// All vnodes, for debuggers and for what concerns a whole volume.

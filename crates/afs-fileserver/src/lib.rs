@@ -30,6 +30,7 @@ mod work;
 pub use access::Writers;
 pub use config::{Config, WallClock};
 pub use file_service::AUDIT;
+pub use hosts::HostLimits;
 pub use locations::Locations;
 pub use protection::{Answer, Membership, Protection, ProtectionError};
 pub use server::{FileServer, Volumes};

@@ -125,7 +125,7 @@ impl FileSystem {
         device: Arc<Device>,
         (notifier, can_map_direct): (Notifier, bool),
     ) -> Self {
-        let nodes = Nodes::new(client.root());
+        let nodes = Nodes::new(client.root(), client.config().kernel_nodes);
         Self {
             client,
             runtime,

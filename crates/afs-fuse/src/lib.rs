@@ -9,7 +9,7 @@
 //! # What the kernel keeps
 //!
 //! `nodes` has what the kernel knows: nodes, look-ups, names. `attributes` says for how long something may be kept; `notices` revokes
-//! it. In which way files are open, and what happens to them when their data change elsewhere, is the table in `modes`.
+//! it. `crowd` has the kernel let go of what it has used least, when that is too much. In which way files are open, and what happens to them when their data change elsewhere, is the table in `modes`.
 //!
 //! What of POSIX there is not, and why, is in docs/semantics.md.
 
@@ -17,6 +17,7 @@
 
 mod answer;
 mod attributes;
+mod crowd;
 mod directories;
 mod file_system;
 mod files;

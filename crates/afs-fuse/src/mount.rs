@@ -8,11 +8,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use afs_client::Client;
+use afs_client::{Client, memory};
 use fuse_dev::{Features, MountError, MountOptions, Mounted, Offer, Session, Settings};
 use tokio::runtime;
+use tokio::task::AbortHandle;
 
 use crate::attributes::{Owner, Owners, Serves};
+use crate::crowd;
 use crate::file_system::{Door, FileSystem, Passthrough};
 use crate::notices;
 
@@ -101,7 +103,18 @@ pub struct Mount {
     mounted: Mounted,
     session: Session,
     notices: JoinHandle<()>,
+    crowd: AbortOnDrop,
     fs: Arc<FileSystem>,
+}
+
+/// A task that ends with this.
+#[derive(Debug)]
+struct AbortOnDrop(AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 impl Mount {
@@ -164,7 +177,8 @@ impl Mount {
             .name("fuse-notices".to_owned())
             .spawn(move || notices::serve(&of, &notifier, changes))
             .map_err(failed)?;
-        Ok(Self { mounted, session, notices, fs })
+        let crowd = fs.runtime.spawn(crowd::keep_bounded(Arc::clone(&fs), path)).abort_handle();
+        Ok(Self { mounted, session, notices, crowd: AbortOnDrop(crowd), fs })
     }
 
     /// Where it is.
@@ -182,13 +196,25 @@ impl Mount {
         self.fs.passthrough.is_on()
     }
 
+    /// What the files that the kernel knows take of the client's memory; for as long as this is there, not longer.
+    pub fn memory(&self) -> impl Fn() -> Option<memory::Used> + Send + Sync + 'static {
+        let fs = Arc::downgrade(&self.fs);
+        move || {
+            let fs = fs.upgrade()?;
+            let bytes = |nodes: usize| nodes as u64 * memory::NODE_BYTES;
+            let (used, limit) = (fs.nodes.len(), fs.nodes.limit());
+            Some(memory::Used { share: memory::NODES, bytes: Some(bytes(used)), limit_bytes: bytes(limit) })
+        }
+    }
+
     /// Unmounts it. `Ok(false)`: somebody is using it still, and gets errors from when this process ends.
     ///
     /// # Errors
     ///
     /// When the system does not let us.
     pub fn unmount(self) -> io::Result<bool> {
-        let Self { mounted, session, notices, fs } = self;
+        let Self { mounted, session, notices, crowd, fs } = self;
+        drop(crowd);
         let was_free = mounted.unmount()?;
         let end = Instant::now() + END_PATIENCE;
         while was_free && !session.is_over() && Instant::now() < end {

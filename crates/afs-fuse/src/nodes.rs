@@ -12,6 +12,8 @@ use std::time::SystemTime;
 use afs_client::{CellIndex, Fid};
 use afs_wire::ids::{DataVersion, VolumeId};
 use fuse_dev::{Attributes, Backing, NodeId};
+use lru::LruCache;
+use tokio::sync::Notify;
 
 use crate::locks::NodeLocks;
 use crate::modes::{Mode, OnChange};
@@ -70,6 +72,15 @@ pub(crate) enum Forget {
     Name(NodeId, Vec<u8>),
 }
 
+/// A node that nobody uses, as far as it is known here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unused {
+    pub(crate) id: NodeId,
+    pub(crate) is_directory: bool,
+    /// Directory and name of each name by which the kernel may find it.
+    pub(crate) places: Vec<(NodeId, Vec<u8>)>,
+}
+
 /// What a change of a vnode was about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum About {
@@ -93,7 +104,8 @@ struct Known {
 
 #[derive(Debug)]
 struct Table {
-    known: HashMap<NodeId, Known>,
+    /// In the order in which the kernel last asked about them.
+    known: LruCache<NodeId, Known>,
     current: HashMap<Fid, NodeId>,
     next: u64,
 }
@@ -102,23 +114,27 @@ struct Table {
 #[derive(Debug)]
 pub(crate) struct Nodes {
     table: Mutex<Table>,
+    /// Most nodes: beyond it the kernel is to let go of some.
+    limit: usize,
+    /// Told when there are more.
+    pub(crate) crowded: Notify,
 }
 
 impl Nodes {
-    /// A mount with this root.
-    pub(crate) fn new(root: Fid) -> Self {
-        let mut table = Table { known: HashMap::new(), current: HashMap::new(), next: NodeId::ROOT.0 };
+    /// A mount with this root, of whose files the kernel may know so many.
+    pub(crate) fn new(root: Fid, limit: usize) -> Self {
+        let mut table = Table { known: LruCache::unbounded(), current: HashMap::new(), next: NodeId::ROOT.0 };
         table.make(root);
         // The kernel never takes the root back.
-        table.known.get_mut(&NodeId::ROOT).expect("it was made just now").lookups = 1;
-        Self { table: Mutex::new(table) }
+        table.known.peek_mut(&NodeId::ROOT).expect("it was made just now").lookups = 1;
+        Self { table: Mutex::new(table), limit, crowded: Notify::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A node that the kernel knows.
+    /// A node that the kernel knows, and asks about.
     pub(crate) fn get(&self, id: NodeId) -> Option<Arc<Node>> {
         self.lock().known.get(&id).map(|known| Arc::clone(&known.node))
     }
@@ -126,14 +142,14 @@ impl Nodes {
     /// The node that the kernel has for a fid now, if it has one.
     pub(crate) fn of_fid(&self, fid: Fid) -> Option<Arc<Node>> {
         let table = self.lock();
-        table.known.get(table.current.get(&fid)?).map(|known| Arc::clone(&known.node))
+        table.known.peek(table.current.get(&fid)?).map(|known| Arc::clone(&known.node))
     }
 
     /// The directory by which the kernel knows a name.
     pub(crate) fn directory_at(&self, dir: NodeId, name: &[u8]) -> Option<NodeId> {
         let table = self.lock();
-        let id = table.known.get(&dir)?.names.get(name).copied().flatten()?;
-        table.known.get(&id).filter(|known| known.node.fid.vnode.is_directory()).map(|_| id)
+        let id = table.known.peek(&dir)?.names.get(name).copied().flatten()?;
+        table.known.peek(&id).filter(|known| known.node.fid.vnode.is_directory()).map(|_| id)
     }
 
     /// The node of a fid, for an answer that counts as a look-up. With `place`, the kernel may find it by that name from now on
@@ -149,7 +165,13 @@ impl Nodes {
         }
         let known = table.known.get_mut(&id).expect("what is current is known");
         known.lookups += 1;
-        Arc::clone(&known.node)
+        let node = Arc::clone(&known.node);
+        let is_crowded = table.known.len() > self.limit;
+        drop(table);
+        if is_crowded {
+            self.crowded.notify_one();
+        }
+        node
     }
 
     /// The kernel may take a name for one that is not there. False: it may not, there are too many.
@@ -171,7 +193,7 @@ impl Nodes {
     /// noted, as it was being told to forget the old one.
     pub(crate) fn move_name(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8])) -> bool {
         let mut table = self.lock();
-        let child = table.known.get(&from.0).and_then(|dir| dir.names.get(from.1).copied()).flatten();
+        let child = table.known.peek(&from.0).and_then(|dir| dir.names.get(from.1).copied()).flatten();
         table.drop_name(from.0, from.1);
         table.drop_name(to.0, to.1);
         child.is_some_and(|child| table.remember(to.0, to.1, Some(child)))
@@ -208,9 +230,32 @@ impl Nodes {
     }
 
     /// How many nodes the kernel knows.
-    #[cfg(test)]
-    fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.lock().known.len()
+    }
+
+    /// Most nodes that it is to know.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// Up to so many closed nodes that the kernel has asked about least of late. They count as asked about now: if the kernel uses
+    /// one in a way that does not show here, others come before it the next time.
+    pub(crate) fn least_used(&self, count: usize) -> Vec<Unused> {
+        let mut table = self.lock();
+        let oldest = table.known.iter().rev().filter(|(id, known)| {
+            **id != NodeId::ROOT && known.lookups > 0 && known.node.state().mode.is_closed()
+        });
+        let unused = |(id, known): (&NodeId, &Known)| Unused {
+            id: *id,
+            is_directory: known.node.fid.vnode.is_directory(),
+            places: known.places.clone(),
+        };
+        let chosen: Vec<_> = oldest.take(count).map(unused).collect();
+        for unused in &chosen {
+            table.known.promote(&unused.id);
+        }
+        chosen
     }
 }
 
@@ -226,19 +271,19 @@ impl Table {
             state: Mutex::default(),
         });
         let known = Known { node, lookups: 0, places: Vec::new(), names: HashMap::new(), absent: 0 };
-        self.known.insert(id, known);
+        self.known.put(id, known);
         self.current.insert(fid, id);
         id
     }
 
     fn remember(&mut self, dir: NodeId, name: &[u8], child: Option<NodeId>) -> bool {
-        let Some(parent) = self.known.get_mut(&dir) else { return false };
+        let Some(parent) = self.known.peek_mut(&dir) else { return false };
         match parent.names.get(name) {
             Some(before) if *before == child => return true,
             Some(_) => self.drop_name(dir, name),
             None => {}
         }
-        let parent = self.known.get_mut(&dir).expect("it was there just now");
+        let parent = self.known.peek_mut(&dir).expect("it was there just now");
         if child.is_none() {
             if parent.absent >= ABSENT_MAX {
                 return false;
@@ -246,17 +291,17 @@ impl Table {
             parent.absent += 1;
         }
         parent.names.insert(name.to_vec(), child);
-        if let Some(child) = child.and_then(|id| self.known.get_mut(&id)) {
+        if let Some(child) = child.and_then(|id| self.known.peek_mut(&id)) {
             child.places.push((dir, name.to_vec()));
         }
         true
     }
 
     fn drop_name(&mut self, dir: NodeId, name: &[u8]) {
-        let Some(parent) = self.known.get_mut(&dir) else { return };
+        let Some(parent) = self.known.peek_mut(&dir) else { return };
         match parent.names.remove(name) {
             Some(Some(child)) => {
-                if let Some(child) = self.known.get_mut(&child) {
+                if let Some(child) = self.known.peek_mut(&child) {
                     child.places.retain(|(d, n)| *d != dir || n != name);
                 }
             }
@@ -266,19 +311,19 @@ impl Table {
     }
 
     fn forget(&mut self, id: NodeId, lookups: u64) {
-        let Some(known) = self.known.get_mut(&id) else { return };
+        let Some(known) = self.known.peek_mut(&id) else { return };
         known.lookups = known.lookups.saturating_sub(lookups);
         if known.lookups > 0 || id == NodeId::ROOT {
             return;
         }
-        let known = self.known.remove(&id).expect("it was there just now");
+        let known = self.known.pop(&id).expect("it was there just now");
         for (dir, name) in &known.places {
-            if let Some(parent) = self.known.get_mut(dir) {
+            if let Some(parent) = self.known.peek_mut(dir) {
                 parent.names.remove(name);
             }
         }
         for child in known.names.values().flatten() {
-            if let Some(child) = self.known.get_mut(child) {
+            if let Some(child) = self.known.peek_mut(child) {
                 child.places.retain(|(dir, _)| *dir != id);
             }
         }
@@ -289,20 +334,20 @@ impl Table {
 
     fn on_change(&mut self, fid: Fid, about: About, forgets: &mut Vec<Forget>) {
         let Some(id) = self.current.get(&fid).copied() else { return };
-        let Some(known) = self.known.get_mut(&id) else { return };
+        let Some(known) = self.known.peek_mut(&id) else { return };
         if matches!(about, About::Names | About::All | About::Status) {
             // A change of the access list changes who may see names.
             let mut names: Vec<_> = known.names.drain().collect();
             known.absent = 0;
             names.sort_unstable();
             for (name, child) in names {
-                if let Some(child) = child.and_then(|child| self.known.get_mut(&child)) {
+                if let Some(child) = child.and_then(|child| self.known.peek_mut(&child)) {
                     child.places.retain(|(d, n)| *d != id || *n != name);
                 }
                 forgets.push(Forget::Name(id, name));
             }
         }
-        let known = self.known.get_mut(&id).expect("it was there just now");
+        let known = self.known.peek_mut(&id).expect("it was there just now");
         if about == About::Status {
             forgets.push(Forget::Attributes(id));
             return;
@@ -321,7 +366,7 @@ impl Table {
                 forgets.push(Forget::Attributes(id));
                 let places = std::mem::take(&mut known.places);
                 for (dir, name) in places {
-                    if let Some(parent) = self.known.get_mut(&dir) {
+                    if let Some(parent) = self.known.peek_mut(&dir) {
                         parent.names.remove(&name);
                     }
                     forgets.push(Forget::Name(dir, name));
@@ -348,7 +393,7 @@ mod tests {
 
     #[test]
     fn a_node_lives_until_its_last_look_up_is_taken_back() {
-        let nodes = Nodes::new(fid(1));
+        let nodes = Nodes::new(fid(1), 100);
         let one = nodes.look_up(fid(2), None);
         assert_eq!(nodes.look_up(fid(2), None).id, one.id);
         nodes.forget(one.id, 1);
@@ -362,7 +407,7 @@ mod tests {
 
     #[test]
     fn a_changed_directory_takes_its_names_with_it_and_no_others() {
-        let nodes = Nodes::new(fid(1));
+        let nodes = Nodes::new(fid(1), 100);
         let root = nodes.get(NodeId::ROOT).unwrap();
         let sub = nodes.look_up(fid(3), Some((root.id, b"sub")));
         let file = nodes.look_up(fid(4), Some((root.id, b"a")));
@@ -381,7 +426,7 @@ mod tests {
 
     #[test]
     fn what_the_kernel_reads_by_itself_is_retired_and_the_fid_gets_a_new_node() {
-        let nodes = Nodes::new(fid(1));
+        let nodes = Nodes::new(fid(1), 100);
         let old = nodes.look_up(fid(2), Some((NodeId::ROOT, b"film")));
         let opened = old.state().mode.open(Wish::ReadWhole).0;
         old.state().mode = opened;
@@ -398,7 +443,7 @@ mod tests {
 
     #[test]
     fn names_go_with_their_nodes() {
-        let nodes = Nodes::new(fid(1));
+        let nodes = Nodes::new(fid(1), 100);
         let dir = nodes.look_up(fid(3), Some((NodeId::ROOT, b"d")));
         let file = nodes.look_up(fid(2), Some((dir.id, b"f")));
         nodes.look_up(fid(2), Some((dir.id, b"hard")));
@@ -413,7 +458,7 @@ mod tests {
     /// The kernel is told in the background, which comes too late for a name that it moves meanwhile.
     #[test]
     fn who_renames_is_told_of_a_name_that_the_kernel_was_about_to_forget() {
-        let nodes = Nodes::new(fid(1));
+        let nodes = Nodes::new(fid(1), 100);
         let root = nodes.get(NodeId::ROOT).unwrap();
         nodes.look_up(fid(2), Some((root.id, b"a")));
         assert!(nodes.move_name((root.id, b"a"), (root.id, b"b")));
@@ -423,7 +468,7 @@ mod tests {
 
     #[test]
     fn names_that_are_not_there_are_bounded() {
-        let nodes = Nodes::new(fid(1));
+        let nodes = Nodes::new(fid(1), 100);
         for number in 0..ABSENT_MAX {
             assert!(nodes.note_absent(NodeId::ROOT, number.to_string().as_bytes()));
         }
@@ -434,7 +479,7 @@ mod tests {
 
     #[test]
     fn all_of_a_volume_can_change_at_once() {
-        let nodes = Nodes::new(fid(1));
+        let nodes = Nodes::new(fid(1), 100);
         let file = nodes.look_up(fid(2), Some((NodeId::ROOT, b"f")));
         let forgets = nodes.on_change_of(Some((CellIndex(1), VolumeId(7))));
         let expected =
@@ -442,5 +487,27 @@ mod tests {
         assert_eq!(forgets, expected);
         assert_eq!(nodes.on_change_of(Some((CellIndex(2), VolumeId(7)))), []);
         assert_eq!(nodes.on_change_of(None).len(), 2);
+    }
+
+    #[test]
+    fn the_least_used_are_those_that_were_not_asked_about_and_are_closed() {
+        let nodes = Nodes::new(fid(1), 4);
+        let dir = nodes.look_up(fid(3), Some((NodeId::ROOT, b"dir")));
+        let [old, open, used, new] =
+            [4, 6, 8, 10].map(|n| nodes.look_up(fid(n), Some((dir.id, n.to_string().as_bytes()))));
+        let opened = open.state().mode.open(Wish::Read).0;
+        open.state().mode = opened;
+        nodes.get(used.id);
+        nodes.get(dir.id);
+        let ids = |count| nodes.least_used(count).into_iter().map(|unused| unused.id).collect::<Vec<_>>();
+        assert_eq!(ids(2), [old.id, new.id]);
+        assert_eq!(ids(1), [used.id], "those of before have had their turn");
+        assert_eq!(ids(10), [dir.id, old.id, new.id, used.id]);
+        let unused = nodes.least_used(2);
+        assert!(unused[0].is_directory && !unused[1].is_directory);
+        assert_eq!(unused[1].places, [(dir.id, b"4".to_vec())]);
+        assert_eq!(nodes.len(), 6);
+        nodes.forget(old.id, 1);
+        assert_eq!(nodes.len(), 5);
     }
 }

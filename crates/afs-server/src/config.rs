@@ -13,6 +13,8 @@ use afs_config::{BosConfig, ConfigError};
 use afs_wire::rights::Rights;
 use serde::Deserialize;
 
+use crate::memory::LEAST_MIB;
+
 pub use parm::{Note, ParmError, Program};
 pub use settings::{
     Audit, Databases, FileService, General, KEYS, Key, Level, Log, LogFormat, Metrics, Ports, Query, Role,
@@ -203,6 +205,18 @@ impl Config {
         if self.file.max_calls == 0 {
             return wrong("file.max_calls", "at least one call has to be worked on");
         }
+        if self.server.memory_mib < LEAST_MIB {
+            return Err(LoadError::Setting {
+                key: "server.memory_mib",
+                what: format!("at least {LEAST_MIB} MiB are needed"),
+            });
+        }
+        if self.transport.connections_of_host == 0 || self.transport.strangers_mib == 0 {
+            return wrong(
+                "transport.strangers_mib",
+                "callers without a name need something, as this is how all begin; so for connections_of_host",
+            );
+        }
         if self.volumes.log_mib == 0 {
             return wrong("volumes.log_mib", "at least 1 MiB is needed");
         }
@@ -314,6 +328,8 @@ mod tests {
         check("[volumes]\nsync = \"often\"\n", &["line 2", "`often`", "`always`"]);
         check("[server]\nroles = [\"vol\"]\n", &["server.roles", "add \"file\""]);
         check("[server]\nroles = []\n", &["server.roles", "at least one"]);
+        check("[server]\nmemory_mib = 1\n", &["server.memory_mib", "at least 32 MiB"]);
+        check("[transport]\nstrangers_mib = 0\n", &["transport.strangers_mib"]);
         check("[server]\nstate = \"x\"\n", &["server.state", "absolute"]);
         check("[server]\ncell = \"a b\"\n", &["server.cell"]);
         check(

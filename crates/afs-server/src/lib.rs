@@ -19,6 +19,7 @@ mod health;
 mod keys;
 mod locations;
 pub mod log;
+pub mod memory;
 pub mod notify;
 mod protection;
 mod registration;

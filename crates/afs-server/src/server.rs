@@ -45,6 +45,7 @@ use crate::first_start::{
 use crate::health;
 use crate::keys;
 use crate::locations::{LocalLocations, RemoteLocations};
+use crate::memory::{self, Memory};
 use crate::protection::{LocalProtection, RemoteProtection};
 use crate::registration::{Registration, Vl, register};
 use crate::sysid;
@@ -99,6 +100,8 @@ pub struct Server {
     rxkad: rxkad::Server,
     folder: PathBuf,
     allow_only_des: bool,
+    /// With the most promises and clients that it may have.
+    file_server: Option<(FileServer, Memory)>,
     /// What tasks look at to know that the server is there.
     _alive: Arc<()>,
 }
@@ -154,8 +157,10 @@ impl Server {
         let alive = Arc::new(());
         let mut partitions = None;
         let mut volume_service = None;
+        let mut file = None;
         if has(Role::File) {
             let (file_server, open) = assembly.serve_files(ptdb, vldb, &alive).await?;
+            file = Some((file_server.clone(), Memory::new(config, open.iter().count())));
             if has(Role::Vol) {
                 volume_service = Some(assembly.serve_volumes(&open, file_server));
             }
@@ -174,6 +179,7 @@ impl Server {
             rxkad,
             folder: folder.path,
             allow_only_des,
+            file_server: file,
             _alive: alive,
         })
     }
@@ -202,7 +208,12 @@ impl Server {
     /// What is to be done before metrics are shown.
     pub fn publisher(&self) -> Arc<dyn Fn() + Send + std::marker::Sync> {
         let endpoints: Vec<_> = self.endpoints.values().map(Endpoint::downgrade).collect();
+        let file_server = self.file_server.clone();
+        memory::describe();
         Arc::new(move || {
+            if let Some((file_server, memory)) = &file_server {
+                memory.publish(file_server.client_counts());
+            }
             endpoints
                 .iter()
                 .filter_map(rx::WeakEndpoint::upgrade)
@@ -311,6 +322,8 @@ impl<'a> Assembly<'a> {
             Role::Bos => (ports.bos, "bosserver"),
         };
         let transport = &self.config.transport;
+        let memory = Memory::new(self.config, 1);
+        let memory = if role == Role::File { memory.file_port } else { memory.other_port };
         let address = if transport.one_address { self.addresses[0] } else { self.config.server.bind };
         let mut socket = SocketOptions::default();
         if transport.receive_buffer_bytes > 0 {
@@ -318,6 +331,11 @@ impl<'a> Assembly<'a> {
         }
         // Volumes and databases are opened later, which takes a while: clients are to wait for them.
         let mut config = EndpointConfig { socket, is_starting: true, ..EndpointConfig::default() };
+        config.queue_bytes = memory.packet_bytes;
+        config.proto.max_connections = memory.connections;
+        config.proto.max_connections_of_host = transport.connections_of_host as usize;
+        config.proto.receive_budget = memory.received_bytes;
+        config.proto.strangers_memory = memory.strangers_bytes;
         config.proto.version = format!("afar {} {name}", env!("CARGO_PKG_VERSION"));
         if transport.max_packet_bytes > 0 {
             config.proto.max_packet_len = transport.max_packet_bytes as usize;
@@ -431,8 +449,9 @@ impl<'a> Assembly<'a> {
         let state = &config.server.state;
         let wanted = vice::wanted(&config.server.partitions, Path::new("/"), state);
         let wanted = wanted.map_err(|what| StartError::Setting { key: "server.partitions", what })?;
+        let memory = Memory::new(config, wanted.len());
         let partitions =
-            vice::open(&wanted, &volume_config(&config.volumes)).map_err(StartError::Partitions)?;
+            vice::open(&wanted, &volume_config(&config.volumes, &memory)).map_err(StartError::Partitions)?;
         vice::remove_unfinished(&partitions);
 
         let endpoint = self.endpoint(Role::File);
@@ -463,7 +482,8 @@ impl<'a> Assembly<'a> {
         let mut file = afs_fileserver::Config::new(uuid);
         file.max_calls = config.file.max_calls as usize;
         file.max_waiting = config.file.busy_at as usize;
-        file.max_promises = config.file.callbacks as usize;
+        file.max_promises = memory.callbacks;
+        file.hosts.hosts = memory.hosts;
         file.membership_life = Duration::from_secs(config.file.groups_seconds.into());
         file.writers = match (config.file.read_only, config.file.administrators_write) {
             (false, _) => Writers::Everybody,
@@ -517,14 +537,19 @@ impl<'a> Assembly<'a> {
     }
 }
 
-fn volume_config(volumes: &Volumes) -> afs_volume::Config {
+fn volume_config(volumes: &Volumes, memory: &Memory) -> afs_volume::Config {
     let defaults = afs_volume::Config::default();
     let sync = match volumes.sync {
         Sync::Always => afs_volume::SyncPolicy::Always,
         Sync::Interval => defaults.sync,
     };
-    let (reserve_kib, log_bytes) = (u64::from(volumes.reserve_mib) << 10, u64::from(volumes.log_mib) << 20);
-    afs_volume::Config { sync, reserve_kib, log_bytes, ..defaults }
+    afs_volume::Config {
+        sync,
+        reserve_kib: u64::from(volumes.reserve_mib) << 10,
+        log_bytes: memory.log_bytes,
+        cache_bytes: memory.btree_bytes,
+        ..defaults
+    }
 }
 
 /// The file service, told of what the volume service does.

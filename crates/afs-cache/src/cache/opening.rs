@@ -213,6 +213,8 @@ impl Shared {
             return;
         };
         entry.bytes = file.counted_bytes();
+        // What points to it keeps its memory, though nothing is in it any more.
+        entry.open = Weak::new();
         // With the index locked: so that nobody opens it with the old row.
         if let Err(error) = file.save() {
             tracing::warn!(%error, "what is there of a file was not noted");

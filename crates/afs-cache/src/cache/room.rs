@@ -13,7 +13,7 @@ impl Shared {
     pub(crate) fn make_room(&self, bytes: u64) -> bool {
         let used = self.used.load(Ordering::Relaxed);
         let target = used.saturating_sub(bytes.max(16 << 20));
-        if self.evict(target).is_ok_and(|gone| gone > 0) {
+        if self.evict(target, usize::MAX).is_ok_and(|gone| gone > 0) {
             return true;
         }
         let mut gone = 0;
@@ -62,8 +62,11 @@ impl Shared {
         let limit = self.limit.load(Ordering::Relaxed);
         if self.used.load(Ordering::Relaxed) > limit {
             let target = limit / 100 * LOW_WATER_PERCENT;
-            self.evict(target)?;
+            self.evict(target, usize::MAX)?;
             self.evict_open(target)?;
+        }
+        if lock(&self.index).files.len() > self.max_files {
+            self.evict(u64::MAX, self.max_files / 100 * LOW_WATER_PERCENT as usize)?;
         }
         Ok(())
     }
@@ -76,10 +79,11 @@ impl Shared {
         lock(&self.index).open.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// Lets files go until so many bytes are in use. Says how many went.
-    pub(super) fn evict(&self, target: u64) -> Result<u64, CacheError> {
+    /// Lets files go, the least recently opened first, until so many bytes are in use by so many files. Says how many bytes went.
+    pub(super) fn evict(&self, target: u64, max_files: usize) -> Result<u64, CacheError> {
         let used = self.used.load(Ordering::Relaxed);
-        if used <= target {
+        let mut files = lock(&self.index).files.len();
+        if used <= target && files <= max_files {
             return Ok(0);
         }
         let recent = std::mem::take(&mut lock(&self.index).recent);
@@ -97,9 +101,10 @@ impl Shared {
             closed.sort_unstable();
             let mut batch = Batch::default();
             for (_, key) in closed {
-                if left <= target {
+                if left <= target && files <= max_files {
                     break;
                 }
+                files = files.saturating_sub(1);
                 let entry = &index.files[&key];
                 left = left.saturating_sub(entry.bytes + FILE_OVERHEAD);
                 batch.delete(records::file(key));

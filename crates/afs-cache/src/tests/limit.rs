@@ -33,6 +33,25 @@ fn over_the_limit_those_go_that_were_opened_least_recently() {
 }
 
 #[test]
+fn however_small_files_are_there_are_no_more_than_the_table_has_room_for() {
+    let cache = Cache::in_memory(Config { max_files: 200, ..config() }).unwrap();
+    for n in 1..=300 {
+        fill(&cache, n, 1);
+        if n == 200 {
+            cache.maintain().unwrap();
+            assert_eq!(cache.usage().files, 200);
+        }
+    }
+    drop(cache.held(key(1)).unwrap());
+    cache.maintain().unwrap();
+    let files = cache.usage().files;
+    assert!((150..=200).contains(&files), "{files}");
+    assert!(cache.held(key(1)).unwrap().is_some(), "it was opened again");
+    assert!(cache.held(key(2)).unwrap().is_none(), "it was opened longest ago");
+    assert!(cache.held(key(300)).unwrap().is_some());
+}
+
+#[test]
 fn what_is_dirty_or_open_stays() {
     let cache = Cache::in_memory(Config { limit_bytes: 2 << 20, ..config() }).unwrap();
     let file = current(&cache, key(1), 1, 0).unwrap();

@@ -163,6 +163,8 @@ settings! {
         net_info: PathBuf = PathBuf::new();
         /// NetRestrict: which addresses it does not tell. Empty: STATE/etc/NetRestrict, if it exists.
         net_restrict: PathBuf = PathBuf::new();
+        /// The memory in MiB that the caches and tables of all these servers share; the section Memory says how. The program itself takes some 30 MiB besides.
+        memory_mib: u32 = 1024;
     }
 
     /// UDP ports. With 0 the server takes a free port, which only tests can find.
@@ -187,6 +189,10 @@ settings! {
         max_packet_bytes: u32 = 0;
         /// Whether to listen only on the first address that is told to others, even if bind is 0.0.0.0 (OpenAFS's -rxbind).
         one_address: bool = false;
+        /// How many connections a host may have without a user's name, on each port. Beyond it, the host's oldest connection without a call is forgotten.
+        connections_of_host: u32 = 16_384;
+        /// How many MiB of data all callers without a name together may leave waiting at the file service's port. A host may have as much as it leaves free, so half if it is alone; what is not kept, clients send again.
+        strangers_mib: u32 = 64;
     }
 
     /// Who clients are, and who may administer.

@@ -1,0 +1,79 @@
+//! Metrics of a client, for Prometheus: how full the shares of its memory are, and what its transport counts. Those of servers come
+//! from `afs-server`.
+
+use afs_client::{Client, memory};
+use afs_fuse::Mount;
+use afs_server::exporter::Exporter;
+use metrics::Unit;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Something that is to be done before metrics are shown.
+pub(crate) type Publish = Arc<dyn Fn() + Send + Sync>;
+
+const USED: (&str, &str) = (
+    "afs_client_memory_bytes",
+    "How large each share of the client's memory is, by share: by number and usual size, where it is a table.",
+);
+const LIMIT: (&str, &str) = ("afs_client_memory_limit_bytes", "How large it may become.");
+
+/// The exporter, installed if an address was given: to be called before anything counts.
+pub(crate) fn begin(address: Option<SocketAddr>) -> Option<(Exporter, SocketAddr)> {
+    let address = address?;
+    let exporter = Exporter::default();
+    exporter.install();
+    Some((exporter, address))
+}
+
+/// Answers requests for metrics from now on.
+///
+/// # Errors
+///
+/// When the address cannot be listened on; says what to do.
+pub(crate) async fn serve(
+    exporter: Option<(Exporter, SocketAddr)>,
+    before: Vec<Publish>,
+) -> Result<(), String> {
+    let Some((exporter, address)) = exporter else { return Ok(()) };
+    let before = Arc::new(move || before.iter().for_each(|publish| publish()));
+    let listen = exporter.listen(address, before).await;
+    let (address, serve) = listen.map_err(|error| {
+        format!("metrics: {address} cannot be listened on: {error}; choose another port with --metrics")
+    })?;
+    tracing::info!(%address, "metrics can be fetched");
+    tokio::spawn(serve);
+    Ok(())
+}
+
+/// Publishes what a mounted client has.
+pub(crate) fn of_client(client: &Client, mount: &Mount) -> Publish {
+    for (name, meaning) in [USED, LIMIT] {
+        metrics::describe_gauge!(name, Unit::Bytes, meaning);
+    }
+    let (client, nodes) = (client.clone(), mount.memory());
+    Arc::new(move || {
+        client.endpoint().publish_metrics();
+        client.memory().into_iter().chain(nodes()).for_each(publish);
+    })
+}
+
+fn publish(used: memory::Used) {
+    let name = used.share.name;
+    if let Some(bytes) = used.bytes {
+        metrics::gauge!(USED.0, "share" => name).set(bytes as f64);
+    }
+    metrics::gauge!(LIMIT.0, "share" => name).set(used.limit_bytes as f64);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documentation_has_every_gauge() {
+        let page = include_str!("../../../docs/seeing.md");
+        for (name, meaning) in [USED, LIMIT] {
+            assert!(page.contains(&format!("| `{name}` |")) && page.contains(meaning), "{name}: {meaning}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The memory of an `afar up`: each cache stays within its share.
+
+mod mounted;
+
+use mounted::{Folder, PATIENCE, Process, can_mount, own_address, up};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// What a node is counted as; half of 64 MiB is the client's, of which 6 of 64 parts are for nodes.
+const NODE_BYTES: u64 = 768;
+const NODES_OF_64M: u64 = (32 << 20) / 64 * 6 / NODE_BYTES;
+
+/// A process with an exporter.
+struct Watched {
+    process: Process,
+    metrics: SocketAddr,
+}
+
+impl Watched {
+    /// Gauges of memory, by their names and shares.
+    fn gauges(&self) -> BTreeMap<String, u64> {
+        let mut stream = TcpStream::connect(self.metrics).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        let lines = text.lines().filter(|line| line.starts_with("afs_") && line.contains("memory"));
+        let gauge = |line: &str| {
+            let (name, value) = line.rsplit_once(' ')?;
+            Some((name.to_owned(), value.parse::<f64>().ok()? as u64))
+        };
+        lines.filter_map(gauge).collect()
+    }
+
+    fn gauge(&self, name: &str, share: &str) -> u64 {
+        let gauges = self.gauges();
+        let name = format!("{name}{{share=\"{share}\"}}");
+        *gauges.get(&name).unwrap_or_else(|| panic!("no {name} in {gauges:?}"))
+    }
+
+    fn nodes(&self) -> u64 {
+        self.gauge("afs_client_memory_bytes", "nodes") / NODE_BYTES
+    }
+}
+
+/// `afar up` with so much memory, and where anybody may write in it.
+fn watched_up(folder: &Folder, memory: &str) -> (Watched, PathBuf) {
+    let address = own_address();
+    let metrics = SocketAddr::from((address, 9160));
+    let mount = folder.join("mnt");
+    let mut command =
+        up(folder, address, &["--memory", memory, "--metrics", &metrics.to_string(), "--mount"]);
+    command.arg(&mount);
+    let process = Process::start(command, Some(mount.clone()));
+    (Watched { process, metrics }, mount.join("afar.local/scratch"))
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+fn path_of(scratch: &Path, number: u64) -> PathBuf {
+    scratch.join(format!("d{}/file-{number:06}", number / 500))
+}
+
+#[test]
+fn the_kernel_knows_no_more_files_than_there_is_memory_for() {
+    if !can_mount("the_kernel_knows_no_more_files_than_there_is_memory_for") {
+        return;
+    }
+    let folder = Folder::new("nodes");
+    let (up, scratch) = watched_up(&folder, "64M");
+    let limit = up.gauge("afs_client_memory_limit_bytes", "nodes") / NODE_BYTES;
+    assert_eq!(limit, NODES_OF_64M);
+    let count = limit * 3 / 2;
+    // One that is open all the time, with what is not stored yet.
+    let mut kept = File::create(scratch.join("kept")).unwrap();
+    kept.write_all(b"begun, ").unwrap();
+    let mut inodes = Vec::new();
+    for number in 0..count {
+        let path = path_of(&scratch, number);
+        if number % 500 == 0 {
+            fs::create_dir(path.parent().unwrap()).unwrap();
+        }
+        fs::write(&path, number.to_string()).unwrap();
+        inodes.push(fs::metadata(&path).unwrap().ino());
+    }
+    wait_until("the kernel lets go of the first files", || up.nodes() <= limit);
+    assert!(up.nodes() > limit / 2, "no more than it has to: {}", up.nodes());
+    // Whoever comes back finds everything as it was.
+    for number in (0..count).step_by(7) {
+        let path = path_of(&scratch, number);
+        assert_eq!(fs::metadata(&path).unwrap().ino(), inodes[number as usize], "{}", path.display());
+        assert_eq!(fs::read_to_string(&path).unwrap(), number.to_string());
+    }
+    let mut listed = 0;
+    for dir in 0..=(count - 1) / 500 {
+        let entries = fs::read_dir(scratch.join(format!("d{dir}"))).unwrap();
+        listed += entries.map(|entry| entry.unwrap().metadata().unwrap()).count() as u64;
+    }
+    assert_eq!(listed, count);
+    wait_until("the kernel lets go again", || up.nodes() <= limit);
+    kept.write_all(b"and ended").unwrap();
+    drop(kept);
+    assert_eq!(fs::read_to_string(scratch.join("kept")).unwrap(), "begun, and ended");
+    assert!(up.process.stop().success());
+}

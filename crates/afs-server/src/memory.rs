@@ -1,0 +1,212 @@
+//! How the memory of the servers is shared out: one number in (`server.memory_mib`), and for each table and cache how large it may
+//! become. What a setting asks for of one of them counts up to its share.
+
+use afs_fileserver::HostLimits;
+use metrics::Unit;
+
+use crate::config::Config;
+
+/// Parts that the memory is divided into.
+const PARTS: u64 = 64;
+
+/// The least that servers run with, in MiB: below it, a client's promises would be broken before they are of use.
+pub const LEAST_MIB: u32 = 32;
+
+/// What a promise to call back takes, in three tables (measured: 180 to 190 bytes).
+const PROMISE_BYTES: u64 = 192;
+
+/// What a client takes in the table of them, with its addresses and counts.
+const HOST_BYTES: u64 = 512;
+
+/// What a connection takes on which no call runs, with its path.
+const CONNECTION_BYTES: u64 = 1024;
+
+/// Ports beside the file service's: volume service, databases, overseer.
+const OTHER_PORTS: u64 = 4;
+
+/// The least that packets which wait may take, in bytes: a burst from a client on a fast network.
+const PACKETS_LEAST: u64 = 4 << 20;
+
+/// A table's or cache's share of the memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Share {
+    /// Its name in metrics and in docs/administration.md.
+    pub name: &'static str,
+    /// Of [`PARTS`].
+    parts: u64,
+}
+
+impl Share {
+    const fn of(self, memory_bytes: u64) -> u64 {
+        memory_bytes / PARTS * self.parts
+    }
+}
+
+/// Promises to call back.
+pub const CALLBACKS: Share = Share { name: "callbacks", parts: 12 };
+/// Clients that the file service knows.
+pub const HOSTS: Share = Share { name: "hosts", parts: 4 };
+/// Connections of the file service's port.
+pub const CONNECTIONS: Share = Share { name: "connections", parts: 8 };
+/// The B-trees of all partitions.
+pub const BTREES: Share = Share { name: "btrees", parts: 4 };
+/// The rows of all partitions that are not in their B-trees yet.
+pub const LOGS: Share = Share { name: "logs", parts: 4 };
+/// Data of stores that have arrived and not been taken.
+pub const RECEIVED: Share = Share { name: "received", parts: 16 };
+/// The same of callers without a name, who are kept to less.
+pub const STRANGERS: Share = Share { name: "strangers", parts: 4 };
+/// Packets that have arrived and not been looked at.
+pub const PACKETS: Share = Share { name: "packets", parts: 4 };
+/// What the last four are for the file service, for all other ports together.
+pub const OTHERS: Share = Share { name: "other_ports", parts: 8 };
+
+/// All shares.
+pub const SHARES: [Share; 9] =
+    [CALLBACKS, HOSTS, CONNECTIONS, BTREES, LOGS, RECEIVED, STRANGERS, PACKETS, OTHERS];
+
+/// How large everything may become.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Memory {
+    /// Promises to call back.
+    pub callbacks: usize,
+    /// Clients that the file service knows.
+    pub hosts: usize,
+    /// Bytes of each partition's B-tree.
+    pub btree_bytes: usize,
+    /// Bytes of a segment of each partition's log: so many rows are collected, while as many go into the B-tree.
+    pub log_bytes: u64,
+    /// The file service's port.
+    pub file_port: Port,
+    /// Each of the others.
+    pub other_port: Port,
+}
+
+/// What a port may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Port {
+    /// Connections.
+    pub connections: usize,
+    /// Bytes of data that have arrived and not been taken.
+    pub received_bytes: u64,
+    /// The same of callers without a name.
+    pub strangers_bytes: u64,
+    /// Bytes of packets that have not been looked at.
+    pub packet_bytes: usize,
+}
+
+/// The gauges of the memory.
+const USED: (&str, &str) = (
+    "afs_server_memory_bytes",
+    "How large a share of the servers' memory is, by share: by number and usual size.",
+);
+const LIMIT: (&str, &str) = ("afs_server_memory_limit_bytes", "How large the share may become.");
+
+pub(crate) fn describe() {
+    for (name, meaning) in [USED, LIMIT] {
+        metrics::describe_gauge!(name, Unit::Bytes, meaning);
+    }
+}
+
+fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+impl Memory {
+    /// Shares it out by a configuration, over so many partitions.
+    pub fn new(config: &Config, partitions: usize) -> Self {
+        let memory = u64::from(config.server.memory_mib) << 20;
+        let partitions = (partitions as u64).max(1);
+        let wanted_strangers = u64::from(config.transport.strangers_mib) << 20;
+        let port = |memory: u64| Port {
+            connections: size(CONNECTIONS.of(memory) / CONNECTION_BYTES),
+            received_bytes: RECEIVED.of(memory),
+            strangers_bytes: STRANGERS.of(memory).min(wanted_strangers),
+            packet_bytes: size(PACKETS.of(memory).max(PACKETS_LEAST)),
+        };
+        let of_port = CONNECTIONS.parts + RECEIVED.parts + STRANGERS.parts + PACKETS.parts;
+        Self {
+            callbacks: size((CALLBACKS.of(memory) / PROMISE_BYTES).min(config.file.callbacks.into())),
+            hosts: size(HOSTS.of(memory) / HOST_BYTES).min(HostLimits::default().hosts),
+            btree_bytes: size(BTREES.of(memory) / partitions),
+            log_bytes: (LOGS.of(memory) / 2 / partitions)
+                .min(u64::from(config.volumes.log_mib) << 20)
+                .max(1 << 20),
+            file_port: port(memory),
+            other_port: port(OTHERS.of(memory) / OTHER_PORTS / of_port * PARTS),
+        }
+    }
+}
+
+impl Memory {
+    /// Publishes how full the tables are of clients and of promises to them.
+    pub(crate) fn publish(&self, (hosts, promises): (usize, usize)) {
+        let tables =
+            [(HOSTS, hosts, self.hosts, HOST_BYTES), (CALLBACKS, promises, self.callbacks, PROMISE_BYTES)];
+        for (share, used, limit, each) in tables {
+            let bytes = |count: usize| (count as u64 * each) as f64;
+            metrics::gauge!(USED.0, "share" => share.name).set(bytes(used));
+            metrics::gauge!(LIMIT.0, "share" => share.name).set(bytes(limit));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documentation_has_every_gauge() {
+        let page = include_str!("../../../docs/seeing.md");
+        for (name, meaning) in [USED, LIMIT] {
+            assert!(page.contains(&format!("| `{name}` |")) && page.contains(meaning), "{name}: {meaning}");
+        }
+    }
+
+    fn with(mib: u32, partitions: usize) -> Memory {
+        let mut config = Config::default();
+        config.server.memory_mib = mib;
+        Memory::new(&config, partitions)
+    }
+
+    #[test]
+    fn the_shares_are_all_of_the_memory() {
+        assert_eq!(SHARES.iter().map(|share| share.parts).sum::<u64>(), PARTS);
+        let memory = with(1024, 1);
+        let bytes_of = |port: Port| {
+            port.connections as u64 * CONNECTION_BYTES
+                + port.received_bytes
+                + port.strangers_bytes
+                + port.packet_bytes as u64
+        };
+        let others = OTHER_PORTS * bytes_of(memory.other_port);
+        assert!(others <= OTHERS.of(1 << 30), "{others}");
+    }
+
+    #[test]
+    fn by_default_no_setting_is_cut_short_on_a_server_of_one_partition() {
+        let (config, memory) = (Config::default(), with(Config::default().server.memory_mib, 1));
+        assert_eq!(memory.callbacks, config.file.callbacks as usize);
+        assert_eq!(memory.log_bytes, u64::from(config.volumes.log_mib) << 20);
+        assert_eq!(memory.file_port.strangers_bytes, u64::from(config.transport.strangers_mib) << 20);
+    }
+
+    #[test]
+    fn less_memory_and_more_partitions_are_less_for_each() {
+        let (all, less) = (with(1024, 1), with(128, 4));
+        assert!(less.callbacks < all.callbacks / 7 && less.hosts < all.hosts);
+        assert_eq!(less.btree_bytes, all.btree_bytes / 32);
+        assert_eq!(less.log_bytes, 1 << 20);
+        assert_eq!(less.file_port.received_bytes, all.file_port.received_bytes / 8);
+        assert!(less.other_port.packet_bytes as u64 >= PACKETS_LEAST);
+    }
+
+    #[test]
+    fn the_administrators_guide_has_every_share() {
+        let guide = include_str!("../../../docs/administration.md");
+        for share in SHARES {
+            let row = format!("| `{}` | {}/{PARTS} |", share.name, share.parts);
+            assert!(guide.contains(&row), "docs/administration.md has no row {row}");
+        }
+    }
+}
