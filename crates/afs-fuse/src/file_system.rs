@@ -235,7 +235,9 @@ impl FileSystem {
         let answer = outcome(self, Fresh(*gate == began));
         if matches!(answer, Answer::AskAgain) {
             drop(gate);
-            return self.ask_again(move || drop(send(answer)));
+            return self.ask_again(move || {
+                let _ = send(answer);
+            });
         }
         let taken = send(answer);
         drop(gate);

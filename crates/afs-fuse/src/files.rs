@@ -334,7 +334,7 @@ impl FileSystem {
                 false => open.file.cached_write(place.pos, data).map(|done| done.map(|()| place.pos)),
             };
             if let Some(written) = written {
-                drop(self.written(&open.node, place, length, written).send(reply));
+                let _ = self.written(&open.node, place, length, written).send(reply);
                 return;
             }
         }

@@ -287,7 +287,7 @@ impl Handler for Mirror {
                     reply.created(&entry, handle, flags);
                 });
             }
-            Operation::Read { handle, pos, length } => self.read(handle, pos, length, reply),
+            Operation::Read { handle, pos, length, .. } => self.read(handle, pos, length, reply),
             Operation::Write { handle, pos, data, .. } => {
                 answer(reply, self.write(handle, pos, data), |reply, ()| reply.written(data.len() as u32));
             }
