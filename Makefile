@@ -1,6 +1,6 @@
 # Each target finds a Rust that is new enough, or installs Debian's (scripts/rust.sh).
 #
-#   make            the programs, in target/release
+#   make            the program, target/release/afar
 #   make test       everything that CI runs, from nothing: packages, lint, build, tests, interop, short fuzzing
 #   make nightly    the simulations from many more seeds, fsx and mounts for longer, a file of 10 GiB: some hours, and 25 GB of disk
 #   make lint       rustfmt, clippy, documentation, dependencies' licences, the repository's own rules
@@ -14,7 +14,8 @@ RUST := scripts/rust.sh
 .PHONY: build up test nightly lint bench deb clean
 
 build:
-	$(RUST) cargo build --release --workspace --bins
+	$(RUST) cargo build --release --package afar --bins
+	@scripts/debuginfo.sh target/release/afar
 	@echo "built: target/release/afar"
 
 # The program itself, so that Ctrl-C reaches it once and its exit status is make's.
