@@ -21,7 +21,7 @@ pub const STATUS_BYTES: u64 = 512;
 /// What a node takes that the kernel knows, with one name of 13 bytes in its directory's table (measured: 670 to 710 bytes).
 pub const NODE_BYTES: u64 = 768;
 
-/// What a file of the cache takes in the table of its index (measured: 110 bytes).
+/// What a file of the cache takes in the table of its index (estimated).
 pub const CACHED_FILE_BYTES: u64 = 128;
 
 /// Statuses, nodes and cached files below which no memory is too small: a directory of some size can be listed.
