@@ -195,9 +195,18 @@ pub(crate) fn interruptible(program: &str) -> Command {
     command
 }
 
+/// Sends a signal from this process: a child would close the test's files as it begins, and a mount that is stopped hears of each close.
 pub(crate) fn signal(pid: u32, name: &str) {
-    let status = Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap();
-    assert!(status.success());
+    use rustix::process::{Pid, Signal, kill_process};
+    let signal = match name {
+        "CONT" => Signal::CONT,
+        "HUP" => Signal::HUP,
+        "INT" => Signal::INT,
+        "STOP" => Signal::STOP,
+        "TERM" => Signal::TERM,
+        _ => panic!("no signal of these tests: {name}"),
+    };
+    kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
 }
 
 pub(crate) fn wait(child: &mut Child) -> ExitStatus {
