@@ -1,8 +1,9 @@
-//! The memory of an `afar up`: each cache stays within its share.
+//! The memory of an `afar up` and of a mount: each cache stays within its share, and work that leaves nothing behind leaves no memory
+//! behind either. AFAR_MEMORY_ROUNDS says how many rounds of work (default 12).
 
 mod mounted;
 
-use mounted::{Folder, PATIENCE, Process, can_mount, own_address, up};
+use mounted::{Folder, PATIENCE, Process, afar, can_mount, number, own_address, up};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -22,6 +23,13 @@ struct Watched {
 }
 
 impl Watched {
+    /// What it resides in, in bytes.
+    fn resident(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.process.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    }
+
     /// Gauges of memory, by their names and shares.
     fn gauges(&self) -> BTreeMap<String, u64> {
         let mut stream = TcpStream::connect(self.metrics).unwrap();
@@ -114,5 +122,82 @@ fn the_kernel_knows_no_more_files_than_there_is_memory_for() {
     kept.write_all(b"and ended").unwrap();
     drop(kept);
     assert_eq!(fs::read_to_string(scratch.join("kept")).unwrap(), "begun, and ended");
+    assert!(up.process.stop().success());
+}
+/// What is made in a round is removed in it.
+fn round(here: &Path, there: &Path, number: u64) {
+    const FILES: u64 = 400;
+    let dir = format!("round-{number}");
+    fs::create_dir(here.join(&dir)).unwrap();
+    for file in 0..FILES {
+        let name = format!("{dir}/file-{file}");
+        fs::write(here.join(&name), name.as_bytes()).unwrap();
+        if file % 40 == 0 {
+            fs::create_dir(here.join(format!("{dir}/sub-{file}"))).unwrap();
+            fs::hard_link(here.join(&name), here.join(format!("{name}-too"))).unwrap();
+        }
+    }
+    let large = vec![number as u8; 4 << 20];
+    fs::write(here.join(format!("{dir}/large")), &large).unwrap();
+    let mut read = 0;
+    for entry in fs::read_dir(there.join(&dir)).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_file() {
+            read += fs::read(path).unwrap().len();
+        }
+    }
+    assert!(read > large.len());
+    fs::rename(there.join(format!("{dir}/large")), there.join(format!("{dir}/larger"))).unwrap();
+    fs::remove_dir_all(here.join(&dir)).unwrap();
+    assert!(!there.join(&dir).exists());
+}
+
+#[test]
+fn work_that_leaves_nothing_behind_takes_no_more_memory_each_time() {
+    if !can_mount("work_that_leaves_nothing_behind_takes_no_more_memory_each_time") {
+        return;
+    }
+    let rounds = number("AFAR_MEMORY_ROUNDS", 12);
+    let folder = Folder::new("rounds-of-memory");
+    let (up, here) = watched_up(&folder, "64M");
+    let metrics = SocketAddr::from((own_address(), 9161));
+    let mount = folder.join("other");
+    let mut command = afar(["mount"]);
+    command
+        .arg(&mount)
+        .arg("--config")
+        .arg(folder.join("state/etc"))
+        .arg("--cache")
+        .arg(folder.join("cache"));
+    command.args(["--memory", "32M", "--metrics", &metrics.to_string()]);
+    let other = Watched { process: Process::start(command, Some(mount.clone())), metrics };
+    let there = mount.join("afar.local/scratch");
+    let mut before = Vec::new();
+    for number in 1..=rounds {
+        round(&here, &there, number);
+        // What caches and tables there are is there after the first rounds.
+        if number == rounds / 2 {
+            before = [&up, &other].map(|watched| (watched.gauges(), watched.resident())).into();
+        }
+    }
+    let [(gauges, of_up), (_, of_other)] = <[_; 2]>::try_from(before).unwrap();
+    // Who has removed files keeps nothing of them, here or at the server. Another client does until it needs the room: a callback says
+    // that something has changed, not what.
+    const FEW: u64 = 64 * NODE_BYTES;
+    wait_until("what was removed takes no memory", || {
+        up.gauges().iter().all(|(name, bytes)| name.contains("directories") || *bytes <= gauges[name] + FEW)
+    });
+    for (watched, resident) in [(&up, of_up), (&other, of_other)] {
+        let gauges = watched.gauges();
+        for (name, used) in gauges.iter().filter(|(name, _)| !name.contains("limit")) {
+            let limit = gauges[&name.replace("_bytes", "_limit_bytes")];
+            assert!(*used <= limit, "{name}: {used} of {limit}");
+        }
+        let now = watched.resident();
+        println!("{} MiB after half of the rounds, {} MiB now", resident >> 20, now >> 20);
+        assert!(now < resident + (8 << 20), "it grows: {resident} bytes, then {now}");
+        assert!(now < (64 + 60) << 20, "more than its memory and the program: {now}");
+    }
+    assert!(other.process.stop().success());
     assert!(up.process.stop().success());
 }
