@@ -4,7 +4,7 @@
 # The program is a third of its size without. Does nothing where that was done before.
 set -euo pipefail
 program=$1
-readelf --section-headers --wide "$program" | grep -q ' \.gnu_debuglink ' && exit
+readelf --section-headers --wide "$program" | grep ' \.gnu_debuglink ' > /dev/null && exit
 new=$program.stripped
 rm -f "$new"
 objcopy --only-keep-debug "$program" "$program.debug"

@@ -1,21 +1,23 @@
 //! Metrics of a client, for Prometheus: how full the shares of its memory are, and what its transport counts. Those of servers come
 //! from `afs-server`.
 
-use afs_client::{Client, memory};
+use afs_client::Client;
 use afs_fuse::Mount;
 use afs_server::exporter::Exporter;
-use metrics::Unit;
+use afs_server::memory::Gauges;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Something that is to be done before metrics are shown.
 pub(crate) type Publish = Arc<dyn Fn() + Send + Sync>;
 
-const USED: (&str, &str) = (
-    "afs_client_memory_bytes",
-    "How large each share of the client's memory is, by share: by number and usual size, where it is a table.",
-);
-const LIMIT: (&str, &str) = ("afs_client_memory_limit_bytes", "How large it may become.");
+const GAUGES: Gauges = Gauges {
+    used: (
+        "afs_client_memory_bytes",
+        "How large each share of the client's memory is, by share: by number and usual size, where it is a table.",
+    ),
+    limit: ("afs_client_memory_limit_bytes", "How large it may become."),
+};
 
 /// The exporter, installed if an address was given: to be called before anything counts.
 pub(crate) fn begin(address: Option<SocketAddr>) -> Option<(Exporter, SocketAddr)> {
@@ -47,22 +49,12 @@ pub(crate) async fn serve(
 
 /// Publishes what a mounted client has.
 pub(crate) fn of_client(client: &Client, mount: &Mount) -> Publish {
-    for (name, meaning) in [USED, LIMIT] {
-        metrics::describe_gauge!(name, Unit::Bytes, meaning);
-    }
+    GAUGES.describe();
     let (client, nodes) = (client.clone(), mount.memory());
     Arc::new(move || {
         client.endpoint().publish_metrics();
-        client.memory().into_iter().chain(nodes()).for_each(publish);
+        client.memory().into_iter().chain(nodes()).for_each(|used| GAUGES.publish(used));
     })
-}
-
-fn publish(used: memory::Used) {
-    let name = used.share.name;
-    if let Some(bytes) = used.bytes {
-        metrics::gauge!(USED.0, "share" => name).set(bytes as f64);
-    }
-    metrics::gauge!(LIMIT.0, "share" => name).set(used.limit_bytes as f64);
 }
 
 #[cfg(test)]
@@ -72,7 +64,7 @@ mod tests {
     #[test]
     fn the_documentation_has_every_gauge() {
         let page = include_str!("../../../docs/seeing.md");
-        for (name, meaning) in [USED, LIMIT] {
+        for (name, meaning) in [GAUGES.used, GAUGES.limit] {
             assert!(page.contains(&format!("| `{name}` |")) && page.contains(meaning), "{name}: {meaning}");
         }
     }

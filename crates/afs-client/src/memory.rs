@@ -3,6 +3,8 @@
 //! What is told here are the shares; each cache keeps to its own. What grows with the work of programs and not with what they have
 //! used of late (open files, data on their way to servers) has limits of its own, in `config`.
 
+use afs_config::memory::{PARTS, Share, Used, total};
+
 use crate::client::Client;
 use crate::config::Config;
 
@@ -11,9 +13,6 @@ pub const DEFAULT_BYTES: u64 = 1 << 30;
 
 /// The least that a client runs with: below it, caches would be emptied before they are of use.
 pub const LEAST_BYTES: u64 = 32 << 20;
-
-/// Parts that the memory is divided into.
-const PARTS: u64 = 64;
 
 /// What a status takes, with what is known of rights, promise and parent, and its place in the table (measured: 490 bytes).
 pub const STATUS_BYTES: u64 = 512;
@@ -27,24 +26,9 @@ pub const CACHED_FILE_BYTES: u64 = 128;
 /// Statuses, nodes and cached files below which no memory is too small: a directory of some size can be listed.
 const ENTRIES_LEAST: u64 = 4096;
 
-/// A cache's share of the memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Share {
-    /// Its name in metrics and in docs/administration.md.
-    pub name: &'static str,
-    /// Of [`PARTS`].
-    parts: u64,
-}
-
-impl Share {
-    /// How large it may be.
-    pub const fn of(self, memory_bytes: u64) -> u64 {
-        memory_bytes / PARTS * self.parts
-    }
-
-    fn entries(self, memory_bytes: u64, each: u64) -> usize {
-        usize::try_from((self.of(memory_bytes) / each).max(ENTRIES_LEAST)).unwrap_or(usize::MAX)
-    }
+/// How many entries of this size a share is for.
+fn entries(share: Share, memory_bytes: u64, each: u64) -> usize {
+    usize::try_from((share.of(memory_bytes) / each).max(ENTRIES_LEAST)).unwrap_or(usize::MAX)
 }
 
 /// Statuses of files and directories.
@@ -70,34 +54,25 @@ pub const DATA: Share = Share { name: "data", parts: 16 };
 pub const SHARES: [Share; 9] =
     [STATUSES, DIRECTORIES, NODES, CACHED_FILES, INDEX, INDEX_LOG, RECEIVED, PACKETS, DATA];
 
-/// How full a share is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Used {
-    /// The share.
-    pub share: Share,
-    /// How large it is, in bytes: exact for data, by number and usual size for tables; `None` where that is not counted.
-    pub bytes: Option<u64>,
-    /// How large it may be.
-    pub limit_bytes: u64,
-}
+const _: () = assert!(total(&SHARES) == PARTS);
 
 impl Client {
     /// How full each share is, but for [`NODES`], which whoever mounts it counts.
     pub fn memory(&self) -> Vec<Used> {
         let (inner, config) = (&self.inner, self.config());
-        let entries = |count: usize, each| count as u64 * each;
+        let bytes_of = |count: usize, each| count as u64 * each;
         let used = |share, bytes, limit_bytes| Used { share, bytes, limit_bytes };
         let cache = inner.files.cache.usage();
         let data = config.cache.is_none().then_some(cache.bytes);
-        let statuses = entries(inner.vnodes.len(), STATUS_BYTES);
+        let statuses = bytes_of(inner.vnodes.len(), STATUS_BYTES);
         let pages = inner.vnodes.page_bytes() as u64;
         vec![
-            used(STATUSES, Some(statuses), entries(config.status_entries, STATUS_BYTES)),
+            used(STATUSES, Some(statuses), bytes_of(config.status_entries, STATUS_BYTES)),
             used(DIRECTORIES, Some(pages), config.directory_bytes as u64),
             used(
                 CACHED_FILES,
-                Some(entries(cache.files, CACHED_FILE_BYTES)),
-                entries(config.cached_files, CACHED_FILE_BYTES),
+                Some(bytes_of(cache.files, CACHED_FILE_BYTES)),
+                bytes_of(config.cached_files, CACHED_FILE_BYTES),
             ),
             used(INDEX, None, config.index_bytes as u64),
             used(INDEX_LOG, None, 2 * config.index_log_bytes),
@@ -113,10 +88,10 @@ impl Config {
     pub fn set_memory(&mut self, bytes: u64) {
         let bytes = bytes.max(LEAST_BYTES);
         let size = |share: Share| usize::try_from(share.of(bytes)).unwrap_or(usize::MAX);
-        self.status_entries = STATUSES.entries(bytes, STATUS_BYTES);
+        self.status_entries = entries(STATUSES, bytes, STATUS_BYTES);
         self.directory_bytes = size(DIRECTORIES);
-        self.kernel_nodes = NODES.entries(bytes, NODE_BYTES);
-        self.cached_files = CACHED_FILES.entries(bytes, CACHED_FILE_BYTES);
+        self.kernel_nodes = entries(NODES, bytes, NODE_BYTES);
+        self.cached_files = entries(CACHED_FILES, bytes, CACHED_FILE_BYTES);
         self.index_bytes = size(INDEX);
         // The rows that are being collected, and those that are on their way into the B-tree.
         self.index_log_bytes = INDEX_LOG.of(bytes).div_euclid(2).clamp(1 << 20, 8 << 20);
@@ -135,11 +110,6 @@ mod tests {
         let mut config = Config::new(CellName::new("a.test").unwrap(), CellServDb::default());
         config.set_memory(bytes);
         config
-    }
-
-    #[test]
-    fn the_shares_are_all_of_the_memory() {
-        assert_eq!(SHARES.iter().map(|share| share.parts).sum::<u64>(), PARTS);
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod cacheinfo;
 mod cells;
 mod error;
 mod folder;
+pub mod memory;
 mod network;
 mod realms;
 mod text;

@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use afs_client::{Client, memory};
+use afs_config::memory::Used;
 use fuse_dev::{Features, MountError, MountOptions, Mounted, Offer, Session, Settings};
 use tokio::runtime;
 use tokio::task::AbortHandle;
@@ -197,13 +198,13 @@ impl Mount {
     }
 
     /// What the files that the kernel knows take of the client's memory; for as long as this is there, not longer.
-    pub fn memory(&self) -> impl Fn() -> Option<memory::Used> + Send + Sync + 'static {
+    pub fn memory(&self) -> impl Fn() -> Option<Used> + Send + Sync + 'static {
         let fs = Arc::downgrade(&self.fs);
         move || {
             let fs = fs.upgrade()?;
             let bytes = |nodes: usize| nodes as u64 * memory::NODE_BYTES;
             let (used, limit) = (fs.nodes.len(), fs.nodes.limit());
-            Some(memory::Used { share: memory::NODES, bytes: Some(bytes(used)), limit_bytes: bytes(limit) })
+            Some(Used { share: memory::NODES, bytes: Some(bytes(used)), limit_bytes: bytes(limit) })
         }
     }
 

@@ -1,13 +1,11 @@
 //! How the memory of the servers is shared out: one number in (`server.memory_mib`), and for each table and cache how large it may
 //! become. What a setting asks for of one of them counts up to its share.
 
+use afs_config::memory::{PARTS, Share, Used, total};
 use afs_fileserver::HostLimits;
 use metrics::Unit;
 
 use crate::config::Config;
-
-/// Parts that the memory is divided into.
-const PARTS: u64 = 64;
 
 /// The least that servers run with, in MiB: below it, a client's promises would be broken before they are of use.
 pub const LEAST_MIB: u32 = 32;
@@ -26,21 +24,6 @@ const OTHER_PORTS: u64 = 4;
 
 /// The least that packets which wait may take, in bytes: a burst from a client on a fast network.
 const PACKETS_LEAST: u64 = 4 << 20;
-
-/// A table's or cache's share of the memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Share {
-    /// Its name in metrics and in docs/administration.md.
-    pub name: &'static str,
-    /// Of [`PARTS`].
-    parts: u64,
-}
-
-impl Share {
-    const fn of(self, memory_bytes: u64) -> u64 {
-        memory_bytes / PARTS * self.parts
-    }
-}
 
 /// Promises to call back.
 pub const CALLBACKS: Share = Share { name: "callbacks", parts: 12 };
@@ -65,6 +48,8 @@ pub const OTHERS: Share = Share { name: "other_ports", parts: 8 };
 pub const SHARES: [Share; 9] =
     [CALLBACKS, HOSTS, CONNECTIONS, BTREES, LOGS, RECEIVED, STRANGERS, PACKETS, OTHERS];
 
+const _: () = assert!(total(&SHARES) == PARTS);
+
 /// How large everything may become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
@@ -72,10 +57,11 @@ pub struct Memory {
     pub callbacks: usize,
     /// Clients that the file service knows.
     pub hosts: usize,
-    /// Bytes of each partition's B-tree.
-    pub btree_bytes: usize,
-    /// Bytes of a segment of each partition's log: so many rows are collected, while as many go into the B-tree.
-    pub log_bytes: u64,
+    /// Bytes of the B-trees of all partitions.
+    btrees_bytes: u64,
+    /// Bytes of the logs of all partitions in memory, and most bytes of a segment.
+    logs_bytes: u64,
+    segment_bytes: u64,
     /// The file service's port.
     pub file_port: Port,
     /// Each of the others.
@@ -95,28 +81,49 @@ pub struct Port {
     pub packet_bytes: usize,
 }
 
-/// The gauges of the memory.
-const USED: (&str, &str) = (
-    "afs_server_memory_bytes",
-    "How large a share of the servers' memory is, by share: by number and usual size.",
-);
-const LIMIT: (&str, &str) = ("afs_server_memory_limit_bytes", "How large the share may become.");
+/// The gauges of a memory, each with its meaning.
+#[derive(Debug)]
+pub struct Gauges {
+    /// How large each share is.
+    pub used: (&'static str, &'static str),
+    /// How large it may become.
+    pub limit: (&'static str, &'static str),
+}
 
-pub(crate) fn describe() {
-    for (name, meaning) in [USED, LIMIT] {
-        metrics::describe_gauge!(name, Unit::Bytes, meaning);
+impl Gauges {
+    /// Says what they mean.
+    pub fn describe(&self) {
+        for (name, meaning) in [self.used, self.limit] {
+            metrics::describe_gauge!(name, Unit::Bytes, meaning);
+        }
+    }
+
+    /// Publishes how full a share is.
+    pub fn publish(&self, used: Used) {
+        if let Some(bytes) = used.bytes {
+            metrics::gauge!(self.used.0, "share" => used.share.name).set(bytes as f64);
+        }
+        metrics::gauge!(self.limit.0, "share" => used.share.name).set(used.limit_bytes as f64);
     }
 }
+
+/// The servers'.
+pub(crate) const GAUGES: Gauges = Gauges {
+    used: (
+        "afs_server_memory_bytes",
+        "How large a share of the servers' memory is, by share: by number and usual size.",
+    ),
+    limit: ("afs_server_memory_limit_bytes", "How large the share may become."),
+};
 
 fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
 impl Memory {
-    /// Shares it out by a configuration, over so many partitions.
-    pub fn new(config: &Config, partitions: usize) -> Self {
+    /// Shares it out by a configuration.
+    pub fn new(config: &Config) -> Self {
         let memory = u64::from(config.server.memory_mib) << 20;
-        let partitions = (partitions as u64).max(1);
         let wanted_strangers = u64::from(config.transport.strangers_mib) << 20;
         let port = |memory: u64| Port {
             connections: size(CONNECTIONS.of(memory) / CONNECTION_BYTES),
@@ -128,26 +135,35 @@ impl Memory {
         Self {
             callbacks: size((CALLBACKS.of(memory) / PROMISE_BYTES).min(config.file.callbacks.into())),
             hosts: size(HOSTS.of(memory) / HOST_BYTES).min(HostLimits::default().hosts),
-            btree_bytes: size(BTREES.of(memory) / partitions),
-            log_bytes: (LOGS.of(memory) / 2 / partitions)
-                .min(u64::from(config.volumes.log_mib) << 20)
-                .max(1 << 20),
+            btrees_bytes: BTREES.of(memory),
+            logs_bytes: LOGS.of(memory),
+            segment_bytes: u64::from(config.volumes.log_mib) << 20,
             file_port: port(memory),
             other_port: port(OTHERS.of(memory) / OTHER_PORTS / of_port * PARTS),
         }
     }
-}
 
-impl Memory {
-    /// Publishes how full the tables are of clients and of promises to them.
-    pub(crate) fn publish(&self, (hosts, promises): (usize, usize)) {
-        let tables =
-            [(HOSTS, hosts, self.hosts, HOST_BYTES), (CALLBACKS, promises, self.callbacks, PROMISE_BYTES)];
-        for (share, used, limit, each) in tables {
-            let bytes = |count: usize| (count as u64 * each) as f64;
-            metrics::gauge!(USED.0, "share" => share.name).set(bytes(used));
-            metrics::gauge!(LIMIT.0, "share" => share.name).set(bytes(limit));
-        }
+    /// Bytes of the B-tree of one of so many partitions.
+    pub fn btree_bytes(&self, partitions: usize) -> usize {
+        size(self.btrees_bytes / partitions.max(1) as u64)
+    }
+
+    /// Bytes of a segment of the log of one of so many partitions: so many rows are collected, while as many go into the B-tree.
+    pub fn log_bytes(&self, partitions: usize) -> u64 {
+        (self.logs_bytes / 2 / partitions.max(1) as u64).min(self.segment_bytes).max(1 << 20)
+    }
+
+    /// How full the tables are of clients and of promises to them, given how many there are.
+    pub(crate) fn used(&self, (hosts, promises): (usize, usize)) -> [Used; 2] {
+        let table = |share, used: usize, limit: usize, each| Used {
+            share,
+            bytes: Some(used as u64 * each),
+            limit_bytes: limit as u64 * each,
+        };
+        [
+            table(HOSTS, hosts, self.hosts, HOST_BYTES),
+            table(CALLBACKS, promises, self.callbacks, PROMISE_BYTES),
+        ]
     }
 }
 
@@ -158,21 +174,20 @@ mod tests {
     #[test]
     fn the_documentation_has_every_gauge() {
         let page = include_str!("../../../docs/seeing.md");
-        for (name, meaning) in [USED, LIMIT] {
+        for (name, meaning) in [GAUGES.used, GAUGES.limit] {
             assert!(page.contains(&format!("| `{name}` |")) && page.contains(meaning), "{name}: {meaning}");
         }
     }
 
-    fn with(mib: u32, partitions: usize) -> Memory {
+    fn with(mib: u32) -> Memory {
         let mut config = Config::default();
         config.server.memory_mib = mib;
-        Memory::new(&config, partitions)
+        Memory::new(&config)
     }
 
     #[test]
-    fn the_shares_are_all_of_the_memory() {
-        assert_eq!(SHARES.iter().map(|share| share.parts).sum::<u64>(), PARTS);
-        let memory = with(1024, 1);
+    fn all_other_ports_together_stay_within_their_share() {
+        let memory = with(1024);
         let bytes_of = |port: Port| {
             port.connections as u64 * CONNECTION_BYTES
                 + port.received_bytes
@@ -185,18 +200,18 @@ mod tests {
 
     #[test]
     fn by_default_no_setting_is_cut_short_on_a_server_of_one_partition() {
-        let (config, memory) = (Config::default(), with(Config::default().server.memory_mib, 1));
+        let (config, memory) = (Config::default(), with(Config::default().server.memory_mib));
         assert_eq!(memory.callbacks, config.file.callbacks as usize);
-        assert_eq!(memory.log_bytes, u64::from(config.volumes.log_mib) << 20);
+        assert_eq!(memory.log_bytes(1), u64::from(config.volumes.log_mib) << 20);
         assert_eq!(memory.file_port.strangers_bytes, u64::from(config.transport.strangers_mib) << 20);
     }
 
     #[test]
     fn less_memory_and_more_partitions_are_less_for_each() {
-        let (all, less) = (with(1024, 1), with(128, 4));
+        let (all, less) = (with(1024), with(128));
         assert!(less.callbacks < all.callbacks / 7 && less.hosts < all.hosts);
-        assert_eq!(less.btree_bytes, all.btree_bytes / 32);
-        assert_eq!(less.log_bytes, 1 << 20);
+        assert_eq!(less.btree_bytes(4), all.btree_bytes(1) / 32);
+        assert_eq!(less.log_bytes(4), 1 << 20);
         assert_eq!(less.file_port.received_bytes, all.file_port.received_bytes / 8);
         assert!(less.other_port.packet_bytes as u64 >= PACKETS_LEAST);
     }

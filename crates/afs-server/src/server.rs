@@ -45,7 +45,7 @@ use crate::first_start::{
 use crate::health;
 use crate::keys;
 use crate::locations::{LocalLocations, RemoteLocations};
-use crate::memory::{self, Memory};
+use crate::memory::{GAUGES, Memory};
 use crate::protection::{LocalProtection, RemoteProtection};
 use crate::registration::{Registration, Vl, register};
 use crate::sysid;
@@ -160,7 +160,7 @@ impl Server {
         let mut file = None;
         if has(Role::File) {
             let (file_server, open) = assembly.serve_files(ptdb, vldb, &alive).await?;
-            file = Some((file_server.clone(), Memory::new(config, open.iter().count())));
+            file = Some((file_server.clone(), Memory::new(config)));
             if has(Role::Vol) {
                 volume_service = Some(assembly.serve_volumes(&open, file_server));
             }
@@ -209,10 +209,10 @@ impl Server {
     pub fn publisher(&self) -> Arc<dyn Fn() + Send + std::marker::Sync> {
         let endpoints: Vec<_> = self.endpoints.values().map(Endpoint::downgrade).collect();
         let file_server = self.file_server.clone();
-        memory::describe();
+        GAUGES.describe();
         Arc::new(move || {
             if let Some((file_server, memory)) = &file_server {
-                memory.publish(file_server.client_counts());
+                memory.used(file_server.client_counts()).into_iter().for_each(|used| GAUGES.publish(used));
             }
             endpoints
                 .iter()
@@ -322,7 +322,7 @@ impl<'a> Assembly<'a> {
             Role::Bos => (ports.bos, "bosserver"),
         };
         let transport = &self.config.transport;
-        let memory = Memory::new(self.config, 1);
+        let memory = Memory::new(self.config);
         let memory = if role == Role::File { memory.file_port } else { memory.other_port };
         let address = if transport.one_address { self.addresses[0] } else { self.config.server.bind };
         let mut socket = SocketOptions::default();
@@ -449,9 +449,9 @@ impl<'a> Assembly<'a> {
         let state = &config.server.state;
         let wanted = vice::wanted(&config.server.partitions, Path::new("/"), state);
         let wanted = wanted.map_err(|what| StartError::Setting { key: "server.partitions", what })?;
-        let memory = Memory::new(config, wanted.len());
-        let partitions =
-            vice::open(&wanted, &volume_config(&config.volumes, &memory)).map_err(StartError::Partitions)?;
+        let memory = Memory::new(config);
+        let partitions = vice::open(&wanted, &volume_config(&config.volumes, &memory, wanted.len()))
+            .map_err(StartError::Partitions)?;
         vice::remove_unfinished(&partitions);
 
         let endpoint = self.endpoint(Role::File);
@@ -537,7 +537,7 @@ impl<'a> Assembly<'a> {
     }
 }
 
-fn volume_config(volumes: &Volumes, memory: &Memory) -> afs_volume::Config {
+fn volume_config(volumes: &Volumes, memory: &Memory, partitions: usize) -> afs_volume::Config {
     let defaults = afs_volume::Config::default();
     let sync = match volumes.sync {
         Sync::Always => afs_volume::SyncPolicy::Always,
@@ -546,8 +546,8 @@ fn volume_config(volumes: &Volumes, memory: &Memory) -> afs_volume::Config {
     afs_volume::Config {
         sync,
         reserve_kib: u64::from(volumes.reserve_mib) << 10,
-        log_bytes: memory.log_bytes,
-        cache_bytes: memory.btree_bytes,
+        log_bytes: memory.log_bytes(partitions),
+        cache_bytes: memory.btree_bytes(partitions),
         ..defaults
     }
 }

@@ -93,6 +93,7 @@ impl Notifier {
         let words = Words::<16>::new().u64(directory.0).u32(length).u32(flags);
         self.send(INVALIDATE_ENTRY, [words.bytes(), name.as_bytes(), &[0]])
     }
+
     /// The kernel may have this name no longer: unlike after [`Self::forget_name`] it lets go of the node too, if nobody uses that.
     /// What is mounted on the name is unmounted, and a program that uses the node without having opened it finds it nameless.
     ///
