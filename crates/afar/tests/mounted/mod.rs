@@ -199,9 +199,11 @@ pub(crate) fn interruptible(program: &str) -> Command {
 pub(crate) fn signal(pid: u32, name: &str) {
     use rustix::process::{Pid, Signal, kill_process};
     let signal = match name {
+        "CHLD" => Signal::CHILD,
         "CONT" => Signal::CONT,
         "HUP" => Signal::HUP,
         "INT" => Signal::INT,
+        "KILL" => Signal::KILL,
         "STOP" => Signal::STOP,
         "TERM" => Signal::TERM,
         _ => panic!("no signal of these tests: {name}"),
