@@ -195,7 +195,7 @@ impl Error {
         Self::Local { what: what.into(), source: Arc::new(source) }
     }
 
-    /// What went wrong in a procedure that was about a fid: see `rotate` for what is tried before it comes to this.
+    /// What went wrong in a procedure that was about a fid: see `afs_failover` for what is tried before it comes to this.
     pub(crate) fn of_rpc(rpc: &'static str, fid: Fid, error: &RpcError) -> Self {
         match error {
             RpcError::Call { source: rx::CallError::Aborted { code, .. }, .. } => {

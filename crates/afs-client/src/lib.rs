@@ -10,7 +10,7 @@
 //!    which fetches them once and keeps them, edited here after changes of our own. `mount_point` crosses into other volumes.
 //! 3. What has to be asked of a server goes through `remote`: one typed call on a fid, as a user. It finds the volume's sites in
 //!    `location` (the VLDB's answers, kept), an order among the servers in `servers`, a connection for the user's ticket in
-//!    `connections` and `users`, calls, and gives what came of it to `rotate`: a table that says for each code and failure
+//!    `connections` and `users`, calls, and gives what came of it to `afs_failover`: a table that says for each code and failure
 //!    whether to wait, to look the volume up again, to go to another server, or what error it is.
 //! 4. The reply's status goes into `vnode`, but only as what it was before the call began: a promise that was broken while the
 //!    reply was on its way is none (counters of breaks tell).
@@ -52,7 +52,6 @@ mod open_file;
 mod open_files;
 mod read;
 pub mod remote;
-mod rotate;
 mod servers;
 mod status;
 pub mod users;

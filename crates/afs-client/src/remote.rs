@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use afs_failover::{Rotation, Step, Verdict, verdict};
 use afs_wire::ids::{AfsTime, VolumeId};
 use afs_wire::rxafs::{FetchData64, GetCapabilities, Rxafs, StoreData64};
 use afs_wire::status::{AfsFetchStatus, AfsStoreStatus, StoreMask};
@@ -23,7 +24,6 @@ use rxgen::{Abort, Rpc};
 use crate::client::{Client, Inner};
 use crate::error::Error;
 use crate::fid::{CellIndex, Fid, User};
-use crate::rotate::{Rotation, Step, Verdict, verdict};
 use crate::servers::{Address, PROBE_FIRST, PROBE_MAX, Server, ServerKind, Servers, TOUCH_EVERY};
 use crate::users::Who;
 use crate::vnode::{Heard, Snapshot, Unanswered, Vnode};
@@ -133,7 +133,7 @@ pub(crate) struct Answer<T> {
 }
 
 impl Inner {
-    /// Asks one of several servers, by the rules of `rotate`.
+    /// Asks one of several servers, by the rules of `afs_failover`.
     pub(crate) async fn ask<T, F, W>(
         &self,
         asked: Asked<'_>,

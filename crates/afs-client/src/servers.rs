@@ -1,7 +1,7 @@
 //! The servers that the client has heard of, with their addresses: which of them answer, and in which order they are preferred.
 //!
 //! A server that stops answering is probed until it answers again; who waits for it is woken then. Which of them an operation
-//! asks is decided in `rotate`, what is said to them in `remote` and `location`.
+//! asks is decided in `afs_failover`, what is said to them in `remote` and `location`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
+use afs_failover::Candidate;
 use afs_wire::Uuid;
 use rx_proto::time::Instant;
 use tokio::sync::Notify;
 
 use crate::fid::CellIndex;
-use crate::rotate::Candidate;
 
 /// What a server serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -201,7 +201,7 @@ impl Server {
         self.resets.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// As `rotate` wants it: it is down when all of its addresses are.
+    /// As `afs_failover` wants it: it is down when all of its addresses are.
     pub(crate) fn candidate(&self) -> Candidate {
         let addresses = self.addresses.read().unwrap_or_else(PoisonError::into_inner);
         let healths = addresses.iter().map(|address| *address.health());

@@ -1,5 +1,5 @@
 //! How many wait for servers, and whether these are away or busy: for those who hold something locked meanwhile, and must not hold it for
-//! as long as the client is patient. Who waits, and until when, is decided in `rotate`.
+//! as long as the client is patient. Who waits, and until when, is decided in `afs_failover`.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

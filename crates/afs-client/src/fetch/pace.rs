@@ -67,7 +67,7 @@ const LATENCY_NOISE: Duration = Duration::from_millis(2);
 /// For how long the best latency is remembered: servers and ways change.
 const LATENCY_MEMORY: Duration = Duration::from_secs(30);
 
-/// A call that took so much longer than the best to begin was refused with VBUSY and repeated (see `rotate`), or waited for
+/// A call that took so much longer than the best to begin was refused with VBUSY and repeated (see `afs_failover`), or waited for
 /// a thread for as long.
 const BUSY_WAIT: Duration = Duration::from_millis(200);
 

@@ -1,6 +1,15 @@
-use afs_wire::abort::TABLES;
+use std::time::Duration;
 
-use super::*;
+use afs_wire::abort::TABLES;
+use afs_wire::errno::Errno;
+use rx::CallError;
+use rx_proto::abort::AbortCode;
+use rx_proto::time::Instant;
+use rxgen::Abort;
+
+use crate::rotation::{ANEW_MAX, OFFLINE_PATIENCE, WAIT_MAX};
+use crate::verdict::VOLUME_CODES;
+use crate::{Candidate, Rotation, Step, Verdict, of_call, of_code};
 
 const PATIENCE: Duration = Duration::from_secs(600);
 

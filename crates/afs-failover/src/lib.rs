@@ -1,0 +1,15 @@
+//! What to do when a call fails: wait, look the volume up again, ask another server, or tell the user. [`verdict`] is the table,
+//! one line for each code; [`Rotation`] goes through the servers of one operation by it. The client and the administration of a
+//! cell go by this one rule.
+//!
+//! Knows no servers and no clock: who they are, in which order they come and what time it is comes in.
+#![forbid(unsafe_code)]
+
+mod rotation;
+mod verdict;
+
+#[cfg(test)]
+mod tests;
+
+pub use rotation::{Candidate, Rotation, Step};
+pub use verdict::{Verdict, of_call, of_code, verdict};
