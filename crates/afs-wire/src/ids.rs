@@ -59,6 +59,13 @@ wire_enum! {
     }
 }
 
+impl Default for VolumeType {
+    /// Read-write, whose number is 0: what a header that does not say is.
+    fn default() -> Self {
+        Self::READ_WRITE
+    }
+}
+
 impl VnodeNumber {
     /// The root directory of every volume.
     pub const ROOT: Self = Self(1);

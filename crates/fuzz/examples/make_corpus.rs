@@ -93,6 +93,7 @@ fn candidates(target: &str) -> Vec<Vec<u8>> {
             let sizes = [0, 1, 10, 40, 100, 300];
             return sizes.iter().map(|&n| fuzzing::make_directory(n).expect("not full")).collect();
         }
+        "volume_dump" => return dumps(),
         "xdr" => return numbers(),
         "directory" => return directories(),
         "acl_text" => return access_lists(),
@@ -107,6 +108,33 @@ fn candidates(target: &str) -> Vec<Vec<u8>> {
             inputs.push(datagram.payload[if with_header { 0 } else { HEADER_LEN }..].to_vec());
         }
     });
+    inputs
+}
+
+/// Dumps of OpenAFS, whole, cut off and in pieces of some sizes, and such of which the pages are left out.
+fn dumps() -> Vec<Vec<u8>> {
+    let samples = [
+        &include_bytes!("../../afs-dump/tests/samples/demo.dump")[..],
+        include_bytes!("../../afs-dump/tests/samples/empty.dump"),
+        include_bytes!("../../afs-dump/tests/samples/readonly.dump"),
+    ];
+    let mut inputs = Vec::new();
+    for sample in samples {
+        for (piece, length) in [(255, usize::MAX), (1, 300), (7, 60), (100, 1000)] {
+            inputs.push([&[piece], &sample[..length.min(sample.len())]].concat());
+        }
+        // Its vnodes named alone, as an incremental dump does.
+        let end = sample.iter().position(|&byte| byte == b'Z').expect("the volume's header ends with it") + 5;
+        inputs.push(
+            [
+                &[9],
+                &sample[..end],
+                b"\x03\0\0\0\x01\0\0\0\x01\x03\0\0\0\x02\0\0\0\x02",
+                &sample[sample.len() - 5..],
+            ]
+            .concat(),
+        );
+    }
     inputs
 }
 

@@ -18,6 +18,7 @@ pub mod rx_packet;
 pub mod rxkad_packet;
 pub mod rxkad_ticket;
 pub mod volume_directory;
+pub mod volume_dump;
 pub mod volume_rows;
 pub mod xdr;
 
@@ -42,6 +43,7 @@ targets! {
     rx_connection "an endpoint, server and client at once, that gets a sequence of datagrams";
     volume_rows "rows of every kind, and records of the log, as a disk may have them";
     volume_directory "pages of a directory, read, searched and changed";
+    volume_dump "dumps of volumes, which come in pieces";
     directory "directory pages, made by changes and as they come";
     acl_text "access lists as text, and as dumps have them";
     rxkad_ticket "tickets as they come, and what is in them";

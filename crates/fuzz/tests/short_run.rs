@@ -37,6 +37,7 @@ const RUNS: &[(&str, u64)] = &[
     ("rx_connection", 2_000),
     ("volume_rows", 50_000),
     ("volume_directory", 3_000),
+    ("volume_dump", 10_000),
     ("directory", 5_000),
     ("acl_text", 30_000),
     ("rxkad_ticket", 10_000),

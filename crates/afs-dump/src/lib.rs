@@ -1,0 +1,39 @@
+//! The dump of a volume: the stream that `vos dump` writes to a file, and that file servers send each other when a volume is moved or
+//! released (Volume service notes 5).
+//!
+//! [`Reader`] takes the stream in pieces of any size and gives what is in it; [`Writer`] appends what it is told to a buffer. Both are
+//! values without I/O, and keep only so much memory, however large the volume is. What a volume makes of a dump, and in which order it
+//! reads its own vnodes to write one, is left to the volume service.
+//!
+//! The reader accepts what OpenAFS's volserver accepts, with the tags of others passed over; the writer writes what that one writes.
+
+#![forbid(unsafe_code)]
+
+mod error;
+mod fields;
+mod reader;
+mod records;
+mod seen;
+mod writer;
+
+pub use error::{DumpError, Fault};
+pub use reader::{Event, Reader};
+pub use records::{DumpHeader, DumpRange, VnodeAttributes, VnodeKind, VnodeRecord, VolumeHeader};
+pub use writer::{WriteError, Writer};
+
+/// Marks of the stream (Volume service notes 5.1).
+pub(crate) mod magic {
+    pub(crate) const DUMP: u32 = 0xB3A1_1322;
+    pub(crate) const VERSION: u32 = 1;
+    pub(crate) const END: u32 = 0x3A21_4B6E;
+}
+
+/// The tags that begin a section (Volume service notes 5.1).
+pub(crate) mod section {
+    pub(crate) const DUMP: u8 = 1;
+    pub(crate) const VOLUME: u8 = 2;
+    pub(crate) const VNODE: u8 = 3;
+    pub(crate) const END: u8 = 4;
+    /// The last tag that ends a section; those that are not above are no section that anybody knows.
+    pub(crate) const LAST: u8 = 20;
+}
