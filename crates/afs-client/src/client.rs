@@ -1,5 +1,5 @@
-//! The client: its parts, its beginning and its end. What can be done with it is in the files beside, by topic: `lookup`, `directory`,
-//! `attributes`, `names`, `open_file`, `open_files`, `locks`, `acl`, `volumes`, `mount_point`, and the streams of data in `remote`.
+//! The client: its parts, its beginning and its end. What can be done with it is in the folders beside, by topic: statuses in `vnodes`, names
+//! and directories in `names`, files in `data`, what `fs` asks in `service`, and the calls and streams of data in `servers`.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,28 +14,28 @@ use rx::{Endpoint, EndpointConfig, Runtime};
 use rx_proto::time::Instant;
 use rx_security::{Level, Token};
 
-use crate::callback_service;
-use crate::cells::{Cell, Cells};
-use crate::coming::Coming;
 use crate::config::Config;
-use crate::connections::Connections;
-use crate::data::Files;
-use crate::dynroot;
+use crate::data::fetch::neighbours::Neighbours;
+use crate::data::files::Files;
+use crate::data::locks::Locks;
+use crate::data::open_files::OpenFiles;
 use crate::error::Error;
 use crate::events::{Change, Notices, Subscribers};
-use crate::fetch::neighbours::Neighbours;
 use crate::fid::{CellIndex, Fid, User};
-use crate::location::Locations;
-use crate::locks::Locks;
-use crate::mount_point::Mounts;
-use crate::open_files::OpenFiles;
-use crate::remote::keep_in_touch;
-use crate::servers::{ServerKind, Servers};
-use crate::status::Status;
-use crate::users::{TokenInfo, Users, Who};
-use crate::vnode::Vnodes;
+use crate::names::dynroot;
+use crate::names::mount_point::Mounts;
+use crate::servers::cells::{Cell, Cells};
+use crate::servers::connections::Connections;
+use crate::servers::location::Locations;
+use crate::servers::remote::keep_in_touch;
+use crate::servers::table::{ServerKind, Servers};
+use crate::servers::users::{TokenInfo, Users, Who};
+use crate::servers::waiting::Waiting;
+use crate::service::callbacks;
+use crate::vnodes::coming::Coming;
+use crate::vnodes::status::Status;
+use crate::vnodes::table::Vnodes;
 use crate::wait;
-use crate::waiting::Waiting;
 
 /// How long a client that ends waits for servers to take back what they have promised: they find out by themselves otherwise.
 const GOODBYE_MAX: Duration = Duration::from_secs(2);
@@ -182,7 +182,7 @@ impl Client {
         };
         inner.log_local_users_in()?;
         let client = Self { inner: Arc::new_cyclic(|me| Inner { me: me.clone(), ..inner }) };
-        callback_service::offer(client.inner.endpoint(), Arc::downgrade(&client.inner));
+        callbacks::offer(client.inner.endpoint(), Arc::downgrade(&client.inner));
         let root = if client.inner.config.dynroot { dynroot::ROOT } else { client.root_of_volume().await? };
         client.inner.root.set(root).expect("set once, here");
         client.inner.store_left();

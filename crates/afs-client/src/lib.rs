@@ -4,70 +4,48 @@
 //! # How a request goes through
 //!
 //! 1. A program calls `stat("/afs/afar.local/a")`; `afs-fuse` asks [`Client::cached_lookup`] and [`Client::cached_status`] on the
-//!    kernel's thread. Both only look into `vnode`, the table of what is known: a status counts while the server's promise to
+//!    kernel's thread. Both only look into `vnodes`, the table of what is known: a status counts while the server's promise to
 //!    call back has neither expired nor been broken, and the user's rights are known. No network, no waiting.
-//! 2. Where that says `None`, [`Client::lookup`] or [`Client::status`] goes on in a task. The directory's pages come from `directory`,
-//!    which fetches them once and keeps them, edited here after changes of our own. `mount_point` crosses into other volumes.
-//! 3. What has to be asked of a server goes through `remote`: one typed call on a fid, as a user. It finds the volume's sites in
-//!    `location` (the VLDB's answers, kept), an order among the servers in `servers`, a connection for the user's ticket in
+//! 2. Where that says `None`, [`Client::lookup`] or [`Client::status`] goes on in a task. The directory's pages come from `names::directory`,
+//!    which fetches them once and keeps them, edited here after changes of our own. `names::mount_point` crosses into other volumes.
+//! 3. What has to be asked of a server goes through `servers::remote`: one typed call on a fid, as a user. It finds the volume's sites in
+//!    `location` (the VLDB's answers, kept), an order among the servers in `table`, a connection for the user's ticket in
 //!    `connections` and `users`, calls, and gives what came of it to `afs_failover`: a table that says for each code and failure
 //!    whether to wait, to look the volume up again, to go to another server, or what error it is.
-//! 4. The reply's status goes into `vnode`, but only as what it was before the call began: a promise that was broken while the
+//! 4. The reply's status goes into `vnodes`, but only as what it was before the call began: a promise that was broken while the
 //!    reply was on its way is none (counters of breaks tell).
-//! 5. Servers call back on the client's port: `callback_service` breaks promises in `vnode` and tells the [`Notices`], who invalidate
+//! 5. Servers call back on the client's port: `service::callbacks` breaks promises in `vnodes` and tells the [`Notices`], who invalidate
 //!    the kernel's copies before the server is answered.
 //!
-//! Reads and writes of data go from [`OpenFile`] to `read` and `write_back`, which keep them in the cache and fetch and store through
-//! `remote`'s streams. `control` answers `fs` and the like on a socket.
+//! Reads and writes of data go from [`OpenFile`] to `data`, which keeps them in the cache, and fetches and stores them through
+//! `servers::remote`'s streams. `service::control` answers `fs` and the like on a socket.
 //!
 //! Dropping the future of an operation is how it is interrupted: nothing goes on in the background but stores.
 
 #![forbid(unsafe_code)]
 
-mod acl;
-mod administer;
-mod attributes;
-mod callback_service;
-mod cells;
 mod client;
-mod coming;
 pub mod config;
-mod connections;
-pub mod control;
 mod data;
-mod debug_service;
-mod directory;
-mod dynroot;
 mod error;
 mod events;
-mod fetch;
 mod fid;
-mod location;
-mod locks;
-mod lookup;
 pub mod memory;
-mod mount_point;
 mod names;
-mod open_file;
-mod open_files;
-mod read;
-pub mod remote;
 mod servers;
-mod status;
-pub mod users;
-mod vnode;
-pub mod volumes;
+mod service;
+mod vnodes;
 mod wait;
-mod waiting;
-mod write_back;
 
 pub use client::{Client, Found, Made, Space};
 pub use config::Config;
-pub use directory::{DirEntry, Listing};
+pub use data::locks::LockKind;
+pub use data::open_file::{OpenFile, OpenFlags};
 pub use error::Error;
 pub use events::{Change, Changed, Notice, Notices};
 pub use fid::{CellIndex, Fid, User};
-pub use locks::LockKind;
-pub use open_file::{OpenFile, OpenFlags};
-pub use servers::ServerKind;
-pub use status::{Kind, SetStatus, Status};
+pub use names::directory::{DirEntry, Listing};
+pub use servers::table::ServerKind;
+pub use servers::{remote, users};
+pub use service::{control, volumes};
+pub use vnodes::status::{Kind, SetStatus, Status};

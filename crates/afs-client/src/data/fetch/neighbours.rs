@@ -1,0 +1,502 @@
+//! Small files that will be read next. Where somebody reads the files of a directory one after the other, those that follow are fetched
+//! before they are opened: one at a time each takes a round trip, which far away is nearly all that there is to it.
+//!
+//! Programs go through a directory as it lists its entries (`find`, `grep -r`), by name (shells, `git`, `rsync`) or by the numbers of
+//! the files (`cp -r`); all three are followed, and what is read in any of them without jumps is taken to go on so. Who has read most of
+//! a directory is taken to do the same in the next one. Which files come next is decided here; how many calls may be under way, in
+//! [`pace`](super::pace).
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use afs_wire::directory::Directory;
+use afs_wire::ids::LocalFid;
+use rx_proto::time::Instant;
+
+use super::WHOLE_BYTES;
+use crate::client::Client;
+use crate::data::files::lock;
+use crate::fid::{Fid, User};
+use crate::vnodes::status::Kind;
+use crate::vnodes::table::Vnode;
+
+/// Files that have to be read in an order before it is taken to go on.
+const BEGINS_AT: usize = 2;
+
+/// How many files are fetched ahead for each that was read in the order: what it costs who stops is at most so many times what he has
+/// read.
+const AHEAD_FOR_EACH: usize = 2;
+
+/// Files that are fetched ahead at most. At 200 ms with 32 calls under way that is two round trips.
+const AHEAD_MAX: usize = 64;
+
+/// Bytes that are asked for at once at most; the rest comes when it is read.
+const AHEAD_BYTES: u64 = 4 << 20;
+
+/// How far from where it is expected a file may be and count as the next: there are directories and large files between, and programs
+/// that read several at once.
+const NEAR: usize = 8;
+
+/// How long after the last file of a directory was opened it is taken to be read on.
+const READ_ON_FOR: Duration = Duration::from_secs(20);
+
+/// Directories that are read at a time. More are forgotten, which costs their readers two round trips each.
+const DIRECTORIES_MAX: usize = 16;
+
+/// The orders in which programs go through a directory.
+const ORDERS: usize = 3;
+
+/// Directories whose files are being read one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct Neighbours {
+    table: Mutex<HashMap<Fid, Reading>>,
+    /// How many there are: who opens a file looks here first.
+    count: AtomicUsize,
+}
+
+/// The reading of one directory's files.
+#[derive(Debug)]
+struct Reading {
+    at: Instant,
+    /// The file that was read before the orders were looked at.
+    first: LocalFid,
+    orders: Option<Orders>,
+    runs: [Run; ORDERS],
+    /// Files that were read since the last jump.
+    read: usize,
+}
+
+/// What a directory names, in each order.
+#[derive(Debug)]
+struct Orders {
+    /// By number.
+    files: Vec<LocalFid>,
+    /// What was done with each since the last jump.
+    done: Vec<Done>,
+    /// Which of these comes at each place of each order, and at which place of the order each of these is.
+    at: [Vec<u32>; ORDERS],
+    place: [Vec<u32>; ORDERS],
+}
+
+/// What was done with a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Done {
+    Nothing,
+    AskedFor,
+    Read,
+}
+
+/// Files that were read one after the other in one order.
+#[derive(Debug, Clone, Copy, Default)]
+struct Run {
+    length: usize,
+    /// The furthest place that was read, and the one behind the last that was asked for.
+    furthest: usize,
+    asked: usize,
+    /// They were of another directory: the places are not of this one.
+    is_carried: bool,
+}
+
+impl Orders {
+    fn of<B: AsRef<[u8]>>(directory: &Directory<B>) -> Self {
+        let entries =
+            || directory.entries().filter(|entry| !entry.is_dot() && !entry.fid.vnode.is_directory());
+        let mut files: Vec<_> = entries().map(|entry| entry.fid).collect();
+        files.sort_unstable();
+        files.dedup();
+        let mut by_name: Vec<_> = entries().collect();
+        by_name.sort_unstable_by_key(|entry| entry.name);
+        let number = |fid: &LocalFid| files.binary_search(fid).expect("all are in it");
+        let orders: [Vec<usize>; ORDERS] = [
+            (0..files.len()).collect(),
+            entries().map(|entry| number(&entry.fid)).collect(),
+            by_name.iter().map(|entry| number(&entry.fid)).collect(),
+        ];
+        let narrow = |n: usize| u32::try_from(n).expect("a directory has few entries");
+        let place = orders.each_ref().map(|order| {
+            let mut place = vec![0; files.len()];
+            for (at, &file) in order.iter().enumerate() {
+                place[file] = narrow(at);
+            }
+            place
+        });
+        let at = orders.map(|order| order.into_iter().map(narrow).collect());
+        Self { done: vec![Done::Nothing; files.len()], files, at, place }
+    }
+}
+
+impl Run {
+    /// Goes on in another directory, wherever there.
+    const fn carried(length: usize) -> Self {
+        Self { length, furthest: 0, asked: 0, is_carried: true }
+    }
+
+    fn goes_on(&self, place: usize) -> bool {
+        self.is_carried || self.length > 0 && place <= self.furthest + NEAR && place + NEAR >= self.furthest
+    }
+
+    /// A file at a place is read. Which places are to be asked for.
+    fn note(&mut self, place: usize) -> Range<usize> {
+        if !self.goes_on(place) {
+            *self = Self { length: 1, furthest: place, asked: place + 1, is_carried: false };
+            return 0..0;
+        }
+        self.length += 1;
+        self.furthest = if self.is_carried { place } else { self.furthest.max(place) };
+        self.is_carried = false;
+        let window = (AHEAD_FOR_EACH * self.length).min(AHEAD_MAX);
+        let from = self.asked.max(self.furthest + 1);
+        let upto = self.furthest + 1 + window;
+        // Asked for in turns: each time when half of what was ahead is used up.
+        if self.length < BEGINS_AT || upto - from < window.div_ceil(2) {
+            return 0..0;
+        }
+        self.asked = upto;
+        from..upto
+    }
+}
+
+impl Reading {
+    fn is_going_on(&self, now: Instant) -> bool {
+        now.since(self.at) < READ_ON_FOR
+    }
+
+    /// Whether somebody has read most of the directory's files.
+    fn is_thorough(&self) -> bool {
+        self.orders.as_ref().is_some_and(|orders| self.read * 2 >= orders.files.len())
+    }
+
+    /// How who has read this directory so is taken to read the next one: in the orders in which he has read most of this one.
+    fn carried(&self) -> [Run; ORDERS] {
+        self.runs
+            .map(|run| if run.length * 2 > self.read { Run::carried(run.length) } else { Run::default() })
+    }
+
+    /// A file is read. Which files are to be fetched.
+    fn note(&mut self, now: Instant, file: LocalFid) -> Vec<LocalFid> {
+        self.at = now;
+        let Some(orders) = &mut self.orders else { return Vec::new() };
+        let Ok(number) = orders.files.binary_search(&file) else {
+            // It was made since; the next who waits for one looks at the directory again.
+            self.orders = None;
+            self.first = file;
+            return Vec::new();
+        };
+        let places: [usize; ORDERS] = std::array::from_fn(|order| orders.place[order][number] as usize);
+        if !self.runs.iter().zip(places).any(|(run, place)| run.goes_on(place)) {
+            orders.done.fill(Done::Nothing);
+            self.read = 0;
+        }
+        // It is opened, and then waited for.
+        if orders.done[number] == Done::Read {
+            return Vec::new();
+        }
+        orders.done[number] = Done::Read;
+        self.read += 1;
+        let mut next = Vec::new();
+        for (order, run) in self.runs.iter_mut().enumerate() {
+            let asked = run.note(places[order]);
+            for &number in orders.at[order].iter().take(asked.end).skip(asked.start) {
+                let done = &mut orders.done[number as usize];
+                if *done == Done::Nothing {
+                    *done = Done::AskedFor;
+                    next.push(orders.files[number as usize]);
+                }
+            }
+        }
+        next
+    }
+}
+
+impl Neighbours {
+    /// A file of a directory is opened. Which others of it are to be fetched.
+    fn note_opened(&self, now: Instant, dir: Fid, file: LocalFid) -> Vec<LocalFid> {
+        // An open does not wait for who puts the names of a large directory in order; one more or less does not matter here.
+        let Ok(mut table) = self.table.try_lock() else { return Vec::new() };
+        table
+            .get_mut(&dir)
+            .filter(|reading| reading.is_going_on(now))
+            .map_or_else(Vec::new, |r| r.note(now, file))
+    }
+
+    /// A small file is waited for. Which others of its directory are to be fetched.
+    fn note_waited<B: AsRef<[u8]>>(
+        &self,
+        now: Instant,
+        dir: Fid,
+        file: LocalFid,
+        pages: impl FnOnce() -> Option<Arc<Directory<B>>>,
+    ) -> Vec<LocalFid> {
+        let mut table = lock(&self.table);
+        table.retain(|_, reading| reading.is_going_on(now));
+        if let Some(reading) = table.get_mut(&dir) {
+            if reading.orders.is_none() && reading.first != file {
+                reading.orders = pages().map(|directory| Orders::of(&directory));
+                (reading.runs, reading.read) = Default::default();
+                reading.note(now, reading.first);
+            }
+            return reading.note(now, file);
+        }
+        let thorough = table.iter().filter(|(other, reading)| {
+            (other.cell, other.volume) == (dir.cell, dir.volume) && reading.is_thorough()
+        });
+        let runs = thorough.max_by_key(|(_, reading)| reading.at).map(|(_, reading)| reading.carried());
+        if table.len() >= DIRECTORIES_MAX
+            && let Some(oldest) = table.iter().min_by_key(|(_, reading)| reading.at).map(|(&dir, _)| dir)
+        {
+            table.remove(&oldest);
+        }
+        let orders = runs.and_then(|_| pages()).map(|directory| Orders::of(&directory));
+        let reading = Reading { at: now, first: file, orders, runs: runs.unwrap_or_default(), read: 0 };
+        let next = table.entry(dir).insert_entry(reading).get_mut().note(now, file);
+        self.count.store(table.len(), Ordering::Relaxed);
+        next
+    }
+}
+
+impl Client {
+    /// A file is opened to be read.
+    pub(crate) fn note_opened(&self, user: User, vnode: &Vnode) {
+        if self.inner.neighbours.count.load(Ordering::Relaxed) > 0
+            && let Some(dir) = vnode.parent()
+        {
+            let dir = vnode.fid.sibling(dir);
+            let next = self.inner.neighbours.note_opened(self.inner.now(), dir, vnode.fid.in_volume());
+            self.fetch_neighbours(user, dir, next);
+        }
+    }
+
+    /// The data of a small file are not here, and somebody waits for them.
+    pub(crate) fn note_waited(&self, user: User, vnode: &Vnode) {
+        let Some(dir) = vnode.parent() else { return };
+        let (now, dir) = (self.inner.now(), vnode.fid.sibling(dir));
+        let pages = || Some(self.inner.vnodes.get(dir)?.good_pages(now)?.directory);
+        let next = self.inner.neighbours.note_waited(now, dir, vnode.fid.in_volume(), pages);
+        self.fetch_neighbours(user, dir, next);
+    }
+
+    fn fetch_neighbours(&self, user: User, dir: Fid, files: Vec<LocalFid>) {
+        if files.is_empty() {
+            return;
+        }
+        let files = files.into_iter().map(|file| dir.sibling(file)).collect();
+        let client = self.clone();
+        self.inner.runtime.spawn(Box::pin(async move { client.fetch_small(user, dir, files).await }));
+    }
+
+    /// Fetches those of the files that are small, that the user may read and that are not here. What fails is told by who reads it.
+    async fn fetch_small(&self, user: User, dir: Fid, files: Vec<Fid>) {
+        let inner = &self.inner;
+        let now = inner.now();
+        let (known, unknown): (Vec<Fid>, Vec<Fid>) = files.into_iter().partition(|&fid| {
+            let vnode = inner.vnodes.get_or_add(fid);
+            if vnode.parent().is_none() {
+                vnode.set_parent(dir.in_volume());
+            }
+            vnode.promised_status(now).is_some()
+        });
+        let mut left = AHEAD_BYTES.min(inner.files.cache.usage().limit_bytes / 16);
+        self.fetch_those(user, &known, &mut left).await;
+        if !unknown.is_empty() {
+            drop(inner.fetch_statuses(inner.users.who(user, dir.cell), &unknown).await);
+            self.fetch_those(user, &unknown, &mut left).await;
+        }
+    }
+
+    /// Fetches those of the files whose status is known, and of bytes not more than are left.
+    async fn fetch_those(&self, user: User, files: &[Fid], left: &mut u64) {
+        let inner = &self.inner;
+        for &fid in files {
+            let Some(Ok(status)) = self.cached_status(user, fid) else { continue };
+            let is_small = status.kind == Kind::File && (1..=WHOLE_BYTES.min(*left)).contains(&status.length);
+            if !is_small || !status.may_read() || inner.open_files.is_leaving(fid) {
+                continue;
+            }
+            let Ok(data) = inner.files.of(self, &inner.vnodes.get_or_add(fid)) else { continue };
+            // A cache that is full here is so for the others too.
+            let Ok(()) = data.adopt_known(inner, user) else { return };
+            let Some(file) = data.current().filter(|file| !file.is_dirty() && !file.is_complete()) else {
+                continue;
+            };
+            *left -= status.length;
+            data.bring_ahead(self, user, &file).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fid::CellIndex;
+    use afs_wire::ids::{Uniquifier, VnodeNumber, VolumeId};
+
+    const DIR: Fid = Fid::root_of(CellIndex(1), VolumeId(7));
+    const START: Instant = Instant::from_nanos(1_000_000_000);
+
+    fn file(number: u32) -> LocalFid {
+        LocalFid { vnode: VnodeNumber(2 * number + 2), unique: Uniquifier(number) }
+    }
+
+    /// A directory whose files have numbers in one order, names in another, and places in a third.
+    fn directory(count: u32) -> Arc<Directory<Vec<u8>>> {
+        let mut directory = Directory::new(DIR.in_volume(), DIR.in_volume());
+        for place in 0..count {
+            let number = place * 7919 % count;
+            directory.insert(format!("{:05}", number * 31 % count).as_bytes(), file(number)).unwrap();
+        }
+        Arc::new(directory)
+    }
+
+    fn in_order(directory: &Directory<Vec<u8>>, order: usize) -> Vec<LocalFid> {
+        let orders = Orders::of(directory);
+        orders.at[order].iter().map(|&number| orders.files[number as usize]).collect()
+    }
+
+    /// Reads files as a program would: how often it waited, and how many files that it did not read were fetched.
+    fn read(directory: &Arc<Directory<Vec<u8>>>, files: &[LocalFid]) -> (usize, usize) {
+        let neighbours = Neighbours::default();
+        let mut here = std::collections::HashSet::new();
+        let mut waited = 0;
+        for &file in files {
+            here.extend(neighbours.note_opened(START, DIR, file));
+            if here.insert(file) {
+                waited += 1;
+                here.extend(neighbours.note_waited(START, DIR, file, || Some(Arc::clone(directory))));
+            }
+        }
+        (waited, here.len() - files.len())
+    }
+
+    #[test]
+    fn who_reads_in_any_of_the_orders_waits_for_two_files() {
+        let directory = directory(1000);
+        for order in 0..ORDERS {
+            let files = in_order(&directory, order);
+            assert_eq!(read(&directory, &files), (2, 0), "order {order}");
+            // Every third, as there are others between; two at a time, the second first.
+            let some: Vec<_> = files.iter().step_by(3).copied().collect();
+            assert!(read(&directory, &some).0 <= 3, "order {order}");
+            let swapped: Vec<_> = files.chunks(2).flat_map(|two| two.iter().rev()).copied().collect();
+            assert!(read(&directory, &swapped).0 <= 3, "order {order}");
+        }
+    }
+
+    #[test]
+    fn who_stops_has_cost_little() {
+        let directory = directory(1000);
+        for order in 0..ORDERS {
+            let files = in_order(&directory, order);
+            for count in 1..200 {
+                let wasted = read(&directory, &files[100..100 + count]).1;
+                let most = if count < BEGINS_AT { 0 } else { (AHEAD_FOR_EACH * count).min(AHEAD_MAX) };
+                assert!(wasted <= most, "{wasted} after {count}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_jumps_about_gets_what_he_asks_for() {
+        let directory = directory(1000);
+        let files = in_order(&directory, 0);
+        let jumps: Vec<_> = (0..1000).map(|n| files[n * 389 % 1000]).collect();
+        let (waited, wasted) = read(&directory, &jumps[..300]);
+        assert!(waited > 280 && wasted < 60, "{waited} waited for, {wasted} for nothing");
+    }
+
+    #[test]
+    fn a_file_is_asked_for_once_in_a_pass_and_again_in_the_next() {
+        let directory = directory(300);
+        let files = in_order(&directory, 2);
+        let neighbours = Neighbours::default();
+        let pages = || Some(Arc::clone(&directory));
+        for pass in 0..2 {
+            let mut asked: Vec<_> = neighbours.note_waited(START, DIR, files[0], pages);
+            for &file in &files[1..] {
+                asked.extend(neighbours.note_waited(START, DIR, file, pages));
+            }
+            let count = asked.len();
+            asked.sort_unstable();
+            asked.dedup();
+            assert_eq!((count, asked.len()), (298, 298), "pass {pass}");
+        }
+    }
+
+    #[test]
+    fn who_has_read_a_directory_waits_for_one_file_in_the_next() {
+        let neighbours = Neighbours::default();
+        for (number, count) in [10, 3, 1, 12, 30].into_iter().enumerate() {
+            let (dir, directory) =
+                (Fid { vnode: VnodeNumber(2 * number as u32 + 1), ..DIR }, directory(count));
+            let files = in_order(&directory, 2);
+            let mut asked = Vec::new();
+            for &file in &files[..files.len().min(10)] {
+                asked.extend(neighbours.note_opened(START, dir, file));
+                asked.extend(neighbours.note_waited(START, dir, file, || Some(Arc::clone(&directory))));
+            }
+            let first = if number == 0 { 2 } else { 1 };
+            assert_eq!(asked.len(), files.len() - first, "directory {number}");
+        }
+    }
+
+    #[test]
+    fn who_has_read_a_part_of_a_directory_is_not_taken_to_read_the_next() {
+        let neighbours = Neighbours::default();
+        for (number, read) in [(0, 10), (1, 1)] {
+            let (dir, directory) = (Fid { vnode: VnodeNumber(2 * number + 1), ..DIR }, directory(30));
+            let mut asked = Vec::new();
+            for &file in &in_order(&directory, 0)[..read] {
+                asked.extend(neighbours.note_waited(START, dir, file, || Some(Arc::clone(&directory))));
+            }
+            assert_eq!(asked.is_empty(), number == 1, "directory {number}");
+        }
+    }
+
+    #[test]
+    fn what_was_read_long_ago_is_nothing_that_goes_on() {
+        let directory = directory(100);
+        let files = in_order(&directory, 0);
+        let neighbours = Neighbours::default();
+        let pages = || Some(Arc::clone(&directory));
+        for (n, &file) in files.iter().enumerate() {
+            let now = START + READ_ON_FOR * u32::try_from(n).unwrap();
+            assert_eq!(neighbours.note_opened(now, DIR, file), []);
+            assert_eq!(neighbours.note_waited(now, DIR, file, pages), []);
+        }
+    }
+
+    #[test]
+    fn files_that_are_made_meanwhile_are_known_after_two() {
+        let mut directory = directory(10);
+        let neighbours = Neighbours::default();
+        let files = in_order(&directory, 0);
+        for &file in &files[..4] {
+            let pages = || Some(Arc::clone(&directory));
+            neighbours.note_waited(START, DIR, file, pages);
+        }
+        for number in 10..30 {
+            let changed = Arc::make_mut(&mut directory);
+            changed.insert(format!("new{number}").as_bytes(), file(number)).unwrap();
+        }
+        let pages = || Some(Arc::clone(&directory));
+        assert_eq!(neighbours.note_waited(START, DIR, file(10), pages), []);
+        assert_eq!(neighbours.note_waited(START, DIR, file(11), pages).len(), 4);
+    }
+
+    #[test]
+    fn directories_beyond_a_number_are_forgotten() {
+        let directory = directory(100);
+        let files = in_order(&directory, 0);
+        let neighbours = Neighbours::default();
+        for number in 0..100 {
+            let dir = Fid { vnode: VnodeNumber(2 * number + 1), ..DIR };
+            let now = START + Duration::from_millis(number.into());
+            neighbours.note_waited(now, dir, files[0], || Some(Arc::clone(&directory)));
+            assert!(lock(&neighbours.table).len() <= DIRECTORIES_MAX);
+        }
+        let last = Fid { vnode: VnodeNumber(199), ..DIR };
+        assert!(lock(&neighbours.table).contains_key(&last));
+    }
+}

@@ -1,0 +1,465 @@
+//! The data of files: which version of them the cache has, and what all that have a file open share. What is missing of them
+//! is brought by `fetch`, what was written is stored by `write_back`.
+//!
+//! A [`CacheFile`] is of one version. [`FileData::current`] is the one that is read and written; it is replaced when a status says
+//! that there is another version, by whoever comes next, and never while something in it is dirty: that is stored first. A
+//! reader who has begun goes on with what he has.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+use afs_cache::{Cache, CacheError, CacheFile, CellNumber, Conflict, FileKey, Held, Usage};
+use afs_wire::Errno;
+use afs_wire::ids::{AfsTime, VolumeId};
+use afs_wire::status::AfsFetchStatus;
+use lru::LruCache;
+use rx_proto::time::Instant;
+use tokio::sync::Notify;
+
+use crate::client::{Client, Inner};
+use crate::config::Config;
+use crate::data::fetch::{Fetching, ServerPace};
+use crate::error::Error;
+use crate::fid::{CellIndex, Fid, User};
+use crate::vnodes::table::{Unstored, Vnode};
+
+/// How often a file is looked at again that others change all the time, before its reader gets what there is.
+const REFRESHES_MAX: u32 = 16;
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The data of all files.
+#[derive(Debug)]
+pub(crate) struct Files {
+    pub(crate) cache: Cache,
+    open: Mutex<HashMap<Fid, Weak<FileData>>>,
+    paces: Mutex<Paces>,
+    /// What the cache calls cells.
+    cells: Mutex<HashMap<CellIndex, CellNumber>>,
+    /// When it was last said that the cache's disk is full.
+    told_full: Mutex<Option<Instant>>,
+}
+
+/// How often it is said that the cache's disk is full.
+const TELL_FULL_EVERY: Duration = Duration::from_secs(600);
+
+/// How fast servers are asked, and which server a volume's data came from last.
+#[derive(Debug)]
+struct Paces {
+    servers: HashMap<SocketAddr, Arc<ServerPace>>,
+    volumes: LruCache<(CellIndex, VolumeId), SocketAddr>,
+}
+
+impl Default for Paces {
+    fn default() -> Self {
+        Self { servers: HashMap::new(), volumes: LruCache::new(VOLUMES_MAX) }
+    }
+}
+
+/// Volumes whose server is remembered; beyond, the one not used for longest is forgotten, which costs it a call at the slow pace of a
+/// stranger.
+const VOLUMES_MAX: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
+
+/// Who a server is that nobody has heard from.
+const STRANGER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+/// The data of a file that somebody has open, or that is not stored yet.
+#[derive(Debug)]
+pub(crate) struct FileData {
+    pub(crate) vnode: Arc<Vnode>,
+    key: FileKey,
+    client: Weak<Inner>,
+    /// Written to by who replaces it, while nobody changes what is in it; read-locked by who does.
+    current: RwLock<Option<Arc<CacheFile>>>,
+    /// Bytes have come, or will not come.
+    pub(crate) arrived: Notify,
+    pub(crate) fetching: Mutex<Fetching>,
+    /// Held by who stores.
+    pub(crate) storing: tokio::sync::Mutex<()>,
+    /// When it was written here last, as programs are told and as the next store says.
+    written_at: AtomicU32,
+    /// How many stores have failed that a task tries again, since that has begun; 0 if there is none.
+    pub(crate) retries_asked: AtomicU32,
+    /// A store while it is being written goes on, or is about to begin.
+    pub(crate) is_storing_ahead: AtomicBool,
+    /// What is dirty is from before the client began, and what has become of the file since is not known.
+    pub(crate) is_unsettled: AtomicBool,
+    /// It is no longer at the server, by our own doing: who has it open goes on with what is here.
+    is_removed: AtomicBool,
+    /// Open files.
+    pub(crate) handles: AtomicUsize,
+}
+
+impl Files {
+    /// Opens the cache.
+    ///
+    /// # Errors
+    ///
+    /// The cache's, which say what to do.
+    pub(crate) fn open(config: &Config) -> Result<Self, Error> {
+        let with = |limit_bytes| afs_cache::Config {
+            max_files: config.cached_files,
+            index_bytes: config.index_bytes,
+            log_bytes: config.index_log_bytes,
+            ..afs_cache::Config::new(limit_bytes)
+        };
+        let cache = match &config.cache {
+            Some(cache) => Cache::open(&cache.folder, with(cache.limit_bytes)),
+            // What is read again at once, and what is not stored yet.
+            None => Cache::in_memory(with(config.data_bytes)),
+        };
+        Ok(Self {
+            cache: cache.map_err(local)?,
+            open: Mutex::default(),
+            paces: Mutex::default(),
+            cells: Mutex::default(),
+            told_full: Mutex::default(),
+        })
+    }
+
+    /// An error of the cache, as the client's. If it is that the disk is full, the log says so, now and then.
+    pub(crate) fn failed(&self, now: Instant, error: CacheError) -> Error {
+        if error.is_full() {
+            let mut told = lock(&self.told_full);
+            if told.is_none_or(|at| now.since(at) >= TELL_FULL_EVERY) {
+                *told = Some(now);
+                tracing::warn!(%error, "files are read around the cache, and nothing can be written");
+            }
+        }
+        local(error)
+    }
+
+    fn cell(&self, inner: &Inner, cell: CellIndex) -> Result<CellNumber, Error> {
+        if let Some(number) = lock(&self.cells).get(&cell) {
+            return Ok(*number);
+        }
+        let number = self.cache.cell(&inner.cells.name_of(cell)).map_err(local)?;
+        lock(&self.cells).insert(cell, number);
+        Ok(number)
+    }
+
+    /// What the cache calls a file.
+    pub(crate) fn key(&self, inner: &Inner, fid: Fid) -> Result<FileKey, Error> {
+        let cell = self.cell(inner, fid.cell)?;
+        Ok(FileKey { cell, volume: fid.volume.0, vnode: fid.vnode.0, unique: fid.unique.0 })
+    }
+
+    /// The data of a file.
+    pub(crate) fn of(&self, client: &Client, vnode: &Arc<Vnode>) -> Result<Arc<FileData>, Error> {
+        let fid = vnode.fid;
+        let mut open = lock(&self.open);
+        if let Some(data) = open.get(&fid).and_then(Weak::upgrade) {
+            if !Arc::ptr_eq(&data.vnode, vnode) {
+                // It has left the table and come back.
+                vnode.set_data(Arc::downgrade(&data));
+            }
+            return Ok(data);
+        }
+        let key = self.key(&client.inner, fid)?;
+        // Nobody has it open: what is dirty of it was left by the last run, or by a store that did not succeed.
+        let dirty = self.cache.dirty_of(key);
+        let data = Arc::new(FileData {
+            vnode: Arc::clone(vnode),
+            key,
+            client: Arc::downgrade(&client.inner),
+            is_unsettled: AtomicBool::new(dirty.is_some()),
+            current: RwLock::new(dirty),
+            arrived: Notify::new(),
+            fetching: Mutex::default(),
+            storing: tokio::sync::Mutex::default(),
+            written_at: AtomicU32::new(client.time().0),
+            retries_asked: AtomicU32::new(0),
+            is_storing_ahead: AtomicBool::new(false),
+            is_removed: AtomicBool::new(false),
+            handles: AtomicUsize::new(0),
+        });
+        open.insert(fid, Arc::downgrade(&data));
+        vnode.set_data(Arc::downgrade(&data));
+        Ok(data)
+    }
+
+    /// The data of a file that somebody has open, or that is not stored yet.
+    pub(crate) fn opened(&self, fid: Fid) -> Option<Arc<FileData>> {
+        lock(&self.open).get(&fid).and_then(Weak::upgrade)
+    }
+
+    /// All of these.
+    pub(crate) fn all_opened(&self) -> Vec<Arc<FileData>> {
+        let mut all: Vec<_> = lock(&self.open).values().filter_map(Weak::upgrade).collect();
+        all.sort_by_key(|data| data.vnode.fid);
+        all
+    }
+
+    fn closed(&self, fid: Fid) {
+        let mut open = lock(&self.open);
+        if open.get(&fid).is_some_and(|data| data.strong_count() == 0) {
+            open.remove(&fid);
+        }
+    }
+
+    /// How the server of a volume is asked, as far as it is known which that is.
+    pub(crate) fn pace_of(&self, fid: Fid) -> Arc<ServerPace> {
+        let mut paces = lock(&self.paces);
+        let server = paces.volumes.get(&(fid.cell, fid.volume)).copied().unwrap_or(STRANGER);
+        Arc::clone(paces.servers.entry(server).or_default())
+    }
+
+    /// A volume's data come from this server. How it is asked.
+    pub(crate) fn note_server(&self, fid: Fid, server: SocketAddr) -> Arc<ServerPace> {
+        let mut paces = lock(&self.paces);
+        paces.volumes.put((fid.cell, fid.volume), server);
+        Arc::clone(paces.servers.entry(server).or_default())
+    }
+
+    /// Lets go of what the cache has of a file, unless something of it is dirty.
+    pub(crate) fn flush(&self, inner: &Inner, fid: Fid) -> Result<(), Error> {
+        if let Some(data) = self.opened(fid) {
+            return data.let_go(&self.cache);
+        }
+        let key = self.key(inner, fid)?;
+        if self.cache.dirty_of(key).is_none() {
+            self.cache.forget(key).map_err(local)?;
+        }
+        Ok(())
+    }
+
+    /// The same of all files of a volume.
+    pub(crate) fn flush_volume(&self, inner: &Inner, cell: CellIndex, volume: VolumeId) -> Result<(), Error> {
+        let mut opened = self.all_opened();
+        opened.retain(|data| data.vnode.fid.cell == cell && data.vnode.fid.volume == volume);
+        opened.iter().try_for_each(|data| data.let_go(&self.cache))?;
+        let opened: HashSet<FileKey> = opened.iter().map(|data| data.key).collect();
+        let number = self.cell(inner, cell)?;
+        let goes = |key: FileKey| key.cell == number && key.volume == volume.0 && !opened.contains(&key);
+        self.cache.forget_where(goes).map_err(local)
+    }
+
+    /// The same of all files.
+    pub(crate) fn flush_all(&self) -> Result<(), Error> {
+        for data in self.all_opened() {
+            data.let_go(&self.cache)?;
+        }
+        let is_open =
+            |key: FileKey| lock(&self.open).values().filter_map(Weak::upgrade).any(|data| data.key == key);
+        self.cache.forget_where(|key| !is_open(key)).map_err(local)
+    }
+}
+
+/// The cache, for `fs`.
+impl Client {
+    /// How full the cache is.
+    pub fn cache_usage(&self) -> Usage {
+        self.inner.files.cache.usage()
+    }
+
+    /// Bytes that were written and that no server has yet.
+    pub fn dirty_bytes(&self) -> u64 {
+        self.inner.files.cache.dirty_files().iter().map(|file| file.dirty_bytes()).sum()
+    }
+
+    /// Sets how much the cache may have; what is over it goes soon.
+    pub fn set_cache_limit(&self, bytes: u64) {
+        self.inner.files.cache.set_limit(bytes);
+    }
+
+    /// What was written and could not be stored, and is kept in the cache's folder.
+    pub fn conflicts(&self) -> Vec<Conflict> {
+        self.inner.files.cache.conflicts()
+    }
+}
+
+impl FileData {
+    /// What is read and written now, if that is known.
+    pub(crate) fn current(&self) -> Option<Arc<CacheFile>> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The same for who changes it: nobody replaces it meanwhile.
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&Arc<CacheFile>) -> T) -> Option<T> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(change)
+    }
+
+    /// Whether something of it is not at the server.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.change(|file| file.is_dirty()).unwrap_or(false)
+    }
+
+    /// What the file is like here, as far as that is not at the server. Nobody keeps a copy of this: a file becomes clean not only by
+    /// stores, but also when what was written is cut off again, given up or put aside.
+    pub(crate) fn unstored(&self) -> Option<Unstored> {
+        if self.is_unsettled.load(Ordering::Acquire) {
+            return None;
+        }
+        let length = self.change(|file| file.is_dirty().then(|| file.length())).flatten()?;
+        Some(Unstored { length, modified: self.written_at() })
+    }
+
+    /// When it was written here last.
+    pub(crate) fn written_at(&self) -> AfsTime {
+        AfsTime(self.written_at.load(Ordering::Acquire))
+    }
+
+    /// It is written now.
+    pub(crate) fn note_written(&self, now: AfsTime) {
+        self.written_at.store(now.0, Ordering::Release);
+    }
+
+    pub(crate) fn is_removed(&self) -> bool {
+        self.is_removed.load(Ordering::Acquire)
+    }
+
+    /// It is no longer at the server, by our own doing.
+    pub(crate) fn set_removed(&self) {
+        self.is_removed.store(true, Ordering::Release);
+    }
+
+    /// The client.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closing`] when it is gone.
+    pub(crate) fn client(&self) -> Result<Client, Error> {
+        self.client.upgrade().map(|inner| Client { inner }).ok_or(Error::Closing)
+    }
+
+    /// The data as they are now at the server, or as they are dirty: asks for the status if it is not promised.
+    ///
+    /// # Errors
+    ///
+    /// Those of the status, of the cache; those of storing what is dirty of another version.
+    pub(crate) async fn refresh(self: &Arc<Self>, user: User) -> Result<Arc<CacheFile>, Error> {
+        let client = self.client()?;
+        let inner = &client.inner;
+        let fid = self.vnode.fid;
+        for _ in 0..REFRESHES_MAX {
+            if self.is_unsettled.load(Ordering::Acquire) {
+                self.settle(user).await?;
+            }
+            if self.is_removed()
+                && let Some(file) = self.current()
+            {
+                return Ok(file);
+            }
+            let status = self.status(&client, user).await?;
+            if let Some(file) = self.adopt(inner, &status)? {
+                return Ok(file);
+            }
+            // Others have changed it, and so have we: ours goes on top, as the last to close has it in AFS.
+            tracing::debug!(%fid, "changed here and elsewhere; stored first");
+            self.store(user, false).await?;
+        }
+        Err(Error::Busy { rpc: "FetchStatus", fid, code: afs_wire::abort::VBUSY })
+    }
+
+    async fn status(&self, client: &Client, user: User) -> Result<AfsFetchStatus, Error> {
+        let inner = &client.inner;
+        let fid = self.vnode.fid;
+        let who = inner.users.who(user, fid.cell);
+        if let Some(known) = self.vnode.known(inner.now(), who) {
+            return Ok(known.status);
+        }
+        inner.own_status(user, fid, fid).await?;
+        // It may have left the table and come back.
+        inner.vnodes.get_or_add(fid).last_status().ok_or(Error::Gone { fid })
+    }
+
+    /// Opens the version that a status tells of. `None`: something of another one is dirty.
+    pub(crate) fn adopt(
+        &self,
+        inner: &Inner,
+        status: &AfsFetchStatus,
+    ) -> Result<Option<Arc<CacheFile>>, Error> {
+        let version = status.data_version.0;
+        if let Some(file) = self.current().filter(|file| file.version() == version) {
+            return Ok(Some(file));
+        }
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = &*current
+            && file.version() == version
+        {
+            return Ok(Some(Arc::clone(file)));
+        }
+        let held = inner.files.cache.file(self.key, version, status.length);
+        match held.map_err(|error| inner.files.failed(inner.now(), error))? {
+            Held::Current(file) => {
+                *current = Some(Arc::clone(&file));
+                Ok(Some(file))
+            }
+            Held::Dirty(file) => {
+                *current = Some(file);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Opens the version that is promised now, or was last, so that what is here of it can be used at once. Asks nobody.
+    ///
+    /// # Errors
+    ///
+    /// The cache's.
+    pub(crate) fn adopt_known(&self, inner: &Inner, user: User) -> Result<(), Error> {
+        if self.is_unsettled.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let who = inner.users.who(user, self.vnode.fid.cell);
+        let known = self.vnode.known(inner.now(), who).map(|known| known.status);
+        match known.or_else(|| self.vnode.last_status()) {
+            Some(status) => self.adopt(inner, &status).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    fn let_go(&self, cache: &Cache) -> Result<(), Error> {
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_removed() && !current.as_ref().is_some_and(|file| file.is_dirty() || file.is_lent()) {
+            cache.forget(self.key).map_err(local)?;
+            *current = None;
+        }
+        Ok(())
+    }
+
+    /// Lets go of it, as it was put aside or is gone at the server.
+    pub(crate) fn drop_current(&self) {
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// All of the data as a file for the kernel, if all are here: the same one as long as somebody has it.
+    pub(crate) fn backing(&self) -> Option<Arc<File>> {
+        self.current()?.backing()
+    }
+
+    /// The part of a range that there is.
+    pub(crate) fn clip(file: &CacheFile, pos: u64, length: u64) -> Range<u64> {
+        let end = pos.saturating_add(length).min(file.length());
+        pos.min(end)..end
+    }
+}
+
+impl Drop for FileData {
+    fn drop(&mut self) {
+        if let Some(inner) = self.client.upgrade() {
+            inner.files.closed(self.vnode.fid);
+        }
+        self.vnode.data_closed(self);
+    }
+}
+
+/// What the cache says, as the client's error.
+pub(crate) fn local(error: CacheError) -> Error {
+    let errno = match &error {
+        CacheError::Full { .. } => Errno::ENOSPC,
+        CacheError::InUse { .. } => Errno::EBUSY,
+        CacheError::Io { error, .. } => error.raw_os_error().map_or(Errno::EIO, Errno),
+        CacheError::Newer { .. } | CacheError::Foreign { .. } | CacheError::Damaged { .. } => Errno::EIO,
+    };
+    Error::local(error.to_string(), io::Error::from_raw_os_error(errno.0))
+}

@@ -1,0 +1,209 @@
+//! Open files: what a handle of the kernel stands for. Which files are open is in `open_files`, how data are read and written in `read`
+//! and `write_back`.
+
+use std::fs::File;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use afs_cache::CacheFile;
+
+use crate::client::{Client, Made};
+use crate::data::fetch::ahead::Ahead;
+use crate::data::files::FileData;
+use crate::error::Error;
+use crate::fid::{Fid, User};
+use crate::vnodes::status::{Kind, Status};
+use afs_wire::rights::Rights;
+
+/// How a file is opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OpenFlags {
+    /// To be read.
+    pub read: bool,
+    /// To be written.
+    pub write: bool,
+    /// To be emptied first.
+    pub truncate: bool,
+}
+
+/// An open file. It is let go when it is dropped; what was written and not flushed is stored nevertheless, in the background.
+#[derive(Debug)]
+pub struct OpenFile {
+    client: Client,
+    user: User,
+    fid: Fid,
+    flags: OpenFlags,
+    pub(crate) data: Arc<FileData>,
+    /// How it is read.
+    pub(crate) ahead: Mutex<Ahead>,
+    /// The data that were lent to the kernel, to be written.
+    pub(crate) lent: Mutex<Option<Arc<CacheFile>>>,
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        let inner = &self.client.inner;
+        if self.data.handles.fetch_sub(1, Ordering::AcqRel) == 1
+            && self.data.is_dirty()
+            && !inner.open_files.is_hidden(self.fid)
+        {
+            self.data.end_writing(self.user);
+        }
+        inner.note_close(self.user, self.fid);
+    }
+}
+
+impl Client {
+    /// Whether a user may open a file so.
+    fn may_open(status: &Status, flags: OpenFlags) -> Result<(), Error> {
+        let fid = status.fid;
+        match status.kind {
+            Kind::Directory => return Err(Error::IsADirectory { fid }),
+            Kind::Symlink => return Err(Error::Invalid { what: format!("{fid} is a symbolic link") }),
+            Kind::File => {}
+        }
+        if flags.read && !status.may_read() {
+            return Err(Error::NoAccess { fid, needed: Rights::READ });
+        }
+        if flags.write || flags.truncate {
+            if status.is_read_only {
+                return Err(Error::ReadOnly { fid });
+            }
+            if !status.may_write() {
+                return Err(Error::NoAccess { fid, needed: Rights::WRITE });
+            }
+        }
+        Ok(())
+    }
+
+    fn opened(&self, user: User, fid: Fid, flags: OpenFlags) -> Result<OpenFile, Error> {
+        let inner = &self.inner;
+        let vnode = inner.vnodes.get_or_add(fid);
+        let data = inner.files.of(self, &vnode)?;
+        // Who only reads may find all of it in the kernel's pages: what the cache has is opened by the first read that comes here,
+        // which costs as much as all the rest of an open does.
+        if flags.write {
+            data.adopt_known(inner, user)?;
+        }
+        if !inner.open_files.note_open(fid) {
+            return Err(Error::Gone { fid });
+        }
+        data.handles.fetch_add(1, Ordering::AcqRel);
+        if flags.read {
+            self.note_opened(user, &vnode);
+        }
+        Ok(OpenFile {
+            client: self.clone(),
+            user,
+            fid,
+            flags,
+            data,
+            ahead: Mutex::default(),
+            lent: Mutex::default(),
+        })
+    }
+
+    /// Opens a file at once, if all that it takes is known.
+    pub fn cached_open(&self, user: User, fid: Fid, flags: OpenFlags) -> Option<Result<OpenFile, Error>> {
+        if flags.truncate {
+            return None;
+        }
+        let may = self.cached_status(user, fid)?.and_then(|status| Self::may_open(&status, flags));
+        match may {
+            // The server may know better, and what is gone may have a successor: see below.
+            Err(Error::NoAccess { .. } | Error::Gone { .. }) => None,
+            may => Some(may.and_then(|()| self.opened(user, fid, flags))),
+        }
+    }
+
+    /// Opens a file.
+    ///
+    /// # Errors
+    ///
+    /// When the user's rights do not allow it; what asking for the status brings; [`Error::Gone`] also when the file is losing its
+    /// last name just now: [`Self::lookup`] of the name then tells what has become of it, and that can be opened for a second.
+    pub async fn open(&self, user: User, fid: Fid, flags: OpenFlags) -> Result<OpenFile, Error> {
+        let opened = self.open_now(user, fid, flags).await;
+        if let Err(Error::Gone { fid: gone }) = opened
+            && gone == fid
+        {
+            self.inner.hold_successor(user, fid);
+        }
+        opened
+    }
+
+    async fn open_now(&self, user: User, fid: Fid, flags: OpenFlags) -> Result<OpenFile, Error> {
+        let status = self.status(user, fid).await?;
+        match Self::may_open(&status, flags) {
+            // In a drop box, an owner may read what he has put there; who the owner is the server knows.
+            Err(Error::NoAccess { needed: Rights::READ, .. }) if status.rights.contains(Rights::INSERT) => {
+                self.fetch(user, fid, 0, 0).await?.end().await?;
+                Self::may_open(&status, OpenFlags { read: false, ..flags })?;
+            }
+            checked => checked?,
+        }
+        let file = self.opened(user, fid, flags)?;
+        if flags.truncate {
+            file.truncate(0).await?;
+        }
+        Ok(file)
+    }
+
+    /// Makes a file, or opens it where there is one already, unless `exclusive` says that there must be none.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Self::create`] and [`Self::open`].
+    pub async fn create_and_open(
+        &self,
+        user: User,
+        (dir, name): (Fid, &[u8]),
+        mode: u32,
+        flags: OpenFlags,
+        exclusive: bool,
+    ) -> Result<(Made, OpenFile), Error> {
+        match self.create(user, dir, name, mode).await {
+            // Who has made a file may write it, whatever its mode says.
+            Ok(made) => Ok((made, self.opened(user, made.fid, flags)?)),
+            Err(Error::Exists { .. }) if !exclusive => {
+                let found = self.lookup(user, dir, name).await?;
+                let file = self.open(user, found.fid, flags).await?;
+                Ok((found, file))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl OpenFile {
+    /// The file.
+    pub fn fid(&self) -> Fid {
+        self.fid
+    }
+
+    /// Who has opened it: whose rights count until it is closed.
+    pub fn user(&self) -> User {
+        self.user
+    }
+
+    /// How it was opened.
+    pub fn flags(&self) -> OpenFlags {
+        self.flags
+    }
+
+    /// The client.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The file of the cache that has all of the data, open for reading and writing, if there is one: for passthrough. Always
+    /// the same for the same data as long as one open file of them is there.
+    pub fn backing(&self) -> Option<Arc<File>> {
+        if self.data.current().is_none()
+            && let Err(error) = self.data.adopt_known(&self.client.inner, self.user)
+        {
+            tracing::debug!(fid = %self.fid, %error, "what the cache has of a file cannot be opened");
+        }
+        self.data.backing().filter(|_| self.has_current())
+    }
+}

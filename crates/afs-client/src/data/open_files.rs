@@ -1,0 +1,520 @@
+//! Which files are open, and what becomes of those that lose their last name. AFS servers know no open files, so that the client keeps
+//! them under hidden names until they are closed; no listing of its own has these, as a local file system's would not.
+//!
+//! **Opening what is being replaced.** The kernel looks a name up and opens what it was, and between the two the file may have been
+//! replaced; it then tries once more. So who came too late once is not to come too late again: what takes the name is held for him for a
+//! second, as if it was open already.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rx_proto::time::Instant;
+use tokio::sync::Notify;
+
+use crate::client::{Client, Inner};
+use crate::data::fetch::either;
+use crate::fid::{Fid, User};
+
+/// How long a file is held for who could not open the one that it replaced, and how long it is known that it did.
+const HELD_FOR: Duration = Duration::from_secs(1);
+
+/// Files that were replaced of late and are remembered.
+const REPLACED_MAX: usize = 256;
+
+/// What the names of open files begin with that have no other.
+const HIDDEN: &str = ".__afs";
+
+/// Whether a name is one that clients give to open files. Others' are in listings.
+pub(crate) fn is_hidden_name(name: &[u8]) -> bool {
+    name.starts_with(HIDDEN.as_bytes())
+}
+
+/// Which files are open, and the hidden names of those that have lost their own. Nobody opens a file between the look whether it is
+/// open and the loss of its last name.
+#[derive(Debug, Default)]
+pub(crate) struct OpenFiles {
+    table: Mutex<Table>,
+    numbers: AtomicU64,
+    /// Files that are losing their last name, all together; most of the time none.
+    leaving: AtomicUsize,
+    /// A hidden name is no longer there.
+    removed: Notify,
+    /// What is held for who may come is to be let go.
+    let_go: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    files: HashMap<Fid, Open>,
+    /// Hidden names by directory, from before they are made until they are removed.
+    hidden: BTreeMap<(Fid, String), Hidden>,
+    /// Directories that are being listed.
+    listed: HashMap<Fid, BeingListed>,
+    /// What was replaced of late, and by what.
+    replaced: VecDeque<(Instant, Fid, Fid)>,
+}
+
+/// A directory of which listings are being made.
+#[derive(Debug, Default)]
+struct BeingListed {
+    listings: usize,
+    /// Hidden names that were removed meanwhile, which the pages of these may still have.
+    removed: Vec<String>,
+}
+
+/// What is known of a hidden name.
+#[derive(Debug)]
+struct Hidden {
+    file: Fid,
+    /// It is being removed.
+    is_going: bool,
+}
+
+#[derive(Debug, Default)]
+struct Open {
+    count: usize,
+    /// How many of these are nobody's yet: see the beginning of this file.
+    held: usize,
+    hidden: Option<(Fid, String)>,
+    /// Operations that are about to take its last name away.
+    leaving: usize,
+    /// Somebody wanted to open it while it was leaving.
+    is_missed: bool,
+    /// One of those that take its name has ended.
+    settled: Arc<Notify>,
+}
+
+impl Open {
+    fn is_of_interest(&self) -> bool {
+        self.count > 0 || self.hidden.is_some() || self.leaving > 0
+    }
+}
+
+/// What the end of a name means for those who have the file open.
+#[derive(Debug)]
+pub(crate) enum Parting<'a> {
+    /// It is no file, or has other names.
+    Unheeded,
+    /// It is open, so that it has to be kept under another name. Until this is dropped it counts as open.
+    Open { _held: Held },
+    /// Nobody has it open, and nobody can open it as long as this is there.
+    Closed { _leaving: Leaving<'a> },
+}
+
+/// A hidden name that a file may get. Dropped before, it is none.
+#[derive(Debug)]
+pub(crate) struct HiddenName<'a> {
+    files: &'a OpenFiles,
+    file: Fid,
+    /// Some until it is dropped.
+    place: Option<(Fid, String)>,
+}
+
+impl HiddenName<'_> {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.place.as_ref().map_or(b"", |(_, name)| name.as_bytes())
+    }
+
+    /// The file has it. One that it had before goes: what is returned is to be removed.
+    pub(crate) fn given(mut self) -> Option<(Fid, String)> {
+        let mut table = self.files.lock();
+        let before =
+            std::mem::replace(&mut table.files.entry(self.file).or_default().hidden, self.place.take());
+        if let Some(hidden) = before.as_ref().and_then(|place| table.hidden.get_mut(place)) {
+            hidden.is_going = true;
+        }
+        before
+    }
+}
+
+impl Drop for HiddenName<'_> {
+    fn drop(&mut self) {
+        if let Some((dir, name)) = self.place.take() {
+            self.files.note_removed(dir, name);
+        }
+    }
+}
+
+/// A listing is being made: what it is to leave out is remembered from here on until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Listed<'a> {
+    files: &'a OpenFiles,
+    dir: Fid,
+}
+
+impl Listed<'_> {
+    /// The hidden names that the directory has, or had when the pages were read that this listing may be made of.
+    pub(crate) fn hidden(&self) -> Vec<String> {
+        let table = self.files.lock();
+        let removed = table.listed.get(&self.dir).into_iter().flat_map(|listed| &listed.removed).cloned();
+        table.hidden_in(self.dir).map(|(name, _)| name.to_owned()).chain(removed).collect()
+    }
+}
+
+impl Drop for Listed<'_> {
+    fn drop(&mut self) {
+        let mut table = self.files.lock();
+        let Some(listed) = table.listed.get_mut(&self.dir) else { return };
+        listed.listings -= 1;
+        if listed.listings == 0 {
+            table.listed.remove(&self.dir);
+        }
+    }
+}
+
+/// A file that counts as open until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Held {
+    client: Client,
+    user: User,
+    fid: Fid,
+    is_nobodys: bool,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.client.inner.closed(self.user, self.fid, self.is_nobodys);
+    }
+}
+
+/// A file that nobody has open is about to lose its last name. Until this is dropped nobody can open it.
+#[derive(Debug)]
+pub(crate) struct Leaving<'a> {
+    files: &'a OpenFiles,
+    fid: Fid,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        let mut table = self.files.lock();
+        if let Some(open) = table.files.get_mut(&self.fid) {
+            open.leaving -= 1;
+            open.settled.notify_waiters();
+        }
+        table.tidy(self.fid);
+        self.files.leaving.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Table {
+    fn tidy(&mut self, fid: Fid) {
+        if self.files.get(&fid).is_some_and(|open| !open.is_of_interest()) {
+            self.files.remove(&fid);
+        }
+    }
+
+    fn take_hidden(&mut self, fid: Fid) -> Option<(Fid, String)> {
+        let place = self.files.get_mut(&fid)?.hidden.take();
+        self.tidy(fid);
+        let hidden = self.hidden.get_mut(place.as_ref()?)?;
+        hidden.is_going = true;
+        place
+    }
+
+    fn hidden_in(&self, dir: Fid) -> impl Iterator<Item = (&str, &Hidden)> {
+        let from = self.hidden.range((dir, String::new())..);
+        from.take_while(move |((of, _), _)| *of == dir).map(|((_, name), hidden)| (&**name, hidden))
+    }
+
+    /// What has the name now that a file had, if that was replaced of late.
+    fn successor(&self, now: Instant, fid: Fid) -> Option<Fid> {
+        let mut found = None;
+        for &(at, old, new) in &self.replaced {
+            if old == found.unwrap_or(fid) && now.since(at) < HELD_FOR {
+                found = Some(new);
+            }
+        }
+        found
+    }
+}
+
+impl OpenFiles {
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts one more handle. `false`: the file is losing its last name just now, and cannot be opened.
+    pub(crate) fn note_open(&self, fid: Fid) -> bool {
+        let mut table = self.lock();
+        let open = table.files.entry(fid).or_default();
+        let may = open.leaving == 0;
+        open.count += usize::from(may);
+        open.is_missed |= !may;
+        may
+    }
+
+    /// A file is about to lose its last name. `None`: somebody has it open, and it counts as open once more.
+    fn leave(&self, fid: Fid) -> Option<Leaving<'_>> {
+        let mut table = self.lock();
+        let open = table.files.entry(fid).or_default();
+        if open.count > 0 {
+            open.count += 1;
+            return None;
+        }
+        open.leaving += 1;
+        self.leaving.fetch_add(1, Ordering::AcqRel);
+        Some(Leaving { files: self, fid })
+    }
+
+    /// Whether a file is losing its last name just now.
+    pub(crate) fn is_leaving(&self, fid: Fid) -> bool {
+        self.leaving.load(Ordering::Acquire) > 0
+            && self.lock().files.get(&fid).is_some_and(|open| open.leaving > 0)
+    }
+
+    /// Whether this client is just removing a file: by its last name, or by the hidden one that it had while it was open.
+    pub(crate) fn is_going(&self, fid: Fid) -> bool {
+        self.is_leaving(fid)
+            || self.lock().hidden.values().any(|hidden| hidden.file == fid && hidden.is_going)
+    }
+
+    /// Waits until it is known what has become of a file that is losing its last name.
+    pub(crate) async fn settled(&self, fid: Fid) {
+        loop {
+            let settled = match self.lock().files.get(&fid).filter(|open| open.leaving > 0) {
+                Some(open) => Arc::clone(&open.settled).notified_owned(),
+                None => return,
+            };
+            settled.await;
+        }
+    }
+
+    /// A file has the name of another now; whether somebody wanted to open that one and could not.
+    fn note_replaced(&self, now: Instant, old: Fid, new: Fid) -> bool {
+        let mut table = self.lock();
+        let is_old = |&(at, ..): &(Instant, Fid, Fid)| now.since(at) >= HELD_FOR;
+        while table.replaced.len() >= REPLACED_MAX || table.replaced.front().is_some_and(is_old) {
+            table.replaced.pop_front();
+        }
+        table.replaced.push_back((now, old, new));
+        table.files.get(&old).is_some_and(|open| open.is_missed || open.held > 0)
+    }
+
+    /// Counts one more handle, which is nobody's yet; likewise.
+    fn hold(&self, fid: Fid) -> bool {
+        let mut table = self.lock();
+        let open = table.files.entry(fid).or_default();
+        let may = open.leaving == 0;
+        open.count += usize::from(may);
+        open.held += usize::from(may);
+        open.is_missed |= !may;
+        may
+    }
+
+    /// A handle is closed, which may have been nobody's. After the last one the file's hidden name is to be removed by the caller; who
+    /// removes the directory waits for that.
+    fn note_close(&self, fid: Fid, is_nobodys: bool) -> Option<(Fid, String)> {
+        let mut table = self.lock();
+        let open = table.files.get_mut(&fid)?;
+        open.count = open.count.saturating_sub(1);
+        open.held = open.held.saturating_sub(usize::from(is_nobodys));
+        if open.count > 0 {
+            return None;
+        }
+        table.take_hidden(fid)
+    }
+
+    /// How often the file is open.
+    pub(crate) fn count(&self, fid: Fid) -> usize {
+        self.lock().files.get(&fid).map_or(0, |open| open.count)
+    }
+
+    /// A name for a file that is to live on without one: nobody else in the cell makes the same.
+    pub(crate) fn hidden_name(&self, dir: Fid, fid: Fid) -> HiddenName<'_> {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{HIDDEN}{:x}.{:x}.{number:x}", fid.vnode.0, fid.unique.0);
+        self.lock().hidden.insert((dir, name.clone()), Hidden { file: fid, is_going: false });
+        HiddenName { files: self, file: fid, place: Some((dir, name)) }
+    }
+
+    /// Whether the file has a hidden name.
+    pub(crate) fn is_hidden(&self, fid: Fid) -> bool {
+        self.lock().files.get(&fid).is_some_and(|open| open.hidden.is_some())
+    }
+
+    /// The hidden name of a file that needs it no longer, to be removed by the caller.
+    pub(crate) fn take_hidden(&self, fid: Fid) -> Option<(Fid, String)> {
+        self.lock().take_hidden(fid)
+    }
+
+    /// A hidden name is no longer there, or never was.
+    pub(crate) fn note_removed(&self, dir: Fid, name: String) {
+        let mut table = self.lock();
+        let place = (dir, name);
+        table.hidden.remove(&place);
+        if let Some(listed) = table.listed.get_mut(&dir) {
+            listed.removed.push(place.1);
+        }
+        drop(table);
+        self.removed.notify_waiters();
+    }
+
+    /// A listing of a directory is about to be made. Called before its pages are read.
+    pub(crate) fn listed(&self, dir: Fid) -> Listed<'_> {
+        self.lock().listed.entry(dir).or_default().listings += 1;
+        Listed { files: self, dir }
+    }
+
+    /// Waits until the hidden names are removed in a directory whose files nobody has open.
+    pub(crate) async fn none_going(&self, dir: Fid) {
+        loop {
+            let mut removed = std::pin::pin!(self.removed.notified());
+            removed.as_mut().enable();
+            let is_any_going = {
+                let table = self.lock();
+                let is_closed = |file| table.files.get(&file).is_none_or(|open| open.count == open.held);
+                table.hidden_in(dir).any(|(_, hidden)| hidden.is_going || is_closed(hidden.file))
+            };
+            if !is_any_going {
+                return;
+            }
+            self.let_go.notify_waiters();
+            removed.await;
+        }
+    }
+}
+
+impl Inner {
+    /// A file is about to lose its last name: what that means for those who have it open, or are about to open it.
+    pub(crate) fn parting(&self, user: User, fid: Fid) -> Parting<'_> {
+        match (self.open_files.leave(fid), self.client()) {
+            (Some(leaving), _) => Parting::Closed { _leaving: leaving },
+            (None, Ok(client)) => Parting::Open { _held: Held { client, user, fid, is_nobodys: false } },
+            // Nothing is kept of a client that ends.
+            (None, Err(_)) => Parting::Unheeded,
+        }
+    }
+
+    /// A handle is closed.
+    pub(crate) fn note_close(&self, user: User, fid: Fid) {
+        self.closed(user, fid, false);
+    }
+
+    fn closed(&self, user: User, fid: Fid, is_nobodys: bool) {
+        if let Some(hidden) = self.open_files.note_close(fid, is_nobodys) {
+            self.remove_hidden_name(user, hidden);
+        }
+    }
+
+    /// A file has the name of another now.
+    pub(crate) fn note_replaced(&self, user: User, old: Fid, new: Fid) {
+        if self.open_files.note_replaced(self.now(), old, new) {
+            self.hold(user, new);
+        }
+    }
+
+    /// Somebody could not open a file any more: what has its name now is held for him.
+    pub(crate) fn hold_successor(&self, user: User, fid: Fid) {
+        let successor = self.open_files.lock().successor(self.now(), fid);
+        if let Some(successor) = successor {
+            self.hold(user, successor);
+        }
+    }
+
+    /// Holds a file for a second, as if it was open. If it is losing its name too, what replaces it is held.
+    fn hold(&self, user: User, fid: Fid) {
+        let Ok(client) = self.client() else { return };
+        if !self.open_files.hold(fid) {
+            return;
+        }
+        let held = Held { client, user, fid, is_nobodys: true };
+        let runtime = Arc::clone(&self.runtime);
+        let until = self.now() + HELD_FOR;
+        self.runtime.spawn(Box::pin(async move {
+            let files = &held.client.inner.open_files;
+            either(runtime.sleep_until(until), files.let_go.notified()).await;
+            drop(held);
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fid::CellIndex;
+    use afs_wire::ids::{Uniquifier, VnodeNumber, VolumeId};
+
+    fn fid(vnode: u32) -> Fid {
+        let root = Fid::root_of(CellIndex(1), VolumeId(9));
+        Fid { vnode: VnodeNumber(vnode), unique: Uniquifier(5), ..root }
+    }
+
+    #[tokio::test]
+    async fn nobody_opens_a_file_that_is_losing_its_last_name() {
+        let files = OpenFiles::default();
+        let fid = fid(2);
+        assert!(files.note_open(fid));
+        assert!(files.leave(fid).is_none(), "it is open: it has to be kept");
+        assert!(files.note_close(fid, false).is_none() && files.note_close(fid, false).is_none());
+        let (one, other) = (files.leave(fid).unwrap(), files.leave(fid).unwrap());
+        assert!(!files.note_open(fid) && files.is_leaving(fid));
+        drop(one);
+        assert!(!files.note_open(fid), "the other operation goes on");
+        let mut settled = std::pin::pin!(files.settled(fid));
+        assert!(polled(settled.as_mut()).is_none());
+        drop(other);
+        settled.await;
+        assert!(files.note_open(fid) && !files.is_leaving(fid));
+        assert!(files.note_close(fid, false).is_none());
+        assert!(files.lock().files.is_empty(), "nothing is kept of files that are closed");
+    }
+
+    #[test]
+    fn who_comes_too_late_is_known_of_by_what_takes_the_name() {
+        let (files, now) = (OpenFiles::default(), Instant::from_nanos(5_000_000_000));
+        let leaving = files.leave(fid(2)).unwrap();
+        assert!(!files.note_open(fid(2)));
+        assert!(files.note_replaced(now, fid(2), fid(4)), "somebody wanted to open it");
+        drop(leaving);
+        assert!(!files.note_replaced(now, fid(4), fid(6)));
+        assert!(!files.note_replaced(now, fid(8), fid(2)), "nobody wanted any of these");
+        let table = files.lock();
+        assert_eq!(table.successor(now, fid(2)), Some(fid(6)));
+        assert_eq!(table.successor(now, fid(6)), None);
+        assert_eq!(table.successor(now + HELD_FOR, fid(2)), None, "that is long ago");
+    }
+
+    #[tokio::test]
+    async fn a_hidden_name_is_known_until_it_is_removed() {
+        let (files, dir) = (OpenFiles::default(), fid(1));
+        assert!(files.note_open(fid(2)));
+        drop(files.hidden_name(dir, fid(2)));
+        assert!(files.listed(dir).hidden().is_empty(), "it was not given to the file");
+        let hidden = files.hidden_name(dir, fid(2));
+        assert!(is_hidden_name(hidden.as_bytes()));
+        let name = String::from_utf8(hidden.as_bytes().to_vec()).unwrap();
+        assert_eq!(hidden.given(), None);
+        assert_eq!(files.listed(dir).hidden(), std::slice::from_ref(&name));
+        assert!(files.listed(fid(3)).hidden().is_empty());
+        files.none_going(dir).await;
+        assert!(files.hold(fid(2)), "for somebody else too");
+        assert_eq!(files.note_close(fid(2), false), None);
+        let mut none_going = std::pin::pin!(files.none_going(dir));
+        assert!(polled(none_going.as_mut()).is_none(), "nobody has it open");
+        assert_eq!(files.note_close(fid(2), true), Some((dir, name.clone())));
+        assert_eq!(files.listed(dir).hidden(), std::slice::from_ref(&name), "it is being removed");
+        assert!(polled(none_going.as_mut()).is_none());
+        assert_eq!(files.take_hidden(fid(2)), None);
+        let (one, other) = (files.listed(dir), files.listed(dir));
+        let elsewhere = files.listed(fid(3));
+        files.note_removed(dir, name.clone());
+        none_going.await;
+        drop(one);
+        assert_eq!(other.hidden(), [name], "it may be of pages that have it");
+        assert!(elsewhere.hidden().is_empty());
+        drop((other, elsewhere));
+        assert!(files.listed(dir).hidden().is_empty() && files.lock().files.is_empty());
+        assert!(files.lock().listed.is_empty(), "nothing is kept of listings that are made");
+    }
+
+    /// What a future has come to, if it has.
+    fn polled<T>(future: std::pin::Pin<&mut impl Future<Output = T>>) -> Option<T> {
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        match future.poll(&mut context) {
+            std::task::Poll::Ready(value) => Some(value),
+            std::task::Poll::Pending => None,
+        }
+    }
+}

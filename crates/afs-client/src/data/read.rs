@@ -1,0 +1,169 @@
+//! Reading an open file: from the cache at once, where the data are here and promised; else by bringing them.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use afs_cache::CacheFile;
+use bytes::{Bytes, BytesMut};
+
+use crate::data::fetch::{Brought, WHOLE_BYTES};
+use crate::data::files::{FileData, local, lock};
+use crate::data::open_file::OpenFile;
+use crate::error::Error;
+use crate::servers::remote::Breaks;
+
+/// How often a read begins anew when the file is changed at the server while it is fetched.
+const ATTEMPTS_MAX: u32 = 32;
+
+impl OpenFile {
+    /// Puts bytes at a position into `out`, if they are here: how many, fewer than wanted only at the file's end. `None`: ask
+    /// [`Self::read`]. Never blocks for the network.
+    pub fn cached_read(&self, pos: u64, out: &mut [u8]) -> Option<Result<usize, Error>> {
+        let file = match self.data.current() {
+            Some(file) => file,
+            // The first read.
+            None => match self.data.adopt_known(&self.client().inner, self.user()) {
+                Ok(()) => self.data.current()?,
+                Err(error) => return Some(Err(error)),
+            },
+        };
+        if !self.is_current(&file) {
+            return None;
+        }
+        let result = file.read_at(pos, out)?;
+        if !file.is_complete() {
+            let length = out.len() as u64;
+            let more = lock(&self.ahead).note_hit(pos, length, self.ahead_max());
+            if let Some(more) = more {
+                let end = pos.saturating_add(length);
+                self.data.fetch_ahead(self.client(), self.user(), &file, end..end.saturating_add(more));
+            }
+        }
+        Some(result.map_err(local))
+    }
+
+    /// Whether what is open is what the server has, as far as is promised.
+    pub(crate) fn has_current(&self) -> bool {
+        self.data.current().is_some_and(|file| self.is_current(&file))
+    }
+
+    /// Whether what is here may be told without asking: it is what the server has by its promise, or it is dirty.
+    pub(crate) fn is_current(&self, file: &CacheFile) -> bool {
+        if self.data.is_unsettled.load(Ordering::Acquire) {
+            return false;
+        }
+        if self.data.is_removed() {
+            return true;
+        }
+        let inner = &self.client().inner;
+        let who = inner.users.who(self.user(), self.fid().cell);
+        match self.data.vnode.known(inner.now(), who) {
+            Some(known) => known.status.data_version.0 == file.version() || file.is_dirty(),
+            None => false,
+        }
+    }
+
+    fn ahead_max(&self) -> u64 {
+        let inner = &self.client().inner;
+        let pace = inner.files.pace_of(self.fid());
+        let most = lock(&pace.pace).ahead_max();
+        // Not so far that what is read next has to go to make room for it.
+        most.min(inner.files.cache.usage().limit_bytes / 4)
+    }
+
+    /// Bytes at a position, fewer than wanted only at the file's end.
+    ///
+    /// # Errors
+    ///
+    /// The server's, the cache's.
+    pub async fn read(&self, pos: u64, length: usize) -> Result<Bytes, Error> {
+        for _ in 0..ATTEMPTS_MAX {
+            let file = self.data.refresh(self.user()).await?;
+            let range = FileData::clip(&file, pos, length as u64);
+            let mut out = BytesMut::zeroed(
+                usize::try_from(range.end - range.start).expect("at most what was asked for"),
+            );
+            if let Some(result) = file.read_at(range.start, &mut out) {
+                let n = result.map_err(local)?;
+                out.truncate(n);
+                return Ok(out.freeze());
+            }
+            if file.server_length() <= WHOLE_BYTES {
+                self.client().note_waited(self.user(), &self.data.vnode);
+            }
+            let most = self.ahead_max();
+            let ahead = lock(&self.ahead).note(range.start, range.end - range.start, most);
+            match self.data.bring(self.user(), &file, range.clone(), ahead).await {
+                Ok(Brought::Here) => {}
+                // What is dirty of a version that the server has no longer is stored first, by the next look.
+                Ok(Brought::Stale) if file.is_dirty() => self.data.store(self.user(), false).await?,
+                Ok(Brought::Stale) => self.data.vnode.note_break(),
+                Err(error) if error.is_full_here() => {
+                    // Without the cache nothing can be laid over what comes.
+                    if file.is_dirty() {
+                        self.data.store(self.user(), false).await?;
+                    } else if let Some(bytes) = self.read_around(&file, range).await? {
+                        return Ok(bytes);
+                    } else {
+                        self.data.vnode.note_break();
+                    }
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(Error::Busy { rpc: "FetchData64", fid: self.fid(), code: afs_wire::abort::VBUSY })
+    }
+
+    /// Reads from the server and puts nothing into the cache, as there is no room in it. `None`: the server has another version.
+    async fn read_around(&self, file: &CacheFile, range: Range<u64>) -> Result<Option<Bytes>, Error> {
+        let (client, fid) = (self.client(), self.fid());
+        let length = range.end - range.start;
+        let mut breaks = Breaks::default();
+        loop {
+            let mut fetch = client.fetch(self.user(), fid, range.start, length).await?;
+            let once = async {
+                let mut bytes = BytesMut::new();
+                while let Some(piece) = fetch.next().await? {
+                    bytes.extend_from_slice(&piece);
+                }
+                Ok::<_, Error>((bytes, fetch.end().await?))
+            };
+            let (bytes, status) = match once.await {
+                Ok(whole) => whole,
+                Err(error) => {
+                    breaks.wait(&client.inner, error).await?;
+                    continue;
+                }
+            };
+            if status.data_version.0 != file.version() {
+                return Ok(None);
+            }
+            if bytes.len() as u64 == length {
+                return Ok(Some(bytes.freeze()));
+            }
+            let what = format!("fetching {length} bytes of {fid} at {}", range.start);
+            return Err(Error::BadReply { what, problem: format!("{} came", bytes.len()) });
+        }
+    }
+
+    /// Brings all of the file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::read`].
+    pub async fn read_all_in(&self) -> Result<(), Error> {
+        for _ in 0..ATTEMPTS_MAX {
+            let file = self.data.refresh(self.user()).await?;
+            if file.is_complete() {
+                return Ok(());
+            }
+            match self.data.bring(self.user(), &file, 0..file.length(), 0).await? {
+                Brought::Here if file.is_complete() => return Ok(()),
+                Brought::Here => {}
+                Brought::Stale if file.is_dirty() => self.data.store(self.user(), false).await?,
+                Brought::Stale => self.data.vnode.note_break(),
+            }
+        }
+        Err(Error::Busy { rpc: "FetchData64", fid: self.fid(), code: afs_wire::abort::VBUSY })
+    }
+}

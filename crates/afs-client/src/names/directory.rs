@@ -1,0 +1,308 @@
+//! Directories as the client keeps them: the pages that the server sent, with what was changed here since. Who may list one is
+//! decided here; which names are there, by the pages.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use afs_wire::directory::{Directory, Entry, PAGE_SIZE, PAGES_MAX, Slot};
+use afs_wire::ids::{AFSCBMAX, DataVersion};
+use afs_wire::rights::Rights;
+
+use crate::client::{Client, Inner};
+use crate::data::open_files::Listed;
+use crate::error::Error;
+use crate::fid::{Fid, User};
+use crate::names::dynroot;
+use crate::vnodes::status::Kind;
+use crate::vnodes::table::{Pages, Vnode};
+use crate::wait;
+
+/// How long after a listing, and after the last look at a name whose status was not known, the names in a directory are taken to be
+/// looked at one after the other, so that the status of many is asked for at once.
+const LISTED_FOR: Duration = Duration::from_secs(20);
+
+/// Vnodes whose status is asked for when a directory is listed, before anybody asks: what two calls bring.
+const AHEAD: usize = 2 * AFSCBMAX;
+
+/// Directories of one directory that have to be listed until somebody is taken to go through all of them.
+const WALK_AFTER: u32 = 2;
+
+/// Directories that are fetched ahead of who goes through a tree, in each of the orders in which programs do: by place (`find`) and
+/// by name (`ls -R`). Each takes two round trips, and who reads what is there hardly any.
+const WALK_AHEAD: usize = 4;
+
+/// Entries of a directory, beyond which what comes next by name is not looked for: it costs a look at all of them each time.
+const WALK_ENTRIES_MAX: usize = 4000;
+
+/// An entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirEntry<'a> {
+    /// Its name: no NUL, no slash.
+    pub name: &'a [u8],
+    /// What it names: of a mount point, its own fid.
+    pub fid: Fid,
+    /// What that is, as far as the directory tells: directories, or `None` for what is a file, a link or a mount point.
+    pub kind: Option<Kind>,
+    /// Where to go on reading after it.
+    pub next: u64,
+}
+
+/// The names in a directory as they were at one moment.
+#[derive(Debug, Clone)]
+pub struct Listing {
+    dir: Fid,
+    real: Fid,
+    parent: Fid,
+    pages: Pages,
+    /// Names of this client's that it leaves out: of files that are open and have no other.
+    hidden: Vec<String>,
+}
+
+impl Listing {
+    /// The directory. Of one that was asked for by its mount point, the mount point.
+    pub fn dir(&self) -> Fid {
+        self.dir
+    }
+
+    /// The directory that it is in; itself for the root of the client.
+    pub fn parent(&self) -> Fid {
+        self.parent
+    }
+
+    /// The data version of the directory that had these names.
+    pub fn data_version(&self) -> DataVersion {
+        self.pages.version
+    }
+
+    /// Its entries from a position on, `.` and `..` among them. 0 is the beginning, other positions are an entry's `next`,
+    /// good for later listings of the directory too: names that stay are met exactly once.
+    pub fn entries_from(&self, position: u64) -> impl Iterator<Item = DirEntry<'_>> {
+        let slot = u16::try_from(position).map_or(Slot(u16::MAX), Slot);
+        let is_hidden = |name: &[u8]| self.hidden.iter().any(|hidden| hidden.as_bytes() == name);
+        let entries = self.pages.directory.entries_from(slot).filter(move |entry| !is_hidden(entry.name));
+        entries.map(move |entry| self.entry(&entry))
+    }
+
+    /// What a name names.
+    pub fn find(&self, name: &[u8]) -> Option<Fid> {
+        self.pages.directory.lookup(name).map(|entry| self.real.sibling(entry.fid))
+    }
+
+    fn entry<'a>(&'a self, entry: &Entry<'a>) -> DirEntry<'a> {
+        let fid = match entry.name {
+            b"." => self.dir,
+            b".." => self.parent,
+            _ => self.real.sibling(entry.fid),
+        };
+        let kind = match entry.name {
+            b"." | b".." => Some(Kind::Directory),
+            _ if fid.is_made_up() => dynroot::kind_of(fid),
+            _ => fid.vnode.is_directory().then_some(Kind::Directory),
+        };
+        DirEntry { name: entry.name, fid, kind, next: u64::from(entry.next().0) }
+    }
+}
+
+impl Inner {
+    /// The pages of a directory, if they are here, promised, and the user may list it.
+    pub(crate) fn known_pages(&self, user: User, dir: Fid) -> Option<Result<Pages, Error>> {
+        let (now, who) = (self.now(), self.users.who(user, dir.cell));
+        let vnode = self.vnodes.get(dir)?;
+        let rights = vnode.known(now, who)?.rights?;
+        if !rights.contains(Rights::LOOKUP) {
+            return Some(Err(Error::NoAccess { fid: dir, needed: Rights::LOOKUP }));
+        }
+        vnode.good_pages(now).map(Ok)
+    }
+
+    /// The pages of a directory: a real one, nothing is crossed.
+    pub(crate) async fn pages_of(&self, user: User, dir: Fid) -> Result<Pages, Error> {
+        if dir == dynroot::ROOT {
+            return Ok(self.dynroot_pages());
+        }
+        if !dir.vnode.is_directory() || dir.is_made_up() {
+            return Err(Error::NotADirectory { fid: dir });
+        }
+        if let Some(known) = self.known_pages(user, dir) {
+            return known;
+        }
+        let vnode = self.vnodes.get_or_add(dir);
+        let _fetching = vnode.fetching.lock().await;
+        if let Some(known) = self.known_pages(user, dir) {
+            return known;
+        }
+        let who = self.users.who(user, dir.cell);
+        let has_pages = vnode.pages().is_some();
+        let is_known = vnode.known(self.now(), who).is_some_and(|known| known.rights.is_some());
+        if has_pages && !is_known {
+            // They may still be good, and the status is small.
+            let status = self.fetch_status(who, &vnode).await?;
+            if let Some(known) = self.known_pages(user, dir) {
+                return known;
+            }
+            if !status.caller_access.contains(Rights::LOOKUP) {
+                return Err(Error::NoAccess { fid: dir, needed: Rights::LOOKUP });
+            }
+        }
+        self.fetch_pages(user, &vnode).await
+    }
+
+    /// Fetches the pages of a directory, with its status.
+    async fn fetch_pages(&self, user: User, vnode: &Vnode) -> Result<Pages, Error> {
+        let fid = vnode.fid;
+        let limit = PAGES_MAX * PAGE_SIZE;
+        let client = self.client()?;
+        let whole = client.fetch_whole(user, fid, limit).await;
+        let (bytes, status) = whole.map_err(|error| self.note_gone(fid, error))?;
+        let directory = Directory::parse(bytes).map_err(|problem| Error::BadDirectory { fid, problem })?;
+        let pages = Pages { directory: Arc::new(directory), version: status.data_version };
+        self.vnodes.keep_pages(vnode, pages.clone());
+        Ok(pages)
+    }
+
+    /// A directory was listed: what is in it will be looked at.
+    fn note_listed(&self, user: User, vnode: &Arc<Vnode>, pages: &Directory) {
+        self.note_goes_on(vnode);
+        vnode.listed_inside.store(0, Ordering::Relaxed);
+        let who = self.users.who(user, vnode.fid.cell);
+        let ahead: Vec<_> = self.unknown_from(vnode.fid, pages, Slot(0), AHEAD).collect();
+        let walk = self.walked_next(vnode.fid, pages);
+        let Ok(client) = self.client() else { return };
+        // What fails here is told by who asks for it.
+        if !ahead.is_empty() {
+            let client = client.clone();
+            self.runtime.spawn(Box::pin(async move {
+                drop(client.inner.fetch_statuses(who, &ahead).await);
+            }));
+        }
+        if !walk.is_empty() {
+            self.runtime.spawn(Box::pin(async move {
+                let inner = &client.inner;
+                let fetches = walk.iter().map(|&dir| async move {
+                    let Ok(pages) = inner.pages_of(user, dir).await else { return };
+                    let ahead: Vec<_> = inner.unknown_from(dir, &pages.directory, Slot(0), AHEAD).collect();
+                    drop(inner.fetch_statuses(who, &ahead).await);
+                });
+                wait::all(fetches.collect()).await;
+            }));
+        }
+    }
+
+    /// The directories that will be listed next, if the one that was listed shows that somebody goes through a tree.
+    fn walked_next(&self, listed: Fid, pages: &Directory) -> Vec<Fid> {
+        let parent = pages.lookup(b"..").map(|entry| listed.sibling(entry.fid)).filter(|&dir| dir != listed);
+        let Some(parent) = parent.and_then(|dir| self.vnodes.get(dir)) else { return Vec::new() };
+        if !self.is_being_listed(&parent)
+            || parent.listed_inside.fetch_add(1, Ordering::Relaxed) + 1 < WALK_AFTER
+        {
+            return Vec::new();
+        }
+        let now = self.now();
+        let Some(siblings) = parent.good_pages(now) else { return Vec::new() };
+        let siblings = siblings.directory;
+        let fid_of = |entry: &Entry<'_>| listed.sibling(entry.fid);
+        let is_directory = |entry: &Entry<'_>| !entry.is_dot() && fid_of(entry).vnode.is_directory();
+        let Some(own) = siblings.entries().take(WALK_ENTRIES_MAX).find(|entry| fid_of(entry) == listed)
+        else {
+            return Vec::new();
+        };
+        let by_place = siblings.entries_from(own.next()).take(WALK_ENTRIES_MAX).filter(&is_directory);
+        let mut next: Vec<Fid> = by_place.take(WALK_AHEAD).map(|entry| fid_of(&entry)).collect();
+        let mut by_name: Vec<_> = siblings
+            .entries()
+            .take(WALK_ENTRIES_MAX)
+            .filter(|entry| entry.name > own.name && is_directory(entry))
+            .collect();
+        by_name.sort_unstable_by_key(|entry| entry.name);
+        next.extend(by_name.iter().take(WALK_AHEAD).map(fid_of));
+        next.sort_unstable();
+        next.dedup();
+        // Last: those that are here already count, else each listing would reach further than the one before.
+        next.retain(|&fid| self.vnodes.get(fid).is_none_or(|vnode| vnode.good_pages(now).is_none()));
+        next
+    }
+
+    /// The names in a directory are still being looked at one after the other.
+    pub(crate) fn note_goes_on(&self, vnode: &Vnode) {
+        vnode.listed_at.store(self.now().as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Whether the names in a directory are being looked at one after the other.
+    pub(crate) fn is_being_listed(&self, vnode: &Vnode) -> bool {
+        let at = rx_proto::time::Instant::from_nanos(vnode.listed_at.load(Ordering::Relaxed));
+        at > rx_proto::time::Instant::ORIGIN && self.now().since(at) < LISTED_FOR
+    }
+
+    /// Vnodes of a directory from a slot on whose status is not promised, as many as wanted of the first four times as many.
+    pub(crate) fn unknown_from<'a>(
+        &'a self,
+        dir: Fid,
+        pages: &'a Directory,
+        slot: Slot,
+        wanted: usize,
+    ) -> impl Iterator<Item = Fid> + 'a {
+        let now = self.now();
+        let entries = pages.entries_from(slot).filter(|entry| !entry.is_dot()).take(4 * wanted);
+        entries
+            .map(move |entry| dir.sibling(entry.fid))
+            .filter(move |&fid| {
+                let vnode = self.vnodes.get_or_add(fid);
+                if !fid.vnode.is_directory() && vnode.parent().is_none() {
+                    vnode.set_parent(dir.in_volume());
+                }
+                vnode.promised_status(now).is_none()
+            })
+            .take(wanted)
+    }
+}
+
+impl Client {
+    /// The names in a directory, from memory.
+    pub fn cached_read_dir(&self, user: User, dir: Fid) -> Option<Result<Listing, Error>> {
+        let inner = &self.inner;
+        let real = inner.known_real(user, dir)?;
+        let listed = inner.open_files.listed(real);
+        let pages = match real {
+            dynroot::ROOT => inner.dynroot_pages(),
+            _ => match inner.known_pages(user, real)? {
+                Ok(pages) => pages,
+                Err(error) => return Some(Err(error)),
+            },
+        };
+        Some(Ok(self.listing(user, (dir, real), pages, &listed)))
+    }
+
+    /// The names in a directory.
+    ///
+    /// # Errors
+    ///
+    /// When the user may not list it.
+    pub async fn read_dir(&self, user: User, dir: Fid) -> Result<Listing, Error> {
+        if let Some(known) = self.cached_read_dir(user, dir) {
+            return known;
+        }
+        let inner = &self.inner;
+        let mut real = inner.real(user, dir).await?;
+        let mut listed = inner.open_files.listed(real);
+        let pages = match inner.pages_of(user, real).await {
+            Err(error) => {
+                real = inner.real_anew(user, dir, real, error).await?;
+                listed = inner.open_files.listed(real);
+                inner.pages_of(user, real).await?
+            }
+            Ok(pages) => pages,
+        };
+        Ok(self.listing(user, (dir, real), pages, &listed))
+    }
+
+    fn listing(&self, user: User, (dir, real): (Fid, Fid), pages: Pages, listed: &Listed<'_>) -> Listing {
+        let inner = &self.inner;
+        if !real.is_made_up() {
+            inner.note_listed(user, &inner.vnodes.get_or_add(real), &pages.directory);
+        }
+        let dot_dot = pages.directory.lookup(b"..").map(|entry| real.sibling(entry.fid));
+        let parent = inner.parent_of(dir, real, dot_dot);
+        Listing { dir, real, parent, pages, hidden: listed.hidden() }
+    }
+}

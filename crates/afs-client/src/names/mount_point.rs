@@ -1,0 +1,316 @@
+//! Mount points: what is mounted, and crossing into it (File service notes 11, Client notes 1).
+//!
+//! A mount point is a symbolic link without x bits whose text is `#` (the read-only volume preferred, from within a read-only
+//! volume) or `%` (the read-write volume), perhaps a cell and `:`, a volume's name or number, and a dot. Its own fid stands for the
+//! directory that is mounted in everything that is asked of directories.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use afs_wire::ids::VolumeType;
+
+use crate::client::{Client, Inner};
+use crate::error::Error;
+use crate::fid::{CellIndex, Fid, User};
+use crate::servers::location::split_name;
+use crate::vnodes::status::{Kind, Status, is_mount_point};
+use crate::vnodes::table::Mounted;
+
+/// How long what is mounted is not looked up again: a read-only volume that is made for a volume shows after so long.
+const MOUNTED_LIFE: Duration = Duration::from_secs(600);
+
+/// Mount points of one volume that are remembered; with more, the first stay.
+const MOUNTS_PER_VOLUME_MAX: usize = 1000;
+
+/// What is asked for when a fid is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// The vnode itself.
+    Itself,
+    /// What is mounted there.
+    Root(Fid),
+    /// A mount point of another cell's volume, in which nobody has been.
+    Unvisited,
+}
+
+/// A mount point's text, read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct MountText<'a> {
+    /// Whether it is `%`: the read-write volume, always.
+    pub(crate) is_read_write: bool,
+    /// The cell, if it is not the one that the mount point is in.
+    pub(crate) cell: Option<&'a str>,
+    /// The volume's name without suffix, or its number in digits.
+    pub(crate) volume: &'a str,
+    /// The kind that the suffix says.
+    pub(crate) kind: Option<VolumeType>,
+}
+
+impl<'a> MountText<'a> {
+    /// Reads a link's text; `None` if it is not a mount point's.
+    pub(crate) fn parse(text: &'a [u8]) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok()?;
+        let is_read_write = match text.as_bytes().first()? {
+            b'#' => false,
+            b'%' => true,
+            _ => return None,
+        };
+        // The last byte goes, whatever it is; it is a dot, or a newline with which old tools ended.
+        let rest = &text[1..];
+        let rest = &rest[..rest.char_indices().last()?.0];
+        let (cell, volume) = match rest.split_once(':') {
+            Some((cell, volume)) => (Some(cell), volume),
+            None => (None, rest),
+        };
+        let (volume, kind) = split_name(volume);
+        let is_good = !volume.is_empty() && cell != Some("");
+        is_good.then_some(Self { is_read_write, cell, volume, kind })
+    }
+}
+
+/// Which volume roots are mounted where, as far as somebody has been there.
+#[derive(Debug, Default)]
+pub(crate) struct Mounts {
+    at: Mutex<HashMap<Fid, Vec<Fid>>>,
+}
+
+impl Mounts {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Fid, Vec<Fid>>> {
+        self.at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, root: Fid, mount: Fid) {
+        let mut table = self.lock();
+        let at = table.entry(root).or_default();
+        if !at.contains(&mount) && at.len() < MOUNTS_PER_VOLUME_MAX {
+            at.push(mount);
+        }
+    }
+
+    /// The mount points of a volume's root.
+    pub(crate) fn at(&self, root: Fid) -> Vec<Fid> {
+        self.lock().get(&root).cloned().unwrap_or_default()
+    }
+}
+
+impl Inner {
+    /// What a fid stands for, without asking anybody.
+    pub(crate) fn known_target(&self, user: User, fid: Fid) -> Option<Result<Target, Error>> {
+        if fid.vnode.is_directory() {
+            return Some(Ok(Target::Itself));
+        }
+        let now = self.now();
+        let vnode = self.vnodes.get(fid);
+        if let Some(root) = vnode.as_ref().and_then(|vnode| vnode.mounted(now)) {
+            return Some(Ok(Target::Root(root)));
+        }
+        if fid.is_made_up() {
+            let Some(text) = self.dynroot_mount(fid) else { return Some(Ok(Target::Itself)) };
+            return self.is_left_unvisited(fid, text.as_bytes()).then_some(Ok(Target::Unvisited));
+        }
+        let vnode = vnode?;
+        let known = vnode.known(now, self.users.who(user, fid.cell))?;
+        if !is_mount_point(&known.status) {
+            return Some(Ok(Target::Itself));
+        }
+        let text = vnode.link()?;
+        if MountText::parse(&text).is_none() {
+            return Some(Ok(Target::Itself));
+        }
+        self.is_left_unvisited(fid, &text).then_some(Ok(Target::Unvisited))
+    }
+
+    /// Whether a mount point that nobody has been in is to be left alone: it is of another cell.
+    fn is_left_unvisited(&self, fid: Fid, text: &[u8]) -> bool {
+        let cell = MountText::parse(text).and_then(|text| self.cells.named(text.cell?));
+        self.config.fakestat && cell.is_some_and(|cell| cell.index != fid.cell)
+    }
+
+    /// What a fid stands for. With `visits`, a mount point is crossed that could be left alone.
+    pub(crate) async fn target_of(&self, user: User, fid: Fid, visits: bool) -> Result<Target, Error> {
+        if let Some(known) = self.known_target(user, fid) {
+            match known? {
+                Target::Unvisited if visits => {}
+                target => return Ok(target),
+            }
+        }
+        let text = if fid.is_made_up() {
+            match self.dynroot_mount(fid) {
+                Some(text) => text.into_bytes().into(),
+                None => return Ok(Target::Itself),
+            }
+        } else {
+            let status = self.own_status(user, fid, fid).await?;
+            if status.kind != Kind::Symlink || status.mode & 0o111 != 0 {
+                return Ok(Target::Itself);
+            }
+            self.link_text(user, fid).await?
+        };
+        let Some(mount) = MountText::parse(&text) else { return Ok(Target::Itself) };
+        if !visits && self.is_left_unvisited(fid, &text) {
+            return Ok(Target::Unvisited);
+        }
+        self.cross(fid, &mount).await.map(Target::Root)
+    }
+
+    /// The directory, or whatever else, that a fid stands for.
+    pub(crate) async fn real(&self, user: User, fid: Fid) -> Result<Fid, Error> {
+        match self.target_of(user, fid, true).await? {
+            Target::Root(root) => Ok(root),
+            Target::Itself | Target::Unvisited => Ok(fid),
+        }
+    }
+
+    /// What a mount point stands for by now, after an error of what it stood for: its volume may have been made anew under its name.
+    ///
+    /// # Errors
+    ///
+    /// The error again, if it is not that or if it is no mount point; those of finding the volume.
+    pub(crate) async fn real_anew(
+        &self,
+        user: User,
+        asked: Fid,
+        real: Fid,
+        error: Error,
+    ) -> Result<Fid, Error> {
+        if asked == real || !matches!(error, Error::NoVolume { .. }) {
+            return Err(error);
+        }
+        match self.real(user, asked).await? {
+            same if same == real => Err(error),
+            other => Ok(other),
+        }
+    }
+
+    /// The same without asking anybody.
+    pub(crate) fn known_real(&self, user: User, fid: Fid) -> Option<Fid> {
+        match self.known_target(user, fid)?.ok()? {
+            Target::Root(root) => Some(root),
+            Target::Itself => Some(fid),
+            Target::Unvisited => None,
+        }
+    }
+
+    /// Finds the volume of a mount point, and remembers it.
+    async fn cross(&self, fid: Fid, mount: &MountText<'_>) -> Result<Fid, Error> {
+        let cell = match mount.cell {
+            Some(name) => self.cells.find(name)?,
+            None => self.cell(fid.cell)?,
+        };
+        let entry = self.volume_by_name(&cell, mount.volume, mount.kind).await?;
+        let none = || Error::NoVolume { cell: cell.name.to_string(), volume: mount.volume.to_owned() };
+        let is_number = mount.volume.bytes().all(|byte| byte.is_ascii_digit());
+        let is_from_read_only =
+            cell.index != fid.cell || self.vnodes.volume(fid.cell, fid.volume).is_read_only();
+        let volume = match mount.kind {
+            Some(kind) => entry.id_of(kind),
+            None if is_number => mount.volume.parse().ok().map(afs_wire::ids::VolumeId),
+            None if is_from_read_only && !mount.is_read_write => {
+                entry.id_of(VolumeType::READ_ONLY).or_else(|| entry.id_of(VolumeType::READ_WRITE))
+            }
+            None => entry.id_of(VolumeType::READ_WRITE),
+        };
+        let root = Fid::root_of(cell.index, volume.ok_or_else(none)?);
+        let mounted = Mounted { root, until: self.now() + MOUNTED_LIFE };
+        self.vnodes.get_or_add(fid).set_mounted(Some(mounted));
+        self.mounts.note(root, fid);
+        Ok(root)
+    }
+
+    /// What is told of a mount point in which nobody has been.
+    pub(crate) fn unvisited_status(&self, fid: Fid) -> Status {
+        Status { is_volume_root: true, ..self.made_up_directory(fid) }
+    }
+
+    /// The directory that a directory is in, as far as that is known here.
+    pub(crate) fn parent_of(&self, asked: Fid, real: Fid, dot_dot: Option<Fid>) -> Fid {
+        let of_mount = |mount: Fid| {
+            if mount.is_made_up() {
+                return Some(self.root());
+            }
+            Some(mount.sibling(self.vnodes.get(mount)?.parent()?))
+        };
+        if asked != real {
+            return of_mount(asked).unwrap_or(asked);
+        }
+        if !real.is_root() {
+            return dot_dot.unwrap_or(real);
+        }
+        self.mounts.at(real).into_iter().find_map(of_mount).unwrap_or(real)
+    }
+}
+
+impl Client {
+    /// What a fid stands for: the root directory of the volume that is mounted, if it is a mount point's; else itself.
+    ///
+    /// # Errors
+    ///
+    /// Those of finding a volume.
+    pub async fn target(&self, user: User, fid: Fid) -> Result<Fid, Error> {
+        self.inner.real(user, fid).await
+    }
+
+    /// The same at once, if it is known.
+    pub fn cached_target(&self, user: User, fid: Fid) -> Option<Fid> {
+        self.inner.known_real(user, fid)
+    }
+
+    /// The cell of a mount point's volume, the volume, and whether it is the read-write one in any case: what `fs lsmount` and `fs
+    /// mkmount` speak of, as text.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotALink`] for what is no mount point.
+    pub async fn mount_text(&self, user: User, dir: Fid, name: &[u8]) -> Result<String, Error> {
+        let inner = &self.inner;
+        let dir = inner.real(user, dir).await?;
+        let fid = inner.entry(user, dir, name).await?;
+        let text = if fid.is_made_up() {
+            inner.dynroot_mount(fid).map(|text| text.into_bytes().into())
+        } else {
+            let status = inner.own_status(user, fid, fid).await?;
+            match status.kind {
+                Kind::Symlink if status.mode & 0o111 == 0 => Some(inner.link_text(user, fid).await?),
+                Kind::Symlink | Kind::File | Kind::Directory => None,
+            }
+        };
+        let text = text.filter(|text| MountText::parse(text).is_some()).ok_or(Error::NotALink { fid })?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+}
+
+impl CellIndex {
+    /// Whether volumes can be in it.
+    pub(crate) const fn has_volumes(self) -> bool {
+        self.0 != Self::DYNROOT.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_a_mount_point_is_read_as_stock_clients_do() {
+        let text = |is_read_write, cell, volume, kind| Some(MountText { is_read_write, cell, volume, kind });
+        for (link, read) in [
+            ("#root.cell.", text(false, None, "root.cell", None)),
+            ("%root.cell.", text(true, None, "root.cell", None)),
+            ("#one.test:root.cell.", text(false, Some("one.test"), "root.cell", None)),
+            ("#user.alice.readonly.", text(false, None, "user.alice", Some(VolumeType::READ_ONLY))),
+            ("#user.alice.backup.", text(false, None, "user.alice", Some(VolumeType::BACKUP))),
+            ("#536870912.", text(false, None, "536870912", None)),
+            ("#v\n", text(false, None, "v", None)),
+            ("a link", None),
+            ("#.", None),
+            ("#", None),
+            ("", None),
+            ("#:v.", None),
+            ("#c:.", None),
+        ] {
+            assert_eq!(MountText::parse(link.as_bytes()), read, "{link:?}");
+        }
+        assert_eq!(MountText::parse(b"#\xff\xfe."), None);
+    }
+}

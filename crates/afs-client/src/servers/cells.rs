@@ -1,0 +1,128 @@
+//! The cells that the client knows, by number and by name, and their database servers.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use afs_config::{CellName, CellServDb, DbServer};
+
+use crate::config::Ports;
+use crate::error::Error;
+use crate::fid::CellIndex;
+use crate::servers::table::{Server, ServerKind, Servers};
+
+/// Cells that are known at once: the public list has about 200.
+const CELLS_MAX: usize = 10_000;
+
+/// A cell.
+#[derive(Debug)]
+pub(crate) struct Cell {
+    pub(crate) index: CellIndex,
+    pub(crate) name: CellName,
+    /// The cell in which volumes are looked for that this one does not have.
+    pub(crate) linked: Option<CellName>,
+    /// Its database servers, in the order in which they were given.
+    pub(crate) addresses: Vec<Ipv4Addr>,
+    pub(crate) location_servers: Vec<Arc<Server>>,
+}
+
+/// The cells; a number stays a cell's.
+#[derive(Debug)]
+pub(crate) struct Cells {
+    ports: Ports,
+    table: RwLock<Vec<Arc<Cell>>>,
+}
+
+impl Cells {
+    pub(crate) fn new(known: &CellServDb, ports: Ports, servers: &Servers) -> Self {
+        let cells = Self { ports, table: RwLock::default() };
+        for cell in &known.cells {
+            let addresses: Vec<_> = cell.servers.iter().map(|server: &DbServer| server.address).collect();
+            cells.set(&cell.name, cell.linked.clone(), &addresses, servers);
+        }
+        cells
+    }
+
+    /// Adds a cell, or gives one that is there other servers. `None` when there are too many.
+    pub(crate) fn set(
+        &self,
+        name: &CellName,
+        linked: Option<CellName>,
+        addresses: &[Ipv4Addr],
+        servers: &Servers,
+    ) -> Option<CellIndex> {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let known = table.iter().position(|cell| cell.name == *name);
+        let place = known.unwrap_or(table.len());
+        if place >= CELLS_MAX {
+            return None;
+        }
+        let index = CellIndex(u32::try_from(place + 1).expect("CELLS_MAX fits"));
+        let location_servers = addresses
+            .iter()
+            .filter_map(|&address| {
+                let socket = SocketAddr::new(IpAddr::V4(address), self.ports.location);
+                servers.get_or_add(ServerKind::Location, index, None, &[socket])
+            })
+            .collect();
+        let cell = Arc::new(Cell {
+            index,
+            name: name.clone(),
+            linked,
+            addresses: addresses.to_vec(),
+            location_servers,
+        });
+        match table.get_mut(place) {
+            Some(slot) => *slot = cell,
+            None => table.push(cell),
+        }
+        Some(index)
+    }
+
+    /// The cell of a number.
+    pub(crate) fn get(&self, index: CellIndex) -> Option<Arc<Cell>> {
+        let place = usize::try_from(index.0).ok()?.checked_sub(1)?;
+        self.table.read().unwrap_or_else(PoisonError::into_inner).get(place).map(Arc::clone)
+    }
+
+    /// The cell of exactly this name, without regard to case.
+    pub(crate) fn named(&self, name: &str) -> Option<Arc<Cell>> {
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        table.iter().find(|cell| cell.name.as_str().eq_ignore_ascii_case(name)).map(Arc::clone)
+    }
+
+    /// The same, or what to tell the user.
+    pub(crate) fn find(&self, name: &str) -> Result<Arc<Cell>, Error> {
+        self.named(name).ok_or_else(|| Error::NoCell { cell: name.to_owned() })
+    }
+
+    /// All, in the order of their numbers.
+    pub(crate) fn all(&self) -> Vec<Arc<Cell>> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The name for messages.
+    pub(crate) fn name_of(&self, index: CellIndex) -> String {
+        self.get(index).map_or_else(|| format!("cell {}", index.0), |cell| cell.name.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn a_cell_keeps_its_number_when_its_servers_change() {
+        let text = ">one.test #\n192.0.2.1 #a\n>two.test #\n192.0.2.2 #b\n";
+        let servers = Servers::default();
+        let known = CellServDb::parse(text, Path::new("F")).unwrap();
+        let cells = Cells::new(&known, Ports::default(), &servers);
+        let two = cells.named("Two.Test").unwrap();
+        assert_eq!((two.index, cells.all().len()), (CellIndex(2), 2));
+        let index = cells.set(&two.name, None, &[Ipv4Addr::new(192, 0, 2, 9)], &servers);
+        assert_eq!(index, Some(CellIndex(2)));
+        assert_eq!(cells.get(CellIndex(2)).unwrap().addresses, [Ipv4Addr::new(192, 0, 2, 9)]);
+        assert!(cells.get(CellIndex::DYNROOT).is_none());
+        assert_eq!(cells.find("three.test").unwrap_err().errno().0, 2);
+    }
+}

@@ -1,0 +1,505 @@
+//! Where volumes are: what the VLDB says, kept until it is old or a server says that it is wrong (VLDB notes 3).
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroUsize;
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use afs_wire::Uuid;
+use afs_wire::abort;
+use afs_wire::ids::{HostAddr, VolumeId, VolumeType};
+use afs_wire::vl::{
+    AddrMask, EntryFlags, GetAddrsU, GetEntryByNameN, GetEntryByNameU, ListAddrByAttributes, NvldbEntry,
+    SiteFlags, UvldbEntry, Vl, VlName,
+};
+use lru::LruCache;
+use rx_proto::time::Instant;
+use rxgen::{Abort, Rpc};
+
+use crate::client::Inner;
+use crate::error::Error;
+use crate::fid::{CellIndex, Fid};
+use crate::servers::cells::Cell;
+use crate::servers::remote::{Asked, Failure, QUICK_ANSWER_PATIENCE, call_once};
+use crate::servers::table::{Server, ServerKind};
+use crate::servers::users::Who;
+
+/// How long an entry is used without asking again. A volume that moves is found at once by what its old server says; this is
+/// for replicas that are added.
+const ENTRY_LIFE: Duration = Duration::from_secs(2 * 3600);
+
+/// How long a cell's having no such volume is believed, so that a broken mount point does not cost a call at each look.
+const MISSING_LIFE: Duration = Duration::from_secs(10);
+
+/// Entries that are kept, and names of which it is known that they are missing; beyond that, those not used for longest go. Some
+/// hundred bytes each.
+const ENTRIES_MAX: NonZeroUsize = NonZeroUsize::new(100_000).unwrap();
+
+/// A volume, with all of its kinds, and the servers that have them.
+#[derive(Debug)]
+pub(crate) struct VolumeEntry {
+    pub(crate) cell: CellIndex,
+    /// Without `.readonly` or `.backup`.
+    pub(crate) name: String,
+    ids: [VolumeId; 3],
+    flags: EntryFlags,
+    pub(crate) sites: Vec<Site>,
+    until: Instant,
+}
+
+/// A server with some of the kinds.
+#[derive(Debug, Clone)]
+pub(crate) struct Site {
+    pub(crate) server: Arc<Server>,
+    pub(crate) flags: SiteFlags,
+}
+
+impl VolumeEntry {
+    /// The id of a kind, if there is such a volume.
+    pub(crate) fn id_of(&self, kind: VolumeType) -> Option<VolumeId> {
+        let (place, flag) = match kind {
+            VolumeType::READ_WRITE => (0, EntryFlags::RW_EXISTS),
+            VolumeType::READ_ONLY => (1, EntryFlags::RO_EXISTS),
+            VolumeType::BACKUP => (2, EntryFlags::BACK_EXISTS),
+            _ => return None,
+        };
+        Some(self.ids[place]).filter(|id| self.flags.contains(flag) && id.0 != 0)
+    }
+
+    /// The kind that an id is of.
+    pub(crate) fn kind_of(&self, volume: VolumeId) -> Option<VolumeType> {
+        [VolumeType::READ_WRITE, VolumeType::READ_ONLY, VolumeType::BACKUP]
+            .into_iter()
+            .find(|&kind| self.id_of(kind) == Some(volume))
+    }
+
+    /// The servers that have a kind.
+    pub(crate) fn servers_of(&self, kind: VolumeType) -> Vec<Arc<Server>> {
+        let has = |site: &Site| match kind {
+            // Sites of a release that is not complete have old and new data; all but those that have nothing yet are used, as
+            // OpenAFS does (VLDB notes 3).
+            VolumeType::READ_ONLY => {
+                site.flags.contains(SiteFlags::RO_VOL) && !site.flags.contains(SiteFlags::DONT_USE)
+            }
+            // The backup volume is where the read-write one is.
+            _ => site.flags.intersects(SiteFlags::RW_VOL | SiteFlags::BACK_VOL),
+        };
+        self.sites.iter().filter(|site| has(site)).map(|site| Arc::clone(&site.server)).collect()
+    }
+}
+
+/// The servers of a volume, when they are known.
+pub(crate) type Sites<'a> = Pin<Box<dyn Future<Output = Result<Vec<Arc<Server>>, Error>> + Send + 'a>>;
+
+/// The entries that are kept.
+#[derive(Debug, Default)]
+pub(crate) struct Locations {
+    table: Mutex<Table>,
+}
+
+#[derive(Debug)]
+struct Table {
+    by_name: LruCache<(CellIndex, String), Arc<VolumeEntry>>,
+    /// The entries of `by_name` by each of their ids.
+    by_id: HashMap<(CellIndex, VolumeId), Arc<VolumeEntry>>,
+    missing: LruCache<(CellIndex, String), Instant>,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        // Grown as needed: `new` would take the memory for all at once.
+        let (mut by_name, mut missing) = (LruCache::unbounded(), LruCache::unbounded());
+        by_name.resize(ENTRIES_MAX);
+        missing.resize(ENTRIES_MAX);
+        Self { by_name, by_id: HashMap::new(), missing }
+    }
+}
+
+impl Table {
+    /// Takes the ids of an entry away that has left `by_name`.
+    fn drop_ids(&mut self, entry: &Arc<VolumeEntry>) {
+        for id in entry.ids {
+            let key = (entry.cell, id);
+            if self.by_id.get(&key).is_some_and(|there| Arc::ptr_eq(there, entry)) {
+                self.by_id.remove(&key);
+            }
+        }
+    }
+}
+
+impl Locations {
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of the volume of an id.
+    pub(crate) fn known(&self, cell: CellIndex, volume: VolumeId) -> Option<Arc<VolumeEntry>> {
+        let mut table = self.lock();
+        let entry = table.by_id.get(&(cell, volume)).map(Arc::clone)?;
+        table.by_name.promote(&(cell, entry.name.clone()));
+        Some(entry)
+    }
+
+    /// What is known of the volume of a name, if it is not old.
+    pub(crate) fn known_name(&self, now: Instant, cell: CellIndex, name: &str) -> Option<Arc<VolumeEntry>> {
+        let mut table = self.lock();
+        table.by_name.get(&(cell, name.to_owned())).filter(|entry| now < entry.until).map(Arc::clone)
+    }
+
+    /// The entry of a volume is wrong.
+    pub(crate) fn forget(&self, cell: CellIndex, volume: VolumeId) {
+        let mut table = self.lock();
+        if let Some(entry) = table.by_id.remove(&(cell, volume)) {
+            table.by_name.pop(&(cell, entry.name.clone()));
+            for id in entry.ids {
+                table.by_id.remove(&(cell, id));
+            }
+        }
+    }
+
+    /// All entries are to be asked for anew (`fs checkvolumes`), and so are those that were missing.
+    pub(crate) fn forget_all(&self) {
+        *self.lock() = Table::default();
+    }
+
+    /// The volumes that a server has, as far as known.
+    pub(crate) fn on_server(&self, server: &Server) -> Vec<(CellIndex, VolumeId)> {
+        let table = self.lock();
+        let on = table
+            .by_id
+            .iter()
+            .filter(|(_, entry)| entry.sites.iter().any(|site| site.server.id == server.id));
+        on.map(|(&key, _)| key).collect()
+    }
+
+    fn keep(&self, entry: &Arc<VolumeEntry>) {
+        let mut table = self.lock();
+        table.missing.pop(&(entry.cell, entry.name.clone()));
+        // An earlier one of that name, or the one that makes room.
+        if let Some((_, left)) = table.by_name.push((entry.cell, entry.name.clone()), Arc::clone(entry)) {
+            table.drop_ids(&left);
+        }
+        for kind in [VolumeType::READ_WRITE, VolumeType::READ_ONLY, VolumeType::BACKUP] {
+            if let Some(id) = entry.id_of(kind) {
+                table.by_id.insert((entry.cell, id), Arc::clone(entry));
+            }
+        }
+    }
+
+    fn is_missing(&self, now: Instant, cell: CellIndex, name: &str) -> bool {
+        self.lock().missing.get(&(cell, name.to_owned())).is_some_and(|until| now < *until)
+    }
+
+    fn note_missing(&self, now: Instant, cell: CellIndex, name: &str) {
+        self.lock().missing.put((cell, name.to_owned()), now + MISSING_LIFE);
+    }
+}
+
+/// A volume's name without what says its kind, and that kind.
+pub(crate) fn split_name(name: &str) -> (&str, Option<VolumeType>) {
+    let split = |suffix, kind| Some((name.strip_suffix(suffix).filter(|rest| !rest.is_empty())?, Some(kind)));
+    split(".readonly", VolumeType::READ_ONLY)
+        .or_else(|| split(".backup", VolumeType::BACKUP))
+        .unwrap_or((name, None))
+}
+
+impl Inner {
+    /// The entry of a volume, by its name without suffix or by its id in digits. If it is known without a volume of the wanted kind, it
+    /// is asked for again: there may be one by now.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoVolume`]; [`Error::Unreachable`] if no database server answers.
+    pub(crate) async fn volume_by_name(
+        &self,
+        cell: &Cell,
+        name: &str,
+        wanted: Option<VolumeType>,
+    ) -> Result<Arc<VolumeEntry>, Error> {
+        let now = self.now();
+        let has_it = |entry: &VolumeEntry| wanted.is_none_or(|kind| entry.id_of(kind).is_some());
+        let known = self.locations.known_name(now, cell.index, name);
+        let suffixed = match wanted {
+            Some(VolumeType::BACKUP) => format!("{name}.backup"),
+            _ => format!("{name}.readonly"),
+        };
+        if let Some(entry) = known
+            && (has_it(&entry) || self.locations.is_missing(now, cell.index, &suffixed))
+        {
+            return Ok(entry);
+        }
+        if let Some(id) = id_of_digits(name) {
+            return self.volume_by_id(cell, id).await;
+        }
+        let entry = self.ask_for_volume(cell, name).await?;
+        if !has_it(&entry) {
+            self.locations.note_missing(self.now(), cell.index, &suffixed);
+        }
+        Ok(entry)
+    }
+
+    /// The cell does not have this volume any more. What was mounted there is looked up by name again: there may be a new one of
+    /// that name.
+    pub(crate) fn note_no_volume(&self, cell: CellIndex, volume: VolumeId) {
+        self.locations.forget(cell, volume);
+        let root = Fid::root_of(cell, volume);
+        for mount in self.mounts.at(root) {
+            if let Some(vnode) = self.vnodes.get(mount) {
+                vnode.set_mounted(None);
+            }
+        }
+    }
+
+    /// The entry of the volume with an id.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::volume_by_name`].
+    pub(crate) async fn volume_by_id(
+        &self,
+        cell: &Cell,
+        volume: VolumeId,
+    ) -> Result<Arc<VolumeEntry>, Error> {
+        let known = self.locations.known(cell.index, volume);
+        if let Some(entry) = known.as_ref().filter(|entry| self.now() < entry.until) {
+            return Ok(Arc::clone(entry));
+        }
+        match self.ask_for_volume(cell, &volume.0.to_string()).await {
+            // An old entry is better than none.
+            Err(error) if error.is_passing() => known.ok_or(error),
+            other => other,
+        }
+    }
+
+    /// The servers that have a volume. In a box, since to ask file servers takes asking database servers first, by the same
+    /// means.
+    pub(crate) fn sites_of(&self, cell: CellIndex, volume: VolumeId) -> Sites<'_> {
+        Box::pin(async move {
+            let cell = self.cell(cell)?;
+            let entry = self.volume_by_id(&cell, volume).await?;
+            let kind = entry.kind_of(volume).unwrap_or(VolumeType::READ_WRITE);
+            Ok(entry.servers_of(kind))
+        })
+    }
+
+    async fn ask_for_volume(&self, cell: &Cell, name: &str) -> Result<Arc<VolumeEntry>, Error> {
+        let none = || Error::NoVolume { cell: cell.name.to_string(), volume: name.to_owned() };
+        if self.locations.is_missing(self.now(), cell.index, name) {
+            return Err(none());
+        }
+        let text = VlName::new(name).map_err(|_| none())?;
+        let what = || format!("asking where the volume {name} of {} is", cell.name);
+        let asked = match self.ask_location(cell, GetEntryByNameU { name: text.clone() }).await {
+            Ok(reply) => Ok(self.sites_with_uuids(cell, &reply.entry).await?),
+            Err(failure) if failure.code() == Some(Abort::OPCODE) => {
+                let reply = self.ask_location(cell, GetEntryByNameN { name: text }).await;
+                reply.map(|reply| self.sites_with_addresses(cell, &reply.entry))
+            }
+            Err(failure) => Err(failure),
+        };
+        let entry = match asked {
+            Ok(entry) => Arc::new(entry),
+            Err(failure) => {
+                let is_missing = [abort::VL_NOENT, abort::VL_ENTDELETED, abort::VL_BADNAME];
+                if failure.code().is_some_and(|code| is_missing.contains(&code)) {
+                    self.locations.note_missing(self.now(), cell.index, name);
+                    return Err(none());
+                }
+                return Err(failure.about(what()));
+            }
+        };
+        self.locations.keep(&entry);
+        for kind in [VolumeType::READ_ONLY, VolumeType::BACKUP] {
+            if let Some(id) = entry.id_of(kind) {
+                self.vnodes.volume(cell.index, id).set_read_only(true);
+            }
+        }
+        Ok(entry)
+    }
+
+    /// An entry with its servers named by UUID: their addresses are asked for where they are not known, or have changed.
+    async fn sites_with_uuids(&self, cell: &Cell, entry: &UvldbEntry) -> Result<VolumeEntry, Error> {
+        let count = usize::try_from(entry.n_servers).unwrap_or(0).min(entry.server_number.len());
+        let mut sites = Vec::new();
+        for place in 0..count {
+            let (uuid, flags) = (entry.server_number[place], entry.server_flags[place]);
+            let server = if flags.contains(SiteFlags::UUID) {
+                // The counter's numbers are the server's own: only whether it differs is looked at.
+                let unique = entry.server_unique[place] as u32;
+                match self.file_server(cell, uuid, unique).await {
+                    Ok(server) => server,
+                    Err(error) => {
+                        tracing::warn!(cell = %cell.name, %error, "a file server's addresses are not known");
+                        continue;
+                    }
+                }
+            } else {
+                self.servers.get_or_add(
+                    ServerKind::File,
+                    cell.index,
+                    None,
+                    &[self.file_socket(HostAddr(uuid.time_low))],
+                )
+            };
+            sites.extend(server.map(|server| Site { server, flags }));
+        }
+        Ok(VolumeEntry {
+            cell: cell.index,
+            name: String::from_utf8_lossy(entry.name.text()).into_owned(),
+            ids: entry.volume_id,
+            flags: entry.flags,
+            sites,
+            until: self.now() + ENTRY_LIFE,
+        })
+    }
+
+    fn sites_with_addresses(&self, cell: &Cell, entry: &NvldbEntry) -> VolumeEntry {
+        let count = usize::try_from(entry.n_servers).unwrap_or(0).min(entry.server_number.len());
+        let sites = (0..count).filter_map(|place| {
+            let sockets = [self.file_socket(entry.server_number[place])];
+            let server = self.servers.get_or_add(ServerKind::File, cell.index, None, &sockets)?;
+            Some(Site { server, flags: entry.server_flags[place] })
+        });
+        VolumeEntry {
+            cell: cell.index,
+            name: String::from_utf8_lossy(entry.name.text()).into_owned(),
+            ids: entry.volume_id,
+            flags: entry.flags,
+            sites: sites.collect(),
+            until: self.now() + ENTRY_LIFE,
+        }
+    }
+
+    /// The file server of a UUID, with its addresses.
+    async fn file_server(&self, cell: &Cell, uuid: Uuid, unique: u32) -> Result<Option<Arc<Server>>, Error> {
+        let known = self.servers.by_uuid(ServerKind::File, cell.index, uuid);
+        if let Some(server) = known.as_ref().filter(|s| s.unique.load(Ordering::Relaxed) == unique) {
+            return Ok(Some(Arc::clone(server)));
+        }
+        let server = match self.ask_addresses(cell, uuid).await {
+            Ok(server) => server,
+            // Known addresses are better than none.
+            Err(error) => return known.map(Some).ok_or(error),
+        };
+        if let Some(server) = &server {
+            server.unique.store(unique, Ordering::Relaxed);
+        }
+        Ok(server)
+    }
+
+    /// Asks for the addresses of the file server of a UUID, and keeps them.
+    pub(crate) async fn ask_addresses(&self, cell: &Cell, uuid: Uuid) -> Result<Option<Arc<Server>>, Error> {
+        let by =
+            ListAddrByAttributes { mask: AddrMask::UUID, ipaddr: HostAddr(0), index: 0, spare1: 0, uuid };
+        let asked = self.ask_location(cell, GetAddrsU { by }).await;
+        let reply =
+            asked.map_err(|failure| failure.about(format!("asking for a file server of {}", cell.name)))?;
+        let sockets: Vec<_> = reply.addrs.iter().map(|&address| self.file_socket(address)).collect();
+        let server = self.servers.get_or_add(ServerKind::File, cell.index, Some(uuid), &sockets);
+        if let Some(server) = &server {
+            server.set_addresses(&sockets);
+            let addresses: Vec<_> = sockets.iter().map(|socket| socket.ip()).collect();
+            self.endpoint().know_host(&addresses);
+        }
+        Ok(server)
+    }
+
+    fn file_socket(&self, address: HostAddr) -> SocketAddr {
+        SocketAddr::new(IpAddr::V4(address.ip()), self.config.ports.file)
+    }
+
+    /// Asks a cell's database servers, whichever answers.
+    async fn ask_location<R: Rpc>(&self, cell: &Cell, args: R) -> Result<R::Reply, Failure> {
+        let asked = Asked::Servers(&cell.location_servers);
+        let asking = self.ask(asked, Who::NOBODY, |socket| {
+            let peer = self.connections.to::<Vl>(socket, Who::NOBODY);
+            let args = &args;
+            async move { call_once(&peer, args, QUICK_ANSWER_PATIENCE).await }
+        });
+        asking.await.map(|(reply, _)| reply)
+    }
+}
+
+/// A name of digits only is an id.
+fn id_of_digits(name: &str) -> Option<VolumeId> {
+    let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
+    is_number.then(|| name.parse().ok()).flatten().map(VolumeId)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kind_is_cut_off_a_name_once() {
+        assert_eq!(split_name("root.cell"), ("root.cell", None));
+        assert_eq!(split_name("root.cell.readonly"), ("root.cell", Some(VolumeType::READ_ONLY)));
+        assert_eq!(split_name("user.backup"), ("user", Some(VolumeType::BACKUP)));
+        assert_eq!(split_name(".readonly"), (".readonly", None));
+        assert_eq!(split_name("a.backup.readonly"), ("a.backup", Some(VolumeType::READ_ONLY)));
+    }
+
+    #[test]
+    fn a_name_of_digits_is_an_id() {
+        assert_eq!(id_of_digits("536870912"), Some(VolumeId(536_870_912)));
+        assert_eq!(id_of_digits("99999999999"), None);
+        assert_eq!(id_of_digits("12a"), None);
+        assert_eq!(id_of_digits(""), None);
+    }
+
+    fn entry(flags: EntryFlags, sites: &[(u32, SiteFlags)]) -> VolumeEntry {
+        let servers = crate::servers::table::Servers::default();
+        let sites = sites.iter().map(|&(number, flags)| {
+            let socket = SocketAddr::from(([192, 0, 2, number as u8], 7000));
+            let server = servers.get_or_add(ServerKind::File, CellIndex(1), None, &[socket]).unwrap();
+            Site { server, flags }
+        });
+        VolumeEntry {
+            cell: CellIndex(1),
+            name: "v".to_owned(),
+            ids: [VolumeId(10), VolumeId(11), VolumeId(12)],
+            flags,
+            sites: sites.collect(),
+            until: Instant::MAX,
+        }
+    }
+
+    #[test]
+    fn only_sites_that_have_the_kind_and_something_released_are_asked() {
+        let sites = [
+            (1, SiteFlags::RW_VOL),
+            (2, SiteFlags::RO_VOL),
+            (3, SiteFlags::RO_VOL | SiteFlags::DONT_USE),
+            (4, SiteFlags::RO_VOL | SiteFlags::NEW_REP_SITE),
+        ];
+        let entry = entry(EntryFlags::RW_EXISTS | EntryFlags::RO_EXISTS, &sites);
+        let of = |kind| {
+            entry.servers_of(kind).iter().map(|s| s.best().unwrap().socket.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(of(VolumeType::READ_WRITE), ["192.0.2.1:7000"]);
+        assert_eq!(of(VolumeType::READ_ONLY), ["192.0.2.2:7000", "192.0.2.4:7000"]);
+        assert_eq!(of(VolumeType::BACKUP), ["192.0.2.1:7000"]);
+        assert_eq!(entry.id_of(VolumeType::BACKUP), None, "there is none");
+        assert_eq!(entry.kind_of(VolumeId(11)), Some(VolumeType::READ_ONLY));
+        assert_eq!(entry.kind_of(VolumeId(12)), None);
+    }
+
+    #[test]
+    fn a_wrong_entry_is_forgotten_under_all_its_ids() {
+        let locations = Locations::default();
+        let entry = Arc::new(entry(EntryFlags::RW_EXISTS | EntryFlags::RO_EXISTS, &[]));
+        locations.keep(&entry);
+        let now = Instant::ORIGIN;
+        assert!(locations.known(CellIndex(1), VolumeId(11)).is_some());
+        assert!(locations.known_name(now, CellIndex(1), "v").is_some());
+        locations.forget(CellIndex(1), VolumeId(10));
+        assert!(locations.known(CellIndex(1), VolumeId(11)).is_none());
+        assert!(locations.known_name(now, CellIndex(1), "v").is_none());
+        locations.note_missing(now, CellIndex(1), "w");
+        assert!(locations.is_missing(now, CellIndex(1), "w"));
+        assert!(!locations.is_missing(now + MISSING_LIFE, CellIndex(1), "w"));
+    }
+}

@@ -1,0 +1,228 @@
+//! What servers ask of the client: whether it is there, who it is, and to drop what they have promised (File service notes 7.3).
+//!
+//! A break is noted in the table of vnodes, then those are told who keep copies, and the server is answered when they have handled
+//! it, or after a while: it makes the writer wait.
+//!
+//! These calls are not authenticated. So breaks and resets count only when they come from the address and port of a file server that
+//! the VLDB tells, and a reset only for the promises of that server. Somebody who forges a server's address makes the client ask that
+//! server anew for what it uses, in bulk, and nothing else. A server that has got a new address says its UUID with
+//! `InitCallBackState3`; the VLDB is then asked whether it has that address.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use afs_wire::Uuid;
+use afs_wire::ids::{AfsFid, HostAddr};
+use afs_wire::rxafs::{Capabilities, CapabilityWords};
+use afs_wire::rxafscb::{
+    CallBack, InitCallBackState, InitCallBackState2, InitCallBackState3, InterfaceAddr, Probe, ProbeUuid,
+    Rxafscb, TellMeAboutYourself, WhoAreYou, reply,
+};
+use rx::{Endpoint, ServiceConfig};
+use rx_proto::config::CallLimits;
+use rx_proto::endpoint::Service;
+use rx_proto::ids::ServiceId;
+use rx_proto::security::Null;
+use rxgen::serve::{MAX_ARGUMENT_BYTES, serve_call};
+use rxgen::{Abort, Interface, Serve, ServerCall};
+
+use crate::client::Inner;
+use crate::events::{Change, Changed};
+use crate::fid::{CellIndex, Fid};
+use crate::servers::table::{Server, ServerKind};
+use crate::wait;
+
+/// How long a server waits at most until those who keep copies have handled a break. Servers give up on clients after some two
+/// seconds, and every break holds a writer up.
+const HANDLING_MAX: Duration = Duration::from_secs(1);
+
+/// Aborts `ProbeUuid` from a server that means another client (File service notes 7.3).
+const NOT_ME: Abort = Abort(1);
+
+/// The service, for as long as the client is there.
+pub(crate) struct CallbackService {
+    client: Weak<Inner>,
+    /// The vnodes that a debugger is going through.
+    pub(crate) walk: Mutex<Vec<Fid>>,
+}
+
+/// Answers servers and debuggers on this endpoint.
+pub(crate) fn offer(endpoint: &Endpoint, client: Weak<Inner>) {
+    let server = Arc::new(CallbackService { client, walk: Mutex::default() });
+    let service = Service {
+        id: ServiceId(Rxafscb::SERVICE_ID),
+        security: vec![Arc::new(Null)],
+        check_reach: false,
+        upgrades_to: None,
+        limits: CallLimits::default(),
+    };
+    endpoint.add_service(ServiceConfig::new(service, move |mut call: rx::ServerCall| {
+        let server = Arc::clone(&server);
+        async move { serve_call::<Rxafscb, _>(&*server, &mut call, MAX_ARGUMENT_BYTES).await }
+    }));
+}
+
+impl CallbackService {
+    /// The client; calls are aborted when it has gone.
+    pub(crate) fn inner(&self) -> Result<Arc<Inner>, Abort> {
+        self.client.upgrade().ok_or(Abort(rx_proto::abort::AbortCode::USER_ABORT.0))
+    }
+}
+
+impl Inner {
+    /// Who we are.
+    pub(crate) fn interface(&self) -> InterfaceAddr {
+        let addresses = match self.endpoint().local_addr().ip() {
+            IpAddr::V4(address) if !address.is_unspecified() => vec![HostAddr::from(address)],
+            _ => Vec::new(),
+        };
+        InterfaceAddr::new(self.uuid, &addresses)
+    }
+
+    /// The cells of the server that calls from there; none of a stranger.
+    fn cells_of(&self, peer: SocketAddr) -> Vec<CellIndex> {
+        let mut cells: Vec<_> = self.servers.calling(peer).iter().map(|server| server.cell).collect();
+        cells.sort_unstable();
+        cells.dedup();
+        cells
+    }
+
+    /// A server breaks promises.
+    async fn note_breaks(&self, peer: SocketAddr, fids: &[AfsFid]) {
+        let cells = self.cells_of(peer);
+        if cells.is_empty() {
+            tracing::debug!(%peer, "a break from no known file server is ignored");
+            return;
+        }
+        let mut changes = Vec::new();
+        for &fid in fids {
+            for &cell in &cells {
+                let fid = Fid::new(cell, fid);
+                self.vnodes.note_break(fid);
+                let is_volume = fid.in_cell().is_whole_volume();
+                changes.extend(self.changes(fid, if is_volume { Change::Volume } else { Change::Vnode }));
+            }
+        }
+        tracing::debug!(server = %peer.ip(), count = fids.len(), first = ?fids.first(), "promises are broken");
+        self.tell_and_wait(&changes).await;
+    }
+
+    /// A server breaks all of its promises.
+    async fn note_reset(&self, peer: SocketAddr, uuid: Option<Uuid>) {
+        let mut servers = self.servers.calling(peer);
+        if servers.is_empty() {
+            servers = self.newly_at(peer, uuid).await;
+        }
+        if servers.is_empty() {
+            tracing::debug!(%peer, "a reset from no known file server is ignored");
+            return;
+        }
+        let mut changes = Vec::new();
+        // One that has never answered a call has promised nothing: it says this to each new client, before it answers its first.
+        for server in servers.iter().filter(|server| server.candidate().has_answered) {
+            server.reset();
+            let volumes = self.locations.on_server(server);
+            for (cell, volume) in volumes {
+                changes.extend(self.changes(Fid::root_of(cell, volume), Change::Volume));
+            }
+        }
+        tracing::debug!(server = %peer.ip(), volumes = changes.len(), "all promises of a server are broken");
+        self.tell_and_wait(&changes).await;
+    }
+
+    /// The servers of a UUID that have this address by now, as the VLDB says.
+    async fn newly_at(&self, peer: SocketAddr, uuid: Option<Uuid>) -> Vec<Arc<Server>> {
+        let Some(uuid) = uuid else { return Vec::new() };
+        let mut found = Vec::new();
+        for cell in self.cells.all() {
+            let Some(server) = self.servers.by_uuid(ServerKind::File, cell.index, uuid) else { continue };
+            if server.may_ask_anew(self.now())
+                && self.ask_addresses(&cell, uuid).await.is_ok()
+                && server.has(peer)
+            {
+                found.push(server);
+            }
+        }
+        found
+    }
+
+    /// Tells who keeps copies of changes, and waits until they have handled them, for a second at most.
+    pub(crate) async fn tell_and_wait(&self, changes: &[Changed]) {
+        let handled = self.subscribers.tell(changes);
+        if wait::within(&self.runtime, HANDLING_MAX, handled.wait()).await.is_none() {
+            tracing::warn!("a change is answered before the kernel's copies are gone");
+        }
+    }
+}
+
+impl Serve<CallBack> for CallbackService {
+    async fn serve(&self, call: ServerCall<'_, CallBack>, args: CallBack) -> Result<reply::CallBack, Abort> {
+        self.inner()?.note_breaks(call.peer(), &args.fids).await;
+        Ok(reply::CallBack {})
+    }
+}
+
+impl Serve<InitCallBackState> for CallbackService {
+    async fn serve(
+        &self,
+        call: ServerCall<'_, InitCallBackState>,
+        _: InitCallBackState,
+    ) -> Result<reply::InitCallBackState, Abort> {
+        self.inner()?.note_reset(call.peer(), None).await;
+        Ok(reply::InitCallBackState {})
+    }
+}
+
+impl Serve<InitCallBackState2> for CallbackService {
+    async fn serve(
+        &self,
+        call: ServerCall<'_, InitCallBackState2>,
+        _: InitCallBackState2,
+    ) -> Result<reply::InitCallBackState2, Abort> {
+        let inner = self.inner()?;
+        inner.note_reset(call.peer(), None).await;
+        Ok(reply::InitCallBackState2 { addr: inner.interface() })
+    }
+}
+
+impl Serve<InitCallBackState3> for CallbackService {
+    async fn serve(
+        &self,
+        call: ServerCall<'_, InitCallBackState3>,
+        args: InitCallBackState3,
+    ) -> Result<reply::InitCallBackState3, Abort> {
+        self.inner()?.note_reset(call.peer(), Some(args.server_uuid)).await;
+        Ok(reply::InitCallBackState3 {})
+    }
+}
+
+impl Serve<Probe> for CallbackService {
+    async fn serve(&self, _: ServerCall<'_, Probe>, _: Probe) -> Result<reply::Probe, Abort> {
+        Ok(reply::Probe {})
+    }
+}
+
+impl Serve<ProbeUuid> for CallbackService {
+    async fn serve(&self, _: ServerCall<'_, ProbeUuid>, args: ProbeUuid) -> Result<reply::ProbeUuid, Abort> {
+        if args.client_uuid == self.inner()?.uuid { Ok(reply::ProbeUuid {}) } else { Err(NOT_ME) }
+    }
+}
+
+impl Serve<WhoAreYou> for CallbackService {
+    async fn serve(&self, _: ServerCall<'_, WhoAreYou>, _: WhoAreYou) -> Result<reply::WhoAreYou, Abort> {
+        Ok(reply::WhoAreYou { addr: self.inner()?.interface() })
+    }
+}
+
+impl Serve<TellMeAboutYourself> for CallbackService {
+    async fn serve(
+        &self,
+        _: ServerCall<'_, TellMeAboutYourself>,
+        _: TellMeAboutYourself,
+    ) -> Result<reply::TellMeAboutYourself, Abort> {
+        let capabilities =
+            CapabilityWords::new(vec![Capabilities::ERRORTRANS.0]).expect("one word is not too many");
+        Ok(reply::TellMeAboutYourself { addr: self.inner()?.interface(), capabilities })
+    }
+}

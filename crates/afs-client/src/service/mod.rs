@@ -1,0 +1,12 @@
+//! What is asked of the client from outside of the mount. Servers call back ([`callbacks`]) and `cmdebug` looks in ([`debug`]) on the
+//! client's UDP port. `fs` and `tokens` come through the control socket ([`control`]), and ask about volumes and servers
+//! ([`volumes`]), cells and aliases ([`administer`]) and access lists ([`acl`]).
+//!
+//! What these answer with is kept in the other folders; nothing is kept here.
+
+mod acl;
+mod administer;
+pub(crate) mod callbacks;
+pub mod control;
+mod debug;
+pub mod volumes;

@@ -1,0 +1,419 @@
+//! The status of vnodes: from memory where it is promised, else asked for, many at once where many are wanted; and setting it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use afs_wire::abort;
+use afs_wire::ids::AFSCBMAX;
+use afs_wire::rights::Rights;
+use afs_wire::rxafs::{AfsCbFids, FetchStatus, InlineBulkStatus, StoreStatus};
+use afs_wire::status::{AfsCallBack, AfsFetchStatus, AfsVolSync, FileType};
+use rx_proto::time::Instant;
+use rxgen::{Abort, Rpc};
+
+use crate::client::{Client, Inner};
+use crate::error::Error;
+use crate::events::{Change, Changed};
+use crate::fid::{Fid, User};
+use crate::names::mount_point::Target;
+use crate::servers::users::Who;
+use crate::vnodes::status::{Kind, SetStatus, Status};
+use crate::vnodes::table::{Heard, Known, Snapshot, Unanswered, Unstored, Vnode};
+use crate::wait;
+
+/// What of rights lets somebody see the status of a file or link: to read it, or to list its directory.
+const SEES: Rights = Rights(Rights::READ.0 | Rights::LOOKUP.0);
+
+/// Bulk calls of one request that are under way at once: with 50 vnodes each, what `ls -l` of a large directory takes at a time.
+const BULK_CALLS: usize = 8;
+
+/// Statuses of one request that are asked for on their own at once: of mount points, each of which takes some calls.
+const STATUSES_AT_ONCE: usize = 32;
+
+/// What is told of a vnode and whose promise it is under.
+struct Told {
+    status: AfsFetchStatus,
+    rights: Rights,
+    anonymous_rights: Rights,
+    until: Instant,
+    unstored: Option<Unstored>,
+}
+
+impl Inner {
+    /// What is known of a vnode for a user, without asking anybody. `asked` is what the answer is about, `fid` the vnode itself:
+    /// they differ for mount points.
+    pub(crate) fn known_status(&self, user: User, asked: Fid, fid: Fid) -> Option<Result<Status, Error>> {
+        let who = self.users.who(user, fid.cell);
+        let vnode = self.vnodes.get(fid)?;
+        let told = self.known_of(&vnode, who)?;
+        Some(self.seen(asked, &vnode, &told))
+    }
+
+    fn known_of(&self, vnode: &Vnode, who: Who) -> Option<Told> {
+        let now = self.now();
+        let known: Known = vnode.known(now, who)?;
+        let told = |rights, anonymous_rights, until| Told {
+            status: known.status,
+            rights,
+            anonymous_rights,
+            until,
+            unstored: known.unstored,
+        };
+        if known.status.file_type == FileType::DIRECTORY {
+            return Some(told(known.rights?, known.status.anonymous_access, known.until));
+        }
+        // The rights on a file are those of its directory, which alone is told of when they change.
+        let dir = self.vnodes.get(vnode.fid.sibling(known.parent?))?.known(now, who)?;
+        Some(told(dir.rights?, dir.status.anonymous_access, known.until.min(dir.until)))
+    }
+
+    /// What is told, if whoever has these rights may see it. The status of a directory is anyone's to see (File service notes 6.1).
+    fn seen(&self, asked: Fid, vnode: &Vnode, told: &Told) -> Result<Status, Error> {
+        let fid = vnode.fid;
+        let Some(kind) = Kind::of(told.status.file_type) else {
+            let what = format!("the status of {fid}");
+            return Err(Error::BadReply { what, problem: format!("{:?}", told.status.file_type) });
+        };
+        if kind != Kind::Directory && !told.rights.intersects(SEES) {
+            return Err(Error::NoAccess { fid, needed: Rights::LOOKUP });
+        }
+        let status = &told.status;
+        Ok(Status {
+            fid: asked,
+            kind,
+            length: told.unstored.map_or(status.length, |unstored| unstored.length),
+            data_version: status.data_version,
+            links: status.link_count,
+            mode: status.unix_mode_bits & 0o7777,
+            owner: status.owner,
+            group: status.group,
+            author: status.author,
+            modified: told.unstored.map_or(status.client_mod_time, |unstored| unstored.modified),
+            changed: status.server_mod_time,
+            rights: told.rights,
+            anonymous_rights: told.anonymous_rights,
+            locks: status.lock_count,
+            is_read_only: vnode.volume.is_read_only(),
+            is_volume_root: fid.is_root(),
+            valid_until: told.until,
+        })
+    }
+
+    /// The status of a vnode itself; nothing is crossed.
+    pub(crate) async fn own_status(&self, user: User, asked: Fid, fid: Fid) -> Result<Status, Error> {
+        if let Some(known) = self.known_status(user, asked, fid) {
+            return known;
+        }
+        let who = self.users.who(user, fid.cell);
+        let vnode = self.vnodes.get_or_add(fid);
+        self.coming.wait(who, &[fid]).await;
+        let _fetching = vnode.fetching.lock().await;
+        if let Some(known) = self.known_status(user, asked, fid) {
+            return known;
+        }
+        let dir = vnode.parent().filter(|_| !fid.vnode.is_directory()).map(|dir| fid.sibling(dir));
+        let needs_dir = |dir: Fid| {
+            let known = self.vnodes.get(dir).and_then(|dir| dir.known(self.now(), who));
+            known.is_none()
+        };
+        let status = match dir.filter(|&dir| needs_dir(dir)) {
+            // Both at once, as the one counts only with the other.
+            Some(dir) => {
+                let mut told = self.fetch_bulk(who, &[fid, dir]).await?;
+                told.swap_remove(0)?
+            }
+            None => self.fetch_status(who, &vnode).await?,
+        };
+        if let Some(dir) = vnode.parent().filter(|_| !fid.vnode.is_directory()) {
+            let dir = self.vnodes.get_or_add(fid.sibling(dir));
+            if dir.known(self.now(), who).is_none_or(|known| known.rights.is_none()) {
+                // What the file's status said of rights counts for this answer, whatever becomes of this.
+                let _ = self.fetch_status(who, &dir).await;
+            }
+        }
+        if let Some(known) = self.known_status(user, asked, fid) {
+            return known;
+        }
+        let told = Told {
+            status,
+            rights: status.caller_access,
+            anonymous_rights: status.anonymous_access,
+            until: Instant::ORIGIN,
+            unstored: vnode.unstored(),
+        };
+        self.seen(asked, &vnode, &told)
+    }
+
+    /// Asks for the status of a vnode and notes it.
+    pub(crate) async fn fetch_status(&self, who: Who, vnode: &Arc<Vnode>) -> Result<AfsFetchStatus, Error> {
+        let (before, dir) = (vnode.snapshot(), self.dir_snapshot(vnode));
+        let answer = self.call(who, vnode.fid, FetchStatus { fid: vnode.fid.in_cell() }).await;
+        let answer = answer.map_err(|error| self.note_gone(vnode.fid, error))?;
+        let (reply, heard) = (answer.reply, answer.heard);
+        self.note_volume(vnode, &reply.sync);
+        self.note_status(vnode, (&before, &heard), who, &reply.status, Some(&reply.callback));
+        self.note_rights(dir, who, &reply.status);
+        Ok(reply.status)
+    }
+
+    /// Asks for the status of at most [`AFSCBMAX`] vnodes of a volume with one call, and notes them.
+    async fn fetch_bulk(&self, who: Who, fids: &[Fid]) -> Result<Vec<Result<AfsFetchStatus, Error>>, Error> {
+        let vnodes: Vec<_> = fids.iter().map(|&fid| self.vnodes.get_or_add(fid)).collect();
+        let before: Vec<_> =
+            vnodes.iter().map(|vnode| (vnode.snapshot(), self.dir_snapshot(vnode))).collect();
+        let first = fids[0];
+        let args = AfsCbFids::new(fids.iter().map(|fid| fid.in_cell()).collect::<Vec<_>>())
+            .expect("callers ask for at most AFSCBMAX");
+        let answer = match self.try_call(who, first, InlineBulkStatus { fids: args }).await {
+            Ok(answer) => answer,
+            Err(failure) if failure.code() == Some(Abort::OPCODE) => {
+                let mut told = Vec::new();
+                for vnode in &vnodes {
+                    told.push(self.fetch_status(who, vnode).await);
+                }
+                return Ok(told);
+            }
+            Err(failure) => return Err(failure.of(InlineBulkStatus::NAME, first)),
+        };
+        let (reply, heard) = (answer.reply, answer.heard);
+        if reply.statuses.len() != fids.len() || reply.callbacks.len() != fids.len() {
+            let what = format!("{} of {} vnodes", InlineBulkStatus::NAME, fids.len());
+            return Err(Error::BadReply { what, problem: format!("{} statuses came", reply.statuses.len()) });
+        }
+        self.note_volume(&vnodes[0], &reply.sync);
+        let told = vnodes.iter().zip(before).zip(reply.statuses.iter().zip(reply.callbacks.iter()));
+        Ok(told
+            .map(|((vnode, (before, dir)), (status, callback))| {
+                let code = match (status.error_code, Kind::of(status.file_type)) {
+                    (0, Some(_)) => {
+                        self.note_status(vnode, (&before, &heard), who, status, Some(callback));
+                        self.note_rights(dir, who, status);
+                        return Ok(*status);
+                    }
+                    (0, None) => abort::VIO,
+                    (code, _) => Abort(code),
+                };
+                let error = Error::Refused { rpc: InlineBulkStatus::NAME, fid: vnode.fid, code };
+                Err(self.note_gone(vnode.fid, error))
+            })
+            .collect())
+    }
+
+    /// Asks for the status of many vnodes of one volume, and notes what comes. Tells those of which the server says that there is none
+    /// for this identity; those of calls that failed as a whole are for who needs them to ask for.
+    pub(crate) async fn fetch_statuses(&self, who: Who, fids: &[Fid]) -> HashMap<Fid, Error> {
+        let mut refused = HashMap::new();
+        let (claim, others) = self.coming.claim(who, fids);
+        for some in claim.fids().chunks(AFSCBMAX * BULK_CALLS) {
+            let calls = some.chunks(AFSCBMAX).map(|fids| self.fetch_bulk(who, fids)).collect();
+            for (fids, outcome) in some.chunks(AFSCBMAX).zip(wait::all(calls).await) {
+                match outcome {
+                    Ok(told) => refused
+                        .extend(fids.iter().zip(told).filter_map(|(&fid, told)| Some((fid, told.err()?)))),
+                    Err(error) => tracing::debug!(%error, "statuses in bulk"),
+                }
+            }
+        }
+        drop(claim);
+        self.coming.wait(who, &others).await;
+        refused
+    }
+
+    fn dir_snapshot(&self, vnode: &Vnode) -> Option<(Arc<Vnode>, Snapshot)> {
+        let dir = vnode.parent().filter(|_| !vnode.fid.vnode.is_directory())?;
+        let dir = self.vnodes.get(vnode.fid.sibling(dir))?;
+        let before = dir.snapshot();
+        Some((dir, before))
+    }
+
+    fn note_rights(&self, dir: Option<(Arc<Vnode>, Snapshot)>, who: Who, status: &AfsFetchStatus) {
+        if let Some((dir, before)) = dir.filter(|_| status.file_type != FileType::DIRECTORY) {
+            dir.note_rights(self.now(), &before, who, status.caller_access);
+        }
+    }
+
+    /// Notes a status that came, and tells if it says that the data are others.
+    pub(crate) fn note_status(
+        &self,
+        vnode: &Vnode,
+        heard: (&Snapshot, &Heard),
+        who: Who,
+        status: &AfsFetchStatus,
+        callback: Option<&AfsCallBack>,
+    ) {
+        let noted = vnode.note(self.now(), heard, who, status, callback);
+        if noted.is_other_data {
+            self.mention(vnode.fid, Change::Vnode);
+        }
+    }
+
+    /// Notes what a reply says of the volume.
+    pub(crate) fn note_volume(&self, vnode: &Vnode, sync: &AfsVolSync) {
+        if vnode.volume.note_creation(sync) {
+            tracing::info!(volume = vnode.fid.volume.0, "a read-only volume was released anew");
+            self.mention(vnode.fid, Change::Volume);
+        }
+    }
+
+    /// A server says that a vnode is no longer there.
+    pub(crate) fn note_gone(&self, fid: Fid, error: Error) -> Error {
+        match error {
+            Error::Refused { code: abort::VNOVNODE, .. } => {
+                self.vnodes.remove(fid);
+                self.mention(fid, Change::Vnode);
+                Error::Gone { fid }
+            }
+            other => other,
+        }
+    }
+
+    /// Tells who keeps copies of a change, of a volume's root also under the mount points that are known.
+    pub(crate) fn mention(&self, fid: Fid, change: Change) {
+        self.subscribers.mention(&self.changes(fid, change));
+    }
+
+    /// A change of a vnode, and the same of the mount points at which it is.
+    pub(crate) fn changes(&self, fid: Fid, change: Change) -> Vec<Changed> {
+        let mut all = vec![Changed { fid, change }];
+        let (root, at_mounts) = match change {
+            Change::Volume => (Fid::root_of(fid.cell, fid.volume), Change::Vnode),
+            Change::Everything => return all,
+            Change::Vnode | Change::Status | Change::Data | Change::Names => (fid, change),
+        };
+        if root.is_root() {
+            all.extend(self.mounts.at(root).into_iter().map(|fid| Changed { fid, change: at_mounts }));
+        }
+        all
+    }
+}
+
+impl Client {
+    /// The status of a vnode, from memory.
+    pub fn cached_status(&self, user: User, fid: Fid) -> Option<Result<Status, Error>> {
+        let inner = &self.inner;
+        match inner.known_target(user, fid)? {
+            Ok(Target::Itself) if fid.is_made_up() => Some(inner.dynroot_status(fid)),
+            Ok(Target::Itself) => inner.known_status(user, fid, fid),
+            Ok(Target::Root(root)) => inner.known_status(user, fid, root),
+            Ok(Target::Unvisited) => Some(Ok(inner.unvisited_status(fid))),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// The status of a vnode; of a mount point, that of what is mounted.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`] when it was removed; when the user may not know; of a mount point those of finding its volume.
+    pub async fn status(&self, user: User, fid: Fid) -> Result<Status, Error> {
+        let inner = &self.inner;
+        if let Some(known) = self.cached_status(user, fid) {
+            return known;
+        }
+        match inner.target_of(user, fid, false).await? {
+            Target::Itself if fid.is_made_up() => inner.dynroot_status(fid),
+            Target::Itself => inner.own_status(user, fid, fid).await,
+            Target::Root(root) => match inner.own_status(user, fid, root).await {
+                Err(error) => {
+                    let root = inner.real_anew(user, fid, root, error).await?;
+                    inner.own_status(user, fid, root).await
+                }
+                told => told,
+            },
+            Target::Unvisited => Ok(inner.unvisited_status(fid)),
+        }
+    }
+
+    /// The status of many vnodes, in few calls: each with its own outcome, in the order of the fids.
+    pub async fn statuses(&self, user: User, fids: &[Fid]) -> Vec<Result<Status, Error>> {
+        let mut outcomes: Vec<_> = fids.iter().map(|&fid| self.cached_status(user, fid)).collect();
+        let mut unknown: Vec<Fid> = fids
+            .iter()
+            .zip(&outcomes)
+            .filter(|(fid, outcome)| {
+                outcome.is_none() && !fid.is_made_up() && !self.inner.is_known(user, **fid)
+            })
+            .map(|(fid, _)| *fid)
+            .collect();
+        unknown.sort_unstable();
+        unknown.dedup();
+        let mut refused = HashMap::new();
+        for fids in unknown.chunk_by(|a, b| (a.cell, a.volume) == (b.cell, b.volume)) {
+            let who = self.inner.users.who(user, fids[0].cell);
+            refused.extend(self.inner.fetch_statuses(who, fids).await);
+        }
+        // Most are in memory by now; mount points go their own way, several at once.
+        let left: Vec<_> = (0..fids.len())
+            .filter(|&place| outcomes[place].is_none() && !refused.contains_key(&fids[place]))
+            .collect();
+        for some in left.chunks(STATUSES_AT_ONCE) {
+            let asked = some.iter().map(|&place| self.status(user, fids[place])).collect();
+            for (&place, outcome) in some.iter().zip(wait::all(asked).await) {
+                outcomes[place] = Some(outcome);
+            }
+        }
+        let told = outcomes.into_iter().zip(fids);
+        told.map(|(outcome, fid)| match (outcome, refused.get(fid)) {
+            (Some(outcome), _) => outcome,
+            (None, Some(error)) => Err(error.clone()),
+            (None, None) => Err(Error::Gone { fid: *fid }),
+        })
+        .collect()
+    }
+
+    /// Sets some of a status, the length among it.
+    ///
+    /// # Errors
+    ///
+    /// The server's.
+    pub async fn set_status(&self, user: User, fid: Fid, set: SetStatus) -> Result<Status, Error> {
+        let inner = &self.inner;
+        let real = inner.real(user, fid).await?;
+        if real.is_made_up() {
+            return Err(Error::ReadOnly { fid });
+        }
+        let vnode = inner.vnodes.get_or_add(real);
+        match set.length {
+            Some(length) => inner.set_length(user, real, length).await?,
+            // What was written goes before what is said of the file: a store afterwards would change that again.
+            None => inner.store_dirty(user, real).await?,
+        }
+        inner.store_status(user, &vnode, set).await?;
+        self.status(user, fid).await
+    }
+}
+
+impl Inner {
+    /// Sets some of a status at the server, the length aside.
+    ///
+    /// # Errors
+    ///
+    /// The server's.
+    pub(crate) async fn store_status(
+        &self,
+        user: User,
+        vnode: &Arc<Vnode>,
+        set: SetStatus,
+    ) -> Result<(), Error> {
+        let wire = set.to_wire();
+        if wire.mask.is_empty() {
+            return Ok(());
+        }
+        let fid = vnode.fid;
+        let who = self.users.who(user, fid.cell);
+        let _changing = vnode.changing.lock().await;
+        let unanswered = Unanswered::new([Arc::clone(vnode)]);
+        let before = vnode.snapshot();
+        let answer = self.call(who, fid, StoreStatus { fid: fid.in_cell(), status: wire }).await;
+        let answer = answer.map_err(|error| self.note_gone(fid, error))?;
+        unanswered.done();
+        self.note_volume(vnode, &answer.reply.sync);
+        vnode.note_change(self.now(), (&before, &answer.heard), who, &answer.reply.status, None);
+        Ok(())
+    }
+
+    /// Whether a vnode's own status is promised, and the user's rights known.
+    fn is_known(&self, user: User, fid: Fid) -> bool {
+        self.known_status(user, fid, fid).is_some()
+    }
+}

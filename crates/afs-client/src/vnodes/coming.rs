@@ -1,0 +1,104 @@
+//! Statuses that are on their way: who wants one that somebody has asked for waits for it, and does not ask again.
+
+use std::collections::HashSet;
+use std::pin::pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::fid::Fid;
+use crate::servers::users::Who;
+
+/// The statuses that are on their way, each as one identity is told it.
+#[derive(Debug, Default)]
+pub(crate) struct Coming {
+    table: Mutex<HashSet<(Who, Fid)>>,
+    /// Told when some have come, or will not.
+    landed: Notify,
+}
+
+/// Statuses that its owner asks for; when it is dropped, others may.
+#[derive(Debug)]
+pub(crate) struct Claim<'a> {
+    coming: &'a Coming,
+    who: Who,
+    fids: Vec<Fid>,
+}
+
+impl Claim<'_> {
+    /// Those that are to be asked for.
+    pub(crate) fn fids(&self) -> &[Fid] {
+        &self.fids
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let mut table = self.coming.lock();
+        for &fid in &self.fids {
+            table.remove(&(self.who, fid));
+        }
+        drop(table);
+        self.coming.landed.notify_waiters();
+    }
+}
+
+impl Coming {
+    fn lock(&self) -> MutexGuard<'_, HashSet<(Who, Fid)>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes over the asking for those that nobody asks for; the others are on their way.
+    pub(crate) fn claim(&self, who: Who, fids: &[Fid]) -> (Claim<'_>, Vec<Fid>) {
+        let mut table = self.lock();
+        let (mine, others) = fids.iter().partition(|&&fid| table.insert((who, fid)));
+        drop(table);
+        (Claim { coming: self, who, fids: mine }, others)
+    }
+
+    /// Waits until none of these is on its way any more.
+    pub(crate) async fn wait(&self, who: Who, fids: &[Fid]) {
+        loop {
+            let mut landed = pin!(self.landed.notified());
+            landed.as_mut().enable();
+            let is_coming = {
+                let table = self.lock();
+                fids.iter().any(|&fid| table.contains(&(who, fid)))
+            };
+            if !is_coming {
+                return;
+            }
+            landed.await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fid::CellIndex;
+    use afs_wire::ids::VolumeId;
+    use std::future::Future;
+    use std::task::{Context, Poll, Waker};
+
+    fn fid(volume: u32) -> Fid {
+        Fid::root_of(CellIndex(1), VolumeId(volume))
+    }
+
+    #[test]
+    fn what_one_asks_for_others_wait_for() {
+        let coming = Coming::default();
+        let (first, others) = coming.claim(Who::NOBODY, &[fid(1), fid(2)]);
+        assert_eq!((first.fids(), others.len()), (&[fid(1), fid(2)][..], 0));
+        let (second, others) = coming.claim(Who::NOBODY, &[fid(2), fid(3)]);
+        assert_eq!((second.fids(), &others[..]), (&[fid(3)][..], &[fid(2)][..]));
+        assert_eq!(coming.claim(Who::for_tests(1), &[fid(2)]).1, [], "others are told other rights");
+        let mut waiting = pin!(coming.wait(Who::NOBODY, &others));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(waiting.as_mut().poll(&mut cx).is_pending());
+        drop(second);
+        assert!(waiting.as_mut().poll(&mut cx).is_pending(), "another's has come");
+        drop(first);
+        assert_eq!(waiting.as_mut().poll(&mut cx), Poll::Ready(()));
+    }
+}

@@ -1,0 +1,743 @@
+//! The table of vnodes: what is known of each, and for how long and for whom it counts.
+//!
+//! ```text
+//!               reply with a promise, not broken since the call began
+//!    unknown ────────────────────────────────────────────────────▶ valid
+//!       ▲                                                            │
+//!       │  a reply without a promise, or with one that was broken    │ CallBack of the vnode, its volume, its server;
+//!       │  on its way: told to who asked, and not kept as valid      │ the promise runs out
+//!       └────────────────────────────── stale ◀──────────────────────┘
+//! ```
+//!
+//! A stale status stays as what was last known: with it we see whether data are still good when the status is fetched again.
+//!
+//! **Breaks and replies race.** A server may break a promise while the reply that made it is on its way here, and both are handled
+//! by different tasks. So each break advances a counter (of the vnode, of the volume, of the server); an operation takes a
+//! [`Snapshot`] of them before its call begins, and a promise counts only if none of them has moved. A break of a vnode that is
+//! not in the table counts as one of its volume's `strays`, for operations that make vnodes and cannot know their numbers before.
+//!
+//! **Rights** are those of the directory: what a file's status tells of rights comes from the access list of its directory, and when
+//! that changes only the directory's promise is broken. So rights are kept with directories and asked of them for files.
+//!
+//! Asks nobody and reads no clock; `attributes` fetches, and `events` tells of changes.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+use afs_wire::directory::Directory;
+use afs_wire::ids::{AfsTime, DataVersion, LocalFid, VolumeId};
+use afs_wire::rights::Rights;
+use afs_wire::status::{AfsCallBack, AfsFetchStatus, AfsVolSync, CallBackType, FileType};
+use bytes::Bytes;
+use rx_proto::time::Instant;
+
+use crate::data::files::FileData;
+use crate::fid::{CellIndex, Fid};
+use crate::servers::table::Server;
+use crate::servers::users::Who;
+
+/// Identities whose rights on a directory are kept; the ones first heard of go first. A directory is rarely used by more users
+/// of a machine at a time.
+const ACCESS_MAX: usize = 32;
+
+/// A promise is taken to end this much before the server says, as the reply took its time and clocks run differently.
+const PROMISE_MARGIN: Duration = Duration::from_secs(5);
+
+/// Longest promise that is believed, as the number is a peer's: servers give four hours (File service notes 7.1).
+const PROMISE_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// Parts of the table, each with a lock: enough that threads rarely meet.
+const SHARDS: usize = 64;
+
+/// What is known of a volume as a whole.
+#[derive(Debug, Default)]
+pub(crate) struct Volume {
+    /// How often all promises for it were broken.
+    breaks: AtomicU64,
+    /// How often promises for vnodes were broken that are not in the table.
+    strays: AtomicU64,
+    /// When a read-only volume was made, as replies tell; 0 if unknown.
+    creation: AtomicU32,
+    /// Whether it is a read-only or backup volume.
+    is_read_only: AtomicBool,
+}
+
+impl Volume {
+    /// All promises are broken.
+    pub(crate) fn note_break(&self) {
+        self.breaks.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn breaks(&self) -> u64 {
+        self.breaks.load(Ordering::Acquire)
+    }
+
+    /// Whether it is a read-only or backup volume, as far as known.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.is_read_only.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_read_only(&self, is: bool) {
+        self.is_read_only.store(is, Ordering::Relaxed);
+    }
+
+    /// A reply tells when the volume was made. Another time than before says that a read-only volume was released anew: what
+    /// was promised of the old one is off. Whether it was.
+    pub(crate) fn note_creation(&self, sync: &AfsVolSync) -> bool {
+        let AfsTime(now) = sync.creation;
+        if now == 0 {
+            return false;
+        }
+        let before = self.creation.swap(now, Ordering::AcqRel);
+        let is_new = before != 0 && before != now && self.is_read_only();
+        if is_new {
+            self.note_break();
+        }
+        is_new
+    }
+}
+
+/// A promise of a server.
+#[derive(Debug, Clone)]
+struct Promise {
+    until: Instant,
+    server: Arc<Server>,
+    resets: u64,
+    volume_breaks: u64,
+}
+
+impl Promise {
+    fn is_good(&self, now: Instant, volume: &Volume) -> bool {
+        now < self.until && self.server.resets() == self.resets && volume.breaks() == self.volume_breaks
+    }
+}
+
+/// The pages of a directory, and the version that they are of.
+#[derive(Debug, Clone)]
+pub(crate) struct Pages {
+    pub(crate) directory: Arc<Directory>,
+    pub(crate) version: DataVersion,
+}
+
+/// What was written here and is not at the server yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unstored {
+    /// Bytes of the file.
+    pub(crate) length: u64,
+    /// When it was written.
+    pub(crate) modified: AfsTime,
+}
+
+/// What is mounted at a mount point, and until when that need not be looked up again.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Mounted {
+    pub(crate) root: Fid,
+    pub(crate) until: Instant,
+}
+
+/// What is known of a vnode.
+#[derive(Debug, Default)]
+pub(crate) struct State {
+    status: Option<AfsFetchStatus>,
+    promise: Option<Promise>,
+    breaks: u64,
+    /// Changes of our own that are done.
+    changes: u64,
+    /// Statuses that were noted.
+    notes: u64,
+    access: Vec<(Who, Rights)>,
+    /// The directory that a file was found in, or says that it is in.
+    parent: Option<LocalFid>,
+    pages: Option<Pages>,
+    /// The target of a symbolic link or mount point, which never changes.
+    link: Option<Bytes>,
+    mounted: Option<Mounted>,
+    /// Its data, as long as somebody has them open or they are not stored: what is not at the server is asked of them.
+    data: Weak<FileData>,
+}
+
+/// A vnode in the table.
+#[derive(Debug)]
+pub(crate) struct Vnode {
+    pub(crate) fid: Fid,
+    pub(crate) volume: Arc<Volume>,
+    state: Mutex<State>,
+    /// Asked for since the sweep last came by.
+    is_used: AtomicBool,
+    /// When a directory was last listed, in nanoseconds of the client's time; 0 is never.
+    pub(crate) listed_at: AtomicU64,
+    /// How many of the directories in it were listed since.
+    pub(crate) listed_inside: AtomicU32,
+    /// Held by who fetches its status or pages, so that others wait for the answer and do not ask the same.
+    pub(crate) fetching: tokio::sync::Mutex<()>,
+    /// Held by who changes it at the server: our changes of one vnode come one after the other.
+    pub(crate) changing: tokio::sync::Mutex<()>,
+}
+
+/// The counters before a call began.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Snapshot {
+    breaks: u64,
+    changes: u64,
+    notes: u64,
+    volume_breaks: u64,
+    strays: u64,
+}
+
+/// What an attempt of a call has to say of who answered.
+#[derive(Debug, Clone)]
+pub(crate) struct Heard {
+    pub(crate) server: Arc<Server>,
+    /// The server's resets before the call began.
+    pub(crate) resets: u64,
+}
+
+/// What a reply has changed in what is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Noted {
+    /// The data are others than those last known, and it was not our doing.
+    pub(crate) is_other_data: bool,
+    /// The status is promised.
+    pub(crate) is_valid: bool,
+}
+
+/// What is known of a vnode for one identity, and promised.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Known {
+    pub(crate) status: AfsFetchStatus,
+    pub(crate) until: Instant,
+    pub(crate) unstored: Option<Unstored>,
+    /// Of a directory: the identity's rights, if known.
+    pub(crate) rights: Option<Rights>,
+    pub(crate) parent: Option<LocalFid>,
+}
+
+impl Vnode {
+    fn new(fid: Fid, volume: Arc<Volume>) -> Self {
+        Self {
+            fid,
+            volume,
+            state: Mutex::default(),
+            is_used: AtomicBool::new(true),
+            listed_at: AtomicU64::new(0),
+            listed_inside: AtomicU32::new(0),
+            fetching: tokio::sync::Mutex::default(),
+            changing: tokio::sync::Mutex::default(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// To be taken before a call begins whose reply is to be noted.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let state = self.state();
+        Snapshot {
+            breaks: state.breaks,
+            changes: state.changes,
+            notes: state.notes,
+            volume_breaks: self.volume.breaks(),
+            strays: self.volume.strays.load(Ordering::Acquire),
+        }
+    }
+
+    /// What is promised, and what of it an identity has.
+    pub(crate) fn known(&self, now: Instant, who: Who) -> Option<Known> {
+        let state = self.state();
+        let promise = state.promise.as_ref().filter(|promise| promise.is_good(now, &self.volume))?;
+        let status = state.status?;
+        let until = promise.until;
+        let rights = state.access.iter().find(|(theirs, _)| *theirs == who).map(|(_, rights)| *rights);
+        let (parent, data) = (state.parent, state.data.upgrade());
+        // Letting go of the data takes locks.
+        drop(state);
+        let unstored = data.and_then(|data| data.unstored());
+        Some(Known { status, until, unstored, rights, parent })
+    }
+
+    /// The status, if it is promised, whoever asks.
+    pub(crate) fn promised_status(&self, now: Instant) -> Option<AfsFetchStatus> {
+        let state = self.state();
+        let is_good = state.promise.as_ref().is_some_and(|promise| promise.is_good(now, &self.volume));
+        state.status.filter(|_| is_good)
+    }
+
+    /// Who promises it, and for how long from now.
+    pub(crate) fn promise(&self, now: Instant) -> Option<(Arc<Server>, Duration)> {
+        let state = self.state();
+        let promise = state.promise.as_ref().filter(|promise| promise.is_good(now, &self.volume))?;
+        Some((Arc::clone(&promise.server), promise.until.since(now)))
+    }
+
+    /// What was last known, promised or not.
+    pub(crate) fn last_status(&self) -> Option<AfsFetchStatus> {
+        self.state().status
+    }
+
+    /// What the file is like here, beyond what the server has; `None` when all is stored.
+    pub(crate) fn unstored(&self) -> Option<Unstored> {
+        let data = self.state().data.upgrade();
+        data?.unstored()
+    }
+
+    /// Somebody has its data open.
+    pub(crate) fn set_data(&self, data: Weak<FileData>) {
+        self.state().data = data;
+    }
+
+    /// Nobody has these data open any more. What points to them would keep their memory.
+    pub(crate) fn data_closed(&self, data: &FileData) {
+        let mut state = self.state();
+        if std::ptr::eq(state.data.as_ptr(), data) {
+            state.data = Weak::new();
+        }
+    }
+
+    /// The directory that it is in.
+    pub(crate) fn parent(&self) -> Option<LocalFid> {
+        self.state().parent
+    }
+
+    /// It was found in this directory.
+    pub(crate) fn set_parent(&self, dir: LocalFid) {
+        self.state().parent = Some(dir);
+    }
+
+    /// The target of a symbolic link, if known.
+    pub(crate) fn link(&self) -> Option<Bytes> {
+        self.state().link.clone()
+    }
+
+    pub(crate) fn set_link(&self, target: Bytes) {
+        self.state().link = Some(target);
+    }
+
+    /// What is mounted, if it is known and not to be looked up again.
+    pub(crate) fn mounted(&self, now: Instant) -> Option<Fid> {
+        self.state().mounted.filter(|mounted| now < mounted.until).map(|mounted| mounted.root)
+    }
+
+    pub(crate) fn set_mounted(&self, mounted: Option<Mounted>) {
+        self.state().mounted = mounted;
+    }
+
+    /// The pages of a directory, whatever their version.
+    pub(crate) fn pages(&self) -> Option<Pages> {
+        self.state().pages.clone()
+    }
+
+    /// The pages, if they are those of the promised status.
+    pub(crate) fn good_pages(&self, now: Instant) -> Option<Pages> {
+        let state = self.state();
+        let is_good = state.promise.as_ref().is_some_and(|promise| promise.is_good(now, &self.volume));
+        let version = state.status.filter(|_| is_good)?.data_version;
+        state.pages.clone().filter(|pages| pages.version == version)
+    }
+
+    /// Keeps pages that were fetched, unless those are there that belong to the status and these do not.
+    fn set_pages(&self, pages: Pages) {
+        let mut state = self.state();
+        let version = state.status.map(|status| status.data_version);
+        let is_current = |pages: &Pages| Some(pages.version) == version;
+        if is_current(&pages) || !state.pages.as_ref().is_some_and(is_current) {
+            state.pages = Some(pages);
+        }
+    }
+
+    /// The promise is broken, and what was known of rights is off.
+    pub(crate) fn note_break(&self) {
+        let mut state = self.state();
+        state.breaks += 1;
+        state.promise = None;
+        state.access.clear();
+    }
+
+    /// It is to be asked for anew, though no server has said so.
+    pub(crate) fn forget(&self) {
+        let mut state = self.state();
+        state.breaks += 1;
+        state.promise = None;
+        state.access.clear();
+        state.pages = None;
+        state.mounted = None;
+    }
+
+    /// Notes a status that a server told as `who`'s, with its promise if there is one.
+    pub(crate) fn note(
+        &self,
+        now: Instant,
+        (before, heard): (&Snapshot, &Heard),
+        who: Who,
+        status: &AfsFetchStatus,
+        callback: Option<&AfsCallBack>,
+    ) -> Noted {
+        self.note_reply(now, (before, heard), who, status, callback, false)
+    }
+
+    /// The same of the status that a change of our own has led to.
+    pub(crate) fn note_change(
+        &self,
+        now: Instant,
+        (before, heard): (&Snapshot, &Heard),
+        who: Who,
+        status: &AfsFetchStatus,
+        callback: Option<&AfsCallBack>,
+    ) -> Noted {
+        self.note_reply(now, (before, heard), who, status, callback, true)
+    }
+
+    fn note_reply(
+        &self,
+        now: Instant,
+        (before, heard): (&Snapshot, &Heard),
+        who: Who,
+        status: &AfsFetchStatus,
+        callback: Option<&AfsCallBack>,
+        is_own_change: bool,
+    ) -> Noted {
+        let mut state = self.state();
+        let old = state.status;
+        // Versions only grow, but for a volume that is restored: so one is old only beside one that came while it was asked for.
+        let has_newer = old.is_some_and(|old| status.data_version < old.data_version);
+        let is_older = (has_newer && state.notes != before.notes)
+            // Said before a change of ours was done, and told after it.
+            || (!is_own_change && state.changes != before.changes);
+        if is_own_change {
+            state.changes += 1;
+        }
+        let is_broken = state.breaks != before.breaks
+            || self.volume.breaks() != before.volume_breaks
+            || heard.server.resets() != heard.resets;
+        let was_good = state.promise.as_ref().is_some_and(|promise| promise.is_good(now, &self.volume));
+        if is_older {
+            return Noted { is_other_data: false, is_valid: was_good };
+        }
+        let is_other_data = !is_own_change && old.is_some_and(|old| old.data_version != status.data_version);
+        state.status = Some(*status);
+        state.notes += 1;
+        if status.file_type != FileType::DIRECTORY && state.parent.is_none() {
+            state.parent = Some(LocalFid { vnode: status.parent_vnode, unique: status.parent_unique });
+        }
+        if let Some(promise) = callback.filter(|_| !is_broken).and_then(|c| promised(now, c)) {
+            state.promise = Some(Promise {
+                until: promise,
+                server: Arc::clone(&heard.server),
+                resets: heard.resets,
+                volume_breaks: before.volume_breaks,
+            });
+        } else if is_broken || !was_good || callback.is_some() {
+            // Without a new promise, an old one goes on to count for the new status, if it still does: the reply to a change
+            // of our own carries none, and does not end it.
+            state.promise = None;
+        }
+        let is_valid = state.promise.is_some();
+        if status.file_type == FileType::DIRECTORY {
+            if !was_good {
+                state.access.clear();
+            }
+            if is_valid {
+                state.set_access(who, status.caller_access);
+            }
+        }
+        Noted { is_other_data, is_valid }
+    }
+
+    /// Notes that an identity has these rights on this directory, as the status of a file in it has told, if the promise of the
+    /// directory has held since before. OpenAFS's servers tell of a file without the right to administer, which is about directories: who
+    /// is known to have it keeps it.
+    pub(crate) fn note_rights(&self, now: Instant, before: &Snapshot, who: Who, rights: Rights) {
+        let mut state = self.state();
+        let is_good = state.promise.as_ref().is_some_and(|promise| promise.is_good(now, &self.volume));
+        if is_good && state.breaks == before.breaks && self.volume.breaks() == before.volume_breaks {
+            let known = state.access.iter().find(|(theirs, _)| *theirs == who);
+            let may_administer = known.is_some_and(|(_, rights)| rights.contains(Rights::ADMINISTER));
+            let kept = if may_administer { Rights::ADMINISTER } else { Rights::NONE };
+            state.set_access(who, rights | kept);
+        }
+    }
+
+    /// Makes a change of our own to the pages, if the status that it has led to says that nothing else has happened: the version
+    /// grew by exactly one. Else they are dropped.
+    pub(crate) fn edit_pages(&self, version: DataVersion, edit: impl FnOnce(&mut Directory) -> bool) {
+        let mut state = self.state();
+        let Some(mut pages) = state.pages.take() else { return };
+        if pages.version == version {
+            // They were fetched after the change was made, and before its reply was here.
+            state.pages = Some(pages);
+            return;
+        }
+        // What a listing still reads is copied; else it is changed where it is.
+        if pages.version.next() == version && edit(Arc::make_mut(&mut pages.directory)) {
+            pages.version = version;
+            state.pages = Some(pages);
+        }
+    }
+}
+
+/// A change of ours that is under way. Servers do not tell us of our own changes: so if it ends without an answer, because it was
+/// interrupted or nobody answers, what is promised of these vnodes does not count any more.
+#[derive(Debug)]
+pub(crate) struct Unanswered {
+    vnodes: Vec<Arc<Vnode>>,
+}
+
+impl Unanswered {
+    /// A change of these vnodes begins.
+    pub(crate) fn new(vnodes: impl IntoIterator<Item = Arc<Vnode>>) -> Self {
+        Self { vnodes: vnodes.into_iter().collect() }
+    }
+
+    /// It is answered, and the answer noted.
+    pub(crate) fn done(mut self) {
+        self.vnodes.clear();
+    }
+}
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        for vnode in &self.vnodes {
+            vnode.note_break();
+        }
+    }
+}
+
+impl State {
+    fn set_access(&mut self, who: Who, rights: Rights) {
+        if let Some(entry) = self.access.iter_mut().find(|(theirs, _)| *theirs == who) {
+            entry.1 = rights;
+            return;
+        }
+        if self.access.len() >= ACCESS_MAX {
+            self.access.remove(0);
+        }
+        self.access.push((who, rights));
+    }
+}
+
+/// Until when a promise is taken to hold; `None` for what is none.
+fn promised(now: Instant, callback: &AfsCallBack) -> Option<Instant> {
+    let is_one = matches!(callback.kind, CallBackType::SHARED | CallBackType::EXCLUSIVE);
+    let told = Duration::from_secs(callback.expiration_seconds.into()).min(PROMISE_MAX);
+    let life = told.checked_sub(PROMISE_MARGIN)?;
+    (is_one && !life.is_zero()).then(|| now + life)
+}
+
+/// A part of the table, and the order in which its vnodes came.
+#[derive(Debug, Default)]
+struct Shard {
+    map: HashMap<Fid, Arc<Vnode>>,
+    queue: VecDeque<Fid>,
+}
+
+/// The directories whose pages are kept, oldest first, and how many bytes these were when they came.
+#[derive(Debug, Default)]
+struct KeptPages {
+    queue: VecDeque<Fid>,
+    bytes: usize,
+}
+
+/// All vnodes that something is known of.
+///
+/// Volumes stay: there are as many as somebody has been in, of some hundred bytes each.
+#[derive(Debug)]
+pub(crate) struct Vnodes {
+    shards: Vec<Mutex<Shard>>,
+    volumes: RwLock<HashMap<(CellIndex, VolumeId), Arc<Volume>>>,
+    limit_per_shard: usize,
+    /// Most bytes of pages.
+    page_limit: usize,
+    kept_pages: Mutex<KeptPages>,
+}
+
+impl Vnodes {
+    pub(crate) fn new(entries: usize, page_bytes: usize) -> Self {
+        Self {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            volumes: RwLock::default(),
+            limit_per_shard: (entries / SHARDS).max(16),
+            page_limit: page_bytes,
+            kept_pages: Mutex::default(),
+        }
+    }
+
+    fn shard(&self, fid: Fid) -> MutexGuard<'_, Shard> {
+        // Vnode numbers of one volume go up by two; the multiplication spreads what is next to each other.
+        let mixed = (fid.vnode.0 ^ fid.volume.0.rotate_left(16)).wrapping_mul(0x9e37_79b9);
+        self.shards[(mixed >> 16) as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is known of a volume.
+    pub(crate) fn volume(&self, cell: CellIndex, volume: VolumeId) -> Arc<Volume> {
+        let known =
+            self.volumes.read().unwrap_or_else(PoisonError::into_inner).get(&(cell, volume)).map(Arc::clone);
+        known.unwrap_or_else(|| {
+            let mut volumes = self.volumes.write().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(volumes.entry((cell, volume)).or_default())
+        })
+    }
+
+    /// What is known of a volume, if anything is.
+    pub(crate) fn known_volume(&self, cell: CellIndex, volume: VolumeId) -> Option<Arc<Volume>> {
+        self.volumes.read().unwrap_or_else(PoisonError::into_inner).get(&(cell, volume)).map(Arc::clone)
+    }
+
+    /// A vnode that is in the table.
+    pub(crate) fn get(&self, fid: Fid) -> Option<Arc<Vnode>> {
+        let vnode = self.shard(fid).map.get(&fid).map(Arc::clone)?;
+        vnode.is_used.store(true, Ordering::Relaxed);
+        Some(vnode)
+    }
+
+    /// A vnode, put into the table if it is new. Who holds it keeps it there.
+    pub(crate) fn get_or_add(&self, fid: Fid) -> Arc<Vnode> {
+        if let Some(vnode) = self.get(fid) {
+            return vnode;
+        }
+        let volume = self.volume(fid.cell, fid.volume);
+        let mut shard = self.shard(fid);
+        if let Some(vnode) = shard.map.get(&fid) {
+            return Arc::clone(vnode);
+        }
+        self.make_room(&mut shard);
+        let vnode = Arc::new(Vnode::new(fid, volume));
+        shard.map.insert(fid, Arc::clone(&vnode));
+        shard.queue.push_back(fid);
+        vnode
+    }
+
+    /// Lets vnodes go that nobody has asked for lately. Those that somebody holds, as data do that are open or not stored, or whose
+    /// pages are kept stay; so the limit may be passed.
+    fn make_room(&self, shard: &mut Shard) {
+        let mut looks = shard.queue.len().min(64);
+        while shard.map.len() >= self.limit_per_shard && looks > 0 {
+            looks -= 1;
+            let Some(fid) = shard.queue.pop_front() else { break };
+            let Some(vnode) = shard.map.get(&fid) else { continue };
+            let is_held = Arc::strong_count(vnode) > 1;
+            let is_used = vnode.is_used.swap(false, Ordering::Relaxed);
+            if is_held || is_used || vnode.state().pages.is_some() {
+                shard.queue.push_back(fid);
+            } else {
+                shard.map.remove(&fid);
+            }
+        }
+    }
+
+    /// Takes a vnode out that is no longer there.
+    pub(crate) fn remove(&self, fid: Fid) {
+        if let Some(vnode) = self.get(fid) {
+            vnode.forget();
+        }
+        let mut shard = self.shard(fid);
+        shard.map.remove(&fid);
+        shard.queue.retain(|other| *other != fid);
+    }
+
+    /// A server breaks the promise for a vnode, or for a whole volume.
+    pub(crate) fn note_break(&self, fid: Fid) {
+        if fid.in_cell().is_whole_volume() {
+            if let Some(volume) = self.known_volume(fid.cell, fid.volume) {
+                volume.note_break();
+            }
+            return;
+        }
+        match self.get(fid) {
+            Some(vnode) => vnode.note_break(),
+            None => {
+                if let Some(volume) = self.known_volume(fid.cell, fid.volume) {
+                    volume.strays.fetch_add(1, Ordering::AcqRel);
+                }
+            }
+        }
+    }
+
+    /// Puts a vnode that a call has made into the table, with its status. What the promise is worth is told by the snapshot
+    /// that was taken of its directory.
+    pub(crate) fn note_made(
+        &self,
+        now: Instant,
+        fid: Fid,
+        (before, heard): (&Snapshot, &Heard),
+        (who, dir): (Who, LocalFid),
+        status: &AfsFetchStatus,
+        callback: Option<&AfsCallBack>,
+    ) -> Arc<Vnode> {
+        let vnode = self.get_or_add(fid);
+        let strays = vnode.volume.strays.load(Ordering::Acquire);
+        let mut own = vnode.snapshot();
+        own.volume_breaks = before.volume_breaks;
+        // A promise for a number that nobody knew may have been broken already.
+        let callback = callback.filter(|_| strays == before.strays);
+        vnode.note(now, (&own, heard), who, status, callback);
+        vnode.set_parent(dir);
+        vnode
+    }
+
+    /// Keeps pages of a directory, within the limit for all of them.
+    pub(crate) fn keep_pages(&self, vnode: &Vnode, pages: Pages) {
+        let size = pages.directory.bytes().len();
+        vnode.set_pages(pages);
+        let mut kept = self.kept_pages.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.queue.push_back(vnode.fid);
+        kept.bytes += size;
+        if kept.bytes > self.page_limit {
+            self.drop_pages(&mut kept, vnode.fid);
+        }
+    }
+
+    /// Counts what is kept, which edits and drops have changed since, and lets the directories go that nobody has asked for
+    /// lately, down to nine tenths of the limit, so that this is not done at each directory.
+    fn drop_pages(&self, kept: &mut KeptPages, newest: Fid) {
+        let goal = self.page_limit / 10 * 9;
+        let fids: HashSet<Fid> = kept.queue.iter().copied().collect();
+        let size_of = |fid: Fid| {
+            let vnode = self.shard(fid).map.get(&fid).map(Arc::clone)?;
+            let size = vnode.state().pages.as_ref()?.directory.bytes().len();
+            Some((vnode, size))
+        };
+        kept.bytes = fids.iter().filter_map(|&fid| size_of(fid)).map(|(_, size)| size).sum();
+        let mut seen = HashSet::new();
+        let mut looks = 2 * kept.queue.len();
+        while kept.bytes > goal && looks > 0 {
+            looks -= 1;
+            let Some(fid) = kept.queue.pop_front() else { break };
+            let Some((vnode, size)) = size_of(fid) else { continue };
+            if fid == newest || vnode.is_used.swap(false, Ordering::Relaxed) {
+                // Once each: a directory that was fetched several times is in the queue as often.
+                if seen.insert(fid) {
+                    kept.queue.push_back(fid);
+                }
+                continue;
+            }
+            vnode.state().pages = None;
+            kept.bytes = kept.bytes.saturating_sub(size);
+        }
+    }
+
+    /// Bytes of pages that are kept, as they were when they came.
+    pub(crate) fn page_bytes(&self) -> usize {
+        self.kept_pages.lock().unwrap_or_else(PoisonError::into_inner).bytes
+    }
+
+    /// All vnodes, for debuggers and for what concerns a whole volume.
+    pub(crate) fn all(&self) -> Vec<Arc<Vnode>> {
+        let shards = self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner));
+        shards.flat_map(|shard| shard.map.values().map(Arc::clone).collect::<Vec<_>>()).collect()
+    }
+
+    /// Volumes that something is known of.
+    pub(crate) fn volumes(&self) -> Vec<(CellIndex, VolumeId)> {
+        self.volumes.read().unwrap_or_else(PoisonError::into_inner).keys().copied().collect()
+    }
+
+    /// How many vnodes there are.
+    pub(crate) fn len(&self) -> usize {
+        self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner).map.len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests;
