@@ -223,3 +223,67 @@ fn a_tree_that_two_mounts_remove_at_the_same_time_is_gone_and_neither_fails() {
     }
     assert!(!tree.exists());
 }
+
+/// Of a name that it has and may not use, the kernel asks without the directory's lock, and notes the answer when its thread has a
+/// processor again: perhaps after a notice that was sent later.
+#[test]
+fn a_name_that_was_just_found_is_not_found_when_another_mount_has_removed_it() {
+    const NAME: &str = "a_name_that_was_just_found_is_not_found_when_another_mount_has_removed_it";
+    if !can_mount(NAME) {
+        return;
+    }
+    let cell = Cell::new("found");
+    let mounts = ["one", "two"].map(|name| cell.mount(name));
+    let [mine, others] = mounts.each_ref().map(|(_, place)| place.join("name"));
+    let beside = mounts[1].1.join("beside");
+    for round in 0..500 {
+        fs::write(&others, b"").unwrap();
+        // The directory changes, and the name stays: the kernel may have it, or have to ask again.
+        for _ in 0..2 {
+            assert!(mine.exists(), "round {round}: it was made");
+            fs::write(&beside, b"").unwrap();
+            assert!(mine.exists(), "round {round}: another was made");
+            fs::remove_file(&beside).unwrap();
+            assert!(mine.exists(), "round {round}: another was removed");
+        }
+        fs::remove_file(&others).unwrap();
+        assert!(!mine.exists(), "round {round}: it was removed");
+    }
+}
+
+/// Who asks while a name is removed may be told either. Who asks afterwards may not.
+#[test]
+fn a_name_that_is_being_looked_up_while_another_mount_removes_it_is_soon_gone() {
+    const NAME: &str = "a_name_that_is_being_looked_up_while_another_mount_removes_it_is_soon_gone";
+    const PATIENCE: Duration = Duration::from_secs(20);
+    if !can_mount(NAME) {
+        return;
+    }
+    let cell = Cell::new("asked");
+    let mounts = ["one", "two"].map(|name| cell.mount(name));
+    let [mine, others] = mounts.each_ref().map(|(_, place)| place.join("name"));
+    let beside = mounts[1].1.join("beside");
+    for round in 0..300 {
+        fs::write(&others, b"").unwrap();
+        let is_removed = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    while !is_removed.load(Ordering::Relaxed) {
+                        // Either is right.
+                        let _ = mine.exists();
+                    }
+                });
+            }
+            // The kernel has the name, and asks about it again.
+            fs::write(&beside, b"").unwrap();
+            fs::remove_file(&others).unwrap();
+            is_removed.store(true, Ordering::Relaxed);
+        });
+        let until = Instant::now() + PATIENCE;
+        while mine.exists() {
+            assert!(Instant::now() < until, "round {round}: the name stays");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}

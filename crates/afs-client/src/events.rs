@@ -4,7 +4,8 @@
 //! time) until the notices of the break are handled: so an open that begins after a break was acknowledged sees the new data.
 
 use std::convert::Infallible;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
 
@@ -48,9 +49,36 @@ pub struct Notice {
 #[derive(Debug)]
 pub struct Notices {
     receiver: mpsc::UnboundedReceiver<Notice>,
+    pending: Pending,
+}
+
+/// Whether changes have happened of which a subscriber has not heard yet. What is found out at the moment of a change may be true
+/// already of what the notice of it is about to revoke.
+#[derive(Debug, Clone, Default)]
+pub struct Pending(Arc<AtomicUsize>);
+
+impl Pending {
+    /// Whether there are any: also those that the subscriber has taken, until he says [`Self::done`].
+    pub fn any(&self) -> bool {
+        self.0.load(Ordering::SeqCst) > 0
+    }
+
+    /// The subscriber has noted one of them.
+    pub fn done(&self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn begin(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 impl Notices {
+    /// What has not come yet.
+    pub fn pending(&self) -> Pending {
+        self.pending.clone()
+    }
+
     /// The next change; `None` when the client has ended.
     pub async fn next(&mut self) -> Option<Notice> {
         self.receiver.recv().await
@@ -68,7 +96,7 @@ impl Notices {
 /// what is dropped here would be stale for hours.
 #[derive(Debug, Default)]
 pub(crate) struct Subscribers {
-    senders: Mutex<Vec<mpsc::UnboundedSender<Notice>>>,
+    senders: Mutex<Vec<(mpsc::UnboundedSender<Notice>, Pending)>>,
 }
 
 /// When the notices of one event are handled.
@@ -86,8 +114,9 @@ impl Handled {
 impl Subscribers {
     pub(crate) fn subscribe(&self) -> Notices {
         let (sender, receiver) = mpsc::unbounded_channel();
-        self.lock().push(sender);
-        Notices { receiver }
+        let pending = Pending::default();
+        self.lock().push((sender, pending.clone()));
+        Notices { receiver, pending }
     }
 
     /// Tells all, and lets one know when it is handled.
@@ -103,8 +132,11 @@ impl Subscribers {
     }
 
     fn send(&self, changes: &[Changed], done: Option<&mpsc::Sender<Infallible>>) {
-        self.lock().retain(|sender| {
-            changes.iter().all(|&changed| sender.send(Notice { changed, _handled: done.cloned() }).is_ok())
+        self.lock().retain(|(sender, pending)| {
+            changes.iter().all(|&changed| {
+                pending.begin();
+                sender.send(Notice { changed, _handled: done.cloned() }).is_ok()
+            })
         });
     }
 
@@ -113,7 +145,7 @@ impl Subscribers {
         self.lock().clear();
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<mpsc::UnboundedSender<Notice>>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(mpsc::UnboundedSender<Notice>, Pending)>> {
         self.senders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

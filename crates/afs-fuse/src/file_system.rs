@@ -5,7 +5,8 @@
 //!
 //! An answer may say that something is true for hours. It must not reach the kernel after the notice by which that is revoked.
 //! So answers are put together and sent inside the *gate*, and a notice closes the gate for a moment first. What was found out
-//! before the gate was closed and is answered after it is not *fresh*, and is told for no time at all.
+//! before the gate was closed and is answered after it is not *fresh*, and is told for no time at all. Nor is what was found out while a
+//! notice is still on its way here: whoever found out the change himself may be answered before it comes.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -14,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use afs_client::{Client, Error, Fid, Found, Notice, Status, User};
+use afs_client::{Client, Error, Fid, Found, Notice, Pending, Status, User};
 use fuse_dev::{
     Attributes, Caller, Device, Entry, FileSystemSpace, Handler, NodeId, Notifier, Operation, Reply, Request,
     Unique,
@@ -81,6 +82,8 @@ pub(crate) struct FileSystem {
     pub(crate) can_map_direct: bool,
     /// How many notices there have been; open for answers, closed by notices.
     gate: RwLock<u64>,
+    /// The notices that have not come to the gate.
+    pub(crate) pending: Pending,
     /// How many notices there have been, those among them that wait for the gate; and how many are under way.
     pub(crate) announced: AtomicU64,
     pub(crate) coming: AtomicUsize,
@@ -88,6 +91,15 @@ pub(crate) struct FileSystem {
     pub(crate) noticed: Mutex<Option<Instant>>,
     /// When the kernel was last answered that a file is shorter than it believed.
     pub(crate) shortened: Mutex<Option<Instant>>,
+}
+
+/// The kernel that a file system is mounted in.
+#[derive(Debug)]
+pub(crate) struct Kernel {
+    pub(crate) device: Arc<Device>,
+    pub(crate) notifier: Notifier,
+    /// See [`FileSystem::can_map_direct`].
+    pub(crate) can_map_direct: bool,
 }
 
 /// Whether the kernel may read files of the cache by itself.
@@ -122,8 +134,8 @@ impl FileSystem {
         owners: Owners,
         serves: Serves,
         passthrough: Passthrough,
-        device: Arc<Device>,
-        (notifier, can_map_direct): (Notifier, bool),
+        Kernel { device, notifier, can_map_direct }: Kernel,
+        pending: Pending,
     ) -> Self {
         let nodes = Nodes::new(client.root(), client.config().kernel_nodes);
         Self {
@@ -142,6 +154,7 @@ impl FileSystem {
             has_fine_times: has_fine_times(),
             can_map_direct,
             gate: RwLock::new(0),
+            pending,
             announced: AtomicU64::new(0),
             coming: AtomicUsize::new(0),
             noticed: Mutex::default(),
@@ -163,10 +176,10 @@ impl FileSystem {
     pub(crate) fn answer_hit(
         self: &Arc<Self>,
         reply: Reply,
-        hit: impl FnOnce() -> Option<Answer>,
+        hit: impl FnOnce(Fresh) -> Option<Answer>,
     ) -> Result<(), Reply> {
         let gate = self.enter();
-        let Some(answer) = hit() else { return Err(reply) };
+        let Some(answer) = hit(Fresh(!self.pending.any())) else { return Err(reply) };
         let taken = answer.send(reply);
         drop(gate);
         self.take_back(taken);
@@ -232,7 +245,7 @@ impl FileSystem {
         send: impl FnOnce(Answer) -> Taken + Send + 'static,
     ) {
         let gate = self.enter();
-        let answer = outcome(self, Fresh(*gate == began));
+        let answer = outcome(self, Fresh(*gate == began && !self.pending.any()));
         if matches!(answer, Answer::AskAgain) {
             drop(gate);
             return self.ask_again(move || {
@@ -299,7 +312,7 @@ impl FileSystem {
             attributes_ttl = attributes::attributes_ttl(self.client.now(), &found.status);
         }
         let place = (!name_ttl.is_zero()).then_some((dir.id, name));
-        let node = self.nodes.look_up(found.fid, place);
+        let node = self.nodes.look_up(found.fid, place, self.client.now());
         node.told.note(found.status.length);
         Entry { node: node.id, attributes: self.attributes(&found.status), name_ttl, attributes_ttl }
     }
@@ -317,7 +330,7 @@ impl FileSystem {
             Ok(found) => Answer::Entry(self.entry(user, dir, name, &found, fresh)),
             Err(Error::NoEntry { .. }) => {
                 let ttl = if fresh.0 { self.name_ttl(user, dir.fid) } else { Duration::ZERO };
-                let is_kept = !ttl.is_zero() && self.nodes.note_absent(dir.id, name);
+                let is_kept = !ttl.is_zero() && self.nodes.note_absent(dir.id, name, self.client.now());
                 Answer::Absent(if is_kept { ttl } else { Duration::ZERO })
             }
             Err(error) => self.errno_of_name(&error),

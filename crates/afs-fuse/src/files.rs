@@ -71,9 +71,9 @@ impl FileSystem {
             // The kernel then looks the name up again.
             return reply.error(libc::ESTALE);
         }
-        let hit = || {
+        let hit = |fresh| {
             let file = self.client.cached_open(user, node.fid, flags)?;
-            Some(self.opened(&node, file, appends, Fresh(true)))
+            Some(self.opened(&node, file, appends, fresh))
         };
         let Err(reply) = self.answer_hit(reply, hit) else { return };
         let fs = Arc::clone(self);

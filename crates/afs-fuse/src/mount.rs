@@ -16,7 +16,7 @@ use tokio::task::AbortHandle;
 
 use crate::attributes::{Owner, Owners, Serves};
 use crate::crowd;
-use crate::file_system::{Door, FileSystem, Passthrough};
+use crate::file_system::{Door, FileSystem, Kernel, Passthrough};
 use crate::notices;
 
 /// The longest write that is taken at once, and the longest read that is asked for: the kernel's own limit.
@@ -145,19 +145,16 @@ impl Mount {
         let settings = settings(wants_passthrough, options.cache_is_stacked);
         let device = Arc::clone(mounted.device());
         let owners = Owners::new(options.owners.clone());
+        // Before the first answer: what it says may change at once.
+        let changes = client.notices();
+        let pending = changes.pending();
         let mut made = None;
         let session = Session::start(Arc::clone(&device), &settings, options.threads, |offer, notifier| {
             let passthrough =
                 Passthrough::new(options.passthrough_min_bytes.filter(|_| has_passthrough(&offer)));
-            let fs = FileSystem::new(
-                client.clone(),
-                runtime,
-                owners,
-                serves,
-                passthrough,
-                device,
-                (notifier.clone(), offer.features.has(Features::DIRECT_IO_MAPPED)),
-            );
+            let can_map_direct = offer.features.has(Features::DIRECT_IO_MAPPED);
+            let kernel = Kernel { device, notifier: notifier.clone(), can_map_direct };
+            let fs = FileSystem::new(client.clone(), runtime, owners, serves, passthrough, kernel, pending);
             let fs = Arc::new(fs);
             made = Some((Arc::clone(&fs), notifier));
             Arc::new(Door(fs))
@@ -172,7 +169,6 @@ impl Mount {
             "mounted"
         );
         read_ahead(&path);
-        let changes = client.notices();
         let of = Arc::clone(&fs);
         let notices = std::thread::Builder::new()
             .name("fuse-notices".to_owned())

@@ -7,7 +7,7 @@ use afs_client::{Client, Error, Fid, Found, Kind, Status, User};
 use fuse_dev::{Caller, NodeId, Reply};
 
 use crate::answer::Answer;
-use crate::file_system::{FileSystem, Fresh, just, outcome};
+use crate::file_system::{FileSystem, just, outcome};
 use crate::nodes::Node;
 use crate::notices::Locked;
 
@@ -24,9 +24,9 @@ fn user(caller: Caller) -> User {
 impl FileSystem {
     pub(crate) fn look_up(self: &Arc<Self>, caller: Caller, dir: Arc<Node>, name: &[u8], reply: Reply) {
         let user = user(caller);
-        let hit = || {
+        let hit = |fresh| {
             let found = self.client.cached_lookup(user, dir.fid, name)?;
-            Some(self.found(user, &dir, name, found, Fresh(true)))
+            Some(self.found(user, &dir, name, found, fresh))
         };
         let Err(reply) = self.answer_hit(reply, hit) else { return };
         let (client, name) = (self.client.clone(), name.to_vec());
@@ -227,9 +227,10 @@ impl FileSystem {
             let renamed = client.rename(user, (from.fid, &name), (to.fid, &new_name), keep).await;
             changing.settle(&renamed);
             outcome(move |fs, fresh| {
+                let (old, new) = ((from.id, name.as_slice()), (to.id, new_name.as_slice()));
                 match renamed {
                     // The kernel moves the name with what it has of it, also one that it was just being told to forget.
-                    Ok(()) if fresh.0 && fs.nodes.move_name((from.id, &name), (to.id, &new_name)) => {}
+                    Ok(()) if fresh.0 && fs.nodes.move_name(old, new, fs.client.now()) => {}
                     Ok(()) => {
                         // In this order: a notice waits for what is on its way to the kernel, or finds the name.
                         fs.forget_names(to.id, vec![new_name.clone()], None);
@@ -268,7 +269,7 @@ impl FileSystem {
             Ok(target) => Answer::Data(target),
             Err(error) => fs.errno(&error),
         };
-        let hit = || Some(answer(self, self.client.cached_readlink(user, node.fid)?));
+        let hit = |_| Some(answer(self, self.client.cached_readlink(user, node.fid)?));
         let Err(reply) = self.answer_hit(reply, hit) else { return };
         let client = self.client.clone();
         self.run(caller, reply, async move {

@@ -13,6 +13,7 @@ use afs_client::{CellIndex, Fid};
 use afs_wire::ids::{DataVersion, VolumeId};
 use fuse_dev::{Attributes, Backing, NodeId};
 use lru::LruCache;
+use rx_proto::time::Instant;
 use tokio::sync::Notify;
 
 use crate::locks::NodeLocks;
@@ -100,6 +101,8 @@ struct Known {
     /// Of a directory, the names that the kernel may use without asking; with no node for those that are not there.
     names: HashMap<Vec<u8>, Option<NodeId>>,
     absent: usize,
+    /// When the kernel was last told of one of them.
+    named_at: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -154,14 +157,14 @@ impl Nodes {
 
     /// The node of a fid, for an answer that counts as a look-up. With `place`, the kernel may find it by that name from now on
     /// without asking.
-    pub(crate) fn look_up(&self, fid: Fid, place: Option<(NodeId, &[u8])>) -> Arc<Node> {
+    pub(crate) fn look_up(&self, fid: Fid, place: Option<(NodeId, &[u8])>, now: Instant) -> Arc<Node> {
         let mut table = self.lock();
         let id = match table.current.get(&fid) {
             Some(id) => *id,
             None => table.make(fid),
         };
         if let Some((dir, name)) = place {
-            table.remember(dir, name, Some(id));
+            table.remember(dir, name, Some(id), now);
         }
         let known = table.known.get_mut(&id).expect("what is current is known");
         known.lookups += 1;
@@ -175,8 +178,13 @@ impl Nodes {
     }
 
     /// The kernel may take a name for one that is not there. False: it may not, there are too many.
-    pub(crate) fn note_absent(&self, dir: NodeId, name: &[u8]) -> bool {
-        self.lock().remember(dir, name, None)
+    pub(crate) fn note_absent(&self, dir: NodeId, name: &[u8], now: Instant) -> bool {
+        self.lock().remember(dir, name, None, now)
+    }
+
+    /// Whether the kernel was told since then that it may use a name of a directory without asking.
+    pub(crate) fn was_named_since(&self, dir: NodeId, since: Instant) -> bool {
+        self.lock().known.peek(&dir).and_then(|known| known.named_at).is_some_and(|at| at >= since)
     }
 
     /// The kernel takes look-ups back.
@@ -191,12 +199,12 @@ impl Nodes {
 
     /// The kernel has moved a name, with what it has of it. False: it may find it by its new name without asking, although that is not
     /// noted, as it was being told to forget the old one.
-    pub(crate) fn move_name(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8])) -> bool {
+    pub(crate) fn move_name(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8]), now: Instant) -> bool {
         let mut table = self.lock();
         let child = table.known.peek(&from.0).and_then(|dir| dir.names.get(from.1).copied()).flatten();
         table.drop_name(from.0, from.1);
         table.drop_name(to.0, to.1);
-        child.is_some_and(|child| table.remember(to.0, to.1, Some(child)))
+        child.is_some_and(|child| table.remember(to.0, to.1, Some(child), now))
     }
 
     /// A node stands for data that are no longer the file's: the next look-up of the fid makes a new one.
@@ -270,14 +278,16 @@ impl Table {
             told: Told::default(),
             state: Mutex::default(),
         });
-        let known = Known { node, lookups: 0, places: Vec::new(), names: HashMap::new(), absent: 0 };
+        let (places, names) = (Vec::new(), HashMap::new());
+        let known = Known { node, lookups: 0, places, names, absent: 0, named_at: None };
         self.known.put(id, known);
         self.current.insert(fid, id);
         id
     }
 
-    fn remember(&mut self, dir: NodeId, name: &[u8], child: Option<NodeId>) -> bool {
+    fn remember(&mut self, dir: NodeId, name: &[u8], child: Option<NodeId>, now: Instant) -> bool {
         let Some(parent) = self.known.peek_mut(&dir) else { return false };
+        parent.named_at = Some(now);
         match parent.names.get(name) {
             Some(before) if *before == child => return true,
             Some(_) => self.drop_name(dir, name),
@@ -382,6 +392,8 @@ mod tests {
     use crate::modes::Wish;
     use afs_wire::ids::{AfsFid, Uniquifier, VnodeNumber};
 
+    const NOW: Instant = Instant::ORIGIN;
+
     fn fid(vnode: u32) -> Fid {
         let fid = AfsFid { volume: VolumeId(7), vnode: VnodeNumber(vnode), unique: Uniquifier(vnode) };
         Fid::new(CellIndex(1), fid)
@@ -394,25 +406,40 @@ mod tests {
     #[test]
     fn a_node_lives_until_its_last_look_up_is_taken_back() {
         let nodes = Nodes::new(fid(1), 100);
-        let one = nodes.look_up(fid(2), None);
-        assert_eq!(nodes.look_up(fid(2), None).id, one.id);
+        let one = nodes.look_up(fid(2), None, NOW);
+        assert_eq!(nodes.look_up(fid(2), None, NOW).id, one.id);
         nodes.forget(one.id, 1);
         assert!(nodes.get(one.id).is_some());
         nodes.forget(one.id, 5);
         assert!(nodes.get(one.id).is_none());
-        assert_ne!(nodes.look_up(fid(2), None).id, one.id, "an id is never used again");
+        assert_ne!(nodes.look_up(fid(2), None, NOW).id, one.id, "an id is never used again");
         nodes.forget(NodeId::ROOT, 1000);
         assert_eq!(nodes.get(NodeId::ROOT).unwrap().fid, fid(1));
+    }
+
+    #[test]
+    fn a_directory_tells_since_when_the_kernel_has_no_new_name_of_it() {
+        let (nodes, at) = (Nodes::new(fid(1), 100), Instant::from_nanos);
+        assert!(!nodes.was_named_since(NodeId::ROOT, at(0)));
+        nodes.look_up(fid(2), None, at(1));
+        assert!(!nodes.was_named_since(NodeId::ROOT, at(0)), "this one it asks for each time");
+        nodes.look_up(fid(2), Some((NodeId::ROOT, b"f")), at(2));
+        assert!(nodes.was_named_since(NodeId::ROOT, at(2)) && !nodes.was_named_since(NodeId::ROOT, at(3)));
+        nodes.look_up(fid(2), Some((NodeId::ROOT, b"f")), at(4));
+        nodes.note_absent(NodeId::ROOT, b"none", at(5));
+        assert!(nodes.was_named_since(NodeId::ROOT, at(5)));
+        nodes.on_change(fid(1), About::Names);
+        assert!(nodes.was_named_since(NodeId::ROOT, at(5)), "that was told nevertheless");
     }
 
     #[test]
     fn a_changed_directory_takes_its_names_with_it_and_no_others() {
         let nodes = Nodes::new(fid(1), 100);
         let root = nodes.get(NodeId::ROOT).unwrap();
-        let sub = nodes.look_up(fid(3), Some((root.id, b"sub")));
-        let file = nodes.look_up(fid(4), Some((root.id, b"a")));
-        nodes.look_up(fid(4), Some((sub.id, b"b")));
-        assert!(nodes.note_absent(root.id, b"none"));
+        let sub = nodes.look_up(fid(3), Some((root.id, b"sub")), NOW);
+        let file = nodes.look_up(fid(4), Some((root.id, b"a")), NOW);
+        nodes.look_up(fid(4), Some((sub.id, b"b")), NOW);
+        assert!(nodes.note_absent(root.id, b"none", NOW));
         let forgets = nodes.on_change(fid(1), About::Names);
         assert_eq!(
             forgets,
@@ -427,14 +454,14 @@ mod tests {
     #[test]
     fn what_the_kernel_reads_by_itself_is_retired_and_the_fid_gets_a_new_node() {
         let nodes = Nodes::new(fid(1), 100);
-        let old = nodes.look_up(fid(2), Some((NodeId::ROOT, b"film")));
+        let old = nodes.look_up(fid(2), Some((NodeId::ROOT, b"film")), NOW);
         let opened = old.state().mode.open(Wish::ReadWhole).0;
         old.state().mode = opened;
         let forgets = nodes.on_change(fid(2), About::All);
         let expected = [Forget::Attributes(old.id), Forget::Name(NodeId::ROOT, b"film".to_vec())];
         assert_eq!(forgets, expected);
         assert!(old.state().is_retired && nodes.get(old.id).is_some());
-        let new = nodes.look_up(fid(2), Some((NodeId::ROOT, b"film")));
+        let new = nodes.look_up(fid(2), Some((NodeId::ROOT, b"film")), NOW);
         assert_ne!(new.id, old.id);
         nodes.forget(old.id, 1);
         assert_eq!(nodes.of_fid(fid(2)).unwrap().id, new.id, "the old one does not take the new one with it");
@@ -444,9 +471,9 @@ mod tests {
     #[test]
     fn names_go_with_their_nodes() {
         let nodes = Nodes::new(fid(1), 100);
-        let dir = nodes.look_up(fid(3), Some((NodeId::ROOT, b"d")));
-        let file = nodes.look_up(fid(2), Some((dir.id, b"f")));
-        nodes.look_up(fid(2), Some((dir.id, b"hard")));
+        let dir = nodes.look_up(fid(3), Some((NodeId::ROOT, b"d")), NOW);
+        let file = nodes.look_up(fid(2), Some((dir.id, b"f")), NOW);
+        nodes.look_up(fid(2), Some((dir.id, b"hard")), NOW);
         nodes.drop_name(dir.id, b"hard");
         nodes.forget(file.id, 2);
         assert_eq!(nodes.on_change(fid(3), About::Names), [Forget::Data(dir.id)]);
@@ -460,27 +487,27 @@ mod tests {
     fn who_renames_is_told_of_a_name_that_the_kernel_was_about_to_forget() {
         let nodes = Nodes::new(fid(1), 100);
         let root = nodes.get(NodeId::ROOT).unwrap();
-        nodes.look_up(fid(2), Some((root.id, b"a")));
-        assert!(nodes.move_name((root.id, b"a"), (root.id, b"b")));
+        nodes.look_up(fid(2), Some((root.id, b"a")), NOW);
+        assert!(nodes.move_name((root.id, b"a"), (root.id, b"b"), NOW));
         assert_eq!(nodes.on_change(fid(1), About::Names), [name(&root, "b"), Forget::Data(root.id)]);
-        assert!(!nodes.move_name((root.id, b"b"), (root.id, b"c")));
+        assert!(!nodes.move_name((root.id, b"b"), (root.id, b"c"), NOW));
     }
 
     #[test]
     fn names_that_are_not_there_are_bounded() {
         let nodes = Nodes::new(fid(1), 100);
         for number in 0..ABSENT_MAX {
-            assert!(nodes.note_absent(NodeId::ROOT, number.to_string().as_bytes()));
+            assert!(nodes.note_absent(NodeId::ROOT, number.to_string().as_bytes(), NOW));
         }
-        assert!(!nodes.note_absent(NodeId::ROOT, b"more"));
-        nodes.look_up(fid(2), Some((NodeId::ROOT, b"0")));
-        assert!(nodes.note_absent(NodeId::ROOT, b"more"), "one of them is there now");
+        assert!(!nodes.note_absent(NodeId::ROOT, b"more", NOW));
+        nodes.look_up(fid(2), Some((NodeId::ROOT, b"0")), NOW);
+        assert!(nodes.note_absent(NodeId::ROOT, b"more", NOW), "one of them is there now");
     }
 
     #[test]
     fn all_of_a_volume_can_change_at_once() {
         let nodes = Nodes::new(fid(1), 100);
-        let file = nodes.look_up(fid(2), Some((NodeId::ROOT, b"f")));
+        let file = nodes.look_up(fid(2), Some((NodeId::ROOT, b"f")), NOW);
         let forgets = nodes.on_change_of(Some((CellIndex(1), VolumeId(7))));
         let expected =
             [Forget::Name(NodeId::ROOT, b"f".to_vec()), Forget::Data(NodeId::ROOT), Forget::Data(file.id)];
@@ -492,9 +519,9 @@ mod tests {
     #[test]
     fn the_least_used_are_those_that_were_not_asked_about_and_are_closed() {
         let nodes = Nodes::new(fid(1), 4);
-        let dir = nodes.look_up(fid(3), Some((NodeId::ROOT, b"dir")));
+        let dir = nodes.look_up(fid(3), Some((NodeId::ROOT, b"dir")), NOW);
         let [old, open, used, new] =
-            [4, 6, 8, 10].map(|n| nodes.look_up(fid(n), Some((dir.id, n.to_string().as_bytes()))));
+            [4, 6, 8, 10].map(|n| nodes.look_up(fid(n), Some((dir.id, n.to_string().as_bytes())), NOW));
         let opened = open.state().mode.open(Wish::Read).0;
         open.state().mode = opened;
         nodes.get(used.id);

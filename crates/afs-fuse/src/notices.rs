@@ -6,6 +6,10 @@
 //! directory until we have answered him; and his change may be waiting, at the server, for another client that cannot answer before
 //! a change of its own there is answered, which waits for us. So names in a directory that is being changed here are waited for by
 //! nobody: they are forgotten as soon as that change has been answered.
+//!
+//! The kernel notes the answer to a look-up of a name that it knows without the directory's lock, and perhaps after a notice that was
+//! sent later: the thread that asked has to be given a processor first. So names of a directory of which it was told a moment ago are
+//! forgotten again, twice.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -13,12 +17,19 @@ use std::io;
 use std::mem;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use afs_client::{Change, Changed, Notice, Notices};
 use fuse_dev::{NodeId, Notifier};
 
 use crate::file_system::FileSystem;
 use crate::nodes::{About, Forget};
+
+/// The longest that a thread of the kernel is taken to need to note an answer.
+const NOTING: Duration = Duration::from_secs(1);
+
+/// When names are forgotten again that may have been noted after they were revoked: most are noted within microseconds.
+const AGAIN: [Duration; 2] = [Duration::from_millis(20), NOTING];
 
 /// Runs until the client ends.
 pub(crate) fn serve(fs: &Arc<FileSystem>, notifier: &Notifier, mut notices: Notices) {
@@ -32,9 +43,14 @@ pub(crate) fn serve(fs: &Arc<FileSystem>, notifier: &Notifier, mut notices: Noti
                 Forget::Data(_) | Forget::Attributes(_) => others.push(forget),
             }
         }
+        // What is answered from here on is what is so after the change.
+        fs.pending.done();
         let notice = Arc::new(notice);
         fs.leaving.wait(directory(fs, notice.changed), &notice);
         for (dir, names) in names {
+            if fs.nodes.was_named_since(dir, fs.client.now() - NOTING) {
+                fs.forget_names_again(dir, names.clone());
+            }
             fs.forget_names(dir, names, Some(Arc::clone(&notice)));
         }
         if others.iter().any(|forget| matches!(forget, Forget::Data(_))) {
@@ -234,6 +250,19 @@ impl FileSystem {
                 for name in names {
                     send(&fs.notifier, &Forget::Name(dir, name));
                 }
+            }
+        });
+    }
+
+    /// Has them asked for again after a while, once more after [`NOTING`].
+    fn forget_names_again(self: &Arc<Self>, dir: NodeId, names: Vec<Vec<u8>>) {
+        // The mount may end meanwhile.
+        let fs = Arc::downgrade(self);
+        self.runtime.spawn(async move {
+            for pause in AGAIN {
+                tokio::time::sleep(pause).await;
+                let Some(fs) = fs.upgrade() else { return };
+                fs.forget_names(dir, names.clone(), None);
             }
         });
     }

@@ -28,9 +28,9 @@ impl FileSystem {
         let user = handle
             .and_then(|handle| self.handles.file(handle))
             .map_or(User(caller.uid), |open| open.file.user());
-        let hit = || {
+        let hit = |fresh| {
             let status = self.client.cached_status(user, node.fid)?;
-            Some(self.status_answer(&node, status, Fresh(true)))
+            Some(self.status_answer(&node, status, fresh))
         };
         let Err(reply) = self.answer_hit(reply, hit) else { return };
         let client = self.client.clone();
@@ -141,7 +141,7 @@ impl FileSystem {
             Ok(_) => Answer::Error(libc::EACCES),
             Err(error) => fs.errno(&error),
         };
-        let hit = || Some(answer(self, self.client.cached_status(user, node.fid)?));
+        let hit = |_| Some(answer(self, self.client.cached_status(user, node.fid)?));
         let Err(reply) = self.answer_hit(reply, hit) else { return };
         let client = self.client.clone();
         self.run(caller, reply, async move {
