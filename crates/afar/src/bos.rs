@@ -11,9 +11,10 @@ use crate::cell::{CLIENT_FOLDER, CellError, CellServers, SERVER_FOLDER};
 use crate::classic::{Command, Given, Opt};
 use crate::codes::Code;
 use crate::hosts;
-use crate::login::{Login, NoToken, Wish};
+use crate::login::{NoToken, Wish, log_in};
 use crate::printer::Printer;
 use crate::suite::{Suite, Verb};
+use afs_admin::Login;
 use afs_wire::bos::{Bozo, BozoString};
 use rx::Connection;
 use rxgen::{Interface, Rpc};
@@ -135,8 +136,8 @@ fn open(given: &Given) -> Result<Bos, String> {
     }
     let opened = Caller::new().and_then(|caller| Ok((caller.seed()?, caller)));
     let (seed, caller) = opened.map_err(|error| format!("cannot open a socket: {error}"))?;
-    let login = Login::new(wish, Path::new(folder), seed).unwrap_or_else(|NoToken| Login::anonymous());
-    if !login.is_authenticated && !wish.noauth {
+    let login = log_in(wish, Path::new(folder), seed).unwrap_or_else(|NoToken| Login::anonymous());
+    if !login.is_authenticated() && !wish.noauth {
         eprintln!("bos: running unauthenticated");
     }
     let overseer =

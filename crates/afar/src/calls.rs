@@ -2,11 +2,12 @@
 //! code, as OpenAFS's tools see it. Which server is asked, and with what security, is for the callers.
 
 use crate::codes::Code;
+use afs_admin::{DatabaseServers, Error, Login};
 use rx::{Connection, Endpoint, EndpointConfig};
 use rx_proto::config::CallLimits;
 use rx_proto::ids::ServiceId;
 use rx_proto::security::SecurityClass;
-use rxgen::Rpc;
+use rxgen::{Interface, Rpc};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -15,9 +16,6 @@ use tokio::runtime::{Builder, Runtime};
 /// A server that sends nothing at all for so long is taken for dead. Half of what OpenAFS's `vos` waits; a volume server
 /// that is busy answers pings meanwhile.
 const DEAD_AFTER: Duration = Duration::from_secs(45);
-
-/// A database server is given up sooner, as there may be others that answer.
-const DATABASE_DEAD_AFTER: Duration = Duration::from_secs(12);
 
 /// One UDP port, from which everything is called.
 pub(crate) struct Caller {
@@ -54,21 +52,29 @@ impl Caller {
         connection
     }
 
-    /// A connection to one of several servers of a database.
-    pub(crate) fn connect_database(
+    /// A connection to somebody who does no long work: who is silent is taken for dead sooner.
+    pub(crate) fn connect_to_client(
         &self,
-        server: SocketAddr,
+        client: SocketAddr,
         service: u16,
         security: Box<dyn SecurityClass>,
     ) -> Connection {
-        let connection = self.endpoint.connect(server, ServiceId(service), security);
-        connection.set_limits(CallLimits { dead: DATABASE_DEAD_AFTER, ..CallLimits::default() });
-        connection
+        self.endpoint.connect(client, ServiceId(service), security)
+    }
+
+    /// The servers of a cell's database on these machines.
+    pub(crate) fn database<I: Interface>(&self, machines: &[Ipv4Addr], login: &Login) -> DatabaseServers {
+        DatabaseServers::new::<I>(&self.endpoint, machines, login)
     }
 
     /// Calls a procedure and waits for its results.
     pub(crate) fn call<R: Rpc>(&self, connection: &Connection, args: &R) -> Result<R::Reply, Code> {
         self.runtime.block_on(connection.rpc(args)).map_err(|error| Code(error.code().0))
+    }
+
+    /// Waits for the end of an operation.
+    pub(crate) fn wait<T>(&self, operation: impl Future<Output = Result<T, Error>>) -> Result<T, Code> {
+        self.runtime.block_on(operation).map_err(|error| Code(error.code().0))
     }
 }
 

@@ -111,7 +111,7 @@ fn open(given: &Given) -> Result<Debug, String> {
         hosts::find(host).ok_or_else(|| format!("can't resolve address for host {host}."))?;
     let caller = Caller::new().map_err(|error| format!("cannot open a socket: {error}"))?;
     let connection =
-        caller.connect_database(SocketAddr::from((address, port)), Rxafscb::SERVICE_ID, Box::new(Null));
+        caller.connect_to_client(SocketAddr::from((address, port)), Rxafscb::SERVICE_ID, Box::new(Null));
     Ok(Debug { printer: Printer::new("cmdebug"), caller, connection, is_json: given.has("json") })
 }
 

@@ -35,9 +35,6 @@ codes! {
     /// The volume is not there.
     VNOVOL = 103;
     VVOLEXISTS = 104;
-    UNOQUORUM = U;
-    UNOTSYNC = U + 1;
-    UNOSERVERS = U + 13;
     BZDOM = BZ + 5;
     PRNOENT = PT + 4;
     PRBADARG = PT + 9;

@@ -1,11 +1,11 @@
 //! As whom a command calls servers: as nobody, or, with `-localauth`, as the cell's own superuser, whose tickets are made
 //! from the key in the servers' configuration folder.
 
+use afs_admin::Login;
 use afs_config::{Superuser, UserList};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use rx_proto::security::{Null, SecurityClass};
-use rx_security::{KeySet, Level, rxkad, ticket};
+use rx_security::{KeySet, Level};
 use std::path::Path;
 
 /// There is no token to call servers with: no key, or none that can be read. Who wants one goes on as nobody, as OpenAFS's
@@ -24,38 +24,18 @@ pub(crate) struct Wish {
     pub(crate) clear: bool,
 }
 
-/// What makes the security of connections.
-pub(crate) struct Login {
-    make: Box<dyn Fn() -> Box<dyn SecurityClass>>,
-    /// Whether servers know by whom they are called.
-    pub(crate) is_authenticated: bool,
-}
-
-impl Login {
-    /// Nobody.
-    pub(crate) fn anonymous() -> Self {
-        Self { make: Box::new(|| Box::new(Null)), is_authenticated: false }
+/// The identity that is wished for. The folder is that of the servers' configuration, where the keys are; the seed is of good
+/// randomness. A caller without `-localauth` has no tokens: those of users come from a Kerberos client, which is not there yet.
+pub(crate) fn log_in(wish: Wish, folder: &Path, seed: [u8; 32]) -> Result<Login, NoToken> {
+    if wish.noauth {
+        return Ok(Login::anonymous());
     }
-
-    /// As wished. The folder is that of the servers' configuration, where the keys are; the seed is of good randomness. A
-    /// caller without `-localauth` has no tokens: those of users come from a Kerberos client, which is not there yet.
-    pub(crate) fn new(wish: Wish, folder: &Path, seed: [u8; 32]) -> Result<Self, NoToken> {
-        if wish.noauth {
-            return Ok(Self::anonymous());
-        }
-        if !wish.localauth {
-            return Err(NoToken);
-        }
-        let keys = KeySet::load(folder).map_err(|_| NoToken)?;
-        let token = ticket::local_superuser(&keys, &mut StdRng::from_seed(seed)).map_err(|_| NoToken)?;
-        let level = if wish.clear { Level::Clear } else { Level::Crypt };
-        Ok(Self { make: Box::new(rxkad::Client::factory(token, level)), is_authenticated: true })
+    if !wish.localauth {
+        return Err(NoToken);
     }
-
-    /// The security of one more connection.
-    pub(crate) fn security(&self) -> Box<dyn SecurityClass> {
-        (self.make)()
-    }
+    let keys = KeySet::load(folder).map_err(|_| NoToken)?;
+    let level = if wish.clear { Level::Clear } else { Level::Crypt };
+    Login::local_superuser(&keys, level, &mut StdRng::from_seed(seed)).map_err(|_| NoToken)
 }
 
 /// Who `-localauth` is to file servers, to which the cell's own superuser is nobody: the first of the `UserList` in the folder of the

@@ -37,7 +37,6 @@ mod standard_input;
 mod suite;
 mod tokens;
 mod trace;
-mod ubik;
 mod up;
 mod vos;
 

@@ -26,9 +26,10 @@ use crate::calls::Caller;
 use crate::cell::{CLIENT_FOLDER, CellError, CellServers, SERVER_FOLDER};
 use crate::classic::{Command, Given, Opt};
 use crate::codes::Code;
-use crate::login::{Login, NoToken, Wish};
+use crate::login::{self, NoToken, Wish};
 use crate::printer::{Printer, complain};
 use crate::suite::{Suite, Verb};
+use afs_admin::Login;
 use ptdb::ProtectionDb;
 use std::ffi::OsString;
 use std::path::Path;
@@ -252,8 +253,8 @@ fn log_in(
     let encrypt = given.has("encrypt") && !localauth;
     let no_tokens = Code::ACFG_NO_SECURITY_CLASS;
     let wish = Wish { noauth: noauth && !localauth, localauth, clear: given.has("clear") };
-    let login = Login::new(wish, folder, seed).unwrap_or_else(|NoToken| Login::anonymous());
-    if login.is_authenticated || (wish.noauth && !encrypt) {
+    let login = login::log_in(wish, folder, seed).unwrap_or_else(|NoToken| Login::anonymous());
+    if login.is_authenticated() || (wish.noauth && !encrypt) {
         return Ok(login);
     }
     if !localauth {

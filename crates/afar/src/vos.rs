@@ -46,19 +46,18 @@ use crate::cell::{CLIENT_FOLDER, CellError, CellServers, SERVER_FOLDER};
 use crate::classic::{Command, Given, Opt};
 use crate::codes::Code;
 use crate::hosts;
-use crate::login::{Login, NoToken, Wish};
+use crate::login::{NoToken, Wish, log_in};
 use crate::printer::{Printer, complain};
 use crate::suite::{Suite, Verb};
-use crate::ubik::Database;
+use afs_admin::{DatabaseServers, Login};
 use afs_wire::ids::PartitionId;
 use afs_wire::vl::Vl;
 use jiff::tz::TimeZone;
 use rx::Connection;
-use rxgen::Interface;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -318,7 +317,7 @@ struct Vos {
     caller: Caller,
     login: Login,
     /// The servers of the volume location database.
-    vldb: Database,
+    vldb: DatabaseServers,
     /// Volume servers that were called.
     volume_servers: RefCell<BTreeMap<Ipv4Addr, Connection>>,
     /// Names of machines that were looked up.
@@ -372,15 +371,11 @@ fn open(given: &Given) -> Result<Vos, Stop> {
         eprintln!("vos: cannot open a socket: {error}");
         Stop::EXITED
     })?;
-    let login = Login::new(wish, Path::new(folder), seed).unwrap_or_else(|NoToken| {
+    let login = log_in(wish, Path::new(folder), seed).unwrap_or_else(|NoToken| {
         eprintln!("vos: Could not get afs tokens, running unauthenticated.");
         Login::anonymous()
     });
-    let connect = |machine: &Ipv4Addr| {
-        let server = SocketAddr::from((*machine, Vl::PORT));
-        caller.connect_database(server, Vl::SERVICE_ID, login.security())
-    };
-    let vldb = Database::new(cell.servers.iter().map(connect).collect());
+    let vldb = caller.database::<Vl>(&cell.servers, &login);
     Ok(Vos {
         printer: Printer::new("vos").only_json(given.has("json")),
         caller,

@@ -9,7 +9,6 @@ mod addresses;
 pub mod audit;
 mod authority;
 mod bozo;
-mod cell_servers;
 pub mod config;
 pub mod exporter;
 mod first_start;

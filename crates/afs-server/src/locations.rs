@@ -4,6 +4,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use afs_admin::DatabaseServers;
 use afs_celldb::Database;
 use afs_celldb::vldb::Vldb;
 use afs_fileserver::Locations;
@@ -11,8 +12,6 @@ use afs_wire::abort::VL_BADNAME;
 use afs_wire::ids::Name;
 use afs_wire::vl::{GetEntryByNameO, VlName, VldbEntry};
 use rxgen::Abort;
-
-use crate::cell_servers::CellServers;
 
 type Entry<'a> = Pin<Box<dyn Future<Output = Result<VldbEntry, Abort>> + Send + 'a>>;
 
@@ -28,15 +27,15 @@ impl Locations for LocalLocations {
 
 /// The database servers of the cell. Stock file servers ask the one of their own machine alone.
 #[derive(Debug)]
-pub(crate) struct RemoteLocations(pub(crate) Arc<CellServers>);
+pub(crate) struct RemoteLocations(pub(crate) Arc<DatabaseServers>);
 
 impl Locations for RemoteLocations {
     fn entry<'a>(&'a self, name: &'a Name) -> Entry<'a> {
         Box::pin(async move {
             // Clients may send file servers longer names than databases take.
             let name = VlName::new(name.to_vec()).map_err(|_| VL_BADNAME)?;
-            let reply = self.0.ask(&GetEntryByNameO { name }).await;
-            reply.map(|reply| reply.entry).map_err(|error| Abort(error.code().0))
+            let reply = self.0.call(&GetEntryByNameO { name }).await;
+            reply.map(|reply| reply.entry).map_err(|error| error.code())
         })
     }
 }

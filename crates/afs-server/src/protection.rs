@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use afs_admin::DatabaseServers;
 use afs_celldb::Database;
 use afs_celldb::caller::{Authority as _, Caller, Identity};
 use afs_celldb::ptdb::{PtError, Ptdb, Rules};
@@ -13,7 +14,6 @@ use rxgen::Abort;
 use rxgen::xdr::{CharVec, XdrArray};
 
 use crate::authority::CellAuthority;
-use crate::cell_servers::CellServers;
 
 /// PRNOENT.
 const NO_ENTRY: i32 = afs_wire::abort::PRNOENT.0;
@@ -88,7 +88,7 @@ impl Protection for LocalProtection {
 
 /// The database servers of the cell.
 pub(crate) struct RemoteProtection {
-    pub(crate) servers: CellServers,
+    pub(crate) servers: DatabaseServers,
     pub(crate) authority: Arc<CellAuthority>,
 }
 
@@ -97,7 +97,7 @@ impl Protection for RemoteProtection {
         Box::pin(async move {
             let ids = self.ids(vec![identity.to_owned()]).await?;
             let Some(id) = ids.into_iter().next().flatten() else { return Ok(Membership::anonymous()) };
-            let groups = self.servers.ask(&GetCPS { id }).await.map_err(failed)?.ids.to_vec();
+            let groups = self.servers.call(&GetCPS { id }).await.map_err(failed)?.ids.to_vec();
             Ok(Membership { id, groups })
         })
     }
@@ -105,7 +105,7 @@ impl Protection for RemoteProtection {
     fn host_groups(&self, host: IpAddr) -> Answer<'_, Vec<ViceId>> {
         Box::pin(async move {
             let Some(address) = v4(host) else { return Ok(Vec::new()) };
-            match self.servers.ask(&GetHostCPS { host: HostAddr::from(address) }).await {
+            match self.servers.call(&GetHostCPS { host: HostAddr::from(address) }).await {
                 Ok(reply) => Ok(reply.ids.to_vec()),
                 // Stock servers know no such host, and say so.
                 Err(error) if error.code().0 == NO_ENTRY => Ok(Vec::new()),
@@ -124,7 +124,7 @@ impl Protection for RemoteProtection {
                 };
                 let list: NameList =
                     XdrArray::new(names.iter().map(vec).collect::<Vec<_>>()).map_err(too_many)?;
-                let reply = self.servers.ask(&NameToID { names: list }).await.map_err(failed)?;
+                let reply = self.servers.call(&NameToID { names: list }).await.map_err(failed)?;
                 let known = |(name, id): (&String, &ViceId)| {
                     (*id != ViceId::ANONYMOUS || name.eq_ignore_ascii_case("anonymous")).then_some(*id)
                 };
@@ -139,7 +139,7 @@ impl Protection for RemoteProtection {
             let mut names = Vec::new();
             for ids in ids.chunks(MAX_NAMES) {
                 let list: IdList = XdrArray::new(ids.to_vec()).map_err(too_many)?;
-                let reply = self.servers.ask(&IDToName { ids: list }).await.map_err(failed)?;
+                let reply = self.servers.call(&IDToName { ids: list }).await.map_err(failed)?;
                 names
                     .extend(reply.names.iter().map(|name| String::from_utf8_lossy(name.text()).into_owned()));
             }

@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use afs_admin::{DatabaseServers, Error};
 use afs_celldb::Database;
 use afs_celldb::vldb::{VlError, Vldb};
 use afs_wire::Uuid;
@@ -14,8 +15,6 @@ use afs_wire::vl::{BulkAddrs, RegisterAddrs};
 use rx::Runtime;
 use rxgen::Abort;
 use rxgen::xdr::{XdrArray, to_bytes};
-
-use crate::cell_servers::CellServers;
 
 /// How long until the next try after one that failed.
 const RETRY_AFTER: Duration = Duration::from_secs(30);
@@ -29,7 +28,7 @@ pub(crate) enum Vl {
     /// That of this process.
     Local(Arc<Database<Vldb>>),
     /// The cell's.
-    Remote(Arc<CellServers>),
+    Remote(Arc<DatabaseServers>),
 }
 
 /// What it is told.
@@ -65,9 +64,9 @@ impl Vl {
                 let addrs: Vec<_> = addresses.iter().copied().map(HostAddr::from).collect();
                 let addrs: BulkAddrs = XdrArray::new(addrs).map_err(|error| error.to_string())?;
                 let args = RegisterAddrs { uuid: registration.uuid, spare1: 0, addrs };
-                match servers.ask(&args).await {
+                match servers.call(&args).await {
                     Ok(_) => Ok(()),
-                    Err(error) if error.code().0 > 0 => Err(said(error.code().0)),
+                    Err(Error::Call(error)) if error.code().0 > 0 => Err(said(error.code().0)),
                     Err(error) => Err(error.to_string()),
                 }
             }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use afs_admin::{DatabaseServers, Login};
 use afs_celldb::ptdb::{Administrator, PtService, Ptdb, Rules};
 use afs_celldb::store::CellStore;
 use afs_celldb::store::embedded::EmbeddedStore;
@@ -29,15 +30,13 @@ use rand::rngs::StdRng;
 use rx::{BoxFuture, Endpoint, EndpointConfig, Runtime, SocketOptions, TokioRuntime};
 use rx_proto::security::{Null, ServerSecurity};
 use rx_security::identity::LocalRealms;
-use rx_security::ticket::{NameRules, local_superuser};
-use rx_security::{Token, UnixTime, rxkad};
-use rxgen::Interface;
+use rx_security::ticket::NameRules;
+use rx_security::{UnixTime, rxkad};
 use zeroize::Zeroizing;
 
 use crate::addresses;
 use crate::authority::CellAuthority;
 use crate::bozo::{self, Overseer};
-use crate::cell_servers::CellServers;
 use crate::config::{Config, Level, Query, Role, Sync, Volumes};
 use crate::first_start::{
     NewCell, administrator_is_made, close_folder, make_configuration, make_folder, pending_administrator,
@@ -348,9 +347,10 @@ impl<'a> Assembly<'a> {
         self.endpoints.get(&role).expect("its port is bound before a role is served")
     }
 
-    fn token(&self) -> Result<Token, StartError> {
+    fn login(&self) -> Result<Login, StartError> {
         let seed = self.runtime.seed().map_err(|error| StartError::State(error.to_string()))?;
-        local_superuser(&self.rxkad.keys(), &mut StdRng::from_seed(seed))
+        let mut random = StdRng::from_seed(seed);
+        Login::local_superuser(&self.rxkad.keys(), rx_security::Level::Crypt, &mut random)
             .map_err(|error| StartError::Folder(format!("{}: {error}", self.folder.path.display())))
     }
 
@@ -455,14 +455,14 @@ impl<'a> Assembly<'a> {
         vice::remove_unfinished(&partitions);
 
         let endpoint = self.endpoint(Role::File);
-        let token = self.token()?;
+        let login = self.login()?;
         let protection: Arc<dyn Protection> = match ptdb {
             Some(database) => {
                 let authority = Arc::clone(&self.authority);
                 Arc::new(LocalProtection { database, rules: self.rules(), authority })
             }
             None => {
-                let servers = CellServers::new::<Pr>(endpoint, &self.database_servers()?, Pr::PORT, &token);
+                let servers = DatabaseServers::new::<Pr>(endpoint, &self.database_servers()?, &login);
                 Arc::new(RemoteProtection { servers, authority: Arc::clone(&self.authority) })
             }
         };
@@ -470,7 +470,7 @@ impl<'a> Assembly<'a> {
             Some(database) => (Vl::Local(Arc::clone(&database)), Arc::new(LocalLocations(database))),
             None => {
                 let servers = self.database_servers()?;
-                let servers = CellServers::new::<VlInterface>(endpoint, &servers, VlInterface::PORT, &token);
+                let servers = DatabaseServers::new::<VlInterface>(endpoint, &servers, &login);
                 let servers = Arc::new(servers);
                 (Vl::Remote(Arc::clone(&servers)), Arc::new(RemoteLocations(servers)))
             }

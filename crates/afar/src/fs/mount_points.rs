@@ -12,15 +12,12 @@ use crate::classic::Given;
 use crate::codes::Code;
 use crate::output::{harmless, text_of};
 use crate::printer::{complain, say};
-use crate::ubik::Database;
+use afs_admin::Login;
 use afs_wire::control::{self, KnownCell, Place};
-use afs_wire::ids::{self, HostAddr};
+use afs_wire::ids;
 use afs_wire::vl::{self, VlName};
 use path::{LastComponent, parent};
-use rx_proto::security::Null;
-use rxgen::Interface;
 use serde_json::{Value, json};
-use std::net::SocketAddr;
 use std::path::Path;
 
 /// Bytes that the name of a volume has less than, as `mkmount` sees it.
@@ -161,12 +158,9 @@ fn try_make(fs: &Fs, given: &Given) -> Result<(), u8> {
 /// Whether the cell's database says that it has no such volume. Where it says nothing, that is no reason to warn.
 fn is_unknown(cell: &KnownCell, volume: &str) -> bool {
     let (Ok(caller), Ok(name)) = (Caller::new(), VlName::try_from(volume)) else { return false };
-    let connect = |server: &HostAddr| {
-        let address = SocketAddr::from((server.ip(), vl::Vl::PORT));
-        caller.connect_database(address, vl::Vl::SERVICE_ID, Box::new(Null))
-    };
-    let database = Database::new(cell.servers.iter().map(connect).collect());
-    matches!(database.call(&caller, &vl::GetEntryByNameN { name }), Err(Code::VL_NOENT))
+    let machines: Vec<_> = cell.servers.iter().map(|server| server.ip()).collect();
+    let database = caller.database::<vl::Vl>(&machines, &Login::anonymous());
+    matches!(caller.wait(database.call(&vl::GetEntryByNameN { name })), Err(Code::VL_NOENT))
 }
 
 impl LastComponent {

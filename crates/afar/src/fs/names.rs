@@ -4,19 +4,16 @@
 
 use super::Served;
 use crate::calls::Caller;
-use crate::ubik::Database;
+use afs_admin::{DatabaseServers, Login};
 use afs_wire::control;
 use afs_wire::ids::ViceId;
 use afs_wire::pt::{self, PrNameVec};
-use rx_proto::security::Null;
-use rxgen::Interface;
-use std::net::SocketAddr;
 
 /// The protection database of a cell, asked when there is something to ask.
 pub(super) struct Directory<'a> {
     served: &'a Served,
     /// `None` until it is needed; then `None` inside where it cannot be asked.
-    opened: Option<Option<(Caller, Database)>>,
+    opened: Option<Option<(Caller, DatabaseServers)>>,
 }
 
 impl<'a> Directory<'a> {
@@ -36,7 +33,7 @@ impl<'a> Directory<'a> {
     fn id_of(&mut self, name: &str) -> Option<ViceId> {
         let (caller, database) = self.open()?;
         let names = vec![PrNameVec::from_text(name).ok()?].try_into().ok()?;
-        let ids = database.call(caller, &pt::NameToID { names }).ok()?.ids;
+        let ids = caller.wait(database.call(&pt::NameToID { names })).ok()?.ids;
         ids.first().copied()
     }
 
@@ -44,25 +41,22 @@ impl<'a> Directory<'a> {
         let Ok(id) = number.parse() else { return Some(true) };
         let (caller, database) = self.open()?;
         let ids = vec![ViceId(id)].try_into().ok()?;
-        let names = database.call(caller, &pt::IDToName { ids }).ok()?.names;
+        let names = caller.wait(database.call(&pt::IDToName { ids })).ok()?.names;
         // Of an id that there is not, its digits are told.
         names.first().map(|name| name.text() == id.to_string().as_bytes())
     }
 
-    fn open(&mut self) -> Option<&(Caller, Database)> {
+    fn open(&mut self) -> Option<&(Caller, DatabaseServers)> {
         self.opened.get_or_insert_with(|| open(self.served)).as_ref()
     }
 }
 
-fn open(served: &Served) -> Option<(Caller, Database)> {
+fn open(served: &Served) -> Option<(Caller, DatabaseServers)> {
     let name = served.place.cell.clone();
     let servers = served.client.call(&control::FindCell { name }).ok()?.cell.servers;
     let caller = Caller::new().ok()?;
-    let connect = |server: &afs_wire::ids::HostAddr| {
-        let address = SocketAddr::from((server.ip(), pt::Pr::PORT));
-        caller.connect_database(address, pt::Pr::SERVICE_ID, Box::new(Null))
-    };
-    let database = Database::new(servers.iter().map(connect).collect());
+    let machines: Vec<_> = servers.iter().map(|server| server.ip()).collect();
+    let database = caller.database::<pt::Pr>(&machines, &Login::anonymous());
     Some((caller, database))
 }
 

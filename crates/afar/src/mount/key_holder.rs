@@ -4,7 +4,7 @@
 use crate::calls::Caller;
 use crate::classic::Given;
 use crate::login;
-use crate::ubik::Database;
+use afs_admin::Login;
 use afs_client::Config;
 use afs_client::config::LocalUser;
 use afs_config::CellName;
@@ -12,10 +12,7 @@ use afs_fuse::Owner;
 use afs_wire::ids::ViceId;
 use afs_wire::pt::{self, PrNameVec};
 use nix::unistd::Uid;
-use rx_proto::security::Null;
 use rx_security::KeySet;
-use rxgen::Interface;
-use std::net::SocketAddr;
 use std::path::Path;
 
 /// Where the servers' configuration is in that of the client.
@@ -61,11 +58,8 @@ pub(super) fn log_in(given: &Given, folder: &Path, client: &mut Config) -> Resul
 fn id_of(client: &Config, cell: &CellName, name: &str) -> Option<ViceId> {
     let servers = &client.cells.find(cell.as_str())?.servers;
     let caller = Caller::new().ok()?;
-    let connect = |server: &afs_config::DbServer| {
-        let address = SocketAddr::from((server.address, pt::Pr::PORT));
-        caller.connect_database(address, pt::Pr::SERVICE_ID, Box::new(Null))
-    };
-    let database = Database::new(servers.iter().map(connect).collect());
+    let machines: Vec<_> = servers.iter().map(|server| server.address).collect();
+    let database = caller.database::<pt::Pr>(&machines, &Login::anonymous());
     let names = vec![PrNameVec::from_text(name).ok()?].try_into().ok()?;
-    database.call(&caller, &pt::NameToID { names }).ok()?.ids.first().copied()
+    caller.wait(database.call(&pt::NameToID { names })).ok()?.ids.first().copied()
 }

@@ -3,17 +3,16 @@
 
 use crate::calls::Caller;
 use crate::codes::Code;
-use crate::login::Login;
-use crate::ubik::Database;
+use afs_admin::{DatabaseServers, Login};
 use afs_wire::ids::ViceId;
 use afs_wire::pt::{self, PR_MAXNAMELEN, PrCheckEntry, PrListEntry, PrName, PrNameVec, SetFieldsMask};
-use rxgen::{Interface, Rpc};
-use std::net::{Ipv4Addr, SocketAddr};
+use rxgen::Rpc;
+use std::net::Ipv4Addr;
 
 /// The protection servers of a cell.
 pub(super) struct ProtectionDb {
     caller: Caller,
-    servers: Database,
+    servers: DatabaseServers,
 }
 
 /// A user or group.
@@ -34,16 +33,12 @@ pub(super) struct Entry {
 impl ProtectionDb {
     /// The database at these machines.
     pub(super) fn new(caller: Caller, machines: &[Ipv4Addr], login: &Login) -> Self {
-        let connect = |machine: &Ipv4Addr| {
-            let server = SocketAddr::from((*machine, pt::Pr::PORT));
-            caller.connect_database(server, pt::Pr::SERVICE_ID, login.security())
-        };
-        let servers = Database::new(machines.iter().map(connect).collect());
+        let servers = caller.database::<pt::Pr>(machines, login);
         Self { caller, servers }
     }
 
     fn call<R: Rpc>(&self, args: &R) -> Result<R::Reply, Code> {
-        self.servers.call(&self.caller, args)
+        self.caller.wait(self.servers.call(args))
     }
 
     // ---- names and ids

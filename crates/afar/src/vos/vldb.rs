@@ -56,7 +56,7 @@ fn name_on_wire(name: &str) -> Result<VlName, Code> {
 
 impl Vos {
     fn ask<R: Rpc>(&self, args: &R) -> Result<R::Reply, Code> {
-        self.vldb.call(&self.caller, args)
+        self.caller.wait(self.vldb.call(args))
     }
 
     // ---- entries

@@ -116,7 +116,7 @@ mod tests {
             (Code::DEAD, "Possible communication failure"),
             (Code::VL_NOENT, "VLDB: no such entry"),
             (Code::ENODEV, ": No such device"),
-            (Code::UNOQUORUM, "u: no quorum elected"),
+            (Code(5376), "u: no quorum elected"),
             (Code(1_492_325_121), "vols: Unknown code vols 1 (1492325121)"),
         ] {
             assert_eq!(words(code), text);

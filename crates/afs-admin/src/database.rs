@@ -1,0 +1,126 @@
+//! The servers of a cell's database, as those who call them see it: any of them answers questions, one takes changes. A call
+//! goes from one to the next by the rule of `afs_failover`. What is called is for the callers.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use afs_failover::{Candidate, Rotation, Step, Verdict, verdict};
+use rx::{Endpoint, Peer, PeerLimits, RpcError, Runtime};
+use rx_proto::ids::ServiceId;
+use rx_proto::time::Instant;
+use rxgen::{Interface, Rpc};
+
+use crate::error::Error;
+use crate::login::Login;
+
+/// How long a call waits for servers that elect the one that takes changes, or that are starting. Elections of stock servers take
+/// up to a minute and more, but happen rarely; somebody who waits for a command wants to hear of it sooner.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The servers of a database, called as one identity.
+pub struct DatabaseServers {
+    runtime: Arc<dyn Runtime>,
+    peers: Vec<Peer>,
+    state: Mutex<State>,
+}
+
+/// What is known of the servers.
+struct State {
+    /// The one that answered last, which is asked first.
+    current: usize,
+    /// Since when each gives no answer.
+    down_since: Vec<Option<Instant>>,
+}
+
+impl DatabaseServers {
+    /// The servers of interface `I` on these machines, of which the first is asked first.
+    pub fn new<I: Interface>(endpoint: &Endpoint, machines: &[Ipv4Addr], login: &Login) -> Self {
+        let peer = |machine: &Ipv4Addr| {
+            let (address, login) = (SocketAddr::from((*machine, I::PORT)), login.clone());
+            let security = move || login.security();
+            endpoint.peer(address, ServiceId(I::SERVICE_ID), PeerLimits::default(), security)
+        };
+        let state = State { current: 0, down_since: vec![None; machines.len()] };
+        Self {
+            runtime: Arc::clone(endpoint.runtime()),
+            peers: machines.iter().map(peer).collect(),
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Calls a procedure at the first server that can do it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Call`] with what a server has answered; [`Error::NoServer`] when none could.
+    pub async fn call<R: Rpc>(&self, args: &R) -> Result<R::Reply, Error> {
+        let mut rotation = Rotation::new(self.runtime.now(), PATIENCE);
+        let mut failures: Vec<(usize, RpcError)> = Vec::new();
+        loop {
+            let now = self.runtime.now();
+            let server = match rotation.step(now, &self.candidates(&failures)) {
+                Step::Try(server) => server,
+                Step::Wait(until) => {
+                    self.runtime.sleep_until(until).await;
+                    continue;
+                }
+                Step::LookAgain(_) | Step::GiveUp => break,
+            };
+            let at = server as usize;
+            let error = match self.peers[at].rpc(args).await {
+                Ok(reply) => {
+                    let mut state = self.state();
+                    state.current = at;
+                    state.down_since[at] = None;
+                    return Ok(reply);
+                }
+                Err(error) => error,
+            };
+            let verdict = match verdict(&error) {
+                // There is no other token, but another server may know the key of this one.
+                Verdict::Login => Verdict::OtherSite,
+                // Where volumes are is no matter here.
+                Verdict::LookAgain => Verdict::Fail,
+                verdict => verdict,
+            };
+            let now = self.runtime.now();
+            let is_silent = verdict == Verdict::Down;
+            self.state().down_since[at] = is_silent.then_some(now);
+            if verdict == Verdict::Fail {
+                return Err(Error::Call(error));
+            }
+            tracing::debug!(server = %self.peers[at].address(), %error, ?verdict, "a database server failed");
+            rotation.note(now, server, verdict);
+            failures.retain(|(of, _)| *of != at);
+            failures.push((at, error));
+        }
+        let failures = failures.into_iter().map(|(_, error)| error).collect();
+        Err(Error::NoServer { rpc: R::NAME, failures, may_be_done: rotation.is_ambiguous() })
+    }
+
+    /// The servers in the order in which they are asked, those that gave no answer the last time behind the others. Nobody
+    /// looks meanwhile whether they are back, so the call does so before it gives up, but it does not wait for them.
+    fn candidates(&self, failures: &[(usize, RpcError)]) -> Vec<Candidate> {
+        let state = self.state();
+        let count = self.peers.len();
+        let was_asked = |at: usize| failures.iter().any(|(of, _)| *of == at);
+        let has_others = (0..count).any(|at| state.down_since[at].is_none() && !was_asked(at));
+        let candidate = |at: usize| Candidate {
+            server: at as u32,
+            down_since: state.down_since[at].filter(|_| has_others || was_asked(at)),
+            has_answered: false,
+        };
+        (state.current..state.current + count).map(|at| candidate(at % count)).collect()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for DatabaseServers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.peers.iter().map(Peer::address)).finish()
+    }
+}

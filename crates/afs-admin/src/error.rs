@@ -1,0 +1,77 @@
+//! Why an operation on a cell did not succeed.
+
+use std::fmt;
+
+use afs_wire::abort;
+use rx::RpcError;
+use rxgen::Abort;
+
+/// Why a procedure gave no results. [`Error::code`] is the one number that OpenAFS's tools have for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Error {
+    /// A server refused, or the only one that could be asked did not answer.
+    Call(RpcError),
+    /// None of the servers of a database could do it.
+    NoServer {
+        /// The procedure.
+        rpc: &'static str,
+        /// What became of the call at each of them, in the order in which they were asked.
+        failures: Vec<RpcError>,
+        /// Whether one of them may have carried out the call, since it ended without an answer.
+        may_be_done: bool,
+    },
+}
+
+impl Error {
+    /// The code that names it: a server's own, or a negative one of Rx. What a server has said counts more than that others
+    /// are silent.
+    pub fn code(&self) -> Abort {
+        match self {
+            Self::Call(error) => Abort(error.code().0),
+            Self::NoServer { failures, .. } => {
+                let codes = || failures.iter().rev().map(|failure| Abort(failure.code().0));
+                codes().find(|code| code.0 > 0).or_else(|| codes().next()).unwrap_or(abort::UNOSERVERS)
+            }
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Call(error) => error.fmt(f),
+            Self::NoServer { rpc, failures, .. } if failures.is_empty() => {
+                write!(f, "{rpc}: the cell has no database servers: check its line in CellServDB")
+            }
+            Self::NoServer { rpc, failures, may_be_done } => {
+                write!(f, "{rpc}: none of the cell's database servers could do it: ")?;
+                for (index, failure) in failures.iter().enumerate() {
+                    let separator = if index == 0 { "" } else { "; " };
+                    match failure {
+                        RpcError::Call { source, .. } => write!(f, "{separator}{source}")?,
+                        RpcError::Reply { .. } => write!(f, "{separator}{failure}")?,
+                    }
+                }
+                if *may_be_done {
+                    f.write_str("; one that did not answer may have done it all the same")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Call(error) => Some(error),
+            Self::NoServer { failures, .. } => failures.last().map(|failure| failure as _),
+        }
+    }
+}
+
+impl From<RpcError> for Error {
+    fn from(error: RpcError) -> Self {
+        Self::Call(error)
+    }
+}

@@ -1,0 +1,18 @@
+//! What administrators do to a cell, without the commands: `vos`, `pts`, `afar up` and the servers' registration are arguments
+//! and texts around it.
+//!
+//! - [`DatabaseServers`] are the servers of a cell's database. A call goes to the one that can answer it, by the rule of
+//!   `afs_failover`, which the client follows too.
+//! - [`Login`] is the identity with which servers are called.
+//! - [`Error`] says which servers were asked for what, and what they said.
+//!
+//! Which cell it is and where its servers are comes in, and so does the endpoint from which they are called.
+#![forbid(unsafe_code)]
+
+mod database;
+mod error;
+mod login;
+
+pub use database::DatabaseServers;
+pub use error::Error;
+pub use login::Login;
