@@ -65,6 +65,8 @@ pub(crate) struct FamilyState {
     pub(crate) views: BTreeMap<Snapshot, u32>,
     /// The volume that can be changed.
     pub(crate) writable: Option<VolumeId>,
+    /// Views among those that are of no volume, and end with the process. Nothing is swept meanwhile.
+    pub(crate) frozen: u32,
     /// Counts the volumes that were removed, so that a sweep knows whether it came before.
     pub(crate) removals: u64,
     /// Whether a volume of it may be there whose row cannot be read: nobody knows what that shows, so nothing goes.
@@ -88,6 +90,7 @@ impl FamilyState {
             reserved: [0, 0],
             views: BTreeMap::new(),
             writable: None,
+            frozen: 0,
             removals: 0,
             keeps_all: false,
         }

@@ -12,6 +12,7 @@ mod damage;
 mod data;
 mod error;
 mod family;
+mod frozen;
 pub mod fsck;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -28,6 +29,7 @@ mod volume;
 pub use afs_store::disk;
 pub use data::{Reader, Store, StoreRange};
 pub use error::VolumeError;
+pub use frozen::Frozen;
 pub use header::{NAME_MAX, NewClone, NewVolume, VolumeHeader, VolumeInfo, VolumeKind, VolumeState};
 pub use partition::{Config, DEFAULT_QUOTA_KIB, Partition, Space, SyncPolicy};
 pub use vnode::{

@@ -3,7 +3,7 @@
 use crate::damage::Damage;
 use crate::disk::{Disk, FolderDisk};
 use crate::family::{self, FamilyHandle, FamilyState};
-use crate::keys::{self, Snapshot};
+use crate::keys;
 use crate::records::{self, Counters, FamilyRecord, VolumeRecord};
 use crate::shared::Shared;
 use crate::{NAME_MAX, NewClone, NewVolume, Stamp, Volume, VolumeError, VolumeInfo, VolumeKind};
@@ -327,9 +327,7 @@ impl Partition {
             Some(snapshot) => snapshot,
             None => {
                 let snapshot = family.current;
-                family.current = Snapshot(
-                    snapshot.0.checked_add(1).filter(|&s| s < u32::MAX - 1).ok_or(VolumeError::TooMany)?,
-                );
+                family.current = snapshot.next()?;
                 snapshot
             }
         };
@@ -635,7 +633,7 @@ fn maintain<'a>(
     for handle in families {
         let needs_sweep = {
             let state = lock(&handle.state);
-            state.record.needs_sweep && !state.keeps_all
+            state.record.needs_sweep && !state.keeps_all && state.frozen == 0
         };
         if needs_sweep {
             has_done |= note(family::sweep(shared, &handle).map(|()| true));

@@ -3,6 +3,7 @@
 mod crash;
 mod damage;
 mod faults;
+mod frozen;
 mod model;
 mod reference;
 

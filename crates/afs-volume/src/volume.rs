@@ -354,6 +354,16 @@ impl Volume {
         from: VnodeNumber,
         limit: usize,
     ) -> Result<Vec<VnodeRecord>, VolumeError> {
+        self.some_vnode_records(from, limit, |_| true)
+    }
+
+    /// The same of the vnodes whose numbers are wanted.
+    pub(crate) fn some_vnode_records(
+        &self,
+        from: VnodeNumber,
+        limit: usize,
+        is_wanted: impl Fn(VnodeNumber) -> bool,
+    ) -> Result<Vec<VnodeRecord>, VolumeError> {
         let mut found = Vec::new();
         let family = self.family.id;
         let end = afs_store::after(&keys::family_prefix(family));
@@ -366,8 +376,10 @@ impl Volume {
             let Some(VnodeKey { vnode, .. }) = VnodeKey::parse(&key) else {
                 return Err(VolumeError::damaged("a row of a vnode", "has a key that is none"));
             };
-            found
-                .extend(self.family.vnode(&self.shared.store, vnode, self.view())?.map(|(_, record)| record));
+            if is_wanted(vnode) {
+                let shown = self.family.vnode(&self.shared.store, vnode, self.view())?;
+                found.extend(shown.map(|(_, record)| record));
+            }
             next = Some(afs_store::after(&keys::vnode_prefix(family, vnode)));
         }
         Ok(found)
