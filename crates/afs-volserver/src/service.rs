@@ -1,7 +1,8 @@
 //! The service: who may call, transactions in use, and the volume's state around them. The procedures are in the files below
-//! this one, by what they do: `change` makes and alters volumes, `show` tells of them, `unserved` refuses.
+//! this one, by what they do: `change` makes and alters volumes, `show` tells of them, `dump` sends them, `unserved` refuses.
 
 mod change;
+mod dump;
 mod show;
 mod size;
 mod unserved;

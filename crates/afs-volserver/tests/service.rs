@@ -1,12 +1,12 @@
 //! The volume service over loopback: what `vos` does with a volume, call by call, and what is refused.
 
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+mod support;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use afs_store::{Batch, Key, Options, Schema, Store};
-use afs_volserver::{Authority, Config, Partitions, VolumeService, Watcher};
 use afs_volume::disk::{Cut, SimulatedDisk};
 use afs_volume::{Partition, VolumeState};
 use afs_wire::abort::{
@@ -14,24 +14,14 @@ use afs_wire::abort::{
     VOLSERVOLBUSY,
 };
 use afs_wire::afsvol::{
-    AttachFlags, Clone, CreateVolume, DeleteVolume, Dump, EndTrans, GetFlags, GetName, GetNthVolume, GetSize,
-    GetStatus, ListOneVolume, ListPartitions, ListVolumes, Monitor, NukeVolume, PartitionInfo,
-    PartitionInfo64, ReClone, SetFlags, SetIdsTypes, SetInfo, TransCreate, UNCHANGED, VOK, VolintInfo,
-    VolumeFlags, XListOneVolume, XListPartitions,
+    AttachFlags, Clone, ConvertROtoRWvolume, CreateVolume, DeleteVolume, EndTrans, GetFlags, GetName,
+    GetNthVolume, GetSize, GetStatus, ListOneVolume, ListPartitions, ListVolumes, Monitor, NukeVolume,
+    PartitionInfo, PartitionInfo64, ReClone, SetFlags, SetIdsTypes, SetInfo, TransCreate, UNCHANGED, VOK,
+    VolintInfo, VolumeFlags, XListOneVolume, XListPartitions,
 };
 use afs_wire::ids::{AfsTime, PartitionId, TransId, VolumeId, VolumeType};
-use rx::{BoxFuture, Connection, Endpoint, EndpointConfig};
-use rx_proto::abort::AbortCode;
-use rx_proto::ids::ServiceId;
-use rx_proto::security::Null;
-use rxgen::xdr::XdrString;
-use rxgen::{Abort, Rpc};
-
-const A: PartitionId = PartitionId(0);
-const B: PartitionId = PartitionId(1);
-const RW: VolumeId = VolumeId(536_870_918);
-const RO: VolumeId = VolumeId(536_870_919);
-const BACKUP: VolumeId = VolumeId(536_870_920);
+use rxgen::Abort;
+use support::{A, B, BACKUP, Lab, RO, RW, new_volume, text};
 
 /// Errno numbers, as stock servers send them.
 const ENOENT: Abort = Abort(2);
@@ -39,126 +29,6 @@ const EIO: Abort = Abort(5);
 const E2BIG: Abort = Abort(7);
 const ENODEV: Abort = Abort(19);
 const EINVAL: Abort = Abort(22);
-
-/// Everybody is a superuser, or nobody.
-#[derive(Default)]
-struct Everybody(AtomicBool);
-
-impl Authority for Everybody {
-    fn is_superuser(&self, _: &str) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// Writes down what it is told.
-#[derive(Default)]
-struct Told(Mutex<Vec<VolumeId>>);
-
-impl Watcher for Told {
-    fn volume_changed(&self, volume: VolumeId) -> BoxFuture {
-        self.0.lock().unwrap().push(volume);
-        Box::pin(std::future::ready(()))
-    }
-}
-
-struct Lab {
-    folder: PathBuf,
-    connection: Connection,
-    partitions: Partitions,
-    service: VolumeService,
-    everybody: Arc<Everybody>,
-    told: Arc<Told>,
-    _server: Endpoint,
-}
-
-impl Lab {
-    fn new() -> Self {
-        Self::with(|_| {})
-    }
-
-    fn with(change: impl FnOnce(&mut Config)) -> Self {
-        Self::on(change, |folder| Partition::open(folder, afs_volume::Config::default()).unwrap())
-    }
-
-    fn on(change: impl FnOnce(&mut Config), open: impl Fn(&Path) -> Partition) -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("afs-volserver-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let folder = std::env::temp_dir().join(name);
-        let open = |id: PartitionId| {
-            let path = folder.join(format!("{}", id.0));
-            std::fs::create_dir_all(&path).unwrap();
-            (id, open(&path))
-        };
-        let partitions = Partitions::new([open(A), open(B)]);
-        let bind = || Endpoint::bind("127.0.0.1:0".parse().unwrap(), EndpointConfig::default()).unwrap();
-        let (server, client) = (bind(), bind());
-        let everybody = Arc::new(Everybody(AtomicBool::new(true)));
-        let told = Arc::<Told>::default();
-        let mut config = Config::new(|| AfsTime(1_700_000_000));
-        change(&mut config);
-        let runtime = Arc::clone(server.runtime());
-        let service =
-            VolumeService::new(partitions.clone(), everybody.clone(), told.clone(), runtime, config);
-        server.add_service(service.config(vec![Arc::new(Null)]));
-        let connection = client.connect(server.local_addr(), ServiceId(4), Box::new(Null));
-        Self { folder, connection, partitions, service, everybody, told, _server: server }
-    }
-
-    async fn call<R: Rpc>(&self, args: R) -> Result<R::Reply, AbortCode> {
-        let reply = tokio::time::timeout(Duration::from_secs(20), self.connection.rpc(&args)).await;
-        reply.expect("an answer in time").map_err(|error| error.code())
-    }
-
-    async fn fails<R: Rpc>(&self, args: R, code: Abort)
-    where
-        R::Reply: std::fmt::Debug,
-    {
-        assert_eq!(self.call(args).await.unwrap_err(), AbortCode(code.0), "{}", R::NAME);
-    }
-
-    async fn begin(&self, volume: VolumeId, flags: AttachFlags) -> TransId {
-        self.call(TransCreate { volume, partition: A, flags }).await.unwrap().trans
-    }
-
-    async fn end(&self, trans: TransId) -> i32 {
-        self.call(EndTrans { trans }).await.unwrap().rcode
-    }
-
-    /// What `vos create` does.
-    async fn create(&self, volid: VolumeId, name: &str) {
-        let made = self.call(new_volume(volid, name)).await.unwrap();
-        assert_eq!(made.volid, volid);
-        self.call(SetFlags { trans: made.trans, flags: VolumeFlags::NONE }).await.unwrap();
-        assert_eq!(self.end(made.trans).await, 0);
-    }
-
-    async fn one(&self, volid: VolumeId) -> VolintInfo {
-        self.call(ListOneVolume { partition: A, volid }).await.unwrap().entries.into_vec().remove(0)
-    }
-
-    fn state(&self, volume: VolumeId) -> VolumeState {
-        self.partitions.find(volume).unwrap().1.state()
-    }
-
-    fn told(&self) -> Vec<VolumeId> {
-        std::mem::take(&mut *self.told.0.lock().unwrap())
-    }
-}
-
-impl Drop for Lab {
-    fn drop(&mut self) {
-        drop(std::fs::remove_dir_all(&self.folder));
-    }
-}
-
-fn text<const MAX: usize>(text: &str) -> XdrString<MAX> {
-    XdrString::new(text).unwrap()
-}
-
-fn new_volume(volid: VolumeId, name: &str) -> CreateVolume {
-    let parent = VolumeId(0);
-    CreateVolume { partition: A, name: text(name), kind: VolumeType::READ_WRITE, parent, volid }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_volume_is_made_as_vos_makes_it() {
@@ -449,7 +319,7 @@ async fn only_superusers_change_volumes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_served_is_refused_as_by_servers_without_it() {
     let lab = Lab::new();
-    lab.fails(Dump { from_trans: TransId(1), from_date: AfsTime(0) }, Abort::OPCODE).await;
+    lab.fails(ConvertROtoRWvolume { partition: A, volid: RO }, Abort::OPCODE).await;
     lab.fails(GetNthVolume { index: 0 }, VOLSERNO_OP).await;
 }
 

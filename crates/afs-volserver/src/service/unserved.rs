@@ -2,8 +2,8 @@
 //! servers either.
 
 use afs_wire::afsvol::{
-    ConvertROtoRWvolume, Dump, DumpV2, Forward, ForwardMultiple, GetNthVolume, Restore, SetForwarding,
-    SignalRestore, SplitVolume, reply,
+    ConvertROtoRWvolume, Forward, ForwardMultiple, GetNthVolume, Restore, SetForwarding, SignalRestore,
+    SplitVolume, reply,
 };
 use rxgen::{Abort, Serve, ServerCall};
 
@@ -24,8 +24,6 @@ refuse! {
     Restore with Abort::OPCODE;
     Forward with Abort::OPCODE;
     ForwardMultiple with Abort::OPCODE;
-    Dump with Abort::OPCODE;
-    DumpV2 with Abort::OPCODE;
     ConvertROtoRWvolume with Abort::OPCODE;
     SplitVolume with Abort::OPCODE;
     SetForwarding with Abort::OPCODE;

@@ -1,0 +1,247 @@
+//! A volume's dump, made piece by piece from the volume as it was when the dump began (Volume service notes 5). Blocks on the disk, and
+//! knows nothing of calls.
+
+use afs_dump::{DumpHeader, DumpRange, VnodeAttributes, VnodeKind, VnodeRecord, WriteError, Writer};
+use afs_volume::{Frozen, Kind, Reader, VnodeId, VnodeStatus, VolumeError, VolumeHeader, VolumeKind};
+use afs_wire::acl::Acl;
+use afs_wire::ids::{AfsTime, DataVersion, LocalFid, VnodeNumber, VolumeId, VolumeType};
+use std::collections::VecDeque;
+use std::fmt;
+
+/// Vnodes that are asked for at once.
+const BATCH: usize = 256;
+/// Bytes of a file that are opened at once, as a reader costs memory for each of their chunks.
+const OPENED: u64 = 1 << 30;
+
+/// Why a volume could not be dumped.
+#[derive(Debug)]
+pub(crate) enum DumpFailed {
+    /// It could not be read.
+    Volume(VolumeError),
+    /// Something of it does not fit into a dump.
+    Write(WriteError),
+    /// A vnode has less data than it says.
+    Short(VnodeNumber),
+}
+
+impl fmt::Display for DumpFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Volume(error) => error.fmt(f),
+            Self::Write(error) => error.fmt(f),
+            Self::Short(vnode) => write!(f, "vnode {vnode} has less data than it should"),
+        }
+    }
+}
+
+impl From<VolumeError> for DumpFailed {
+    fn from(error: VolumeError) -> Self {
+        Self::Volume(error)
+    }
+}
+
+impl From<WriteError> for DumpFailed {
+    fn from(error: WriteError) -> Self {
+        Self::Write(error)
+    }
+}
+
+/// What is to be in a dump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Wanted {
+    /// Vnodes that have not changed since are named alone. 0, or what OpenAFS takes for a time before 1970, is everything.
+    pub(crate) from: AfsTime,
+    /// Whether directories that have not changed are named alone too.
+    pub(crate) omits_directories: bool,
+}
+
+impl Wanted {
+    fn has_all_of(self, status: &VnodeStatus) -> bool {
+        let is_full = self.from.0.cast_signed() <= 0;
+        let is_forced = status.kind == Kind::Directory && !self.omits_directories;
+        is_full || is_forced || status.server_mod_time >= self.from
+    }
+}
+
+/// A dump that is being made.
+pub(crate) struct Dump {
+    volume: Frozen,
+    wanted: Wanted,
+    /// `None`: nothing was written yet, or everything.
+    writer: Option<Writer>,
+    stage: Stage,
+    /// What comes next of the class of vnodes.
+    vnodes: VecDeque<(VnodeStatus, Acl)>,
+    /// From which vnode on it goes on behind these.
+    next: u32,
+    /// The data of the last vnode.
+    data: Option<Data>,
+}
+
+/// Data of a vnode that are to follow.
+struct Data {
+    status: VnodeStatus,
+    /// From where on they are missing.
+    at: u64,
+    /// Has those up to `end`.
+    reader: Reader,
+    end: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Headers,
+    Directories,
+    Files,
+    Done,
+}
+
+impl Dump {
+    pub(crate) fn new(volume: Frozen, wanted: Wanted) -> Self {
+        let (vnodes, stage) = (VecDeque::new(), Stage::Headers);
+        Self { volume, wanted, writer: None, stage, vnodes, next: 0, data: None }
+    }
+
+    /// Appends the next part, until `out` has about `length` bytes. Nothing more in it is the end of the dump.
+    pub(crate) fn fill(&mut self, out: &mut Vec<u8>, length: usize) -> Result<(), DumpFailed> {
+        while out.len() < length && self.stage != Stage::Done {
+            if self.data.is_some() {
+                self.fill_data(out, length)?;
+            } else {
+                self.step(out)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn fill_data(&mut self, out: &mut Vec<u8>, length: usize) -> Result<(), DumpFailed> {
+        let (Some(data), Some(writer)) = (&mut self.data, &mut self.writer) else { return Ok(()) };
+        let left = usize::try_from(data.end - data.at).unwrap_or(usize::MAX);
+        let begin = out.len();
+        let wanted = left.min(length - begin);
+        out.resize(begin + wanted, 0);
+        if data.reader.read_at(data.at, &mut out[begin..])? < wanted {
+            return Err(DumpFailed::Short(data.status.id.vnode));
+        }
+        writer.pass(wanted as u64);
+        data.at += wanted as u64;
+        if wanted == left {
+            let (status, at) = (data.status, data.at);
+            self.data = if at < status.length { Some(self.open(status, at)?) } else { None };
+        }
+        Ok(())
+    }
+
+    fn open(&self, status: VnodeStatus, at: u64) -> Result<Data, DumpFailed> {
+        let length = (status.length - at).min(OPENED);
+        let reader = self.volume.open(status.id, at, length)?;
+        Ok(Data { status, at, reader, end: at + length })
+    }
+
+    fn step(&mut self, out: &mut Vec<u8>) -> Result<(), DumpFailed> {
+        match (self.stage, self.vnodes.pop_front()) {
+            (Stage::Headers, _) => {
+                let (dump, volume) = headers(&self.volume.header(), self.wanted.from);
+                self.writer = Some(Writer::new(&dump, &volume, out)?);
+                self.stage = Stage::Directories;
+            }
+            (Stage::Directories | Stage::Files, Some((status, acl))) => {
+                let is_whole = self.wanted.has_all_of(&status);
+                let fid = LocalFid { vnode: status.id.vnode, unique: status.id.unique };
+                let record = VnodeRecord { fid, attributes: is_whole.then(|| attributes(&status, acl)) };
+                if let Some(writer) = &mut self.writer {
+                    writer.vnode(&record, out)?;
+                }
+                if is_whole && status.length > 0 {
+                    self.data = Some(self.open(status, 0)?);
+                }
+            }
+            (Stage::Directories | Stage::Files, None) => {
+                let is_directory = self.stage == Stage::Directories;
+                let found = self.volume.vnodes_of_class(is_directory, VnodeNumber(self.next), BATCH)?;
+                self.vnodes = found.into();
+                match self.vnodes.back() {
+                    Some((last, _)) => self.next = last.id.vnode.0.saturating_add(1),
+                    None if is_directory => (self.stage, self.next) = (Stage::Files, 0),
+                    None => {
+                        if let Some(writer) = self.writer.take() {
+                            writer.end(out);
+                        }
+                        self.stage = Stage::Done;
+                    }
+                }
+            }
+            (Stage::Done, _) => {}
+        }
+        Ok(())
+    }
+}
+
+/// What a dump says of itself and of its volume.
+fn headers(header: &VolumeHeader, from: AfsTime) -> (DumpHeader, afs_dump::VolumeHeader) {
+    let info = &header.info;
+    let to = match info.kind {
+        VolumeKind::ReadWrite => info.update_date,
+        VolumeKind::ReadOnly => info.creation_date,
+        VolumeKind::Backup if info.backup_date == AfsTime(0) => info.creation_date,
+        VolumeKind::Backup => info.backup_date,
+    };
+    let name = info.name.clone().into_bytes();
+    let dump = DumpHeader { volume: header.id, name: name.clone(), ranges: vec![DumpRange { from, to }] };
+    let volume = afs_dump::VolumeHeader {
+        id: header.id,
+        version: 1,
+        name,
+        in_service: info.in_service,
+        // A volume that is not would not be served by OpenAFS whatever is set afterwards.
+        blessed: true,
+        next_unique: header.next_unique,
+        kind: match info.kind {
+            VolumeKind::ReadWrite => VolumeType::READ_WRITE,
+            VolumeKind::ReadOnly => VolumeType::READ_ONLY,
+            VolumeKind::Backup => VolumeType::BACKUP,
+        },
+        parent: if info.parent == VolumeId(0) { header.id } else { info.parent },
+        clone: info.clone,
+        max_quota_kib: info.max_quota_kib,
+        min_quota_kib: info.min_quota_kib,
+        used_kib: u32::try_from(header.used_kib).unwrap_or(u32::MAX),
+        file_count: header.vnode_count,
+        account: info.account,
+        owner: info.owner,
+        creation_date: info.creation_date,
+        access_date: info.access_date,
+        update_date: info.update_date,
+        expiration_date: info.expiration_date,
+        backup_date: info.backup_date,
+        offline_message: info.offline_message.clone().into_bytes(),
+        // As OpenAFS's volserver.
+        motd: Vec::new(),
+        week_use: info.week_use,
+        day_use_date: info.day_use_date,
+        day_use: info.day_use,
+    };
+    (dump, volume)
+}
+
+fn attributes(status: &VnodeStatus, acl: Acl) -> VnodeAttributes {
+    VnodeAttributes {
+        kind: match status.kind {
+            Kind::File => VnodeKind::File,
+            Kind::Directory => VnodeKind::Directory,
+            Kind::Symlink => VnodeKind::Symlink,
+        },
+        // At most MAX_LINKS.
+        link_count: u16::try_from(status.link_count).unwrap_or(u16::MAX),
+        data_version: DataVersion(status.data_version.0),
+        client_mod_time: status.client_mod_time,
+        author: status.author,
+        owner: status.owner,
+        group: status.group,
+        mode: status.mode,
+        parent: if status.id == VnodeId::ROOT { VnodeNumber(0) } else { status.parent.vnode },
+        server_mod_time: status.server_mod_time,
+        acl: (status.kind == Kind::Directory).then_some(acl),
+        length: Some(status.length),
+    }
+}

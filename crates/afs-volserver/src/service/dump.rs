@@ -1,0 +1,141 @@
+//! Dumps, sent to whoever asks: `Dump` and `DumpV2`. The volume is read as it was at the call, so clients go on meanwhile, and the disk
+//! works on the next piece while the last one is sent.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+
+use afs_wire::afsvol::{AttachFlags, Dump, DumpFlags, DumpV2, reply};
+use afs_wire::ids::{AfsTime, TransId};
+use rxgen::{Abort, Serve, ServerCall, StreamsOut};
+
+use super::{InUse, VolumeService, log, refused, settle};
+use crate::codes;
+use crate::dump::{self, DumpFailed, Wanted};
+use crate::work::on_a_thread;
+
+/// What is read at once. Two of these are in memory for each dump: one is filled while the other is sent.
+const PIECE_BYTES: usize = 256 << 10;
+
+impl Serve<Dump> for VolumeService {
+    async fn serve(&self, mut call: ServerCall<'_, Dump>, args: Dump) -> Result<reply::Dump, Abort> {
+        let Dump { from_trans, from_date } = args;
+        let wanted = Wanted { from: from_date, omits_directories: false };
+        self.dump(&mut call, from_trans, wanted, "Dump").await?;
+        Ok(reply::Dump {})
+    }
+}
+
+impl Serve<DumpV2> for VolumeService {
+    async fn serve(&self, mut call: ServerCall<'_, DumpV2>, args: DumpV2) -> Result<reply::DumpV2, Abort> {
+        let DumpV2 { from_trans, from_date, flags } = args;
+        let wanted = Wanted { from: from_date, omits_directories: flags.contains(DumpFlags::OMIT_DIRS) };
+        self.dump(&mut call, from_trans, wanted, "DumpV2").await?;
+        Ok(reply::DumpV2 {})
+    }
+}
+
+impl VolumeService {
+    async fn dump<R: StreamsOut>(
+        &self,
+        call: &mut ServerCall<'_, R>,
+        id: TransId,
+        wanted: Wanted,
+        procedure: &'static str,
+    ) -> Result<(), Abort> {
+        let caller = Some(call.security()).filter(|who| !who.is_empty()).unwrap_or("anonymous").to_owned();
+        let result = match self.must_be_superuser(call.security()) {
+            Ok(()) => self.send_dump(call, id, wanted, procedure).await,
+            Err(code) => Err(code),
+        };
+        let (code, AfsTime(from)) = (result.err().map_or(0, |abort| abort.0), wanted.from);
+        let peer = call.peer();
+        tracing::info!(target: "audit", rpc = R::NAME, trans = id.0, from, caller, %peer, code, "volume operation");
+        result
+    }
+
+    async fn send_dump<R: StreamsOut>(
+        &self,
+        call: &mut ServerCall<'_, R>,
+        id: TransId,
+        wanted: Wanted,
+        procedure: &'static str,
+    ) -> Result<(), Abort> {
+        let shared = std::sync::Arc::clone(&self.shared);
+        let transaction = shared.transactions().take(shared.now(), id, procedure).map_err(refused)?;
+        let mut in_use = InUse { shared, transaction, is_over: false };
+        let result = send(call, &in_use, wanted).await;
+        if let Err(code) = &result {
+            in_use.transaction.return_code = code.0;
+        }
+        result
+    }
+}
+
+async fn send<R: StreamsOut>(
+    call: &mut ServerCall<'_, R>,
+    in_use: &InUse,
+    wanted: Wanted,
+) -> Result<(), Abort> {
+    let (_, volume) = in_use.volume()?;
+    let is_busy = in_use.transaction.attach.contains(AttachFlags::BUSY);
+    let frozen = on_a_thread(move || {
+        let frozen = volume.freeze().map_err(|error| log(&error, volume.id()))?;
+        if is_busy {
+            // What they change from now on is not in the dump, so clients need not wait for its end.
+            settle(&volume);
+        }
+        Ok(frozen)
+    })
+    .await?;
+    let mut next = fill(dump::Dump::new(frozen, wanted), Vec::new()).await?;
+    loop {
+        let (dump, piece) = next;
+        if piece.is_empty() {
+            return Ok(());
+        }
+        let (filled, sent) = both(fill(dump, Vec::with_capacity(PIECE_BYTES)), call.send_data(&piece)).await;
+        sent?;
+        next = filled?;
+    }
+}
+
+/// The next piece; an empty one at the end.
+async fn fill(mut dump: dump::Dump, mut piece: Vec<u8>) -> Result<(dump::Dump, Vec<u8>), Abort> {
+    on_a_thread(move || match dump.fill(&mut piece, PIECE_BYTES) {
+        Ok(()) => Ok((dump, piece)),
+        Err(error) => {
+            tracing::error!(%error, "a volume could not be dumped");
+            Err(match error {
+                DumpFailed::Volume(_) | DumpFailed::Write(_) | DumpFailed::Short(_) => codes::DUMP_ERROR,
+            })
+        }
+    })
+    .await
+}
+
+/// Does both at once, and waits for both.
+async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (A, B) {
+    let (mut a, mut b) = (pin!(a), pin!(b));
+    let (mut from_a, mut from_b) = (None, None);
+    poll_fn(move |cx| {
+        if from_a.is_none()
+            && let Poll::Ready(value) = a.as_mut().poll(cx)
+        {
+            from_a = Some(value);
+        }
+        if from_b.is_none()
+            && let Poll::Ready(value) = b.as_mut().poll(cx)
+        {
+            from_b = Some(value);
+        }
+        match (from_a.take(), from_b.take()) {
+            (Some(a), Some(b)) => Poll::Ready((a, b)),
+            (a, b) => {
+                (from_a, from_b) = (a, b);
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}

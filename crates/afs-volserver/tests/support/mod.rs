@@ -1,0 +1,146 @@
+//! A volume service on two partitions, called over loopback.
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use afs_volserver::{Authority, Config, Partitions, VolumeService, Watcher};
+use afs_volume::{Partition, VolumeState};
+use afs_wire::afsvol::{
+    AttachFlags, CreateVolume, EndTrans, ListOneVolume, SetFlags, TransCreate, VolintInfo, VolumeFlags,
+};
+use afs_wire::ids::{AfsTime, PartitionId, TransId, VolumeId, VolumeType};
+use rx::{BoxFuture, Connection, Endpoint, EndpointConfig};
+use rx_proto::abort::AbortCode;
+use rx_proto::ids::ServiceId;
+use rx_proto::security::Null;
+use rxgen::xdr::XdrString;
+use rxgen::{Abort, Rpc};
+
+pub(crate) const A: PartitionId = PartitionId(0);
+pub(crate) const B: PartitionId = PartitionId(1);
+pub(crate) const RW: VolumeId = VolumeId(536_870_918);
+pub(crate) const RO: VolumeId = VolumeId(536_870_919);
+pub(crate) const BACKUP: VolumeId = VolumeId(536_870_920);
+
+/// Everybody is a superuser, or nobody.
+#[derive(Default)]
+pub(crate) struct Everybody(pub(crate) AtomicBool);
+
+impl Authority for Everybody {
+    fn is_superuser(&self, _: &str) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Writes down what it is told.
+#[derive(Default)]
+pub(crate) struct Told(pub(crate) Mutex<Vec<VolumeId>>);
+
+impl Watcher for Told {
+    fn volume_changed(&self, volume: VolumeId) -> BoxFuture {
+        self.0.lock().unwrap().push(volume);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+pub(crate) struct Lab {
+    folder: PathBuf,
+    pub(crate) connection: Connection,
+    pub(crate) partitions: Partitions,
+    pub(crate) service: VolumeService,
+    pub(crate) everybody: Arc<Everybody>,
+    pub(crate) told: Arc<Told>,
+    _server: Endpoint,
+}
+
+impl Lab {
+    pub(crate) fn new() -> Self {
+        Self::with(|_| {})
+    }
+
+    pub(crate) fn with(change: impl FnOnce(&mut Config)) -> Self {
+        Self::on(change, |folder| Partition::open(folder, afs_volume::Config::default()).unwrap())
+    }
+
+    pub(crate) fn on(change: impl FnOnce(&mut Config), open: impl Fn(&Path) -> Partition) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("afs-volserver-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let folder = std::env::temp_dir().join(name);
+        let open = |id: PartitionId| {
+            let path = folder.join(format!("{}", id.0));
+            std::fs::create_dir_all(&path).unwrap();
+            (id, open(&path))
+        };
+        let partitions = Partitions::new([open(A), open(B)]);
+        let bind = || Endpoint::bind("127.0.0.1:0".parse().unwrap(), EndpointConfig::default()).unwrap();
+        let (server, client) = (bind(), bind());
+        let everybody = Arc::new(Everybody(AtomicBool::new(true)));
+        let told = Arc::<Told>::default();
+        let mut config = Config::new(|| AfsTime(1_700_000_000));
+        change(&mut config);
+        let runtime = Arc::clone(server.runtime());
+        let service =
+            VolumeService::new(partitions.clone(), everybody.clone(), told.clone(), runtime, config);
+        server.add_service(service.config(vec![Arc::new(Null)]));
+        let connection = client.connect(server.local_addr(), ServiceId(4), Box::new(Null));
+        Self { folder, connection, partitions, service, everybody, told, _server: server }
+    }
+
+    pub(crate) async fn call<R: Rpc>(&self, args: R) -> Result<R::Reply, AbortCode> {
+        let reply = tokio::time::timeout(Duration::from_secs(20), self.connection.rpc(&args)).await;
+        reply.expect("an answer in time").map_err(|error| error.code())
+    }
+
+    pub(crate) async fn fails<R: Rpc>(&self, args: R, code: Abort)
+    where
+        R::Reply: std::fmt::Debug,
+    {
+        assert_eq!(self.call(args).await.unwrap_err(), AbortCode(code.0), "{}", R::NAME);
+    }
+
+    pub(crate) async fn begin(&self, volume: VolumeId, flags: AttachFlags) -> TransId {
+        self.call(TransCreate { volume, partition: A, flags }).await.unwrap().trans
+    }
+
+    pub(crate) async fn end(&self, trans: TransId) -> i32 {
+        self.call(EndTrans { trans }).await.unwrap().rcode
+    }
+
+    /// What `vos create` does.
+    pub(crate) async fn create(&self, volid: VolumeId, name: &str) {
+        let made = self.call(new_volume(volid, name)).await.unwrap();
+        assert_eq!(made.volid, volid);
+        self.call(SetFlags { trans: made.trans, flags: VolumeFlags::NONE }).await.unwrap();
+        assert_eq!(self.end(made.trans).await, 0);
+    }
+
+    pub(crate) async fn one(&self, volid: VolumeId) -> VolintInfo {
+        self.call(ListOneVolume { partition: A, volid }).await.unwrap().entries.into_vec().remove(0)
+    }
+
+    pub(crate) fn state(&self, volume: VolumeId) -> VolumeState {
+        self.partitions.find(volume).unwrap().1.state()
+    }
+
+    pub(crate) fn told(&self) -> Vec<VolumeId> {
+        std::mem::take(&mut *self.told.0.lock().unwrap())
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        drop(std::fs::remove_dir_all(&self.folder));
+    }
+}
+
+pub(crate) fn text<const MAX: usize>(text: &str) -> XdrString<MAX> {
+    XdrString::new(text).unwrap()
+}
+
+pub(crate) fn new_volume(volid: VolumeId, name: &str) -> CreateVolume {
+    let parent = VolumeId(0);
+    CreateVolume { partition: A, name: text(name), kind: VolumeType::READ_WRITE, parent, volid }
+}
