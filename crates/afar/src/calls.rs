@@ -62,6 +62,11 @@ impl Caller {
         self.endpoint.connect(client, ServiceId(service), security)
     }
 
+    /// The port, for operations that make their connections themselves.
+    pub(crate) const fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
     /// The servers of a cell's database on these machines.
     pub(crate) fn database<I: Interface>(&self, machines: &[Ipv4Addr], login: &Login) -> DatabaseServers {
         DatabaseServers::new::<I>(&self.endpoint, machines, login)

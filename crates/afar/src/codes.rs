@@ -38,8 +38,6 @@ codes! {
     BZDOM = BZ + 5;
     PRNOENT = PT + 4;
     PRBADARG = PT + 9;
-    PRINTERNAL = PT + 17;
-    PRNAMETOOLONG = PT + 18;
     VL_NOENT = VL + 4;
     VL_BADENTRY = VL + 18;
     /// There are no more ids for volumes.

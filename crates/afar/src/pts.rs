@@ -1,5 +1,5 @@
 //! `pts`, users and groups: the table of its verbs, and what they share, which is the way to the protection servers of a
-//! cell. Each verb is in a file of its own; what is asked of the servers is in `ptdb`.
+//! cell. Each verb is in a file of its own; what is asked of the servers is in `afs_admin`.
 //!
 //! What is printed, errors included, and the exit status are those of OpenAFS 1.8.9's `pts`.
 
@@ -15,7 +15,6 @@ mod listmax;
 mod listowned;
 mod membership;
 mod nameorid;
-mod ptdb;
 mod removeuser;
 mod rename;
 mod setfields;
@@ -29,8 +28,8 @@ use crate::codes::Code;
 use crate::login::{self, NoToken, Wish};
 use crate::printer::{Printer, complain};
 use crate::suite::{Suite, Verb};
-use afs_admin::Login;
-use ptdb::ProtectionDb;
+use afs_admin::ptdb::ProtectionDb;
+use afs_admin::{Error, Login};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
@@ -170,6 +169,7 @@ struct Failed;
 /// What a verb has.
 struct Pts {
     printer: Printer,
+    caller: Caller,
     db: ProtectionDb,
     /// `-force`: go on after errors.
     force: bool,
@@ -177,6 +177,11 @@ struct Pts {
 }
 
 impl Pts {
+    /// Waits for the end of an operation on the database.
+    fn wait<T>(&self, operation: impl Future<Output = Result<T, Error>>) -> Result<T, Code> {
+        self.caller.wait(operation)
+    }
+
     /// Tells of a failure, in the form of all of them: the code in words, then what could not be done. The carriage return
     /// is there for terminals of another time, and in the output of OpenAFS's.
     fn complain(&self, code: Code, what: &str) {
@@ -235,7 +240,8 @@ fn open(given: &Given) -> Result<Pts, Failed> {
     let login = log_in(given, noauth, localauth, Path::new(folder), seed)?;
     Ok(Pts {
         printer: Printer::new("pts").only_json(given.has("json")),
-        db: ProtectionDb::new(caller, &cell.servers, &login),
+        db: ProtectionDb::new(caller.endpoint(), &cell.servers, &login),
+        caller,
         force: given.has("force"),
         json: given.has("json"),
     })

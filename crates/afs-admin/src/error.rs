@@ -11,6 +11,13 @@ use rxgen::Abort;
 pub enum Error {
     /// A server refused, or the only one that could be asked did not answer.
     Call(RpcError),
+    /// This end found it out, from what was asked for or from what servers have said.
+    Local {
+        /// What is wrong.
+        what: String,
+        /// The code that servers have for it.
+        code: Abort,
+    },
     /// None of the servers of a database could do it.
     NoServer {
         /// The procedure.
@@ -28,6 +35,7 @@ impl Error {
     pub fn code(&self) -> Abort {
         match self {
             Self::Call(error) => Abort(error.code().0),
+            Self::Local { code, .. } => *code,
             Self::NoServer { failures, .. } => {
                 let codes = || failures.iter().rev().map(|failure| Abort(failure.code().0));
                 codes().find(|code| code.0 > 0).or_else(|| codes().next()).unwrap_or(abort::UNOSERVERS)
@@ -40,6 +48,7 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Call(error) => error.fmt(f),
+            Self::Local { what, .. } => f.write_str(what),
             Self::NoServer { rpc, failures, .. } if failures.is_empty() => {
                 write!(f, "{rpc}: the cell has no database servers: check its line in CellServDB")
             }
@@ -65,6 +74,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Call(error) => Some(error),
+            Self::Local { .. } => None,
             Self::NoServer { failures, .. } => failures.last().map(|failure| failure as _),
         }
     }

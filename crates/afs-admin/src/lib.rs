@@ -3,6 +3,7 @@
 //!
 //! - [`DatabaseServers`] are the servers of a cell's database. A call goes to the one that can answer it, by the rule of
 //!   `afs_failover`, which the client follows too.
+//! - [`ptdb::ProtectionDb`] has the operations on the protection database.
 //! - [`Login`] is the identity with which servers are called.
 //! - [`Error`] says which servers were asked for what, and what they said.
 //!
@@ -12,6 +13,8 @@
 mod database;
 mod error;
 mod login;
+pub mod ptdb;
+mod text;
 
 pub use database::DatabaseServers;
 pub use error::Error;

@@ -4,16 +4,16 @@
 
 use super::Served;
 use crate::calls::Caller;
-use afs_admin::{DatabaseServers, Login};
+use afs_admin::Login;
+use afs_admin::ptdb::ProtectionDb;
 use afs_wire::control;
 use afs_wire::ids::ViceId;
-use afs_wire::pt::{self, PrNameVec};
 
 /// The protection database of a cell, asked when there is something to ask.
 pub(super) struct Directory<'a> {
     served: &'a Served,
     /// `None` until it is needed; then `None` inside where it cannot be asked.
-    opened: Option<Option<(Caller, DatabaseServers)>>,
+    opened: Option<Option<(Caller, ProtectionDb)>>,
 }
 
 impl<'a> Directory<'a> {
@@ -32,31 +32,28 @@ impl<'a> Directory<'a> {
 
     fn id_of(&mut self, name: &str) -> Option<ViceId> {
         let (caller, database) = self.open()?;
-        let names = vec![PrNameVec::from_text(name).ok()?].try_into().ok()?;
-        let ids = caller.wait(database.call(&pt::NameToID { names })).ok()?.ids;
-        ids.first().copied()
+        caller.wait(database.ids_of(&[name])).ok()?.first().copied()
     }
 
     fn has_no_such_id(&mut self, number: &str) -> Option<bool> {
         let Ok(id) = number.parse() else { return Some(true) };
         let (caller, database) = self.open()?;
-        let ids = vec![ViceId(id)].try_into().ok()?;
-        let names = caller.wait(database.call(&pt::IDToName { ids })).ok()?.names;
+        let names = caller.wait(database.names_of(&[ViceId(id)])).ok()?;
         // Of an id that there is not, its digits are told.
-        names.first().map(|name| name.text() == id.to_string().as_bytes())
+        names.first().map(|name| *name == id.to_string())
     }
 
-    fn open(&mut self) -> Option<&(Caller, DatabaseServers)> {
+    fn open(&mut self) -> Option<&(Caller, ProtectionDb)> {
         self.opened.get_or_insert_with(|| open(self.served)).as_ref()
     }
 }
 
-fn open(served: &Served) -> Option<(Caller, DatabaseServers)> {
+fn open(served: &Served) -> Option<(Caller, ProtectionDb)> {
     let name = served.place.cell.clone();
     let servers = served.client.call(&control::FindCell { name }).ok()?.cell.servers;
     let caller = Caller::new().ok()?;
     let machines: Vec<_> = servers.iter().map(|server| server.ip()).collect();
-    let database = caller.database::<pt::Pr>(&machines, &Login::anonymous());
+    let database = ProtectionDb::new(caller.endpoint(), &machines, &Login::anonymous());
     Some((caller, database))
 }
 

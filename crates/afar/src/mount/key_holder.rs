@@ -5,12 +5,12 @@ use crate::calls::Caller;
 use crate::classic::Given;
 use crate::login;
 use afs_admin::Login;
+use afs_admin::ptdb::ProtectionDb;
 use afs_client::Config;
 use afs_client::config::LocalUser;
 use afs_config::CellName;
 use afs_fuse::Owner;
 use afs_wire::ids::ViceId;
-use afs_wire::pt::{self, PrNameVec};
 use nix::unistd::Uid;
 use rx_security::KeySet;
 use std::path::Path;
@@ -59,7 +59,6 @@ fn id_of(client: &Config, cell: &CellName, name: &str) -> Option<ViceId> {
     let servers = &client.cells.find(cell.as_str())?.servers;
     let caller = Caller::new().ok()?;
     let machines: Vec<_> = servers.iter().map(|server| server.address).collect();
-    let database = caller.database::<pt::Pr>(&machines, &Login::anonymous());
-    let names = vec![PrNameVec::from_text(name).ok()?].try_into().ok()?;
-    caller.wait(database.call(&pt::NameToID { names })).ok()?.ids.first().copied()
+    let database = ProtectionDb::new(caller.endpoint(), &machines, &Login::anonymous());
+    caller.wait(database.ids_of(&[name])).ok()?.first().copied()
 }

@@ -5,6 +5,7 @@ use crate::classic::Given;
 use crate::codes::Code;
 use crate::numbers::{self, BadNumber};
 use crate::printer::{complain, say};
+use afs_wire::ids::ViceId;
 use serde_json::{Value, json};
 
 pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
@@ -12,8 +13,8 @@ pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
     let mut made = Vec::new();
     for (index, name) in given.words("name").into_iter().enumerate() {
         let id = ids.get(index).map(|text| user_id(pts, text)).transpose()?;
-        let id = match pts.db.create_user(name, id) {
-            Ok(id) => id,
+        let id = match pts.wait(pts.db.create_user(name, id.map(ViceId))) {
+            Ok(id) => id.0,
             Err(code) => {
                 let with_id = id.map_or(String::new(), |id| format!(" with id {id}"));
                 pts.complain(code, &format!("; unable to create user {name}{with_id} {}", pts.ignored()));

@@ -8,13 +8,13 @@ use serde_json::{Value, json};
 pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
     let mut deleted = Vec::new();
     for Named { id, name } in nameorid::find(pts, given)? {
-        if let Err(code) = pts.db.delete(id) {
+        if let Err(code) = pts.wait(pts.db.delete(id)) {
             pts.complain(code, &format!("deleting {name} (id: {id}) {}", pts.ignored()));
             if !pts.force {
                 return Err(Failed);
             }
         } else {
-            deleted.push(json!({ "name": name, "id": id }));
+            deleted.push(json!({ "name": name, "id": id.0 }));
         }
     }
     if pts.json {

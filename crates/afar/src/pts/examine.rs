@@ -5,6 +5,7 @@ use super::{Failed, Pts};
 use crate::classic::Given;
 use crate::printer::say;
 use afs_wire::ids::ViceId;
+use afs_wire::pt::Privacy;
 use serde_json::{Value, json};
 
 /// Whose members may make any number of groups.
@@ -30,28 +31,28 @@ pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
     done
 }
 
-fn show(pts: &Pts, id: i32, shown: &mut Vec<Value>) -> Result<(), Failed> {
-    let entry = pts.db.entry(id).map_err(|code| {
+fn show(pts: &Pts, id: ViceId, shown: &mut Vec<Value>) -> Result<(), Failed> {
+    let entry = pts.wait(pts.db.entry(id)).map_err(|code| {
         pts.complain(code, &format!("; unable to find entry for (id: {id})"));
         Failed
     })?;
-    let names = pts.db.names_of(&[entry.owner, entry.creator]).map_err(|code| {
+    let names = pts.wait(pts.db.names_of(&[entry.owner, entry.creator])).map_err(|code| {
         let (owner, creator) = (entry.owner, entry.creator);
         pts.complain(code, &format!("translating owner ({owner}) and creator ({creator}) ids"));
         Failed
     })?;
     let [owner, creator] = &names[..] else { return Err(Failed) };
-    let is_administrator = entry.id == ViceId::SYSTEM_ADMINISTRATORS.0
-        || pts.db.is_member(&entry.name, ADMINISTRATORS).unwrap_or(false);
+    let is_administrator = entry.id == ViceId::SYSTEM_ADMINISTRATORS
+        || pts.wait(pts.db.is_member(&entry.name, ADMINISTRATORS)).unwrap_or(false);
     let flags = letters(entry.flags);
     if pts.json {
         shown.push(json!({
             "name": entry.name,
-            "id": entry.id,
+            "id": entry.id.0,
             "owner": owner,
-            "owner_id": entry.owner,
+            "owner_id": entry.owner.0,
             "creator": creator,
-            "creator_id": entry.creator,
+            "creator_id": entry.creator.0,
             "membership": entry.membership,
             "flags": flags,
             "group_quota": (!is_administrator).then_some(entry.group_quota),
@@ -70,11 +71,11 @@ fn show(pts: &Pts, id: i32, shown: &mut Vec<Value>) -> Result<(), Failed> {
 }
 
 /// Flags as letters: small where members may, large where all may, a dash where only owners and administrators may.
-pub(super) fn letters(flags: i32) -> String {
+pub(super) fn letters(flags: Privacy) -> String {
     let mut shift: u32 = LETTERS.iter().map(|(bits, ..)| bits).sum();
     let letter = |(bits, members, all): (u32, char, char)| {
         shift -= bits;
-        match (flags >> shift) & ((1 << bits) - 1) {
+        match (flags.0 >> shift) & ((1 << bits) - 1) {
             0 => '-',
             1 => members,
             2 => all,
@@ -98,7 +99,7 @@ mod tests {
             (0, "-----"),
             (0xc0, "X----"),
         ] {
-            assert_eq!(letters(flags), text, "{flags:#x}");
+            assert_eq!(letters(Privacy(flags)), text, "{flags:#x}");
         }
     }
 }

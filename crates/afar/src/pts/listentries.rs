@@ -1,9 +1,9 @@
 //! `pts listentries`: all users, all groups, or both.
 
-use super::ptdb::Entry;
 use super::{Failed, Pts};
 use crate::classic::Given;
 use crate::printer::say;
+use afs_admin::ptdb::Entry;
 use afs_wire::pt::ListEntriesFlags;
 use serde_json::{Value, json};
 
@@ -19,19 +19,19 @@ pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
     let mut listed = Vec::new();
     let mut next = Some(0);
     while let Some(start) = next {
-        let (entries, following) = pts.db.entries(flags, start).map_err(|code| {
+        let (entries, following) = pts.wait(pts.db.entries(flags, start)).map_err(|code| {
             pts.complain(code, "; unable to list entries");
             Failed
         })?;
         for Entry { name, id, owner, creator, .. } in entries {
             if pts.json {
-                listed.push(json!({ "name": name, "id": id, "owner_id": owner, "creator_id": creator }));
+                listed
+                    .push(json!({ "name": name, "id": id.0, "owner_id": owner.0, "creator_id": creator.0 }));
             } else {
-                say!(pts.printer, "{name:<25} {id:>6} {owner:>6} {creator:>7} \n");
+                say!(pts.printer, "{name:<25} {:>6} {:>6} {:>7} \n", id.0, owner.0, creator.0);
             }
         }
-        // A server that gives the same place again would give it for ever.
-        next = following.filter(|following| *following > start);
+        next = following;
     }
     if pts.json {
         pts.printer.say_json(&Value::Array(listed));

@@ -13,7 +13,7 @@ pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
     let mut shown = Vec::new();
     for Named { id, name } in nameorid::find(pts, given)? {
         if !pts.json {
-            match id {
+            match id.0 {
                 0 => say!(pts.printer, "Orphaned groups are:\n"),
                 _ => say!(pts.printer, "Groups owned by {name} (id: {id}) are:\n"),
             }
@@ -21,7 +21,9 @@ pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
         let mut owned = Vec::new();
         let mut last = 0;
         loop {
-            let part = pts.db.owned(id, last).and_then(|(ids, next)| Ok((pts.db.names_of(&ids)?, next)));
+            let part = pts
+                .wait(pts.db.owned(id, last))
+                .and_then(|(ids, next)| Ok((pts.wait(pts.db.names_of(&ids))?, next)));
             let (names, next) = match part {
                 Ok(part) => part,
                 Err(code) => {
@@ -45,7 +47,7 @@ pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
             last = next;
         }
         if pts.json {
-            shown.push(json!({ "name": name, "id": id, "owned": owned }));
+            shown.push(json!({ "name": name, "id": id.0, "owned": owned }));
         }
     }
     if pts.json {

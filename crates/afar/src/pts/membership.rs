@@ -5,6 +5,8 @@ use super::{Failed, Pts};
 use crate::classic::Given;
 use crate::codes::Code;
 use crate::printer::{complain, say};
+use afs_admin::ptdb::Ids;
+use afs_wire::ids::ViceId;
 use serde_json::{Value, json};
 use std::collections::HashSet;
 
@@ -23,9 +25,9 @@ pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
                 continue;
             }
         };
-        let supergroups = match wants_supergroups && id < 0 {
+        let supergroups = match wants_supergroups && id.0 < 0 {
             false => None,
-            true => match pts.db.supergroups(id).and_then(|(ids, is_cut)| named(pts, id, &ids, is_cut)) {
+            true => match pts.wait(pts.db.supergroups(id)).and_then(|found| named(pts, id, &found)) {
                 Ok(names) => Some(names),
                 Err(Code::NO_SUCH_PROCEDURE) => None,
                 Err(code) => {
@@ -36,8 +38,8 @@ pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
             },
         };
         if pts.json {
-            let kind = if id < 0 { "members" } else { "groups" };
-            let mut object = json!({ "name": name, "id": id, kind: names });
+            let kind = if id.0 < 0 { "members" } else { "groups" };
+            let mut object = json!({ "name": name, "id": id.0, kind: names });
             if let Some(supergroups) = supergroups {
                 object["supergroups"] = json!(supergroups);
             }
@@ -56,12 +58,12 @@ pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
     Ok(())
 }
 
-fn print(pts: &Pts, name: &str, id: i32, names: &[String], is_expanded: bool) {
+fn print(pts: &Pts, name: &str, id: ViceId, names: &[String], is_expanded: bool) {
     if pts.json {
         return;
     }
     let expanded = if is_expanded { "Expanded " } else { "" };
-    if id < 0 {
+    if id.0 < 0 {
         say!(pts.printer, "{expanded}Members of {name} (id: {id}) are:\n");
     } else {
         say!(pts.printer, "{expanded}Groups {name} (id: {id}) is a member of:\n");
@@ -69,47 +71,51 @@ fn print(pts: &Pts, name: &str, id: i32, names: &[String], is_expanded: bool) {
     names.iter().for_each(|name| say!(pts.printer, "  {name}\n"));
 }
 
-fn elements(pts: &Pts, id: i32) -> Result<Vec<String>, Code> {
-    let (ids, is_cut) = pts.db.elements(id)?;
-    named(pts, id, &ids, is_cut)
+fn elements(pts: &Pts, id: ViceId) -> Result<Vec<String>, Code> {
+    let elements = pts.wait(pts.db.elements(id))?;
+    named(pts, id, &elements)
 }
 
-fn named(pts: &Pts, id: i32, ids: &[i32], is_cut: bool) -> Result<Vec<String>, Code> {
-    warn_if_cut(pts, id, is_cut);
-    pts.db.names_of(ids)
+fn named(pts: &Pts, id: ViceId, found: &Ids) -> Result<Vec<String>, Code> {
+    warn_if_cut(pts, id, found);
+    pts.wait(pts.db.names_of(&found.ids))
 }
 
-fn warn_if_cut(pts: &Pts, id: i32, is_cut: bool) {
-    if is_cut {
+fn warn_if_cut(pts: &Pts, id: ViceId, found: &Ids) {
+    if found.is_cut {
         complain!(pts.printer, "membership list for id {id} exceeds display limit\n");
     }
 }
 
 /// With groups in groups followed: all users of a group, or all groups that a user is in, through whatever others.
-fn expanded(pts: &Pts, of: i32) -> Result<Vec<String>, Code> {
+fn expanded(pts: &Pts, of: ViceId) -> Result<Vec<String>, Code> {
     let mut seen = HashSet::new();
     let mut order = Vec::new();
     let mut pending = vec![of];
     let mut is_first = true;
     while let Some(id) = pending.pop() {
-        let answer = if is_first || of < 0 { pts.db.elements(id) } else { pts.db.supergroups(id) };
+        let answer = if is_first || of.0 < 0 {
+            pts.wait(pts.db.elements(id))
+        } else {
+            pts.wait(pts.db.supergroups(id))
+        };
         is_first = false;
-        let (ids, is_cut) = match answer {
-            Err(Code::NO_SUCH_PROCEDURE) => (Vec::new(), false),
+        let found = match answer {
+            Err(Code::NO_SUCH_PROCEDURE) => Ids { ids: Vec::new(), is_cut: false },
             other => other?,
         };
-        warn_if_cut(pts, id, is_cut);
-        for id in ids {
+        warn_if_cut(pts, id, &found);
+        for id in found.ids {
             if seen.insert(id) {
                 order.push(id);
-                if id < 0 {
+                if id.0 < 0 {
                     pending.push(id);
                 }
             }
         }
     }
-    let is_wanted = |id: &i32| if of < 0 { *id >= 0 } else { *id < 0 };
-    let mut wanted: Vec<i32> = order.into_iter().rev().filter(is_wanted).collect();
-    wanted.sort_by_key(|id| id.unsigned_abs() % BUCKETS);
-    pts.db.names_of(&wanted)
+    let is_wanted = |id: &ViceId| (of.0 < 0) == (id.0 >= 0);
+    let mut wanted: Vec<ViceId> = order.into_iter().rev().filter(is_wanted).collect();
+    wanted.sort_by_key(|id| id.0.unsigned_abs() % BUCKETS);
+    pts.wait(pts.db.names_of(&wanted))
 }

@@ -10,7 +10,7 @@ use afs_wire::ids::ViceId;
 /// A user or group that exists by name, or whose id was given.
 pub(super) struct Named {
     /// The id.
-    pub(super) id: i32,
+    pub(super) id: ViceId,
     /// The name, as it was given or as the servers have it.
     pub(super) name: String,
 }
@@ -19,9 +19,9 @@ pub(super) struct Named {
 pub(super) fn find(pts: &Pts, given: &Given) -> Result<Vec<Named>, Failed> {
     let (mut names, mut ids) = (Vec::new(), Vec::new());
     for word in given.words("nameorid") {
-        let is_name = matches!(pts.db.ids_of(&[word]), Ok(found) if found != [ViceId::ANONYMOUS.0]);
+        let is_name = matches!(pts.wait(pts.db.ids_of(&[word])), Ok(found) if found != [ViceId::ANONYMOUS]);
         match numbers::parse_i32(word) {
-            Ok(id) if !is_name => ids.push(id),
+            Ok(id) if !is_name => ids.push(ViceId(id)),
             Err(bad @ BadNumber::OutOfRange { .. }) if !is_name => {
                 complain!(pts.printer, "pts: -nameorid {word} {bad}\n");
             }
@@ -29,14 +29,14 @@ pub(super) fn find(pts: &Pts, given: &Given) -> Result<Vec<Named>, Failed> {
         }
     }
     let mut found = Vec::new();
-    match pts.db.ids_of(&names) {
+    match pts.wait(pts.db.ids_of(&names)) {
         Err(code) => {
             pts.complain(code, "so couldn't look up names");
             return Err(Failed);
         }
         Ok(of_names) => {
             for (name, id) in names.iter().map(|name| name.to_ascii_lowercase()).zip(of_names) {
-                if id == ViceId::ANONYMOUS.0 {
+                if id == ViceId::ANONYMOUS {
                     pts.complain(Code::PRNOENT, &format!("so couldn't look up id for {name}"));
                 } else {
                     found.push(Named { id, name });
@@ -44,11 +44,11 @@ pub(super) fn find(pts: &Pts, given: &Given) -> Result<Vec<Named>, Failed> {
             }
         }
     }
-    let of_ids = pts.db.names_of(&ids).map_err(|code| {
+    let of_ids = pts.wait(pts.db.names_of(&ids)).map_err(|code| {
         pts.complain(code, "translating ids");
         Failed
     })?;
-    let is_somebody = |named: &Named| named.id != ViceId::ANONYMOUS.0;
+    let is_somebody = |named: &Named| named.id != ViceId::ANONYMOUS;
     found.extend(ids.into_iter().zip(of_ids).map(|(id, name)| Named { id, name }).filter(is_somebody));
     Ok(found)
 }

@@ -8,7 +8,7 @@ pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
     let mut removed = Vec::new();
     for user in given.words("user") {
         for group in given.words("group") {
-            if let Err(code) = pts.db.remove(user, group) {
+            if let Err(code) = pts.wait(pts.db.remove(user, group)) {
                 let ignored = pts.ignored();
                 pts.complain(code, &format!("; unable to remove user {user} from group {group} {ignored}"));
                 if !pts.force {

@@ -7,6 +7,7 @@ use crate::classic::Given;
 use crate::codes::Code;
 use crate::numbers::{self, BadNumber};
 use crate::printer::complain;
+use afs_wire::pt::Privacy;
 use serde_json::{Value, json};
 
 /// For each of the five letters: where all may, where members may, and the bits it has.
@@ -41,7 +42,7 @@ pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
             Failed
         })
     });
-    let flags = flags.transpose()?;
+    let flags = flags.transpose()?.map(Privacy);
     let quota = given.word("groupquota").map(|quota| {
         numbers::parse_i32(quota).map_err(|bad| {
             match bad {
@@ -56,12 +57,12 @@ pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
     let quota = quota.transpose()?;
     let mut changed = Vec::new();
     for Named { id, name } in found {
-        pts.db.set_fields(id, flags, quota).map_err(|code| {
+        pts.wait(pts.db.set_fields(id, flags, quota)).map_err(|code| {
             pts.complain(code, &format!("; unable to set fields for {name} (id: {id})"));
             Failed
         })?;
         let flags = flags.map(letters);
-        changed.push(json!({ "name": name, "id": id, "flags": flags, "group_quota": quota }));
+        changed.push(json!({ "name": name, "id": id.0, "flags": flags, "group_quota": quota }));
     }
     if pts.json {
         pts.printer.say_json(&Value::Array(changed));

@@ -5,17 +5,18 @@ use crate::classic::Given;
 use crate::codes::Code;
 use crate::numbers::{self, BadNumber};
 use crate::printer::complain;
+use afs_wire::ids::ViceId;
 use serde_json::{Map, Value};
 
 pub(super) fn run(pts: &Pts, given: &Given) -> Result<(), Failed> {
     let (user, group) = (given.word("user"), given.word("group"));
     let (mut done, mut values) = (Ok(()), Map::new());
     if let Some(text) = user {
-        let set = set(pts, text, "User", |id| pts.db.set_max_user(id));
+        let set = set(pts, text, "User", |id| pts.wait(pts.db.set_max_user(ViceId(id))));
         done = set.map(|id| drop(values.insert("max_user_id".to_owned(), id.into())));
     }
     if let Some(text) = group {
-        let set = set(pts, text, "Group", |id| pts.db.set_max_group(id));
+        let set = set(pts, text, "Group", |id| pts.wait(pts.db.set_max_group(ViceId(id))));
         done = set.map(|id| drop(values.insert("max_group_id".to_owned(), id.into())));
     }
     if user.is_none() && group.is_none() {
