@@ -15,7 +15,7 @@ use rx_proto::time::Instant;
 use rx_security::{Level, Token};
 
 use crate::config::Config;
-use crate::data::fetch::neighbours::Neighbours;
+use crate::data::fetch::prefetch::Prefetch;
 use crate::data::files::Files;
 use crate::data::locks::Locks;
 use crate::data::open_files::OpenFiles;
@@ -32,7 +32,7 @@ use crate::servers::table::{ServerKind, Servers};
 use crate::servers::users::{TokenInfo, Users, Who};
 use crate::servers::waiting::Waiting;
 use crate::service::callbacks;
-use crate::vnodes::coming::Coming;
+use crate::vnodes::single_flight::SingleFlight;
 use crate::vnodes::status::Status;
 use crate::vnodes::table::Vnodes;
 use crate::wait;
@@ -63,12 +63,12 @@ pub(crate) struct Inner {
     pub(crate) connections: Connections,
     pub(crate) locations: Locations,
     pub(crate) vnodes: Vnodes,
-    pub(crate) coming: Coming,
+    pub(crate) single_flight: SingleFlight,
     pub(crate) mounts: Mounts,
     pub(crate) subscribers: Subscribers,
     pub(crate) open_files: OpenFiles,
     pub(crate) files: Files,
-    pub(crate) neighbours: Neighbours,
+    pub(crate) prefetch: Prefetch,
     pub(crate) locks: Locks,
     pub(crate) sysnames: RwLock<Vec<String>>,
     pub(crate) aliases: RwLock<Vec<CellAlias>>,
@@ -165,12 +165,12 @@ impl Client {
             cells,
             locations: Locations::default(),
             vnodes: Vnodes::new(config.status_entries, config.directory_bytes),
-            coming: Coming::default(),
+            single_flight: SingleFlight::default(),
             mounts: Mounts::default(),
             subscribers: Subscribers::default(),
             open_files: OpenFiles::default(),
             files: Files::open(&config)?,
-            neighbours: Neighbours::default(),
+            prefetch: Prefetch::default(),
             locks: Locks::default(),
             sysnames: RwLock::new(config.sysnames.clone()),
             aliases: RwLock::new(config.aliases.aliases.clone()),

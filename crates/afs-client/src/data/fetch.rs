@@ -1,13 +1,13 @@
 //! Bringing data that are not here: calls for the missing parts of a file, as many and as large as the server and the way take
-//! ([`pace`]), ahead of who reads on ([`ahead`]) and of who reads one small file after the other ([`neighbours`]). Bytes go into the
-//! cache as they come, and wake who waits for them.
+//! ([`pace`]), and ahead of programs that read on in a file ([`readahead`]) or read one small file after the other ([`prefetch`]). Bytes
+//! go into the cache as they come, and wake the readers that wait for them.
 //!
 //! A server tells the version of data after them. When that is another than the one that was asked for, what came is taken out
 //! again, and who waits looks at the status anew.
 
-pub(crate) mod ahead;
-pub(crate) mod neighbours;
 pub(crate) mod pace;
+pub(crate) mod prefetch;
+pub(crate) mod readahead;
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -30,7 +30,7 @@ use crate::data::files::{FileData, lock};
 use crate::error::Error;
 use crate::fid::User;
 use crate::servers::remote::Breaks;
-use pace::{Brings, Pace, Threads};
+use pace::{CallKind, Pace, Threads};
 
 /// Bytes that are put into the cache at once, if they come as fast: a write to a file costs some microseconds, however small.
 const FILL_BYTES: usize = 128 << 10;
@@ -66,13 +66,13 @@ impl Default for ServerPace {
 
 impl ServerPace {
     /// Begins a call, if the server takes another one now.
-    fn begin(self: &Arc<Self>, brings: Brings, is_waited_for: bool) -> Option<Slot> {
+    fn begin(self: &Arc<Self>, kind: CallKind, is_waited_for: bool) -> Option<Slot> {
         let mut pace = lock(&self.pace);
-        if !pace.may_begin(brings, is_waited_for) {
+        if !pace.may_begin(kind, is_waited_for) {
             return None;
         }
-        pace.note_begun(brings);
-        Some(Slot { server: Arc::clone(self), brings })
+        pace.note_begun(kind);
+        Some(Slot { server: Arc::clone(self), kind })
     }
 }
 
@@ -80,12 +80,12 @@ impl ServerPace {
 #[derive(Debug)]
 struct Slot {
     server: Arc<ServerPace>,
-    brings: Brings,
+    kind: CallKind,
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        lock(&self.server.pace).note_ended(self.brings);
+        lock(&self.server.pace).note_ended(self.kind);
         self.server.freed.notify_waiters();
     }
 }
@@ -121,7 +121,7 @@ struct Failed {
 
 /// What became of bringing a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Brought {
+pub(crate) enum FetchOutcome {
     /// It is here.
     Here,
     /// The server has another version, or this is no longer what is read.
@@ -140,7 +140,7 @@ impl FileData {
         file: &Arc<CacheFile>,
         want: Range<u64>,
         ahead: u64,
-    ) -> Result<Brought, Error> {
+    ) -> Result<FetchOutcome, Error> {
         let client = self.client()?;
         let mut since = lock(&self.fetching).failed;
         let mut breaks = Breaks::default();
@@ -158,10 +158,10 @@ impl FileData {
             freed.as_mut().enable();
             if file.has(&want) {
                 self.fetch_ahead(&client, user, file, want.end..want.end.saturating_add(ahead));
-                return Ok(Brought::Here);
+                return Ok(FetchOutcome::Here);
             }
             if !self.current().is_some_and(|current| Arc::ptr_eq(&current, file)) {
-                return Ok(Brought::Stale);
+                return Ok(FetchOutcome::Stale);
             }
             let failed = {
                 let fetching = lock(&self.fetching);
@@ -173,7 +173,7 @@ impl FileData {
             };
             match failed {
                 Some(Some(error)) => breaks.wait(&client.inner, error).await?,
-                Some(None) => return Ok(Brought::Stale),
+                Some(None) => return Ok(FetchOutcome::Stale),
                 None => {}
             }
             self.begin_calls(&client, user, file, &want, want.end.saturating_add(ahead));
@@ -235,13 +235,13 @@ impl FileData {
         }
         let total = missing.total();
         let mut left = total;
-        let brings = if file.server_length() <= WHOLE_BYTES { Brings::SmallFile } else { Brings::Piece };
+        let kind = if file.server_length() <= WHOLE_BYTES { CallKind::SmallFile } else { CallKind::Piece };
         let mut has_begun = false;
         for gap in missing.iter() {
             let mut at = gap.start;
             while at < gap.end {
                 let is_waited_for = at < want.end;
-                let Some(slot) = server.begin(brings, is_waited_for) else { return has_begun };
+                let Some(slot) = server.begin(kind, is_waited_for) else { return has_begun };
                 has_begun = true;
                 let mut end = gap.end.min(at + lock(&server.pace).piece(left.max(1)));
                 if end < gap.end && end - at > EXTENT {
@@ -296,8 +296,8 @@ async fn run_call(
     let outcome = fetch_range(&client, &data, user, &file, id, range.clone()).await;
     lock(&data.fetching).calls.retain(|call| call.id != id);
     match outcome {
-        Ok(Brought::Here) => {}
-        Ok(Brought::Stale) => data.note_failed(range, None),
+        Ok(FetchOutcome::Here) => {}
+        Ok(FetchOutcome::Stale) => data.note_failed(range, None),
         Err(error) => {
             if matches!(error, Error::Busy { .. }) {
                 lock(&slot.server.pace).note_busy(client.inner.now());
@@ -327,7 +327,7 @@ async fn fetch_range(
     file: &Arc<CacheFile>,
     id: u64,
     range: Range<u64>,
-) -> Result<Brought, Error> {
+) -> Result<FetchOutcome, Error> {
     let fid = data.vnode.fid;
     let version = file.version();
     // What came before this call and was of no known version is of this one, if this call's data are.
@@ -364,7 +364,7 @@ async fn fetch_range(
         }
         let is_wanted = data.handles.load(Ordering::Acquire) > 0 || data.is_removed();
         if !is_wanted && fetch.missing() > WAIT_BEHIND {
-            return Ok(Brought::Here);
+            return Ok(FetchOutcome::Here);
         }
     }
     arriving.put()?;
@@ -374,7 +374,7 @@ async fn fetch_range(
     // Our own stores advance it meanwhile.
     if told != version && told != file.version() {
         file.take_out(range.start..at);
-        return Ok(Brought::Stale);
+        return Ok(FetchOutcome::Stale);
     }
     if at < range.end.min(file.server_length()) {
         let what = format!("fetching {} bytes of {fid} at {}", range.end - range.start, range.start);
@@ -384,7 +384,7 @@ async fn fetch_range(
     for earlier in unconfirmed.iter() {
         file.confirm(earlier);
     }
-    Ok(Brought::Here)
+    Ok(FetchOutcome::Here)
 }
 
 /// What a call brings, on its way into the cache.

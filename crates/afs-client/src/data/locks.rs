@@ -69,14 +69,14 @@ struct Lock {
     asking: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// What is to be done for a holder.
-enum Wish {
+/// Whether a holder can have a lock, and what that takes.
+enum Grant {
     /// He has it: what the server has given covers it.
     Covered,
     /// The server is to be asked; what it has given before is to be given back first.
-    Ask(Option<LockKind>),
+    AskServer(Option<LockKind>),
     /// Another holder of this client is in the way.
-    InTheWay,
+    Conflict,
 }
 
 impl Lock {
@@ -84,10 +84,10 @@ impl Lock {
         Self { user, holders: Vec::new(), at_server: None, asking: Arc::default() }
     }
 
-    fn wish(&mut self, user: User, holder: u64, kind: LockKind) -> Result<Wish, Error> {
+    fn try_grant(&mut self, user: User, holder: u64, kind: LockKind) -> Result<Grant, Error> {
         let mut others = self.holders.iter().filter(|(who, _)| *who != holder);
         if others.any(|(_, theirs)| kind == LockKind::Write || *theirs == LockKind::Write) {
-            return Ok(Wish::InTheWay);
+            return Ok(Grant::Conflict);
         }
         // What another user's last holder is about to give back was given for his rights.
         let is_ours = self.user == user || !self.holders.is_empty();
@@ -97,14 +97,14 @@ impl Lock {
             None => false,
         };
         if !is_covered {
-            return Ok(Wish::Ask(self.at_server));
+            return Ok(Grant::AskServer(self.at_server));
         }
         if self.holders.len() >= LOCKS_MAX {
             return Err(Error::Unsupported { what: "so many locks" });
         }
         self.holders.retain(|(who, _)| *who != holder);
         self.holders.push((holder, kind));
-        Ok(Wish::Covered)
+        Ok(Grant::Covered)
     }
 }
 
@@ -113,10 +113,13 @@ impl Locks {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is to be done for a holder; who asks has a turn.
-    fn wish(&self, fid: Fid, user: User, holder: u64, kind: LockKind) -> Result<Wish, Error> {
+    /// Gives a holder the lock, or says what that takes. The caller has a turn.
+    fn try_grant(&self, fid: Fid, user: User, holder: u64, kind: LockKind) -> Result<Grant, Error> {
         let mut table = self.lock();
-        table.files.get_mut(&fid).map_or(Ok(Wish::Ask(None)), |lock| lock.wish(user, holder, kind))
+        table
+            .files
+            .get_mut(&fid)
+            .map_or(Ok(Grant::AskServer(None)), |lock| lock.try_grant(user, holder, kind))
     }
 
     fn set_at_server(&self, fid: Fid, user: User, kind: Option<LockKind>) {
@@ -186,7 +189,7 @@ impl Turn {
         kind: LockKind,
     ) -> Result<Option<OwnedMutexGuard<()>>, Error> {
         let asking = self.come().await;
-        if let Wish::Ask(before) = self.inner.locks.wish(self.fid, user, holder, kind)? {
+        if let Grant::AskServer(before) = self.inner.locks.try_grant(self.fid, user, holder, kind)? {
             self.inner.set_lock(user, self.fid, kind, before).await?;
             self.inner.prolong();
         }
@@ -243,14 +246,14 @@ impl Client {
             let mut freed = std::pin::pin!(locks.freed.notified());
             freed.as_mut().enable();
             let turn = Turn::new(inner, fid, user)?;
-            match locks.wish(fid, user, holder, kind)? {
-                Wish::Covered => return Ok(()),
-                Wish::InTheWay if !wait => return Err(Error::Locked { fid }),
-                Wish::InTheWay => {
+            match locks.try_grant(fid, user, holder, kind)? {
+                Grant::Covered => return Ok(()),
+                Grant::Conflict if !wait => return Err(Error::Locked { fid }),
+                Grant::Conflict => {
                     drop(turn);
                     freed.await;
                 }
-                Wish::Ask(_) => {
+                Grant::AskServer(_) => {
                     let (done, outcome) = oneshot::channel();
                     let asks = turn.clone();
                     // Not given up with this call: or the server would keep a lock that nobody knows of.
@@ -259,7 +262,7 @@ impl Client {
                     }));
                     match outcome.await.unwrap_or(Err(Error::Closing)) {
                         Ok(_asking) => {
-                            if let Wish::Covered = locks.wish(fid, user, holder, kind)? {
+                            if let Grant::Covered = locks.try_grant(fid, user, holder, kind)? {
                                 return Ok(());
                             }
                         }
@@ -395,10 +398,10 @@ mod tests {
     use super::*;
 
     fn covered(lock: &mut Lock, holder: u64, kind: LockKind) -> Option<bool> {
-        match lock.wish(User(1), holder, kind).unwrap() {
-            Wish::Covered => Some(true),
-            Wish::Ask(..) => Some(false),
-            Wish::InTheWay => None,
+        match lock.try_grant(User(1), holder, kind).unwrap() {
+            Grant::Covered => Some(true),
+            Grant::AskServer(..) => Some(false),
+            Grant::Conflict => None,
         }
     }
 

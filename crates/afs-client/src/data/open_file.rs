@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use afs_cache::CacheFile;
 
 use crate::client::{Client, Made};
-use crate::data::fetch::ahead::Ahead;
+use crate::data::fetch::readahead::Readahead;
 use crate::data::files::FileData;
 use crate::error::Error;
 use crate::fid::{Fid, User};
@@ -35,7 +35,7 @@ pub struct OpenFile {
     flags: OpenFlags,
     pub(crate) data: Arc<FileData>,
     /// How it is read.
-    pub(crate) ahead: Mutex<Ahead>,
+    pub(crate) readahead: Mutex<Readahead>,
     /// The data that were lent to the kernel, to be written.
     pub(crate) lent: Mutex<Option<Arc<CacheFile>>>,
 }
@@ -98,7 +98,7 @@ impl Client {
             fid,
             flags,
             data,
-            ahead: Mutex::default(),
+            readahead: Mutex::default(),
             lent: Mutex::default(),
         })
     }

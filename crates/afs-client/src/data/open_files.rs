@@ -38,7 +38,7 @@ pub(crate) struct OpenFiles {
     table: Mutex<Table>,
     numbers: AtomicU64,
     /// Files that are losing their last name, all together; most of the time none.
-    leaving: AtomicUsize,
+    unlinking: AtomicUsize,
     /// A hidden name is no longer there.
     removed: Notify,
     /// What is held for who may come is to be let go.
@@ -79,8 +79,8 @@ struct Open {
     held: usize,
     hidden: Option<(Fid, String)>,
     /// Operations that are about to take its last name away.
-    leaving: usize,
-    /// Somebody wanted to open it while it was leaving.
+    unlinking: usize,
+    /// Somebody wanted to open it while it was losing its last name.
     is_missed: bool,
     /// One of those that take its name has ended.
     settled: Arc<Notify>,
@@ -88,19 +88,19 @@ struct Open {
 
 impl Open {
     fn is_of_interest(&self) -> bool {
-        self.count > 0 || self.hidden.is_some() || self.leaving > 0
+        self.count > 0 || self.hidden.is_some() || self.unlinking > 0
     }
 }
 
 /// What the end of a name means for those who have the file open.
 #[derive(Debug)]
-pub(crate) enum Parting<'a> {
+pub(crate) enum Unlink<'a> {
     /// It is no file, or has other names.
-    Unheeded,
+    Unaffected,
     /// It is open, so that it has to be kept under another name. Until this is dropped it counts as open.
     Open { _held: Held },
     /// Nobody has it open, and nobody can open it as long as this is there.
-    Closed { _leaving: Leaving<'a> },
+    Closed { _unlinking: Unlinking<'a> },
 }
 
 /// A hidden name that a file may get. Dropped before, it is none.
@@ -181,20 +181,20 @@ impl Drop for Held {
 
 /// A file that nobody has open is about to lose its last name. Until this is dropped nobody can open it.
 #[derive(Debug)]
-pub(crate) struct Leaving<'a> {
+pub(crate) struct Unlinking<'a> {
     files: &'a OpenFiles,
     fid: Fid,
 }
 
-impl Drop for Leaving<'_> {
+impl Drop for Unlinking<'_> {
     fn drop(&mut self) {
         let mut table = self.files.lock();
         if let Some(open) = table.files.get_mut(&self.fid) {
-            open.leaving -= 1;
+            open.unlinking -= 1;
             open.settled.notify_waiters();
         }
         table.tidy(self.fid);
-        self.files.leaving.fetch_sub(1, Ordering::AcqRel);
+        self.files.unlinking.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -239,41 +239,41 @@ impl OpenFiles {
     pub(crate) fn note_open(&self, fid: Fid) -> bool {
         let mut table = self.lock();
         let open = table.files.entry(fid).or_default();
-        let may = open.leaving == 0;
+        let may = open.unlinking == 0;
         open.count += usize::from(may);
         open.is_missed |= !may;
         may
     }
 
     /// A file is about to lose its last name. `None`: somebody has it open, and it counts as open once more.
-    fn leave(&self, fid: Fid) -> Option<Leaving<'_>> {
+    fn begin_unlink(&self, fid: Fid) -> Option<Unlinking<'_>> {
         let mut table = self.lock();
         let open = table.files.entry(fid).or_default();
         if open.count > 0 {
             open.count += 1;
             return None;
         }
-        open.leaving += 1;
-        self.leaving.fetch_add(1, Ordering::AcqRel);
-        Some(Leaving { files: self, fid })
+        open.unlinking += 1;
+        self.unlinking.fetch_add(1, Ordering::AcqRel);
+        Some(Unlinking { files: self, fid })
     }
 
     /// Whether a file is losing its last name just now.
-    pub(crate) fn is_leaving(&self, fid: Fid) -> bool {
-        self.leaving.load(Ordering::Acquire) > 0
-            && self.lock().files.get(&fid).is_some_and(|open| open.leaving > 0)
+    pub(crate) fn is_being_unlinked(&self, fid: Fid) -> bool {
+        self.unlinking.load(Ordering::Acquire) > 0
+            && self.lock().files.get(&fid).is_some_and(|open| open.unlinking > 0)
     }
 
     /// Whether this client is just removing a file: by its last name, or by the hidden one that it had while it was open.
     pub(crate) fn is_going(&self, fid: Fid) -> bool {
-        self.is_leaving(fid)
+        self.is_being_unlinked(fid)
             || self.lock().hidden.values().any(|hidden| hidden.file == fid && hidden.is_going)
     }
 
     /// Waits until it is known what has become of a file that is losing its last name.
     pub(crate) async fn settled(&self, fid: Fid) {
         loop {
-            let settled = match self.lock().files.get(&fid).filter(|open| open.leaving > 0) {
+            let settled = match self.lock().files.get(&fid).filter(|open| open.unlinking > 0) {
                 Some(open) => Arc::clone(&open.settled).notified_owned(),
                 None => return,
             };
@@ -296,7 +296,7 @@ impl OpenFiles {
     fn hold(&self, fid: Fid) -> bool {
         let mut table = self.lock();
         let open = table.files.entry(fid).or_default();
-        let may = open.leaving == 0;
+        let may = open.unlinking == 0;
         open.count += usize::from(may);
         open.held += usize::from(may);
         open.is_missed |= !may;
@@ -378,12 +378,12 @@ impl OpenFiles {
 
 impl Inner {
     /// A file is about to lose its last name: what that means for those who have it open, or are about to open it.
-    pub(crate) fn parting(&self, user: User, fid: Fid) -> Parting<'_> {
-        match (self.open_files.leave(fid), self.client()) {
-            (Some(leaving), _) => Parting::Closed { _leaving: leaving },
-            (None, Ok(client)) => Parting::Open { _held: Held { client, user, fid, is_nobodys: false } },
+    pub(crate) fn begin_unlink(&self, user: User, fid: Fid) -> Unlink<'_> {
+        match (self.open_files.begin_unlink(fid), self.client()) {
+            (Some(unlinking), _) => Unlink::Closed { _unlinking: unlinking },
+            (None, Ok(client)) => Unlink::Open { _held: Held { client, user, fid, is_nobodys: false } },
             // Nothing is kept of a client that ends.
-            (None, Err(_)) => Parting::Unheeded,
+            (None, Err(_)) => Unlink::Unaffected,
         }
     }
 
@@ -446,17 +446,17 @@ mod tests {
         let files = OpenFiles::default();
         let fid = fid(2);
         assert!(files.note_open(fid));
-        assert!(files.leave(fid).is_none(), "it is open: it has to be kept");
+        assert!(files.begin_unlink(fid).is_none(), "it is open: it has to be kept");
         assert!(files.note_close(fid, false).is_none() && files.note_close(fid, false).is_none());
-        let (one, other) = (files.leave(fid).unwrap(), files.leave(fid).unwrap());
-        assert!(!files.note_open(fid) && files.is_leaving(fid));
+        let (one, other) = (files.begin_unlink(fid).unwrap(), files.begin_unlink(fid).unwrap());
+        assert!(!files.note_open(fid) && files.is_being_unlinked(fid));
         drop(one);
         assert!(!files.note_open(fid), "the other operation goes on");
         let mut settled = std::pin::pin!(files.settled(fid));
         assert!(polled(settled.as_mut()).is_none());
         drop(other);
         settled.await;
-        assert!(files.note_open(fid) && !files.is_leaving(fid));
+        assert!(files.note_open(fid) && !files.is_being_unlinked(fid));
         assert!(files.note_close(fid, false).is_none());
         assert!(files.lock().files.is_empty(), "nothing is kept of files that are closed");
     }
@@ -464,10 +464,10 @@ mod tests {
     #[test]
     fn who_comes_too_late_is_known_of_by_what_takes_the_name() {
         let (files, now) = (OpenFiles::default(), Instant::from_nanos(5_000_000_000));
-        let leaving = files.leave(fid(2)).unwrap();
+        let unlinking = files.begin_unlink(fid(2)).unwrap();
         assert!(!files.note_open(fid(2)));
         assert!(files.note_replaced(now, fid(2), fid(4)), "somebody wanted to open it");
-        drop(leaving);
+        drop(unlinking);
         assert!(!files.note_replaced(now, fid(4), fid(6)));
         assert!(!files.note_replaced(now, fid(8), fid(2)), "nobody wanted any of these");
         let table = files.lock();

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use afs_cache::CacheFile;
 use bytes::{Bytes, BytesMut};
 
-use crate::data::fetch::{Brought, WHOLE_BYTES};
+use crate::data::fetch::{FetchOutcome, WHOLE_BYTES};
 use crate::data::files::{FileData, local, lock};
 use crate::data::open_file::OpenFile;
 use crate::error::Error;
@@ -33,7 +33,7 @@ impl OpenFile {
         let result = file.read_at(pos, out)?;
         if !file.is_complete() {
             let length = out.len() as u64;
-            let more = lock(&self.ahead).note_hit(pos, length, self.ahead_max());
+            let more = lock(&self.readahead).note_hit(pos, length, self.ahead_max());
             if let Some(more) = more {
                 let end = pos.saturating_add(length);
                 self.data.fetch_ahead(self.client(), self.user(), &file, end..end.saturating_add(more));
@@ -92,12 +92,12 @@ impl OpenFile {
                 self.client().note_waited(self.user(), &self.data.vnode);
             }
             let most = self.ahead_max();
-            let ahead = lock(&self.ahead).note(range.start, range.end - range.start, most);
+            let ahead = lock(&self.readahead).note(range.start, range.end - range.start, most);
             match self.data.bring(self.user(), &file, range.clone(), ahead).await {
-                Ok(Brought::Here) => {}
+                Ok(FetchOutcome::Here) => {}
                 // What is dirty of a version that the server has no longer is stored first, by the next look.
-                Ok(Brought::Stale) if file.is_dirty() => self.data.store(self.user(), false).await?,
-                Ok(Brought::Stale) => self.data.vnode.note_break(),
+                Ok(FetchOutcome::Stale) if file.is_dirty() => self.data.store(self.user(), false).await?,
+                Ok(FetchOutcome::Stale) => self.data.vnode.note_break(),
                 Err(error) if error.is_full_here() => {
                     // Without the cache nothing can be laid over what comes.
                     if file.is_dirty() {
@@ -158,10 +158,10 @@ impl OpenFile {
                 return Ok(());
             }
             match self.data.bring(self.user(), &file, 0..file.length(), 0).await? {
-                Brought::Here if file.is_complete() => return Ok(()),
-                Brought::Here => {}
-                Brought::Stale if file.is_dirty() => self.data.store(self.user(), false).await?,
-                Brought::Stale => self.data.vnode.note_break(),
+                FetchOutcome::Here if file.is_complete() => return Ok(()),
+                FetchOutcome::Here => {}
+                FetchOutcome::Stale if file.is_dirty() => self.data.store(self.user(), false).await?,
+                FetchOutcome::Stale => self.data.vnode.note_break(),
             }
         }
         Err(Error::Busy { rpc: "FetchData64", fid: self.fid(), code: afs_wire::abort::VBUSY })

@@ -18,7 +18,7 @@ use afs_wire::status::{AfsStoreStatus, FileType, StoreMask};
 use rxgen::Rpc;
 
 use crate::client::{Client, Found, Inner, Made};
-use crate::data::open_files::{Parting, is_hidden_name};
+use crate::data::open_files::{Unlink, is_hidden_name};
 use crate::error::Error;
 use crate::fid::{Fid, User};
 use crate::names::lookup::{checked_name, new_name};
@@ -105,14 +105,14 @@ impl Inner {
     }
 
     /// A name of something is about to go: what that means for those who have it open, or are about to open it.
-    fn parting_of_name(&self, user: User, fid: Fid) -> Parting<'_> {
+    fn begin_unlink_of_name(&self, user: User, fid: Fid) -> Unlink<'_> {
         let last = self.vnodes.get(fid).and_then(|vnode| vnode.last_status());
         let is_last_of_file =
             last.is_none_or(|status| status.file_type == FileType::FILE && status.link_count <= 1);
         if fid.vnode.is_directory() || !is_last_of_file {
-            return Parting::Unheeded;
+            return Unlink::Unaffected;
         }
-        self.parting(user, fid)
+        self.begin_unlink(user, fid)
     }
 
     /// Forgets a vnode that has lost a name: with its last one it is no longer there.
@@ -375,8 +375,8 @@ impl Client {
         if fid.vnode.is_directory() {
             return Err(Error::IsADirectory { fid });
         }
-        let parting = inner.parting_of_name(user, fid);
-        if matches!(parting, Parting::Open { .. }) && !is_hidden_name(name) {
+        let unlink = inner.begin_unlink_of_name(user, fid);
+        if matches!(unlink, Unlink::Open { .. }) && !is_hidden_name(name) {
             let hidden = inner.open_files.hidden_name(changing.dir, fid);
             match self.rename(user, (dir, name), (dir, hidden.as_bytes()), true).await {
                 Ok(()) => {
@@ -415,7 +415,7 @@ impl Client {
         vnode.edit_pages(reply.dir_status.data_version, |pages| pages.remove(name).is_some());
         inner.note_unlinked(fid);
         drop(guard);
-        drop(parting);
+        drop(unlink);
         Ok(())
     }
 
@@ -492,9 +492,9 @@ impl Client {
             // Two names of one file, or twice the same: nothing is to be done. Servers refuse it (File service notes 6.2).
             return Ok(());
         }
-        let parting = replaced.map(|replaced| inner.parting_of_name(user, replaced));
-        let is_hidden = match (replaced, &parting) {
-            (Some(replaced), Some(Parting::Open { .. })) => inner.hide(user, to.dir, replaced).await?,
+        let unlink = replaced.map(|replaced| inner.begin_unlink_of_name(user, replaced));
+        let is_hidden = match (replaced, &unlink) {
+            (Some(replaced), Some(Unlink::Open { .. })) => inner.hide(user, to.dir, replaced).await?,
             _ => false,
         };
         let renamed =
@@ -509,7 +509,7 @@ impl Client {
             }
             _ => {}
         }
-        drop(parting);
+        drop(unlink);
         renamed
     }
 }

@@ -135,7 +135,7 @@ impl Client {
             if !fid.vnode.is_directory() {
                 inner.vnodes.get(fid)?.set_parent(real.in_volume());
             }
-            if inner.open_files.is_leaving(fid) {
+            if inner.open_files.is_being_unlinked(fid) {
                 return None;
             }
             fid
@@ -168,7 +168,7 @@ impl Client {
                 }
                 Ok(fid) => fid,
             };
-            if inner.open_files.is_leaving(fid) {
+            if inner.open_files.is_being_unlinked(fid) {
                 inner.open_files.settled(fid).await;
                 continue;
             }

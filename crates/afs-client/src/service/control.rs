@@ -64,7 +64,7 @@ struct Session {
 
 /// How many connections each user has.
 #[derive(Debug, Default)]
-struct Guests(Mutex<HashMap<User, usize>>);
+struct ConnectionCounts(Mutex<HashMap<User, usize>>);
 
 impl Control {
     /// Listens there from now on. What is left of an earlier client's socket is removed.
@@ -106,7 +106,7 @@ impl Drop for Control {
 
 /// Takes connections. With it, those that it has taken end: their tasks are in its set.
 async fn accept(listener: UnixListener, client: Client, about: Arc<About>, owner: User) {
-    let guests = Arc::new(Guests::default());
+    let counts = Arc::new(ConnectionCounts::default());
     let mut sessions = tokio::task::JoinSet::new();
     loop {
         while sessions.try_join_next().is_some() {}
@@ -121,7 +121,7 @@ async fn accept(listener: UnixListener, client: Client, about: Arc<About>, owner
         };
         let Ok(peer) = stream.peer_cred() else { continue };
         let user = User(peer.uid());
-        let Some(seat) = guests.enter(user) else {
+        let Some(counted) = counts.add(user) else {
             tracing::warn!(uid = user.0, "too many connections to the control socket");
             continue;
         };
@@ -130,14 +130,14 @@ async fn accept(listener: UnixListener, client: Client, about: Arc<About>, owner
             if let Err(error) = session.run(stream).await {
                 tracing::debug!(%error, uid = user.0, "a connection to the control socket ended early");
             }
-            drop(seat);
+            drop(counted);
         });
     }
 }
 
-impl Guests {
+impl ConnectionCounts {
     /// One more connection, if there is place for it.
-    fn enter(self: &Arc<Self>, user: User) -> Option<Seat> {
+    fn add(self: &Arc<Self>, user: User) -> Option<CountedConnection> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let total: usize = all.values().sum();
         let own = all.get(&user).copied().unwrap_or(0);
@@ -145,19 +145,19 @@ impl Guests {
             return None;
         }
         all.insert(user, own + 1);
-        Some(Seat { guests: Arc::clone(self), user })
+        Some(CountedConnection { counts: Arc::clone(self), user })
     }
 }
 
 /// A connection, as it is counted: until it is dropped.
-struct Seat {
-    guests: Arc<Guests>,
+struct CountedConnection {
+    counts: Arc<ConnectionCounts>,
     user: User,
 }
 
-impl Drop for Seat {
+impl Drop for CountedConnection {
     fn drop(&mut self) {
-        let mut all = self.guests.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.counts.0.lock().unwrap_or_else(PoisonError::into_inner);
         match all.get_mut(&self.user) {
             Some(own) if *own > 1 => *own -= 1,
             Some(_) | None => drop(all.remove(&self.user)),
@@ -285,26 +285,26 @@ mod tests {
 
     #[test]
     fn no_user_keeps_the_others_out() {
-        let guests = Arc::new(Guests::default());
-        let mut seats: Vec<_> =
-            (0..CONNECTIONS_PER_USER_MAX).map(|_| guests.enter(User(1)).expect("a place")).collect();
-        assert!(guests.enter(User(1)).is_none());
-        assert!(guests.enter(User(2)).is_some());
-        seats.pop();
-        assert!(guests.enter(User(1)).is_some());
+        let counts = Arc::new(ConnectionCounts::default());
+        let mut connections: Vec<_> =
+            (0..CONNECTIONS_PER_USER_MAX).map(|_| counts.add(User(1)).expect("a place")).collect();
+        assert!(counts.add(User(1)).is_none());
+        assert!(counts.add(User(2)).is_some());
+        connections.pop();
+        assert!(counts.add(User(1)).is_some());
     }
 
     #[test]
     fn connections_are_counted_for_all_users_too() {
-        let guests = Arc::new(Guests::default());
+        let counts = Arc::new(ConnectionCounts::default());
         let users = (CONNECTIONS_MAX / CONNECTIONS_PER_USER_MAX) as u32;
         let places = (0..users).flat_map(|user| (0..CONNECTIONS_PER_USER_MAX).map(move |_| user));
-        let mut seats: Vec<_> = places.map(|user| guests.enter(User(user)).expect("a place")).collect();
-        assert!(guests.enter(User(users)).is_none());
-        seats.pop();
-        assert!(guests.enter(User(users)).is_some());
-        seats.clear();
-        assert!(guests.0.lock().unwrap().is_empty(), "who has left is not remembered");
+        let mut connections: Vec<_> = places.map(|user| counts.add(User(user)).expect("a place")).collect();
+        assert!(counts.add(User(users)).is_none());
+        connections.pop();
+        assert!(counts.add(User(users)).is_some());
+        connections.clear();
+        assert!(counts.0.lock().unwrap().is_empty(), "who has left is not remembered");
     }
 
     /// A client of a cell whose servers nobody asks, with its socket in a folder that goes with the test.

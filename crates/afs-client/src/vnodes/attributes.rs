@@ -106,7 +106,7 @@ impl Inner {
         }
         let who = self.users.who(user, fid.cell);
         let vnode = self.vnodes.get_or_add(fid);
-        self.coming.wait(who, &[fid]).await;
+        self.single_flight.wait(who, &[fid]).await;
         let _fetching = vnode.fetching.lock().await;
         if let Some(known) = self.known_status(user, asked, fid) {
             return known;
@@ -203,7 +203,7 @@ impl Inner {
     /// for this identity; those of calls that failed as a whole are for who needs them to ask for.
     pub(crate) async fn fetch_statuses(&self, who: Who, fids: &[Fid]) -> HashMap<Fid, Error> {
         let mut refused = HashMap::new();
-        let (claim, others) = self.coming.claim(who, fids);
+        let (claim, others) = self.single_flight.claim(who, fids);
         for some in claim.fids().chunks(AFSCBMAX * BULK_CALLS) {
             let calls = some.chunks(AFSCBMAX).map(|fids| self.fetch_bulk(who, fids)).collect();
             for (fids, outcome) in some.chunks(AFSCBMAX).zip(wait::all(calls).await) {
@@ -215,7 +215,7 @@ impl Inner {
             }
         }
         drop(claim);
-        self.coming.wait(who, &others).await;
+        self.single_flight.wait(who, &others).await;
         refused
     }
 

@@ -1,10 +1,10 @@
 //! Vnodes and the callback promises that servers give for them: the table of what is known, for how long and for whom ([`table`]); asking
-//! for a status and setting it ([`attributes`]); waiting for a status that is on its way already ([`coming`]); and a status as
-//! programs see it ([`status`]).
+//! for a status and setting it ([`attributes`]); waiting for a status that somebody has asked for already ([`single_flight`]); and a
+//! status as programs see it ([`status`]).
 //!
 //! Names in directories are left to `names`, bytes of files to `data`. Breaks of promises arrive in `service`.
 
 mod attributes;
-pub(crate) mod coming;
+pub(crate) mod single_flight;
 pub(crate) mod status;
 pub(crate) mod table;

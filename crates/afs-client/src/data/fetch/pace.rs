@@ -99,7 +99,7 @@ pub(crate) struct Pace {
 
 /// What a call brings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Brings {
+pub(crate) enum CallKind {
     /// A piece of a large file.
     Piece,
     /// All of a small one.
@@ -144,12 +144,12 @@ impl Pace {
 
     /// Whether another may begin. One that a reader waits for may always, to a bound: it is not to wait behind others' fetching
     /// ahead.
-    pub(crate) fn may_begin(&self, brings: Brings, is_waited_for: bool) -> bool {
+    pub(crate) fn may_begin(&self, kind: CallKind, is_waited_for: bool) -> bool {
         let limit = self.limit();
         if self.is_own == Some(true) {
-            let (active, limit, more) = match brings {
-                Brings::Piece => (self.pieces, limit, limit),
-                Brings::SmallFile => (self.small, OWN_SMALL, OWN_SMALL_WAITED_FOR),
+            let (active, limit, more) = match kind {
+                CallKind::Piece => (self.pieces, limit, limit),
+                CallKind::SmallFile => (self.small, OWN_SMALL, OWN_SMALL_WAITED_FOR),
             };
             return active < limit + if is_waited_for { more } else { 0 };
         }
@@ -177,16 +177,16 @@ impl Pace {
         }
     }
 
-    fn active(&mut self, brings: Brings) -> &mut u32 {
-        match brings {
-            Brings::Piece => &mut self.pieces,
-            Brings::SmallFile => &mut self.small,
+    fn active(&mut self, kind: CallKind) -> &mut u32 {
+        match kind {
+            CallKind::Piece => &mut self.pieces,
+            CallKind::SmallFile => &mut self.small,
         }
     }
 
     /// A call begins.
-    pub(crate) fn note_begun(&mut self, brings: Brings) {
-        *self.active(brings) += 1;
+    pub(crate) fn note_begun(&mut self, kind: CallKind) {
+        *self.active(kind) += 1;
         self.begun += 1;
     }
 
@@ -246,8 +246,8 @@ impl Pace {
     }
 
     /// A call has ended, well or not.
-    pub(crate) fn note_ended(&mut self, brings: Brings) {
-        let active = self.active(brings);
+    pub(crate) fn note_ended(&mut self, kind: CallKind) {
+        let active = self.active(kind);
         *active = active.checked_sub(1).expect("it had begun");
     }
 
@@ -300,9 +300,9 @@ mod tests {
         let mut fetched = 0;
         let (mut waits, mut calls, mut largest) = (Duration::ZERO, 0, 0);
         while now < end {
-            while pace.may_begin(Brings::Piece, false) {
+            while pace.may_begin(CallKind::Piece, false) {
                 let bytes = pace.piece(1 << 30);
-                pace.note_begun(Brings::Piece);
+                pace.note_begun(CallKind::Piece);
                 // A thread is free at once, or when the one that ends first does.
                 let begins = if busy.len() < server.threads {
                     now
@@ -331,7 +331,7 @@ mod tests {
             let Some(Reverse((at, bytes))) = busy.pop() else { break };
             now = at;
             fetched += bytes;
-            pace.note_ended(Brings::Piece);
+            pace.note_ended(CallKind::Piece);
         }
         Outcome {
             bytes_per_second: fetched * 1000 / u64::try_from(now.since(Instant::ORIGIN).as_millis()).unwrap(),
@@ -370,12 +370,15 @@ mod tests {
         assert_eq!((outcome.largest_limit, outcome.mean_wait), (6, Duration::ZERO));
         let mut pace = Pace::new();
         for _ in 0..STOCK_FIRST + WAITED_FOR {
-            assert!(pace.may_begin(Brings::Piece, true));
-            pace.note_begun(Brings::Piece);
+            assert!(pace.may_begin(CallKind::Piece, true));
+            pace.note_begun(CallKind::Piece);
         }
-        assert!(!pace.may_begin(Brings::Piece, true), "who is waited for does not take more than are spare");
+        assert!(
+            !pace.may_begin(CallKind::Piece, true),
+            "who is waited for does not take more than are spare"
+        );
         pace.note_threads(Instant::ORIGIN, None);
-        assert!(pace.may_begin(Brings::Piece, true), "how many that are is not known");
+        assert!(pace.may_begin(CallKind::Piece, true), "how many that are is not known");
     }
 
     #[test]
@@ -396,7 +399,7 @@ mod tests {
         // Idle while the next call was on its way to it.
         pace.limit = 20;
         pace.asked = Some(pace.begun);
-        pace.note_begun(Brings::Piece);
+        pace.note_begun(CallKind::Piece);
         pace.note_threads(now, told(6, 0));
         assert_eq!(pace.limit(), 20);
         for _ in 0..100 {
@@ -458,35 +461,35 @@ mod tests {
     #[test]
     fn who_is_waited_for_does_not_wait_behind_fetching_ahead() {
         let mut pace = Pace::new();
-        while pace.may_begin(Brings::Piece, false) {
-            pace.note_begun(Brings::Piece);
+        while pace.may_begin(CallKind::Piece, false) {
+            pace.note_begun(CallKind::Piece);
         }
         assert_eq!(pace.pieces, STOCK_FIRST);
         assert!(
-            !pace.may_begin(Brings::SmallFile, false),
+            !pace.may_begin(CallKind::SmallFile, false),
             "a stock server has one number of threads for all"
         );
-        assert!(pace.may_begin(Brings::Piece, true));
+        assert!(pace.may_begin(CallKind::Piece, true));
     }
 
     #[test]
     fn small_files_and_pieces_of_large_ones_are_in_nobodys_way_at_a_server_of_our_own() {
         let mut pace = Pace::new();
         assert!(!pace.note_answer(Instant::ORIGIN, Duration::from_millis(12), Some(true)));
-        for (brings, ahead, waited_for) in
-            [(Brings::SmallFile, OWN_SMALL, OWN_SMALL_WAITED_FOR), (Brings::Piece, OWN_CALLS, OWN_CALLS)]
+        for (kind, ahead, waited_for) in
+            [(CallKind::SmallFile, OWN_SMALL, OWN_SMALL_WAITED_FOR), (CallKind::Piece, OWN_CALLS, OWN_CALLS)]
         {
             let mut begun = 0;
             for (is_waited_for, most) in [(false, ahead), (true, ahead + waited_for)] {
-                while pace.may_begin(brings, is_waited_for) {
-                    pace.note_begun(brings);
+                while pace.may_begin(kind, is_waited_for) {
+                    pace.note_begun(kind);
                     begun += 1;
                 }
-                assert_eq!(begun, most, "{brings:?}");
+                assert_eq!(begun, most, "{kind:?}");
             }
         }
-        pace.note_ended(Brings::SmallFile);
-        assert!(pace.may_begin(Brings::SmallFile, true) && !pace.may_begin(Brings::Piece, true));
+        pace.note_ended(CallKind::SmallFile);
+        assert!(pace.may_begin(CallKind::SmallFile, true) && !pace.may_begin(CallKind::Piece, true));
     }
 
     #[test]

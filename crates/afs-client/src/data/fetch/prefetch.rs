@@ -1,5 +1,5 @@
-//! Small files that will be read next. Where somebody reads the files of a directory one after the other, those that follow are fetched
-//! before they are opened: one at a time each takes a round trip, which far away is nearly all that there is to it.
+//! Prefetch of small files that will be read next. Where a program reads the files of a directory one after the other, those that
+//! follow are fetched before it opens them. One at a time, each file would take a round trip.
 //!
 //! Programs go through a directory as it lists its entries (`find`, `grep -r`), by name (shells, `git`, `rsync`) or by the numbers of
 //! the files (`cp -r`); all three are followed, and what is read in any of them without jumps is taken to go on so. Who has read most of
@@ -51,7 +51,7 @@ const ORDERS: usize = 3;
 
 /// Directories whose files are being read one after the other.
 #[derive(Debug, Default)]
-pub(crate) struct Neighbours {
+pub(crate) struct Prefetch {
     table: Mutex<HashMap<Fid, Reading>>,
     /// How many there are: who opens a file looks here first.
     count: AtomicUsize,
@@ -211,7 +211,7 @@ impl Reading {
     }
 }
 
-impl Neighbours {
+impl Prefetch {
     /// A file of a directory is opened. Which others of it are to be fetched.
     fn note_opened(&self, now: Instant, dir: Fid, file: LocalFid) -> Vec<LocalFid> {
         // An open does not wait for who puts the names of a large directory in order; one more or less does not matter here.
@@ -260,12 +260,12 @@ impl Neighbours {
 impl Client {
     /// A file is opened to be read.
     pub(crate) fn note_opened(&self, user: User, vnode: &Vnode) {
-        if self.inner.neighbours.count.load(Ordering::Relaxed) > 0
+        if self.inner.prefetch.count.load(Ordering::Relaxed) > 0
             && let Some(dir) = vnode.parent()
         {
             let dir = vnode.fid.sibling(dir);
-            let next = self.inner.neighbours.note_opened(self.inner.now(), dir, vnode.fid.in_volume());
-            self.fetch_neighbours(user, dir, next);
+            let next = self.inner.prefetch.note_opened(self.inner.now(), dir, vnode.fid.in_volume());
+            self.prefetch(user, dir, next);
         }
     }
 
@@ -274,11 +274,11 @@ impl Client {
         let Some(dir) = vnode.parent() else { return };
         let (now, dir) = (self.inner.now(), vnode.fid.sibling(dir));
         let pages = || Some(self.inner.vnodes.get(dir)?.good_pages(now)?.directory);
-        let next = self.inner.neighbours.note_waited(now, dir, vnode.fid.in_volume(), pages);
-        self.fetch_neighbours(user, dir, next);
+        let next = self.inner.prefetch.note_waited(now, dir, vnode.fid.in_volume(), pages);
+        self.prefetch(user, dir, next);
     }
 
-    fn fetch_neighbours(&self, user: User, dir: Fid, files: Vec<LocalFid>) {
+    fn prefetch(&self, user: User, dir: Fid, files: Vec<LocalFid>) {
         if files.is_empty() {
             return;
         }
@@ -312,7 +312,7 @@ impl Client {
         for &fid in files {
             let Some(Ok(status)) = self.cached_status(user, fid) else { continue };
             let is_small = status.kind == Kind::File && (1..=WHOLE_BYTES.min(*left)).contains(&status.length);
-            if !is_small || !status.may_read() || inner.open_files.is_leaving(fid) {
+            if !is_small || !status.may_read() || inner.open_files.is_being_unlinked(fid) {
                 continue;
             }
             let Ok(data) = inner.files.of(self, &inner.vnodes.get_or_add(fid)) else { continue };
@@ -357,14 +357,14 @@ mod tests {
 
     /// Reads files as a program would: how often it waited, and how many files that it did not read were fetched.
     fn read(directory: &Arc<Directory<Vec<u8>>>, files: &[LocalFid]) -> (usize, usize) {
-        let neighbours = Neighbours::default();
+        let prefetch = Prefetch::default();
         let mut here = std::collections::HashSet::new();
         let mut waited = 0;
         for &file in files {
-            here.extend(neighbours.note_opened(START, DIR, file));
+            here.extend(prefetch.note_opened(START, DIR, file));
             if here.insert(file) {
                 waited += 1;
-                here.extend(neighbours.note_waited(START, DIR, file, || Some(Arc::clone(directory))));
+                here.extend(prefetch.note_waited(START, DIR, file, || Some(Arc::clone(directory))));
             }
         }
         (waited, here.len() - files.len())
@@ -410,12 +410,12 @@ mod tests {
     fn a_file_is_asked_for_once_in_a_pass_and_again_in_the_next() {
         let directory = directory(300);
         let files = in_order(&directory, 2);
-        let neighbours = Neighbours::default();
+        let prefetch = Prefetch::default();
         let pages = || Some(Arc::clone(&directory));
         for pass in 0..2 {
-            let mut asked: Vec<_> = neighbours.note_waited(START, DIR, files[0], pages);
+            let mut asked: Vec<_> = prefetch.note_waited(START, DIR, files[0], pages);
             for &file in &files[1..] {
-                asked.extend(neighbours.note_waited(START, DIR, file, pages));
+                asked.extend(prefetch.note_waited(START, DIR, file, pages));
             }
             let count = asked.len();
             asked.sort_unstable();
@@ -426,15 +426,15 @@ mod tests {
 
     #[test]
     fn who_has_read_a_directory_waits_for_one_file_in_the_next() {
-        let neighbours = Neighbours::default();
+        let prefetch = Prefetch::default();
         for (number, count) in [10, 3, 1, 12, 30].into_iter().enumerate() {
             let (dir, directory) =
                 (Fid { vnode: VnodeNumber(2 * number as u32 + 1), ..DIR }, directory(count));
             let files = in_order(&directory, 2);
             let mut asked = Vec::new();
             for &file in &files[..files.len().min(10)] {
-                asked.extend(neighbours.note_opened(START, dir, file));
-                asked.extend(neighbours.note_waited(START, dir, file, || Some(Arc::clone(&directory))));
+                asked.extend(prefetch.note_opened(START, dir, file));
+                asked.extend(prefetch.note_waited(START, dir, file, || Some(Arc::clone(&directory))));
             }
             let first = if number == 0 { 2 } else { 1 };
             assert_eq!(asked.len(), files.len() - first, "directory {number}");
@@ -443,12 +443,12 @@ mod tests {
 
     #[test]
     fn who_has_read_a_part_of_a_directory_is_not_taken_to_read_the_next() {
-        let neighbours = Neighbours::default();
+        let prefetch = Prefetch::default();
         for (number, read) in [(0, 10), (1, 1)] {
             let (dir, directory) = (Fid { vnode: VnodeNumber(2 * number + 1), ..DIR }, directory(30));
             let mut asked = Vec::new();
             for &file in &in_order(&directory, 0)[..read] {
-                asked.extend(neighbours.note_waited(START, dir, file, || Some(Arc::clone(&directory))));
+                asked.extend(prefetch.note_waited(START, dir, file, || Some(Arc::clone(&directory))));
             }
             assert_eq!(asked.is_empty(), number == 1, "directory {number}");
         }
@@ -458,45 +458,45 @@ mod tests {
     fn what_was_read_long_ago_is_nothing_that_goes_on() {
         let directory = directory(100);
         let files = in_order(&directory, 0);
-        let neighbours = Neighbours::default();
+        let prefetch = Prefetch::default();
         let pages = || Some(Arc::clone(&directory));
         for (n, &file) in files.iter().enumerate() {
             let now = START + READ_ON_FOR * u32::try_from(n).unwrap();
-            assert_eq!(neighbours.note_opened(now, DIR, file), []);
-            assert_eq!(neighbours.note_waited(now, DIR, file, pages), []);
+            assert_eq!(prefetch.note_opened(now, DIR, file), []);
+            assert_eq!(prefetch.note_waited(now, DIR, file, pages), []);
         }
     }
 
     #[test]
     fn files_that_are_made_meanwhile_are_known_after_two() {
         let mut directory = directory(10);
-        let neighbours = Neighbours::default();
+        let prefetch = Prefetch::default();
         let files = in_order(&directory, 0);
         for &file in &files[..4] {
             let pages = || Some(Arc::clone(&directory));
-            neighbours.note_waited(START, DIR, file, pages);
+            prefetch.note_waited(START, DIR, file, pages);
         }
         for number in 10..30 {
             let changed = Arc::make_mut(&mut directory);
             changed.insert(format!("new{number}").as_bytes(), file(number)).unwrap();
         }
         let pages = || Some(Arc::clone(&directory));
-        assert_eq!(neighbours.note_waited(START, DIR, file(10), pages), []);
-        assert_eq!(neighbours.note_waited(START, DIR, file(11), pages).len(), 4);
+        assert_eq!(prefetch.note_waited(START, DIR, file(10), pages), []);
+        assert_eq!(prefetch.note_waited(START, DIR, file(11), pages).len(), 4);
     }
 
     #[test]
     fn directories_beyond_a_number_are_forgotten() {
         let directory = directory(100);
         let files = in_order(&directory, 0);
-        let neighbours = Neighbours::default();
+        let prefetch = Prefetch::default();
         for number in 0..100 {
             let dir = Fid { vnode: VnodeNumber(2 * number + 1), ..DIR };
             let now = START + Duration::from_millis(number.into());
-            neighbours.note_waited(now, dir, files[0], || Some(Arc::clone(&directory)));
-            assert!(lock(&neighbours.table).len() <= DIRECTORIES_MAX);
+            prefetch.note_waited(now, dir, files[0], || Some(Arc::clone(&directory)));
+            assert!(lock(&prefetch.table).len() <= DIRECTORIES_MAX);
         }
         let last = Fid { vnode: VnodeNumber(199), ..DIR };
-        assert!(lock(&neighbours.table).contains_key(&last));
+        assert!(lock(&prefetch.table).contains_key(&last));
     }
 }

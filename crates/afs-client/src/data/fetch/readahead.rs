@@ -1,5 +1,5 @@
-//! How far ahead of a reader to fetch: nothing for who jumps about, and for who reads on and on more each time, until all the
-//! calls that the server takes at once are at work.
+//! Readahead: how far ahead of a reader to fetch. A reader that jumps about gets nothing, one that reads on gets more each time, until
+//! all the calls that the server takes at once are at work.
 
 /// Bytes fetched ahead at the first read that may be the beginning of reading it all: a few windows, so that a reader of the first
 /// line costs the server little.
@@ -15,7 +15,7 @@ const NEAR: u64 = 1 << 20;
 
 /// The reading of one open file.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Ahead {
+pub(crate) struct Readahead {
     /// Behind the furthest byte that was read.
     next: u64,
     window: u64,
@@ -23,7 +23,7 @@ pub(crate) struct Ahead {
     asked: u64,
 }
 
-impl Ahead {
+impl Readahead {
     /// A read comes, of bytes that are not all here. How much behind it to fetch too, `most` at most.
     pub(crate) fn note(&mut self, pos: u64, length: u64, most: u64) -> u64 {
         let end = pos.saturating_add(length);
@@ -65,14 +65,14 @@ mod tests {
 
     #[test]
     fn who_reads_on_gets_more_each_time() {
-        let mut ahead = Ahead::default();
+        let mut ahead = Readahead::default();
         let windows: Vec<u64> = (0..6).map(|n| ahead.note(n * 131_072, 131_072, MOST) >> 10).collect();
         assert_eq!(windows, [256, 1024, 4096, 16384, 65536, 65536]);
     }
 
     #[test]
     fn who_jumps_gets_what_he_asks_for_and_may_begin_again() {
-        let mut ahead = Ahead::default();
+        let mut ahead = Readahead::default();
         ahead.note(0, 4096, MOST);
         assert_eq!(ahead.note(1 << 30, 4096, MOST), 0);
         assert_eq!(ahead.note(5 << 30, 4096, MOST), 0);
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn reads_in_disorder_are_reading_on() {
-        let mut ahead = Ahead::default();
+        let mut ahead = Readahead::default();
         ahead.note(0, 131_072, MOST);
         assert!(ahead.note(262_144, 131_072, MOST) > 0);
         assert!(ahead.note(131_072, 131_072, MOST) > 0);
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_hit_asks_for_more_when_half_of_what_was_ahead_is_used_up() {
-        let mut ahead = Ahead::default();
+        let mut ahead = Readahead::default();
         for n in 0..2 {
             ahead.note(n * 131_072, 131_072, MOST);
         }

@@ -1,4 +1,5 @@
-//! Statuses that are on their way: who wants one that somebody has asked for waits for it, and does not ask again.
+//! Single-flight for statuses: an operation that wants a status for which another one has asked waits for that answer, and does not ask
+//! again.
 
 use std::collections::HashSet;
 use std::pin::pin;
@@ -9,18 +10,18 @@ use tokio::sync::Notify;
 use crate::fid::Fid;
 use crate::servers::users::Who;
 
-/// The statuses that are on their way, each as one identity is told it.
+/// The statuses that are in flight, each as one identity is told it.
 #[derive(Debug, Default)]
-pub(crate) struct Coming {
+pub(crate) struct SingleFlight {
     table: Mutex<HashSet<(Who, Fid)>>,
-    /// Told when some have come, or will not.
-    landed: Notify,
+    /// Told when some have come, or will not come.
+    done: Notify,
 }
 
-/// Statuses that its owner asks for; when it is dropped, others may.
+/// Statuses that the owner of this asks for; when it is dropped, others may ask.
 #[derive(Debug)]
 pub(crate) struct Claim<'a> {
-    coming: &'a Coming,
+    single_flight: &'a SingleFlight,
     who: Who,
     fids: Vec<Fid>,
 }
@@ -34,41 +35,41 @@ impl Claim<'_> {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        let mut table = self.coming.lock();
+        let mut table = self.single_flight.lock();
         for &fid in &self.fids {
             table.remove(&(self.who, fid));
         }
         drop(table);
-        self.coming.landed.notify_waiters();
+        self.single_flight.done.notify_waiters();
     }
 }
 
-impl Coming {
+impl SingleFlight {
     fn lock(&self) -> MutexGuard<'_, HashSet<(Who, Fid)>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes over the asking for those that nobody asks for; the others are on their way.
+    /// Takes over the asking for those that nobody asks for; the others are in flight.
     pub(crate) fn claim(&self, who: Who, fids: &[Fid]) -> (Claim<'_>, Vec<Fid>) {
         let mut table = self.lock();
         let (mine, others) = fids.iter().partition(|&&fid| table.insert((who, fid)));
         drop(table);
-        (Claim { coming: self, who, fids: mine }, others)
+        (Claim { single_flight: self, who, fids: mine }, others)
     }
 
-    /// Waits until none of these is on its way any more.
+    /// Waits until none of these is in flight any more.
     pub(crate) async fn wait(&self, who: Who, fids: &[Fid]) {
         loop {
-            let mut landed = pin!(self.landed.notified());
-            landed.as_mut().enable();
-            let is_coming = {
+            let mut done = pin!(self.done.notified());
+            done.as_mut().enable();
+            let is_in_flight = {
                 let table = self.lock();
                 fids.iter().any(|&fid| table.contains(&(who, fid)))
             };
-            if !is_coming {
+            if !is_in_flight {
                 return;
             }
-            landed.await;
+            done.await;
         }
     }
 }
@@ -87,13 +88,13 @@ mod tests {
 
     #[test]
     fn what_one_asks_for_others_wait_for() {
-        let coming = Coming::default();
-        let (first, others) = coming.claim(Who::NOBODY, &[fid(1), fid(2)]);
+        let single_flight = SingleFlight::default();
+        let (first, others) = single_flight.claim(Who::NOBODY, &[fid(1), fid(2)]);
         assert_eq!((first.fids(), others.len()), (&[fid(1), fid(2)][..], 0));
-        let (second, others) = coming.claim(Who::NOBODY, &[fid(2), fid(3)]);
+        let (second, others) = single_flight.claim(Who::NOBODY, &[fid(2), fid(3)]);
         assert_eq!((second.fids(), &others[..]), (&[fid(3)][..], &[fid(2)][..]));
-        assert_eq!(coming.claim(Who::for_tests(1), &[fid(2)]).1, [], "others are told other rights");
-        let mut waiting = pin!(coming.wait(Who::NOBODY, &others));
+        assert_eq!(single_flight.claim(Who::for_tests(1), &[fid(2)]).1, [], "others are told other rights");
+        let mut waiting = pin!(single_flight.wait(Who::NOBODY, &others));
         let mut cx = Context::from_waker(Waker::noop());
         assert!(waiting.as_mut().poll(&mut cx).is_pending());
         drop(second);
