@@ -75,15 +75,15 @@ pub(crate) struct Ended {
     pub(crate) told_at: Instant,
 }
 
-/// The end of a reply that the server has not been told of yet: the next call on the channel tells it too (Rx notes 6.2).
+/// The final ACK of a reply that was not sent yet: the next call on the channel tells the server the same (Rx notes 6.2).
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Owed {
+pub(crate) struct DelayedFinalAck {
     pub(crate) number: CallNumber,
     /// Behind the last packet.
     pub(crate) next: Seq,
-    /// What the call offered.
+    /// The window that the call offered.
     pub(crate) window: u32,
-    /// When it is told by an ACK.
+    /// When it is sent by itself.
     pub(crate) due: Instant,
 }
 
@@ -104,8 +104,8 @@ pub(crate) struct Slot {
 pub(crate) struct Caller {
     /// For each channel: when the server may have been left working on a call of it; forgotten when a call comes to its end.
     pub(crate) avoided_at: [Option<Instant>; CHANNELS],
-    /// For each channel: of its newest call, or of the one before.
-    pub(crate) owed: [Option<Owed>; CHANNELS],
+    /// For each channel: that of its newest call, or of the one before.
+    pub(crate) delayed_final_acks: [Option<DelayedFinalAck>; CHANNELS],
     /// When the end of a reply was last told by an ACK at once.
     pub(crate) end_told_at: Option<Instant>,
 }
@@ -113,7 +113,7 @@ pub(crate) struct Caller {
 impl Caller {
     /// Whether the next call may tell the server that a reply has come: but for one in a while, which shows the server the
     /// round trip.
-    pub(crate) fn may_owe_end(&mut self, now: Instant) -> bool {
+    pub(crate) fn may_delay_final_ack(&mut self, now: Instant) -> bool {
         let is_due = self.end_told_at.is_none_or(|at| now.since(at) >= END_TOLD_EVERY);
         if is_due {
             self.end_told_at = Some(now);
@@ -269,14 +269,14 @@ impl Connection {
         }
     }
 
-    /// The end of a reply that the server has not been told of, and is now.
-    pub(crate) fn take_owed(&mut self, channel: Channel) -> Option<Owed> {
-        self.caller.as_mut()?.owed[channel.index()].take()
+    /// The final ACK that was not sent, for the caller to send or to leave to a new call.
+    pub(crate) fn take_delayed_final_ack(&mut self, channel: Channel) -> Option<DelayedFinalAck> {
+        self.caller.as_mut()?.delayed_final_acks[channel.index()].take()
     }
 
-    /// When the server is to be told of the end of a reply on this channel.
-    pub(crate) fn owed_due(&self, channel: Channel) -> Option<Instant> {
-        Some(self.caller.as_ref()?.owed[channel.index()].as_ref()?.due)
+    /// When the delayed final ACK of this channel is to be sent.
+    pub(crate) fn final_ack_due(&self, channel: Channel) -> Option<Instant> {
+        Some(self.caller.as_ref()?.delayed_final_acks[channel.index()].as_ref()?.due)
     }
 
     pub(crate) fn is_idle(&self) -> bool {

@@ -419,7 +419,7 @@ impl Receive {
 
     /// Whether the peer has not been told that the whole stream is here, and the stream is so short that nothing but memory depends
     /// on it.
-    pub(crate) fn may_owe_end(&self) -> bool {
+    pub(crate) fn may_delay_final_ack(&self) -> bool {
         self.owes_end() && self.due.is_none() && self.next.0 <= SMALL_FLIGHT
     }
 

@@ -240,7 +240,7 @@ impl Endpoint {
         let path = &mut *self.paths[index];
         let capacity = data_capacity(&*connection.security, path);
         // The new call tells the server that it need not keep the reply to the one before.
-        connection.take_owed(at.channel);
+        connection.take_delayed_final_ack(at.channel);
         for packet in bundle.packets..self.config.max_bundle.max(1) {
             let Some(call) = connection.call_mut(at.channel) else { break };
             let Some(next) = call.tx.peek(capacity) else { break };
@@ -417,13 +417,14 @@ impl Endpoint {
         self.build_final_ack_with(at, number, next, reason, serial, self.config.initial_window)
     }
 
-    /// Tells the server that a reply has come which it does not know of yet.
-    pub(super) fn tell_owed_end(&mut self, at: ChannelRef) {
+    /// Sends the final ACK of a reply that was delayed, if there is one.
+    pub(super) fn send_delayed_final_ack(&mut self, at: ChannelRef) {
         let connection = &mut self.connections[at.connection];
-        let Some(owed) = connection.take_owed(at.channel) else { return };
+        let Some(delayed) = connection.take_delayed_final_ack(at.channel) else { return };
         let path = connection.path;
         let (reason, serial) = (AckReason::DELAY, Serial::NONE);
-        let bytes = self.build_final_ack_with(at, owed.number, owed.next, reason, serial, owed.window);
+        let bytes =
+            self.build_final_ack_with(at, delayed.number, delayed.next, reason, serial, delayed.window);
         self.push_bytes(path, bytes, true);
         self.wake_path(path);
     }

@@ -96,7 +96,7 @@ impl Endpoint {
         if let Some((_, due)) = connection.nat_ping.filter(|_| connection.is_open) {
             at = at.min(due);
         }
-        at = Channel::ALL.into_iter().filter_map(|c| connection.owed_due(c)).fold(at, Instant::min);
+        at = Channel::ALL.into_iter().filter_map(|c| connection.final_ack_due(c)).fold(at, Instant::min);
         for call in connection.slots.iter().filter_map(|s| s.call.as_deref()) {
             if call.stage.has_ended() {
                 continue;
@@ -186,8 +186,8 @@ impl Endpoint {
 
     fn handle_call_timer(&mut self, now: Instant, at: ChannelRef) {
         let connection = &mut self.connections[at.connection];
-        if connection.owed_due(at.channel).is_some_and(|due| due <= now) {
-            self.tell_owed_end(at);
+        if connection.final_ack_due(at.channel).is_some_and(|due| due <= now) {
+            self.send_delayed_final_ack(at);
         }
         let connection = &mut self.connections[at.connection];
         let path = &mut self.paths[connection.path];

@@ -5,7 +5,7 @@ use super::{CallHandle, ChannelRef, ConnectionHandle, Endpoint, Event};
 use crate::abort::AbortCode;
 use crate::call::{Call, CallError, Stage, Step};
 use crate::config::CallLimits;
-use crate::connection::{Connection, ConnectionKey, Ended, Owed, Role};
+use crate::connection::{Connection, ConnectionKey, DelayedFinalAck, Ended, Role};
 use crate::ids::{Channel, ConnectionId, Epoch, ServiceId};
 use crate::packet::PacketType;
 use crate::path::Path;
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// How long the end of a short reply waits for the next call on its channel before it is acknowledged by itself. A server of our
 /// own begins to ask for it after 10 ms and two round trips.
-const OWED_END: Duration = Duration::from_millis(2);
+const FINAL_ACK_DELAY: Duration = Duration::from_millis(2);
 
 /// Addresses of servers with several that are remembered: more than the servers of a large cell have. Later ones are not heard but
 /// from where they were called.
@@ -185,7 +185,7 @@ impl Endpoint {
                 self.fail_call(now, at, CallError::Failed(AbortCode::USER_ABORT), true);
                 self.drop_if_over(now, at); // one that had ended before
             }
-            self.tell_owed_end(at);
+            self.send_delayed_final_ack(at);
         }
         self.rearm_connection(index); // goes once its last packets are out
     }
@@ -371,7 +371,7 @@ impl Endpoint {
         let all: Vec<usize> = self.connections.iter().map(|(index, _)| index).collect();
         for connection in all {
             for channel in Channel::ALL {
-                self.tell_owed_end(ChannelRef { connection, channel });
+                self.send_delayed_final_ack(ChannelRef { connection, channel });
             }
         }
     }
@@ -389,9 +389,10 @@ impl Endpoint {
         }
         call.stage = call.stage.after(Step::ReplyThrough);
         caller.avoided_at[index] = None;
-        if is_own && call.rx.may_owe_end() && caller.may_owe_end(now) {
+        if is_own && call.rx.may_delay_final_ack() && caller.may_delay_final_ack(now) {
             let (next, window) = (call.rx.next(), call.rx.window());
-            caller.owed[index] = Some(Owed { number: call.number, next, window, due: now + OWED_END });
+            caller.delayed_final_acks[index] =
+                Some(DelayedFinalAck { number: call.number, next, window, due: now + FINAL_ACK_DELAY });
         } else {
             call.rx.acknowledge_end();
         }
