@@ -7,7 +7,7 @@
 
 mod btree;
 pub mod log;
-mod stretches;
+mod range_cache;
 
 use crate::StoreError;
 use crate::disk::{Disk, folder_of};

@@ -2,7 +2,7 @@
 
 use crate::StoreError;
 use crate::disk::{Disk, DiskFile};
-use crate::rows::stretches::Stretches;
+use crate::rows::range_cache::RangeCache;
 use crate::rows::{Bytes, Key, Layer, Row, Seq};
 use redb::{
     Builder, Database, DatabaseError, Durability, ReadableDatabase, StorageBackend, StorageError,
@@ -31,7 +31,7 @@ pub(crate) struct BTree {
     file: Arc<dyn DiskFile>,
     cache_bytes: usize,
     db: RwLock<Opened>,
-    firsts: Stretches,
+    range_cache: RangeCache,
 }
 
 /// redb, as it is open: after an error of the disk it answers nothing, reads included, until it is opened again.
@@ -140,7 +140,7 @@ impl BTree {
             file,
             cache_bytes,
             db: RwLock::new(Opened { times: 1, db }),
-            firsts: Stretches::default(),
+            range_cache: RangeCache::default(),
         };
         match this.number(VERSION)? {
             Some(FORMAT) => {}
@@ -221,7 +221,7 @@ impl BTree {
             Ok(tx.commit()?)
         });
         // Until here who is answered from memory has these rows from the store's own, which it lets go of after this.
-        self.firsts.forget();
+        self.range_cache.forget();
         taken
     }
 
@@ -234,12 +234,12 @@ impl BTree {
 
     /// The first row from a key on.
     pub(crate) fn first(&self, from: &Key) -> Result<Option<Row>, StoreError> {
-        let asked = match self.firsts.first(from) {
+        let asked = match self.range_cache.first(from) {
             Ok(row) => return Ok(row),
             Err(asked) => asked,
         };
         let row = self.rows(from, None, 1)?.pop();
-        self.firsts.remember(asked, from, row.clone());
+        self.range_cache.remember(asked, from, row.clone());
         Ok(row)
     }
 

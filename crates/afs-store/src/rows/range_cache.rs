@@ -1,4 +1,4 @@
-//! What the B-tree has answered of late: stretches of keys that have no row up to one that is known. A lookup in the B-tree takes
+//! A cache of what the B-tree has answered of late: ranges of keys that have no row up to one that is known. A lookup in the B-tree takes
 //! some microseconds, most of them come again and again, and those for what is new end in the gap behind all that is there.
 //!
 //! Nothing here is true any longer once the B-tree has taken rows: then all of it goes.
@@ -9,12 +9,12 @@ use std::sync::{PoisonError, RwLock};
 
 /// Bytes of keys and rows that are remembered; beyond them it begins anew.
 const MAX_BYTES: usize = 8 << 20;
-/// What a stretch takes besides.
+/// Bytes that a range takes besides.
 const OVERHEAD: usize = 128;
 
 /// Answers of the B-tree.
 #[derive(Debug, Default)]
-pub(super) struct Stretches {
+pub(super) struct RangeCache {
     known: RwLock<Known>,
 }
 
@@ -31,7 +31,7 @@ struct Known {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked(u64);
 
-impl Stretches {
+impl RangeCache {
     /// The first row from a key on, `None` if there is none; or else what is to be said with the answer of the B-tree, which is to be
     /// asked now.
     pub(super) fn first(&self, from: &Key) -> Result<Option<Row>, Asked> {
@@ -86,41 +86,41 @@ mod tests {
     }
 
     #[test]
-    fn a_stretch_answers_for_each_key_in_it() {
-        let stretches = Stretches::default();
-        let asked = stretches.first(&key("b")).unwrap_err();
-        stretches.remember(asked, &key("b"), row("m"));
+    fn a_range_answers_for_each_key_in_it() {
+        let cache = RangeCache::default();
+        let asked = cache.first(&key("b")).unwrap_err();
+        cache.remember(asked, &key("b"), row("m"));
         for from in ["b", "c", "m"] {
-            assert_eq!(stretches.first(&key(from)).ok(), Some(row("m")), "{from}");
+            assert_eq!(cache.first(&key(from)).ok(), Some(row("m")), "{from}");
         }
         for from in ["a", "ma", "z"] {
-            assert!(stretches.first(&key(from)).is_err(), "{from}");
+            assert!(cache.first(&key(from)).is_err(), "{from}");
         }
-        stretches.remember(asked, &key("p"), None);
-        assert_eq!(stretches.first(&key("z")).ok(), Some(None));
-        assert_eq!(stretches.first(&key("c")).ok(), Some(row("m")));
+        cache.remember(asked, &key("p"), None);
+        assert_eq!(cache.first(&key("z")).ok(), Some(None));
+        assert_eq!(cache.first(&key("c")).ok(), Some(row("m")));
     }
 
     #[test]
     fn what_was_asked_before_rows_were_taken_is_not_remembered_after_it() {
-        let stretches = Stretches::default();
-        let asked = stretches.first(&key("b")).unwrap_err();
-        stretches.remember(asked, &key("b"), row("m"));
-        stretches.forget();
-        assert!(stretches.first(&key("b")).is_err());
-        stretches.remember(asked, &key("b"), row("m"));
-        assert!(stretches.first(&key("b")).is_err());
+        let cache = RangeCache::default();
+        let asked = cache.first(&key("b")).unwrap_err();
+        cache.remember(asked, &key("b"), row("m"));
+        cache.forget();
+        assert!(cache.first(&key("b")).is_err());
+        cache.remember(asked, &key("b"), row("m"));
+        assert!(cache.first(&key("b")).is_err());
     }
 
     #[test]
     fn it_takes_no_more_memory_than_it_may() {
-        let stretches = Stretches::default();
+        let cache = RangeCache::default();
         for n in 0..100_000u32 {
             let from = Key(n.to_be_bytes().to_vec());
-            if let Err(asked) = stretches.first(&from) {
-                stretches.remember(asked, &from, Some((from.clone(), vec![0; 200].into())));
+            if let Err(asked) = cache.first(&from) {
+                cache.remember(asked, &from, Some((from.clone(), vec![0; 200].into())));
             }
-            let known = stretches.known.read().unwrap();
+            let known = cache.known.read().unwrap();
             assert!(known.bytes <= MAX_BYTES && known.until.len() * (200 + OVERHEAD) <= MAX_BYTES);
         }
     }
