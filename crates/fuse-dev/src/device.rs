@@ -1,4 +1,4 @@
-//! The device /dev/fuse: reading requests, writing answers, one more door to the same connection for each thread, and files that
+//! The device /dev/fuse: reading requests, writing answers, a clone of the device for each thread, and files that
 //! the kernel may read by itself.
 
 use std::fs::{File, OpenOptions};
@@ -11,7 +11,7 @@ use crate::sys;
 /// Where the device is.
 const PATH: &str = "/dev/fuse";
 
-/// An open device that belongs to a mount. What is answered has to go back through the door by which it was asked.
+/// An open device that belongs to a mount. An answer has to go back through the device that read the request.
 #[derive(Debug)]
 pub struct Device {
     file: File,
@@ -33,12 +33,12 @@ impl Device {
         Self { file: File::from(descriptor) }
     }
 
-    /// One more door to the same mount, so that threads do not wait for each other.
+    /// A clone of the device for the same mount, so that threads do not wait for each other.
     ///
     /// # Errors
     ///
     /// The system's.
-    pub(crate) fn another_door(&self) -> io::Result<Self> {
+    pub(crate) fn clone_device(&self) -> io::Result<Self> {
         let new = Self::open()?;
         sys::clone_device(new.file.as_fd(), self.file.as_fd())?;
         Ok(new)

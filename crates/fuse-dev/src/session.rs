@@ -43,19 +43,19 @@ impl Session {
         let can_expire = offer.offered.has(crate::Features::EXPIRE_ONLY);
         let notifier = Notifier::new(Arc::clone(&device), can_expire, offer.minor >= PRUNE_SINCE);
         let handler = make(offer, notifier.clone());
-        let mut doors = vec![device];
-        while doors.len() < threads.max(1) {
+        let mut devices = vec![device];
+        while devices.len() < threads.max(1) {
             // Where the device may not be opened again (it came from the helper), the threads share it.
-            let door = doors[0].another_door().map_or_else(|_| Arc::clone(&doors[0]), Arc::new);
-            doors.push(door);
+            let device = devices[0].clone_device().map_or_else(|_| Arc::clone(&devices[0]), Arc::new);
+            devices.push(device);
         }
         let room = buffer_len(settings.write_max_bytes);
-        let start = |(number, door): (usize, Arc<Device>)| {
+        let start = |(number, device): (usize, Arc<Device>)| {
             let handler = Arc::clone(&handler);
-            let serve = move || serve(&door, handler.as_ref(), room);
+            let serve = move || serve(&device, handler.as_ref(), room);
             Builder::new().name(format!("fuse-{number}")).spawn(serve)
         };
-        let threads = doors.into_iter().enumerate().map(start).collect::<io::Result<_>>()?;
+        let threads = devices.into_iter().enumerate().map(start).collect::<io::Result<_>>()?;
         Ok(Self { threads, offer, notifier })
     }
 

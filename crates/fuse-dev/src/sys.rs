@@ -25,7 +25,7 @@ fn check(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// Makes a newly opened /dev/fuse one more door to the connection of another.
+/// Makes a newly opened /dev/fuse a clone of another: it serves the same connection.
 pub(crate) fn clone_device(new: BorrowedFd<'_>, of: BorrowedFd<'_>) -> io::Result<()> {
     let source = of.as_raw_fd() as u32;
     // SAFETY: both descriptors are borrowed, so they are open; the kernel reads one word, which lives until it returns.

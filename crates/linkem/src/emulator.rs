@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::counters::Counters;
 use crate::direction::Direction;
 use crate::error::Error;
-use crate::namespace::Door;
+use crate::namespace::NamespaceHandle;
 use crate::options::LinkOptions;
 use crate::sys;
 use crate::tun::Tun;
@@ -81,7 +81,7 @@ impl Emulator {
     /// Creates the devices in the two namespaces and starts carrying packets between them. `link` has been
     /// checked.
     pub(crate) fn start(
-        namespaces: [Door; 2],
+        namespaces: [NamespaceHandle; 2],
         link: LinkOptions,
         options: EmulatorOptions,
     ) -> Result<Emulator, Error> {
@@ -176,7 +176,7 @@ struct Carrier {
 impl Carrier {
     /// Prepares the calling thread and leaves it in the second namespace.
     fn set_up(
-        namespaces: &[Door; 2],
+        namespaces: &[NamespaceHandle; 2],
         link: LinkOptions,
         options: EmulatorOptions,
         orders: Receiver<Order>,

@@ -251,7 +251,7 @@ impl Builder {
             Some([a, b]) => (Namespace::create(a)?, Namespace::create(b)?),
             None => Namespace::create_pair()?,
         };
-        let emulator = Emulator::start([a.door(), b.door()], self.link.clone(), self.emulator.clone())?;
+        let emulator = Emulator::start([a.handle(), b.handle()], self.link.clone(), self.emulator.clone())?;
         let link = Link { emulator, a, b, options: Mutex::new(self.link.clone()) };
         self.configure(&link.a, &self.addresses[0], ADDRESS6_A)?;
         self.configure(&link.b, &self.addresses[1], ADDRESS6_B)?;

@@ -24,19 +24,19 @@ static NEXT_LINK: AtomicU32 = AtomicU32::new(0);
 /// A named network namespace, as `ip netns` makes them, removed when this is dropped unless it was only opened. What
 /// still runs inside keeps it alive without the name.
 pub struct Namespace {
-    door: Door,
+    handle: NamespaceHandle,
     /// Whether the name goes with this.
     owns_name: bool,
 }
 
-/// A way into a namespace that does not own its name.
+/// A handle by which to enter a namespace; it does not own the name.
 #[derive(Clone)]
-pub(crate) struct Door {
+pub(crate) struct NamespaceHandle {
     name: String,
     file: Arc<File>,
 }
 
-impl Door {
+impl NamespaceHandle {
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
@@ -62,8 +62,8 @@ impl Namespace {
         }
         match File::open(&path) {
             Ok(file) => {
-                let door = Door { name: name.to_string(), file: Arc::new(file) };
-                Ok(Namespace { door, owns_name: true })
+                let handle = NamespaceHandle { name: name.to_string(), file: Arc::new(file) };
+                Ok(Namespace { handle, owns_name: true })
             }
             Err(e) => {
                 remove(name);
@@ -80,7 +80,10 @@ impl Namespace {
     pub fn open(name: &str) -> Result<Namespace, Error> {
         let path = Path::new(NAMES_DIR).join(name);
         let file = File::open(&path).map_err(Error::system(format!("opening {}", path.display())))?;
-        Ok(Namespace { door: Door { name: name.to_string(), file: Arc::new(file) }, owns_name: false })
+        Ok(Namespace {
+            handle: NamespaceHandle { name: name.to_string(), file: Arc::new(file) },
+            owns_name: false,
+        })
     }
 
     /// Creates two namespaces under names that no other link has.
@@ -94,13 +97,13 @@ impl Namespace {
 
     /// The name, for `ip netns exec` and `ip -n`.
     pub fn name(&self) -> &str {
-        &self.door.name
+        &self.handle.name
     }
 
     /// A command that will run inside this namespace. Only its network differs: mounts, files and users are
     /// those of this process (`ip netns exec` would give it mounts of its own).
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        sys::command_in(&self.door.file, program.as_ref())
+        sys::command_in(&self.handle.file, program.as_ref())
     }
 
     /// Runs `work` on a thread that has entered this namespace, and waits for it. Sockets opened there stay in
@@ -113,7 +116,7 @@ impl Namespace {
             let thread = std::thread::Builder::new()
                 .name(format!("in {}", self.name()))
                 .spawn_scoped(scope, || {
-                    self.door.enter()?;
+                    self.handle.enter()?;
                     Ok(work())
                 })
                 .map_err(Error::system("starting a thread"))?;
@@ -127,8 +130,8 @@ impl Namespace {
     }
 
     /// A way in for another thread.
-    pub(crate) fn door(&self) -> Door {
-        self.door.clone()
+    pub(crate) fn handle(&self) -> NamespaceHandle {
+        self.handle.clone()
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
 
 use crate::error::Error;
-use crate::namespace::Door;
+use crate::namespace::NamespaceHandle;
 use crate::packet::Packet;
 use crate::sys;
 
@@ -29,7 +29,7 @@ pub(crate) struct Tun {
 
 impl Tun {
     /// Enters the namespace (the calling thread stays in it) and creates the device there.
-    pub(crate) fn create(namespace: &Door, name: &str) -> Result<Tun, Error> {
+    pub(crate) fn create(namespace: &NamespaceHandle, name: &str) -> Result<Tun, Error> {
         let doing = |what: &str| format!("{what} TUN device {name} in namespace {}", namespace.name());
         namespace.enter()?;
         let file = sys::create_tun(name).map_err(Error::system(doing("creating")))?;
