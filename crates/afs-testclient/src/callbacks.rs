@@ -36,20 +36,20 @@ pub enum Heard {
     WhoAreYou,
 }
 
-/// What was heard, shared by the service and the client.
+/// The calls that servers have made, shared by the service and the client.
 #[derive(Debug, Default)]
-pub(crate) struct Ear {
+pub(crate) struct CallbackLog {
     heard: Mutex<Vec<Heard>>,
     /// Told at each thing that is heard.
     pub(crate) more: Notify,
 }
 
-impl Ear {
+impl CallbackLog {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Vec<Heard>> {
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn hear(&self, what: Heard) {
+    fn note(&self, what: Heard) {
         let mut heard = self.lock();
         if heard.len() < HEARD_MAX {
             heard.push(what);
@@ -64,16 +64,16 @@ impl Ear {
 struct Ourselves {
     uuid: Uuid,
     addresses: Vec<HostAddr>,
-    ear: Arc<Ear>,
+    log: Arc<CallbackLog>,
 }
 
 /// Answers servers on this endpoint.
-pub(crate) fn offer(endpoint: &Endpoint, uuid: Uuid, ear: Arc<Ear>) {
+pub(crate) fn offer(endpoint: &Endpoint, uuid: Uuid, log: Arc<CallbackLog>) {
     let addresses = match endpoint.local_addr().ip() {
         IpAddr::V4(address) if !address.is_unspecified() => vec![HostAddr::from(address)],
         _ => Vec::new(),
     };
-    let ourselves = Arc::new(Ourselves { uuid, addresses, ear });
+    let ourselves = Arc::new(Ourselves { uuid, addresses, log });
     let service = Service {
         id: ServiceId(Rxafscb::SERVICE_ID),
         security: vec![Arc::new(Null)],
@@ -115,7 +115,7 @@ impl Ourselves {
 
 impl Serve<CallBack> for Ourselves {
     async fn serve(&self, _: ServerCall<'_, CallBack>, args: CallBack) -> Result<reply::CallBack, Abort> {
-        self.ear.hear(Heard::Broken(args.fids.into_vec()));
+        self.log.note(Heard::Broken(args.fids.into_vec()));
         Ok(reply::CallBack {})
     }
 }
@@ -126,7 +126,7 @@ impl Serve<InitCallBackState> for Ourselves {
         _: ServerCall<'_, InitCallBackState>,
         _: InitCallBackState,
     ) -> Result<reply::InitCallBackState, Abort> {
-        self.ear.hear(Heard::ForgetAll(None));
+        self.log.note(Heard::ForgetAll(None));
         Ok(reply::InitCallBackState {})
     }
 }
@@ -137,7 +137,7 @@ impl Serve<InitCallBackState2> for Ourselves {
         _: ServerCall<'_, InitCallBackState2>,
         _: InitCallBackState2,
     ) -> Result<reply::InitCallBackState2, Abort> {
-        self.ear.hear(Heard::ForgetAll(None));
+        self.log.note(Heard::ForgetAll(None));
         Ok(reply::InitCallBackState2 { addr: self.interface() })
     }
 }
@@ -148,21 +148,21 @@ impl Serve<InitCallBackState3> for Ourselves {
         _: ServerCall<'_, InitCallBackState3>,
         args: InitCallBackState3,
     ) -> Result<reply::InitCallBackState3, Abort> {
-        self.ear.hear(Heard::ForgetAll(Some(args.server_uuid)));
+        self.log.note(Heard::ForgetAll(Some(args.server_uuid)));
         Ok(reply::InitCallBackState3 {})
     }
 }
 
 impl Serve<Probe> for Ourselves {
     async fn serve(&self, _: ServerCall<'_, Probe>, _: Probe) -> Result<reply::Probe, Abort> {
-        self.ear.hear(Heard::Probe);
+        self.log.note(Heard::Probe);
         Ok(reply::Probe {})
     }
 }
 
 impl Serve<ProbeUuid> for Ourselves {
     async fn serve(&self, _: ServerCall<'_, ProbeUuid>, args: ProbeUuid) -> Result<reply::ProbeUuid, Abort> {
-        self.ear.hear(Heard::Probe);
+        self.log.note(Heard::Probe);
         // 1: somebody else lives here now.
         if args.client_uuid == self.uuid { Ok(reply::ProbeUuid {}) } else { Err(Abort(1)) }
     }
@@ -170,7 +170,7 @@ impl Serve<ProbeUuid> for Ourselves {
 
 impl Serve<WhoAreYou> for Ourselves {
     async fn serve(&self, _: ServerCall<'_, WhoAreYou>, _: WhoAreYou) -> Result<reply::WhoAreYou, Abort> {
-        self.ear.hear(Heard::WhoAreYou);
+        self.log.note(Heard::WhoAreYou);
         Ok(reply::WhoAreYou { addr: self.interface() })
     }
 }
@@ -181,7 +181,7 @@ impl Serve<TellMeAboutYourself> for Ourselves {
         _: ServerCall<'_, TellMeAboutYourself>,
         _: TellMeAboutYourself,
     ) -> Result<reply::TellMeAboutYourself, Abort> {
-        self.ear.hear(Heard::WhoAreYou);
+        self.log.note(Heard::WhoAreYou);
         let capabilities =
             CapabilityWords::new(vec![Capabilities::ERRORTRANS.0]).expect("one word is not too many");
         Ok(reply::TellMeAboutYourself { addr: self.interface(), capabilities })

@@ -14,7 +14,7 @@ use rx::{Endpoint, EndpointConfig, Peer, PeerLimits, Runtime, TokioRuntime};
 use rx_proto::ids::ServiceId;
 use rxgen::{Interface, Rpc};
 
-use crate::callbacks::{self, Ear, Heard};
+use crate::callbacks::{self, CallbackLog, Heard};
 use crate::error::Error;
 use crate::files::FileServer;
 use crate::volumes::VolumeServer;
@@ -25,7 +25,7 @@ use crate::who::Who;
 pub struct Client {
     endpoint: Endpoint,
     uuid: Uuid,
-    ear: Arc<Ear>,
+    log: Arc<CallbackLog>,
 }
 
 impl Client {
@@ -61,9 +61,9 @@ impl Client {
         let seed = runtime.seed().map_err(Error::Bind)?;
         let endpoint = Endpoint::bind_with(runtime, address, config).map_err(Error::Bind)?;
         let uuid = uuid_of(&seed);
-        let ear = Arc::<Ear>::default();
-        callbacks::offer(&endpoint, uuid, Arc::clone(&ear));
-        Ok(Self { endpoint, uuid, ear })
+        let log = Arc::<CallbackLog>::default();
+        callbacks::offer(&endpoint, uuid, Arc::clone(&log));
+        Ok(Self { endpoint, uuid, log })
     }
 
     /// Its address and port.
@@ -111,12 +111,12 @@ impl Client {
 
     /// What servers have said so far, oldest first.
     pub fn heard(&self) -> Vec<Heard> {
-        self.ear.lock().clone()
+        self.log.lock().clone()
     }
 
     /// Takes what servers have said so far.
     pub fn take_heard(&self) -> Vec<Heard> {
-        std::mem::take(&mut *self.ear.lock())
+        std::mem::take(&mut *self.log.lock())
     }
 
     /// Waits until something is heard that this is true of; whether it was within the time. What was heard before
@@ -124,11 +124,11 @@ impl Client {
     pub async fn hears(&self, patience: Duration, is_it: impl Fn(&Heard) -> bool) -> bool {
         let waiting = async {
             loop {
-                let more = self.ear.more.notified();
+                let more = self.log.more.notified();
                 tokio::pin!(more);
                 // From here on nothing is missed.
                 more.as_mut().enable();
-                if self.ear.lock().iter().any(&is_it) {
+                if self.log.lock().iter().any(&is_it) {
                     return;
                 }
                 more.await;

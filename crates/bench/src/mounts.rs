@@ -52,7 +52,7 @@ pub(crate) const AFSD_SIZES: [&str; 10] =
 pub(crate) const AFSD_SIZES_MANY: [&str; 8] =
     ["-blocks", "1000000", "-chunksize", "20", "-daemons", "6", "-stat", "20000"];
 /// Of the machine that joins a stock cell's network to a link: an address that no machine of a cell has.
-const ROAD: &str = "10.88.0.20/24";
+const UPLINK: &str = "10.88.0.20/24";
 
 /// A cell of ours that can be served again and again, here or there: its state folder.
 pub(crate) struct OurCell {
@@ -237,14 +237,14 @@ fn join(cell: &Cell, link: &Link) -> Result<(), Error> {
     let (b, cli, srv) = (link.b().name(), format!("{}-cli", cell.name()), format!("{}-srv", cell.name()));
     let address_a = linkem::ADDRESS_A.octets();
     let net_a = format!("{}.{}.{}.0/24", address_a[0], address_a[1], address_a[2]);
-    let net_cell = ROAD.replace(".20/", ".0/");
-    let gateway = ROAD.split('/').next().unwrap_or_default();
+    let net_cell = UPLINK.replace(".20/", ".0/");
+    let gateway = UPLINK.split('/').next().unwrap_or_default();
     let via_b = linkem::ADDRESS_B.to_string();
     let lines = [
-        format!("-n {b} link add road type veth peer name road netns {cli}"),
-        format!("-n {b} addr add {ROAD} dev road"),
-        format!("-n {b} link set road up"),
-        format!("-n {cli} link set road master cell0 up"),
+        format!("-n {b} link add uplink type veth peer name uplink netns {cli}"),
+        format!("-n {b} addr add {UPLINK} dev uplink"),
+        format!("-n {b} link set uplink up"),
+        format!("-n {cli} link set uplink master cell0 up"),
         format!("-n {srv} route add {net_a} via {gateway}"),
         format!("-n {} route add {net_cell} via {via_b}", link.a().name()),
     ];

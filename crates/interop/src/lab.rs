@@ -10,8 +10,8 @@ use std::time::Duration;
 use linkem::Link;
 
 use crate::cell::{self, Cell, Machine, Servers};
+use crate::network::Kind;
 use crate::process;
-use crate::road::Kind;
 use crate::suite::Trouble;
 
 /// A build may wait for another one, and take a few minutes by itself.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use afar_interop::lab::Lab;
-use afar_interop::road::{Kind, Road};
+use afar_interop::network::{Kind, Network};
 use afar_interop::service::{self, Event, Failure, Outcome, Pattern, Request};
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
 use rx::{EndpointConfig, PeerLimits};
@@ -19,10 +19,10 @@ use crate::sides::{
 use Kind::{Long, Loopback, Lossy};
 use Request::{Abort, AbortEarly, AbortMid, Echo, Raw, Sink, Sleep, SlowRead, SlowWrite, Source, Status};
 
-/// A row: these requests, in both directions, over each of these roads.
+/// A row: these requests, in both directions, over each of these networks.
 struct Row {
     name: &'static str,
-    roads: &'static [Kind],
+    networks: &'static [Kind],
     directions: &'static [Direction],
     /// One after the other.
     requests: &'static [Request],
@@ -58,7 +58,7 @@ const OURS: Ours = Ours { checks_reach: true, window: None, announces: true, sha
 
 const ROW: Row = Row {
     name: "",
-    roads: &[Loopback],
+    networks: &[Loopback],
     directions: &[OurCalls, StockCalls],
     requests: &[],
     callers: 1,
@@ -89,8 +89,8 @@ const EDGES: &[Request] = &[
 
 /// What stock peers do by default, over loopback and a long line, then what options of either side change.
 const ROWS: &[Row] = &[
-    Row { name: "bulk_source", roads: EVERYWHERE, requests: &[Source { n: MB10 }], ..ROW },
-    Row { name: "bulk_sink", roads: EVERYWHERE, requests: &[Sink { n: MB10 }], ..ROW },
+    Row { name: "bulk_source", networks: EVERYWHERE, requests: &[Source { n: MB10 }], ..ROW },
+    Row { name: "bulk_sink", networks: EVERYWHERE, requests: &[Sink { n: MB10 }], ..ROW },
     Row { name: "bulk_echo", requests: &[Echo { n: MB10 }], ..ROW },
     Row { name: "sizes_of_packets", requests: EDGES, ..ROW },
     Row {
@@ -100,24 +100,24 @@ const ROWS: &[Row] = &[
         ..ROW
     },
     Row { name: "small_calls_in_a_row", requests: &[Echo { n: 100 }], times: 2000, ..ROW },
-    Row { name: "small_calls_in_a_row", roads: &[Long], requests: &[Echo { n: 100 }], times: 100, ..ROW },
+    Row { name: "small_calls_in_a_row", networks: &[Long], requests: &[Echo { n: 100 }], times: 100, ..ROW },
     Row {
         name: "an_abort_at_once",
-        roads: EVERYWHERE,
+        networks: EVERYWHERE,
         requests: &[Abort { code: 17 }, Abort { code: -455 }, Abort { code: i32::MIN }],
         times: 5,
         ..ROW
     },
     Row {
         name: "an_abort_in_mid_reply",
-        roads: EVERYWHERE,
+        networks: EVERYWHERE,
         requests: &[AbortMid { n: 100, code: 5 }, AbortMid { n: 1_000_000, code: -5 }],
         times: 3,
         ..ROW
     },
     Row {
         name: "an_abort_while_the_client_sends",
-        roads: EVERYWHERE,
+        networks: EVERYWHERE,
         requests: &[AbortEarly { n: 10, code: 6 }, AbortEarly { n: 500_000, code: 7 }],
         times: 2,
         ..ROW
@@ -128,7 +128,7 @@ const ROWS: &[Row] = &[
     Row { name: "calls_at_once_9", requests: &[Source { n: 50_000 }], callers: 9, times: 20, ..ROW },
     Row {
         name: "calls_at_once_9",
-        roads: &[Long],
+        networks: &[Long],
         requests: &[Echo { n: 50_000 }],
         callers: 9,
         times: 3,
@@ -139,22 +139,22 @@ const ROWS: &[Row] = &[
     Row { name: "four_at_a_time_5", requests: &[Sleep { ms: 400 }], callers: 5, seconds: (0.8, 1.8), ..ROW },
     Row {
         name: "a_slow_reader",
-        roads: EVERYWHERE,
+        networks: EVERYWHERE,
         requests: &[SlowRead { n: 1_000_000, chunk: 20_000, ms: 20 }],
         seconds: (1.0, 20.0),
         ..ROW
     },
     Row {
         name: "a_slow_writer",
-        roads: EVERYWHERE,
+        networks: EVERYWHERE,
         requests: &[SlowWrite { n: 50_000, chunk: 1000, ms: 20 }],
         seconds: (1.0, 20.0),
         ..ROW
     },
-    Row { name: "the_status", roads: EVERYWHERE, requests: &[Status { n: 300_000 }], ..ROW },
+    Row { name: "the_status", networks: EVERYWHERE, requests: &[Status { n: 300_000 }], ..ROW },
     Row {
         name: "without_check_reach",
-        roads: EVERYWHERE,
+        networks: EVERYWHERE,
         requests: &[Echo { n: 100 }, Echo { n: 100_000 }],
         stock: &["--no-check-reach"],
         ours: Ours { checks_reach: false, ..OURS },
@@ -162,14 +162,14 @@ const ROWS: &[Row] = &[
     },
     Row {
         name: "stock_window_255",
-        roads: EVERYWHERE,
+        networks: EVERYWHERE,
         requests: &[Source { n: MB10 }, Sink { n: MB10 }],
         stock: &["-W", "255"],
         ..ROW
     },
     Row {
         name: "stock_window_16",
-        roads: EVERYWHERE,
+        networks: EVERYWHERE,
         requests: &[Source { n: 500_000 }, Sink { n: 500_000 }],
         stock: &["-W", "16"],
         ..ROW
@@ -177,7 +177,7 @@ const ROWS: &[Row] = &[
     // For what it sends only: it offers 16 at first all the same, and ends a call in which more than 8 come at once.
     Row {
         name: "stock_window_8",
-        roads: EVERYWHERE,
+        networks: EVERYWHERE,
         directions: &[OurCalls],
         requests: &[Source { n: 500_000 }],
         stock: &["-W", "8"],
@@ -185,7 +185,7 @@ const ROWS: &[Row] = &[
     },
     Row {
         name: "stock_window_8",
-        roads: EVERYWHERE,
+        networks: EVERYWHERE,
         directions: &[StockCalls],
         requests: &[Sink { n: 500_000 }],
         stock: &["-W", "8"],
@@ -193,7 +193,7 @@ const ROWS: &[Row] = &[
     },
     Row {
         name: "our_window_4",
-        roads: EVERYWHERE,
+        networks: EVERYWHERE,
         requests: &[Echo { n: 300_000 }],
         ours: Ours { window: Some(4), ..OURS },
         ..ROW
@@ -226,15 +226,15 @@ const ROWS: &[Row] = &[
     },
     Row {
         name: "bulk",
-        roads: &[Lossy],
+        networks: &[Lossy],
         requests: &[Source { n: 300_000 }, Sink { n: 300_000 }, Echo { n: 300_000 }],
         ..ROW
     },
     // A lost request of a stock client, or a lost reply of a stock server, costs 4 to 10 s each.
-    Row { name: "small_calls_in_a_row", roads: &[Lossy], requests: &[Echo { n: 100 }], times: 40, ..ROW },
+    Row { name: "small_calls_in_a_row", networks: &[Lossy], requests: &[Echo { n: 100 }], times: 40, ..ROW },
     Row {
         name: "calls_at_once_9",
-        roads: &[Lossy],
+        networks: &[Lossy],
         requests: &[Echo { n: 20_000 }],
         callers: 9,
         times: 3,
@@ -242,28 +242,28 @@ const ROWS: &[Row] = &[
     },
     Row {
         name: "aborts",
-        roads: &[Lossy],
+        networks: &[Lossy],
         requests: &[Abort { code: 17 }, AbortMid { n: 100_000, code: 5 }, AbortEarly { n: 100_000, code: 6 }],
         times: 3,
         ..ROW
     },
     Row {
         name: "stock_window_255",
-        roads: &[Lossy],
+        networks: &[Lossy],
         requests: &[Source { n: 1_000_000 }, Sink { n: 1_000_000 }],
         stock: &["-W", "255"],
         ..ROW
     },
 ];
 
-/// All rows on all of their roads in both directions.
+/// All rows on all of their networks in both directions.
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
     let mut cases = Vec::new();
     let many = Arc::clone(lab);
     let name = "our_calls/loopback/twenty_at_a_time";
     cases.push(Case::new(name, Weight::Waiting, move || check_many_connections(&many)));
     for row in ROWS {
-        for &kind in row.roads {
+        for &kind in row.networks {
             let weight =
                 if kind == Loopback && row.seconds.0 == 0.0 { Weight::Busy } else { Weight::Waiting };
             for direction in row.directions {
@@ -298,11 +298,11 @@ impl Row {
 
 /// Our client, stock server.
 fn check_our_calls(lab: &Lab, kind: Kind, row: &Row) -> Verdict {
-    let road = Road::shared(lab, kind)?;
-    let server = stock_server(lab, &road, row.stock)?;
-    road.at_ours(async || {
-        let endpoint = bind(&road, row.config())?;
-        let connection = endpoint.connect(road.stock(server.port()), service::SERVICE, Box::new(Null));
+    let network = Network::shared(lab, kind)?;
+    let server = stock_server(lab, &network, row.stock)?;
+    network.at_ours(async || {
+        let endpoint = bind(&network, row.config())?;
+        let connection = endpoint.connect(network.stock(server.port()), service::SERVICE, Box::new(Null));
         let pattern = Pattern::default();
         for &request in row.requests {
             let started = endpoint.now();
@@ -332,11 +332,11 @@ fn check_our_calls(lab: &Lab, kind: Kind, row: &Row) -> Verdict {
 
 /// A [`rx::Peer`] makes the connections that it needs.
 fn check_many_connections(lab: &Lab) -> Verdict {
-    let road = Road::new(lab, Loopback)?;
-    let server = stock_server(lab, &road, &["--threads", "30"])?;
-    road.at_ours(async || {
-        let endpoint = bind(&road, EndpointConfig::default())?;
-        let address = road.stock(server.port());
+    let network = Network::new(lab, Loopback)?;
+    let server = stock_server(lab, &network, &["--threads", "30"])?;
+    network.at_ours(async || {
+        let endpoint = bind(&network, EndpointConfig::default())?;
+        let address = network.stock(server.port());
         let peer = endpoint.peer(address, service::SERVICE, PeerLimits::default(), || Box::new(Null));
         let pattern = Pattern::default();
         let started = endpoint.now();
@@ -355,9 +355,9 @@ fn check_many_connections(lab: &Lab) -> Verdict {
 
 /// Stock client, our server.
 fn check_stock_calls(lab: &Lab, kind: Kind, row: &Row) -> Verdict {
-    let road = Road::shared(lab, kind)?;
-    road.at_ours(async || {
-        let endpoint = bind(&road, row.config())?;
+    let network = Network::shared(lab, kind)?;
+    network.at_ours(async || {
+        let endpoint = bind(&network, row.config())?;
         let served = Arc::new(AtomicU32::new(0));
         let limits = CallLimits::default();
         endpoint.add_service(service::service(row.ours.checks_reach, limits, {
@@ -371,7 +371,7 @@ fn check_stock_calls(lab: &Lab, kind: Kind, row: &Row) -> Verdict {
         let (callers, times) = (row.callers.to_string(), row.times.to_string());
         let options = [&options[..], &["--parallel", &callers, "--times", &times]].concat();
         for &request in row.requests {
-            let client = stock_client(lab, &road, endpoint.local_addr(), &options, request)?;
+            let client = stock_client(lab, &network, endpoint.local_addr(), &options, request)?;
             let finished = client.finish(PATIENCE)?;
             let expected = request.outcome().times(row.callers * row.times);
             expect_said(request, &finished, &expected)?;

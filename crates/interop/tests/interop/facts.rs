@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use afar_interop::lab::Lab;
+use afar_interop::network::{Kind, Network};
 use afar_interop::proxy::{Proxy, Way};
-use afar_interop::road::{Kind, Road};
 use afar_interop::service::{self, Pattern, Request};
 use afar_interop::suite::{Case, Verdict, Weight};
 use afar_interop::wire::{self, Seen};
@@ -52,11 +52,11 @@ pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
 }
 
 fn our_client(lab: &Lab, drop_every: usize, stock: &[&str]) -> Verdict {
-    let road = Road::new(lab, Kind::Loopback)?;
-    let server = stock_server(lab, &road, stock)?;
-    let proxy = Proxy::start(road.stock(server.port()), drop_every)?;
-    road.at_ours(async || {
-        let endpoint = bind(&road, EndpointConfig::default())?;
+    let network = Network::new(lab, Kind::Loopback)?;
+    let server = stock_server(lab, &network, stock)?;
+    let proxy = Proxy::start(network.stock(server.port()), drop_every)?;
+    network.at_ours(async || {
+        let endpoint = bind(&network, EndpointConfig::default())?;
         let connection = endpoint.connect(proxy.address(), service::SERVICE, Box::new(Null));
         let pattern = Pattern::default();
         for &request in REQUESTS {
@@ -70,13 +70,13 @@ fn our_client(lab: &Lab, drop_every: usize, stock: &[&str]) -> Verdict {
 }
 
 fn our_server(lab: &Lab, drop_every: usize, stock: &[&str]) -> Verdict {
-    let road = Road::new(lab, Kind::Loopback)?;
-    road.at_ours(async || {
-        let endpoint = bind(&road, EndpointConfig::default())?;
+    let network = Network::new(lab, Kind::Loopback)?;
+    network.at_ours(async || {
+        let endpoint = bind(&network, EndpointConfig::default())?;
         service::offer(&endpoint);
         let proxy = Proxy::start(endpoint.local_addr(), drop_every)?;
         for &request in REQUESTS {
-            let client = stock_client(lab, &road, proxy.address(), stock, request)?;
+            let client = stock_client(lab, &network, proxy.address(), stock, request)?;
             expect_said(request, &client.finish(PATIENCE)?, &request.outcome())?;
         }
         sleep(Duration::from_millis(300)).await;

@@ -5,8 +5,8 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use afar_interop::lab::Lab;
+use afar_interop::network::{Kind, Network};
 use afar_interop::process::Server;
-use afar_interop::road::{Kind, Road};
 use afar_interop::service::{self, Event, Failure, Outcome, Pattern, Request};
 use afar_interop::suite::{Case, Verdict, Weight};
 use rx::{CallError, Connection, Endpoint, EndpointConfig};
@@ -66,9 +66,13 @@ struct Client {
 }
 
 impl Client {
-    fn new(road: &Road, server: &Server, limits: CallLimits) -> Result<Self, afar_interop::suite::Trouble> {
-        let endpoint = bind(road, EndpointConfig::default())?;
-        let connection = endpoint.connect(road.stock(server.port()), service::SERVICE, Box::new(Null));
+    fn new(
+        network: &Network,
+        server: &Server,
+        limits: CallLimits,
+    ) -> Result<Self, afar_interop::suite::Trouble> {
+        let endpoint = bind(network, EndpointConfig::default())?;
+        let connection = endpoint.connect(network.stock(server.port()), service::SERVICE, Box::new(Null));
         connection.set_limits(limits);
         Ok(Self { endpoint, connection, pattern: Pattern::default() })
     }
@@ -94,10 +98,10 @@ impl Client {
 }
 
 fn our_call_outlives_its_dead_time_by_pings(lab: &Lab) -> Verdict {
-    let road = Road::new(lab, Kind::Loopback)?;
-    let server = stock_server(lab, &road, &[])?;
-    road.at_ours(async || {
-        let client = Client::new(&road, &server, DEAD_ONLY)?;
+    let network = Network::new(lab, Kind::Loopback)?;
+    let server = stock_server(lab, &network, &[])?;
+    network.at_ours(async || {
+        let client = Client::new(&network, &server, DEAD_ONLY)?;
         client.expect_success(Request::Sleep { ms: 8000 }).await?;
         match client.endpoint.stats().pings_sent {
             5..=20 => Ok(()),
@@ -107,34 +111,34 @@ fn our_call_outlives_its_dead_time_by_pings(lab: &Lab) -> Verdict {
 }
 
 fn stock_call_outlives_its_dead_time_by_pings(lab: &Lab) -> Verdict {
-    let road = Road::new(lab, Kind::Loopback)?;
-    road.at_ours(async || {
-        let endpoint = bind(&road, EndpointConfig::default())?;
+    let network = Network::new(lab, Kind::Loopback)?;
+    network.at_ours(async || {
+        let endpoint = bind(&network, EndpointConfig::default())?;
         service::offer(&endpoint);
         let request = Request::Sleep { ms: 12_000 };
-        let client = stock_client(lab, &road, endpoint.local_addr(), &["--dead", "6"], request)?;
+        let client = stock_client(lab, &network, endpoint.local_addr(), &["--dead", "6"], request)?;
         expect_said(request, &client.finish(PATIENCE)?, &request.outcome())
     })
 }
 
 /// The connection has to be as good as before.
 fn our_call_ends_at_its_hard_limit(lab: &Lab) -> Verdict {
-    let road = Road::new(lab, Kind::Loopback)?;
-    let server = stock_server(lab, &road, &[])?;
-    road.at_ours(async || {
+    let network = Network::new(lab, Kind::Loopback)?;
+    let server = stock_server(lab, &network, &[])?;
+    network.at_ours(async || {
         let limits = CallLimits { hard: Some(Duration::from_secs(2)), ..DEAD_ONLY };
-        let client = Client::new(&road, &server, limits)?;
+        let client = Client::new(&network, &server, limits)?;
         client.expect_failure(MINUTE, AbortCode::CALL_TIMEOUT, 1.9, 4.0).await?;
         client.expect_success(Request::Echo { n: 10_000 }).await
     })
 }
 
 fn our_call_ends_at_its_idle_limit(lab: &Lab) -> Verdict {
-    let road = Road::new(lab, Kind::Loopback)?;
-    let server = stock_server(lab, &road, &[])?;
-    road.at_ours(async || {
+    let network = Network::new(lab, Kind::Loopback)?;
+    let server = stock_server(lab, &network, &[])?;
+    network.at_ours(async || {
         let limits = CallLimits { idle: Some(Duration::from_secs(2)), ..DEAD_ONLY };
-        let client = Client::new(&road, &server, limits)?;
+        let client = Client::new(&network, &server, limits)?;
         client.expect_failure(MINUTE, AbortCode::CALL_TIMEOUT, 1.9, 4.0).await?;
         // Longer than the limit, but never idle.
         client.expect_success(Request::SlowWrite { n: 60_000, chunk: 4000, ms: 200 }).await
@@ -142,10 +146,10 @@ fn our_call_ends_at_its_idle_limit(lab: &Lab) -> Verdict {
 }
 
 fn our_call_ends_at_its_deadline(lab: &Lab) -> Verdict {
-    let road = Road::new(lab, Kind::Loopback)?;
-    let server = stock_server(lab, &road, &[])?;
-    road.at_ours(async || {
-        let client = Client::new(&road, &server, DEAD_ONLY)?;
+    let network = Network::new(lab, Kind::Loopback)?;
+    let server = stock_server(lab, &network, &[])?;
+    network.at_ours(async || {
+        let client = Client::new(&network, &server, DEAD_ONLY)?;
         let mut call = client.connection.call().await.map_err(|error| error.to_string())?;
         call.set_timeout(Duration::from_secs(1));
         let started = Instant::now();
@@ -162,10 +166,10 @@ fn our_call_ends_at_its_deadline(lab: &Lab) -> Verdict {
 }
 
 fn our_call_that_is_dropped_is_aborted(lab: &Lab) -> Verdict {
-    let road = Road::new(lab, Kind::Loopback)?;
-    let server = stock_server(lab, &road, &[])?;
-    road.at_ours(async || {
-        let client = Client::new(&road, &server, DEAD_ONLY)?;
+    let network = Network::new(lab, Kind::Loopback)?;
+    let server = stock_server(lab, &network, &[])?;
+    network.at_ours(async || {
+        let client = Client::new(&network, &server, DEAD_ONLY)?;
         let mut call = client.connection.call().await.map_err(|error| error.to_string())?;
         let request = [2u32, 50_000_000].map(u32::to_be_bytes).concat();
         call.write_all(&request).await.map_err(|error| error.to_string())?;
@@ -192,12 +196,12 @@ async fn expect_room(client: &Client, since: Instant) -> Verdict {
 
 /// It sends no abort then.
 fn stock_call_ends_late(lab: &Lab, limit: &str) -> Verdict {
-    let road = Road::new(lab, Kind::Loopback)?;
-    road.at_ours(async || {
-        let endpoint = bind(&road, EndpointConfig::default())?;
+    let network = Network::new(lab, Kind::Loopback)?;
+    network.at_ours(async || {
+        let endpoint = bind(&network, EndpointConfig::default())?;
         service::offer(&endpoint);
         let options = ["--dead", "6", limit, "7", "--expect", "abort", "-3"];
-        let client = stock_client(lab, &road, endpoint.local_addr(), &options, MINUTE)?;
+        let client = stock_client(lab, &network, endpoint.local_addr(), &options, MINUTE)?;
         let finished = client.finish(PATIENCE)?;
         expect_said(MINUTE, &finished, &Outcome::Abort(-3))?;
         expect_time("the call", finished.took, 7.0, 25.0)
@@ -205,33 +209,33 @@ fn stock_call_ends_late(lab: &Lab, limit: &str) -> Verdict {
 }
 
 fn our_client_notices_a_dead_server(lab: &Lab) -> Verdict {
-    let road = Road::new(lab, Kind::Long)?;
-    let server = stock_server(lab, &road, &[])?;
-    road.at_ours(async || {
-        let client = Client::new(&road, &server, DEAD_ONLY)?;
+    let network = Network::new(lab, Kind::Long)?;
+    let server = stock_server(lab, &network, &[])?;
+    network.at_ours(async || {
+        let client = Client::new(&network, &server, DEAD_ONLY)?;
         client.expect_success(Request::Echo { n: 1000 }).await?;
         let call = client.expect_failure(MINUTE, AbortCode::CALL_DEAD, 6.0, 9.5);
         let cut = async {
             sleep(Duration::from_millis(500)).await;
-            road.set_cut(true)
+            network.set_cut(true)
         };
         let (call, cut) = tokio::join!(call, cut);
         call.and(cut)?;
-        road.set_cut(false)?;
+        network.set_cut(false)?;
         client.expect_success(Request::Echo { n: 1000 }).await
     })
 }
 
 fn our_client_notices_a_dead_server_while_sending(lab: &Lab) -> Verdict {
-    let road = Road::new(lab, Kind::Long)?;
-    let server = stock_server(lab, &road, &[])?;
-    road.at_ours(async || {
-        let client = Client::new(&road, &server, DEAD_ONLY)?;
+    let network = Network::new(lab, Kind::Long)?;
+    let server = stock_server(lab, &network, &[])?;
+    network.at_ours(async || {
+        let client = Client::new(&network, &server, DEAD_ONLY)?;
         let request = Request::Sink { n: 1 << 30 };
         let call = client.expect_failure(request, AbortCode::CALL_DEAD, 6.0, 9.5);
         let cut = async {
             sleep(Duration::from_millis(500)).await;
-            road.set_cut(true)
+            network.set_cut(true)
         };
         let (call, cut) = tokio::join!(call, cut);
         call.and(cut)
@@ -239,9 +243,9 @@ fn our_client_notices_a_dead_server_while_sending(lab: &Lab) -> Verdict {
 }
 
 fn our_server_notices_a_dead_client(lab: &Lab) -> Verdict {
-    let road = Road::new(lab, Kind::Long)?;
-    road.at_ours(async || {
-        let endpoint = bind(&road, EndpointConfig::default())?;
+    let network = Network::new(lab, Kind::Long)?;
+    network.at_ours(async || {
+        let endpoint = bind(&network, EndpointConfig::default())?;
         let (ended, results) = mpsc::channel();
         let ended = std::sync::Mutex::new(ended);
         endpoint.add_service(service::service(true, DEAD_ONLY, move |event| {
@@ -250,9 +254,9 @@ fn our_server_notices_a_dead_client(lab: &Lab) -> Verdict {
             }
         }));
         let request = Request::SlowRead { n: 1 << 30, chunk: 10_000, ms: 20 };
-        let client = stock_client(lab, &road, endpoint.local_addr(), &["--dead", "6"], request)?;
+        let client = stock_client(lab, &network, endpoint.local_addr(), &["--dead", "6"], request)?;
         sleep(Duration::from_millis(700)).await;
-        road.set_cut(true)?;
+        network.set_cut(true)?;
         let cut_at = Instant::now();
         let result = tokio::task::spawn_blocking(move || results.recv_timeout(PATIENCE)).await;
         if !matches!(result, Ok(Ok(Err(rx::Abort(-1))))) {
@@ -265,14 +269,14 @@ fn our_server_notices_a_dead_client(lab: &Lab) -> Verdict {
 }
 
 fn stock_client_notices_our_dead_server(lab: &Lab) -> Verdict {
-    let road = Road::new(lab, Kind::Long)?;
-    road.at_ours(async || {
-        let endpoint = bind(&road, EndpointConfig::default())?;
+    let network = Network::new(lab, Kind::Long)?;
+    network.at_ours(async || {
+        let endpoint = bind(&network, EndpointConfig::default())?;
         service::offer(&endpoint);
         let options = ["--dead", "6", "--expect", "abort", "-1"];
-        let client = stock_client(lab, &road, endpoint.local_addr(), &options, MINUTE)?;
+        let client = stock_client(lab, &network, endpoint.local_addr(), &options, MINUTE)?;
         sleep(Duration::from_millis(700)).await;
-        road.set_cut(true)?;
+        network.set_cut(true)?;
         let finished = client.finish(PATIENCE)?;
         expect_said(MINUTE, &finished, &Outcome::Abort(-1))?;
         expect_time("noticing it", finished.took, 6.0, 25.0)
@@ -281,10 +285,10 @@ fn stock_client_notices_our_dead_server(lab: &Lab) -> Verdict {
 
 /// The network says at once that nobody is there.
 fn our_client_notices_a_closed_port(lab: &Lab) -> Verdict {
-    let road = Road::new(lab, Kind::Loopback)?;
-    let server = stock_server(lab, &road, &[])?;
-    road.at_ours(async || {
-        let client = Client::new(&road, &server, DEAD_ONLY)?;
+    let network = Network::new(lab, Kind::Loopback)?;
+    let server = stock_server(lab, &network, &[])?;
+    network.at_ours(async || {
+        let client = Client::new(&network, &server, DEAD_ONLY)?;
         server.kill();
         client.expect_failure(Request::Echo { n: 10 }, AbortCode::CALL_DEAD, 0.0, 2.0).await
     })
@@ -292,10 +296,10 @@ fn our_client_notices_a_closed_port(lab: &Lab) -> Verdict {
 
 /// It is heard of by the next ping, a second later.
 fn our_client_notices_a_server_that_was_killed(lab: &Lab) -> Verdict {
-    let road = Road::new(lab, Kind::Loopback)?;
-    let server = stock_server(lab, &road, &[])?;
-    road.at_ours(async || {
-        let client = Client::new(&road, &server, DEAD_ONLY)?;
+    let network = Network::new(lab, Kind::Loopback)?;
+    let server = stock_server(lab, &network, &[])?;
+    network.at_ours(async || {
+        let client = Client::new(&network, &server, DEAD_ONLY)?;
         client.expect_success(Request::Echo { n: 10 }).await?;
         let call = client.expect_failure(MINUTE, AbortCode::CALL_DEAD, 0.5, 4.0);
         let kill = async {
@@ -307,12 +311,12 @@ fn our_client_notices_a_server_that_was_killed(lab: &Lab) -> Verdict {
 }
 
 fn our_transfer_survives_a_cut(lab: &Lab) -> Verdict {
-    let road = Road::new(lab, Kind::Long)?;
-    let server = stock_server(lab, &road, &[])?;
-    road.at_ours(async || {
-        let client = Client::new(&road, &server, DEAD_ONLY)?;
+    let network = Network::new(lab, Kind::Long)?;
+    let server = stock_server(lab, &network, &[])?;
+    network.at_ours(async || {
+        let client = Client::new(&network, &server, DEAD_ONLY)?;
         for request in [Request::Sink { n: 4_000_000 }, Request::Source { n: 4_000_000 }] {
-            let (call, cut) = tokio::join!(client.expect_success(request), cut_for_a_while(&road));
+            let (call, cut) = tokio::join!(client.expect_success(request), cut_for_a_while(&network));
             call.and(cut)?;
         }
         Ok(())
@@ -320,13 +324,13 @@ fn our_transfer_survives_a_cut(lab: &Lab) -> Verdict {
 }
 
 fn stock_transfer_survives_a_cut(lab: &Lab) -> Verdict {
-    let road = Road::new(lab, Kind::Long)?;
-    road.at_ours(async || {
-        let endpoint = bind(&road, EndpointConfig::default())?;
+    let network = Network::new(lab, Kind::Long)?;
+    network.at_ours(async || {
+        let endpoint = bind(&network, EndpointConfig::default())?;
         service::offer(&endpoint);
         for request in [Request::Sink { n: 4_000_000 }, Request::Source { n: 4_000_000 }] {
-            let client = stock_client(lab, &road, endpoint.local_addr(), &[], request)?;
-            cut_for_a_while(&road).await?;
+            let client = stock_client(lab, &network, endpoint.local_addr(), &[], request)?;
+            cut_for_a_while(&network).await?;
             expect_said(request, &client.finish(PATIENCE)?, &request.outcome())?;
         }
         Ok(())
@@ -334,19 +338,19 @@ fn stock_transfer_survives_a_cut(lab: &Lab) -> Verdict {
 }
 
 /// Once a transfer is on its way.
-async fn cut_for_a_while(road: &Road) -> Verdict {
+async fn cut_for_a_while(network: &Network) -> Verdict {
     sleep(Duration::from_millis(400)).await;
-    road.set_cut(true)?;
+    network.set_cut(true)?;
     sleep(Duration::from_secs(2)).await;
-    road.set_cut(false)
+    network.set_cut(false)
 }
 
 fn our_call_of_no_service_is_refused(lab: &Lab) -> Verdict {
-    let road = Road::new(lab, Kind::Loopback)?;
-    let server = stock_server(lab, &road, &[])?;
-    road.at_ours(async || {
-        let endpoint = bind(&road, EndpointConfig::default())?;
-        let address = road.stock(server.port());
+    let network = Network::new(lab, Kind::Loopback)?;
+    let server = stock_server(lab, &network, &[])?;
+    network.at_ours(async || {
+        let endpoint = bind(&network, EndpointConfig::default())?;
+        let address = network.stock(server.port());
         let connection = endpoint.connect(address, ServiceId(4322), Box::new(Null));
         let request = Request::Echo { n: 10 };
         let pattern = Pattern::default();
@@ -359,11 +363,12 @@ fn our_call_of_no_service_is_refused(lab: &Lab) -> Verdict {
 }
 
 fn stock_call_of_no_service_is_refused(lab: &Lab) -> Verdict {
-    let road = Road::new(lab, Kind::Loopback)?;
-    road.at_ours(async || {
-        let endpoint = bind(&road, EndpointConfig::default())?;
+    let network = Network::new(lab, Kind::Loopback)?;
+    network.at_ours(async || {
+        let endpoint = bind(&network, EndpointConfig::default())?;
         let request = Request::Echo { n: 10 };
-        let client = stock_client(lab, &road, endpoint.local_addr(), &["--expect", "abort", "-2"], request)?;
+        let client =
+            stock_client(lab, &network, endpoint.local_addr(), &["--expect", "abort", "-2"], request)?;
         let finished = client.finish(PATIENCE)?;
         expect_said(request, &finished, &Outcome::Abort(-2))?;
         expect_time("the refusal", finished.took, 0.0, 3.0)

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use afar_interop::lab::Lab;
+use afar_interop::network::{Kind, Network};
 use afar_interop::proxy::Proxy;
-use afar_interop::road::{Kind, Road};
 use afar_interop::service::{self, Pattern, Request};
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
 use rx::EndpointConfig;
@@ -32,11 +32,11 @@ pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
 const REQUEST: Request = Request::Echo { n: 500 };
 
 fn stock_between(lab: &Lab) -> Verdict {
-    let road = Road::new(lab, Kind::Loopback)?;
-    let server = stock_server(lab, &road, &[])?;
-    road.at_ours(async || {
-        let endpoint = bind(&road, EndpointConfig::default())?;
-        let connection = endpoint.connect(road.stock(server.port()), service::SERVICE, Box::new(Null));
+    let network = Network::new(lab, Kind::Loopback)?;
+    let server = stock_server(lab, &network, &[])?;
+    network.at_ours(async || {
+        let endpoint = bind(&network, EndpointConfig::default())?;
+        let connection = endpoint.connect(network.stock(server.port()), service::SERVICE, Box::new(Null));
         let pattern = Pattern::default();
         let call = async || {
             let got = soon("a call", service::outcome(&connection, &pattern, REQUEST)).await?;
@@ -47,7 +47,7 @@ fn stock_between(lab: &Lab) -> Verdict {
         }
         let port = server.port();
         server.kill();
-        let _server = stock_server_at(lab, &road, port, &[])?;
+        let _server = stock_server_at(lab, &network, port, &[])?;
         for _ in 0..5 {
             call().await?;
         }
@@ -57,12 +57,12 @@ fn stock_between(lab: &Lab) -> Verdict {
 
 /// Many calls run in a row while the server is away for a second, of which the network does not tell.
 fn stock_unnoticed(lab: &Lab) -> Verdict {
-    let road = Road::new(lab, Kind::Loopback)?;
-    let server = stock_server(lab, &road, &[])?;
-    let proxy = Proxy::start(road.stock(server.port()), 0)?;
+    let network = Network::new(lab, Kind::Loopback)?;
+    let server = stock_server(lab, &network, &[])?;
+    let proxy = Proxy::start(network.stock(server.port()), 0)?;
     let is_back = AtomicBool::new(false);
-    road.at_ours(async || {
-        let endpoint = bind(&road, EndpointConfig::default())?;
+    network.at_ours(async || {
+        let endpoint = bind(&network, EndpointConfig::default())?;
         let connection = endpoint.connect(proxy.address(), service::SERVICE, Box::new(Null));
         let pattern = Pattern::default();
         let calls = async {
@@ -81,7 +81,7 @@ fn stock_unnoticed(lab: &Lab) -> Verdict {
             proxy.set_cut(true);
             server.kill();
             sleep(Duration::from_secs(1)).await;
-            let server = stock_server_at(lab, &road, port, &[])?;
+            let server = stock_server_at(lab, &network, port, &[])?;
             is_back.store(true, Ordering::SeqCst);
             proxy.set_cut(false);
             Ok::<_, Trouble>(server)
@@ -94,17 +94,17 @@ fn stock_unnoticed(lab: &Lab) -> Verdict {
 
 /// The same with our server and a stock client.
 fn ours_unnoticed(lab: &Lab) -> Verdict {
-    let road = Road::new(lab, Kind::Loopback)?;
-    road.at_ours(async || {
+    let network = Network::new(lab, Kind::Loopback)?;
+    network.at_ours(async || {
         let serve = |port| -> Result<_, Trouble> {
-            let endpoint = bind_at(&road, port, EndpointConfig::default())?;
+            let endpoint = bind_at(&network, port, EndpointConfig::default())?;
             service::offer(&endpoint);
             Ok(endpoint)
         };
         let first = serve(0)?;
         let address: SocketAddr = first.local_addr();
         let proxy = Proxy::start(address, 0)?;
-        let client = stock_client(lab, &road, proxy.address(), &["--times", "20000"], REQUEST)?;
+        let client = stock_client(lab, &network, proxy.address(), &["--times", "20000"], REQUEST)?;
         let begun = async {
             while first.stats().calls < 100 {
                 sleep(Duration::from_millis(1)).await;

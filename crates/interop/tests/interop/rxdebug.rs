@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use afar_interop::cell::{Machine, Servers};
 use afar_interop::lab::Lab;
+use afar_interop::network::{Kind, Network};
 use afar_interop::process::{self, Running, Server};
-use afar_interop::road::{Kind, Road};
 use afar_interop::service::{self, Event, Pattern, Request};
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
 use rx::{Connection, Endpoint, EndpointConfig};
@@ -76,9 +76,9 @@ struct Scene<'a> {
 }
 
 impl<'a> Scene<'a> {
-    async fn new(lab: &'a Lab, road: &Road) -> Result<Self, Trouble> {
+    async fn new(lab: &'a Lab, network: &Network) -> Result<Self, Trouble> {
         let proto = Config { version: VERSION.to_owned(), ..Config::default() };
-        let endpoint = bind(road, EndpointConfig { proto, ..EndpointConfig::default() })?;
+        let endpoint = bind(network, EndpointConfig { proto, ..EndpointConfig::default() })?;
         let (began, begun) = mpsc::channel();
         let began = std::sync::Mutex::new(began);
         endpoint.add_service(service::service(true, CallLimits::default(), move |event| {
@@ -87,11 +87,11 @@ impl<'a> Scene<'a> {
             }
         }));
         let request = Request::Sleep { ms: 10_000 };
-        let client = stock_client(lab, road, endpoint.local_addr(), &[], request)?;
+        let client = stock_client(lab, network, endpoint.local_addr(), &[], request)?;
         let begun = tokio::task::spawn_blocking(move || begun.recv_timeout(PATIENCE)).await;
         let Ok(Ok(caller)) = begun else { return failed("no call has come") };
-        let server = stock_server(lab, road, &[])?;
-        let called = road.stock(server.port());
+        let server = stock_server(lab, network, &[])?;
+        let called = network.stock(server.port());
         let connection = endpoint.connect(called, service::SERVICE, Box::new(Null));
         let (request, pattern) = (Request::Echo { n: 5000 }, Pattern::default());
         let got = soon("a call", service::outcome(&connection, &pattern, request)).await?;
@@ -135,8 +135,8 @@ impl<'a> Scene<'a> {
 
 fn show(lab: &Lab, check: fn(&Scene<'_>) -> Verdict) -> Verdict {
     lab.rxdebug()?;
-    let road = Road::new(lab, Kind::Loopback)?;
-    road.at_ours(async || check(&Scene::new(lab, &road).await?))
+    let network = Network::new(lab, Kind::Loopback)?;
+    network.at_ours(async || check(&Scene::new(lab, &network).await?))
 }
 
 fn check_version(scene: &Scene<'_>) -> Verdict {
@@ -223,13 +223,13 @@ fn check_statistics(scene: &Scene<'_>) -> Verdict {
 
 fn show_stock_server(lab: &Lab) -> Verdict {
     lab.rxdebug()?;
-    let road = Road::new(lab, Kind::Loopback)?;
-    let server = stock_server(lab, &road, &[])?;
-    let address = road.stock(server.port());
+    let network = Network::new(lab, Kind::Loopback)?;
+    let server = stock_server(lab, &network, &[])?;
+    let address = network.stock(server.port());
     for request in [Request::Echo { n: 100_000 }, Request::Abort { code: 5 }] {
-        stock_client(lab, &road, address, &[], request)?.finish(PATIENCE)?;
+        stock_client(lab, &network, address, &[], request)?.finish(PATIENCE)?;
     }
-    let _active = stock_client(lab, &road, address, &["--parallel", "3"], Request::Sleep { ms: 20_000 })?;
+    let _active = stock_client(lab, &network, address, &["--parallel", "3"], Request::Sleep { ms: 20_000 })?;
     std::thread::sleep(Duration::from_millis(500));
     let ask = |command: Command| command;
     compare_all(lab, address, &ask)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use afar_interop::lab::Lab;
-use afar_interop::road::{Kind, Road};
+use afar_interop::network::{Kind, Network};
 use afar_interop::service::{self, Outcome, Pattern, Request};
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
 use rand::SeedableRng;
@@ -129,13 +129,13 @@ pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
 /// A stock server that takes rxkad from this level on, with this key, of this caller only.
 fn stock_with_key(
     lab: &Lab,
-    road: &Road,
+    network: &Network,
     level: Level,
     kind: EncType,
     only: &str,
 ) -> Result<afar_interop::process::Server, Trouble> {
     let key = format!("{KVNO}:{}:{}", kind.0, hex(&secret(kind)));
-    stock_server(lab, road, &["--rxkad", level.name(), "--key", &key, "--only", only])
+    stock_server(lab, network, &["--rxkad", level.name(), "--key", &key, "--only", only])
 }
 
 /// How OpenAFS names a caller: in three parts, the cell of its own superuser being empty.
@@ -148,12 +148,12 @@ fn stock_name(name: &str) -> String {
 }
 
 fn our_client(lab: &Lab, level: Level, kind: EncType, who: &'static str, requests: &[Request]) -> Verdict {
-    let road = Road::new(lab, Kind::Loopback)?;
-    let server = stock_with_key(lab, &road, level, kind, &stock_name(who))?;
-    let address = road.stock(server.port());
+    let network = Network::new(lab, Kind::Loopback)?;
+    let server = stock_with_key(lab, &network, level, kind, &stock_name(who))?;
+    let address = network.stock(server.port());
     let token = Arc::new(token_of(kind, who)?);
-    road.at_ours(async || {
-        let endpoint = bind(&road, EndpointConfig::default())?;
+    network.at_ours(async || {
+        let endpoint = bind(&network, EndpointConfig::default())?;
         let client = Box::new(Client::new(token, level));
         let connection = endpoint.connect(address, service::SERVICE, client);
         let pattern = Pattern::default();
@@ -167,18 +167,18 @@ fn our_client(lab: &Lab, level: Level, kind: EncType, who: &'static str, request
 
 /// That the stock server's look at names means something.
 fn our_unwelcome_client(lab: &Lab) -> Verdict {
-    let road = Road::new(lab, Kind::Loopback)?;
-    let server = stock_with_key(lab, &road, Level::Clear, EncType::AES256, &stock_name("user1"))?;
+    let network = Network::new(lab, Kind::Loopback)?;
+    let server = stock_with_key(lab, &network, Level::Clear, EncType::AES256, &stock_name("user1"))?;
     let token = Arc::new(token_of(EncType::AES256, "user1.admin")?);
-    refused(&road, server.port(), token, codes::NOAUTH)
+    refused(&network, server.port(), token, codes::NOAUTH)
 }
 
 /// Our client calls a stock server, and has to hear this code.
-fn refused(road: &Road, port: u16, token: Arc<Token>, code: AbortCode) -> Verdict {
-    road.at_ours(async || {
-        let endpoint = bind(road, EndpointConfig::default())?;
+fn refused(network: &Network, port: u16, token: Arc<Token>, code: AbortCode) -> Verdict {
+    network.at_ours(async || {
+        let endpoint = bind(network, EndpointConfig::default())?;
         let client = Box::new(Client::new(token, Level::Crypt));
-        let connection = endpoint.connect(road.stock(port), service::SERVICE, client);
+        let connection = endpoint.connect(network.stock(port), service::SERVICE, client);
         let request = Request::Echo { n: 100 };
         let got = soon("a call", service::outcome(&connection, &Pattern::default(), request)).await?;
         expect_outcome(request, &got, &Outcome::Abort(code.0))
@@ -186,8 +186,13 @@ fn refused(road: &Road, port: u16, token: Arc<Token>, code: AbortCode) -> Verdic
 }
 
 /// Our server, for rxkad alone, and for this caller.
-fn our_server(road: &Road, level: Level, kind: EncType, who: &'static str) -> Result<Endpoint, Trouble> {
-    let endpoint = bind(road, EndpointConfig::default())?;
+fn our_server(
+    network: &Network,
+    level: Level,
+    kind: EncType,
+    who: &'static str,
+) -> Result<Endpoint, Trouble> {
+    let endpoint = bind(network, EndpointConfig::default())?;
     let options = ServerOptions { min_level: level, ..ServerOptions::of_cell(CELL) };
     let mut config = service::service(true, CallLimits::default(), |_| ());
     config.service.security = vec![Arc::new(Server::new(keys(kind), options, Arc::new(now)))];
@@ -214,13 +219,13 @@ fn stock_token(token: &Token) -> String {
 }
 
 fn stock_caller(lab: &Lab, level: Level, kind: EncType, who: &'static str, requests: &[Request]) -> Verdict {
-    let road = Road::new(lab, Kind::Loopback)?;
+    let network = Network::new(lab, Kind::Loopback)?;
     let token = stock_token(&token_of(kind, who)?);
-    road.at_ours(async || {
-        let endpoint = our_server(&road, level, kind, who)?;
+    network.at_ours(async || {
+        let endpoint = our_server(&network, level, kind, who)?;
         for request in requests {
             let options = ["--rxkad", level.name(), "--token", &token];
-            let client = stock_client(lab, &road, endpoint.local_addr(), &options, *request)?;
+            let client = stock_client(lab, &network, endpoint.local_addr(), &options, *request)?;
             let finished = tokio::task::spawn_blocking(move || client.finish(PATIENCE)).await;
             let finished = finished.map_err(|error| error.to_string())??;
             expect_said(*request, &finished, &request.outcome())?;
@@ -272,19 +277,19 @@ fn bad_token(bad: Bad) -> Result<Token, Trouble> {
 }
 
 fn our_bad_client(lab: &Lab, bad: Bad, code: AbortCode) -> Verdict {
-    let road = Road::new(lab, Kind::Loopback)?;
-    let server = stock_with_key(lab, &road, Level::Clear, EncType::AES256, "nobody.@")?;
-    refused(&road, server.port(), Arc::new(bad_token(bad)?), code)
+    let network = Network::new(lab, Kind::Loopback)?;
+    let server = stock_with_key(lab, &network, Level::Clear, EncType::AES256, "nobody.@")?;
+    refused(&network, server.port(), Arc::new(bad_token(bad)?), code)
 }
 
 fn stock_bad_client(lab: &Lab, bad: Bad, code: AbortCode) -> Verdict {
-    let road = Road::new(lab, Kind::Loopback)?;
+    let network = Network::new(lab, Kind::Loopback)?;
     let token = stock_token(&bad_token(bad)?);
-    road.at_ours(async || {
-        let endpoint = our_server(&road, Level::Clear, EncType::AES256, "afs")?;
+    network.at_ours(async || {
+        let endpoint = our_server(&network, Level::Clear, EncType::AES256, "afs")?;
         let (request, want) = (Request::Echo { n: 100 }, code.0.to_string());
         let options = ["--expect", "abort", &want, "--rxkad", "crypt", "--token", &token];
-        let client = stock_client(lab, &road, endpoint.local_addr(), &options, request)?;
+        let client = stock_client(lab, &network, endpoint.local_addr(), &options, request)?;
         let finished = tokio::task::spawn_blocking(move || client.finish(PATIENCE)).await;
         let finished = finished.map_err(|error| error.to_string())??;
         expect_said(request, &finished, &Outcome::Abort(code.0))?;

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use afar_interop::lab::Lab;
+use afar_interop::network::Network;
 use afar_interop::process::{self, Finished, Running, Server};
-use afar_interop::road::Road;
 use afar_interop::service::{Outcome, Request};
 use afar_interop::suite::{Trouble, Verdict};
 use rx::{Endpoint, EndpointConfig};
@@ -12,29 +12,29 @@ use rx::{Endpoint, EndpointConfig};
 /// What a call may take on a busy machine, unless the case is about time.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Our endpoint at our end of the road; to be called in [`Road::at_ours`].
-pub(crate) fn bind(road: &Road, config: EndpointConfig) -> Result<Endpoint, Trouble> {
-    bind_at(road, 0, config)
+/// Our endpoint at our end of the network; to be called in [`Network::at_ours`].
+pub(crate) fn bind(network: &Network, config: EndpointConfig) -> Result<Endpoint, Trouble> {
+    bind_at(network, 0, config)
 }
 
 /// The same at a port that is known already.
-pub(crate) fn bind_at(road: &Road, port: u16, config: EndpointConfig) -> Result<Endpoint, Trouble> {
-    Ok(Endpoint::bind(road.ours(port), config).map_err(|error| error.to_string())?)
+pub(crate) fn bind_at(network: &Network, port: u16, config: EndpointConfig) -> Result<Endpoint, Trouble> {
+    Ok(Endpoint::bind(network.ours(port), config).map_err(|error| error.to_string())?)
 }
 
 /// A stock server of the test service.
-pub(crate) fn stock_server(lab: &Lab, road: &Road, options: &[&str]) -> Result<Server, Trouble> {
-    stock_server_at(lab, road, 0, options)
+pub(crate) fn stock_server(lab: &Lab, network: &Network, options: &[&str]) -> Result<Server, Trouble> {
+    stock_server_at(lab, network, 0, options)
 }
 
 /// The same at a port that is known already.
 pub(crate) fn stock_server_at(
     lab: &Lab,
-    road: &Road,
+    network: &Network,
     port: u16,
     options: &[&str],
 ) -> Result<Server, Trouble> {
-    let mut command = road.stock_command(lab.oafs_peer()?);
+    let mut command = network.stock_command(lab.oafs_peer()?);
     command.args(["test-server", "-p", &port.to_string(), "--until-eof"]).args(options);
     Ok(Server::start(&mut command)?)
 }
@@ -42,12 +42,12 @@ pub(crate) fn stock_server_at(
 /// A stock client of the test service, started.
 pub(crate) fn stock_client(
     lab: &Lab,
-    road: &Road,
+    network: &Network,
     server: std::net::SocketAddr,
     options: &[&str],
     request: Request,
 ) -> Result<Running, Trouble> {
-    let mut command = road.stock_command(lab.oafs_peer()?);
+    let mut command = network.stock_command(lab.oafs_peer()?);
     command.args(["test-client", "-s", &server.ip().to_string(), "-p", &server.port().to_string()]);
     if let Outcome::Abort(code) = request.outcome() {
         command.args(["--expect", "abort", &code.to_string()]);

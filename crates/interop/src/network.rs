@@ -17,7 +17,7 @@ pub const ROUND_TRIP: Duration = Duration::from_micros(12_500);
 /// Loss on the lossy line, in each direction.
 const LOSS: f64 = 0.01;
 
-/// A kind of road.
+/// A kind of network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// One machine.
@@ -39,12 +39,12 @@ impl Kind {
     }
 }
 
-/// A road with our side at one end, the stock one at the other.
-pub struct Road {
+/// A network with our side at one end, the stock one at the other.
+pub struct Network {
     link: Option<Arc<Link>>,
 }
 
-impl Road {
+impl Network {
     /// Makes one for the caller alone.
     ///
     /// # Errors
@@ -70,9 +70,9 @@ impl Road {
         if let Some((_, link)) = links.iter().find(|(shared, _)| *shared == kind) {
             return Ok(Self { link: Some(Arc::clone(link)) });
         }
-        let road = Self::new(lab, kind)?;
-        links.extend(road.link.as_ref().map(|link| (kind, Arc::clone(link))));
-        Ok(road)
+        let network = Self::new(lab, kind)?;
+        links.extend(network.link.as_ref().map(|link| (kind, Arc::clone(link))));
+        Ok(network)
     }
 
     /// Our address, with this port.
