@@ -111,7 +111,7 @@ impl FileSystem {
                 Some(status) => {
                     let place = (!name_ttl.is_zero()).then_some((open.node.id, entry.name));
                     let node = self.nodes.look_up(entry.fid, place, now);
-                    node.told.note(status.length);
+                    node.kernel_length.note(status.length);
                     let attributes_ttl = if fresh.0 { attributes_ttl(now, &status) } else { Duration::ZERO };
                     let attributes = self.attributes(&status);
                     let of = fuse_dev::Entry { node: node.id, attributes, name_ttl, attributes_ttl };

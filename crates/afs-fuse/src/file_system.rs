@@ -27,11 +27,11 @@ use tokio::runtime;
 use crate::answer::{Answer, Taken};
 use crate::attributes::{self, Owners, Serves};
 use crate::files::Place;
-use crate::flights::{EndedBy, Flights};
 use crate::handles::Handles;
+use crate::in_flight::{EndedBy, InFlight};
 use crate::inodes::Inodes;
 use crate::nodes::{Node, Nodes};
-use crate::notices::Leaving;
+use crate::notices::NameInvalidations;
 
 /// The space of the folder of cells, which has none of its own: programs that look there before they write below find room. It is what
 /// OpenAFS's clients say.
@@ -69,13 +69,13 @@ pub(crate) struct FileSystem {
     pub(crate) nodes: Nodes,
     pub(crate) inodes: Inodes,
     pub(crate) handles: Handles,
-    pub(crate) flights: Arc<Flights>,
+    pub(crate) in_flight: Arc<InFlight>,
     pub(crate) owners: Owners,
     pub(crate) serves: Serves,
     pub(crate) passthrough: Passthrough,
     pub(crate) device: Arc<Device>,
     pub(crate) notifier: Notifier,
-    pub(crate) leaving: Leaving<Arc<Notice>>,
+    pub(crate) name_invalidations: NameInvalidations<Arc<Notice>>,
     /// Whether the kernel gives each change of a file a time of its own once the last was looked at (Linux 6.13).
     pub(crate) has_fine_times: bool,
     /// Whether what is read past the page cache can be mapped all the same (Linux 6.6).
@@ -86,7 +86,7 @@ pub(crate) struct FileSystem {
     pub(crate) pending: Pending,
     /// How many notices there have been, those among them that wait for the gate; and how many are under way.
     pub(crate) announced: AtomicU64,
-    pub(crate) coming: AtomicUsize,
+    pub(crate) notices_in_flight: AtomicUsize,
     /// When the last notice had been sent.
     pub(crate) noticed: Mutex<Option<Instant>>,
     /// When the kernel was last answered that a file is shorter than it believed.
@@ -144,19 +144,19 @@ impl FileSystem {
             nodes,
             inodes: Inodes::default(),
             handles: Handles::default(),
-            flights: Arc::default(),
+            in_flight: Arc::default(),
             owners,
             serves,
             passthrough,
             device,
             notifier,
-            leaving: Leaving::default(),
+            name_invalidations: NameInvalidations::default(),
             has_fine_times: has_fine_times(),
             can_map_direct,
             gate: RwLock::new(0),
             pending,
             announced: AtomicU64::new(0),
-            coming: AtomicUsize::new(0),
+            notices_in_flight: AtomicUsize::new(0),
             noticed: Mutex::default(),
             shortened: Mutex::default(),
         }
@@ -229,7 +229,7 @@ impl FileSystem {
             }
         }
         let fs = Arc::clone(self);
-        self.flights.begin(caller.pid, ended_by, reply, |due| {
+        self.in_flight.begin(caller.pid, ended_by, reply, |due| {
             let task = async move {
                 let outcome = work.await;
                 fs.finish(began, outcome, move |answer| due.answer(answer));
@@ -313,7 +313,7 @@ impl FileSystem {
         }
         let place = (!name_ttl.is_zero()).then_some((dir.id, name));
         let node = self.nodes.look_up(found.fid, place, self.client.now());
-        node.told.note(found.status.length);
+        node.kernel_length.note(found.status.length);
         Entry { node: node.id, attributes: self.attributes(&found.status), name_ttl, attributes_ttl }
     }
 
@@ -342,7 +342,7 @@ impl FileSystem {
     }
 
     fn interrupt(&self, request: Unique, reply: Reply) {
-        if self.flights.interrupt(request, &self.runtime) {
+        if self.in_flight.interrupt(request, &self.runtime) {
             reply.nothing();
         } else {
             // It may not have come so far yet; if it is answered meanwhile, the kernel knows.
@@ -395,11 +395,11 @@ async fn bounded<T>(
     }
 }
 
-/// The kernel's door to a file system.
+/// Handles the kernel's requests for a file system.
 #[derive(Debug)]
-pub(crate) struct Door(pub(crate) Arc<FileSystem>);
+pub(crate) struct KernelHandler(pub(crate) Arc<FileSystem>);
 
-impl Handler for Door {
+impl Handler for KernelHandler {
     fn handle(&self, request: Request<'_>, reply: Reply) {
         let fs = &self.0;
         let caller = request.caller;

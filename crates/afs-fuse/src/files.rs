@@ -93,8 +93,8 @@ impl FileSystem {
         };
         if appends && let Some(Ok(status)) = self.client.cached_status(file.user(), node.fid) {
             // Once: who opens it by a descriptor looks no name up.
-            if node.told.length() != status.length {
-                node.told.note_end(status.length);
+            if node.kernel_length.get() != status.length {
+                node.kernel_length.note_end(status.length);
                 return Answer::Error(libc::ESTALE);
             }
         }
@@ -371,7 +371,7 @@ impl FileSystem {
             Err(error) => return self.errno(&error),
         };
         let end = place.pos + u64::from(length);
-        node.told.note_written(end);
+        node.kernel_length.note_written(end);
         state.empty.note_written(&(place.pos..end));
         if at != place.pos {
             // The kernel has them in another place.
@@ -399,7 +399,7 @@ impl FileSystem {
                 fs.done(flushed)
             })
         });
-        self.flights.look_at(unique, &self.runtime);
+        self.in_flight.look_at(unique, &self.runtime);
     }
 
     pub(crate) fn sync(self: &Arc<Self>, caller: Caller, handle: Handle, reply: Reply) {

@@ -4,12 +4,13 @@
 //! # How a request goes through
 //!
 //! A thread of `fuse-dev` reads it and calls `file_system`. What the client has in memory is answered there and then: no other thread
-//! is woken. Else a task goes on with it (`FileSystem::run`), and `flights` ends it with EINTR when its caller wants out.
+//! is woken. Else a task goes on with it (`FileSystem::run`), and `in_flight` ends it with EINTR when its caller wants out.
 //!
 //! # What the kernel keeps
 //!
 //! `nodes` has what the kernel knows: nodes, look-ups, names. `attributes` says for how long something may be kept; `notices` revokes
-//! it. `crowd` has the kernel let go of what it has used least, when that is too much. In which way files are open, and what happens to them when their data change elsewhere, is the table in `modes`.
+//! it. `node_limit` has the kernel let go of the nodes that it has used least, when there are too many. In which way files are open, and
+//! what happens to them when their data change elsewhere, is the table in `modes`.
 //!
 //! What of POSIX there is not, and why, is in docs/semantics.md.
 
@@ -17,22 +18,22 @@
 
 mod answer;
 mod attributes;
-mod crowd;
 mod directories;
 mod file_system;
 mod files;
-mod flights;
 mod handles;
+mod in_flight;
 mod inodes;
+mod kernel_length;
 mod lock_table;
 mod locks;
 mod modes;
 mod mount;
 mod names;
+mod node_limit;
 mod nodes;
 mod notices;
 mod status;
-mod told;
 
 pub use attributes::Owner;
 pub use mount::{Error, Mount, Options};

@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 
 use crate::answer::Answer;
 use crate::file_system::{FileSystem, just, outcome};
-use crate::flights::EndedBy;
+use crate::in_flight::EndedBy;
 use crate::lock_table::{LockTable, Refusal};
 use crate::nodes::Node;
 

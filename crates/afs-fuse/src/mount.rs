@@ -15,8 +15,8 @@ use tokio::runtime;
 use tokio::task::AbortHandle;
 
 use crate::attributes::{Owner, Owners, Serves};
-use crate::crowd;
-use crate::file_system::{Door, FileSystem, Kernel, Passthrough};
+use crate::file_system::{FileSystem, Kernel, KernelHandler, Passthrough};
+use crate::node_limit;
 use crate::notices;
 
 /// The longest write that is taken at once, and the longest read that is asked for: the kernel's own limit.
@@ -104,7 +104,7 @@ pub struct Mount {
     mounted: Mounted,
     session: Session,
     notices: JoinHandle<()>,
-    crowd: AbortOnDrop,
+    node_limit: AbortOnDrop,
     fs: Arc<FileSystem>,
 }
 
@@ -157,7 +157,7 @@ impl Mount {
             let fs = FileSystem::new(client.clone(), runtime, owners, serves, passthrough, kernel, pending);
             let fs = Arc::new(fs);
             made = Some((Arc::clone(&fs), notifier));
-            Arc::new(Door(fs))
+            Arc::new(KernelHandler(fs))
         });
         let session = session.map_err(failed)?;
         let (fs, notifier) = made.expect("the session has made it");
@@ -174,8 +174,8 @@ impl Mount {
             .name("fuse-notices".to_owned())
             .spawn(move || notices::serve(&of, &notifier, changes))
             .map_err(failed)?;
-        let crowd = fs.runtime.spawn(crowd::keep_bounded(Arc::clone(&fs), path)).abort_handle();
-        Ok(Self { mounted, session, notices, crowd: AbortOnDrop(crowd), fs })
+        let node_limit = fs.runtime.spawn(node_limit::keep_bounded(Arc::clone(&fs), path)).abort_handle();
+        Ok(Self { mounted, session, notices, node_limit: AbortOnDrop(node_limit), fs })
     }
 
     /// Where it is.
@@ -210,14 +210,14 @@ impl Mount {
     ///
     /// When the system does not let us.
     pub fn unmount(self) -> io::Result<bool> {
-        let Self { mounted, session, notices, crowd, fs } = self;
-        drop(crowd);
+        let Self { mounted, session, notices, node_limit, fs } = self;
+        drop(node_limit);
         let was_free = mounted.unmount()?;
         let end = Instant::now() + END_PATIENCE;
         while was_free && !session.is_over() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));
         }
-        fs.flights.end();
+        fs.in_flight.end();
         // It ends with the client, which may be used further.
         drop(notices);
         Ok(was_free)

@@ -16,9 +16,9 @@ use lru::LruCache;
 use rx_proto::time::Instant;
 use tokio::sync::Notify;
 
+use crate::kernel_length::{Changes, EmptyPages, KernelLength};
 use crate::locks::NodeLocks;
 use crate::modes::{Mode, OnChange};
-use crate::told::{Changes, EmptyPages, Told};
 
 /// Names that are not there and of which the kernel remembers that, in each directory; beyond that it asks each time. A
 /// compiler looks for each header in some dozen directories.
@@ -30,7 +30,7 @@ pub(crate) struct Node {
     pub(crate) id: NodeId,
     pub(crate) fid: Fid,
     pub(crate) locks: NodeLocks,
-    pub(crate) told: Told,
+    pub(crate) kernel_length: KernelLength,
     state: Mutex<State>,
 }
 
@@ -120,7 +120,7 @@ pub(crate) struct Nodes {
     /// Most nodes: beyond it the kernel is to let go of some.
     limit: usize,
     /// Told when there are more.
-    pub(crate) crowded: Notify,
+    pub(crate) over_limit: Notify,
 }
 
 impl Nodes {
@@ -130,7 +130,7 @@ impl Nodes {
         table.make(root);
         // The kernel never takes the root back.
         table.known.peek_mut(&NodeId::ROOT).expect("it was made just now").lookups = 1;
-        Self { table: Mutex::new(table), limit, crowded: Notify::new() }
+        Self { table: Mutex::new(table), limit, over_limit: Notify::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -169,10 +169,10 @@ impl Nodes {
         let known = table.known.get_mut(&id).expect("what is current is known");
         known.lookups += 1;
         let node = Arc::clone(&known.node);
-        let is_crowded = table.known.len() > self.limit;
+        let is_over_limit = table.known.len() > self.limit;
         drop(table);
-        if is_crowded {
-            self.crowded.notify_one();
+        if is_over_limit {
+            self.over_limit.notify_one();
         }
         node
     }
@@ -275,7 +275,7 @@ impl Table {
             id,
             fid,
             locks: NodeLocks::default(),
-            told: Told::default(),
+            kernel_length: KernelLength::default(),
             state: Mutex::default(),
         });
         let (places, names) = (Vec::new(), HashMap::new());

@@ -34,7 +34,7 @@ const AGAIN: [Duration; 2] = [Duration::from_millis(20), NOTING];
 /// Runs until the client ends.
 pub(crate) fn serve(fs: &Arc<FileSystem>, notifier: &Notifier, mut notices: Notices) {
     while let Some(notice) = notices.next_blocking() {
-        let coming = fs.announce();
+        let announced = fs.announce();
         let mut names: HashMap<NodeId, Vec<Vec<u8>>> = HashMap::new();
         let mut others = Vec::new();
         for forget in forgets(fs, notice.changed) {
@@ -46,7 +46,7 @@ pub(crate) fn serve(fs: &Arc<FileSystem>, notifier: &Notifier, mut notices: Noti
         // What is answered from here on is what is so after the change.
         fs.pending.done();
         let notice = Arc::new(notice);
-        fs.leaving.wait(directory(fs, notice.changed), &notice);
+        fs.name_invalidations.wait(directory(fs, notice.changed), &notice);
         for (dir, names) in names {
             if fs.nodes.was_named_since(dir, fs.client.now() - NOTING) {
                 fs.forget_names_again(dir, names.clone());
@@ -66,7 +66,7 @@ pub(crate) fn serve(fs: &Arc<FileSystem>, notifier: &Notifier, mut notices: Noti
                 state.changes.note(fs.client.now());
             }
         }
-        drop(coming);
+        drop(announced);
     }
 }
 
@@ -105,11 +105,11 @@ pub(crate) fn send(notifier: &Notifier, forget: &Forget) {
 
 /// The names that the kernel is being told to forget, by directory.
 #[derive(Debug)]
-pub(crate) struct Leaving<N> {
+pub(crate) struct NameInvalidations<N> {
     directories: Mutex<HashMap<NodeId, Directory<N>>>,
 }
 
-impl<N> Default for Leaving<N> {
+impl<N> Default for NameInvalidations<N> {
     fn default() -> Self {
         Self { directories: Mutex::default() }
     }
@@ -134,7 +134,7 @@ impl<N> Default for Directory<N> {
     }
 }
 
-impl<N> Leaving<N> {
+impl<N> NameInvalidations<N> {
     fn lock(&self) -> MutexGuard<'_, HashMap<NodeId, Directory<N>>> {
         self.directories.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -211,7 +211,7 @@ pub(crate) struct Locked {
 impl Drop for Locked {
     fn drop(&mut self) {
         for dir in self.dirs.drain(..) {
-            self.fs.leaving.end_change(dir);
+            self.fs.name_invalidations.end_change(dir);
         }
     }
 }
@@ -220,7 +220,7 @@ impl FileSystem {
     /// A change of directories has come. What is returned is dropped when nothing is waited for any longer to answer it.
     pub(crate) fn locked(self: &Arc<Self>, dirs: Vec<NodeId>) -> Locked {
         for dir in &dirs {
-            self.leaving.begin_change(*dir);
+            self.name_invalidations.begin_change(*dir);
         }
         Locked { fs: Arc::clone(self), dirs }
     }
@@ -237,13 +237,13 @@ impl FileSystem {
         names: Vec<Vec<u8>>,
         notice: Option<Arc<Notice>>,
     ) {
-        if !self.leaving.add(dir, names, notice) {
+        if !self.name_invalidations.add(dir, names, notice) {
             return;
         }
         let fs = Arc::clone(self);
         self.runtime.spawn_blocking(move || {
             loop {
-                let names = fs.leaving.next(dir);
+                let names = fs.name_invalidations.next(dir);
                 if names.is_empty() {
                     return;
                 }
@@ -280,55 +280,55 @@ mod tests {
 
     #[test]
     fn a_notice_is_handled_when_its_names_are_told() {
-        let (leaving, one, two) = (Leaving::default(), Arc::new(1), Arc::new(2));
-        assert!(leaving.add(DIR, names(&["a", "b"]), Some(Arc::clone(&one))));
-        assert_eq!(leaving.next(DIR), names(&["a", "b"]));
-        assert!(!leaving.add(DIR, names(&["c"]), Some(Arc::clone(&two))), "the same thread tells it");
+        let (invalidations, one, two) = (NameInvalidations::default(), Arc::new(1), Arc::new(2));
+        assert!(invalidations.add(DIR, names(&["a", "b"]), Some(Arc::clone(&one))));
+        assert_eq!(invalidations.next(DIR), names(&["a", "b"]));
+        assert!(!invalidations.add(DIR, names(&["c"]), Some(Arc::clone(&two))), "the same thread tells it");
         assert_eq!((Arc::strong_count(&one), Arc::strong_count(&two)), (2, 2));
-        assert_eq!(leaving.next(DIR), names(&["c"]));
+        assert_eq!(invalidations.next(DIR), names(&["c"]));
         assert_eq!((Arc::strong_count(&one), Arc::strong_count(&two)), (1, 2));
-        assert!(leaving.next(DIR).is_empty());
+        assert!(invalidations.next(DIR).is_empty());
         assert_eq!(Arc::strong_count(&two), 1);
-        assert!(leaving.lock().is_empty());
+        assert!(invalidations.lock().is_empty());
     }
 
     /// Whoever had the names told of has taken them out of the table, where a later notice of the directory no longer finds them.
     #[test]
     fn a_notice_without_names_waits_for_those_that_are_being_told() {
-        let (leaving, notice) = (Leaving::default(), Arc::new(1));
-        leaving.wait(Some(DIR), &notice);
+        let (invalidations, notice) = (NameInvalidations::default(), Arc::new(1));
+        invalidations.wait(Some(DIR), &notice);
         assert_eq!(Arc::strong_count(&notice), 1, "there is nothing to wait for");
-        assert!(leaving.add(DIR, names(&["a"]), None));
-        assert_eq!(leaving.next(DIR), names(&["a"]));
-        leaving.wait(Some(NodeId(8)), &notice);
+        assert!(invalidations.add(DIR, names(&["a"]), None));
+        assert_eq!(invalidations.next(DIR), names(&["a"]));
+        invalidations.wait(Some(NodeId(8)), &notice);
         assert_eq!(Arc::strong_count(&notice), 1, "it is about another directory");
-        leaving.wait(Some(DIR), &notice);
-        leaving.wait(None, &notice);
+        invalidations.wait(Some(DIR), &notice);
+        invalidations.wait(None, &notice);
         assert_eq!(Arc::strong_count(&notice), 3);
-        assert!(leaving.next(DIR).is_empty());
+        assert!(invalidations.next(DIR).is_empty());
         assert_eq!(Arc::strong_count(&notice), 1);
-        leaving.begin_change(DIR);
-        assert!(leaving.add(DIR, names(&["b"]), None));
-        leaving.wait(Some(DIR), &notice);
+        invalidations.begin_change(DIR);
+        assert!(invalidations.add(DIR, names(&["b"]), None));
+        invalidations.wait(Some(DIR), &notice);
         assert_eq!(Arc::strong_count(&notice), 1, "the kernel holds its lock");
     }
 
     #[test]
     fn nobody_waits_for_names_in_a_directory_that_is_changed_here() {
-        let (leaving, before, meanwhile) = (Leaving::default(), Arc::new(1), Arc::new(2));
-        assert!(leaving.add(DIR, names(&["a"]), Some(Arc::clone(&before))));
-        assert_eq!(leaving.next(DIR), names(&["a"]));
-        assert!(!leaving.add(DIR, names(&["b"]), Some(Arc::clone(&before))));
+        let (invalidations, before, meanwhile) = (NameInvalidations::default(), Arc::new(1), Arc::new(2));
+        assert!(invalidations.add(DIR, names(&["a"]), Some(Arc::clone(&before))));
+        assert_eq!(invalidations.next(DIR), names(&["a"]));
+        assert!(!invalidations.add(DIR, names(&["b"]), Some(Arc::clone(&before))));
         assert_eq!(Arc::strong_count(&before), 3);
-        leaving.begin_change(DIR);
+        invalidations.begin_change(DIR);
         assert_eq!(Arc::strong_count(&before), 1, "neither those that are told nor those that are to be");
-        leaving.begin_change(DIR);
-        leaving.end_change(DIR);
-        assert!(!leaving.add(DIR, names(&["c"]), Some(Arc::clone(&meanwhile))));
+        invalidations.begin_change(DIR);
+        invalidations.end_change(DIR);
+        assert!(!invalidations.add(DIR, names(&["c"]), Some(Arc::clone(&meanwhile))));
         assert_eq!(Arc::strong_count(&meanwhile), 1);
-        assert_eq!(leaving.next(DIR), names(&["b", "c"]), "the kernel is told nevertheless");
-        assert!(leaving.next(DIR).is_empty());
-        leaving.end_change(DIR);
-        assert!(leaving.lock().is_empty());
+        assert_eq!(invalidations.next(DIR), names(&["b", "c"]), "the kernel is told nevertheless");
+        assert!(invalidations.next(DIR).is_empty());
+        invalidations.end_change(DIR);
+        assert!(invalidations.lock().is_empty());
     }
 }

@@ -62,7 +62,7 @@ impl FileSystem {
             attributes.size = retired_length(&state).unwrap_or(attributes.size);
             ttl = Duration::ZERO;
         }
-        node.told.note(attributes.size);
+        node.kernel_length.note(attributes.size);
         Answer::Attributes(attributes, ttl)
     }
 

@@ -38,17 +38,17 @@ pub(crate) enum EndedBy {
 }
 
 #[derive(Debug)]
-struct Flight {
+struct Request {
     task: AbortHandle,
     pid: u32,
     ended_by: EndedBy,
     is_watched: bool,
 }
 
-/// The requests that are on their way.
+/// The requests that are in flight: received, and not answered yet.
 #[derive(Debug, Default)]
-pub(crate) struct Flights {
-    table: Mutex<HashMap<Unique, Flight>>,
+pub(crate) struct InFlight {
+    table: Mutex<HashMap<Unique, Request>>,
 }
 
 /// The answer that a waiting request is to get. Dropped without one, it says EINTR.
@@ -56,12 +56,12 @@ pub(crate) struct Flights {
 pub(crate) struct Due {
     reply: Option<Reply>,
     unique: Unique,
-    flights: Arc<Flights>,
+    in_flight: Arc<InFlight>,
 }
 
 impl Due {
     pub(crate) fn answer(mut self, answer: Answer) -> Taken {
-        self.flights.lock().remove(&self.unique);
+        self.in_flight.lock().remove(&self.unique);
         let reply = self.reply.take().expect("it is answered once");
         answer.send(reply)
     }
@@ -70,14 +70,14 @@ impl Due {
 impl Drop for Due {
     fn drop(&mut self) {
         if let Some(reply) = self.reply.take() {
-            self.flights.lock().remove(&self.unique);
+            self.in_flight.lock().remove(&self.unique);
             reply.error(libc::EINTR);
         }
     }
 }
 
-impl Flights {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Unique, Flight>> {
+impl InFlight {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Unique, Request>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -90,19 +90,19 @@ impl Flights {
         start: impl FnOnce(Due) -> AbortHandle,
     ) {
         let unique = reply.unique();
-        let due = Due { reply: Some(reply), unique, flights: Arc::clone(self) };
+        let due = Due { reply: Some(reply), unique, in_flight: Arc::clone(self) };
         // The task cannot end before it is in the table, as its end takes the lock.
         let mut table = self.lock();
         let task = start(due);
-        table.insert(unique, Flight { task, pid, ended_by, is_watched: false });
+        table.insert(unique, Request { task, pid, ended_by, is_watched: false });
     }
 
     /// The caller of a request got a signal. False: there is no such request (yet).
     pub(crate) fn interrupt(self: &Arc<Self>, unique: Unique, runtime: &tokio::runtime::Handle) -> bool {
         let table = self.lock();
-        let Some(flight) = table.get(&unique) else { return false };
-        if flight.ended_by == EndedBy::Any || is_meant(flight.pid) {
-            let task = flight.task.clone();
+        let Some(request) = table.get(&unique) else { return false };
+        if request.ended_by == EndedBy::Any || is_meant(request.pid) {
+            let task = request.task.clone();
             drop(table);
             task.abort();
         } else {
@@ -116,11 +116,11 @@ impl Flights {
     /// one: nobody will hear the answer then.
     pub(crate) fn look_at(self: &Arc<Self>, unique: Unique, runtime: &tokio::runtime::Handle) {
         let mut table = self.lock();
-        let Some(flight) = table.get_mut(&unique).filter(|flight| !flight.is_watched) else { return };
-        flight.is_watched = true;
-        let (flights, pid) = (Arc::clone(self), flight.pid);
+        let Some(request) = table.get_mut(&unique).filter(|request| !request.is_watched) else { return };
+        request.is_watched = true;
+        let (in_flight, pid) = (Arc::clone(self), request.pid);
         drop(table);
-        runtime.spawn(async move { flights.watch(unique, pid).await });
+        runtime.spawn(async move { in_flight.watch(unique, pid).await });
     }
 
     /// See [`Self::look_at`].
@@ -129,7 +129,7 @@ impl Flights {
             tokio::time::sleep(LOOK_EVERY).await;
             let task = match self.lock().get(&unique) {
                 None => return,
-                Some(flight) => flight.task.clone(),
+                Some(request) => request.task.clone(),
             };
             if is_meant(pid) || is_killed(pid) {
                 task.abort();
@@ -140,7 +140,7 @@ impl Flights {
 
     /// Gives all requests up: the mount ends.
     pub(crate) fn end(&self) {
-        let tasks: Vec<_> = self.lock().values().map(|flight| flight.task.clone()).collect();
+        let tasks: Vec<_> = self.lock().values().map(|request| request.task.clone()).collect();
         tasks.iter().for_each(AbortHandle::abort);
     }
 }

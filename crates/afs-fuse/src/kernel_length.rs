@@ -44,15 +44,15 @@ const FREQUENT: Duration = Duration::from_secs(10);
 /// How long a READ may be on its way here: it may have been sent before a notice that has ended since.
 const READ_TIME: Duration = Duration::from_millis(5);
 
-/// What the kernel was told of a file.
+/// The length that the kernel takes a file to have, by what it was told.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct KernelLength {
     length: AtomicU64,
     /// How often it was told attributes.
     times: AtomicU64,
 }
 
-impl Told {
+impl KernelLength {
     /// It is told attributes, with this length.
     pub(crate) fn note(&self, length: u64) {
         self.length.store(length, Ordering::Release);
@@ -70,7 +70,7 @@ impl Told {
     }
 
     /// How long it takes the file to be.
-    pub(crate) fn length(&self) -> u64 {
+    pub(crate) fn get(&self) -> u64 {
         self.length.load(Ordering::Acquire)
     }
 }
@@ -137,24 +137,24 @@ impl EmptyPages {
 
 /// A notice that is under way until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Coming<'a>(&'a FileSystem);
+pub(crate) struct AnnouncedNotice<'a>(&'a FileSystem);
 
-impl Drop for Coming<'_> {
+impl Drop for AnnouncedNotice<'_> {
     fn drop(&mut self) {
         *self.0.noticed.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.0.client.now());
-        self.0.coming.fetch_sub(1, Ordering::AcqRel);
+        self.0.notices_in_flight.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 impl FileSystem {
     /// A notice is about to be sent. Waits until the answers that are being sent are with the kernel; what was found out before is not
     /// fresh from here on.
-    pub(crate) fn announce(&self) -> Coming<'_> {
-        self.coming.fetch_add(1, Ordering::AcqRel);
-        let coming = Coming(self);
+    pub(crate) fn announce(&self) -> AnnouncedNotice<'_> {
+        self.notices_in_flight.fetch_add(1, Ordering::AcqRel);
+        let notice = AnnouncedNotice(self);
         self.announced.fetch_add(1, Ordering::AcqRel);
         self.close_gate();
-        coming
+        notice
     }
 
     /// Data are about to be forgotten: waits until readers have noted, in the kernel, that a file is shorter than it believed.
@@ -170,28 +170,33 @@ impl FileSystem {
     pub(crate) fn asked(&self, node: &Node, range: &Range<u64>) -> Asked {
         // In this order: one that begins meanwhile is seen here or there.
         let notices = self.announced.load(Ordering::Acquire);
-        let is_notice_near = self.coming.load(Ordering::Acquire) > 0 || {
+        let is_notice_near = self.notices_in_flight.load(Ordering::Acquire) > 0 || {
             let noticed = *self.noticed.lock().unwrap_or_else(PoisonError::into_inner);
             noticed.is_some_and(|at| self.client.now().since(at) < READ_TIME)
         };
         let is_waited_for = node.state().empty.has(range);
-        Asked { notices, times: node.told.times.load(Ordering::Acquire), is_notice_near, is_waited_for }
+        Asked {
+            notices,
+            times: node.kernel_length.times.load(Ordering::Acquire),
+            is_notice_near,
+            is_waited_for,
+        }
     }
 
     /// Whether the kernel may be answered so many bytes to a READ of a range. Called inside the gate, so that no notice is sent before
     /// the answer is.
     pub(crate) fn agrees(&self, node: &Node, asked: Asked, range: &Range<u64>, count: usize) -> bool {
         let end = range.start + count as u64;
-        if end >= range.end || end >= node.told.length() {
+        if end >= range.end || end >= node.kernel_length.get() {
             return true;
         }
         let was_told = self.announced.load(Ordering::Acquire) != asked.notices
-            || node.told.times.load(Ordering::Acquire) != asked.times;
+            || node.kernel_length.times.load(Ordering::Acquire) != asked.times;
         if (was_told || asked.is_notice_near) && !asked.is_waited_for {
             node.state().empty.add(range);
             return false;
         }
-        node.told.note_end(end);
+        node.kernel_length.note_end(end);
         *self.shortened.lock().unwrap_or_else(PoisonError::into_inner) = Some(self.client.now());
         true
     }
@@ -201,7 +206,7 @@ impl FileSystem {
         let fs = Arc::clone(self);
         self.runtime.spawn(async move {
             for _ in 0..NOTE_LOOKS {
-                if fs.coming.load(Ordering::Acquire) == 0 {
+                if fs.notices_in_flight.load(Ordering::Acquire) == 0 {
                     break;
                 }
                 tokio::time::sleep(NOTE_LOOK).await;
@@ -214,7 +219,7 @@ impl FileSystem {
     pub(crate) fn forget_soon(self: &Arc<Self>, forget: Forget) {
         let fs = Arc::clone(self);
         self.runtime.spawn_blocking(move || {
-            let _coming = fs.announce();
+            let _announced = fs.announce();
             fs.let_short_answers_be_noted();
             notices::send(&fs.notifier, &forget);
         });
@@ -255,13 +260,13 @@ mod tests {
 
     #[test]
     fn the_length_that_the_kernel_believes_is_followed() {
-        let told = Told::default();
-        told.note(100);
-        told.note_written(50);
-        assert_eq!(told.length(), 100);
-        told.note_written(150);
-        assert_eq!(told.length(), 150);
-        told.note_end(20);
-        assert_eq!((told.length(), told.times.load(Ordering::Relaxed)), (20, 1));
+        let length = KernelLength::default();
+        length.note(100);
+        length.note_written(50);
+        assert_eq!(length.get(), 100);
+        length.note_written(150);
+        assert_eq!(length.get(), 150);
+        length.note_end(20);
+        assert_eq!((length.get(), length.times.load(Ordering::Relaxed)), (20, 1));
     }
 }

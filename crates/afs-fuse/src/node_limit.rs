@@ -33,7 +33,7 @@ pub(crate) async fn keep_bounded(fs: Arc<FileSystem>, mount: PathBuf) {
     let mut pause = PAUSE.0;
     loop {
         if nodes.len() <= nodes.limit() {
-            nodes.crowded.notified().await;
+            nodes.over_limit.notified().await;
         }
         let goal = nodes.limit() - nodes.limit() / MORE_ROOM;
         while nodes.len() > goal {
