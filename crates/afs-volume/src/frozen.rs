@@ -63,7 +63,7 @@ impl Volume {
         state.frozen += 1;
         // A sweep that goes on now has not seen this view everywhere, and is not the last one.
         state.removals += 1;
-        let record = VolumeRecord { snapshot: Some(snapshot), ..self.record() };
+        let record = VolumeRecord { snapshot: Some(snapshot), is_restoring: false, ..self.record() };
         let (shared, family) = (self.shared.clone(), self.family.clone());
         let volume = Arc::new(Volume::new(self.id, shared, family, record, counters));
         Ok(Frozen { volume, snapshot })

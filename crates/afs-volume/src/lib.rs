@@ -22,6 +22,7 @@ mod namespace;
 mod pages;
 mod partition;
 mod records;
+mod restore;
 mod shared;
 mod vnode;
 mod volume;
@@ -32,6 +33,7 @@ pub use error::VolumeError;
 pub use frozen::Frozen;
 pub use header::{NAME_MAX, NewClone, NewVolume, VolumeHeader, VolumeInfo, VolumeKind, VolumeState};
 pub use partition::{Config, DEFAULT_QUOTA_KIB, Partition, Space, SyncPolicy};
+pub use restore::Restore;
 pub use vnode::{
     InDirectory, Kind, MAX_FILE_BYTES, MAX_LINKS, Removed, Renamed, SetStatus, Stamp, VnodeId, VnodeStatus,
 };

@@ -11,7 +11,7 @@ use afs_store::{Batch, Options, Store, StoreError, lock, read, write};
 use afs_wire::ids::{AfsTime, ViceId, VolumeId};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, RwLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -132,6 +132,7 @@ impl Partition {
             config,
         });
         let this = Self { inner };
+        this.roll_back_restores()?;
         this.remove_unfinished()?;
         if this.inner.config.has_thread {
             let (weak, ended) = (Arc::downgrade(&this.inner), this.inner.ended.clone());
@@ -239,7 +240,7 @@ impl Partition {
         let mut info = new_info(new.name.clone(), new.kind, stamp);
         info.parent = if new.parent == VolumeId(0) { new.id } else { new.parent };
         info.max_quota_kib = new.max_quota_kib;
-        let record = VolumeRecord { family, snapshot: None, info };
+        let record = VolumeRecord { family, snapshot: None, is_restoring: false, info };
         let mut batch = Batch::default();
         batch.put(keys::family(family), state.record.encode());
         batch.put(keys::volume(new.id), record.encode());
@@ -333,7 +334,8 @@ impl Partition {
         };
         let info = clone_info(&header.info, new, old.map(|old| old.record().info), stamp);
         let counters = Counters { updates: 0, ..*lock(&from.counters) };
-        let record = VolumeRecord { family: from.family.id, snapshot: Some(snapshot), info };
+        let record =
+            VolumeRecord { family: from.family.id, snapshot: Some(snapshot), is_restoring: false, info };
         family.needs_sweep |= old.is_some();
         let mut batch = Batch::default();
         batch.put(keys::family(from.family.id), family.encode());
@@ -464,7 +466,17 @@ impl Partition {
         old.store.shut();
         let open = Open::new(self.inner.disk.clone(), &self.inner.config)?;
         *write(&self.inner.open) = open;
-        Ok(())
+        self.roll_back_restores()
+    }
+
+    /// One at a time makes, removes or replaces volumes.
+    pub(crate) fn changing(&self) -> MutexGuard<'_, ()> {
+        lock(&self.inner.changing)
+    }
+
+    /// A volume in place of the one of its id.
+    pub(crate) fn put_volume(&self, volume: Arc<Volume>) {
+        write(&self.inner.open).volumes.insert(volume.id(), volume);
     }
 }
 

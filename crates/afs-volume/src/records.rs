@@ -213,6 +213,8 @@ pub(crate) struct VolumeRecord {
     pub(crate) family: Family,
     /// Which snapshot it shows; `None` is the newest, which can be changed.
     pub(crate) snapshot: Option<Snapshot>,
+    /// Whether what is behind the snapshot comes from a restore that has not ended.
+    pub(crate) is_restoring: bool,
     pub(crate) info: VolumeInfo,
 }
 
@@ -244,13 +246,13 @@ impl VolumeRecord {
         }
         value = value.u32(i.day_use).u32(i.day_use_date.0);
         value = i.week_use.iter().fold(value, |value, &uses| value.u32(uses));
-        value
+        value = value
             .u8(u8::from(i.in_service))
             .u8(u8::from(i.destroy_me))
             .string(&i.offline_message)
             .string(&i.motd)
-            .u32(i.update_counter)
-            .0
+            .u32(i.update_counter);
+        if self.is_restoring { value.u8(1).0 } else { value.0 }
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, VolumeError> {
@@ -296,8 +298,13 @@ impl VolumeRecord {
             motd: f.string()?,
             update_counter: f.u32()?,
         };
+        let is_restoring = match f.is_empty() {
+            true => false,
+            false if f.u8()? == 1 => true,
+            false => return Err(f.bad("says neither that it is being restored nor nothing").into()),
+        };
         f.end()?;
-        Ok(Self { family, snapshot, info })
+        Ok(Self { family, snapshot, is_restoring, info })
     }
 }
 

@@ -6,6 +6,7 @@ mod faults;
 mod frozen;
 mod model;
 mod reference;
+mod restore;
 
 use crate::disk::{Disk, SimulatedDisk};
 use crate::fsck;

@@ -34,6 +34,8 @@ pub struct Volume {
     pub(crate) family: Arc<FamilyHandle>,
     /// Which snapshot it shows, if it is a clone.
     pub(crate) snapshot: Option<Snapshot>,
+    /// Whether that is because it is being filled from a dump.
+    pub(crate) is_restoring: bool,
     pub(crate) counters: Mutex<Counters>,
     info: Mutex<VolumeInfo>,
     /// Whether `info` has uses that its row does not.
@@ -60,6 +62,7 @@ impl Volume {
             shared,
             family,
             snapshot: record.snapshot,
+            is_restoring: record.is_restoring,
             counters: Mutex::new(counters),
             info: Mutex::new(record.info),
             has_unwritten_uses: AtomicBool::new(false),
@@ -86,7 +89,12 @@ impl Volume {
     }
 
     pub(crate) fn record(&self) -> VolumeRecord {
-        VolumeRecord { family: self.family.id, snapshot: self.snapshot, info: lock(&self.info).clone() }
+        VolumeRecord {
+            family: self.family.id,
+            snapshot: self.snapshot,
+            is_restoring: self.is_restoring,
+            info: lock(&self.info).clone(),
+        }
     }
 
     /// Its header now.

@@ -1,0 +1,584 @@
+//! Fills a volume from a dump. While that goes on, the volume shows the snapshot that it had, and what comes is written into the next one,
+//! which nobody shows; the last row makes it the volume's. A restore that is given up, or whose process ends, is rolled back: what was
+//! written is removed, and the volume is as it was (Volume format 10).
+//!
+//! What a stream says and whether it may be true is its reader's matter. Here is checked what the volume needs: that directories can be
+//! read, that everything is in a directory that is there, and that there is a root.
+
+use crate::data::{CHUNK, INLINE_MAX};
+use crate::family::{self, NEWEST};
+use crate::keys::{self, Family, FileId, Key, Part, Snapshot, VnodeKey};
+use crate::pages::{Directory, PAGE};
+use crate::records::{self, ChunkRecord, Counters, Layout, VnodeRecord, VolumeRecord};
+use crate::shared::Shared;
+use crate::volume::MESSAGE_MAX;
+use crate::{Kind, NAME_MAX, Partition, VnodeId, VnodeStatus, Volume, VolumeError, VolumeInfo};
+use afs_store::{Batch, lock};
+use afs_wire::acl::Acl;
+use afs_wire::ids::{VnodeNumber, VolumeId};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::disk::DiskFile;
+
+/// Bytes of rows that are written at once. As many are in memory, and a data file is named soon after it was written.
+const BATCH_BYTES: usize = if cfg!(test) { 4 << 10 } else { 1 << 20 };
+/// Vnodes looked at together.
+const AT_ONCE: usize = 256;
+/// Data versions reserved at once; each block costs a sync of the log.
+const BLOCK: u64 = 4096;
+/// Highest vnode number, so that there is always a next one.
+const VNODE_MAX: u32 = i32::MAX as u32;
+
+/// A restore that is going on. Dropped without [`Restore::commit`], it is rolled back.
+#[derive(Debug)]
+pub struct Restore {
+    partition: Partition,
+    shared: Arc<Shared>,
+    /// Shows what the volume had.
+    volume: Arc<Volume>,
+    /// Into which snapshot all is written.
+    target: Snapshot,
+    batch: Batch,
+    batch_bytes: usize,
+    /// Files that the batch names.
+    files: Vec<FileId>,
+    named: Named,
+    counters: Counters,
+    next_file: u32,
+    next_directory: u32,
+    next_unique: u64,
+    open: Option<Open>,
+    /// Whether there are directories in the batch, which are not found yet.
+    has_directories: bool,
+    /// The directory that was looked for last.
+    parent: Option<VnodeId>,
+    is_done: bool,
+}
+
+/// A vnode whose data come.
+#[derive(Debug)]
+struct Open {
+    record: VnodeRecord,
+    received: u64,
+    /// Short data, a directory's pages, or what is to go into the chunk.
+    bytes: Vec<u8>,
+    chunk: Option<OpenChunk>,
+    /// Chunks whose rows are in the batch, or in one before.
+    chunks: u32,
+}
+
+#[derive(Debug)]
+struct OpenChunk {
+    file: FileId,
+    name: String,
+    disk: Arc<dyn DiskFile>,
+    length: u32,
+}
+
+/// Numbers of vnodes that the dump has named: a bit each.
+#[derive(Debug, Default)]
+struct Named(BTreeMap<u32, [u64; 4]>);
+
+impl Named {
+    fn note(&mut self, vnode: VnodeNumber) {
+        self.0.entry(vnode.0 / 256).or_default()[(vnode.0 % 256 / 64) as usize] |= 1 << (vnode.0 % 64);
+    }
+
+    fn has(&self, vnode: VnodeNumber) -> bool {
+        let block = self.0.get(&(vnode.0 / 256));
+        block.is_some_and(|block| block[(vnode.0 % 256 / 64) as usize] & 1 << (vnode.0 % 64) != 0)
+    }
+}
+
+impl Partition {
+    /// Begins to fill a volume from a dump. The volume stays as it was until [`Restore::commit`], and cannot be changed meanwhile; ask for
+    /// it again.
+    ///
+    /// # Errors
+    ///
+    /// It is not here; it is a clone, or being restored already ([`VolumeError::ReadOnly`]); the disk failed.
+    pub fn begin_restore(&self, id: VolumeId) -> Result<Restore, VolumeError> {
+        let _one_at_a_time = self.changing();
+        let shared = self.shared();
+        let old = self.volume(id)?;
+        if !old.is_writable() {
+            return Err(VolumeError::ReadOnly(id));
+        }
+        let mut state = lock(&old.family.state);
+        old.check_whole()?;
+        let counters = *lock(&old.counters);
+        let snapshot = state.record.current;
+        let mut family = state.record;
+        family.current = snapshot.next()?;
+        family.needs_sweep = true;
+        let record = VolumeRecord { snapshot: Some(snapshot), is_restoring: true, ..old.record() };
+        let mut batch = Batch::default();
+        batch.put(keys::family(old.family.id), family.encode());
+        batch.put(keys::volume(id), record.encode());
+        let seq = shared.store.submit(batch)?;
+        state.record = family;
+        // It counts as the one that can be changed, so that nothing of what comes is swept.
+        state.add_view(snapshot);
+        state.frozen += 1;
+        state.removals += 1;
+        old.set_gone();
+        drop(state);
+        let volume = Arc::new(Volume::new(id, shared.clone(), old.family.clone(), record, counters));
+        volume.set_state(old.state());
+        self.put_volume(volume.clone());
+        let restore = Restore {
+            partition: self.clone(),
+            shared: shared.clone(),
+            volume,
+            target: family.current,
+            batch: Batch::default(),
+            batch_bytes: 0,
+            files: Vec::new(),
+            named: Named::default(),
+            counters,
+            next_file: family.next_file,
+            next_directory: family.next_directory,
+            next_unique: family.next_unique,
+            open: None,
+            has_directories: false,
+            parent: None,
+            is_done: false,
+        };
+        shared.settle(seq)?;
+        Ok(restore)
+    }
+
+    /// Rolls back what the last run has left. Expects that nobody else makes volumes.
+    pub(crate) fn roll_back_restores(&self) -> Result<(), VolumeError> {
+        for volume in self.volumes() {
+            if volume.is_restoring {
+                roll_back(self, &volume)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Restore {
+    /// The volume, as it was.
+    #[must_use]
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
+    fn damaged(&self, id: VnodeId, why: impl Into<String>) -> VolumeError {
+        let what = format!("vnode {}.{} of the dump for volume {}", id.vnode, id.unique, self.volume.id);
+        VolumeError::damaged(what, why)
+    }
+
+    /// A vnode that has not changed: it stays, if it is there.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Restore::vnode`], for the one before.
+    pub fn unchanged(&mut self, vnode: VnodeNumber) -> Result<(), VolumeError> {
+        self.end_vnode()?;
+        self.named.note(vnode);
+        Ok(())
+    }
+
+    /// A vnode, in place of the one of its number. So many bytes as its status says are to follow. Of its parent the number counts alone.
+    ///
+    /// # Errors
+    ///
+    /// The one before cannot be read, or is in no directory; a number or length that cannot be; disk full; the disk failed.
+    pub fn vnode(&mut self, mut status: VnodeStatus, acl: Acl) -> Result<(), VolumeError> {
+        self.end_vnode()?;
+        let id = status.id;
+        if id.vnode.0 == 0 || id.vnode.0 > VNODE_MAX || id.unique.0 == u32::MAX {
+            return Err(VolumeError::TooMany);
+        }
+        if status.length > crate::MAX_FILE_BYTES {
+            return Err(VolumeError::TooBig);
+        }
+        if id.vnode == VnodeNumber::ROOT && id != VnodeId::ROOT {
+            return Err(self.damaged(id, "is no root directory"));
+        }
+        let (layout, acl) = match status.kind {
+            Kind::Directory => (Layout::Pages, acl),
+            Kind::File if status.length > INLINE_MAX => (Layout::Chunks, Acl::default()),
+            Kind::File | Kind::Symlink => (Layout::Inline, Acl::default()),
+        };
+        if id == VnodeId::ROOT {
+            status.parent = id;
+        } else if status.kind != Kind::Directory {
+            status.parent = self.directory_of(&status)?;
+        }
+        self.named.note(id.vnode);
+        let next = if id.vnode.is_directory() { &mut self.next_directory } else { &mut self.next_file };
+        *next = (*next).max(id.vnode.0 + 2);
+        self.next_unique = self.next_unique.max(u64::from(id.unique.0) + 1);
+        self.reserve(status.data_version.0)?;
+        let record = VnodeRecord { status, layout, acl };
+        self.open = Some(Open { record, received: 0, bytes: Vec::new(), chunk: None, chunks: 0 });
+        Ok(())
+    }
+
+    /// Numbers that may have been given out are on the disk before.
+    fn reserve(&mut self, version: u64) -> Result<(), VolumeError> {
+        let mut state = lock(&self.volume.family.state);
+        if version < state.reserved[1] {
+            return Ok(());
+        }
+        let reserved = [state.reserved[0].max(BLOCK), version + BLOCK];
+        let mut batch = Batch::default();
+        batch.put(keys::family_reservation(self.volume.family.id), records::encode_reservation(reserved));
+        self.shared.store.submit(batch)?;
+        self.shared.store.sync_log()?;
+        state.reserved = reserved;
+        Ok(())
+    }
+
+    /// The directory that something is in, with its uniquifier.
+    fn directory_of(&mut self, status: &VnodeStatus) -> Result<VnodeId, VolumeError> {
+        let number = status.parent.vnode;
+        if let Some(parent) = self.parent.filter(|parent| parent.vnode == number) {
+            return Ok(parent);
+        }
+        if self.has_directories {
+            self.flush()?;
+        }
+        let found = family::vnode(&self.shared.store, self.volume.family.id, number, NEWEST)?;
+        let found = found.map(|(_, record)| record.status).filter(|found| found.kind == Kind::Directory);
+        // One that the dump does not name goes. Directories come first in every dump.
+        let found = found.filter(|_| self.named.has(number));
+        let Some(found) = found else {
+            return Err(self.damaged(status.id, format!("is in directory {number}, which is not there")));
+        };
+        self.parent = Some(found.id);
+        Ok(found.id)
+    }
+
+    /// The next bytes of the last vnode.
+    ///
+    /// # Errors
+    ///
+    /// More than were announced is [`VolumeError::TooBig`]; disk full; the disk failed.
+    pub fn write(&mut self, mut bytes: &[u8]) -> Result<(), VolumeError> {
+        let Some(open) = &mut self.open else { return Err(VolumeError::TooBig) };
+        open.received += bytes.len() as u64;
+        if open.received > open.record.status.length {
+            return Err(VolumeError::TooBig);
+        }
+        if open.record.layout != Layout::Chunks {
+            // At most a directory's pages, or what is kept in a row.
+            open.bytes.extend_from_slice(bytes);
+            return Ok(());
+        }
+        while !bytes.is_empty() {
+            let at = self.open_chunk()?;
+            let Some(open) = &mut self.open else { return Ok(()) };
+            let Some(chunk) = &mut open.chunk else { return Ok(()) };
+            let (now, later) = bytes.split_at(bytes.len().min((CHUNK - at) as usize));
+            let written = chunk.disk.write_at(at, now);
+            written.map_err(VolumeError::io(format!("cannot write data of volume {}", self.volume.id)))?;
+            chunk.length += now.len() as u32;
+            bytes = later;
+            if u64::from(chunk.length) == CHUNK {
+                self.end_chunk()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes sure that a chunk is open; says how many bytes it has.
+    fn open_chunk(&mut self) -> Result<u64, VolumeError> {
+        let Some(open) = &mut self.open else { return Err(VolumeError::TooBig) };
+        if let Some(chunk) = &open.chunk {
+            return Ok(chunk.length.into());
+        }
+        self.shared.check_space(CHUNK / 1024)?;
+        let file = self.shared.begin_file()?;
+        let key =
+            key(self.volume.family.id, open.record.status.id.vnode, Part::Chunk(open.chunks), self.target);
+        let name = records::file_name(file, &key, open.chunks);
+        match self.shared.store.disk().create(&name) {
+            Ok(disk) => open.chunk = Some(OpenChunk { file, name, disk, length: 0 }),
+            Err(error) => {
+                self.shared.end_file(file);
+                return Err(VolumeError::io(format!("cannot write data of volume {}", self.volume.id))(
+                    error,
+                ));
+            }
+        }
+        Ok(0)
+    }
+
+    fn end_chunk(&mut self) -> Result<(), VolumeError> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        let Some(chunk) = open.chunk.take() else { return Ok(()) };
+        let (vnode, n) = (open.record.status.id.vnode, open.chunks);
+        open.chunks += 1;
+        self.files.push(chunk.file);
+        self.batch.files.push(chunk.name);
+        let record = ChunkRecord { file: chunk.file, length: chunk.length };
+        self.put(vnode, Part::Chunk(n), record.encode())
+    }
+
+    /// Writes a row of the snapshot that nobody shows.
+    fn put(&mut self, vnode: VnodeNumber, part: Part, value: Vec<u8>) -> Result<(), VolumeError> {
+        self.batch_bytes += value.len() + 64;
+        self.batch.put(key(self.volume.family.id, vnode, part, self.target).key(), value);
+        if self.batch_bytes >= BATCH_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), VolumeError> {
+        let batch = std::mem::take(&mut self.batch);
+        self.has_directories = false;
+        let kib = std::mem::take(&mut self.batch_bytes) as u64 / 1024;
+        if batch.rows.is_empty() {
+            return Ok(());
+        }
+        let store = &self.shared.store;
+        let result = self.shared.check_space(kib).and_then(|()| Ok(store.submit(batch)?));
+        let seq = match result {
+            Ok(seq) => seq,
+            Err(error) => {
+                // They have no row, so the next start removes them.
+                self.files.clear();
+                return Err(error);
+            }
+        };
+        self.files.drain(..).for_each(|file| self.shared.end_file(file));
+        // The disk sets the pace: what is not written yet is in memory.
+        store.written(seq)?;
+        if store.wants_checkpoint() {
+            store.checkpoint()?;
+            store.prepare()?;
+        }
+        Ok(())
+    }
+
+    /// All data of a vnode have come.
+    fn end_vnode(&mut self) -> Result<(), VolumeError> {
+        self.end_chunk()?;
+        let Some(mut open) = self.open.take() else { return Ok(()) };
+        let id = open.record.status.id;
+        if open.received != open.record.status.length {
+            return Err(self.damaged(id, "has less data than its length"));
+        }
+        let before = self.hide_old_parts(&open)?;
+        match open.record.layout {
+            Layout::Chunks => {}
+            Layout::Inline if open.bytes.is_empty() => {}
+            Layout::Inline => self.put(id.vnode, Part::Inline, std::mem::take(&mut open.bytes))?,
+            Layout::Pages => {
+                open.record.status.parent = self.check_directory(&open)?;
+                for (n, page) in open.bytes.chunks(PAGE).enumerate() {
+                    self.put(id.vnode, Part::Page(n as u32), page.to_vec())?;
+                }
+            }
+        }
+        match before {
+            Some(before) => {
+                self.counters.used_kib = self.counters.used_kib.saturating_sub(before.blocks_kib());
+            }
+            None => self.counters.files += 1,
+        }
+        self.counters.used_kib += open.record.blocks_kib();
+        self.has_directories |= open.record.layout == Layout::Pages;
+        self.put(id.vnode, Part::Status, open.record.encode())
+    }
+
+    /// Parts that rows of older snapshots have, and this vnode has not, are not to be seen in it. Says what the volume showed before.
+    fn hide_old_parts(&mut self, open: &Open) -> Result<Option<VnodeRecord>, VolumeError> {
+        let (family, vnode) = (self.volume.family.id, open.record.status.id.vnode);
+        let prefix = keys::vnode_prefix(family, vnode);
+        let pages = open.record.status.length / PAGE as u64;
+        let is_written = |part: Part| match (open.record.layout, part) {
+            (_, Part::Status) => true,
+            (Layout::Inline, Part::Inline) => open.received > 0,
+            (Layout::Pages, Part::Page(n)) => u64::from(n) < pages,
+            (Layout::Chunks, Part::Chunk(n)) => n < open.chunks,
+            _ => false,
+        };
+        let mut from = Some(Key(prefix.clone()));
+        let mut last = None;
+        while let Some(start) = from {
+            let (rows, next) = self.shared.store.page(&start, &prefix)?;
+            for (row_key, row) in rows {
+                let Some(VnodeKey { part, .. }) = VnodeKey::parse(&row_key) else { continue };
+                // The first row of a part is its newest.
+                if last.replace(part) == Some(part) || row.is_empty() || is_written(part) {
+                    continue;
+                }
+                self.put(vnode, part, Vec::new())?;
+            }
+            from = next;
+        }
+        Ok(family::vnode(&self.shared.store, family, vnode, self.volume.view())?.map(|(_, record)| record))
+    }
+
+    /// A directory can be read; says which one it is in.
+    fn check_directory(&mut self, open: &Open) -> Result<VnodeId, VolumeError> {
+        let VnodeStatus { id, length, parent, .. } = open.record.status;
+        let load = |n: u32| Ok(open.bytes[n as usize * PAGE..][..PAGE].to_vec());
+        let found = {
+            let mut directory = Directory::open(id.vnode, length, load)?;
+            directory.entries()?;
+            (directory.lookup(b".")?, directory.lookup(b"..")?)
+        };
+        let expected = if id == VnodeId::ROOT { id.vnode } else { parent.vnode };
+        match found {
+            (Some(this), Some(parent)) if this == id && parent.vnode == expected => Ok(parent),
+            _ => Err(self.damaged(id, "is a directory whose '.' or '..' is wrong")),
+        }
+    }
+
+    /// Makes what came the volume's contents, with this header, whose counter of updates is as [`Volume::header`] tells it. Vnodes that were
+    /// not named go.
+    ///
+    /// # Errors
+    ///
+    /// There is no root directory, or a vnode cannot be read; disk full; the disk failed. Then the volume is as it was.
+    pub fn commit(mut self, mut info: VolumeInfo, next_unique: u32) -> Result<Arc<Volume>, VolumeError> {
+        if info.name.is_empty()
+            || info.name.len() > NAME_MAX
+            || info.offline_message.len() > MESSAGE_MAX
+            || info.motd.len() > MESSAGE_MAX
+        {
+            return Err(VolumeError::BadName);
+        }
+        // Kept is what is to be added.
+        info.update_counter = info.update_counter.wrapping_sub(self.counters.updates);
+        self.end_vnode()?;
+        self.remove_unnamed()?;
+        self.flush()?;
+        let family = self.volume.family.id;
+        let root = family::vnode(&self.shared.store, family, VnodeNumber::ROOT, NEWEST)?;
+        if root.is_none_or(|(_, root)| root.status.id != VnodeId::ROOT) {
+            return Err(self.damaged(VnodeId::ROOT, "is not there: a dump begins with the root directory"));
+        }
+        let partition = self.partition.clone();
+        let _one_at_a_time = partition.changing();
+        self.volume.check_whole()?;
+        let mut state = lock(&self.volume.family.state);
+        let mut record = state.record;
+        record.next_file = record.next_file.max(self.next_file);
+        record.next_directory = record.next_directory.max(self.next_directory);
+        record.next_unique = record.next_unique.max(self.next_unique).max(next_unique.into());
+        record.needs_sweep = true;
+        let counters = Counters { update_date: 0, ..self.counters };
+        let volume = VolumeRecord { family, snapshot: None, is_restoring: false, info };
+        let mut batch = Batch::default();
+        batch.put(keys::family(family), record.encode());
+        batch.put(keys::volume(self.volume.id), volume.encode());
+        batch.put(keys::counters(self.volume.id), counters.encode());
+        let seq = self.shared.store.submit(batch)?;
+        self.is_done = true;
+        state.record = record;
+        self.volume.leave_snapshot(&mut state);
+        drop(state);
+        let handle = self.volume.family.clone();
+        let new = Arc::new(Volume::new(self.volume.id, self.shared.clone(), handle, volume, counters));
+        new.set_state(self.volume.state());
+        partition.put_volume(new.clone());
+        self.shared.settle(seq)?;
+        Ok(new)
+    }
+
+    fn remove_unnamed(&mut self) -> Result<(), VolumeError> {
+        let mut from = VnodeNumber(0);
+        loop {
+            let found = self.volume.vnode_records(from, AT_ONCE)?;
+            let Some(last) = found.last() else { return Ok(()) };
+            from = VnodeNumber(last.status.id.vnode.0 + 1);
+            for record in found {
+                let vnode = record.status.id.vnode;
+                if !self.named.has(vnode) {
+                    self.counters.files = self.counters.files.saturating_sub(1);
+                    self.counters.used_kib = self.counters.used_kib.saturating_sub(record.blocks_kib());
+                    self.put(vnode, Part::Status, Vec::new())?;
+                }
+            }
+        }
+    }
+}
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        if self.is_done {
+            return;
+        }
+        let chunk = self.open.take().and_then(|open| open.chunk);
+        if let Some(chunk) = chunk {
+            self.shared.give_up_file(chunk.file, chunk.name);
+        }
+        for (file, name) in self.files.drain(..).zip(std::mem::take(&mut self.batch.files)) {
+            self.shared.give_up_file(file, name);
+        }
+        let _one_at_a_time = self.partition.changing();
+        // If the disk fails it is done at the next start.
+        let _ = roll_back(&self.partition, &self.volume);
+    }
+}
+
+impl Volume {
+    /// A restore has ended: the volume shows the newest again. Under the family's lock.
+    fn leave_snapshot(&self, state: &mut family::FamilyState) {
+        self.set_gone();
+        state.removals += 1;
+        state.frozen = state.frozen.saturating_sub(1);
+        state.writable = Some(self.id);
+        self.snapshot.into_iter().for_each(|snapshot| state.remove_view(snapshot));
+    }
+}
+
+/// Removes what a restore has written, and lets the volume show the newest again, which is then what it was.
+fn roll_back(partition: &Partition, volume: &Arc<Volume>) -> Result<(), VolumeError> {
+    let shared = partition.shared();
+    let Some(snapshot) = volume.snapshot else { return Ok(()) };
+    volume.check_whole()?;
+    remove_newer(&shared, volume.family.id, snapshot)?;
+    let counters = *lock(&volume.counters);
+    let record = VolumeRecord { snapshot: None, is_restoring: false, ..volume.record() };
+    let mut state = lock(&volume.family.state);
+    let mut batch = Batch::default();
+    batch.put(keys::volume(volume.id), record.encode());
+    let seq = shared.store.submit(batch)?;
+    volume.leave_snapshot(&mut state);
+    drop(state);
+    let new = Arc::new(Volume::new(volume.id, shared.clone(), volume.family.clone(), record, counters));
+    new.set_state(volume.state());
+    partition.put_volume(new);
+    shared.settle(seq)
+}
+
+/// Removes all rows of a family that were written behind a snapshot, with the files that they name.
+fn remove_newer(shared: &Arc<Shared>, family: Family, snapshot: Snapshot) -> Result<(), VolumeError> {
+    let prefix = keys::family_prefix(family);
+    let mut from = Some(Key(prefix.clone()));
+    while let Some(start) = from {
+        let (rows, next) = shared.store.page(&start, &prefix)?;
+        let (mut batch, mut garbage) = (Batch::default(), Vec::new());
+        let mut seen = BTreeSet::new();
+        for (key, row) in rows {
+            let Some(parsed) = VnodeKey::parse(&key).filter(|parsed| parsed.snapshot > snapshot) else {
+                continue;
+            };
+            if let Part::Chunk(n) = parsed.part
+                && let Some(chunk) = ChunkRecord::decode(&row)?
+                && seen.insert(chunk.file)
+            {
+                Shared::discard(&mut batch, chunk.file, &parsed, n);
+                garbage.push((chunk.file, records::file_name(chunk.file, &parsed, n)));
+            }
+            batch.delete(key);
+        }
+        let seq = shared.store.submit(batch)?;
+        shared.note_garbage(seq, garbage);
+        shared.store.written(seq)?;
+        from = next;
+    }
+    Ok(())
+}
+
+fn key(family: Family, vnode: VnodeNumber, part: Part, snapshot: Snapshot) -> VnodeKey {
+    VnodeKey { family, vnode, part, snapshot }
+}
