@@ -5,12 +5,13 @@
 //! has to be told is said through [`Watcher`], who may change volumes is asked of [`Authority`]. Facts are from
 //! docs/notes/volser.md, cited as "Volume service notes".
 //!
-//! Not served yet, and refused as by a server that does not have them: Restore, Forward and what belongs to them.
+//! Not served yet, and refused as by a server that does not have them: Forward and what belongs to it.
 #![forbid(unsafe_code)]
 
 mod codes;
 mod dump;
 pub mod partitions;
+mod restore;
 mod service;
 pub mod transactions;
 mod work;

@@ -1,8 +1,9 @@
 //! The service: who may call, transactions in use, and the volume's state around them. The procedures are in the files below
-//! this one, by what they do: `change` makes and alters volumes, `show` tells of them, `dump` sends them, `unserved` refuses.
+//! this one, by what they do: `change` makes and alters volumes, `show` tells of them, `dump` sends and `restore` receives them, `unserved` refuses.
 
 mod change;
 mod dump;
+mod restore;
 mod show;
 mod size;
 mod unserved;
@@ -29,7 +30,7 @@ use crate::transactions::{Refused, Transaction, Transactions};
 use crate::work::on_a_thread;
 
 /// What a volume that a transaction has taken offline says of itself. Stock servers say the same, and dumps carry it.
-const UTILITY_IS_RUNNING: &str = "A volume utility is running.";
+pub(crate) const UTILITY_IS_RUNNING: &str = "A volume utility is running.";
 
 /// What a volume out of service says.
 const OUT_OF_SERVICE: &str = "It was taken out of service.";
@@ -253,6 +254,11 @@ impl InUse {
         let volume =
             partition.volume(self.transaction.volume).map_err(|e| log(&e, self.transaction.volume))?;
         Ok((partition.clone(), volume))
+    }
+
+    /// What went wrong stays with the transaction.
+    fn note_failure(&mut self, code: Abort) {
+        self.transaction.return_code = code.0;
     }
 
     /// Ends the transaction: the volume is served again, if it is to be. Says whether the file service has to be told.

@@ -2,83 +2,16 @@
 
 mod support;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use afs_dump::{Event, Reader, VnodeKind, VnodeRecord};
-use afs_volume::{SetStatus, Stamp, StoreRange, VnodeId, Volume, VolumeState};
+use afs_dump::VnodeKind;
+use afs_volume::{SetStatus, VnodeId, VolumeState};
 use afs_wire::abort::VOLSERBAD_ACCESS;
 use afs_wire::afsvol::{AttachFlags, Dump, DumpFlags, DumpV2, GetSize};
-use afs_wire::ids::{AfsTime, TransId, ViceId, VnodeNumber, VolumeId, VolumeType};
+use afs_wire::ids::{AfsTime, TransId, VnodeNumber, VolumeId, VolumeType};
 use rx_proto::abort::AbortCode;
-use rxgen::Rpc;
+use support::dumps::{FULL, Read, filled, read, stamp, store};
 use support::{BACKUP, Lab, RW};
-
-const FULL: AfsTime = AfsTime(0);
-
-fn stamp(now: u32) -> Stamp {
-    Stamp { who: ViceId(7), now: AfsTime(now) }
-}
-
-fn store(volume: &Arc<Volume>, file: VnodeId, bytes: &[u8], now: u32) {
-    let range = StoreRange { position: 0, length: bytes.len() as u64, file_length: 0 };
-    let mut store = volume.begin_store(file, range).unwrap();
-    store.write(bytes).unwrap();
-    store.commit(&SetStatus::default(), stamp(now), false).unwrap();
-}
-
-/// A volume with a directory, a long file at time 10, a short one at time 20, a link.
-async fn filled(lab: &Lab) -> Arc<Volume> {
-    lab.create(RW, "user.x").await;
-    let volume = lab.partitions.find(RW).unwrap().1;
-    let set = SetStatus::default();
-    let mode = SetStatus { mode: Some(0o4755), group: Some(ViceId(9)), ..set };
-    let directory = volume.make_dir(VnodeId::ROOT, b"d", &set, stamp(10)).unwrap().vnode.id;
-    let long = volume.create_file(directory, b"long", &mode, stamp(10)).unwrap().vnode.id;
-    store(&volume, long, &vec![b'l'; 3 << 20], 10);
-    let short = volume.create_file(directory, b"short", &set, stamp(20)).unwrap().vnode.id;
-    store(&volume, short, b"short", 20);
-    volume.create_file(directory, b"empty", &set, stamp(20)).unwrap();
-    volume.symlink(VnodeId::ROOT, b"link", b"#root.cell.", &set, stamp(10)).unwrap();
-    volume
-}
-
-impl Lab {
-    /// The stream that a procedure sends.
-    async fn stream<R: Rpc>(&self, args: R) -> Result<Vec<u8>, AbortCode> {
-        let mut call = self.connection.call().await.unwrap();
-        call.send_request(&args).await.unwrap();
-        call.finish().unwrap();
-        call.read_to_end(1 << 30).await.map_err(|error| error.code())
-    }
-}
-
-struct Read {
-    kind: VolumeType,
-    ids: [VolumeId; 2],
-    vnodes: BTreeMap<VnodeNumber, (VnodeRecord, Vec<u8>)>,
-}
-
-fn read(stream: &[u8]) -> Read {
-    let (mut reader, mut input) = (Reader::new(), stream);
-    let mut found = Read { kind: VolumeType::ANY, ids: [VolumeId(0); 2], vnodes: BTreeMap::new() };
-    let mut last = VnodeNumber(0);
-    while let Some(event) = reader.next(&mut input).unwrap() {
-        match event {
-            Event::Dump(header) => found.ids[0] = header.volume,
-            Event::Volume(header) => (found.ids[1], found.kind) = (header.id, header.kind),
-            Event::Vnode(record) => {
-                last = record.fid.vnode;
-                found.vnodes.insert(last, (record.clone(), Vec::new()));
-            }
-            Event::Data(data) => found.vnodes.get_mut(&last).unwrap().1.extend_from_slice(data),
-            Event::End => {}
-        }
-    }
-    reader.finish().unwrap();
-    found
-}
 
 /// Which vnodes are there with all that they have.
 fn whole(stream: &[u8]) -> Vec<u32> {

@@ -423,7 +423,7 @@ impl VolumeService {
     }
 }
 
-fn kind_of(kind: VolumeType) -> Option<VolumeKind> {
+pub(super) fn kind_of(kind: VolumeType) -> Option<VolumeKind> {
     Some(match kind {
         VolumeType::READ_WRITE => VolumeKind::ReadWrite,
         VolumeType::READ_ONLY => VolumeKind::ReadOnly,
@@ -436,7 +436,7 @@ fn kind_of(kind: VolumeType) -> Option<VolumeKind> {
 }
 
 /// A volume's name from the wire; `None` for the empty one.
-fn volume_name(bytes: Vec<u8>) -> Result<Option<String>, Abort> {
+pub(super) fn volume_name(bytes: Vec<u8>) -> Result<Option<String>, Abort> {
     let name = String::from_utf8(bytes).map_err(|_| codes::BAD_NAME)?;
     if name.len() > NAME_MAX {
         return Err(codes::BAD_NAME);

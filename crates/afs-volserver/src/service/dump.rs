@@ -115,7 +115,7 @@ async fn fill(mut dump: dump::Dump, mut piece: Vec<u8>) -> Result<(dump::Dump, V
 }
 
 /// Does both at once, and waits for both.
-async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (A, B) {
+pub(super) async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (A, B) {
     let (mut a, mut b) = (pin!(a), pin!(b));
     let (mut from_a, mut from_b) = (None, None);
     poll_fn(move |cx| {

@@ -2,8 +2,8 @@
 //! servers either.
 
 use afs_wire::afsvol::{
-    ConvertROtoRWvolume, Forward, ForwardMultiple, GetNthVolume, Restore, SetForwarding, SignalRestore,
-    SplitVolume, reply,
+    ConvertROtoRWvolume, Forward, ForwardMultiple, GetNthVolume, SetForwarding, SignalRestore, SplitVolume,
+    reply,
 };
 use rxgen::{Abort, Serve, ServerCall};
 
@@ -21,7 +21,6 @@ macro_rules! refuse {
 }
 
 refuse! {
-    Restore with Abort::OPCODE;
     Forward with Abort::OPCODE;
     ForwardMultiple with Abort::OPCODE;
     ConvertROtoRWvolume with Abort::OPCODE;

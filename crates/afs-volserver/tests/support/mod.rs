@@ -1,6 +1,8 @@
 //! A volume service on two partitions, called over loopback.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub(crate) mod dumps;
+
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};

@@ -1,0 +1,141 @@
+//! Dumps, received into a volume: `Restore`. The volume is seen with all of the dump or as it was; if the call ends early, all that came is
+//! removed before the transaction can be used again.
+
+use afs_wire::afsvol::{Restore, RestoreCookie, reply};
+use afs_wire::ids::{TransId, VolumeId};
+use rxgen::{Abort, Serve, ServerCall};
+
+use super::change::{kind_of, volume_name};
+use super::dump::both;
+use super::{InUse, VolumeService, log, refused};
+use crate::codes;
+use crate::restore::{Filler, Identity, RestoreFailed};
+use crate::work::{in_background, on_a_thread};
+
+/// What is taken from a call at once. Two of these are in memory for each restore: one goes to the disk while the other comes.
+const PIECE_BYTES: usize = 256 << 10;
+
+impl Serve<Restore> for VolumeService {
+    async fn serve(&self, mut call: ServerCall<'_, Restore>, args: Restore) -> Result<reply::Restore, Abort> {
+        let what = format!("{args:?}");
+        let caller = Some(call.security()).filter(|who| !who.is_empty()).unwrap_or("anonymous").to_owned();
+        let result = match self.must_be_superuser(call.security()) {
+            // The flags say nothing: an incremental dump names what stays.
+            Ok(()) => self.restore(&mut call, args.trans, args.cookie).await,
+            Err(code) => Err(code),
+        };
+        let (peer, code) = (call.peer(), result.as_ref().err().map_or(0, |abort| abort.0));
+        tracing::info!(target: "audit", rpc = "Restore", what, caller, %peer, code, "volume operation");
+        let volume = result?;
+        self.tell(volume).await;
+        Ok(reply::Restore {})
+    }
+}
+
+/// A restore and its transaction, which outlasts it: what came is removed first if this is dropped.
+struct Going {
+    filler: Option<Filler>,
+    in_use: Option<InUse>,
+}
+
+impl Drop for Going {
+    fn drop(&mut self) {
+        if let Some(filler) = self.filler.take() {
+            let in_use = self.in_use.take();
+            in_background(move || {
+                drop(filler);
+                drop(in_use);
+            });
+        }
+    }
+}
+
+impl VolumeService {
+    async fn restore(
+        &self,
+        call: &mut ServerCall<'_, Restore>,
+        id: TransId,
+        cookie: RestoreCookie,
+    ) -> Result<VolumeId, Abort> {
+        let name = volume_name(cookie.name.text().to_vec())?.ok_or(codes::BAD_NAME)?;
+        let kind = kind_of(cookie.kind).ok_or(codes::EINVAL)?;
+        let identity = Identity { name, kind, clone: cookie.clone };
+        let shared = std::sync::Arc::clone(&self.shared);
+        let transaction = shared.transactions().take(shared.now(), id, "Restore").map_err(refused)?;
+        let mut in_use = InUse { shared, transaction, is_over: false };
+        let mut going = on_a_thread(move || {
+            let begun = in_use.volume().and_then(|(partition, volume)| {
+                partition.begin_restore(volume.id()).map_err(|error| log(&error, volume.id()))
+            });
+            match begun {
+                Ok(restore) => {
+                    Ok(Going { filler: Some(Filler::new(restore, identity)), in_use: Some(in_use) })
+                }
+                Err(code) => {
+                    in_use.note_failure(code);
+                    Err(code)
+                }
+            }
+        })
+        .await?;
+        let mut piece = receive(call).await?;
+        while !piece.is_empty() {
+            let (fed, next) = both(feed(going, piece), receive(call)).await;
+            going = fed?;
+            piece = next?;
+        }
+        on_a_thread(move || {
+            let finished = going.filler.take().map_or(Ok(()), Filler::finish);
+            going.conclude(finished)
+        })
+        .await
+    }
+}
+
+impl Going {
+    /// Notes how it went.
+    fn conclude(&mut self, result: Result<(), RestoreFailed>) -> Result<VolumeId, Abort> {
+        let Some(in_use) = &mut self.in_use else { return Err(codes::READ_DUMP_ERROR) };
+        let volume = in_use.transaction.volume;
+        match result {
+            Ok(()) => {
+                in_use.transaction.is_changed = true;
+                Ok(volume)
+            }
+            Err(error) => {
+                tracing::warn!(%volume, %error, "a volume was not restored, and is as it was");
+                in_use.note_failure(codes::READ_DUMP_ERROR);
+                Err(codes::READ_DUMP_ERROR)
+            }
+        }
+    }
+}
+
+/// The next piece of the dump; an empty one at its end.
+async fn receive(call: &mut ServerCall<'_, Restore>) -> Result<Vec<u8>, Abort> {
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut filled = 0;
+    while filled < piece.len() {
+        match call.receive_data(&mut piece[filled..]).await? {
+            0 => break,
+            length => filled += length,
+        }
+    }
+    piece.truncate(filled);
+    Ok(piece)
+}
+
+async fn feed(mut going: Going, piece: Vec<u8>) -> Result<Going, Abort> {
+    on_a_thread(move || {
+        let Some(filler) = &mut going.filler else { return Ok(going) };
+        match filler.feed(&piece) {
+            Ok(()) => Ok(going),
+            Err(error) => {
+                // What came is removed here, where it may take its time.
+                going.filler = None;
+                Err(going.conclude(Err(error)).err().unwrap_or(codes::READ_DUMP_ERROR))
+            }
+        }
+    })
+    .await
+}
