@@ -266,6 +266,29 @@ os.fsync(file)",
     assert!(one.stop().success() && two.stop().success() && cell.servers.stop().success());
 }
 
+/// As after a laptop was closed: the servers could not tell it what changed, and it asks before it answers.
+#[test]
+fn a_mount_that_was_stopped_reads_what_was_written_meanwhile() {
+    const NAME: &str = "a_mount_that_was_stopped_reads_what_was_written_meanwhile";
+    if !can_mount(NAME) {
+        return;
+    }
+    let cell = Cell::new("woken");
+    let ((_one, here), (two, there)) = (cell.mount("one"), cell.mount("two"));
+    let read = || fs::read_to_string(there.join("file")).unwrap();
+    fs::write(here.join("file"), "before").unwrap();
+    assert_eq!(read(), "before");
+    two.signal("STOP");
+    fs::write(here.join("file"), "meanwhile").unwrap();
+    fs::rename(here.join("file"), here.join("kept")).unwrap();
+    fs::write(here.join("file"), "new").unwrap();
+    // Longer than the servers try to reach it.
+    std::thread::sleep(Duration::from_secs(6));
+    two.signal("CONT");
+    assert_eq!(read(), "new");
+    assert_eq!(fs::read_to_string(there.join("kept")).unwrap(), "meanwhile");
+}
+
 /// The kernel lets a program that reads through the page cache wait until there are the data, or it is killed. Signals that it handles
 /// are told of afterwards (docs/semantics.md).
 #[test]

@@ -34,6 +34,7 @@ use crate::servers::waiting::Waiting;
 use crate::service::callbacks;
 use crate::vnodes::single_flight::SingleFlight;
 use crate::vnodes::status::Status;
+use crate::vnodes::suspended::{self, SuspendDetector};
 use crate::vnodes::table::Vnodes;
 use crate::wait;
 
@@ -63,6 +64,7 @@ pub(crate) struct Inner {
     pub(crate) connections: Connections,
     pub(crate) locations: Locations,
     pub(crate) vnodes: Vnodes,
+    pub(crate) suspended: SuspendDetector,
     pub(crate) single_flight: SingleFlight,
     pub(crate) mounts: Mounts,
     pub(crate) subscribers: Subscribers,
@@ -165,6 +167,7 @@ impl Client {
             cells,
             locations: Locations::default(),
             vnodes: Vnodes::new(config.status_entries, config.directory_bytes),
+            suspended: SuspendDetector::new(runtime.boot_time()),
             single_flight: SingleFlight::default(),
             mounts: Mounts::default(),
             subscribers: Subscribers::default(),
@@ -187,6 +190,7 @@ impl Client {
         client.inner.root.set(root).expect("set once, here");
         client.inner.store_left();
         client.inner.runtime.spawn(Box::pin(keep_in_touch(Arc::downgrade(&client.inner))));
+        client.inner.runtime.spawn(Box::pin(suspended::watch(Arc::downgrade(&client.inner))));
         Ok(client)
     }
 

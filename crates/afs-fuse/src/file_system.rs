@@ -402,6 +402,7 @@ pub(crate) struct KernelHandler(pub(crate) Arc<FileSystem>);
 impl Handler for KernelHandler {
     fn handle(&self, request: Request<'_>, reply: Reply) {
         let fs = &self.0;
+        fs.client.notice_suspension();
         let caller = request.caller;
         match request.operation {
             Operation::Forget { lookups } => {

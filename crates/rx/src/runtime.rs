@@ -21,6 +21,11 @@ pub trait Runtime: Debug + Send + Sync + 'static {
     /// The time, by a clock of this runtime that never runs backwards.
     fn now(&self) -> Instant;
 
+    /// The time by a clock that also goes on while the machine sleeps, which [`Self::now`] need not do. They share no origin.
+    fn boot_time(&self) -> Instant {
+        self.now()
+    }
+
     /// Waits until then. May be late by a millisecond: what has to be exact is the port's business.
     fn sleep_until(&self, at: Instant) -> BoxFuture;
 

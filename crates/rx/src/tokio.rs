@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant as OsInstant};
 
+use rustix::time::ClockId;
 use rx_proto::time::Instant;
 use tokio::runtime::Handle;
 
@@ -53,6 +54,12 @@ impl TokioRuntime {
 impl Runtime for TokioRuntime {
     fn now(&self) -> Instant {
         Instant::ORIGIN + self.origin.elapsed()
+    }
+
+    fn boot_time(&self) -> Instant {
+        let time = rustix::time::clock_gettime(ClockId::Boottime);
+        let whole = Duration::from_secs(time.tv_sec.try_into().unwrap_or(0));
+        Instant::ORIGIN + whole + Duration::from_nanos(time.tv_nsec.try_into().unwrap_or(0))
     }
 
     fn sleep_until(&self, at: Instant) -> BoxFuture {
