@@ -5,7 +5,7 @@ mod support;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use afs_client::{Client, OpenFile, OpenFlags, SetStatus};
+use afs_client::{Client, Error, OpenFile, OpenFlags, SetStatus};
 use afs_wire::Errno;
 use afs_wire::ids::AfsTime;
 use bytes::Bytes;
@@ -404,6 +404,25 @@ fn a_file_that_is_removed_while_it_is_open_is_read_and_written_on() {
         one.runtime().sleep_until(one.now() + Duration::from_secs(5)).await;
         assert!(support::names(&two, NOBODY, cell_root(&two).await).await.is_empty());
         assert_eq!(one.dirty_bytes(), 0);
+    });
+}
+
+/// So that the kernel looks its name up again, where another file may be.
+#[test]
+fn a_file_that_another_client_removed_before_it_was_read_is_gone() {
+    let world = World::new();
+    let (one, two) = (world.client(1), world.client(2));
+    world.run(async move {
+        let file = make(&one, "file").await;
+        file.write(0, Bytes::from_static(b"hello")).await.unwrap();
+        file.flush().await.unwrap();
+        let fid = file.fid();
+        drop(file);
+        let there = open(&two, "file", READ).await;
+        let root = cell_root(&one).await;
+        one.remove(NOBODY, root, b"file").await.unwrap();
+        assert!(matches!(there.read(0, 5).await, Err(Error::Gone { fid: gone }) if gone == fid));
+        assert!(matches!(two.status(NOBODY, fid).await, Err(Error::Gone { .. })));
     });
 }
 

@@ -1,7 +1,6 @@
 //! Vnodes and the callback promises that servers give for them: the table of what is known, for how long and for whom ([`table`]); asking
 //! for a status and setting it ([`attributes`]); waiting for a status that somebody has asked for already ([`single_flight`]); and a
-//! status as programs see it ([`status`]). After a time in
-//! which the client did not run, no promise is believed ([`suspended`]).
+//! status as programs see it ([`status`]). After a time in which the client did not run, no promise is believed ([`suspended`]).
 //!
 //! Names in directories are left to `names`, bytes of files to `data`. Breaks of promises arrive in `service`.
 
