@@ -2,12 +2,12 @@
 //! code, as OpenAFS's tools see it. Which server is asked, and with what security, is for the callers.
 
 use crate::codes::Code;
-use afs_admin::{DatabaseServers, Error, Login};
+use afs_admin::Error;
 use rx::{Connection, Endpoint, EndpointConfig};
 use rx_proto::config::CallLimits;
 use rx_proto::ids::ServiceId;
 use rx_proto::security::SecurityClass;
-use rxgen::{Interface, Rpc};
+use rxgen::Rpc;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -67,19 +67,19 @@ impl Caller {
         &self.endpoint
     }
 
-    /// The servers of a cell's database on these machines.
-    pub(crate) fn database<I: Interface>(&self, machines: &[Ipv4Addr], login: &Login) -> DatabaseServers {
-        DatabaseServers::new::<I>(&self.endpoint, machines, login)
-    }
-
     /// Calls a procedure and waits for its results.
     pub(crate) fn call<R: Rpc>(&self, connection: &Connection, args: &R) -> Result<R::Reply, Code> {
         self.runtime.block_on(connection.rpc(args)).map_err(|error| Code(error.code().0))
     }
 
+    /// Waits for whatever comes of an operation.
+    pub(crate) fn run<T>(&self, operation: impl Future<Output = T>) -> T {
+        self.runtime.block_on(operation)
+    }
+
     /// Waits for the end of an operation.
     pub(crate) fn wait<T>(&self, operation: impl Future<Output = Result<T, Error>>) -> Result<T, Code> {
-        self.runtime.block_on(operation).map_err(|error| Code(error.code().0))
+        self.run(operation).map_err(|error| Code(error.code().0))
     }
 }
 

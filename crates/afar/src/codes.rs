@@ -40,14 +40,10 @@ codes! {
     PRBADARG = PT + 9;
     VL_NOENT = VL + 4;
     VL_BADENTRY = VL + 18;
-    /// There are no more ids for volumes.
-    VL_BADVOLIDBUMP = VL + 19;
     VL_INDEXERANGE = VL + 29;
-    VOLSERILLEGAL_PARTITION = VOLS + 5;
     VOLSERVLDB_ERROR = VOLS + 8;
     VOLSERBADNAME = VOLS + 9;
     VOLSERBADOP = VOLS + 11;
-    VOLSERVOLBUSY = VOLS + 13;
     VOLSERNOVOL = VOLS + 15;
     VOLSERFAILEDOP = VOLS + 17;
     ACFG_NOTFOUND = ACFG + 1;

@@ -12,7 +12,6 @@ mod changeaddr;
 mod clone;
 mod create;
 mod delentry;
-mod entry;
 mod examine;
 mod listaddrs;
 mod listpart;
@@ -49,11 +48,11 @@ use crate::hosts;
 use crate::login::{NoToken, Wish, log_in};
 use crate::printer::{Printer, complain};
 use crate::suite::{Suite, Verb};
-use afs_admin::{DatabaseServers, Login};
+use afs_admin::vldb::LocationDb;
+use afs_admin::volumes::VolumeServers;
+use afs_admin::{Error, Login};
 use afs_wire::ids::PartitionId;
-use afs_wire::vl::Vl;
 use jiff::tz::TimeZone;
-use rx::Connection;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -315,11 +314,8 @@ type Done = Result<(), Stop>;
 struct Vos {
     printer: Printer,
     caller: Caller,
-    login: Login,
-    /// The servers of the volume location database.
-    vldb: DatabaseServers,
-    /// Volume servers that were called.
-    volume_servers: RefCell<BTreeMap<Ipv4Addr, Connection>>,
+    vldb: LocationDb,
+    volumes: VolumeServers,
     /// Names of machines that were looked up.
     names: RefCell<BTreeMap<Ipv4Addr, String>>,
     zone: TimeZone,
@@ -375,13 +371,11 @@ fn open(given: &Given) -> Result<Vos, Stop> {
         eprintln!("vos: Could not get afs tokens, running unauthenticated.");
         Login::anonymous()
     });
-    let vldb = caller.database::<Vl>(&cell.servers, &login);
     Ok(Vos {
         printer: Printer::new("vos").only_json(given.has("json")),
+        vldb: LocationDb::new(caller.endpoint(), &cell.servers, &login),
+        volumes: VolumeServers::new(caller.endpoint(), &login),
         caller,
-        login,
-        vldb,
-        volume_servers: RefCell::default(),
         names: RefCell::default(),
         zone: TimeZone::system(),
         verbose: given.has("verbose"),
@@ -391,6 +385,11 @@ fn open(given: &Given) -> Result<Vos, Stop> {
 }
 
 impl Vos {
+    /// Waits for the end of an operation.
+    fn wait<T>(&self, operation: impl Future<Output = Result<T, Error>>) -> Result<T, Code> {
+        self.caller.wait(operation)
+    }
+
     // ---- what is said
 
     /// Says something if `-verbose` is given, at once.

@@ -3,18 +3,24 @@
 //!
 //! - [`DatabaseServers`] are the servers of a cell's database. A call goes to the one that can answer it, by the rule of
 //!   `afs_failover`, which the client follows too.
-//! - [`ptdb::ProtectionDb`] has the operations on the protection database.
+//! - [`ptdb::ProtectionDb`], [`vldb::LocationDb`] and [`volumes::VolumeServers`] have the operations on the protection database, the
+//!   volume location database and volumes.
+//! - [`create`] makes a volume with its entry: an operation of several steps, which tells of them and says what it leaves behind.
 //! - [`Login`] is the identity with which servers are called.
 //! - [`Error`] says which servers were asked for what, and what they said.
 //!
 //! Which cell it is and where its servers are comes in, and so does the endpoint from which they are called.
 #![forbid(unsafe_code)]
 
+pub mod create;
 mod database;
+pub mod entry;
 mod error;
 mod login;
 pub mod ptdb;
 mod text;
+pub mod vldb;
+pub mod volumes;
 
 pub use database::DatabaseServers;
 pub use error::Error;

@@ -27,7 +27,7 @@ impl Locations for LocalLocations {
 
 /// The database servers of the cell. Stock file servers ask the one of their own machine alone.
 #[derive(Debug)]
-pub(crate) struct RemoteLocations(pub(crate) Arc<DatabaseServers>);
+pub(crate) struct RemoteLocations(pub(crate) DatabaseServers);
 
 impl Locations for RemoteLocations {
     fn entry<'a>(&'a self, name: &'a Name) -> Entry<'a> {

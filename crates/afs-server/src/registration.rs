@@ -5,16 +5,15 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use afs_admin::{DatabaseServers, Error};
+use afs_admin::Error;
+use afs_admin::vldb::LocationDb;
 use afs_celldb::Database;
 use afs_celldb::vldb::{VlError, Vldb};
 use afs_wire::Uuid;
 use afs_wire::abort::VL_MULTIPADDR;
-use afs_wire::ids::HostAddr;
-use afs_wire::vl::{BulkAddrs, RegisterAddrs};
 use rx::Runtime;
 use rxgen::Abort;
-use rxgen::xdr::{XdrArray, to_bytes};
+use rxgen::xdr::to_bytes;
 
 /// How long until the next try after one that failed.
 const RETRY_AFTER: Duration = Duration::from_secs(30);
@@ -28,7 +27,7 @@ pub(crate) enum Vl {
     /// That of this process.
     Local(Arc<Database<Vldb>>),
     /// The cell's.
-    Remote(Arc<DatabaseServers>),
+    Remote(LocationDb),
 }
 
 /// What it is told.
@@ -60,16 +59,11 @@ impl Vl {
                     database.change(now, |vldb, rows| vldb.register(uuid, &bits, rows)).await;
                 result.map_err(|error| said(error.code()))
             }
-            Self::Remote(servers) => {
-                let addrs: Vec<_> = addresses.iter().copied().map(HostAddr::from).collect();
-                let addrs: BulkAddrs = XdrArray::new(addrs).map_err(|error| error.to_string())?;
-                let args = RegisterAddrs { uuid: registration.uuid, spare1: 0, addrs };
-                match servers.call(&args).await {
-                    Ok(_) => Ok(()),
-                    Err(Error::Call(error)) if error.code().0 > 0 => Err(said(error.code().0)),
-                    Err(error) => Err(error.to_string()),
-                }
-            }
+            Self::Remote(vldb) => match vldb.register(registration.uuid, addresses).await {
+                Ok(()) => Ok(()),
+                Err(Error::Call(error)) if error.code().0 > 0 => Err(said(error.code().0)),
+                Err(error) => Err(error.to_string()),
+            },
         }
     }
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use afs_admin::vldb::LocationDb;
 use afs_admin::{DatabaseServers, Login};
 use afs_celldb::ptdb::{Administrator, PtService, Ptdb, Rules};
 use afs_celldb::store::CellStore;
@@ -470,9 +471,9 @@ impl<'a> Assembly<'a> {
             Some(database) => (Vl::Local(Arc::clone(&database)), Arc::new(LocalLocations(database))),
             None => {
                 let servers = self.database_servers()?;
-                let servers = DatabaseServers::new::<VlInterface>(endpoint, &servers, &login);
-                let servers = Arc::new(servers);
-                (Vl::Remote(Arc::clone(&servers)), Arc::new(RemoteLocations(servers)))
+                let locations = DatabaseServers::new::<VlInterface>(endpoint, &servers, &login);
+                let vldb = LocationDb::new(endpoint, &servers, &login);
+                (Vl::Remote(vldb), Arc::new(RemoteLocations(locations)))
             }
         };
         let path = state.join("sysid");

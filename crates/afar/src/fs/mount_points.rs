@@ -13,9 +13,9 @@ use crate::codes::Code;
 use crate::output::{harmless, text_of};
 use crate::printer::{complain, say};
 use afs_admin::Login;
+use afs_admin::vldb::LocationDb;
 use afs_wire::control::{self, KnownCell, Place};
 use afs_wire::ids;
-use afs_wire::vl::{self, VlName};
 use path::{LastComponent, parent};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -157,10 +157,10 @@ fn try_make(fs: &Fs, given: &Given) -> Result<(), u8> {
 
 /// Whether the cell's database says that it has no such volume. Where it says nothing, that is no reason to warn.
 fn is_unknown(cell: &KnownCell, volume: &str) -> bool {
-    let (Ok(caller), Ok(name)) = (Caller::new(), VlName::try_from(volume)) else { return false };
+    let Ok(caller) = Caller::new() else { return false };
     let machines: Vec<_> = cell.servers.iter().map(|server| server.ip()).collect();
-    let database = caller.database::<vl::Vl>(&machines, &Login::anonymous());
-    matches!(caller.wait(database.call(&vl::GetEntryByNameN { name })), Err(Code::VL_NOENT))
+    let database = LocationDb::new(caller.endpoint(), &machines, &Login::anonymous());
+    matches!(caller.wait(database.entry_by_name(volume)), Err(Code::VL_NOENT))
 }
 
 impl LastComponent {

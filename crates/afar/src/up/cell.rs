@@ -1,13 +1,16 @@
 //! What a new cell has: users, volumes, mount points, access lists. Made by calls to the services with the cell's key, each
 //! step only where it is not done yet, so that a start that was cut off is gone on with.
 
+use afs_admin::Login;
+use afs_admin::create::{NewVolume, create};
+use afs_admin::entry::Kind;
+use afs_admin::ptdb::ProtectionDb;
+use afs_admin::vldb::LocationDb;
+use afs_admin::volumes::VolumeServers;
 use afs_wire::Errno;
-use afs_wire::afsvol::{
-    self, AfsVol, CreateVolume, EndTrans, SetFlags, SetInfo, UNCHANGED, VolName, VolintInfo, VolumeFlags,
-};
+use afs_wire::abort::VL_NOENT;
 use afs_wire::directory::Directory;
-use afs_wire::ids::{AfsFid, AfsTime, HostAddr, Name, PartitionId, Path, ViceId, VolumeId, VolumeType};
-use afs_wire::pt::{AddToGroup, INewEntry, NameList, NameToID, NewEntry, PRUSER, Pr, PrName, PrNameVec};
+use afs_wire::ids::{AfsFid, Name, PartitionId, Path, ViceId};
 use afs_wire::rights::Rights;
 use afs_wire::rxafs::{
     AfsOpaque, FetchData64, FetchStatus, GiveUpAllCallBacks, MakeDir, OldStoreACL, Rxafs, StoreStatus,
@@ -15,10 +18,6 @@ use afs_wire::rxafs::{
 };
 use afs_wire::rxafscb::Rxafscb;
 use afs_wire::status::{AfsStoreStatus, StoreMask};
-use afs_wire::vl::{
-    CreateEntryN, EntryFlags, GetEntryByNameN, GetNewVolumeId, MAXTYPES, NMAXNSERVERS, NvldbEntry, SiteFlags,
-    VL_MAXNAMELEN, Vl, VlName,
-};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rx::{Endpoint, EndpointConfig, Peer, PeerLimits, RpcError, ServiceConfig};
@@ -26,8 +25,7 @@ use rx_proto::config::CallLimits;
 use rx_proto::endpoint::Service;
 use rx_proto::ids::ServiceId;
 use rx_proto::security::Null;
-use rx_security::{Identity, KeySet, Level, Token, UnixTime, rxkad, ticket};
-use rxgen::xdr::{CharVec, XdrArray};
+use rx_security::{Identity, KeySet, Level, UnixTime, rxkad, ticket};
 use rxgen::{Abort, Interface, Rpc};
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -62,9 +60,9 @@ pub(super) struct CellMaker {
     /// Where volumes are told to be.
     address: Ipv4Addr,
     cell: String,
-    locations: Peer,
-    users: Peer,
-    volumes: Peer,
+    locations: LocationDb,
+    users: ProtectionDb,
+    volumes: VolumeServers,
     files: Peer,
 }
 
@@ -83,7 +81,8 @@ impl CellMaker {
     /// When the keys make no tickets, or there is no port.
     pub(super) fn new(address: Ipv4Addr, cell: &str, keys: &KeySet, seed: [u8; 32]) -> Result<Self, String> {
         let mut random = StdRng::from_seed(seed);
-        let superuser = ticket::local_superuser(keys, &mut random).map_err(|error| error.to_string())?;
+        let superuser = Login::local_superuser(keys, Level::Crypt, &mut random);
+        let superuser = superuser.map_err(|error| error.to_string())?;
         let who = Identity::parse(ADMINISTRATOR).expect("a good name");
         let now = SystemTime::now();
         let times = (UnixTime::of(now - TICKET_LIFE), UnixTime::of(now + TICKET_LIFE));
@@ -92,16 +91,14 @@ impl CellMaker {
         let endpoint = Endpoint::bind(SocketAddr::from((address, 0)), EndpointConfig::default())
             .map_err(|error| format!("no port can be had at {address}: {error}"))?;
         refuse_callbacks(&endpoint);
-        let peer = |port: u16, service: u16, token: &Token| {
-            let security = rxkad::Client::factory(token.clone(), Level::Crypt);
-            let to = SocketAddr::from((address, port));
-            endpoint.peer(to, ServiceId(service), PeerLimits::default(), security)
-        };
+        let to = SocketAddr::from((address, Rxafs::PORT));
+        let security = rxkad::Client::factory(administrator, Level::Crypt);
+        let files = endpoint.peer(to, ServiceId(Rxafs::SERVICE_ID), PeerLimits::default(), security);
         Ok(Self {
-            locations: peer(Vl::PORT, Vl::SERVICE_ID, &superuser),
-            users: peer(Pr::PORT, Pr::SERVICE_ID, &superuser),
-            volumes: peer(AfsVol::PORT, AfsVol::SERVICE_ID, &superuser),
-            files: peer(Rxafs::PORT, Rxafs::SERVICE_ID, &administrator),
+            locations: LocationDb::new(&endpoint, &[address], &superuser),
+            users: ProtectionDb::new(&endpoint, &[address], &superuser),
+            volumes: VolumeServers::new(&endpoint, &superuser),
+            files,
             cell: cell.to_owned(),
             address,
             endpoint,
@@ -164,17 +161,13 @@ impl CellMaker {
         if let Some(id) = self.id_of(name).await? {
             return Ok(id);
         }
-        let doing = format!("making the user {name}");
-        let pr_name = || PrName::new(name).map_err(|error| format!("{doing}: {error}"));
-        if let Some(id) = i32::try_from(wish).ok().filter(|id| *id > 0 && *id != ViceId::ANONYMOUS.0) {
-            let made =
-                self.users.rpc(&INewEntry { name: pr_name()?, id: ViceId(id), owner: ViceId(0) }).await;
-            if made.is_ok() {
-                return Ok(ViceId(id));
-            }
+        if let Some(id) = i32::try_from(wish).ok().filter(|id| *id > 0 && *id != ViceId::ANONYMOUS.0)
+            && let Ok(id) = self.users.create_user(name, Some(ViceId(id))).await
+        {
+            return Ok(id);
         }
-        let order = NewEntry { name: pr_name()?, flag: PRUSER, owner: ViceId(0) };
-        self.ask(&self.users, &order, &doing).await.map(|reply| reply.id)
+        let made = self.users.create_user(name, None).await;
+        made.map_err(|error| format!("making the user {name}: {error}"))
     }
 
     /// The number of a user; `None` if there is none of the name.
@@ -183,11 +176,9 @@ impl CellMaker {
     ///
     /// The database's.
     pub(super) async fn id_of(&self, name: &str) -> Result<Option<ViceId>, String> {
-        let doing = format!("looking for the user {name}");
-        let name_vec = PrNameVec::from_text(name).map_err(|error| format!("{doing}: {error:?}"))?;
-        let names: NameList = XdrArray::new(vec![name_vec]).expect("one is not too many");
-        let reply = self.ask(&self.users, &NameToID { names }, &doing).await?;
-        Ok(reply.ids.first().copied().filter(|id| *id != ViceId::ANONYMOUS))
+        let ids = self.users.ids_of(&[name]).await;
+        let ids = ids.map_err(|error| format!("looking for the user {name}: {error}"))?;
+        Ok(ids.first().copied().filter(|id| *id != ViceId::ANONYMOUS))
     }
 
     /// Makes a user an administrator.
@@ -196,16 +187,15 @@ impl CellMaker {
     ///
     /// The database's.
     pub(super) async fn administrator(&self, id: ViceId) -> Result<(), String> {
-        let order = AddToGroup { uid: id, gid: ViceId::SYSTEM_ADMINISTRATORS };
-        match self.users.rpc(&order).await {
-            Ok(_) => Ok(()),
-            Err(error) if is(&error, Errno::EEXIST) => Ok(()),
+        match self.users.add_to_group(id, ViceId::SYSTEM_ADMINISTRATORS).await {
+            Ok(()) => Ok(()),
+            Err(error) if is(error.code(), Errno::EEXIST) => Ok(()),
             Err(error) => Err(format!("making user {id} an administrator: {error}")),
         }
     }
 
-    async fn ask<R: Rpc>(&self, peer: &Peer, args: &R, doing: &str) -> Result<R::Reply, String> {
-        peer.rpc(args).await.map_err(|error| format!("{doing}: {error}"))
+    async fn ask<R: Rpc>(&self, args: &R, doing: &str) -> Result<R::Reply, String> {
+        self.files.rpc(args).await.map_err(|error| format!("{doing}: {error}"))
     }
 
     /// The root directory of a volume of this name, which is made, without a quota, if there is none.
@@ -214,45 +204,17 @@ impl CellMaker {
     }
 
     /// The same with a quota, in KiB.
-    async fn volume_with(&self, name: &str, max_quota: i32) -> Result<AfsFid, String> {
+    async fn volume_with(&self, name: &str, quota_kib: i32) -> Result<AfsFid, String> {
         let doing = format!("making the volume {name}");
-        let vl_name = VlName::new(name).map_err(|error| format!("{doing}: {error}"))?;
-        match self.locations.rpc(&GetEntryByNameN { name: vl_name }).await {
-            Ok(reply) => return Ok(AfsFid::root_of(reply.entry.volume_id[0])),
-            Err(error) if error.code().0 == afs_wire::abort::VL_NOENT.0 => {}
+        match self.locations.entry_by_name(name).await {
+            Ok(entry) => return Ok(AfsFid::root_of(entry.id(Kind::ReadWrite))),
+            Err(error) if error.code() == VL_NOENT => {}
             Err(error) => return Err(format!("{doing}: {error}")),
         }
-        // For the volume, its read-only clones and its backup, as `vos create` does it.
-        let first = self.ask(&self.locations, &GetNewVolumeId { bump_count: 3 }, &doing).await?.new_volid;
-        let ids: [VolumeId; MAXTYPES] = [0, 1, 2].map(|more| VolumeId(first.0 + more));
-        let order = CreateVolume {
-            partition: PARTITION,
-            name: VolName::new(name).map_err(|error| format!("{doing}: {error}"))?,
-            kind: VolumeType::READ_WRITE,
-            parent: VolumeId(0),
-            volid: first,
-        };
-        let trans = self.ask(&self.volumes, &order, &doing).await?.trans;
-        self.ask(&self.volumes, &SetInfo { trans, info: quota(max_quota) }, &doing).await?;
-        self.ask(&self.volumes, &SetFlags { trans, flags: VolumeFlags::NONE }, &doing).await?;
-        self.ask(&self.volumes, &EndTrans { trans }, &doing).await?;
-        let mut entry = NvldbEntry {
-            name: CharVec::<VL_MAXNAMELEN>::from_text(name).map_err(|error| format!("{doing}: {error:?}"))?,
-            n_servers: 1,
-            server_number: [HostAddr(0); NMAXNSERVERS],
-            server_partition: [PartitionId(0); NMAXNSERVERS],
-            server_flags: [SiteFlags::NONE; NMAXNSERVERS],
-            volume_id: ids,
-            clone_id: VolumeId(0),
-            flags: EntryFlags::RW_EXISTS,
-            match_index: 0,
-            spares: [0; 8],
-        };
-        entry.server_number[0] = HostAddr::from(self.address);
-        entry.server_partition[0] = PARTITION;
-        entry.server_flags[0] = SiteFlags::RW_VOL;
-        self.ask(&self.locations, &CreateEntryN { entry }, &doing).await?;
-        Ok(AfsFid::root_of(first))
+        let (server, partition) = (self.address, PARTITION);
+        let new = NewVolume { name, server, partition, quota_kib, id: None, read_only_id: None };
+        let made = create(&self.locations, &self.volumes, new, |_| {}).await;
+        made.map(|ids| AfsFid::root_of(ids.read_write)).map_err(|failure| format!("{doing}: {failure}"))
     }
 
     async fn mount_point(&self, dir: AfsFid, name: &str, text: &str) -> Result<(), String> {
@@ -273,7 +235,7 @@ impl CellMaker {
         let wire_name = Name::new(name).map_err(|error| format!("{doing}: {error}"))?;
         match self.files.rpc(&MakeDir { dir, name: wire_name, status: mode(0o755) }).await {
             Ok(reply) => Ok(reply.fid),
-            Err(error) if is(&error, Errno::EEXIST) => {
+            Err(error) if is(Abort(error.code().0), Errno::EEXIST) => {
                 let pages = self.pages(dir).await.map_err(|error| format!("{doing}: {error}"))?;
                 let directory = Directory::parse(&pages).map_err(|error| format!("{doing}: {error}"))?;
                 let entry =
@@ -307,17 +269,17 @@ impl CellMaker {
         text.push('\0');
         let doing = format!("setting the access list of {dir}");
         let access_list = AfsOpaque::new(text).map_err(|error| format!("{doing}: {error}"))?;
-        self.ask(&self.files, &OldStoreACL { fid: dir, access_list }, &doing).await.map(drop)
+        self.ask(&OldStoreACL { fid: dir, access_list }, &doing).await.map(drop)
     }
 
     async fn set(&self, fid: AfsFid, mask: StoreMask, owner: ViceId, bits: u32) -> Result<(), String> {
         let doing = format!("setting the status of {fid}");
         let status = AfsStoreStatus { mask, owner, unix_mode_bits: bits, ..AfsStoreStatus::default() };
-        let before = self.ask(&self.files, &FetchStatus { fid }, &doing).await?.status;
+        let before = self.ask(&FetchStatus { fid }, &doing).await?.status;
         if mask == StoreMask::OWNER && before.owner == owner {
             return Ok(());
         }
-        self.ask(&self.files, &StoreStatus { fid, status }, &doing).await.map(drop)
+        self.ask(&StoreStatus { fid, status }, &doing).await.map(drop)
     }
 }
 
@@ -331,49 +293,18 @@ pub(super) fn volume_of(user: &str) -> String {
 /// What is there already is as good as made.
 fn there_or_made(result: Result<(), RpcError>, doing: &str) -> Result<(), String> {
     match result {
-        Err(error) if is(&error, Errno::EEXIST) => Ok(()),
+        Err(error) if is(Abort(error.code().0), Errno::EEXIST) => Ok(()),
         other => other.map_err(|error| format!("{doing}: {error}")),
     }
 }
 
 /// Whether a server's code means this.
-fn is(error: &RpcError, errno: Errno) -> bool {
-    afs_wire::abort::errno(Abort(error.code().0)) == Some(errno)
+fn is(code: Abort, errno: Errno) -> bool {
+    afs_wire::abort::errno(code) == Some(errno)
 }
 
 fn mode(bits: u32) -> AfsStoreStatus {
     AfsStoreStatus { mask: StoreMask::MODE, unix_mode_bits: bits, ..AfsStoreStatus::default() }
-}
-
-/// A header in which only the quota is set.
-fn quota(kib: i32) -> VolintInfo {
-    let unchanged = AfsTime(u32::MAX);
-    VolintInfo {
-        name: CharVec([0; afsvol::VNAMESIZE]),
-        volid: VolumeId(0),
-        kind: VolumeType::READ_WRITE,
-        backup_id: VolumeId(0),
-        parent_id: VolumeId(0),
-        clone_id: VolumeId(0),
-        status: 0,
-        copy_date: AfsTime(0),
-        in_use: 0,
-        needs_salvaged: 0,
-        destroy_me: 0,
-        creation_date: unchanged,
-        access_date: AfsTime(0),
-        update_date: unchanged,
-        backup_date: AfsTime(0),
-        day_use: UNCHANGED,
-        filecount: 0,
-        maxquota: kib,
-        size: 0,
-        flags: UNCHANGED,
-        spare0: UNCHANGED,
-        spare1: UNCHANGED,
-        spare2: UNCHANGED,
-        spare3: UNCHANGED,
-    }
 }
 
 /// The file server asks who its clients are: this one keeps nothing that could have to be taken back.

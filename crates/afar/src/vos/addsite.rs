@@ -1,11 +1,11 @@
 //! `vos addsite`: says where a read-only volume is to be from the next release on.
 
-use super::entry::{Kind, NAME_MAX, Site, base_name};
 use super::{Done, Stop, Vos, lock};
 use crate::classic::Given;
 use crate::codes::Code;
 use crate::printer::{complain, say};
-use afs_wire::ids::PartitionId;
+use afs_admin::entry::{Kind, NAME_MAX, Site, base_name};
+use afs_wire::ids::{PartitionId, VolumeId};
 use afs_wire::vl::{EntryFlags, NMAXNSERVERS, SiteFlags};
 use serde_json::json;
 use std::net::Ipv4Addr;
@@ -73,14 +73,14 @@ fn add_locked(vos: &Vos, id: u32, site: Site, read_only_id: Option<u32>) -> Resu
         return Err(Code::VOLSERBADOP);
     }
     if let Some(given) = read_only_id {
-        match entry.id(Kind::ReadOnly) {
+        match entry.id(Kind::ReadOnly).0 {
             0 => {
                 if vos.entry_by_id(given, None).is_ok() {
                     complain!(vos.printer, "Volume ID {given} already exists\n");
                     return Err(Code::VVOLEXISTS);
                 }
                 vos.tell(&format!("Using RO volume id {given}.\n"));
-                entry.set_id(Kind::ReadOnly, given);
+                entry.set_id(Kind::ReadOnly, VolumeId(given));
             }
             id => {
                 complain!(vos.printer, "Ignoring given RO id {given}, since volume already has RO id {id}\n")

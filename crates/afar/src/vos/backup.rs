@@ -1,13 +1,13 @@
 //! `vos backup`: makes the backup volume of a volume, or makes it again.
 
-use super::entry::{Entry, Kind, NAME_MAX};
 use super::volser::{CloneOrder, OFFLINE};
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
 use crate::printer::{complain, say};
+use afs_admin::entry::{Entry, Kind, NAME_MAX};
 use afs_wire::afsvol::VolumeFlags;
-use afs_wire::ids::PartitionId;
+use afs_wire::ids::{PartitionId, VolumeId};
 use afs_wire::vl::{EntryFlags, SiteFlags};
 use serde_json::json;
 use std::net::Ipv4Addr;
@@ -31,7 +31,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         return Err(Stop::EXITED);
     }
     if found.entry.has(Kind::Backup) {
-        let backup_id = found.entry.id(Kind::Backup);
+        let backup_id = found.entry.id(Kind::Backup).0;
         let backup = locate(vos, backup_id, Stop::EXITED)?;
         let as_number = |address: Ipv4Addr| u32::from_ne_bytes(address.octets());
         match vos.is_same_server(backup.server, found.server) {
@@ -79,9 +79,10 @@ pub(super) fn locate(vos: &Vos, id: u32, stop: Stop) -> Result<Located, Stop> {
         vos.print_error(code);
         stop
     })?;
-    let (kind, site) = if id == entry.id(Kind::ReadOnly) {
-        let is_released =
-            |site: &&super::entry::Site| site.is(Kind::ReadOnly) && !site.flags.contains(SiteFlags::DONT_USE);
+    let (kind, site) = if id == entry.id(Kind::ReadOnly).0 {
+        let is_released = |site: &&afs_admin::entry::Site| {
+            site.is(Kind::ReadOnly) && !site.flags.contains(SiteFlags::DONT_USE)
+        };
         let site = entry.sites.iter().find(is_released).copied().ok_or_else(|| {
             complain!(vos.printer, "RO volume is not found in VLDB entry for volume {id}\n");
             stop
@@ -92,7 +93,7 @@ pub(super) fn locate(vos: &Vos, id: u32, stop: Stop) -> Result<Located, Stop> {
             complain!(vos.printer, "RW Volume is not found in VLDB entry for volume {id}\n");
             stop
         })?;
-        (entry.kind_of(id), site)
+        (entry.kind_of(VolumeId(id)), site)
     };
     Ok(Located { server: site.server, partition: site.partition, kind, entry })
 }
@@ -108,7 +109,7 @@ pub(super) fn back_up(vos: &Vos, server: Ipv4Addr, partition: PartitionId, id: u
     // Where the entry will not change, it need not be locked.
     let is_locked = !entry.has(Kind::Backup)
         || entry.flags.intersects(EntryFlags::OPERATIONS)
-        || entry.id(Kind::Backup) == 0;
+        || entry.id(Kind::Backup).0 == 0;
     if is_locked {
         vos.set_lock(id, Some(Kind::ReadWrite), EntryFlags::OP_BACKUP).inspect_err(|_| {
             complain!(vos.printer, "Could not lock the VLDB entry for the volume {id}\n");
@@ -149,14 +150,14 @@ fn make(
         complain!(vos.printer, "Name of the volume {} exceeds the size limit\n", entry.name);
         return Err(Code::VOLSERBADNAME);
     }
-    if entry.id(Kind::Backup) == 0 {
+    if entry.id(Kind::Backup).0 == 0 {
         let new = vos.new_volume_ids(1).inspect_err(|_| {
             complain!(vos.printer, "Could not allocate ID for the backup volume of  {id} from the VLDB\n");
         })?;
-        entry.set_id(Kind::Backup, new);
+        entry.set_id(Kind::Backup, VolumeId(new));
         *is_changed = true;
     }
-    let backup_id = entry.id(Kind::Backup);
+    let backup_id = entry.id(Kind::Backup).0;
     let name = format!("{}.backup", entry.name);
     vos.clone_volume(CloneOrder {
         server,

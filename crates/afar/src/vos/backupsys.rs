@@ -1,12 +1,12 @@
 //! `vos backupsys`: makes the backup volumes of many volumes.
 
 use super::backup::back_up;
-use super::entry::Entry;
-use super::vldb::Wanted;
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
 use crate::printer::{complain, say};
+use afs_admin::entry::{Entry, Kind};
+use afs_admin::vldb::Wanted;
 use afs_wire::ids::AfsTime;
 use afs_wire::ids::PartitionId;
 use serde_json::json;
@@ -114,7 +114,7 @@ fn announcement(choice: &Choice<'_>, machine: Option<&str>, is_dry: bool) -> Str
 /// True if the volume was backed up, and false if it need not be.
 fn back_up_one(vos: &Vos, entry: &Entry, choice: &Choice<'_>) -> Result<bool, Code> {
     let name = &entry.name;
-    if !entry.has(super::entry::Kind::ReadWrite) {
+    if !entry.has(afs_admin::entry::Kind::ReadWrite) {
         vos.tell(&format!("Omitting to backup {name} since RW volume does not exist \n\n"));
         return Ok(false);
     }
@@ -140,7 +140,7 @@ fn back_up_one(vos: &Vos, entry: &Entry, choice: &Choice<'_>) -> Result<bool, Co
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
     let now = AfsTime(u32::try_from(now).unwrap_or(u32::MAX));
     vos.tell(&format!("Creating backup volume for {name} on {}\n", vos.date(now)));
-    let id = entry.id(super::entry::Kind::ReadWrite);
+    let id = entry.id(Kind::ReadWrite).0;
     let made = back_up(vos, site.server, site.partition, id).inspect_err(|code| {
         vos.print_error(*code);
         say!(vos.printer, "Could not backup {name}\n");

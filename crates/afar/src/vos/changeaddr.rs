@@ -1,11 +1,11 @@
 //! `vos changeaddr`: gives a file server another address in the volume location database, or removes the server from it.
 
-use super::vldb::ServerKey;
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
 use crate::hosts;
 use crate::printer::{complain, say};
+use afs_admin::vldb::ServerKey;
 use serde_json::json;
 use std::net::Ipv4Addr;
 

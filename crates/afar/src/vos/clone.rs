@@ -1,12 +1,12 @@
 //! `vos clone`: makes a clone of a volume, under any name, which the volume location database does not know.
 
 use super::backup::locate;
-use super::entry::{HEADER_NAME_MAX, Kind};
 use super::volser::{CloneOrder, OFFLINE};
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
 use crate::printer::{complain, say};
+use afs_admin::entry::{HEADER_NAME_MAX, Kind};
 use afs_wire::afsvol::VolumeFlags;
 use serde_json::json;
 

@@ -1,10 +1,10 @@
 //! `vos delentry`: removes entries from the volume location database, and leaves the volumes.
 
-use super::entry::Kind;
-use super::vldb::Wanted;
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::printer::{complain, say};
+use afs_admin::entry::Kind;
+use afs_admin::vldb::Wanted;
 use serde_json::json;
 
 /// What has become of entries, by the names of their volumes.
@@ -78,7 +78,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         } else if is_dry {
             say!(vos.printer, "Would have deleted VLDB entry for {name} \n");
             outcome.would_delete.push(name);
-        } else if let Err(code) = vos.delete_entry(entry.id(Kind::ReadWrite), Kind::ReadWrite) {
+        } else if let Err(code) = vos.delete_entry(entry.id(Kind::ReadWrite).0, Kind::ReadWrite) {
             say!(vos.printer, "Could not delete VLDB entry for  {name}\n");
             vos.print_error(code);
             outcome.failed.push(name);

@@ -1,11 +1,12 @@
 //! `vos examine`: all that servers know of a volume.
 
-use super::entry::{Entry, Kind, Site};
 use super::show_volume::Totals;
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
 use crate::printer::{complain, say};
+use afs_admin::entry::{Entry, Kind, Site};
+use afs_wire::ids::VolumeId;
 use serde_json::{Value, json};
 
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {
@@ -32,7 +33,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         (false, true) => Form::Fields,
         (false, false) => Form::Paragraph,
     };
-    let kind = entry.kind_of(id);
+    let kind = entry.kind_of(VolumeId(id));
     let sites: Vec<Site> = match kind {
         Kind::ReadOnly => entry.sites.iter().filter(|site| site.is(Kind::ReadOnly)).copied().collect(),
         Kind::ReadWrite | Kind::Backup => entry.read_write_site().into_iter().collect(),

@@ -1,11 +1,11 @@
 //! `vos listaddrs`: the addresses of the file servers that the volume location database knows.
 
-use super::vldb::ServerKey;
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
 use crate::hosts;
 use crate::printer::{complain, say};
+use afs_admin::vldb::ServerKey;
 use rxgen::xdr::Uuid;
 use serde_json::{Value, json};
 use std::net::Ipv4Addr;

@@ -1,10 +1,10 @@
 //! `vos listvldb`: what the volume location database has.
 
-use super::entry::Entry;
-use super::vldb::Wanted;
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::printer::{complain, say};
+use afs_admin::entry::Entry;
+use afs_admin::vldb::Wanted;
 use serde_json::Value;
 
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {

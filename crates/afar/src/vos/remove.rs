@@ -1,10 +1,10 @@
 //! `vos remove`: removes a volume from its server, and from the volume location database.
 
-use super::entry::{Entry, Kind};
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
 use crate::printer::{complain, say};
+use afs_admin::entry::{Entry, Kind};
 use afs_wire::ids::PartitionId;
 use afs_wire::vl::EntryFlags;
 use serde_json::json;
@@ -63,7 +63,7 @@ fn locate(
         vos.print_error(code);
         Stop::RETURNED
     })?;
-    let fits = |site: &&super::entry::Site| {
+    let fits = |site: &&afs_admin::entry::Site| {
         server.is_none_or(|server| server == site.server)
             && partition.is_none_or(|partition| partition == site.partition)
     };
@@ -71,7 +71,7 @@ fn locate(
         complain!(vos.printer, "VLDB: Volume '{text}' no match\n");
         Stop::RETURNED
     };
-    let is = |kind| entry.id(kind) == id && entry.has(kind);
+    let is = |kind| entry.id(kind).0 == id && entry.has(kind);
     let site = if is(Kind::ReadWrite) || is(Kind::Backup) {
         entry.read_write_site().filter(|site| fits(&site)).ok_or_else(no_match)?
     } else if is(Kind::ReadOnly) {
@@ -179,14 +179,14 @@ fn update_entry(
     mut entry: Entry,
 ) -> Result<Updated, Code> {
     let site = |entry: &Entry, kind| vos.site_index(entry, kind, server, partition);
-    let kind = if id == entry.id(Kind::Backup) {
+    let kind = if id == entry.id(Kind::Backup).0 {
         if !entry.has(Kind::Backup) || site(&entry, Kind::ReadWrite).is_none() {
             return Ok(Updated::NotThere);
         }
         vos.tell(&format!("Marking the backup volume {id} deleted in the VLDB\n"));
         entry.set_exists(Kind::Backup, false);
         Kind::Backup
-    } else if id == entry.id(Kind::ReadOnly) {
+    } else if id == entry.id(Kind::ReadOnly).0 {
         let Some(index) = site(&entry, Kind::ReadOnly) else { return Ok(Updated::NotThere) };
         vos.tell(&format!("Marking the readonly volume {id} deleted in the VLDB\n"));
         entry.sites.remove(index);
@@ -194,10 +194,10 @@ fn update_entry(
             entry.set_exists(Kind::ReadOnly, false);
         }
         Kind::ReadOnly
-    } else if id == entry.id(Kind::ReadWrite) {
+    } else if id == entry.id(Kind::ReadWrite).0 {
         let index = site(&entry, Kind::ReadWrite).filter(|_| entry.has(Kind::ReadWrite));
         let Some(index) = index else { return Ok(Updated::NotThere) };
-        let backup = entry.id(Kind::Backup);
+        let backup = entry.id(Kind::Backup).0;
         if backup != 0 {
             match vos.delete_volume(server, partition, backup, "the backup") {
                 Ok(()) | Err(Code::VNOVOL) => {}

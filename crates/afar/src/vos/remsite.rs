@@ -1,10 +1,10 @@
 //! `vos remsite`: takes a place of a read-only volume out of the volume location database. The volume stays.
 
-use super::entry::{Kind, base_name};
 use super::{Done, Stop, Vos, lock};
 use crate::classic::Given;
 use crate::codes::Code;
 use crate::printer::{complain, say};
+use afs_admin::entry::{Kind, base_name};
 use afs_wire::ids::PartitionId;
 use afs_wire::vl::EntryFlags;
 use serde_json::json;

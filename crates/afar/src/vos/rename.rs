@@ -1,11 +1,13 @@
 //! `vos rename`: gives a volume, and its clones, another name.
 
-use super::entry::{BadName, Entry, HEADER_NAME_MAX, Kind, NAME_MAX, check_name, has_suffix};
-use super::volser::{Identity, OFFLINE, Transaction};
+use super::volser::OFFLINE;
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
 use crate::printer::{complain, say};
+use afs_admin::entry::{BadName, Entry, HEADER_NAME_MAX, Kind, NAME_MAX, check_name, has_suffix};
+use afs_admin::volumes::{Identity, Transaction};
+use afs_wire::ids::VolumeId;
 use afs_wire::vl::EntryFlags;
 use serde_json::json;
 
@@ -19,9 +21,9 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     })?;
     match vos.entry_by_name(new) {
         // The same volume: a renaming that was interrupted is completed.
-        Ok(other) if other.id(Kind::ReadWrite) == entry.id(Kind::ReadWrite) => {}
+        Ok(other) if other.id(Kind::ReadWrite).0 == entry.id(Kind::ReadWrite).0 => {}
         Ok(other) => {
-            let (id, other) = (entry.id(Kind::ReadWrite), other.id(Kind::ReadWrite));
+            let (id, other) = (entry.id(Kind::ReadWrite).0, other.id(Kind::ReadWrite).0);
             complain!(
                 vos.printer,
                 "vos: Cannot rename volume {old} ({id}) to {new}; volume {new} ({other}) already exists\n"
@@ -36,7 +38,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         }
     }
     check_names(vos, old, new)?;
-    let id = entry.id(Kind::ReadWrite);
+    let id = entry.id(Kind::ReadWrite).0;
     rename(vos, entry, old, new).map_err(|code| {
         vos.print_error(code);
         vos.print_diagnostics("rename", code);
@@ -73,7 +75,7 @@ fn check_names(vos: &Vos, old: &str, new: &str) -> Done {
 }
 
 fn rename(vos: &Vos, entry: Entry, old: &str, new: &str) -> Result<(), Code> {
-    let id = entry.id(Kind::ReadWrite);
+    let id = entry.id(Kind::ReadWrite).0;
     vos.set_lock(id, Some(Kind::ReadWrite), EntryFlags::OP_DELETE).inspect_err(|_| {
         complain!(vos.printer, " Could not lock the VLDB entry for the  volume {id} \n");
     })?;
@@ -85,7 +87,7 @@ fn rename(vos: &Vos, entry: Entry, old: &str, new: &str) -> Result<(), Code> {
 }
 
 fn rename_locked(vos: &Vos, mut entry: Entry, old: &str, new: &str) -> Result<(), Code> {
-    let id = entry.id(Kind::ReadWrite);
+    let id = entry.id(Kind::ReadWrite).0;
     let now = vos.entry_by_id(id, Some(Kind::ReadWrite)).inspect_err(|_| {
         complain!(vos.printer, "Could not obtain the VLDB entry for the volume {id}\n");
     })?;
@@ -117,7 +119,7 @@ fn discrepancy(vos: &Vos, what: &str) -> Code {
 }
 
 fn rename_read_write(vos: &Vos, entry: &Entry, old: &str, new: &str) -> Result<(), Code> {
-    let id = entry.id(Kind::ReadWrite);
+    let id = entry.id(Kind::ReadWrite).0;
     let site = entry.read_write_site().ok_or_else(|| {
         discrepancy(vos, &format!("There is a serious discrepancy in VLDB entry for volume {id}"))
     })?;
@@ -127,7 +129,7 @@ fn rename_read_write(vos: &Vos, entry: &Entry, old: &str, new: &str) -> Result<(
     let to = Identity {
         name: new,
         kind: Kind::ReadWrite,
-        parent: id,
+        parent: VolumeId(id),
         clone: entry.id(Kind::ReadOnly),
         backup: entry.id(Kind::Backup),
     };
@@ -137,7 +139,7 @@ fn rename_read_write(vos: &Vos, entry: &Entry, old: &str, new: &str) -> Result<(
 }
 
 fn rename_backup(vos: &Vos, entry: &Entry, new: &str) -> Result<(), Code> {
-    let id = entry.id(Kind::Backup);
+    let id = entry.id(Kind::Backup).0;
     let site = entry.read_write_site().ok_or_else(|| {
         let what = "There is a serious discrepancy in the VLDB entry for the backup volume";
         discrepancy(vos, &format!("{what} {id}"))
@@ -147,14 +149,14 @@ fn rename_backup(vos: &Vos, entry: &Entry, new: &str) -> Result<(), Code> {
     })?;
     let name = format!("{new}.backup");
     let parent = entry.id(Kind::ReadWrite);
-    let to = Identity { name: &name, kind: Kind::Backup, parent, clone: 0, backup: 0 };
+    let to = Identity { name: &name, kind: Kind::Backup, parent, clone: VolumeId(0), backup: VolumeId(0) };
     set(vos, transaction, to, &format!("the backup volume {id}"), &format!("the backup volume {id}"), || {
         vos.tell(&format!("Renamed backup volume to {name} \n"));
     })
 }
 
 fn rename_read_only(vos: &Vos, entry: &Entry, new: &str) -> Result<(), Code> {
-    let id = entry.id(Kind::ReadOnly);
+    let id = entry.id(Kind::ReadOnly).0;
     let name = format!("{new}.readonly");
     debug_assert!(name.len() < HEADER_NAME_MAX, "check_name() allows no longer one");
     for site in entry.sites.iter().filter(|site| site.is(Kind::ReadOnly)) {
@@ -162,7 +164,8 @@ fn rename_read_only(vos: &Vos, entry: &Entry, new: &str) -> Result<(), Code> {
             complain!(vos.printer, "Could not start transaction on the ro volume {id}\n");
         })?;
         let parent = entry.id(Kind::ReadWrite);
-        let to = Identity { name: &name, kind: Kind::ReadOnly, parent, clone: 0, backup: 0 };
+        let to =
+            Identity { name: &name, kind: Kind::ReadOnly, parent, clone: VolumeId(0), backup: VolumeId(0) };
         set(vos, transaction, to, &format!("the ro volume {id}"), &format!("volume {id}"), || {
             vos.tell(&format!("Renamed RO volume {name} on host {}\n", vos.host(site.server)));
         })?;

@@ -1,12 +1,13 @@
 //! `vos setfields`: changes the quota of a volume, or begins its counters anew.
 
-use super::entry::Kind;
-use super::volser::{Changes, OFFLINE};
+use super::volser::OFFLINE;
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
 use crate::numbers::{self, BadNumber};
 use crate::printer::complain;
+use afs_admin::entry::Kind;
+use afs_admin::volumes::Changes;
 use afs_wire::ids::PartitionId;
 use serde_json::json;
 use std::net::Ipv4Addr;

@@ -1,8 +1,8 @@
 //! An entry of the volume location database, as `vos` prints it.
 
 use super::Vos;
-use super::entry::{Entry, Kind};
 use crate::printer::say;
+use afs_admin::entry::{Entry, Kind};
 use afs_wire::vl::{EntryFlags, SiteFlags};
 use serde_json::{Value, json};
 
@@ -28,11 +28,11 @@ impl Vos {
             [(Kind::ReadWrite, "RWrite"), (Kind::ReadOnly, "ROnly"), (Kind::Backup, "Backup")]
         {
             if entry.has(kind) {
-                say!(self.printer, "    {label}: {:<10}", entry.id(kind));
+                say!(self.printer, "    {label}: {:<10}", entry.id(kind).0);
             }
         }
-        if entry.clone_id != 0 && entry.has(Kind::ReadOnly) {
-            say!(self.printer, "    RClone: {:<10}", entry.clone_id);
+        if entry.clone_id.0 != 0 && entry.has(Kind::ReadOnly) {
+            say!(self.printer, "    RClone: {:<10}", entry.clone_id.0);
         }
         say!(self.printer, "\n    number of sites -> {}\n", entry.sites.len());
         let is_mixed = entry.sites.iter().any(|site| site.flags.contains(SiteFlags::NEW_REP_SITE));
@@ -70,7 +70,7 @@ impl Vos {
 
     /// All of it.
     pub(super) fn entry_as_json(&self, entry: &Entry) -> Value {
-        let id = |kind| Some(entry.id(kind)).filter(|id| *id != 0);
+        let id = |kind| Some(entry.id(kind).0).filter(|id| *id != 0);
         let sites: Vec<Value> = entry
             .sites
             .iter()
@@ -92,7 +92,7 @@ impl Vos {
             "rw_id": id(Kind::ReadWrite),
             "ro_id": id(Kind::ReadOnly),
             "backup_id": id(Kind::Backup),
-            "clone_id": Some(entry.clone_id).filter(|id| *id != 0),
+            "clone_id": Some(entry.clone_id.0).filter(|id| *id != 0),
             "rw_exists": entry.has(Kind::ReadWrite),
             "ro_exists": entry.has(Kind::ReadOnly),
             "backup_exists": entry.has(Kind::Backup),

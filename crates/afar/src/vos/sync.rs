@@ -3,13 +3,13 @@
 //! to change, and then looked at once more.
 
 use super::Vos;
-use super::entry::{Entry, HEADER_NAME_MAX, Kind, NAME_MAX, Site, base_name};
 use super::show_volume::name_of;
-use super::vldb::IDS_AT_ONCE;
 use crate::codes::Code;
 use crate::printer::{complain, say};
+use afs_admin::entry::{Entry, HEADER_NAME_MAX, Kind, NAME_MAX, Site, base_name};
+use afs_admin::vldb::IDS_AT_ONCE;
 use afs_wire::afsvol::VolintInfo;
-use afs_wire::ids::{PartitionId, VolumeType};
+use afs_wire::ids::{PartitionId, VolumeId, VolumeType};
 use afs_wire::vl::{EntryFlags, SiteFlags};
 use serde_json::json;
 use std::net::Ipv4Addr;
@@ -92,7 +92,7 @@ impl Vos {
         if entry.name.len() > NAME_MAX {
             complain!(self.printer, "Volume name {} exceeds limit of {NAME_MAX} characters\n", entry.name);
         }
-        let id = entry.id(Kind::ReadWrite);
+        let id = entry.id(Kind::ReadWrite).0;
         let is_wrong = self.check_read_write(entry)? | self.check_read_only(entry)?;
         if !is_wrong {
             return Ok(Checked::Right);
@@ -137,7 +137,7 @@ impl Vos {
             let is_there = match index.map(|index| entry.sites[index]) {
                 None => false,
                 Some(Site { server, partition, .. }) => {
-                    match self.has_volume(server, partition, entry.id(kind)) {
+                    match self.has_volume(server, partition, entry.id(kind).0) {
                         Ok(is_there) => is_there,
                         // What is not said to be there need not be.
                         Err(_) if !entry.has(kind) => false,
@@ -145,7 +145,7 @@ impl Vos {
                             complain!(
                                 self.printer,
                                 "Transaction call failed for {letters} volume {} on server {} {partition}\n",
-                                entry.id(kind),
+                                entry.id(kind).0,
                                 self.host(server)
                             );
                             return Err(code);
@@ -170,7 +170,7 @@ impl Vos {
 
     /// The same for the read-only volumes.
     fn check_read_only(&self, entry: &mut Entry) -> Result<bool, Code> {
-        let id = entry.id(Kind::ReadOnly);
+        let id = entry.id(Kind::ReadOnly).0;
         let (mut is_changed, mut exists) = (false, false);
         let mut kept = Vec::new();
         for site in &entry.sites {
@@ -239,7 +239,7 @@ impl Vos {
                 is_changed = self.enter_locked(found, &mut entry, known.as_deref())?;
             }
         }
-        *max_id = entry.ids.into_iter().fold(*max_id, u32::max);
+        *max_id = entry.ids.into_iter().map(|id| id.0).fold(*max_id, u32::max);
         if how.tells {
             self.tell_after(if is_changed { Checked::Changed } else { Checked::Right }, &entry);
         }
@@ -259,7 +259,13 @@ impl Vos {
             Err(Code::VL_NOENT) => {
                 let name = base_name(&found.name).to_owned();
                 Ok((
-                    Entry { name, sites: Vec::new(), ids: [0; 3], clone_id: 0, flags: EntryFlags::NONE },
+                    Entry {
+                        name,
+                        sites: Vec::new(),
+                        ids: [VolumeId(0); 3],
+                        clone_id: VolumeId(0),
+                        flags: EntryFlags::NONE,
+                    },
                     true,
                 ))
             }
@@ -338,8 +344,8 @@ impl Vos {
                     self.site_index(entry, Kind::ReadWrite, found.server, found.partition).is_some();
                 let id = found.parent;
                 if is_here {
-                    is_missing = (found.backup != 0 && entry.id(Kind::Backup) == 0)
-                        || (found.clone != 0 && entry.id(Kind::ReadOnly) == 0)
+                    is_missing = (found.backup != 0 && entry.id(Kind::Backup).0 == 0)
+                        || (found.clone != 0 && entry.id(Kind::ReadOnly).0 == 0)
                         || head(&entry.name) != head(&found.name);
                 } else if entry.has(Kind::ReadWrite) {
                     is_missing = false;
@@ -350,17 +356,17 @@ impl Vos {
                 } else if entry.has(Kind::Backup) && warns {
                     let (host, at) = (self.host(found.server), found.partition);
                     let truth = format!("its RW volume {id} exists on {host} {at}");
-                    self.warn(entry.id(Kind::Backup), "BK", server, partition, &truth);
+                    self.warn(entry.id(Kind::Backup).0, "BK", server, partition, &truth);
                 }
             }
         }
         if is_missing {
             put(entry, index, found.site(SiteFlags::RW_VOL));
             entry.set_exists(Kind::ReadWrite, true);
-            entry.set_id(Kind::ReadWrite, found.parent);
+            entry.set_id(Kind::ReadWrite, VolumeId(found.parent));
             for (kind, id) in [(Kind::Backup, found.backup), (Kind::ReadOnly, found.clone)] {
-                if entry.id(kind) == 0 {
-                    entry.set_id(kind, id);
+                if entry.id(kind).0 == 0 {
+                    entry.set_id(kind, VolumeId(id));
                 }
             }
             entry.name.clone_from(&found.name);
@@ -385,7 +391,7 @@ impl Vos {
             index = entry.read_write_index();
             if let Some(index) = index {
                 let Site { server, partition, .. } = entry.sites[index];
-                let listed = entry.id(Kind::Backup);
+                let listed = entry.id(Kind::Backup).0;
                 let is_here =
                     self.site_index(entry, Kind::ReadWrite, found.server, found.partition).is_some();
                 if !is_here {
@@ -411,8 +417,8 @@ impl Vos {
         if is_missing {
             put(entry, index, found.site(SiteFlags::RW_VOL));
             entry.set_exists(Kind::Backup, true);
-            entry.set_id(Kind::ReadWrite, found.parent);
-            entry.set_id(Kind::Backup, found.id);
+            entry.set_id(Kind::ReadWrite, VolumeId(found.parent));
+            entry.set_id(Kind::Backup, VolumeId(found.id));
             is_changed = true;
         }
         Ok(is_changed)
@@ -420,7 +426,7 @@ impl Vos {
 
     fn enter_read_only(&self, found: &Found, entry: &mut Entry, warns: bool) -> Result<bool, Code> {
         let here = |entry: &Entry| self.site_index(entry, Kind::ReadOnly, found.server, found.partition);
-        let listed = entry.id(Kind::ReadOnly);
+        let listed = entry.id(Kind::ReadOnly).0;
         let mut is_changed = false;
         // Whether it is to be entered, and at which of the sites; at none that there is, as another.
         let missing_at = if found.id == listed {
@@ -452,8 +458,8 @@ impl Vos {
         if let Some(index) = missing_at {
             put(entry, index, found.site(SiteFlags::RO_VOL));
             entry.set_exists(Kind::ReadOnly, true);
-            entry.set_id(Kind::ReadWrite, found.parent);
-            entry.set_id(Kind::ReadOnly, found.id);
+            entry.set_id(Kind::ReadWrite, VolumeId(found.parent));
+            entry.set_id(Kind::ReadOnly, VolumeId(found.id));
             is_changed = true;
         }
         Ok(is_changed)

@@ -2,11 +2,11 @@
 //! of it that are not.
 
 use super::sync::{Checked, LINE, Synced};
-use super::vldb::Wanted;
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
 use crate::printer::{complain, say};
+use afs_admin::vldb::Wanted;
 use afs_wire::ids::PartitionId;
 use std::net::Ipv4Addr;
 

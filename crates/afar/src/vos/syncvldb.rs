@@ -1,11 +1,11 @@
 //! `vos syncvldb`: makes the volume location database say what servers have.
 
-use super::entry::Kind;
 use super::sync::{Checked, How, LINE, Synced};
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
 use crate::printer::{complain, say};
+use afs_admin::entry::Kind;
 use afs_wire::afsvol::VolintInfo;
 use afs_wire::ids::{PartitionId, VolumeType};
 use std::cmp::Reverse;
@@ -238,10 +238,10 @@ fn sync_named(
 }
 
 /// Ids under which a server may have the volume: the one that was given, and those of the entry.
-fn ids(name: &str, entry: Option<&super::entry::Entry>) -> Vec<u32> {
+fn ids(name: &str, entry: Option<&afs_admin::entry::Entry>) -> Vec<u32> {
     let mut ids: Vec<u32> = name.parse().ok().into_iter().collect();
     if let Some(entry) = entry {
-        ids.extend([Kind::ReadWrite, Kind::ReadOnly, Kind::Backup].map(|kind| entry.id(kind)));
+        ids.extend([Kind::ReadWrite, Kind::ReadOnly, Kind::Backup].map(|kind| entry.id(kind).0));
     }
     ids.retain(|id| *id != 0);
     let mut seen = std::collections::HashSet::new();

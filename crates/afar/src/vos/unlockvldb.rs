@@ -1,10 +1,10 @@
 //! `vos unlockvldb`: releases the locks of all entries, or of those of a server.
 
-use super::entry::Kind;
-use super::vldb::Wanted;
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::printer::{complain, say};
+use afs_admin::entry::Kind;
+use afs_admin::vldb::Wanted;
 use serde_json::json;
 use std::net::Ipv4Addr;
 
@@ -23,7 +23,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     })?;
     let (mut unlocked, mut failed) = (Vec::new(), Vec::new());
     for entry in &locked {
-        if let Err(code) = vos.release_lock(entry.id(Kind::ReadWrite), None) {
+        if let Err(code) = vos.release_lock(entry.id(Kind::ReadWrite).0, None) {
             complain!(vos.printer, "Could not unlock entry for volume {}\n", entry.name);
             vos.print_error(code);
             failed.push(&entry.name);

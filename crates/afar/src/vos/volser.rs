@@ -1,49 +1,17 @@
-//! Volume servers, as `vos` calls them: partitions, volumes, transactions, and the two operations that several verbs are made
-//! of, removing a volume and cloning one. What else is printed is for the verbs.
+//! Volume servers, as the verbs of `vos` call them: one call after the other, by numbers as they are on the command line; what most
+//! verbs complain of; and the two operations that several are made of, removing a volume and cloning one. How servers are
+//! called is in `afs_admin`.
 
 use super::Vos;
-use super::entry::Kind;
 use crate::codes::Code;
 use crate::printer::complain;
-use afs_wire::afsvol::{
-    self, AfsVol, AttachFlags, DiskPartition, DiskPartition64, PartitionName, TransDebugInfo, UNCHANGED,
-    VolName, VolintInfo, VolintXInfo, VolumeFlags,
-};
-use afs_wire::ids::{AfsTime, PartitionId, TransId, VolumeId, VolumeType};
-use rx::Connection;
-use rxgen::xdr::CharVec;
-use rxgen::{Interface, Rpc};
-use std::net::{Ipv4Addr, SocketAddr};
+use afs_admin::entry::Kind;
+use afs_admin::volumes::{self, Changes, NewClone, Transaction};
+use afs_wire::afsvol::{AttachFlags, DiskPartition64, TransDebugInfo, VolintInfo, VolintXInfo, VolumeFlags};
+use afs_wire::ids::{AfsTime, PartitionId, VolumeId};
+use std::net::Ipv4Addr;
 use std::thread;
 use std::time::Duration;
-
-/// How often a volume that another transaction has is tried.
-const BUSY_ATTEMPTS: u64 = 3;
-
-/// A transaction on a volume. Whoever begins it ends it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Transaction {
-    pub(super) server: Ipv4Addr,
-    pub(super) id: TransId,
-}
-
-/// What an operation is to change of a volume's header; what is not given stays.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Changes {
-    pub(super) quota_kib: Option<i32>,
-    pub(super) day_use: Option<i32>,
-    pub(super) update_counter: Option<i32>,
-}
-
-/// Names of the volumes of a group: the read-write one's, and the ids of all.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Identity<'a> {
-    pub(super) name: &'a str,
-    pub(super) kind: Kind,
-    pub(super) parent: u32,
-    pub(super) clone: u32,
-    pub(super) backup: u32,
-}
 
 /// What to clone, and to what.
 #[derive(Debug, Clone, Copy)]
@@ -63,53 +31,12 @@ pub(super) const OFFLINE: AttachFlags = AttachFlags::OFFLINE;
 /// How a volume is attached while it is cloned.
 pub(super) const BUSY: AttachFlags = AttachFlags::BUSY;
 
-const fn kind_on_wire(kind: Kind) -> VolumeType {
-    match kind {
-        Kind::ReadWrite => VolumeType::READ_WRITE,
-        Kind::ReadOnly => VolumeType::READ_ONLY,
-        Kind::Backup => VolumeType::BACKUP,
-    }
-}
-
-fn name_on_wire(name: &str) -> Result<VolName, Code> {
-    VolName::try_from(name).map_err(|_| Code::VOLSERBADNAME)
-}
-
 impl Vos {
-    fn volume_server(&self, server: Ipv4Addr) -> Connection {
-        let connect = || {
-            let address = SocketAddr::from((server, AfsVol::PORT));
-            self.caller.connect(address, AfsVol::SERVICE_ID, self.login.security())
-        };
-        self.volume_servers.borrow_mut().entry(server).or_insert_with(connect).clone()
-    }
-
-    fn order<R: Rpc>(&self, server: Ipv4Addr, args: &R) -> Result<R::Reply, Code> {
-        self.caller.call(&self.volume_server(server), args)
-    }
-
-    /// Calls again while another transaction has the volume, after a second, then two.
-    fn order_patiently<R: Rpc>(&self, server: Ipv4Addr, args: &R) -> Result<R::Reply, Code> {
-        for attempt in 1..BUSY_ATTEMPTS {
-            match self.order(server, args) {
-                Err(Code::VOLSERVOLBUSY) => thread::sleep(Duration::from_secs(attempt)),
-                answer => return answer,
-            }
-        }
-        self.order(server, args)
-    }
-
     // ---- partitions
 
     /// The partitions of a server. Complains if they cannot be had.
     pub(super) fn partitions(&self, server: Ipv4Addr) -> Result<Vec<PartitionId>, Code> {
-        let listed = match self.order(server, &afsvol::XListPartitions {}) {
-            Err(Code::NO_SUCH_PROCEDURE) => self
-                .order(server, &afsvol::ListPartitions {})
-                .map(|reply| reply.part_ids.part_ids.into_iter().filter(|id| id.0 >= 0).collect()),
-            other => other.map(|reply| reply.part_ids.into_vec()),
-        };
-        listed.inspect_err(|code| {
+        self.wait(self.volumes.partitions(server)).inspect_err(|code| {
             complain!(self.printer, "Could not fetch the list of partitions from the server\n");
             self.print_error(*code);
         })
@@ -121,14 +48,7 @@ impl Vos {
         server: Ipv4Addr,
         partition: PartitionId,
     ) -> Result<DiskPartition64, Code> {
-        let name = || PartitionName::try_from(partition.to_string().as_str()).map_err(|_| Code::EINVAL);
-        let info = match self.order(server, &afsvol::PartitionInfo64 { name: name()? }) {
-            Err(Code::NO_SUCH_PROCEDURE) => self
-                .order(server, &afsvol::PartitionInfo { name: name()? })
-                .map(|reply| widened(&reply.partition)),
-            other => other.map(|reply| reply.partition),
-        };
-        info.inspect_err(|code| {
+        self.wait(self.volumes.partition_info(server, partition)).inspect_err(|code| {
             complain!(self.printer, "Could not get information on partition {partition}\n");
             self.print_error(*code);
         })
@@ -143,8 +63,7 @@ impl Vos {
         partition: PartitionId,
         is_full: bool,
     ) -> Result<Vec<VolintInfo>, Code> {
-        let reply = self.order(server, &afsvol::ListVolumes { partition, flags: i32::from(is_full) })?;
-        Ok(reply.entries.into_vec())
+        self.wait(self.volumes.volumes(server, partition, is_full))
     }
 
     /// The same. Complains if they cannot be had.
@@ -167,8 +86,8 @@ impl Vos {
         partition: PartitionId,
         is_full: bool,
     ) -> Result<Vec<VolintXInfo>, Code> {
-        let reply = self.order(server, &afsvol::XListVolumes { partition, flags: i32::from(is_full) });
-        reply.map(|reply| reply.entries.into_vec()).inspect_err(|code| {
+        let listed = self.wait(self.volumes.volumes_with_statistics(server, partition, is_full));
+        listed.inspect_err(|code| {
             complain!(self.printer, "[UV_XListVolumes] Couldn't fetch volume list\n");
             self.print_error(*code);
         })
@@ -181,8 +100,7 @@ impl Vos {
         partition: PartitionId,
         id: u32,
     ) -> Result<VolintInfo, Code> {
-        let reply = self.order(server, &afsvol::ListOneVolume { partition, volid: VolumeId(id) })?;
-        reply.entries.into_iter().next().ok_or(Code::ENODEV)
+        self.wait(self.volumes.volume(server, partition, VolumeId(id)))
     }
 
     /// The same. Complains if it cannot be had.
@@ -205,9 +123,8 @@ impl Vos {
         partition: PartitionId,
         id: u32,
     ) -> Result<VolintXInfo, Code> {
-        let reply = self.order(server, &afsvol::XListOneVolume { partition, volid: VolumeId(id) });
-        let first = reply.and_then(|reply| reply.entries.into_iter().next().ok_or(Code::ENODEV));
-        first.inspect_err(|code| {
+        let found = self.wait(self.volumes.volume_with_statistics(server, partition, VolumeId(id)));
+        found.inspect_err(|code| {
             complain!(self.printer, "[UV_XListOneVolume] Couldn't fetch the volume information\n");
             self.print_error(*code);
         })
@@ -215,16 +132,12 @@ impl Vos {
 
     /// Whether a partition has a volume: an error other than "no" is one.
     pub(super) fn has_volume(&self, server: Ipv4Addr, partition: PartitionId, id: u32) -> Result<bool, Code> {
-        match self.volume_quietly(server, partition, id) {
-            Ok(_) => Ok(true),
-            Err(Code::ENODEV | Code::VOLSERILLEGAL_PARTITION) => Ok(false),
-            Err(code) => Err(code),
-        }
+        self.wait(self.volumes.has_volume(server, partition, VolumeId(id)))
     }
 
     /// The transactions that a server has.
     pub(super) fn transactions(&self, server: Ipv4Addr) -> Result<Vec<TransDebugInfo>, Code> {
-        self.order(server, &afsvol::Monitor {}).map(|reply| reply.entries.into_vec())
+        self.wait(self.volumes.transactions(server))
     }
 
     // ---- transactions
@@ -237,43 +150,22 @@ impl Vos {
         volume: u32,
         flags: AttachFlags,
     ) -> Result<Transaction, Code> {
-        let volume = VolumeId(volume);
-        let reply = self.order_patiently(server, &afsvol::TransCreate { volume, partition, flags })?;
-        Ok(Transaction { server, id: reply.trans })
+        self.wait(self.volumes.begin(server, partition, VolumeId(volume), flags))
     }
 
     /// Ends a transaction; its own result is one of ours too.
     pub(super) fn end(&self, transaction: Transaction) -> Result<(), Code> {
-        let Transaction { server, id: trans } = transaction;
-        let reply = self.order(server, &afsvol::EndTrans { trans })?;
-        Code(reply.rcode).check()
+        Code(self.wait(self.volumes.end(transaction))?.0).check()
     }
 
     /// Ends a transaction whose own result does not matter.
     pub(super) fn end_whatever_came(&self, transaction: Transaction) -> Result<(), Code> {
-        let Transaction { server, id: trans } = transaction;
-        self.order(server, &afsvol::EndTrans { trans }).map(drop)
-    }
-
-    /// Makes a read-write volume, out of service.
-    pub(super) fn create_volume(
-        &self,
-        server: Ipv4Addr,
-        partition: PartitionId,
-        name: &str,
-        id: u32,
-    ) -> Result<(u32, Transaction), Code> {
-        let (kind, parent, volid) = (VolumeType::READ_WRITE, VolumeId(0), VolumeId(id));
-        let name = name_on_wire(name)?;
-        let order = afsvol::CreateVolume { partition, name, kind, parent, volid };
-        let reply = self.order_patiently(server, &order)?;
-        Ok((reply.volid.0, Transaction { server, id: reply.trans }))
+        self.wait(self.volumes.end(transaction)).map(drop)
     }
 
     /// Sets the state of a transaction's volume.
     pub(super) fn set_flags(&self, transaction: Transaction, flags: VolumeFlags) -> Result<(), Code> {
-        let Transaction { server, id: trans } = transaction;
-        self.order(server, &afsvol::SetFlags { trans, flags }).map(drop)
+        self.wait(self.volumes.set_flags(transaction, flags))
     }
 
     /// Changes the header of a transaction's volume.
@@ -283,67 +175,31 @@ impl Vos {
         volume: Option<u32>,
         changes: Changes,
     ) -> Result<(), Code> {
-        let Transaction { server, id: trans } = transaction;
-        let unchanged = AfsTime(u32::MAX);
-        let info = VolintInfo {
-            name: CharVec([0; afsvol::VNAMESIZE]),
-            volid: VolumeId(volume.unwrap_or(0)),
-            kind: VolumeType::READ_WRITE,
-            backup_id: VolumeId(0),
-            parent_id: VolumeId(0),
-            clone_id: VolumeId(0),
-            status: 0,
-            copy_date: AfsTime(0),
-            in_use: 0,
-            needs_salvaged: 0,
-            destroy_me: 0,
-            creation_date: unchanged,
-            access_date: AfsTime(0),
-            update_date: unchanged,
-            backup_date: AfsTime(0),
-            day_use: changes.day_use.unwrap_or(UNCHANGED),
-            filecount: 0,
-            maxquota: changes.quota_kib.unwrap_or(UNCHANGED),
-            size: 0,
-            flags: UNCHANGED,
-            spare0: UNCHANGED,
-            spare1: UNCHANGED,
-            spare2: changes.update_counter.unwrap_or(UNCHANGED),
-            spare3: UNCHANGED,
-        };
-        self.order(server, &afsvol::SetInfo { trans, info }).map(drop)
+        self.wait(self.volumes.set_info(transaction, volume.map(VolumeId), changes))
     }
 
     /// Sets name, kind and relatives of a transaction's volume.
-    pub(super) fn set_identity(&self, transaction: Transaction, to: Identity<'_>) -> Result<(), Code> {
-        let Transaction { server, id } = transaction;
-        let order = afsvol::SetIdsTypes {
-            trans: id,
-            name: name_on_wire(to.name)?,
-            kind: kind_on_wire(to.kind),
-            parent_id: VolumeId(to.parent),
-            clone_id: VolumeId(to.clone),
-            backup_id: VolumeId(to.backup),
-        };
-        self.order(server, &order).map(drop)
+    pub(super) fn set_identity(
+        &self,
+        transaction: Transaction,
+        to: volumes::Identity<'_>,
+    ) -> Result<(), Code> {
+        self.wait(self.volumes.set_identity(transaction, to))
     }
 
     /// How many bytes a dump of a transaction's volume would have, of what changed since then.
     pub(super) fn dump_size(&self, transaction: Transaction, since: AfsTime) -> Result<u64, Code> {
-        let Transaction { server, id: from_trans } = transaction;
-        let reply = self.order(server, &afsvol::GetSize { from_trans, from_date: since })?;
-        Ok(reply.size.dump_size)
+        self.wait(self.volumes.dump_size(transaction, since))
     }
 
     /// Removes a transaction's volume.
     pub(super) fn delete_in(&self, transaction: Transaction) -> Result<(), Code> {
-        let Transaction { server, id: trans } = transaction;
-        self.order(server, &afsvol::DeleteVolume { trans }).map(drop)
+        self.wait(self.volumes.delete(transaction))
     }
 
     /// Removes a volume without looking at it.
     pub(super) fn nuke_volume(&self, server: Ipv4Addr, partition: PartitionId, id: u32) -> Result<(), Code> {
-        self.order(server, &afsvol::NukeVolume { partition, volid: VolumeId(id) }).map(drop)
+        self.wait(self.volumes.nuke(server, partition, VolumeId(id)))
     }
 
     // ---- operations
@@ -422,8 +278,7 @@ impl Vos {
     fn reclone(&self, transaction: Transaction, order: CloneOrder<'_>) -> Result<(), Code> {
         let CloneOrder { clone, what, .. } = order;
         self.tell(&format!("Re-cloning {what} volume {clone} ..."));
-        let (trans, clone_id) = (transaction.id, VolumeId(clone));
-        self.order(order.server, &afsvol::ReClone { trans, clone_id }).map(drop).inspect_err(|code| {
+        self.wait(self.volumes.reclone(transaction, VolumeId(clone))).inspect_err(|code| {
             self.print_failure(*code, &format!("Could not re-clone {what} volume {clone}\n"));
         })
     }
@@ -431,14 +286,8 @@ impl Vos {
     fn new_clone(&self, transaction: Transaction, order: CloneOrder<'_>) -> Result<(), Code> {
         let CloneOrder { clone, what, .. } = order;
         self.tell(&format!("Creating a new {what} clone {clone} ..."));
-        let call = afsvol::Clone {
-            trans: transaction.id,
-            purge_vol: VolumeId(0),
-            new_type: kind_on_wire(order.kind),
-            new_name: name_on_wire(order.name)?,
-            new_vol: VolumeId(clone),
-        };
-        self.order(order.server, &call).map(drop).inspect_err(|_| {
+        let new = NewClone { id: VolumeId(clone), kind: order.kind, name: order.name };
+        self.wait(self.volumes.clone_volume(transaction, new)).inspect_err(|_| {
             complain!(self.printer, "Failed to clone the volume {}\n", order.volume);
         })
     }
@@ -466,17 +315,5 @@ impl Vos {
             .end(transaction)
             .inspect_err(|_| complain!(self.printer, "SetVolumeStatus: EndTrans Failed\n"));
         set.and(ended)
-    }
-}
-
-fn widened(old: &DiskPartition) -> DiskPartition64 {
-    let widened = |name: &CharVec<32>| CharVec::from_text(name.text()).unwrap_or(CharVec([0; 256]));
-    DiskPartition64 {
-        name: widened(&old.name),
-        dev_name: widened(&old.dev_name),
-        lock_fd: old.lock_fd,
-        total_usable: i64::from(old.total_usable),
-        free: i64::from(old.free),
-        min_free: i64::from(old.min_free),
     }
 }

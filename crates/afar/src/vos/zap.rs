@@ -1,10 +1,10 @@
 //! `vos zap`: removes a volume from its server, whatever the volume location database says.
 
-use super::entry::Kind;
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
 use crate::printer::{complain, say};
+use afs_admin::entry::Kind;
 use afs_wire::ids::PartitionId;
 use serde_json::json;
 use std::net::Ipv4Addr;
@@ -31,8 +31,8 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     vos.check_partition(server, partition, partition_name, Stop::EXITED)?;
     let (mut backup_id, mut zapped_backup) = (0, None);
     if let Ok(entry) = vos.entry_by_id(id, None) {
-        if id == entry.id(Kind::ReadWrite) {
-            backup_id = entry.id(Kind::Backup);
+        if id == entry.id(Kind::ReadWrite).0 {
+            backup_id = entry.id(Kind::Backup).0;
         }
         complain!(
             vos.printer,

@@ -1,48 +1,70 @@
-//! An entry of the volume location database, as `vos` works with it: the volumes of one name, and where they are.
+//! An entry of the volume location database: the volumes of one name, and where they are; and what names volumes may have.
 
-use crate::output::harmless;
-use afs_wire::ids::{HostAddr, PartitionId, VolumeId};
-use afs_wire::vl::{EntryFlags, MAXTYPES, NMAXNSERVERS, NvldbEntry, SiteFlags, VL_MAXNAMELEN};
-use rxgen::xdr::CharVec;
 use std::net::Ipv4Addr;
 
+use afs_wire::ids::{HostAddr, PartitionId, VolumeId, VolumeType};
+use afs_wire::vl::{EntryFlags, MAXTYPES, NMAXNSERVERS, NvldbEntry, SiteFlags, VL_MAXNAMELEN};
+use rxgen::xdr::CharVec;
+
+use crate::text::shown;
+
 /// Longest name of a read-write volume, in bytes: with `.readonly` it must fit into a volume's header.
-pub(super) const NAME_MAX: usize = 22;
+pub const NAME_MAX: usize = 22;
 
 /// Longest name that a volume's header can hold, with its end.
-pub(super) const HEADER_NAME_MAX: usize = 32;
+pub const HEADER_NAME_MAX: usize = 32;
 
 /// The kinds of volumes of an entry, by which its ids are numbered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum Kind {
+    /// The one that is written.
     ReadWrite = 0,
+    /// The clones that are released.
     ReadOnly = 1,
+    /// The clone beside the read-write volume.
     Backup = 2,
 }
 
 /// Volumes of one name, and where they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
-    pub(super) name: String,
-    pub(super) sites: Vec<Site>,
+pub struct Entry {
+    /// The name of the read-write volume.
+    pub name: String,
+    /// Where volumes are.
+    pub sites: Vec<Site>,
     /// By [`Kind`]; 0 for none.
-    pub(super) ids: [u32; MAXTYPES],
-    /// The clone of a release that is not complete.
-    pub(super) clone_id: u32,
-    pub(super) flags: EntryFlags,
+    pub ids: [VolumeId; MAXTYPES],
+    /// The clone of a release that is not complete; 0 for none.
+    pub clone_id: VolumeId,
+    /// Which volumes exist, and whether the entry is locked.
+    pub flags: EntryFlags,
 }
 
 /// A place where a volume is: the read-write and the backup volume, or a read-only one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Site {
-    pub(super) server: Ipv4Addr,
-    pub(super) partition: PartitionId,
-    pub(super) flags: SiteFlags,
+pub struct Site {
+    /// The file server.
+    pub server: Ipv4Addr,
+    /// The partition.
+    pub partition: PartitionId,
+    /// Which volumes are here, and whether a release has reached them.
+    pub flags: SiteFlags,
+}
+
+impl Kind {
+    /// The kind as calls have it.
+    pub const fn on_wire(self) -> VolumeType {
+        match self {
+            Self::ReadWrite => VolumeType::READ_WRITE,
+            Self::ReadOnly => VolumeType::READ_ONLY,
+            Self::Backup => VolumeType::BACKUP,
+        }
+    }
 }
 
 impl Entry {
     /// As it came. A count of sites that cannot be is taken for the nearest that can.
-    pub(super) fn from_wire(entry: &NvldbEntry) -> Self {
+    pub fn from_wire(entry: &NvldbEntry) -> Self {
         let count = usize::try_from(entry.n_servers).unwrap_or(0).min(NMAXNSERVERS);
         let site = |i: usize| Site {
             server: entry.server_number[i].ip(),
@@ -50,16 +72,16 @@ impl Entry {
             flags: entry.server_flags[i],
         };
         Self {
-            name: harmless(&String::from_utf8_lossy(entry.name.text())),
+            name: shown(entry.name.text()),
             sites: (0..count).map(site).collect(),
-            ids: entry.volume_id.map(|id| id.0),
-            clone_id: entry.clone_id.0,
+            ids: entry.volume_id,
+            clone_id: entry.clone_id,
             flags: entry.flags,
         }
     }
 
     /// As it is sent; `None` if it has too many sites or too long a name.
-    pub(super) fn to_wire(&self) -> Option<NvldbEntry> {
+    pub fn to_wire(&self) -> Option<NvldbEntry> {
         if self.sites.len() > NMAXNSERVERS {
             return None;
         }
@@ -69,8 +91,8 @@ impl Entry {
             server_number: [HostAddr(0); NMAXNSERVERS],
             server_partition: [PartitionId(0); NMAXNSERVERS],
             server_flags: [SiteFlags::NONE; NMAXNSERVERS],
-            volume_id: self.ids.map(VolumeId),
-            clone_id: VolumeId(self.clone_id),
+            volume_id: self.ids,
+            clone_id: self.clone_id,
             flags: self.flags,
             match_index: 0,
             spares: [0; 8],
@@ -84,33 +106,35 @@ impl Entry {
     }
 
     /// The id of one of the volumes; 0 if it has none.
-    pub(super) const fn id(&self, kind: Kind) -> u32 {
+    pub const fn id(&self, kind: Kind) -> VolumeId {
         self.ids[kind as usize]
     }
 
-    pub(super) const fn set_id(&mut self, kind: Kind, id: u32) {
+    /// Says what the id of one of the volumes is.
+    pub const fn set_id(&mut self, kind: Kind, id: VolumeId) {
         self.ids[kind as usize] = id;
     }
 
     /// Whether the entry says that one of the volumes exists.
-    pub(super) const fn has(&self, kind: Kind) -> bool {
+    pub const fn has(&self, kind: Kind) -> bool {
         self.flags.contains(exists(kind))
     }
 
-    pub(super) const fn set_exists(&mut self, kind: Kind, does: bool) {
+    /// Says whether one of the volumes exists.
+    pub const fn set_exists(&mut self, kind: Kind, does: bool) {
         self.flags = if does { self.flags.union(exists(kind)) } else { self.flags.without(exists(kind)) };
     }
 
     /// Whether the entry is of any volume that exists.
-    pub(super) const fn has_any(&self) -> bool {
+    pub const fn has_any(&self) -> bool {
         self.has(Kind::ReadWrite) || self.has(Kind::ReadOnly) || self.has(Kind::Backup)
     }
 
     /// The kind of the volume of this id. Whatever is neither of the others is read-only.
-    pub(super) const fn kind_of(&self, id: u32) -> Kind {
-        if self.id(Kind::ReadWrite) == id {
+    pub const fn kind_of(&self, id: VolumeId) -> Kind {
+        if self.id(Kind::ReadWrite).0 == id.0 {
             Kind::ReadWrite
-        } else if self.id(Kind::Backup) == id {
+        } else if self.id(Kind::Backup).0 == id.0 {
             Kind::Backup
         } else {
             Kind::ReadOnly
@@ -118,19 +142,19 @@ impl Entry {
     }
 
     /// The place of the read-write volume among the sites.
-    pub(super) fn read_write_index(&self) -> Option<usize> {
+    pub fn read_write_index(&self) -> Option<usize> {
         self.sites.iter().position(|site| site.is(Kind::ReadWrite))
     }
 
     /// The site of the read-write volume.
-    pub(super) fn read_write_site(&self) -> Option<Site> {
+    pub fn read_write_site(&self) -> Option<Site> {
         self.read_write_index().map(|index| self.sites[index])
     }
 }
 
 impl Site {
     /// Whether a volume of this kind is here, according to the entry.
-    pub(super) const fn is(&self, kind: Kind) -> bool {
+    pub const fn is(&self, kind: Kind) -> bool {
         self.flags.contains(match kind {
             Kind::ReadWrite | Kind::Backup => SiteFlags::RW_VOL,
             Kind::ReadOnly => SiteFlags::RO_VOL,
@@ -148,14 +172,21 @@ const fn exists(kind: Kind) -> EntryFlags {
 
 /// Why a text cannot be the name of a read-write volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum BadName {
+pub enum BadName {
+    /// It has more than [`NAME_MAX`] bytes.
     TooLong,
+    /// It ends as the names of clones do.
     Suffix,
+    /// It would be taken for an id.
     Number,
 }
 
 /// Whether a new volume, or one that is renamed, may be called so.
-pub(super) fn check_name(name: &str) -> Result<(), BadName> {
+///
+/// # Errors
+///
+/// Why it may not.
+pub fn check_name(name: &str) -> Result<(), BadName> {
     if name.len() > NAME_MAX {
         Err(BadName::TooLong)
     } else if has_suffix(name) {
@@ -168,12 +199,12 @@ pub(super) fn check_name(name: &str) -> Result<(), BadName> {
 }
 
 /// Whether a name is that of a read-only or backup volume.
-pub(super) fn has_suffix(name: &str) -> bool {
+pub fn has_suffix(name: &str) -> bool {
     name.ends_with(".readonly") || name.ends_with(".backup")
 }
 
 /// A volume's name without the suffix of its kind, and no longer than a volume's header has it.
-pub(super) fn base_name(name: &str) -> &str {
+pub fn base_name(name: &str) -> &str {
     let end =
         (0..=name.len().min(HEADER_NAME_MAX)).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
     let name = &name[..end];
@@ -191,8 +222,8 @@ mod tests {
         let entry = Entry {
             name: "root.cell".to_owned(),
             sites: vec![site(1, SiteFlags::RW_VOL), site(2, SiteFlags::RO_VOL)],
-            ids: [5, 6, 7],
-            clone_id: 8,
+            ids: [5, 6, 7].map(VolumeId),
+            clone_id: VolumeId(8),
             flags: EntryFlags::RW_EXISTS | EntryFlags::RO_EXISTS,
         };
         assert_eq!(Entry::from_wire(&entry.to_wire().unwrap()), entry);
@@ -200,8 +231,13 @@ mod tests {
 
     #[test]
     fn a_count_that_cannot_be_costs_nothing() {
-        let empty =
-            Entry { name: String::new(), sites: vec![], ids: [0; 3], clone_id: 0, flags: EntryFlags::NONE };
+        let empty = Entry {
+            name: String::new(),
+            sites: vec![],
+            ids: [VolumeId(0); 3],
+            clone_id: VolumeId(0),
+            flags: EntryFlags::NONE,
+        };
         let mut wire = empty.to_wire().unwrap();
         wire.n_servers = -1;
         assert!(Entry::from_wire(&wire).sites.is_empty());
