@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod dumps;
 mod fuse;
 mod mixed;
 mod options;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
     let mut cases = Vec::new();
     for module in [
         commands::cases,
+        dumps::cases,
         rxkad::cases,
         rights::cases,
         mixed::cases,

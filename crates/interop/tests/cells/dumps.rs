@@ -1,0 +1,278 @@
+//! Volumes that go from OpenAFS's servers to ours and back, by Debian's `vos`: dumped, restored, moved, released. What arrives is
+//! compared vnode by vnode: modes, times, owners, links, mount points, access lists, data.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use afar_interop::cell::{ADDRESS, Machine, Servers};
+use afar_interop::lab::Lab;
+use afar_interop::suite::{Case, Trouble, Verdict, Weight};
+use afs_dump::{DumpHeader, Event, Reader, VnodeRecord, VolumeHeader};
+use afs_testclient::AccessList;
+use afs_wire::ids::{AfsFid, AfsTime, ViceId, VolumeId};
+use afs_wire::rxafs::StoreStatus;
+use afs_wire::status::{AfsStoreStatus, StoreMask};
+
+use crate::scene::{Scene, told};
+
+/// All cases of this module.
+pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
+    type Check = fn(&Lab) -> Verdict;
+    let checks: [(&str, Check); 3] = [
+        ("dumps/go_from_openafs_to_ours_and_back", there_and_back),
+        ("dumps/of_what_changed_go_both_ways", increments),
+        ("dumps/are_received_from_openafs_in_moves_and_releases", moves),
+    ];
+    let case = |(name, check): (&str, Check)| {
+        let lab = Arc::clone(lab);
+        Case::new(name, Weight::Waiting, move || check(&lab))
+    };
+    checks.into_iter().map(case).collect()
+}
+
+/// Where our file server is.
+const OURS: Ipv4Addr = Ipv4Addr::new(10, 88, 0, 3);
+
+/// A cell of OpenAFS's with a file server of ours.
+fn mixed(lab: &Lab) -> Result<Scene, Trouble> {
+    let scene = Scene::new(lab, &Servers::Stock)?;
+    let joined = scene.cell.join(3, &Machine::new(lab.our_servers()?))?;
+    assert_eq!(joined, OURS);
+    Ok(scene)
+}
+
+/// A volume with something of every kind.
+fn filled(scene: &Scene, server: Ipv4Addr, name: &str) -> Result<VolumeId, Trouble> {
+    let all = AccessList::granting([("admin", AccessList::ALL), ("alice", AccessList::WRITE)]);
+    let volume = scene.volume(server, name, &all)?;
+    scene.at_clients(async || {
+        let client = scene.client()?;
+        let admin = client.file_server(server, &scene.user("admin")?);
+        let root = AfsFid::root_of(volume);
+        let doing = "filling a volume";
+        let set = async |fid, status| admin.rpc(&StoreStatus { fid, status }).await.map_err(told(doing));
+        let mut directory = root;
+        for (n, length) in [0_usize, 1, 5000, 100_000, 3_000_000].into_iter().enumerate() {
+            let file = admin.create_file(directory, &format!("file {n}")).await.map_err(told(doing))?.fid;
+            let bytes: Vec<u8> = (0..length).map(|at| (at * (n + 3) / 7) as u8).collect();
+            admin.store(file, 0, bytes, length as u64).await.map_err(told(doing))?;
+            let mask = StoreMask::MODE | StoreMask::OWNER | StoreMask::GROUP | StoreMask::MOD_TIME;
+            let status = AfsStoreStatus {
+                mask,
+                client_mod_time: AfsTime(1_000_000_000 + n as u32),
+                owner: ViceId(1001 + n as i32 % 2),
+                group: ViceId([0, 7][n % 2]),
+                unix_mode_bits: [0o644, 0o4755, 0o600, 0, 0o777][n],
+                ..AfsStoreStatus::default()
+            };
+            set(file, status).await?;
+            admin.symlink(directory, &format!("link {n}"), "../any/where").await.map_err(told(doing))?;
+            if n == 2 {
+                admin.link(directory, "another name", file).await.map_err(told(doing))?;
+            }
+            directory = admin.make_dir(directory, &format!("directory {n}")).await.map_err(told(doing))?.fid;
+            let mut list = AccessList::granting([("admin", AccessList::ALL), ("bob", AccessList::READ)]);
+            list.negative.push(("alice".to_owned(), AccessList::WRITE));
+            admin.set_access_list(directory, &list).await.map_err(told(doing))?;
+        }
+        admin.symlink(root, "mount", "#root.cell.").await.map_err(told(doing))?;
+        for n in 0..150 {
+            let name = format!("one of many names, so that the directory has pages: {n}");
+            admin.create_file(root, &name).await.map_err(told(doing))?;
+        }
+        admin
+            .remove_file(root, "one of many names, so that the directory has pages: 7")
+            .await
+            .map_err(told(doing))?;
+        admin.give_up_all().await.map_err(told("giving up callbacks"))
+    })?;
+    Ok(volume)
+}
+
+/// A dump, read.
+struct Dump {
+    header: DumpHeader,
+    volume: VolumeHeader,
+    vnodes: Vec<(VnodeRecord, Vec<u8>)>,
+}
+
+fn parse(stream: &[u8]) -> Result<Dump, Trouble> {
+    let (mut reader, mut input) = (Reader::new(), stream);
+    let mut dump =
+        Dump { header: DumpHeader::default(), volume: VolumeHeader::default(), vnodes: Vec::new() };
+    loop {
+        let event = reader.next(&mut input).map_err(told("reading a dump"))?;
+        match event {
+            None => break,
+            Some(Event::Dump(header)) => dump.header = header.clone(),
+            Some(Event::Volume(volume)) => dump.volume = volume.clone(),
+            Some(Event::Vnode(record)) => dump.vnodes.push((record.clone(), Vec::new())),
+            Some(Event::Data(data)) => {
+                let last = dump.vnodes.last_mut().ok_or_else(|| "data without a vnode".to_owned())?;
+                last.1.extend_from_slice(data);
+            }
+            Some(Event::End) => {}
+        }
+    }
+    reader.finish().map_err(told("reading a dump"))?;
+    Ok(dump)
+}
+
+impl Scene {
+    /// A file that the machine `srv` sees too.
+    fn dump_file(&self, name: &str) -> PathBuf {
+        self.cell.folder("srv").join(name)
+    }
+
+    /// What Debian's `vos dump` writes; `options` are more of its words.
+    fn dump(&self, volume: &str, options: &[&str]) -> Result<Dump, Trouble> {
+        let file = self.dump_file(&format!("{volume}.dump"));
+        let path = file.display().to_string();
+        let words = ["vos", "dump", volume, "-file", &path, "-localauth"];
+        let finished = self.cell.run(&[&words, options].concat())?;
+        if finished.status != Some(0) {
+            return Err(format!("vos dump {volume}: {} {}", finished.stdout, finished.stderr).into());
+        }
+        parse(&fs::read(&file).map_err(told("reading the file of a dump"))?)
+    }
+
+    /// Has Debian's `vos restore` make a volume of what was dumped last of another one.
+    fn restore(&self, server: Ipv4Addr, from: &str, to: &str, options: &str) -> Result<(), Trouble> {
+        let file = self.dump_file(&format!("{from}.dump"));
+        self.cell
+            .expect(&format!("vos restore {server} a {to} -file {} {options} -localauth", file.display()))?;
+        Ok(())
+    }
+}
+
+/// The volumes have the same vnodes.
+fn compare(what: &str, one: &Dump, other: &Dump) -> Verdict {
+    if one.vnodes.len() != other.vnodes.len() || one.vnodes.len() < 4 {
+        return Err(format!("{what}: {} and {} vnodes", one.vnodes.len(), other.vnodes.len()).into());
+    }
+    for ((a, data_a), (b, data_b)) in one.vnodes.iter().zip(&other.vnodes) {
+        if a != b {
+            return Err(format!("{what}: {a:#?}\nbecame\n{b:#?}").into());
+        }
+        if data_a != data_b {
+            return Err(format!("{what}: the data of {} are not the same", a.fid).into());
+        }
+    }
+    Ok(())
+}
+
+fn is(what: &str, one: impl PartialEq + std::fmt::Debug, other: impl PartialEq + std::fmt::Debug) -> Verdict {
+    let (one, other) = (format!("{one:?}"), format!("{other:?}"));
+    if one == other { Ok(()) } else { Err(format!("{what}: {one}, {other}").into()) }
+}
+
+fn there_and_back(lab: &Lab) -> Verdict {
+    let scene = mixed(lab)?;
+    for (begin, other) in [(ADDRESS, OURS), (OURS, ADDRESS)] {
+        let name = |step: &str| format!("{}.{step}", if begin == OURS { "ours" } else { "stock" });
+        let (first, second, third) = (name("1"), name("2"), name("3"));
+        let volume = filled(&scene, begin, &first)?;
+        let original = scene.dump(&first, &[])?;
+        is("the volume's id", original.header.volume, volume)?;
+        scene.restore(other, &first, &second, "")?;
+        let there = scene.dump(&second, &[])?;
+        compare("from one to the other", &original, &there)?;
+        scene.restore(begin, &second, &third, "-creation keep")?;
+        let back = scene.dump(&third, &[])?;
+        compare("and back", &original, &back)?;
+        for (what, of) in [("there", &there), ("back", &back)] {
+            is(what, of.volume.used_kib, original.volume.used_kib)?;
+            is(what, of.volume.max_quota_kib, original.volume.max_quota_kib)?;
+            is(what, of.volume.next_unique, original.volume.next_unique)?;
+            is(what, of.volume.update_date, original.volume.update_date)?;
+            is(what, (of.volume.in_service, of.volume.blessed), (true, true))?;
+        }
+        // A dump of a clone, and one of a read-only volume.
+        let clone = scene.dump(&third, &["-clone"])?;
+        compare("by way of a clone", &original, &clone)?;
+        scene.cell.expect(&format!("vos backup {third} -localauth"))?;
+        let backup = scene.dump(&format!("{third}.backup"), &[])?;
+        compare("of the backup volume", &original, &backup)?;
+        // A volume that is there is replaced.
+        scene.restore(other, &first, &second, "-overwrite full")?;
+        compare("once more", &original, &scene.dump(&second, &[])?)?;
+    }
+    Ok(())
+}
+
+/// Changes a volume that was filled.
+fn change(scene: &Scene, server: Ipv4Addr, volume: VolumeId) -> Result<(), Trouble> {
+    let doing = "changing a volume";
+    scene.at_clients(async || {
+        let client = scene.client()?;
+        let admin = client.file_server(server, &scene.user("admin")?);
+        let root = AfsFid::root_of(volume);
+        let new = admin.create_file(root, "a new file").await.map_err(told(doing))?.fid;
+        admin.store(new, 0, vec![9; 50_000], 50_000).await.map_err(told(doing))?;
+        admin.remove_file(root, "file 0").await.map_err(told(doing))?;
+        admin.rename((root, "mount"), (root, "mounted")).await.map_err(told(doing))?;
+        admin.make_dir(root, "a new directory").await.map_err(told(doing))?;
+        admin.give_up_all().await.map_err(told("giving up callbacks"))
+    })
+}
+
+fn increments(lab: &Lab) -> Verdict {
+    let scene = mixed(lab)?;
+    let places = [("stock", ADDRESS, OURS), ("ours", OURS, ADDRESS)];
+    let mut volumes = Vec::new();
+    for (name, begin, other) in places {
+        volumes.push(filled(&scene, begin, name)?);
+        scene.dump(name, &[])?;
+        scene.restore(other, name, &format!("{name}.copy"), "")?;
+    }
+    // vos takes whole minutes.
+    let now = || scene.cell.expect("date +%m/%d/%Y_%H:%M");
+    let minute = now()?;
+    while now()? == minute {
+        thread::sleep(Duration::from_millis(500));
+    }
+    let since = now()?.trim().replace('_', " ");
+    for ((name, begin, other), volume) in places.into_iter().zip(volumes) {
+        let copy = format!("{name}.copy");
+        change(&scene, begin, volume)?;
+        let increment = scene.dump(name, &["-time", &since])?;
+        let whole = increment.vnodes.iter().filter(|(record, _)| record.attributes.is_some()).count();
+        let named = increment.vnodes.len();
+        // All directories, the new file and nothing else.
+        is("vnodes with all that they have", (whole, named > 150), (5 + 1 + 1 + 1, true))?;
+        scene.restore(other, name, &copy, "-overwrite incremental")?;
+        compare("what changed", &scene.dump(name, &[])?, &scene.dump(&copy, &[])?)?;
+    }
+    Ok(())
+}
+
+fn moves(lab: &Lab) -> Verdict {
+    let scene = mixed(lab)?;
+    let volume = filled(&scene, ADDRESS, "released")?;
+    // vos takes a volume that is not older than two seconds at its release for another one at the next.
+    thread::sleep(Duration::from_secs(4));
+    for line in [format!("vos addsite {OURS} a released"), "vos release released".to_owned()] {
+        scene.cell.expect(&format!("{line} -localauth"))?;
+    }
+    let replica = |options: &[&str]| scene.dump("released.readonly", options);
+    compare("a release", &scene.dump("released", &[])?, &replica(&[])?)?;
+    change(&scene, ADDRESS, volume)?;
+    let said = scene.cell.expect("vos release released -verbose -localauth")?;
+    if !said.contains("(as of ") {
+        return Err(format!("the second release is not incremental: {said}").into());
+    }
+    compare("a second release", &scene.dump("released", &[])?, &replica(&[])?)?;
+
+    filled(&scene, ADDRESS, "moved")?;
+    let before = scene.dump("moved", &[])?;
+    scene.cell.expect(&format!("vos move moved {ADDRESS} a {OURS} a -localauth"))?;
+    let examined = scene.cell.expect("vos examine moved -localauth")?;
+    if !examined.contains("server fs3 partition /vicepa RW Site") || !examined.contains("On-line") {
+        return Err(format!("vos examine says {examined}").into());
+    }
+    compare("a move", &before, &scene.dump("moved", &[])?)
+}
