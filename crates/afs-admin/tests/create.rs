@@ -74,9 +74,7 @@ impl Script {
         let reply: &[u32] = match name {
             GetNewVolumeId::NAME => &[number],
             // The id that was asked for, and a transaction.
-            CreateVolume::NAME => {
-                &[u32::from_be_bytes(request[request.len() - 4..].try_into().unwrap()), 7]
-            }
+            CreateVolume::NAME => &[u32::from_be_bytes(request[request.len() - 4..].try_into().unwrap()), 7],
             EndTrans::NAME => &[0],
             _ => &[],
         };

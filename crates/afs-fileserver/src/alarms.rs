@@ -3,20 +3,20 @@
 //! written down once in a while, and says how many there were.
 
 use std::mem::{self, Discriminant};
+use std::num::NonZeroUsize;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use afs_volume::{Volume, VolumeError};
 use afs_wire::ids::VolumeId;
+use lru::LruCache;
 use rx_proto::time::Instant;
-
-use crate::lru::Lru;
 
 /// The same of the same volume is written down so often at most: enough to see whether it goes on.
 const EVERY: Duration = Duration::from_secs(10);
 
 /// Volumes, and kinds of error, that are remembered; with more, those that came least recently are forgotten, and said again.
-const MAX_REMEMBERED: usize = 4096;
+const MAX_REMEMBERED: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
 /// What was written down, and when.
 #[derive(Debug, Default)]
@@ -26,11 +26,11 @@ type What = (VolumeId, Discriminant<VolumeError>);
 
 /// When each was said, and how often it was not since.
 #[derive(Debug)]
-struct Said(Lru<What, (Instant, u64)>);
+struct Said(LruCache<What, (Instant, u64)>);
 
 impl Default for Said {
     fn default() -> Self {
-        Self(Lru::new(MAX_REMEMBERED))
+        Self(LruCache::new(MAX_REMEMBERED))
     }
 }
 
@@ -43,7 +43,7 @@ impl Said {
             *unsaid += 1;
             return None;
         }
-        Some(self.0.insert(what, (now, 0)).map_or(0, |(_, unsaid)| unsaid))
+        Some(self.0.put(what, (now, 0)).map_or(0, |(_, unsaid)| unsaid))
     }
 }
 
@@ -92,7 +92,7 @@ mod tests {
         for volume in 0..10_000 {
             let what = (VolumeId(volume), mem::discriminant(&VolumeError::DiskFull));
             assert_eq!(said.is_due(Instant::ORIGIN, what), Some(0));
-            assert!(said.0.len() <= MAX_REMEMBERED);
+            assert!(said.0.len() <= MAX_REMEMBERED.get());
         }
     }
 }

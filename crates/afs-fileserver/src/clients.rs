@@ -6,6 +6,7 @@
 //! [`Config::break_wait`]; what was not answered by then is remembered and told later.
 
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use afs_wire::ids::{AfsFid, VolumeId};
 use afs_wire::rxafs::{AfsCbFids, AfsCbs};
 use afs_wire::status::{AfsCallBack, CallBackType};
 use afs_wire::{Uuid, rxafscb};
+use lru::LruCache;
 use rx::{CallError, Connection, RpcError, Runtime, WeakEndpoint};
 use rx_proto::ids::{Epoch, ServiceId};
 use rx_proto::security::Null;
@@ -23,11 +25,10 @@ use tokio::sync::{Notify, mpsc};
 use crate::callbacks::{Callbacks, Kind};
 use crate::config::Config;
 use crate::hosts::{Admission, Admitted, Delivery, HostId, Hosts, Identity, Message, Outcome};
-use crate::lru::Lru;
 use crate::remembered::{Holder, Remembered};
 
 /// Connections to clients kept at once, some 1000 bytes each. Beyond it those that were not used for longest are let go, and made again as they are needed.
-const MAX_CONNECTIONS: usize = 8192;
+const MAX_CONNECTIONS: NonZeroUsize = NonZeroUsize::new(8192).unwrap();
 
 /// How often the tables are looked through if nothing is due before.
 const LOOK_AT_LEAST: Duration = Duration::from_secs(60);
@@ -44,7 +45,7 @@ pub(crate) struct Clients {
     introduction_wait: Duration,
     tables: Mutex<Tables>,
     remembered: Option<Mutex<Remembered>>,
-    connections: Mutex<Lru<SocketAddr, Connection>>,
+    connections: Mutex<LruCache<SocketAddr, Connection>>,
     /// Somebody who was asked or told something has been.
     somebody_introduced: Notify,
     /// There is something new to be told.
@@ -101,7 +102,7 @@ impl Clients {
             introduction_wait: config.introduction_wait,
             tables: Mutex::new(tables),
             remembered,
-            connections: Mutex::new(Lru::new(MAX_CONNECTIONS)),
+            connections: Mutex::new(LruCache::new(MAX_CONNECTIONS)),
             somebody_introduced: Notify::new(),
             due: Notify::new(),
         })
@@ -226,7 +227,7 @@ impl Clients {
             whereabouts
         };
         if let Some((_, address)) = whereabouts {
-            self.connections.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
+            self.connections.lock().unwrap_or_else(PoisonError::into_inner).pop(&address);
         }
     }
 
@@ -481,7 +482,7 @@ impl Clients {
         let result = self.call_on(&connection, until, args).await;
         if result.is_err() {
             // It may be the connection that is at fault: forgotten after long silence, or refused.
-            self.connections.lock().unwrap_or_else(PoisonError::into_inner).remove(&address);
+            self.connections.lock().unwrap_or_else(PoisonError::into_inner).pop(&address);
         }
         result
     }
@@ -511,12 +512,12 @@ impl Clients {
     fn connection(&self, address: SocketAddr) -> Option<Connection> {
         let endpoint = self.endpoint.upgrade()?;
         let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(connection) = connections.get_mut(&address) {
+        if let Some(connection) = connections.get(&address) {
             return Some(connection.clone());
         }
         let service = ServiceId(rxafscb::Rxafscb::SERVICE_ID);
         let connection = endpoint.connect(address, service, Box::new(Null));
-        connections.insert(address, connection.clone());
+        connections.put(address, connection.clone());
         Some(connection)
     }
 }

@@ -19,7 +19,6 @@ mod file_service;
 pub mod hosts;
 mod locations;
 pub mod locks;
-mod lru;
 mod protection;
 pub mod remembered;
 mod server;

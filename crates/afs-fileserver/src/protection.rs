@@ -4,14 +4,14 @@ use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
 use std::net::IpAddr;
+use std::num::NonZeroUsize;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use afs_wire::ids::ViceId;
+use lru::LruCache;
 use rx_proto::time::Instant;
-
-use crate::lru::Lru;
 
 /// An answer that may take a call to another server.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, ProtectionError>> + Send + 'a>>;
@@ -68,7 +68,7 @@ pub trait Protection: Send + Sync + 'static {
 }
 
 /// Memberships remembered at once, of users and of hosts each: some 500 bytes for one with thirty groups.
-const MAX_REMEMBERED: usize = 65_536;
+const MAX_REMEMBERED: NonZeroUsize = NonZeroUsize::new(65_536).unwrap();
 
 /// How long an answer that failed is taken for "nobody in particular" before it is asked for again: a database that is away
 /// must not cost each call its timeout.
@@ -135,8 +135,8 @@ impl Memberships {
 
     /// Forgets what was remembered of these.
     pub(crate) fn flush(&self, ids: &[ViceId], hosts: &[IpAddr]) {
-        lock(&self.users).entries.retain(|_, (_, membership)| !ids.contains(&membership.id));
-        lock(&self.hosts).entries.retain(|host, _| !hosts.contains(host));
+        lock(&self.users).forget(|_, membership| ids.contains(&membership.id));
+        lock(&self.hosts).forget(|host, _| hosts.contains(host));
     }
 }
 
@@ -151,13 +151,16 @@ fn sorted(mut membership: Membership) -> Membership {
 }
 
 #[derive(Debug)]
-struct Remembered<K, V> {
-    entries: Lru<K, (Instant, V)>,
+struct Remembered<K: Hash + Eq, V> {
+    entries: LruCache<K, (Instant, V)>,
 }
 
 impl<K: Hash + Eq + Clone, V> Default for Remembered<K, V> {
     fn default() -> Self {
-        Self { entries: Lru::new(MAX_REMEMBERED) }
+        // Made as it fills.
+        let mut entries = LruCache::unbounded();
+        entries.resize(MAX_REMEMBERED);
+        Self { entries }
     }
 }
 
@@ -166,10 +169,18 @@ impl<K: Hash + Eq + Clone, V: Clone> Remembered<K, V> {
     where
         K: std::borrow::Borrow<Q>,
     {
-        self.entries.get_mut(key).filter(|(until, _)| *until > now).map(|(_, value)| value.clone())
+        self.entries.get(key).filter(|(until, _)| *until > now).map(|(_, value)| value.clone())
+    }
+
+    fn forget(&mut self, goes: impl Fn(&K, &V) -> bool) {
+        let going = self.entries.iter().filter(|(key, (_, value))| goes(key, value));
+        let going: Vec<K> = going.map(|(key, _)| key.clone()).collect();
+        for key in going {
+            self.entries.pop(&key);
+        }
     }
 
     fn put(&mut self, until: Instant, key: K, value: V) {
-        self.entries.insert(key, (until, value));
+        self.entries.put(key, (until, value));
     }
 }
