@@ -1,9 +1,8 @@
 //! A folder of a real file system as a disk.
 
 use super::{Disk, DiskFile, folder_of};
-use nix::fcntl::{FallocateFlags, Flock, FlockArg, PosixFadviseAdvice, fallocate, posix_fadvise};
-use nix::sys::statvfs::fstatvfs;
-use nix::unistd::syncfs;
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock, fstatvfs, syncfs};
+use rustix::io::Errno;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io;
 use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
@@ -33,7 +32,7 @@ pub struct FolderDisk {
     folder: PathBuf,
     /// The folder itself, for syncing its file system.
     handle: File,
-    _lock: Flock<File>,
+    lock: File,
     /// Syncs that have failed since the machine was started.
     failed: AtomicU64,
 }
@@ -53,10 +52,16 @@ impl FolderDisk {
             .write(true)
             .mode(FILE_MODE)
             .open(folder.join(LOCK))?;
-        let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock)
-            .map_err(|(_, errno)| io::Error::from(errno))?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
         let failed = AtomicU64::new(failures(folder)?);
-        Ok(Self { folder: folder.to_owned(), handle, _lock: lock, failed })
+        Ok(Self { folder: folder.to_owned(), handle, lock, failed })
+    }
+}
+
+impl Drop for FolderDisk {
+    fn drop(&mut self) {
+        // Closing it is not enough: a child of this process has it open, too, until it executes its program.
+        let _ = flock(&self.lock, FlockOperation::Unlock);
     }
 }
 
@@ -107,7 +112,7 @@ impl Disk for FolderDisk {
         };
         if self.failed.load(Ordering::Relaxed) > 0 && folder_of(name).is_empty() {
             // What a sync could not write counts as written from then on, for as long as it is in memory.
-            posix_fadvise(&file, 0, 0, PosixFadviseAdvice::POSIX_FADV_DONTNEED)?;
+            fadvise(&file, 0, None, Advice::DontNeed)?;
         }
         Ok(Arc::new(file))
     }
@@ -176,9 +181,9 @@ impl Disk for FolderDisk {
     fn space(&self) -> io::Result<(u64, u64)> {
         let space = fstatvfs(&self.handle)?;
         // What only root may use is no part of it, as in OpenAFS's servers and df's percentage.
-        let of_root = space.blocks_free().saturating_sub(space.blocks_available());
-        let usable = space.blocks().saturating_sub(of_root);
-        Ok((usable * space.fragment_size(), space.blocks_available() * space.fragment_size()))
+        let of_root = space.f_bfree.saturating_sub(space.f_bavail);
+        let usable = space.f_blocks.saturating_sub(of_root);
+        Ok((usable * space.f_frsize, space.f_bavail * space.f_frsize))
     }
 
     fn boot(&self) -> io::Result<String> {
@@ -227,19 +232,17 @@ impl DiskFile for File {
     }
 
     fn reserve(&self, length: u64) -> io::Result<()> {
-        match fallocate(self, FallocateFlags::empty(), 0, length.try_into().map_err(io::Error::other)?) {
+        match fallocate(self, FallocateFlags::empty(), 0, length) {
             // A file system that cannot; then space runs out when it does.
-            Err(nix::errno::Errno::EOPNOTSUPP) => self.set_len(length),
+            Err(Errno::OPNOTSUPP) => self.set_len(length),
             result => Ok(result?),
         }
     }
 
     fn punch(&self, position: u64, length: u64) -> io::Result<()> {
-        let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-        let offset = |n: u64| i64::try_from(n).map_err(io::Error::other);
-        match fallocate(self, flags, offset(position)?, offset(length)?) {
+        match fallocate(self, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, position, length) {
             // The space stays in use; what counts is that nobody takes it for data.
-            Err(nix::errno::Errno::EOPNOTSUPP) => Ok(()),
+            Err(Errno::OPNOTSUPP) => Ok(()),
             result => Ok(result?),
         }
     }
@@ -289,7 +292,7 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         let space = fstatvfs(File::open(&folder).unwrap()).unwrap();
         let disk = FolderDisk::open(&folder).unwrap();
-        let used = (space.blocks() - space.blocks_free()) * space.fragment_size();
+        let used = (space.f_blocks - space.f_bfree) * space.f_frsize;
         let (total, free) = disk.space().unwrap();
         // Others use the disk meanwhile.
         assert!((total - free).abs_diff(used) < 1 << 30, "{total} {free} {used}");
