@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, RwLock, Weak};
 use std::time::Duration;
 
-use afs_config::{CellAlias, CellName};
+use afs_config::CellName;
 use afs_wire::Uuid;
 use afs_wire::ids::{AfsTime, VolumeType};
 use afs_wire::rxafs::{GiveUpAllCallBacks, Rxafs};
@@ -22,7 +22,7 @@ use crate::data::open_files::OpenFiles;
 use crate::error::Error;
 use crate::events::{Change, Notices, Subscribers};
 use crate::fid::{CellIndex, Fid, User};
-use crate::names::dynroot;
+use crate::names::dynroot::{self, DynamicRoot};
 use crate::names::mount_point::Mounts;
 use crate::servers::cells::{Cell, Cells};
 use crate::servers::connections::Connections;
@@ -57,10 +57,9 @@ pub(crate) struct Inner {
     pub(crate) config: Config,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) uuid: Uuid,
-    pub(crate) started: AfsTime,
     pub(crate) users: Arc<Users>,
     pub(crate) servers: Servers,
-    pub(crate) cells: Cells,
+    pub(crate) cells: Arc<Cells>,
     pub(crate) connections: Connections,
     pub(crate) locations: Locations,
     pub(crate) vnodes: Vnodes,
@@ -73,7 +72,7 @@ pub(crate) struct Inner {
     pub(crate) prefetch: Prefetch,
     pub(crate) locks: Locks,
     pub(crate) sysnames: RwLock<Vec<String>>,
-    pub(crate) aliases: RwLock<Vec<CellAlias>>,
+    pub(crate) dynamic_root: DynamicRoot,
     /// The root of it all; set before anybody has the client.
     root: OnceLock<Fid>,
     pub(crate) closing: AtomicBool,
@@ -155,15 +154,15 @@ impl Client {
         let uuid = config.uuid.unwrap_or_else(|| uuid_of(&seed));
         let users = Arc::new(Users::new(Arc::clone(&runtime)));
         let servers = Servers::default();
-        let cells = Cells::new(&config.cells, config.ports, &servers);
+        let cells = Arc::new(Cells::new(&config.cells, config.ports, &servers));
         let started = AfsTime(rx_security::UnixTime::of(std::time::SystemTime::now()).0);
         let inner = Inner {
             me: Weak::new(),
             uuid,
-            started,
             connections: Connections::new(endpoint, Arc::clone(&users)),
             users,
             servers,
+            dynamic_root: DynamicRoot::new(Arc::clone(&cells), config.aliases.aliases.clone(), started),
             cells,
             locations: Locations::default(),
             vnodes: Vnodes::new(config.status_entries, config.directory_bytes),
@@ -176,7 +175,6 @@ impl Client {
             prefetch: Prefetch::default(),
             locks: Locks::default(),
             sysnames: RwLock::new(config.sysnames.clone()),
-            aliases: RwLock::new(config.aliases.aliases.clone()),
             root: OnceLock::new(),
             closing: AtomicBool::new(false),
             waiting: Waiting::default(),

@@ -119,7 +119,7 @@ impl Inner {
     /// The pages of a directory: a real one, nothing is crossed.
     pub(crate) async fn pages_of(&self, user: User, dir: Fid) -> Result<Pages, Error> {
         if dir == dynroot::ROOT {
-            return Ok(self.dynroot_pages());
+            return Ok(self.dynamic_root.pages());
         }
         if !dir.vnode.is_directory() || dir.is_made_up() {
             return Err(Error::NotADirectory { fid: dir });
@@ -264,7 +264,7 @@ impl Client {
         let real = inner.known_real(user, dir)?;
         let listed = inner.open_files.listed(real);
         let pages = match real {
-            dynroot::ROOT => inner.dynroot_pages(),
+            dynroot::ROOT => inner.dynamic_root.pages(),
             _ => match inner.known_pages(user, real)? {
                 Ok(pages) => pages,
                 Err(error) => return Some(Err(error)),

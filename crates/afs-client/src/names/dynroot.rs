@@ -3,20 +3,21 @@
 //!
 //! For the cell `one.test` there are `one.test`, a mount point of its volume `root.cell`, and `.one.test`, the same for writing. An
 //! alias is a symbolic link, and so is the alias with a dot.
+//!
+//! Asks nobody and reads no clock; crossing its mount points is left to `mount_point`.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
-use afs_config::CellAlias;
+use afs_config::{CellAlias, CellName};
 use afs_wire::directory::Directory;
 use afs_wire::ids::{AfsTime, DataVersion, LocalFid, Uniquifier, ViceId, VnodeNumber, VolumeId};
 use afs_wire::rights::Rights;
 use bytes::Bytes;
 use rx_proto::time::Instant;
 
-use crate::client::Inner;
 use crate::error::Error;
-use crate::events::Change;
 use crate::fid::{CellIndex, Fid};
+use crate::servers::cells::Cells;
 use crate::vnodes::status::{Kind, Status};
 use crate::vnodes::table::Pages;
 
@@ -68,36 +69,59 @@ pub(crate) fn kind_of(fid: Fid) -> Option<Kind> {
     }
 }
 
-impl Inner {
-    fn alias(&self, place: usize) -> Option<CellAlias> {
-        self.aliases.read().unwrap_or_else(std::sync::PoisonError::into_inner).get(place).cloned()
+/// The dynamic root: which entries it has, and what each of them is.
+#[derive(Debug)]
+pub(crate) struct DynamicRoot {
+    cells: Arc<Cells>,
+    aliases: RwLock<Vec<CellAlias>>,
+    /// When the client began: the time of all entries.
+    started: AfsTime,
+}
+
+impl DynamicRoot {
+    pub(crate) fn new(cells: Arc<Cells>, aliases: Vec<CellAlias>, started: AfsTime) -> Self {
+        Self { cells, aliases: RwLock::new(aliases), started }
+    }
+
+    /// The other names of cells.
+    pub(crate) fn aliases(&self) -> Vec<CellAlias> {
+        self.aliases.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Gives a cell another name. A name that is an alias already becomes one of this cell.
+    pub(crate) fn add_alias(&self, alias: String, cell: CellName) {
+        let mut aliases = self.aliases.write().unwrap_or_else(PoisonError::into_inner);
+        match aliases.iter_mut().find(|known| known.alias == alias) {
+            Some(known) => known.cell = cell,
+            None => aliases.push(CellAlias { cell, alias }),
+        }
     }
 
     /// The text of a mount point of the dynamic root; `None` for what is none.
-    pub(crate) fn dynroot_mount(&self, fid: Fid) -> Option<String> {
+    pub(crate) fn mount_text(&self, fid: Fid) -> Option<String> {
         let Made::Cell(cell, has_dot) = Made::of(fid.vnode.0).filter(|_| fid != ROOT)? else { return None };
         let kind = if has_dot { '%' } else { '#' };
         Some(format!("{kind}{}:root.cell.", self.cells.get(cell)?.name))
     }
 
     /// The target of an alias.
-    pub(crate) fn dynroot_link(&self, fid: Fid) -> Option<Bytes> {
+    pub(crate) fn link_target(&self, fid: Fid) -> Option<Bytes> {
         let Made::Alias(place, has_dot) = Made::of(fid.vnode.0).filter(|_| fid != ROOT)? else { return None };
         let dot = if has_dot { "." } else { "" };
-        Some(format!("{dot}{}", self.alias(place)?.cell).into())
+        let aliases = self.aliases.read().unwrap_or_else(PoisonError::into_inner);
+        Some(format!("{dot}{}", aliases.get(place)?.cell).into())
     }
 
-    /// The pages of the dynamic root.
-    pub(crate) fn dynroot_pages(&self) -> Pages {
+    /// Its pages, as a directory of a server has them.
+    pub(crate) fn pages(&self) -> Pages {
         // First, so that what comes meanwhile is of the next.
-        let version = self.made_up_version();
+        let version = self.data_version();
         let mut names = Vec::new();
         for cell in self.cells.all() {
             names.push((cell.name.to_string(), Made::Cell(cell.index, false)));
             names.push((format!(".{}", cell.name), Made::Cell(cell.index, true)));
         }
-        let aliases = self.aliases.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
-        for (place, alias) in aliases.iter().enumerate() {
+        for (place, alias) in self.aliases().iter().enumerate() {
             names.push((alias.alias.clone(), Made::Alias(place, false)));
             names.push((format!(".{}", alias.alias), Made::Alias(place, true)));
         }
@@ -108,15 +132,19 @@ impl Inner {
         Pages { directory: Arc::new(directory), version }
     }
 
-    /// What a name of the dynamic root names.
-    pub(crate) fn dynroot_entry(&self, name: &[u8]) -> Result<Fid, Error> {
+    /// What a name in it names.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoEntry`].
+    pub(crate) fn entry(&self, name: &[u8]) -> Result<Fid, Error> {
         let none = || Error::NoEntry { dir: ROOT, name: String::from_utf8_lossy(name).into_owned() };
         let text = std::str::from_utf8(name).map_err(|_| none())?;
         let (plain, has_dot) = text.strip_prefix('.').map_or((text, false), |rest| (rest, true));
         let made = match self.cells.named(plain) {
             Some(cell) => Made::Cell(cell.index, has_dot),
             None => {
-                let aliases = self.aliases.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+                let aliases = self.aliases.read().unwrap_or_else(PoisonError::into_inner);
                 let place = aliases.iter().position(|alias| alias.alias == plain);
                 Made::Alias(place.ok_or_else(none)?, has_dot)
             }
@@ -124,36 +152,29 @@ impl Inner {
         Ok(ROOT.sibling(made.fid()))
     }
 
-    /// The status of what is in the dynamic root, and of it itself.
-    pub(crate) fn dynroot_status(&self, fid: Fid) -> Result<Status, Error> {
-        let directory = self.made_up_directory(fid);
+    /// The status of one of its entries, or its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Gone`] for what is no entry.
+    pub(crate) fn status(&self, now: Instant, fid: Fid) -> Result<Status, Error> {
+        let directory = self.directory_status(now, fid);
         if fid == ROOT {
             // Who changes its names tells of it.
             return Ok(Status { is_volume_root: true, valid_until: Instant::MAX, ..directory });
         }
-        let target = self.dynroot_link(fid).ok_or(Error::Gone { fid })?;
+        let target = self.link_target(fid).ok_or(Error::Gone { fid })?;
         Ok(Status { kind: Kind::Symlink, length: target.len() as u64, mode: 0o777, links: 1, ..directory })
     }
 
-    /// The names of cells have changed: whoever looks one up from here on finds what it is now.
-    pub(crate) async fn tell_of_cells(&self) {
-        self.tell_and_wait(&self.changes(ROOT, Change::Names)).await;
-    }
-
-    /// Grows with the cells and their other names.
-    fn made_up_version(&self) -> DataVersion {
-        let aliases = self.aliases.read().unwrap_or_else(std::sync::PoisonError::into_inner).len();
-        DataVersion((self.cells.all().len() + aliases) as u64)
-    }
-
-    /// A directory that everybody may list and nobody change, for as long as the cells stay.
-    pub(crate) fn made_up_directory(&self, fid: Fid) -> Status {
+    /// The status of a directory that everybody may list and nobody change, for as long as the cells stay.
+    pub(crate) fn directory_status(&self, now: Instant, fid: Fid) -> Status {
         let rights = Rights::READ | Rights::LOOKUP;
         Status {
             fid,
             kind: Kind::Directory,
             length: afs_wire::directory::PAGE_SIZE as u64,
-            data_version: self.made_up_version(),
+            data_version: self.data_version(),
             links: 2,
             mode: 0o755,
             owner: ViceId(0),
@@ -167,14 +188,23 @@ impl Inner {
             is_read_only: true,
             is_volume_root: false,
             // Never by a kernel: a mount point becomes what is mounted as soon as somebody has been there.
-            valid_until: self.now(),
+            valid_until: now,
         }
+    }
+
+    /// Grows with the cells and their other names.
+    fn data_version(&self) -> DataVersion {
+        let aliases = self.aliases.read().unwrap_or_else(PoisonError::into_inner).len();
+        DataVersion((self.cells.all().len() + aliases) as u64)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Ports;
+    use crate::servers::table::Servers;
+    use afs_config::CellServDb;
 
     #[test]
     fn numbers_of_made_up_vnodes_come_back_to_what_they_are_of() {
@@ -192,5 +222,63 @@ mod tests {
         for vnode in [0, 2, 4, 6, 9] {
             assert_eq!(Made::of(vnode), None, "{vnode}");
         }
+    }
+    const NOW: Instant = Instant::from_nanos(7_000_000_000);
+
+    fn dynamic_root(names: &[&str]) -> DynamicRoot {
+        let servers = Servers::default();
+        let cells = Cells::new(&CellServDb::default(), Ports::default(), &servers);
+        for name in names {
+            cells.set(&CellName::new(name).unwrap(), None, &[], &servers).unwrap();
+        }
+        DynamicRoot::new(Arc::new(cells), Vec::new(), AfsTime(77))
+    }
+
+    fn names(root: &DynamicRoot) -> Vec<String> {
+        let directory = root.pages().directory;
+        let mut names: Vec<_> = directory
+            .entries()
+            .filter(|entry| !entry.is_dot())
+            .map(|entry| String::from_utf8(entry.name.to_vec()).unwrap())
+            .collect();
+        names.sort_unstable();
+        names
+    }
+
+    #[test]
+    fn each_cell_and_alias_has_two_entries_and_they_are_found_by_name() {
+        let root = dynamic_root(&["one.test", "two.test"]);
+        root.add_alias("one".to_owned(), CellName::new("one.test").unwrap());
+        assert_eq!(names(&root), [".one", ".one.test", ".two.test", "one", "one.test", "two.test"]);
+        let text = |name: &[u8]| root.mount_text(root.entry(name).unwrap());
+        assert_eq!(text(b"two.test").as_deref(), Some("#two.test:root.cell."));
+        assert_eq!(text(b".two.test").as_deref(), Some("%two.test:root.cell."));
+        assert_eq!(text(b"one"), None, "an alias is a link");
+        let target = |name: &[u8]| root.link_target(root.entry(name).unwrap());
+        assert_eq!(target(b"one").as_deref(), Some(&b"one.test"[..]));
+        assert_eq!(target(b".one").as_deref(), Some(&b".one.test"[..]));
+        assert!(matches!(root.entry(b"three.test"), Err(Error::NoEntry { .. })));
+    }
+
+    #[test]
+    fn a_name_that_is_an_alias_becomes_one_of_the_other_cell() {
+        let root = dynamic_root(&["one.test", "two.test"]);
+        let version = root.pages().version;
+        root.add_alias("home".to_owned(), CellName::new("one.test").unwrap());
+        assert!(root.pages().version > version, "its names have changed");
+        root.add_alias("home".to_owned(), CellName::new("two.test").unwrap());
+        assert_eq!(root.aliases().len(), 1);
+        let link = root.entry(b"home").unwrap();
+        let status = root.status(NOW, link).unwrap();
+        assert_eq!((status.kind, status.length, status.valid_until), (Kind::Symlink, 8, NOW));
+    }
+
+    #[test]
+    fn the_root_stays_and_what_is_no_entry_is_gone() {
+        let root = dynamic_root(&["one.test"]);
+        let status = root.status(NOW, ROOT).unwrap();
+        assert_eq!((status.kind, status.valid_until, status.modified), (Kind::Directory, Instant::MAX, AfsTime(77)));
+        let no_entry = Fid { vnode: VnodeNumber(4000), ..ROOT };
+        assert!(matches!(root.status(NOW, no_entry), Err(Error::Gone { .. })));
     }
 }

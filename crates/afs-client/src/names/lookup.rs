@@ -68,7 +68,7 @@ impl Inner {
     pub(crate) async fn entry(&self, user: User, dir: Fid, name: &[u8]) -> Result<Fid, Error> {
         checked_name(name)?;
         if dir == dynroot::ROOT {
-            return self.dynroot_entry(name);
+            return self.dynamic_root.entry(name);
         }
         let pages = self.pages_of(user, dir).await?.directory;
         for candidate in self.candidates(name) {
@@ -116,7 +116,7 @@ impl Client {
         }
         let real = inner.known_real(user, dir)?;
         let fid = if real == dynroot::ROOT {
-            match inner.dynroot_entry(name) {
+            match inner.dynamic_root.entry(name) {
                 Ok(fid) => fid,
                 Err(error) => return Some(Err(error)),
             }
@@ -189,7 +189,7 @@ impl Client {
     /// The target of a symbolic link, from memory.
     pub fn cached_readlink(&self, user: User, fid: Fid) -> Option<Result<Bytes, Error>> {
         let inner = &self.inner;
-        if let Some(target) = inner.dynroot_link(fid).filter(|_| fid.is_made_up()) {
+        if let Some(target) = inner.dynamic_root.link_target(fid).filter(|_| fid.is_made_up()) {
             return Some(Ok(target));
         }
         match inner.known_status(user, fid, fid)? {

@@ -106,7 +106,7 @@ impl Inner {
             return Some(Ok(Target::Root(root)));
         }
         if fid.is_made_up() {
-            let Some(text) = self.dynroot_mount(fid) else { return Some(Ok(Target::Itself)) };
+            let Some(text) = self.dynamic_root.mount_text(fid) else { return Some(Ok(Target::Itself)) };
             return self.is_left_unvisited(fid, text.as_bytes()).then_some(Ok(Target::Unvisited));
         }
         let vnode = vnode?;
@@ -136,7 +136,7 @@ impl Inner {
             }
         }
         let text = if fid.is_made_up() {
-            match self.dynroot_mount(fid) {
+            match self.dynamic_root.mount_text(fid) {
                 Some(text) => text.into_bytes().into(),
                 None => return Ok(Target::Itself),
             }
@@ -220,7 +220,7 @@ impl Inner {
 
     /// What is told of a mount point in which nobody has been.
     pub(crate) fn unvisited_status(&self, fid: Fid) -> Status {
-        Status { is_volume_root: true, ..self.made_up_directory(fid) }
+        Status { is_volume_root: true, ..self.dynamic_root.directory_status(self.now(), fid) }
     }
 
     /// The directory that a directory is in, as far as that is known here.
@@ -267,7 +267,7 @@ impl Client {
         let dir = inner.real(user, dir).await?;
         let fid = inner.entry(user, dir, name).await?;
         let text = if fid.is_made_up() {
-            inner.dynroot_mount(fid).map(|text| text.into_bytes().into())
+            inner.dynamic_root.mount_text(fid).map(|text| text.into_bytes().into())
         } else {
             let status = inner.own_status(user, fid, fid).await?;
             match status.kind {

@@ -1,8 +1,6 @@
 //! What `fs` asks and changes of the client itself, beyond what is in `volumes`: cells by whatever name people give them, aliases, what is
 //! kept. Changes count until the client ends; what is to last is in its configuration.
 
-use std::sync::PoisonError;
-
 use afs_config::{CellAlias, CellName};
 use afs_wire::control::CacheUse;
 use rx_security::Level;
@@ -39,7 +37,7 @@ impl Client {
 
     /// Other names of cells, which show in the dynamic root.
     pub fn aliases(&self) -> Vec<CellAlias> {
-        self.inner.aliases.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.inner.dynamic_root.aliases()
     }
 
     /// Gives a cell another name.
@@ -54,13 +52,7 @@ impl Client {
         if self.cell_named(&alias).is_some() {
             return Err(Error::Exists { dir: dynroot::ROOT, name: alias });
         }
-        {
-            let mut aliases = self.inner.aliases.write().unwrap_or_else(PoisonError::into_inner);
-            match aliases.iter_mut().find(|known| known.alias == alias) {
-                Some(known) => known.cell = cell,
-                None => aliases.push(CellAlias { cell, alias }),
-            }
-        }
+        self.inner.dynamic_root.add_alias(alias, cell);
         self.inner.tell_of_cells().await;
         Ok(())
     }

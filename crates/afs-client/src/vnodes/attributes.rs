@@ -15,6 +15,7 @@ use crate::client::{Client, Inner};
 use crate::error::Error;
 use crate::events::{Change, Changed};
 use crate::fid::{Fid, User};
+use crate::names::dynroot;
 use crate::names::mount_point::Target;
 use crate::servers::users::Who;
 use crate::vnodes::status::{Kind, SetStatus, Status};
@@ -272,6 +273,11 @@ impl Inner {
         self.subscribers.mention(&self.changes(fid, change));
     }
 
+    /// The names of cells have changed: whoever looks one up from here on finds what it is now.
+    pub(crate) async fn tell_of_cells(&self) {
+        self.tell_and_wait(&self.changes(dynroot::ROOT, Change::Names)).await;
+    }
+
     /// A change of a vnode, and the same of the mount points at which it is.
     pub(crate) fn changes(&self, fid: Fid, change: Change) -> Vec<Changed> {
         let mut all = vec![Changed { fid, change }];
@@ -292,7 +298,7 @@ impl Client {
     pub fn cached_status(&self, user: User, fid: Fid) -> Option<Result<Status, Error>> {
         let inner = &self.inner;
         match inner.known_target(user, fid)? {
-            Ok(Target::Itself) if fid.is_made_up() => Some(inner.dynroot_status(fid)),
+            Ok(Target::Itself) if fid.is_made_up() => Some(inner.dynamic_root.status(inner.now(), fid)),
             Ok(Target::Itself) => inner.known_status(user, fid, fid),
             Ok(Target::Root(root)) => inner.known_status(user, fid, root),
             Ok(Target::Unvisited) => Some(Ok(inner.unvisited_status(fid))),
@@ -311,7 +317,7 @@ impl Client {
             return known;
         }
         match inner.target_of(user, fid, false).await? {
-            Target::Itself if fid.is_made_up() => inner.dynroot_status(fid),
+            Target::Itself if fid.is_made_up() => inner.dynamic_root.status(inner.now(), fid),
             Target::Itself => inner.own_status(user, fid, fid).await,
             Target::Root(root) => match inner.own_status(user, fid, root).await {
                 Err(error) => {
