@@ -173,7 +173,7 @@ impl Client {
             open_files: OpenFiles::default(),
             files: Files::open(&config)?,
             prefetch: Prefetch::default(),
-            locks: Locks::default(),
+            locks: Locks::new(Arc::clone(&runtime), Weak::<Inner>::new()),
             sysnames: RwLock::new(config.sysnames.clone()),
             root: OnceLock::new(),
             closing: AtomicBool::new(false),
@@ -182,7 +182,11 @@ impl Client {
             config,
         };
         inner.log_local_users_in()?;
-        let client = Self { inner: Arc::new_cyclic(|me| Inner { me: me.clone(), ..inner }) };
+        let inner = Arc::new_cyclic(|me: &Weak<Inner>| {
+            let locks = Locks::new(Arc::clone(&inner.runtime), me.clone());
+            Inner { me: me.clone(), locks, ..inner }
+        });
+        let client = Self { inner };
         callbacks::offer(client.inner.endpoint(), Arc::downgrade(&client.inner));
         let root = if client.inner.config.dynroot { dynroot::ROOT } else { client.root_of_volume().await? };
         client.inner.root.set(root).expect("set once, here");
@@ -197,7 +201,7 @@ impl Client {
     pub async fn shut_down(&self) {
         let inner = &self.inner;
         wait::within(&inner.runtime, STORE_MAX, inner.store_all()).await;
-        wait::within(&inner.runtime, GOODBYE_MAX, inner.release_locks()).await;
+        wait::within(&inner.runtime, GOODBYE_MAX, inner.locks.release_all()).await;
         // From here on nothing more is asked, as by fetching ahead: to a server it would be somebody new who does not answer any more, as
         // would be who comes after us.
         inner.closing.store(true, Ordering::Release);

@@ -1,13 +1,18 @@
 //! Locks of whole files. AFS knows one lock for each client and file, of five minutes (File service notes 6.7): here it is shared
 //! out among the holders of this client, prolonged while one has it, and given back with the last.
+//!
+//! [`Locks`] decides what is asked of servers and when; how they are asked is left to [`LockServer`].
 
 use std::collections::HashMap;
+use std::fmt;
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use afs_wire::Errno;
 use afs_wire::abort;
 use afs_wire::rxafs::{ExtendLock, ReleaseLock, SetLock, ViceLockType};
+use rx::Runtime;
 use rxgen::Rpc;
 use tokio::sync::{Notify, OwnedMutexGuard, oneshot};
 
@@ -42,12 +47,40 @@ impl LockKind {
     }
 }
 
+/// What a server answered to a request about a lock.
+type Answer<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>>;
+
+/// The calls to file servers that locks are made of, as a user.
+pub(crate) trait LockServer: Send + Sync {
+    /// Asks for a lock; [`Error::Locked`] if another client has it.
+    fn set(&self, user: User, fid: Fid, kind: LockKind) -> Answer<'_>;
+
+    /// Has the lock last five minutes from now on; [`Error::Gone`] if the file was removed.
+    fn extend(&self, user: User, fid: Fid) -> Answer<'_>;
+
+    /// Gives the lock back; [`Error::Gone`] likewise.
+    fn release(&self, user: User, fid: Fid) -> Answer<'_>;
+}
+
 /// The locks that this client has.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Locks {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
     table: Mutex<Table>,
     /// Told when a holder has given a lock back.
     freed: Notify,
+    runtime: Arc<dyn Runtime>,
+    /// Weak, as it has the locks. What goes on in the background keeps it for as long as there is something to be told.
+    server: Weak<dyn LockServer>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locks").field("table", &self.table).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -108,14 +141,14 @@ impl Lock {
     }
 }
 
-impl Locks {
-    fn lock(&self) -> MutexGuard<'_, Table> {
+impl Shared {
+    fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives a holder the lock, or says what that takes. The caller has a turn.
     fn try_grant(&self, fid: Fid, user: User, holder: u64, kind: LockKind) -> Result<Grant, Error> {
-        let mut table = self.lock();
+        let mut table = self.table();
         table
             .files
             .get_mut(&fid)
@@ -123,28 +156,28 @@ impl Locks {
     }
 
     fn set_at_server(&self, fid: Fid, user: User, kind: Option<LockKind>) {
-        if let Some(lock) = self.lock().files.get_mut(&fid) {
+        if let Some(lock) = self.table().files.get_mut(&fid) {
             (lock.user, lock.at_server) = (user, kind);
         }
     }
 
     /// What is to be given back to the server, and as whom, unless there is a holder again.
     fn take_back(&self, fid: Fid) -> Option<User> {
-        let mut table = self.lock();
+        let mut table = self.table();
         let lock = table.files.get_mut(&fid).filter(|lock| lock.holders.is_empty())?;
         lock.at_server.take().map(|_| lock.user)
     }
 
     /// What this client has locked at servers, and as whom.
     fn at_servers(&self) -> Vec<(Fid, User)> {
-        let table = self.lock();
+        let table = self.table();
         let given = table.files.iter().filter(|(_, lock)| lock.at_server.is_some());
         given.map(|(&fid, lock)| (fid, lock.user)).collect()
     }
 
     /// Whether the task that prolongs them goes on.
     fn are_prolonged(&self) -> bool {
-        let mut table = self.lock();
+        let mut table = self.table();
         table.is_prolonged = table.files.values().any(|lock| lock.at_server.is_some());
         table.is_prolonged
     }
@@ -152,24 +185,26 @@ impl Locks {
 
 /// Keeps a file's entry in the table, so that all who are about the file are about one entry. The last one's end takes it out, or
 /// has the server told if nobody holds what it gave.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 struct Turn {
-    inner: Arc<Inner>,
+    shared: Arc<Shared>,
+    server: Arc<dyn LockServer>,
     fid: Fid,
     /// Some until it is dropped.
     asking: Option<Arc<tokio::sync::Mutex<()>>>,
 }
 
 impl Turn {
-    fn new(inner: &Arc<Inner>, fid: Fid, user: User) -> Result<Self, Error> {
-        let mut table = inner.locks.lock();
+    fn new(shared: &Arc<Shared>, fid: Fid, user: User) -> Result<Self, Error> {
+        let server = shared.server()?;
+        let mut table = shared.table();
         if table.files.len() >= LOCKS_MAX && !table.files.contains_key(&fid) {
             return Err(Error::Unsupported { what: "so many locks" });
         }
         let lock = table.files.entry(fid).or_insert_with(|| Lock::new(user));
         let asking = Some(Arc::clone(&lock.asking));
         drop(table);
-        Ok(Self { inner: Arc::clone(inner), fid, asking })
+        Ok(Self { shared: Arc::clone(shared), server, fid, asking })
     }
 
     /// Waits until nobody else talks to the server about the file.
@@ -180,8 +215,7 @@ impl Turn {
         }
     }
 
-    /// Asks the server for what a holder wishes, unless it was given to another of us meanwhile. Until what is returned is dropped,
-    /// it is not given back.
+    /// Asks the server for what a holder needs, unless somebody else has just got it.
     async fn ask(
         &self,
         user: User,
@@ -189,9 +223,9 @@ impl Turn {
         kind: LockKind,
     ) -> Result<Option<OwnedMutexGuard<()>>, Error> {
         let asking = self.come().await;
-        if let Grant::AskServer(before) = self.inner.locks.try_grant(self.fid, user, holder, kind)? {
-            self.inner.set_lock(user, self.fid, kind, before).await?;
-            self.inner.prolong();
+        if let Grant::AskServer(before) = self.shared.try_grant(self.fid, user, holder, kind)? {
+            self.shared.set(&*self.server, user, self.fid, kind, before).await?;
+            self.shared.prolong();
         }
         Ok(asking)
     }
@@ -199,15 +233,15 @@ impl Turn {
     /// Gives what the server has given back, unless there is a holder.
     async fn give_back(&self) {
         let _asking = self.come().await;
-        if let Some(user) = self.inner.locks.take_back(self.fid) {
-            self.inner.release_lock(user, self.fid).await;
+        if let Some(user) = self.shared.take_back(self.fid) {
+            release(&*self.server, user, self.fid).await;
         }
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        let mut table = self.inner.locks.lock();
+        let mut table = self.shared.table();
         self.asking = None;
         let Some(lock) = table.files.get(&self.fid) else { return };
         if Arc::strong_count(&lock.asking) > 1 || !lock.holders.is_empty() {
@@ -220,8 +254,158 @@ impl Drop for Turn {
         // Whoever asked for it was interrupted.
         let asking = Some(Arc::clone(&lock.asking));
         drop(table);
-        let turn = Self { inner: Arc::clone(&self.inner), fid: self.fid, asking };
-        self.inner.runtime.spawn(Box::pin(async move { turn.give_back().await }));
+        let turn = Self {
+            shared: Arc::clone(&self.shared),
+            server: Arc::clone(&self.server),
+            fid: self.fid,
+            asking,
+        };
+        self.shared.runtime.spawn(Box::pin(async move { turn.give_back().await }));
+    }
+}
+
+impl Locks {
+    /// None yet, of files of this server's.
+    pub(crate) fn new(runtime: Arc<dyn Runtime>, server: Weak<dyn LockServer>) -> Self {
+        let (table, freed) = Default::default();
+        Self { shared: Arc::new(Shared { table, freed, runtime, server }) }
+    }
+
+    /// See [`Client::lock`].
+    async fn lock(&self, user: User, fid: Fid, holder: u64, kind: LockKind, wait: bool) -> Result<(), Error> {
+        let shared = &self.shared;
+        loop {
+            let mut freed = std::pin::pin!(shared.freed.notified());
+            freed.as_mut().enable();
+            let turn = Turn::new(shared, fid, user)?;
+            match shared.try_grant(fid, user, holder, kind)? {
+                Grant::Covered => return Ok(()),
+                Grant::Conflict if !wait => return Err(Error::Locked { fid }),
+                Grant::Conflict => {
+                    drop(turn);
+                    freed.await;
+                }
+                Grant::AskServer(_) => {
+                    let (done, outcome) = oneshot::channel();
+                    let asks = turn.clone();
+                    // Not given up with this call: or the server would keep a lock that nobody knows of.
+                    shared.runtime.spawn(Box::pin(async move {
+                        drop(done.send(asks.ask(user, holder, kind).await));
+                    }));
+                    match outcome.await.unwrap_or(Err(Error::Closing)) {
+                        Ok(_asking) => {
+                            if let Grant::Covered = shared.try_grant(fid, user, holder, kind)? {
+                                return Ok(());
+                            }
+                        }
+                        Err(Error::Locked { .. }) if wait => {
+                            drop(turn);
+                            shared.runtime.sleep_until(shared.runtime.now() + TRY_EVERY).await;
+                        }
+                        Err(error) => return Err(error),
+                    }
+                }
+            }
+        }
+    }
+
+    /// See [`Client::lock_at_server`].
+    async fn lock_at_server(&self, user: User, fid: Fid, kind: LockKind) -> Result<(), Error> {
+        let server = self.shared.server()?;
+        self.shared.set(&*server, user, fid, kind, None).await
+    }
+
+    /// See [`Client::unlock`].
+    async fn unlock(&self, fid: Fid, holder: u64) {
+        let Ok(server) = self.shared.server() else { return };
+        let turn = {
+            let mut table = self.shared.table();
+            let Some(lock) = table.files.get_mut(&fid) else { return };
+            lock.holders.retain(|(who, _)| *who != holder);
+            let asking = Some(Arc::clone(&lock.asking));
+            Turn { shared: Arc::clone(&self.shared), server, fid, asking }
+        };
+        self.shared.freed.notify_waiters();
+        turn.give_back().await;
+    }
+
+    /// Gives all locks back.
+    pub(crate) async fn release_all(&self) {
+        let Ok(server) = self.shared.server() else { return };
+        for (fid, user) in self.shared.at_servers() {
+            release(&*server, user, fid).await;
+        }
+    }
+}
+
+impl Shared {
+    fn server(&self) -> Result<Arc<dyn LockServer>, Error> {
+        self.server.upgrade().ok_or(Error::Closing)
+    }
+
+    /// Asks the server for a lock, and gives back what it has given before.
+    async fn set(
+        &self,
+        server: &dyn LockServer,
+        user: User,
+        fid: Fid,
+        kind: LockKind,
+        before: Option<LockKind>,
+    ) -> Result<(), Error> {
+        if before.is_some() {
+            // A read lock does not become a write lock (File service notes 14); for a moment there is none.
+            release(server, user, fid).await;
+            self.set_at_server(fid, user, None);
+        }
+        let outcome = server.set(user, fid, kind).await;
+        match (&outcome, before) {
+            (Ok(()), _) => self.set_at_server(fid, user, Some(kind)),
+            (Err(_), Some(before)) => {
+                // Those who had a read lock go on to have it, if nobody else was faster.
+                let kept = server.set(user, fid, before).await.is_ok();
+                self.set_at_server(fid, user, kept.then_some(before));
+            }
+            (Err(_), None) => {}
+        }
+        outcome
+    }
+
+    /// Sees to it that what servers have given is prolonged.
+    fn prolong(self: &Arc<Self>) {
+        let is_prolonged = std::mem::replace(&mut self.table().is_prolonged, true);
+        if !is_prolonged {
+            self.runtime.spawn(Box::pin(prolong(Arc::downgrade(self))));
+        }
+    }
+}
+
+async fn release(server: &dyn LockServer, user: User, fid: Fid) {
+    match server.release(user, fid).await {
+        // The lock of a file that was removed has gone with it.
+        Ok(()) | Err(Error::Gone { .. }) => {}
+        Err(error) => {
+            tracing::warn!(%fid, %error, "a lock was not given back; it ends by itself within five minutes");
+        }
+    }
+}
+
+/// Prolongs what servers have given, until they have given nothing.
+async fn prolong(locks: Weak<Shared>) {
+    while let Some(shared) = locks.upgrade() {
+        let runtime = Arc::clone(&shared.runtime);
+        drop(shared);
+        runtime.sleep_until(runtime.now() + EXTEND_EVERY).await;
+        let Some(shared) = locks.upgrade() else { break };
+        let Ok(server) = shared.server() else { break };
+        if !shared.are_prolonged() {
+            break;
+        }
+        for (fid, user) in shared.at_servers() {
+            match server.extend(user, fid).await {
+                Ok(()) | Err(Error::Gone { .. }) => {}
+                Err(error) => tracing::warn!(%fid, %error, "a lock could not be prolonged"),
+            }
+        }
     }
 }
 
@@ -240,41 +424,7 @@ impl Client {
         kind: LockKind,
         wait: bool,
     ) -> Result<(), Error> {
-        let inner = &self.inner;
-        let locks = &inner.locks;
-        loop {
-            let mut freed = std::pin::pin!(locks.freed.notified());
-            freed.as_mut().enable();
-            let turn = Turn::new(inner, fid, user)?;
-            match locks.try_grant(fid, user, holder, kind)? {
-                Grant::Covered => return Ok(()),
-                Grant::Conflict if !wait => return Err(Error::Locked { fid }),
-                Grant::Conflict => {
-                    drop(turn);
-                    freed.await;
-                }
-                Grant::AskServer(_) => {
-                    let (done, outcome) = oneshot::channel();
-                    let asks = turn.clone();
-                    // Not given up with this call: or the server would keep a lock that nobody knows of.
-                    inner.runtime.spawn(Box::pin(async move {
-                        drop(done.send(asks.ask(user, holder, kind).await));
-                    }));
-                    match outcome.await.unwrap_or(Err(Error::Closing)) {
-                        Ok(_asking) => {
-                            if let Grant::Covered = locks.try_grant(fid, user, holder, kind)? {
-                                return Ok(());
-                            }
-                        }
-                        Err(Error::Locked { .. }) if wait => {
-                            drop(turn);
-                            inner.runtime.sleep_until(inner.now() + TRY_EVERY).await;
-                        }
-                        Err(error) => return Err(error),
-                    }
-                }
-            }
-        }
+        self.inner.locks.lock(user, fid, holder, kind, wait).await
     }
 
     /// Asks the server for its lock of a file, once, and leaves it there: no holder here is known of, nothing prolongs it, and the end of
@@ -284,7 +434,7 @@ impl Client {
     ///
     /// [`Error::Locked`]; the server's.
     pub async fn lock_at_server(&self, user: User, fid: Fid, kind: LockKind) -> Result<(), Error> {
-        self.inner.set_lock(user, fid, kind, None).await
+        self.inner.locks.lock_at_server(user, fid, kind).await
     }
 
     /// Gives the server's lock of a file back, whoever has it: servers do not tell holders apart.
@@ -299,97 +449,36 @@ impl Client {
 
     /// Gives a holder's lock back.
     pub async fn unlock(&self, fid: Fid, holder: u64) {
-        let inner = &self.inner;
-        let turn = {
-            let mut table = inner.locks.lock();
-            let Some(lock) = table.files.get_mut(&fid) else { return };
-            lock.holders.retain(|(who, _)| *who != holder);
-            let asking = Some(Arc::clone(&lock.asking));
-            Turn { inner: Arc::clone(inner), fid, asking }
-        };
-        inner.locks.freed.notify_waiters();
-        turn.give_back().await;
+        self.inner.locks.unlock(fid, holder).await;
     }
 }
 
-impl Inner {
-    async fn set_lock(
-        &self,
-        user: User,
-        fid: Fid,
-        kind: LockKind,
-        before: Option<LockKind>,
-    ) -> Result<(), Error> {
-        let who = self.users.who(user, fid.cell);
-        if before.is_some() {
-            // A read lock does not become a write lock (File service notes 14); for a moment there is none.
-            self.release_lock(user, fid).await;
-            self.locks.set_at_server(fid, user, None);
-        }
-        match self.try_call(who, fid, SetLock { fid: fid.in_cell(), kind: kind.to_wire() }).await {
-            Ok(_) => {
-                self.locks.set_at_server(fid, user, Some(kind));
-                Ok(())
-            }
-            Err(failure) => {
-                let is_held = failure.code().and_then(abort::errno) == Some(Errno::EAGAIN);
-                if let Some(before) = before {
-                    // Those who had a read lock go on to have it, if nobody else was faster.
-                    let again = SetLock { fid: fid.in_cell(), kind: before.to_wire() };
-                    let kept = self.try_call(who, fid, again).await.is_ok();
-                    self.locks.set_at_server(fid, user, kept.then_some(before));
-                }
-                if is_held { Err(Error::Locked { fid }) } else { Err(failure.of(SetLock::NAME, fid)) }
-            }
-        }
+impl LockServer for Inner {
+    fn set(&self, user: User, fid: Fid, kind: LockKind) -> Answer<'_> {
+        Box::pin(async move {
+            let who = self.users.who(user, fid.cell);
+            let asked = self.try_call(who, fid, SetLock { fid: fid.in_cell(), kind: kind.to_wire() }).await;
+            asked.map(drop).map_err(|failure| match failure.code().and_then(abort::errno) {
+                Some(Errno::EAGAIN) => Error::Locked { fid },
+                _ => failure.of(SetLock::NAME, fid),
+            })
+        })
     }
 
-    /// Sees to it that what servers have given is prolonged.
-    fn prolong(&self) {
-        let is_prolonged = std::mem::replace(&mut self.locks.lock().is_prolonged, true);
-        if !is_prolonged {
-            self.runtime.spawn(Box::pin(prolong(self.me.clone())));
-        }
+    fn extend(&self, user: User, fid: Fid) -> Answer<'_> {
+        Box::pin(async move {
+            let who = self.users.who(user, fid.cell);
+            let answer = self.call(who, fid, ExtendLock { fid: fid.in_cell() }).await;
+            answer.map(drop).map_err(|error| self.note_gone(fid, error))
+        })
     }
 
-    async fn release_lock(&self, user: User, fid: Fid) {
-        let who = self.users.who(user, fid.cell);
-        let answer = self.call(who, fid, ReleaseLock { fid: fid.in_cell() }).await;
-        // The lock of a file that was removed has gone with it.
-        if let Err(error) = answer.map_err(|error| self.note_gone(fid, error))
-            && !matches!(error, Error::Gone { .. })
-        {
-            tracing::warn!(%fid, %error, "a lock was not given back; it ends by itself within five minutes");
-        }
-    }
-
-    /// Gives all locks back.
-    pub(crate) async fn release_locks(&self) {
-        for (fid, user) in self.locks.at_servers() {
-            self.release_lock(user, fid).await;
-        }
-    }
-}
-
-/// Prolongs what servers have given, until they have given nothing.
-async fn prolong(client: Weak<Inner>) {
-    while let Some(inner) = client.upgrade() {
-        let runtime = Arc::clone(&inner.runtime);
-        drop(inner);
-        runtime.sleep_until(runtime.now() + EXTEND_EVERY).await;
-        let Some(inner) = client.upgrade() else { break };
-        if !inner.locks.are_prolonged() {
-            break;
-        }
-        for (fid, user) in inner.locks.at_servers() {
-            let who = inner.users.who(user, fid.cell);
-            let answer = inner.call(who, fid, ExtendLock { fid: fid.in_cell() }).await;
-            if let Err(error) = answer.map_err(|error| inner.note_gone(fid, error))
-                && !matches!(error, Error::Gone { .. })
-            {
-                tracing::warn!(%fid, %error, "a lock could not be prolonged");
-            }
-        }
+    fn release(&self, user: User, fid: Fid) -> Answer<'_> {
+        Box::pin(async move {
+            let who = self.users.who(user, fid.cell);
+            let answer = self.call(who, fid, ReleaseLock { fid: fid.in_cell() }).await;
+            answer.map(drop).map_err(|error| self.note_gone(fid, error))
+        })
     }
 }
 
@@ -431,5 +520,104 @@ mod tests {
         assert_eq!(covered(&mut lock, 1, LockKind::Read), Some(false));
         lock.user = User(1);
         assert_eq!(covered(&mut lock, 1, LockKind::Read), Some(true));
+    }
+    /// A server that lets another client have the lock or not, and remembers what it was asked.
+    #[derive(Debug, Default)]
+    struct Server {
+        asked: Mutex<Vec<String>>,
+        /// Other clients read, or write.
+        others: Mutex<Option<LockKind>>,
+    }
+
+    impl Server {
+        fn answer(&self, what: String, answer: Result<(), Error>) -> Answer<'_> {
+            self.asked.lock().unwrap().push(what);
+            Box::pin(std::future::ready(answer))
+        }
+
+        fn asked(&self) -> Vec<String> {
+            std::mem::take(&mut self.asked.lock().unwrap())
+        }
+    }
+
+    impl LockServer for Server {
+        fn set(&self, _: User, fid: Fid, kind: LockKind) -> Answer<'_> {
+            let is_free = match *self.others.lock().unwrap() {
+                None => true,
+                Some(LockKind::Read) => kind == LockKind::Read,
+                Some(LockKind::Write) => false,
+            };
+            self.answer(format!("{kind:?}"), if is_free { Ok(()) } else { Err(Error::Locked { fid }) })
+        }
+
+        fn extend(&self, _: User, _: Fid) -> Answer<'_> {
+            self.answer("Extend".to_owned(), Ok(()))
+        }
+
+        fn release(&self, _: User, _: Fid) -> Answer<'_> {
+            self.answer("Release".to_owned(), Ok(()))
+        }
+    }
+
+    const FILE: Fid = Fid::root_of(crate::fid::CellIndex(1), afs_wire::ids::VolumeId(7));
+
+    fn locks(server: &Arc<Server>) -> Locks {
+        let server: Weak<Server> = Arc::downgrade(server);
+        Locks::new(Arc::new(rx::TokioRuntime::current()), server)
+    }
+
+    #[tokio::test]
+    async fn the_server_is_asked_for_the_first_holder_and_told_of_the_last() {
+        let server = Arc::<Server>::default();
+        let locks = locks(&server);
+        for holder in [1, 2, 3] {
+            locks.lock(User(1), FILE, holder, LockKind::Read, false).await.unwrap();
+        }
+        assert_eq!(server.asked(), ["Read"]);
+        locks.unlock(FILE, 1).await;
+        locks.unlock(FILE, 3).await;
+        assert_eq!(server.asked(), [""; 0], "one is left");
+        locks.unlock(FILE, 2).await;
+        assert_eq!(server.asked(), ["Release"]);
+        assert!(locks.shared.table().files.is_empty(), "nothing is kept of files that are not locked");
+    }
+
+    #[tokio::test]
+    async fn readers_keep_their_lock_where_the_server_does_not_give_the_writers() {
+        let server = Arc::<Server>::default();
+        let locks = locks(&server);
+        locks.lock(User(1), FILE, 1, LockKind::Read, false).await.unwrap();
+        *server.others.lock().unwrap() = Some(LockKind::Read);
+        let outcome = locks.lock(User(1), FILE, 1, LockKind::Write, false).await;
+        assert!(matches!(outcome, Err(Error::Locked { .. })));
+        assert_eq!(server.asked(), ["Read", "Release", "Write", "Read"]);
+        locks.release_all().await;
+        assert_eq!(server.asked(), ["Release"], "it had the read lock again");
+    }
+
+    #[tokio::test]
+    async fn a_holder_of_this_client_is_waited_for_without_a_call() {
+        let server = Arc::<Server>::default();
+        let locks = locks(&server);
+        locks.lock(User(1), FILE, 1, LockKind::Write, false).await.unwrap();
+        assert!(matches!(
+            locks.lock(User(1), FILE, 2, LockKind::Write, false).await,
+            Err(Error::Locked { .. })
+        ));
+        let waits = locks.lock(User(1), FILE, 2, LockKind::Write, true);
+        let (waited, ()) = tokio::join!(waits, locks.unlock(FILE, 1));
+        waited.unwrap();
+        assert_eq!(server.asked()[0], "Write");
+        locks.unlock(FILE, 2).await;
+        assert_eq!(server.asked().last().map(String::as_str), Some("Release"));
+    }
+
+    #[tokio::test]
+    async fn no_lock_is_given_once_the_client_has_gone() {
+        let server = Arc::<Server>::default();
+        let locks = locks(&server);
+        drop(server);
+        let outcome = locks.lock(User(1), FILE, 1, LockKind::Read, true).await;
+        assert!(matches!(outcome, Err(Error::Closing)));
     }
 }

@@ -277,7 +277,10 @@ mod tests {
     fn the_root_stays_and_what_is_no_entry_is_gone() {
         let root = dynamic_root(&["one.test"]);
         let status = root.status(NOW, ROOT).unwrap();
-        assert_eq!((status.kind, status.valid_until, status.modified), (Kind::Directory, Instant::MAX, AfsTime(77)));
+        assert_eq!(
+            (status.kind, status.valid_until, status.modified),
+            (Kind::Directory, Instant::MAX, AfsTime(77))
+        );
         let no_entry = Fid { vnode: VnodeNumber(4000), ..ROOT };
         assert!(matches!(root.status(NOW, no_entry), Err(Error::Gone { .. })));
     }
