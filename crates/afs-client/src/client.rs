@@ -20,7 +20,7 @@ use crate::data::files::Files;
 use crate::data::locks::Locks;
 use crate::data::open_files::OpenFiles;
 use crate::error::Error;
-use crate::events::{Change, Notices, Subscribers};
+use crate::events::{Change, Invalidations, Notices};
 use crate::fid::{CellIndex, Fid, User};
 use crate::names::dynroot::{self, DynamicRoot};
 use crate::names::mount_point::Mounts;
@@ -65,8 +65,8 @@ pub(crate) struct Inner {
     pub(crate) vnodes: Vnodes,
     pub(crate) suspended: SuspendDetector,
     pub(crate) single_flight: SingleFlight,
-    pub(crate) mounts: Mounts,
-    pub(crate) subscribers: Subscribers,
+    pub(crate) mounts: Arc<Mounts>,
+    pub(crate) invalidations: Invalidations,
     pub(crate) open_files: OpenFiles,
     pub(crate) files: Files,
     pub(crate) prefetch: Prefetch,
@@ -156,6 +156,7 @@ impl Client {
         let servers = Servers::default();
         let cells = Arc::new(Cells::new(&config.cells, config.ports, &servers));
         let started = AfsTime(rx_security::UnixTime::of(std::time::SystemTime::now()).0);
+        let mounts = Arc::<Mounts>::default();
         let inner = Inner {
             me: Weak::new(),
             uuid,
@@ -168,8 +169,8 @@ impl Client {
             vnodes: Vnodes::new(config.status_entries, config.directory_bytes),
             suspended: SuspendDetector::new(runtime.boot_time()),
             single_flight: SingleFlight::default(),
-            mounts: Mounts::default(),
-            subscribers: Subscribers::default(),
+            invalidations: Invalidations::new(Arc::clone(&runtime), Arc::clone(&mounts)),
+            mounts,
             open_files: OpenFiles::default(),
             files: Files::open(&config)?,
             prefetch: Prefetch::default(),
@@ -220,7 +221,7 @@ impl Client {
         };
         let said = wait::within(&inner.runtime, GOODBYE_MAX, goodbye).await;
         tracing::debug!(all = said.is_some(), "promises were given back");
-        inner.subscribers.close();
+        inner.invalidations.close();
         inner.endpoint().shut_down();
     }
 
@@ -285,7 +286,7 @@ impl Client {
 
     /// Changes from now on, for who keeps copies.
     pub fn notices(&self) -> Notices {
-        self.inner.subscribers.subscribe()
+        self.inner.invalidations.subscribe()
     }
 
     /// How many vnodes are known.
@@ -311,7 +312,7 @@ impl Client {
     ) -> Result<(), Error> {
         let cell = self.inner.cells.find(cell)?;
         self.inner.users.log_in(user, (cell.index, cell.name.as_str()), name, token, level);
-        self.inner.mention(self.inner.root(), Change::Everything);
+        self.inner.invalidations.mention(self.inner.root(), Change::Everything);
         Ok(())
     }
 
@@ -320,7 +321,7 @@ impl Client {
         for who in self.inner.users.log_out(user, cell) {
             self.inner.connections.renew(who);
         }
-        self.inner.mention(self.inner.root(), Change::Everything);
+        self.inner.invalidations.mention(self.inner.root(), Change::Everything);
     }
 
     /// The tokens that a user has.

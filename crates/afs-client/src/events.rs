@@ -6,10 +6,18 @@
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use rx::Runtime;
 use tokio::sync::mpsc;
 
 use crate::fid::Fid;
+use crate::names::mount_point::Mounts;
+use crate::wait;
+
+/// How long a server waits at most until those who keep copies have handled a break. Servers give up on clients after some two
+/// seconds, and every break holds a writer up.
+const HANDLING_MAX: Duration = Duration::from_secs(1);
 
 /// What about a vnode or volume has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -90,29 +98,86 @@ impl Notices {
     }
 }
 
+/// Tells subscribers what they have to invalidate, under each fid by which they may know it.
+#[derive(Debug)]
+pub(crate) struct Invalidations {
+    subscribers: Subscribers,
+    mounts: Arc<Mounts>,
+    runtime: Arc<dyn Runtime>,
+}
+
+impl Invalidations {
+    /// For nobody yet; volumes are mounted as told there.
+    pub(crate) fn new(runtime: Arc<dyn Runtime>, mounts: Arc<Mounts>) -> Self {
+        Self { subscribers: Subscribers::default(), mounts, runtime }
+    }
+
+    /// One more who is told, from now on.
+    pub(crate) fn subscribe(&self) -> Notices {
+        self.subscribers.subscribe()
+    }
+
+    /// The client ends: nothing changes any more.
+    pub(crate) fn close(&self) {
+        self.subscribers.close();
+    }
+
+    /// A change of a vnode, and the same of the mount points at which it is.
+    pub(crate) fn changes(&self, fid: Fid, change: Change) -> Vec<Changed> {
+        let mut all = vec![Changed { fid, change }];
+        let (root, at_mounts) = match change {
+            Change::Volume => (Fid::root_of(fid.cell, fid.volume), Change::Vnode),
+            Change::Everything => return all,
+            Change::Vnode | Change::Status | Change::Data | Change::Names => (fid, change),
+        };
+        if root.is_root() {
+            all.extend(self.mounts.at(root).into_iter().map(|fid| Changed { fid, change: at_mounts }));
+        }
+        all
+    }
+
+    /// Tells of a change, and waits for nobody.
+    pub(crate) fn mention(&self, fid: Fid, change: Change) {
+        self.subscribers.mention(&self.changes(fid, change));
+    }
+
+    /// Tells of changes, and waits until they are handled, for [`HANDLING_MAX`] at most.
+    pub(crate) async fn tell_and_wait(&self, changes: &[Changed]) {
+        let handled = self.subscribers.tell(changes);
+        if wait::within(&self.runtime, HANDLING_MAX, handled.wait()).await.is_none() {
+            tracing::warn!("a change is answered before the kernel's copies are gone");
+        }
+    }
+
+    /// The names in a directory have changed: whoever looks one up from here on finds what it is now.
+    pub(crate) async fn tell_of_names(&self, dir: Fid) {
+        self.tell_and_wait(&self.changes(dir, Change::Names)).await;
+    }
+}
+
 /// Those who want to know.
 ///
 /// Their queues have no bound of their own: a change is a few words, there are at most as many as servers break promises, and
 /// what is dropped here would be stale for hours.
 #[derive(Debug, Default)]
-pub(crate) struct Subscribers {
+struct Subscribers {
     senders: Mutex<Vec<(mpsc::UnboundedSender<Notice>, Pending)>>,
 }
 
 /// When the notices of one event are handled.
 #[derive(Debug)]
-pub(crate) struct Handled(mpsc::Receiver<Infallible>);
+struct Handled(mpsc::Receiver<Infallible>);
 
 impl Handled {
     /// Waits until all who were told have handled it.
-    pub(crate) async fn wait(mut self) {
+    async fn wait(mut self) {
         // Nothing is ever sent: the channel ends with the last notice.
         let _ = self.0.recv().await;
     }
 }
 
 impl Subscribers {
-    pub(crate) fn subscribe(&self) -> Notices {
+    fn subscribe(&self) -> Notices {
         let (sender, receiver) = mpsc::unbounded_channel();
         let pending = Pending::default();
         self.lock().push((sender, pending.clone()));
@@ -120,14 +185,14 @@ impl Subscribers {
     }
 
     /// Tells all, and lets one know when it is handled.
-    pub(crate) fn tell(&self, changes: &[Changed]) -> Handled {
+    fn tell(&self, changes: &[Changed]) -> Handled {
         let (done, handled) = mpsc::channel(1);
         self.send(changes, Some(&done));
         Handled(handled)
     }
 
     /// Tells all.
-    pub(crate) fn mention(&self, changes: &[Changed]) {
+    fn mention(&self, changes: &[Changed]) {
         self.send(changes, None);
     }
 
@@ -141,11 +206,64 @@ impl Subscribers {
     }
 
     /// Ends all subscriptions.
-    pub(crate) fn close(&self) {
+    fn close(&self) {
         self.lock().clear();
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(mpsc::UnboundedSender<Notice>, Pending)>> {
         self.senders.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fid::CellIndex;
+    use afs_wire::ids::{Uniquifier, VnodeNumber, VolumeId};
+
+    const ROOT: Fid = Fid::root_of(CellIndex(1), VolumeId(7));
+    const MOUNT: Fid =
+        Fid { cell: CellIndex(1), volume: VolumeId(1), vnode: VnodeNumber(20), unique: Uniquifier(5) };
+
+    fn invalidations() -> Invalidations {
+        let mounts = Arc::<Mounts>::default();
+        mounts.note(ROOT, MOUNT);
+        Invalidations::new(Arc::new(rx::TokioRuntime::current()), mounts)
+    }
+
+    #[tokio::test]
+    async fn a_volumes_root_changes_under_its_mount_point_too() {
+        let invalidations = invalidations();
+        let mut notices = invalidations.subscribe();
+        let file = Fid { vnode: VnodeNumber(4), ..ROOT };
+        invalidations.mention(file, Change::Data);
+        invalidations.mention(ROOT, Change::Names);
+        invalidations.mention(file, Change::Volume);
+        invalidations.close();
+        let mut heard = Vec::new();
+        while let Some(notice) = notices.next().await {
+            heard.push((notice.changed.fid, notice.changed.change));
+        }
+        let expected = [
+            (file, Change::Data),
+            (ROOT, Change::Names),
+            (MOUNT, Change::Names),
+            (file, Change::Volume),
+            (MOUNT, Change::Vnode),
+        ];
+        assert_eq!(heard, expected);
+    }
+
+    #[tokio::test]
+    async fn a_change_is_waited_for_until_the_last_subscriber_has_handled_it() {
+        let invalidations = invalidations();
+        let (mut one, mut other) = (invalidations.subscribe(), invalidations.subscribe());
+        let mut told = std::pin::pin!(invalidations.tell_of_names(MOUNT));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        assert!(told.as_mut().poll(&mut context).is_pending());
+        drop(one.next().await);
+        assert!(told.as_mut().poll(&mut context).is_pending(), "the other has not");
+        drop(other.next().await);
+        told.await;
     }
 }

@@ -488,7 +488,7 @@ impl FileData {
         }
         if !is_alone {
             tracing::debug!(fid = %self.vnode.fid, "others have changed the file too");
-            client.inner.mention(self.vnode.fid, Change::Data);
+            client.inner.invalidations.mention(self.vnode.fid, Change::Data);
         }
         Ok(())
     }
@@ -584,7 +584,7 @@ impl FileData {
         }
         self.put_one_aside(client, &file, error);
         self.drop_current();
-        client.inner.mention(fid, Change::Data);
+        client.inner.invalidations.mention(fid, Change::Data);
     }
 
     fn put_one_aside(&self, client: &Client, file: &Arc<CacheFile>, error: &Error) {

@@ -80,7 +80,7 @@ impl Mounts {
         self.at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, root: Fid, mount: Fid) {
+    pub(crate) fn note(&self, root: Fid, mount: Fid) {
         let mut table = self.lock();
         let at = table.entry(root).or_default();
         if !at.contains(&mount) && at.len() < MOUNTS_PER_VOLUME_MAX {

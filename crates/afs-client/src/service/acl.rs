@@ -65,7 +65,7 @@ impl Client {
         // The server tells others, not us: all rights that are known here are off.
         vnode.note_break();
         drop(changing);
-        inner.mention(real, Change::Vnode);
+        inner.invalidations.mention(real, Change::Vnode);
         Ok(())
     }
 }

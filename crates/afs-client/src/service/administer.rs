@@ -53,7 +53,7 @@ impl Client {
             return Err(Error::Exists { dir: dynroot::ROOT, name: alias });
         }
         self.inner.dynamic_root.add_alias(alias, cell);
-        self.inner.tell_of_cells().await;
+        self.inner.invalidations.tell_of_names(dynroot::ROOT).await;
         Ok(())
     }
 
@@ -65,7 +65,7 @@ impl Client {
         if let Err(error) = self.inner.files.flush_all() {
             tracing::warn!(%error, "data stay in the cache");
         }
-        self.inner.mention(self.root(), Change::Everything);
+        self.inner.invalidations.mention(self.root(), Change::Everything);
     }
 
     /// What is kept.

@@ -10,7 +10,6 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
 
 use afs_wire::Uuid;
 use afs_wire::ids::{AfsFid, HostAddr};
@@ -28,14 +27,9 @@ use rxgen::serve::{MAX_ARGUMENT_BYTES, serve_call};
 use rxgen::{Abort, Interface, Serve, ServerCall};
 
 use crate::client::Inner;
-use crate::events::{Change, Changed};
+use crate::events::Change;
 use crate::fid::{CellIndex, Fid};
 use crate::servers::table::{Server, ServerKind};
-use crate::wait;
-
-/// How long a server waits at most until those who keep copies have handled a break. Servers give up on clients after some two
-/// seconds, and every break holds a writer up.
-const HANDLING_MAX: Duration = Duration::from_secs(1);
 
 /// Aborts `ProbeUuid` from a server that means another client (File service notes 7.3).
 const NOT_ME: Abort = Abort(1);
@@ -101,11 +95,13 @@ impl Inner {
                 let fid = Fid::new(cell, fid);
                 self.vnodes.note_break(fid);
                 let is_volume = fid.in_cell().is_whole_volume();
-                changes.extend(self.changes(fid, if is_volume { Change::Volume } else { Change::Vnode }));
+                changes.extend(
+                    self.invalidations.changes(fid, if is_volume { Change::Volume } else { Change::Vnode }),
+                );
             }
         }
         tracing::debug!(server = %peer.ip(), count = fids.len(), first = ?fids.first(), "promises are broken");
-        self.tell_and_wait(&changes).await;
+        self.invalidations.tell_and_wait(&changes).await;
     }
 
     /// A server breaks all of its promises.
@@ -124,11 +120,11 @@ impl Inner {
             server.reset();
             let volumes = self.locations.on_server(server);
             for (cell, volume) in volumes {
-                changes.extend(self.changes(Fid::root_of(cell, volume), Change::Volume));
+                changes.extend(self.invalidations.changes(Fid::root_of(cell, volume), Change::Volume));
             }
         }
         tracing::debug!(server = %peer.ip(), volumes = changes.len(), "all promises of a server are broken");
-        self.tell_and_wait(&changes).await;
+        self.invalidations.tell_and_wait(&changes).await;
     }
 
     /// The servers of a UUID that have this address by now, as the VLDB says.
@@ -145,14 +141,6 @@ impl Inner {
             }
         }
         found
-    }
-
-    /// Tells who keeps copies of changes, and waits until they have handled them, for a second at most.
-    pub(crate) async fn tell_and_wait(&self, changes: &[Changed]) {
-        let handled = self.subscribers.tell(changes);
-        if wait::within(&self.runtime, HANDLING_MAX, handled.wait()).await.is_none() {
-            tracing::warn!("a change is answered before the kernel's copies are gone");
-        }
     }
 }
 

@@ -12,6 +12,7 @@ use crate::client::{Client, Space};
 use crate::error::Error;
 use crate::events::Change;
 use crate::fid::{CellIndex, Fid, User};
+use crate::names::dynroot;
 use crate::servers::table::ServerKind;
 use crate::wait;
 
@@ -191,7 +192,7 @@ impl Client {
     ) -> Result<CellIndex, Error> {
         let inner = &self.inner;
         let index = inner.cells.set(name, linked, servers, &inner.servers);
-        inner.tell_of_cells().await;
+        inner.invalidations.tell_of_names(dynroot::ROOT).await;
         index.ok_or_else(|| Error::Invalid { what: format!("too many cells for {name}") })
     }
 
@@ -236,7 +237,7 @@ impl Client {
     pub fn set_sysnames(&self, names: Vec<String>) {
         *self.inner.sysnames.write().unwrap_or_else(std::sync::PoisonError::into_inner) = names;
         // What a name with @sys names is another now, wherever there is one.
-        self.inner.mention(self.inner.root(), Change::Everything);
+        self.inner.invalidations.mention(self.inner.root(), Change::Everything);
     }
 
     /// Forgets what is known of a vnode (`fs flush`).
@@ -249,7 +250,7 @@ impl Client {
             if let Err(error) = inner.files.flush(inner, fid) {
                 tracing::warn!(%fid, %error, "the data stay in the cache");
             }
-            inner.mention(fid, Change::Vnode);
+            inner.invalidations.mention(fid, Change::Vnode);
         }
     }
 
@@ -264,7 +265,7 @@ impl Client {
         if let Err(error) = inner.files.flush_volume(inner, cell, volume) {
             tracing::warn!(volume = volume.0, %error, "data stay in the cache");
         }
-        inner.mention(Fid::root_of(cell, volume), Change::Volume);
+        inner.invalidations.mention(Fid::root_of(cell, volume), Change::Volume);
     }
 
     /// Forgets where volumes are and what is mounted (`fs checkvolumes`).

@@ -13,9 +13,8 @@ use rxgen::{Abort, Rpc};
 
 use crate::client::{Client, Inner};
 use crate::error::Error;
-use crate::events::{Change, Changed};
+use crate::events::Change;
 use crate::fid::{Fid, User};
-use crate::names::dynroot;
 use crate::names::mount_point::Target;
 use crate::servers::users::Who;
 use crate::vnodes::status::{Kind, SetStatus, Status};
@@ -244,7 +243,7 @@ impl Inner {
     ) {
         let noted = vnode.note(self.now(), heard, who, status, callback);
         if noted.is_other_data {
-            self.mention(vnode.fid, Change::Vnode);
+            self.invalidations.mention(vnode.fid, Change::Vnode);
         }
     }
 
@@ -252,7 +251,7 @@ impl Inner {
     pub(crate) fn note_volume(&self, vnode: &Vnode, sync: &AfsVolSync) {
         if vnode.volume.note_creation(sync) {
             tracing::info!(volume = vnode.fid.volume.0, "a read-only volume was released anew");
-            self.mention(vnode.fid, Change::Volume);
+            self.invalidations.mention(vnode.fid, Change::Volume);
         }
     }
 
@@ -261,35 +260,11 @@ impl Inner {
         match error {
             Error::Refused { code: abort::VNOVNODE, .. } => {
                 self.vnodes.remove(fid);
-                self.mention(fid, Change::Vnode);
+                self.invalidations.mention(fid, Change::Vnode);
                 Error::Gone { fid }
             }
             other => other,
         }
-    }
-
-    /// Tells who keeps copies of a change, of a volume's root also under the mount points that are known.
-    pub(crate) fn mention(&self, fid: Fid, change: Change) {
-        self.subscribers.mention(&self.changes(fid, change));
-    }
-
-    /// The names of cells have changed: whoever looks one up from here on finds what it is now.
-    pub(crate) async fn tell_of_cells(&self) {
-        self.tell_and_wait(&self.changes(dynroot::ROOT, Change::Names)).await;
-    }
-
-    /// A change of a vnode, and the same of the mount points at which it is.
-    pub(crate) fn changes(&self, fid: Fid, change: Change) -> Vec<Changed> {
-        let mut all = vec![Changed { fid, change }];
-        let (root, at_mounts) = match change {
-            Change::Volume => (Fid::root_of(fid.cell, fid.volume), Change::Vnode),
-            Change::Everything => return all,
-            Change::Vnode | Change::Status | Change::Data | Change::Names => (fid, change),
-        };
-        if root.is_root() {
-            all.extend(self.mounts.at(root).into_iter().map(|fid| Changed { fid, change: at_mounts }));
-        }
-        all
     }
 }
 

@@ -57,7 +57,7 @@ impl Inner {
         for server in self.servers.all() {
             server.reset();
         }
-        self.mention(self.root(), Change::Everything);
+        self.invalidations.mention(self.root(), Change::Everything);
     }
 }
 
