@@ -67,7 +67,7 @@ pub(crate) struct Inner {
     pub(crate) single_flight: SingleFlight,
     pub(crate) mounts: Arc<Mounts>,
     pub(crate) invalidations: Invalidations,
-    pub(crate) open_files: OpenFiles,
+    pub(crate) open_files: Arc<OpenFiles>,
     pub(crate) files: Files,
     pub(crate) prefetch: Prefetch,
     pub(crate) locks: Locks,
@@ -171,7 +171,7 @@ impl Client {
             single_flight: SingleFlight::default(),
             invalidations: Invalidations::new(Arc::clone(&runtime), Arc::clone(&mounts)),
             mounts,
-            open_files: OpenFiles::default(),
+            open_files: Arc::new(OpenFiles::new(Arc::clone(&runtime), Weak::<Inner>::new())),
             files: Files::open(&config)?,
             prefetch: Prefetch::default(),
             locks: Locks::new(Arc::clone(&runtime), Weak::<Inner>::new()),
@@ -185,7 +185,8 @@ impl Client {
         inner.log_local_users_in()?;
         let inner = Arc::new_cyclic(|me: &Weak<Inner>| {
             let locks = Locks::new(Arc::clone(&inner.runtime), me.clone());
-            Inner { me: me.clone(), locks, ..inner }
+            let open_files = Arc::new(OpenFiles::new(Arc::clone(&inner.runtime), me.clone()));
+            Inner { me: me.clone(), locks, open_files, ..inner }
         });
         let client = Self { inner };
         callbacks::offer(client.inner.endpoint(), Arc::downgrade(&client.inner));

@@ -49,7 +49,7 @@ impl Drop for OpenFile {
         {
             self.data.end_writing(self.user);
         }
-        inner.note_close(self.user, self.fid);
+        inner.open_files.close(self.user, self.fid);
     }
 }
 
@@ -127,7 +127,7 @@ impl Client {
         if let Err(Error::Gone { fid: gone }) = opened
             && gone == fid
         {
-            self.inner.hold_successor(user, fid);
+            self.inner.open_files.hold_successor(user, fid);
         }
         opened
     }

@@ -4,16 +4,19 @@
 //! **Opening what is being replaced.** The kernel looks a name up and opens what it was, and between the two the file may have been
 //! replaced; it then tries once more. So who came too late once is not to come too late again: what takes the name is held for him for a
 //! second, as if it was open already.
+//!
+//! How a hidden name is removed is left to [`RemoveHiddenName`], how a file gets one to `names`.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use rx::Runtime;
 use rx_proto::time::Instant;
 use tokio::sync::Notify;
 
-use crate::client::{Client, Inner};
 use crate::data::fetch::either;
 use crate::fid::{Fid, User};
 
@@ -31,9 +34,14 @@ pub(crate) fn is_hidden_name(name: &[u8]) -> bool {
     name.starts_with(HIDDEN.as_bytes())
 }
 
+/// Removes the names that were given to open files.
+pub(crate) trait RemoveHiddenName: Send + Sync {
+    /// Removes one in the background, as a user, and then says so by [`OpenFiles::note_removed`].
+    fn remove_hidden_name(&self, user: User, place: (Fid, String));
+}
+
 /// Which files are open, and the hidden names of those that have lost their own. Nobody opens a file between the look whether it is
 /// open and the loss of its last name.
-#[derive(Debug, Default)]
 pub(crate) struct OpenFiles {
     table: Mutex<Table>,
     numbers: AtomicU64,
@@ -43,6 +51,15 @@ pub(crate) struct OpenFiles {
     removed: Notify,
     /// What is held for who may come is to be let go.
     let_go: Notify,
+    runtime: Arc<dyn Runtime>,
+    /// Weak, as it has this. A file that is held keeps it.
+    remover: Weak<dyn RemoveHiddenName>,
+}
+
+impl fmt::Debug for OpenFiles {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenFiles").field("table", &self.table).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -165,9 +182,9 @@ impl Drop for Listed<'_> {
 }
 
 /// A file that counts as open until this is dropped.
-#[derive(Debug)]
 pub(crate) struct Held {
-    client: Client,
+    files: Arc<OpenFiles>,
+    remover: Arc<dyn RemoveHiddenName>,
     user: User,
     fid: Fid,
     is_nobodys: bool,
@@ -175,7 +192,15 @@ pub(crate) struct Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.client.inner.closed(self.user, self.fid, self.is_nobodys);
+        if let Some(hidden) = self.files.note_close(self.fid, self.is_nobodys) {
+            self.remover.remove_hidden_name(self.user, hidden);
+        }
+    }
+}
+
+impl fmt::Debug for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Held").field("fid", &self.fid).finish_non_exhaustive()
     }
 }
 
@@ -246,7 +271,7 @@ impl OpenFiles {
     }
 
     /// A file is about to lose its last name. `None`: somebody has it open, and it counts as open once more.
-    fn begin_unlink(&self, fid: Fid) -> Option<Unlinking<'_>> {
+    fn try_unlink(&self, fid: Fid) -> Option<Unlinking<'_>> {
         let mut table = self.lock();
         let open = table.files.entry(fid).or_default();
         if open.count > 0 {
@@ -376,57 +401,74 @@ impl OpenFiles {
     }
 }
 
-impl Inner {
+impl OpenFiles {
+    /// None yet.
+    pub(crate) fn new(runtime: Arc<dyn Runtime>, remover: Weak<dyn RemoveHiddenName>) -> Self {
+        Self {
+            table: Mutex::default(),
+            numbers: AtomicU64::default(),
+            unlinking: AtomicUsize::default(),
+            removed: Notify::default(),
+            let_go: Notify::default(),
+            runtime,
+            remover,
+        }
+    }
+
     /// A file is about to lose its last name: what that means for those who have it open, or are about to open it.
-    pub(crate) fn begin_unlink(&self, user: User, fid: Fid) -> Unlink<'_> {
-        match (self.open_files.begin_unlink(fid), self.client()) {
+    pub(crate) fn begin_unlink(self: &Arc<Self>, user: User, fid: Fid) -> Unlink<'_> {
+        match (self.try_unlink(fid), self.remover.upgrade()) {
             (Some(unlinking), _) => Unlink::Closed { _unlinking: unlinking },
-            (None, Ok(client)) => Unlink::Open { _held: Held { client, user, fid, is_nobodys: false } },
+            (None, Some(remover)) => Unlink::Open { _held: self.held(remover, user, fid, false) },
             // Nothing is kept of a client that ends.
-            (None, Err(_)) => Unlink::Unaffected,
+            (None, None) => Unlink::Unaffected,
         }
     }
 
     /// A handle is closed.
-    pub(crate) fn note_close(&self, user: User, fid: Fid) {
-        self.closed(user, fid, false);
-    }
-
-    fn closed(&self, user: User, fid: Fid, is_nobodys: bool) {
-        if let Some(hidden) = self.open_files.note_close(fid, is_nobodys) {
-            self.remove_hidden_name(user, hidden);
+    pub(crate) fn close(&self, user: User, fid: Fid) {
+        if let (Some(hidden), Some(remover)) = (self.note_close(fid, false), self.remover.upgrade()) {
+            remover.remove_hidden_name(user, hidden);
         }
     }
 
     /// A file has the name of another now.
-    pub(crate) fn note_replaced(&self, user: User, old: Fid, new: Fid) {
-        if self.open_files.note_replaced(self.now(), old, new) {
-            self.hold(user, new);
+    pub(crate) fn replaced(self: &Arc<Self>, user: User, old: Fid, new: Fid) {
+        if self.note_replaced(self.runtime.now(), old, new) {
+            self.hold_for_a_while(user, new);
         }
     }
 
     /// Somebody could not open a file any more: what has its name now is held for him.
-    pub(crate) fn hold_successor(&self, user: User, fid: Fid) {
-        let successor = self.open_files.lock().successor(self.now(), fid);
+    pub(crate) fn hold_successor(self: &Arc<Self>, user: User, fid: Fid) {
+        let successor = self.lock().successor(self.runtime.now(), fid);
         if let Some(successor) = successor {
-            self.hold(user, successor);
+            self.hold_for_a_while(user, successor);
         }
     }
 
     /// Holds a file for a second, as if it was open. If it is losing its name too, what replaces it is held.
-    fn hold(&self, user: User, fid: Fid) {
-        let Ok(client) = self.client() else { return };
-        if !self.open_files.hold(fid) {
+    fn hold_for_a_while(self: &Arc<Self>, user: User, fid: Fid) {
+        let Some(remover) = self.remover.upgrade() else { return };
+        if !self.hold(fid) {
             return;
         }
-        let held = Held { client, user, fid, is_nobodys: true };
-        let runtime = Arc::clone(&self.runtime);
-        let until = self.now() + HELD_FOR;
+        let held = self.held(remover, user, fid, true);
+        let until = self.runtime.now() + HELD_FOR;
         self.runtime.spawn(Box::pin(async move {
-            let files = &held.client.inner.open_files;
-            either(runtime.sleep_until(until), files.let_go.notified()).await;
+            either(held.files.runtime.sleep_until(until), held.files.let_go.notified()).await;
             drop(held);
         }));
+    }
+
+    fn held(
+        self: &Arc<Self>,
+        remover: Arc<dyn RemoveHiddenName>,
+        user: User,
+        fid: Fid,
+        is_nobodys: bool,
+    ) -> Held {
+        Held { files: Arc::clone(self), remover, user, fid, is_nobodys }
     }
 }
 
@@ -441,14 +483,46 @@ mod tests {
         Fid { vnode: VnodeNumber(vnode), unique: Uniquifier(5), ..root }
     }
 
+    /// The hidden names that were to be removed.
+    #[derive(Debug, Default)]
+    struct Remover(Mutex<Vec<(Fid, String)>>);
+
+    impl RemoveHiddenName for Remover {
+        fn remove_hidden_name(&self, _: User, place: (Fid, String)) {
+            self.0.lock().unwrap().push(place);
+        }
+    }
+
+    fn open_files(remover: &Arc<Remover>) -> Arc<OpenFiles> {
+        let remover: Weak<Remover> = Arc::downgrade(remover);
+        Arc::new(OpenFiles::new(Arc::new(rx::TokioRuntime::current()), remover))
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_removed_while_it_is_open_keeps_its_hidden_name_until_the_last_close() {
+        let remover = Arc::<Remover>::default();
+        let (files, dir) = (open_files(&remover), fid(1));
+        assert!(files.note_open(fid(2)) && files.note_open(fid(2)));
+        let unlink = files.begin_unlink(User(1), fid(2));
+        assert!(matches!(unlink, Unlink::Open { .. }));
+        let hidden = files.hidden_name(dir, fid(2));
+        let name = String::from_utf8(hidden.as_bytes().to_vec()).unwrap();
+        hidden.given();
+        drop(unlink);
+        files.close(User(1), fid(2));
+        assert!(remover.0.lock().unwrap().is_empty(), "one has it open");
+        files.close(User(1), fid(2));
+        assert_eq!(*remover.0.lock().unwrap(), [(dir, name)]);
+    }
+
     #[tokio::test]
     async fn nobody_opens_a_file_that_is_losing_its_last_name() {
-        let files = OpenFiles::default();
+        let files = open_files(&Arc::default());
         let fid = fid(2);
         assert!(files.note_open(fid));
-        assert!(files.begin_unlink(fid).is_none(), "it is open: it has to be kept");
+        assert!(files.try_unlink(fid).is_none(), "it is open: it has to be kept");
         assert!(files.note_close(fid, false).is_none() && files.note_close(fid, false).is_none());
-        let (one, other) = (files.begin_unlink(fid).unwrap(), files.begin_unlink(fid).unwrap());
+        let (one, other) = (files.try_unlink(fid).unwrap(), files.try_unlink(fid).unwrap());
         assert!(!files.note_open(fid) && files.is_being_unlinked(fid));
         drop(one);
         assert!(!files.note_open(fid), "the other operation goes on");
@@ -461,10 +535,10 @@ mod tests {
         assert!(files.lock().files.is_empty(), "nothing is kept of files that are closed");
     }
 
-    #[test]
-    fn who_comes_too_late_is_known_of_by_what_takes_the_name() {
-        let (files, now) = (OpenFiles::default(), Instant::from_nanos(5_000_000_000));
-        let unlinking = files.begin_unlink(fid(2)).unwrap();
+    #[tokio::test]
+    async fn who_comes_too_late_is_known_of_by_what_takes_the_name() {
+        let (files, now) = (open_files(&Arc::default()), Instant::from_nanos(5_000_000_000));
+        let unlinking = files.try_unlink(fid(2)).unwrap();
         assert!(!files.note_open(fid(2)));
         assert!(files.note_replaced(now, fid(2), fid(4)), "somebody wanted to open it");
         drop(unlinking);
@@ -478,7 +552,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_hidden_name_is_known_until_it_is_removed() {
-        let (files, dir) = (OpenFiles::default(), fid(1));
+        let (files, dir) = (open_files(&Arc::default()), fid(1));
         assert!(files.note_open(fid(2)));
         drop(files.hidden_name(dir, fid(2)));
         assert!(files.listed(dir).hidden().is_empty(), "it was not given to the file");

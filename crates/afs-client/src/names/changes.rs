@@ -18,7 +18,7 @@ use afs_wire::status::{AfsStoreStatus, FileType, StoreMask};
 use rxgen::Rpc;
 
 use crate::client::{Client, Found, Inner, Made};
-use crate::data::open_files::{Unlink, is_hidden_name};
+use crate::data::open_files::{RemoveHiddenName, Unlink, is_hidden_name};
 use crate::error::Error;
 use crate::fid::{Fid, User};
 use crate::names::lookup::{checked_name, new_name};
@@ -112,7 +112,7 @@ impl Inner {
         if fid.vnode.is_directory() || !is_last_of_file {
             return Unlink::Unaffected;
         }
-        self.begin_unlink(user, fid)
+        self.open_files.begin_unlink(user, fid)
     }
 
     /// Forgets a vnode that has lost a name: with its last one it is no longer there.
@@ -132,17 +132,6 @@ impl Inner {
         }
     }
 
-    /// Removes a hidden name, in the background: nobody waits for it who could be interrupted.
-    pub(crate) fn remove_hidden_name(&self, user: User, (dir, name): (Fid, String)) {
-        let Ok(client) = self.client() else { return };
-        self.runtime.spawn(Box::pin(async move {
-            if let Err(error) = client.remove(user, dir, name.as_bytes()).await {
-                tracing::warn!(%dir, name, %error, "a file that was removed while it was open stays under a hidden name");
-            }
-            client.inner.open_files.note_removed(dir, name);
-        }));
-    }
-
     /// Gives a file that is open, and about to lose its last name, a hidden one, so that at no time there is neither it nor what
     /// replaces it. Whether it has one.
     async fn hide(&self, user: User, dir: Fid, fid: Fid) -> Result<bool, Error> {
@@ -159,6 +148,19 @@ impl Inner {
                 Ok(false)
             }
         }
+    }
+}
+
+impl RemoveHiddenName for Inner {
+    // In the background: nobody waits for it who could be interrupted.
+    fn remove_hidden_name(&self, user: User, (dir, name): (Fid, String)) {
+        let Ok(client) = self.client() else { return };
+        self.runtime.spawn(Box::pin(async move {
+            if let Err(error) = client.remove(user, dir, name.as_bytes()).await {
+                tracing::warn!(%dir, name, %error, "a file that was removed while it was open stays under a hidden name");
+            }
+            client.inner.open_files.note_removed(dir, name);
+        }));
     }
 }
 
@@ -500,7 +502,7 @@ impl Client {
         let renamed =
             inner.rename(user, (fid, replaced), (&from, from_name, old_name), (&to, to_name, new_name)).await;
         match (replaced, &renamed) {
-            (Some(replaced), Ok(())) => inner.note_replaced(user, replaced, fid),
+            (Some(replaced), Ok(())) => inner.open_files.replaced(user, replaced, fid),
             // It has its name still.
             (Some(replaced), Err(_)) if is_hidden => {
                 if let Some(hidden) = inner.open_files.take_hidden(replaced) {
