@@ -58,7 +58,7 @@ pub(crate) struct Inner {
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) uuid: Uuid,
     pub(crate) users: Arc<Users>,
-    pub(crate) servers: Servers,
+    pub(crate) servers: Arc<Servers>,
     pub(crate) cells: Arc<Cells>,
     pub(crate) connections: Connections,
     pub(crate) locations: Locations,
@@ -153,7 +153,7 @@ impl Client {
         let seed = runtime.seed().map_err(|error| Error::local("asking for chance", error))?;
         let uuid = config.uuid.unwrap_or_else(|| uuid_of(&seed));
         let users = Arc::new(Users::new(Arc::clone(&runtime)));
-        let servers = Servers::default();
+        let servers = Arc::<Servers>::default();
         let cells = Arc::new(Cells::new(&config.cells, config.ports, &servers));
         let started = AfsTime(rx_security::UnixTime::of(std::time::SystemTime::now()).0);
         let mounts = Arc::<Mounts>::default();
@@ -162,10 +162,10 @@ impl Client {
             uuid,
             connections: Connections::new(endpoint, Arc::clone(&users)),
             users,
+            locations: Locations::new(Arc::clone(&runtime), Arc::clone(&servers), config.ports.file),
             servers,
             dynamic_root: DynamicRoot::new(Arc::clone(&cells), config.aliases.aliases.clone(), started),
             cells,
-            locations: Locations::default(),
             vnodes: Vnodes::new(config.status_entries, config.directory_bytes),
             suspended: SuspendDetector::new(runtime.boot_time()),
             single_flight: SingleFlight::default(),
@@ -230,7 +230,7 @@ impl Client {
     async fn root_of_volume(&self) -> Result<Fid, Error> {
         let inner = &self.inner;
         let cell = inner.cells.find(inner.config.cell.as_str())?;
-        let entry = inner.volume_by_name(&cell, &inner.config.root_volume, None).await?;
+        let entry = inner.locations.by_name(&**inner, &cell, &inner.config.root_volume, None).await?;
         let volume = entry.id_of(VolumeType::READ_ONLY).or_else(|| entry.id_of(VolumeType::READ_WRITE));
         let none =
             || Error::NoVolume { cell: cell.name.to_string(), volume: inner.config.root_volume.clone() };

@@ -198,7 +198,7 @@ impl Inner {
             Some(name) => self.cells.find(name)?,
             None => self.cell(fid.cell)?,
         };
-        let entry = self.volume_by_name(&cell, mount.volume, mount.kind).await?;
+        let entry = self.locations.by_name(self, &cell, mount.volume, mount.kind).await?;
         let none = || Error::NoVolume { cell: cell.name.to_string(), volume: mount.volume.to_owned() };
         let is_number = mount.volume.bytes().all(|byte| byte.is_ascii_digit());
         let is_from_read_only =

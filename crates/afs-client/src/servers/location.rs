@@ -1,4 +1,6 @@
 //! Where volumes are: what the VLDB says, kept until it is old or a server says that it is wrong (VLDB notes 3).
+//!
+//! [`Locations`] decides what is asked and what is kept; how database servers are asked is left to [`Vldb`].
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -16,15 +18,16 @@ use afs_wire::vl::{
     SiteFlags, UvldbEntry, Vl, VlName,
 };
 use lru::LruCache;
+use rx::Runtime;
 use rx_proto::time::Instant;
 use rxgen::{Abort, Rpc};
 
 use crate::client::Inner;
 use crate::error::Error;
-use crate::fid::{CellIndex, Fid};
+use crate::fid::CellIndex;
 use crate::servers::cells::Cell;
 use crate::servers::remote::{Asked, Failure, QUICK_ANSWER_PATIENCE, call_once};
-use crate::servers::table::{Server, ServerKind};
+use crate::servers::table::{Server, ServerKind, Servers};
 use crate::servers::users::Who;
 
 /// How long an entry is used without asking again. A volume that moves is found at once by what its old server says; this is
@@ -91,13 +94,35 @@ impl VolumeEntry {
     }
 }
 
-/// The servers of a volume, when they are known.
-pub(crate) type Sites<'a> = Pin<Box<dyn Future<Output = Result<Vec<Arc<Server>>, Error>> + Send + 'a>>;
+/// A question to a cell's database servers, on its way.
+type Asking<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failure>> + Send + 'a>>;
 
-/// The entries that are kept.
-#[derive(Debug, Default)]
+/// A cell's database servers, and those who need to know at once what they say. In boxes, since to ask file servers takes asking
+/// database servers first, by the same means.
+pub(crate) trait Vldb: Send + Sync {
+    /// The entry of a volume, by its name or its id in digits.
+    fn entry<'a>(&'a self, cell: &'a Cell, name: VlName) -> Asking<'a, UvldbEntry>;
+
+    /// The same of a server that does not know the former.
+    fn entry_without_uuids<'a>(&'a self, cell: &'a Cell, name: VlName) -> Asking<'a, NvldbEntry>;
+
+    /// The addresses of the file server of a UUID.
+    fn addresses<'a>(&'a self, cell: &'a Cell, uuid: Uuid) -> Asking<'a, Vec<HostAddr>>;
+
+    /// These addresses are of one host.
+    fn note_host(&self, addresses: &[IpAddr]);
+
+    /// A volume is one that nobody writes.
+    fn note_read_only(&self, cell: CellIndex, volume: VolumeId);
+}
+
+/// The entries that are kept, and what it takes to ask for more.
+#[derive(Debug)]
 pub(crate) struct Locations {
     table: Mutex<Table>,
+    runtime: Arc<dyn Runtime>,
+    servers: Arc<Servers>,
+    file_port: u16,
 }
 
 #[derive(Debug)]
@@ -206,97 +231,127 @@ pub(crate) fn split_name(name: &str) -> (&str, Option<VolumeType>) {
         .unwrap_or((name, None))
 }
 
-impl Inner {
+/// Asking database servers.
+impl Locations {
+    /// Nothing is known yet. File servers are added to `servers`, at this port.
+    pub(crate) fn new(runtime: Arc<dyn Runtime>, servers: Arc<Servers>, file_port: u16) -> Self {
+        Self { table: Mutex::default(), runtime, servers, file_port }
+    }
+
     /// The entry of a volume, by its name without suffix or by its id in digits. If it is known without a volume of the wanted kind, it
     /// is asked for again: there may be one by now.
     ///
     /// # Errors
     ///
     /// [`Error::NoVolume`]; [`Error::Unreachable`] if no database server answers.
-    pub(crate) async fn volume_by_name(
+    pub(crate) async fn by_name(
         &self,
+        vldb: &dyn Vldb,
         cell: &Cell,
         name: &str,
         wanted: Option<VolumeType>,
     ) -> Result<Arc<VolumeEntry>, Error> {
-        let now = self.now();
+        let now = self.runtime.now();
         let has_it = |entry: &VolumeEntry| wanted.is_none_or(|kind| entry.id_of(kind).is_some());
-        let known = self.locations.known_name(now, cell.index, name);
+        let known = self.known_name(now, cell.index, name);
         let suffixed = match wanted {
             Some(VolumeType::BACKUP) => format!("{name}.backup"),
             _ => format!("{name}.readonly"),
         };
         if let Some(entry) = known
-            && (has_it(&entry) || self.locations.is_missing(now, cell.index, &suffixed))
+            && (has_it(&entry) || self.is_missing(now, cell.index, &suffixed))
         {
             return Ok(entry);
         }
         if let Some(id) = id_of_digits(name) {
-            return self.volume_by_id(cell, id).await;
+            return self.by_id(vldb, cell, id).await;
         }
-        let entry = self.ask_for_volume(cell, name).await?;
+        let entry = self.ask_for_volume(vldb, cell, name).await?;
         if !has_it(&entry) {
-            self.locations.note_missing(self.now(), cell.index, &suffixed);
+            self.note_missing(self.runtime.now(), cell.index, &suffixed);
         }
         Ok(entry)
-    }
-
-    /// The cell does not have this volume any more. What was mounted there is looked up by name again: there may be a new one of
-    /// that name.
-    pub(crate) fn note_no_volume(&self, cell: CellIndex, volume: VolumeId) {
-        self.locations.forget(cell, volume);
-        let root = Fid::root_of(cell, volume);
-        for mount in self.mounts.at(root) {
-            if let Some(vnode) = self.vnodes.get(mount) {
-                vnode.set_mounted(None);
-            }
-        }
     }
 
     /// The entry of the volume with an id.
     ///
     /// # Errors
     ///
-    /// As [`Self::volume_by_name`].
-    pub(crate) async fn volume_by_id(
+    /// As [`Self::by_name`].
+    pub(crate) async fn by_id(
         &self,
+        vldb: &dyn Vldb,
         cell: &Cell,
         volume: VolumeId,
     ) -> Result<Arc<VolumeEntry>, Error> {
-        let known = self.locations.known(cell.index, volume);
-        if let Some(entry) = known.as_ref().filter(|entry| self.now() < entry.until) {
+        let known = self.known(cell.index, volume);
+        if let Some(entry) = known.as_ref().filter(|entry| self.runtime.now() < entry.until) {
             return Ok(Arc::clone(entry));
         }
-        match self.ask_for_volume(cell, &volume.0.to_string()).await {
+        match self.ask_for_volume(vldb, cell, &volume.0.to_string()).await {
             // An old entry is better than none.
             Err(error) if error.is_passing() => known.ok_or(error),
             other => other,
         }
     }
 
-    /// The servers that have a volume. In a box, since to ask file servers takes asking database servers first, by the same
-    /// means.
-    pub(crate) fn sites_of(&self, cell: CellIndex, volume: VolumeId) -> Sites<'_> {
-        Box::pin(async move {
-            let cell = self.cell(cell)?;
-            let entry = self.volume_by_id(&cell, volume).await?;
-            let kind = entry.kind_of(volume).unwrap_or(VolumeType::READ_WRITE);
-            Ok(entry.servers_of(kind))
-        })
+    /// The servers that have a volume.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::by_name`].
+    pub(crate) async fn sites_of(
+        &self,
+        vldb: &dyn Vldb,
+        cell: &Cell,
+        volume: VolumeId,
+    ) -> Result<Vec<Arc<Server>>, Error> {
+        let entry = self.by_id(vldb, cell, volume).await?;
+        let kind = entry.kind_of(volume).unwrap_or(VolumeType::READ_WRITE);
+        Ok(entry.servers_of(kind))
     }
 
-    async fn ask_for_volume(&self, cell: &Cell, name: &str) -> Result<Arc<VolumeEntry>, Error> {
+    /// Asks for the addresses of the file server of a UUID, and keeps them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unreachable`] if no database server answers, and what they say.
+    pub(crate) async fn ask_addresses(
+        &self,
+        vldb: &dyn Vldb,
+        cell: &Cell,
+        uuid: Uuid,
+    ) -> Result<Option<Arc<Server>>, Error> {
+        let asked = vldb.addresses(cell, uuid).await;
+        let addresses =
+            asked.map_err(|failure| failure.about(format!("asking for a file server of {}", cell.name)))?;
+        let sockets: Vec<_> = addresses.iter().map(|&address| self.file_socket(address)).collect();
+        let server = self.servers.get_or_add(ServerKind::File, cell.index, Some(uuid), &sockets);
+        if let Some(server) = &server {
+            server.set_addresses(&sockets);
+            let addresses: Vec<_> = sockets.iter().map(|socket| socket.ip()).collect();
+            vldb.note_host(&addresses);
+        }
+        Ok(server)
+    }
+
+    async fn ask_for_volume(
+        &self,
+        vldb: &dyn Vldb,
+        cell: &Cell,
+        name: &str,
+    ) -> Result<Arc<VolumeEntry>, Error> {
         let none = || Error::NoVolume { cell: cell.name.to_string(), volume: name.to_owned() };
-        if self.locations.is_missing(self.now(), cell.index, name) {
+        if self.is_missing(self.runtime.now(), cell.index, name) {
             return Err(none());
         }
         let text = VlName::new(name).map_err(|_| none())?;
         let what = || format!("asking where the volume {name} of {} is", cell.name);
-        let asked = match self.ask_location(cell, GetEntryByNameU { name: text.clone() }).await {
-            Ok(reply) => Ok(self.sites_with_uuids(cell, &reply.entry).await?),
+        let asked = match vldb.entry(cell, text.clone()).await {
+            Ok(entry) => Ok(self.sites_with_uuids(vldb, cell, &entry).await?),
             Err(failure) if failure.code() == Some(Abort::OPCODE) => {
-                let reply = self.ask_location(cell, GetEntryByNameN { name: text }).await;
-                reply.map(|reply| self.sites_with_addresses(cell, &reply.entry))
+                let entry = vldb.entry_without_uuids(cell, text).await;
+                entry.map(|entry| self.sites_with_addresses(cell, &entry))
             }
             Err(failure) => Err(failure),
         };
@@ -305,23 +360,28 @@ impl Inner {
             Err(failure) => {
                 let is_missing = [abort::VL_NOENT, abort::VL_ENTDELETED, abort::VL_BADNAME];
                 if failure.code().is_some_and(|code| is_missing.contains(&code)) {
-                    self.locations.note_missing(self.now(), cell.index, name);
+                    self.note_missing(self.runtime.now(), cell.index, name);
                     return Err(none());
                 }
                 return Err(failure.about(what()));
             }
         };
-        self.locations.keep(&entry);
+        self.keep(&entry);
         for kind in [VolumeType::READ_ONLY, VolumeType::BACKUP] {
             if let Some(id) = entry.id_of(kind) {
-                self.vnodes.volume(cell.index, id).set_read_only(true);
+                vldb.note_read_only(cell.index, id);
             }
         }
         Ok(entry)
     }
 
     /// An entry with its servers named by UUID: their addresses are asked for where they are not known, or have changed.
-    async fn sites_with_uuids(&self, cell: &Cell, entry: &UvldbEntry) -> Result<VolumeEntry, Error> {
+    async fn sites_with_uuids(
+        &self,
+        vldb: &dyn Vldb,
+        cell: &Cell,
+        entry: &UvldbEntry,
+    ) -> Result<VolumeEntry, Error> {
         let count = usize::try_from(entry.n_servers).unwrap_or(0).min(entry.server_number.len());
         let mut sites = Vec::new();
         for place in 0..count {
@@ -329,7 +389,7 @@ impl Inner {
             let server = if flags.contains(SiteFlags::UUID) {
                 // The counter's numbers are the server's own: only whether it differs is looked at.
                 let unique = entry.server_unique[place] as u32;
-                match self.file_server(cell, uuid, unique).await {
+                match self.file_server(vldb, cell, uuid, unique).await {
                     Ok(server) => server,
                     Err(error) => {
                         tracing::warn!(cell = %cell.name, %error, "a file server's addresses are not known");
@@ -352,7 +412,7 @@ impl Inner {
             ids: entry.volume_id,
             flags: entry.flags,
             sites,
-            until: self.now() + ENTRY_LIFE,
+            until: self.runtime.now() + ENTRY_LIFE,
         })
     }
 
@@ -369,17 +429,23 @@ impl Inner {
             ids: entry.volume_id,
             flags: entry.flags,
             sites: sites.collect(),
-            until: self.now() + ENTRY_LIFE,
+            until: self.runtime.now() + ENTRY_LIFE,
         }
     }
 
     /// The file server of a UUID, with its addresses.
-    async fn file_server(&self, cell: &Cell, uuid: Uuid, unique: u32) -> Result<Option<Arc<Server>>, Error> {
+    async fn file_server(
+        &self,
+        vldb: &dyn Vldb,
+        cell: &Cell,
+        uuid: Uuid,
+        unique: u32,
+    ) -> Result<Option<Arc<Server>>, Error> {
         let known = self.servers.by_uuid(ServerKind::File, cell.index, uuid);
         if let Some(server) = known.as_ref().filter(|s| s.unique.load(Ordering::Relaxed) == unique) {
             return Ok(Some(Arc::clone(server)));
         }
-        let server = match self.ask_addresses(cell, uuid).await {
+        let server = match self.ask_addresses(vldb, cell, uuid).await {
             Ok(server) => server,
             // Known addresses are better than none.
             Err(error) => return known.map(Some).ok_or(error),
@@ -390,27 +456,12 @@ impl Inner {
         Ok(server)
     }
 
-    /// Asks for the addresses of the file server of a UUID, and keeps them.
-    pub(crate) async fn ask_addresses(&self, cell: &Cell, uuid: Uuid) -> Result<Option<Arc<Server>>, Error> {
-        let by =
-            ListAddrByAttributes { mask: AddrMask::UUID, ipaddr: HostAddr(0), index: 0, spare1: 0, uuid };
-        let asked = self.ask_location(cell, GetAddrsU { by }).await;
-        let reply =
-            asked.map_err(|failure| failure.about(format!("asking for a file server of {}", cell.name)))?;
-        let sockets: Vec<_> = reply.addrs.iter().map(|&address| self.file_socket(address)).collect();
-        let server = self.servers.get_or_add(ServerKind::File, cell.index, Some(uuid), &sockets);
-        if let Some(server) = &server {
-            server.set_addresses(&sockets);
-            let addresses: Vec<_> = sockets.iter().map(|socket| socket.ip()).collect();
-            self.endpoint().know_host(&addresses);
-        }
-        Ok(server)
-    }
-
     fn file_socket(&self, address: HostAddr) -> SocketAddr {
-        SocketAddr::new(IpAddr::V4(address.ip()), self.config.ports.file)
+        SocketAddr::new(IpAddr::V4(address.ip()), self.file_port)
     }
+}
 
+impl Inner {
     /// Asks a cell's database servers, whichever answers.
     async fn ask_location<R: Rpc>(&self, cell: &Cell, args: R) -> Result<R::Reply, Failure> {
         let asked = Asked::Servers(&cell.location_servers);
@@ -420,6 +471,36 @@ impl Inner {
             async move { call_once(&peer, args, QUICK_ANSWER_PATIENCE).await }
         });
         asking.await.map(|(reply, _)| reply)
+    }
+}
+
+impl Vldb for Inner {
+    fn entry<'a>(&'a self, cell: &'a Cell, name: VlName) -> Asking<'a, UvldbEntry> {
+        Box::pin(
+            async move { self.ask_location(cell, GetEntryByNameU { name }).await.map(|reply| reply.entry) },
+        )
+    }
+
+    fn entry_without_uuids<'a>(&'a self, cell: &'a Cell, name: VlName) -> Asking<'a, NvldbEntry> {
+        Box::pin(
+            async move { self.ask_location(cell, GetEntryByNameN { name }).await.map(|reply| reply.entry) },
+        )
+    }
+
+    fn addresses<'a>(&'a self, cell: &'a Cell, uuid: Uuid) -> Asking<'a, Vec<HostAddr>> {
+        let by =
+            ListAddrByAttributes { mask: AddrMask::UUID, ipaddr: HostAddr(0), index: 0, spare1: 0, uuid };
+        Box::pin(
+            async move { self.ask_location(cell, GetAddrsU { by }).await.map(|reply| reply.addrs.to_vec()) },
+        )
+    }
+
+    fn note_host(&self, addresses: &[IpAddr]) {
+        self.endpoint().know_host(addresses);
+    }
+
+    fn note_read_only(&self, cell: CellIndex, volume: VolumeId) {
+        self.vnodes.volume(cell, volume).set_read_only(true);
     }
 }
 
@@ -487,9 +568,9 @@ mod tests {
         assert_eq!(entry.kind_of(VolumeId(12)), None);
     }
 
-    #[test]
-    fn a_wrong_entry_is_forgotten_under_all_its_ids() {
-        let locations = Locations::default();
+    #[tokio::test]
+    async fn a_wrong_entry_is_forgotten_under_all_its_ids() {
+        let locations = locations();
         let entry = Arc::new(entry(EntryFlags::RW_EXISTS | EntryFlags::RO_EXISTS, &[]));
         locations.keep(&entry);
         let now = Instant::ORIGIN;
@@ -501,5 +582,102 @@ mod tests {
         locations.note_missing(now, CellIndex(1), "w");
         assert!(locations.is_missing(now, CellIndex(1), "w"));
         assert!(!locations.is_missing(now + MISSING_LIFE, CellIndex(1), "w"));
+    }
+    fn locations() -> Locations {
+        Locations::new(Arc::new(rx::TokioRuntime::current()), Arc::default(), 7000)
+    }
+
+    /// Database servers with one volume `v`, on a server with a UUID; it counts what it is asked.
+    #[derive(Debug, Default)]
+    struct Database {
+        asked: Mutex<Vec<&'static str>>,
+        read_only: Mutex<Vec<VolumeId>>,
+        knows_no_uuids: bool,
+    }
+
+    impl Database {
+        fn answer<T: Send + 'static>(&self, what: &'static str, answer: Result<T, Failure>) -> Asking<'_, T> {
+            self.asked.lock().unwrap().push(what);
+            Box::pin(std::future::ready(answer))
+        }
+
+        fn asked(&self) -> Vec<&'static str> {
+            std::mem::take(&mut self.asked.lock().unwrap())
+        }
+    }
+
+    impl Vldb for Database {
+        fn entry<'a>(&'a self, _: &'a Cell, name: VlName) -> Asking<'a, UvldbEntry> {
+            let mut entry: UvldbEntry = rxgen::xdr::from_bytes(&[0; 1048]).unwrap();
+            entry.name = rxgen::xdr::CharVec::from_text("v").unwrap();
+            entry.n_servers = 1;
+            entry.server_flags[0] = SiteFlags::RW_VOL | SiteFlags::RO_VOL | SiteFlags::UUID;
+            entry.volume_id = [VolumeId(10), VolumeId(11), VolumeId(0)];
+            entry.flags = EntryFlags::RW_EXISTS | EntryFlags::RO_EXISTS;
+            let answer = match &name[..] {
+                _ if self.knows_no_uuids => Err(Failure::of_code(Abort::OPCODE)),
+                b"v" | b"10" | b"11" => Ok(entry),
+                _ => Err(Failure::of_code(abort::VL_NOENT)),
+            };
+            self.answer("entry", answer)
+        }
+
+        fn entry_without_uuids<'a>(&'a self, _: &'a Cell, _: VlName) -> Asking<'a, NvldbEntry> {
+            self.answer("entry without UUIDs", Err(Failure::of_code(abort::VL_NOENT)))
+        }
+
+        fn addresses<'a>(&'a self, _: &'a Cell, _: Uuid) -> Asking<'a, Vec<HostAddr>> {
+            self.answer("addresses", Ok(vec![HostAddr::from(std::net::Ipv4Addr::new(192, 0, 2, 1))]))
+        }
+
+        fn note_host(&self, _: &[IpAddr]) {}
+
+        fn note_read_only(&self, _: CellIndex, volume: VolumeId) {
+            self.read_only.lock().unwrap().push(volume);
+        }
+    }
+
+    fn cell() -> Arc<Cell> {
+        let (servers, ports) = (Servers::default(), crate::config::Ports::default());
+        let cells = crate::servers::cells::Cells::new(&afs_config::CellServDb::default(), ports, &servers);
+        cells.set(&afs_config::CellName::new("one.test").unwrap(), None, &[], &servers).unwrap();
+        cells.get(CellIndex(1)).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_volume_is_asked_for_once_and_then_known_by_name_and_by_all_ids() {
+        let (locations, cell, database) = (locations(), cell(), Database::default());
+        let entry = locations.by_name(&database, &cell, "v", None).await.unwrap();
+        assert_eq!(entry.id_of(VolumeType::READ_ONLY), Some(VolumeId(11)));
+        assert_eq!(database.asked(), ["entry", "addresses"]);
+        assert_eq!(*database.read_only.lock().unwrap(), [VolumeId(11)]);
+        let sites = locations.sites_of(&database, &cell, VolumeId(11)).await.unwrap();
+        assert_eq!(sites[0].best().unwrap().socket.to_string(), "192.0.2.1:7000");
+        locations.by_name(&database, &cell, "10", None).await.unwrap();
+        assert_eq!(database.asked(), [""; 0]);
+        locations.forget(CellIndex(1), VolumeId(10));
+        locations.by_id(&database, &cell, VolumeId(11)).await.unwrap();
+        assert_eq!(database.asked(), ["entry"], "the server's addresses are known");
+    }
+
+    #[tokio::test]
+    async fn a_kind_that_a_volume_does_not_have_is_asked_for_again_but_not_each_time() {
+        let (locations, cell, database) = (locations(), cell(), Database::default());
+        for _ in 0..3 {
+            let entry = locations.by_name(&database, &cell, "v", Some(VolumeType::BACKUP)).await.unwrap();
+            assert_eq!(entry.id_of(VolumeType::BACKUP), None);
+        }
+        assert_eq!(database.asked(), ["entry", "addresses"]);
+    }
+
+    #[tokio::test]
+    async fn a_volume_that_is_missing_is_not_asked_for_at_each_look() {
+        let (locations, cell) = (locations(), cell());
+        let database = Database { knows_no_uuids: true, ..Database::default() };
+        for _ in 0..3 {
+            let none = locations.by_name(&database, &cell, "w", None).await;
+            assert!(matches!(none, Err(Error::NoVolume { .. })));
+        }
+        assert_eq!(database.asked(), ["entry", "entry without UUIDs"]);
     }
 }

@@ -99,6 +99,21 @@ impl Failure {
         }
     }
 
+    /// As if a call was aborted with a code.
+    #[cfg(test)]
+    pub(crate) fn of_code(code: Abort) -> Self {
+        let (peer, service) = (SocketAddr::from(([192, 0, 2, 9], 7003)), rx_proto::ids::ServiceId(52));
+        let code = rx_proto::abort::AbortCode(code.0);
+        let last = RpcError::Call { rpc: "Test", source: CallError::Aborted { peer, service, code } };
+        Self {
+            verdict: Some(verdict(&last)),
+            last: Some(last),
+            lookup: None,
+            servers: Vec::new(),
+            is_ambiguous: false,
+        }
+    }
+
     fn of_lookup(error: Error, is_ambiguous: bool) -> Self {
         Self { last: None, verdict: None, lookup: Some(error), servers: Vec::new(), is_ambiguous }
     }
@@ -213,11 +228,26 @@ impl Inner {
     async fn servers_for(&self, asked: Asked<'_>) -> Result<Vec<Arc<Server>>, Error> {
         match asked {
             Asked::Servers(servers) => Ok(servers.to_vec()),
-            Asked::Volume(cell, volume) => self.sites_of(cell, volume).await.inspect_err(|error| {
-                if matches!(error, Error::NoVolume { .. }) {
-                    self.note_no_volume(cell, volume);
-                }
-            }),
+            Asked::Volume(index, volume) => {
+                let cell = self.cell(index)?;
+                self.locations.sites_of(self, &cell, volume).await.inspect_err(|error| {
+                    if matches!(error, Error::NoVolume { .. }) {
+                        self.note_no_volume(index, volume);
+                    }
+                })
+            }
+        }
+    }
+
+    /// The cell does not have this volume any more. What was mounted there is looked up by name again: there may be a new one of
+    /// that name.
+    fn note_no_volume(&self, cell: CellIndex, volume: VolumeId) {
+        self.locations.forget(cell, volume);
+        let root = Fid::root_of(cell, volume);
+        for mount in self.mounts.at(root) {
+            if let Some(vnode) = self.vnodes.get(mount) {
+                vnode.set_mounted(None);
+            }
         }
     }
 

@@ -145,7 +145,7 @@ impl Client {
     /// [`Error::NoVolume`].
     pub async fn volume_info(&self, cell: CellIndex, volume: VolumeId) -> Result<VolumeInfo, Error> {
         let inner = &self.inner;
-        let entry = inner.volume_by_id(&*inner.cell(cell)?, volume).await?;
+        let entry = inner.locations.by_id(&**inner, &*inner.cell(cell)?, volume).await?;
         let kind = entry.kind_of(volume).unwrap_or(VolumeType::READ_WRITE);
         let mut servers = entry.servers_of(kind);
         crate::servers::table::Servers::sort(&mut servers);
