@@ -26,8 +26,8 @@ use crate::names::dynroot::{self, DynamicRoot};
 use crate::names::mount_point::Mounts;
 use crate::servers::cells::{Cell, Cells};
 use crate::servers::connections::Connections;
+use crate::servers::liveness::{Liveness, Probe};
 use crate::servers::location::Locations;
-use crate::servers::remote::keep_in_touch;
 use crate::servers::table::{ServerKind, Servers};
 use crate::servers::users::{TokenInfo, Users, Who};
 use crate::servers::waiting::Waiting;
@@ -60,7 +60,8 @@ pub(crate) struct Inner {
     pub(crate) users: Arc<Users>,
     pub(crate) servers: Arc<Servers>,
     pub(crate) cells: Arc<Cells>,
-    pub(crate) connections: Connections,
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) liveness: Arc<Liveness>,
     pub(crate) locations: Locations,
     pub(crate) vnodes: Vnodes,
     pub(crate) suspended: SuspendDetector,
@@ -157,10 +158,13 @@ impl Client {
         let cells = Arc::new(Cells::new(&config.cells, config.ports, &servers));
         let started = AfsTime(rx_security::UnixTime::of(std::time::SystemTime::now()).0);
         let mounts = Arc::<Mounts>::default();
+        let connections = Arc::new(Connections::new(endpoint, Arc::clone(&users)));
+        let probe: Arc<dyn Probe> = connections.clone();
         let inner = Inner {
             me: Weak::new(),
             uuid,
-            connections: Connections::new(endpoint, Arc::clone(&users)),
+            liveness: Arc::new(Liveness::new(Arc::clone(&servers), probe, Arc::clone(&runtime))),
+            connections,
             users,
             locations: Locations::new(Arc::clone(&runtime), Arc::clone(&servers), config.ports.file),
             servers,
@@ -193,7 +197,7 @@ impl Client {
         let root = if client.inner.config.dynroot { dynroot::ROOT } else { client.root_of_volume().await? };
         client.inner.root.set(root).expect("set once, here");
         client.inner.store_left();
-        client.inner.runtime.spawn(Box::pin(keep_in_touch(Arc::downgrade(&client.inner))));
+        client.inner.liveness.keep_in_touch();
         client.inner.runtime.spawn(Box::pin(suspended::watch(Arc::downgrade(&client.inner))));
         Ok(client)
     }
@@ -207,6 +211,7 @@ impl Client {
         // From here on nothing more is asked, as by fetching ahead: to a server it would be somebody new who does not answer any more, as
         // would be who comes after us.
         inner.closing.store(true, Ordering::Release);
+        inner.liveness.end();
         inner.servers.back.notify_waiters();
         let goodbye = async {
             let servers = inner.servers.all();

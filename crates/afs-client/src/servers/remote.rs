@@ -7,15 +7,14 @@ use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use afs_failover::{Rotation, Step, Verdict, verdict};
 use afs_wire::ids::{AfsTime, VolumeId};
-use afs_wire::rxafs::{FetchData64, GetCapabilities, Rxafs, StoreData64};
+use afs_wire::rxafs::{FetchData64, Rxafs, StoreData64};
 use afs_wire::status::{AfsFetchStatus, AfsStoreStatus, StoreMask};
-use afs_wire::vl::{ProbeServer, Vl};
 use bytes::Bytes;
 use rx::{CallError, ClientCall, Peer, RpcError};
 use rx_proto::time::Instant;
@@ -24,7 +23,7 @@ use rxgen::{Abort, Rpc};
 use crate::client::{Client, Inner};
 use crate::error::Error;
 use crate::fid::{CellIndex, Fid, User};
-use crate::servers::table::{Address, PROBE_FIRST, PROBE_MAX, Server, ServerKind, Servers, TOUCH_EVERY};
+use crate::servers::table::{Address, Server, Servers};
 use crate::servers::users::Who;
 use crate::servers::waiting::Why;
 use crate::vnodes::table::{Heard, Snapshot, Unanswered, Vnode};
@@ -183,7 +182,7 @@ impl Inner {
                     let heard = Heard { server: Arc::clone(server), resets: server.resets() };
                     match attempt(address.socket).await {
                         Ok(reply) => {
-                            self.note_answer(&address);
+                            self.liveness.note_answer(&address);
                             return Ok((reply, heard));
                         }
                         Err(error) => {
@@ -276,13 +275,6 @@ impl Inner {
         Ok(Answer { reply, heard })
     }
 
-    fn note_answer(&self, address: &Address) {
-        if address.note_answer(None) {
-            tracing::info!(server = %address.socket.ip(), "the server answers again");
-            self.servers.back.notify_waiters();
-        }
-    }
-
     /// Notes what a failed call says of a server, and starts to cure it.
     pub(crate) fn note_failure(
         &self,
@@ -293,7 +285,7 @@ impl Inner {
     ) -> Verdict {
         let mut verdict = verdict(error);
         match verdict {
-            Verdict::Down => self.note_silence(server, address),
+            Verdict::Down => self.liveness.note_silence(server, address),
             Verdict::Login => {
                 if who == Who::NOBODY || !self.users.refused(who) {
                     verdict = Verdict::Fail;
@@ -302,56 +294,10 @@ impl Inner {
             }
             Verdict::Anew => self.connections.renew_to(address.socket, who),
             Verdict::Fail | Verdict::Wait | Verdict::Offline | Verdict::LookAgain | Verdict::OtherSite => {
-                self.note_answer(address);
+                self.liveness.note_answer(address);
             }
         }
         verdict
-    }
-
-    /// A server does not answer: it is probed until it does.
-    fn note_silence(&self, server: &Arc<Server>, address: &Arc<Address>) {
-        let is_first = address.down_since().is_none();
-        if is_first {
-            tracing::warn!(server = %address.socket.ip(), kind = ?server.kind, "the server does not answer");
-        }
-        if address.note_silence(self.now()) {
-            let (kind, address) = (server.kind, Arc::clone(address));
-            self.runtime.spawn(Box::pin(probe_until_back(self.me.clone(), kind, address)));
-        }
-    }
-
-    /// Asks a server whether it is there.
-    ///
-    /// # Errors
-    ///
-    /// The call's, but for those that are an answer.
-    pub(crate) async fn probe(&self, kind: ServerKind, socket: SocketAddr) -> Result<(), RpcError> {
-        let failed = match kind {
-            ServerKind::File => {
-                let peer = self.connections.to::<Rxafs>(socket, Who::NOBODY);
-                call_once(&peer, &GetCapabilities {}, QUICK_ANSWER_PATIENCE).await.err()
-            }
-            ServerKind::Location => {
-                let peer = self.connections.to::<Vl>(socket, Who::NOBODY);
-                call_once(&peer, &ProbeServer {}, QUICK_ANSWER_PATIENCE).await.err()
-            }
-        };
-        match failed {
-            Some(error) if matches!(verdict(&error), Verdict::Down | Verdict::Anew) => Err(error),
-            // Whatever it says, it is there.
-            Some(_) | None => Ok(()),
-        }
-    }
-
-    /// Asks the addresses of a server once whether it is there, or only the best of them, and notes it.
-    pub(crate) async fn ask_once(&self, server: &Arc<Server>, only_best: bool) {
-        let addresses = server.addresses();
-        for address in addresses.iter().take(if only_best { 1 } else { addresses.len() }) {
-            match self.probe(server.kind, address.socket).await {
-                Ok(()) => self.note_answer(address),
-                Err(_) => self.note_silence(server, address),
-            }
-        }
     }
 
     /// The connections of a user to a server, for streams.
@@ -379,44 +325,6 @@ fn failure(last: Option<(RpcError, Verdict)>, servers: &[Arc<Server>], rotation:
     let (last, verdict) = last.unzip();
     let servers = servers.iter().flat_map(|s| s.addresses()).map(|address| address.socket).collect();
     Failure { last, verdict, lookup: None, servers, is_ambiguous: rotation.is_ambiguous() }
-}
-
-/// Probes a server until it answers or the client has ended.
-async fn probe_until_back(client: Weak<Inner>, kind: ServerKind, address: Arc<Address>) {
-    let mut pause = PROBE_FIRST;
-    while let Some(inner) = client.upgrade().filter(|inner| !inner.is_closing()) {
-        let runtime = Arc::clone(&inner.runtime);
-        drop(inner);
-        runtime.sleep_until(runtime.now() + pause).await;
-        pause = (pause * 2).min(PROBE_MAX);
-        let Some(inner) = client.upgrade().filter(|inner| !inner.is_closing()) else { break };
-        if address.down_since().is_none() {
-            break;
-        }
-        if inner.probe(kind, address.socket).await.is_ok() {
-            inner.note_answer(&address);
-            break;
-        }
-        inner.connections.renew_to(address.socket, Who::NOBODY);
-    }
-    address.end_probing();
-}
-
-/// Keeps in touch with the file servers that have answered, as long as the client is there.
-pub(crate) async fn keep_in_touch(client: Weak<Inner>) {
-    while let Some(inner) = client.upgrade().filter(|inner| !inner.is_closing()) {
-        let runtime = Arc::clone(&inner.runtime);
-        drop(inner);
-        runtime.sleep_until(runtime.now() + TOUCH_EVERY).await;
-        let Some(inner) = client.upgrade().filter(|inner| !inner.is_closing()) else { break };
-        let mut servers = inner.servers.all();
-        servers.retain(|server| {
-            let candidate = server.candidate();
-            server.kind == ServerKind::File && candidate.has_answered && candidate.down_since.is_none()
-        });
-        let probes = servers.iter().map(|server| inner.ask_once(server, true)).collect();
-        wait::all(probes).await;
-    }
 }
 
 /// Data on their way from a server: the bytes of a range, as they come.

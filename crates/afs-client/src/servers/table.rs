@@ -1,7 +1,7 @@
 //! The servers that the client has heard of, with their addresses: which of them answer, and in which order they are preferred.
 //!
-//! A server that stops answering is probed until it answers again; who waits for it is woken then. Which of them an operation
-//! asks is decided in `afs_failover`, what is said to them in `remote` and `location`.
+//! Probing those that do not answer is left to `liveness`. Which of them an operation asks is decided in `afs_failover`, what is said to
+//! them in `remote` and `location`.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -217,7 +217,7 @@ impl Client {
         let inner = &self.inner;
         let servers = inner.servers.all();
         let wanted = servers.iter().filter(|server| cell.is_none_or(|cell| cell == server.cell));
-        let probes = wanted.map(|server| inner.ask_once(server, false));
+        let probes = wanted.map(|server| inner.liveness.ask_once(server, false));
         wait::all(probes.collect()).await;
         let infos = self.servers();
         infos.into_iter().filter(|info| cell.is_none_or(|cell| cell == info.cell)).collect()

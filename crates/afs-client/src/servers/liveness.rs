@@ -1,0 +1,211 @@
+//! Whether servers are there: what calls show of it is noted, a server that does not answer is probed until it does, and file servers
+//! that have answered are asked now and then, so that they do not forget this client.
+//!
+//! What is known of each address is kept in `table`; what a failed call means for its caller is left to `afs-failover`.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use afs_failover::{Verdict, verdict};
+use afs_wire::rxafs::{GetCapabilities, Rxafs};
+use afs_wire::vl::{ProbeServer, Vl};
+use rx::{RpcError, Runtime};
+
+use crate::servers::connections::Connections;
+use crate::servers::remote::{QUICK_ANSWER_PATIENCE, call_once};
+use crate::servers::table::{Address, PROBE_FIRST, PROBE_MAX, Server, ServerKind, Servers, TOUCH_EVERY};
+use crate::servers::users::Who;
+use crate::wait;
+
+/// A probe on its way.
+type Probing<'a> = Pin<Box<dyn Future<Output = Result<(), RpcError>> + Send + 'a>>;
+
+/// Asks servers whether they are there.
+pub(crate) trait Probe: std::fmt::Debug + Send + Sync {
+    /// Asks one. It fails with the error of the call, unless that is an answer too.
+    fn probe(&self, kind: ServerKind, address: SocketAddr) -> Probing<'_>;
+
+    /// The connections to it have broken: new ones are made.
+    fn renew(&self, address: SocketAddr);
+}
+
+/// Which servers are there, and the tasks that find it out.
+#[derive(Debug)]
+pub(crate) struct Liveness {
+    servers: Arc<Servers>,
+    probe: Arc<dyn Probe>,
+    runtime: Arc<dyn Runtime>,
+    has_ended: AtomicBool,
+}
+
+impl Liveness {
+    /// Nothing is asked until a call fails, or [`Self::keep_in_touch`].
+    pub(crate) fn new(servers: Arc<Servers>, probe: Arc<dyn Probe>, runtime: Arc<dyn Runtime>) -> Self {
+        Self { servers, probe, runtime, has_ended: AtomicBool::new(false) }
+    }
+
+    /// Nobody is asked any more.
+    pub(crate) fn end(&self) {
+        self.has_ended.store(true, Ordering::Release);
+    }
+
+    /// A server has answered.
+    pub(crate) fn note_answer(&self, address: &Address) {
+        if address.note_answer(None) {
+            tracing::info!(server = %address.socket.ip(), "the server answers again");
+            self.servers.back.notify_waiters();
+        }
+    }
+
+    /// A server does not answer: it is probed until it does.
+    pub(crate) fn note_silence(self: &Arc<Self>, server: &Arc<Server>, address: &Arc<Address>) {
+        let is_first = address.down_since().is_none();
+        if is_first {
+            tracing::warn!(server = %address.socket.ip(), kind = ?server.kind, "the server does not answer");
+        }
+        if address.note_silence(self.runtime.now()) {
+            let (kind, address) = (server.kind, Arc::clone(address));
+            self.runtime.spawn(Box::pin(probe_until_back(Arc::downgrade(self), kind, address)));
+        }
+    }
+
+    /// Asks the addresses of a server once whether it is there, or only the best of them, and notes it.
+    pub(crate) async fn ask_once(self: &Arc<Self>, server: &Arc<Server>, only_best: bool) {
+        let addresses = server.addresses();
+        for address in addresses.iter().take(if only_best { 1 } else { addresses.len() }) {
+            match self.probe.probe(server.kind, address.socket).await {
+                Ok(()) => self.note_answer(address),
+                Err(_) => self.note_silence(server, address),
+            }
+        }
+    }
+
+    /// Keeps in touch with the file servers that have answered, from now on until the end.
+    pub(crate) fn keep_in_touch(self: &Arc<Self>) {
+        self.runtime.spawn(Box::pin(keep_in_touch(Arc::downgrade(self))));
+    }
+
+    /// After a pause; `None` when nobody is to be asked any more.
+    async fn after(this: &Weak<Self>, pause: Duration) -> Option<Arc<Self>> {
+        let goes_on = |liveness: &Arc<Self>| !liveness.has_ended.load(Ordering::Acquire);
+        let runtime = Arc::clone(&this.upgrade().filter(goes_on)?.runtime);
+        runtime.sleep_until(runtime.now() + pause).await;
+        this.upgrade().filter(goes_on)
+    }
+}
+
+/// Probes a server until it answers or the client has ended.
+async fn probe_until_back(liveness: Weak<Liveness>, kind: ServerKind, address: Arc<Address>) {
+    let mut pause = PROBE_FIRST;
+    while let Some(liveness) = Liveness::after(&liveness, pause).await {
+        pause = (pause * 2).min(PROBE_MAX);
+        if address.down_since().is_none() {
+            break;
+        }
+        if liveness.probe.probe(kind, address.socket).await.is_ok() {
+            liveness.note_answer(&address);
+            break;
+        }
+        liveness.probe.renew(address.socket);
+    }
+    address.end_probing();
+}
+
+/// See [`Liveness::keep_in_touch`].
+async fn keep_in_touch(liveness: Weak<Liveness>) {
+    while let Some(liveness) = Liveness::after(&liveness, TOUCH_EVERY).await {
+        let mut servers = liveness.servers.all();
+        servers.retain(|server| {
+            let candidate = server.candidate();
+            server.kind == ServerKind::File && candidate.has_answered && candidate.down_since.is_none()
+        });
+        let probes = servers.iter().map(|server| liveness.ask_once(server, true)).collect();
+        wait::all(probes).await;
+    }
+}
+
+impl Probe for Connections {
+    fn probe(&self, kind: ServerKind, address: SocketAddr) -> Probing<'_> {
+        Box::pin(async move {
+            let failed = match kind {
+                ServerKind::File => {
+                    let peer = self.to::<Rxafs>(address, Who::NOBODY);
+                    call_once(&peer, &GetCapabilities {}, QUICK_ANSWER_PATIENCE).await.err()
+                }
+                ServerKind::Location => {
+                    let peer = self.to::<Vl>(address, Who::NOBODY);
+                    call_once(&peer, &ProbeServer {}, QUICK_ANSWER_PATIENCE).await.err()
+                }
+            };
+            match failed {
+                Some(error) if matches!(verdict(&error), Verdict::Down | Verdict::Anew) => Err(error),
+                // Whatever it says, it is there.
+                Some(_) | None => Ok(()),
+            }
+        })
+    }
+
+    fn renew(&self, address: SocketAddr) {
+        self.renew_to(address, Who::NOBODY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fid::CellIndex;
+    use std::sync::Mutex;
+
+    /// Answers as told, and remembers who was asked.
+    #[derive(Debug, Default)]
+    struct Answers {
+        is_silent: AtomicBool,
+        asked: Mutex<Vec<SocketAddr>>,
+    }
+
+    impl Probe for Answers {
+        fn probe(&self, _: ServerKind, address: SocketAddr) -> Probing<'_> {
+            self.asked.lock().unwrap().push(address);
+            let silent = RpcError::Call { rpc: "Test", source: rx::CallError::EndpointClosed };
+            let answer = if self.is_silent.load(Ordering::Relaxed) { Err(silent) } else { Ok(()) };
+            Box::pin(std::future::ready(answer))
+        }
+
+        fn renew(&self, _: SocketAddr) {}
+    }
+
+    fn liveness() -> (Arc<Answers>, Arc<Server>, Arc<Liveness>) {
+        let (answers, servers) = (Arc::<Answers>::default(), Arc::<Servers>::default());
+        let sockets = [7000, 7001].map(|port| SocketAddr::from(([192, 0, 2, 1], port)));
+        let server = servers.get_or_add(ServerKind::File, CellIndex(1), None, &sockets).unwrap();
+        let runtime = Arc::new(rx::TokioRuntime::current());
+        let probe: Arc<dyn Probe> = answers.clone();
+        (answers, server, Arc::new(Liveness::new(servers, probe, runtime)))
+    }
+
+    #[tokio::test]
+    async fn a_silent_server_is_down_until_a_probe_is_answered_and_those_who_wait_are_woken() {
+        let (answers, server, liveness) = liveness();
+        answers.is_silent.store(true, Ordering::Relaxed);
+        liveness.ask_once(&server, false).await;
+        assert_eq!(answers.asked.lock().unwrap().len(), 2, "it has two addresses");
+        assert!(server.candidate().down_since.is_some());
+        let mut back = std::pin::pin!(liveness.servers.back.notified());
+        back.as_mut().enable();
+        answers.is_silent.store(false, Ordering::Relaxed);
+        back.await;
+        assert!(server.candidate().down_since.is_none());
+    }
+
+    #[tokio::test]
+    async fn nobody_is_asked_after_the_end() {
+        let (answers, server, liveness) = liveness();
+        liveness.end();
+        liveness.note_silence(&server, &server.addresses()[0]);
+        assert!(Liveness::after(&Arc::downgrade(&liveness), Duration::ZERO).await.is_none());
+        assert!(answers.asked.lock().unwrap().is_empty());
+    }
+}
