@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use afs_wire::ids::VolumeType;
+use afs_wire::ids::{VolumeId, VolumeType};
 
 use crate::client::{Client, Inner};
 use crate::error::Error;
 use crate::fid::{CellIndex, Fid, User};
-use crate::servers::location::split_name;
+use crate::servers::location::{VolumeEntry, split_name};
 use crate::vnodes::status::{Kind, Status, is_mount_point};
 use crate::vnodes::table::Mounted;
 
@@ -66,6 +66,20 @@ impl<'a> MountText<'a> {
         let (volume, kind) = split_name(volume);
         let is_good = !volume.is_empty() && cell != Some("");
         is_good.then_some(Self { is_read_write, cell, volume, kind })
+    }
+
+    /// Which of a volume's kinds is mounted, `None` if there is none of that kind. A mount point in a read-only volume, or in another
+    /// cell, prefers the read-only one.
+    fn volume_of(&self, entry: &VolumeEntry, is_from_read_only: bool) -> Option<VolumeId> {
+        let is_number = self.volume.bytes().all(|byte| byte.is_ascii_digit());
+        match self.kind {
+            Some(kind) => entry.id_of(kind),
+            None if is_number => self.volume.parse().ok().map(VolumeId),
+            None if is_from_read_only && !self.is_read_write => {
+                entry.id_of(VolumeType::READ_ONLY).or_else(|| entry.id_of(VolumeType::READ_WRITE))
+            }
+            None => entry.id_of(VolumeType::READ_WRITE),
+        }
     }
 }
 
@@ -200,17 +214,9 @@ impl Inner {
         };
         let entry = self.locations.by_name(self, &cell, mount.volume, mount.kind).await?;
         let none = || Error::NoVolume { cell: cell.name.to_string(), volume: mount.volume.to_owned() };
-        let is_number = mount.volume.bytes().all(|byte| byte.is_ascii_digit());
         let is_from_read_only =
             cell.index != fid.cell || self.vnodes.volume(fid.cell, fid.volume).is_read_only();
-        let volume = match mount.kind {
-            Some(kind) => entry.id_of(kind),
-            None if is_number => mount.volume.parse().ok().map(afs_wire::ids::VolumeId),
-            None if is_from_read_only && !mount.is_read_write => {
-                entry.id_of(VolumeType::READ_ONLY).or_else(|| entry.id_of(VolumeType::READ_WRITE))
-            }
-            None => entry.id_of(VolumeType::READ_WRITE),
-        };
+        let volume = mount.volume_of(&entry, is_from_read_only);
         let root = Fid::root_of(cell.index, volume.ok_or_else(none)?);
         let mounted = Mounted { root, until: self.now() + MOUNTED_LIFE };
         self.vnodes.get_or_add(fid).set_mounted(Some(mounted));
@@ -312,5 +318,28 @@ mod tests {
             assert_eq!(MountText::parse(link.as_bytes()), read, "{link:?}");
         }
         assert_eq!(MountText::parse(b"#\xff\xfe."), None);
+    }
+
+    #[test]
+    fn the_read_only_volume_is_mounted_from_read_only_volumes_and_other_cells() {
+        let (both, one) = (VolumeEntry::for_tests([10, 11, 0]), VolumeEntry::for_tests([10, 0, 0]));
+        for (link, entry, from_read_only, mounted) in [
+            ("#v.", &both, true, Some(11)),
+            ("#v.", &both, false, Some(10)),
+            ("#v.", &one, true, Some(10)),
+            ("%v.", &both, true, Some(10)),
+            ("#v.readonly.", &both, false, Some(11)),
+            ("#v.readonly.", &one, true, None),
+            ("#v.backup.", &both, true, None),
+            ("#11.", &both, false, Some(11)),
+            ("#10.", &both, true, Some(10)),
+        ] {
+            let text = MountText::parse(link.as_bytes()).unwrap();
+            assert_eq!(
+                text.volume_of(entry, from_read_only),
+                mounted.map(VolumeId),
+                "{link} {from_read_only}"
+            );
+        }
     }
 }

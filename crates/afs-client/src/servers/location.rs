@@ -61,6 +61,25 @@ pub(crate) struct Site {
 }
 
 impl VolumeEntry {
+    /// A volume with these ids, of which 0 is none, and without servers.
+    #[cfg(test)]
+    pub(crate) fn for_tests(ids: [u32; 3]) -> Self {
+        let exists = [EntryFlags::RW_EXISTS, EntryFlags::RO_EXISTS, EntryFlags::BACK_EXISTS];
+        Self {
+            cell: CellIndex(1),
+            name: "v".to_owned(),
+            ids: ids.map(VolumeId),
+            flags: ids.iter().zip(exists).fold(
+                EntryFlags(0),
+                |all, (&id, flag)| {
+                    if id == 0 { all } else { all | flag }
+                },
+            ),
+            sites: Vec::new(),
+            until: Instant::MAX,
+        }
+    }
+
     /// The id of a kind, if there is such a volume.
     pub(crate) fn id_of(&self, kind: VolumeType) -> Option<VolumeId> {
         let (place, flag) = match kind {
