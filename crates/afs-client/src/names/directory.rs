@@ -13,7 +13,7 @@ use crate::client::{Client, Inner};
 use crate::data::open_files::Listed;
 use crate::error::Error;
 use crate::fid::{Fid, User};
-use crate::names::dynroot;
+use crate::names::{dynroot, walk};
 use crate::vnodes::status::Kind;
 use crate::vnodes::table::{Pages, Vnode};
 use crate::wait;
@@ -27,13 +27,6 @@ const AHEAD: usize = 2 * AFSCBMAX;
 
 /// Directories of one directory that have to be listed until somebody is taken to go through all of them.
 const WALK_AFTER: u32 = 2;
-
-/// Directories that are fetched ahead of who goes through a tree, in each of the orders in which programs do: by place (`find`) and
-/// by name (`ls -R`). Each takes two round trips, and who reads what is there hardly any.
-const WALK_AHEAD: usize = 4;
-
-/// Entries of a directory, beyond which what comes next by name is not looked for: it costs a look at all of them each time.
-const WALK_ENTRIES_MAX: usize = 4000;
 
 /// An entry of a directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -200,24 +193,8 @@ impl Inner {
         }
         let now = self.now();
         let Some(siblings) = parent.good_pages(now) else { return Vec::new() };
-        let siblings = siblings.directory;
-        let fid_of = |entry: &Entry<'_>| listed.sibling(entry.fid);
-        let is_directory = |entry: &Entry<'_>| !entry.is_dot() && fid_of(entry).vnode.is_directory();
-        let Some(own) = siblings.entries().take(WALK_ENTRIES_MAX).find(|entry| fid_of(entry) == listed)
-        else {
-            return Vec::new();
-        };
-        let by_place = siblings.entries_from(own.next()).take(WALK_ENTRIES_MAX).filter(&is_directory);
-        let mut next: Vec<Fid> = by_place.take(WALK_AHEAD).map(|entry| fid_of(&entry)).collect();
-        let mut by_name: Vec<_> = siblings
-            .entries()
-            .take(WALK_ENTRIES_MAX)
-            .filter(|entry| entry.name > own.name && is_directory(entry))
-            .collect();
-        by_name.sort_unstable_by_key(|entry| entry.name);
-        next.extend(by_name.iter().take(WALK_AHEAD).map(fid_of));
-        next.sort_unstable();
-        next.dedup();
+        let next = walk::next_directories(&siblings.directory, listed.in_volume());
+        let mut next: Vec<_> = next.into_iter().map(|fid| listed.sibling(fid)).collect();
         // Last: those that are here already count, else each listing would reach further than the one before.
         next.retain(|&fid| self.vnodes.get(fid).is_none_or(|vnode| vnode.good_pages(now).is_none()));
         next
