@@ -25,7 +25,7 @@ use crate::names::lookup::{checked_name, new_name};
 use crate::servers::remote::Failure;
 use crate::servers::users::Who;
 use crate::vnodes::status::Kind;
-use crate::vnodes::table::{Unanswered, Vnode};
+use crate::vnodes::table::{PendingChange, Vnode};
 
 /// The mode of symbolic links. The x bits say that they are no mount points (File service notes 11).
 const LINK_MODE: u32 = 0o777;
@@ -175,7 +175,7 @@ impl Client {
         let wire_name = new_name(name)?;
         let changing = inner.changing(user, dir).await?;
         let guard = changing.vnode.changing.lock().await;
-        let unanswered = Unanswered::new([Arc::clone(&changing.vnode)]);
+        let pending = PendingChange::new([Arc::clone(&changing.vnode)]);
         let before = changing.vnode.snapshot();
         let who = changing.who;
         let args = CreateFile { dir: changing.dir.in_cell(), name: wire_name, status: inner.made_with(mode) };
@@ -195,16 +195,16 @@ impl Client {
             }
             Err(failure) => return Err(failure.of(CreateFile::NAME, changing.dir)),
         };
-        let (reply, heard) = (answer.reply, answer.heard);
-        unanswered.done();
+        let (reply, responder) = (answer.reply, answer.responder);
+        pending.done();
         let (vnode, now) = (&changing.vnode, inner.now());
         let fid = changing.dir.sibling(reply.fid.local());
         inner.note_volume(vnode, &reply.sync);
-        vnode.note_change(now, (&before, &heard), who, &reply.dir_status, None);
+        vnode.note_change(now, (&before, &responder), who, &reply.dir_status, None);
         vnode.edit_pages(reply.dir_status.data_version, |pages| pages.insert(name, fid.in_volume()).is_ok());
         let in_dir = (who, changing.dir.in_volume());
         let callback = Some(&reply.callback);
-        inner.vnodes.note_made(now, fid, (&before, &heard), in_dir, &reply.status, callback);
+        inner.vnodes.note_made(now, fid, (&before, &responder), in_dir, &reply.status, callback);
         drop(guard);
         Ok(Found { fid, status: self.status(user, fid).await? })
     }
@@ -219,7 +219,7 @@ impl Client {
         let wire_name = new_name(name)?;
         let changing = inner.changing(user, dir).await?;
         let guard = changing.vnode.changing.lock().await;
-        let unanswered = Unanswered::new([Arc::clone(&changing.vnode)]);
+        let pending = PendingChange::new([Arc::clone(&changing.vnode)]);
         let before = changing.vnode.snapshot();
         let who = changing.who;
         let args = MakeDir { dir: changing.dir.in_cell(), name: wire_name, status: inner.made_with(mode) };
@@ -239,16 +239,16 @@ impl Client {
             }
             Err(failure) => return Err(failure.of(MakeDir::NAME, changing.dir)),
         };
-        let (reply, heard) = (answer.reply, answer.heard);
-        unanswered.done();
+        let (reply, responder) = (answer.reply, answer.responder);
+        pending.done();
         let (vnode, now) = (&changing.vnode, inner.now());
         let fid = changing.dir.sibling(reply.fid.local());
         inner.note_volume(vnode, &reply.sync);
-        vnode.note_change(now, (&before, &heard), who, &reply.dir_status, None);
+        vnode.note_change(now, (&before, &responder), who, &reply.dir_status, None);
         vnode.edit_pages(reply.dir_status.data_version, |pages| pages.insert(name, fid.in_volume()).is_ok());
         let in_dir = (who, changing.dir.in_volume());
         let callback = Some(&reply.callback);
-        inner.vnodes.note_made(now, fid, (&before, &heard), in_dir, &reply.status, callback);
+        inner.vnodes.note_made(now, fid, (&before, &responder), in_dir, &reply.status, callback);
         drop(guard);
         Ok(Found { fid, status: self.status(user, fid).await? })
     }
@@ -288,7 +288,7 @@ impl Client {
         let contents = Path::new(target).map_err(|_| Error::NameTooLong { bytes: target.len() })?;
         let changing = inner.changing(user, dir).await?;
         let _guard = changing.vnode.changing.lock().await;
-        let unanswered = Unanswered::new([Arc::clone(&changing.vnode)]);
+        let pending = PendingChange::new([Arc::clone(&changing.vnode)]);
         let before = changing.vnode.snapshot();
         let who = changing.who;
         let args =
@@ -307,15 +307,15 @@ impl Client {
             }
             Err(failure) => return Err(failure.of(Symlink::NAME, changing.dir)),
         };
-        let (reply, heard) = (answer.reply, answer.heard);
-        unanswered.done();
+        let (reply, responder) = (answer.reply, answer.responder);
+        pending.done();
         let (vnode, now) = (&changing.vnode, inner.now());
         let fid = changing.dir.sibling(reply.fid.local());
         inner.note_volume(vnode, &reply.sync);
-        vnode.note_change(now, (&before, &heard), who, &reply.dir_status, None);
+        vnode.note_change(now, (&before, &responder), who, &reply.dir_status, None);
         vnode.edit_pages(reply.dir_status.data_version, |pages| pages.insert(name, fid.in_volume()).is_ok());
         let in_dir = (who, changing.dir.in_volume());
-        let made = inner.vnodes.note_made(now, fid, (&before, &heard), in_dir, &reply.status, None);
+        let made = inner.vnodes.note_made(now, fid, (&before, &responder), in_dir, &reply.status, None);
         made.set_link(target.to_vec().into());
         Ok(fid)
     }
@@ -334,7 +334,7 @@ impl Client {
         }
         let file = inner.vnodes.get_or_add(fid);
         let guard = changing.vnode.changing.lock().await;
-        let unanswered = Unanswered::new([Arc::clone(&changing.vnode), Arc::clone(&file)]);
+        let pending = PendingChange::new([Arc::clone(&changing.vnode), Arc::clone(&file)]);
         let (before, file_before) = (changing.vnode.snapshot(), file.snapshot());
         let who = changing.who;
         let args = Link { dir: changing.dir.in_cell(), name: wire_name, existing: fid.in_cell() };
@@ -352,13 +352,13 @@ impl Client {
             }
             Err(failure) => return Err(not_linked(failure.of(Link::NAME, changing.dir))),
         };
-        let (reply, heard) = (answer.reply, answer.heard);
-        unanswered.done();
+        let (reply, responder) = (answer.reply, answer.responder);
+        pending.done();
         let (vnode, now) = (&changing.vnode, inner.now());
         inner.note_volume(vnode, &reply.sync);
-        vnode.note_change(now, (&before, &heard), who, &reply.dir_status, None);
+        vnode.note_change(now, (&before, &responder), who, &reply.dir_status, None);
         vnode.edit_pages(reply.dir_status.data_version, |pages| pages.insert(name, fid.in_volume()).is_ok());
-        file.note_change(now, (&file_before, &heard), who, &reply.status, None);
+        file.note_change(now, (&file_before, &responder), who, &reply.status, None);
         drop(guard);
         Ok(Found { fid, status: self.status(user, fid).await? })
     }
@@ -396,7 +396,7 @@ impl Client {
             }
         }
         let guard = changing.vnode.changing.lock().await;
-        let unanswered = Unanswered::new([Arc::clone(&changing.vnode)]);
+        let pending = PendingChange::new([Arc::clone(&changing.vnode)]);
         let before = changing.vnode.snapshot();
         let who = changing.who;
         let args = RemoveFile { dir: changing.dir.in_cell(), name: wire_name };
@@ -409,11 +409,11 @@ impl Client {
             }
             Err(failure) => return Err(failure.of(RemoveFile::NAME, changing.dir)),
         };
-        let (reply, heard) = (answer.reply, answer.heard);
-        unanswered.done();
+        let (reply, responder) = (answer.reply, answer.responder);
+        pending.done();
         let (vnode, now) = (&changing.vnode, inner.now());
         inner.note_volume(vnode, &reply.sync);
-        vnode.note_change(now, (&before, &heard), who, &reply.dir_status, None);
+        vnode.note_change(now, (&before, &responder), who, &reply.dir_status, None);
         vnode.edit_pages(reply.dir_status.data_version, |pages| pages.remove(name).is_some());
         inner.note_unlinked(fid);
         drop(guard);
@@ -436,7 +436,7 @@ impl Client {
         }
         inner.open_files.none_going(fid).await;
         let guard = changing.vnode.changing.lock().await;
-        let unanswered = Unanswered::new([Arc::clone(&changing.vnode)]);
+        let pending = PendingChange::new([Arc::clone(&changing.vnode)]);
         let before = changing.vnode.snapshot();
         let who = changing.who;
         let args = RemoveDir { dir: changing.dir.in_cell(), name: wire_name };
@@ -449,11 +449,11 @@ impl Client {
             }
             Err(failure) => return Err(not_empty(failure.of(RemoveDir::NAME, changing.dir))),
         };
-        let (reply, heard) = (answer.reply, answer.heard);
-        unanswered.done();
+        let (reply, responder) = (answer.reply, answer.responder);
+        pending.done();
         let (vnode, now) = (&changing.vnode, inner.now());
         inner.note_volume(vnode, &reply.sync);
-        vnode.note_change(now, (&before, &heard), who, &reply.dir_status, None);
+        vnode.note_change(now, (&before, &responder), who, &reply.dir_status, None);
         vnode.edit_pages(reply.dir_status.data_version, |pages| pages.remove(name).is_some());
         inner.vnodes.remove(fid);
         drop(guard);
@@ -531,7 +531,7 @@ impl Inner {
         let (first, second) = if from.dir <= to.dir { (from, to) } else { (to, from) };
         let first_guard = first.vnode.changing.lock().await;
         let second_guard = if is_same { None } else { Some(second.vnode.changing.lock().await) };
-        let unanswered = Unanswered::new([Arc::clone(&from.vnode), Arc::clone(&to.vnode)]);
+        let pending = PendingChange::new([Arc::clone(&from.vnode), Arc::clone(&to.vnode)]);
         let (from_before, to_before) = (from.vnode.snapshot(), to.vnode.snapshot());
         let who = from.who;
         let args = Rename { old_dir: from.dir.in_cell(), old_name, new_dir: to.dir.in_cell(), new_name };
@@ -546,11 +546,11 @@ impl Inner {
             }
             Err(failure) => return Err(not_empty(failure.of(Rename::NAME, from.dir))),
         };
-        let (reply, heard) = (answer.reply, answer.heard);
-        unanswered.done();
+        let (reply, responder) = (answer.reply, answer.responder);
+        pending.done();
         let now = inner.now();
         inner.note_volume(&from.vnode, &reply.sync);
-        from.vnode.note_change(now, (&from_before, &heard), who, &reply.old_dir_status, None);
+        from.vnode.note_change(now, (&from_before, &responder), who, &reply.old_dir_status, None);
         let own = fid.in_volume();
         if is_same {
             from.vnode.edit_pages(reply.old_dir_status.data_version, |pages| {
@@ -558,7 +558,7 @@ impl Inner {
                     && (pages.replace(to_name, own).is_some() || pages.insert(to_name, own).is_ok())
             });
         } else {
-            to.vnode.note_change(now, (&to_before, &heard), who, &reply.new_dir_status, None);
+            to.vnode.note_change(now, (&to_before, &responder), who, &reply.new_dir_status, None);
             from.vnode
                 .edit_pages(reply.old_dir_status.data_version, |pages| pages.remove(from_name).is_some());
             to.vnode.edit_pages(reply.new_dir_status.data_version, |pages| {

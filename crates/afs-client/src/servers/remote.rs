@@ -26,7 +26,7 @@ use crate::fid::{CellIndex, Fid, User};
 use crate::servers::table::{Address, Server, Servers};
 use crate::servers::users::Who;
 use crate::servers::waiting::Why;
-use crate::vnodes::table::{Heard, Snapshot, Unanswered, Vnode};
+use crate::vnodes::table::{PendingChange, Responder, Snapshot, Vnode};
 use crate::wait;
 
 /// Bytes given to the transport at once in a store, as it asks for.
@@ -143,7 +143,7 @@ impl Failure {
 #[derive(Debug)]
 pub(crate) struct Answer<T> {
     pub(crate) reply: T,
-    pub(crate) heard: Heard,
+    pub(crate) responder: Responder,
 }
 
 impl Inner {
@@ -153,7 +153,7 @@ impl Inner {
         asked: Asked<'_>,
         who: Who,
         mut attempt: F,
-    ) -> Result<(T, Heard), Failure>
+    ) -> Result<(T, Responder), Failure>
     where
         F: FnMut(SocketAddr) -> W,
         W: Future<Output = Result<T, RpcError>>,
@@ -179,11 +179,11 @@ impl Inner {
                         rotation.note(self.now(), id, Verdict::OtherSite);
                         continue;
                     };
-                    let heard = Heard { server: Arc::clone(server), resets: server.resets() };
+                    let responder = Responder { server: Arc::clone(server), resets: server.resets() };
                     match attempt(address.socket).await {
                         Ok(reply) => {
                             self.liveness.note_answer(&address);
-                            return Ok((reply, heard));
+                            return Ok((reply, responder));
                         }
                         Err(error) => {
                             let verdict = self.note_failure(server, &address, who, &error);
@@ -271,8 +271,8 @@ impl Inner {
             let args = &args;
             async move { call_once(&peer, args, ANSWER_PATIENCE).await }
         });
-        let (reply, heard) = asking.await?;
-        Ok(Answer { reply, heard })
+        let (reply, responder) = asking.await?;
+        Ok(Answer { reply, responder })
     }
 
     /// Notes what a failed call says of a server, and starts to cure it.
@@ -336,7 +336,7 @@ pub struct Fetch {
     who: Who,
     vnode: Arc<Vnode>,
     before: Snapshot,
-    heard: Heard,
+    responder: Responder,
     call: ClientCall,
     length: u64,
     missing: u64,
@@ -407,37 +407,37 @@ impl Fetch {
     /// When the call breaks.
     pub async fn end(mut self) -> Result<AfsFetchStatus, Error> {
         while self.next().await?.is_some() {}
-        let Self { client, who, vnode, before, heard, call, .. } = self;
+        let Self { client, who, vnode, before, responder, call, .. } = self;
         let server = call.peer();
         match call.reply::<FetchData64>().await {
             Ok(reply) => {
                 let inner = &client.inner;
                 inner.note_volume(&vnode, &reply.sync);
-                inner.note_status(&vnode, (&before, &heard), who, &reply.status, Some(&reply.callback));
+                inner.note_status(&vnode, (&before, &responder), who, &reply.status, Some(&reply.callback));
                 Ok(reply.status)
             }
-            Err(error) => Err(note_broken(&client, &heard, server, who, vnode.fid, error)),
+            Err(error) => Err(note_broken(&client, &responder, server, who, vnode.fid, error)),
         }
     }
 
     fn failed(&self, error: RpcError) -> Error {
-        note_broken(&self.client, &self.heard, self.call.peer(), self.who, self.vnode.fid, error)
+        note_broken(&self.client, &self.responder, self.call.peer(), self.who, self.vnode.fid, error)
     }
 }
 
 /// A stream broke: notes that of the server, and says what to tell.
 fn note_broken(
     client: &Client,
-    heard: &Heard,
+    responder: &Responder,
     socket: SocketAddr,
     who: Who,
     fid: Fid,
     error: RpcError,
 ) -> Error {
     let inner = &client.inner;
-    let address = heard.server.addresses().into_iter().find(|address| address.socket == socket);
+    let address = responder.server.addresses().into_iter().find(|address| address.socket == socket);
     let verdict =
-        address.map_or_else(|| verdict(&error), |a| inner.note_failure(&heard.server, &a, who, &error));
+        address.map_or_else(|| verdict(&error), |a| inner.note_failure(&responder.server, &a, who, &error));
     match verdict {
         Verdict::Fail | Verdict::OtherSite => Error::of_rpc(FetchData64::NAME, fid, &error),
         // The next call waits for the server, looks for another one, or shows another ticket.
@@ -533,14 +533,15 @@ impl Client {
                 Ok((call, u64::from_be_bytes(words)))
             }
         });
-        let ((call, coming), heard) = asking.await.map_err(|failure| failure.of(FetchData64::NAME, fid))?;
+        let ((call, coming), responder) =
+            asking.await.map_err(|failure| failure.of(FetchData64::NAME, fid))?;
         if coming > length {
             let what = format!("fetching {length} bytes of {fid}");
             return Err(Error::BadReply { what, problem: format!("the server sends {coming} bytes") });
         }
         let client = self.clone();
         let heard_at = inner.now();
-        Ok(Fetch { client, who, vnode, before, heard, call, length: coming, missing: coming, heard_at })
+        Ok(Fetch { client, who, vnode, before, responder, call, length: coming, missing: coming, heard_at })
     }
 
     /// All bytes of a vnode's data, at most so many, and the status that they belong to: of a directory or link. Asks again
@@ -587,7 +588,7 @@ impl Client {
         let inner = &self.inner;
         let who = inner.users.who(user, fid.cell);
         let vnode = inner.vnodes.get_or_add(fid);
-        let unanswered = Unanswered::new([Arc::clone(&vnode)]);
+        let pending = PendingChange::new([Arc::clone(&vnode)]);
         let before = vnode.snapshot();
         let mut status = AfsStoreStatus::default();
         if let Some(modified) = range.modified {
@@ -616,12 +617,12 @@ impl Client {
                 }
             }
         });
-        let (reply, heard) = asking.await.map_err(|failure| failure.of(StoreData64::NAME, fid))?;
+        let (reply, responder) = asking.await.map_err(|failure| failure.of(StoreData64::NAME, fid))?;
         let reply =
             reply.map_err(|error| Error::local(format!("reading what is to be stored of {fid}"), error))?;
-        unanswered.done();
+        pending.done();
         inner.note_volume(&vnode, &reply.sync);
-        vnode.note_change(inner.now(), (&before, &heard), who, &reply.status, None);
+        vnode.note_change(inner.now(), (&before, &responder), who, &reply.status, None);
         Ok(reply.status)
     }
 }

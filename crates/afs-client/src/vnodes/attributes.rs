@@ -18,7 +18,7 @@ use crate::fid::{Fid, User};
 use crate::names::mount_point::Target;
 use crate::servers::users::Who;
 use crate::vnodes::status::{Kind, SetStatus, Status};
-use crate::vnodes::table::{Heard, Known, Snapshot, Unanswered, Unstored, Vnode};
+use crate::vnodes::table::{Known, PendingChange, Responder, Snapshot, Unstored, Vnode};
 use crate::wait;
 
 /// What of rights lets somebody see the status of a file or link: to read it, or to list its directory.
@@ -30,8 +30,8 @@ const BULK_CALLS: usize = 8;
 /// Statuses of one request that are asked for on their own at once: of mount points, each of which takes some calls.
 const STATUSES_AT_ONCE: usize = 32;
 
-/// What is told of a vnode and whose promise it is under.
-struct Told {
+/// The status of a vnode as one identity is told it, and until when it counts.
+struct StatusOfIdentity {
     status: AfsFetchStatus,
     rights: Rights,
     anonymous_rights: Rights,
@@ -49,10 +49,10 @@ impl Inner {
         Some(self.seen(asked, &vnode, &told))
     }
 
-    fn known_of(&self, vnode: &Vnode, who: Who) -> Option<Told> {
+    fn known_of(&self, vnode: &Vnode, who: Who) -> Option<StatusOfIdentity> {
         let now = self.now();
         let known: Known = vnode.known(now, who)?;
-        let told = |rights, anonymous_rights, until| Told {
+        let told = |rights, anonymous_rights, until| StatusOfIdentity {
             status: known.status,
             rights,
             anonymous_rights,
@@ -68,7 +68,7 @@ impl Inner {
     }
 
     /// What is told, if whoever has these rights may see it. The status of a directory is anyone's to see (File service notes 6.1).
-    fn seen(&self, asked: Fid, vnode: &Vnode, told: &Told) -> Result<Status, Error> {
+    fn seen(&self, asked: Fid, vnode: &Vnode, told: &StatusOfIdentity) -> Result<Status, Error> {
         let fid = vnode.fid;
         let Some(kind) = Kind::of(told.status.file_type) else {
             let what = format!("the status of {fid}");
@@ -134,7 +134,7 @@ impl Inner {
         if let Some(known) = self.known_status(user, asked, fid) {
             return known;
         }
-        let told = Told {
+        let told = StatusOfIdentity {
             status,
             rights: status.caller_access,
             anonymous_rights: status.anonymous_access,
@@ -149,9 +149,9 @@ impl Inner {
         let (before, dir) = (vnode.snapshot(), self.dir_snapshot(vnode));
         let answer = self.call(who, vnode.fid, FetchStatus { fid: vnode.fid.in_cell() }).await;
         let answer = answer.map_err(|error| self.note_gone(vnode.fid, error))?;
-        let (reply, heard) = (answer.reply, answer.heard);
+        let (reply, responder) = (answer.reply, answer.responder);
         self.note_volume(vnode, &reply.sync);
-        self.note_status(vnode, (&before, &heard), who, &reply.status, Some(&reply.callback));
+        self.note_status(vnode, (&before, &responder), who, &reply.status, Some(&reply.callback));
         self.note_rights(dir, who, &reply.status);
         Ok(reply.status)
     }
@@ -175,7 +175,7 @@ impl Inner {
             }
             Err(failure) => return Err(failure.of(InlineBulkStatus::NAME, first)),
         };
-        let (reply, heard) = (answer.reply, answer.heard);
+        let (reply, responder) = (answer.reply, answer.responder);
         if reply.statuses.len() != fids.len() || reply.callbacks.len() != fids.len() {
             let what = format!("{} of {} vnodes", InlineBulkStatus::NAME, fids.len());
             return Err(Error::BadReply { what, problem: format!("{} statuses came", reply.statuses.len()) });
@@ -186,7 +186,7 @@ impl Inner {
             .map(|((vnode, (before, dir)), (status, callback))| {
                 let code = match (status.error_code, Kind::of(status.file_type)) {
                     (0, Some(_)) => {
-                        self.note_status(vnode, (&before, &heard), who, status, Some(callback));
+                        self.note_status(vnode, (&before, &responder), who, status, Some(callback));
                         self.note_rights(dir, who, status);
                         return Ok(*status);
                     }
@@ -236,12 +236,12 @@ impl Inner {
     pub(crate) fn note_status(
         &self,
         vnode: &Vnode,
-        heard: (&Snapshot, &Heard),
+        responder: (&Snapshot, &Responder),
         who: Who,
         status: &AfsFetchStatus,
         callback: Option<&AfsCallBack>,
     ) {
-        let noted = vnode.note(self.now(), heard, who, status, callback);
+        let noted = vnode.note(self.now(), responder, who, status, callback);
         if noted.is_other_data {
             self.invalidations.mention(vnode.fid, Change::Vnode);
         }
@@ -383,13 +383,13 @@ impl Inner {
         let fid = vnode.fid;
         let who = self.users.who(user, fid.cell);
         let _changing = vnode.changing.lock().await;
-        let unanswered = Unanswered::new([Arc::clone(vnode)]);
+        let pending = PendingChange::new([Arc::clone(vnode)]);
         let before = vnode.snapshot();
         let answer = self.call(who, fid, StoreStatus { fid: fid.in_cell(), status: wire }).await;
         let answer = answer.map_err(|error| self.note_gone(fid, error))?;
-        unanswered.done();
+        pending.done();
         self.note_volume(vnode, &answer.reply.sync);
-        vnode.note_change(self.now(), (&before, &answer.heard), who, &answer.reply.status, None);
+        vnode.note_change(self.now(), (&before, &answer.responder), who, &answer.reply.status, None);
         Ok(())
     }
 

@@ -186,9 +186,9 @@ pub(crate) struct Snapshot {
     strays: u64,
 }
 
-/// What an attempt of a call has to say of who answered.
+/// The server that answered an attempt of a call.
 #[derive(Debug, Clone)]
-pub(crate) struct Heard {
+pub(crate) struct Responder {
     pub(crate) server: Arc<Server>,
     /// The server's resets before the call began.
     pub(crate) resets: u64,
@@ -369,30 +369,30 @@ impl Vnode {
     pub(crate) fn note(
         &self,
         now: Instant,
-        (before, heard): (&Snapshot, &Heard),
+        (before, responder): (&Snapshot, &Responder),
         who: Who,
         status: &AfsFetchStatus,
         callback: Option<&AfsCallBack>,
     ) -> Noted {
-        self.note_reply(now, (before, heard), who, status, callback, false)
+        self.note_reply(now, (before, responder), who, status, callback, false)
     }
 
     /// The same of the status that a change of our own has led to.
     pub(crate) fn note_change(
         &self,
         now: Instant,
-        (before, heard): (&Snapshot, &Heard),
+        (before, responder): (&Snapshot, &Responder),
         who: Who,
         status: &AfsFetchStatus,
         callback: Option<&AfsCallBack>,
     ) -> Noted {
-        self.note_reply(now, (before, heard), who, status, callback, true)
+        self.note_reply(now, (before, responder), who, status, callback, true)
     }
 
     fn note_reply(
         &self,
         now: Instant,
-        (before, heard): (&Snapshot, &Heard),
+        (before, responder): (&Snapshot, &Responder),
         who: Who,
         status: &AfsFetchStatus,
         callback: Option<&AfsCallBack>,
@@ -410,7 +410,7 @@ impl Vnode {
         }
         let is_broken = state.breaks != before.breaks
             || self.volume.breaks() != before.volume_breaks
-            || heard.server.resets() != heard.resets;
+            || responder.server.resets() != responder.resets;
         let was_good = state.promise.as_ref().is_some_and(|promise| promise.is_good(now, &self.volume));
         if is_older {
             return Noted { is_other_data: false, is_valid: was_good };
@@ -424,8 +424,8 @@ impl Vnode {
         if let Some(promise) = callback.filter(|_| !is_broken).and_then(|c| promised(now, c)) {
             state.promise = Some(Promise {
                 until: promise,
-                server: Arc::clone(&heard.server),
-                resets: heard.resets,
+                server: Arc::clone(&responder.server),
+                resets: responder.resets,
                 volume_breaks: before.volume_breaks,
             });
         } else if is_broken || !was_good || callback.is_some() {
@@ -480,11 +480,11 @@ impl Vnode {
 /// A change of ours that is under way. Servers do not tell us of our own changes: so if it ends without an answer, because it was
 /// interrupted or nobody answers, what is promised of these vnodes does not count any more.
 #[derive(Debug)]
-pub(crate) struct Unanswered {
+pub(crate) struct PendingChange {
     vnodes: Vec<Arc<Vnode>>,
 }
 
-impl Unanswered {
+impl PendingChange {
     /// A change of these vnodes begins.
     pub(crate) fn new(vnodes: impl IntoIterator<Item = Arc<Vnode>>) -> Self {
         Self { vnodes: vnodes.into_iter().collect() }
@@ -496,7 +496,7 @@ impl Unanswered {
     }
 }
 
-impl Drop for Unanswered {
+impl Drop for PendingChange {
     fn drop(&mut self) {
         for vnode in &self.vnodes {
             vnode.note_break();
@@ -660,7 +660,7 @@ impl Vnodes {
         &self,
         now: Instant,
         fid: Fid,
-        (before, heard): (&Snapshot, &Heard),
+        (before, responder): (&Snapshot, &Responder),
         (who, dir): (Who, LocalFid),
         status: &AfsFetchStatus,
         callback: Option<&AfsCallBack>,
@@ -671,7 +671,7 @@ impl Vnodes {
         own.volume_breaks = before.volume_breaks;
         // A promise for a number that nobody knew may have been broken already.
         let callback = callback.filter(|_| strays == before.strays);
-        vnode.note(now, (&own, heard), who, status, callback);
+        vnode.note(now, (&own, responder), who, status, callback);
         vnode.set_parent(dir);
         vnode
     }

@@ -26,15 +26,15 @@ impl World {
         Self { vnodes: Vnodes::new(1000, 1 << 20), server, now }
     }
 
-    fn heard(&self) -> Heard {
-        Heard { server: Arc::clone(&self.server), resets: self.server.resets() }
+    fn responder(&self) -> Responder {
+        Responder { server: Arc::clone(&self.server), resets: self.server.resets() }
     }
 
     /// A whole fetch of a status, with nothing in between.
     fn fetch(&self, fid: Fid, version: u64) -> Noted {
         let vnode = self.vnodes.get_or_add(fid);
-        let (before, heard) = (vnode.snapshot(), self.heard());
-        vnode.note(self.now, (&before, &heard), ALICE, &status(fid, version), Some(&promise()))
+        let (before, responder) = (vnode.snapshot(), self.responder());
+        vnode.note(self.now, (&before, &responder), ALICE, &status(fid, version), Some(&promise()))
     }
 
     fn is_valid(&self, fid: Fid) -> bool {
@@ -121,9 +121,9 @@ fn a_promise_that_was_broken_on_its_way_is_none() {
     ] {
         let world = World::new();
         let vnode = world.vnodes.get_or_add(FILE);
-        let (before, heard) = (vnode.snapshot(), world.heard());
+        let (before, responder) = (vnode.snapshot(), world.responder());
         breaks(&world);
-        let noted = vnode.note(world.now, (&before, &heard), ALICE, &status(FILE, 1), Some(&promise()));
+        let noted = vnode.note(world.now, (&before, &responder), ALICE, &status(FILE, 1), Some(&promise()));
         assert!(!noted.is_valid);
         assert!(!world.is_valid(FILE));
     }
@@ -139,13 +139,13 @@ fn what_servers_do_not_promise_is_not_kept_as_promised() {
         AfsCallBack::shared(0),
         AfsCallBack::shared(5),
     ] {
-        let (before, heard) = (vnode.snapshot(), world.heard());
-        let noted = vnode.note(world.now, (&before, &heard), ALICE, &status(FILE, 1), Some(&callback));
+        let (before, responder) = (vnode.snapshot(), world.responder());
+        let noted = vnode.note(world.now, (&before, &responder), ALICE, &status(FILE, 1), Some(&callback));
         assert!(!noted.is_valid, "{callback:?}");
     }
-    let (before, heard) = (vnode.snapshot(), world.heard());
+    let (before, responder) = (vnode.snapshot(), world.responder());
     let for_ever = AfsCallBack::shared(u32::MAX);
-    vnode.note(world.now, (&before, &heard), ALICE, &status(FILE, 1), Some(&for_ever));
+    vnode.note(world.now, (&before, &responder), ALICE, &status(FILE, 1), Some(&for_ever));
     let until = vnode.known(world.now, ALICE).unwrap().until;
     assert!(until <= world.now + PROMISE_MAX, "nor for longer than makes sense");
 }
@@ -154,16 +154,16 @@ fn what_servers_do_not_promise_is_not_kept_as_promised() {
 fn an_old_reply_does_not_undo_a_new_one() {
     let world = World::new();
     let vnode = world.vnodes.get_or_add(FILE);
-    let (before, heard) = (vnode.snapshot(), world.heard());
+    let (before, responder) = (vnode.snapshot(), world.responder());
     world.fetch(FILE, 5);
-    vnode.note(world.now, (&before, &heard), ALICE, &status(FILE, 4), Some(&promise()));
+    vnode.note(world.now, (&before, &responder), ALICE, &status(FILE, 4), Some(&promise()));
     assert_eq!(vnode.last_status().unwrap().data_version, DataVersion(5));
     // One of the same version, made before a change of ours that leaves the version alone, such as of the mode.
     let before_change = vnode.snapshot();
     let changed = AfsFetchStatus { unix_mode_bits: 0o600, ..status(FILE, 5) };
     let own = vnode.snapshot();
-    vnode.note_change(world.now, (&own, &heard), ALICE, &changed, None);
-    vnode.note(world.now, (&before_change, &heard), ALICE, &status(FILE, 5), Some(&promise()));
+    vnode.note_change(world.now, (&own, &responder), ALICE, &changed, None);
+    vnode.note(world.now, (&before_change, &responder), ALICE, &status(FILE, 5), Some(&promise()));
     assert_eq!(vnode.last_status().unwrap().unix_mode_bits, 0o600);
     assert!(world.is_valid(FILE));
 }
@@ -175,8 +175,8 @@ fn others_changes_are_told_and_our_own_are_not() {
     assert!(!world.fetch(FILE, 1).is_other_data);
     assert!(world.fetch(FILE, 2).is_other_data);
     let vnode = world.vnodes.get(FILE).unwrap();
-    let (before, heard) = (vnode.snapshot(), world.heard());
-    let noted = vnode.note_change(world.now, (&before, &heard), ALICE, &status(FILE, 3), None);
+    let (before, responder) = (vnode.snapshot(), world.responder());
+    let noted = vnode.note_change(world.now, (&before, &responder), ALICE, &status(FILE, 3), None);
     assert!(!noted.is_other_data && noted.is_valid, "and the promise holds");
 }
 
@@ -186,12 +186,12 @@ fn a_change_of_our_own_does_not_revive_a_promise_that_had_ended() {
     world.fetch(FILE, 1);
     let vnode = world.vnodes.get(FILE).unwrap();
     world.later(1000);
-    let (before, heard) = (vnode.snapshot(), world.heard());
-    assert!(!vnode.note_change(world.now, (&before, &heard), ALICE, &status(FILE, 2), None).is_valid);
+    let (before, responder) = (vnode.snapshot(), world.responder());
+    assert!(!vnode.note_change(world.now, (&before, &responder), ALICE, &status(FILE, 2), None).is_valid);
     world.fetch(FILE, 2);
-    let (before, heard) = (vnode.snapshot(), world.heard());
+    let (before, responder) = (vnode.snapshot(), world.responder());
     world.vnodes.note_break(FILE);
-    assert!(!vnode.note_change(world.now, (&before, &heard), ALICE, &status(FILE, 3), None).is_valid);
+    assert!(!vnode.note_change(world.now, (&before, &responder), ALICE, &status(FILE, 3), None).is_valid);
 }
 
 #[test]
@@ -261,8 +261,8 @@ fn pages_are_edited_only_when_the_version_grew_by_exactly_one() {
         let directory = Arc::new(Directory::new(LocalFid::ROOT, LocalFid::ROOT));
         let listing = Arc::clone(&directory);
         world.vnodes.keep_pages(&dir, Pages { directory, version: DataVersion(3) });
-        let (before, heard) = (dir.snapshot(), world.heard());
-        dir.note_change(world.now, (&before, &heard), ALICE, &status(DIR, version), None);
+        let (before, responder) = (dir.snapshot(), world.responder());
+        dir.note_change(world.now, (&before, &responder), ALICE, &status(DIR, version), None);
         dir.edit_pages(DataVersion(version), |pages| pages.insert(b"new", FILE.in_volume()).is_ok());
         let pages = dir.good_pages(world.now);
         assert_eq!(pages.is_some(), is_kept, "{version}");
@@ -276,12 +276,12 @@ fn pages_that_came_with_a_change_before_its_reply_stay_as_they_are() {
     let world = World::new();
     world.fetch(DIR, 3);
     let dir = world.vnodes.get(DIR).unwrap();
-    let (before, heard) = (dir.snapshot(), world.heard());
+    let (before, responder) = (dir.snapshot(), world.responder());
     world.fetch(DIR, 4);
     let mut directory = Directory::new(LocalFid::ROOT, LocalFid::ROOT);
     directory.insert(b"new", FILE.in_volume()).unwrap();
     world.vnodes.keep_pages(&dir, Pages { directory: Arc::new(directory), version: DataVersion(4) });
-    dir.note_change(world.now, (&before, &heard), ALICE, &status(DIR, 4), None);
+    dir.note_change(world.now, (&before, &responder), ALICE, &status(DIR, 4), None);
     dir.edit_pages(DataVersion(4), |_| panic!("it is in there"));
     assert!(dir.good_pages(world.now).unwrap().directory.lookup(b"new").is_some());
 }
@@ -292,7 +292,7 @@ fn a_change_without_an_answer_ends_what_was_promised() {
     let world = World::new();
     for (is_answered, is_valid) in [(true, true), (false, false)] {
         world.fetch(DIR, 1);
-        let change = Unanswered::new([world.vnodes.get(DIR).unwrap()]);
+        let change = PendingChange::new([world.vnodes.get(DIR).unwrap()]);
         if is_answered {
             change.done();
         } else {
@@ -317,13 +317,20 @@ fn a_vnode_that_was_made_has_its_promise_unless_something_unknown_was_broken() {
         let world = World::new();
         world.fetch(DIR, 1);
         let dir = world.vnodes.get(DIR).unwrap();
-        let (before, heard) = (dir.snapshot(), world.heard());
+        let (before, responder) = (dir.snapshot(), world.responder());
         if is_broken {
             // The server tells of the new number before the reply is here.
             world.vnodes.note_break(FILE);
         }
         let made = (ALICE, DIR.in_volume());
-        world.vnodes.note_made(world.now, FILE, (&before, &heard), made, &status(FILE, 0), Some(&promise()));
+        world.vnodes.note_made(
+            world.now,
+            FILE,
+            (&before, &responder),
+            made,
+            &status(FILE, 0),
+            Some(&promise()),
+        );
         assert_eq!(world.is_valid(FILE), is_valid);
         assert_eq!(world.vnodes.get(FILE).unwrap().parent(), Some(DIR.in_volume()));
     }
