@@ -2,7 +2,7 @@
 //! code, as OpenAFS's tools see it. Which server is asked, and with what security, is for the callers.
 
 use crate::codes::Code;
-use afs_admin::Error;
+use afs_admin::{Cancel, Error};
 use rx::{Connection, Endpoint, EndpointConfig};
 use rx_proto::config::CallLimits;
 use rx_proto::ids::ServiceId;
@@ -16,6 +16,9 @@ use tokio::runtime::{Builder, Runtime};
 /// A server that sends nothing at all for so long is taken for dead. Half of what OpenAFS's `vos` waits; a volume server
 /// that is busy answers pings meanwhile.
 const DEAD_AFTER: Duration = Duration::from_secs(45);
+
+/// The exit status that shells give to a program that Ctrl-C has ended.
+const INTERRUPTED: i32 = 130;
 
 /// One UDP port, from which everything is called.
 pub(crate) struct Caller {
@@ -70,6 +73,22 @@ impl Caller {
     /// Calls a procedure and waits for its results.
     pub(crate) fn call<R: Rpc>(&self, connection: &Connection, args: &R) -> Result<R::Reply, Code> {
         self.runtime.block_on(connection.rpc(args)).map_err(|error| Code(error.code().0))
+    }
+
+    /// Has an operation stop in an orderly way at Ctrl-C; the second one ends the program at once.
+    pub(crate) fn cancelled_by_interrupt(&self, program: &'static str) -> Cancel {
+        let cancel = Cancel::default();
+        let told = cancel.clone();
+        self.runtime.spawn(async move {
+            if tokio::signal::ctrl_c().await.is_ok() {
+                eprintln!("{program}: stopping in order; Ctrl-C once more stops at once");
+                told.cancel();
+                if tokio::signal::ctrl_c().await.is_ok() {
+                    std::process::exit(INTERRUPTED);
+                }
+            }
+        });
+        cancel
     }
 
     /// Waits for whatever comes of an operation.

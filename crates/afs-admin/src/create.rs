@@ -1,9 +1,9 @@
 //! Making a volume: its ids, the volume on its server, its entry in the volume location database. `vos create` and `afar up`
 //! make theirs here.
 //!
-//! What is done one step after the other tells of each ([`Event`]), and when a step fails, [`CreateFailure`] says which it was and
-//! what is left behind. Dropping the future between steps leaves what the last event says; the same order may be given again,
-//! with other ids.
+//! Each step is told of ([`Event`]), and when one fails, [`CreateFailure`] says which it was and what is left behind. A [`Cancel`]
+//! stops it before the next step, and a volume that has no entry yet is removed; once it has one, the volume is made. The same
+//! volume may be ordered again after any failure.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -13,6 +13,7 @@ use afs_wire::afsvol::VolumeFlags;
 use afs_wire::ids::{PartitionId, VolumeId};
 use afs_wire::vl::{EntryFlags, SiteFlags};
 
+use crate::cancel::Cancel;
 use crate::entry::{Entry, Kind, Site};
 use crate::error::Error;
 use crate::vldb::{LocationDb, MAX_VOLUME_ID};
@@ -125,14 +126,16 @@ pub async fn create(
     vldb: &LocationDb,
     servers: &VolumeServers,
     new: NewVolume<'_>,
+    cancel: &Cancel,
     mut tell: impl FnMut(Event<'_>),
 ) -> Result<Ids, CreateFailure> {
     let failed = |step, error| CreateFailure { step, error, not_ended: None, left: None };
     let mut ids = choose_ids(vldb, &new, &mut tell).await.map_err(|(step, error)| failed(step, error))?;
+    cancel.check().map_err(|error| failed(Step::Make(ids.read_write), error))?;
     let made = servers.create_volume(new.server, new.partition, new.name, ids.read_write).await;
     let (id, transaction) = made.map_err(|error| failed(Step::Make(ids.read_write), error))?;
     ids.read_write = id;
-    let filled = fill(vldb, servers, &new, ids, transaction, &mut tell).await;
+    let filled = fill(vldb, servers, &new, ids, transaction, cancel, &mut tell).await;
     let ended = servers.end(transaction).await;
     match (filled, ended) {
         (Ok(()), Ok(_)) => Ok(ids),
@@ -141,16 +144,21 @@ pub async fn create(
     }
 }
 
-/// Brings a new volume online and makes its entry; without one it is removed again.
+/// Brings a new volume online and makes its entry; without one it is removed again. One that stays offline is left, as stock
+/// tools leave it, for somebody to see why.
 async fn fill(
     vldb: &LocationDb,
     servers: &VolumeServers,
     new: &NewVolume<'_>,
     ids: Ids,
     transaction: Transaction,
+    cancel: &Cancel,
     tell: &mut impl FnMut(Event<'_>),
 ) -> Result<(), CreateFailure> {
     let id = ids.read_write;
+    if let Err(error) = cancel.check() {
+        return Err(remove(servers, transaction, id, Step::BringOnline(id), error).await);
+    }
     let changes = Changes { quota_kib: Some(new.quota_kib), ..Changes::default() };
     if let Err(error) = servers.set_info(transaction, None, changes).await {
         tell(Event::NoQuota(&error));
@@ -160,13 +168,27 @@ async fn fill(
         return Err(CreateFailure { step, error, not_ended: None, left: Some(id) });
     }
     tell(Event::IsOnline(id));
-    if let Err(error) = vldb.create_entry(&entry(new, ids)).await {
-        let is_removed = servers.delete(transaction).await.is_ok();
-        let left = (!is_removed).then_some(id);
-        return Err(CreateFailure { step: Step::MakeEntry(id), error, not_ended: None, left });
+    let has_entry = match cancel.check() {
+        Ok(()) => vldb.create_entry(&entry(new, ids)).await,
+        cancelled => cancelled,
+    };
+    if let Err(error) = has_entry {
+        return Err(remove(servers, transaction, id, Step::MakeEntry(id), error).await);
     }
     tell(Event::HasEntry(id));
     Ok(())
+}
+
+/// Removes a volume that is not to be after all, because of an error in a step.
+async fn remove(
+    servers: &VolumeServers,
+    transaction: Transaction,
+    id: VolumeId,
+    step: Step,
+    error: Error,
+) -> CreateFailure {
+    let is_removed = servers.delete(transaction).await.is_ok();
+    CreateFailure { step, error, not_ended: None, left: (!is_removed).then_some(id) }
 }
 
 fn entry(new: &NewVolume<'_>, ids: Ids) -> Entry {

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use afs_wire::abort;
+use afs_wire::errno::Errno;
 use rx::RpcError;
 use rxgen::Abort;
 
@@ -18,6 +19,8 @@ pub enum Error {
         /// The code that servers have for it.
         code: Abort,
     },
+    /// The operation was to stop. What was half done has been undone, unless the operation says what is left.
+    Cancelled,
     /// None of the servers of a database could do it.
     NoServer {
         /// The procedure.
@@ -36,6 +39,7 @@ impl Error {
         match self {
             Self::Call(error) => Abort(error.code().0),
             Self::Local { code, .. } => *code,
+            Self::Cancelled => Abort(Errno::EINTR.0),
             Self::NoServer { failures, .. } => {
                 let codes = || failures.iter().rev().map(|failure| Abort(failure.code().0));
                 codes().find(|code| code.0 > 0).or_else(|| codes().next()).unwrap_or(abort::UNOSERVERS)
@@ -49,6 +53,7 @@ impl fmt::Display for Error {
         match self {
             Self::Call(error) => error.fmt(f),
             Self::Local { what, .. } => f.write_str(what),
+            Self::Cancelled => f.write_str("interrupted"),
             Self::NoServer { rpc, failures, .. } if failures.is_empty() => {
                 write!(f, "{rpc}: the cell has no database servers: check its line in CellServDB")
             }
@@ -74,7 +79,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Call(error) => Some(error),
-            Self::Local { .. } => None,
+            Self::Local { .. } | Self::Cancelled => None,
             Self::NoServer { failures, .. } => failures.last().map(|failure| failure as _),
         }
     }

@@ -5,13 +5,15 @@
 //!   `afs_failover`, which the client follows too.
 //! - [`ptdb::ProtectionDb`], [`vldb::LocationDb`] and [`volumes::VolumeServers`] have the operations on the protection database, the
 //!   volume location database and volumes.
-//! - [`create`] makes a volume with its entry: an operation of several steps, which tells of them and says what it leaves behind.
+//! - [`create`] makes a volume with its entry: an operation of several steps, which tells of them, can be stopped with a
+//!   [`Cancel`], and says what it leaves behind.
 //! - [`Login`] is the identity with which servers are called.
 //! - [`Error`] says which servers were asked for what, and what they said.
 //!
 //! Which cell it is and where its servers are comes in, and so does the endpoint from which they are called.
 #![forbid(unsafe_code)]
 
+mod cancel;
 pub mod create;
 mod database;
 pub mod entry;
@@ -22,6 +24,7 @@ mod text;
 pub mod vldb;
 pub mod volumes;
 
+pub use cancel::Cancel;
 pub use database::DatabaseServers;
 pub use error::Error;
 pub use login::Login;

@@ -9,10 +9,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use afs_admin::Login;
 use afs_admin::create::{CreateFailure, Event, Ids, NewVolume, Step, create};
 use afs_admin::vldb::LocationDb;
 use afs_admin::volumes::VolumeServers;
+use afs_admin::{Cancel, Error, Login};
 use afs_wire::abort::{VL_NAMEEXIST, VL_NOENT, VOLSERFAILEDOP};
 use afs_wire::afsvol::{AfsVol, CreateVolume, DeleteVolume, EndTrans, SetFlags, SetInfo};
 use afs_wire::ids::{PartitionId, VolumeId};
@@ -44,6 +44,9 @@ const ALL: [&str; 8] = [
 struct Script {
     /// What is refused.
     refused: HashMap<&'static str, Abort>,
+    /// The call during which somebody wants no volume any more.
+    cancelled_at: Option<&'static str>,
+    cancel: Cancel,
     asked: Arc<Mutex<Vec<&'static str>>>,
 }
 
@@ -68,6 +71,9 @@ impl Script {
             asked.push(name);
             100 + asked.len() as u32
         };
+        if self.cancelled_at == Some(name) {
+            self.cancel.cancel();
+        }
         if let Some(code) = self.refused.get(name) {
             return Err(*code);
         }
@@ -100,6 +106,7 @@ impl Script {
         let sim = Sim::new(Duration::from_millis(1));
         let _servers = (self.serve::<Vl>(&sim), self.serve::<AfsVol>(&sim));
         let caller = bind(&sim, Ipv4Addr::new(10, 0, 0, 2), 4000);
+        let cancel = self.cancel.clone();
         let (result, told) = sim.block_on(async move {
             let vldb = LocationDb::new(&caller, &[SERVER], &Login::anonymous());
             let volumes = VolumeServers::new(&caller, &Login::anonymous());
@@ -120,7 +127,7 @@ impl Script {
                     Event::HasEntry(id) => format!("{id} has its entry"),
                 });
             };
-            (create(&vldb, &volumes, new, tell).await, told)
+            (create(&vldb, &volumes, new, &cancel, tell).await, told)
         });
         let asked = self.asked.lock().unwrap().clone();
         Made { result, told, asked }
@@ -189,4 +196,20 @@ fn an_id_that_is_given_must_be_free_and_its_clones_follow_it() {
     assert_eq!([ids.read_write, ids.read_only, ids.backup], [500, 501, 502].map(VolumeId));
     assert_eq!(made.told[0], "500 is free");
     assert_eq!(made.asked[..2], [GetEntryByIDN::NAME, CreateVolume::NAME]);
+}
+
+#[test]
+fn a_volume_that_nobody_wants_any_more_is_removed_unless_it_has_its_entry() {
+    let cancelled = |at| Script { cancelled_at: Some(at), ..Script::default() }.make(None);
+    for at in [CreateVolume::NAME, SetInfo::NAME, SetFlags::NAME] {
+        let made = cancelled(at);
+        let failure = made.result.unwrap_err();
+        assert!(matches!(failure.error, Error::Cancelled), "{at}: {failure}");
+        assert_eq!(failure.left, None, "{at}");
+        assert_eq!(made.asked[made.asked.len() - 2..], [DeleteVolume::NAME, EndTrans::NAME], "{at}");
+        assert!(!made.asked.contains(&CreateEntryN::NAME), "{at}");
+    }
+    let made = cancelled(GetNewVolumeId::NAME);
+    assert!(made.result.is_err() && !made.asked.contains(&CreateVolume::NAME));
+    assert!(cancelled(CreateEntryN::NAME).result.is_ok());
 }

@@ -1,12 +1,12 @@
 //! What a new cell has: users, volumes, mount points, access lists. Made by calls to the services with the cell's key, each
 //! step only where it is not done yet, so that a start that was cut off is gone on with.
 
-use afs_admin::Login;
 use afs_admin::create::{NewVolume, create};
 use afs_admin::entry::Kind;
 use afs_admin::ptdb::ProtectionDb;
 use afs_admin::vldb::LocationDb;
 use afs_admin::volumes::VolumeServers;
+use afs_admin::{Cancel, Login};
 use afs_wire::Errno;
 use afs_wire::abort::VL_NOENT;
 use afs_wire::directory::Directory;
@@ -213,7 +213,7 @@ impl CellMaker {
         }
         let (server, partition) = (self.address, PARTITION);
         let new = NewVolume { name, server, partition, quota_kib, id: None, read_only_id: None };
-        let made = create(&self.locations, &self.volumes, new, |_| {}).await;
+        let made = create(&self.locations, &self.volumes, new, &Cancel::default(), |_| {}).await;
         made.map(|ids| AfsFid::root_of(ids.read_write)).map_err(|failure| format!("{doing}: {failure}"))
     }
 

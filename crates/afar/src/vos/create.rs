@@ -5,6 +5,7 @@ use crate::classic::Given;
 use crate::codes::Code;
 use crate::numbers::{self, BadNumber};
 use crate::printer::{complain, say};
+use afs_admin::Error;
 use afs_admin::create::{self, CreateFailure, Event, NewVolume, Step};
 use afs_admin::entry::{BadName, Kind, NAME_MAX, check_name};
 use afs_admin::vldb::MAX_VOLUME_ID;
@@ -100,7 +101,8 @@ fn create(vos: &Vos, new: &NewVolume<'_>) -> Result<create::Ids, Code> {
     if let Some(id) = new.read_only_id.filter(|id| id.0 != 0) {
         vos.tell(&format!("Using RO volume ID {id}.\n"));
     }
-    let made = vos.caller.run(create::create(&vos.vldb, &vos.volumes, *new, |event| match event {
+    let cancel = vos.caller.cancelled_by_interrupt("vos");
+    let made = vos.caller.run(create::create(&vos.vldb, &vos.volumes, *new, &cancel, |event| match event {
         Event::IdIsFree(id) => vos.tell(&format!("Using volume ID {id}.\n")),
         Event::NoQuota(error) => {
             vos.print_failure(Code(error.code().0), "Could not change quota, continuing...\n");
@@ -116,6 +118,9 @@ fn create(vos: &Vos, new: &NewVolume<'_>) -> Result<create::Ids, Code> {
 }
 
 fn complain_of(vos: &Vos, name: &str, failure: &CreateFailure, code: Code) {
+    if let Error::Cancelled = failure.error {
+        return complain!(vos.printer, "vos: {failure}\n");
+    }
     match failure.step {
         Step::CheckId(id) => return complain!(vos.printer, "Volume ID {id} already exists\n"),
         Step::FollowId(id) => {
