@@ -5,6 +5,7 @@
 //!   `afs_failover`, which the client follows too.
 //! - [`ptdb::ProtectionDb`], [`vldb::LocationDb`] and [`volumes::VolumeServers`] have the operations on the protection database, the
 //!   volume location database and volumes.
+//! - [`remove`] and [`clone`](mod@clone) are what several operations are made of. A failure says which step it was.
 //! - [`create`] makes a volume with its entry: an operation of several steps, which tells of them, can be stopped with a
 //!   [`Cancel`], and says what it leaves behind.
 //! - [`Login`] is the identity with which servers are called.
@@ -14,12 +15,14 @@
 #![forbid(unsafe_code)]
 
 mod cancel;
+pub mod clone;
 pub mod create;
 mod database;
 pub mod entry;
 mod error;
 mod login;
 pub mod ptdb;
+pub mod remove;
 mod text;
 pub mod vldb;
 pub mod volumes;

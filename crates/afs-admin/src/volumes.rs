@@ -281,6 +281,20 @@ impl VolumeServers {
         Ok(Abort(self.call(server, afsvol::EndTrans { trans }).await?.rcode))
     }
 
+    /// Ends a transaction in which nothing may have gone wrong.
+    ///
+    /// # Errors
+    ///
+    /// The server's, and what has become of the transaction if that is no success.
+    pub async fn end_well(&self, transaction: Transaction) -> Result<(), Error> {
+        let code = self.end(transaction).await?;
+        if code == Abort(0) {
+            return Ok(());
+        }
+        let Transaction { server, id } = transaction;
+        Err(Error::Local { what: format!("transaction {id} of {server} has ended with {code}"), code })
+    }
+
     /// Makes a read-write volume, out of service, and begins a transaction on it. Says the volume's id.
     ///
     /// # Errors

@@ -5,7 +5,9 @@
 use super::Vos;
 use crate::codes::Code;
 use crate::printer::complain;
+use afs_admin::clone::{self, Source, make_clone};
 use afs_admin::entry::Kind;
+use afs_admin::remove::{self, remove};
 use afs_admin::volumes::{self, Changes, NewClone, Transaction};
 use afs_wire::afsvol::{AttachFlags, DiskPartition64, TransDebugInfo, VolintInfo, VolintXInfo, VolumeFlags};
 use afs_wire::ids::{AfsTime, PartitionId, VolumeId};
@@ -192,11 +194,6 @@ impl Vos {
         self.wait(self.volumes.dump_size(transaction, since))
     }
 
-    /// Removes a transaction's volume.
-    pub(super) fn delete_in(&self, transaction: Transaction) -> Result<(), Code> {
-        self.wait(self.volumes.delete(transaction))
-    }
-
     /// Removes a volume without looking at it.
     pub(super) fn nuke_volume(&self, server: Ipv4Addr, partition: PartitionId, id: u32) -> Result<(), Code> {
         self.wait(self.volumes.nuke(server, partition, VolumeId(id)))
@@ -214,81 +211,63 @@ impl Vos {
         what: &str,
     ) -> Result<(), Code> {
         self.tell(&format!("Deleting {what} volume {id} ..."));
-        let transaction = match self.begin(server, partition, id, OFFLINE) {
-            Ok(transaction) => transaction,
-            Err(Code::VNOVOL) => return Err(Code::VNOVOL),
-            Err(code) => {
-                self.print_failure(code, &format!("Failed to start transaction on {id}\n"));
-                return Err(code);
-            }
-        };
-        let flags = VolumeFlags::DELETE_ON_SALVAGE | VolumeFlags::OUT_OF_SERVICE;
-        let deleted = self
-            .set_flags(transaction, flags)
-            .inspect_err(|code| self.print_failure(*code, &format!("Could not set flags on volume {id} \n")))
-            .and_then(|()| {
-                self.delete_in(transaction).inspect_err(|code| {
-                    self.print_failure(*code, &format!("Could not delete volume {id}\n"));
-                })
-            });
-        let ended = self.end(transaction).inspect_err(|_| {
-            complain!(self.printer, "Could not end transaction on {what} volume {id} \n");
-        });
-        let result = deleted.and(ended);
-        if result.is_ok() {
+        let removed = self.caller.run(remove(&self.volumes, server, partition, VolumeId(id)));
+        let Err(failure) = removed else {
             self.tell(" done\n");
+            return Ok(());
+        };
+        let code = Code(failure.error.code().0);
+        match failure.step {
+            remove::Step::Begin if failure.is_missing() => {}
+            remove::Step::Begin => {
+                self.print_failure(code, &format!("Failed to start transaction on {id}\n"));
+            }
+            remove::Step::SetFlags => {
+                self.print_failure(code, &format!("Could not set flags on volume {id} \n"));
+            }
+            remove::Step::Delete => self.print_failure(code, &format!("Could not delete volume {id}\n")),
+            remove::Step::End => {}
         }
-        result
+        if failure.step == remove::Step::End || failure.not_ended.is_some() {
+            complain!(self.printer, "Could not end transaction on {what} volume {id} \n");
+        }
+        Err(code)
     }
 
     /// Clones a volume, or clones it again where the clone exists. The clone stays offline. Complains of all that goes
     /// wrong.
     pub(super) fn clone_volume(&self, order: CloneOrder<'_>) -> Result<(), Code> {
-        let CloneOrder { server, partition, volume, clone, what, .. } = order;
-        let exists = match self.begin(server, partition, clone, OFFLINE) {
-            Ok(transaction) => {
-                self.end(transaction).inspect_err(|_| {
-                    complain!(
-                        self.printer,
-                        "Could not end transaction on the previous {what} volume {clone}\n"
-                    );
-                })?;
-                true
+        let CloneOrder { server, partition, volume, clone, kind, name, what } = order;
+        let source = Source { server, partition, volume: VolumeId(volume) };
+        let new = NewClone { id: VolumeId(clone), kind, name };
+        let cloned = self.caller.run(make_clone(&self.volumes, source, new, |event| match event {
+            clone::Event::Cloning => self.tell(&format!("Creating a new {what} clone {clone} ...")),
+            clone::Event::Recloning => self.tell(&format!("Re-cloning {what} volume {clone} ...")),
+            clone::Event::Done => self.tell(" done\n"),
+        }));
+        cloned.map_err(|failure| {
+            let code = Code(failure.error.code().0);
+            match failure.step {
+                clone::Step::Look => {
+                    self.print_failure(code, &format!("Could not reach the {what} volume {clone}\n"));
+                }
+                clone::Step::EndLook => complain!(
+                    self.printer,
+                    "Could not end transaction on the previous {what} volume {clone}\n"
+                ),
+                clone::Step::Begin => {
+                    complain!(self.printer, "Could not start a transaction on the volume {volume}\n");
+                }
+                clone::Step::Clone => complain!(self.printer, "Failed to clone the volume {volume}\n"),
+                clone::Step::Reclone => {
+                    self.print_failure(code, &format!("Could not re-clone {what} volume {clone}\n"));
+                }
+                clone::Step::End => {}
             }
-            Err(Code::VNOVOL) => false,
-            Err(code) => {
-                self.print_failure(code, &format!("Could not reach the {what} volume {clone}\n"));
-                return Err(code);
+            if failure.step == clone::Step::End || failure.not_ended.is_some() {
+                complain!(self.printer, "Could not end transaction on the volume {volume}\n");
             }
-        };
-        let transaction = self.begin(server, partition, volume, BUSY).inspect_err(|_| {
-            complain!(self.printer, "Could not start a transaction on the volume {volume}\n");
-        })?;
-        let cloned =
-            if exists { self.reclone(transaction, order) } else { self.new_clone(transaction, order) };
-        if cloned.is_ok() {
-            self.tell(" done\n");
-        }
-        let ended = self.end(transaction).inspect_err(|_| {
-            complain!(self.printer, "Could not end transaction on the volume {volume}\n");
-        });
-        cloned.and(ended)
-    }
-
-    fn reclone(&self, transaction: Transaction, order: CloneOrder<'_>) -> Result<(), Code> {
-        let CloneOrder { clone, what, .. } = order;
-        self.tell(&format!("Re-cloning {what} volume {clone} ..."));
-        self.wait(self.volumes.reclone(transaction, VolumeId(clone))).inspect_err(|code| {
-            self.print_failure(*code, &format!("Could not re-clone {what} volume {clone}\n"));
-        })
-    }
-
-    fn new_clone(&self, transaction: Transaction, order: CloneOrder<'_>) -> Result<(), Code> {
-        let CloneOrder { clone, what, .. } = order;
-        self.tell(&format!("Creating a new {what} clone {clone} ..."));
-        let new = NewClone { id: VolumeId(clone), kind: order.kind, name: order.name };
-        self.wait(self.volumes.clone_volume(transaction, new)).inspect_err(|_| {
-            complain!(self.printer, "Failed to clone the volume {}\n", order.volume);
+            code
         })
     }
 

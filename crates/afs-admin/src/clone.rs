@@ -1,0 +1,120 @@
+//! Cloning a volume on its partition, or giving a clone that exists what the volume has now: what `vos backup` and `vos clone`
+//! have in common, and what every release begins with. The clone stays offline. The volume location database is left as it is.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use afs_wire::abort::VNOVOL;
+use afs_wire::afsvol::AttachFlags;
+use afs_wire::ids::{PartitionId, VolumeId};
+
+use crate::error::Error;
+use crate::volumes::{NewClone, VolumeServers};
+
+/// What is to be cloned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Source {
+    /// The server that has the volume.
+    pub server: Ipv4Addr,
+    /// The partition on which it is, and the clone will be.
+    pub partition: PartitionId,
+    /// The volume.
+    pub volume: VolumeId,
+}
+
+/// What happens while a volume is cloned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// There is no clone yet: the server begins to make it.
+    Cloning,
+    /// There is one: the server begins to renew it.
+    Recloning,
+    /// The clone is there. Only the transaction has to be ended.
+    Done,
+}
+
+/// A step of cloning a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step {
+    /// Looking whether there is a clone.
+    Look,
+    /// Letting go of the clone that there is.
+    EndLook,
+    /// Beginning a transaction on the volume.
+    Begin,
+    /// Making the clone.
+    Clone,
+    /// Renewing the clone.
+    Reclone,
+    /// Ending the transaction. The clone is there.
+    End,
+}
+
+/// Why a volume was not cloned.
+#[derive(Debug)]
+pub struct CloneFailure {
+    /// What failed.
+    pub step: Step,
+    /// Why.
+    pub error: Error,
+    /// Why the transaction could not be ended after that. It ends by itself after some minutes; until then the volume is busy.
+    pub not_ended: Option<Error>,
+}
+
+impl fmt::Display for CloneFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let error = &self.error;
+        match self.step {
+            Step::Look | Step::EndLook => write!(f, "the clone cannot be had: {error}"),
+            Step::Begin => write!(f, "the volume cannot be had: {error}"),
+            Step::Clone | Step::Reclone => write!(f, "the volume was not cloned: {error}"),
+            Step::End => write!(f, "the volume is cloned, but its transaction was not ended: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for CloneFailure {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+/// Clones a volume, or renews its clone, and tells of what happens. May be repeated after any failure.
+///
+/// # Errors
+///
+/// The step that failed.
+pub async fn make_clone(
+    servers: &VolumeServers,
+    source: Source,
+    new: NewClone<'_>,
+    mut tell: impl FnMut(Event),
+) -> Result<(), CloneFailure> {
+    let failed = |step, error| CloneFailure { step, error, not_ended: None };
+    let Source { server, partition, volume } = source;
+    let exists = match servers.begin(server, partition, new.id, AttachFlags::OFFLINE).await {
+        Ok(transaction) => {
+            servers.end_well(transaction).await.map_err(|error| failed(Step::EndLook, error))?;
+            true
+        }
+        Err(error) if error.code() == VNOVOL => false,
+        Err(error) => return Err(failed(Step::Look, error)),
+    };
+    let begun = servers.begin(server, partition, volume, AttachFlags::BUSY).await;
+    let transaction = begun.map_err(|error| failed(Step::Begin, error))?;
+    let cloned = if exists {
+        tell(Event::Recloning);
+        servers.reclone(transaction, new.id).await.map_err(|error| (Step::Reclone, error))
+    } else {
+        tell(Event::Cloning);
+        servers.clone_volume(transaction, new).await.map_err(|error| (Step::Clone, error))
+    };
+    if cloned.is_ok() {
+        tell(Event::Done);
+    }
+    let ended = servers.end_well(transaction).await;
+    match (cloned, ended) {
+        (Ok(()), ended) => ended.map_err(|error| failed(Step::End, error)),
+        (Err((step, error)), ended) => Err(CloneFailure { not_ended: ended.err(), ..failed(step, error) }),
+    }
+}
