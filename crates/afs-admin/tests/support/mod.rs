@@ -1,0 +1,107 @@
+//! A cell of one machine that does as it is told, in virtual time: which calls it gets, and which of them it refuses.
+
+#[path = "../../../rx/tests/support/sim.rs"]
+mod sim;
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use afs_admin::vldb::LocationDb;
+use afs_admin::volumes::VolumeServers;
+use afs_admin::{Cancel, Login};
+use afs_wire::afsvol::{AfsVol, CreateVolume, EndTrans, TransCreate};
+use afs_wire::vl::{GetNewVolumeId, Vl};
+use rx::{Endpoint, EndpointConfig, ServerCall, ServiceConfig};
+use rx_proto::config::CallLimits;
+use rx_proto::endpoint::Service;
+use rx_proto::ids::ServiceId;
+use rx_proto::security::Null;
+use rxgen::{Abort, Interface, Rpc, RpcInfo};
+use sim::Sim;
+
+pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+
+/// A location server and a volume server on one machine, which do as they are told.
+#[derive(Clone, Default)]
+pub(crate) struct Script {
+    /// What is refused.
+    pub(crate) refused: HashMap<&'static str, Abort>,
+    /// The call during which somebody wants no volume any more.
+    pub(crate) cancelled_at: Option<&'static str>,
+    pub(crate) cancel: Cancel,
+    pub(crate) asked: Arc<Mutex<Vec<&'static str>>>,
+}
+
+impl Script {
+    pub(crate) fn refusing(refused: &[(&'static str, Abort)]) -> Self {
+        Self { refused: refused.iter().copied().collect(), ..Self::default() }
+    }
+
+    async fn answer(self, rpcs: &'static [RpcInfo], call: &mut ServerCall) -> Result<(), Abort> {
+        let request = call.read_to_end(10_000).await.map_err(|error| Abort(error.code().0))?;
+        let opcode = u32::from_be_bytes(request[..4].try_into().unwrap());
+        let name = rpcs.iter().find(|rpc| rpc.opcode == opcode).unwrap().name;
+        let number = {
+            let mut asked = self.asked.lock().unwrap();
+            asked.push(name);
+            100 + asked.len() as u32
+        };
+        if self.cancelled_at == Some(name) {
+            self.cancel.cancel();
+        }
+        if let Some(code) = self.refused.get(name) {
+            return Err(*code);
+        }
+        let reply: &[u32] = match name {
+            GetNewVolumeId::NAME => &[number],
+            // The id that was asked for, and a transaction.
+            CreateVolume::NAME => &[u32::from_be_bytes(request[request.len() - 4..].try_into().unwrap()), 7],
+            TransCreate::NAME => &[7],
+            EndTrans::NAME => &[0],
+            _ => &[],
+        };
+        let reply: Vec<u8> = reply.iter().flat_map(|word| word.to_be_bytes()).collect();
+        call.write_all(&reply).await.map_err(|error| Abort(error.code().0))
+    }
+
+    fn serve<I: Interface>(&self, sim: &Sim) -> Endpoint {
+        let id = ServiceId(I::SERVICE_ID);
+        let (security, limits) = (vec![Arc::new(Null) as _], CallLimits::default());
+        let service = Service { id, security, check_reach: false, upgrades_to: None, limits };
+        let endpoint = bind(sim, SERVER, I::PORT);
+        let script = self.clone();
+        endpoint.add_service(ServiceConfig::new(service, move |mut call: ServerCall| {
+            let script = script.clone();
+            async move { script.answer(I::RPCS, &mut call).await }
+        }));
+        endpoint
+    }
+
+    /// What comes of an operation, and which calls it makes.
+    pub(crate) fn run<F, T>(
+        self,
+        operation: impl FnOnce(LocationDb, VolumeServers) -> F + Send + 'static,
+    ) -> (T, Vec<&'static str>)
+    where
+        F: Future<Output = T> + Send,
+        T: Send + 'static,
+    {
+        let sim = Sim::new(Duration::from_millis(1));
+        let _servers = (self.serve::<Vl>(&sim), self.serve::<AfsVol>(&sim));
+        let caller = bind(&sim, Ipv4Addr::new(10, 0, 0, 2), 4000);
+        let result = sim.block_on(async move {
+            let vldb = LocationDb::new(&caller, &[SERVER], &Login::anonymous());
+            let volumes = VolumeServers::new(&caller, &Login::anonymous());
+            operation(vldb, volumes).await
+        });
+        let asked = self.asked.lock().unwrap().clone();
+        (result, asked)
+    }
+}
+
+fn bind(sim: &Sim, address: Ipv4Addr, port: u16) -> Endpoint {
+    let config = EndpointConfig { publish_every: None, shards: Some(1), ..EndpointConfig::default() };
+    Endpoint::bind_with(Arc::new(sim.clone()), SocketAddr::from((address, port)), config).unwrap()
+}
