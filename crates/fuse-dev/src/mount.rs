@@ -1,8 +1,10 @@
 //! Mounting and unmounting: by the system call where this process may, else by `fusermount3`, which may for everybody.
 
 use std::error::Error;
+use std::ffi::CString;
 use std::fmt;
 use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
@@ -12,9 +14,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::errno::Errno;
-use nix::mount::{MntFlags, MsFlags};
-use nix::sys::socket::{ControlMessageOwned, MsgFlags, recvmsg};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, retry_on_intr};
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 
 use crate::device::Device;
 use crate::mounts::is_plain;
@@ -185,10 +188,9 @@ pub fn may_pass_through() -> bool {
 /// Whether the mount of a device is gone already, as when somebody else has unmounted it. Unmounting its path then would hit
 /// what has been mounted there since.
 fn is_gone(device: &Device) -> bool {
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-    let mut polled = [PollFd::new(device.as_fd(), PollFlags::empty())];
-    matches!(poll(&mut polled, PollTimeout::ZERO), Ok(1..))
-        && polled[0].revents().is_some_and(|events| events.contains(PollFlags::POLLERR))
+    let mut polled = [PollFd::from_borrowed_fd(device.as_fd(), PollFlags::empty())];
+    matches!(poll(&mut polled, Some(&Timespec::default())), Ok(1..))
+        && polled[0].revents().contains(PollFlags::ERR)
 }
 
 /// Unmounts what is mounted last on a path: at once, or `lazily` when nobody uses it any more.
@@ -197,11 +199,11 @@ fn is_gone(device: &Device) -> bool {
 ///
 /// EBUSY if it is in use and this is not lazy; the system's.
 pub fn unmount(path: &Path, lazily: bool) -> io::Result<()> {
-    let flags = if lazily { MntFlags::MNT_DETACH } else { MntFlags::empty() };
-    match nix::mount::umount2(path, flags | MntFlags::UMOUNT_NOFOLLOW) {
+    let flags = if lazily { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    match rustix::mount::unmount(path, flags | UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(()),
         // Ordinary users go through the helper.
-        Err(Errno::EPERM) => {
+        Err(Errno::PERM) => {
             let mut command = Command::new(HELPER);
             command.arg("-u");
             if lazily {
@@ -235,27 +237,22 @@ fn by_system_call(path: &Path, mode: u32, options: &MountOptions) -> Result<Opti
         // The helper opens it with rights of its own.
         Err(_) => return Ok(None),
     };
-    let (uid, gid) = (nix::unistd::getuid(), nix::unistd::getgid());
+    let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
     let mut data =
         format!("fd={},rootmode={mode:o},user_id={uid},group_id={gid}", device.as_fd().as_raw_fd());
     if options.allow_other {
         data += ",allow_other";
     }
-    let mut flags = MsFlags::empty();
+    let mut flags = MountFlags::empty();
     if !options.allow_suid {
-        flags |= MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+        flags |= MountFlags::NOSUID | MountFlags::NODEV;
     }
     let kind = format!("fuse.{}", options.kind);
-    match nix::mount::mount(
-        Some(options.source.as_str()),
-        path,
-        Some(kind.as_str()),
-        flags,
-        Some(data.as_str()),
-    ) {
+    let data = CString::new(data).expect("words and numbers");
+    match rustix::mount::mount(options.source.as_str(), path, kind, flags, data.as_c_str()) {
         Ok(()) => Ok(Some(device)),
-        Err(Errno::EPERM) => Ok(None),
-        Err(Errno::ENODEV) => Err(MountError::NoDevice(Errno::ENODEV.into())),
+        Err(Errno::PERM) => Ok(None),
+        Err(Errno::NODEV) => Err(MountError::NoDevice(Errno::NODEV.into())),
         Err(error) => Err(MountError::Mount { path: path.to_owned(), error: error.into() }),
     }
 }
@@ -295,21 +292,13 @@ fn by_helper(path: &Path, options: &MountOptions) -> Result<Device, MountError> 
 fn receive_descriptor(socket: &UnixStream) -> io::Result<Option<OwnedFd>> {
     let mut byte = [0u8];
     let mut parts = [IoSliceMut::new(&mut byte)];
-    let mut room = nix::cmsg_space!(libc::c_int);
-    let message = loop {
-        match recvmsg::<()>(socket.as_raw_fd(), &mut parts, Some(&mut room), MsgFlags::MSG_CMSG_CLOEXEC) {
-            Err(Errno::EINTR) => {}
-            other => break other?,
-        }
-    };
-    for control in message.cmsgs()? {
-        if let ControlMessageOwned::ScmRights(descriptors) = control
-            && let Some(first) = descriptors.first()
-        {
-            return Ok(sys::take_descriptor(*first));
-        }
-    }
-    Ok(None)
+    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut room);
+    retry_on_intr(|| recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC))?;
+    Ok(control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    }))
 }
 
 /// In the helper's options a comma ends one, unless a backslash is in front of it.

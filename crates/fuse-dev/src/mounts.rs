@@ -9,8 +9,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use nix::errno::Errno;
-use nix::unistd::{AccessFlags, access};
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 
 /// How long a file system gets to say what its root is. One that hangs must not make others hang.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -87,9 +87,9 @@ pub fn state_of(path: &Path) -> StateOf {
         let ask = resolved.clone();
         // It may hang as long as the file system does; its end is of no interest then. Not its attributes: those of a dead one the kernel
         // may still have.
-        thread::spawn(move || send.send(access(&ask, AccessFlags::R_OK)));
+        thread::spawn(move || send.send(access(&ask, Access::READ_OK)));
         return match receive.recv_timeout(PATIENCE) {
-            Ok(Err(Errno::ENOTCONN)) => StateOf::Dead(mount),
+            Ok(Err(Errno::NOTCONN)) => StateOf::Dead(mount),
             // Any other error is an answer: of a file system of another user, for example.
             Ok(_) => StateOf::Mounted(mount),
             Err(_) => StateOf::Hanging(mount),

@@ -1,10 +1,10 @@
-//! The system calls that std and nix have no safe way to make: the only `unsafe` of this crate. Each function is safe to call and
+//! The system calls that std and rustix have no safe way to make: the only `unsafe` of this crate. Each function is safe to call and
 //! does one thing.
 
-#![expect(unsafe_code, reason = "the one file with system calls that std and nix do not offer")]
+#![expect(unsafe_code, reason = "the one file with system calls that std and rustix do not offer")]
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// `struct fuse_backing_map` of `fuse.h`.
 #[repr(C)]
@@ -44,13 +44,6 @@ pub(crate) fn open_backing(device: BorrowedFd<'_>, file: BorrowedFd<'_>) -> io::
 pub(crate) fn close_backing(device: BorrowedFd<'_>, id: u32) -> io::Result<()> {
     // SAFETY: the descriptor is borrowed, so it is open; the kernel reads one word, which lives until it returns.
     check(unsafe { libc::ioctl(device.as_raw_fd(), BACKING_CLOSE, &raw const id) }).map(|_| ())
-}
-
-/// Takes over a descriptor that was received in a message.
-pub(crate) fn take_descriptor(fd: libc::c_int) -> Option<OwnedFd> {
-    // SAFETY: the kernel made this number for this process when the message came, and the caller has just read it from there
-    // and gives it to nobody else.
-    (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Whether this process may do what only administrators of the whole machine may (CAP_SYS_ADMIN, by its effective set; 21 in
