@@ -4,7 +4,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -53,6 +53,13 @@ pub(crate) fn kill(pid: u32) {
 pub(crate) fn set_niceness(thread: u32, niceness: i32) -> io::Result<()> {
     // SAFETY: takes numbers only.
     let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, thread, niceness) };
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Closes a file, which says what could not be stored; std's drop is silent about it.
+pub(crate) fn close(file: File) -> io::Result<()> {
+    // SAFETY: the descriptor was the file's alone, and the file is gone.
+    let result = unsafe { libc::close(file.into_raw_fd()) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

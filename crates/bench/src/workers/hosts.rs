@@ -5,15 +5,19 @@
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::eventfd::EventFd;
-use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::event::{EventfdFlags, Timespec, eventfd};
+use rustix::io::{read, retry_on_intr, write};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
 use rx::socket::{self, RecvBatch, SendError, Socket, Transmit};
 use rx::{BoxFuture, Driven, Port, PortMetrics, Runtime, SocketOptions, TokioRuntime};
 use rx_proto::time::Instant;
@@ -37,7 +41,8 @@ pub(super) struct Hosts {
 /// What the thread and its ports share.
 #[derive(Debug)]
 struct Shared {
-    wake: EventFd,
+    /// An eventfd.
+    wake: OwnedFd,
     asked: Mutex<Asked>,
 }
 
@@ -83,7 +88,7 @@ impl Hosts {
     /// A runtime on the tokio runtime that the caller is in.
     pub(super) fn new() -> io::Result<Arc<Hosts>> {
         let tokio = TokioRuntime::current();
-        let shared = Arc::new(Shared { wake: EventFd::new()?, asked: Mutex::default() });
+        let shared = Arc::new(Shared { wake: eventfd(0, EventfdFlags::empty())?, asked: Mutex::default() });
         let mut waiting = Waiting::new(&shared.wake)?;
         let (handle, its) = (Handle::current(), (tokio.clone(), Arc::clone(&shared)));
         let thread = thread::Builder::new().name("hosts".into()).spawn(move || {
@@ -192,7 +197,8 @@ impl Shared {
         let was_asleep = std::mem::take(&mut asked.is_asleep);
         drop(asked);
         if was_asleep {
-            self.wake.write(1).expect("a counter of what is read each time does not overflow");
+            write(&self.wake, &1u64.to_ne_bytes())
+                .expect("a counter of what is read each time does not overflow");
         }
     }
 }
@@ -273,46 +279,48 @@ impl Started {
 
 /// What the thread waits with.
 struct Waiting {
-    epoll: Epoll,
-    timer: TimerFd,
+    epoll: OwnedFd,
+    timer: OwnedFd,
 }
 
 impl Waiting {
-    fn new(wake: &EventFd) -> io::Result<Waiting> {
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+    fn new(wake: &OwnedFd) -> io::Result<Waiting> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         // epoll counts milliseconds, and pacing does not.
         let timer =
-            TimerFd::new(ClockId::CLOCK_MONOTONIC, TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC)?;
-        epoll.add(wake, EpollEvent::new(EpollFlags::EPOLLIN, WOKEN))?;
-        epoll.add(timer.as_fd(), EpollEvent::new(EpollFlags::EPOLLIN, TIMER))?;
+            timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+        epoll::add(&epoll, wake, EventData::new_u64(WOKEN), EventFlags::IN)?;
+        epoll::add(&epoll, &timer, EventData::new_u64(TIMER), EventFlags::IN)?;
         Ok(Waiting { epoll, timer })
     }
 
     /// The port's socket is waited for as long as it is open.
     fn add(&self, port: &Started) -> io::Result<()> {
-        Ok(self.epoll.add(&*port.socket, EpollEvent::new(EpollFlags::EPOLLIN, port.number))?)
+        Ok(epoll::add(&self.epoll, &*port.socket, EventData::new_u64(port.number), EventFlags::IN)?)
     }
 
     fn remove(&self, port: &Started) {
-        self.epoll.delete(&*port.socket).expect("it was added");
+        epoll::delete(&self.epoll, &*port.socket).expect("it was added");
     }
 
     /// Waits for so long (for ever with `None`), for a socket, or to be woken; notes who can read.
     fn wait(&self, shared: &Shared, wait: Option<Duration>, ports: &mut [Started]) {
         let is_now = wait.is_some_and(|wait| wait.is_zero());
         if let Some(wait) = wait.filter(|_| !is_now) {
-            let expiration = Expiration::OneShot(wait.into());
-            self.timer.set(expiration, TimerSetTimeFlags::empty()).expect("a time that is not zero");
+            let it_value = wait.try_into().expect("seconds that are counted from the start of the process");
+            let once = Itimerspec { it_interval: Timespec::default(), it_value };
+            timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once).expect("a time that is not zero");
         }
-        let mut events = [EpollEvent::empty(); EVENTS];
-        let timeout = if is_now { EpollTimeout::ZERO } else { EpollTimeout::NONE };
+        let mut events = Vec::with_capacity(EVENTS);
+        let timeout = is_now.then(Timespec::default);
         // A signal ends the wait with nothing found.
-        let found = self.epoll.wait(&mut events, timeout).unwrap_or(0);
+        let _ = epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref());
         shared.lock().is_asleep = false;
-        for event in &events[..found] {
-            match event.data() {
-                WOKEN => _ = shared.wake.read(),
-                TIMER => _ = self.timer.wait(),
+        let mut count = [0; 8];
+        for event in events {
+            match event.data.u64() {
+                WOKEN => _ = read(&shared.wake, &mut count),
+                TIMER => _ = retry_on_intr(|| read(&self.timer, &mut count)),
                 number => {
                     ports
                         .iter_mut()

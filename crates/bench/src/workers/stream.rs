@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::{Failure, print};
-use crate::trees;
+use crate::{sys, trees};
 
 /// The first argument that makes this program such a process.
 pub(crate) const NAME: &str = "stream-worker";
@@ -110,7 +110,7 @@ fn write(path: &str, bytes: u64) -> Result<Value, Failure> {
 
 /// Closes a file, telling of what goes wrong then: in AFS that is when it is stored.
 fn close(file: File) -> Result<(), Failure> {
-    nix::unistd::close(file).map_err(|error| format!("close: {error}").into())
+    sys::close(file).map_err(|error| format!("close: {error}").into())
 }
 
 fn film(path: &str, mbit: f64, time: Duration) -> Result<Value, Failure> {
