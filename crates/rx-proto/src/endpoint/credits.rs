@@ -8,10 +8,10 @@
 //!   is worked through in a round trip, and a few milliseconds more; and more than that while the queue is short all the same
 //!   and somebody waits, as hosts without CPU take longer than a round trip.
 //!
-//! Otherwise nothing is limited here, and windows follow the readers (`receive`). What there is, owners get in turns, in
-//! bytes (`fair`), and an owner's calls one after the other; while the limit is of the second kind, none has more than his part
-//! of half of it. A call that has to wait is told of a window of one packet that has come already: never of none (Rx notes
-//! 17.9).
+//! When there is such a queue, and what the limit is then, is left to [`drain`]. Otherwise nothing is limited here, and windows follow
+//! the readers (`receive`). What there is, owners get in turns, in bytes (`fair`), and an owner's calls one after the other; while the
+//! limit is of the second kind, none has more than his part of half of it. A call that has to wait is told of a window of one packet
+//! that has come already: never of none (Rx notes 17.9).
 //!
 //! ```text
 //!                   data come, and it has memory for more
@@ -21,6 +21,8 @@
 //!       └── nothing comes: told again; left one packet if others wait, in a small buffer until that comes
 //! ```
 
+mod drain;
+
 use super::{ChannelRef, Endpoint, Target};
 use crate::call::Credit;
 use crate::congestion::bytes_in;
@@ -28,6 +30,7 @@ use crate::fair::{FairQueue, Owner};
 use crate::ids::CallNumber;
 use crate::packet::{BASE_PACKET_LEN, MAX_PACKET_LEN};
 use crate::time::Instant;
+use drain::{Change, Drain};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -67,22 +70,10 @@ const FAR: Duration = Duration::from_millis(40);
 /// come: a host without CPU would only hold it.
 const TOLD_AGAIN: Duration = Duration::from_millis(500);
 
-/// Time over which arrivals are counted.
-const PERIOD: Duration = Duration::from_millis(10);
-/// A queue that packets wait in for longer than this, all through two periods, is a standing one.
-const STANDING: Duration = Duration::from_millis(5);
-/// What a limited queue is kept at: enough for the thread that works to always have something.
-const AIM: Duration = Duration::from_millis(3);
-/// Periods without anybody waiting for credit after which nothing is limited any more: 200 ms.
-const CALM: u32 = 20;
 /// Assumed round trip while none is known.
 const UNKNOWN_RTT: Duration = Duration::from_millis(10);
-/// The limit never goes below this: 28 packets.
-const LEAST_LIMIT: u64 = 64 << 10;
-/// Nor above this, half of the buffer that is forced, and twice what is worked through in a round trip: a lone owner, who may
-/// have half, is to have more than that, or he would never be faster than when the limit began. Who begins after having been
-/// quiet may have half as much more, as he waits for nobody.
-const MOST_LIMIT: u64 = 16 << 20;
+/// Who begins after having been quiet may have this while a standing queue is limited, half as much more than the most that others
+/// have, as he waits for nobody.
 const MOST_WITH_NEW: u64 = 24 << 20;
 
 /// What a packet of so many bytes costs in the socket's buffer.
@@ -111,26 +102,6 @@ struct Receiver {
     number: CallNumber,
 }
 
-/// How fast packets are worked through.
-#[derive(Debug)]
-struct Drain {
-    from: Instant,
-    /// Of data, and of packets of all kinds: both wait in one queue, but only data are offered for.
-    data_bytes: u64,
-    bytes: u64,
-    /// Kernel's bytes a second in the last periods, likewise.
-    data_rate: u64,
-    rate: u64,
-    /// The same of all packets while there was always something to work through, or as good as known.
-    capacity: u64,
-    /// Smoothed over packets: the shortest round trip of the path that each came on.
-    rtt: Duration,
-    /// The least that has waited in this period; `None` if nobody has said.
-    least_waiting: Option<u64>,
-    standing_periods: u32,
-    calm_periods: u32,
-}
-
 /// What an owner holds, and his calls that want more than he may.
 #[derive(Debug, Default)]
 struct Share {
@@ -142,8 +113,6 @@ struct Share {
 #[derive(Debug)]
 pub(super) struct Credits {
     buffer: Option<u64>,
-    /// The limit while there is a standing queue.
-    standing: Option<u64>,
     drain: Drain,
     /// Kernel's bytes that may still come: what is offered, and what peers send by older offers.
     held: u64,
@@ -161,19 +130,7 @@ impl Credits {
     pub(super) fn new(buffer: Option<u64>) -> Self {
         Self {
             buffer,
-            standing: None,
-            drain: Drain {
-                from: Instant::ORIGIN,
-                data_bytes: 0,
-                bytes: 0,
-                data_rate: 0,
-                rate: 0,
-                capacity: 0,
-                rtt: UNKNOWN_RTT,
-                least_waiting: None,
-                standing_periods: 0,
-                calm_periods: 0,
-            },
+            drain: Drain::new(),
             held: 0,
             uninvited: 0,
             waiting: FairQueue::new(TURN, FRESH),
@@ -199,7 +156,7 @@ impl Credits {
 
     /// How much that may be. `None` while nothing is limited.
     pub(super) fn limit(&self) -> Option<u64> {
-        match (self.in_buffer(), self.standing) {
+        match (self.in_buffer(), self.drain.limit()) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         }
@@ -209,7 +166,7 @@ impl Credits {
     /// it, hosts that get no time to send would, and others would wait for them though the server is idle.
     fn most_of_an_owner(&self) -> u64 {
         let owners = self.shares.len().max(self.waiting.owners()).max(1) as u64;
-        self.standing.map_or(u64::MAX, |limit| limit / (2 * owners))
+        self.drain.limit().map_or(u64::MAX, |limit| limit / (2 * owners))
     }
 
     /// An owner's calls hold `holds` where they held `held`. Those that were put aside are queued again when there is room.
@@ -241,23 +198,26 @@ impl Credits {
         }
     }
 
-    /// Whether nobody waits for more than he has.
     fn is_calm(&self) -> bool {
-        self.waiting.is_empty() && self.shares.values().all(|share| share.aside.is_empty())
+        is_calm(&self.waiting, &self.shares)
     }
 
     /// What the buffer takes, where it is small.
     fn in_buffer(&self) -> Option<u64> {
-        self.buffer.map(|b| b - b / RESERVE + bytes_in(self.drain.data_rate, DRAINED))
+        self.buffer.map(|b| b - b / RESERVE + bytes_in(self.drain.data_rate(), DRAINED))
     }
+}
+
+/// Whether nobody waits for more than he has.
+fn is_calm(waiting: &FairQueue<Receiver>, shares: &BTreeMap<Owner, Share>) -> bool {
+    waiting.is_empty() && shares.values().all(|share| share.aside.is_empty())
 }
 
 impl Endpoint {
     /// So many bytes by the kernel's count have come and wait to be given to this endpoint. To be told often, at least every
     /// few milliseconds while there are any, and when there are none any more.
     pub fn handle_backlog(&mut self, now: Instant, bytes: u64) {
-        let drain = &mut self.credits.drain;
-        drain.least_waiting = Some(drain.least_waiting.map_or(bytes, |least| least.min(bytes)));
+        self.credits.drain.note_backlog(bytes);
         self.note_period(now);
     }
 
@@ -274,7 +234,7 @@ impl Endpoint {
 
     /// A packet of any kind came.
     pub(super) fn note_packet(&mut self, len: usize) {
-        self.credits.drain.bytes += cost_of_any(len);
+        self.credits.drain.note_packet(cost_of_any(len));
     }
 
     /// Data came for a call.
@@ -282,11 +242,7 @@ impl Endpoint {
         self.note_period(now);
         let connection = &mut self.connections[at.connection];
         let rtt = &self.paths[connection.path].rtt;
-        let drain = &mut self.credits.drain;
-        drain.data_bytes += cost(len);
-        if rtt.is_known() {
-            drain.rtt = (drain.rtt * 63 + rtt.min()) / 64;
-        }
+        self.credits.drain.note_data(cost(len), rtt.is_known().then(|| rtt.min()));
         let limit = self.credits.limit();
         let Some(call) = connection.call_mut(at.channel) else { return };
         call.credit.handle_data(now, rtt.smoothed());
@@ -302,7 +258,7 @@ impl Endpoint {
             }
             self.settle_credit(now, at);
             // Taking back helps where the queue is long, and with a new call, which may not have sent all that it may.
-            let takes_back = self.credits.held > limit && (self.credits.standing.is_some() || is_new);
+            let takes_back = self.credits.held > limit && (self.credits.drain.limit().is_some() || is_new);
             if takes_back && let Some(call) = self.connections[at.connection].call_mut(at.channel) {
                 if is_new {
                     call.rx.refuse_first_flight();
@@ -440,7 +396,7 @@ impl Endpoint {
         }
         self.credits.recall();
         self.grant_credits(now);
-        if self.credits.held > 0 || !self.credits.waiting.is_empty() || self.credits.standing.is_some() {
+        if self.credits.held > 0 || !self.credits.waiting.is_empty() || self.credits.drain.limit().is_some() {
             self.arm(Target::Credits, now + LOOK);
         }
     }
@@ -483,62 +439,20 @@ impl Endpoint {
         true
     }
 
-    /// Ends a period of counting, if it is over.
+    /// Ends a period of counting, if it is over, and does what it shows.
     fn note_period(&mut self, now: Instant) {
-        let drain = &mut self.credits.drain;
-        let time = now.since(drain.from);
-        if time < PERIOD {
-            return;
+        let Credits { drain, waiting, shares, .. } = &mut self.credits;
+        match drain.end_period(now, || is_calm(waiting, shares)) {
+            Some(Change::Limit(limit)) => self.limit_to(now, limit),
+            Some(Change::End) => self.end_limit(),
+            None => {}
         }
-        // After a pause what was before says nothing.
-        let is_after_pause = time > 5 * PERIOD;
-        let rate_of = |bytes: u64| (u128::from(bytes) * 1_000_000_000 / time.as_nanos()) as u64;
-        let smooth = |before: u64, rate: u64| if is_after_pause { rate } else { (before + rate) / 2 };
-        let rate = rate_of(drain.bytes);
-        drain.rate = smooth(drain.rate, rate);
-        drain.data_rate = smooth(drain.data_rate, rate_of(drain.data_bytes));
-        (drain.from, drain.bytes, drain.data_bytes) = (now, 0, 0);
-        let waiting = match (drain.least_waiting.take(), self.credits.standing) {
-            (Some(waiting), _) => waiting,
-            (None, Some(_)) => 0, // nothing came
-            (None, None) => return,
-        };
-        drain.capacity = match waiting {
-            0 => (drain.capacity - drain.capacity / 64).max(drain.rate),
-            _ => (3 * drain.capacity + rate) / 4,
-        };
-        let delay = Duration::from_secs_f64(waiting as f64 / drain.rate.max(PART_COST) as f64);
-        drain.standing_periods = if delay > STANDING { drain.standing_periods + 1 } else { 0 };
-        let (rtt, standing_periods) = (drain.rtt, drain.standing_periods);
-        let fits = bytes_in(drain.capacity, rtt + AIM).max(LEAST_LIMIT);
-        let Some(limit) = self.credits.standing else {
-            if standing_periods >= 2 {
-                self.limit_to(now, fits);
-            }
-            return;
-        };
-        let is_calm = self.credits.is_calm();
-        let drain = &mut self.credits.drain;
-        drain.calm_periods = if is_calm { drain.calm_periods + 1 } else { 0 };
-        if drain.calm_periods >= CALM {
-            return self.end_limit();
-        }
-        // Towards the aim, but never far from what should fit: what is done now is seen a round trip later, and what was
-        // offered before still comes then.
-        let limit: u64 = match delay {
-            delay if delay > 2 * AIM => limit - limit / 8,
-            delay if delay < AIM / 2 && !is_calm => limit + limit / 16,
-            _ => limit,
-        };
-        let most = MOST_LIMIT + 2 * bytes_in(drain.capacity, rtt);
-        self.credits.standing = Some(limit.clamp(fits / 2, most.max(fits)));
     }
 
     /// There is a standing queue: from now on offers are limited. Calls keep an even part of what they were offered.
     fn limit_to(&mut self, now: Instant, limit: u64) {
         let was_limited = self.credits.limit().is_some();
-        self.credits.standing = Some(limit);
-        self.credits.drain.calm_periods = 0;
+        self.credits.drain.begin_limit(limit);
         let receivers = self.credits.receivers.clone();
         let keep = limit / (receivers.len() as u64 * PART_COST).max(1);
         for Receiver { at, number } in receivers.into_iter().filter(|_| !was_limited) {
@@ -554,8 +468,7 @@ impl Endpoint {
 
     /// The standing queue is gone, and nobody is kept waiting.
     fn end_limit(&mut self) {
-        self.credits.standing = None;
-        self.credits.drain.standing_periods = 0;
+        self.credits.drain.end_limit();
         if self.credits.buffer.is_some() {
             return;
         }
