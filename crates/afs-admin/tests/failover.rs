@@ -1,15 +1,13 @@
 //! Which of a cell's database servers does what is asked, when others are silent, out of order or not to be trusted. In virtual
 //! time, so that silence costs none.
 
-#[path = "../../rx/tests/support/sim.rs"]
-mod sim;
-
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use afs_admin::{DatabaseServers, Error, Login};
+use afs_sim::Sim;
 use afs_wire::abort::{UNOQUORUM, UNOSERVERS, UNOTSYNC, VL_NOENT};
 use afs_wire::vl::{GetNewVolumeId, Vl};
 use rand::SeedableRng;
@@ -22,7 +20,6 @@ use rx_proto::security::{Null, ServerSecurity};
 use rx_security::keys::{EncType, Key};
 use rx_security::{KeySet, Level, UnixTime, rxkad};
 use rxgen::{Abort, Interface};
-use sim::Sim;
 
 /// What a server does with every call.
 #[derive(Clone, Copy)]
@@ -198,10 +195,14 @@ fn a_server_that_was_away_is_asked_again_before_a_call_is_given_up() {
     // The second one dies, and comes back as the one that takes changes.
     let address = cell.servers[1].local_addr();
     cell.sim.set_network(move |_, from, to, _| {
-        if from == address || to == address { sim::Fate::Lost } else { sim::Fate::Arrives(Duration::ZERO) }
+        if from == address || to == address {
+            afs_sim::Fate::Lost
+        } else {
+            afs_sim::Fate::Arrives(Duration::ZERO)
+        }
     });
     assert!(cell.ask(&database).is_err());
-    cell.sim.set_network(|_, _, _, _| sim::Fate::Arrives(Duration::ZERO));
+    cell.sim.set_network(|_, _, _, _| afs_sim::Fate::Arrives(Duration::ZERO));
     cell.does.lock().unwrap()[1] = Answers;
     assert_eq!(cell.ask(&database), Ok(2));
 }

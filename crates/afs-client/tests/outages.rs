@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use afs_client::{Client, Error, OpenFile};
+use afs_sim::{Fate, Sim};
 use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -17,7 +18,6 @@ use rx_proto::ids::ServiceId;
 use rx_proto::security::Null;
 use rx_proto::time::Instant;
 use support::data::{READ, WRITE, make, open, random_bytes, read_all};
-use support::sim::{Fate, Sim};
 use support::{NOBODY, World, cell_root, content, names};
 
 /// What is read and written: some round trips, so that an outage within them is in the middle.

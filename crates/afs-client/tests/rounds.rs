@@ -15,13 +15,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use afs_client::{Client, OpenFile};
+use afs_sim::{Fate, Sim};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rx::Runtime;
 use rx_proto::time::Instant;
 use support::World;
 use support::data::{READ, WRITE, make, open, random_bytes, read_all, with_folder};
-use support::sim::{Fate, Sim};
 
 /// Files that are written by turns.
 const FILES: usize = 3;

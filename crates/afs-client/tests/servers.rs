@@ -5,11 +5,11 @@ mod support;
 use std::time::Duration;
 
 use afs_client::{LockKind, SetStatus};
+use afs_sim::Fate;
 use afs_volume::VolumeState;
 use afs_wire::Errno;
 use afs_wire::ids::VolumeId;
 use afs_wire::vl::SiteFlags;
-use support::sim::Fate;
 use support::{ALICE, BOB, CELL, NOBODY, ROOT_CELL, World, cell_root, content, names, put};
 
 const OTHER: VolumeId = VolumeId(0x2000_0020);

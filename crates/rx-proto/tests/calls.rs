@@ -1,8 +1,6 @@
 //! Calls between two endpoints in virtual time: data, ends, aborts, limits, channels.
 
-#[path = "support/world.rs"]
-mod world;
-
+use afs_sim::world::{Job, Link, World, ms};
 use rand::Rng;
 use rx_proto::CallError;
 use rx_proto::abort::AbortCode;
@@ -10,7 +8,6 @@ use rx_proto::config::{CallLimits, Config};
 use rx_proto::endpoint::Endpoint;
 use rx_proto::packet::{HEADER_LEN, PacketType};
 use std::time::Duration;
-use world::{Job, Link, World, ms};
 
 const LONG: Duration = Duration::from_secs(60);
 

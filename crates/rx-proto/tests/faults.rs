@@ -3,9 +3,7 @@
 //! each fault alone, by name. To run one seed: `FAULT_SEED=17 cargo test -p rx-proto --test faults one_seed`; to run more:
 //! `FAULT_SEEDS=20000 cargo test -p rx-proto --test faults worlds`.
 
-#[path = "support/world.rs"]
-mod world;
-
+use afs_sim::world::{Job, Link, SERVICE, World, ms};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rx_proto::CallError;
@@ -20,7 +18,6 @@ use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
-use world::{Job, Link, SERVICE, World, ms};
 
 const LONG: Duration = Duration::from_secs(300);
 

@@ -1,9 +1,7 @@
 //! What strangers and liars may cost: spoofed, cut, oversized and replayed packets end in bounded memory and time and never
 //! in a panic, and an address that has not been shown to be reachable gets at most three bytes for one.
 
-#[path = "support/world.rs"]
-mod world;
-
+use afs_sim::world::{Job, Link, SERVICE, World, ms};
 use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -21,7 +19,6 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use world::{Job, Link, SERVICE, World, ms};
 
 const LONG: Duration = Duration::from_secs(60);
 /// UDP and IPv4 headers.

@@ -1,8 +1,6 @@
 //! What rxdebug hears of an endpoint: every kind of question, lists that end, states of calls, and what it cannot do.
 
-#[path = "support/world.rs"]
-mod world;
-
+use afs_sim::world::{Job, Link, World, ms};
 use bytes::Bytes;
 use rx_proto::config::Config;
 use rx_proto::debug::{
@@ -17,7 +15,6 @@ use std::collections::HashSet;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
-use world::{Job, Link, World, ms};
 
 const LONG: Duration = Duration::from_secs(60);
 

@@ -1,9 +1,7 @@
 //! Paths that lose and reorder: how fast holes are repaired, and how much is sent again for nothing. In virtual time; a
 //! fixed rate takes the congestion controller out, so that only what this is about is seen.
 
-#[path = "support/world.rs"]
-mod world;
-
+use afs_sim::world::{Job, Link, World, ms};
 use rx_proto::ack::{Ack, Announcement};
 use rx_proto::config::Config;
 use rx_proto::endpoint::ConnectionHandle;
@@ -12,7 +10,6 @@ use rx_proto::path::PathStats;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
-use world::{Job, Link, World, ms};
 
 /// Seeds with which a call of many stood still.
 const SEEDS_OF_MANY: [u64; 3] = [11, 12, 17];

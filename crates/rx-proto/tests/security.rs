@@ -2,9 +2,7 @@
 //! the code, capacity and padding, restarts, lost challenges, and a bound on what strangers cost. The class is a toy: it adds
 //! where a cipher would encrypt.
 
-#[path = "support/world.rs"]
-mod world;
-
+use afs_sim::world::{Job, Link, World, ms};
 use bytes::Bytes;
 use rx_proto::CallError;
 use rx_proto::abort::AbortCode;
@@ -18,7 +16,6 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use world::{Job, Link, World, ms};
 
 const LONG: Duration = Duration::from_secs(60);
 const BAD_KEY: AbortCode = AbortCode(19_270_407);
@@ -308,7 +305,7 @@ fn what_is_held_for_strangers_is_bounded_over_all_of_them() {
             header.connection = rx_proto::ids::ConnectionId(stranger << 2);
             (header.call, header.seq) = (CallNumber(1), rx_proto::ids::Seq(seq));
             (header.kind, header.flags) = (PacketType::DATA, Flags::CLIENT_INITIATED);
-            (header.security, header.service) = (SecurityIndex(200), world::SERVICE);
+            (header.security, header.service) = (SecurityIndex(200), afs_sim::world::SERVICE);
             let mut packet = header.to_bytes().to_vec();
             packet.resize(16_000, 0);
             let from = SocketAddr::from(([172, 16, (stranger >> 8) as u8, stranger as u8], 7001));

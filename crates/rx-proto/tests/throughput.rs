@@ -1,13 +1,10 @@
 //! What one call carries over links of many kinds: the numbers are kept in `throughput.txt`, so that a change in behaviour
 //! is seen in review. Virtual time, so they are the same on every machine. `UPDATE=1 cargo test --test throughput` writes them.
 
-#[path = "support/world.rs"]
-mod world;
-
+use afs_sim::world::{Job, Link, World, ms};
 use rx_proto::config::Config;
 use std::fmt::Write;
 use std::time::Duration;
-use world::{Job, Link, World, ms};
 
 struct Row {
     mbit: f64,

@@ -1,8 +1,6 @@
 //! The trace of a call: it shows what happened on the wire, at its time, on both ends, and changes nothing.
 
-#[path = "support/world.rs"]
-mod world;
-
+use afs_sim::world::{Job, Link, World, ms};
 use rx_proto::config::Config;
 use rx_proto::ids::Seq;
 use rx_proto::packet::{Header, PacketType};
@@ -10,7 +8,6 @@ use rx_proto::time::Instant;
 use rx_proto::trace::{Trace, What};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use world::{Job, Link, World, ms};
 
 /// What the network did with DATA of the client.
 #[derive(Default)]

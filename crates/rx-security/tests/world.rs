@@ -1,9 +1,7 @@
 //! rxkad's two ends on endpoints in virtual time: calls at every level over good and bad networks, and what becomes of clients that
 //! are not who they say. The class by itself is tested in `rxkad/tests.rs`.
 
-#[path = "../../rx-proto/tests/support/world.rs"]
-mod world;
-
+use afs_sim::world::{Job, Link, World, ms};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rx_proto::CallError;
@@ -18,7 +16,6 @@ use rx_security::{Identity, UnixTime};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
-use world::{Job, Link, World, ms};
 
 const LONG: Duration = Duration::from_secs(60);
 const NOW: UnixTime = UnixTime(1_700_000_000);
@@ -102,7 +99,7 @@ fn nothing_of_a_secret_is_readable_at_level_crypt() {
         let seen = std::rc::Rc::new(std::cell::Cell::new(false));
         let sees = std::rc::Rc::clone(&seen);
         // The world's pattern, as it stands somewhere in a request.
-        let text: Vec<u8> = (500..540).map(world::pattern).collect();
+        let text: Vec<u8> = (500..540).map(afs_sim::world::pattern).collect();
         world.filter = Some(Box::new(move |_, _, packet| {
             sees.set(sees.get() | packet.windows(text.len()).any(|part| part == text));
             true

@@ -1,14 +1,13 @@
 //! Client and server in virtual time, through the same driver and call API as over sockets: what takes seconds or minutes
 //! takes none here, and is exact.
 
-#[path = "support/sim.rs"]
-mod sim;
 mod support;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use afs_sim::Sim;
 use bytes::Bytes;
 use rx::{CallError, Endpoint, EndpointConfig, PeerLimits, Runtime, ServerCall, ServiceConfig};
 use rx_proto::abort::AbortCode;
@@ -16,7 +15,6 @@ use rx_proto::endpoint::Service;
 use rx_proto::ids::{CallNumber, SecurityIndex, ServiceId};
 use rx_proto::packet::Header;
 use rx_proto::security::{ConnectionFacts, Null, SecurityClass, ServerSecurity};
-use sim::Sim;
 use support::*;
 
 const SEALED: ServiceId = ServiceId(201);

@@ -1,8 +1,5 @@
 //! A cell of one machine that does as it is told, in virtual time: which calls it gets, and which of them it refuses.
 
-#[path = "../../../rx/tests/support/sim.rs"]
-mod sim;
-
 use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -11,6 +8,7 @@ use std::time::Duration;
 use afs_admin::vldb::LocationDb;
 use afs_admin::volumes::VolumeServers;
 use afs_admin::{Cancel, Login};
+use afs_sim::Sim;
 use afs_wire::afsvol::{AfsVol, CreateVolume, EndTrans, TransCreate};
 use afs_wire::vl::{GetNewVolumeId, Vl};
 use rx::{Endpoint, EndpointConfig, ServerCall, ServiceConfig};
@@ -19,7 +17,6 @@ use rx_proto::endpoint::Service;
 use rx_proto::ids::ServiceId;
 use rx_proto::security::Null;
 use rxgen::{Abort, Interface, Rpc, RpcInfo};
-use sim::Sim;
 
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 

@@ -3,8 +3,6 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 pub(crate) mod data;
-#[path = "../../../rx/tests/support/sim.rs"]
-pub(crate) mod sim;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -35,7 +33,7 @@ use rx_security::{KeySet, UnixTime, rxkad};
 use rxgen::Interface;
 use rxgen::xdr::{CharVec, XdrArray};
 
-use sim::Sim;
+use afs_sim::Sim;
 
 pub(crate) const CELL: &str = "one.test";
 

@@ -19,7 +19,7 @@ use rxgen::serve::{MAX_ARGUMENT_BYTES, serve_call};
 use rxgen::{Abort, Interface, Rpc, Serve, ServerCall};
 
 use super::named::Named;
-use super::sim::Sim;
+use afs_sim::Sim;
 
 /// What the server has said to a client.
 #[derive(Debug, Clone, PartialEq, Eq)]

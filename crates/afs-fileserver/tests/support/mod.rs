@@ -2,9 +2,6 @@
 //! virtual time.
 #![allow(dead_code, reason = "each test file uses a part")]
 
-#[path = "../../../rx/tests/support/sim.rs"]
-pub(crate) mod sim;
-
 pub(crate) mod client;
 pub(crate) mod named;
 
@@ -24,9 +21,9 @@ use afs_wire::rights::Rights;
 use rx::{Endpoint, EndpointConfig, Runtime};
 use rx_proto::security::Null;
 
+use afs_sim::Sim;
 use client::Client;
 use named::NamedServer;
-use sim::Sim;
 
 pub(crate) const VOLUME: VolumeId = VolumeId(0x2000_0009);
 pub(crate) const ROOT: AfsFid = AfsFid::root_of(VOLUME);

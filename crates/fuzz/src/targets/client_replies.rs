@@ -35,10 +35,10 @@ use rx_proto::security::Null;
 use rxgen::xdr::{CharVec, XdrArray};
 use rxgen::{Abort, Interface};
 
-use super::file_service::sim::Sim;
 use super::file_service::{Folder, Nobody, put_online};
 use crate::engine::Bound;
 use crate::shape::Shape;
+use afs_sim::Sim;
 
 /// The first input of a thread makes the servers, with the caches of their stores; each makes a client, with a cache of its own.
 pub const BOUND: Bound = Bound { bytes_per_byte: 64, bytes: 192 << 20, time: Duration::from_secs(4) };

@@ -28,14 +28,11 @@ use rxgen::Interface;
 
 use crate::engine::Bound;
 use crate::shape::Shape;
+use afs_sim::Sim;
 use named::{Named, NamedServer};
-use sim::Sim;
 
 #[path = "../../../afs-fileserver/tests/support/named.rs"]
 pub(super) mod named;
-
-#[path = "../../../rx/tests/support/sim.rs"]
-pub(super) mod sim;
 
 /// The first input of a thread makes a server, with the caches of its store.
 pub const BOUND: Bound = Bound { bytes_per_byte: 64, bytes: 128 << 20, time: Duration::from_secs(1) };

@@ -1,6 +1,5 @@
 //! A runtime in virtual time: ports are joined by a network with delay and loss, and time passes when nobody has anything
 //! to do. One thread, so that every run is the same.
-#![allow(dead_code, reason = "each test program uses a part")]
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -19,7 +18,7 @@ use rx_proto::time::Instant;
 
 /// The world: clock, network, tasks. A clone is the same world.
 #[derive(Clone)]
-pub(crate) struct Sim(Arc<Shared>);
+pub struct Sim(Arc<Shared>);
 
 struct Shared {
     world: Mutex<World>,
@@ -52,9 +51,10 @@ type Network = dyn FnMut(Instant, SocketAddr, SocketAddr, &[u8]) -> Fate + Send;
 
 /// What the network does with a datagram.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub enum Fate {
     /// It arrives, so much later than others.
     Arrives(Duration),
+    /// It never arrives.
     Lost,
 }
 
@@ -90,7 +90,7 @@ impl fmt::Debug for Sim {
 
 impl Sim {
     /// A world in which every datagram takes `delay`.
-    pub(crate) fn new(delay: Duration) -> Self {
+    pub fn new(delay: Duration) -> Self {
         Self(Arc::new(Shared {
             world: Mutex::new(World {
                 now: Instant::ORIGIN + Duration::from_secs(1),
@@ -116,12 +116,12 @@ impl Sim {
     }
 
     /// Loses one datagram in so many.
-    pub(crate) fn lose_every(&self, n: u64) {
+    pub fn lose_every(&self, n: u64) {
         self.world().lose_every = n;
     }
 
-    /// Has somebody say what becomes of each datagram from now on. He must not ask the world anything.
-    pub(crate) fn set_network(
+    /// Has a function say what becomes of each datagram from now on. It must not ask the world anything.
+    pub fn set_network(
         &self,
         network: impl FnMut(Instant, SocketAddr, SocketAddr, &[u8]) -> Fate + Send + 'static,
     ) {
@@ -129,22 +129,26 @@ impl Sim {
     }
 
     /// From now on a port gets all that comes at the same time at once, as sockets do under load.
-    pub(crate) fn deliver_together(&self) {
+    pub fn deliver_together(&self) {
         self.world().delivers_together = true;
     }
 
     /// Others see the port at `from` as `to` from now on.
-    pub(crate) fn move_port(&self, from: SocketAddr, to: SocketAddr) {
+    pub fn move_port(&self, from: SocketAddr, to: SocketAddr) {
         self.world().moved.insert(from, to);
     }
 
     /// Nothing gets to or from this port any more, and nobody is told.
-    pub(crate) fn cut_off(&self, address: SocketAddr) {
+    pub fn cut_off(&self, address: SocketAddr) {
         self.world().ports.remove(&address);
     }
 
     /// Runs everything until this is done, however much virtual time that takes.
-    pub(crate) fn block_on<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
+    ///
+    /// # Panics
+    ///
+    /// When nothing is left to happen and this is not done, or a task panics.
+    pub fn block_on<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> T {
         let result = Arc::new(Mutex::new(None));
         let slot = Arc::clone(&result);
         self.spawn(Box::pin(async move {

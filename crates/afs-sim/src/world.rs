@@ -1,6 +1,7 @@
 //! A network in virtual time: endpoints joined by links with delay, rate, queue, loss, reordering, duplication, blackouts and
 //! packet size limits, and a simple application on each. Everything follows from a seed.
-#![allow(dead_code, unreachable_pub, reason = "each test file uses a part of it")]
+//!
+//! A test adds nodes, sets their links, starts calls as [`Job`]s and runs the [`World`] until something is so.
 
 use bytes::Bytes;
 use rand::rngs::StdRng;
@@ -18,8 +19,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The service that each node offers.
 pub const SERVICE: ServiceId = ServiceId(4321);
 
+/// Milliseconds.
 pub const fn ms(n: u64) -> Duration {
     Duration::from_millis(n)
 }
@@ -27,21 +30,29 @@ pub const fn ms(n: u64) -> Duration {
 /// One direction of the way between two nodes.
 #[derive(Clone, Debug)]
 pub struct Link {
+    /// How long a datagram takes, besides the queue.
     pub delay: Duration,
     /// Bits a second of IP packets; 0 is unlimited.
     pub rate: u64,
     /// Time that the queue holds at that rate.
     pub queue: Duration,
+    /// Parts of all datagrams that are lost, come twice, and come late.
     pub loss: f64,
+    /// See `loss`.
     pub duplicate: f64,
+    /// See `loss`.
     pub reorder: f64,
+    /// How late those come.
     pub reorder_by: Duration,
     /// Largest UDP payload that passes; larger ones vanish.
     pub mtu: usize,
     /// While set nothing passes.
     pub is_down: bool,
+    /// When the queue will be empty.
     pub free_at: Instant,
+    /// Datagrams that did not pass.
     pub dropped: u64,
+    /// Datagrams that passed.
     pub passed: u64,
 }
 
@@ -73,7 +84,9 @@ pub type Rewrite = Box<dyn FnMut(&mut Vec<u8>)>;
 /// What a client does in one call: sends `send` bytes and expects `receive` bytes of pattern.
 #[derive(Clone, Copy, Debug)]
 pub struct Job {
+    /// Bytes of the request.
     pub send: usize,
+    /// Bytes of the reply.
     pub receive: usize,
     /// The server aborts with this code after the request instead of replying.
     pub abort: i32,
@@ -82,13 +95,16 @@ pub struct Job {
 }
 
 impl Job {
+    /// A job that ends well and at once.
     pub const fn new(send: usize, receive: usize) -> Self {
         Self { send, receive, abort: 0, think: Duration::ZERO }
     }
 }
 
+/// Bytes of a request that tell the server of the job, before its data.
 pub const JOB_HEADER: usize = 16;
 
+/// What all data consist of: the byte at a place.
 pub fn pattern(at: usize) -> u8 {
     (at.wrapping_mul(7) ^ (at >> 8)) as u8
 }
@@ -100,14 +116,20 @@ fn pattern_bytes(from: usize, len: usize) -> Bytes {
 /// A client's call on its way.
 #[derive(Debug)]
 pub struct Running {
+    /// What it is to do.
     pub job: Job,
+    /// The connection that it is on.
     pub connection: ConnectionHandle,
+    /// Its call, once a channel was free.
     pub call: Option<CallHandle>,
     written: usize,
     received: usize,
     finished: bool,
+    /// When it was started.
     pub started: Instant,
+    /// When it had a result.
     pub ended: Option<Instant>,
+    /// What it came to.
     pub result: Option<Result<(), CallError>>,
     /// Time and bytes received so far, once a millisecond at most.
     pub progress: Vec<(Instant, usize)>,
@@ -115,7 +137,7 @@ pub struct Running {
 
 #[derive(Debug, Default)]
 struct Serving {
-    /// The how manieth of the node's.
+    /// Its number among the node's calls.
     arrived: u64,
     request: Vec<u8>,
     request_len: usize,
@@ -126,18 +148,25 @@ struct Serving {
     finished: bool,
 }
 
+/// A process with an endpoint, that calls and serves.
 pub struct Node {
+    /// Its endpoint.
     pub endpoint: Endpoint,
+    /// Its address; others may see it as another one, see [`World::nat`].
     pub address: SocketAddr,
+    /// The calls that it has made, in the order in which they were started.
     pub jobs: Vec<Running>,
     connections: Vec<ConnectionHandle>,
     serving: HashMap<CallHandle, Serving>,
     /// Calls that have come, ever.
     arrivals: u64,
+    /// Calls that it has answered.
     pub served: usize,
+    /// Calls to it that failed.
     pub served_failed: usize,
     /// The application does not read before this time.
     pub reads_after: Instant,
+    /// How many reads it makes in a turn.
     pub reads_per_step: usize,
     /// The process gets no time before this: what comes waits in its socket, and then is worked through in one go.
     pub stands_until: Instant,
@@ -150,24 +179,32 @@ struct Flying {
     bytes: Bytes,
 }
 
+/// Nodes, the links between them, and the time.
 pub struct World {
+    /// The time.
     pub now: Instant,
+    /// The nodes, in the order in which they were added.
     pub nodes: Vec<Node>,
     links: HashMap<(usize, usize), Link>,
+    /// What links are like that nobody has looked at yet.
     pub default_link: Link,
     flying: BinaryHeap<Reverse<(Instant, u64)>>,
     packets: HashMap<u64, Flying>,
     next_packet: u64,
+    /// Where chance comes from.
     pub rng: StdRng,
     seed: u64,
     /// Where a node's packets seem to come from and where packets to it are sent: a NAT's mapping.
     pub nat: HashMap<SocketAddr, SocketAddr>,
+    /// Datagrams that were sent.
     pub datagrams: u64,
     /// Called with each datagram that a node sends; may drop it by returning `false`.
     pub filter: Option<Filter>,
     /// Called with each datagram that a node sends and that passes.
     pub rewrite: Option<Rewrite>,
+    /// The security classes of nodes that are added, as servers.
     pub server_security: Vec<Arc<dyn ServerSecurity>>,
+    /// Whether these check that callers can be reached.
     pub check_reach: bool,
     /// A service that answers for those of [`SERVICE`]'s callers who ask for an upgrade.
     pub upgrades_to: Option<ServiceId>,
@@ -179,6 +216,7 @@ pub struct World {
 const MAX_STEPS: u64 = 3_000_000;
 
 impl World {
+    /// A world without nodes.
     pub fn new(seed: u64) -> Self {
         Self {
             now: Instant::ORIGIN + Duration::from_secs(1),
@@ -230,6 +268,7 @@ impl World {
         endpoint
     }
 
+    /// Adds a node; returns its number.
     pub fn add(&mut self, config: Config) -> usize {
         let node = self.nodes.len();
         let endpoint = self.make_endpoint(config, node);
@@ -285,20 +324,24 @@ impl World {
         self.step_node(node);
     }
 
+    /// The link from a node to another.
     pub fn link(&mut self, from: usize, to: usize) -> &mut Link {
         let default = self.default_link.clone();
         self.links.entry((from, to)).or_insert(default)
     }
 
+    /// Changes the links between two nodes in both directions.
     pub fn both_links(&mut self, a: usize, b: usize, change: impl Fn(&mut Link)) {
         change(self.link(a, b));
         change(self.link(b, a));
     }
 
+    /// A connection from a node to another, without security.
     pub fn connect(&mut self, from: usize, to: usize) -> ConnectionHandle {
         self.connect_with(from, to, Box::new(Null))
     }
 
+    /// The same with a security class.
     pub fn connect_with(
         &mut self,
         from: usize,
@@ -338,7 +381,15 @@ impl World {
         self.nodes[node].jobs.len() - 1
     }
 
-    /// Runs one call to its end, at most `limit`; panics with the seed if it takes longer.
+    /// Runs one call to its end, at most `limit`. Returns how long it took.
+    ///
+    /// # Errors
+    ///
+    /// Those of the call.
+    ///
+    /// # Panics
+    ///
+    /// With the seed, if it takes longer.
     pub fn call(
         &mut self,
         node: usize,
@@ -355,11 +406,16 @@ impl World {
         result.map(|()| running.ended.unwrap().since(running.started))
     }
 
+    /// Lets time pass.
     pub fn run_for(&mut self, time: Duration) {
         self.run_until(time, |_| false);
     }
 
     /// Runs until `done`, or until `limit` has passed. Returns whether it is done.
+    ///
+    /// # Panics
+    ///
+    /// With the seed, if so much happens that it must be a loop.
     pub fn run_until(&mut self, limit: Duration, mut done: impl FnMut(&Self) -> bool) -> bool {
         let end = self.now + limit;
         for node in 0..self.nodes.len() {
