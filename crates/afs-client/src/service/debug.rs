@@ -40,42 +40,40 @@ const NO_LOCK: AfsDbLockDesc = AfsDbLockDesc {
     src_indicator: 0,
 };
 
-impl Inner {
-    /// What a debugger is told of a vnode.
-    fn cache_entry(&self, index: i32, fid: Fid) -> AfsDbCacheEntry64 {
-        let vnode = self.vnodes.get_or_add(fid);
-        let status = vnode.last_status();
-        let promise = vnode.promise(self.now());
-        let is_link = status.is_some_and(|status| status.file_type == FileType::SYMLINK);
-        let expires = promise.as_ref().map_or(AfsTime(0), |(_, rest)| {
-            // Added before the seconds are counted: the same promise is to end at the same time whenever it is asked for.
-            AfsTime(rx_security::UnixTime::of(std::time::SystemTime::now() + *rest).0)
-        });
-        let server = promise.as_ref().and_then(|(server, _)| server.best());
-        let callback = server.map_or(0, |address| match address.socket.ip() {
-            std::net::IpAddr::V4(ip) => HostAddr::from(ip).0 as i32,
-            std::net::IpAddr::V6(_) => 0,
-        });
-        let read_only = if vnode.volume.is_read_only() { STATE_READ_ONLY } else { 0 };
-        AfsDbCacheEntry64 {
-            // 0 would be no entry.
-            addr: index.saturating_add(1),
-            cell: vnode.fid.cell.0 as i32,
-            net_fid: vnode.fid.in_cell(),
-            length: status.map_or(0, |status| status.length as i64),
-            data_version: status.map_or(0, |status| status.data_version.0 as i32),
-            lock: NO_LOCK,
-            callback,
-            cb_expires: expires,
-            ref_count: 0,
-            opens: i16::try_from(self.open_files.count(vnode.fid)).unwrap_or(i16::MAX),
-            writers: 0,
-            mvstat: match vnode.fid.is_root() {
-                true => 2,
-                false => i8::from(is_link && vnode.mounted(self.now()).is_some()),
-            },
-            states: if promise.is_some() { STATE_KNOWN } else { 0 } | read_only,
-        }
+/// What a debugger is told of a vnode.
+fn cache_entry(inner: &Inner, index: i32, fid: Fid) -> AfsDbCacheEntry64 {
+    let vnode = inner.vnodes.get_or_add(fid);
+    let status = vnode.last_status();
+    let promise = vnode.promise(inner.now());
+    let is_link = status.is_some_and(|status| status.file_type == FileType::SYMLINK);
+    let expires = promise.as_ref().map_or(AfsTime(0), |(_, rest)| {
+        // Added before the seconds are counted: the same promise is to end at the same time whenever it is asked for.
+        AfsTime(rx_security::UnixTime::of(std::time::SystemTime::now() + *rest).0)
+    });
+    let server = promise.as_ref().and_then(|(server, _)| server.best());
+    let callback = server.map_or(0, |address| match address.socket.ip() {
+        std::net::IpAddr::V4(ip) => HostAddr::from(ip).0 as i32,
+        std::net::IpAddr::V6(_) => 0,
+    });
+    let read_only = if vnode.volume.is_read_only() { STATE_READ_ONLY } else { 0 };
+    AfsDbCacheEntry64 {
+        // 0 would be no entry.
+        addr: index.saturating_add(1),
+        cell: vnode.fid.cell.0 as i32,
+        net_fid: vnode.fid.in_cell(),
+        length: status.map_or(0, |status| status.length as i64),
+        data_version: status.map_or(0, |status| status.data_version.0 as i32),
+        lock: NO_LOCK,
+        callback,
+        cb_expires: expires,
+        ref_count: 0,
+        opens: i16::try_from(inner.open_files.count(vnode.fid)).unwrap_or(i16::MAX),
+        writers: 0,
+        mvstat: match vnode.fid.is_root() {
+            true => 2,
+            false => i8::from(is_link && vnode.mounted(inner.now()).is_some()),
+        },
+        states: if promise.is_some() { STATE_KNOWN } else { 0 } | read_only,
     }
 }
 
@@ -90,7 +88,7 @@ impl CallbackService {
             walk.sort_unstable();
         }
         let fid = usize::try_from(index).ok().and_then(|place| walk.get(place).copied());
-        Ok(inner.cache_entry(index, fid.ok_or(NO_MORE)?))
+        Ok(cache_entry(&inner, index, fid.ok_or(NO_MORE)?))
     }
 }
 
