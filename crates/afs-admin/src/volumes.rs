@@ -1,5 +1,9 @@
 //! Volume servers: partitions, volumes and transactions (volume service notes).
 
+mod streams;
+
+pub use streams::{StreamError, Wanted};
+
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Mutex, PoisonError};
@@ -311,6 +315,17 @@ impl VolumeServers {
         let order = afsvol::CreateVolume { partition, name, kind, parent, volid };
         let reply = self.call_patiently(server, order).await?;
         Ok((reply.volid, Transaction { server, id: reply.trans }))
+    }
+
+    /// The name of a transaction's volume.
+    ///
+    /// # Errors
+    ///
+    /// The server's.
+    pub async fn name(&self, transaction: Transaction) -> Result<String, Error> {
+        let Transaction { server, id: trans } = transaction;
+        let name = self.call(server, afsvol::GetName { trans }).await?.name.into_bytes();
+        Ok(String::from_utf8_lossy(&name).into_owned())
     }
 
     /// Sets the state of a transaction's volume.

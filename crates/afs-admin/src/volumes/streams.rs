@@ -1,0 +1,137 @@
+//! Dumps on their way between a volume server and whoever has or wants them. A dump is bytes here: what is in them is `afs_dump`'s.
+
+use afs_wire::afsvol::{self, DumpFlags, RestoreCookie, RestoreFlags};
+use afs_wire::ids::AfsTime;
+use bytes::Bytes;
+use rx::{CallError, ClientCall, RpcError};
+use rxgen::Rpc;
+use rxgen::xdr::CharVec;
+use std::fmt;
+use std::io;
+
+use super::{Identity, Transaction, VolumeServers};
+use crate::error::Error;
+
+/// Why a dump has not arrived.
+#[derive(Debug)]
+pub enum StreamError {
+    /// The server's, or that of the way to it.
+    Server(Error),
+    /// Here the bytes could not be written, or read.
+    Local(io::Error),
+}
+
+impl fmt::Display for StreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Server(error) => error.fmt(f),
+            Self::Local(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for StreamError {}
+
+impl From<Error> for StreamError {
+    fn from(error: Error) -> Self {
+        Self::Server(error)
+    }
+}
+
+/// What a dump is to have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// What has changed since then; 0 for everything.
+    pub since: AfsTime,
+    /// Whether directories that have not changed are left out too. Servers older than OpenAFS 1.4 cannot do that.
+    pub omits_directories: bool,
+}
+
+fn failed<R: Rpc>(source: CallError) -> Error {
+    RpcError::Call { rpc: R::NAME, source }.into()
+}
+
+impl VolumeServers {
+    /// Dumps a transaction's volume into `sink`, piece by piece; says how many bytes there were. While `sink` takes its time, the server
+    /// waits.
+    ///
+    /// # Errors
+    ///
+    /// The server's, or that of `sink`. What was written until then is no dump.
+    pub async fn dump(
+        &self,
+        transaction: Transaction,
+        wanted: Wanted,
+        sink: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> Result<u64, StreamError> {
+        let Transaction { server, id: from_trans } = transaction;
+        let Wanted { since: from_date, omits_directories } = wanted;
+        let call = self.server(server).call().await;
+        if omits_directories {
+            let order = afsvol::DumpV2 { from_trans, from_date, flags: DumpFlags::OMIT_DIRS };
+            receive(call.map_err(failed::<afsvol::DumpV2>)?, &order, sink).await
+        } else {
+            let order = afsvol::Dump { from_trans, from_date };
+            receive(call.map_err(failed::<afsvol::Dump>)?, &order, sink).await
+        }
+    }
+
+    /// Fills a transaction's volume from `source`, which gives the dump piece by piece, and an empty one at its end. Name, kind and clone
+    /// are those of `identity`; the volume's id and parent stay.
+    ///
+    /// # Errors
+    ///
+    /// The server's, or that of `source`. A server of ours then has the volume as it was.
+    pub async fn restore(
+        &self,
+        transaction: Transaction,
+        identity: Identity<'_>,
+        mut source: impl FnMut() -> io::Result<Bytes>,
+    ) -> Result<(), StreamError> {
+        let Transaction { server, id: trans } = transaction;
+        let cookie = RestoreCookie {
+            name: CharVec::from_text(identity.name).map_err(|_| too_long(identity.name))?,
+            kind: identity.kind.on_wire(),
+            clone: identity.clone,
+            parent: identity.parent,
+        };
+        let order = afsvol::Restore { trans, flags: RestoreFlags::INCREMENTAL, cookie };
+        let mut call = self.server(server).call().await.map_err(failed::<afsvol::Restore>)?;
+        call.send_request(&order).await.map_err(Error::from)?;
+        loop {
+            let piece = source().map_err(StreamError::Local)?;
+            if piece.is_empty() {
+                break;
+            }
+            match call.send(piece).await {
+                // The server has ended the call: the reply says why.
+                Err(CallError::NotSending { .. }) => break,
+                sent => sent.map_err(failed::<afsvol::Restore>)?,
+            }
+        }
+        call.reply::<afsvol::Restore>().await.map_err(Error::from)?;
+        Ok(())
+    }
+}
+
+fn too_long(name: &str) -> Error {
+    Error::Local {
+        what: format!("{name} is too long for the name of a volume"),
+        code: afs_wire::abort::VOLSERBADNAME,
+    }
+}
+
+async fn receive<R: Rpc>(
+    mut call: ClientCall,
+    order: &R,
+    mut sink: impl FnMut(&[u8]) -> io::Result<()>,
+) -> Result<u64, StreamError> {
+    call.send_request(order).await.map_err(Error::from)?;
+    call.finish().map_err(failed::<R>)?;
+    let mut length = 0;
+    while let Some(bytes) = call.recv().await.map_err(failed::<R>)? {
+        sink(&bytes).map_err(StreamError::Local)?;
+        length += bytes.len() as u64;
+    }
+    Ok(length)
+}
