@@ -12,6 +12,7 @@ mod changeaddr;
 mod clone;
 mod create;
 mod delentry;
+mod dump;
 mod examine;
 mod listaddrs;
 mod listpart;
@@ -167,6 +168,19 @@ static SUITE: Suite = Suite {
                 PARTITION,
                 Opt::flag("noexecute", "").hidden(),
                 DRY_RUN,
+            ]
+        ),
+        verb!(
+            dump,
+            "dump a volume",
+            options![
+                ID.required(),
+                Opt::single("time", "dump from time"),
+                Opt::single("file", "dump file"),
+                Opt::single("server", "server"),
+                Opt::single("partition", "partition"),
+                Opt::flag("clone", "dump a clone of the volume"),
+                Opt::flag("omitdirs", "omit unchanged directories from an incremental dump"),
             ]
         ),
         verb!(examine or "e" or "volinfo", "everything about the volume", options![

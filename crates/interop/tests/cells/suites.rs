@@ -35,7 +35,6 @@ const NOT_BUILT: &[(&str, &[&str])] = &[
             "changeloc",
             "convertROtoRW",
             "copy",
-            "dump",
             "endtrans",
             "move",
             "release",
