@@ -1,0 +1,67 @@
+//! Ctrl-C in the middle of what `vos` does: databases and partitions say one thing afterwards, and nobody has to wait.
+
+mod server_process;
+
+use std::collections::BTreeSet;
+use std::process::{Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use server_process::{ServerProcess, StateFolder};
+
+/// How often a command is interrupted, each time later in what it does.
+const ROUNDS: u32 = 30;
+
+/// A command of `vos` for this server, which Ctrl-C ends even where the tests run in the background of a script.
+fn vos(server: &ServerProcess, state: &StateFolder, verb: &[&str]) -> Command {
+    let mut command = Command::new("env");
+    command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_afar"), "vos"]);
+    command.args([verb[0], "-server", &server.address.to_string()]).args(&verb[1..]);
+    command.args(["-localauth", "-config"]).arg(state.path().join("etc/server"));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn words(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn send(pid: u32, signal: Signal) {
+    // Whoever has ended by itself needs no signal.
+    let _ = kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal);
+}
+
+#[test]
+fn a_volume_that_is_being_made_at_ctrl_c_is_there_with_its_entry_or_not_at_all() {
+    let state = StateFolder::new("interrupted");
+    let server = ServerProcess::start(&state, &[]);
+    let begun = Instant::now();
+    let first = vos(&server, &state, &["create", "-partition", "a", "-name", "first"]).output().unwrap();
+    assert!(first.status.success(), "{}", words(&first));
+    let took = begun.elapsed().max(Duration::from_millis(1));
+
+    let mut said = Vec::new();
+    for round in 0..ROUNDS {
+        let name = format!("volume{round}");
+        let child = vos(&server, &state, &["create", "-partition", "a", "-name", &name]).spawn().unwrap();
+        // The server stands still when the signal comes, so that it comes in the middle of a call.
+        sleep(took * round / ROUNDS);
+        send(server.pid(), Signal::STOP);
+        sleep(Duration::from_millis(10));
+        send(child.id(), Signal::INT);
+        sleep(Duration::from_millis(10));
+        send(server.pid(), Signal::CONT);
+        said.push(words(&child.wait_with_output().unwrap()));
+    }
+
+    let listed = |verb: &[&str]| words(&vos(&server, &state, verb).output().unwrap());
+    let volumes = listed(&["listvol", "-fast"]);
+    let on_disk: BTreeSet<u32> = volumes.lines().filter_map(|line| line.trim().parse().ok()).collect();
+    let entries = listed(&["listvldb"]);
+    let id = |line: &str| line.trim().strip_prefix("RWrite:")?.split_whitespace().next()?.parse().ok();
+    let in_database: BTreeSet<u32> = entries.lines().filter_map(id).collect();
+    assert!(!on_disk.is_empty(), "{volumes}");
+    assert_eq!(on_disk, in_database, "{said:#?}");
+    assert!(listed(&["status"]).starts_with("No active transactions"), "{said:#?}");
+}
