@@ -10,9 +10,41 @@ use afs_wire::Errno;
 use afs_wire::ids::{AfsTime, ViceId};
 use afs_wire::rights::Rights;
 use afs_wire::vl::SiteFlags;
+use support::data::READ;
 use support::{
     ALICE, BOB, CELL, NOBODY, ROOT_CELL, ROOT_CELL_RO, USER_VOLUME, World, cell_root, content, names, put,
 };
+
+/// An open file is removed by giving it a hidden name, for which there is no room: so it is removed for good.
+#[test]
+fn an_open_file_is_removed_from_a_full_directory() {
+    let world = World::new();
+    let client = world.client(1);
+    world.run(async move {
+        let root = cell_root(&client).await;
+        let fid = client.create(NOBODY, root, b"open", 0o644).await.unwrap().fid;
+        let open = client.open(NOBODY, fid, READ).await.unwrap();
+        let linked = client.create(NOBODY, root, b"linked", 0o644).await.unwrap().fid;
+        // Names of many lengths, the longest first, so that at last there is room for none.
+        let mut number = 0;
+        for length in [250, 100, 12] {
+            loop {
+                let name = format!("{number:0length$}");
+                number += 1;
+                match client.link(NOBODY, linked, root, name.as_bytes()).await {
+                    Ok(_) => {}
+                    Err(error) => {
+                        assert_eq!(error.errno(), Errno::EFBIG, "{error}");
+                        break;
+                    }
+                }
+            }
+        }
+        client.remove(NOBODY, root, b"open").await.unwrap();
+        assert_eq!(client.lookup(NOBODY, root, b"open").await.unwrap_err().errno(), Errno::ENOENT);
+        drop(open);
+    });
+}
 
 #[test]
 fn a_file_is_made_found_written_read_and_removed() {
