@@ -382,7 +382,15 @@ impl BackingFile {
     pub(crate) fn read_at(&self, position: u64, out: &mut [u8]) -> io::Result<usize> {
         match self.place() {
             Place::Own(own) => own.read_at(position, out),
-            Place::Slot(slot) => slot.read_at(position, out),
+            Place::Slot(slot) => slot.slab.file.read_at(slot.start(position), slot.clip(position, out)),
+        }
+    }
+
+    /// As [`DiskFile::read_at_once`].
+    pub(crate) fn read_at_once(&self, position: u64, out: &mut [u8]) -> io::Result<usize> {
+        match self.place() {
+            Place::Own(own) => own.read_at_once(position, out),
+            Place::Slot(slot) => slot.slab.file.read_at_once(slot.start(position), slot.clip(position, out)),
         }
     }
 
@@ -427,9 +435,15 @@ impl Slot {
         self.length.load(Ordering::Acquire)
     }
 
-    fn read_at(&self, position: u64, out: &mut [u8]) -> io::Result<usize> {
+    /// Where a position of the data is in the slab.
+    fn start(&self, position: u64) -> u64 {
+        range_of(self.number).start + position
+    }
+
+    /// What of `out` there are data for.
+    fn clip<'a>(&self, position: u64, out: &'a mut [u8]) -> &'a mut [u8] {
         let n = out.len().min(self.length().saturating_sub(position) as usize);
-        self.slab.file.read_at(range_of(self.number).start + position, &mut out[..n])
+        &mut out[..n]
     }
 
     fn write_at(&self, position: u64, bytes: &[u8]) -> io::Result<()> {
@@ -459,7 +473,7 @@ impl Slot {
         let copy = || {
             let file = disk.create(&new)?;
             let mut bytes = vec![0; self.length() as usize];
-            self.read_at(0, &mut bytes)?;
+            self.slab.file.read_at(self.start(0), &mut bytes)?;
             file.write_at(0, &bytes)?;
             disk.rename(&new, name)?;
             Ok(file)

@@ -11,6 +11,7 @@ use crate::records::{self, FileRow, SentStore};
 use crate::{CacheError, FileKey};
 use afs_store::{Batch, lock, read, write};
 use std::fs::File;
+use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, Weak};
@@ -40,6 +41,17 @@ mod store;
 mod write;
 
 pub use store::Dirty;
+
+/// What came of a read that does not wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AtOnce {
+    /// So many bytes, fewer than asked for only at the end.
+    Read(usize),
+    /// All of it is here, and the disk has to be waited for.
+    OnDisk,
+    /// Not all of it is here.
+    Absent,
+}
 
 /// A file of the cache. See the crate.
 #[derive(Debug)]
@@ -256,6 +268,30 @@ impl CacheFile {
     ///
     /// The system's.
     pub fn read_at(&self, position: u64, out: &mut [u8]) -> Option<Result<usize, CacheError>> {
+        let result = self.read_by(position, out, BackingFile::read_at)?;
+        Some(result.map_err(|error| self.failed("cannot read a file's data", error)))
+    }
+
+    /// The same, if the disk need not be waited for.
+    ///
+    /// # Errors
+    ///
+    /// The system's.
+    pub fn read_at_once(&self, position: u64, out: &mut [u8]) -> Result<AtOnce, CacheError> {
+        match self.read_by(position, out, BackingFile::read_at_once) {
+            None => Ok(AtOnce::Absent),
+            Some(Ok(n)) => Ok(AtOnce::Read(n)),
+            Some(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => Ok(AtOnce::OnDisk),
+            Some(Err(error)) => Err(self.failed("cannot read a file's data", error)),
+        }
+    }
+
+    fn read_by(
+        &self,
+        position: u64,
+        out: &mut [u8],
+        read_file: impl Fn(&BackingFile, u64, &mut [u8]) -> io::Result<usize>,
+    ) -> Option<io::Result<usize>> {
         loop {
             let losses = self.losses.load(Ordering::Acquire);
             let length = self.length();
@@ -267,15 +303,12 @@ impl CacheFile {
             if !self.is_complete() && !read(&self.state).present.contains(&range) {
                 return None;
             }
-            let result = self.file.read_at(position, &mut out[..n]);
+            let result = read_file(&self.file, position, &mut out[..n]);
             if self.losses.load(Ordering::Acquire) != losses {
                 continue;
             }
             self.position.store(range.end, Ordering::Relaxed);
-            return Some(match result {
-                Ok(n) => Ok(n),
-                Err(error) => Err(self.failed("cannot read a file's data", error)),
-            });
+            return Some(result);
         }
     }
 

@@ -26,7 +26,7 @@ mod records;
 pub use cache::{Cache, Config, Held, Usage};
 pub use conflict::Conflict;
 pub use error::CacheError;
-pub use file::{CacheFile, Dirty, EXTENT};
+pub use file::{AtOnce, CacheFile, Dirty, EXTENT};
 pub use memory::MemoryDisk;
 pub use records::SentStore;
 

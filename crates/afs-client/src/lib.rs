@@ -37,6 +37,7 @@ mod service;
 mod vnodes;
 mod wait;
 
+pub use afs_cache::AtOnce;
 pub use client::{Client, Found, Made, Space};
 pub use config::Config;
 pub use data::locks::LockKind;

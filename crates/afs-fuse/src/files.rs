@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use afs_client::{Error, Fid, Found, Made, OpenFile, OpenFlags, SetStatus, User};
+use afs_client::{AtOnce, Error, Fid, Found, Made, OpenFile, OpenFlags, SetStatus, User};
 use bytes::Bytes;
 use fuse_dev::{Backing, Caller, Handle, Reply};
 
@@ -281,13 +281,14 @@ impl FileSystem {
         let range = pos..pos.saturating_add(length.into());
         let asked = self.asked(&open.node, &range);
         let length = length as usize;
+        let mut is_on_disk = false;
         let reply = BUFFER.with_borrow_mut(|buffer| {
             if buffer.len() < length {
                 buffer.resize(length, 0);
             }
-            match open.file.cached_read(pos, &mut buffer[..length]) {
+            match open.file.cached_read_at_once(pos, &mut buffer[..length]) {
                 // It ended before this when it was asked for. To ask the server takes so long that it may have changed once more.
-                Some(Ok(count)) => {
+                Ok(AtOnce::Read(count)) => {
                     let _gate = self.enter();
                     if is_direct || self.agrees(&open.node, asked, &range, count) {
                         reply.data(&buffer[..count]);
@@ -296,16 +297,24 @@ impl FileSystem {
                     }
                     None
                 }
-                Some(Err(error)) => {
+                Err(error) => {
                     self.errno(&error).send(reply);
                     None
                 }
-                None => Some(reply),
+                Ok(not_at_once) => {
+                    is_on_disk = not_at_once == AtOnce::OnDisk;
+                    Some(reply)
+                }
             }
         });
         let Some(reply) = reply else { return };
         self.run(caller, reply, async move {
-            match open.file.read(pos, length).await {
+            let here = if is_on_disk { read_from_disk(Arc::clone(&open), pos, length).await } else { None };
+            let data = match here {
+                Some(data) => data,
+                None => open.file.read(pos, length).await,
+            };
+            match data {
                 Ok(data) => outcome(move |fs, _| {
                     // The outcome is found, and sent, inside the gate.
                     match is_direct || fs.agrees(&open.node, asked, &range, data.len()) {
@@ -521,4 +530,18 @@ fn written_at(state: &State) -> Option<SystemTime> {
 pub(crate) fn retired_length(state: &State) -> Option<u64> {
     let (_, file) = state.backing.as_ref()?;
     file.metadata().ok().map(|metadata| metadata.len())
+}
+/// Reads what is in the cache, in a thread that may wait for the disk: those that answer the kernel and the network do not. `None`: it has
+/// gone from the cache.
+async fn read_from_disk(open: Arc<FileHandle>, pos: u64, length: usize) -> Option<Result<Bytes, Error>> {
+    let read = move || {
+        let mut bytes = vec![0; length];
+        let read = open.file.cached_read(pos, &mut bytes)?;
+        Some(read.map(|count| {
+            bytes.truncate(count);
+            Bytes::from(bytes)
+        }))
+    };
+    // It fails when the runtime ends, and then nobody is answered.
+    tokio::task::spawn_blocking(read).await.ok().flatten()
 }

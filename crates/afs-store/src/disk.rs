@@ -107,6 +107,15 @@ pub trait DiskFile: Debug + Send + Sync {
     /// The system's.
     fn read_at(&self, position: u64, out: &mut [u8]) -> io::Result<usize>;
 
+    /// The same, if it need not wait for the disk.
+    ///
+    /// # Errors
+    ///
+    /// [`io::ErrorKind::WouldBlock`], with anything in `out`; the system's.
+    fn read_at_once(&self, position: u64, out: &mut [u8]) -> io::Result<usize> {
+        self.read_at(position, out)
+    }
+
     /// Writes all of it.
     ///
     /// # Errors

@@ -1,9 +1,10 @@
 //! Reading an open file: from the cache at once, where the data are here and promised; else by bringing them.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use afs_cache::CacheFile;
+use afs_cache::{AtOnce, CacheFile};
 use bytes::{Bytes, BytesMut};
 
 use crate::data::fetch::{FetchOutcome, WHOLE_BYTES};
@@ -19,27 +20,47 @@ impl OpenFile {
     /// Puts bytes at a position into `out`, if they are here: how many, fewer than wanted only at the file's end. `None`: ask
     /// [`Self::read`]. Never blocks for the network.
     pub fn cached_read(&self, pos: u64, out: &mut [u8]) -> Option<Result<usize, Error>> {
-        let file = match self.data.current() {
-            Some(file) => file,
-            // The first read.
-            None => match self.data.adopt_known(&self.client().inner, self.user()) {
-                Ok(()) => self.data.current()?,
-                Err(error) => return Some(Err(error)),
-            },
+        let file = match self.current_file() {
+            Ok(file) => file?,
+            Err(error) => return Some(Err(error)),
         };
-        if !self.is_current(&file) {
-            return None;
-        }
         let result = file.read_at(pos, out)?;
+        self.note_hit(&file, pos, out.len() as u64);
+        Some(result.map_err(local))
+    }
+
+    /// The same, and the disk is not waited for either.
+    ///
+    /// # Errors
+    ///
+    /// The cache's.
+    pub fn cached_read_at_once(&self, pos: u64, out: &mut [u8]) -> Result<AtOnce, Error> {
+        let Some(file) = self.current_file()? else { return Ok(AtOnce::Absent) };
+        let result = file.read_at_once(pos, out).map_err(local)?;
+        if matches!(result, AtOnce::Read(_)) {
+            self.note_hit(&file, pos, out.len() as u64);
+        }
+        Ok(result)
+    }
+
+    /// What is here of the file, if it may be told without asking.
+    fn current_file(&self) -> Result<Option<Arc<CacheFile>>, Error> {
+        if self.data.current().is_none() {
+            // The first read.
+            self.data.adopt_known(&self.client().inner, self.user())?;
+        }
+        Ok(self.data.current().filter(|file| self.is_current(file)))
+    }
+
+    /// A read was answered from the cache: it may be time to bring what is read next.
+    fn note_hit(&self, file: &Arc<CacheFile>, pos: u64, length: u64) {
         if !file.is_complete() {
-            let length = out.len() as u64;
             let more = lock(&self.readahead).note_hit(pos, length, self.ahead_max());
             if let Some(more) = more {
                 let end = pos.saturating_add(length);
-                self.data.fetch_ahead(self.client(), self.user(), &file, end..end.saturating_add(more));
+                self.data.fetch_ahead(self.client(), self.user(), file, end..end.saturating_add(more));
             }
         }
-        Some(result.map_err(local))
     }
 
     /// Whether what is open is what the server has, as far as is promised.

@@ -2,10 +2,10 @@
 
 use super::{Disk, DiskFile, folder_of};
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock, fstatvfs, syncfs};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io;
 use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+use std::io::{self, IoSliceMut};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -214,6 +214,22 @@ impl DiskFile for File {
                 Ok(n) => done += n,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn read_at_once(&self, position: u64, out: &mut [u8]) -> io::Result<usize> {
+        let mut done = 0;
+        while done < out.len() {
+            let mut rest = [IoSliceMut::new(&mut out[done..])];
+            match preadv2(self, &mut rest, position + done as u64, ReadWriteFlags::NOWAIT) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(Errno::INTR) => {}
+                // A file system that cannot tell.
+                Err(Errno::OPNOTSUPP) => return DiskFile::read_at(self, position, out),
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(done)
