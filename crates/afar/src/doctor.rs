@@ -7,7 +7,8 @@ use crate::{mount_point, output};
 use afs_config::{Cell, ClientFolder};
 use afs_wire::vl::{ProbeServer, Vl};
 use fuse_dev::{Features, Handler, MountOptions, Mounted, Offer, Reply, Request, Session, Settings, StateOf};
-use nix::unistd::Uid;
+use rustix::io::Errno;
+use rustix::process::geteuid;
 use rx::{CallError, Endpoint, EndpointConfig, RpcError};
 use rx_proto::config::CallLimits;
 use rx_proto::ids::ServiceId;
@@ -129,7 +130,7 @@ struct Nothing;
 
 impl Handler for Nothing {
     fn handle(&self, _: Request<'_>, reply: Reply) {
-        reply.error(nix::libc::ENOENT);
+        reply.error(Errno::NOENT.raw_os_error());
     }
 }
 
@@ -154,7 +155,7 @@ fn fuse() -> Vec<Finding> {
             "it takes root (CAP_SYS_ADMIN): cached files are read at three quarters of the speed",
         ),
     });
-    if !Uid::effective().is_root() {
+    if !geteuid().is_root() {
         let conf = fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
         let allows = conf.lines().any(|line| line.trim() == "user_allow_other");
         findings.push(match allows {
@@ -204,7 +205,7 @@ fn mount_point_is_free(path: Option<&Path>) -> Finding {
     let home = std::env::var_os("HOME").map(PathBuf::from);
     let path = match path {
         Some(path) => path.to_owned(),
-        None => match mount_point::default_for(Uid::effective().is_root(), home.as_deref()) {
+        None => match mount_point::default_for(geteuid().is_root(), home.as_deref()) {
             Ok(path) => path,
             Err(error) => return finding(what, Grade::Bad, error),
         },
@@ -295,14 +296,14 @@ fn ports(address: Ipv4Addr) -> Vec<Finding> {
 
 fn space() -> Finding {
     let what = "space";
-    let folder = match Uid::effective().is_root() {
+    let folder = match geteuid().is_root() {
         true => PathBuf::from("/var"),
         false => std::env::var_os("HOME").map_or_else(std::env::temp_dir, PathBuf::from),
     };
-    match nix::sys::statvfs::statvfs(&folder) {
+    match rustix::fs::statvfs(&folder) {
         Err(error) => finding(what, Grade::Poor, format!("{}: {error}", folder.display())),
         Ok(stat) => {
-            let free = stat.blocks_available().saturating_mul(stat.fragment_size());
+            let free = stat.f_bavail.saturating_mul(stat.f_frsize);
             let text = format!("{} MiB are free in {}", free >> 20, folder.display());
             match free >= FREE_BYTES {
                 true => finding(what, Grade::Good, text),

@@ -14,7 +14,7 @@ use afs_server::config::Log;
 use afs_server::log;
 use afs_server::notify::ServiceManager;
 use afsd::Wishes;
-use nix::unistd::Uid;
+use rustix::process::geteuid;
 use rx::{Runtime, TokioRuntime};
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -85,7 +85,7 @@ struct Plan {
 fn start(given: &Given) -> Result<(), String> {
     let filter = given.word("log").unwrap_or("warn").to_owned();
     log::begin(&Log { filter, ..Log::default() }, None, false)?;
-    let is_root = Uid::effective().is_root();
+    let is_root = geteuid().is_root();
     let plan = plan(given, is_root)?;
     for note in mount_point::prepare(&plan.path)?.iter().chain(&plan.wishes.notes) {
         tracing::warn!("{note}");
@@ -221,8 +221,8 @@ fn startup_options(folder: &Path) -> Result<Option<Vec<String>>, String> {
 
 /// A limit for a cache in this folder: what is wished for, but no more than half of what is free.
 pub(crate) fn cache_limit(folder: &Path, wish: u64) -> u64 {
-    let Ok(stat) = nix::sys::statvfs::statvfs(folder) else { return wish };
-    let free = stat.blocks_available().saturating_mul(stat.fragment_size());
+    let Ok(stat) = rustix::fs::statvfs(folder) else { return wish };
+    let free = stat.f_bavail.saturating_mul(stat.f_frsize);
     wish.min(free / 2).max(CACHE_MIN_BYTES)
 }
 

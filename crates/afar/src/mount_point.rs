@@ -1,6 +1,7 @@
 //! The folder on which a client is mounted: which one by default, whether it is free, and what a crash has left there.
 
 use fuse_dev::{MountPoint, StateOf, state_of};
+use rustix::fs::FsWord;
 use std::fs::{self, Permissions};
 use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
@@ -109,8 +110,8 @@ fn check(path: &Path, state: StateOf) -> Result<(), String> {
 /// Whether a folder is on a file system that is stacked on others, as in containers.
 pub(crate) fn is_stacked(folder: &Path) -> bool {
     /// `OVERLAYFS_SUPER_MAGIC` of `statfs(2)`.
-    const OVERLAY: i64 = 0x794c_7630;
-    nix::sys::statfs::statfs(folder).is_ok_and(|stat| stat.filesystem_type().0 == OVERLAY)
+    const OVERLAY: FsWord = 0x794c_7630;
+    rustix::fs::statfs(folder).is_ok_and(|stat| stat.f_type == OVERLAY)
 }
 
 #[cfg(test)]

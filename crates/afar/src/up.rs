@@ -19,7 +19,8 @@ use afs_server::{Config as ServerConfig, Server, log};
 use afs_wire::ids::ViceId;
 use cell::{ADMINISTRATOR, CellMaker};
 use clap::Parser;
-use nix::unistd::{Uid, User};
+use nix::unistd::User;
+use rustix::process::geteuid;
 use rx::{Runtime, TokioRuntime};
 use rx_security::KeySet;
 use state::{Person, State};
@@ -106,19 +107,19 @@ struct Runner {
 
 impl Runner {
     fn find() -> Self {
-        let uid = Uid::effective();
+        let uid = geteuid();
         let behind =
             std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok()).filter(|_| uid.is_root());
-        let owner = behind.map_or(uid, Uid::from_raw);
-        let name = match owner.is_root() {
-            true => ADMINISTRATOR.to_owned(),
-            false => user_name(owner).unwrap_or_else(|| format!("user{owner}")),
+        let owner = behind.unwrap_or(uid.as_raw());
+        let name = match owner {
+            0 => ADMINISTRATOR.to_owned(),
+            _ => user_name(owner).unwrap_or_else(|| format!("user{owner}")),
         };
         let absolute =
             |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
         Self {
             is_root: uid.is_root(),
-            person: Person { uid: owner.as_raw(), name },
+            person: Person { uid: owner, name },
             home: absolute("HOME"),
             state_home: absolute("XDG_STATE_HOME"),
         }
@@ -135,8 +136,8 @@ impl Runner {
 }
 
 /// The login name of a user of this machine, if the cell can have one of that name.
-fn user_name(uid: Uid) -> Option<String> {
-    let name = User::from_uid(uid).ok()??.name;
+fn user_name(uid: u32) -> Option<String> {
+    let name = User::from_uid(uid.into()).ok()??.name;
     let is_plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
     (is_plain && !name.is_empty() && name != ADMINISTRATOR).then(|| name.to_ascii_lowercase())
 }
@@ -367,7 +368,7 @@ async fn attach(
     let cells = state.path().join("etc/CellServDB");
     let offer = control_socket::offer(&client, path, Some(&cache), cells, options.allow_suid);
     options.source.clone_from(&offer.source);
-    options.allow_other = Uid::effective().is_root();
+    options.allow_other = geteuid().is_root();
     options.cache_is_stacked = mount_point::is_stacked(&cache);
     let differs = |(person, id): &&(Person, ViceId)| i64::from(person.uid) != i64::from(id.0);
     let owner =

@@ -14,9 +14,10 @@ mod mounted;
 use memmap2::MmapMut;
 use mounted::cell::Cell;
 use mounted::{can_mount, map, needs};
-use nix::fcntl::{FallocateFlags, fallocate};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
+use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_getfl};
+use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -277,15 +278,15 @@ impl Run {
         let end = self.handles[at].local.metadata().unwrap().len();
         let flags = match self.random.random_range(0..3) {
             0 => FallocateFlags::empty(),
-            1 => FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE,
-            _ => FallocateFlags::FALLOC_FL_ZERO_RANGE,
+            1 => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            _ => FallocateFlags::ZERO_RANGE,
         };
-        let from = i64::try_from(self.random.random_range(0..=end)).unwrap();
+        let from = self.random.random_range(0..=end);
         let length = self.random.random_range(1..40_000);
         let handle = &self.handles[at];
         let text = format!("{}: fallocate #{} {flags:?} {from} {length}", handle.mount, handle.number);
         let ours = fallocate(&handle.ours, flags, from, length);
-        if ours == Err(nix::errno::Errno::EOPNOTSUPP) {
+        if ours == Err(Errno::OPNOTSUPP) {
             return;
         }
         let local = fallocate(&handle.local, flags, from, length);
@@ -300,8 +301,8 @@ impl Run {
     fn map(&mut self, at: usize) {
         let end = usize::try_from(self.handles[at].local.metadata().unwrap().len()).unwrap();
         // A handle that only reads cannot be mapped to be written.
-        let writes = nix::fcntl::fcntl(&self.handles[at].local, nix::fcntl::FcntlArg::F_GETFL).unwrap();
-        if writes & libc_access_mode() == 0 || end == 0 {
+        let flags = fcntl_getfl(&self.handles[at].local).unwrap();
+        if !flags.intersects(OFlags::WRONLY | OFlags::RDWR) || end == 0 {
             return;
         }
         if self.handles[at].maps.is_none() {
@@ -522,11 +523,6 @@ impl Run {
         self.check_all(0);
         self.check_all(1);
     }
-}
-
-/// The bits of a descriptor's flags that say that it may be written.
-fn libc_access_mode() -> i32 {
-    (nix::fcntl::OFlag::O_WRONLY | nix::fcntl::OFlag::O_RDWR).bits()
 }
 
 #[test]

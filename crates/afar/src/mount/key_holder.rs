@@ -11,7 +11,7 @@ use afs_client::config::LocalUser;
 use afs_config::CellName;
 use afs_fuse::Owner;
 use afs_wire::ids::ViceId;
-use nix::unistd::Uid;
+use rustix::process::getuid;
 use rx_security::KeySet;
 use std::path::Path;
 
@@ -40,7 +40,7 @@ pub(super) fn log_in(given: &Given, folder: &Path, client: &mut Config) -> Resul
             login::first_superuser(&folder).map_err(|error| format!("{error}; say with --as who you are"))?
         }
     };
-    let (uid, cell) = (Uid::current().as_raw(), client.cell.clone());
+    let (uid, cell) = (getuid().as_raw(), client.cell.clone());
     client.keys = vec![(cell.clone(), keys)];
     client.users = vec![LocalUser { uid, cell: cell.clone(), name: name.clone() }];
     Ok(match id_of(client, &cell, &name) {

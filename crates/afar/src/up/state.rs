@@ -2,7 +2,6 @@
 //! the cell.
 
 use crate::private;
-use nix::fcntl::{Flock, FlockArg};
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -15,7 +14,7 @@ const VERSION: u32 = 1;
 #[derive(Debug)]
 pub(super) struct State {
     path: PathBuf,
-    _lock: Flock<File>,
+    lock: File,
 }
 
 /// A user of this machine, and who that is in the cell.
@@ -44,7 +43,7 @@ impl State {
             format!("the state folder {shown} cannot be used: {error}; {what}")
         };
         private::state_folder(path).map_err(failed)?;
-        let lock = OpenOptions::new()
+        let mut lock = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
@@ -52,9 +51,9 @@ impl State {
             .mode(0o600)
             .open(path.join("lock"))
             .map_err(failed)?;
-        let mut lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|(mut lock, _)| {
+        lock.try_lock().map_err(|_| {
             let mut by = String::new();
-            let _ = lock.read_to_string(&mut by);
+            let _ = (&lock).read_to_string(&mut by);
             let by = by.trim();
             format!("another 'afar up' (process {by}) uses the state folder {shown}: stop it, or choose another with --state")
         })?;
@@ -70,7 +69,7 @@ impl State {
             }
             Ok(())
         })?;
-        Ok(Self { path: path.to_owned(), _lock: lock })
+        Ok(Self { path: path.to_owned(), lock })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -120,6 +119,13 @@ impl State {
             writeln!(users, "{} {}", person.uid, person.name)
         };
         add().map_err(|error| format!("{}: {error}", file.display()))
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        // Closing it is not enough: a child of this process has it open, too, until it executes its program.
+        let _ = self.lock.unlock();
     }
 }
 
