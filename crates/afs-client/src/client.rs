@@ -10,6 +10,7 @@ use afs_config::CellName;
 use afs_wire::Uuid;
 use afs_wire::ids::{AfsTime, VolumeType};
 use afs_wire::rxafs::{GiveUpAllCallBacks, Rxafs};
+use futures_util::future::join_all;
 use rx::{Endpoint, EndpointConfig, Runtime};
 use rx_proto::time::Instant;
 use rx_security::{Level, Token};
@@ -223,7 +224,7 @@ impl Client {
                 let peer = inner.connections.to::<Rxafs>(address.socket, Who::NOBODY);
                 peer.rpc(&GiveUpAllCallBacks {}).await
             });
-            wait::all(calls.collect()).await
+            join_all(calls).await
         };
         let said = wait::within(&inner.runtime, GOODBYE_MAX, goodbye).await;
         tracing::debug!(all = said.is_some(), "promises were given back");

@@ -10,18 +10,17 @@ pub(crate) mod prefetch;
 pub(crate) mod readahead;
 
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
 use std::time::Duration;
 
 use afs_cache::ranges::RangeSet;
 use afs_cache::{CacheFile, EXTENT};
 use bytes::BytesMut;
+use futures_util::FutureExt;
 use rx_proto::debug::DebugVersion;
 use tokio::sync::Notify;
 
@@ -30,6 +29,7 @@ use crate::data::files::{FileData, lock};
 use crate::error::Error;
 use crate::fid::User;
 use crate::servers::remote::Breaks;
+use crate::wait::either;
 use pace::{CallKind, Pace, Threads};
 
 /// Bytes that are put into the cache at once, if they come as fast: a write to a file costs some microseconds, however small.
@@ -347,7 +347,7 @@ async fn fetch_range(
     let mut arriving = Arriving { data, file, id, at: range.start, end: range.end, pieces: BytesMut::new() };
     loop {
         // What is there already is put in with what follows; what is waited for is not held up.
-        let next = match at_once(fetch.next()).await {
+        let next = match fetch.next().now_or_never() {
             Some(next) => next,
             None => {
                 arriving.put()?;
@@ -426,28 +426,4 @@ impl Arriving<'_> {
         self.data.arrived.notify_waiters();
         Ok(())
     }
-}
-
-/// What a future comes to, if it does at once.
-async fn at_once<F: Future>(future: F) -> Option<F::Output> {
-    let mut future = pin!(future);
-    poll_fn(move |cx| {
-        Poll::Ready(match future.as_mut().poll(cx) {
-            Poll::Ready(output) => Some(output),
-            Poll::Pending => None,
-        })
-    })
-    .await
-}
-
-/// Waits for the first of two.
-pub(crate) async fn either<A: Future, B: Future>(a: A, b: B) {
-    let (mut a, mut b) = (pin!(a), pin!(b));
-    poll_fn(move |cx| {
-        if a.as_mut().poll(cx).is_ready() || b.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(());
-        }
-        Poll::Pending
-    })
-    .await;
 }

@@ -17,8 +17,8 @@ use rx::Runtime;
 use rx_proto::time::Instant;
 use tokio::sync::Notify;
 
-use crate::data::fetch::either;
 use crate::fid::{Fid, User};
+use crate::wait::either;
 
 /// How long a file is held for who could not open the one that it replaced, and how long it is known that it did.
 const HELD_FOR: Duration = Duration::from_secs(1);

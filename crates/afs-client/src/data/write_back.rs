@@ -21,7 +21,6 @@ use afs_wire::status::AfsFetchStatus;
 use bytes::{Bytes, BytesMut};
 
 use crate::client::{Client, Inner};
-use crate::data::fetch::either;
 use crate::data::files::{FileData, local, lock};
 use crate::data::open_file::OpenFile;
 use crate::error::Error;
@@ -29,6 +28,7 @@ use crate::events::Change;
 use crate::fid::{Fid, User};
 use crate::servers::remote::{StoreRange, StoreSource};
 use crate::vnodes::status::{SetStatus, Status};
+use crate::wait::either;
 
 /// From so many dirty bytes on a file is stored while it is still being written: below, one call at close is cheaper.
 const STORE_AHEAD_BYTES: u64 = 16 << 20;

@@ -8,6 +8,7 @@ use std::time::Duration;
 use afs_wire::directory::{Directory, Entry, PAGE_SIZE, PAGES_MAX, Slot};
 use afs_wire::ids::{AFSCBMAX, DataVersion};
 use afs_wire::rights::Rights;
+use futures_util::future::join_all;
 
 use crate::client::{Client, Inner};
 use crate::data::open_files::Listed;
@@ -16,7 +17,6 @@ use crate::fid::{Fid, User};
 use crate::names::{dynroot, walk};
 use crate::vnodes::status::Kind;
 use crate::vnodes::table::{Pages, Vnode};
-use crate::wait;
 
 /// How long after a listing, and after the last look at a name whose status was not known, the names in a directory are taken to be
 /// looked at one after the other, so that the status of many is asked for at once.
@@ -177,7 +177,7 @@ impl Inner {
                     let ahead: Vec<_> = inner.unknown_from(dir, &pages.directory, Slot(0), AHEAD).collect();
                     drop(inner.fetch_statuses(who, &ahead).await);
                 });
-                wait::all(fetches.collect()).await;
+                join_all(fetches).await;
             }));
         }
     }

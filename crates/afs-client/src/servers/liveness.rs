@@ -12,13 +12,13 @@ use std::time::Duration;
 use afs_failover::{Verdict, verdict};
 use afs_wire::rxafs::{GetCapabilities, Rxafs};
 use afs_wire::vl::{ProbeServer, Vl};
+use futures_util::future::join_all;
 use rx::{RpcError, Runtime};
 
 use crate::servers::connections::Connections;
 use crate::servers::remote::{QUICK_ANSWER_PATIENCE, call_once};
 use crate::servers::table::{Address, PROBE_FIRST, PROBE_MAX, Server, ServerKind, Servers, TOUCH_EVERY};
 use crate::servers::users::Who;
-use crate::wait;
 
 /// A probe on its way.
 type Probing<'a> = Pin<Box<dyn Future<Output = Result<(), RpcError>> + Send + 'a>>;
@@ -122,8 +122,8 @@ async fn keep_in_touch(liveness: Weak<Liveness>) {
             let candidate = server.candidate();
             server.kind == ServerKind::File && candidate.has_answered && candidate.down_since.is_none()
         });
-        let probes = servers.iter().map(|server| liveness.ask_once(server, true)).collect();
-        wait::all(probes).await;
+        let probes = servers.iter().map(|server| liveness.ask_once(server, true));
+        join_all(probes).await;
     }
 }
 

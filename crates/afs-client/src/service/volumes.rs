@@ -7,6 +7,7 @@ use afs_wire::ids::{Name, VolumeId, VolumeType};
 use afs_wire::rxafs::{
     AfsStoreVolumeStatus, GetVolumeStatus, Message, SetVolumeStatus, StoreVolumeMask, reply,
 };
+use futures_util::future::join_all;
 
 use crate::client::{Client, Space};
 use crate::error::Error;
@@ -14,7 +15,6 @@ use crate::events::Change;
 use crate::fid::{CellIndex, Fid, User};
 use crate::names::dynroot;
 use crate::servers::table::ServerKind;
-use crate::wait;
 
 /// What is to be set of a volume; what is `None` stays.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -218,7 +218,7 @@ impl Client {
         let servers = inner.servers.all();
         let wanted = servers.iter().filter(|server| cell.is_none_or(|cell| cell == server.cell));
         let probes = wanted.map(|server| inner.liveness.ask_once(server, false));
-        wait::all(probes.collect()).await;
+        join_all(probes).await;
         let infos = self.servers();
         infos.into_iter().filter(|info| cell.is_none_or(|cell| cell == info.cell)).collect()
     }

@@ -8,6 +8,7 @@ use afs_wire::ids::AFSCBMAX;
 use afs_wire::rights::Rights;
 use afs_wire::rxafs::{AfsCbFids, FetchStatus, InlineBulkStatus, StoreStatus};
 use afs_wire::status::{AfsCallBack, AfsFetchStatus, AfsVolSync, FileType};
+use futures_util::future::join_all;
 use rx_proto::time::Instant;
 use rxgen::{Abort, Rpc};
 
@@ -19,7 +20,6 @@ use crate::names::mount_point::Target;
 use crate::servers::users::Who;
 use crate::vnodes::status::{Kind, SetStatus, Status};
 use crate::vnodes::table::{Known, PendingChange, Responder, Snapshot, Unstored, Vnode};
-use crate::wait;
 
 /// What of rights lets somebody see the status of a file or link: to read it, or to list its directory.
 const SEES: Rights = Rights(Rights::READ.0 | Rights::LOOKUP.0);
@@ -205,8 +205,8 @@ impl Inner {
         let mut refused = HashMap::new();
         let (claim, others) = self.single_flight.claim(who, fids);
         for some in claim.fids().chunks(AFSCBMAX * BULK_CALLS) {
-            let calls = some.chunks(AFSCBMAX).map(|fids| self.fetch_bulk(who, fids)).collect();
-            for (fids, outcome) in some.chunks(AFSCBMAX).zip(wait::all(calls).await) {
+            let calls = some.chunks(AFSCBMAX).map(|fids| self.fetch_bulk(who, fids));
+            for (fids, outcome) in some.chunks(AFSCBMAX).zip(join_all(calls).await) {
                 match outcome {
                     Ok(told) => refused
                         .extend(fids.iter().zip(told).filter_map(|(&fid, told)| Some((fid, told.err()?)))),
@@ -328,8 +328,8 @@ impl Client {
             .filter(|&place| outcomes[place].is_none() && !refused.contains_key(&fids[place]))
             .collect();
         for some in left.chunks(STATUSES_AT_ONCE) {
-            let asked = some.iter().map(|&place| self.status(user, fids[place])).collect();
-            for (&place, outcome) in some.iter().zip(wait::all(asked).await) {
+            let asked = some.iter().map(|&place| self.status(user, fids[place]));
+            for (&place, outcome) in some.iter().zip(join_all(asked).await) {
                 outcomes[place] = Some(outcome);
             }
         }
