@@ -163,7 +163,7 @@ settings! {
         net_info: PathBuf = PathBuf::new();
         /// NetRestrict: which addresses it does not tell. Empty: STATE/etc/NetRestrict, if it exists.
         net_restrict: PathBuf = PathBuf::new();
-        /// The memory in MiB that the caches and tables of all these servers share; the section Memory says how. The program itself takes some 30 MiB besides.
+        /// The memory in MiB that the caches and tables of all these servers share; the section Memory says how. The program itself takes some 40 MiB besides.
         memory_mib: u32 = 1024;
     }
 
@@ -213,7 +213,7 @@ settings! {
         max_calls: u32 = 1024;
         /// How many calls may wait for that, over all clients. Beyond it, the user or host with the most waiting calls is told to come later (VBUSY).
         busy_at: u32 = 4096;
-        /// How many callback promises are kept in memory; each takes some 100 bytes. Beyond it, the machine whose clients hold the most loses all promises of its largest client, and that client is told.
+        /// How many callback promises are kept in memory; each takes some 190 bytes. Beyond it, the machine whose clients hold the most loses all promises of its largest client, and that client is told.
         callbacks: u32 = 1_000_000;
         /// For how many seconds a user's or host's groups are remembered.
         groups_seconds: u32 = 300;
