@@ -1,5 +1,5 @@
-//! Cloning a volume on its partition, or giving a clone that exists what the volume has now: what `vos backup` and `vos clone`
-//! have in common, and what every release begins with. The clone stays offline. The volume location database is left as it is.
+//! Clones a volume on its partition, or brings an existing clone up to date: what `vos backup` and `vos clone` have in
+//! common, and the first step of every release. The clone stays offline. The volume location database is left as it is.
 
 use std::fmt;
 use std::net::Ipv4Addr;

@@ -1,9 +1,9 @@
-//! Making a volume: its ids, the volume on its server, its entry in the volume location database. `vos create` and `afar up`
-//! make theirs here.
+//! Makes a volume: its ids, the volume on its server, and its entry in the volume location database. `vos create` and
+//! `afar up` use it.
 //!
-//! Each step is told of ([`Event`]), and when one fails, [`CreateFailure`] says which it was and what is left behind. A [`Cancel`]
-//! stops it before the next step, and a volume that has no entry yet is removed; once it has one, the volume is made. The same
-//! volume may be ordered again after any failure.
+//! Each step is reported ([`Event`]). If a step fails, [`CreateFailure`] says which one, and what is left behind. A
+//! [`Cancel`] stops the operation before its next step. It removes a volume that has no entry yet; a volume with an
+//! entry is made and stays. After any failure, the same volume may be ordered again.
 
 use std::fmt;
 use std::net::Ipv4Addr;

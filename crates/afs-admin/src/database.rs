@@ -1,5 +1,5 @@
-//! The servers of a cell's database, as those who call them see it: any of them answers questions, one takes changes. A call
-//! goes from one to the next by the rule of `afs_failover`. What is called is for the callers.
+//! The servers of a cell's database, as their callers see them: any of them answers questions, one takes changes. A
+//! call goes from one server to the next by the rule of `afs_failover`. The callers decide what is called.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

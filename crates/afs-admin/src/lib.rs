@@ -1,17 +1,17 @@
-//! What administrators do to a cell, without the commands: `vos`, `pts`, `afar up` and the servers' registration are arguments
-//! and texts around it.
+//! What administrators do to a cell, without the commands. `vos`, `pts`, `afar up` and the servers' registration add
+//! arguments and texts.
 //!
 //! - [`DatabaseServers`] are the servers of a cell's database. A call goes to the one that can answer it, by the rule of
 //!   `afs_failover`, which the client follows too.
 //! - [`ptdb::ProtectionDb`], [`vldb::LocationDb`] and [`volumes::VolumeServers`] have the operations on the protection database, the
 //!   volume location database and volumes.
-//! - [`remove`] and [`clone`](mod@clone) are what several operations are made of. A failure says which step it was.
-//! - [`create`] makes a volume with its entry: an operation of several steps, which tells of them, can be stopped with a
+//! - [`remove`] and [`clone`](mod@clone) are steps that several operations share. A failure says which step it was.
+//! - [`create`] makes a volume with its entry: an operation of several steps, which reports them, can be stopped with a
 //!   [`Cancel`], and says what it leaves behind.
 //! - [`Login`] is the identity with which servers are called.
-//! - [`Error`] says which servers were asked for what, and what they said.
+//! - [`Error`] says which servers were asked, for what, and what they answered.
 //!
-//! Which cell it is and where its servers are comes in, and so does the endpoint from which they are called.
+//! The caller passes in the cell, the addresses of its servers, and the endpoint from which they are called.
 #![forbid(unsafe_code)]
 
 mod cancel;

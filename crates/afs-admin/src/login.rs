@@ -1,4 +1,4 @@
-//! As whom servers are called: anonymously, or with a token.
+//! The identity with which servers are called: anonymous, or the holder of a token.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Removing a volume from its server. The volume location database is left as it is.
+//! Removes a volume from its server. The volume location database is left as it is.
 
 use std::fmt;
 use std::net::Ipv4Addr;

@@ -291,7 +291,7 @@ impl Client {
         self.inner.cells.get(cell).map(|cell| cell.name.clone())
     }
 
-    /// Changes from now on, for who keeps copies.
+    /// Changes from now on, for those who keep copies.
     pub fn notices(&self) -> Notices {
         self.inner.invalidations.subscribe()
     }
@@ -304,7 +304,7 @@ impl Client {
 
 /// Who users are.
 impl Client {
-    /// Gives a user a token for a cell; `name` is who it says that he is, for `tokens`.
+    /// Gives a user a token for a cell; `name` is the user's name in the token, for `tokens`.
     ///
     /// # Errors
     ///
@@ -323,7 +323,7 @@ impl Client {
         Ok(())
     }
 
-    /// Takes a user's token for a cell away, or all of his.
+    /// Takes a user's token for a cell away, or all of the user's tokens.
     pub fn log_out(&self, user: User, cell: Option<CellIndex>) {
         for who in self.inner.users.log_out(user, cell) {
             self.inner.connections.renew(who);

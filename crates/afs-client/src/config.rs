@@ -85,14 +85,14 @@ pub struct Cache {
     pub limit_bytes: u64,
 }
 
-/// A local user who has tickets made from a cell's key (see [`Config::keys`]), as if he had shown a password.
+/// A local user who has tickets made from a cell's key (see [`Config::keys`]), as if they had shown a password.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalUser {
-    /// His number on this machine.
+    /// The user's number on this machine.
     pub uid: u32,
     /// The cell; it needs a key.
     pub cell: CellName,
-    /// His name there, `name` or `name.instance`.
+    /// The user's name there, `name` or `name.instance`.
     pub name: String,
 }
 

@@ -1,4 +1,4 @@
-//! What has changed without the asker's doing, for whoever keeps copies: the kernel's caches, through `afs-fuse`.
+//! Tells those who keep copies of what the client knows (the kernel's caches, through `afs-fuse`) what has changed.
 //!
 //! A [`Notice`] is handled when it is dropped. Before the client answers a server that breaks a promise, it waits (a bounded
 //! time) until the notices of the break are handled: so an open that begins after a break was acknowledged sees the new data.
@@ -66,7 +66,7 @@ pub struct Notices {
 pub struct Pending(Arc<AtomicUsize>);
 
 impl Pending {
-    /// Whether there are any: also those that the subscriber has taken, until he says [`Self::done`].
+    /// Whether there are any: also those that the subscriber has taken and not [noted](Self::done).
     pub fn any(&self) -> bool {
         self.0.load(Ordering::SeqCst) > 0
     }

@@ -81,11 +81,11 @@ impl fmt::Display for Fid {
     }
 }
 
-/// A local user by number, as the kernel says who asks. Who that is to a cell is a matter of tokens: see [`crate::users`].
+/// A local user by number, as the kernel names the caller. Tokens say who that is to a cell: see [`crate::users`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct User(pub u32);
 
 impl User {
-    /// The superuser of the machine; to cells he is nobody in particular, unless he has a token.
+    /// The superuser of the machine. Without a token, cells see root as an anonymous user.
     pub const ROOT: Self = Self(0);
 }

@@ -1,5 +1,5 @@
-//! The client of AFS: what a mount, `fs` and `afsio` do their work with. Knows cells, volumes, vnodes and what is promised of
-//! them; no FUSE type is in it (that is `afs-fuse`), and how data lie on the disk is left to `afs-cache`.
+//! The client of AFS, which a mount, `fs` and `afsio` use. It knows cells, volumes, vnodes and what servers have
+//! promised of them. It has no FUSE type (`afs-fuse` has those), and leaves how data lie on the disk to `afs-cache`.
 //!
 //! # How a request goes through
 //!
@@ -12,15 +12,15 @@
 //!    `location` (the VLDB's answers, kept), an order among the servers in `table`, a connection for the user's ticket in
 //!    `connections` and `users`, calls, and gives what came of it to `afs_failover`: a table that says for each code and failure
 //!    whether to wait, to look the volume up again, to go to another server, or what error it is.
-//! 4. The reply's status goes into `vnodes`, but only as what it was before the call began: a promise that was broken while the
-//!    reply was on its way is none (counters of breaks tell).
-//! 5. Servers call back on the client's port: `service::callbacks` breaks promises in `vnodes` and tells the [`Notices`], who invalidate
-//!    the kernel's copies before the server is answered.
+//! 4. The reply's status goes into `vnodes`. Its promise counts only if none was broken while the reply was on its way
+//!    (counters of breaks tell).
+//! 5. Servers call back on the client's port: `service::callbacks` breaks promises in `vnodes` and tells the
+//!    subscribers ([`Notices`]), which invalidate the kernel's copies before the server is answered.
 //!
 //! Reads and writes of data go from [`OpenFile`] to `data`, which keeps them in the cache, and fetches and stores them through
 //! `servers::remote`'s streams. `service::control` answers `fs` and the like on a socket.
 //!
-//! Dropping the future of an operation is how it is interrupted: nothing goes on in the background but stores.
+//! To interrupt an operation, drop its future: only stores go on in the background.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
 //! How the memory of a client is shared out: one number in, and for each cache how large it may become.
 //!
-//! What is told here are the shares; each cache keeps to its own. What grows with the work of programs and not with what they have
-//! used of late (open files, data on their way to servers) has limits of its own, in `config`.
+//! This module tells the shares; each cache keeps to its own. What grows with the work of programs, and not with what
+//! they have used of late (open files, data on their way to servers), has limits of its own, in `config`.
 
 use afs_config::memory::{PARTS, Share, Used, total};
 
@@ -57,7 +57,7 @@ pub const SHARES: [Share; 9] =
 const _: () = assert!(total(&SHARES) == PARTS);
 
 impl Client {
-    /// How full each share is, but for [`NODES`], which whoever mounts it counts.
+    /// How full each share is, but for [`NODES`], which the mount counts.
     pub fn memory(&self) -> Vec<Used> {
         let (inner, config) = (&self.inner, self.config());
         let bytes_of = |count: usize, each| count as u64 * each;

@@ -1,4 +1,5 @@
-//! Fields of a dump as the reader has them: numbers, those of the volume's header by their tags, and what a page of a directory must have.
+//! Fields of a dump as the reader has them: numbers, the fields of the volume's header by their tags, and what a page
+//! of a directory must have.
 
 use crate::records::VolumeHeader;
 use afs_wire::directory::layout::{BUCKETS, HASH_TABLE_AT, PAGE_COUNT_AT, SLOTS, TAG, TAG_AT};

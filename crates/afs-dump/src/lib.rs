@@ -1,9 +1,9 @@
 //! The dump of a volume: the stream that `vos dump` writes to a file, and that file servers send each other when a volume is moved or
 //! released (Volume service notes 5).
 //!
-//! [`Reader`] takes the stream in pieces of any size and gives what is in it; [`Writer`] appends what it is told to a buffer. Both are
-//! values without I/O, and keep only so much memory, however large the volume is. What a volume makes of a dump, and in which order it
-//! reads its own vnodes to write one, is left to the volume service.
+//! [`Reader`] takes the stream in pieces of any size and gives what is in it; [`Writer`] appends what it is told to a
+//! buffer. Both are values without I/O, and their memory is bounded, however large the volume is. The volume service
+//! decides what a volume makes of a dump, and in which order it reads its own vnodes to write one.
 //!
 //! The reader accepts what OpenAFS's volserver accepts, with the tags of others passed over; the writer writes what that one writes.
 

@@ -1,7 +1,8 @@
 //! Reads a dump that comes in pieces of any size. Knows the tags of OpenAFS (Volume service notes 5) and passes over others by their
 //! ranges, so that dumps of AuriStor's and of rx-osd's servers can be read as far as they are dumps of files.
 //!
-//! Checked are the stream and each record by itself. What one record says of another (parents, names, counts) is for who has them all.
+//! It checks the stream and each record by itself. What one record says of another (parents, names, counts) is for a
+//! caller that has all of them.
 
 use crate::error::{DumpError, Fault};
 use crate::fields::{check_page, number};

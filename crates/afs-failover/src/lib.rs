@@ -1,8 +1,8 @@
-//! What to do when a call fails: wait, look the volume up again, ask another server, or tell the user. [`verdict`] is the table,
-//! one line for each code; [`Rotation`] goes through the servers of one operation by it. The client and the administration of a
-//! cell go by this one rule.
+//! What to do when a call fails: wait, look the volume up again, ask another server, or tell the user. [`verdict`] is
+//! the table, one line for each code; [`Rotation`] goes through the servers of one operation by it. The client and the
+//! administration of a cell follow this one rule.
 //!
-//! Knows no servers and no clock: who they are, in which order they come and what time it is comes in.
+//! It knows no servers and no clock: callers pass in the servers, their order and the time.
 #![forbid(unsafe_code)]
 
 mod rotation;

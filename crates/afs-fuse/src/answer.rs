@@ -1,4 +1,4 @@
-//! What a request is answered, as a value: so that what an operation does does not depend on whether its caller still waits.
+//! The answer to a request as a value, so that an operation does not depend on whether its caller still waits.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(crate) enum Answer {
     PlusEntries(PlusEntries),
 }
 
-/// What the kernel did not take, because who asked has been killed, and what is therefore to be taken back.
+/// What the kernel did not take because the caller has been killed, and what is therefore to be taken back.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
     pub(crate) not_looked_up: Option<NodeId>,

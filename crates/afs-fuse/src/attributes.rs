@@ -1,8 +1,8 @@
 //! A vnode's status as `stat` shows it, and how long the kernel may take it for true.
 //!
-//! The kernel's caches know no users. So a name may be kept only where everybody may see it, or where the mount serves one user;
-//! otherwise the kernel asks each time, and the answer is the asker's (design: docs/semantics.md). Attributes need no such care:
-//! who has not found the name does not get at them.
+//! The kernel's caches know no users. So a name may be kept only where everybody may see it, or where the mount serves
+//! one user; otherwise the kernel asks each time, and the answer is for that caller (docs/client.md, "What the kernel
+//! keeps"). Attributes need no such care: a user who has not found the name does not get at them.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -26,9 +26,9 @@ const BLOCK_SIZE: u32 = 128 << 10;
 pub struct Owner {
     /// The cell.
     pub cell: CellName,
-    /// His number there.
+    /// The user's number there.
     pub id: ViceId,
-    /// His number here.
+    /// The user's number here.
     pub uid: u32,
 }
 

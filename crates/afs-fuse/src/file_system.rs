@@ -3,10 +3,11 @@
 //!
 //! # Answers and notices
 //!
-//! An answer may say that something is true for hours. It must not reach the kernel after the notice by which that is revoked.
-//! So answers are put together and sent inside the *gate*, and a notice closes the gate for a moment first. What was found out
-//! before the gate was closed and is answered after it is not *fresh*, and is told for no time at all. Nor is what was found out while a
-//! notice is still on its way here: whoever found out the change himself may be answered before it comes.
+//! An answer may say that something is true for hours. It must not reach the kernel after the notice that revokes it.
+//! So answers are put together and sent inside the *gate*, and a notice closes the gate for a moment first. What was
+//! found out before the gate was closed and is answered after it is not *fresh*, and the kernel may keep it for no time
+//! at all. The same holds for what was found out while a notice is still on its way here: the request that found out
+//! the change itself may be answered before the notice comes.
 
 use std::future::Future;
 use std::pin::{Pin, pin};

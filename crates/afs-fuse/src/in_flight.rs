@@ -6,8 +6,9 @@
 //! A wait for a lock is given up for any signal, as on a local file system: programs bound it by an alarm. The kernel begins it again
 //! where the program's handler asks for that.
 //!
-//! Of a program that a signal ends with files open nothing is said at all: the kernel closes them while it takes the program down, and
-//! waits for each, with no signal pending any more. So who closes a file is looked at without being told.
+//! If a signal ends a program with files open, the kernel says nothing of it. It closes the files while it takes the
+//! program down, and waits for each, with no signal pending any more. So the process that closes a file is looked at
+//! without being told.
 
 use std::collections::HashMap;
 use std::fs;
@@ -112,8 +113,8 @@ impl InFlight {
         true
     }
 
-    /// Looks at the caller of a request from time to time, which is given up when he gets a signal that means it or is taken down by
-    /// one: nobody will hear the answer then.
+    /// Looks at the caller of a request from time to time. The request is given up when the caller gets a signal that
+    /// means it, or is taken down by one: nobody will hear the answer then.
     pub(crate) fn look_at(self: &Arc<Self>, unique: Unique, runtime: &tokio::runtime::Handle) {
         let mut table = self.lock();
         let Some(request) = table.get_mut(&unique).filter(|request| !request.is_watched) else { return };

@@ -1,16 +1,17 @@
 //! What the kernel was told of a file's length, so that what it is answered later agrees with that: it knows the length only from
 //! attributes, and these come with other answers than data do.
 //!
-//! **Reads.** What an answer to a READ leaves of its pages the kernel fills with zeros. A short answer is the file's end to it, but only
-//! if it has heard nothing of the file since it asked, neither attributes nor a notice; else it goes on to believe the length that it was
-//! told last, and a reader gets zeros up to there. So such an answer is not given: the READ fails when the notices under way are with the
-//! kernel. It was sent ahead of the reader, as the first one for a page always is; so the kernel asks once more for him, by what it knows
-//! then. That one is answered in any case. Under a file that is changed again and again that may happen too late; who opens such a file to
-//! read it reads past the kernel's pages, where an answer is as long as it is.
+//! **Reads.** If an answer to a READ leaves a part of its pages empty, the kernel fills that part with zeros. It takes
+//! a short answer for the file's end, but only if it has heard nothing of the file since it asked, neither attributes
+//! nor a notice. Else it goes on to believe the length that it was told last, and a reader gets zeros up to there. So
+//! such an answer is not given: the READ fails when the notices in flight have reached the kernel. That READ was sent
+//! ahead of the reader, as the first one for a page always is. So the kernel asks once more for the reader, by what it
+//! knows then, and that READ is answered in any case. If a file is changed again and again, this may happen too late. A
+//! program that opens such a file to read it reads past the kernel's pages, where an answer is as long as it is.
 //!
-//! **Appends.** The kernel appends where it believes the end to be. The client knows better (`OpenFile::append`); but then the kernel has
-//! put the bytes into a wrong place of its pages, which it has to forget. So an open to append is refused once where the kernel believes
-//! another length than is so: it looks the name up anew then, and is told.
+//! **Appends.** The kernel appends where it believes the end to be. The client knows better (`OpenFile::append`), but
+//! then the kernel has put the bytes into a wrong place of its pages, and has to forget them. So an open to append is
+//! refused once if the kernel believes a wrong length: it then looks the name up again, and is told the right one.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -82,7 +83,8 @@ pub(crate) struct Asked {
     times: u64,
     /// A notice was under way, or had just ended: whether the kernel had it when it asked is not known.
     is_notice_near: bool,
-    /// A reader waits himself, as the page was asked for ahead of him and did not come: he must be answered.
+    /// A reader waits for this READ itself, as the page was asked for ahead of it and did not come: it must be
+    /// answered.
     is_waited_for: bool,
 }
 
@@ -102,7 +104,7 @@ impl Changes {
     }
 }
 
-/// Ranges of pages that the kernel has without data: a READ of one of these pages is of a reader who waits for it. The newest last.
+/// Ranges of pages that the kernel has without data: a reader waits for a READ of one of these pages. The newest last.
 #[derive(Debug, Default)]
 pub(crate) struct EmptyPages(Vec<Range<u64>>);
 
@@ -215,7 +217,8 @@ impl FileSystem {
         });
     }
 
-    /// Has the kernel forget what it has of a node, in the background: who is answering it must not wait for its locks.
+    /// Has the kernel forget what it has of a node, in the background: a thread that answers the kernel must not wait
+    /// for its locks.
     pub(crate) fn forget_soon(self: &Arc<Self>, forget: Forget) {
         let fs = Arc::clone(self);
         self.runtime.spawn_blocking(move || {

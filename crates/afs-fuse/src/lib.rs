@@ -3,14 +3,16 @@
 //!
 //! # How a request goes through
 //!
-//! A thread of `fuse-dev` reads it and calls `file_system`. What the client has in memory is answered there and then: no other thread
-//! is woken. Else a task goes on with it (`FileSystem::run`), and `in_flight` ends it with EINTR when its caller wants out.
+//! A thread of `fuse-dev` reads it and calls `file_system`. What the client has in memory is answered there and then:
+//! no other thread is woken. Else a task goes on with it (`FileSystem::run`), and `in_flight` ends it with EINTR when
+//! its caller gets a signal that means to give up.
 //!
 //! # What the kernel keeps
 //!
-//! `nodes` has what the kernel knows: nodes, look-ups, names. `attributes` says for how long something may be kept; `notices` revokes
-//! it. `node_limit` has the kernel let go of the nodes that it has used least, when there are too many. In which way files are open, and
-//! what happens to them when their data change elsewhere, is the table in `modes`.
+//! `nodes` has what the kernel knows: nodes, look-ups, names. `attributes` says for how long something may be kept;
+//! `notices` revokes it. If there are too many nodes, `node_limit` has the kernel let go of those that it has used
+//! least. The table in `modes` says in which ways files may be open, and what happens to them when their data change
+//! elsewhere.
 //!
 //! What of POSIX there is not, and why, is in docs/semantics.md.
 

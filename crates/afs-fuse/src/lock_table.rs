@@ -98,14 +98,15 @@ impl LockTable {
         Ok(())
     }
 
-    /// Gives up what an owner has: of `fcntl(2)` when he closes any file of it, of `flock(2)` when the last with it does.
+    /// Gives up what an owner has: of `fcntl(2)` when the owner closes any descriptor of the file, of `flock(2)` when
+    /// the last one is closed.
     pub(crate) fn give_up(&mut self, owner: u64, is_flock: bool) -> bool {
         let before = self.held.len();
         self.held.retain(|held| held.owner != owner || held.is_flock != is_flock);
         self.held.len() < before
     }
 
-    /// Gives up what was taken by an open file that is no more, and says who had it.
+    /// Gives up what was taken by an open file that is no more, and returns the owners.
     pub(crate) fn give_up_of(&mut self, handle: Handle) -> Vec<u64> {
         let mut owners = Vec::new();
         self.held.retain(|held| {

@@ -1,5 +1,5 @@
-//! Locks: who on this machine has what is decided here; the server is told of those that are of a whole file, which is all that
-//! servers know. So locks of parts of a file hold on this machine only, as in every client of AFS.
+//! Locks. Who on this machine has which lock is decided here. The server hears only of locks of a whole file, which is
+//! all that servers know. So locks of parts of a file hold on this machine only, as in every client of AFS.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -87,7 +87,8 @@ impl FileSystem {
         });
     }
 
-    /// Something of an owner's was given up: who waits may try again, and the server is told if he had all of the file.
+    /// Something of an owner's was given up: those who wait may try again, and the server is told if the owner had all
+    /// of the file.
     fn freed(&self, node: &Arc<Node>, owner: u64) {
         node.locks.freed.notify_waiters();
         if node.locks.lock().has_whole(owner) {
@@ -97,14 +98,14 @@ impl FileSystem {
         self.runtime.spawn(async move { client.unlock(fid, owner).await });
     }
 
-    /// A file was closed: its owner's locks of `fcntl(2)` go, whichever of his files it was.
+    /// A file was closed: its owner's locks of `fcntl(2)` go, whichever of the owner's descriptors it was.
     pub(crate) fn give_up_locks(&self, node: &Arc<Node>, owner: u64) {
         if node.locks.lock().give_up(owner, false) {
             self.freed(node, owner);
         }
     }
 
-    /// The last who had a file open is gone.
+    /// The last descriptor of an open file is closed.
     pub(crate) fn give_up_locks_of(&self, node: &Arc<Node>, handle: Handle, flock_owner: Option<u64>) {
         let mut owners = node.locks.lock().give_up_of(handle);
         if let Some(owner) = flock_owner

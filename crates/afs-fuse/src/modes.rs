@@ -10,7 +10,7 @@
 //!          ----------> Through --------------------------> Closed
 //!                         |  the data change elsewhere
 //!                         v
-//!                      the node is retired: who has it open keeps what he opened, a new open gets a new node
+//!                      the node is retired: files that are open keep the old data, a new open gets a new node
 //! ```
 
 /// In which way an inode is open.

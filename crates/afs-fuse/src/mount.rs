@@ -39,7 +39,7 @@ pub struct Options {
     pub path: PathBuf,
     /// What `mount` and `df` show as what is mounted: for `fs`, where the control socket is.
     pub source: String,
-    /// Whether all users of the machine may use it, each with his own rights. Ordinary users cannot offer that unless
+    /// Whether all users of the machine may use it, each with their own rights. Ordinary users cannot offer that unless
     /// `/etc/fuse.conf` says `user_allow_other`.
     pub allow_other: bool,
     /// Whether set-uid bits count (`-fakestat`'s sister `-setuid` of old): only where all cells are trusted. Default no.

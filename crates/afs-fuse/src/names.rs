@@ -326,7 +326,8 @@ impl FileSystem {
     }
 }
 
-/// Names that somebody has asked to change. If he gives up before it is known what came of it, nobody knows: the kernel asks again.
+/// Names that a caller has asked to change. If the caller gives up before the outcome is known, nobody knows it: the
+/// kernel asks again.
 #[derive(Debug)]
 pub(crate) struct Changing {
     fs: Arc<FileSystem>,

@@ -1,10 +1,10 @@
-//! Keeping the number of nodes bounded: the kernel keeps what it has looked up for as long as the machine has memory to spare, and each
-//! node costs us some. Beyond the bound it is asked to let go of those that it has asked us about least of late; what it lets go of it
-//! says by FORGET, and looks up again when a program comes by.
+//! Keeps the number of nodes bounded. The kernel keeps what it has looked up for as long as the machine has memory to
+//! spare, and each node costs us some. Beyond the bound, the kernel is asked to let go of the nodes that it has asked
+//! us about least of late. It says by FORGET what it lets go of, and looks that up again when a program comes by.
 //!
-//! Kernels before Linux 6.18 cannot be asked that. There the names of closed files are taken from it, and the files go with their
-//! names; directories stay, as a program that is in one would find itself nowhere. While something is mounted below, nothing is
-//! taken, as it might be mounted on a file.
+//! Kernels before Linux 6.18 cannot be asked that. There the names of closed files are taken from the kernel, and the
+//! files go with their names. Directories stay, as a program whose current folder went would find itself nowhere. While
+//! something is mounted below, nothing is taken, as it might be mounted on a file.
 
 use std::ffi::OsStr;
 use std::io;

@@ -1,15 +1,16 @@
 //! Telling the kernel what to forget when something changes elsewhere: in threads of its own, as a notice may have to wait for a
 //! lock that the kernel holds while a request is with us.
 //!
-//! The client acknowledges a server's break of a promise when the notice of it is dropped here, which is when the kernel has
-//! forgotten. With one exception: for names the kernel takes the lock of their directory, which it also holds for whoever changes the
-//! directory until we have answered him; and his change may be waiting, at the server, for another client that cannot answer before
-//! a change of its own there is answered, which waits for us. So names in a directory that is being changed here are waited for by
-//! nobody: they are forgotten as soon as that change has been answered.
+//! The client acknowledges a server's break of a promise when the notice of it is dropped here, which is when the
+//! kernel has forgotten. There is one exception. To forget a name, the kernel takes the lock of the directory. It also
+//! holds that lock for a program that changes the directory, until we have answered. The change may wait, at the
+//! server, for another client, which cannot answer before a change of its own is answered, which waits for us. So
+//! nobody waits for names in a directory that is being changed here: they are forgotten as soon as that change has been
+//! answered.
 //!
-//! The kernel notes the answer to a look-up of a name that it knows without the directory's lock, and perhaps after a notice that was
-//! sent later: the thread that asked has to be given a processor first. So names of a directory of which it was told a moment ago are
-//! forgotten again, twice.
+//! The kernel notes the answer to a look-up of a name that it knows without the directory's lock, and perhaps after a
+//! notice that was sent later, because the thread that asked has to get a processor first. So if the kernel was told of
+//! names in the directory a moment ago, these are forgotten again, twice.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -225,12 +226,13 @@ impl FileSystem {
         Locked { fs: Arc::clone(self), dirs }
     }
 
-    /// Has attributes asked for again. The kernel takes no lock for that, so who is answering it may do it.
+    /// Has attributes asked for again. The kernel takes no lock for that, so a thread that answers the kernel may call
+    /// this.
     pub(crate) fn forget_attributes(&self, node: NodeId) {
         send(&self.notifier, &Forget::Attributes(node));
     }
 
-    /// Has names asked for again, in the background: who is answering the kernel must not wait for its locks.
+    /// Has names asked for again, in the background: a thread that answers the kernel must not wait for its locks.
     pub(crate) fn forget_names(
         self: &Arc<Self>,
         dir: NodeId,

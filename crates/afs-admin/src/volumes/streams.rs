@@ -1,4 +1,4 @@
-//! Dumps on their way between a volume server and whoever has or wants them. A dump is bytes here: what is in them is `afs_dump`'s.
+//! Dumps as streams, to and from a volume server. A dump is bytes here; `afs_dump` knows what is in them.
 
 use afs_wire::afsvol::{self, DumpFlags, RestoreCookie, RestoreFlags};
 use afs_wire::ids::AfsTime;

@@ -1,9 +1,9 @@
-//! Bringing data that are not here: calls for the missing parts of a file, as many and as large as the server and the way take
-//! ([`pace`]), and ahead of programs that read on in a file ([`readahead`]) or read one small file after the other ([`prefetch`]). Bytes
-//! go into the cache as they come, and wake the readers that wait for them.
+//! Fetches data that are not in the cache: by calls for the missing parts of a file, as many and as large as the server
+//! and the path take ([`pace`]), and ahead of programs that read on in a file ([`readahead`]) or read one small file
+//! after the other ([`prefetch`]). Bytes go into the cache as they come, and wake the readers that wait for them.
 //!
-//! A server tells the version of data after them. When that is another than the one that was asked for, what came is taken out
-//! again, and who waits looks at the status anew.
+//! A server tells the version of the data after the data. If it is not the version that was asked for, the client
+//! removes what came from the cache, and the readers that wait look at the status again.
 
 pub(crate) mod pace;
 pub(crate) mod prefetch;
@@ -41,7 +41,8 @@ pub(crate) const WHOLE_BYTES: u64 = 256 << 10;
 /// What is wanted is fetched in multiples of this, in bytes: a stock server sends 45 kB in the round trip that any less takes too.
 const GRAIN: u64 = 32 << 10;
 
-/// How far behind what has come a reader waits for a call that is under way; further off, he gets one of his own.
+/// How far behind what has come a reader waits for a call that is in flight; further off, the reader gets a call of its
+/// own.
 const WAIT_BEHIND: u64 = 4 << 20;
 
 /// How long a server may take to say how many of its threads are idle.
@@ -50,7 +51,7 @@ const ANSWER_WAIT: Duration = Duration::from_secs(2);
 /// Failures that are remembered for those who wait; they look within moments.
 const FAILURES_MAX: usize = 32;
 
-/// The calls to a server, and who waits to make one.
+/// The calls to a server, and the fetches that wait to make one.
 #[derive(Debug)]
 pub(crate) struct ServerPace {
     pub(crate) pace: Mutex<Pace>,

@@ -1,9 +1,9 @@
-//! The data of files: which version of them the cache has, and what all that have a file open share. What is missing of them
-//! is brought by `fetch`, what was written is stored by `write_back`.
+//! The data of files: which version of them the cache has, and what all who have a file open share. `fetch` brings what
+//! is missing of them, and `write_back` stores what was written.
 //!
-//! A [`CacheFile`] is of one version. [`FileData::current`] is the one that is read and written; it is replaced when a status says
-//! that there is another version, by whoever comes next, and never while something in it is dirty: that is stored first. A
-//! reader who has begun goes on with what he has.
+//! A [`CacheFile`] is of one version. [`FileData::current`] is the one that is read and written. If a status says that
+//! there is another version, the next operation replaces it, but never while something in it is dirty: that is stored
+//! first. A reader that has begun goes on with the old one.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -69,7 +69,7 @@ impl Default for Paces {
 /// stranger.
 const VOLUMES_MAX: NonZeroUsize = NonZeroUsize::new(10_000).unwrap();
 
-/// Who a server is that nobody has heard from.
+/// Stands for a server that nobody has heard from.
 const STRANGER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// The data of a file that somebody has open, or that is not stored yet.
@@ -78,12 +78,12 @@ pub(crate) struct FileData {
     pub(crate) vnode: Arc<Vnode>,
     key: FileKey,
     client: Weak<Inner>,
-    /// Written to by who replaces it, while nobody changes what is in it; read-locked by who does.
+    /// Written to when the file is replaced, while nobody changes what is in it; read-locked while it is changed.
     current: RwLock<Option<Arc<CacheFile>>>,
     /// Bytes have come, or will not come.
     pub(crate) arrived: Notify,
     pub(crate) fetching: Mutex<Fetching>,
-    /// Held by who stores.
+    /// Held during a store.
     pub(crate) storing: tokio::sync::Mutex<()>,
     /// When it was written here last, as programs are told and as the next store says.
     written_at: AtomicU32,
@@ -93,7 +93,7 @@ pub(crate) struct FileData {
     pub(crate) is_storing_ahead: AtomicBool,
     /// What is dirty is from before the client began, and what has become of the file since is not known.
     pub(crate) is_unsettled: AtomicBool,
-    /// It is no longer at the server, by our own doing: who has it open goes on with what is here.
+    /// It is no longer at the server, by our own doing. Programs that have it open go on with what is here.
     is_removed: AtomicBool,
     /// Open files.
     pub(crate) handles: AtomicUsize,
@@ -283,7 +283,7 @@ impl FileData {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The same for who changes it: nobody replaces it meanwhile.
+    /// The same for a change of the file: nobody replaces it meanwhile.
     pub(crate) fn change<T>(&self, change: impl FnOnce(&Arc<CacheFile>) -> T) -> Option<T> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).as_ref().map(change)
     }

@@ -1,5 +1,5 @@
-//! Locks of whole files. AFS knows one lock for each client and file, of five minutes (File service notes 6.7): here it is shared
-//! out among the holders of this client, prolonged while one has it, and given back with the last.
+//! Locks of whole files. AFS gives a client one lock for each file, for five minutes (File service notes 6.7). The
+//! client shares it among its local holders, extends it while one of them is left, and gives it back with the last.
 //!
 //! [`Locks`] decides what is asked of servers and when; how they are asked is left to [`LockServer`].
 
@@ -98,13 +98,13 @@ struct Lock {
     holders: Vec<(u64, LockKind)>,
     /// What the server has given.
     at_server: Option<LockKind>,
-    /// Held by who talks to the server about it, so that what is asked for does not overtake what is given back.
+    /// Held while the server is called about it, so that what is asked for does not overtake what is given back.
     asking: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Whether a holder can have a lock, and what that takes.
 enum Grant {
-    /// He has it: what the server has given covers it.
+    /// They have it: what the server has given covers it.
     Covered,
     /// The server is to be asked; what it has given before is to be given back first.
     AskServer(Option<LockKind>),
@@ -183,8 +183,8 @@ impl Shared {
     }
 }
 
-/// Keeps a file's entry in the table, so that all who are about the file are about one entry. The last one's end takes it out, or
-/// has the server told if nobody holds what it gave.
+/// Keeps a file's entry in the table, so that all operations on the file share one entry. The end of the last one
+/// removes the entry, or has the server told if nobody holds what it gave.
 #[derive(Clone)]
 struct Turn {
     shared: Arc<Shared>,

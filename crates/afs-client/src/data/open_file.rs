@@ -181,7 +181,7 @@ impl OpenFile {
         self.fid
     }
 
-    /// Who has opened it: whose rights count until it is closed.
+    /// The user who has opened it, whose rights count until it is closed.
     pub fn user(&self) -> User {
         self.user
     }

@@ -1,9 +1,10 @@
-//! Which files are open, and what becomes of those that lose their last name. AFS servers know no open files, so that the client keeps
-//! them under hidden names until they are closed; no listing of its own has these, as a local file system's would not.
+//! Which files are open, and what becomes of those that lose their last name. AFS servers do not know which files are
+//! open, so the client keeps these files under hidden names until they are closed. Its own listings leave the hidden
+//! names out, as a local file system has none.
 //!
-//! **Opening what is being replaced.** The kernel looks a name up and opens what it was, and between the two the file may have been
-//! replaced; it then tries once more. So who came too late once is not to come too late again: what takes the name is held for him for a
-//! second, as if it was open already.
+//! **Opening a file that is being replaced.** The kernel looks a name up and opens what it found. If the file was
+//! replaced in between, the kernel tries once more. This second attempt must not come too late again, so the client
+//! holds the file that took the name for a second, as if it was open already.
 //!
 //! How a hidden name is removed is left to [`RemoveHiddenName`], how a file gets one to `names`.
 
@@ -20,7 +21,8 @@ use tokio::sync::Notify;
 use crate::fid::{Fid, User};
 use crate::wait::either;
 
-/// How long a file is held for who could not open the one that it replaced, and how long it is known that it did.
+/// How long a file is held for a program that could not open the one that it replaced, and how long it is known that it
+/// did.
 const HELD_FOR: Duration = Duration::from_secs(1);
 
 /// Files that were replaced of late and are remembered.
@@ -49,7 +51,7 @@ pub(crate) struct OpenFiles {
     unlinking: AtomicUsize,
     /// A hidden name is no longer there.
     removed: Notify,
-    /// What is held for who may come is to be let go.
+    /// A file that was held for a second attempt is to be let go.
     let_go: Notify,
     runtime: Arc<dyn Runtime>,
     /// Weak, as it has this. A file that is held keeps it.
@@ -328,8 +330,8 @@ impl OpenFiles {
         may
     }
 
-    /// A handle is closed, which may have been nobody's. After the last one the file's hidden name is to be removed by the caller; who
-    /// removes the directory waits for that.
+    /// A handle is closed, which may have been nobody's. After the last one, the caller has to remove the file's hidden
+    /// name; a removal of the directory waits for that.
     fn note_close(&self, fid: Fid, is_nobodys: bool) -> Option<(Fid, String)> {
         let mut table = self.lock();
         let open = table.files.get_mut(&fid)?;
@@ -439,7 +441,7 @@ impl OpenFiles {
         }
     }
 
-    /// Somebody could not open a file any more: what has its name now is held for him.
+    /// A program could not open a file any more: what has its name now is held for the second attempt.
     pub(crate) fn hold_successor(self: &Arc<Self>, user: User, fid: Fid) {
         let successor = self.lock().successor(self.runtime.now(), fid);
         if let Some(successor) = successor {

@@ -1,4 +1,4 @@
-//! Reading an open file: from the cache at once, where the data are here and promised; else by bringing them.
+//! Reads an open file: from the cache at once if the data are there and promised, else after fetching them.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,11 +1,13 @@
-//! Writing: into the cache at once, and from there to the server: what was written and nothing else, at close and `fsync`, and of
-//! large files while they are still being written. What the last run left is stored at the start.
+//! Writes go into the cache at once. From there, the client stores what was written, and nothing else: at `close` and
+//! `fsync`, and for large files while they are still being written. At its start it stores what the last run left.
 //!
-//! A store is a call for each range that is dirty, in order; each raises the version by one. If it rises by more, others have
-//! changed the file too: the last to close has it, as always in AFS, and what we had of the rest is fetched anew.
+//! A store is a call for each range that is dirty, in order; each raises the version by one. If the version rises by
+//! more, others have changed the file too. Then the last one to close wins, as always in AFS, and the client fetches
+//! the rest of the file again.
 //!
-//! What cannot be stored now (no server, a busy one) stays in the cache and is tried again. What cannot be stored at all
-//! (over quota, no right, the file is gone) is told to close or `fsync`, and put aside when nobody has the file open any more.
+//! What cannot be stored now (no server, a busy one) stays in the cache and is tried again. What cannot be stored at
+//! all (over quota, no right, the file is gone) is an error of `close` or `fsync`, and is put aside when nobody has the
+//! file open any more.
 
 use std::collections::HashSet;
 use std::io;
@@ -361,7 +363,7 @@ impl Client {
     }
 }
 
-/// Ends a store however it ends: also when who waits for it is interrupted.
+/// Ends a store however it ends: also when its caller is interrupted.
 struct Storing<'a> {
     file: &'a CacheFile,
 }

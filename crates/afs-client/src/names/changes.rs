@@ -1,12 +1,14 @@
-//! Changes of names: making and removing entries, links, renaming. Each is one call; what it has changed is known from the reply, and
-//! the directory's pages are edited here, if nothing else has happened to it.
+//! Changes of names: making and removing entries, links, renaming. Each change is one call. Its reply tells what has
+//! changed, and the client edits its copy of the directory's pages if nothing else has happened to the directory.
 //!
-//! **Repeated calls.** When a call breaks, nobody knows whether the server has carried it out. It is made again, and if it then
-//! fails because what it wants is already so, that is looked at: what is as if the first attempt had succeeded counts as that.
+//! **Repeated calls.** If a call breaks, nobody knows whether the server has carried it out. The client makes it again.
+//! If it then fails because the result is there already, the client looks: what is as the first attempt would have left
+//! it counts as success.
 //!
-//! **Files that are open** and lose their last name live on under the name `.__afs` and a number in their directory until they are
-//! closed, as with OpenAFS: AFS servers know no open files. While a file that nobody has open loses its last name, nobody can open it:
-//! who tries looks the name up again, which waits for what becomes of it.
+//! **Files that are open** and lose their last name live on under the name `.__afs` and a number in their directory
+//! until they are closed, as with OpenAFS, because AFS servers do not know which files are open. While a file that
+//! nobody has open loses its last name, nobody can open it: a program that tries looks the name up again, and that
+//! waits for the outcome.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Whether servers are there: what calls show of it is noted, a server that does not answer is probed until it does, and file servers
-//! that have answered are asked now and then, so that they do not forget this client.
+//! Which servers answer. The client notes what calls show of it, and probes a server that does not answer until it
+//! does. Now and then it calls file servers that have answered, so that they do not forget this client.
 //!
 //! What is known of each address is kept in `table`; what a failed call means for its caller is left to `afs-failover`.
 

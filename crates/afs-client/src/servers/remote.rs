@@ -1,7 +1,7 @@
 //! Calls to file servers on behalf of a user: one typed call on a fid, with everything that it takes to get an answer, and the
 //! streams of data in both directions.
 //!
-//! What comes of a call is noted in the table of vnodes by those who called; streams do it themselves when they end.
+//! The callers note the outcome of a call in the table of vnodes; streams do it themselves when they end.
 
 use std::future::Future;
 use std::io;

@@ -1,7 +1,7 @@
-//! Who a local user is to a cell: nobody, or the holder of a token. Tokens are given by whoever logs users in, or made here from a
-//! cell's key for the users of [`Config::users`](crate::Config::users).
+//! Who a local user is to a cell: anonymous, or the holder of a token. A program that logs users in gives the client
+//! their tokens, or the client makes them from a cell's key for the users of [`Config::users`](crate::Config::users).
 //!
-//! `Who` names an identity in a cell; all users who are nobody share `Who::NOBODY`, and what one of them learnt counts for
+//! `Who` names an identity in a cell. All anonymous users share `Who::NOBODY`, and what one of them learnt counts for
 //! all. The number of a token is never used for another one.
 
 use std::collections::HashMap;
@@ -47,7 +47,7 @@ impl Who {
 pub struct TokenInfo {
     /// The cell.
     pub cell: CellIndex,
-    /// Who it says that he is, where that is known here.
+    /// The name in it, where that is known here.
     pub name: Option<String>,
     /// From when on it is good.
     pub start: UnixTime,
@@ -154,7 +154,8 @@ impl Users {
         self.who.write().unwrap_or_else(PoisonError::into_inner).insert((user, cell), who);
     }
 
-    /// Takes a user's token for a cell away; for all cells without one. Those who were logged in.
+    /// Takes a user's token for a cell away, or those for all cells if none is named. Returns the identities that were
+    /// logged in.
     pub(crate) fn log_out(&self, user: User, cell: Option<CellIndex>) -> Vec<Who> {
         let mut gone = Vec::new();
         self.who.write().unwrap_or_else(PoisonError::into_inner).retain(|(theirs, in_cell), who| {
@@ -195,8 +196,8 @@ impl Users {
         Box::new(rxkad::Client::new(login.token(), login.level))
     }
 
-    /// A server has refused a ticket: the next connection shows a new one, where it is made here; else its owner is nobody
-    /// until he logs in again. Whether trying again makes sense.
+    /// A server has refused a ticket. The next connection shows a new one if tickets are made here; else the ticket's
+    /// owner is anonymous until the next login. Returns whether trying again makes sense.
     pub(crate) fn refused(&self, who: Who) -> bool {
         let Some(login) = self.login(who) else { return false };
         let renewed = self.renew(&login);

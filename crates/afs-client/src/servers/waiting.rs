@@ -1,5 +1,6 @@
-//! How many wait for servers, and whether these are away or busy: for those who hold something locked meanwhile, and must not hold it for
-//! as long as the client is patient. Who waits, and until when, is decided in `afs_failover`.
+//! How many operations wait for servers, and whether these are away or busy. Callers who hold a lock meanwhile ask,
+//! because they must not hold it for as long as the client is patient. `afs_failover` decides who waits, and until
+//! when.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

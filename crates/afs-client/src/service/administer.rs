@@ -1,5 +1,5 @@
-//! What `fs` asks and changes of the client itself, beyond what is in `volumes`: cells by whatever name people give them, aliases, what is
-//! kept. Changes count until the client ends; what is to last is in its configuration.
+//! What `fs` asks and changes of the client itself, beyond what is in `volumes`: cells by whatever name people give
+//! them, aliases, what is kept. Changes count until the client ends; lasting ones belong into its configuration.
 
 use afs_config::{CellAlias, CellName};
 use afs_wire::control::CacheUse;

@@ -1,7 +1,7 @@
 //! What servers ask of the client: whether it is there, who it is, and to drop what they have promised (File service notes 7.3).
 //!
-//! A break is noted in the table of vnodes, then those are told who keep copies, and the server is answered when they have handled
-//! it, or after a while: it makes the writer wait.
+//! The client notes a break in the table of vnodes and tells those who keep copies. It answers the server when they
+//! have handled the break, or after a while, because a writer waits for the answer.
 //!
 //! These calls are not authenticated. So breaks and resets count only when they come from the address and port of a file server that
 //! the VLDB tells, and a reset only for the promises of that server. Somebody who forges a server's address makes the client ask that

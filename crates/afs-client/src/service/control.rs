@@ -2,9 +2,9 @@
 //! messages are cut, is `afs_wire::control`; what is done for each request is in `control/answers.rs`, through the client's
 //! methods that everybody has.
 //!
-//! Who asks is the socket's peer, as the kernel knows it. Anybody may connect: nobody learns or changes anything that he could not
-//! by the mount and by calls of his own, and what concerns all users is for the superuser; emptying the whole cache also for the user
-//! who runs the client.
+//! The caller is the socket's peer, as the kernel knows it. Anybody may connect: nobody can learn or change anything
+//! that they could not by the mount and by calls of their own. What concerns all users is for the superuser; emptying
+//! the whole cache also for the user who runs the client.
 
 mod answers;
 

@@ -2,7 +2,7 @@
 //! client's UDP port. `fs` and `tokens` come through the control socket ([`control`]), and ask about volumes and servers
 //! ([`volumes`]), cells and aliases ([`administer`]) and access lists ([`acl`]).
 //!
-//! What these answer with is kept in the other folders; nothing is kept here.
+//! The answers come from what the other folders keep; nothing is kept here.
 
 mod acl;
 mod administer;

@@ -67,7 +67,8 @@ impl Inner {
         Some(told(dir.rights?, dir.status.anonymous_access, known.until.min(dir.until)))
     }
 
-    /// What is told, if whoever has these rights may see it. The status of a directory is anyone's to see (File service notes 6.1).
+    /// The status, if a caller with these rights may see it. Anybody may see the status of a directory (File service
+    /// notes 6.1).
     fn seen(&self, asked: Fid, vnode: &Vnode, told: &StatusOfIdentity) -> Result<Status, Error> {
         let fid = vnode.fid;
         let Some(kind) = Kind::of(told.status.file_type) else {
@@ -199,8 +200,9 @@ impl Inner {
             .collect())
     }
 
-    /// Asks for the status of many vnodes of one volume, and notes what comes. Tells those of which the server says that there is none
-    /// for this identity; those of calls that failed as a whole are for who needs them to ask for.
+    /// Asks for the status of many vnodes of one volume, and notes what comes. Returns the vnodes of which the server
+    /// says that there is none for this identity. If a call failed as a whole, a caller that needs its vnodes has to
+    /// ask again.
     pub(crate) async fn fetch_statuses(&self, who: Who, fids: &[Fid]) -> HashMap<Fid, Error> {
         let mut refused = HashMap::new();
         let (claim, others) = self.single_flight.claim(who, fids);

@@ -93,8 +93,8 @@ impl Status {
         }
     }
 
-    /// Who may only insert may fill what he has made. Of anything else the server alone knows whether it is his (File service
-    /// notes 6.3).
+    /// A user who may only insert may fill a file that they have made. Whether any other file is theirs, only the
+    /// server knows (File service notes 6.3).
     fn is_new_in_drop_box(&self) -> bool {
         self.rights.contains(Rights::INSERT) && self.length == 0 && self.data_version.0 == 0
     }

@@ -5,7 +5,7 @@
 //!    unknown ────────────────────────────────────────────────────▶ valid
 //!       ▲                                                            │
 //!       │  a reply without a promise, or with one that was broken    │ CallBack of the vnode, its volume, its server;
-//!       │  on its way: told to who asked, and not kept as valid      │ the promise runs out
+//!       │  on its way: told to the caller, and not kept as valid     │ the promise runs out
 //!       └────────────────────────────── stale ◀──────────────────────┘
 //! ```
 //!
@@ -170,9 +170,9 @@ pub(crate) struct Vnode {
     pub(crate) listed_at: AtomicU64,
     /// How many of the directories in it were listed since.
     pub(crate) listed_inside: AtomicU32,
-    /// Held by who fetches its status or pages, so that others wait for the answer and do not ask the same.
+    /// Held while its status or pages are fetched, so that others wait for the answer and do not ask the same.
     pub(crate) fetching: tokio::sync::Mutex<()>,
-    /// Held by who changes it at the server: our changes of one vnode come one after the other.
+    /// Held while it is changed at the server: our changes of one vnode come one after the other.
     pub(crate) changing: tokio::sync::Mutex<()>,
 }
 
@@ -591,7 +591,7 @@ impl Vnodes {
         Some(vnode)
     }
 
-    /// A vnode, put into the table if it is new. Who holds it keeps it there.
+    /// A vnode, put into the table if it is new. It stays there while the caller holds it.
     pub(crate) fn get_or_add(&self, fid: Fid) -> Arc<Vnode> {
         if let Some(vnode) = self.get(fid) {
             return vnode;

@@ -1,5 +1,5 @@
-//! Procedures that are refused: those of dumps, as by a server that does not have them, and those that do nothing in stock
-//! servers either.
+//! Procedures that are refused: those that forward, convert or split a volume, as by a server that does not have them,
+//! and those that do nothing in stock servers either.
 
 use afs_wire::afsvol::{
     ConvertROtoRWvolume, Forward, ForwardMultiple, GetNthVolume, SetForwarding, SignalRestore, SplitVolume,

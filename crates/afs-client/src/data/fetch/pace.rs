@@ -1,12 +1,13 @@
-//! How many calls fetch from a server at a time, and how much each of them: one for all files and users, as they share the
-//! server's threads and the way there.
+//! How many calls fetch from a server at a time, and how large each of them is. All files and users share these limits,
+//! because they share the server's threads and the path to it.
 //!
-//! A server of our own carries all that the path does in one call: two large ones are under way, so that one is always
-//! sending while another begins; more where that takes long. Small files, of which each call brings one, come many at a time. A
-//! stock server sends 32 packets a round trip and call: there several small calls go side by side, from [`STOCK_FIRST`] on one more
-//! for each round of calls in which the server begins to answer as quickly as at its best, if it then has threads left for others:
-//! it is asked for that, as by `rxdebug`. When it answers late, others wait for its threads, or for the way: then it is a quarter
-//! less, and half when it says that it is busy.
+//! One call to a server of our own carries all that the path does. Two large calls are in flight, so that one always
+//! sends while the next begins; there are more if a call takes long to begin. Each small file takes a call, so many of
+//! these calls run at a time. A stock server sends 32 packets in each round trip of a call, so several small calls run
+//! beside each other: [`STOCK_FIRST`] at first, and one more after each round of calls in which the server began to
+//! answer as quickly as at its best, if it then has threads left for others. (The client asks it for that, as `rxdebug`
+//! does.) If the server answers late, others wait for its threads or for the path: then there are a quarter fewer
+//! calls, and half as many if it says that it is busy.
 //!
 //! Knows no files and no clock.
 
@@ -28,11 +29,11 @@ const STOCK_MIN: u32 = 2;
 /// calls wait while two are idle.
 const RESERVED: i32 = 2;
 
-/// Threads that a stock server is to have left for others, who else wait until a call of ours ends.
+/// Threads that a stock server is to have left for others, who would else wait until a call of ours ends.
 const SPARE: i32 = 2;
 
-/// Calls beyond the limit to a server that tells of its threads, if a reader waits for them: he is not to wait behind others' fetching
-/// ahead. They are left room for in what is to be spare.
+/// Calls beyond the limit to a server that tells of its threads, if a reader waits for them, so that the reader does
+/// not wait behind others' prefetch. The spare threads include room for them.
 const WAITED_FOR: u32 = 1;
 
 /// Calls to a server of our own: the second fills the gap when the first one ends.

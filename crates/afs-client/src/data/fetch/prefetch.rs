@@ -1,10 +1,11 @@
-//! Prefetch of small files that will be read next. Where a program reads the files of a directory one after the other, those that
-//! follow are fetched before it opens them. One at a time, each file would take a round trip.
+//! Prefetch of small files that will be read next. If a program reads the files of a directory one after the other, the
+//! next ones are fetched before it opens them. One at a time, each file would take a round trip.
 //!
-//! Programs go through a directory as it lists its entries (`find`, `grep -r`), by name (shells, `git`, `rsync`) or by the numbers of
-//! the files (`cp -r`); all three are followed, and what is read in any of them without jumps is taken to go on so. Who has read most of
-//! a directory is taken to do the same in the next one. Which files come next is decided here; how many calls may be under way, in
-//! [`pace`](super::pace).
+//! Programs go through a directory as it lists its entries (`find`, `grep -r`), by name (shells, `git`, `rsync`) or by
+//! the numbers of the files (`cp -r`). The client follows all three orders, and expects a program that has read on
+//! without jumps in any of them to go on so. It expects a program that has read most of a directory to do the same in
+//! the next one. This module decides which files come next; [`pace`](super::pace) decides how many calls may be in
+//! flight.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -26,8 +27,8 @@ use crate::vnodes::table::Vnode;
 /// Files that have to be read in an order before it is taken to go on.
 const BEGINS_AT: usize = 2;
 
-/// How many files are fetched ahead for each that was read in the order: what it costs who stops is at most so many times what he has
-/// read.
+/// How many files are fetched ahead for each that was read in the order. A program that stops has cost at most so many
+/// times what it has read.
 const AHEAD_FOR_EACH: usize = 2;
 
 /// Files that are fetched ahead at most. At 200 ms with 32 calls under way that is two round trips.
@@ -53,7 +54,7 @@ const ORDERS: usize = 3;
 #[derive(Debug, Default)]
 pub(crate) struct Prefetch {
     table: Mutex<HashMap<Fid, Reading>>,
-    /// How many there are: who opens a file looks here first.
+    /// How many there are: an open looks here first.
     count: AtomicUsize,
 }
 
@@ -169,7 +170,8 @@ impl Reading {
         self.orders.as_ref().is_some_and(|orders| self.read * 2 >= orders.files.len())
     }
 
-    /// How who has read this directory so is taken to read the next one: in the orders in which he has read most of this one.
+    /// How a program that has read this directory so is expected to read the next one: in the orders in which it has
+    /// read most of this one.
     fn carried(&self) -> [Run; ORDERS] {
         self.runs
             .map(|run| if run.length * 2 > self.read { Run::carried(run.length) } else { Run::default() })
@@ -287,7 +289,8 @@ impl Client {
         self.inner.runtime.spawn(Box::pin(async move { client.fetch_small(user, dir, files).await }));
     }
 
-    /// Fetches those of the files that are small, that the user may read and that are not here. What fails is told by who reads it.
+    /// Fetches those of the files that are small, that the user may read and that are not here. The read of a file
+    /// reports what fails.
     async fn fetch_small(&self, user: User, dir: Fid, files: Vec<Fid>) {
         let inner = &self.inner;
         let now = inner.now();

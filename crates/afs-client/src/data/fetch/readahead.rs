@@ -5,8 +5,8 @@
 /// line costs the server little.
 const AHEAD_FIRST: u64 = 256 << 10;
 
-/// By how much more is fetched ahead each time. What it costs who stops is at most so many times what he has read; with 2 a long
-/// way of 100 ms and 1 Gbit/s would be filled only after a second.
+/// By how much more is fetched ahead each time. A reader that stops has cost at most so many times what it has read;
+/// with 2, a long path of 100 ms and 1 Gbit/s would be filled only after a second.
 const GROWTH: u64 = 4;
 
 /// How far from where it is expected a read may be and count as reading on: the kernel has several of them under way at once, and

@@ -54,7 +54,7 @@ impl Session {
         self.client.find_cell(&name).map(|cell| cell.index).map_err(failed)
     }
 
-    /// Refuses everybody but the superuser and who runs the client.
+    /// Refuses everybody but the superuser and the user who runs the client.
     fn check_owner(&self) -> Answer<()> {
         if self.user == self.owner { Ok(()) } else { self.check_superuser() }
     }
