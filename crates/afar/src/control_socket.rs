@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// Root's sockets: everybody has to get there, and nobody into the folders of caches.
 const FOLDER: &str = "/run/afar";
 
-/// An ordinary user's socket, in the folder of his cache.
+/// An ordinary user's socket, in the folder of their cache.
 const NAME: &str = "control";
 
 /// How the source of a mount of ours begins; the socket's path follows.

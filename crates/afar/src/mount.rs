@@ -78,7 +78,7 @@ struct Plan {
     wishes: Wishes,
     /// Where metrics are to be had.
     metrics: Option<SocketAddr>,
-    /// Who mounts, where he has another number in the cell.
+    /// The user who mounts, if they have another number in the cell.
     owner: Option<Owner>,
 }
 

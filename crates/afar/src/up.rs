@@ -96,7 +96,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     }
 }
 
-/// Who runs this, and where his folders are.
+/// Who runs this, and where their folders are.
 struct Runner {
     is_root: bool,
     /// Whose user volume is made: the one who is behind sudo, if root is.

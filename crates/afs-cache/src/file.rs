@@ -1,8 +1,8 @@
 //! A file of the cache: the data of one version, as far as they are here, and what was written on top.
 //!
-//! Three things are locked apart: what is there (`state`, for microseconds, never over an I/O), who changes the data
-//! (`changing`, over the writing of one piece), and nothing for a reader's `pread`. A reader that has seen its range present
-//! finds it changed only by what takes data away; that is counted (`losses`), and he looks again.
+//! Three things are locked apart: what is there (`state`, for microseconds, never over an I/O), changes of the data
+//! (`changing`, over the writing of one piece), and nothing for a reader's `pread`. A reader that has seen its range
+//! present finds it changed only by what takes data away; that is counted (`losses`), and the reader looks again.
 
 use crate::backing::BackingFile;
 use crate::cache::Shared;
@@ -22,7 +22,7 @@ const MIXED: u64 = u64::MAX;
 const NOT_CUT: u64 = u64::MAX;
 /// How far behind a reader data stay, if there is no room for all: what the kernel may read a second time.
 const NEAR_BEHIND: u64 = 1 << 20;
-/// And ahead of him: what may have been fetched for him.
+/// And ahead of it: what may have been fetched for it.
 const NEAR_AHEAD: u64 = 128 << 20;
 /// How far ahead of a reader data stay on a disk that is full: a piece that is being fetched needs room now.
 const NEAR_AHEAD_WHEN_FULL: u64 = 1 << 20;

@@ -7,9 +7,9 @@ use std::net::SocketAddr;
 /// Who calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caller {
-    /// His name, for the PTDB.
+    /// The caller's name, for the PTDB.
     pub identity: Identity,
-    /// Whether he may administer servers: by UserList, by the cell's key, or since the server asks nobody for
+    /// Whether the caller may administer servers: by UserList, by the cell's key, or since the server asks nobody for
     /// authentication (`-noauth`). The VLDB asks for this alone.
     pub is_superuser: bool,
 }

@@ -5,7 +5,7 @@
 //! under it, in which every change is before anyone is told of it. The services [`vldb::VlService`],
 //! [`ptdb::PtService`] and [`ubik::VoteService`] answer the RPCs.
 //!
-//! Left to others: sockets and security classes (`rx`), who may call himself what ([`caller::Authority`], which the
+//! Left to others: sockets and security classes (`rx`), which names callers may have ([`caller::Authority`], which the
 //! server supplies), and where the store lies.
 #![forbid(unsafe_code)]
 

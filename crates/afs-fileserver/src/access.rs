@@ -1,8 +1,8 @@
 //! Who may do what: the rights that an access list gives a caller, and what each operation needs.
 //!
-//! Plain functions of what is known of the caller and the vnode; nothing is looked up from here. The rules are those that
-//! OpenAFS's server was seen, or is known, to apply (File service notes 6.3): the mode bits of the owner alone count, and for
-//! everybody; an owner who may insert may also finish what he has made.
+//! Plain functions of what is known of the caller and the vnode; nothing is looked up from here. The rules are those
+//! that OpenAFS's server was seen, or is known, to apply (File service notes 6.3): the mode bits of the owner alone
+//! count, and for everybody; an owner who may insert may also finish what they have made.
 
 use afs_wire::acl::Acl;
 use afs_wire::ids::ViceId;
@@ -24,11 +24,11 @@ pub const SET_ID: u32 = 0o6000;
 /// Who calls, as far as access goes.
 #[derive(Debug, Clone, Copy)]
 pub struct Caller<'a> {
-    /// His id.
+    /// The caller's id.
     pub id: ViceId,
-    /// His id and his groups, sorted (the CPS).
+    /// The caller's id and groups, sorted (the CPS).
     pub groups: &'a [ViceId],
-    /// The groups that his host is in, sorted.
+    /// The groups that the caller's host is in, sorted.
     pub host_groups: &'a [ViceId],
     /// The ids of somebody without a name, sorted.
     pub anyone: &'a [ViceId],
@@ -46,12 +46,12 @@ pub struct Granted {
 }
 
 impl Caller<'_> {
-    /// Whether he is in `system:administrators`.
+    /// Whether the caller is in `system:administrators`.
     pub fn is_administrator(&self) -> bool {
         self.groups.binary_search(&ViceId::SYSTEM_ADMINISTRATORS).is_ok()
     }
 
-    /// What the list gives him: as himself, as an administrator, and for the host he is at.
+    /// What the list gives the caller: by their own ids, as an administrator, and for the host they are at.
     pub fn granted(&self, acl: &Acl) -> Granted {
         let implicit = if self.is_administrator() { self.implicit } else { Rights::NONE };
         let host = acl.rights_of(self.host_groups);
@@ -65,7 +65,7 @@ impl Caller<'_> {
         self.id == owner
     }
 
-    /// Whether the volume is his: its owner may be a group.
+    /// Whether the caller owns the volume: its owner may be a group.
     fn owns_volume(&self, owner: ViceId) -> bool {
         if owner.0 < 0 { self.groups.binary_search(&owner).is_ok() } else { self.is(owner) }
     }
@@ -91,7 +91,8 @@ impl Subject {
         self.file_type == FileType::FILE
     }
 
-    /// He owns it and may insert: what he made, he may read, write and lock, whatever the list says of others ("drop box").
+    /// Whether the caller owns the file and may insert: they may read, write and lock what they made, whatever the list
+    /// says of others ("drop box").
     fn is_own(&self, caller: &Caller<'_>) -> bool {
         self.is_file() && caller.is(self.owner) && self.rights.contains(Rights::INSERT)
     }
@@ -101,8 +102,8 @@ fn allow(condition: bool) -> Result<(), Failure> {
     if condition { Ok(()) } else { Err(Failure::ACCESS) }
 }
 
-/// May he see the status? That of a directory is anyone's to see (File service notes 6.1). `volume_owner` says whose the
-/// volume is, and is asked only if that matters.
+/// Checks that the caller may see the status. Anybody may see a directory's (File service notes 6.1). `volume_owner`
+/// says whose the volume is, and is asked only if that matters.
 ///
 /// # Errors
 ///
@@ -115,7 +116,7 @@ pub fn fetch_status(
     if subject.file_type == FileType::DIRECTORY { Ok(()) } else { status(caller, subject, volume_owner) }
 }
 
-/// May he see the access list, and what else there is to see of a file or symlink without its data?
+/// Checks that the caller may see the access list, and what else there is to see of a file or symlink without its data.
 ///
 /// # Errors
 ///
@@ -128,7 +129,7 @@ pub fn status(
     allow(caller.is_administrator() || may_see(caller, subject, volume_owner))
 }
 
-/// May he read the data?
+/// Checks that the caller may read the data.
 ///
 /// # Errors
 ///
@@ -152,7 +153,7 @@ fn may_see(caller: &Caller<'_>, subject: &Subject, volume_owner: impl FnOnce() -
     }
 }
 
-/// May he write the data, and set this status with it?
+/// Checks that the caller may write the data, and set this status with it.
 ///
 /// # Errors
 ///
@@ -169,7 +170,7 @@ pub fn store_data(caller: &Caller<'_>, subject: &Subject, status: &AfsStoreStatu
     allow(subject.file_type == FileType::DIRECTORY || subject.mode & OWNER_WRITE != 0 || !vanilla)
 }
 
-/// May he set this status?
+/// Checks that the caller may set this status.
 ///
 /// # Errors
 ///
@@ -202,7 +203,7 @@ fn set_ids(status: &AfsStoreStatus, vanilla: bool) -> Result<(), Failure> {
     allow(!vanilla || !wants)
 }
 
-/// May he change the access list?
+/// Checks that the caller may change the access list.
 ///
 /// # Errors
 ///
@@ -227,7 +228,7 @@ pub enum Writers {
     Nobody,
 }
 
-/// May he change anything here? Asked before his rights are.
+/// Checks that the caller may change anything here. Comes before the check of rights.
 ///
 /// # Errors
 ///
@@ -241,7 +242,7 @@ pub fn to_write(caller: &Caller<'_>, writers: Writers) -> Result<(), Failure> {
     if may { Ok(()) } else { Err(Failure::READ_ONLY) }
 }
 
-/// May he do in a directory what needs all of `needed` there?
+/// Checks that the caller may do in a directory what needs all of `needed` there.
 ///
 /// # Errors
 ///
@@ -250,7 +251,7 @@ pub fn in_directory(rights: Rights, needed: Rights) -> Result<(), Failure> {
     allow(rights.contains(needed))
 }
 
-/// May he lock for reading, or extend a lock?
+/// Checks that the caller may lock for reading, or extend a lock.
 ///
 /// # Errors
 ///
@@ -259,7 +260,7 @@ pub fn lock_to_read(caller: &Caller<'_>, subject: &Subject) -> Result<(), Failur
     allow(subject.rights.intersects(Rights::LOCK | Rights::WRITE) || subject.is_own(caller))
 }
 
-/// May he lock for writing?
+/// Checks that the caller may lock for writing.
 ///
 /// # Errors
 ///

@@ -18,9 +18,9 @@ use crate::locations::Locations;
 pub struct Config {
     /// What clients know the server by, whatever its addresses: it stays the same for as long as the server's volumes do.
     pub uuid: Uuid,
-    /// The longest that a change waits for clients to be told of it. Default 1.9 s, so that whoever makes it has his answer
-    /// within two: those that did not answer by then are told later. Less gives up on clients that are merely slow; with
-    /// more, one that vanished holds up whoever writes next.
+    /// The longest that a change waits for clients to be told of it. Default 1.9 s, so that its caller has an answer
+    /// within two: those that did not answer by then are told later. Less gives up on clients that are merely slow;
+    /// with more, one that vanished holds up the next writer.
     pub break_wait: Duration,
     /// The longest that the first call of a client waits for the client to say who it is. Default 3 s.
     pub introduction_wait: Duration,
@@ -29,7 +29,7 @@ pub struct Config {
     /// Limits of the table of clients.
     pub hosts: HostLimits,
     /// How long groups and names are believed before the protection database is asked again. Default 5 minutes: so long
-    /// somebody taken out of a group keeps what it gave him, unless `FlushCPS` is called.
+    /// somebody taken out of a group keeps the rights that it gave, unless `FlushCPS` is called.
     pub membership_life: Duration,
     /// Where to write down who may hold promises, so that clients are told after a restart of the server. Default `None`: not
     /// at all, and clients are told when they call next.

@@ -325,7 +325,7 @@ impl Session {
 
     // ---- what is changed
 
-    /// What a caller may set of something that he makes or writes. Owner and group are set by administrators alone; of
+    /// What a caller may set of something that they make or write. Owner and group are set by administrators alone; of
     /// StoreStatus, others have been refused before.
     fn to_set(&self, status: &AfsStoreStatus) -> SetStatus {
         let caller = self.caller();

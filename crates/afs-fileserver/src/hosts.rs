@@ -4,11 +4,12 @@
 //! [`Admission`]; what a host has to be told is a [`Delivery`]. Who was promised what is in [`callbacks`](crate::callbacks),
 //! who goes when the table is full in `hosts/room.rs`. File service notes 7.4 have the rules.
 //!
-//! A host is an address. Its UUID only tells whether another client lives there now: anybody may ask a client for its UUID, and a
-//! cloned machine has that of the first. So who comes with a known UUID from another address takes nothing away from whoever was
-//! there: he is a host of his own, with promises of his own, and is told to forget first. A client that has moved is known by
-//! its UUID and its Rx epoch, which says that it is the same process: it keeps its promises, and so does its old address until it
-//! is found silent. Then the old address owes a reset, in case its client is still there and only could not be reached.
+//! A host is an address. Its UUID only tells whether another client lives there now: anybody may ask a client for its
+//! UUID, and a cloned machine has that of the first. So a client that comes with a known UUID from another address
+//! takes nothing away from the one that was there: it is a host of its own, with promises of its own, and is told to
+//! forget first. A client that has moved is known by its UUID and its Rx epoch, which says that it is the same process:
+//! it keeps its promises, and so does its old address until it is found silent. Then the old address owes a reset, in
+//! case its client is still there and only could not be reached.
 //!
 //! ```text
 //!              first call from an address, or from a new epoch there

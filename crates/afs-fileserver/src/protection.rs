@@ -1,4 +1,4 @@
-//! Who somebody is and which groups he is in, as the protection database says, remembered for a while.
+//! Who a caller is and which groups they are in, as the protection database says, remembered for a while.
 
 use std::fmt;
 use std::future::Future;
@@ -31,11 +31,11 @@ impl fmt::Display for ProtectionError {
 
 impl std::error::Error for ProtectionError {}
 
-/// Somebody's id, and the ids that count for him in access lists: his own, those of his groups, and those that all have (the
-/// CPS).
+/// A caller's id, and the ids that count for them in access lists: their own, those of their groups, and those that all
+/// have (the CPS).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Membership {
-    /// His id.
+    /// The caller's id.
     pub id: ViceId,
     /// All of them.
     pub groups: Vec<ViceId>,
@@ -50,7 +50,7 @@ impl Membership {
 
 /// What a file server asks of the protection database: in this process, or at another server.
 pub trait Protection: Send + Sync + 'static {
-    /// Who this is, as the security class names him. Somebody whom the database does not know is
+    /// The caller whom the security class names so. If the database does not know the name, it is
     /// [`Membership::anonymous`].
     fn membership<'a>(&'a self, identity: &'a str) -> Answer<'a, Membership>;
 
@@ -63,7 +63,7 @@ pub trait Protection: Send + Sync + 'static {
     /// The names of these ids, in their order; of those that there are not, the number as text.
     fn names(&self, ids: Vec<ViceId>) -> Answer<'_, Vec<String>>;
 
-    /// Whether he administers this server (UserList), which is not a question of groups.
+    /// Whether the caller administers this server (UserList), which is not a question of groups.
     fn is_superuser(&self, identity: &str) -> bool;
 }
 
@@ -97,7 +97,7 @@ impl Memberships {
         &self.anonymous
     }
 
-    /// Who calls. If the database does not answer, nobody in particular: less than he may, never more.
+    /// Who calls. If the database does not answer, an anonymous caller: with fewer rights than theirs, never with more.
     pub(crate) async fn of(&self, now: Instant, identity: Option<&str>) -> Arc<Membership> {
         let Some(identity) = identity else { return Arc::clone(&self.anonymous) };
         if let Some(membership) = lock(&self.users).get(now, identity) {

@@ -1,5 +1,5 @@
-//! Turns: those who change the same file or directory do it one after the other. Whoever waits for his turn blocks no thread,
-//! and a file that nobody changes costs nothing.
+//! Turns: those who change the same file or directory do it one after the other. A change that waits for its turn
+//! blocks no thread, and a file that nobody changes costs nothing.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

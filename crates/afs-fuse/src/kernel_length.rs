@@ -118,7 +118,7 @@ impl EmptyPages {
         self.0.push(range);
     }
 
-    /// Of a write that ends within a page the kernel does not know the rest of it.
+    /// Notes a write. If it ends within a page, the kernel does not know the rest of that page.
     pub(crate) fn note_written(&mut self, range: &Range<u64>) {
         if !range.end.is_multiple_of(PAGE) {
             self.add(&(range.end / PAGE * PAGE..range.end));

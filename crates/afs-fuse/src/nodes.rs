@@ -98,7 +98,7 @@ struct Known {
     lookups: u64,
     /// Directory and name of each name by which the kernel may find it.
     places: Vec<(NodeId, Vec<u8>)>,
-    /// Of a directory, the names that the kernel may use without asking; with no node for those that are not there.
+    /// The names of a directory that the kernel may use without asking; with no node for those that are not there.
     names: HashMap<Vec<u8>, Option<NodeId>>,
     absent: usize,
     /// When the kernel was last told of one of them.

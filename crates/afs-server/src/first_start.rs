@@ -1,9 +1,9 @@
 //! What the first start makes in the state folder: the cell's configuration in OpenAFS's formats, with a key of its own. What is
 //! there stays as it is.
 //!
-//! The configuration is there before the protection database has the administrator. A start that ends between the two, be it
-//! that a port is taken, must not leave a cell without one: so a file beside the configuration says who is still to be made,
-//! until he is.
+//! The configuration is there before the protection database has the administrator. A start that ends between the two,
+//! for example because a port is taken, must not leave a cell without one. So a file beside the configuration names the
+//! administrator until the database has them.
 
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
@@ -19,7 +19,8 @@ use zeroize::Zeroizing;
 /// The version of the cell's first key.
 const FIRST_KVNO: i32 = 1;
 
-/// Beside the configuration of a cell whose administrator is not in its protection database yet: his name.
+/// Beside the configuration of a cell whose administrator is not in its protection database yet: the administrator's
+/// name.
 const PENDING: &str = "administrator-to-be-made";
 
 /// What a new cell is.
@@ -103,7 +104,7 @@ pub(crate) fn pending_administrator(server: &Path) -> io::Result<Option<String>>
     }
 }
 
-/// He is in the protection database.
+/// The administrator is in the protection database.
 pub(crate) fn administrator_is_made(server: &Path) -> io::Result<()> {
     let path = server.join(PENDING);
     fs::remove_file(&path).map_err(|error| named(&path, &error))

@@ -71,7 +71,7 @@ impl fmt::Debug for Config {
 
 /// Who may change volumes.
 pub trait Authority: Send + Sync + 'static {
-    /// Whether the caller, as the security class names him (empty: nobody in particular), is a superuser of this server.
+    /// Whether the caller whom the security class names so (empty: anonymous) is a superuser of this server.
     fn is_superuser(&self, identity: &str) -> bool;
 }
 
@@ -176,7 +176,7 @@ impl VolumeService {
         self.shared.partitions.get(id).cloned()
     }
 
-    /// Begins a transaction, which is the caller's until he lets go of it.
+    /// Begins a transaction, which is the caller's until they let go of it.
     fn begin(
         &self,
         volume: VolumeId,

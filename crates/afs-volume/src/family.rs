@@ -37,8 +37,8 @@ impl FamilyHandle {
         Self { id, state: Mutex::new(state), storing: Mutex::default(), floor }
     }
 
-    /// A vnode as a view shows it, if the number is in use. Its data version is not below the floor, so that whoever was told it
-    /// finds one more after his own store.
+    /// A vnode as a view shows it, if the number is in use. Its data version is not below the floor, so that a client
+    /// that was told it finds one more after its own store.
     pub(crate) fn vnode(
         &self,
         store: &Store,

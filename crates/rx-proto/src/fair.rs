@@ -26,9 +26,9 @@ use std::time::Duration;
 /// Longer than a call on a short path pauses between windows; on a long one each pause may bring it what is given at once, and
 /// no more than that in this time.
 const QUIET: Duration = Duration::from_millis(25);
-/// An owner who begins something new though he has more queued than he gets goes ahead all the same, but only so often: who wants
-/// little again and again, and was held up once, would else wait longer and longer. So much an owner of many hosts has more
-/// than his share.
+/// An owner who begins something new while more is queued than their share goes ahead all the same, but only so often.
+/// Otherwise an owner who wants little again and again, and was held up once, would wait longer and longer. An owner of
+/// many hosts gets so much more than their share.
 const AHEAD: Duration = Duration::from_millis(80);
 /// Owners remembered for having been active within [`QUIET`]; beyond it the one that stopped first is taken for quiet. One
 /// costs about 100 bytes.

@@ -13,7 +13,7 @@ pub(crate) const CATCH_UP: Duration = Duration::from_millis(2);
 pub(crate) struct Pacer {
     tokens: u64,
     filled_at: Instant,
-    /// Somebody has more to send, and waits: for the bucket to fill, or for his turn among others.
+    /// Somebody has more to send, and waits: for the bucket to fill, or for their turn among others.
     is_awaited: bool,
 }
 

@@ -30,7 +30,7 @@
 //!     struct Entry {
 //!         /// Where it stands.
 //!         shelf: u32,
-//!         /// May it be taken home?
+//!         /// Whether it may be taken home.
 //!         lending: Lending,
 //!     }
 //! }

@@ -1,5 +1,6 @@
-//! `afar mount --localauth`: who mounts is a user of the cell by its key, which is in the folder of the servers' configuration. The
-//! client makes his tickets, as that of `afar up` does. All others are nobody, as without.
+//! `afar mount --localauth`: the user who mounts is a user of the cell by its key, which is in the folder of the
+//! servers' configuration. The client makes their tickets, as that of `afar up` does. All others are anonymous, as
+//! without the option.
 
 use crate::calls::Caller;
 use crate::classic::Given;
@@ -18,8 +19,8 @@ use std::path::Path;
 /// Where the servers' configuration is in that of the client.
 const SERVER_FOLDER: &str = "server";
 
-/// Has who mounts logged in, if that is wished. Told is how he is numbered in the cell, where that is not as here; his files are
-/// shown as his.
+/// Logs the user in who mounts, if that is wished. Returns their number in the cell if it differs from the one here;
+/// their files are shown as theirs.
 ///
 /// # Errors
 ///
@@ -54,7 +55,7 @@ pub(super) fn log_in(given: &Given, folder: &Path, client: &mut Config) -> Resul
     })
 }
 
-/// The number of a user, if the databases of his cell answer.
+/// The number of a user, if the databases of their cell answer.
 fn id_of(client: &Config, cell: &CellName, name: &str) -> Option<ViceId> {
     let servers = &client.cells.find(cell.as_str())?.servers;
     let caller = Caller::new().ok()?;

@@ -86,7 +86,7 @@ impl Right {
     pub(crate) const OWNED: Self = Self { members: 0, anyone: 0x20, kind: RightKind::See };
     /// Who is in it, or where it is in.
     pub(crate) const MEMBERS: Self = Self { members: 0x08, anyone: 0x10, kind: RightKind::See };
-    /// The same, for IsAMemberOf with a user: himself, or what anyone may.
+    /// The same, for IsAMemberOf with a user: the user, or what anyone may.
     pub(crate) const MEMBERSHIP: Self = Self { members: 0, anyone: 0x10, kind: RightKind::Other };
     /// Adding members.
     pub(crate) const ADD: Self = Self { members: 0x02, anyone: 0x04, kind: RightKind::ChangeMembers };
@@ -131,9 +131,9 @@ fn effective_privacy(rules: &Rules, entry: &Entry) -> u32 {
 /// A caller, as an entry of the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Who {
-    /// His id; that of anonymous if he has none.
+    /// The caller's id; that of anonymous if they have none.
     pub id: i32,
-    /// For a user of another cell, his name.
+    /// For a user of another cell, their name.
     pub foreign: Option<Vec<u8>>,
 }
 
@@ -142,7 +142,7 @@ impl Who {
     ///
     /// # Errors
     ///
-    /// If his name is not that of a user, unless nobody is asked for authentication.
+    /// If the caller's name is not that of a user, unless nobody is asked for authentication.
     pub(crate) fn of(view: &impl View, rules: &Rules, caller: &Caller) -> Result<Self, PtError> {
         let local = |id| Ok(Self { id, foreign: None });
         match &caller.identity {

@@ -17,7 +17,7 @@ use super::records::{Entry, Flags, Header, MAX_NAME};
 /// Most members of a group, and groups of a user: what a list can carry (PTDB notes 2).
 const MAX_LIST: usize = 500_000;
 
-/// The quotas of who has none of his own.
+/// The quota of those who have none of their own.
 pub(crate) const DEFAULT_QUOTA: i32 = 20;
 
 /// What a change has made of the database so far.

@@ -19,7 +19,7 @@ const FOREIGN_QUOTA: i32 = 30;
 /// How many ids are tried from the last one on, as stock servers do.
 const ID_TRIES: usize = 50;
 
-/// The bits of what is asked for that do not make a user or group: a user of another cell is known by his name.
+/// The bits of what is asked for that do not make a user or group: a user of another cell is known by name.
 const FOREIGN_FLAG: i32 = 0x10;
 const GROUP_FLAG: i32 = 2;
 
@@ -39,9 +39,9 @@ pub struct NewPrincipal {
 /// Who administers a cell from the beginning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Administrator {
-    /// His name, in lower case.
+    /// The administrator's name, in lower case.
     pub name: String,
-    /// His id; `None` for the first.
+    /// The administrator's id; `None` for the first.
     pub id: Option<i32>,
 }
 
@@ -88,11 +88,12 @@ pub fn initialize(
 }
 
 impl Ptdb {
-    /// Makes a user or group with the next id, and returns it (NewEntry). A user of another cell may so make himself.
+    /// Makes a user or group with the next id, and returns it (NewEntry). Users of another cell may make their own
+    /// entries so.
     ///
     /// # Errors
     ///
-    /// If the caller may not, or has used up his quota; if the name exists, or cannot be.
+    /// If the caller may not, or has used up their quota; if the name exists, or cannot be.
     pub fn new_entry(
         &self,
         rules: &Rules,

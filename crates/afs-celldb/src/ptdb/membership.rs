@@ -1,4 +1,4 @@
-//! Who is in which groups, and with which ids he is on access lists (PTDB notes 10).
+//! Who is in which groups, and with which ids a user is on access lists (PTDB notes 10).
 
 use super::access::Rules;
 use super::image::View;
@@ -61,8 +61,8 @@ fn add_supergroups(view: &impl View, group: i32, depth: u32, ids: &mut Vec<i32>)
     }
 }
 
-/// All ids with which a user is on access lists: his own, his groups', those of everybody, and of the host that he is at if
-/// that is an entry. Sorted, none twice. For a group the ids are its own and its members'.
+/// All ids with which a user is on access lists: the user's own, their groups', those of everybody, and of the host
+/// that they are at if that is an entry. Sorted, none twice. For a group the ids are its own and its members'.
 pub(crate) fn cps(view: &impl View, rules: &Rules, entry: &Entry, host: Option<&Entry>) -> Vec<i32> {
     let mut ids = vec![entry.id, ANY_USER];
     for id in &entry.list {

@@ -209,7 +209,7 @@ pub(crate) struct Known {
     pub(crate) status: AfsFetchStatus,
     pub(crate) until: Instant,
     pub(crate) unstored: Option<Unstored>,
-    /// Of a directory: the identity's rights, if known.
+    /// The identity's rights, if known; of directories only.
     pub(crate) rights: Option<Rights>,
     pub(crate) parent: Option<LocalFid>,
 }

@@ -14,7 +14,7 @@ const K: Rights = Rights::LOCK;
 const A: Rights = Rights::ADMINISTER;
 const NONE: Rights = Rights::NONE;
 
-/// Somebody, with his groups: administrators where his id is that of one.
+/// Somebody, with their groups: administrators if the id is that of one.
 fn with_caller<T>(id: ViceId, test: impl FnOnce(&Caller<'_>) -> T) -> T {
     let mut groups = vec![id, ViceId::SYSTEM_ANYUSER];
     if id == ADMIN {

@@ -103,7 +103,7 @@ impl Session {
         Ok(reply::SetVolumeStatus {})
     }
 
-    /// Anybody may ask, as he may ask the database itself.
+    /// Anybody may ask, as anybody may ask the database itself.
     async fn get_volume_info(&self, args: rxafs::GetVolumeInfo) -> Outcome<reply::GetVolumeInfo> {
         let Some(locations) = &self.server.locations else { return Err(Failure::NO_VOLUME) };
         let entry = locations.entry(&args.name).await.map_err(|refused| Failure::Code(refused.0))?;

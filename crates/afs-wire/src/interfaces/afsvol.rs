@@ -136,9 +136,9 @@ wire_struct! {
         status: i32,
         /// When this copy was made.
         copy_date: AfsTime,
-        /// Is it attached?
+        /// Whether it is attached.
         in_use: u8,
-        /// Is it damaged?
+        /// Whether it is damaged.
         needs_salvaged: u8,
         /// What [`VolumeFlags::DELETE_ON_SALVAGE`] sets; OpenAFS has 0xd3 for yes.
         destroy_me: u8,
@@ -188,7 +188,7 @@ wire_struct! {
         status: i32,
         /// When this copy was made.
         copy_date: AfsTime,
-        /// Is it attached?
+        /// Whether it is attached.
         in_use: u8,
         /// When it was made.
         creation_date: AfsTime,

@@ -196,7 +196,7 @@ interface! {
         /// More of a process's state.
         114 GetInstanceStrings (instance: BozoString)
             -> (error_name: BozoString, spare1: BozoString, spare2: BozoString, spare3: BozoString);
-        /// Is it restricted?
+        /// Whether it is restricted.
         115 GetRestrictedMode () -> (mode: i32);
         /// Makes it restricted, or not.
         116 SetRestrictedMode (mode: i32);

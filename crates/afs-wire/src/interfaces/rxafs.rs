@@ -178,11 +178,11 @@ wire_struct! {
         parent_id: VolumeId,
         /// Can it be used?
         online: u8,
-        /// Is it in service?
+        /// Whether it is in service.
         in_service: u8,
         /// Has the administrator let it into service?
         blessed: u8,
-        /// Is it damaged?
+        /// Whether it is damaged.
         needs_salvage: u8,
         /// Its kind.
         kind: VolumeStatusType,

@@ -107,9 +107,9 @@ wire_struct! {
         remote_version: UbikVersion,
         /// Is that the newest?
         current_db: i32,
-        /// Has it been asked since it came back?
+        /// Whether it has been asked since it came back.
         beacon_since_down: i32,
-        /// Is it there?
+        /// Whether it is there.
         up: i32,
     }
 

@@ -59,7 +59,7 @@ struct Asked {
 struct Requests {
     started: Vec<Started>,
     woken: Vec<u64>,
-    /// To be let go of; who waits for that is told by the end of his channel.
+    /// To be let go of; the end of the channel tells those who wait for that.
     ended: Vec<(u64, mpsc::Sender<()>)>,
 }
 

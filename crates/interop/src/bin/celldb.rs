@@ -1,6 +1,6 @@
-//! For the tests of the cell's databases: `celldb serve ADDRESS FOLDER` is a server of VL, PR and VOTE to which everyone
-//! is the cell itself, or with `--noauth` nobody is asked who he is; `celldb talk vl|pr ADDRESS SEED COUNT` makes random
-//! calls to such a server, or a stock one, and prints what came of each.
+//! For the tests of the cell's databases: `celldb serve ADDRESS FOLDER` is a server of VL, PR and VOTE to which
+//! everyone is the cell itself, or with `--noauth` no caller is asked for a name; `celldb talk vl|pr ADDRESS SEED
+//! COUNT` makes random calls to such a server, or a stock one, and prints what came of each.
 
 use std::error::Error;
 use std::io::{self, Read, Write};

@@ -1,5 +1,5 @@
 //! Our databases of a cell beside OpenAFS's: the same calls must have the same results, and Debian's `vos`, `pts` and
-//! `udebug` must print the same. Both servers ask nobody who he is; the stock ones are of `interop/cell`.
+//! `udebug` must print the same. Neither server asks callers for a name; the stock ones are of `interop/cell`.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -120,7 +120,7 @@ impl Drop for Cell {
 }
 
 impl Cell {
-    /// A cell whose servers ask nobody who he is, without its file server.
+    /// A cell whose servers ask no caller for a name, without its file server.
     fn start(lab: &Lab) -> Result<Self, Trouble> {
         let stock = lab.cell(&Machine::new(Servers::Stock))?;
         let folder = std::env::temp_dir().join(stock.name());

@@ -66,8 +66,8 @@ const LOSS_EVENTS: u32 = 6;
 /// are lost now and then where it is 1 % in the long run.
 const LOSS_DEVIATIONS: f64 = 2.0;
 const LOSS_HEAVY: f64 = 0.1;
-/// Rounds that a probe's queue is given to drain. Beside flows that keep the queue filled it never does, and whoever waited
-/// for it would give them his share.
+/// Rounds that a probe's queue is given to drain. Beside flows that keep the queue filled it never does, and a flow
+/// that waited for it would give them its share.
 const DOWN_ROUNDS: u32 = 1;
 /// A round trip within so much of the smallest shows no queue.
 const NO_QUEUE: Duration = Duration::from_millis(2);

@@ -3,15 +3,15 @@
 //!
 //! - While the buffer is small, since it could not be forced (`Config::receive_buffer`): what is offered and has not come
 //!   stays below the buffer and what is drained in [`DRAINED`].
-//! - While packets wait for long before they are worked through, whatever the size of the buffer (`handle_backlog`): the
-//!   queue in the kernel is one for all, and whoever sends from many hosts would have most of it. Then what is offered is what
-//!   is worked through in a round trip, and a few milliseconds more; and more than that while the queue is short all the same
-//!   and somebody waits, as hosts without CPU take longer than a round trip.
+//! - While packets wait for long before they are worked through, whatever the size of the buffer (`handle_backlog`):
+//!   the queue in the kernel is one for all, and an owner who sends from many hosts would have most of it. Then what is
+//!   offered is what is worked through in a round trip, and a few milliseconds more; and more than that while the queue
+//!   is short all the same and somebody waits, as hosts without CPU take longer than a round trip.
 //!
-//! When there is such a queue, and what the limit is then, is left to [`drain`]. Otherwise nothing is limited here, and windows follow
-//! the readers (`receive`). What there is, owners get in turns, in bytes (`fair`), and an owner's calls one after the other; while the
-//! limit is of the second kind, none has more than his part of half of it. A call that has to wait is told of a window of one packet
-//! that has come already: never of none (Rx notes 17.9).
+//! When there is such a queue, and what the limit is then, is left to [`drain`]. Otherwise nothing is limited here, and
+//! windows follow the readers (`receive`). Owners get what there is in turns, in bytes (`fair`), and an owner's calls
+//! one after the other. While the limit is of the second kind, no owner has more than an equal part of half of it. A
+//! call that has to wait is told of a window of one packet that has come already: never of none (Rx notes 17.9).
 //!
 //! ```text
 //!                   data come, and it has memory for more
@@ -50,8 +50,9 @@ const FIRST_OFFER: u32 = 16;
 const GRANT: u64 = 16;
 /// Packets of a call before it is listed while nothing is limited.
 const LISTED_FROM: u32 = 8;
-/// Kernel's bytes of credit that an owner gets in a turn, at most: his part of what there is, but a packet at least, so that
-/// nobody waits for longer than that takes to come once. And what he gets at once after having been quiet: the cost of 128 KiB.
+/// Kernel's bytes of credit that an owner gets in a turn, at most: an equal part of what there is, but a packet at
+/// least, so that nobody waits for longer than that takes to come once. And what an owner gets at once after having
+/// been quiet: the cost of 128 KiB.
 const TURN: u32 = 64 << 10;
 const FRESH: u32 = 208 << 10;
 /// How often calls are looked after that hold credit, and how many at a time: in a small buffer more.
@@ -64,16 +65,16 @@ const LOOK_AT_IN_SMALL: usize = 256;
 const PATIENCE: Duration = Duration::from_millis(30);
 const PATIENCE_IN_SMALL: Duration = Duration::from_millis(5);
 /// And no round trip is taken for longer than this there: one that never was shorter is that of a host without CPU too.
-/// Who is really farther than that is late each time when others wait, and gets what he gets in turns.
+/// An owner who is really farther away is late each time when others wait, and gets credit in turns.
 const FAR: Duration = Duration::from_millis(40);
-/// Who was left one packet is told so again after this, and each time after this. In a small buffer he gets no more before it has
-/// come: a host without CPU would only hold it.
+/// An owner who was left one packet is told so again after this, and each time after this. In a small buffer they get
+/// no more before it has come: a host without CPU would only hold it.
 const TOLD_AGAIN: Duration = Duration::from_millis(500);
 
 /// Assumed round trip while none is known.
 const UNKNOWN_RTT: Duration = Duration::from_millis(10);
-/// Who begins after having been quiet may have this while a standing queue is limited, half as much more than the most that others
-/// have, as he waits for nobody.
+/// An owner who begins after having been quiet may have this while a standing queue is limited, half as much more than
+/// the most that others have, as they wait for nobody.
 const MOST_WITH_NEW: u64 = 24 << 20;
 
 /// What a packet of so many bytes costs in the socket's buffer.
@@ -102,7 +103,7 @@ struct Receiver {
     number: CallNumber,
 }
 
-/// What an owner holds, and his calls that want more than he may.
+/// What an owner holds, and the owner's calls that want more than they may have.
 #[derive(Debug, Default)]
 struct Share {
     held: u64,
@@ -208,7 +209,7 @@ impl Credits {
     }
 }
 
-/// Whether nobody waits for more than he has.
+/// Whether no owner waits for more than they have.
 fn is_calm(waiting: &FairQueue<Receiver>, shares: &BTreeMap<Owner, Share>) -> bool {
     waiting.is_empty() && shares.values().all(|share| share.aside.is_empty())
 }

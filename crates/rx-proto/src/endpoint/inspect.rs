@@ -20,9 +20,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
-/// Bytes a second that answers may have, UDP and IPv4 headers included, over all askers: an answer may be eight times its
-/// question, and nothing shows that the asker is who he says he is. Enough for a person's rxdebug of some thousand
-/// connections a second, and nothing to a flood.
+/// Bytes a second that answers may have, UDP and IPv4 headers included, over all askers: an answer may be eight times
+/// its question, and nothing shows that the question came from the address that it names. Enough for a person's rxdebug
+/// of some thousand connections a second, and nothing to a flood.
 pub const ANSWER_RATE: u64 = 256 << 10;
 
 /// The same to one address, with [`ANSWER_BURST`] at once: nobody can have much more sent to somebody else than a person reads.

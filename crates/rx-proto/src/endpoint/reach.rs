@@ -7,10 +7,10 @@
 //! DATA from elsewhere make the server ask that address, and its answer moves the connection, unless the client goes on calling from
 //! the old one. Nothing else moves one: names and numbers of connections are no secrets.
 //!
-//! Whoever sends a first packet is believed nothing: he gets at most three bytes for each of his (`path`), his connections
-//! are the first to go when there are many, and what all such peers together make us keep is bounded. What counts as a
-//! proof is an ACK that names the serial of a packet of ours; serials of server connections start anywhere, so that they
-//! cannot be guessed.
+//! The sender of a first packet is believed nothing: it gets at most three bytes for each of its own (`path`), its
+//! connections are the first to go when there are many, and what all such peers together make us keep is bounded. What
+//! counts as a proof is an ACK that names the serial of a packet of ours; serials of server connections start anywhere,
+//! so that they cannot be guessed.
 
 use super::{ChannelRef, Endpoint, Event, Target};
 use crate::abort::AbortCode;

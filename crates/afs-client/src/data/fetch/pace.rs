@@ -117,7 +117,7 @@ pub(crate) struct Threads {
 }
 
 impl Pace {
-    /// Of a server that nothing is known of.
+    /// The pace of a server that nothing is known of.
     pub(crate) const fn new() -> Self {
         Self {
             is_own: None,

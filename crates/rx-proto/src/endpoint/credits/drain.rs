@@ -16,8 +16,8 @@ const AIM: Duration = Duration::from_millis(3);
 const CALM: u32 = 20;
 /// The limit never goes below this: 28 packets.
 const LEAST_LIMIT: u64 = 64 << 10;
-/// Nor above this, half of the buffer that is forced, and twice what is worked through in a round trip: a lone owner, who may
-/// have half, is to have more than that, or he would never be faster than when the limit began.
+/// Nor above this, half of the buffer that is forced, and twice what is worked through in a round trip: a lone owner,
+/// who may have half, is to have more than that, or they would never be faster than when the limit began.
 const MOST_LIMIT: u64 = 16 << 20;
 
 /// What a period has shown that is to be done about offers.
