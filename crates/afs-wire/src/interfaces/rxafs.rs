@@ -176,11 +176,11 @@ wire_struct! {
         vid: VolumeId,
         /// Its read-write volume.
         parent_id: VolumeId,
-        /// Can it be used?
+        /// Whether it can be used.
         online: u8,
         /// Whether it is in service.
         in_service: u8,
-        /// Has the administrator let it into service?
+        /// Whether the administrator has let it into service.
         blessed: u8,
         /// Whether it is damaged.
         needs_salvage: u8,

@@ -18,9 +18,9 @@ interface! {
         /// Statistics by peer.
          1 RetrievePeerRPCStats (client_version: u32)
            -> (server_version: u32, clock_sec: AfsTime, clock_usec: u32, stat_count: u32, stats: RpcStats);
-        /// Are they kept for the process?
+        /// Whether they are kept for the process.
          2 QueryProcessRPCStats () -> (on: i32);
-        /// Are they kept by peer?
+        /// Whether they are kept by peer.
          3 QueryPeerRPCStats () -> (on: i32);
         /// Keep them for the process.
          4 EnableProcessRPCStats ();
