@@ -1,4 +1,4 @@
-//! What to do when a call fails: wait, look the volume up again, ask another server, or tell the user. [`verdict`] is
+//! What to do when a call fails: wait, look the volume up again, ask another server, or tell the user. `verdict.rs` is
 //! the table, one line for each code; [`Rotation`] goes through the servers of one operation by it. The client and the
 //! administration of a cell follow this one rule.
 //!
