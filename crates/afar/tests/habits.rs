@@ -262,3 +262,41 @@ tell()
     let output = Command::new("python3").args(["-c", program]).arg(place.join("l")).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "held\nfree\nheld\nfree\n", "{output:?}");
 }
+
+/// As procmail and `lockfile` do in a maildir.
+#[test]
+fn removing_a_file_that_is_locked_writes_no_warning() {
+    const NAME: &str = "removing_a_file_that_is_locked_writes_no_warning";
+    if !can_mount(NAME) {
+        return;
+    }
+    let cell = Cell::new("locked");
+    let (mount, place) = cell.mount("one");
+    let file = File::create(place.join("l")).unwrap();
+    file.lock().unwrap();
+    fs::remove_file(place.join("l")).unwrap();
+    drop(file);
+    assert!(!place.join("l").exists());
+    assert!(mount.stop().success());
+    let log = cell.log("one");
+    assert!(!log.contains("WARN"), "{log}");
+}
+
+/// Nothing to read is not the same as a file with nothing in it.
+#[test]
+fn afsio_write_whose_input_is_closed_fails_and_leaves_the_file() {
+    const NAME: &str = "afsio_write_whose_input_is_closed_fails_and_leaves_the_file";
+    if !can_mount(NAME) {
+        return;
+    }
+    let cell = Cell::new("input");
+    let (_mount, place) = cell.mount("one");
+    fs::write(place.join("kept"), "kept").unwrap();
+    let command = "exec \"$0\" afsio write -file /afs/afar.local/scratch/kept -config \"$1\" -force <&-";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command, env!("CARGO_BIN_EXE_afar")]).arg(cell.folder.join("state/etc"));
+    let output = shell.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("cannot read the standard input"), "{output:?}");
+    assert_eq!(fs::read_to_string(place.join("kept")).unwrap(), "kept");
+}

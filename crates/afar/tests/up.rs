@@ -52,6 +52,26 @@ fn the_first_run_makes_a_cell_and_the_next_goes_on_with_it() {
 }
 
 #[test]
+fn vos_shows_a_partitions_size_and_takes_no_empty_name_for_all() {
+    let folder = Folder::new("partition");
+    let address = own_address();
+    let process = Process::start(up(&folder, address, &["--no-mount"]), None);
+    let shown = vos(&folder, &["partinfo", &address.to_string()]);
+    let total = shown.trim_end().rsplit(' ').next().unwrap();
+    assert!(total.parse::<u64>().is_ok_and(|kib| kib > 0), "{shown}");
+    let mut command = afar(["vos", "listvol"]);
+    command
+        .args([&address.to_string(), ""])
+        .arg("-config")
+        .arg(folder.join("state/etc/server"))
+        .arg("-localauth");
+    let output = run(command);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("could not interpret partition name ''"), "{output:?}");
+    assert!(process.stop().success());
+}
+
+#[test]
 fn a_first_run_that_was_killed_is_gone_on_with() {
     let folder = Folder::new("killed");
     let address = own_address();
