@@ -74,6 +74,8 @@ failures! {
     Code 109 OVER_QUOTA;
     /// VBUSY.
     Code 110 BUSY;
+    /// VMOVED.
+    Code 111 MOVED;
     /// VIO.
     Code 112 VOLUME_IO;
 }
@@ -94,6 +96,7 @@ impl From<VolumeError> for Failure {
             VolumeError::NoVolume(_) => Self::NO_VOLUME,
             VolumeError::Offline { .. } => Self::OFFLINE,
             VolumeError::Busy(_) => Self::BUSY,
+            VolumeError::Moved(_) => Self::MOVED,
             VolumeError::NoVnode(_) => Self::NO_VNODE,
             VolumeError::ReadOnly(_) => Self::READ_ONLY,
             VolumeError::OverQuota(_) => Self::OVER_QUOTA,

@@ -20,6 +20,7 @@ mod locations;
 pub mod log;
 pub mod memory;
 pub mod notify;
+mod peers;
 mod protection;
 mod registration;
 mod server;

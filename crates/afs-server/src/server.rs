@@ -26,8 +26,6 @@ use afs_wire::ids::{AfsTime, VolumeId};
 use afs_wire::pt::Pr;
 use afs_wire::ubik::vote::Vote;
 use afs_wire::vl::Vl as VlInterface;
-use rand::SeedableRng;
-use rand::rngs::StdRng;
 use rx::{BoxFuture, Endpoint, EndpointConfig, Runtime, SocketOptions, TokioRuntime};
 use rx_proto::security::{Null, ServerSecurity};
 use rx_security::identity::LocalRealms;
@@ -46,6 +44,7 @@ use crate::health;
 use crate::keys;
 use crate::locations::{LocalLocations, RemoteLocations};
 use crate::memory::{GAUGES, Memory};
+use crate::peers::{VolumePeers, cell_login};
 use crate::protection::{LocalProtection, RemoteProtection};
 use crate::registration::{Registration, Vl, register};
 use crate::sysid;
@@ -349,9 +348,7 @@ impl<'a> Assembly<'a> {
     }
 
     fn login(&self) -> Result<Login, StartError> {
-        let seed = self.runtime.seed().map_err(|error| StartError::State(error.to_string()))?;
-        let mut random = StdRng::from_seed(seed);
-        Login::local_superuser(&self.rxkad.keys(), rx_security::Level::Crypt, &mut random)
+        cell_login(&self.rxkad, &self.runtime)
             .map_err(|error| StartError::Folder(format!("{}: {error}", self.folder.path.display())))
     }
 
@@ -514,8 +511,13 @@ impl<'a> Assembly<'a> {
         config.idle_limit = Duration::from_secs(self.config.vol.idle_transaction_seconds.into());
         let authority = Arc::clone(&self.authority);
         let watcher = Arc::new(ClientsAreTold(file_server));
-        let service =
-            VolumeService::new(partitions.clone(), authority, watcher, Arc::clone(&self.runtime), config);
+        let peers = Arc::new(VolumePeers {
+            endpoint: self.endpoint(Role::Vol).downgrade(),
+            rxkad: self.rxkad.clone(),
+            runtime: Arc::clone(&self.runtime),
+        });
+        let runtime = Arc::clone(&self.runtime);
+        let service = VolumeService::new(partitions.clone(), authority, watcher, peers, runtime, config);
         self.endpoint(Role::Vol).add_service(service.config(self.security()));
         service
     }

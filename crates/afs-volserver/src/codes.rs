@@ -11,7 +11,7 @@ macro_rules! codes {
 }
 
 pub(crate) use afs_wire::abort::{
-    VBUSY, VDISKFULL, VNOVOL, VOFFLINE, VOLSERBAD_ACCESS as BAD_ACCESS, VOLSERBADNAME as BAD_NAME,
+    VBUSY, VDISKFULL, VMOVED, VNOVOL, VOFFLINE, VOLSERBAD_ACCESS as BAD_ACCESS, VOLSERBADNAME as BAD_NAME,
     VOLSERDUMPERROR as DUMP_ERROR, VOLSERILLEGAL_PARTITION as ILLEGAL_PARTITION, VOLSERNO_OP as NO_OP,
     VOLSERNOVOL as VOLSER_NO_VOL, VOLSERREAD_DUMPERROR as READ_DUMP_ERROR, VOLSERVOLBUSY as VOLSER_BUSY,
     VSALVAGE, VVOLEXISTS,
@@ -32,6 +32,8 @@ codes! {
     EINVAL = 22;
     /// The volume can only be read.
     EROFS = 30;
+    /// A server that could not be called, as Linux numbers it.
+    ENOTCONN = 107;
 }
 
 /// The code of a volume's error.
@@ -41,6 +43,7 @@ pub(crate) fn of(error: &VolumeError) -> Abort {
         VolumeError::VolumeExists(_) => VVOLEXISTS,
         VolumeError::Offline { .. } => VOFFLINE,
         VolumeError::Busy(_) => VBUSY,
+        VolumeError::Moved(_) => VMOVED,
         VolumeError::ReadOnly(_) => EROFS,
         VolumeError::OverQuota(_) | VolumeError::DiskFull => VDISKFULL,
         VolumeError::Damaged { .. } => VSALVAGE,

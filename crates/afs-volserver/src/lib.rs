@@ -2,10 +2,10 @@
 //! `afs-volume`'s, shared with the file service of the same process.
 //!
 //! A [`VolumeService`] answers the calls; [`transactions`] is its table of who works on which volume. What the file service
-//! has to be told is said through [`Watcher`], who may change volumes is asked of [`Authority`]. Facts are from
-//! docs/notes/volser.md, cited as "Volume service notes".
+//! has to be told is said through [`Watcher`], who may change volumes is asked of [`Authority`], other servers are reached through
+//! [`Peers`]. Facts are from docs/notes/volser.md, cited as "Volume service notes".
 //!
-//! Not served yet, and refused as by a server that does not have them: Forward and what belongs to it.
+//! Not served yet, and refused as by a server that does not have it: ConvertROtoRWvolume.
 #![forbid(unsafe_code)]
 
 mod codes;
@@ -17,4 +17,4 @@ pub mod transactions;
 mod work;
 
 pub use partitions::Partitions;
-pub use service::{Authority, Config, VolumeService, Watcher};
+pub use service::{Authority, Config, Peers, VolumeService, Watcher};

@@ -1,21 +1,23 @@
 //! The service: who may call, transactions in use, and the volume's state around them. The procedures are in the files below
-//! this one, by what they do: `change` makes and alters volumes, `show` tells of them, `dump` sends and `restore` receives them, `unserved` refuses.
+//! this one, by what they do: `change` makes and alters volumes, `show` tells of them, `dump` and `forward` send their dumps and `restore` receives them, `unserved` refuses.
 
 mod change;
 mod dump;
+mod forward;
 mod restore;
 mod show;
 mod size;
 mod unserved;
 
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use afs_volume::{Partition, Volume, VolumeError, VolumeState};
 use afs_wire::afsvol::{AfsVol, AttachFlags, VolumeFlags};
 use afs_wire::ids::{AfsTime, PartitionId, TransId, VolumeId, VolumeType};
-use rx::{BoxFuture, Procedures, Runtime, ServiceConfig};
+use rx::{BoxFuture, Connection, Procedures, Runtime, ServiceConfig};
 use rx_proto::config::CallLimits;
 use rx_proto::endpoint::Service;
 use rx_proto::ids::ServiceId;
@@ -82,6 +84,16 @@ pub trait Watcher: Send + Sync + 'static {
     fn volume_changed(&self, volume: VolumeId) -> BoxFuture;
 }
 
+/// How other volume servers are reached, to send them volumes.
+pub trait Peers: Send + Sync + 'static {
+    /// The volume service at an address, called as by the cell itself. Nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// Why it cannot be called: there is no key.
+    fn connect(&self, to: SocketAddr) -> Result<Connection, String>;
+}
+
 /// The volume service. Clones are the same one.
 #[derive(Clone)]
 pub struct VolumeService {
@@ -93,6 +105,7 @@ struct Shared {
     transactions: Mutex<Transactions>,
     authority: Arc<dyn Authority>,
     watcher: Arc<dyn Watcher>,
+    peers: Arc<dyn Peers>,
     runtime: Arc<dyn Runtime>,
     config: Config,
 }
@@ -109,6 +122,7 @@ impl VolumeService {
         partitions: Partitions,
         authority: Arc<dyn Authority>,
         watcher: Arc<dyn Watcher>,
+        peers: Arc<dyn Peers>,
         runtime: Arc<dyn Runtime>,
         config: Config,
     ) -> Self {
@@ -118,6 +132,7 @@ impl VolumeService {
             transactions,
             authority,
             watcher,
+            peers,
             runtime: Arc::clone(&runtime),
             config,
         });

@@ -23,6 +23,8 @@ pub enum VolumeError {
     },
     /// The volume is used by a volume operation for a while; the caller is to try again.
     Busy(VolumeId),
+    /// The volume is at another server by now.
+    Moved(VolumeId),
     /// There is no such vnode, or another use of its number.
     NoVnode(VnodeNumber),
     /// A clone, or a read-only volume, was to be changed.
@@ -114,6 +116,7 @@ impl fmt::Display for VolumeError {
             Self::VolumeExists(id) => write!(f, "volume {id} is there already: choose another id or name"),
             Self::Offline { volume, reason } => write!(f, "volume {volume} is offline: {reason}"),
             Self::Busy(id) => write!(f, "volume {id} is busy with a volume operation: try again"),
+            Self::Moved(id) => write!(f, "volume {id} has moved to another server"),
             Self::NoVnode(vnode) => write!(f, "there is no vnode {vnode}, or it is another by now"),
             Self::ReadOnly(id) => write!(f, "volume {id} is read-only: change the read-write volume"),
             Self::OverQuota(id) => write!(f, "volume {id} is over its quota: remove files or raise it"),

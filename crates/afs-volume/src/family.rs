@@ -218,8 +218,15 @@ pub(crate) struct Edit<'a> {
 }
 
 impl<'a> Edit<'a> {
-    /// Begins to change a volume.
+    /// Begins to change a volume, which has to be online: what is frozen or cloned while it is busy has all that was ever acknowledged.
     pub(crate) fn begin(volume: &'a Volume, stamp: Stamp) -> Result<Self, VolumeError> {
+        let edit = Self::begin_offline(volume, stamp)?;
+        volume.check_online()?;
+        Ok(edit)
+    }
+
+    /// The same for a volume that is being made.
+    pub(crate) fn begin_offline(volume: &'a Volume, stamp: Stamp) -> Result<Self, VolumeError> {
         if !volume.is_writable() {
             return Err(VolumeError::ReadOnly(volume.id));
         }

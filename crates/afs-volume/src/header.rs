@@ -94,6 +94,8 @@ pub enum VolumeState {
     Online,
     /// In use by a volume operation; clients are to try again.
     Busy,
+    /// Now at another server; clients are to ask the VLDB.
+    Moved,
     /// Not served, and why.
     Offline(String),
 }

@@ -355,7 +355,7 @@ impl Volume {
 
     /// Makes the root directory of a new volume.
     pub(crate) fn make_root(&self, stamp: Stamp) -> Result<(), VolumeError> {
-        let mut edit = Edit::begin(self, stamp)?;
+        let mut edit = Edit::begin_offline(self, stamp)?;
         let id = edit.new_id(Kind::Directory)?;
         assert_eq!(id, VnodeId::ROOT, "the family is new");
         // A root directory begins with 1, all others with 0.

@@ -214,7 +214,7 @@ impl Volume {
     ///
     /// # Errors
     ///
-    /// [`VolumeError::Busy`] or [`VolumeError::Offline`]; [`VolumeError::NoVolume`] if it was deleted.
+    /// [`VolumeError::Busy`], [`VolumeError::Moved`] or [`VolumeError::Offline`]; [`VolumeError::NoVolume`] if it was deleted.
     pub fn check_online(&self) -> Result<(), VolumeError> {
         if self.is_gone.load(Ordering::Acquire) {
             return Err(VolumeError::NoVolume(self.id));
@@ -222,6 +222,7 @@ impl Volume {
         match self.state() {
             VolumeState::Online => Ok(()),
             VolumeState::Busy => Err(VolumeError::Busy(self.id)),
+            VolumeState::Moved => Err(VolumeError::Moved(self.id)),
             VolumeState::Offline(reason) => Err(VolumeError::Offline { volume: self.id, reason }),
         }
     }

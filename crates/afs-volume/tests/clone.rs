@@ -141,6 +141,7 @@ fn cost_of_cloning(files: usize) -> [Work; 3] {
         with_root: true,
     };
     let volume = partition.create_volume(&new, stamp).unwrap();
+    volume.change_info(|info| (info.in_service, info.destroy_me) = (true, false)).unwrap();
     let (set, mut directory) = (SetStatus::default(), VnodeId::ROOT);
     for number in 0..files {
         // A directory is not to be full, nor its pages to be what is measured.

@@ -1,12 +1,9 @@
 //! Dumps, sent to whoever asks: `Dump` and `DumpV2`. The volume is read as it was at the call, so clients go on meanwhile, and the disk
 //! works on the next piece while the last one is sent.
 
-use std::future::poll_fn;
-use std::pin::pin;
-use std::task::Poll;
-
 use afs_wire::afsvol::{AttachFlags, Dump, DumpFlags, DumpV2, reply};
 use afs_wire::ids::{AfsTime, TransId};
+use futures_util::future::join;
 use rxgen::{Abort, Serve, ServerCall, StreamsOut};
 
 use super::{InUse, VolumeService, log, refused, settle};
@@ -15,7 +12,7 @@ use crate::dump::{self, DumpFailed, Wanted};
 use crate::work::on_a_thread;
 
 /// What is read at once. Two of these are in memory for each dump: one is filled while the other is sent.
-const PIECE_BYTES: usize = 256 << 10;
+pub(super) const PIECE_BYTES: usize = 256 << 10;
 
 impl Serve<Dump> for VolumeService {
     async fn serve(&self, mut call: ServerCall<'_, Dump>, args: Dump) -> Result<reply::Dump, Abort> {
@@ -94,14 +91,14 @@ async fn send<R: StreamsOut>(
         if piece.is_empty() {
             return Ok(());
         }
-        let (filled, sent) = both(fill(dump, Vec::with_capacity(PIECE_BYTES)), call.send_data(&piece)).await;
+        let (filled, sent) = join(fill(dump, Vec::with_capacity(PIECE_BYTES)), call.send_data(&piece)).await;
         sent?;
         next = filled?;
     }
 }
 
 /// The next piece; an empty one at the end.
-async fn fill(mut dump: dump::Dump, mut piece: Vec<u8>) -> Result<(dump::Dump, Vec<u8>), Abort> {
+pub(super) async fn fill(mut dump: dump::Dump, mut piece: Vec<u8>) -> Result<(dump::Dump, Vec<u8>), Abort> {
     on_a_thread(move || match dump.fill(&mut piece, PIECE_BYTES) {
         Ok(()) => Ok((dump, piece)),
         Err(error) => {
@@ -109,32 +106,6 @@ async fn fill(mut dump: dump::Dump, mut piece: Vec<u8>) -> Result<(dump::Dump, V
             Err(match error {
                 DumpFailed::Volume(_) | DumpFailed::Write(_) | DumpFailed::Short(_) => codes::DUMP_ERROR,
             })
-        }
-    })
-    .await
-}
-
-/// Does both at once, and waits for both.
-pub(super) async fn both<A, B>(a: impl Future<Output = A>, b: impl Future<Output = B>) -> (A, B) {
-    let (mut a, mut b) = (pin!(a), pin!(b));
-    let (mut from_a, mut from_b) = (None, None);
-    poll_fn(move |cx| {
-        if from_a.is_none()
-            && let Poll::Ready(value) = a.as_mut().poll(cx)
-        {
-            from_a = Some(value);
-        }
-        if from_b.is_none()
-            && let Poll::Ready(value) = b.as_mut().poll(cx)
-        {
-            from_b = Some(value);
-        }
-        match (from_a.take(), from_b.take()) {
-            (Some(a), Some(b)) => Poll::Ready((a, b)),
-            (a, b) => {
-                (from_a, from_b) = (a, b);
-                Poll::Pending
-            }
         }
     })
     .await

@@ -3,10 +3,10 @@
 
 use afs_wire::afsvol::{Restore, RestoreCookie, reply};
 use afs_wire::ids::{TransId, VolumeId};
+use futures_util::future::join;
 use rxgen::{Abort, Serve, ServerCall};
 
 use super::change::{kind_of, volume_name};
-use super::dump::both;
 use super::{InUse, VolumeService, log, refused};
 use crate::codes;
 use crate::restore::{Filler, Identity, RestoreFailed};
@@ -80,7 +80,7 @@ impl VolumeService {
         .await?;
         let mut piece = receive(call).await?;
         while !piece.is_empty() {
-            let (fed, next) = both(feed(going, piece), receive(call)).await;
+            let (fed, next) = join(feed(going, piece), receive(call)).await;
             going = fed?;
             piece = next?;
         }

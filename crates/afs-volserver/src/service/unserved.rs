@@ -1,10 +1,7 @@
-//! Procedures that are refused: those that forward, convert or split a volume, as by a server that does not have them,
-//! and those that do nothing in stock servers either.
+//! Procedures that are refused: those that convert or split a volume, as by a server that does not have them, and those that do nothing
+//! in stock servers either.
 
-use afs_wire::afsvol::{
-    ConvertROtoRWvolume, Forward, ForwardMultiple, GetNthVolume, SetForwarding, SignalRestore, SplitVolume,
-    reply,
-};
+use afs_wire::afsvol::{ConvertROtoRWvolume, GetNthVolume, SignalRestore, SplitVolume, reply};
 use rxgen::{Abort, Serve, ServerCall};
 
 use super::VolumeService;
@@ -21,11 +18,8 @@ macro_rules! refuse {
 }
 
 refuse! {
-    Forward with Abort::OPCODE;
-    ForwardMultiple with Abort::OPCODE;
     ConvertROtoRWvolume with Abort::OPCODE;
     SplitVolume with Abort::OPCODE;
-    SetForwarding with Abort::OPCODE;
     GetNthVolume with codes::NO_OP;
     SignalRestore with codes::NO_OP;
 }

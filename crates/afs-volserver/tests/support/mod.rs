@@ -3,18 +3,20 @@
 
 pub(crate) mod dumps;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use afs_volserver::{Authority, Config, Partitions, VolumeService, Watcher};
+use afs_volserver::{Authority, Config, Partitions, Peers, VolumeService, Watcher};
 use afs_volume::{Partition, VolumeState};
 use afs_wire::afsvol::{
-    AttachFlags, CreateVolume, EndTrans, ListOneVolume, SetFlags, TransCreate, VolintInfo, VolumeFlags,
+    AttachFlags, CreateVolume, DestServer, EndTrans, ListOneVolume, SetFlags, TransCreate, VolintInfo,
+    VolumeFlags,
 };
 use afs_wire::ids::{AfsTime, PartitionId, TransId, VolumeId, VolumeType};
-use rx::{BoxFuture, Connection, Endpoint, EndpointConfig};
+use rx::{BoxFuture, Connection, Endpoint, EndpointConfig, WeakEndpoint};
 use rx_proto::abort::AbortCode;
 use rx_proto::ids::ServiceId;
 use rx_proto::security::Null;
@@ -45,6 +47,16 @@ impl Watcher for Told {
     fn volume_changed(&self, volume: VolumeId) -> BoxFuture {
         self.0.lock().unwrap().push(volume);
         Box::pin(std::future::ready(()))
+    }
+}
+
+/// Calls other servers as nobody.
+struct Anonymous(WeakEndpoint);
+
+impl Peers for Anonymous {
+    fn connect(&self, to: SocketAddr) -> Result<Connection, String> {
+        let endpoint = self.0.upgrade().ok_or("it ends")?;
+        Ok(endpoint.connect(to, ServiceId(4), Box::new(Null)))
     }
 }
 
@@ -84,11 +96,19 @@ impl Lab {
         let mut config = Config::new(|| AfsTime(1_700_000_000));
         change(&mut config);
         let runtime = Arc::clone(server.runtime());
+        let peers = Arc::new(Anonymous(server.downgrade()));
         let service =
-            VolumeService::new(partitions.clone(), everybody.clone(), told.clone(), runtime, config);
+            VolumeService::new(partitions.clone(), everybody.clone(), told.clone(), peers, runtime, config);
         server.add_service(service.config(vec![Arc::new(Null)]));
         let connection = client.connect(server.local_addr(), ServiceId(4), Box::new(Null));
         Self { folder, connection, partitions, service, everybody, told, _server: server }
+    }
+
+    /// As another server has it to send to.
+    pub(crate) fn destination(&self) -> DestServer {
+        let at = self.connection.peer();
+        let std::net::IpAddr::V4(host) = at.ip() else { panic!("{at}") };
+        DestServer { host: host.into(), port: at.port().into(), ssid: 1 }
     }
 
     pub(crate) async fn call<R: Rpc>(&self, args: R) -> Result<R::Reply, AbortCode> {

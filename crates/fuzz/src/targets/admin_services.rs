@@ -18,7 +18,7 @@ use afs_celldb::store::{CellStore, Transaction};
 use afs_celldb::ubik::VoteService;
 use afs_celldb::vldb::{RestrictedQuery, VlService, Vldb};
 use afs_celldb::{Clock, Database, rx_service};
-use afs_volserver::{Partitions, VolumeService, Watcher};
+use afs_volserver::{Partitions, Peers, VolumeService, Watcher};
 use afs_volume::{NewClone, NewVolume, Partition, Stamp, VolumeKind};
 use afs_wire::afsvol::AfsVol;
 use afs_wire::bos::Bozo;
@@ -191,8 +191,8 @@ impl World {
         // The task that looks for idle transactions ends when it looks next: few are to wait for that.
         config.idle_limit = Duration::from_secs(1);
         let (names, runtime) = (Arc::new(Names), Arc::new(self.sim.clone()));
-        let service =
-            VolumeService::new(self.partitions.clone(), names, Arc::new(NobodyWatches), runtime, config);
+        let (watcher, peers) = (Arc::new(NobodyWatches), Arc::new(NobodyIsThere));
+        let service = VolumeService::new(self.partitions.clone(), names, watcher, peers, runtime, config);
         self.server.add_service(service.config(security()));
     }
 
@@ -385,6 +385,15 @@ impl Authority for Names {
 impl afs_volserver::Authority for Names {
     fn is_superuser(&self, identity: &str) -> bool {
         matches!(identity, "afs" | "admin")
+    }
+}
+
+/// No other server can be called.
+struct NobodyIsThere;
+
+impl Peers for NobodyIsThere {
+    fn connect(&self, _to: SocketAddr) -> Result<Connection, String> {
+        Err("nobody is there".to_owned())
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
     let checks: [(&str, Check); 3] = [
         ("dumps/go_from_openafs_to_ours_and_back", there_and_back),
         ("dumps/of_what_changed_go_both_ways", increments),
-        ("dumps/are_received_from_openafs_in_moves_and_releases", moves),
+        ("dumps/go_both_ways_in_moves_and_releases", moves),
     ];
     let case = |(name, check): (&str, Check)| {
         let lab = Arc::clone(lab);
@@ -252,27 +252,41 @@ fn increments(lab: &Lab) -> Verdict {
 
 fn moves(lab: &Lab) -> Verdict {
     let scene = mixed(lab)?;
-    let volume = filled(&scene, ADDRESS, "released")?;
+    let places = [("stock", ADDRESS, OURS), ("ours", OURS, ADDRESS)];
+    let mut released = Vec::new();
+    for (name, begin, _) in places {
+        released.push(filled(&scene, begin, name)?);
+    }
     // vos takes a volume that is not older than two seconds at its release for another one at the next.
     thread::sleep(Duration::from_secs(4));
-    for line in [format!("vos addsite {OURS} a released"), "vos release released".to_owned()] {
-        scene.cell.expect(&format!("{line} -localauth"))?;
-    }
-    let replica = |options: &[&str]| scene.dump("released.readonly", options);
-    compare("a release", &scene.dump("released", &[])?, &replica(&[])?)?;
-    change(&scene, ADDRESS, volume)?;
-    let said = scene.cell.expect("vos release released -verbose -localauth")?;
-    if !said.contains("(as of ") {
-        return Err(format!("the second release is not incremental: {said}").into());
-    }
-    compare("a second release", &scene.dump("released", &[])?, &replica(&[])?)?;
+    for ((name, begin, other), volume) in places.into_iter().zip(released) {
+        let replica = format!("{name}.readonly");
+        for line in [format!("vos addsite {other} a {name}"), format!("vos release {name}")] {
+            scene.cell.expect(&format!("{line} -localauth"))?;
+        }
+        compare("a release", &scene.dump(name, &[])?, &scene.dump(&replica, &[])?)?;
+        change(&scene, begin, volume)?;
+        let said = scene.cell.expect(&format!("vos release {name} -verbose -localauth"))?;
+        if !said.contains("(as of ") {
+            return Err(format!("the second release is not incremental: {said}").into());
+        }
+        compare("a second release", &scene.dump(name, &[])?, &scene.dump(&replica, &[])?)?;
 
-    filled(&scene, ADDRESS, "moved")?;
-    let before = scene.dump("moved", &[])?;
-    scene.cell.expect(&format!("vos move moved {ADDRESS} a {OURS} a -localauth"))?;
-    let examined = scene.cell.expect("vos examine moved -localauth")?;
-    if !examined.contains("server fs3 partition /vicepa RW Site") || !examined.contains("On-line") {
-        return Err(format!("vos examine says {examined}").into());
+        let moved = format!("{name}.moved");
+        filled(&scene, begin, &moved)?;
+        let before = scene.dump(&moved, &[])?;
+        scene.cell.expect(&format!("vos move {moved} {begin} a {other} a -localauth"))?;
+        let examined = scene.cell.expect(&format!("vos examine {moved} -noresolve -localauth"))?;
+        if !examined.contains(&format!("server {other} partition /vicepa RW Site"))
+            || !examined.contains("On-line")
+        {
+            return Err(format!("vos examine says {examined}").into());
+        }
+        compare("a move", &before, &scene.dump(&moved, &[])?)?;
+        let left = scene.cell.expect(&format!("vos listvol {begin} a -localauth"))?;
+        if left.contains(&moved) {
+            return Err(format!("{moved} is still where it was: {left}").into());
+        }
     }
-    compare("a move", &before, &scene.dump("moved", &[])?)
+    Ok(())
 }

@@ -1,0 +1,138 @@
+//! Volumes sent from one server to others over loopback: all that a client was ever told is done arrives, or the volume there is as it was.
+
+mod support;
+
+use afs_volume::{SetStatus, VnodeId, VolumeError, VolumeState, fsck};
+use afs_wire::abort::{VOLSERBAD_ACCESS, VOLSERREAD_DUMPERROR};
+use afs_wire::afsvol::{
+    AttachFlags, CreateVolume, Dump, Forward, ForwardMultiple, Replica, RestoreCookie, SetFlags,
+    SetForwarding, VolumeFlags,
+};
+use afs_wire::ids::{AfsTime, TransId, VolumeId, VolumeType};
+use rxgen::xdr::{CharVec, XdrArray};
+use std::sync::atomic::Ordering;
+use support::dumps::{FULL, Read, filled, read, stamp, store};
+use support::{A, Lab, RW, text};
+
+impl Lab {
+    /// A volume that is to be filled, as `vos move` begins.
+    async fn begin_copy(&self) -> TransId {
+        let kind = VolumeType::READ_WRITE;
+        let order = CreateVolume { partition: A, name: text("user.x"), kind, parent: RW, volid: RW };
+        self.call(order).await.unwrap().trans
+    }
+
+    async fn dumped(&self, volume: VolumeId) -> Read {
+        let trans = self.begin(volume, AttachFlags::BUSY).await;
+        let stream = self.stream(Dump { from_trans: trans, from_date: FULL }).await.unwrap();
+        self.end(trans).await;
+        read(&stream)
+    }
+
+    async fn settle(&self, trans: TransId) {
+        self.call(SetFlags { trans, flags: VolumeFlags::NONE }).await.unwrap();
+        self.end(trans).await;
+    }
+
+    fn assert_whole(&self) {
+        let report = fsck::check(self.partitions.get(A).unwrap()).unwrap();
+        assert!(report.is_clean(), "{:?}", report.findings);
+    }
+}
+
+fn cookie() -> RestoreCookie {
+    let name = CharVec::from_text("user.x").unwrap();
+    RestoreCookie { name, kind: VolumeType::READ_WRITE, clone: VolumeId(0), parent: RW }
+}
+
+fn forward(from_trans: TransId, from: u32, to: &Lab, dest_trans: TransId) -> Forward {
+    let (from_date, destination) = (AfsTime(from), to.destination());
+    Forward { from_trans, from_date, destination, dest_trans, cookie: cookie() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_is_sent_whole_and_then_what_changed() {
+    let (here, there) = (Lab::new(), Lab::new());
+    let volume = filled(&here).await;
+    let target = there.begin_copy().await;
+    let trans = here.begin(RW, AttachFlags::BUSY).await;
+    here.call(forward(trans, 0, &there, target)).await.unwrap();
+    here.end(trans).await;
+    let new = volume.create_file(VnodeId::ROOT, b"new", &SetStatus::default(), stamp(30)).unwrap().vnode.id;
+    store(&volume, new, b"new", 30);
+    volume.remove_file(VnodeId::ROOT, b"link", stamp(30)).unwrap();
+    let trans = here.begin(RW, AttachFlags::BUSY).await;
+    here.call(forward(trans, 25, &there, target)).await.unwrap();
+    here.end(trans).await;
+    there.settle(target).await;
+    assert!(there.dumped(RW).await.vnodes == here.dumped(RW).await.vnodes);
+    there.assert_whole();
+}
+
+/// A volume that moves: what clients change behind what was sent would be lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_changes_between_the_last_sending_and_the_end_of_the_transaction() {
+    let (here, there) = (Lab::new(), Lab::new());
+    let volume = filled(&here).await;
+    let file = volume.create_file(VnodeId::ROOT, b"f", &SetStatus::default(), stamp(20)).unwrap().vnode.id;
+    let range = afs_volume::StoreRange { position: 0, length: 4, file_length: 4 };
+    let mut begun = volume.begin_store(file, range).unwrap();
+    begun.write(b"late").unwrap();
+    let target = there.begin_copy().await;
+    let trans = here.begin(RW, AttachFlags::BUSY).await;
+    here.call(forward(trans, 0, &there, target)).await.unwrap();
+    assert_eq!(here.state(RW), VolumeState::Busy);
+    // A store that was begun before is refused at its end.
+    let late = begun.commit(&SetStatus::default(), stamp(21), false);
+    assert!(matches!(late, Err(VolumeError::Busy(RW))), "{late:?}");
+    let made = volume.create_file(VnodeId::ROOT, b"g", &SetStatus::default(), stamp(21));
+    assert!(matches!(made, Err(VolumeError::Busy(RW))), "{made:?}");
+    here.call(SetForwarding { trans, new_site: 0 }).await.unwrap();
+    assert_eq!(here.state(RW), VolumeState::Moved);
+    assert!(matches!(volume.check_online(), Err(VolumeError::Moved(RW))));
+    there.settle(target).await;
+    // It was not deleted: the move was given up.
+    here.end(trans).await;
+    assert_eq!(here.state(RW), VolumeState::Online);
+    assert!(there.dumped(RW).await.vnodes == here.dumped(RW).await.vnodes);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_destination_that_fails_does_not_stop_the_others() {
+    let (here, one, two) = (Lab::new(), Lab::new(), Lab::new());
+    filled(&here).await;
+    let targets = [(&one, one.begin_copy().await), (&two, TransId(77)), (&two, two.begin_copy().await)];
+    let mut to: Vec<_> =
+        targets.iter().map(|(lab, trans)| Replica { trans: *trans, server: lab.destination() }).collect();
+    to[2].server.port = -1;
+    let trans = here.begin(RW, AttachFlags::BUSY).await;
+    let order = ForwardMultiple {
+        from_trans: trans,
+        from_date: FULL,
+        destinations: XdrArray::new(to).unwrap(),
+        spare: 0,
+        cookie: cookie(),
+    };
+    let results = here.call(order).await.unwrap().results.into_vec();
+    assert_eq!(results, [0, 2, 22]);
+    here.end(trans).await;
+    one.settle(targets[0].1).await;
+    assert!(one.dumped(RW).await.vnodes == here.dumped(RW).await.vnodes);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_other_server_says_is_what_the_caller_is_told() {
+    let (here, there) = (Lab::new(), Lab::new());
+    filled(&here).await;
+    let trans = here.begin(RW, AttachFlags::BUSY).await;
+    here.fails(forward(trans, 0, &there, TransId(77)), rxgen::Abort(2)).await;
+    // An increment for a volume that has nothing to begin with.
+    let target = there.begin_copy().await;
+    here.fails(forward(trans, 1_000_000_000, &there, target), VOLSERREAD_DUMPERROR).await;
+    there.everybody.0.store(false, Ordering::Relaxed);
+    here.fails(forward(trans, 0, &there, target), VOLSERBAD_ACCESS).await;
+    here.everybody.0.store(false, Ordering::Relaxed);
+    here.fails(forward(trans, 0, &there, target), VOLSERBAD_ACCESS).await;
+    here.fails(SetForwarding { trans, new_site: 0 }, VOLSERBAD_ACCESS).await;
+    there.assert_whole();
+}
