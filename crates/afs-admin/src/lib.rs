@@ -8,6 +8,7 @@
 //! - [`remove`] and [`clone`](mod@clone) are steps that several operations share. A failure says which step it was.
 //! - [`create`] makes a volume with its entry: an operation of several steps, which reports them, can be stopped with a
 //!   [`Cancel`], and says what it leaves behind.
+//! - [`restore`] gives a volume what a dump has, and makes or changes its entry, in the same manner.
 //! - [`Login`] is the identity with which servers are called.
 //! - [`Error`] says which servers were asked, for what, and what they answered.
 //!
@@ -23,6 +24,7 @@ mod error;
 mod login;
 pub mod ptdb;
 pub mod remove;
+pub mod restore;
 mod text;
 pub mod vldb;
 pub mod volumes;

@@ -12,7 +12,7 @@ use std::time::Duration;
 use afs_wire::abort::{VOLSERBADNAME, VOLSERILLEGAL_PARTITION, VOLSERVOLBUSY};
 use afs_wire::afsvol::{
     self, AfsVol, AttachFlags, DiskPartition, DiskPartition64, PartitionName, TransDebugInfo, UNCHANGED,
-    VolName, VolintInfo, VolintXInfo, VolumeFlags,
+    VolName, VolintInfo, VolintXInfo, VolserStatus, VolumeFlags,
 };
 use afs_wire::errno::Errno;
 use afs_wire::ids::{AfsTime, PartitionId, TransId, VolumeId, VolumeType};
@@ -60,6 +60,10 @@ pub struct Changes {
     pub day_use: Option<i32>,
     /// How often it was updated.
     pub update_counter: Option<i32>,
+    /// When it was made.
+    pub creation_date: Option<AfsTime>,
+    /// When it was last changed.
+    pub update_date: Option<AfsTime>,
 }
 
 /// Name, kind and relatives of a volume.
@@ -275,14 +279,15 @@ impl VolumeServers {
         Ok(Transaction { server, id: reply.trans })
     }
 
-    /// Ends a transaction; says what has become of it.
+    /// Ends a transaction; says what has become of it. One whose last call was broken off may still be busy with what came: it is tried
+    /// again, for 3 s.
     ///
     /// # Errors
     ///
     /// The server's.
     pub async fn end(&self, transaction: Transaction) -> Result<Abort, Error> {
         let Transaction { server, id: trans } = transaction;
-        Ok(Abort(self.call(server, afsvol::EndTrans { trans }).await?.rcode))
+        Ok(Abort(self.call_patiently(server, afsvol::EndTrans { trans }).await?.rcode))
     }
 
     /// Ends a transaction in which nothing may have gone wrong.
@@ -315,6 +320,45 @@ impl VolumeServers {
         let order = afsvol::CreateVolume { partition, name, kind, parent, volid };
         let reply = self.call_patiently(server, order).await?;
         Ok((reply.volid, Transaction { server, id: reply.trans }))
+    }
+
+    /// Makes a volume that a dump will fill, out of service, and begins a transaction on it. Clone and backup of the identity are not
+    /// looked at.
+    ///
+    /// # Errors
+    ///
+    /// The server's; VOLSERBADNAME for a name that is too long.
+    pub async fn create_to_fill(
+        &self,
+        server: Ipv4Addr,
+        partition: PartitionId,
+        volid: VolumeId,
+        identity: Identity<'_>,
+    ) -> Result<Transaction, Error> {
+        let (name, kind) = (name_on_wire(identity.name)?, identity.kind.on_wire());
+        let order = afsvol::CreateVolume { partition, name, kind, parent: identity.parent, volid };
+        let reply = self.call_patiently(server, order).await?;
+        Ok(Transaction { server, id: reply.trans })
+    }
+
+    /// The state of a transaction's volume.
+    ///
+    /// # Errors
+    ///
+    /// The server's.
+    pub async fn status(&self, transaction: Transaction) -> Result<VolserStatus, Error> {
+        let Transaction { server, id: trans } = transaction;
+        Ok(self.call(server, afsvol::GetStatus { trans }).await?.status)
+    }
+
+    /// Sets the creation date of a transaction's volume.
+    ///
+    /// # Errors
+    ///
+    /// The server's.
+    pub async fn set_creation_date(&self, transaction: Transaction, date: AfsTime) -> Result<(), Error> {
+        let Transaction { server, id: trans } = transaction;
+        self.call(server, afsvol::SetDate { trans, new_date: date }).await.map(drop)
     }
 
     /// The name of a transaction's volume.
@@ -363,9 +407,9 @@ impl VolumeServers {
             in_use: 0,
             needs_salvaged: 0,
             destroy_me: 0,
-            creation_date: unchanged,
+            creation_date: changes.creation_date.unwrap_or(unchanged),
             access_date: AfsTime(0),
-            update_date: unchanged,
+            update_date: changes.update_date.unwrap_or(unchanged),
             backup_date: AfsTime(0),
             day_use: changes.day_use.unwrap_or(UNCHANGED),
             filecount: 0,
@@ -433,14 +477,14 @@ impl VolumeServers {
         Ok(self.call(server, afsvol::GetSize { from_trans, from_date: since }).await?.size.dump_size)
     }
 
-    /// Removes a transaction's volume.
+    /// Removes a transaction's volume. One whose last call was broken off may still be busy with what came: it is tried again, for 3 s.
     ///
     /// # Errors
     ///
     /// The server's.
     pub async fn delete(&self, transaction: Transaction) -> Result<(), Error> {
         let Transaction { server, id: trans } = transaction;
-        self.call(server, afsvol::DeleteVolume { trans }).await.map(drop)
+        self.call_patiently(server, afsvol::DeleteVolume { trans }).await.map(drop)
     }
 
     /// Removes a volume without looking at it.

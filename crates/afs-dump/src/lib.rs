@@ -28,6 +28,9 @@ pub(crate) mod magic {
     pub(crate) const END: u32 = 0x3A21_4B6E;
 }
 
+/// The last four bytes of each dump, in network order (Volume service notes 5.1).
+pub const END_MARK: u32 = magic::END;
+
 /// The tags that begin a section (Volume service notes 5.1).
 pub(crate) mod section {
     pub(crate) const DUMP: u8 = 1;

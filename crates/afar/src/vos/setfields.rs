@@ -47,6 +47,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         quota_kib,
         day_use: given.has("clearuse").then_some(0),
         update_counter: given.has("clearVolUpCounter").then_some(0),
+        ..Changes::default()
     };
     if changes.quota_kib.is_none() && changes.day_use.is_none() && changes.update_counter.is_none() {
         complain!(vos.printer, "Nothing to set.\n");

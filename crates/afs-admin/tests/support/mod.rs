@@ -22,6 +22,7 @@ pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 
 /// A location server and a volume server on one machine, which do as they are told.
 #[derive(Clone, Default)]
+#[allow(dead_code, reason = "each test program uses a part of this")]
 pub(crate) struct Script {
     /// What is refused.
     pub(crate) refused: HashMap<&'static str, Abort>,
@@ -29,6 +30,10 @@ pub(crate) struct Script {
     pub(crate) cancelled_at: Option<&'static str>,
     pub(crate) cancel: Cancel,
     pub(crate) asked: Arc<Mutex<Vec<&'static str>>>,
+    /// What is replied, where it is not what follows from the call.
+    pub(crate) replies: HashMap<&'static str, Vec<u8>>,
+    /// The calls with their arguments.
+    pub(crate) requests: Arc<Mutex<HashMap<&'static str, Vec<u8>>>>,
 }
 
 impl Script {
@@ -43,6 +48,7 @@ impl Script {
         let number = {
             let mut asked = self.asked.lock().unwrap();
             asked.push(name);
+            self.requests.lock().unwrap().insert(name, request[4..].to_vec());
             100 + asked.len() as u32
         };
         if self.cancelled_at == Some(name) {
@@ -59,7 +65,10 @@ impl Script {
             EndTrans::NAME => &[0],
             _ => &[],
         };
-        let reply: Vec<u8> = reply.iter().flat_map(|word| word.to_be_bytes()).collect();
+        let reply = match self.replies.get(name) {
+            Some(reply) => reply.clone(),
+            None => reply.iter().flat_map(|word| word.to_be_bytes()).collect(),
+        };
         call.write_all(&reply).await.map_err(|error| Abort(error.code().0))
     }
 
