@@ -25,6 +25,7 @@ mod partinfo;
 mod remove;
 mod remsite;
 mod rename;
+mod restore;
 mod setfields;
 mod show_entry;
 mod show_volume;
@@ -257,6 +258,23 @@ static SUITE: Suite = Suite {
             options![
                 Opt::single("oldname", "old volume name ").required(),
                 Opt::single("newname", "new volume name ").required(),
+            ]
+        ),
+        verb!(
+            restore,
+            "restore a volume",
+            options![
+                SERVER.required(),
+                PARTITION.required(),
+                Opt::single("name", "name of volume to be restored").required(),
+                Opt::single("file", "dump file"),
+                Opt::single("id", "volume ID"),
+                Opt::single("overwrite", "abort | full | incremental"),
+                Opt::flag("offline", "leave restored volume offline"),
+                Opt::flag("readonly", "make restored volume read-only"),
+                Opt::single("creation", "dump | keep | new"),
+                Opt::single("lastupdate", "dump | keep | new"),
+                Opt::flag("nodelete", "do not delete old site when restoring to a new site"),
             ]
         ),
         verb!(

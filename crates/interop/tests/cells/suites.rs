@@ -39,7 +39,6 @@ const NOT_BUILT: &[(&str, &[&str])] = &[
             "move",
             "release",
             "remaddrs",
-            "restore",
             "setaddrs",
             "shadow",
         ],
