@@ -14,17 +14,8 @@ use std::net::Ipv4Addr;
 
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     let text = given.word("id").unwrap_or_default();
-    let id = match vos.volume_id(text) {
-        Ok(Some(id)) => id,
-        Ok(None) => {
-            complain!(vos.printer, "vos: can't find volume ID or name '{text}'\n");
-            return Err(Stop::RETURNED);
-        }
-        Err(code) => {
-            vos.print_error(code);
-            return Err(Stop::RETURNED);
-        }
-    };
+    let id =
+        vos.known_volume_id(text, Stop::RETURNED, || format!("vos: can't find volume ID or name '{text}'"))?;
     let found = locate(vos, id, Stop::EXITED)?;
     if found.kind != Kind::ReadWrite {
         complain!(vos.printer, "{text} not RW volume\n");

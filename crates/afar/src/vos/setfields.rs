@@ -14,17 +14,7 @@ use std::net::Ipv4Addr;
 
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     let text = given.word("id").unwrap_or_default();
-    let id = match vos.volume_id(text) {
-        Ok(Some(id)) => id,
-        Ok(None) => {
-            complain!(vos.printer, "Unknown volume ID or name '{text}'\n");
-            return Err(Stop::RETURNED);
-        }
-        Err(code) => {
-            vos.print_error(code);
-            return Err(Stop::RETURNED);
-        }
-    };
+    let id = vos.known_volume_id(text, Stop::RETURNED, || format!("Unknown volume ID or name '{text}'"))?;
     let entry = vos.entry_by_id(id, Some(Kind::ReadWrite)).map_err(|_| {
         complain!(vos.printer, "Could not fetch the entry for volume number {id} from VLDB \n");
         Stop::RETURNED

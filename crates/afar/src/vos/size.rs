@@ -13,17 +13,7 @@ use std::net::Ipv4Addr;
 
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     let text = given.word("id").unwrap_or_default();
-    let id = match vos.volume_id(text) {
-        Ok(Some(id)) => id,
-        Ok(None) => {
-            complain!(vos.printer, "vos: can't find volume '{text}'\n");
-            return Err(Stop::RETURNED);
-        }
-        Err(code) => {
-            vos.print_error(code);
-            return Err(Stop::RETURNED);
-        }
-    };
+    let id = vos.known_volume_id(text, Stop::RETURNED, || format!("vos: can't find volume '{text}'"))?;
     let sentence = |text: &'static str| {
         complain!(vos.printer, "{text}\n");
         Stop::RETURNED

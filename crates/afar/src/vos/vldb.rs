@@ -1,9 +1,10 @@
 //! The volume location database, as the verbs of `vos` ask it: one question after the other, by numbers as they are on the command
 //! line. How it is asked is in `afs_admin`.
 
-use super::Vos;
+use super::{Stop, Vos};
 use crate::codes::Code;
 use crate::numbers::{self, BadNumber};
+use crate::printer::complain;
 use afs_admin::entry::{Entry, Kind, base_name};
 use afs_admin::vldb::{MAX_VOLUME_ID, ServerKey, Wanted};
 use afs_wire::ids::{PartitionId, VolumeId};
@@ -42,6 +43,21 @@ impl Vos {
             Kind::ReadWrite
         };
         Ok(Some(entry.id(kind).0).filter(|id| *id != 0))
+    }
+
+    /// The same for a command that needs one: `unknown` is what it says if there is none.
+    pub(super) fn known_volume_id(
+        &self,
+        text: &str,
+        stop: Stop,
+        unknown: impl FnOnce() -> String,
+    ) -> Result<u32, Stop> {
+        match self.volume_id(text) {
+            Ok(Some(id)) => return Ok(id),
+            Ok(None) => complain!(self.printer, "{}\n", unknown()),
+            Err(code) => self.print_error(code),
+        }
+        Err(stop)
     }
 
     /// Makes an entry.

@@ -15,17 +15,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     }
     let text = given.word("id").unwrap_or_default();
     let partition_name = given.word("partition").unwrap_or_default();
-    let id = match vos.volume_id(text) {
-        Ok(Some(id)) => id,
-        Ok(None) => {
-            complain!(vos.printer, "vos: can't find volume '{text}'\n");
-            return Err(Stop::EXITED);
-        }
-        Err(code) => {
-            vos.print_error(code);
-            return Err(Stop::EXITED);
-        }
-    };
+    let id = vos.known_volume_id(text, Stop::EXITED, || format!("vos: can't find volume '{text}'"))?;
     let partition = vos.partition(partition_name, Stop::EXITED)?;
     let server = vos.server(given.word("server").unwrap_or_default(), "host", Stop::EXITED)?;
     vos.check_partition(server, partition, partition_name, Stop::EXITED)?;
@@ -89,17 +79,9 @@ fn nuke(vos: &Vos, given: &Given) -> Done {
         complain!(vos.printer, "vos: could not parse '{partition_name}' as a partition name");
         Stop::RETURNED
     })?;
-    let id = match vos.volume_id(text) {
-        Ok(Some(id)) => id,
-        Ok(None) => {
-            complain!(vos.printer, "vos: could not parse '{text}' as a numeric volume ID");
-            return Err(Stop::RETURNED);
-        }
-        Err(code) => {
-            vos.print_error(code);
-            return Err(Stop::RETURNED);
-        }
-    };
+    let id = vos.known_volume_id(text, Stop::RETURNED, || {
+        format!("vos: could not parse '{text}' as a numeric volume ID")
+    })?;
     let signed = id.cast_signed();
     say!(vos.printer, "vos: forcibly removing all traces of volume {signed}, please wait...");
     vos.printer.flush();
