@@ -8,6 +8,7 @@
 //! docs/volume-format.md.
 #![forbid(unsafe_code)]
 
+mod convert;
 mod damage;
 mod data;
 mod error;

@@ -478,6 +478,13 @@ impl Partition {
     pub(crate) fn put_volume(&self, volume: Arc<Volume>) {
         write(&self.inner.open).volumes.insert(volume.id(), volume);
     }
+
+    /// A volume in place of one of another id.
+    pub(crate) fn replace_volume(&self, old: VolumeId, new: Arc<Volume>) {
+        let mut open = write(&self.inner.open);
+        open.volumes.remove(&old);
+        open.volumes.insert(new.id(), new);
+    }
 }
 
 fn new_info(name: String, kind: VolumeKind, stamp: Stamp) -> VolumeInfo {

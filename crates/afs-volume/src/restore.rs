@@ -551,7 +551,11 @@ fn roll_back(partition: &Partition, volume: &Arc<Volume>) -> Result<(), VolumeEr
 }
 
 /// Removes all rows of a family that were written behind a snapshot, with the files that they name.
-fn remove_newer(shared: &Arc<Shared>, family: Family, snapshot: Snapshot) -> Result<(), VolumeError> {
+pub(crate) fn remove_newer(
+    shared: &Arc<Shared>,
+    family: Family,
+    snapshot: Snapshot,
+) -> Result<(), VolumeError> {
     let prefix = keys::family_prefix(family);
     let mut from = Some(Key(prefix.clone()));
     while let Some(start) = from {
