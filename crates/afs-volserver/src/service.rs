@@ -1,7 +1,8 @@
 //! The service: who may call, transactions in use, and the volume's state around them. The procedures are in the files below
-//! this one, by what they do: `change` makes and alters volumes, `show` tells of them, `dump` and `forward` send their dumps and `restore` receives them, `unserved` refuses.
+//! this one, by what they do: `change` makes and alters volumes, `convert` makes a read-only one the read-write one, `show` tells of them, `dump` and `forward` send their dumps and `restore` receives them, `unserved` refuses.
 
 mod change;
+mod convert;
 mod dump;
 mod forward;
 mod restore;

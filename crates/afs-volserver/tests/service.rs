@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use afs_store::{Batch, Key, Options, Schema, Store};
 use afs_volume::disk::{Cut, SimulatedDisk};
-use afs_volume::{Partition, VolumeState};
+use afs_volume::{Partition, SetStatus, VnodeId, VolumeState};
 use afs_wire::abort::{
     VBUSY, VNOVOL, VOFFLINE, VOLSERBAD_ACCESS, VOLSERBADNAME, VOLSERILLEGAL_PARTITION, VOLSERNO_OP,
     VOLSERVOLBUSY,
@@ -16,11 +16,13 @@ use afs_wire::abort::{
 use afs_wire::afsvol::{
     AttachFlags, Clone, ConvertROtoRWvolume, CreateVolume, DeleteVolume, EndTrans, GetFlags, GetName,
     GetNthVolume, GetSize, GetStatus, ListOneVolume, ListPartitions, ListVolumes, Monitor, NukeVolume,
-    PartitionInfo, PartitionInfo64, ReClone, SetFlags, SetIdsTypes, SetInfo, TransCreate, UNCHANGED, VOK,
-    VolintInfo, VolumeFlags, XListOneVolume, XListPartitions,
+    PartitionInfo, PartitionInfo64, ReClone, SetFlags, SetIdsTypes, SetInfo, SplitVolume, TransCreate,
+    UNCHANGED, VOK, VolintInfo, VolumeFlags, XListOneVolume, XListPartitions,
 };
 use afs_wire::ids::{AfsTime, PartitionId, TransId, VolumeId, VolumeType};
+use rx_proto::abort::AbortCode;
 use rxgen::Abort;
+use support::dumps::stamp;
 use support::{A, B, BACKUP, Lab, RO, RW, new_volume, text};
 
 /// Errno numbers, as stock servers send them.
@@ -152,6 +154,43 @@ async fn clones_are_made_renewed_and_replaced() {
     let trans = lab.begin(BACKUP, AttachFlags::BUSY).await;
     assert_eq!(lab.state(BACKUP), VolumeState::Online, "a clone is served while it is read");
     lab.end(trans).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_released_volume_replaces_a_lost_one_and_can_be_written() {
+    let lab = Lab::new();
+    lab.create(RW, "user.x").await;
+    let trans = lab.begin(RW, AttachFlags::BUSY).await;
+    let name = text("user.x.readonly");
+    let none = VolumeId(0);
+    let clone =
+        Clone { trans, purge_vol: none, new_type: VolumeType::READ_ONLY, new_name: name, new_vol: RO };
+    lab.call(clone).await.unwrap();
+    lab.end(trans).await;
+    let trans = lab.begin(RO, AttachFlags::OFFLINE).await;
+    lab.call(SetFlags { trans, flags: VolumeFlags::NONE }).await.unwrap();
+    lab.end(trans).await;
+    let convert = |partition, volid| ConvertROtoRWvolume { partition, volid };
+    lab.fails(convert(A, RO), Abort(18)).await;
+    lab.fails(convert(A, RW), EINVAL).await;
+    lab.fails(convert(B, RO), ENODEV).await;
+    lab.fails(convert(PartitionId(7), RO), VOLSERILLEGAL_PARTITION).await;
+    lab.call(NukeVolume { partition: A, volid: RW }).await.unwrap();
+    let trans = lab.begin(RO, AttachFlags::BUSY).await;
+    lab.fails(convert(A, RO), VOLSERVOLBUSY).await;
+    lab.end(trans).await;
+
+    lab.told();
+    lab.call(convert(A, RO)).await.unwrap();
+    assert_eq!(lab.told(), [RO, RW]);
+    lab.fails(ListOneVolume { partition: A, volid: RO }, ENODEV).await;
+    let info = lab.one(RW).await;
+    assert_eq!((info.status, info.in_use, info.name.text()), (VOK, 1, &b"user.x"[..]));
+    assert_eq!((info.kind, info.parent_id, info.clone_id), (VolumeType::READ_WRITE, RW, none));
+    assert_eq!(lab.state(RW), VolumeState::Online);
+    let volume = lab.partitions.find(RW).unwrap().1;
+    volume.create_file(VnodeId::ROOT, b"new", &SetStatus::default(), stamp(30)).unwrap();
+    assert_eq!(lab.service.transaction_count(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -308,6 +347,7 @@ async fn only_superusers_change_volumes() {
     lab.fails(DeleteVolume { trans }, VOLSERBAD_ACCESS).await;
     lab.fails(NukeVolume { partition: A, volid: RW }, VOLSERBAD_ACCESS).await;
     lab.fails(ReClone { trans, clone_id: RO }, VOLSERBAD_ACCESS).await;
+    lab.fails(ConvertROtoRWvolume { partition: A, volid: RO }, VOLSERBAD_ACCESS).await;
     lab.fails(EndTrans { trans }, VOLSERBAD_ACCESS).await;
     assert!(lab.call(Monitor {}).await.is_ok() && lab.call(XListPartitions {}).await.is_ok());
 
@@ -320,7 +360,8 @@ async fn only_superusers_change_volumes() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_served_is_refused_as_by_servers_without_it() {
     let lab = Lab::new();
-    lab.fails(ConvertROtoRWvolume { partition: A, volid: RO }, Abort::OPCODE).await;
+    let split = SplitVolume { volid: RW, new_id: VolumeId(0), vnode: 1, verbose: 0 };
+    assert_eq!(lab.stream(split).await.unwrap_err(), AbortCode(Abort::OPCODE.0));
     lab.fails(GetNthVolume { index: 0 }, VOLSERNO_OP).await;
 }
 

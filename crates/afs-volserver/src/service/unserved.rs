@@ -1,7 +1,7 @@
-//! Procedures that are refused: those that convert or split a volume, as by a server that does not have them, and those that do nothing
-//! in stock servers either.
+//! Procedures that are refused: the one that splits a volume, as by a server that does not have it, and those that do nothing in stock
+//! servers either.
 
-use afs_wire::afsvol::{ConvertROtoRWvolume, GetNthVolume, SignalRestore, SplitVolume, reply};
+use afs_wire::afsvol::{GetNthVolume, SignalRestore, SplitVolume, reply};
 use rxgen::{Abort, Serve, ServerCall};
 
 use super::VolumeService;
@@ -18,7 +18,6 @@ macro_rules! refuse {
 }
 
 refuse! {
-    ConvertROtoRWvolume with Abort::OPCODE;
     SplitVolume with Abort::OPCODE;
     GetNthVolume with codes::NO_OP;
     SignalRestore with codes::NO_OP;
