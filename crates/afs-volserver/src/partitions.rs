@@ -26,7 +26,8 @@ impl Partitions {
         self.0.iter().map(|(id, partition)| (*id, partition))
     }
 
-    /// A volume, and where it is.
+    /// A volume, and where it is. While it moves from one partition to another there are two of its id: the one that is in service, or was
+    /// last, and is not half-made.
     ///
     /// # Errors
     ///
@@ -35,6 +36,22 @@ impl Partitions {
         let found = self.iter().map(|(at, partition)| partition.volume(id).map(|volume| (at, volume)));
         // One that is here and cannot be served is not elsewhere.
         let mut found = found.filter(|found| !matches!(found, Err(VolumeError::NoVolume(_))));
-        found.next().unwrap_or(Err(VolumeError::NoVolume(id)))
+        let Some(mut best) = found.next() else { return Err(VolumeError::NoVolume(id)) };
+        for other in found {
+            if rank(&other) < rank(&best) {
+                best = other;
+            }
+        }
+        best
+    }
+}
+
+fn rank(found: &Result<(PartitionId, Arc<Volume>), VolumeError>) -> u8 {
+    let Ok((_, volume)) = found else { return 2 };
+    let info = volume.header().info;
+    match (info.destroy_me, info.in_service) {
+        (true, _) => 3,
+        (false, false) => 1,
+        (false, true) => 0,
     }
 }

@@ -111,10 +111,10 @@ fn info(before: VolumeInfo, header: &VolumeHeader, identity: Identity) -> Volume
         expiration_date: header.expiration_date,
         backup_date: header.backup_date,
         in_service: header.in_service && header.blessed,
-        destroy_me: false,
         offline_message,
         motd: message(&header.motd),
-        // Its id's relatives, when this copy was made, and who used it.
+        // Its id's relatives, when this copy was made, who used it; and whether it is half-made, as long as nobody says that it is not
+        // (`SetFlags`): one that was to replace another one is not to be found beside that after a start.
         ..before
     }
 }

@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use afs_volume::{Partition, Volume, VolumeError, VolumeState};
+use afs_volume::{Partition, Volume, VolumeError, VolumeKind, VolumeState};
 use afs_wire::afsvol::{AfsVol, AttachFlags, VolumeFlags};
 use afs_wire::ids::{AfsTime, PartitionId, TransId, VolumeId, VolumeType};
 use rx::{BoxFuture, Connection, Procedures, Runtime, ServiceConfig};
@@ -313,9 +313,12 @@ fn settle(volume: &Volume) {
 /// A volume's state while a transaction has it.
 fn attach(volume: &Volume, flags: AttachFlags) {
     let is_clone = !volume.is_writable();
-    if flags.contains(AttachFlags::OFFLINE) {
+    // A release fills a replica in one step, so its readers see the last release until they see the new one.
+    let is_replica =
+        volume.header().info.kind == VolumeKind::ReadOnly && volume.state() == VolumeState::Online;
+    if flags.contains(AttachFlags::OFFLINE) && !is_replica {
         volume.set_state(VolumeState::Offline(UTILITY_IS_RUNNING.to_owned()));
-    } else if flags.contains(AttachFlags::BUSY) && !is_clone {
+    } else if flags.contains(AttachFlags::BUSY) && !is_clone && !is_replica {
         // Nobody writes into a clone, so it is served while it is read.
         volume.set_state(VolumeState::Busy);
     }

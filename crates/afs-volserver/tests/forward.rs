@@ -5,14 +5,14 @@ mod support;
 use afs_volume::{SetStatus, VnodeId, VolumeError, VolumeState, fsck};
 use afs_wire::abort::{VOLSERBAD_ACCESS, VOLSERREAD_DUMPERROR};
 use afs_wire::afsvol::{
-    AttachFlags, CreateVolume, Dump, Forward, ForwardMultiple, Replica, RestoreCookie, SetFlags,
-    SetForwarding, VolumeFlags,
+    AttachFlags, Clone, CreateVolume, DeleteVolume, Dump, Forward, ForwardMultiple, Replica, RestoreCookie,
+    SetFlags, SetForwarding, TransCreate, VolumeFlags,
 };
 use afs_wire::ids::{AfsTime, TransId, VolumeId, VolumeType};
 use rxgen::xdr::{CharVec, XdrArray};
 use std::sync::atomic::Ordering;
 use support::dumps::{FULL, Read, filled, read, stamp, store};
-use support::{A, Lab, RW, text};
+use support::{A, B, BACKUP, Lab, RO, RW, text};
 
 impl Lab {
     /// A volume that is to be filled, as `vos move` begins.
@@ -134,5 +134,85 @@ async fn what_the_other_server_says_is_what_the_caller_is_told() {
     here.everybody.0.store(false, Ordering::Relaxed);
     here.fails(forward(trans, 0, &there, target), VOLSERBAD_ACCESS).await;
     here.fails(SetForwarding { trans, new_site: 0 }, VOLSERBAD_ACCESS).await;
+    there.assert_whole();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_find_one_volume_while_it_goes_to_another_partition_and_wait_at_its_end() {
+    let lab = Lab::new();
+    filled(&lab).await;
+    let before = lab.dumped(RW).await;
+    let clone = Clone {
+        trans: lab.begin(RW, AttachFlags::BUSY).await,
+        purge_vol: VolumeId(0),
+        new_type: VolumeType::READ_ONLY,
+        new_name: text(""),
+        new_vol: RO,
+    };
+    let trans = clone.trans;
+    lab.call(clone).await.unwrap();
+    lab.end(trans).await;
+    let kind = VolumeType::READ_WRITE;
+    let target = CreateVolume { partition: B, name: text("user.x"), kind, parent: RW, volid: RW };
+    let target = lab.call(target).await.unwrap().trans;
+    let at = || lab.partitions.find(RW).unwrap().0;
+    assert_eq!((at(), lab.state(RW)), (A, VolumeState::Online));
+    let trans = lab.begin(RW, AttachFlags::BUSY).await;
+    lab.call(forward(trans, 0, &lab, target)).await.unwrap();
+    assert_eq!((at(), lab.state(RW)), (A, VolumeState::Busy));
+    lab.call(SetFlags { trans, flags: VolumeFlags::OUT_OF_SERVICE }).await.unwrap();
+    assert_eq!((at(), lab.state(RW)), (A, VolumeState::Busy), "nobody is told that it is offline");
+    lab.settle(target).await;
+    assert_eq!((at(), lab.state(RW)), (B, VolumeState::Online));
+    lab.call(DeleteVolume { trans }).await.unwrap();
+    lab.end(trans).await;
+    assert_eq!((at(), lab.state(RW)), (B, VolumeState::Online));
+    // What it has left there does not keep it from being cloned.
+    let begin = |volume| TransCreate { volume, partition: B, flags: AttachFlags::BUSY };
+    let trans = lab.call(begin(RW)).await.unwrap().trans;
+    let stream = lab.stream(Dump { from_trans: trans, from_date: FULL }).await.unwrap();
+    assert!(read(&stream).vnodes == before.vnodes);
+    let clone = |id| Clone {
+        trans,
+        purge_vol: VolumeId(0),
+        new_type: VolumeType::BACKUP,
+        new_name: text(""),
+        new_vol: id,
+    };
+    lab.call(clone(BACKUP)).await.unwrap();
+    lab.fails(clone(RO), rxgen::Abort(18)).await;
+    lab.end(trans).await;
+    lab.assert_whole();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_of_a_replica_see_the_last_release_until_they_see_the_new_one() {
+    let (here, there) = (Lab::new(), Lab::new());
+    let volume = filled(&here).await;
+    let kind = VolumeType::READ_ONLY;
+    let name = || text("user.x.readonly");
+    let order = CreateVolume { partition: A, name: name(), kind, parent: RW, volid: RO };
+    let target = there.call(order).await.unwrap().trans;
+    let cookie = RestoreCookie { name: CharVec::from_text("user.x.readonly").unwrap(), kind, ..cookie() };
+    let send = async |from, target| {
+        let trans = here.begin(RW, AttachFlags::BUSY).await;
+        here.call(Forward { cookie: cookie.clone(), ..forward(trans, from, &there, target) }).await.unwrap();
+        here.end(trans).await;
+    };
+    send(0, target).await;
+    there.settle(target).await;
+    assert_eq!(there.state(RO), VolumeState::Online);
+    let new = volume.create_file(VnodeId::ROOT, b"new", &SetStatus::default(), stamp(30)).unwrap().vnode.id;
+    let target = there.begin(RO, AttachFlags::OFFLINE).await;
+    let replica = || there.partitions.find(RO).unwrap().1;
+    assert_eq!(there.state(RO), VolumeState::Online);
+    assert!(replica().status(new).is_err());
+    send(25, target).await;
+    assert_eq!(there.state(RO), VolumeState::Online);
+    assert!(replica().status(new).is_ok());
+    // Offline for everybody by order.
+    there.call(SetFlags { trans: target, flags: VolumeFlags::OUT_OF_SERVICE }).await.unwrap();
+    there.end(target).await;
+    assert!(matches!(there.state(RO), VolumeState::Offline(_)));
     there.assert_whole();
 }

@@ -1,6 +1,8 @@
 //! Making, cloning, altering and removing volumes (Volume service notes 3 and 4).
 
-use afs_volume::{NAME_MAX, NewClone, NewVolume, Partition, Stamp, Volume, VolumeError, VolumeKind};
+use afs_volume::{
+    NAME_MAX, NewClone, NewVolume, Partition, Stamp, Volume, VolumeError, VolumeKind, VolumeState,
+};
 use afs_wire::afsvol::{
     AttachFlags, Clone, CreateVolume, DeleteVolume, EndTrans, NukeVolume, ReClone, SetDate, SetFlags,
     SetIdsTypes, SetInfo, TransCreate, UNCHANGED, VolumeFlags, reply,
@@ -92,7 +94,8 @@ impl Serve<CreateVolume> for VolumeService {
             on_a_thread(move || {
                 let new =
                     NewVolume { id: volid, name, kind, parent, max_quota_kib: FIRST_QUOTA_KIB, with_root };
-                let made = fits(&partitions, partition, volid, parent).and_then(|()| {
+                let fits = if with_root { fits(&partitions, partition, volid, parent) } else { Ok(()) };
+                let made = fits.and_then(|()| {
                     on.create_volume(&new, stamp).map_err(|error| made_nothing(&error, volid))
                 });
                 match made {
@@ -112,7 +115,8 @@ impl Serve<CreateVolume> for VolumeService {
     }
 }
 
-/// Whether a volume of this id and group may be made on the partition: the volumes of a group share data.
+/// Whether a volume of this id and group may be made on the partition: the volumes of a group share data. Not for one that is to be filled:
+/// it is moving from one partition to the other.
 fn fits(
     partitions: &Partitions,
     partition: PartitionId,
@@ -255,7 +259,10 @@ fn clone(
             return Err(codes::EXDEV);
         }
     }
-    fits(partitions, at, new.id, parent).map_err(|_| codes::EXDEV)?;
+    // Clones of this original on another partition are those that it has left when it moved.
+    if partitions.iter().any(|(id, on)| id != at && on.volume(new.id).is_ok()) {
+        return Err(codes::EXDEV);
+    }
     if purge != VolumeId(0) {
         partition.delete_volume(purge).map_err(|e| failed(&e))?;
     }
@@ -326,6 +333,7 @@ impl Serve<SetFlags> for VolumeService {
                     volume.change_info(|info| (info.in_service, info.destroy_me) = (in_service, destroy_me))
                 };
                 let before = volume.header().info;
+                let was_busy = volume.state() == VolumeState::Busy;
                 let mut result = set(volume);
                 if matches!(result, Err(VolumeError::Io { .. })) && in_service {
                     // 'vos online' is how an administrator says that a disk works again.
@@ -334,6 +342,10 @@ impl Serve<SetFlags> for VolumeService {
                     result = reopened().or_else(|_| reopened());
                 }
                 result.map_err(|e| log(&e, volume.id()))?;
+                if !in_service && was_busy {
+                    // It is moving, and its clients wait until they are told where it is.
+                    volume.set_state(VolumeState::Busy);
+                }
                 in_use.transaction.flags = flags;
                 in_use.transaction.is_changed |=
                     before.in_service != in_service || before.destroy_me != destroy_me;
