@@ -101,6 +101,9 @@ pub struct CallLimits {
     /// With no packet at all from the peer for so long, the call ends with CALL_DEAD; pings go out every sixth of it.
     /// Default 12 s; values below 6 s count as 6 s, so that one lost ping ends nothing.
     pub dead: Duration,
+    /// The same, in place of [`Self::dead`], for a caller that can turn to another peer at once, and whom a mistake costs
+    /// only that: what it says counts, however small it is. Default off.
+    pub silence: Option<Duration>,
     /// With no progress (data in either direction) for so long, the call ends with CALL_TIMEOUT. Default off.
     pub idle: Option<Duration>,
     /// The whole call may take so long, then it ends with CALL_TIMEOUT. Default off.
@@ -118,14 +121,14 @@ pub const STALL: Duration = Duration::from_secs(60);
 
 impl Default for CallLimits {
     fn default() -> Self {
-        Self { dead: Duration::from_secs(12), idle: None, hard: None, stall: Some(STALL) }
+        Self { dead: Duration::from_secs(12), silence: None, idle: None, hard: None, stall: Some(STALL) }
     }
 }
 
 impl CallLimits {
-    /// [`Self::dead`], at least 6 s.
+    /// [`Self::silence`], else [`Self::dead`], at least 6 s.
     pub fn dead_after(&self) -> Duration {
-        self.dead.max(Duration::from_secs(6))
+        self.silence.unwrap_or(self.dead.max(Duration::from_secs(6)))
     }
 
     /// How often to ping a silent peer.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use rx_proto::abort::AbortCode;
+use rx_proto::config::CallLimits;
 use rx_proto::endpoint::{CallHandle, CallStats, Read};
 use rx_proto::ids::ServiceId;
 use rx_proto::path::PeerKind;
@@ -164,6 +165,11 @@ impl Call {
     /// Gives the call this long from now.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.set_deadline(self.driver.runtime.now() + timeout);
+    }
+
+    /// Sets how long the call waits for its peer from now on, in place of what its connection has.
+    pub fn set_limits(&mut self, limits: CallLimits) {
+        self.with(|state, _| state.endpoint.set_call_limits(self.handle, limits));
     }
 
     // ---- looking at it

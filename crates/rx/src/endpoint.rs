@@ -227,6 +227,13 @@ impl Endpoint {
         Peer::new(self.clone(), peer, service, limits, Box::new(security))
     }
 
+    /// The smoothed and the smallest round-trip time to a peer, as far as known.
+    pub fn rtt_to(&self, peer: SocketAddr) -> Option<(Duration, Duration)> {
+        let state = self.driver().shard_of(peer).lock();
+        let rtt = state.endpoint.path_to(peer)?.rtt();
+        rtt.is_known().then(|| (rtt.smoothed(), rtt.min()))
+    }
+
     /// What the endpoint at a peer says of itself to `rxdebug`: how many of its threads are idle, how many calls wait for one. `None`
     /// if there is no connection to it from here, if it does not tell, or not within `wait`.
     pub async fn statistics_of(&self, peer: SocketAddr, wait: Duration) -> Option<DebugStats> {

@@ -23,7 +23,7 @@ use crate::sides::{
 /// The shortest limit that both sides take.
 const DEAD: Duration = Duration::from_secs(6);
 
-const DEAD_ONLY: CallLimits = CallLimits { dead: DEAD, idle: None, hard: None, stall: None };
+const DEAD_ONLY: CallLimits = CallLimits { dead: DEAD, silence: None, idle: None, hard: None, stall: None };
 
 const MINUTE: Request = Request::Sleep { ms: 60_000 };
 

@@ -140,6 +140,15 @@ impl Endpoint {
         }
     }
 
+    /// Sets how long one call waits from now on. A call that is gone is left alone.
+    pub fn set_call_limits(&mut self, call: CallHandle, limits: CallLimits) {
+        let Ok(at) = self.find(call) else { return };
+        if let Some(call) = self.connections[at.connection].call_mut(at.channel) {
+            call.set_limits(limits);
+            self.rearm_connection(at.connection);
+        }
+    }
+
     /// Asks for the better service in the calls of a client connection from now on (Rx notes 12). What the server made of it
     /// shows in [`Self::service`].
     pub fn ask_for_upgrade(&mut self, connection: ConnectionHandle) {
