@@ -155,7 +155,7 @@ impl Client {
         let seed = runtime.seed().map_err(|error| Error::local("asking for chance", error))?;
         let uuid = config.uuid.unwrap_or_else(|| uuid_of(&seed));
         let users = Arc::new(Users::new(Arc::clone(&runtime)));
-        let servers = Arc::<Servers>::default();
+        let servers = Arc::new(Servers::new(uuid.time_low.into()));
         let cells = Arc::new(Cells::new(&config.cells, config.ports, &servers));
         let started = AfsTime(rx_security::UnixTime::of(std::time::SystemTime::now()).0);
         let mounts = Arc::<Mounts>::default();

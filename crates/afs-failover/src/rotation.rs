@@ -20,6 +20,10 @@ pub(crate) const WAIT_MAX: Duration = Duration::from_secs(8);
 /// moment nowhere.
 const LOOKS_MAX: u32 = 4;
 
+/// How often the VLDB is asked about a volume that stays offline: whether somebody works on it, and where it is by now. The last part
+/// of a move takes some seconds.
+pub(crate) const LOOK_WHILE_OFFLINE: Duration = Duration::from_secs(5);
+
 /// How often a call is repeated on a new connection.
 pub(crate) const ANEW_MAX: u32 = 3;
 
@@ -55,6 +59,14 @@ pub enum Step {
 pub struct Rotation {
     began: Instant,
     patience: Duration,
+    /// How long servers are waited for that do not answer.
+    patience_away: Duration,
+    /// Whether the VLDB can be asked where it is, and whether somebody works on it: it is a volume.
+    is_of_volume: bool,
+    /// Whether somebody works on the volume, as the VLDB said last.
+    is_worked_on: bool,
+    /// When the VLDB was last asked because the volume is offline.
+    looked_at: Option<Instant>,
     /// What each server said in this round.
     said: Vec<(u32, Verdict)>,
     /// When offline was first said.
@@ -73,6 +85,10 @@ impl Rotation {
         Self {
             began: now,
             patience,
+            patience_away: patience,
+            is_of_volume: false,
+            is_worked_on: false,
+            looked_at: None,
             said: Vec::new(),
             offline_since: None,
             waits: 0,
@@ -81,6 +97,12 @@ impl Rotation {
             logins: 0,
             is_ambiguous: false,
         }
+    }
+
+    /// An operation on a volume. Servers that do not answer are waited for only as long as `away`, if that is less, and not at all once
+    /// none has answered for so long.
+    pub fn of_volume(now: Instant, patience: Duration, away: Duration) -> Self {
+        Self { patience_away: patience.min(away), is_of_volume: true, ..Self::new(now, patience) }
     }
 
     /// Whether an earlier attempt may have been carried out though it failed.
@@ -114,8 +136,10 @@ impl Rotation {
         self.said.push((server, verdict));
     }
 
-    /// The VLDB was asked again: all servers may be asked.
-    pub fn note_looked(&mut self) {
+    /// The VLDB was asked again: all servers may be asked. It says whether somebody works on the volume (moves it, restores it): then
+    /// it is waited for like a busy one, whatever its server says of it.
+    pub fn note_looked(&mut self, is_worked_on: bool) {
+        self.is_worked_on = is_worked_on;
         self.said.clear();
     }
 
@@ -134,14 +158,22 @@ impl Rotation {
         // Others may be asked in a while, but one that moved says that the list is old.
         if said(Verdict::LookAgain) || candidates.is_empty() {
             self.looks += 1;
-            if self.looks > LOOKS_MAX {
+            if self.looks > LOOKS_MAX && !(self.is_worked_on && is_patient) {
                 return Step::GiveUp;
             }
             let pause = if self.looks == 1 { Duration::ZERO } else { self.next_wait() };
             return Step::LookAgain(now + pause);
         }
-        let is_offline = said(Verdict::Offline)
-            && self.offline_since.is_some_and(|since| now.since(since) < OFFLINE_PATIENCE);
+        let offline_since = self.offline_since.filter(|_| said(Verdict::Offline));
+        let is_offline =
+            offline_since.is_some_and(|since| self.is_worked_on || now.since(since) < OFFLINE_PATIENCE);
+        if let Some(since) = offline_since.map(|since| self.looked_at.unwrap_or(since))
+            && (self.is_of_volume && is_patient)
+            && now.since(since) >= LOOK_WHILE_OFFLINE
+        {
+            self.looked_at = Some(now);
+            return Step::LookAgain(now);
+        }
         if is_patient && (said(Verdict::Wait) || is_offline) {
             let wait = self.next_wait();
             self.said.retain(|(_, v)| !matches!(v, Verdict::Wait | Verdict::Offline | Verdict::Down));
@@ -159,10 +191,12 @@ impl Rotation {
                 && c.down_since.is_some()
                 && self.said.iter().all(|(who, v)| *who != c.server || *v == Verdict::Down)
         });
-        if is_patient && may_return {
+        let is_away_for_long = self.patience_away < self.patience
+            && candidates.iter().all(|c| c.down_since.is_some_and(|at| now.since(at) >= self.patience_away));
+        if may_return && !is_away_for_long && now.since(self.began) < self.patience_away {
             // The prober tells when it is back; asking now and then does no harm.
             self.said.retain(|(_, v)| *v != Verdict::Down);
-            return Step::Wait((now + DOWN_FOR_SURE).min(self.began + self.patience));
+            return Step::Wait((now + DOWN_FOR_SURE).min(self.began + self.patience_away));
         }
         Step::GiveUp
     }

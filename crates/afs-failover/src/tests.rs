@@ -7,7 +7,7 @@ use rx_proto::abort::AbortCode;
 use rx_proto::time::Instant;
 use rxgen::Abort;
 
-use crate::rotation::{ANEW_MAX, OFFLINE_PATIENCE, WAIT_MAX};
+use crate::rotation::{ANEW_MAX, LOOK_WHILE_OFFLINE, OFFLINE_PATIENCE, WAIT_MAX};
 use crate::verdict::VOLUME_CODES;
 use crate::{Candidate, Rotation, Step, Verdict, of_call, of_code};
 
@@ -157,21 +157,83 @@ fn an_offline_volume_is_waited_for_only_shortly() {
     assert!(now.since(at(0)) < OFFLINE_PATIENCE + WAIT_MAX);
 }
 
+/// In the last part of a move OpenAFS's server says of the volume that it is offline, for as long as what has changed of it takes to
+/// the other server. The VLDB tells that somebody works on it.
+#[test]
+fn a_volume_that_is_offline_for_as_long_as_it_is_moved_is_waited_for() {
+    let away = Duration::from_secs(60);
+    for (is_worked_on, expected) in [(true, PATIENCE), (false, OFFLINE_PATIENCE)] {
+        let mut rotation = Rotation::of_volume(at(0), PATIENCE, away);
+        let (mut now, mut looks) = (at(0), 0);
+        loop {
+            match rotation.step(now, &[up(1)]) {
+                Step::Try(1) => rotation.note(now, 1, Verdict::Offline),
+                Step::Wait(until) => now = until,
+                Step::LookAgain(until) => {
+                    now = until;
+                    looks += 1;
+                    rotation.note_looked(is_worked_on);
+                }
+                Step::GiveUp => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        let waited = now.since(at(0));
+        assert!(waited >= expected && waited < expected + 2 * WAIT_MAX, "{is_worked_on}: {waited:?}");
+        assert!(looks >= 2 && looks <= waited.as_secs() / LOOK_WHILE_OFFLINE.as_secs(), "{looks}");
+    }
+}
+
+#[test]
+fn a_volume_that_no_server_has_is_looked_for_as_long_as_it_is_moved() {
+    let mut rotation = Rotation::of_volume(at(0), PATIENCE, PATIENCE);
+    let mut now = at(0);
+    loop {
+        rotation.note(now, 1, Verdict::LookAgain);
+        match rotation.step(now, &[up(1)]) {
+            Step::LookAgain(until) => now = until,
+            Step::GiveUp => break,
+            other => panic!("{other:?}"),
+        }
+        // The move takes a minute.
+        rotation.note_looked(now.since(at(0)) < Duration::from_secs(60));
+    }
+    assert!(now.since(at(0)) >= Duration::from_secs(60), "{:?}", now.since(at(0)));
+    assert!(now.since(at(0)) < Duration::from_secs(60) + 2 * WAIT_MAX);
+}
+
+#[test]
+fn servers_that_are_away_are_waited_for_only_as_long_as_the_caller_says() {
+    let mut rotation = Rotation::of_volume(at(0), PATIENCE, Duration::from_secs(30));
+    rotation.note(at(12_000), 1, Verdict::Down);
+    let gone = [down(1, at(12_000))];
+    assert_eq!(rotation.step(at(12_000), &gone), Step::Wait(at(30_000)));
+    assert_eq!(rotation.step(at(30_000), &gone), Step::GiveUp);
+    let mut later = Rotation::of_volume(at(42_000), PATIENCE, Duration::from_secs(30));
+    assert_eq!(later.step(at(42_000), &gone), Step::GiveUp, "they are known to be away for as long");
+    let mut rotation = Rotation::of_volume(at(0), PATIENCE, Duration::from_secs(30));
+    rotation.note(at(31_000), 1, Verdict::Wait);
+    assert!(
+        matches!(rotation.step(at(31_000), &[up(1)]), Step::Wait(_)),
+        "a busy one says that it will do it"
+    );
+}
+
 #[test]
 fn a_volume_that_has_moved_is_looked_up_at_once_and_then_with_pauses() {
     let mut rotation = Rotation::new(at(0), PATIENCE);
     rotation.note(at(0), 1, Verdict::LookAgain);
     assert_eq!(rotation.step(at(0), &[up(1)]), Step::LookAgain(at(0)));
-    rotation.note_looked();
+    rotation.note_looked(false);
     assert_eq!(rotation.step(at(0), &[up(2)]), Step::Try(2), "the VLDB says another");
     rotation.note(at(0), 2, Verdict::LookAgain);
     assert_eq!(rotation.step(at(0), &[up(2)]), Step::LookAgain(at(250)), "it is on its way: a while later");
     for _ in 0..2 {
-        rotation.note_looked();
+        rotation.note_looked(false);
         rotation.note(at(0), 2, Verdict::LookAgain);
         assert!(matches!(rotation.step(at(0), &[up(2)]), Step::LookAgain(_)));
     }
-    rotation.note_looked();
+    rotation.note_looked(false);
     rotation.note(at(0), 2, Verdict::LookAgain);
     assert_eq!(rotation.step(at(0), &[up(2)]), Step::GiveUp, "the VLDB is wrong");
 }
@@ -255,7 +317,11 @@ fn every_mixture_of_answers_comes_to_an_end() {
             random % below
         };
         let mut now = at(0);
-        let mut rotation = Rotation::new(now, Duration::from_secs(60));
+        let patience = Duration::from_secs(60);
+        let mut rotation = match seed % 3 {
+            0 => Rotation::new(now, patience),
+            _ => Rotation::of_volume(now, patience, patience / 2),
+        };
         let mut down_since = [None; 3];
         for step in 0.. {
             assert!(step < 5000, "seed {seed}");
@@ -277,7 +343,7 @@ fn every_mixture_of_answers_comes_to_an_end() {
                 }
                 Step::LookAgain(until) => {
                     now = now.max(until);
-                    rotation.note_looked();
+                    rotation.note_looked(draw(2) == 0);
                 }
                 Step::Wait(until) => {
                     now = now.max(until);

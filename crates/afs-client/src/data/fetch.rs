@@ -100,6 +100,8 @@ pub(crate) struct Fetching {
     ahead: Option<(Range<u64>, User)>,
     failures: VecDeque<Failed>,
     failed: u64,
+    /// Of a read-only volume: the server that what is here and of no known version came from.
+    unconfirmed_from: Option<SocketAddr>,
 }
 
 /// A call that is under way.
@@ -157,7 +159,7 @@ impl FileData {
             let pace = client.inner.files.pace_of(self.vnode.fid);
             let mut freed = pin!(pace.freed.notified());
             freed.as_mut().enable();
-            if file.has(&want) {
+            if file.has(&want) && !self.may_be_mixed(file, &want) {
                 self.fetch_ahead(&client, user, file, want.end..want.end.saturating_add(ahead));
                 return Ok(FetchOutcome::Here);
             }
@@ -179,6 +181,72 @@ impl FileData {
             }
             self.begin_calls(&client, user, file, &want, want.end.saturating_add(ahead));
             either(arrived, freed).await;
+        }
+    }
+
+    /// Whether bytes that are here may be of two releases of a read-only volume: what one call has brought so far is of one version, which
+    /// the server tells after it. Bytes of two calls are told together only when both have ended. Whoever waits for that, waits for
+    /// `arrived`.
+    pub(crate) fn may_be_mixed(&self, file: &CacheFile, range: &Range<u64>) -> bool {
+        if !self.vnode.volume.is_read_only() || range.is_empty() {
+            return false;
+        }
+        let parts: Vec<_> = file.unconfirmed().within(range.clone()).collect();
+        if parts.is_empty() {
+            return false;
+        }
+        let fetching = lock(&self.fetching);
+        let overlapping = |range: &Range<u64>| {
+            let (start, end) = (range.start, range.end);
+            fetching.calls.iter().filter(move |call| call.range.start < end && start < call.range.end)
+        };
+        let mut calls = overlapping(range);
+        if let (Some(call), None) = (calls.next(), calls.next())
+            && parts == [range.clone()]
+            && call.range.start <= range.start
+            && range.end <= call.range.end
+        {
+            return false;
+        }
+        for part in parts {
+            // Of a call that has broken, and that no call on its way confirms.
+            if overlapping(&part).next().is_none() {
+                file.take_out(part);
+            }
+        }
+        true
+    }
+
+    /// Whether bytes that were just read from here may be told: see [`Self::may_be_mixed`].
+    pub(crate) fn may_be_told(&self, file: &CacheFile, pos: u64, length: u64) -> bool {
+        if !self.vnode.volume.is_read_only() {
+            return true;
+        }
+        let range = Self::clip(file, pos, length);
+        // What was taken out meanwhile was of another version.
+        file.has(&range) && !self.may_be_mixed(file, &range)
+    }
+
+    /// Before data come from a server: what another one has sent and told no version of may be of another release of a read-only
+    /// volume, and goes.
+    fn keep_to_one_server(&self, file: &CacheFile, server: SocketAddr, unconfirmed: &mut RangeSet) {
+        if !self.vnode.volume.is_read_only() {
+            return;
+        }
+        let before = lock(&self.fetching).unconfirmed_from.replace(server);
+        if before.is_some_and(|before| before != server) {
+            for part in unconfirmed.iter() {
+                file.take_out(part);
+            }
+            *unconfirmed = RangeSet::new();
+        }
+    }
+
+    /// A call has ended before its version was told. What it brought stays only if that is known of the same server's data later.
+    fn leave_unconfirmed(&self, file: &CacheFile, server: SocketAddr, range: Range<u64>) {
+        let is_from = lock(&self.fetching).unconfirmed_from;
+        if self.vnode.volume.is_read_only() && is_from != Some(server) {
+            file.take_out(range);
         }
     }
 
@@ -339,6 +407,8 @@ async fn fetch_range(
     }
     let began = client.inner.now();
     let mut fetch = client.fetch(user, fid, range.start, range.end - range.start).await?;
+    let server = fetch.server();
+    data.keep_to_one_server(file, server, &mut unconfirmed);
     let now = client.inner.now();
     let actual = client.inner.files.note_server(fid, fetch.server());
     if lock(&actual.pace).note_answer(now, now.since(began), fetch.is_own()) {
@@ -361,17 +431,25 @@ async fn fetch_range(
             Err(error) => {
                 // What came may be good; that is for a later call to say.
                 arriving.put()?;
+                data.leave_unconfirmed(file, server, range.start..arriving.at);
                 return Err(error);
             }
         }
         let is_wanted = data.handles.load(Ordering::Acquire) > 0 || data.is_removed();
         if !is_wanted && fetch.missing() > WAIT_BEHIND {
+            data.leave_unconfirmed(file, server, range.start..arriving.at);
             return Ok(FetchOutcome::Here);
         }
     }
     arriving.put()?;
     let at = arriving.at;
-    let status = fetch.end().await?;
+    let status = match fetch.end().await {
+        Ok(status) => status,
+        Err(error) => {
+            data.leave_unconfirmed(file, server, range.start..at);
+            return Err(error);
+        }
+    };
     let told = status.data_version.0;
     // Our own stores advance it meanwhile.
     if told != version && told != file.version() {

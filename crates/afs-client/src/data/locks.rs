@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use afs_wire::Errno;
 use afs_wire::abort;
+use afs_wire::ids::VolumeId;
 use afs_wire::rxafs::{ExtendLock, ReleaseLock, SetLock, ViceLockType};
 use rx::Runtime;
 use rxgen::Rpc;
@@ -18,7 +19,7 @@ use tokio::sync::{Notify, OwnedMutexGuard, oneshot};
 
 use crate::client::{Client, Inner};
 use crate::error::Error;
-use crate::fid::{Fid, User};
+use crate::fid::{CellIndex, Fid, User};
 
 /// How often a lock is prolonged: twice could fail before its five minutes are over.
 const EXTEND_EVERY: Duration = Duration::from_secs(100);
@@ -175,6 +176,30 @@ impl Shared {
         given.map(|(&fid, lock)| (fid, lock.user)).collect()
     }
 
+    /// What the server has given of a file, and to whom.
+    fn given(&self, fid: Fid) -> Option<(User, LockKind)> {
+        let table = self.table();
+        let lock = table.files.get(&fid)?;
+        Some((lock.user, lock.at_server?))
+    }
+
+    /// Has a lock last on. A server that does not have it is asked for it anew: the volume has come to it without its locks, or it has
+    /// started anew without them.
+    async fn keep(&self, server: &dyn LockServer, fid: Fid) {
+        // Not while it is asked for or given back.
+        let Some(asking) = self.table().files.get(&fid).map(|lock| Arc::clone(&lock.asking)) else { return };
+        let _asking = asking.lock().await;
+        let Some((user, kind)) = self.given(fid) else { return };
+        let outcome = match server.extend(user, fid).await {
+            Err(Error::Refused { .. }) => server.set(user, fid, kind).await,
+            other => other,
+        };
+        match outcome {
+            Ok(()) | Err(Error::Gone { .. }) => {}
+            Err(error) => tracing::warn!(%fid, %error, "a lock could not be prolonged"),
+        }
+    }
+
     /// Whether the task that prolongs them goes on.
     fn are_prolonged(&self) -> bool {
         let mut table = self.table();
@@ -329,6 +354,19 @@ impl Locks {
         turn.give_back().await;
     }
 
+    /// A volume has moved. No server takes locks with it: those that this client has are asked for at the new server.
+    pub(crate) fn renew(&self, cell: CellIndex, volume: VolumeId) {
+        let mut locked = self.shared.at_servers();
+        locked.retain(|(fid, _)| (fid.cell, fid.volume) == (cell, volume));
+        let Some(server) = self.shared.server.upgrade().filter(|_| !locked.is_empty()) else { return };
+        let shared = Arc::clone(&self.shared);
+        self.shared.runtime.spawn(Box::pin(async move {
+            for (fid, _) in locked {
+                shared.keep(&*server, fid).await;
+            }
+        }));
+    }
+
     /// Gives all locks back.
     pub(crate) async fn release_all(&self) {
         let Ok(server) = self.shared.server() else { return };
@@ -400,11 +438,8 @@ async fn prolong(locks: Weak<Shared>) {
         if !shared.are_prolonged() {
             break;
         }
-        for (fid, user) in shared.at_servers() {
-            match server.extend(user, fid).await {
-                Ok(()) | Err(Error::Gone { .. }) => {}
-                Err(error) => tracing::warn!(%fid, %error, "a lock could not be prolonged"),
-            }
+        for (fid, _) in shared.at_servers() {
+            shared.keep(&*server, fid).await;
         }
     }
 }

@@ -25,6 +25,9 @@ impl OpenFile {
             Err(error) => return Some(Err(error)),
         };
         let result = file.read_at(pos, out)?;
+        if !self.data.may_be_told(&file, pos, out.len() as u64) {
+            return None;
+        }
         self.note_hit(&file, pos, out.len() as u64);
         Some(result.map_err(local))
     }
@@ -38,6 +41,9 @@ impl OpenFile {
         let Some(file) = self.current_file()? else { return Ok(AtOnce::Absent) };
         let result = file.read_at_once(pos, out).map_err(local)?;
         if matches!(result, AtOnce::Read(_)) {
+            if !self.data.may_be_told(&file, pos, out.len() as u64) {
+                return Ok(AtOnce::Absent);
+            }
             self.note_hit(&file, pos, out.len() as u64);
         }
         Ok(result)
@@ -104,7 +110,8 @@ impl OpenFile {
             let mut out = BytesMut::zeroed(
                 usize::try_from(range.end - range.start).expect("at most what was asked for"),
             );
-            if let Some(result) = file.read_at(range.start, &mut out) {
+            let result = file.read_at(range.start, &mut out);
+            if let Some(result) = result.filter(|_| self.data.may_be_told(&file, pos, length as u64)) {
                 let n = result.map_err(local)?;
                 out.truncate(n);
                 return Ok(out.freeze());

@@ -201,7 +201,6 @@ impl Client {
         pending.done();
         let (vnode, now) = (&changing.vnode, inner.now());
         let fid = changing.dir.sibling(reply.fid.local());
-        inner.note_volume(vnode, &reply.sync);
         vnode.note_change(now, (&before, &responder), who, &reply.dir_status, None);
         vnode.edit_pages(reply.dir_status.data_version, |pages| pages.insert(name, fid.in_volume()).is_ok());
         let in_dir = (who, changing.dir.in_volume());
@@ -245,7 +244,6 @@ impl Client {
         pending.done();
         let (vnode, now) = (&changing.vnode, inner.now());
         let fid = changing.dir.sibling(reply.fid.local());
-        inner.note_volume(vnode, &reply.sync);
         vnode.note_change(now, (&before, &responder), who, &reply.dir_status, None);
         vnode.edit_pages(reply.dir_status.data_version, |pages| pages.insert(name, fid.in_volume()).is_ok());
         let in_dir = (who, changing.dir.in_volume());
@@ -313,7 +311,6 @@ impl Client {
         pending.done();
         let (vnode, now) = (&changing.vnode, inner.now());
         let fid = changing.dir.sibling(reply.fid.local());
-        inner.note_volume(vnode, &reply.sync);
         vnode.note_change(now, (&before, &responder), who, &reply.dir_status, None);
         vnode.edit_pages(reply.dir_status.data_version, |pages| pages.insert(name, fid.in_volume()).is_ok());
         let in_dir = (who, changing.dir.in_volume());
@@ -357,7 +354,6 @@ impl Client {
         let (reply, responder) = (answer.reply, answer.responder);
         pending.done();
         let (vnode, now) = (&changing.vnode, inner.now());
-        inner.note_volume(vnode, &reply.sync);
         vnode.note_change(now, (&before, &responder), who, &reply.dir_status, None);
         vnode.edit_pages(reply.dir_status.data_version, |pages| pages.insert(name, fid.in_volume()).is_ok());
         file.note_change(now, (&file_before, &responder), who, &reply.status, None);
@@ -414,7 +410,6 @@ impl Client {
         let (reply, responder) = (answer.reply, answer.responder);
         pending.done();
         let (vnode, now) = (&changing.vnode, inner.now());
-        inner.note_volume(vnode, &reply.sync);
         vnode.note_change(now, (&before, &responder), who, &reply.dir_status, None);
         vnode.edit_pages(reply.dir_status.data_version, |pages| pages.remove(name).is_some());
         inner.note_unlinked(fid);
@@ -454,7 +449,6 @@ impl Client {
         let (reply, responder) = (answer.reply, answer.responder);
         pending.done();
         let (vnode, now) = (&changing.vnode, inner.now());
-        inner.note_volume(vnode, &reply.sync);
         vnode.note_change(now, (&before, &responder), who, &reply.dir_status, None);
         vnode.edit_pages(reply.dir_status.data_version, |pages| pages.remove(name).is_some());
         inner.vnodes.remove(fid);
@@ -551,7 +545,6 @@ impl Inner {
         let (reply, responder) = (answer.reply, answer.responder);
         pending.done();
         let now = inner.now();
-        inner.note_volume(&from.vnode, &reply.sync);
         from.vnode.note_change(now, (&from_before, &responder), who, &reply.old_dir_status, None);
         let own = fid.in_volume();
         if is_same {

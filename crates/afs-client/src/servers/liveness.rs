@@ -30,6 +30,9 @@ pub(crate) trait Probe: std::fmt::Debug + Send + Sync {
 
     /// The connections to it have broken: new ones are made.
     fn renew(&self, address: SocketAddr);
+
+    /// The smallest round trip of late to one, as the transport has measured it.
+    fn rtt(&self, address: SocketAddr) -> Option<Duration>;
 }
 
 /// Which servers are there, and the tasks that find it out.
@@ -54,7 +57,10 @@ impl Liveness {
 
     /// A server has answered.
     pub(crate) fn note_answer(&self, address: &Address) {
-        if address.note_answer(None) {
+        if let Some(rtt) = self.probe.rtt(address.socket) {
+            address.note_rtt(rtt);
+        }
+        if address.note_answer() {
             tracing::info!(server = %address.socket.ip(), "the server answers again");
             self.servers.back.notify_waiters();
         }
@@ -72,14 +78,40 @@ impl Liveness {
         }
     }
 
+    /// A server was silent for so long that another one is asked. Whether it is there is found out now, with all the time that a call
+    /// has.
+    pub(crate) fn note_suspicion(self: &Arc<Self>, server: &Arc<Server>, address: &Arc<Address>) {
+        if !address.note_suspicion() {
+            return;
+        }
+        tracing::info!(server = %address.socket.ip(), "the server is silent; another one is asked");
+        let (this, server, address) = (Arc::clone(self), Arc::clone(server), Arc::clone(address));
+        self.runtime.spawn(Box::pin(async move {
+            this.ask_address(&server, &address).await;
+        }));
+    }
+
+    /// Measures how far servers are among which there is a choice, if nobody has been asked to yet. Those that were asked once are
+    /// asked again now and then, as all that have answered.
+    pub(crate) fn measure(self: &Arc<Self>, servers: &[Arc<Server>]) {
+        for server in servers.iter().filter(|server| server.is_to_be_measured()) {
+            let (this, server) = (Arc::clone(self), Arc::clone(server));
+            self.runtime.spawn(Box::pin(async move { this.ask_once(&server, true).await }));
+        }
+    }
+
     /// Asks the addresses of a server once whether it is there, or only the best of them, and notes it.
     pub(crate) async fn ask_once(self: &Arc<Self>, server: &Arc<Server>, only_best: bool) {
         let addresses = server.addresses();
         for address in addresses.iter().take(if only_best { 1 } else { addresses.len() }) {
-            match self.probe.probe(server.kind, address.socket).await {
-                Ok(()) => self.note_answer(address),
-                Err(_) => self.note_silence(server, address),
-            }
+            self.ask_address(server, address).await;
+        }
+    }
+
+    async fn ask_address(self: &Arc<Self>, server: &Arc<Server>, address: &Arc<Address>) {
+        match self.probe.probe(server.kind, address.socket).await {
+            Ok(()) => self.note_answer(address),
+            Err(_) => self.note_silence(server, address),
         }
     }
 
@@ -151,6 +183,10 @@ impl Probe for Connections {
     fn renew(&self, address: SocketAddr) {
         self.renew_to(address, Who::NOBODY);
     }
+
+    fn rtt(&self, address: SocketAddr) -> Option<Duration> {
+        self.endpoint().rtt_to(address).map(|(_, smallest)| smallest)
+    }
 }
 
 #[cfg(test)]
@@ -175,6 +211,10 @@ mod tests {
         }
 
         fn renew(&self, _: SocketAddr) {}
+
+        fn rtt(&self, address: SocketAddr) -> Option<Duration> {
+            Some(Duration::from_millis(address.port().into()) - Duration::from_millis(6990))
+        }
     }
 
     fn liveness() -> (Arc<Answers>, Arc<Server>, Arc<Liveness>) {
@@ -198,6 +238,33 @@ mod tests {
         answers.is_silent.store(false, Ordering::Relaxed);
         back.await;
         assert!(server.candidate().down_since.is_none());
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_suspected_is_asked_at_once_and_is_down_only_if_it_does_not_answer() {
+        for is_silent in [false, true] {
+            let (answers, server, liveness) = liveness();
+            answers.is_silent.store(is_silent, Ordering::Relaxed);
+            let address = server.best().unwrap();
+            liveness.note_suspicion(&server, &address);
+            liveness.note_suspicion(&server, &address);
+            assert!(server.is_trusted(), "by its other address");
+            tokio::task::yield_now().await;
+            tokio::task::yield_now().await;
+            assert_eq!(*answers.asked.lock().unwrap(), [address.socket], "once");
+            assert_eq!(address.down_since().is_some(), is_silent);
+        }
+    }
+
+    #[tokio::test]
+    async fn servers_to_choose_from_are_measured_once() {
+        let (answers, server, liveness) = liveness();
+        for _ in 0..3 {
+            liveness.measure(&[Arc::clone(&server)]);
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(answers.asked.lock().unwrap().len(), 1);
+        assert_eq!(server.best().unwrap().rtt(), Some(Duration::from_millis(10)));
     }
 
     #[tokio::test]

@@ -34,6 +34,9 @@ use crate::servers::users::Who;
 /// for replicas that are added.
 const ENTRY_LIFE: Duration = Duration::from_secs(2 * 3600);
 
+/// The same during a release: the other sites can be used when it is complete.
+const RELEASE_LIFE: Duration = Duration::from_secs(60);
+
 /// How long a cell's having no such volume is believed, so that a broken mount point does not cost a call at each look.
 const MISSING_LIFE: Duration = Duration::from_secs(10);
 
@@ -98,14 +101,27 @@ impl VolumeEntry {
             .find(|&kind| self.id_of(kind) == Some(volume))
     }
 
+    /// Whether somebody works on the volume: moves, releases or restores it. Or has begun to, and never ended.
+    fn is_worked_on(&self) -> bool {
+        self.flags.intersects(EntryFlags::OPERATIONS)
+    }
+
+    /// Whether sites have different releases, or will have in a moment.
+    fn is_being_released(&self) -> bool {
+        let is_new = |site: &Site| site.flags.contains(SiteFlags::NEW_REP_SITE);
+        self.flags.contains(EntryFlags::OP_RELEASE) || self.sites.iter().any(is_new)
+    }
+
     /// The servers that have a kind.
     pub(crate) fn servers_of(&self, kind: VolumeType) -> Vec<Arc<Server>> {
+        let is_released =
+            |site: &Site| site.flags.contains(SiteFlags::RO_VOL) && !site.flags.contains(SiteFlags::DONT_USE);
+        let is_new = |site: &Site| is_released(site) && site.flags.contains(SiteFlags::NEW_REP_SITE);
+        // Sites of a release that is not complete have old and new data. Once one has the new, the others are not asked.
+        let has_new = self.sites.iter().any(is_new);
         let has = |site: &Site| match kind {
-            // Sites of a release that is not complete have old and new data; all but those that have nothing yet are used, as
-            // OpenAFS does (VLDB notes 3).
-            VolumeType::READ_ONLY => {
-                site.flags.contains(SiteFlags::RO_VOL) && !site.flags.contains(SiteFlags::DONT_USE)
-            }
+            VolumeType::READ_ONLY if has_new => is_new(site),
+            VolumeType::READ_ONLY => is_released(site),
             // The backup volume is where the read-write one is.
             _ => site.flags.intersects(SiteFlags::RW_VOL | SiteFlags::BACK_VOL),
         };
@@ -185,6 +201,11 @@ impl Locations {
         let entry = table.by_id.get(&(cell, volume)).map(Arc::clone)?;
         table.by_name.promote(&(cell, entry.name.clone()));
         Some(entry)
+    }
+
+    /// Whether somebody works on the volume of an id, as the VLDB said last.
+    pub(crate) fn is_worked_on(&self, cell: CellIndex, volume: VolumeId) -> bool {
+        self.lock().by_id.get(&(cell, volume)).is_some_and(|entry| entry.is_worked_on())
     }
 
     /// What is known of the volume of a name, if it is not old.
@@ -375,7 +396,11 @@ impl Locations {
             Err(failure) => Err(failure),
         };
         let entry = match asked {
-            Ok(entry) => Arc::new(entry),
+            Ok(mut entry) => {
+                let life = if entry.is_being_released() { RELEASE_LIFE } else { ENTRY_LIFE };
+                entry.until = self.runtime.now() + life;
+                Arc::new(entry)
+            }
             Err(failure) => {
                 let is_missing = [abort::VL_NOENT, abort::VL_ENTDELETED, abort::VL_BADNAME];
                 if failure.code().is_some_and(|code| is_missing.contains(&code)) {
@@ -484,8 +509,8 @@ impl Inner {
     /// Asks a cell's database servers, whichever answers.
     async fn ask_location<R: Rpc>(&self, cell: &Cell, args: R) -> Result<R::Reply, Failure> {
         let asked = Asked::Servers(&cell.location_servers);
-        let asking = self.ask(asked, Who::NOBODY, |socket| {
-            let peer = self.connections.to::<Vl>(socket, Who::NOBODY);
+        let asking = self.ask(asked, Who::NOBODY, |attempt| {
+            let peer = self.connections.to::<Vl>(attempt.socket, Who::NOBODY);
             let args = &args;
             async move { call_once(&peer, args, QUICK_ANSWER_PATIENCE).await }
         });

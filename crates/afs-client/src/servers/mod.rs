@@ -1,7 +1,8 @@
 //! Servers, and what it takes to get an answer from one: which cells there are ([`cells`]), where a volume is
-//! ([`location`]), which servers there are and which is preferred ([`table`]), whether they answer ([`liveness`]), as
-//! whom a user calls them ([`users`]), a connection ([`connections`]), the call itself with its streams ([`remote`]),
-//! and how many operations wait for servers that are away or busy ([`waiting`]).
+//! ([`location`]), which servers there are ([`table`]), how far they are ([`ranking`]), which release of a
+//! read-only volume each has ([`releases`]), whether they answer ([`liveness`]), as whom a user calls them ([`users`]),
+//! a connection ([`connections`]), the call itself ([`remote`]) and its streams ([`streams`]), and how many operations
+//! wait for servers that are away or busy ([`waiting`]).
 //!
 //! What to do when a call fails is left to the crate `afs-failover`, what a reply tells of a vnode to `vnodes`. Calls that servers make
 //! to this client are answered in `service`.
@@ -10,7 +11,10 @@ pub(crate) mod cells;
 pub(crate) mod connections;
 pub(crate) mod liveness;
 pub(crate) mod location;
+pub(crate) mod ranking;
+pub(crate) mod releases;
 pub mod remote;
+mod streams;
 pub(crate) mod table;
 pub mod users;
 pub(crate) mod waiting;

@@ -1,11 +1,11 @@
 //! The servers that the client has heard of, with their addresses: which of them answer, and in which order they are preferred.
 //!
-//! Probing those that do not answer is left to `liveness`. Which of them an operation asks is decided in `afs_failover`, what is said to
+//! Probing those that do not answer is left to `liveness`, how far they are to `ranking`. Which of them an operation asks is decided in `afs_failover`, what is said to
 //! them in `remote` and `location`.
 
 use std::collections::HashMap;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -16,6 +16,7 @@ use rx_proto::time::Instant;
 use tokio::sync::Notify;
 
 use crate::fid::CellIndex;
+use crate::servers::ranking::{Distance, Order};
 
 /// What a server serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -26,21 +27,8 @@ pub enum ServerKind {
     Location,
 }
 
-/// How OpenAFS ranks by place; less is better (Client notes 4). `fs setserverprefs` speaks in these.
-mod rank {
-    /// This machine.
-    pub(super) const SAME_HOST: u32 = 5000;
-    /// The same network of 256 addresses.
-    pub(super) const SAME_SUBNET: u32 = 20_000;
-    /// The same network of 2^24 addresses.
-    pub(super) const SAME_NET: u32 = 30_000;
-    /// Anywhere else.
-    pub(super) const FAR: u32 = 40_000;
-    /// What a millisecond of round trip adds: with 100 ms, a server is as far as from another network.
-    pub(super) const PER_MILLISECOND: u32 = 100;
-    /// What a round trip adds at most.
-    pub(super) const BY_ROUND_TRIP_MAX: u32 = 20_000;
-}
+/// Ranks that are kept for servers that were not heard of yet.
+const RANKS_MAX: usize = 10_000;
 
 /// Servers of which more is not remembered: in all cells together far more than there are.
 const SERVERS_MAX: usize = 100_000;
@@ -67,6 +55,7 @@ pub(crate) struct Server {
     pub(crate) cell: CellIndex,
     /// Its addresses, the best first.
     addresses: RwLock<Vec<Arc<Address>>>,
+    ranks: Arc<Ranks>,
     /// How often it has said that all of its promises are off.
     resets: AtomicU64,
     /// The counter of its addresses in the VLDB, when they were asked for.
@@ -78,18 +67,40 @@ pub(crate) struct Server {
 /// An address of a server.
 pub(crate) struct Address {
     pub(crate) socket: SocketAddr,
-    /// By place, or as the administrator has set it.
-    rank: AtomicU32,
+    distance: Mutex<Distance>,
     health: Mutex<Health>,
+}
+
+/// What addresses that are met for the first time are ranked by.
+#[derive(Debug, Default)]
+struct Ranks {
+    /// The client's, so that not all clients prefer the same of equal servers.
+    seed: u64,
+    /// As the administrator has set them.
+    set: Mutex<HashMap<(ServerKind, IpAddr), u32>>,
+}
+
+impl Ranks {
+    fn address(&self, kind: ServerKind, socket: SocketAddr) -> Arc<Address> {
+        let mut distance = Distance::new(socket, self.seed);
+        let set = self.set.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&rank) = set.get(&(kind, socket.ip())) {
+            distance.set(rank);
+        }
+        Arc::new(Address { socket, distance: Mutex::new(distance), health: Mutex::default() })
+    }
 }
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Health {
     has_answered: bool,
     down_since: Option<Instant>,
+    /// It was silent for so long that another was asked, and has not answered a probe since.
+    is_suspected: bool,
     /// Somebody probes it.
     is_probed: bool,
-    rtt: Option<Duration>,
+    /// Somebody was asked to measure how far it is.
+    is_to_be_measured: bool,
 }
 
 impl fmt::Debug for Server {
@@ -103,8 +114,8 @@ impl fmt::Debug for Server {
 }
 
 impl Address {
-    fn new(socket: SocketAddr) -> Self {
-        Self { socket, rank: AtomicU32::new(rank_by_place(socket)), health: Mutex::default() }
+    fn distance(&self) -> MutexGuard<'_, Distance> {
+        self.distance.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn health(&self) -> MutexGuard<'_, Health> {
@@ -113,17 +124,13 @@ impl Address {
 
     /// Its rank; less is better.
     pub(crate) fn rank(&self) -> u32 {
-        self.rank.load(Ordering::Relaxed)
+        self.distance().rank()
     }
 
-    /// What it is sorted by: the rank, and how far it was seen to be.
-    fn order(&self) -> (bool, u32) {
-        let health = self.health();
-        let far = health.rtt.map_or(0, |rtt| {
-            let milliseconds = u32::try_from(rtt.as_millis()).unwrap_or(u32::MAX);
-            milliseconds.saturating_mul(rank::PER_MILLISECOND).min(rank::BY_ROUND_TRIP_MAX)
-        });
-        (health.down_since.is_some(), self.rank().saturating_add(far))
+    /// What it is sorted by: whether it answers, and how far it is.
+    fn order(&self) -> (bool, bool, Order) {
+        let health = *self.health();
+        (health.down_since.is_some(), health.is_suspected, self.distance().order())
     }
 
     /// Since when it does not answer.
@@ -131,12 +138,44 @@ impl Address {
         self.health().down_since
     }
 
-    /// It has answered.
-    pub(crate) fn note_answer(&self, rtt: Option<Duration>) -> bool {
+    /// The round trip to it, if one was measured.
+    pub(crate) fn rtt(&self) -> Option<Duration> {
+        self.distance().rtt()
+    }
+
+    /// The smallest round trip to it of late, as measured just now.
+    pub(crate) fn note_rtt(&self, rtt: Duration) {
+        self.distance().note_rtt(rtt);
+    }
+
+    /// It has answered. Whether it was down.
+    pub(crate) fn note_answer(&self) -> bool {
         let mut health = self.health();
         health.has_answered = true;
-        health.rtt = rtt.or(health.rtt);
+        health.is_suspected = false;
         health.down_since.take().is_some()
+    }
+
+    /// It was silent for so long that another server is asked: until it answers, others come first. Whether the caller is to ask it,
+    /// as nobody else does.
+    pub(crate) fn note_suspicion(&self) -> bool {
+        let mut health = self.health();
+        let is_known = health.down_since.is_some() || std::mem::replace(&mut health.is_suspected, true);
+        !is_known
+    }
+
+    /// Whether it answers, as far as is known.
+    fn is_trusted(&self) -> bool {
+        let health = self.health();
+        health.down_since.is_none() && !health.is_suspected
+    }
+
+    /// Whether the caller is to measure how far it is: nobody was asked to yet, and no call has told it.
+    fn is_to_be_measured(&self) -> bool {
+        let mut health = self.health();
+        let is_known = health.has_answered || health.down_since.is_some() || health.is_to_be_measured;
+        health.is_to_be_measured = true;
+        !is_known
     }
 
     /// It has not answered. Whether the caller is to probe it from now on, as nobody else does.
@@ -172,7 +211,7 @@ impl Server {
             .iter()
             .map(|&socket| {
                 let known = all.iter().find(|address| address.socket == socket);
-                known.map_or_else(|| Arc::new(Address::new(socket)), Arc::clone)
+                known.map_or_else(|| self.ranks.address(self.kind, socket), Arc::clone)
             })
             .collect();
     }
@@ -216,9 +255,20 @@ impl Server {
         Candidate { server: self.id, down_since: if is_up { None } else { down_since }, has_answered }
     }
 
+    /// Whether one of its addresses answers, as far as is known.
+    pub(crate) fn is_trusted(&self) -> bool {
+        let addresses = self.addresses.read().unwrap_or_else(PoisonError::into_inner);
+        addresses.iter().any(|address| address.is_trusted())
+    }
+
+    /// Whether the caller is to measure how far it is, as it is one of several to choose from.
+    pub(crate) fn is_to_be_measured(&self) -> bool {
+        self.best().is_some_and(|address| address.is_to_be_measured())
+    }
+
     /// What servers are sorted by: of the best address.
-    fn order(&self) -> (bool, u32) {
-        self.best().map_or((true, u32::MAX), |address| address.order())
+    fn order(&self) -> (bool, bool, Order) {
+        self.best().map_or((true, true, Order::LAST), |address| address.order())
     }
 }
 
@@ -226,6 +276,7 @@ impl Server {
 #[derive(Debug, Default)]
 pub(crate) struct Servers {
     table: RwLock<Table>,
+    ranks: Arc<Ranks>,
     /// Told when a server that was down answers again.
     pub(crate) back: Notify,
 }
@@ -238,6 +289,11 @@ struct Table {
 }
 
 impl Servers {
+    /// None yet. The seed is this client's: which of several equal servers it prefers follows from it.
+    pub(crate) fn new(seed: u64) -> Self {
+        Self { ranks: Arc::new(Ranks { seed, ..Ranks::default() }), ..Self::default() }
+    }
+
     /// The server of this UUID or, where there is none, of the first of these addresses; made if it is new.
     pub(crate) fn get_or_add(
         &self,
@@ -262,7 +318,8 @@ impl Servers {
             id,
             kind,
             cell,
-            addresses: RwLock::new(sockets.iter().map(|&socket| Arc::new(Address::new(socket))).collect()),
+            addresses: RwLock::new(sockets.iter().map(|&socket| self.ranks.address(kind, socket)).collect()),
+            ranks: Arc::clone(&self.ranks),
             resets: AtomicU64::new(0),
             unique: AtomicU32::new(0),
             asked_anew: Mutex::default(),
@@ -280,6 +337,11 @@ impl Servers {
     pub(crate) fn by_uuid(&self, kind: ServerKind, cell: CellIndex, uuid: Uuid) -> Option<Arc<Server>> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
         table.by_uuid.get(&(cell, kind, uuid)).and_then(|&id| table.all.get(id as usize).map(Arc::clone))
+    }
+
+    /// The server of a number.
+    pub(crate) fn by_id(&self, id: u32) -> Option<Arc<Server>> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner).all.get(id as usize).map(Arc::clone)
     }
 
     /// All, in the order in which they were heard of.
@@ -300,33 +362,26 @@ impl Servers {
         servers.sort_by_cached_key(|server| server.order());
     }
 
-    /// Sets the rank of an address, of all servers that have it. Whether there is one.
+    /// Sets the rank of an address, of all servers that have it or will be heard of with it. Whether there was room to remember it.
     pub(crate) fn set_rank(&self, host: IpAddr, kind: ServerKind, rank: u32) -> bool {
-        let mut found = false;
+        let mut set = self.ranks.set.lock().unwrap_or_else(PoisonError::into_inner);
+        if set.len() >= RANKS_MAX && !set.contains_key(&(kind, host)) {
+            return false;
+        }
+        set.insert((kind, host), rank);
+        drop(set);
         for server in self.all().iter().filter(|server| server.kind == kind) {
             for address in server.addresses().iter().filter(|address| address.socket.ip() == host) {
-                address.rank.store(rank, Ordering::Relaxed);
-                found = true;
+                address.distance().set(rank);
             }
         }
-        found
+        true
     }
-}
 
-/// The rank of an address, from which of our own we would call it: nothing is sent for that.
-fn rank_by_place(socket: SocketAddr) -> u32 {
-    let own = UdpSocket::bind("0.0.0.0:0").and_then(|probe| {
-        probe.connect(socket)?;
-        probe.local_addr()
-    });
-    match (own.map(|own| own.ip()), socket.ip()) {
-        (Ok(own), there) if own == there || there.is_loopback() => rank::SAME_HOST,
-        (Ok(IpAddr::V4(own)), IpAddr::V4(there)) => match (own.to_bits() ^ there.to_bits()).leading_zeros() {
-            24.. => rank::SAME_SUBNET,
-            8.. => rank::SAME_NET,
-            _ => rank::FAR,
-        },
-        _ => rank::FAR,
+    /// The ranks that the administrator has set for servers of a kind.
+    pub(crate) fn ranks_set(&self, kind: ServerKind) -> Vec<(IpAddr, u32)> {
+        let set = self.ranks.set.lock().unwrap_or_else(PoisonError::into_inner);
+        set.iter().filter(|((of, _), _)| *of == kind).map(|((_, host), rank)| (*host, *rank)).collect()
     }
 }
 
@@ -374,7 +429,7 @@ mod tests {
         assert_ne!(second.socket, first.socket, "the one that answers is better now");
         second.note_silence(at(3));
         assert_eq!(server.candidate().down_since, Some(at(3)));
-        assert!(first.note_answer(None), "it was down");
+        assert!(first.note_answer(), "it was down");
         assert_eq!((server.candidate().down_since, server.candidate().has_answered), (None, true));
     }
 
@@ -382,9 +437,9 @@ mod tests {
     fn near_servers_come_before_far_ones_and_those_that_are_down_last() {
         let servers = Servers::default();
         let (slow, fast, down) = (server(&servers, 1), server(&servers, 2), server(&servers, 3));
-        slow.best().unwrap().note_answer(Some(Duration::from_millis(80)));
-        fast.best().unwrap().note_answer(Some(Duration::from_millis(2)));
-        down.best().unwrap().note_answer(Some(Duration::from_millis(1)));
+        for (server, ms) in [(&slow, 80), (&fast, 2), (&down, 1)] {
+            server.best().unwrap().note_rtt(Duration::from_millis(ms));
+        }
         down.best().unwrap().note_silence(at(1));
         let mut order = vec![slow.clone(), fast.clone(), down.clone()];
         Servers::sort(&mut order);
@@ -392,6 +447,37 @@ mod tests {
         assert!(servers.set_rank(socket(1).ip(), ServerKind::File, 1));
         Servers::sort(&mut order);
         assert_eq!(order[0].id, slow.id, "what the administrator sets counts more");
+    }
+
+    #[test]
+    fn a_server_that_is_suspected_comes_behind_those_that_answer_until_it_does() {
+        let servers = Servers::default();
+        let (near, far) = (server(&servers, 1), server(&servers, 2));
+        near.best().unwrap().note_rtt(Duration::from_millis(1));
+        far.best().unwrap().note_rtt(Duration::from_millis(80));
+        assert!(near.best().unwrap().note_suspicion(), "the first who notices asks it");
+        assert!(!near.best().unwrap().note_suspicion(), "one is enough");
+        let first = || {
+            let mut order = vec![near.clone(), far.clone()];
+            Servers::sort(&mut order);
+            order[0].id
+        };
+        assert_eq!((first(), near.is_trusted()), (far.id, false));
+        assert_eq!(near.candidate().down_since, None, "it is not known to be down");
+        assert!(!near.best().unwrap().note_answer(), "nor was it");
+        assert_eq!((first(), near.is_trusted()), (near.id, true));
+    }
+
+    #[test]
+    fn a_rank_is_kept_for_a_server_that_is_heard_of_later() {
+        let servers = Servers::default();
+        assert!(servers.set_rank(socket(1).ip(), ServerKind::File, 7));
+        assert_eq!(server(&servers, 1).best().unwrap().rank(), 7);
+        assert_eq!(servers.ranks_set(ServerKind::File), [(socket(1).ip(), 7)]);
+        assert_eq!(servers.ranks_set(ServerKind::Location), []);
+        let database = SocketAddr::new(socket(1).ip(), 7003);
+        let other = servers.get_or_add(ServerKind::Location, CellIndex(1), None, &[database]).unwrap();
+        assert_ne!(other.best().unwrap().rank(), 7, "that is another kind");
     }
 
     #[test]

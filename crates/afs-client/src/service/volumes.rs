@@ -223,9 +223,15 @@ impl Client {
         infos.into_iter().filter(|info| cell.is_none_or(|cell| cell == info.cell)).collect()
     }
 
-    /// Sets the rank of a server's address (`fs setserverprefs`). Whether there is such a server.
+    /// Sets the rank of a server's address (`fs setserverprefs`), also of one that was not heard of yet. Whether there was room to
+    /// remember it.
     pub fn set_rank(&self, host: IpAddr, kind: ServerKind, rank: u32) -> bool {
         self.inner.servers.set_rank(host, kind, rank)
+    }
+
+    /// The ranks that were set for addresses, heard of or not.
+    pub fn ranks_set(&self, kind: ServerKind) -> Vec<(IpAddr, u32)> {
+        self.inner.servers.ranks_set(kind)
     }
 
     /// The names that `@sys` stands for.

@@ -3,20 +3,26 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use afs_failover::{Verdict, of_code};
 use afs_wire::abort;
 use afs_wire::ids::AFSCBMAX;
 use afs_wire::rights::Rights;
-use afs_wire::rxafs::{AfsCbFids, FetchStatus, InlineBulkStatus, StoreStatus};
+use afs_wire::rxafs::{AfsCbFids, FetchStatus, InlineBulkStatus, Rxafs, StoreStatus};
 use afs_wire::status::{AfsCallBack, AfsFetchStatus, AfsVolSync, FileType};
 use futures_util::future::join_all;
+use rx::{CallError, RpcError};
+use rx_proto::abort::AbortCode;
+use rx_proto::ids::ServiceId;
 use rx_proto::time::Instant;
-use rxgen::{Abort, Rpc};
+use rxgen::{Abort, Interface, Rpc};
 
 use crate::client::{Client, Inner};
 use crate::error::Error;
 use crate::events::Change;
 use crate::fid::{Fid, User};
 use crate::names::mount_point::Target;
+use crate::servers::releases::Told;
+use crate::servers::remote::Asked;
 use crate::servers::users::Who;
 use crate::vnodes::status::{Kind, SetStatus, Status};
 use crate::vnodes::table::{Known, PendingChange, Responder, Snapshot, Unstored, Vnode};
@@ -26,6 +32,10 @@ const SEES: Rights = Rights(Rights::READ.0 | Rights::LOOKUP.0);
 
 /// Bulk calls of one request that are under way at once: with 50 vnodes each, what `ls -l` of a large directory takes at a time.
 const BULK_CALLS: usize = 8;
+
+/// How often a status is asked for again because the server that told it has an older release of the volume: each time another
+/// server is asked.
+const BEHIND_MAX: u32 = 8;
 
 /// Statuses of one request that are asked for on their own at once: of mount points, each of which takes some calls.
 const STATUSES_AT_ONCE: usize = 32;
@@ -117,13 +127,18 @@ impl Inner {
             let known = self.vnodes.get(dir).and_then(|dir| dir.known(self.now(), who));
             known.is_none()
         };
-        let status = match dir.filter(|&dir| needs_dir(dir)) {
+        let asked_for = match dir.filter(|&dir| needs_dir(dir)) {
             // Both at once, as the one counts only with the other.
-            Some(dir) => {
-                let mut told = self.fetch_bulk(who, &[fid, dir]).await?;
-                told.swap_remove(0)?
-            }
-            None => self.fetch_status(who, &vnode).await?,
+            Some(dir) => match self.fetch_bulk(who, &[fid, dir]).await {
+                Ok(mut told) => told.swap_remove(0),
+                Err(error) => Err(error),
+            },
+            None => self.fetch_status(who, &vnode).await,
+        };
+        let status = match asked_for {
+            Ok(status) => status,
+            // Nobody answers, and what was known may go on to count.
+            Err(error) => return self.known_status(user, asked, fid).unwrap_or(Err(error)),
         };
         if let Some(dir) = vnode.parent().filter(|_| !fid.vnode.is_directory()) {
             let dir = self.vnodes.get_or_add(fid.sibling(dir));
@@ -147,14 +162,35 @@ impl Inner {
 
     /// Asks for the status of a vnode and notes it.
     pub(crate) async fn fetch_status(&self, who: Who, vnode: &Arc<Vnode>) -> Result<AfsFetchStatus, Error> {
-        let (before, dir) = (vnode.snapshot(), self.dir_snapshot(vnode));
-        let answer = self.call(who, vnode.fid, FetchStatus { fid: vnode.fid.in_cell() }).await;
-        let answer = answer.map_err(|error| self.note_gone(vnode.fid, error))?;
-        let (reply, responder) = (answer.reply, answer.responder);
-        self.note_volume(vnode, &reply.sync);
-        self.note_status(vnode, (&before, &responder), who, &reply.status, Some(&reply.callback));
-        self.note_rights(dir, who, &reply.status);
-        Ok(reply.status)
+        let fid = vnode.fid;
+        for _ in 0..BEHIND_MAX {
+            let (before, dir) = (vnode.snapshot(), self.dir_snapshot(vnode));
+            let asked = match vnode.volume.is_read_only() && vnode.last_status().is_some() {
+                true => Asked::Known(fid.cell, fid.volume),
+                false => Asked::Volume(fid.cell, fid.volume),
+            };
+            let answer = self.call_about(asked, who, FetchStatus { fid: fid.in_cell() }).await;
+            let answer = answer.map_err(|failure| {
+                let error = self.note_gone(fid, failure.of(FetchStatus::NAME, fid));
+                self.note_away(vnode, &error);
+                error
+            })?;
+            let (reply, responder) = (answer.reply, answer.responder);
+            if self.note_volume(vnode, &responder, &reply.sync) == Told::Behind {
+                continue;
+            }
+            self.note_status(vnode, (&before, &responder), who, &reply.status, Some(&reply.callback));
+            self.note_rights(dir, who, &reply.status);
+            return Ok(reply.status);
+        }
+        Err(Error::Busy { rpc: FetchStatus::NAME, fid, code: abort::VBUSY })
+    }
+
+    /// None of a volume's servers answers. What is known of a read-only one, which nobody writes, goes on to count.
+    fn note_away(&self, vnode: &Vnode, error: &Error) {
+        if vnode.volume.is_read_only() && matches!(error, Error::Unreachable { .. }) {
+            vnode.volume.note_away(self.now());
+        }
     }
 
     /// Asks for the status of at most [`AFSCBMAX`] vnodes of a volume with one call, and notes them.
@@ -165,7 +201,31 @@ impl Inner {
         let first = fids[0];
         let args = AfsCbFids::new(fids.iter().map(|fid| fid.in_cell()).collect::<Vec<_>>())
             .expect("callers ask for at most AFSCBMAX");
-        let answer = match self.try_call(who, first, InlineBulkStatus { fids: args }).await {
+        let is_known =
+            vnodes[0].volume.is_read_only() && vnodes.iter().all(|vnode| vnode.last_status().is_some());
+        let asked = match is_known {
+            true => Asked::Known(first.cell, first.volume),
+            false => Asked::Volume(first.cell, first.volume),
+        };
+        let args = InlineBulkStatus { fids: args };
+        let asking = self.ask(asked, who, |attempt| {
+            let peer = self.connections.to::<Rxafs>(attempt.socket, who);
+            let args = &args;
+            async move {
+                let failed = |source| RpcError::Call { rpc: InlineBulkStatus::NAME, source };
+                let reply = attempt.begin(&peer).await.map_err(failed)?.rpc(args).await?;
+                // What became of the volume in the middle of the call is told of each vnode, and goes for the call as a whole.
+                match reply.statuses.iter().find(|status| is_of_volume(Abort(status.error_code))) {
+                    Some(status) => {
+                        let (peer, service) = (attempt.socket, ServiceId(Rxafs::SERVICE_ID));
+                        let code = AbortCode(status.error_code);
+                        Err(failed(CallError::Aborted { peer, service, code }))
+                    }
+                    None => Ok(reply),
+                }
+            }
+        });
+        let (reply, responder) = match asking.await {
             Ok(answer) => answer,
             Err(failure) if failure.code() == Some(Abort::OPCODE) => {
                 let mut told = Vec::new();
@@ -174,14 +234,23 @@ impl Inner {
                 }
                 return Ok(told);
             }
-            Err(failure) => return Err(failure.of(InlineBulkStatus::NAME, first)),
+            Err(failure) => {
+                let error = failure.of(InlineBulkStatus::NAME, first);
+                self.note_away(&vnodes[0], &error);
+                return Err(error);
+            }
         };
-        let (reply, responder) = (answer.reply, answer.responder);
         if reply.statuses.len() != fids.len() || reply.callbacks.len() != fids.len() {
             let what = format!("{} of {} vnodes", InlineBulkStatus::NAME, fids.len());
             return Err(Error::BadReply { what, problem: format!("{} statuses came", reply.statuses.len()) });
         }
-        self.note_volume(&vnodes[0], &reply.sync);
+        if self.note_volume(&vnodes[0], &responder, &reply.sync) == Told::Behind {
+            let mut told = Vec::new();
+            for vnode in &vnodes {
+                told.push(self.fetch_status(who, vnode).await);
+            }
+            return Ok(told);
+        }
         let told = vnodes.iter().zip(before).zip(reply.statuses.iter().zip(reply.callbacks.iter()));
         Ok(told
             .map(|((vnode, (before, dir)), (status, callback))| {
@@ -249,12 +318,23 @@ impl Inner {
         }
     }
 
-    /// Notes what a reply says of the volume.
-    pub(crate) fn note_volume(&self, vnode: &Vnode, sync: &AfsVolSync) {
-        if vnode.volume.note_creation(sync) {
-            tracing::info!(volume = vnode.fid.volume.0, "a read-only volume was released anew");
-            self.invalidations.mention(vnode.fid, Change::Volume);
+    /// Notes what a reply says of the volume, and tells whether the reply counts.
+    pub(crate) fn note_volume(&self, vnode: &Vnode, responder: &Responder, sync: &AfsVolSync) -> Told {
+        let can_ask =
+            |id| self.servers.by_id(id).is_some_and(|server| server.candidate().down_since.is_none());
+        let told = vnode.volume.note_release(self.now(), responder.server.id, sync, can_ask);
+        match told {
+            Told::Same => {}
+            Told::Another => {
+                tracing::info!(volume = vnode.fid.volume.0, "a read-only volume was released anew");
+                self.invalidations.mention(vnode.fid, Change::Volume);
+            }
+            Told::Behind => {
+                let (volume, server) = (vnode.fid.volume.0, &responder.server);
+                tracing::info!(volume, ?server, "a server has an older release; another one is asked");
+            }
         }
+        told
     }
 
     /// A server says that a vnode is no longer there.
@@ -268,6 +348,11 @@ impl Inner {
             other => other,
         }
     }
+}
+
+/// Whether a code says that the volume cannot be asked here, or not now.
+fn is_of_volume(code: Abort) -> bool {
+    matches!(of_code(code), Verdict::Wait | Verdict::Offline | Verdict::LookAgain)
 }
 
 impl Client {
@@ -390,7 +475,6 @@ impl Inner {
         let answer = self.call(who, fid, StoreStatus { fid: fid.in_cell(), status: wire }).await;
         let answer = answer.map_err(|error| self.note_gone(fid, error))?;
         pending.done();
-        self.note_volume(vnode, &answer.reply.sync);
         vnode.note_change(self.now(), (&before, &answer.responder), who, &answer.reply.status, None);
         Ok(())
     }

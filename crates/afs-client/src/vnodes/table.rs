@@ -35,7 +35,8 @@ use rx_proto::time::Instant;
 
 use crate::data::files::FileData;
 use crate::fid::{CellIndex, Fid};
-use crate::servers::table::Server;
+use crate::servers::releases::{Releases, Told};
+use crate::servers::table::{PROBE_MAX, Server};
 use crate::servers::users::Who;
 
 /// Identities whose rights on a directory are kept; the ones first heard of go first. A directory is rarely used by more users
@@ -48,6 +49,10 @@ const PROMISE_MARGIN: Duration = Duration::from_secs(5);
 /// Longest promise that is believed, as the number is a peer's: servers give four hours (File service notes 7.1).
 const PROMISE_MAX: Duration = Duration::from_secs(24 * 3600);
 
+/// How long the promises of a read-only volume count beyond their end before its servers are asked anew whether they answer: as long
+/// as the pause between two probes, which find it out.
+const AWAY_FOR: Duration = PROBE_MAX;
+
 /// Parts of the table, each with a lock: enough that threads rarely meet.
 const SHARDS: usize = 64;
 
@@ -58,8 +63,11 @@ pub(crate) struct Volume {
     breaks: AtomicU64,
     /// How often promises for vnodes were broken that are not in the table.
     strays: AtomicU64,
-    /// When a read-only volume was made, as replies tell; 0 if unknown.
-    creation: AtomicU32,
+    /// Which release of a read-only volume its servers have.
+    releases: Mutex<Releases>,
+    /// Until when what was promised of a read-only volume goes on to count, though it has run out, as none of its servers answers:
+    /// in nanoseconds of the client's time.
+    away_until: AtomicU64,
     /// Whether it is a read-only or backup volume.
     is_read_only: AtomicBool,
 }
@@ -83,19 +91,41 @@ impl Volume {
         self.is_read_only.store(is, Ordering::Relaxed);
     }
 
-    /// A reply tells when the volume was made. Another time than before says that a read-only volume was released anew: what
-    /// was promised of the old one is off. Whether it was.
-    pub(crate) fn note_creation(&self, sync: &AfsVolSync) -> bool {
-        let AfsTime(now) = sync.creation;
-        if now == 0 {
-            return false;
+    /// A reply tells when a read-only volume was made. Another release than before ends what was promised of the old one.
+    pub(crate) fn note_release(
+        &self,
+        now: Instant,
+        server: u32,
+        sync: &AfsVolSync,
+        can_ask: impl Fn(u32) -> bool,
+    ) -> Told {
+        if !self.is_read_only() {
+            return Told::Same;
         }
-        let before = self.creation.swap(now, Ordering::AcqRel);
-        let is_new = before != 0 && before != now && self.is_read_only();
-        if is_new {
+        let told = self.releases().note(now, server, sync.creation, can_ask);
+        if told == Told::Another {
             self.note_break();
         }
-        is_new
+        told
+    }
+
+    /// Whether a server has an older release than the one that is used, as far as known.
+    pub(crate) fn is_behind(&self, now: Instant, server: u32) -> bool {
+        self.releases().is_behind(now, server)
+    }
+
+    fn releases(&self) -> MutexGuard<'_, Releases> {
+        self.releases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// None of its servers answers. What was promised of it, and has run out since or was promised by a server that has started anew,
+    /// counts for a while.
+    pub(crate) fn note_away(&self, now: Instant) {
+        self.away_until.store((now + AWAY_FOR).as_nanos(), Ordering::Release);
+    }
+
+    fn is_away(&self, now: Instant) -> bool {
+        now < Instant::from_nanos(self.away_until.load(Ordering::Acquire))
     }
 }
 
@@ -110,7 +140,8 @@ struct Promise {
 
 impl Promise {
     fn is_good(&self, now: Instant, volume: &Volume) -> bool {
-        now < self.until && self.server.resets() == self.resets && volume.breaks() == self.volume_breaks
+        let is_promised = now < self.until && self.server.resets() == self.resets;
+        (is_promised || volume.is_away(now)) && volume.breaks() == self.volume_breaks
     }
 }
 

@@ -49,7 +49,11 @@ fn only_sites_that_have_the_kind_and_something_released_are_asked() {
         entry.servers_of(kind).iter().map(|s| s.best().unwrap().socket.to_string()).collect::<Vec<_>>()
     };
     assert_eq!(of(VolumeType::READ_WRITE), ["192.0.2.1:7000"]);
-    assert_eq!(of(VolumeType::READ_ONLY), ["192.0.2.2:7000", "192.0.2.4:7000"]);
+    assert_eq!(
+        of(VolumeType::READ_ONLY),
+        ["192.0.2.4:7000"],
+        "the other released one has the release before"
+    );
     assert_eq!(of(VolumeType::BACKUP), ["192.0.2.1:7000"]);
     assert_eq!(entry.id_of(VolumeType::BACKUP), None, "there is none");
     assert_eq!(entry.kind_of(VolumeId(11)), Some(VolumeType::READ_ONLY));

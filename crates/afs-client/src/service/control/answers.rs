@@ -293,8 +293,16 @@ fn kind_of(kind: control::ServerKind) -> Answer<ServerKind> {
 
 answer!(GetServerRanks, |session, control::GetServerRanks { kind }| {
     let kind = kind_of(kind)?;
-    // An address may be that of servers of several cells.
-    let mut ranks = BTreeMap::new();
+    // An address may be that of servers of several cells. Ranks may be set for servers that were not heard of yet.
+    let mut ranks: BTreeMap<_, _> = session
+        .client
+        .ranks_set(kind)
+        .into_iter()
+        .filter_map(|(address, rank)| match address {
+            IpAddr::V4(address) => Some((address, rank)),
+            IpAddr::V6(_) => None,
+        })
+        .collect();
     for server in session.client.servers().iter().filter(|server| server.kind == kind) {
         if let IpAddr::V4(address) = server.address.ip() {
             ranks.insert(address, server.rank);

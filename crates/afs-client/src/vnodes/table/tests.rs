@@ -340,14 +340,35 @@ fn a_vnode_that_was_made_has_its_promise_unless_something_unknown_was_broken() {
 fn a_read_only_volume_that_is_released_anew_loses_its_promises() {
     let world = World::new();
     let volume = world.vnodes.volume(CELL, VOLUME);
-    let sync = |time| AfsVolSync { creation: AfsTime(time), spares: [0; 5] };
-    assert!(!volume.note_creation(&sync(10)));
+    let told = |time| {
+        let sync = AfsVolSync { creation: AfsTime(time), spares: [0; 5] };
+        volume.note_release(world.now, world.server.id, &sync, |_| true)
+    };
+    assert!(told(10) == Told::Same);
     world.fetch(FILE, 1);
-    assert!(!volume.note_creation(&sync(11)), "of a read-write volume it says nothing");
+    assert!(told(11) == Told::Same, "of a read-write volume it says nothing");
     volume.set_read_only(true);
-    assert!(!volume.note_creation(&sync(11)) && world.is_valid(FILE));
-    assert!(volume.note_creation(&sync(12)) && !world.is_valid(FILE));
-    assert!(!volume.note_creation(&sync(0)), "a server that does not say");
+    assert!(told(11) == Told::Same && world.is_valid(FILE));
+    assert!(told(12) == Told::Another && !world.is_valid(FILE));
+    assert!(told(0) == Told::Same, "a server that does not say");
+}
+
+#[test]
+fn what_was_promised_of_a_read_only_volume_counts_while_nobody_answers() {
+    let mut world = World::new();
+    let volume = world.vnodes.volume(CELL, VOLUME);
+    volume.set_read_only(true);
+    world.fetch(FILE, 1);
+    world.now += PROMISE_MAX;
+    world.server.reset();
+    assert!(!world.is_valid(FILE));
+    volume.note_away(world.now);
+    assert!(world.is_valid(FILE), "nobody can say anything else");
+    world.now += AWAY_FOR;
+    assert!(!world.is_valid(FILE), "it is to be tried now and then");
+    volume.note_away(world.now);
+    volume.note_break();
+    assert!(!world.is_valid(FILE), "what was broken is off");
 }
 
 #[test]

@@ -1,0 +1,143 @@
+//! Which release of a read-only volume each of its servers has. Servers tell when the volume that they have was made
+//! (`AFSVolSync`, File service notes 3); all copies of one release were made by one clone, at one time. While `vos
+//! release` goes from server to server, or has missed one, they differ; then the client uses the newest that it has met,
+//! and takes nothing from servers that are behind as long as another one has it.
+//!
+//! [`Releases`] decides from what it is told. It asks nobody; who is asked instead is left to `remote`.
+
+use std::time::Duration;
+
+use afs_wire::ids::AfsTime;
+use rx_proto::time::Instant;
+
+/// How long a server that was behind is left out. A release reaches its last server in minutes; asking too early costs one
+/// small call.
+const LEFT_OUT_FOR: Duration = Duration::from_secs(60);
+
+/// Servers that are remembered of a volume: an entry of the VLDB has thirteen, and some may have moved.
+const SERVERS_MAX: usize = 32;
+
+/// What a reply says of the release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// It is of the release that is used, or says nothing of it.
+    Same,
+    /// It is of another release, which is used from now on: what was known of the old one is off.
+    Another,
+    /// It is of an older release, and is not to be used.
+    Behind,
+}
+
+/// The releases that the servers of one volume have.
+#[derive(Debug, Default)]
+pub(crate) struct Releases {
+    /// The one that is used; 0 is none yet.
+    used: AfsTime,
+    servers: Vec<Has>,
+}
+
+#[derive(Debug)]
+struct Has {
+    server: u32,
+    release: AfsTime,
+    told_at: Instant,
+}
+
+impl Releases {
+    /// A server's reply tells when its copy was made. `can_ask` tells whether a server answers, as far as known: an older
+    /// copy is better than none.
+    pub(crate) fn note(
+        &mut self,
+        now: Instant,
+        server: u32,
+        release: AfsTime,
+        can_ask: impl Fn(u32) -> bool,
+    ) -> Told {
+        if release == AfsTime(0) {
+            return Told::Same;
+        }
+        self.servers.retain(|has| has.server != server);
+        if self.servers.len() >= SERVERS_MAX {
+            self.servers.remove(0);
+        }
+        self.servers.push(Has { server, release, told_at: now });
+        if self.used == release {
+            return Told::Same;
+        }
+        let has_used = |has: &Has| has.release == self.used && can_ask(has.server);
+        if release.0 < self.used.0 && self.servers.iter().any(has_used) {
+            return Told::Behind;
+        }
+        let is_first = self.used == AfsTime(0);
+        self.used = release;
+        if is_first { Told::Same } else { Told::Another }
+    }
+
+    /// Whether a server had an older release when it was last asked, and that was not long ago.
+    pub(crate) fn is_behind(&self, now: Instant, server: u32) -> bool {
+        self.servers.iter().any(|has| {
+            has.server == server && has.release.0 < self.used.0 && now.since(has.told_at) < LEFT_OUT_FOR
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::ORIGIN + Duration::from_secs(1000 + seconds)
+    }
+
+    const OLD: AfsTime = AfsTime(100);
+    const NEW: AfsTime = AfsTime(200);
+
+    #[test]
+    fn a_server_that_a_release_has_not_reached_is_left_out_for_a_while() {
+        let mut releases = Releases::default();
+        assert_eq!(releases.note(at(0), 1, OLD, |_| true), Told::Same);
+        assert_eq!(releases.note(at(1), 2, NEW, |_| true), Told::Another);
+        assert_eq!(releases.note(at(2), 1, OLD, |_| true), Told::Behind);
+        assert!(releases.is_behind(at(3), 1) && !releases.is_behind(at(3), 2));
+        assert!(!releases.is_behind(at(62), 1), "it may have it by now");
+        assert_eq!(releases.note(at(62), 1, NEW, |_| true), Told::Same);
+        assert!(!releases.is_behind(at(63), 1));
+    }
+
+    #[test]
+    fn an_older_release_is_used_if_nobody_with_the_newer_one_answers() {
+        let mut releases = Releases::default();
+        releases.note(at(0), 1, NEW, |_| true);
+        assert_eq!(releases.note(at(1), 2, OLD, |server| server != 1), Told::Another);
+        assert_eq!(releases.note(at(2), 2, OLD, |_| true), Told::Same);
+        assert_eq!(
+            releases.note(at(3), 1, NEW, |_| true),
+            Told::Another,
+            "and the newer one as soon as it is back"
+        );
+    }
+
+    #[test]
+    fn a_server_whose_volume_was_replaced_by_an_older_one_is_followed() {
+        let mut releases = Releases::default();
+        releases.note(at(0), 1, NEW, |_| true);
+        assert_eq!(releases.note(at(1), 1, OLD, |_| true), Told::Another);
+    }
+
+    #[test]
+    fn a_server_that_tells_nothing_of_releases_is_used() {
+        let mut releases = Releases::default();
+        releases.note(at(0), 1, NEW, |_| true);
+        assert_eq!(releases.note(at(1), 2, AfsTime(0), |_| true), Told::Same);
+        assert!(!releases.is_behind(at(1), 2));
+    }
+
+    #[test]
+    fn many_servers_cost_no_memory() {
+        let mut releases = Releases::default();
+        for server in 0..1000 {
+            releases.note(at(0), server, OLD, |_| true);
+        }
+        assert_eq!(releases.servers.len(), SERVERS_MAX);
+    }
+}
