@@ -5,6 +5,8 @@ mod der;
 mod kerberos;
 mod v4;
 
+pub use kerberos::name_of_principal;
+
 use crate::identity::{Identity, LocalRealms};
 use crate::keys::{EncType, KeySet, KeyType};
 use crate::rxkad::codes;

@@ -5,7 +5,7 @@ use super::{KEYS_MAX, Key, KeySet, KeyType};
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
@@ -243,15 +243,23 @@ fn read(path: &Path) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
     Ok(Some(bytes))
 }
 
-/// Puts a new file in the place of an old one, at once and for good.
+/// Puts a new file in the place of an old one, at once and for good. It belongs to whom the old one belonged, else to the folder's owner:
+/// servers that are not root's have to read what root writes.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("NEW");
     let _ = fs::remove_file(&new);
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let owner = fs::metadata(path).or_else(|_| fs::metadata(folder))?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    let own = file.metadata()?;
+    if (own.uid(), own.gid()) != (owner.uid(), owner.gid()) {
+        // Somebody without the right to give files away makes one that is theirs, as ever.
+        let _ = fchown(&file, Some(owner.uid()), Some(owner.gid()));
+    }
     file.write_all(bytes)?;
     file.sync_all()?;
     fs::rename(&new, path)?;
-    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
+    File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]

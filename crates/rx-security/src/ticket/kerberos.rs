@@ -166,16 +166,28 @@ const HOST_SERVICES: [&str; 38] = [
     "mupdate",
 ];
 
-/// The name and instance of a principal, by the rules of Security notes 3.1.
+/// The name and instance of a principal.
 fn names(fields: &Fields<'_>, rules: NameRules) -> Result<(String, String), TicketError> {
     if fields.has_more_names {
         return Err(TicketError::Bad("its principal has more than two parts"));
     }
-    if !rules.allow_dotted && fields.name.contains('.') {
+    name_of_principal(fields.name, fields.instance, rules)
+}
+
+/// The name and instance that a principal of one or two parts has in AFS, by the rules of Security notes 3.1.
+///
+/// # Errors
+/// If AFS has no name for it.
+pub fn name_of_principal(
+    name: &str,
+    second: Option<&str>,
+    rules: NameRules,
+) -> Result<(String, String), TicketError> {
+    if !rules.allow_dotted && name.contains('.') {
         return Err(TicketError::Bad("its principal has a dot in the first part"));
     }
-    let (mut name, mut instance) = (fields.name, fields.instance.unwrap_or_default());
-    if fields.instance.is_some() && HOST_SERVICES.contains(&name) {
+    let (mut name, mut instance) = (name, second.unwrap_or_default());
+    if second.is_some() && HOST_SERVICES.contains(&name) {
         name = if name == "host" { "rcmd" } else { name };
         instance = instance.split('.').next().unwrap_or_default();
     }
