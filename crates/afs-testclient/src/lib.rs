@@ -23,6 +23,7 @@ mod callbacks;
 mod client;
 mod error;
 mod files;
+pub mod kdc;
 mod volumes;
 mod who;
 
