@@ -13,7 +13,7 @@ use afs_wire::rxafs::{GiveUpAllCallBacks, Rxafs};
 use futures_util::future::join_all;
 use rx::{Endpoint, EndpointConfig, Runtime};
 use rx_proto::time::Instant;
-use rx_security::{Level, Token};
+use rx_security::Token;
 
 use crate::config::Config;
 use crate::data::fetch::prefetch::Prefetch;
@@ -30,7 +30,7 @@ use crate::servers::connections::Connections;
 use crate::servers::liveness::{Liveness, Probe};
 use crate::servers::location::Locations;
 use crate::servers::table::{ServerKind, Servers};
-use crate::servers::users::{TokenInfo, Users, Who};
+use crate::servers::users::{Holder, LoggedIn, TokenInfo, Users, Who};
 use crate::servers::waiting::Waiting;
 use crate::service::callbacks;
 use crate::vnodes::single_flight::SingleFlight;
@@ -154,7 +154,7 @@ impl Client {
         let endpoint = bind(&runtime, &config)?;
         let seed = runtime.seed().map_err(|error| Error::local("asking for chance", error))?;
         let uuid = config.uuid.unwrap_or_else(|| uuid_of(&seed));
-        let users = Arc::new(Users::new(Arc::clone(&runtime)));
+        let users = Arc::new(Users::new(Arc::clone(&runtime), config.level));
         let servers = Arc::new(Servers::new(uuid.time_low.into()));
         let cells = Arc::new(Cells::new(&config.cells, config.ports, &servers));
         let started = AfsTime(rx_security::UnixTime::of(std::time::SystemTime::now()).0);
@@ -304,7 +304,10 @@ impl Client {
 
 /// Who users are.
 impl Client {
-    /// Gives a user a token for a cell; `name` is the user's name in the token, for `tokens`.
+    /// Gives a user a token for a cell; `holder` is who the user says to be in it, for `tokens` and the log. Whether anything has
+    /// changed: nothing does if the user has this very token already, unless `is_forced`.
+    ///
+    /// What the user may see is asked of servers again. Operations that are under way for the same person go on, with the new token.
     ///
     /// # Errors
     ///
@@ -313,22 +316,37 @@ impl Client {
         &self,
         user: User,
         cell: &str,
-        name: Option<String>,
+        holder: Holder,
         token: Token,
-        level: Level,
-    ) -> Result<(), Error> {
+        is_forced: bool,
+    ) -> Result<bool, Error> {
         let cell = self.inner.cells.find(cell)?;
-        self.inner.users.log_in(user, (cell.index, cell.name.as_str()), name, token, level);
-        self.inner.invalidations.mention(self.inner.root(), Change::Everything);
-        Ok(())
-    }
-
-    /// Takes a user's token for a cell away, or all of the user's tokens.
-    pub fn log_out(&self, user: User, cell: Option<CellIndex>) {
-        for who in self.inner.users.log_out(user, cell) {
-            self.inner.connections.renew(who);
+        let cell_name = cell.name.as_str();
+        let outcome = self.inner.users.log_in(user, (cell.index, cell_name), holder, token, is_forced);
+        match outcome {
+            LoggedIn::Before => return Ok(false),
+            LoggedIn::Renewed(who) => self.forget_identity(who),
+            LoggedIn::Anew(None) => {}
+            LoggedIn::Anew(Some(old)) => self.forget_identity(old),
         }
         self.inner.invalidations.mention(self.inner.root(), Change::Everything);
+        Ok(true)
+    }
+
+    /// Takes a user's token for a cell away, or all of the user's tokens. Returns how many there were.
+    pub fn log_out(&self, user: User, cell: Option<CellIndex>) -> usize {
+        let (count, gone) = self.inner.users.log_out(user, cell);
+        gone.into_iter().for_each(|who| self.forget_identity(who));
+        if count > 0 {
+            self.inner.invalidations.mention(self.inner.root(), Change::Everything);
+        }
+        count
+    }
+
+    /// Has servers asked anew, by new connections, what an identity may do.
+    fn forget_identity(&self, who: Who) {
+        self.inner.connections.renew(who);
+        self.inner.vnodes.all().iter().for_each(|vnode| vnode.forget_rights(who));
     }
 
     /// The tokens that a user has.
@@ -350,7 +368,7 @@ impl Inner {
             for user in self.config.users.iter().filter(|user| user.cell == *name) {
                 let cell = self.cells.find(name.as_str())?;
                 let cell = (cell.index, name.as_str());
-                self.users.log_in_by_key(User(user.uid), cell, &keys, &user.name, self.config.level)?;
+                self.users.log_in_by_key(User(user.uid), cell, &keys, &user.name)?;
             }
         }
         let has_key = |cell: &CellName| self.config.keys.iter().any(|(name, _)| name == cell);

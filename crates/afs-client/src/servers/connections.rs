@@ -46,6 +46,11 @@ impl Connections {
         self.drop_where(|_, theirs| theirs == who);
     }
 
+    /// Has new connections made for everybody: what they are protected with has changed.
+    pub(crate) fn renew_all(&self) {
+        self.lock().clear();
+    }
+
     /// Has new connections made to a server: those that there are have broken.
     pub(crate) fn renew_to(&self, server: SocketAddr, who: Who) {
         self.drop_where(|there, theirs| (there, theirs) == (server, who));

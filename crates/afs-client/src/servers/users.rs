@@ -6,9 +6,11 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, SystemTime};
 
+use afs_wire::ids::ViceId;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rx::Runtime;
@@ -47,8 +49,8 @@ impl Who {
 pub struct TokenInfo {
     /// The cell.
     pub cell: CellIndex,
-    /// The name in it, where that is known here.
-    pub name: Option<String>,
+    /// Who the user is in it, as far as that is known here.
+    pub holder: Holder,
     /// From when on it is good.
     pub start: UnixTime,
     /// Until when; tokens that are made here from the cell's key are replaced before.
@@ -57,29 +59,65 @@ pub struct TokenInfo {
     pub is_made_here: bool,
 }
 
+/// Who the owner of a token is in its cell. What somebody says who gives a token; only servers can read the ticket itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Holder {
+    /// The name; empty if nobody has said it.
+    pub name: String,
+    /// The number, if it is known.
+    pub id: Option<ViceId>,
+}
+
+impl Holder {
+    /// Whether another token is the same person's, as far as is said. Whoever says a name or a number that is not theirs gains nothing:
+    /// servers are asked anew what the owner of the new token may do.
+    fn is_same_as(&self, other: &Self) -> bool {
+        if self.name.is_empty() { *self == *other } else { self.name == other.name }
+    }
+}
+
+/// What became of a token that was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LoggedIn {
+    /// The user has this token already: nothing has changed.
+    Before,
+    /// A newer one for the same person: the identity is the same, and what is under way goes on with it.
+    Renewed(Who),
+    /// A person that the client has not seen at this user; the identity that the user had before is nobody any more.
+    Anew(Option<Who>),
+}
+
 /// Where a token comes from.
 enum Source {
     /// A cell's key, and the name.
     Key(Arc<KeySet>, String),
-    /// Given, with the name if it is known.
-    Given(Option<String>),
+    /// Given, for somebody.
+    Given(Mutex<Holder>),
 }
 
 struct Login {
     cell: CellIndex,
     cell_name: String,
     source: Source,
-    level: Level,
     token: Mutex<Arc<Token>>,
     /// A server has refused it: nobody until there is another one.
-    is_refused: Mutex<bool>,
+    is_refused: AtomicBool,
 }
 
 /// The users of a client.
 pub(crate) struct Users {
     runtime: Arc<dyn Runtime>,
-    who: RwLock<HashMap<(User, CellIndex), Who>>,
-    logins: RwLock<Vec<Arc<Login>>>,
+    level: RwLock<Level>,
+    identities: RwLock<Identities>,
+}
+
+/// Who is who. There is an entry for each user and cell with a token at most.
+#[derive(Default)]
+struct Identities {
+    who: HashMap<(User, CellIndex), Who>,
+    logins: HashMap<Who, Arc<Login>>,
+    /// The newest number, which is never given to another identity.
+    last: u32,
 }
 
 impl fmt::Debug for Users {
@@ -88,15 +126,66 @@ impl fmt::Debug for Users {
     }
 }
 
+impl Identities {
+    /// Gives a user an identity, an existing one or a new one. Returns the one that nobody has any more.
+    fn set(&mut self, user: User, login: Login) -> Option<Who> {
+        let cell = login.cell;
+        // Two users with the same name in a cell, by the cell's key, are the same to it: what one may, the other may.
+        let same = match &login.source {
+            Source::Key(_, name) => self.logins.iter().find(|(_, other)| {
+                other.cell == cell && matches!(&other.source, Source::Key(_, theirs) if theirs == name)
+            }),
+            Source::Given(_) => None,
+        };
+        let who = match same {
+            Some((who, _)) => *who,
+            None => {
+                self.last = self.last.checked_add(1).expect("fewer than 2^32 logins in the life of a client");
+                self.logins.insert(Who(self.last), Arc::new(login));
+                Who(self.last)
+            }
+        };
+        let old = self.who.insert((user, cell), who);
+        old.filter(|old| *old != who && self.forget_if_unused(*old))
+    }
+
+    /// Whether nobody has it any more: then it is gone.
+    fn forget_if_unused(&mut self, who: Who) -> bool {
+        let is_unused = !self.who.values().any(|theirs| *theirs == who);
+        if is_unused {
+            self.logins.remove(&who);
+        }
+        is_unused
+    }
+}
+
 impl Users {
-    pub(crate) fn new(runtime: Arc<dyn Runtime>) -> Self {
-        Self { runtime, who: RwLock::default(), logins: RwLock::default() }
+    /// Nobody has a token yet; connections will be protected so well.
+    pub(crate) fn new(runtime: Arc<dyn Runtime>, level: Level) -> Self {
+        Self { runtime, level: RwLock::new(level), identities: RwLock::default() }
+    }
+
+    /// How well new connections are protected.
+    pub(crate) fn level(&self) -> Level {
+        *self.level.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has new connections protected so well.
+    pub(crate) fn set_level(&self, level: Level) {
+        *self.level.write().unwrap_or_else(PoisonError::into_inner) = level;
+    }
+
+    fn identities(&self) -> RwLockReadGuard<'_, Identities> {
+        self.identities.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn identities_mut(&self) -> RwLockWriteGuard<'_, Identities> {
+        self.identities.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Who a user is to a cell. Never waits for more than a look.
     pub(crate) fn who(&self, user: User, cell: CellIndex) -> Who {
-        let who = self.who.read().unwrap_or_else(PoisonError::into_inner);
-        who.get(&(user, cell)).copied().unwrap_or(Who::NOBODY)
+        self.identities().who.get(&(user, cell)).copied().unwrap_or(Who::NOBODY)
     }
 
     /// Has a user's tickets made from a cell's key from now on.
@@ -106,79 +195,75 @@ impl Users {
         (cell, cell_name): (CellIndex, &str),
         keys: &Arc<KeySet>,
         name: &str,
-        level: Level,
     ) -> Result<(), Error> {
         let token = self.make_token(keys, name, cell_name)?;
         let source = Source::Key(Arc::clone(keys), name.to_owned());
-        self.add(user, cell, cell_name, source, level, token);
+        self.identities_mut().set(user, Login::new((cell, cell_name), source, token));
         Ok(())
     }
 
-    /// Gives a user a token.
+    /// Gives a user a token. With `is_forced` it counts as another one even if it is the one that the user has.
     pub(crate) fn log_in(
         &self,
         user: User,
         (cell, cell_name): (CellIndex, &str),
-        name: Option<String>,
+        holder: Holder,
         token: Token,
-        level: Level,
-    ) {
-        self.add(user, cell, cell_name, Source::Given(name), level, token);
+        is_forced: bool,
+    ) -> LoggedIn {
+        let mut identities = self.identities_mut();
+        let who = identities.who.get(&(user, cell)).copied();
+        let before = who.and_then(|who| Some((who, identities.logins.get(&who)?)));
+        if let Some((who, login)) = before
+            && let Source::Given(theirs) = &login.source
+            && let mut theirs = theirs.lock().unwrap_or_else(PoisonError::into_inner)
+            && theirs.is_same_as(&holder)
+        {
+            // The database may have answered the last time only.
+            theirs.id = holder.id.or(theirs.id);
+            let is_refused = login.is_refused.load(Ordering::Relaxed);
+            if *login.token() == token && !is_forced && !is_refused {
+                return LoggedIn::Before;
+            }
+            *login.token.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(token);
+            login.is_refused.store(false, Ordering::Relaxed);
+            return LoggedIn::Renewed(who);
+        }
+        LoggedIn::Anew(
+            identities.set(user, Login::new((cell, cell_name), Source::Given(Mutex::new(holder)), token)),
+        )
     }
 
-    fn add(&self, user: User, cell: CellIndex, cell_name: &str, source: Source, level: Level, token: Token) {
-        let login = Login {
-            cell,
-            cell_name: cell_name.to_owned(),
-            source,
-            level,
-            token: Mutex::new(Arc::new(token)),
-            is_refused: Mutex::new(false),
-        };
-        let mut logins = self.logins.write().unwrap_or_else(PoisonError::into_inner);
-        // Two users with the same name in a cell, by the cell's key, are the same to it: what one may, the other may.
-        let same = match &login.source {
-            Source::Key(_, name) => logins.iter().position(|other| {
-                other.cell == cell
-                    && other.level == level
-                    && matches!(&other.source, Source::Key(_, theirs) if theirs == name)
-            }),
-            Source::Given(_) => None,
-        };
-        let index = same.unwrap_or_else(|| {
-            logins.push(Arc::new(login));
-            logins.len() - 1
-        });
-        drop(logins);
-        let who = Who(u32::try_from(index + 1).expect("fewer than 2^32 logins in the life of a client"));
-        self.who.write().unwrap_or_else(PoisonError::into_inner).insert((user, cell), who);
-    }
-
-    /// Takes a user's token for a cell away, or those for all cells if none is named. Returns the identities that were
-    /// logged in.
-    pub(crate) fn log_out(&self, user: User, cell: Option<CellIndex>) -> Vec<Who> {
+    /// Takes a user's token for a cell away, or those for all cells if none is named. Returns how many there were, and the identities
+    /// that nobody has any more.
+    pub(crate) fn log_out(&self, user: User, cell: Option<CellIndex>) -> (usize, Vec<Who>) {
+        let mut identities = self.identities_mut();
         let mut gone = Vec::new();
-        self.who.write().unwrap_or_else(PoisonError::into_inner).retain(|(theirs, in_cell), who| {
+        identities.who.retain(|(theirs, in_cell), who| {
             let goes = *theirs == user && cell.is_none_or(|cell| cell == *in_cell);
             gone.extend(goes.then_some(*who));
             !goes
         });
-        gone
+        let count = gone.len();
+        gone.retain(|who| identities.forget_if_unused(*who));
+        (count, gone)
     }
 
-    /// The tokens of a user.
+    /// The tokens of a user, in the order in which they came.
     pub(crate) fn tokens(&self, user: User) -> Vec<TokenInfo> {
-        let who = self.who.read().unwrap_or_else(PoisonError::into_inner);
-        let mut all: Vec<_> =
-            who.iter().filter(|((theirs, _), _)| *theirs == user).map(|(_, who)| *who).collect();
+        let identities = self.identities();
+        let theirs = identities.who.iter().filter(|((owner, _), _)| *owner == user).map(|(_, who)| *who);
+        let mut all: Vec<_> = theirs.collect();
         all.sort_unstable();
-        let infos = all.into_iter().filter_map(|who| self.login(who)).map(|login| {
+        let infos = all.into_iter().filter_map(|who| identities.logins.get(&who)).map(|login| {
             let token = login.token();
-            let (name, is_made_here) = match &login.source {
-                Source::Key(_, name) => (Some(name.clone()), true),
-                Source::Given(name) => (name.clone(), false),
+            let (holder, is_made_here) = match &login.source {
+                Source::Key(_, name) => (Holder { name: name.clone(), id: None }, true),
+                Source::Given(holder) => {
+                    (holder.lock().unwrap_or_else(PoisonError::into_inner).clone(), false)
+                }
             };
-            TokenInfo { cell: login.cell, name, start: token.start, end: token.end, is_made_here }
+            TokenInfo { cell: login.cell, holder, start: token.start, end: token.end, is_made_here }
         });
         infos.collect()
     }
@@ -186,14 +271,14 @@ impl Users {
     /// The security of one more connection. A ticket that is made here and about to end is replaced.
     pub(crate) fn security(&self, who: Who) -> Box<dyn SecurityClass> {
         let Some(login) = self.login(who) else { return Box::new(Null) };
-        if *login.is_refused.lock().unwrap_or_else(PoisonError::into_inner) {
+        if login.is_refused.load(Ordering::Relaxed) {
             return Box::new(Null);
         }
         let now = UnixTime::of(SystemTime::now());
         if login.token().end < now.plus(TICKET_REST) {
             self.renew(&login);
         }
-        Box::new(rxkad::Client::new(login.token(), login.level))
+        Box::new(rxkad::Client::new(login.token(), self.level()))
     }
 
     /// A server has refused a ticket. The next connection shows a new one if tickets are made here; else the ticket's
@@ -202,9 +287,20 @@ impl Users {
         let Some(login) = self.login(who) else { return false };
         let renewed = self.renew(&login);
         if !renewed {
-            let cell = &login.cell_name;
-            tracing::warn!(cell, "a token was refused; its owner is anonymous until there is another one");
-            *login.is_refused.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            let Source::Given(holder) = &login.source else { return false };
+            let is_old = login.token().end < UnixTime::of(SystemTime::now());
+            let why = if is_old { "it has expired" } else { "a server refuses it" };
+            // Calls that were under way at the same time are refused too.
+            if !login.is_refused.swap(true, Ordering::Relaxed) {
+                let name = holder.lock().unwrap_or_else(PoisonError::into_inner).name.clone();
+                let cell = &login.cell_name;
+                tracing::warn!(
+                    cell,
+                    name,
+                    why,
+                    "a token is good no more; its owner is anonymous until the next 'aklog'"
+                );
+            }
         }
         true
     }
@@ -224,8 +320,7 @@ impl Users {
     }
 
     fn login(&self, who: Who) -> Option<Arc<Login>> {
-        let index = usize::try_from(who.0).ok()?.checked_sub(1)?;
-        self.logins.read().unwrap_or_else(PoisonError::into_inner).get(index).map(Arc::clone)
+        self.identities().logins.get(&who).map(Arc::clone)
     }
 
     fn make_token(&self, keys: &KeySet, name: &str, cell: &str) -> Result<Token, Error> {
@@ -241,6 +336,11 @@ impl Users {
 }
 
 impl Login {
+    fn new((cell, cell_name): (CellIndex, &str), source: Source, token: Token) -> Self {
+        let (token, is_refused) = (Mutex::new(Arc::new(token)), AtomicBool::new(false));
+        Self { cell, cell_name: cell_name.to_owned(), source, token, is_refused }
+    }
+
     fn token(&self) -> Arc<Token> {
         Arc::clone(&self.token.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -258,42 +358,81 @@ mod tests {
     }
 
     fn users() -> Users {
-        Users::new(Arc::new(rx::TokioRuntime::current()))
+        Users::new(Arc::new(rx::TokioRuntime::current()), Level::Crypt)
+    }
+
+    fn holder(name: &str) -> Holder {
+        Holder { name: name.to_owned(), id: None }
     }
 
     #[tokio::test]
     async fn users_without_a_token_are_the_same_nobody() {
         let users = users();
-        users.log_in_by_key(User(1), CELL, &keys(), "alice", Level::Clear).unwrap();
+        users.log_in_by_key(User(1), CELL, &keys(), "alice").unwrap();
         assert_eq!(users.who(User(2), CELL.0), Who::NOBODY);
         assert_eq!(users.who(User(1), CellIndex(2)), Who::NOBODY, "a token is for one cell");
         assert_ne!(users.who(User(1), CELL.0), Who::NOBODY);
     }
 
     #[tokio::test]
-    async fn two_users_of_one_name_are_one_and_a_login_after_a_logout_is_as_before() {
+    async fn two_users_of_one_name_are_one_until_both_have_left() {
         let users = users();
-        users.log_in_by_key(User(1), CELL, &keys(), "admin", Level::Clear).unwrap();
-        users.log_in_by_key(User(2), CELL, &keys(), "admin", Level::Clear).unwrap();
+        users.log_in_by_key(User(1), CELL, &keys(), "admin").unwrap();
+        users.log_in_by_key(User(2), CELL, &keys(), "admin").unwrap();
         let who = users.who(User(1), CELL.0);
         assert_eq!(users.who(User(2), CELL.0), who);
-        assert_eq!(users.log_out(User(1), None), [who]);
+        assert_eq!(users.log_out(User(1), None), (1, vec![]));
         assert_eq!(users.who(User(1), CELL.0), Who::NOBODY);
         assert_eq!(users.who(User(2), CELL.0), who);
-        assert_eq!(users.tokens(User(2))[0].name.as_deref(), Some("admin"));
+        assert_eq!(users.tokens(User(2))[0].holder, holder("admin"));
         assert!(users.tokens(User(1)).is_empty());
+        assert_eq!(users.log_out(User(2), Some(CELL.0)), (1, vec![who]));
+        assert_eq!(users.log_out(User(2), Some(CELL.0)), (0, vec![]));
     }
 
     #[tokio::test]
-    async fn a_given_token_that_is_refused_makes_its_owner_nobody() {
+    async fn a_given_token_that_is_refused_makes_its_owner_nobody_until_the_next() {
         let users = users();
-        let keys = keys();
-        let token = users.make_token(&keys, "alice", CELL.1).unwrap();
-        users.log_in(User(1), CELL, Some("alice".to_owned()), token, Level::Crypt);
+        let token = users.make_token(&keys(), "alice", CELL.1).unwrap();
+        assert_eq!(users.log_in(User(1), CELL, holder("alice"), token.clone(), false), LoggedIn::Anew(None));
         let who = users.who(User(1), CELL.0);
         assert_eq!(users.security(who).index().0, 2);
         assert!(users.refused(who));
         assert_eq!(users.security(who).index().0, 0);
         assert!(!users.refused(Who::NOBODY));
+        assert_eq!(users.log_in(User(1), CELL, holder("alice"), token, false), LoggedIn::Renewed(who));
+        assert_eq!(users.security(who).index().0, 2);
+    }
+
+    #[tokio::test]
+    async fn a_newer_token_of_the_same_person_is_the_same_identity_and_of_another_person_is_not() {
+        let users = users();
+        let token = |name| users.make_token(&keys(), name, CELL.1).unwrap();
+        let (first, second) = (token("alice"), token("alice"));
+        let log_in = |name, token: &Token, is_forced| {
+            users.log_in(User(1), CELL, holder(name), token.clone(), is_forced)
+        };
+        log_in("alice", &first, false);
+        let who = users.who(User(1), CELL.0);
+        assert_eq!(log_in("alice", &first, false), LoggedIn::Before);
+        assert_eq!(log_in("alice", &first, true), LoggedIn::Renewed(who));
+        assert_eq!(log_in("alice", &second, false), LoggedIn::Renewed(who));
+        assert_eq!(users.who(User(1), CELL.0), who);
+        assert_eq!(log_in("bob", &token("bob"), false), LoggedIn::Anew(Some(who)));
+        assert_ne!(users.who(User(1), CELL.0), who);
+        // Somebody else who says to be bob is not the same: nobody here can tell whether that is true.
+        users.log_in(User(2), CELL, holder("bob"), second, false);
+        assert_ne!(users.who(User(2), CELL.0), users.who(User(1), CELL.0));
+        assert_eq!(users.security(who).index().0, 0, "an identity that has left shows nothing");
+    }
+
+    #[tokio::test]
+    async fn tokens_that_are_replaced_for_years_take_no_more_room() {
+        let users = users();
+        let token = users.make_token(&keys(), "alice", CELL.1).unwrap();
+        for turn in 0..1000 {
+            users.log_in(User(1), CELL, holder(&format!("user{turn}")), token.clone(), false);
+        }
+        assert_eq!(users.identities().logins.len(), 1);
     }
 }

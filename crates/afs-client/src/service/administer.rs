@@ -97,7 +97,13 @@ impl Client {
 
     /// Whether what is said with a ticket is encrypted.
     pub fn is_encrypting(&self) -> bool {
-        self.config().level == Level::Crypt
+        self.inner.users.level() == Level::Crypt
+    }
+
+    /// Sets whether what is said with a ticket is encrypted, for connections that are made from now on, and goes on with such.
+    pub fn set_encrypting(&self, is_on: bool) {
+        self.inner.users.set_level(if is_on { Level::Crypt } else { Level::Clear });
+        self.inner.connections.renew_all();
     }
 }
 

@@ -289,6 +289,11 @@ impl Vnode {
         Some(Known { status, until, unstored, rights, parent })
     }
 
+    /// Forgets what an identity may do: servers have to be asked again.
+    pub(crate) fn forget_rights(&self, who: Who) {
+        self.state().access.retain(|(theirs, _)| *theirs != who);
+    }
+
     /// The status, if it is promised, whoever asks.
     pub(crate) fn promised_status(&self, now: Instant) -> Option<AfsFetchStatus> {
         let state = self.state();

@@ -10,8 +10,12 @@
 use super::rxafs::{AfsFetchVolumeStatus, AfsOpaque, Message};
 use crate::ids::{AfsFid, AfsTime, HostAddr, Name, Path, ViceId};
 use crate::rights::Rights;
-use rxgen::xdr::{OutOfBounds, Uuid, XdrArray, XdrString};
+use rxgen::xdr::{
+    DecodeError, Decoder, Opaque, OpaqueFixed, OutOfBounds, Uuid, WireSize, Xdr, XdrArray, XdrString,
+};
 use rxgen::{interface, wire_enum, wire_struct};
+use std::fmt;
+use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// Longest message, in bytes: the longest there is, a list of [`SERVERS_MAX`] servers with ranks, has 64 KiB.
 pub const FRAME_MAX: usize = 128 << 10;
@@ -21,6 +25,8 @@ pub const SERVERS_MAX: usize = 8192;
 pub const CELL_SERVERS_MAX: usize = 64;
 /// Most values that `@sys` may have.
 pub const SYSNAMES_MAX: usize = 16;
+/// Longest ticket, in bytes (Security notes 2.3).
+pub const TICKET_MAX: usize = 12_000;
 /// Most tokens that somebody may have.
 pub const TOKENS_MAX: usize = 64;
 
@@ -121,6 +127,26 @@ wire_struct! {
         statuses: u64,
     }
 
+    /// A ticket for a cell with what its owner needs to show it, of rxkad (Security notes 2).
+    struct GivenToken {
+        /// The cell.
+        cell: Name,
+        /// The name of its owner in the cell, for messages.
+        holder: Name,
+        /// The owner's number in the cell; [`ViceId::ANONYMOUS`] where it is not known.
+        id: ViceId,
+        /// What form the ticket has, or the version of the DES key that it is encrypted with.
+        kvno: i32,
+        /// The key that is in the ticket.
+        session_key: SessionKey,
+        /// From when on it is good.
+        start: AfsTime,
+        /// Until when.
+        end: AfsTime,
+        /// The ticket.
+        ticket: Opaque<TICKET_MAX>,
+    }
+
     /// A ticket for a cell.
     struct HeldToken {
         /// The cell.
@@ -131,6 +157,28 @@ wire_struct! {
         id: ViceId,
         /// Until when it is good.
         expires: AfsTime,
+    }
+}
+
+/// The key of a token. Forgotten when dropped, and never printed.
+#[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
+pub struct SessionKey(pub [u8; 8]);
+
+impl fmt::Debug for SessionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SessionKey(..)")
+    }
+}
+
+impl Xdr for SessionKey {
+    const SIZE: WireSize = OpaqueFixed::<8>::SIZE;
+
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.0);
+    }
+
+    fn decode(decoder: &mut Decoder<'_>) -> Result<Self, DecodeError> {
+        OpaqueFixed::<8>::decode(decoder).map(|bytes| Self(bytes.0))
     }
 }
 
@@ -225,6 +273,11 @@ interface! {
         63 GetCrypt () -> (is_on: bool);
         /// Sets that. For the superuser.
         64 SetCrypt (is_on: bool);
+        /// Gives the caller a token, in place of the one that the caller has for its cell. Nothing changes if it is the same, unless it is
+        /// forced. `ENOENT` for a cell that the client does not know.
+        65 SetToken (token: GivenToken, is_forced: bool) -> (is_new: bool);
+        /// Takes the caller's token for a cell away, or for an empty name all tokens. How many there were.
+        66 ForgetTokens (cell: Name) -> (count: u32);
     }
 }
 
@@ -275,6 +328,11 @@ mod tests {
                 assert!(size.max <= FRAME_MAX - 4, "{}: {size:?}", rpc.name);
             }
         }
+    }
+
+    #[test]
+    fn the_key_of_a_token_is_in_no_text() {
+        assert_eq!(format!("{:?}", SessionKey([0x61; 8])), "SessionKey(..)");
     }
 
     #[test]

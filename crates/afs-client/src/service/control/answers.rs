@@ -11,6 +11,8 @@ use afs_wire::control::{
 };
 use afs_wire::ids::{self, AfsTime, HostAddr, ViceId};
 use afs_wire::rxafs::AfsOpaque;
+use rx_security::ticket::{SessionKey, TICKET_MIN};
+use rx_security::{Token, UnixTime};
 use rxgen::xdr::OutOfBounds;
 use rxgen::{Abort, Serve, ServerCall};
 
@@ -18,6 +20,7 @@ use super::Session;
 use crate::error::Error;
 use crate::fid::{CellIndex, Fid, User};
 use crate::servers::table::{PROBE_MAX, ServerKind};
+use crate::servers::users::{Holder, TokenInfo};
 use crate::service::volumes::{CellInfo, ServerInfo, SetVolume};
 
 /// Results, or the errno that the command is told.
@@ -391,6 +394,15 @@ answer!(NewAlias, |session, control::NewAlias { alias, cell }| {
 
 // ---- the caller and the machine
 
+/// Whose a token is, as `tokens` tells it: with a number as OpenAFS's cache manager has it, and with a name where the token was made here.
+fn told_holder(user: User, token: &TokenInfo) -> String {
+    match (&token.holder, token.is_made_here) {
+        (Holder { id: Some(id), .. }, _) => format!("AFS ID {id}"),
+        (Holder { name, .. }, true) => name.clone(),
+        (Holder { .. }, false) => format!("Unix UID {}", user.0),
+    }
+}
+
 answer!(ListTokens, |session, control::ListTokens {}| {
     let tokens: Result<Vec<HeldToken>, Abort> = session
         .client
@@ -401,13 +413,36 @@ answer!(ListTokens, |session, control::ListTokens {}| {
             let cell = session.client.cell_name(token.cell);
             Ok(HeldToken {
                 cell: name(cell.as_ref().map_or("", CellName::as_str))?,
-                holder: name(token.name.as_deref().unwrap_or_default())?,
-                id: ViceId::ANONYMOUS,
+                holder: name(&told_holder(session.user, &token))?,
+                id: token.holder.id.unwrap_or(ViceId::ANONYMOUS),
                 expires: AfsTime(token.end.0),
             })
         })
         .collect();
     Ok(reply::ListTokens { tokens: Tokens::new(tokens?).map_err(too_long)? })
+});
+
+answer!(SetToken, |session, control::SetToken { token, is_forced }| {
+    let holder =
+        Holder { name: text(&token.holder), id: (token.id != ViceId::ANONYMOUS).then_some(token.id) };
+    let given = Token {
+        session_key: SessionKey::new(token.session_key.0),
+        ticket: token.ticket.to_vec(),
+        kvno: token.kvno,
+        start: UnixTime(token.start.0),
+        end: UnixTime(token.end.0),
+    };
+    if given.end <= given.start || given.ticket.len() < TICKET_MIN {
+        return Err(errno(Errno::EINVAL));
+    }
+    let is_new = session.client.log_in(session.user, &text(&token.cell), holder, given, is_forced);
+    Ok(reply::SetToken { is_new: is_new.map_err(failed)? })
+});
+
+answer!(ForgetTokens, |session, control::ForgetTokens { cell }| {
+    let cell = if cell.is_empty() { None } else { Some(session.cell(&cell)?) };
+    let count = session.client.log_out(session.user, cell);
+    Ok(reply::ForgetTokens { count: u32::try_from(count).unwrap_or(u32::MAX) })
 });
 
 answer!(SysName, |session, control::SysName { new_names }| {
@@ -433,8 +468,6 @@ answer!(GetCrypt, |session, control::GetCrypt {}| {
 
 answer!(SetCrypt, |session, control::SetCrypt { is_on }| {
     session.check_superuser()?;
-    if is_on != session.client.is_encrypting() {
-        return Err(errno(Errno::EOPNOTSUPP));
-    }
+    session.client.set_encrypting(is_on);
     Ok(reply::SetCrypt {})
 });
