@@ -3,11 +3,14 @@
 
 use std::fs::{self, Permissions};
 use std::io::ErrorKind::{NotFound, PermissionDenied, ReadOnlyFilesystem};
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use rx_security::KeySet;
+use rx::Runtime;
 use rx_security::keys::{KEY_FILE, KEY_FILE_EXT, KEYTAB};
+use rx_security::{KeySet, rxkad};
 
 /// Reads them.
 ///
@@ -30,6 +33,59 @@ pub(crate) fn load(folder: &Path, allow_only_des: bool) -> Result<KeySet, String
         tracing::warn!("{what}");
     }
     Ok(keys)
+}
+
+/// How often the files are looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// What a changed file differs in. A file that is replaced is another one, even within a second.
+type Stamp = Option<(u64, u64, i64, i64)>;
+
+fn stamps(folder: &Path) -> [Stamp; 3] {
+    [KEY_FILE_EXT, KEY_FILE, KEYTAB].map(|name| {
+        let status = fs::metadata(folder.join(name)).ok()?;
+        Some((status.ino(), status.len(), status.mtime(), status.mtime_nsec()))
+    })
+}
+
+/// The keys of a folder, and what security uses them.
+pub(crate) struct Watched {
+    folder: PathBuf,
+    allow_only_des: bool,
+    rxkad: rxkad::Server,
+}
+
+impl Watched {
+    /// Those that the server has just read.
+    pub(crate) const fn new(folder: PathBuf, allow_only_des: bool, rxkad: rxkad::Server) -> Self {
+        Self { folder, allow_only_des, rxkad }
+    }
+
+    /// Reads them anew: connections that stand go on. What cannot be used changes nothing.
+    pub(crate) fn reload(&self) {
+        match load(&self.folder, self.allow_only_des) {
+            Ok(keys) => {
+                self.rxkad.set_keys(keys);
+                tracing::info!(folder = %self.folder.display(), "the keys were read anew");
+            }
+            Err(error) => tracing::error!(%error, "the keys stay as they were"),
+        }
+    }
+}
+
+/// Reads the keys anew whenever a file of theirs has changed, for as long as they are there.
+pub(crate) async fn watch(watched: Weak<Watched>, runtime: Arc<dyn Runtime>) {
+    let Some(mut before) = watched.upgrade().map(|watched| stamps(&watched.folder)) else { return };
+    loop {
+        runtime.sleep_until(runtime.now() + LOOK_EVERY).await;
+        let Some(watched) = watched.upgrade() else { return };
+        let now = stamps(&watched.folder);
+        if now != before {
+            // Reading may change the mode, and nothing else that counts here.
+            before = now;
+            watched.reload();
+        }
+    }
 }
 
 /// Takes from those who are neither owner nor of the group what they may do with the files of keys. A group is there on purpose.

@@ -96,9 +96,7 @@ pub struct Server {
     endpoints: BTreeMap<Role, Endpoint>,
     partitions: Option<Partitions>,
     volume_service: Option<VolumeService>,
-    rxkad: rxkad::Server,
-    folder: PathBuf,
-    allow_only_des: bool,
+    keys: Arc<keys::Watched>,
     /// With the most promises and clients that it may have.
     file_server: Option<(FileServer, Memory)>,
     /// What tasks look at to know that the server is there.
@@ -168,19 +166,11 @@ impl Server {
         if has(Role::Bos) {
             assembly.serve_bos();
         }
-        let Assembly { endpoints, rxkad, folder, .. } = assembly;
+        let Assembly { endpoints, rxkad, folder, runtime, .. } = assembly;
         endpoints.values().for_each(|endpoint| endpoint.set_starting(false));
-        let allow_only_des = config.security.allow_only_des;
-        Ok(Self {
-            endpoints,
-            partitions,
-            volume_service,
-            rxkad,
-            folder: folder.path,
-            allow_only_des,
-            file_server: file,
-            _alive: alive,
-        })
+        let keys = Arc::new(keys::Watched::new(folder.path, config.security.allow_only_des, rxkad));
+        runtime.spawn(Box::pin(keys::watch(Arc::downgrade(&keys), Arc::clone(&runtime))));
+        Ok(Self { endpoints, partitions, volume_service, keys, file_server: file, _alive: alive })
     }
 
     /// Where a role answers.
@@ -193,15 +183,9 @@ impl Server {
         self.endpoints.iter().map(|(role, endpoint)| (*role, endpoint.local_addr()))
     }
 
-    /// Reads the keys anew: connections that stand go on.
+    /// Reads the keys anew: connections that stand go on. They are also read when a file of theirs has changed, within a second.
     pub fn reload_keys(&self) {
-        match keys::load(&self.folder, self.allow_only_des) {
-            Ok(keys) => {
-                self.rxkad.set_keys(keys);
-                tracing::info!(folder = %self.folder.display(), "the keys were read anew");
-            }
-            Err(error) => tracing::error!(%error, "the keys stay as they were"),
-        }
+        self.keys.reload();
     }
 
     /// What is to be done before metrics are shown.
