@@ -14,7 +14,7 @@ mod explained;
 mod files;
 mod mount_points;
 mod names;
-mod place;
+pub(crate) mod place;
 mod quota;
 mod ranks;
 mod servers;

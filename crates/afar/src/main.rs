@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod afsio;
+mod aklog;
 mod bench;
 mod bos;
 mod cache_lock;
@@ -19,6 +20,8 @@ mod fs;
 mod fsck;
 mod hangup;
 mod hosts;
+mod key;
+mod klog;
 mod login;
 mod metrics;
 mod mount;
@@ -37,6 +40,7 @@ mod standard_input;
 mod suite;
 mod tokens;
 mod trace;
+mod unlog;
 mod up;
 mod vos;
 
@@ -90,6 +94,12 @@ const ENTRIES: &[Entry] = &[
         run: afsio::start,
     },
     Entry {
+        name: "aklog",
+        is_classic: true,
+        about: "tokens for cells, from your Kerberos tickets",
+        run: aklog::run,
+    },
+    Entry {
         name: "bos",
         is_classic: true,
         about: "the overseer of a machine's servers: what it says of them",
@@ -107,6 +117,14 @@ const ENTRIES: &[Entry] = &[
         about: "files, volumes and servers as the client of this machine sees them",
         run: fs::start,
     },
+    Entry {
+        name: "key",
+        is_classic: false,
+        about: "the keys of a cell's servers: which there are, new ones from a keytab",
+        run: key::start,
+    },
+    Entry { name: "klog", is_classic: true, about: "a token for a cell, with your password", run: klog::run },
+    Entry { name: "klog.krb5", is_classic: true, about: "the same under its other name", run: klog::run },
     Entry { name: "pts", is_classic: true, about: "users and groups of a cell", run: pts::start },
     Entry {
         name: "fsck",
@@ -139,6 +157,7 @@ const ENTRIES: &[Entry] = &[
         run: bench::run,
     },
     Entry { name: "tokens", is_classic: true, about: "what you have to show to servers", run: tokens::run },
+    Entry { name: "unlog", is_classic: true, about: "throws tokens away", run: unlog::run },
     Entry { name: "vos", is_classic: true, about: "volumes of a cell, and where they are", run: vos::start },
 ];
 

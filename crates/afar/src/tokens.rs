@@ -5,7 +5,7 @@
 //! there, and neither here; but it is said.
 
 use crate::classic::{Command, Opt, Parsed};
-use crate::fs::client::{Client, Mount};
+use crate::fs::client::Client;
 use crate::fs::errors::Failure;
 use crate::output::{self, harmless};
 use crate::printer::{Printer, complain, say};
@@ -51,8 +51,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 }
 
 fn ask() -> Result<Vec<HeldToken>, Failure> {
-    let mount = Mount::any().ok_or(Failure::NoClient)?;
-    let reply = Client::connect(&mount.socket)?.call(&control::ListTokens {})?;
+    let reply = Client::for_tokens()?.call(&control::ListTokens {})?;
     Ok(reply.tokens.into_vec())
 }
 

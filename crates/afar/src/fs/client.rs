@@ -6,6 +6,8 @@
 use super::errors::Failure;
 use crate::control_socket::SOURCE;
 use afs_wire::control::{FRAME_HEADER, frame_length, framed};
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::geteuid;
 use rxgen::xdr::from_bytes;
 use rxgen::{Rpc, decode_reply, encode_request};
 use std::cell::RefCell;
@@ -115,6 +117,31 @@ impl Client {
             Ok(stream) => Ok(Self { socket: socket.to_owned(), stream: RefCell::new(stream) }),
             Err(error) => Err(Failure::Unreachable { socket: socket.to_owned(), error }),
         }
+    }
+
+    /// The client that the caller's tokens are for. Whoever mounts something may say that it is a mount of ours, and where its client
+    /// listens: so it has to be root's, or the caller's own. Of several it is that of the current folder, else the newest.
+    pub(crate) fn for_tokens() -> Result<Self, Failure> {
+        let (first, own) = (Mount::any(), geteuid().as_raw());
+        let mut refusal = Failure::NoClient;
+        for mount in first.into_iter().chain(Mount::all().into_iter().rev()) {
+            let is_first = matches!(refusal, Failure::NoClient);
+            let client = match Self::connect(&mount.socket) {
+                Ok(client) => client,
+                Err(failure) if is_first => {
+                    refusal = failure;
+                    continue;
+                }
+                Err(_) => continue,
+            };
+            let owner = socket_peercred(&*client.stream.borrow()).map(|peer| peer.uid.as_raw());
+            match owner {
+                Ok(uid) if uid == 0 || uid == own => return Ok(client),
+                Ok(uid) if is_first => refusal = Failure::NotTrusted { socket: mount.socket, uid },
+                Ok(_) | Err(_) => {}
+            }
+        }
+        Err(refusal)
     }
 
     /// Asks, and waits for the answer as long as it takes: the client has limits of its own.

@@ -14,6 +14,8 @@ pub(crate) enum Failure {
     NoClient,
     /// The client that is mounted does not answer.
     Unreachable { socket: PathBuf, error: io::Error },
+    /// The client belongs to somebody whom the caller's tokens are not for.
+    NotTrusted { socket: PathBuf, uid: u32 },
     /// The client answers what cannot be understood.
     Garbled { socket: PathBuf },
 }
@@ -39,7 +41,9 @@ impl Failure {
     pub(crate) const fn errno(&self) -> Option<i32> {
         match self {
             Self::Errno(errno) => Some(*errno),
-            Self::NoClient | Self::Unreachable { .. } | Self::Garbled { .. } => None,
+            Self::NoClient | Self::Unreachable { .. } | Self::NotTrusted { .. } | Self::Garbled { .. } => {
+                None
+            }
         }
     }
 
@@ -82,6 +86,12 @@ impl fmt::Display for Failure {
             Self::Unreachable { socket, error } => write!(
                 f,
                 "the client that is mounted does not answer at {}: {error}; if it has ended, 'umount' and mount it again",
+                socket.display()
+            ),
+            Self::NotTrusted { socket, uid } => write!(
+                f,
+                "the client at {} is run by the user with number {uid}, who could use your tokens: they are only given to clients of \
+                 root's and your own",
                 socket.display()
             ),
             Self::Garbled { socket } => write!(

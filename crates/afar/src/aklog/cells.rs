@@ -1,0 +1,120 @@
+//! What `aklog` and `klog` know of a cell: by the client that is to have the token, or by a folder of configuration.
+
+use crate::cell::{CLIENT_FOLDER, CellError, CellServers};
+use crate::fs::client::Client;
+use crate::fs::errors::Failure;
+use crate::hosts;
+use afs_config::CellServDb;
+use afs_wire::control;
+use afs_wire::ids::Name;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+/// A cell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KnownCell {
+    /// Its full name.
+    pub(crate) name: String,
+    /// The machines with its databases.
+    pub(crate) servers: Vec<Ipv4Addr>,
+    /// The name of the first of these, if the configuration tells it.
+    host: Option<String>,
+    /// The cell whose tokens are wanted with those of this one.
+    pub(crate) linked: Option<String>,
+}
+
+impl KnownCell {
+    /// The name of the first database server: as the configuration tells it, else as the DNS does.
+    pub(crate) fn host(&self) -> Option<String> {
+        let address = self.servers.first()?;
+        let found = || Some(hosts::name_of(*address)).filter(|name| *name != address.to_string());
+        self.host.clone().or_else(found)
+    }
+
+    /// Adds what only the file says of it.
+    fn with_file(mut self, file: &Path) -> Self {
+        let known = CellServDb::read(file).unwrap_or_default();
+        if let Some(cell) = known.cells.iter().find(|cell| cell.name.as_str() == self.name) {
+            self.host = cell.servers.first().and_then(|server| server.name.clone());
+            self.linked = cell.linked.as_ref().map(ToString::to_string);
+        }
+        self
+    }
+}
+
+/// Where cells are looked up.
+pub(crate) struct Source<'a> {
+    /// The client, if one is mounted.
+    pub(crate) client: Option<&'a Client>,
+    /// A folder that is to be read instead.
+    pub(crate) folder: Option<PathBuf>,
+}
+
+impl Source<'_> {
+    /// A cell by its name, alias or the beginning of it; without one, the client's own.
+    ///
+    /// # Errors
+    ///
+    /// Why there is none, in words.
+    pub(crate) fn find(&self, name: Option<&str>) -> Result<KnownCell, String> {
+        match (self.client, &self.folder) {
+            (Some(client), None) => of_client(client, name),
+            (_, folder) => of_folder(folder.as_deref().unwrap_or(Path::new(CLIENT_FOLDER)), name),
+        }
+    }
+}
+
+fn unknown(name: &str) -> String {
+    format!("Can't get information about cell {name}.")
+}
+
+fn of_client(client: &Client, name: Option<&str>) -> Result<KnownCell, String> {
+    let own = || client.call(&control::GetOwnCell {}).map(|reply| reply.name);
+    let wanted = match name {
+        Some(name) => Name::try_from(name).map_err(|_| unknown(name))?,
+        None => own().map_err(|failure| failure.to_string())?,
+    };
+    let asked = wanted.to_string();
+    let found = client.call(&control::FindCell { name: wanted }).map_err(|failure| match failure {
+        Failure::Errno(_) => unknown(&asked),
+        failure => failure.to_string(),
+    })?;
+    let servers = found.cell.servers.iter().map(|server| server.ip()).collect();
+    let cell = KnownCell { name: found.cell.name.to_string(), servers, host: None, linked: None };
+    let file = client.call(&control::About {}).map(|about| about.cell_serv_db.to_string());
+    Ok(match file {
+        Ok(file) => cell.with_file(Path::new(&file)),
+        Err(_) => cell,
+    })
+}
+
+fn of_folder(folder: &Path, name: Option<&str>) -> Result<KnownCell, String> {
+    let found = CellServers::find(folder, name).map_err(|error| match error {
+        CellError::NoFolder => format!("Can't open the configuration directory {}.", folder.display()),
+        CellError::File(error) => error.to_string(),
+        CellError::Unknown { cell } => unknown(&cell),
+    })?;
+    let cell = KnownCell { name: found.name, servers: found.servers, host: None, linked: None };
+    Ok(cell.with_file(&folder.join("CellServDB")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_folder_tells_the_first_servers_name_and_the_linked_cell() {
+        let folder = std::env::temp_dir().join(format!("afar-aklog-cells-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let text = ">one.test two.test #One\n10.0.0.1 #db1.one.test\n10.0.0.2 #db2\n>two.test #\n10.0.0.3\n";
+        fs::write(folder.join("CellServDB"), text).unwrap();
+        fs::write(folder.join("ThisCell"), "one.test\n").unwrap();
+        let source = Source { client: None, folder: Some(folder.clone()) };
+        let cell = source.find(None).unwrap();
+        assert_eq!((cell.name.as_str(), cell.host().as_deref()), ("one.test", Some("db1.one.test")));
+        assert_eq!(cell.linked.as_deref(), Some("two.test"));
+        assert_eq!(source.find(Some("three.test")).unwrap_err(), unknown("three.test"));
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,0 +1,319 @@
+//! From a Kerberos ticket to a token in the client: the steps of `aklog` for one cell, and of `klog`.
+
+use super::cells::KnownCell;
+use super::status;
+use crate::calls::Caller;
+use crate::fs::client::Client;
+use crate::fs::errors::Failure;
+use crate::output::harmless;
+use crate::printer::{Printer, complain, say};
+use afs_admin::Login as DatabaseLogin;
+use afs_admin::ptdb::ProtectionDb;
+use afs_kerberos::services::{self, Search, Service, codes};
+use afs_kerberos::{Cache, Error, Kerberos, Principal, Ticket};
+use afs_wire::control;
+use afs_wire::ids::{AfsTime, Name, ViceId};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rx_security::{Identity, KeySet, Level, Token, UnixTime, ticket};
+use rxgen::xdr::Opaque;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+/// How long the protection database is waited for: without its answer there is a token all the same.
+const DATABASE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What the token of `-keytab` is good for if nobody says it, and at most, in hours.
+const DEFAULT_HOURS: u32 = 10;
+const HOURS_MAX: u32 = 720;
+
+/// The clocks of two machines may differ, so a ticket that is made here begins before.
+const TICKET_AGE: Duration = Duration::from_secs(300);
+
+/// It has failed, and what there is to say has been said: the exit status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Refusal(pub(crate) u8);
+
+/// One who logs in.
+pub(crate) struct Login<'a> {
+    pub(crate) printer: &'a Printer,
+    /// Whose complaints these are.
+    pub(crate) program: &'static str,
+    /// The client that is to have the tokens.
+    pub(crate) client: Result<&'a Client, &'a Failure>,
+    /// The realm of the cell, if the user says it.
+    pub(crate) given_realm: Option<&'a str>,
+    /// Whether the protection database is asked for numbers.
+    pub(crate) asks_database: bool,
+    /// Whether a token is set that is there already.
+    pub(crate) is_forced: bool,
+    /// Whether each step is told.
+    pub(crate) says_all: bool,
+    /// The cells that have a token now.
+    pub(crate) set_cells: Vec<String>,
+}
+
+/// Somebody who needs no Kerberos, as the cell's key is here.
+pub(crate) struct Impersonation {
+    keys: KeySet,
+    who: Principal,
+    life: Option<Duration>,
+}
+
+impl Impersonation {
+    /// Reads the key, for a principal.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong, in words.
+    pub(crate) fn new(keytab: &Path, principal: &str, hours: Option<&str>) -> Result<Self, String> {
+        let bytes = std::fs::read(keytab).map_err(|error| format!("{}: {error}", keytab.display()))?;
+        let keys = KeySet::parse_keytab(&bytes).map_err(|error| format!("{}: {error}", keytab.display()))?;
+        let who = Principal::parse(principal);
+        let who = who.ok_or_else(|| format!("'{principal}' is not the name of a principal"))?;
+        let hours = match hours.map(str::parse) {
+            None => DEFAULT_HOURS,
+            Some(Ok(hours)) if hours <= HOURS_MAX => hours,
+            Some(_) => return Err(format!("-token-lifetime is a number of hours, up to {HOURS_MAX}")),
+        };
+        let life = (hours > 0).then(|| Duration::from_secs(u64::from(hours) * 3600));
+        Ok(Self { keys, who, life })
+    }
+
+    fn token(&self, cell: &str, seed: [u8; 32]) -> Result<Token, String> {
+        let realm = cell.to_uppercase();
+        let local = self.who.realm.is_empty() || self.who.realm == realm;
+        let who = Principal {
+            realm: if local { realm.clone() } else { self.who.realm.clone() },
+            ..self.who.clone()
+        };
+        let name = who.name_in_cell(&realm).and_then(|name| Identity::parse(&name));
+        let name = name.ok_or_else(|| "AFS has no name for this principal".to_owned())?;
+        let now = SystemTime::now();
+        let end = self.life.unwrap_or(Duration::from_secs(u64::from(HOURS_MAX) * 3600) - TICKET_AGE);
+        let times = (UnixTime::of(now - TICKET_AGE), UnixTime::of(now + end));
+        ticket::for_user(&self.keys, &name, cell, times, &mut StdRng::from_seed(seed))
+            .map_err(|error| error.to_string())
+    }
+}
+
+/// Renews the ticket-granting ticket of the caller's credential cache.
+///
+/// # Errors
+///
+/// The KDC's.
+pub(crate) fn renew(kerberos: &Kerberos) -> Result<(), Error> {
+    let cache = kerberos.default_cache()?;
+    let mut renewed = cache.renewed()?;
+    cache.begin_with(&mut renewed)
+}
+
+/// Says what Kerberos says, and what to do about it.
+pub(crate) fn complain_of(printer: &Printer, program: &str, error: &Error, doing: &str) {
+    complain!(printer, "{program}: {} while {doing}\n", harmless(&error.text));
+    if let Some(advice) = services::advice(error.code) {
+        complain!(printer, "{program}: {advice}\n");
+    }
+}
+
+impl Login<'_> {
+    fn debug(&self, text: &str) {
+        if self.says_all {
+            say!(self.printer, "{}\n", harmless(text));
+        }
+    }
+
+    /// What came, or the complaint that it did not.
+    pub(crate) fn kerberos<T>(&self, result: Result<T, Error>, doing: &str) -> Result<T, Refusal> {
+        result.map_err(|error| {
+            complain_of(self.printer, self.program, &error, doing);
+            Refusal(status::KERBEROS)
+        })
+    }
+
+    /// Gets a ticket from the caller's cache or by it, and sets it as token.
+    pub(crate) fn log_in_by_cache(
+        &mut self,
+        cell: &KnownCell,
+        kerberos: &Kerberos,
+        cache: &Cache<'_>,
+    ) -> Result<(), Refusal> {
+        let server = cell.servers.first().map(ToString::to_string).unwrap_or_default();
+        self.debug(&format!("Authenticating to cell {} (server {server}).", cell.name));
+        let user = cache.principal().map_err(|error| {
+            complain!(self.printer, "{}: Couldn't determine realm of user:", self.program);
+            complain_of(self.printer, self.program, &error, "getting realm");
+            Refusal(status::KERBEROS)
+        })?;
+        let (ticket, user) = (self.ticket(cell, kerberos, cache, &user)?, Principal::parse(&user));
+        self.debug("Using Kerberos V5 ticket natively");
+        let token = ticket.token().ok_or_else(|| {
+            let what = "the ticket's session key, or its length, is of no use to AFS";
+            complain!(self.printer, "{}: {what}: its encryption type is {}\n", self.program, ticket.key_kind);
+            Refusal(status::KERBEROS)
+        })?;
+        // The cell's realm is that of the ticket: a referral may have led there.
+        let realm = Principal::parse(&ticket.server).map(|server| server.realm).unwrap_or_default();
+        let is_foreign = user.as_ref().is_some_and(|user| user.is_foreign_to(&realm));
+        let name = user.and_then(|user| user.name_in_cell(&realm));
+        self.set(cell, name.as_deref(), is_foreign, token)
+    }
+
+    /// Makes a token from the cell's key, and sets it.
+    pub(crate) fn log_in_by_key(&mut self, cell: &KnownCell, key: &Impersonation) -> Result<(), Refusal> {
+        let seed = Caller::new().and_then(|caller| caller.seed()).map_err(|error| error.to_string());
+        let token = seed.and_then(|seed| key.token(&cell.name, seed)).map_err(|why| {
+            complain!(self.printer, "{}: {why}\n", self.program);
+            Refusal(status::KERBEROS)
+        })?;
+        let realm = if key.who.realm.is_empty() { String::new() } else { cell.name.to_uppercase() };
+        let name = key.who.name_in_cell(&realm);
+        self.set(cell, name.as_deref(), false, token)
+    }
+
+    /// The first ticket that there is for a cell's servers.
+    fn ticket(
+        &self,
+        cell: &KnownCell,
+        kerberos: &Kerberos,
+        cache: &Cache<'_>,
+        user: &str,
+    ) -> Result<Ticket, Refusal> {
+        let user_realm = Principal::parse(user).map(|user| user.realm).unwrap_or_default();
+        let mut search = Search {
+            cell: &cell.name,
+            user_realm: &user_realm,
+            server: None,
+            server_realm: None,
+            given_realm: self.given_realm,
+        };
+        match self.given_realm {
+            Some(realm) => self.debug(&format!("We were told to authenticate to realm {realm}.")),
+            None => self.debug(&format!("Trying to authenticate to user's realm {user_realm}.")),
+        }
+        let first = search.services().into_iter().next();
+        let mut failure = match first.as_ref().map(|service| self.ask(cache, service)) {
+            Some(Ok(ticket)) => return Ok(ticket),
+            Some(Err(error)) => error,
+            None => return Err(Refusal(status::KERBEROS)),
+        };
+        if services::may_be_another(failure.code) {
+            // Only now, as the name may have to be asked of the DNS.
+            let host = cell.host();
+            let realm = host.as_deref().map(|host| kerberos.host_realm(host).unwrap_or_default());
+            (search.server, search.server_realm) = (host.as_deref(), realm.as_deref());
+            for service in search.services().iter().filter(|service| Some(*service) != first.as_ref()) {
+                let shown = if service.realm.is_empty() { "of the KDC's choice" } else { &service.realm };
+                self.debug(&format!("We've deduced that we need to authenticate to realm {shown}."));
+                failure = match self.ask(cache, service) {
+                    Ok(ticket) => return Ok(ticket),
+                    Err(error) => error,
+                };
+                if !services::may_be_another(failure.code) {
+                    break;
+                }
+            }
+        }
+        complain!(self.printer, "{}: Couldn't get {} AFS tickets:\n", self.program, cell.name);
+        complain_of(self.printer, self.program, &failure, "getting AFS tickets");
+        Err(Refusal(status::KERBEROS))
+    }
+
+    fn ask(&self, cache: &Cache<'_>, service: &Service) -> Result<Ticket, Error> {
+        self.debug(&format!("Getting tickets: {service}"));
+        match cache.ticket(&service.to_string()) {
+            // A KDC may get this wrong once.
+            Err(error) if error.code == codes::MESSAGE_TYPE => cache.ticket(&service.to_string()),
+            result => result,
+        }
+    }
+
+    /// Gives the client a token, under the number that the cell's protection database has for its owner.
+    fn set(
+        &mut self,
+        cell: &KnownCell,
+        name: Option<&str>,
+        is_foreign: bool,
+        token: Token,
+    ) -> Result<(), Refusal> {
+        let database = if self.asks_database { Caller::new().ok() } else { None };
+        let database = database.as_ref().zip(name);
+        let id = database.and_then(|(caller, name)| {
+            self.debug(&format!("About to resolve name {name} to id in cell {}.", cell.name));
+            id_of(caller, cell, name)
+        });
+        if let Some(id) = id {
+            self.debug(&format!("Id {id}"));
+        }
+        let told = name.unwrap_or_default();
+        self.debug(&format!("Setting tokens. {told} @ {}", cell.name));
+        let is_new = self.give(cell, told, id.unwrap_or(ViceId::ANONYMOUS), &token)?;
+        self.set_cells.push(cell.name.clone());
+        if !is_new {
+            self.debug("Identical tokens already exist; skipping.");
+        }
+        if let (Some((caller, name)), true, Some(ViceId::ANONYMOUS)) = (database, is_foreign, id) {
+            self.enter(caller, cell, name, &token)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the client has not had this token before.
+    fn give(&self, cell: &KnownCell, name: &str, id: ViceId, token: &Token) -> Result<bool, Refusal> {
+        let failed = |why: &str| {
+            let program = self.program;
+            complain!(
+                self.printer,
+                "{program}: a pioctl failed while setting tokens for cell {}\n",
+                cell.name
+            );
+            complain!(self.printer, "{program}: {why}\n");
+            Refusal(status::TOKEN)
+        };
+        let client = self.client.map_err(|failure| failed(&failure.to_string()))?;
+        let too_long = |_| failed("a name or the ticket is too long");
+        let given = control::GivenToken {
+            cell: Name::new(cell.name.as_str()).map_err(too_long)?,
+            holder: Name::new(name).map_err(too_long)?,
+            id,
+            kvno: token.kvno,
+            session_key: control::SessionKey(token.session_key.bytes()),
+            start: AfsTime(token.start.0),
+            end: AfsTime(token.end.0),
+            ticket: Opaque::new(token.ticket.clone()).map_err(too_long)?,
+        };
+        let set = client.call(&control::SetToken { token: given, is_forced: self.is_forced });
+        set.map(|reply| reply.is_new).map_err(|failure| failed(&failure.to_string()))
+    }
+
+    /// Enters a user of another realm in the protection database, which such users may do themselves.
+    fn enter(&self, caller: &Caller, cell: &KnownCell, name: &str, token: &Token) -> Result<(), Refusal> {
+        let owner = DatabaseLogin::with_token(token.clone(), Level::Auth);
+        let database = ProtectionDb::new(caller.endpoint(), &cell.servers, &owner);
+        match caller.wait(database.create_user(name, None)) {
+            Ok(id) => {
+                let cell_name = &cell.name;
+                say!(self.printer, "created cross-cell entry for {name} (Id {id}) at {cell_name}\n");
+                // So that `tokens` tells the number.
+                self.give(cell, name, id, token).map(drop)
+            }
+            Err(code) => {
+                let (program, cell) = (self.program, &cell.name);
+                complain!(
+                    self.printer,
+                    "{program}: {code} so unable to create remote PTS user {name} in cell {cell} (status: {}).\n",
+                    code.0
+                );
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The number of a name; [`ViceId::ANONYMOUS`] if there is none of it, and `None` if the database does not answer.
+fn id_of(caller: &Caller, cell: &KnownCell, name: &str) -> Option<ViceId> {
+    let database = ProtectionDb::new(caller.endpoint(), &cell.servers, &DatabaseLogin::anonymous());
+    let names = [name];
+    let asked = caller.run(async { tokio::time::timeout(DATABASE_PATIENCE, database.ids_of(&names)).await });
+    asked.ok()?.ok()?.first().copied()
+}

@@ -1,0 +1,221 @@
+//! `afar key`: the keys of a cell in the folder of a server's configuration: what there is, new ones from a keytab, old ones removed. A suite of
+//! our own, in place of OpenAFS's `asetkey` and `bos listkeys`.
+//!
+//! Only KeyFileExt is written: keys of an rxkad.keytab beside it are Kerberos's, and `ktutil` changes them. Servers of ours read keys anew within
+//! a second. OpenAFS's look at the time of CellServDB, so that is set too. No key is ever printed.
+
+use crate::cell::SERVER_FOLDER;
+use crate::classic::{Command, Given, Opt};
+use crate::numbers;
+use crate::printer::{Printer, complain, say};
+use crate::suite::{Suite, Verb};
+use rx_security::KeySet;
+use rx_security::keys::{EncType, KEY_FILE, KEY_FILE_EXT, KEYTAB, Key, KeyFileError, KeyType};
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::SystemTime;
+use zeroize::Zeroizing;
+
+const FAILURE: u8 = 1;
+
+const CONFIG: Opt = Opt::single("config", "folder with KeyFileExt, default /etc/openafs/server");
+
+static SUITE: Suite = Suite {
+    name: "key",
+    misuse_status: |_| crate::classic::MISUSE,
+    verbs: &[
+        Verb {
+            command: Command {
+                name: "key add",
+                options: &[
+                    Opt::single("keytab", "file with the cell's key, from kadmin").required(),
+                    CONFIG,
+                    Opt::single("kvno", "of several versions only this one"),
+                ],
+            },
+            about: "add keys from a keytab",
+            aliases: &[],
+            run: |given| run(given, false, add),
+        },
+        Verb {
+            command: Command { name: "key list", options: &[CONFIG, Opt::flag("json", "write JSON")] },
+            about: "list the keys, without the keys themselves",
+            aliases: &["ls"],
+            run: |given| run(given, given.has("json"), list),
+        },
+        Verb {
+            command: Command {
+                name: "key remove",
+                options: &[
+                    Opt::single("kvno", "version of the key").required(),
+                    CONFIG,
+                    Opt::single("enctype", "of several kinds of key only this one"),
+                ],
+            },
+            about: "remove a key, once all tickets of it have ended",
+            aliases: &["rm"],
+            run: |given| run(given, false, remove),
+        },
+    ],
+};
+
+/// Runs the suite with the arguments behind its name.
+pub(crate) fn start(args: &[OsString]) -> ExitCode {
+    crate::private::begin();
+    SUITE.run(args)
+}
+
+/// A folder of keys, and where results go.
+struct Keys<'a> {
+    folder: PathBuf,
+    printer: &'a Printer,
+}
+
+fn run(given: &Given, is_json: bool, verb: fn(&Keys<'_>, &Given) -> Result<(), String>) -> u8 {
+    let printer = Printer::new("key").only_json(is_json);
+    let folder = PathBuf::from(given.word("config").unwrap_or(SERVER_FOLDER));
+    let status = match verb(&Keys { folder, printer: &printer }, given) {
+        Ok(()) => 0,
+        Err(why) => {
+            complain!(printer, "key: {why}\n");
+            FAILURE
+        }
+    };
+    printer.finish(status)
+}
+
+type Parse = fn(&[u8]) -> Result<KeySet, KeyFileError>;
+
+/// Keys of a file; none if it is not there.
+fn read(path: &Path, parse: Parse) -> Result<KeySet, String> {
+    match fs::read(path).map(Zeroizing::new) {
+        Ok(bytes) => parse(&bytes).map_err(|error| format!("{}: {error}", path.display())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(KeySet::new()),
+        Err(error) => Err(format!("{}: {error}", path.display())),
+    }
+}
+
+fn kind_of(key: &Key) -> (&'static str, String) {
+    let name = |number: i32| EncType(number).name().map_or_else(|| number.to_string(), str::to_owned);
+    match key.kind {
+        KeyType::RXKAD => ("rxkad", "des-cbc-crc".to_owned()),
+        KeyType::RXKAD_KRB5 => ("rxkad_krb5", name(key.subtype)),
+        KeyType(3) => ("rxgk", name(key.subtype)),
+        KeyType(_) => ("other", key.subtype.to_string()),
+    }
+}
+
+impl Keys<'_> {
+    fn own(&self) -> Result<KeySet, String> {
+        read(&self.folder.join(KEY_FILE_EXT), KeySet::parse_key_file_ext)
+    }
+
+    fn save(&self, keys: &KeySet) -> Result<(), String> {
+        keys.save(&self.folder).map_err(|error| error.to_string())?;
+        if let Ok(file) = File::options().append(true).open(self.folder.join("CellServDB")) {
+            // Servers of OpenAFS's that do not see it read the keys at their next start.
+            let _ = file.set_modified(SystemTime::now());
+        }
+        Ok(())
+    }
+}
+
+fn list(keys: &Keys<'_>, given: &Given) -> Result<(), String> {
+    let files: [(&str, Parse); 3] = [
+        (KEY_FILE_EXT, KeySet::parse_key_file_ext),
+        (KEY_FILE, KeySet::parse_key_file),
+        (KEYTAB, KeySet::parse_keytab),
+    ];
+    let mut told: Vec<Value> = Vec::new();
+    for (name, parse) in files {
+        for key in read(&keys.folder.join(name), parse)?.iter() {
+            let (kind, enctype) = kind_of(key);
+            say!(keys.printer, "{kind:<11} kvno {:<5} {enctype:<26} {name}\n", key.kvno);
+            told.push(json!({ "type": kind, "kvno": key.kvno, "enctype": enctype, "file": name }));
+        }
+    }
+    if told.is_empty() {
+        return Err(format!("no keys in {}: add one with 'afar key add KEYTAB'", keys.folder.display()));
+    }
+    if given.has("json") {
+        keys.printer.say_json(&Value::Array(told));
+    }
+    Ok(())
+}
+
+fn add(keys: &Keys<'_>, given: &Given) -> Result<(), String> {
+    let keytab = Path::new(given.word("keytab").unwrap_or_default());
+    let kvno = given.word("kvno").map(numbers::parse_i32).transpose().map_err(|error| error.to_string())?;
+    if !keytab.exists() {
+        return Err(format!("{}: there is no such file", keytab.display()));
+    }
+    let mut own = keys.own()?;
+    let mut added = 0;
+    for key in read(keytab, KeySet::parse_keytab)?.iter() {
+        if kvno.is_some_and(|kvno| kvno != key.kvno) {
+            continue;
+        }
+        let (kind, enctype) = kind_of(key);
+        if key.kind == KeyType::RXKAD {
+            complain!(keys.printer, "key: kvno {} is for DES and is passed over\n", key.kvno);
+            continue;
+        }
+        own.insert(key.clone()).map_err(|error| error.to_string())?;
+        say!(keys.printer, "added {kind} kvno {} {enctype}\n", key.kvno);
+        added += 1;
+    }
+    if added == 0 {
+        return Err(format!(
+            "{} has no such key of AFS: write one with kadmin's 'ktadd -k {} afs/CELL'",
+            keytab.display(),
+            keytab.display()
+        ));
+    }
+    keys.save(&own)
+}
+
+fn remove(keys: &Keys<'_>, given: &Given) -> Result<(), String> {
+    let number = |option| given.word(option).map(numbers::parse_i32).transpose();
+    let kvno = number("kvno").map_err(|error| error.to_string())?.unwrap_or_default();
+    let wanted = given.word("enctype");
+    let mut own = keys.own()?;
+    let gone: Vec<Key> = own
+        .iter()
+        .filter(|key| key.kvno == kvno)
+        .filter(|key| wanted.is_none_or(|name| kind_of(key).1 == name || key.subtype.to_string() == name))
+        .cloned()
+        .collect();
+    if gone.is_empty() {
+        return Err(format!("{KEY_FILE_EXT} has no such key: 'afar key list' shows those that there are"));
+    }
+    for key in &gone {
+        own.remove(key.kind, key.kvno, key.subtype);
+    }
+    if own.is_empty() {
+        return Err(format!(
+            "this is the last key of {KEY_FILE_EXT}: add another first, else nobody can log in"
+        ));
+    }
+    keys.save(&own)?;
+    for key in &gone {
+        let (kind, enctype) = kind_of(key);
+        say!(keys.printer, "removed {kind} kvno {} {enctype}\n", key.kvno);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_told_by_the_names_that_asetkey_and_kerberos_have() {
+        let key = Key::rxkad_krb5(2, EncType::AES256, &[7; 32]);
+        assert_eq!(kind_of(&key), ("rxkad_krb5", "aes256-cts-hmac-sha1-96".to_owned()));
+        assert_eq!(kind_of(&Key::rxkad(2, [1; 8])), ("rxkad", "des-cbc-crc".to_owned()));
+    }
+}

@@ -1,0 +1,446 @@
+//! Users with the tickets of a real KDC: `aklog`, `klog`, `tokens` and `unlog` at a mount of our client, in a cell whose servers have the key
+//! that the KDC has.
+
+mod mounted;
+
+use afs_testclient::kdc::{self, Kdc, PASSWORD, Realm};
+use mounted::cell::Cell;
+use mounted::{Folder, PATIENCE, Process, can_mount, is_root, own_address};
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// The realm of the cell that `afar up` makes.
+const REALM: &str = "AFAR.LOCAL";
+
+/// Its servers' principal.
+const SERVICE: &str = "afs/afar.local";
+
+/// A user of this machine.
+#[derive(Clone, Copy)]
+struct Local {
+    uid: u32,
+    name: &'static str,
+}
+
+const ROOT: Local = Local { uid: 0, name: "admin" };
+const ALICE: Local = Local { uid: 60_001, name: "alice" };
+const BOB: Local = Local { uid: 60_002, name: "bob" };
+
+const NOBODY: Local = Local { uid: 65_534, name: "nobody" };
+
+/// A cell with a realm, mounted for all users of the machine.
+struct Scene {
+    kdc: Kdc,
+    realm: Folder,
+    mount: PathBuf,
+    program: PathBuf,
+    _mounted: Process,
+    cell: Cell,
+}
+
+impl Scene {
+    /// `None`, told as skipped, where there can be none.
+    fn new(test: &str) -> Option<Self> {
+        Self::with(test, "aes256-cts")
+    }
+
+    /// The same with a service key of a kind.
+    fn with(test: &str, kind: &str) -> Option<Self> {
+        if !can_mount(test) {
+            return None;
+        }
+        if !is_root() {
+            mounted::skip(test, "it takes root to be several users");
+            return None;
+        }
+        if let Err(why) = kdc::available() {
+            mounted::skip(test, &why);
+            return None;
+        }
+        let realm = Folder::new("realm");
+        open(&realm.join("."));
+        let program = realm.join("afar");
+        fs::copy(env!("CARGO_BIN_EXE_afar"), &program).unwrap();
+        let address = own_address();
+        let kdc = Kdc::start(&realm.join("."), &Realm { name: REALM, address, more: "" }).unwrap();
+        for user in [ROOT, ALICE, BOB] {
+            kdc.add_user(user.name).unwrap();
+        }
+        let mut cell = Cell::new("kerberos");
+        open(&cell.folder.join("."));
+        let scene_key = cell.folder.join("state/etc/server/rxkad.keytab");
+        kdc.add_service(SERVICE, kind, &scene_key).unwrap();
+        cell.kill_servers();
+        let (process, _) = cell.mount("mnt");
+        let mount = cell.folder.join("mnt/afar.local");
+        for user in [ALICE, BOB] {
+            let mut command = mounted::afar(["pts", "createuser", user.name, "-localauth", "-config"]);
+            command.arg(cell.folder.join("state/etc/server"));
+            succeed(command);
+        }
+        Some(Self { kdc, realm, mount, program, _mounted: process, cell })
+    }
+
+    /// A command as a user of this machine, with a credential cache of their own.
+    fn command(&self, user: Local, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        self.kdc.prepare(&mut command);
+        command.env("KRB5CCNAME", format!("FILE:{}", self.cache(user).display()));
+        command.env_remove("NOTIFY_SOCKET").env("HOME", "/nonexistent").stdin(Stdio::null());
+        // Other tests have mounts of their own, and a command is about the one that it is in.
+        command.current_dir(&self.mount);
+        command.uid(user.uid).gid(user.uid);
+        command
+    }
+
+    /// In a folder of the user's: the library makes a new file when a ticket is renewed.
+    fn cache(&self, user: Local) -> PathBuf {
+        let folder = self.realm.join(&format!("of-{}", user.name));
+        fs::create_dir_all(&folder).unwrap();
+        chown(&folder, Some(user.uid), Some(user.uid)).unwrap();
+        folder.join("ccache")
+    }
+
+    fn afar(&self, user: Local, words: &[&str]) -> Command {
+        let mut command = self.command(user, &self.program);
+        command.args(words);
+        command
+    }
+
+    /// Runs one of our commands as a user; it has to succeed.
+    fn run(&self, user: Local, words: &[&str]) -> String {
+        succeed(self.afar(user, words))
+    }
+
+    /// A ticket-granting ticket for a principal, in the cache of a user of this machine.
+    fn kinit_as(&self, user: Local, principal: &str, options: &[&str]) {
+        let cache = format!("FILE:{}", self.cache(user).display());
+        self.kdc.kinit(principal, &[&["-c", &cache], options].concat()).unwrap();
+        chown(self.cache(user), Some(user.uid), Some(user.uid)).unwrap();
+    }
+
+    fn kinit(&self, user: Local) {
+        self.kinit_as(user, user.name, &[]);
+    }
+
+    /// What a shell says and whether it succeeds, as a user, in a folder of the cell.
+    fn shell(&self, user: Local, text: &str) -> Output {
+        let mut command = self.command(user, Path::new("bash"));
+        command.args(["-c", text, "bash"]).arg(&self.mount).env("PATH", "/usr/bin:/bin");
+        mounted::run(command)
+    }
+
+    fn can(&self, user: Local, text: &str) -> bool {
+        self.shell(user, text).status.success()
+    }
+
+    /// Waits until a user can do something, or cannot.
+    fn until(&self, user: Local, text: &str, can: bool) {
+        let until = Instant::now() + PATIENCE;
+        while self.can(user, text) != can {
+            assert!(
+                Instant::now() < until,
+                "{text}: still {can:?} as {}; {}",
+                user.name,
+                self.cell.log("mnt")
+            );
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn tokens(&self, user: Local) -> Vec<Value> {
+        let told: Value = serde_json::from_str(&self.run(user, &["tokens", "-json"])).unwrap();
+        told.as_array().unwrap().clone()
+    }
+
+    /// A folder in which only one user may do anything.
+    fn private_folder(&self, of: Local) {
+        self.kinit(ROOT);
+        self.run(ROOT, &["aklog"]);
+        let folder = self.mount.join("scratch").join(of.name);
+        fs::create_dir(&folder).unwrap();
+        let folder = folder.display().to_string();
+        let list = ["fs", "setacl", &folder, of.name, "all", "system:anyuser", "none", "-clear"];
+        self.run(ROOT, &list);
+        self.run(ROOT, &["unlog"]);
+    }
+}
+
+/// Lets everybody into a folder.
+fn open(path: &Path) {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn succeed(command: Command) -> String {
+    let shown = format!("{command:?}");
+    let output = mounted::run(command);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{shown}: {}{said}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A command that has to fail with a status; what it complains of.
+fn fail(command: Command, status: i32) -> String {
+    let shown = format!("{command:?}");
+    let output = mounted::run(command);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(status), "{shown}: {said}");
+    said
+}
+
+const WRITE: &str = "echo mine > \"$1/scratch/alice/file\"";
+const READ: &str = "cat \"$1/scratch/alice/file\"";
+
+#[test]
+fn a_ticket_of_a_kdc_lets_its_owner_in_and_nobody_else_until_unlog() {
+    const NAME: &str = "a_ticket_of_a_kdc_lets_its_owner_in_and_nobody_else_until_unlog";
+    let Some(scene) = Scene::new(NAME) else { return };
+    scene.private_folder(ALICE);
+    assert!(!scene.can(ALICE, WRITE), "without a token she is nobody");
+
+    let said = fail(scene.afar(ALICE, &["aklog"]), 4);
+    assert!(
+        said.contains("Couldn't determine realm of user:") && said.contains("run 'kinit' first"),
+        "{said}"
+    );
+
+    scene.kinit(ALICE);
+    let said = scene.run(ALICE, &["aklog", "-d"]);
+    for line in [
+        "Authenticating to cell afar.local (server ",
+        "Trying to authenticate to user's realm AFAR.LOCAL.",
+        "Getting tickets: afs/afar.local@AFAR.LOCAL",
+        "Using Kerberos V5 ticket natively",
+        "About to resolve name alice to id in cell afar.local.",
+        "Setting tokens. alice @ afar.local",
+    ] {
+        assert!(said.lines().any(|said| said.starts_with(line)), "{line:?} in:\n{said}");
+    }
+    assert!(scene.can(ALICE, WRITE));
+    assert_eq!(String::from_utf8_lossy(&scene.shell(ALICE, READ).stdout), "mine\n");
+    for other in [ROOT, BOB] {
+        assert!(!scene.can(other, WRITE) && !scene.can(other, READ), "{} is not alice", other.name);
+    }
+    scene.kinit(BOB);
+    scene.run(BOB, &["aklog"]);
+    assert!(!scene.can(BOB, WRITE) && !scene.can(BOB, READ), "bob has a token of his own");
+
+    let tokens = scene.tokens(ALICE);
+    assert_eq!(tokens.len(), 1);
+    assert_eq!((&tokens[0]["cell"], &tokens[0]["is_expired"]), (&"afar.local".into(), &false.into()));
+    let id = tokens[0]["id"].as_i64().unwrap();
+    let text = scene.run(ALICE, &["tokens"]);
+    assert!(
+        text.contains(&format!("\nUser's (AFS ID {id}) rxkad tokens for afar.local [Expires ")),
+        "{text}"
+    );
+    let again = scene.run(ALICE, &["aklog", "-d"]);
+    assert!(again.contains("Identical tokens already exist; skipping."), "{again}");
+    assert!(!scene.run(ALICE, &["aklog", "-d", "-force"]).contains("Identical"));
+
+    scene.run(ALICE, &["unlog"]);
+    assert!(scene.tokens(ALICE).is_empty());
+    scene.until(ALICE, READ, false);
+    assert!(!scene.can(ALICE, WRITE), "and nobody again");
+    assert_eq!(scene.tokens(BOB).len(), 1, "bob's is his");
+    let said = scene.afar(ALICE, &["unlog", "-cell", "afar.local"]);
+    assert!(
+        String::from_utf8_lossy(&mounted::run(said).stderr).contains("no tokens held for cell afar.local")
+    );
+    assert!(
+        fail(scene.afar(ALICE, &["unlog", "-cell", "no.cell"]), 1).contains("Unrecognized cell name no.cell")
+    );
+}
+
+#[test]
+fn tickets_of_all_kinds_of_keys_are_taken_and_a_new_key_counts_without_a_restart() {
+    const NAME: &str = "tickets_of_all_kinds_of_keys_are_taken_and_a_new_key_counts_without_a_restart";
+    let Some(scene) = Scene::new(NAME) else { return };
+    scene.private_folder(ALICE);
+    let keytab = scene.cell.folder.join("state/etc/server/rxkad.keytab");
+    for kind in ["aes256-cts", "aes128-cts", "aes256-sha2"] {
+        // A client that has a ticket of the old key goes on with it.
+        scene.kinit(BOB);
+        scene.run(BOB, &["aklog"]);
+        scene.kdc.add_service(SERVICE, kind, &keytab).unwrap();
+        scene.kinit(ALICE);
+        scene.run(ALICE, &["aklog"]);
+        let write = format!("echo {kind} > \"$1/scratch/alice/file\"");
+        let until = Instant::now() + PATIENCE;
+        while !scene.can(ALICE, &write) {
+            assert!(Instant::now() < until, "{kind}: {}", scene.cell.log("mnt"));
+            std::thread::sleep(Duration::from_millis(200));
+            // The servers had not read the key yet, and have refused the token.
+            scene.run(ALICE, &["aklog"]);
+        }
+        assert_eq!(String::from_utf8_lossy(&scene.shell(ALICE, READ).stdout), format!("{kind}\n"));
+        assert!(scene.can(BOB, "echo x > \"$1/scratch/bob-$RANDOM\""));
+        scene.run(ALICE, &["unlog"]);
+    }
+}
+
+#[test]
+fn a_key_of_the_realm_is_added_and_an_old_one_removed_while_servers_run() {
+    const NAME: &str = "a_key_of_the_realm_is_added_and_an_old_one_removed_while_servers_run";
+    let Some(scene) = Scene::new(NAME) else { return };
+    scene.private_folder(ALICE);
+    let config = scene.cell.folder.join("state/etc/server").display().to_string();
+    let key = |words: &[&str]| mounted::afar([&["key"], words, &["-config", &config]].concat());
+    let listed = || -> Value { serde_json::from_str(&succeed(key(&["list", "-json"]))).unwrap() };
+    let before = listed().as_array().unwrap().len();
+    assert_eq!(before, 2, "one of the cell's first start, and one in rxkad.keytab");
+    let keytab = scene.realm.join("new-keytab");
+    scene.kdc.add_service(SERVICE, "aes128-cts", &keytab).unwrap();
+    let added = succeed(key(&["add", &keytab.display().to_string()]));
+    let kvno = added.split_whitespace().nth(3).unwrap().to_owned();
+    assert!(added.ends_with("aes128-cts-hmac-sha1-96\n"), "{added}");
+    assert_eq!(listed().as_array().unwrap().len(), before + 1);
+    scene.kinit(ALICE);
+    let until = Instant::now() + PATIENCE;
+    loop {
+        scene.run(ALICE, &["aklog"]);
+        if scene.can(ALICE, WRITE) {
+            break;
+        }
+        assert!(Instant::now() < until, "{}", scene.cell.log("mnt"));
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert!(succeed(key(&["remove", &kvno])).starts_with("removed rxkad_krb5 kvno "));
+    assert_eq!(listed().as_array().unwrap().len(), before);
+    assert!(fail(key(&["remove", &kvno]), 1).contains("has no such key"));
+    assert!(fail(key(&["remove", "1"]), 1).contains("this is the last key"));
+    let said = fail(key(&["add", "/nonexistent"]), 1);
+    assert!(said.contains("there is no such file"), "{said}");
+}
+
+#[test]
+fn what_kerberos_refuses_is_told_with_what_to_do() {
+    const NAME: &str = "what_kerberos_refuses_is_told_with_what_to_do";
+    let Some(mut scene) = Scene::new(NAME) else { return };
+    scene.kinit(ALICE);
+    let said = fail(scene.afar(ALICE, &["aklog", "-cell", "nosuch.cell"]), 3);
+    assert!(said.contains("aklog: Can't get information about cell nosuch.cell."), "{said}");
+    let said = fail(scene.afar(ALICE, &["aklog", "-k", "NO.REALM"]), 4);
+    assert!(said.contains("Couldn't get afar.local AFS tickets:"), "{said}");
+    scene.kdc.admin("delprinc -force afs/afar.local").unwrap();
+    let said = fail(scene.afar(ALICE, &["aklog"]), 4);
+    assert!(said.contains("not found in Kerberos database") && said.contains("with -k"), "{said}");
+    scene.kdc.end();
+    let said = fail(scene.afar(ALICE, &["aklog"]), 4);
+    assert!(said.contains("no Kerberos server answers"), "{said}");
+    assert_eq!(scene.tokens(ALICE), Vec::<Value>::new());
+    let said = fail(scene.afar(ALICE, &["aklog", "-nosuch"]), 1);
+    assert!(said.contains("Unrecognized or ambiguous switch '-nosuch'"), "{said}");
+}
+
+#[test]
+fn a_token_that_has_ended_makes_its_owner_nobody_and_a_new_one_makes_good() {
+    const NAME: &str = "a_token_that_has_ended_makes_its_owner_nobody_and_a_new_one_makes_good";
+    let Some(scene) = Scene::new(NAME) else { return };
+    scene.private_folder(ALICE);
+    scene.kinit_as(ALICE, "alice", &["-l", "4s"]);
+    scene.run(ALICE, &["aklog"]);
+    assert!(scene.can(ALICE, WRITE));
+    scene.until(ALICE, WRITE, false);
+    assert!(scene.run(ALICE, &["tokens"]).contains("[>> Expired <<]"));
+    scene.cell.logs("mnt", &["aklog", "alice", "expired"]);
+    scene.kinit(ALICE);
+    scene.run(ALICE, &["aklog"]);
+    assert!(scene.can(ALICE, WRITE));
+}
+
+#[test]
+fn a_renewed_ticket_gives_a_newer_token_by_one_command() {
+    const NAME: &str = "a_renewed_ticket_gives_a_newer_token_by_one_command";
+    let Some(scene) = Scene::new(NAME) else { return };
+    scene.kinit_as(ALICE, "alice", &["-l", "1h", "-r", "2h"]);
+    scene.run(ALICE, &["aklog"]);
+    let before = scene.tokens(ALICE)[0]["expires"].as_i64().unwrap();
+    std::thread::sleep(Duration::from_millis(1100));
+    scene.run(ALICE, &["aklog", "-renew"]);
+    let after = scene.tokens(ALICE)[0]["expires"].as_i64().unwrap();
+    assert!(after > before, "{before} {after}");
+    scene.kinit_as(ALICE, "alice", &["-l", "1h"]);
+    let said = fail(scene.afar(ALICE, &["aklog", "-renew"]), 4);
+    assert!(said.contains("while renewing the Kerberos ticket"), "{said}");
+}
+
+#[test]
+fn klog_takes_a_password_or_a_keytab_and_leaves_no_ticket_behind() {
+    const NAME: &str = "klog_takes_a_password_or_a_keytab_and_leaves_no_ticket_behind";
+    let Some(scene) = Scene::new(NAME) else { return };
+    let password = scene.realm.join("given");
+    fs::write(&password, format!("{PASSWORD}\n")).unwrap();
+    let mut command = scene.afar(ALICE, &["klog", "-principal", "alice", "-pipe"]);
+    command.stdin(fs::File::open(&password).unwrap());
+    succeed(command);
+    assert_eq!(scene.tokens(ALICE).len(), 1);
+    assert!(!scene.cache(ALICE).exists(), "the tickets were in memory");
+    scene.run(ALICE, &["unlog"]);
+    let wrong = ["klog", "-principal", "alice", "-password", "another", "-cell", "afar.local"];
+    let said = fail(scene.afar(ALICE, &wrong), 1);
+    assert!(said.contains("Unable to authenticate in realm AFAR.LOCAL"), "{said}");
+    let keytab = scene.realm.join("keytab-of-bob");
+    scene.kdc.admin(&format!("ktadd -k {} -norandkey bob", keytab.display())).unwrap();
+    chown(&keytab, Some(BOB.uid), Some(BOB.uid)).unwrap();
+    scene.run(BOB, &["klog", "-principal", "bob", "-keytab", &keytab.display().to_string()]);
+    assert_eq!(scene.tokens(BOB).len(), 1);
+    assert!(scene.tokens(ALICE).is_empty());
+}
+
+/// Runs a command as somebody who sees no other mounts of ours than those in these folders.
+fn seeing_only(folders: &[&Path], user: Local, command: &Command) -> Command {
+    const SCRIPT: &str = "while read -r _ _ _ _ dir rest; do case $rest in *' - fuse.afar '*) \
+        case $dir in \"$1\"/*|\"$2\"/*) ;; *) umount -l \"$dir\" ;; esac ;; esac; done < /proc/self/mountinfo; \
+        uid=$3; shift 3; exec setpriv --reuid=\"$uid\" --regid=\"$uid\" --clear-groups \"$@\"";
+    let mut alone = Command::new("unshare");
+    alone.args(["--mount", "--propagation", "private", "bash", "-c", SCRIPT, "bash"]).args(folders);
+    alone.arg(user.uid.to_string()).arg(command.get_program()).args(command.get_args());
+    alone.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    alone.current_dir("/").stdin(Stdio::null());
+    alone
+}
+
+#[test]
+fn a_mount_of_somebody_else_is_not_given_tokens() {
+    const NAME: &str = "a_mount_of_somebody_else_is_not_given_tokens";
+    let Some(scene) = Scene::new(NAME) else { return };
+    if !mounted::needs(NAME, &["fusermount3", "setpriv", "unshare"]) {
+        return;
+    }
+    let folder = scene.realm.join("mount-of-nobody");
+    fs::create_dir(&folder).unwrap();
+    chown(&folder, Some(NOBODY.uid), Some(NOBODY.uid)).unwrap();
+    let config = scene.realm.join("etc");
+    fs::create_dir(&config).unwrap();
+    for name in ["ThisCell", "CellServDB"] {
+        fs::copy(scene.cell.folder.join("state/etc").join(name), config.join(name)).unwrap();
+    }
+    let mount = folder.join("mnt");
+    let mut command = scene.afar(NOBODY, &["mount"]);
+    command.arg(&mount).arg("--config").arg(&config);
+    command.arg("--cache").arg(folder.join("cache")).current_dir("/");
+    let other = Process::start(command, Some(mount.clone()));
+    // One who wants to be given tokens lets others at the socket.
+    open(&folder.join("cache"));
+    scene.kinit(ALICE);
+    let (ours, theirs) = (scene.cell.folder.join("."), folder.join("."));
+    let (ours, theirs) = (ours.canonicalize().unwrap(), theirs.canonicalize().unwrap());
+    // The newest mount is not hers nor root's: it is passed over.
+    succeed(seeing_only(&[&ours, &theirs], ALICE, &scene.afar(ALICE, &["aklog"])));
+    assert_eq!(scene.tokens(ALICE).len(), 1, "the mount of root has it");
+    let said = fail(
+        seeing_only(&[&theirs, &theirs], ALICE, &scene.afar(ALICE, &["aklog", "afar.local", "-force"])),
+        3,
+    );
+    assert!(said.contains("Can't"), "{said}");
+    let words = ["aklog", "-force", "-config", &config.display().to_string()];
+    let said = fail(seeing_only(&[&theirs, &theirs], ALICE, &scene.afar(ALICE, &words)), 5);
+    assert!(said.contains("who could use your tokens"), "{said}");
+    drop(other);
+}
