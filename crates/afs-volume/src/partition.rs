@@ -289,12 +289,13 @@ impl Partition {
     }
 
     /// Makes an existing clone show its original as it is now; keeps its id, name, kind and statistics, and whether it
-    /// is in service. Takes the same short time; the space of what only the old clone had comes back in the background.
+    /// is in service. Takes the same short time; the space of what only the old clone had comes back in the background. The clone may be of
+    /// another family: the original has been away, or the clone came from elsewhere.
     ///
     /// # Errors
     ///
-    /// One of them is not there, or they are not of one group ([`VolumeError::ReadOnly`] where the clone is none); the
-    /// disk failed.
+    /// One of them is not there; the clone is a read-write volume ([`VolumeError::ReadOnly`]), or is being filled ([`VolumeError::Busy`]);
+    /// the disk failed.
     pub fn reclone_volume(
         &self,
         from: VolumeId,
@@ -303,10 +304,13 @@ impl Partition {
     ) -> Result<Arc<Volume>, VolumeError> {
         let _one_at_a_time = lock(&self.inner.changing);
         let old = self.volume(clone)?;
-        if old.is_writable() || old.family.id != self.volume(from)?.family.id {
+        let info = old.header().info;
+        if info.kind == VolumeKind::ReadWrite || clone == from {
             return Err(VolumeError::ReadOnly(clone));
         }
-        let info = old.header().info;
+        if old.is_restoring {
+            return Err(VolumeError::Busy(clone));
+        }
         let new = NewClone { id: clone, name: info.name.clone(), kind: info.kind };
         self.make_clone(from, &new, Some(&old), stamp)
     }
@@ -336,20 +340,37 @@ impl Partition {
         let counters = Counters { updates: 0, ..*lock(&from.counters) };
         let record =
             VolumeRecord { family: from.family.id, snapshot: Some(snapshot), is_restoring: false, info };
-        family.needs_sweep |= old.is_some();
+        let in_other = old.filter(|old| old.family.id != from.family.id);
+        // Nobody else holds the states of two families.
+        let mut other = in_other.map(|old| lock(&old.family.state));
+        family.needs_sweep |= old.is_some() && other.is_none();
         let mut batch = Batch::default();
         batch.put(keys::family(from.family.id), family.encode());
+        if let (Some(old), Some(other)) = (in_other, &mut other) {
+            let record = FamilyRecord { needs_sweep: true, ..other.record };
+            batch.put(keys::family(old.family.id), record.encode());
+        }
         batch.put(keys::volume(new.id), record.encode());
         batch.put(keys::counters(new.id), counters.encode());
         let seq = shared.store.submit(batch)?;
         state.record = family;
         state.add_view(snapshot);
         if let Some(old) = old {
+            let state = match &mut other {
+                Some(other) => {
+                    other.record.needs_sweep = true;
+                    other
+                }
+                None => &mut state,
+            };
             old.set_gone();
             state.removals += 1;
-            old.snapshot.into_iter().for_each(|snapshot| state.remove_view(snapshot));
+            match old.snapshot {
+                Some(snapshot) => state.remove_view(snapshot),
+                None => state.writable = None,
+            }
         }
-        drop(state);
+        drop((other, state));
         let volume = Arc::new(Volume::new(new.id, shared.clone(), from.family.clone(), record, counters));
         write(&self.inner.open).volumes.insert(new.id, volume.clone());
         shared.settle(seq)?;

@@ -299,7 +299,8 @@ impl Serve<ReClone> for VolumeService {
                 let clone =
                     this.begin(clone_id, in_use.transaction.partition, AttachFlags::OFFLINE, "ReClone")?;
                 let attached = clone.volume().and_then(|(_, old)| {
-                    if old.is_writable() || old.header().info.parent != volume.header().info.parent {
+                    let info = old.header().info;
+                    if info.kind == VolumeKind::ReadWrite || info.parent != volume.header().info.parent {
                         return Err(codes::EXDEV);
                     }
                     attach(&old, AttachFlags::OFFLINE);

@@ -1,4 +1,5 @@
-//! Read-only volumes that become the read-write volume of their group: clones whose original was removed, and ones that came from elsewhere.
+//! Read-only volumes that become the read-write volume of their group: clones whose original was removed, and ones that came from elsewhere;
+//! and ones that become clones of a volume that has come.
 
 use super::{assert_whole, finish, new_clone, new_volume, open, settle, stamp, volume};
 use crate::disk::SimulatedDisk;
@@ -123,4 +124,37 @@ fn what_is_not_the_last_of_its_group_stays_as_it_is() {
     partition.convert_to_read_write(RO, RW, "v").unwrap();
     settle(&partition);
     assert_whole(&partition, "at the end");
+}
+
+/// A replica was there before its read-write volume, or that has been away.
+#[test]
+fn a_replica_becomes_a_clone_of_the_volume_that_has_come_beside_it() {
+    for was_clone in [false, true] {
+        let disk = SimulatedDisk::new(1 << 30);
+        let partition = open(&disk);
+        if was_clone {
+            left_alone(&partition);
+        } else {
+            let new = NewVolume { kind: VolumeKind::ReadOnly, parent: RW, ..new_volume(RO.0) };
+            let replica = partition.create_volume(&new, stamp(1)).unwrap();
+            finish(&replica);
+            store(&replica, "same", &[1; 30_000]);
+        }
+        let original = volume(&partition, RW.0);
+        store(&original, "same", &[6; 40_000]);
+        let old = partition.volume(RO).unwrap();
+        let clone = partition.reclone_volume(RW, RO, stamp(8)).unwrap();
+        assert!(matches!(old.check_online(), Err(VolumeError::NoVolume(RO))));
+        store(&original, "same", &[7; 10]);
+        assert!(load(&clone, "same") == [6; 40_000]);
+        assert!(matches!(partition.reclone_volume(RO, RW, stamp(8)), Err(VolumeError::ReadOnly(RW))));
+        settle(&partition);
+        assert_whole(&partition, "after a clone");
+        drop((original, clone, old, partition));
+        let partition = open(&disk.after_kill());
+        let clone = partition.volume(RO).unwrap();
+        assert!(load(&clone, "same") == [6; 40_000] && clone.header().info.in_service);
+        settle(&partition);
+        assert_whole(&partition, "after a start");
+    }
 }
