@@ -9,6 +9,8 @@
 //! - [`create`] makes a volume with its entry: an operation of several steps, which reports them, can be stopped with a
 //!   [`Cancel`], and says what it leaves behind.
 //! - [`restore`] gives a volume what a dump has, and makes or changes its entry, in the same manner.
+//! - [`transfer`] moves, copies and shadows volumes, [`release`] brings their replicas up to date, [`convert`] makes a read-write volume of a
+//!   replica. They tell of their steps as [`steps::Event`].
 //! - [`Login`] is the identity with which servers are called.
 //! - [`Error`] says which servers were asked, for what, and what they answered.
 //!
@@ -17,15 +19,19 @@
 
 mod cancel;
 pub mod clone;
+pub mod convert;
 pub mod create;
 mod database;
 pub mod entry;
 mod error;
 mod login;
 pub mod ptdb;
+pub mod release;
 pub mod remove;
 pub mod restore;
+pub mod steps;
 mod text;
+pub mod transfer;
 pub mod vldb;
 pub mod volumes;
 

@@ -1,12 +1,13 @@
 //! Volume servers: partitions, volumes and transactions (volume service notes).
 
+mod forward;
 mod streams;
 
 pub use streams::{StreamError, Wanted};
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use afs_wire::abort::{VOLSERBADNAME, VOLSERILLEGAL_PARTITION, VOLSERVOLBUSY};
@@ -16,7 +17,7 @@ use afs_wire::afsvol::{
 };
 use afs_wire::errno::Errno;
 use afs_wire::ids::{AfsTime, PartitionId, TransId, VolumeId, VolumeType};
-use rx::{Connection, Endpoint};
+use rx::{Connection, Endpoint, Runtime};
 use rx_proto::config::CallLimits;
 use rx_proto::ids::ServiceId;
 use rxgen::xdr::CharVec;
@@ -127,6 +128,11 @@ impl VolumeServers {
             }
         }
         Ok(connection.rpc(&args).await?)
+    }
+
+    /// Time and timers of the endpoint.
+    pub(crate) fn runtime(&self) -> &Arc<dyn Runtime> {
+        self.endpoint.runtime()
     }
 
     // ---- partitions

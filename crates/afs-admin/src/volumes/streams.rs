@@ -114,7 +114,7 @@ impl VolumeServers {
     }
 }
 
-fn too_long(name: &str) -> Error {
+pub(super) fn too_long(name: &str) -> Error {
     Error::Local {
         what: format!("{name} is too long for the name of a volume"),
         code: afs_wire::abort::VOLSERBADNAME,

@@ -1,0 +1,109 @@
+//! Operations of many calls, told step by step: what begins, what is done, what has failed.
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use rx::Runtime;
+
+use crate::cancel::Cancel;
+use crate::error::Error;
+
+/// How often a call that takes long looks whether anybody still wants it.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// What happens in an operation with steps of this type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event<S> {
+    /// A step begins.
+    Begins(S),
+    /// It has done what it was for.
+    IsDone(S),
+}
+
+/// A step that failed.
+#[derive(Debug, Clone)]
+pub struct Failed<S> {
+    /// The step.
+    pub step: S,
+    /// Why.
+    pub error: Error,
+}
+
+impl<S: fmt::Debug> fmt::Display for Failed<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<S: fmt::Debug> std::error::Error for Failed<S> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
+/// Takes the steps of an operation.
+pub(crate) struct Steps<'a, T> {
+    pub(crate) cancel: &'a Cancel,
+    pub(crate) tell: T,
+}
+
+impl<T> Steps<'_, T> {
+    /// Takes a step, unless the operation is to stop.
+    pub(crate) async fn take<S: Copy, R>(
+        &mut self,
+        step: S,
+        work: impl Future<Output = Result<R, Error>>,
+    ) -> Result<R, Failed<S>>
+    where
+        T: FnMut(Event<S>),
+    {
+        let failed = |error| Failed { step, error };
+        self.cancel.check().map_err(failed)?;
+        (self.tell)(Event::Begins(step));
+        let result = work.await.map_err(failed)?;
+        (self.tell)(Event::IsDone(step));
+        Ok(result)
+    }
+
+    /// Takes a step that takes long and can be broken off.
+    pub(crate) async fn take_long<S: Copy, R>(
+        &mut self,
+        runtime: &Arc<dyn Runtime>,
+        step: S,
+        work: impl Future<Output = Result<R, Error>>,
+    ) -> Result<R, Failed<S>>
+    where
+        T: FnMut(Event<S>),
+    {
+        let cancel = self.cancel;
+        self.take(step, unless_cancelled(runtime, cancel, work)).await
+    }
+}
+
+/// What comes of a call, unless somebody wants the operation to stop meanwhile: then the call is broken off.
+pub(crate) async fn unless_cancelled<R>(
+    runtime: &Arc<dyn Runtime>,
+    cancel: &Cancel,
+    work: impl Future<Output = Result<R, Error>>,
+) -> Result<R, Error> {
+    let mut work = pin!(work);
+    loop {
+        let timer = runtime.sleep_until(runtime.now() + LOOK_EVERY);
+        match select(work, timer).await {
+            Either::Left((result, _)) => return result,
+            Either::Right(((), rest)) => {
+                cancel.check()?;
+                work = rest;
+            }
+        }
+    }
+}
+
+/// The date from which a server has to send what has changed, after a state of this date. Two seconds earlier, as clocks of seconds
+/// need it and OpenAFS's `vos` has it; 0 for everything stays 0.
+pub(crate) const fn since(date: afs_wire::ids::AfsTime) -> afs_wire::ids::AfsTime {
+    afs_wire::ids::AfsTime(date.0.saturating_sub(2))
+}

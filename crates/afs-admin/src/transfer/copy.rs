@@ -1,0 +1,220 @@
+//! Copying a volume to another place under another name and id: `vos copy`; and shadowing it, where the copy has no entry and may be brought
+//! up to date: `vos shadow`. Nothing is locked. A failure removes a copy that has no entry.
+
+use afs_wire::abort::VOLSERBADOP;
+use afs_wire::afsvol::VolumeFlags;
+use afs_wire::ids::{AfsTime, VolumeId};
+use afs_wire::vl::{EntryFlags, SiteFlags};
+
+use super::{Left, Place, Step, Transfer, TransferFailure, is_uncertain};
+use crate::cancel::Cancel;
+use crate::entry::{Entry, Kind, Site};
+use crate::error::Error;
+use crate::steps::{Event, Failed, Steps, since};
+use crate::vldb::LocationDb;
+use crate::volumes::{Identity, VolumeServers};
+
+/// The name of the clone that is sent.
+const CLONE_NAME: &str = "copy-clone-temp";
+
+/// What is to be copied.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Order<'a> {
+    /// The source.
+    pub volume: VolumeId,
+    /// Where it is.
+    pub from: Place,
+    /// Where the copy is to be.
+    pub to: Place,
+    /// What the copy is called.
+    pub name: &'a str,
+    /// Its id, unless the database chooses one.
+    pub id: Option<VolumeId>,
+    /// A read-write volume, or a read-only one.
+    pub kind: Kind,
+    /// Whether it stays offline.
+    pub stays_offline: bool,
+    /// Whether clients wait for all of it, instead of for what they have changed meanwhile.
+    pub is_live: bool,
+    /// Whether it gets an entry.
+    pub has_entry: bool,
+    /// Whether a volume that is there gets what has changed. Otherwise it is removed.
+    pub is_incremental: bool,
+}
+
+/// Copies a volume, and tells of what happens. Says the id of the copy.
+///
+/// # Errors
+///
+/// The step that failed, and what is left.
+pub async fn copy(
+    vldb: &LocationDb,
+    servers: &VolumeServers,
+    order: Order<'_>,
+    cancel: &Cancel,
+    tell: impl FnMut(Event<Step>),
+) -> Result<VolumeId, TransferFailure> {
+    let Order { volume, from, to, .. } = order;
+    let mut transfer = Transfer {
+        vldb,
+        servers,
+        steps: Steps { cancel, tell },
+        from,
+        to,
+        volume,
+        source: None,
+        clone: None,
+        clone_transaction: None,
+        made: None,
+        target: None,
+    };
+    let copied = match transfer.copy(order).await {
+        Ok(id) => match transfer.finish(order, id).await {
+            Ok(()) => Ok(id),
+            Err(failure) => Err(failure),
+        },
+        Err(failure) => Err(failure),
+    };
+    match copied {
+        Ok(id) => Ok(id),
+        Err(failure) => Err(transfer.give_up(failure).await),
+    }
+}
+
+impl<T: FnMut(Event<Step>)> Transfer<'_, T> {
+    /// Has all of the volume at the target.
+    async fn copy(&mut self, order: Order<'_>) -> Result<VolumeId, Failed<Step>> {
+        let (servers, vldb, volume) = (self.servers, self.vldb, self.volume);
+        let mut clone = None;
+        if !order.is_live {
+            self.begin_source(Step::BeginSource(volume)).await?;
+            clone = Some(self.take(Step::TakeCloneId(volume), vldb.new_volume_ids(1)).await?);
+        }
+        let id = match order.id {
+            Some(id) => id,
+            None => self.take(Step::TakeCopyId(volume), vldb.new_volume_ids(1)).await?,
+        };
+        if let Some(clone) = clone {
+            self.clone_source(clone, CLONE_NAME).await?;
+        }
+        self.end_source(Step::EndSource(volume)).await?;
+        let opened = match clone {
+            Some(clone) => Some((clone, self.open_clone(clone).await?)),
+            None => None,
+        };
+        let none = VolumeId(0);
+        let identity = Identity { name: order.name, kind: order.kind, parent: id, clone: none, backup: none };
+        let (target, mut date) = match self.existing(order, id).await? {
+            Some(existing) => existing,
+            None => (self.make_target(id, identity).await?, AfsTime(0)),
+        };
+        if let Some((clone, (transaction, cloned))) = opened {
+            self.send(Step::Send { clone, to: id }, transaction, date, target, identity).await?;
+            self.end_clone().await?;
+            date = cloned;
+        }
+        let source = self.begin_source(Step::BeginSourceAgain(volume)).await?;
+        let step = if order.is_live && date == AfsTime(0) {
+            Step::SendAll(volume)
+        } else {
+            Step::SendChanges(volume)
+        };
+        self.send(step, source, date, target, identity).await?;
+        let state = if order.stays_offline { VolumeFlags::OUT_OF_SERVICE } else { VolumeFlags::NONE };
+        self.take(Step::SetState(id), servers.set_flags(target, state)).await?;
+        self.end_target(id).await?;
+        self.end_source(Step::EndSourceAgain(volume)).await?;
+        Ok(id)
+    }
+
+    /// What is at the target, if it is to be brought up to date, and since when the source may have changed.
+    async fn existing(
+        &mut self,
+        order: Order<'_>,
+        id: VolumeId,
+    ) -> Result<Option<(crate::volumes::Transaction, AfsTime)>, Failed<Step>> {
+        if order.id.is_none() {
+            return Ok(None);
+        }
+        if order.to == order.from && id == order.volume {
+            let what = format!("volume {id} would be copied into itself");
+            return Err(Failed { step: Step::Compare(id), error: Error::Local { what, code: VOLSERBADOP } });
+        }
+        if order.is_incremental {
+            return Ok(self
+                .open_existing(id)
+                .await?
+                .map(|(target, status)| (target, since(status.update_date))));
+        }
+        self.remove_existing(id).await
+    }
+
+    async fn remove_existing<R>(&mut self, id: VolumeId) -> Result<Option<R>, Failed<Step>> {
+        let (servers, Place { server, partition }) = (self.servers, self.to);
+        let look = servers.has_volume(server, partition, id);
+        if self.quietly(Step::RemoveExisting(id), look).await? {
+            self.remove_at(Step::RemoveExisting(id), self.to, id).await?;
+        }
+        Ok(None)
+    }
+
+    /// Removes the clone and makes the entry.
+    async fn finish(&mut self, order: Order<'_>, id: VolumeId) -> Result<(), Failed<Step>> {
+        if let Some(clone) = self.clone {
+            self.remove_at(Step::RemoveClone(clone), self.from, clone).await?;
+            self.clone = None;
+        }
+        if !order.has_entry {
+            self.made = None;
+            return Ok(());
+        }
+        let vldb = self.vldb;
+        let entry = entry(order, id);
+        let made = self.take(Step::MakeEntry(id), vldb.create_entry(&entry)).await;
+        match made {
+            Ok(()) => {
+                self.made = None;
+                Ok(())
+            }
+            Err(failure) => {
+                // Its entry may be there although nobody has said so.
+                if is_uncertain(&failure.error)
+                    && vldb.entry_by_id(id, None).await.is_ok_and(|found| found.sites == entry.sites)
+                {
+                    self.made = None;
+                    return Ok(());
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    async fn give_up(&mut self, failure: Failed<Step>) -> TransferFailure {
+        self.let_go().await;
+        let mut left: Vec<Left> = self.undo_target().await.into_iter().collect();
+        if let Some(target) = self.target.take() {
+            // A shadow that was there stays.
+            let _ = self.servers.end(target).await;
+        }
+        left.extend(self.undo_clone().await);
+        TransferFailure { step: failure.step, error: failure.error, not_unlocked: None, left }
+    }
+}
+
+fn entry(order: Order<'_>, id: VolumeId) -> Entry {
+    let Place { server, partition } = order.to;
+    let flags = if order.kind == Kind::ReadOnly { SiteFlags::RO_VOL } else { SiteFlags::RW_VOL };
+    let mut entry = Entry {
+        name: order.name.to_owned(),
+        sites: vec![Site { server, partition, flags }],
+        ids: [VolumeId(0); 3],
+        clone_id: VolumeId(0),
+        flags: EntryFlags::NONE,
+    };
+    entry.set_id(Kind::ReadWrite, id);
+    if order.kind == Kind::ReadOnly {
+        entry.set_id(Kind::ReadOnly, id);
+    }
+    entry.set_exists(order.kind, true);
+    entry
+}

@@ -1,0 +1,417 @@
+//! Moving a volume to another partition, of the same server or of another one: `vos move`. The entry of the volume is locked meanwhile, and
+//! names the new place from the moment on at which all is there. A failure before that leaves the volume where it was; one after that, or the
+//! end of this program at any time, is repaired by the same order.
+//!
+//! What earlier moves have left is recognised by what they had done: a source out of service beside a volume at the target was about to be
+//! replaced, and a temporary clone that the source's header names is nobody's.
+
+use std::time::Duration;
+
+use afs_wire::abort::VOLSERVOLMOVED;
+use afs_wire::afsvol::{AttachFlags, VOK, VolintInfo, VolumeFlags};
+use afs_wire::ids::{AfsTime, VolumeId, VolumeType};
+use afs_wire::vl::{EntryFlags, ReleaseType};
+
+use super::{Left, Place, Step, Transfer, TransferFailure, is_uncertain};
+use crate::cancel::Cancel;
+use crate::entry::{Entry, Kind};
+use crate::error::Error;
+use crate::remove::remove;
+use crate::steps::{Event, Failed, Steps};
+use crate::vldb::LocationDb;
+use crate::volumes::{Identity, VolumeServers};
+
+/// The name of the clone that is sent.
+const CLONE_NAME: &str = "move-clone-temp";
+
+/// How often it is tried to bring a source back whose server does not answer, and how long lies between.
+const BRING_BACK: (u32, Duration) = (10, Duration::from_secs(3));
+
+/// What is to be moved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Order {
+    /// The read-write volume.
+    pub volume: VolumeId,
+    /// Where it is.
+    pub from: Place,
+    /// Where it is to be.
+    pub to: Place,
+    /// Whether clients wait for all of it, instead of for what they have changed meanwhile: it needs no space for a clone's changes.
+    pub is_live: bool,
+}
+
+/// What has become of a volume that was to be moved.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Moved {
+    /// It is at the new place.
+    Here {
+        /// Whether read-only volumes stay where they were.
+        has_replicas: bool,
+    },
+    /// It was there already, and what an earlier move had left at the old place is removed.
+    Before,
+    /// It is at neither place: this is its entry.
+    Elsewhere(Entry),
+    /// Both places are one, where it is.
+    SamePlace,
+}
+
+/// Moves a volume, and tells of what happens.
+///
+/// # Errors
+///
+/// The step that failed, and what is left. The volume is where its entry says.
+pub async fn move_volume(
+    vldb: &LocationDb,
+    servers: &VolumeServers,
+    order: Order,
+    cancel: &Cancel,
+    tell: impl FnMut(Event<Step>),
+) -> Result<Moved, TransferFailure> {
+    let Order { volume, from, to, .. } = order;
+    let steps = Steps { cancel, tell };
+    let transfer = Transfer {
+        vldb,
+        servers,
+        steps,
+        from,
+        to,
+        volume,
+        source: None,
+        clone: None,
+        clone_transaction: None,
+        made: None,
+        target: None,
+    };
+    Move { transfer, is_live: order.is_live, is_offline: false, is_online_there: false }.run().await
+}
+
+/// Removes what a move has left at the old place when only the volume itself was removed there: its backup volume and the temporary clone.
+/// Looks through the partition.
+///
+/// # Errors
+///
+/// Those of the database and of the server, as far as they keep it from being known.
+pub async fn remove_leftovers(vldb: &LocationDb, servers: &VolumeServers, order: Order) -> Result<(), Error> {
+    let Order { volume, from, .. } = order;
+    vldb.set_lock(volume, Some(Kind::ReadWrite), EntryFlags::OP_MOVE).await?;
+    let removed = async {
+        let entry = vldb.entry_by_id(volume, None).await?;
+        let site = entry.read_write_site();
+        let is_here = match site.filter(|site| site.partition == from.partition) {
+            Some(site) => vldb.is_same_server(site.server, from.server).await?,
+            None => false,
+        };
+        if is_here {
+            return Ok(());
+        }
+        let backup = entry.id(Kind::Backup);
+        for found in servers.volumes(from.server, from.partition, true).await? {
+            let is_clone = found.name.text() == CLONE_NAME.as_bytes();
+            if found.parent_id == volume && (is_clone || (found.volid == backup && !entry.has(Kind::Backup)))
+            {
+                // If it cannot be removed, the server does it when it starts again.
+                let _ = remove(servers, from.server, from.partition, found.volid).await;
+            }
+        }
+        Ok(())
+    }
+    .await;
+    let unlocked = vldb.release_lock(volume, Some(Kind::ReadWrite)).await;
+    removed.and(unlocked)
+}
+
+struct Move<'a, T> {
+    transfer: Transfer<'a, T>,
+    is_live: bool,
+    /// Whether the source may have been taken offline.
+    is_offline: bool,
+    /// Whether the volume may be online at the target.
+    is_online_there: bool,
+}
+
+impl<T: FnMut(Event<Step>)> Move<'_, T> {
+    async fn run(mut self) -> Result<Moved, TransferFailure> {
+        let (vldb, volume) = (self.transfer.vldb, self.transfer.volume);
+        let failed = |failed: Failed<Step>, not_unlocked| TransferFailure {
+            step: failed.step,
+            error: failed.error,
+            not_unlocked,
+            left: Vec::new(),
+        };
+        self.lock().await.map_err(|failure| failed(failure, None))?;
+        let unlock = || vldb.release_lock(volume, Some(Kind::ReadWrite));
+        let entry =
+            match self.transfer.quietly(Step::FetchEntry(volume), vldb.entry_by_id(volume, None)).await {
+                Ok(entry) => entry,
+                Err(failure) => return Err(failed(failure, unlock().await.err())),
+            };
+        let other_outcome = match self.compare(&entry).await {
+            Ok(outcome) => outcome,
+            Err(failure) => return Err(failed(failure, unlock().await.err())),
+        };
+        if let Some(moved) = other_outcome {
+            let unlocked = unlock().await;
+            unlocked.map_err(|error| failed(Failed { step: Step::Unlock(volume), error }, None))?;
+            return Ok(moved);
+        }
+        match self.bring_over(&entry).await {
+            Ok(()) => {}
+            Err(failure) => return Err(self.give_up(failure).await),
+        }
+        match self.commit(entry.clone()).await {
+            Ok(()) => {}
+            Err((failure, true)) => {
+                self.transfer.let_go().await;
+                let left = vec![Left::Either(self.transfer.from, self.transfer.to, volume)];
+                return Err(TransferFailure { left, ..failed(failure, None) });
+            }
+            Err((failure, false)) => return Err(self.give_up(failure).await),
+        }
+        self.clean_up(&entry).await?;
+        Ok(Moved::Here { has_replicas: entry.has(Kind::ReadOnly) })
+    }
+
+    async fn lock(&mut self) -> Result<(), Failed<Step>> {
+        let (vldb, volume) = (self.transfer.vldb, self.transfer.volume);
+        let fetched = vldb.entry_by_id(volume, None).await;
+        let entry = fetched.map_err(|error| Failed { step: Step::FetchEntry(volume), error })?;
+        if entry.id(Kind::ReadWrite) != volume {
+            let what = format!("volume {volume} is no read-write volume");
+            return Err(Failed {
+                step: Step::Compare(volume),
+                error: Error::Local { what, code: VOLSERVOLMOVED },
+            });
+        }
+        let lock = vldb.set_lock(volume, Some(Kind::ReadWrite), EntryFlags::OP_MOVE);
+        self.transfer.quietly(Step::Lock(volume), lock).await
+    }
+
+    async fn is_at(&self, entry: &Entry, place: Place) -> Result<bool, Error> {
+        match entry.read_write_site() {
+            Some(site) if site.partition == place.partition => {
+                self.transfer.vldb.is_same_server(site.server, place.server).await
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// What there is to say if the volume is not to be moved; `None` if it is.
+    async fn compare(&mut self, entry: &Entry) -> Result<Option<Moved>, Failed<Step>> {
+        let Transfer { volume, from, to, .. } = self.transfer;
+        let failed = |error| Failed { step: Step::Compare(volume), error };
+        if self.is_at(entry, from).await.map_err(failed)? {
+            let is_same = self.is_at(entry, to).await.map_err(failed)?;
+            return Ok(is_same.then_some(Moved::SamePlace));
+        }
+        if !self.is_at(entry, to).await.map_err(failed)? {
+            return Ok(Some(Moved::Elsewhere(entry.clone())));
+        }
+        let source = self.transfer.servers.volume(from.server, from.partition, volume).await;
+        if let Ok(source) = source {
+            self.remove_old_clone(entry, &source).await;
+        }
+        self.transfer.remove_at(Step::RemoveLeftover(volume), from, volume).await?;
+        let backup = entry.id(Kind::Backup);
+        if backup != VolumeId(0) && !entry.has(Kind::Backup) {
+            self.transfer.remove_at(Step::RemoveLeftoverBackup(backup), from, backup).await?;
+        }
+        Ok(Some(Moved::Before))
+    }
+
+    /// Undoes what a move has left that was broken off, where that would be in the way.
+    async fn repair(&mut self, entry: &Entry) -> Result<(), Failed<Step>> {
+        let Transfer { servers, volume, from, to, .. } = self.transfer;
+        let look = servers.volume(from.server, from.partition, volume);
+        let source = self.transfer.quietly(Step::Look(volume), look).await?;
+        let is_there = servers.volume(to.server, to.partition, volume).await;
+        if is_out_of_service(&source) && is_there.is_ok_and(|there| there.kind == VolumeType::READ_WRITE) {
+            self.transfer.made = Some(volume);
+            if self.transfer.undo_target().await.is_none() {
+                self.bring_back().await.map_err(|error| Failed { step: Step::Look(volume), error })?;
+            }
+        }
+        self.remove_old_clone(entry, &source).await;
+        Ok(())
+    }
+
+    /// Removes the clone that a move has left which was broken off.
+    async fn remove_old_clone(&self, entry: &Entry, source: &VolintInfo) {
+        let Transfer { servers, volume, from, .. } = self.transfer;
+        let clone = source.clone_id;
+        if clone == VolumeId(0) || clone == entry.id(Kind::ReadOnly) {
+            return;
+        }
+        let found = servers.volume(from.server, from.partition, clone).await;
+        if found.is_ok_and(|found| found.name.text() == CLONE_NAME.as_bytes() && found.parent_id == volume) {
+            // If it cannot be removed, the server does it when it starts again.
+            let _ = remove(servers, from.server, from.partition, clone).await;
+        }
+    }
+
+    /// Has all of the volume at the target, and takes the source offline.
+    async fn bring_over(&mut self, entry: &Entry) -> Result<(), Failed<Step>> {
+        self.repair(entry).await?;
+        let is_live = self.is_live;
+        let transfer = &mut self.transfer;
+        let (servers, vldb, volume) = (transfer.servers, transfer.vldb, transfer.volume);
+        let source = transfer.begin_source(Step::BeginSource(volume)).await?;
+        if !is_live {
+            let take = vldb.new_volume_ids(1);
+            let clone = transfer.take(Step::TakeCloneId(volume), take).await?;
+            transfer.clone_source(clone, CLONE_NAME).await?;
+        }
+        let name = transfer.quietly(Step::GetName(volume), servers.name(source)).await?;
+        transfer.end_source(Step::EndSource(volume)).await?;
+        let opened = match transfer.clone {
+            Some(clone) => Some((clone, transfer.open_clone(clone).await?)),
+            None => None,
+        };
+        let (kind, none) = (Kind::ReadWrite, VolumeId(0));
+        let identity = Identity { name: &name, kind, parent: volume, clone: none, backup: none };
+        transfer.remove_at(Step::RemoveExisting(volume), transfer.to, volume).await?;
+        let target = transfer.make_target(volume, identity).await?;
+        let mut since = AfsTime(0);
+        if let Some((clone, (transaction, date))) = opened {
+            let step = Step::Send { clone, to: volume };
+            transfer.send(step, transaction, AfsTime(0), target, identity).await?;
+            transfer.end_clone().await?;
+            since = date;
+        }
+        let source = transfer.begin_source(Step::BeginSourceAgain(volume)).await?;
+        let step = if is_live { Step::SendAll(volume) } else { Step::SendChanges(volume) };
+        transfer.send(step, source, since, target, identity).await?;
+        self.is_offline = true;
+        let take_offline = servers.set_flags(source, VolumeFlags::OUT_OF_SERVICE);
+        self.transfer.take(Step::TakeOffline(volume), take_offline).await?;
+        self.is_online_there = true;
+        self.transfer.take(Step::SetState(volume), servers.set_flags(target, VolumeFlags::NONE)).await?;
+        self.transfer.end_target(volume).await
+    }
+
+    /// Has the entry name the new place. A failure says whether the entry may do so all the same.
+    async fn commit(&mut self, mut entry: Entry) -> Result<(), (Failed<Step>, bool)> {
+        let Transfer { vldb, volume, to, .. } = self.transfer;
+        let step = Step::ReplaceEntry(volume);
+        if let Some(site) = entry.read_write_index() {
+            (entry.sites[site].server, entry.sites[site].partition) = (to.server, to.partition);
+        }
+        entry.set_exists(Kind::Backup, false);
+        let replace = vldb.replace_entry(volume, Kind::ReadWrite, &entry, ReleaseType::ALL);
+        let Err(failure) = self.transfer.take(step, replace).await else { return Ok(()) };
+        if !is_uncertain(&failure.error) {
+            return Err((failure, false));
+        }
+        match vldb.entry_by_id(volume, None).await {
+            Ok(found) => match self.is_at(&found, to).await {
+                Ok(true) => Ok(()),
+                Ok(false) => Err((failure, false)),
+                Err(_) => Err((failure, true)),
+            },
+            Err(_) => Err((failure, true)),
+        }
+    }
+
+    /// Removes what is at the old place. Nothing of this is broken off by a wish to stop.
+    async fn clean_up(&mut self, entry: &Entry) -> Result<(), TransferFailure> {
+        let uncancelled = Cancel::default();
+        let (servers, volume, from) = (self.transfer.servers, self.transfer.volume, self.transfer.from);
+        let mut steps = Steps { cancel: &uncancelled, tell: &mut self.transfer.steps.tell };
+        let mut failures: Vec<Failed<Step>> = Vec::new();
+        let mut left = Vec::new();
+        if let Some(source) = self.transfer.source.take() {
+            if self.transfer.to.server != from.server {
+                let forward = servers.set_forwarding(source, self.transfer.to.server);
+                failures.extend(steps.take(Step::SetForwarding(volume), forward).await.err());
+            }
+            let removed = steps.take(Step::RemoveSource(volume), servers.delete(source)).await;
+            if let Err(failure) = removed {
+                failures.push(failure);
+                left.push(Left::Source(from, volume));
+            }
+            let ended = steps.take(Step::EndOldSource(volume), servers.end_well(source)).await;
+            if left.is_empty() {
+                failures.extend(ended.err());
+            }
+        }
+        let backup = entry.id(Kind::Backup);
+        if backup != VolumeId(0) {
+            let removed = self.transfer.remove_at(Step::RemoveBackup(backup), from, backup).await;
+            if let Err(failure) = removed {
+                failures.push(failure);
+                left.push(Left::Source(from, backup));
+            }
+        }
+        if let Some(clone) = self.transfer.clone.take() {
+            let removed = self.transfer.remove_at(Step::RemoveClone(clone), from, clone).await;
+            if let Err(failure) = removed {
+                failures.push(failure);
+                left.push(Left::Clone(from, clone));
+            }
+        }
+        match failures.into_iter().next() {
+            None => Ok(()),
+            Some(Failed { step, error }) => Err(TransferFailure { step, error, not_unlocked: None, left }),
+        }
+    }
+
+    /// Has everything as it was before.
+    async fn give_up(&mut self, failure: Failed<Step>) -> TransferFailure {
+        let (vldb, volume) = (self.transfer.vldb, self.transfer.volume);
+        let mut left = Vec::new();
+        // Never are both online.
+        let mut target = None;
+        if self.is_online_there {
+            target = self.transfer.undo_target().await;
+        }
+        if self.is_offline && self.bring_back().await.is_err() {
+            left.push(Left::Offline(self.transfer.from, volume));
+        }
+        self.transfer.let_go().await;
+        if !self.is_online_there {
+            target = self.transfer.undo_target().await;
+        }
+        left.extend(target);
+        left.extend(self.transfer.undo_clone().await);
+        let not_unlocked = vldb.release_lock(volume, Some(Kind::ReadWrite)).await.err();
+        TransferFailure { step: failure.step, error: failure.error, not_unlocked, left }
+    }
+
+    /// Brings the source online, in the transaction that there is, or in another one.
+    async fn bring_back(&mut self) -> Result<(), Error> {
+        let Transfer { servers, volume, from, .. } = self.transfer;
+        if let Some(source) = self.transfer.source.take() {
+            let set = servers.set_flags(source, VolumeFlags::NONE).await;
+            let ended = servers.end(source).await;
+            if set.is_ok() && ended.is_ok() {
+                return Ok(());
+            }
+        }
+        let (attempts, pause) = BRING_BACK;
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
+            match online(servers, from, volume).await {
+                // Nobody answers, which is the case while a server starts again; or the volume is in use for a moment.
+                Err(error) if error.code().0 < 0 && attempt < attempts => {
+                    let runtime = servers.runtime();
+                    runtime.sleep_until(runtime.now() + pause).await;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+}
+
+async fn online(servers: &VolumeServers, place: Place, volume: VolumeId) -> Result<(), Error> {
+    let Place { server, partition } = place;
+    let transaction = servers.begin(server, partition, volume, AttachFlags::OFFLINE).await?;
+    let set = servers.set_flags(transaction, VolumeFlags::NONE).await;
+    let ended = servers.end_well(transaction).await;
+    set.and(ended)
+}
+
+/// Whether nobody is served from a volume, and that by order.
+fn is_out_of_service(volume: &VolintInfo) -> bool {
+    volume.status == VOK && volume.in_use == 0 && volume.needs_salvaged == 0
+}
