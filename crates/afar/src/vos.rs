@@ -9,10 +9,14 @@ mod addsite;
 mod backup;
 mod backupsys;
 mod changeaddr;
+mod changeloc;
 mod clone;
+mod convert_ro_to_rw;
+mod copy;
 mod create;
 mod delentry;
 mod dump;
+mod endtrans;
 mod examine;
 mod listaddrs;
 mod listpart;
@@ -22,11 +26,16 @@ mod lock;
 mod offline;
 mod online;
 mod partinfo;
+mod release;
+mod relocate;
+mod remaddrs;
 mod remove;
 mod remsite;
 mod rename;
 mod restore;
+mod setaddrs;
 mod setfields;
+mod shadow;
 mod show_entry;
 mod show_volume;
 mod show_volume_extended;
@@ -35,6 +44,7 @@ mod status;
 mod sync;
 mod syncserv;
 mod syncvldb;
+mod transfer;
 mod unlock;
 mod unlockvldb;
 mod vldb;
@@ -81,6 +91,10 @@ macro_rules! options {
 const SERVER: Opt = Opt::single("server", "machine name");
 const PARTITION: Opt = Opt::single("partition", "partition name");
 const ID: Opt = Opt::single("id", "volume name or ID");
+const FROM_SERVER: Opt = Opt::single("fromserver", "machine name on source");
+const FROM_PARTITION: Opt = Opt::single("frompartition", "partition name on source");
+const TO_SERVER: Opt = Opt::single("toserver", "machine name on destination");
+const TO_PARTITION: Opt = Opt::single("topartition", "partition name on destination");
 const DRY_RUN: Opt = Opt::flag("dryrun", "list what would be done, don't do it");
 
 /// A row of the table.
@@ -90,6 +104,15 @@ macro_rules! verb {
             command: Command { name: concat!("vos ", stringify!($module)), options: $options },
             about: $about,
             aliases: &[$( $alias ),*],
+            run: |given| run(given, $module::run),
+        }
+    };
+    // A verb whose name a module cannot have.
+    ($name:literal in $module:ident, $about:literal, $options:expr) => {
+        Verb {
+            command: Command { name: concat!("vos ", $name), options: $options },
+            about: $about,
+            aliases: &[],
             run: |given| run(given, $module::run),
         }
     };
@@ -134,6 +157,15 @@ static SUITE: Suite = Suite {
             ]
         ),
         verb!(
+            changeloc,
+            "change an RW volume's location in the VLDB",
+            options![
+                Opt::single("server", "machine name for new location").required(),
+                Opt::single("partition", "partition name for new location").required(),
+                ID.required(),
+            ]
+        ),
+        verb!(
             clone,
             "make clone of a volume",
             options![
@@ -145,6 +177,32 @@ static SUITE: Suite = Suite {
                 Opt::flag("offline", "leave clone volume offline"),
                 Opt::flag("readonly", "make clone volume read-only, not readwrite"),
                 Opt::flag("readwrite", "make clone volume readwrite, not read-only"),
+            ]
+        ),
+        verb!(
+            "convertROtoRW" in convert_ro_to_rw,
+            "convert a RO volume into a RW volume (after loss of old RW volume)",
+            options![
+                SERVER.required(),
+                PARTITION.required(),
+                ID.required(),
+                Opt::flag("force", "don't ask"),
+                Opt::flag("keep-ro", "leave a RO volume at the site too").ours(),
+            ]
+        ),
+        verb!(
+            copy,
+            "copy a volume",
+            options![
+                Opt::single("id", "volume name or ID on source").required(),
+                FROM_SERVER.required(),
+                FROM_PARTITION.required(),
+                Opt::single("toname", "volume name on destination").required(),
+                TO_SERVER.required(),
+                TO_PARTITION.required(),
+                Opt::flag("offline", "leave new volume offline"),
+                Opt::flag("readonly", "make new volume read-only"),
+                Opt::flag("live", "copy live volume without cloning"),
             ]
         ),
         verb!(
@@ -183,6 +241,11 @@ static SUITE: Suite = Suite {
                 Opt::flag("clone", "dump a clone of the volume"),
                 Opt::flag("omitdirs", "omit unchanged directories from an incremental dump"),
             ]
+        ),
+        verb!(
+            endtrans,
+            "end a volserver transaction",
+            options![SERVER.required(), Opt::single("transaction", "transaction ID").required(),]
         ),
         verb!(examine or "e" or "volinfo", "everything about the volume", options![
             ID.required(),
@@ -226,6 +289,18 @@ static SUITE: Suite = Suite {
         ),
         verb!(lock, "lock VLDB entry for a volume", options![ID.required()]),
         verb!(
+            "move" in relocate,
+            "move a volume",
+            options![
+                ID.required(),
+                FROM_SERVER.required(),
+                FROM_PARTITION.required(),
+                TO_SERVER.required(),
+                TO_PARTITION.required(),
+                Opt::flag("live", "copy live volume without cloning"),
+            ]
+        ),
+        verb!(
             offline,
             "force the volume status to offline",
             options![
@@ -245,6 +320,20 @@ static SUITE: Suite = Suite {
             partinfo,
             "list partition information",
             options![SERVER.required(), PARTITION, Opt::flag("summary", "print storage summary"),]
+        ),
+        verb!(
+            release,
+            "release a volume",
+            options![
+                ID.required(),
+                Opt::flag("force", "force a complete release and full dumps").or("f"),
+                Opt::flag("force-reclone", "force a reclone and complete release with incremental dumps"),
+            ]
+        ),
+        verb!(
+            remaddrs,
+            "remove the list of IP addresses for a given UUID in the VLDB",
+            options![Opt::single("uuid", "uuid of server").required()]
         ),
         verb!(remove, "delete a volume", options![SERVER, PARTITION, ID.required()]),
         verb!(
@@ -278,6 +367,14 @@ static SUITE: Suite = Suite {
             ]
         ),
         verb!(
+            setaddrs,
+            "set the list of IP addresses for a given UUID in the VLDB",
+            options![
+                Opt::single("uuid", "uuid of server").required(),
+                Opt::list("host", "address of host").required(),
+            ]
+        ),
+        verb!(
             setfields,
             "change volume info fields",
             options![
@@ -285,6 +382,23 @@ static SUITE: Suite = Suite {
                 Opt::single("maxquota", "quota (KB)"),
                 Opt::flag("clearuse", "clear dayUse"),
                 Opt::flag("clearVolUpCounter", "clear volUpdateCounter"),
+            ]
+        ),
+        verb!(
+            shadow,
+            "make or update a shadow volume",
+            options![
+                Opt::single("id", "volume name or ID on source").required(),
+                FROM_SERVER.required(),
+                FROM_PARTITION.required(),
+                TO_SERVER.required(),
+                TO_PARTITION.required(),
+                Opt::single("toname", "volume name on destination"),
+                Opt::single("toid", "volume ID on destination"),
+                Opt::flag("offline", "leave shadow volume offline"),
+                Opt::flag("readonly", "make shadow volume read-only"),
+                Opt::flag("live", "copy live volume without cloning"),
+                Opt::flag("incremental", "do incremental update if target exists"),
             ]
         ),
         verb!(

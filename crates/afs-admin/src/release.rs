@@ -4,7 +4,7 @@
 //! The volume is cloned, and the clone is sent to all sites at once, to each what has changed since its last release. From its first site on
 //! the entry says which sites have the new release (`NEW_REP_SITE`); clients use those alone. A site that fails does not stop the others: the
 //! entry goes on to say that it has an old release, and the next order brings all of the volume there. What is decided before anything is
-//! done is in [`plan`].
+//! done is in the module `plan`.
 
 mod plan;
 mod sites;

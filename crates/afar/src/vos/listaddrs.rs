@@ -129,7 +129,7 @@ fn list_all(servers: &mut Servers<'_>, count: i32) -> Done {
 }
 
 /// Reads a UUID of six groups, as it is printed.
-fn parse_uuid(text: &str) -> Option<Uuid> {
+pub(super) fn parse_uuid(text: &str) -> Option<Uuid> {
     let groups: Vec<&str> = text.split('-').collect();
     let [low, mid, high, reserved, sequence, node] = groups[..] else { return None };
     let byte = |text: &str| u8::from_str_radix(text, 16).ok();

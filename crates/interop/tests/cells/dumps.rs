@@ -1,4 +1,4 @@
-//! Volumes that go from OpenAFS's servers to ours and back, by Debian's `vos`: dumped, restored, moved, released. What arrives is
+//! Volumes that go from OpenAFS's servers to ours and back, by Debian's `vos` and by ours: dumped, restored, moved, copied, released. What arrives is
 //! compared vnode by vnode: modes, times, owners, links, mount points, access lists, data.
 
 use std::fs;
@@ -22,10 +22,11 @@ use crate::scene::{Scene, told};
 /// All cases of this module.
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
     type Check = fn(&Lab) -> Verdict;
-    let checks: [(&str, Check); 3] = [
+    let checks: [(&str, Check); 4] = [
         ("dumps/go_from_openafs_to_ours_and_back", there_and_back),
         ("dumps/of_what_changed_go_both_ways", increments),
         ("dumps/go_both_ways_in_moves_and_releases", moves),
+        ("dumps/go_wherever_our_vos_sends_them", our_vos),
     ];
     let case = |(name, check): (&str, Check)| {
         let lab = Arc::clone(lab);
@@ -286,6 +287,68 @@ fn moves(lab: &Lab) -> Verdict {
         let left = scene.cell.expect(&format!("vos listvol {begin} a -localauth"))?;
         if left.contains(&moved) {
             return Err(format!("{moved} is still where it was: {left}").into());
+        }
+    }
+    Ok(())
+}
+
+/// Our vos, with servers of OpenAFS's, of ours, and one of each; what one vos has begun the other goes on with.
+fn our_vos(lab: &Lab) -> Verdict {
+    let scene = mixed(lab)?;
+    let stock = scene.cell.join(4, &Machine::new(Servers::Stock))?;
+    let ours = scene.cell.join(5, &Machine::new(lab.our_servers()?))?;
+    let afar = PathBuf::from(lab.afar()?.get_program());
+    let afar = afar.canonicalize().map_err(told("looking for our program"))?.display().to_string();
+    let vos = |line: String| {
+        let said = scene.cell.expect(&format!("{afar} vos {line} -localauth"))?;
+        Ok::<String, Trouble>(said)
+    };
+    for (name, from, to) in
+        [("alike", ADDRESS, stock), ("same", OURS, ours), ("there", ADDRESS, OURS), ("back", OURS, ADDRESS)]
+    {
+        let volume = filled(&scene, from, name)?;
+        thread::sleep(Duration::from_secs(3));
+        let original = scene.dump(name, &[])?;
+        vos(format!("copy {name} {from} a {name}.copy {to} a"))?;
+        compare("a copy", &original, &scene.dump(&format!("{name}.copy"), &[])?)?;
+        for site in [from, to] {
+            vos(format!("addsite {site} a {name}"))?;
+        }
+        vos(format!("release {name}"))?;
+        let replica = |server: Ipv4Addr| {
+            let server = server.to_string();
+            scene.dump(&format!("{name}.readonly"), &["-server", &server, "-partition", "a"])
+        };
+        for site in [from, to] {
+            compare("a release", &original, &replica(site)?)?;
+        }
+        change(&scene, from, volume)?;
+        let said = vos(format!("release {name} -verbose"))?;
+        if !said.contains("(as of ") {
+            return Err(format!("the second release of {name} is not incremental: {said}").into());
+        }
+        let changed = scene.dump(name, &[])?;
+        for site in [from, to] {
+            compare("a second release", &changed, &replica(site)?)?;
+        }
+        // Debian's goes on with what ours has left, and ours with what it has left.
+        scene.cell.expect(&format!("vos release {name} -localauth"))?;
+        vos(format!("release {name} -force"))?;
+        for site in [from, to] {
+            compare("releases by both", &changed, &replica(site)?)?;
+        }
+        scene.cell.expect(&format!("vos remove {to} a {name}.readonly -localauth"))?;
+        vos(format!("move {name} {from} a {to} a"))?;
+        compare("a move", &changed, &scene.dump(name, &[])?)?;
+        vos(format!("move {name} {to} a {from} a -live"))?;
+        compare("a move back", &changed, &scene.dump(name, &[])?)?;
+        scene.cell.expect(&format!("vos release {name} -localauth"))?;
+        vos(format!("zap {from} a {name}"))?;
+        vos(format!("convertROtoRW {from} a {name} -force"))?;
+        compare("a conversion", &changed, &scene.dump(name, &[])?)?;
+        let entry = scene.cell.expect(&format!("vos listvldb {name} -noresolve -localauth"))?;
+        if !entry.contains("number of sites -> 1") || !entry.contains("RW Site") || entry.contains("LOCKED") {
+            return Err(format!("after the conversion of {name}, vos listvldb says {entry}").into());
         }
     }
     Ok(())

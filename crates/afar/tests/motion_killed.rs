@@ -1,0 +1,131 @@
+//! Volumes in motion when `vos` or a server is killed, at random points: after the command was given again, the database and the partitions
+//! say one thing, all that was written is there, and nothing else is. `AFAR_KILLS` says how often, `AFAR_SEED` with which chance.
+
+mod server_process;
+mod two_servers;
+
+use std::env;
+use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use afs_wire::ids::{AfsFid, VolumeId};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use two_servers::{TwoServers, fill, has, words};
+
+/// What is killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Victim {
+    Vos,
+    Server(usize),
+}
+
+fn setting(name: &str, default: u64) -> u64 {
+    env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+/// Whether the entry of the volume has to be unlocked first.
+fn is_locked(said: &str) -> bool {
+    said.contains("vldb entry is already locked") || said.contains("last release was aborted")
+}
+
+/// Gives the command again, as an administrator would who reads what it says.
+fn give_again(cell: &TwoServers, name: &str, line: &str) -> (bool, String) {
+    let mut all = String::new();
+    for _ in 0..3 {
+        let output = cell.vos(line).output().unwrap();
+        let said = words(&output);
+        all.push_str(&said);
+        if output.status.success() {
+            return (true, all);
+        }
+        if is_locked(&said) {
+            cell.does(&format!("unlock {name}"));
+        }
+    }
+    (false, all)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_killed_in_the_middle_is_whole_when_the_command_was_given_again() {
+    let (seed, kills) = (setting("AFAR_SEED", 1), setting("AFAR_KILLS", 10));
+    println!("seed {seed}, {kills} kills");
+    let mut rng = StdRng::seed_from_u64(seed);
+    let mut cell = TwoServers::new("motion-killed");
+    let volume = cell.create("ONE", "v");
+    let mut written = fill(&cell.files(0), volume, &[0, 1, 5000, 3_000_000, 200_000]).await;
+    for server in ["ONE", "TWO"] {
+        cell.does(&format!("addsite {server} a v"));
+    }
+    let folder = server_process::StateFolder::new("motion-dump");
+    let dump = folder.path().join("v.dump").display().to_string();
+    cell.does(&format!("dump v -file {dump}"));
+    let restored = cell.json(&format!("restore TWO b r -file {dump}"));
+    let restored = VolumeId(restored["id"].as_u64().unwrap() as u32);
+    let dumped = written.clone();
+    let mut took = [Duration::ZERO; 3];
+    for kill in 0..kills + 3 {
+        let server = usize::from(!cell.sites("v")[0].starts_with("ONE"));
+        let (from, to) = [("ONE", "TWO"), ("TWO", "ONE")][server];
+        let operation = (kill % 3) as usize;
+        let (name, line) = [
+            ("v", format!("move v {from} a {to} a")),
+            ("v", "release v".to_owned()),
+            ("r", format!("restore TWO b r -file {dump} -overwrite full")),
+        ][operation]
+            .clone();
+        let files = cell.files(server);
+        let new = files.create_file(AfsFid::root_of(volume), &format!("n{kill}")).await.unwrap().fid;
+        let bytes = vec![kill as u8; rng.random_range(0..100_000)];
+        files.store(new, 0, bytes.clone(), bytes.len() as u64).await.unwrap();
+        written.push((new, bytes));
+
+        let begun = Instant::now();
+        let child = cell.vos(&line).spawn().unwrap();
+        // The first of each is not disturbed, to see how long it takes.
+        let mut when = format!("{line}, undisturbed");
+        let mut output = None;
+        if kill >= 3 {
+            let after = took[operation].mul_f64(rng.random_range(0.0..1.0));
+            let victim = [Victim::Vos, Victim::Server(0), Victim::Server(1)][rng.random_range(0..3)];
+            when = format!("kill {kill}: {line}, {victim:?} killed after {after:?}");
+            println!("{when}");
+            sleep(after);
+            let mut child = child;
+            match victim {
+                Victim::Vos => {
+                    child.kill().unwrap();
+                    output = Some(child.wait_with_output().unwrap());
+                    cell.end_transactions();
+                }
+                Victim::Server(n) => {
+                    cell.restart(n);
+                    output = Some(child.wait_with_output().unwrap());
+                }
+            }
+        } else {
+            assert!(child.wait_with_output().unwrap().status.success(), "{when}");
+            took[operation] = begun.elapsed();
+        }
+        let mut said = String::new();
+        if let Some(output) = output {
+            said = words(&output);
+            let (is_done, more) = give_again(&cell, name, &line);
+            said = format!("{said}\nthen: {more}");
+            let has_moved = operation == 0 && cell.sites("v")[0].starts_with(to);
+            assert!(is_done || has_moved, "{when}: {said}");
+        }
+        let when = format!("{when}: {said}");
+        // A release that was begun may have to be gone on with before entries and partitions agree.
+        if operation == 0 && kill >= 3 {
+            give_again(&cell, "v", "release v");
+        }
+        cell.agree(&when);
+        let server = usize::from(!cell.sites("v")[0].starts_with("ONE"));
+        has(&cell.files(server), volume, &written, &when).await;
+        has(&cell.files(1), restored, &dumped, &when).await;
+    }
+    cell.check("at the end");
+    drop(fs::remove_file(dump));
+}

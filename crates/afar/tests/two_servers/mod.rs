@@ -1,0 +1,217 @@
+//! A cell of two servers with two partitions each, and what its database and its partitions say of volumes. The first has the databases.
+
+#![allow(dead_code, reason = "each test program uses a part of this")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use afs_testclient::{Client, FileServer, Who};
+use afs_wire::ids::{AfsFid, VolumeId};
+use rx_security::KeySet;
+use serde_json::Value;
+
+use crate::server_process::{ServerProcess, StateFolder, own_address};
+
+const CELL: &str = "two.test";
+
+pub(crate) struct TwoServers {
+    states: [StateFolder; 2],
+    addresses: [Ipv4Addr; 2],
+    pub(crate) servers: [Option<ServerProcess>; 2],
+    client: Client,
+    keys: KeySet,
+}
+
+impl TwoServers {
+    pub(crate) fn new(name: &str) -> Self {
+        let states = [StateFolder::new(name), StateFolder::new(name)];
+        let addresses = [own_address(), own_address()];
+        for (n, state) in states.iter().enumerate() {
+            let roles = ["\"file\", \"vol\", \"vl\", \"pt\", \"bos\"", "\"file\", \"vol\", \"bos\""][n];
+            let (folder, address) = (state.path().display(), addresses[n]);
+            let text = format!(
+                "[server]\nstate = \"{folder}\"\nbind = \"{address}\"\ncell = \"{CELL}\"\nroles = [{roles}]\n\
+                 partitions = [\"a={folder}/vicepa\", \"b={folder}/vicepb\"]\n"
+            );
+            state.write("server.toml", &text);
+        }
+        let first = start(&states[0], addresses[0]);
+        let etc = states[1].path().join("etc");
+        fs::create_dir_all(&etc).unwrap();
+        let copied = Command::new("cp").arg("-a").arg(states[0].path().join("etc/server")).arg(&etc).status();
+        assert!(copied.unwrap().success());
+        let second = start(&states[1], addresses[1]);
+        let keys = KeySet::load(&states[0].path().join("etc/server")).unwrap();
+        let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        Self { states, addresses, servers: [Some(first), Some(second)], client, keys }
+    }
+
+    /// A command of `vos`; `ONE` and `TWO` stand for the servers' addresses.
+    pub(crate) fn vos(&self, line: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_afar"));
+        command.arg("vos");
+        for word in line.split(' ') {
+            match word {
+                "ONE" => command.arg(self.addresses[0].to_string()),
+                "TWO" => command.arg(self.addresses[1].to_string()),
+                word => command.arg(word),
+            };
+        }
+        command.args(["-localauth", "-config"]).arg(self.states[0].path().join("etc/server"));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    pub(crate) fn does(&self, line: &str) -> String {
+        let output = self.vos(line).output().unwrap();
+        assert!(output.status.success(), "{line}: {}", words(&output));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    pub(crate) fn fails(&self, line: &str) -> String {
+        let output = self.vos(line).output().unwrap();
+        assert!(!output.status.success(), "{line}: {}", words(&output));
+        words(&output)
+    }
+
+    pub(crate) fn json(&self, line: &str) -> Value {
+        serde_json::from_str(&self.does(&format!("{line} --json"))).unwrap()
+    }
+
+    /// Makes a volume.
+    pub(crate) fn create(&self, server: &str, name: &str) -> VolumeId {
+        id(&self.json(&format!("create {server} a {name}"))["rw_id"])
+    }
+
+    fn name(&self, text: &Value) -> &'static str {
+        let text = text.as_str().unwrap();
+        let n = self.addresses.iter().position(|address| address.to_string() == text).unwrap();
+        ["ONE", "TWO"][n]
+    }
+
+    /// Which servers and partitions an entry names, with the kind of volume there.
+    pub(crate) fn sites(&self, name: &str) -> Vec<String> {
+        let entry = self.json(&format!("listvldb -name {name}"));
+        let site = |site: &Value| {
+            let partition = site["partition"].as_str().unwrap();
+            format!("{} {partition} {}", self.name(&site["server"]), site["type"].as_str().unwrap())
+        };
+        entry[0]["sites"].as_array().unwrap().iter().map(site).collect()
+    }
+
+    pub(crate) fn files(&self, server: usize) -> FileServer {
+        let who = Who::user("admin", CELL, &self.keys).unwrap();
+        self.client.file_server(self.addresses[server], &who)
+    }
+
+    /// What the database says that there is, and what there is, in the same words. Both say it of what is served.
+    pub(crate) fn agree(&self, when: &str) {
+        let mut said = BTreeSet::new();
+        for entry in self.json("listvldb").as_array().unwrap() {
+            assert_eq!(entry["locks"].as_array().map(Vec::len), Some(0), "{when}: {entry}");
+            for site in entry["sites"].as_array().unwrap() {
+                let place = format!("{} {}", self.name(&site["server"]), site["partition"].as_str().unwrap());
+                let is_read_write = site["type"] == "RW";
+                if is_read_write && entry["rw_exists"] == true {
+                    said.insert(format!("{place} {} online", entry["rw_id"]));
+                }
+                if is_read_write && entry["backup_exists"] == true {
+                    said.insert(format!("{place} {} online", entry["backup_id"]));
+                }
+                if !is_read_write && entry["ro_exists"] == true && site["released"] == true {
+                    said.insert(format!("{place} {} online", entry["ro_id"]));
+                }
+                assert_eq!(site["new_release"], false, "{when}: {entry}");
+            }
+        }
+        let mut found = BTreeSet::new();
+        for server in ["ONE", "TWO"] {
+            assert_eq!(self.json(&format!("status {server}")), Value::Array(Vec::new()), "{when}");
+            for volume in self.json(&format!("listvol {server}"))["volumes"].as_array().unwrap() {
+                let state = if volume["online"] == true { "online" } else { "offline" };
+                let partition = volume["partition"].as_str().unwrap();
+                found.insert(format!("{server} {partition} {} {state}", volume["id"]));
+            }
+        }
+        assert_eq!(said, found, "{when}: the database, and the partitions");
+    }
+
+    /// Ends what nobody ends any more, as an administrator does after a `vos` was killed.
+    pub(crate) fn end_transactions(&self) {
+        for server in ["ONE", "TWO"] {
+            for transaction in self.json(&format!("status {server}")).as_array().unwrap() {
+                // A call whose other end has gone has a transaction until it has noticed that.
+                for _ in 0..60 {
+                    let line = format!("endtrans {server} {}", transaction["transaction"]);
+                    let output = self.vos(&line).output().unwrap();
+                    if output.status.success() || words(&output).contains("No such file") {
+                        break;
+                    }
+                    std::thread::sleep(std::time::Duration::from_millis(500));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn restart(&mut self, server: usize) {
+        if let Some(mut killed) = self.servers[server].take() {
+            killed.kill();
+        }
+        self.servers[server] = Some(start(&self.states[server], self.addresses[server]));
+    }
+
+    pub(crate) fn pid(&self, server: usize) -> u32 {
+        self.servers[server].as_ref().unwrap().pid()
+    }
+
+    /// Stops both, and has their partitions checked.
+    pub(crate) fn check(&mut self, when: &str) {
+        for server in [1, 0] {
+            self.servers[server].take().unwrap().stop();
+        }
+        for state in &self.states {
+            for partition in ["vicepa", "vicepb"] {
+                let folder = state.path().join(partition);
+                let output =
+                    Command::new(env!("CARGO_BIN_EXE_afar")).arg("fsck").arg(&folder).output().unwrap();
+                assert!(output.status.success(), "{when}: {}", words(&output));
+            }
+        }
+    }
+}
+
+fn start(state: &StateFolder, address: Ipv4Addr) -> ServerProcess {
+    let config = state.path().join("server.toml");
+    ServerProcess::of(crate::server_process::command([Path::new("--config"), &config]), address)
+}
+
+fn id(value: &Value) -> VolumeId {
+    VolumeId(value.as_u64().unwrap().try_into().unwrap())
+}
+
+pub(crate) fn words(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// Files of several lengths in a new volume.
+pub(crate) async fn fill(files: &FileServer, volume: VolumeId, lengths: &[usize]) -> Vec<(AfsFid, Vec<u8>)> {
+    let mut written = Vec::new();
+    for (n, length) in lengths.iter().enumerate() {
+        let bytes: Vec<u8> = (0..*length).map(|at| (at * (n + 7) / 5) as u8).collect();
+        let fid = files.create_file(AfsFid::root_of(volume), &format!("file{n}")).await.unwrap().fid;
+        files.store(fid, 0, bytes.clone(), bytes.len() as u64).await.unwrap();
+        written.push((fid, bytes));
+    }
+    written
+}
+
+/// The volume has these files.
+pub(crate) async fn has(files: &FileServer, volume: VolumeId, written: &[(AfsFid, Vec<u8>)], when: &str) {
+    for (fid, bytes) in written {
+        let found = files.fetch(AfsFid { volume, ..*fid }, 0, 1 << 30).await;
+        assert!(found.unwrap_or_else(|error| panic!("{when}: {error}")) == *bytes, "{when}: {fid}");
+    }
+}
