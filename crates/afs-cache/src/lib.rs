@@ -23,6 +23,7 @@ mod memory;
 pub mod ranges;
 mod records;
 
+pub use afs_store::disk::Disk;
 pub use cache::{Cache, Config, Held, Usage};
 pub use conflict::Conflict;
 pub use error::CacheError;

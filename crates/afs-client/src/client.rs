@@ -17,7 +17,7 @@ use rx_security::Token;
 
 use crate::config::Config;
 use crate::data::fetch::prefetch::Prefetch;
-use crate::data::files::Files;
+use crate::data::files::{self, Files};
 use crate::data::locks::Locks;
 use crate::data::open_files::OpenFiles;
 use crate::error::Error;
@@ -157,7 +157,7 @@ impl Client {
         let users = Arc::new(Users::new(Arc::clone(&runtime), config.level));
         let servers = Arc::new(Servers::new(uuid.time_low.into()));
         let cells = Arc::new(Cells::new(&config.cells, config.ports, &servers));
-        let started = AfsTime(rx_security::UnixTime::of(std::time::SystemTime::now()).0);
+        let started = AfsTime(rx_security::UnixTime::of(runtime.wall_clock()).0);
         let mounts = Arc::<Mounts>::default();
         let connections = Arc::new(Connections::new(endpoint, Arc::clone(&users)));
         let probe: Arc<dyn Probe> = connections.clone();
@@ -200,6 +200,9 @@ impl Client {
         client.inner.store_left();
         client.inner.liveness.keep_in_touch();
         client.inner.runtime.spawn(Box::pin(suspended::watch(Arc::downgrade(&client.inner))));
+        if client.inner.config.cache_disk.is_some() {
+            client.inner.runtime.spawn(Box::pin(files::maintain(Arc::downgrade(&client.inner))));
+        }
         Ok(client)
     }
 

@@ -2,8 +2,10 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use afs_cache::Disk;
 use afs_config::{CellAliases, CellName, CellServDb, ClientFolder};
 use afs_wire::Uuid;
 use rx_security::{KeySet, Level};
@@ -72,6 +74,9 @@ pub struct Config {
     pub data_bytes: u64,
     /// The folder of the cache and its limit in bytes; without one, data are fetched whenever they are read.
     pub cache: Option<Cache>,
+    /// Another disk than the folder's own for what is in [`Self::cache`], as simulations have; a task looks after the cache then, and no
+    /// thread.
+    pub cache_disk: Option<Arc<dyn Disk>>,
     /// The ports of servers. Default those of AFS.
     pub ports: Ports,
 }
@@ -142,6 +147,7 @@ impl Config {
             packet_bytes: 0,
             data_bytes: 0,
             cache: None,
+            cache_disk: None,
             ports: Ports::default(),
         };
         this.set_memory(memory::DEFAULT_BYTES);

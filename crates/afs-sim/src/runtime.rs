@@ -9,12 +9,15 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use rx::socket::{Datagram, SendError, Transmit};
 use rx::{BoxFuture, Driven, Port, PortMetrics, Runtime, SocketOptions};
 use rx_proto::time::Instant;
+
+/// When every world begins, since 1970: in June 2026.
+const STARTED: Duration = Duration::from_secs(1_780_000_000);
 
 /// The world: clock, network, tasks. A clone is the same world.
 #[derive(Clone)]
@@ -115,6 +118,11 @@ impl Sim {
         self.0.world.lock().unwrap()
     }
 
+    /// Has all chance come from this seed.
+    pub fn set_seed(&self, seed: u64) {
+        self.world().random = seed;
+    }
+
     /// Loses one datagram in so many.
     pub fn lose_every(&self, n: u64) {
         self.world().lose_every = n;
@@ -167,13 +175,36 @@ impl Sim {
         }
     }
 
+    /// Ends the world: its tasks are dropped, which hold it, and what they hold.
+    pub fn end(&self) {
+        let mut world = self.world();
+        let tasks = std::mem::take(&mut world.tasks);
+        let ready = std::mem::take(&mut world.ready);
+        let what = std::mem::take(&mut world.what);
+        let ports = std::mem::take(&mut world.ports);
+        let network = world.network.take();
+        world.events.clear();
+        // What is dropped may want to tell the world.
+        drop(world);
+        for task in tasks.values() {
+            let work = task.work.lock().unwrap().take();
+            drop(work);
+        }
+        for port in ports.values() {
+            let driven = port.state.lock().unwrap().driven.take();
+            drop(driven);
+        }
+        drop((ready, what, network));
+    }
+
     /// Lets the next thing happen.
     fn advance(&self) {
         let mut world = self.world();
         let Reverse((at, sequence)) =
             world.events.pop().expect("something is to happen: nobody waits for ever");
+        // A timer that nobody waits for any more: no time passes for it.
+        let Some(what) = world.what.remove(&sequence) else { return };
         world.now = world.now.max(at);
-        let what = world.what.remove(&sequence).expect("each event is something");
         match what {
             What::Deliver { to, datagram } => {
                 let mut datagrams = vec![datagram];
@@ -279,8 +310,12 @@ impl Runtime for Sim {
         self.world().now
     }
 
+    fn wall_clock(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + STARTED + Duration::from_nanos(self.world().now.as_nanos())
+    }
+
     fn sleep_until(&self, at: Instant) -> BoxFuture {
-        Box::pin(Sleep { sim: self.clone(), at })
+        Box::pin(Sleep { sim: self.clone(), at, event: None })
     }
 
     fn spawn(&self, task: BoxFuture) {
@@ -293,7 +328,8 @@ impl Runtime for Sim {
     fn seed(&self) -> io::Result<[u8; 32]> {
         let mut world = self.world();
         world.random += 1;
-        Ok([world.random as u8; 32])
+        let number = world.random;
+        Ok(std::array::from_fn(|at| number.to_le_bytes()[at % 8]))
     }
 
     fn bind(&self, address: SocketAddr, _: &SocketOptions) -> io::Result<Arc<dyn Port>> {
@@ -306,17 +342,39 @@ impl Runtime for Sim {
 struct Sleep {
     sim: Sim,
     at: Instant,
+    /// What wakes it, once it was waited for.
+    event: Option<u64>,
 }
 
 impl Future for Sleep {
     type Output = ();
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         if self.sim.now() >= self.at {
             return Poll::Ready(());
         }
-        self.sim.at(self.at, What::Wake(cx.waker().clone()));
+        let wake = What::Wake(cx.waker().clone());
+        // One event, however often it is polled: a task may have many timers and be woken by each.
+        let is_pending = self.event.is_some_and(|event| self.sim.world().what.contains_key(&event));
+        let before = match self.event.filter(|_| is_pending) {
+            Some(event) => self.sim.world().what.insert(event, wake),
+            None => {
+                self.event = Some(self.sim.at(self.at, wake));
+                None
+            }
+        };
+        // A waker may hold the last of a task, which is not dropped with the world locked.
+        drop(before);
         Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(event) = self.event {
+            let wake = self.sim.world().what.remove(&event);
+            drop(wake);
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use rx_proto::time::Instant;
 
@@ -25,6 +26,9 @@ pub trait Runtime: Debug + Send + Sync + 'static {
     fn boot_time(&self) -> Instant {
         self.now()
     }
+
+    /// The time of day, which may jump: for what is written down and for tickets, never for how long something takes.
+    fn wall_clock(&self) -> SystemTime;
 
     /// Waits until then. May be late by a millisecond: what has to be exact is the port's business.
     fn sleep_until(&self, at: Instant) -> BoxFuture;

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
-use std::time::{Duration, Instant as OsInstant};
+use std::time::{Duration, Instant as OsInstant, SystemTime};
 
 use rustix::time::ClockId;
 use rx_proto::time::Instant;
@@ -60,6 +60,11 @@ impl Runtime for TokioRuntime {
         let time = rustix::time::clock_gettime(ClockId::Boottime);
         let whole = Duration::from_secs(time.tv_sec.try_into().unwrap_or(0));
         Instant::ORIGIN + whole + Duration::from_nanos(time.tv_nsec.try_into().unwrap_or(0))
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the runtime is who reads the clock")]
+    fn wall_clock(&self) -> SystemTime {
+        SystemTime::now()
     }
 
     fn sleep_until(&self, at: Instant) -> BoxFuture {

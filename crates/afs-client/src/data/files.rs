@@ -33,6 +33,21 @@ use crate::vnodes::table::{Unstored, Vnode};
 /// How often a file is looked at again that others change all the time, before its reader gets what there is.
 const REFRESHES_MAX: u32 = 16;
 
+/// How often the cache is looked after where it has no thread for that.
+const MAINTAIN_EVERY: Duration = Duration::from_secs(1);
+
+/// Looks after the cache for as long as there is a client.
+pub(crate) async fn maintain(client: Weak<Inner>) {
+    while let Some(inner) = client.upgrade().filter(|inner| !inner.is_closing()) {
+        if let Err(error) = inner.files.cache.maintain() {
+            tracing::warn!(%error, "the cache cannot be looked after");
+        }
+        let runtime = Arc::clone(&inner.runtime);
+        drop(inner);
+        runtime.sleep_until(runtime.now() + MAINTAIN_EVERY).await;
+    }
+}
+
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -110,12 +125,16 @@ impl Files {
             max_files: config.cached_files,
             index_bytes: config.index_bytes,
             log_bytes: config.index_log_bytes,
+            has_keeper: config.cache_disk.is_none(),
             ..afs_cache::Config::new(limit_bytes)
         };
-        let cache = match &config.cache {
-            Some(cache) => Cache::open(&cache.folder, with(cache.limit_bytes)),
+        let cache = match (&config.cache, &config.cache_disk) {
+            (Some(cache), Some(disk)) => {
+                Cache::open_on(Arc::clone(disk), &cache.folder, with(cache.limit_bytes))
+            }
+            (Some(cache), None) => Cache::open(&cache.folder, with(cache.limit_bytes)),
             // What is read again at once, and what is not stored yet.
-            None => Cache::in_memory(with(config.data_bytes)),
+            (None, _) => Cache::in_memory(with(config.data_bytes)),
         };
         Ok(Self {
             cache: cache.map_err(local)?,

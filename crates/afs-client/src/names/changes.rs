@@ -583,6 +583,6 @@ impl Inner {
 
     /// Seconds since 1970.
     pub(crate) fn time(&self) -> AfsTime {
-        AfsTime(rx_security::UnixTime::of(std::time::SystemTime::now()).0)
+        AfsTime(rx_security::UnixTime::of(self.runtime.wall_clock()).0)
     }
 }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use afs_wire::ids::ViceId;
 use rand::SeedableRng;
@@ -274,7 +274,7 @@ impl Users {
         if login.is_refused.load(Ordering::Relaxed) {
             return Box::new(Null);
         }
-        let now = UnixTime::of(SystemTime::now());
+        let now = UnixTime::of(self.runtime.wall_clock());
         if login.token().end < now.plus(TICKET_REST) {
             self.renew(&login);
         }
@@ -288,7 +288,7 @@ impl Users {
         let renewed = self.renew(&login);
         if !renewed {
             let Source::Given(holder) = &login.source else { return false };
-            let is_old = login.token().end < UnixTime::of(SystemTime::now());
+            let is_old = login.token().end < UnixTime::of(self.runtime.wall_clock());
             let why = if is_old { "it has expired" } else { "a server refuses it" };
             // Calls that were under way at the same time are refused too.
             if !login.is_refused.swap(true, Ordering::Relaxed) {
@@ -328,7 +328,7 @@ impl Users {
             |why: String| Error::Invalid { what: format!("making a ticket for {name} of {cell}: {why}") };
         let who = Identity::parse(name).ok_or_else(|| invalid("not a user's name".to_owned()))?;
         let seed = self.runtime.seed().map_err(|error| Error::local("asking for chance", error))?;
-        let now = SystemTime::now();
+        let now = self.runtime.wall_clock();
         let times = (UnixTime::of(now - TICKET_AGE), UnixTime::of(now + TICKET_LIFE));
         ticket::for_user(keys, &who, cell, times, &mut StdRng::from_seed(seed))
             .map_err(|error| invalid(error.to_string()))

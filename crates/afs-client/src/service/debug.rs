@@ -48,7 +48,7 @@ fn cache_entry(inner: &Inner, index: i32, fid: Fid) -> AfsDbCacheEntry64 {
     let is_link = status.is_some_and(|status| status.file_type == FileType::SYMLINK);
     let expires = promise.as_ref().map_or(AfsTime(0), |(_, rest)| {
         // Added before the seconds are counted: the same promise is to end at the same time whenever it is asked for.
-        AfsTime(rx_security::UnixTime::of(std::time::SystemTime::now() + *rest).0)
+        AfsTime(rx_security::UnixTime::of(inner.runtime.wall_clock() + *rest).0)
     });
     let server = promise.as_ref().and_then(|(server, _)| server.best());
     let callback = server.map_or(0, |address| match address.socket.ip() {

@@ -20,6 +20,7 @@ use afs_client::config::LocalUser;
 use afs_client::{Client, Config, Fid, User};
 use afs_config::{CellName, CellServDb};
 use afs_fileserver::{Answer, FileServer, Membership, Protection, Volumes, WallClock};
+use afs_volume::disk::SimulatedDisk;
 use afs_volume::{NewClone, NewVolume, Partition, Stamp, VnodeId, Volume, VolumeKind, VolumeState};
 use afs_wire::Uuid;
 use afs_wire::acl::Acl;
@@ -52,6 +53,9 @@ pub(crate) const BOB: User = User(1002);
 
 const ALICE_ID: ViceId = ViceId(1001);
 const BOB_ID: ViceId = ViceId(1002);
+
+/// Bytes of a segment of a log on a simulated disk.
+pub(crate) const SMALL_LOG: u64 = 256 << 10;
 
 const LOCATION: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 100);
 
@@ -124,6 +128,8 @@ impl Drop for Folder {
 pub(crate) struct Site {
     pub(crate) address: SocketAddr,
     pub(crate) partition: Partition,
+    /// Where the partition is; a folder of the machine's if there is none.
+    disk: Option<SimulatedDisk>,
     uuid: Uuid,
     running: Option<(FileServer, Endpoint)>,
 }
@@ -143,12 +149,28 @@ fn options() -> EndpointConfig {
     EndpointConfig { publish_every: None, shards: Some(1), ..EndpointConfig::default() }
 }
 
+/// Who sets a cell up, and when.
 pub(crate) fn stamp() -> Stamp {
-    Stamp { who: ViceId(1), now: AfsTime(seconds()) }
+    Stamp { who: ViceId(1), now: AfsTime(seconds(&Sim::new(Duration::ZERO))) }
 }
 
-fn seconds() -> u32 {
-    UnixTime::of(SystemTime::now()).0
+fn seconds(sim: &Sim) -> u32 {
+    UnixTime::of(sim.wall_clock()).0
+}
+
+fn open_partition(folder: &Path, disk: Option<&SimulatedDisk>) -> Partition {
+    let Some(disk) = disk else {
+        return Partition::open(folder, afs_volume::Config::default()).unwrap();
+    };
+    // Small, so that there are checkpoints within a test, and as a simulated disk is copied at each sync.
+    let config = afs_volume::Config {
+        reserve_kib: 0,
+        cache_bytes: 1 << 20,
+        log_bytes: SMALL_LOG,
+        has_thread: false,
+        ..afs_volume::Config::default()
+    };
+    Partition::open_on(Arc::new(disk.clone()), folder, config).unwrap()
 }
 
 fn socket(last: u8, port: u16) -> SocketAddr {
@@ -166,6 +188,11 @@ impl World {
 
     /// A cell with so many file servers, and no volumes.
     pub(crate) fn with_sites(count: u8) -> Self {
+        Self::with_disks(count, |_| None)
+    }
+
+    /// The same, with partitions on these disks.
+    pub(crate) fn with_disks(count: u8, disk_of: impl Fn(u8) -> Option<SimulatedDisk>) -> Self {
         let (sim, folder) = (Sim::new(Duration::from_millis(5)), Folder::new());
         let keys = KeySet::of([Key::rxkad_krb5(1, EncType::AES256, &[7; 32])]).unwrap();
         let bind = |address| Endpoint::bind_with(Arc::new(sim.clone()), address, options()).unwrap();
@@ -175,15 +202,20 @@ impl World {
             let store: Arc<dyn CellStore> = Arc::new(MemoryStore::new());
             Arc::new(Database::<Vldb>::open(store).await.unwrap())
         });
-        let service = VlService::new(database, Arc::new(NoAuth), Arc::new(seconds), RestrictedQuery::AnyUser);
+        let clock = {
+            let sim = sim.clone();
+            Arc::new(move || seconds(&sim))
+        };
+        let service = VlService::new(database, Arc::new(NoAuth), clock, RestrictedQuery::AnyUser);
         location.add_service(rx_service::<vl::Vl, _>(Arc::new(service), vec![Arc::new(Null)]));
         let sites = (0..count)
             .map(|number| {
                 let path = folder.0.join(format!("vicep{}", char::from(b'a' + number)));
                 std::fs::create_dir_all(&path).unwrap();
-                let partition = Partition::open(&path, afs_volume::Config::default()).unwrap();
+                let disk = disk_of(number);
+                let partition = open_partition(&path, disk.as_ref());
                 let uuid = Uuid { time_low: 7000 + u32::from(number), ..Uuid::default() };
-                Site { address: socket(1 + number, 7000), partition, uuid, running: None }
+                Site { address: socket(1 + number, 7000), partition, disk, uuid, running: None }
             })
             .collect();
         let mut world = Self { sim, sites, keys, folder, location, setup };
@@ -204,14 +236,13 @@ impl World {
         let endpoint = Endpoint::bind_with(Arc::new(sim.clone()), site.address, options()).unwrap();
         let mut config = afs_fileserver::Config::new(site.uuid);
         config.promises_file = Some(self.folder.0.join(format!("promises-{number}")));
-        config.clock = WallClock::new(move || {
-            SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap()
-                + Duration::from_nanos(sim.now().as_nanos())
-        });
+        let clock = sim.clone();
+        config.clock =
+            WallClock::new(move || clock.wall_clock().duration_since(SystemTime::UNIX_EPOCH).unwrap());
         let volumes: Arc<dyn Volumes> = Arc::new(vec![site.partition.clone()]);
         let server = FileServer::new(config, &endpoint, volumes, Arc::new(People)).unwrap();
         let options = rxkad::ServerOptions::of_cell(CELL);
-        let rxkad = rxkad::Server::new(keys, options, Arc::new(|| UnixTime(seconds())));
+        let rxkad = rxkad::Server::new(keys, options, Arc::new(move || UnixTime(seconds(&sim))));
         endpoint.add_service(server.service(vec![Arc::new(Null), Arc::new(rxkad)]));
         site.running = Some((server, endpoint));
     }
@@ -235,6 +266,21 @@ impl World {
             endpoint.shut_down();
             drop(server);
         }
+    }
+
+    /// The machine of a site is off at once; it comes back with what its disk has then, and the server starts.
+    pub(crate) fn power_loss(&mut self, number: usize, seed: u64) {
+        self.stop(number);
+        let site = &mut self.sites[number];
+        let disk = site.disk.as_ref().expect("a disk that can lose power").after_power_loss(seed);
+        site.partition = open_partition(site.partition.folder(), Some(&disk));
+        site.disk = Some(disk);
+        self.start(number);
+    }
+
+    /// The disk of a site that has one of its own.
+    pub(crate) fn disk(&self, number: usize) -> &SimulatedDisk {
+        self.sites[number].disk.as_ref().expect("a disk that can fail")
     }
 
     fn ask_location<R: rxgen::Rpc + Sync + 'static>(&self, args: R) -> R::Reply {

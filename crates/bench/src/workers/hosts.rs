@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::{self, ThreadId};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -111,6 +111,10 @@ impl Drop for Hosts {
 impl Runtime for Hosts {
     fn now(&self) -> Instant {
         self.tokio.now()
+    }
+
+    fn wall_clock(&self) -> SystemTime {
+        self.tokio.wall_clock()
     }
 
     fn sleep_until(&self, at: Instant) -> BoxFuture {
