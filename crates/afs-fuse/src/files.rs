@@ -183,6 +183,10 @@ impl FileSystem {
             }
         }
         drop(state);
+        if file.is_in_read_only_volume() {
+            // FLUSH is for what was written and for the locks of `fcntl(2)`: see `set_lock`.
+            flags = flags.and(fuse_dev::OpenFlags::NO_FLUSH);
+        }
         let is_direct = flags.has(fuse_dev::OpenFlags::DIRECT_IO);
         let open = FileHandle { node: Arc::clone(node), file, is_lent, is_direct };
         let handle = self.handles.add(Open::File(Arc::new(open)));

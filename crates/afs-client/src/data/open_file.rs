@@ -33,6 +33,7 @@ pub struct OpenFile {
     user: User,
     fid: Fid,
     flags: OpenFlags,
+    is_in_read_only_volume: bool,
     pub(crate) data: Arc<FileData>,
     /// How it is read.
     pub(crate) readahead: Mutex<Readahead>,
@@ -97,6 +98,7 @@ impl Client {
             user,
             fid,
             flags,
+            is_in_read_only_volume: vnode.volume.is_read_only(),
             data,
             readahead: Mutex::default(),
             lent: Mutex::default(),
@@ -189,6 +191,11 @@ impl OpenFile {
     /// How it was opened.
     pub fn flags(&self) -> OpenFlags {
         self.flags
+    }
+
+    /// Whether it is in a volume that nobody can change: a read-only one or a backup.
+    pub fn is_in_read_only_volume(&self) -> bool {
+        self.is_in_read_only_volume
     }
 
     /// The client.
