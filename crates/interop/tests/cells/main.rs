@@ -7,6 +7,7 @@ mod commands;
 mod dumps;
 mod fuse;
 mod mixed;
+mod moving;
 mod options;
 mod posix;
 mod programs;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         rxkad::cases,
         rights::cases,
         mixed::cases,
+        moving::cases,
         options::cases,
         fuse::cases,
         posix::cases,
