@@ -137,6 +137,30 @@ fn a_dead_server_is_noticed_by_the_limit_and_a_dead_client_too() {
 }
 
 #[test]
+fn a_call_that_can_be_made_elsewhere_ends_soon_when_its_peer_is_silent_and_others_go_on() {
+    let mut world = own();
+    let connection = world.connect(0, 1);
+    world.call(0, connection, Job::new(10, 10), LONG).unwrap();
+    let jobs = [0, 1].map(|_| world.start(0, connection, Job { think: ms(60_000), ..Job::new(10, 10) }));
+    world.run_for(ms(100));
+    let hasty = world.nodes[0].jobs[jobs[0]].call.unwrap();
+    let limits = CallLimits { silence: Some(ms(600)), ..CallLimits::default() };
+    world.nodes[0].endpoint.set_call_limits(hasty, limits);
+    // A server that computes answers pings.
+    world.run_for(ms(5000));
+    assert!(jobs.iter().all(|&job| world.nodes[0].jobs[job].result.is_none()));
+    world.both_links(0, 1, |link| link.is_down = true);
+    let cut = world.now;
+    for (job, expected) in jobs.into_iter().zip([600, 12_000]) {
+        world.run_until(LONG, |w| w.nodes[0].jobs[job].result.is_some());
+        let job = &world.nodes[0].jobs[job];
+        assert_eq!(job.result, Some(Err(CallError::Failed(AbortCode::CALL_DEAD))));
+        let waited = job.ended.unwrap().since(cut);
+        assert!(waited <= ms(expected + 100) && waited > ms(expected * 5 / 6 - 100), "{waited:?}");
+    }
+}
+
+#[test]
 fn idle_and_hard_limits_end_a_call_that_is_alive() {
     for (idle, hard, expect) in [(Some(3), None, 3000), (None, Some(4), 4000)] {
         let mut world = own();
