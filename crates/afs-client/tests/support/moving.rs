@@ -76,10 +76,7 @@ impl Mover {
         let service = |(number, site): (usize, &super::Site)| {
             let endpoint = bind(socket(1 + number as u8, 7005));
             let sim = world.sim.clone();
-            let config = Config::new(move || {
-                let now = std::time::SystemTime::now() + Duration::from_nanos(sim.now().as_nanos());
-                AfsTime(now.duration_since(std::time::SystemTime::UNIX_EPOCH).unwrap().as_secs() as u32)
-            });
+            let config = Config::new(move || AfsTime(super::seconds(&sim)));
             let partitions = Partitions::new([(PARTITION, site.partition.clone())]);
             let watcher = Arc::new(ClientsAreTold(site.running.as_ref().expect("it runs").0.clone()));
             let peers = Arc::new(Anonymous(endpoint.downgrade()));
