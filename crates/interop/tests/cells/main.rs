@@ -6,6 +6,7 @@
 mod commands;
 mod dumps;
 mod fuse;
+mod kerberos;
 mod mixed;
 mod moving;
 mod options;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         moving::cases,
         options::cases,
         fuse::cases,
+        kerberos::cases,
         posix::cases,
         programs::cases,
         scripts::cases,

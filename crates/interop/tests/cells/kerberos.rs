@@ -1,0 +1,192 @@
+//! Users with the tickets of an MIT KDC, in cells of OpenAFS's servers and of ours: what `aklog` gives our mount is taken by both, and users
+//! of another realm enter themselves in both protection databases.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use afar_interop::cell::{ADDRESS, CELL_NAME, Servers};
+use afar_interop::lab::Lab;
+use afar_interop::our_mount::OurMount;
+use afar_interop::process::{self, Finished};
+use afar_interop::suite::{Case, Trouble, Verdict};
+use afs_testclient::AccessList;
+use afs_testclient::kdc::{self, Kdc, Realm};
+
+use crate::fuse::{self, Local};
+use crate::scene::{Scene, for_both, told};
+
+/// The realm of the cell, and one whose users are strangers in it.
+const REALM: &str = "INTEROP.TEST";
+const OTHER: &str = "OTHER.TEST";
+
+/// Where their KDCs are, in the network of the cell's clients.
+const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(127, 0, 0, 1), Ipv4Addr::new(127, 0, 0, 2)];
+
+/// How long a command may take, and how long servers may take to read a new key.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// All cases of this module.
+pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
+    for_both(lab, "kerberos/users_of_two_realms_have_what_is_theirs", check).collect()
+}
+
+/// A cell with two realms and our mount.
+struct World {
+    scene: Scene,
+    folder: Local,
+    own: Kdc,
+    _other: Kdc,
+    mount: OurMount,
+    afar: PathBuf,
+}
+
+impl World {
+    fn new(lab: &Lab, servers: &Servers) -> Result<Self, Trouble> {
+        kdc::available().map_err(Trouble::Skipped)?;
+        let scene = fuse::scene(lab, servers)?;
+        let list =
+            AccessList::granting([("system:administrators", AccessList::ALL), ("alice", AccessList::ALL)]);
+        scene.volume(ADDRESS, "private", &list)?;
+        let folder = Local::new()?;
+        let network = format!("{}-cli", scene.cell.name());
+        let wrapper = ["ip", "netns", "exec", &network];
+        let realm = |name: &str, address: Ipv4Addr, other: &str, there: Ipv4Addr| {
+            let at = folder.0.join(name);
+            fs::create_dir(&at).map_err(|error| format!("{}: {error}", at.display()))?;
+            let more = format!("[realms]\n {other} = {{\n  kdc = {there}:8888\n }}\n[libdefaults]\n");
+            Kdc::start_in(&at, &Realm { name, address, more: &more }, &wrapper)
+        };
+        let own = realm(REALM, ADDRESSES[0], OTHER, ADDRESSES[1])?;
+        let other = realm(OTHER, ADDRESSES[1], REALM, ADDRESSES[0])?;
+        own.add_user("admin")?;
+        own.add_user("alice")?;
+        other.add_user("frank")?;
+        // Users of the other realm come over here: both KDCs have this key.
+        for kdc in [&own, &other] {
+            kdc.admin(&format!("addprinc -pw between -e aes256-cts:normal krbtgt/{REALM}@{OTHER}"))?;
+        }
+        let keytab = folder.0.join("keytab");
+        own.add_service(&format!("afs/{CELL_NAME}"), "aes256-cts", &keytab)?;
+        let afar = PathBuf::from(lab.afar()?.get_program());
+        let mount = OurMount::start(&scene.cell, &lab.afar()?, &[])?;
+        // The first key of a principal that is made anew and then put into a keytab is its second.
+        let keytab = keytab.display();
+        scene.cell.expect(&format!("asetkey add rxkad_krb5 2 18 {keytab} afs/{CELL_NAME}@{REALM}"))?;
+        Ok(Self { scene, folder, own, _other: other, mount, afar })
+    }
+
+    fn place(&self) -> PathBuf {
+        self.mount.path().join(CELL_NAME).join("scratch")
+    }
+
+    /// One of our commands, where the cell's clients are.
+    fn afar(&self, words: &[&str]) -> Result<Finished, Trouble> {
+        let mut command = self.scene.cell.clients()?.command(&self.afar);
+        self.own.prepare(&mut command);
+        Ok(process::run(command.args(words).current_dir(self.place()), PATIENCE)?)
+    }
+
+    /// The same, which has to succeed.
+    fn expect(&self, words: &[&str]) -> Result<String, Trouble> {
+        let done = self.afar(words)?;
+        match done.status {
+            Some(0) => Ok(done.stdout),
+            status => Err(format!("{words:?}: {status:?}: {}{}", done.stdout, done.stderr).into()),
+        }
+    }
+
+    fn can_write(&self, path: &str) -> bool {
+        let file = self.place().join(path);
+        let mut command = Command::new("bash");
+        command.args(["-c", "echo text > \"$1\"", "bash"]).arg(file);
+        process::run(&mut command, PATIENCE).is_ok_and(|done| done.status == Some(0))
+    }
+}
+
+/// Does something again until it is so.
+fn until(what: &str, mut is_so: impl FnMut() -> Result<bool, Trouble>) -> Verdict {
+    let end = Instant::now() + PATIENCE;
+    while !is_so()? {
+        if Instant::now() > end {
+            return Err(format!("{what} is still not so").into());
+        }
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    Ok(())
+}
+
+fn check(lab: &Lab, servers: &Servers) -> Verdict {
+    let world = World::new(lab, servers)?;
+    world.own.kinit("admin", &[])?;
+    until("an administrator may make a mount point", || {
+        // A server that had not read the key yet has refused the token.
+        world.expect(&["aklog", "-force"])?;
+        Ok(world.afar(&["fs", "mkmount", "private", "private"])?.status == Some(0))
+    })?;
+    world.expect(&["unlog"])?;
+    if world.can_write("private/file") {
+        return Err("root without a token is somebody".to_owned().into());
+    }
+    world.own.kinit("alice", &[])?;
+    world.expect(&["aklog"])?;
+    if !world.can_write("private/file") {
+        return Err("alice may not write where she may".to_owned().into());
+    }
+    let tokens = world.expect(&["tokens"])?;
+    if !tokens.contains(&format!("\nUser's (AFS ID 1001) rxkad tokens for {CELL_NAME} [Expires ")) {
+        return Err(format!("tokens says {tokens}").into());
+    }
+    let said = world.expect(&["fs", "listacl", "private"])?;
+    if !said.contains("alice rlidwka") {
+        return Err(format!("fs listacl says {said}").into());
+    }
+    world.expect(&["unlog"])?;
+    until("nobody may write there", || Ok(!world.can_write("private/file")))?;
+    strangers(&world).map_err(told_of("a user of another realm"))?;
+    drop(world.folder);
+    world.mount.stop()?;
+    Ok(())
+}
+
+fn told_of(what: &str) -> impl Fn(Trouble) -> Trouble {
+    move |trouble| match trouble {
+        Trouble::Failed(why) => Trouble::Failed(format!("{what}: {why}")),
+        skipped => skipped,
+    }
+}
+
+/// A user of another realm has a ticket for the cell by way of its realm, and a number in the cell from the first time on.
+fn strangers(world: &World) -> Verdict {
+    world.own.kinit(&format!("frank@{OTHER}"), &[])?;
+    let said = world.afar(&["aklog"])?;
+    if said.status != Some(0) || !said.stderr.contains("unable to create remote PTS user frank@other.test") {
+        return Err(format!("without a group for the realm: {said:?}").into());
+    }
+    until("the protection database takes the new key", || {
+        Ok(world.scene.cell.expect("pts creategroup system:authuser@other.test -localauth").is_ok())
+    })?;
+    let said = world.expect(&["aklog", "-force"])?;
+    if !said.starts_with("created cross-cell entry for frank@other.test (Id ") {
+        return Err(format!("aklog says {said:?}").into());
+    }
+    let id = said.split("(Id ").nth(1).and_then(|rest| rest.split(')').next()).unwrap_or_default();
+    let shown = world.scene.cell.expect("pts examine frank@other.test -localauth")?;
+    if !shown.contains(&format!("id: {id},")) {
+        return Err(format!("pts says {shown:?} of {id}").into());
+    }
+    let tokens = world.expect(&["tokens"])?;
+    if !tokens.contains(&format!("(AFS ID {id})")) {
+        return Err(format!("tokens says {tokens}").into());
+    }
+    let file = world.place().join("of-frank");
+    fs::write(&file, "text").map_err(told("a file of frank's"))?;
+    let again = world.expect(&["aklog", "-force"])?;
+    if !again.is_empty() || !Path::new(&file).exists() {
+        return Err(format!("the second time: {again:?}").into());
+    }
+    Ok(())
+}
