@@ -19,6 +19,9 @@ const GAUGES: Gauges = Gauges {
     limit: ("afs_client_memory_limit_bytes", "How large it may become."),
 };
 
+/// The gauges of users' tokens: name, meaning.
+const TOKENS: (&str, &str) = ("afs_client_tokens", "Tokens that users have given, by state: good, ended.");
+
 /// The exporter, installed if an address was given: to be called before anything counts.
 pub(crate) fn begin(address: Option<SocketAddr>) -> Option<(Exporter, SocketAddr)> {
     let address = address?;
@@ -50,9 +53,14 @@ pub(crate) async fn serve(
 /// Publishes what a mounted client has.
 pub(crate) fn of_client(client: &Client, mount: &Mount) -> Publish {
     GAUGES.describe();
+    metrics::describe_gauge!(TOKENS.0, metrics::Unit::Count, TOKENS.1);
     let (client, nodes) = (client.clone(), mount.memory());
     Arc::new(move || {
         client.endpoint().publish_metrics();
+        let tokens = client.token_counts();
+        for (state, count) in [("good", tokens.all - tokens.ended), ("ended", tokens.ended)] {
+            metrics::gauge!(TOKENS.0, "state" => state).set(count as f64);
+        }
         client.memory().into_iter().chain(nodes()).for_each(|used| GAUGES.publish(used));
     })
 }
@@ -64,7 +72,7 @@ mod tests {
     #[test]
     fn the_documentation_has_every_gauge() {
         let page = include_str!("../../../docs/seeing.md");
-        for (name, meaning) in [GAUGES.used, GAUGES.limit] {
+        for (name, meaning) in [GAUGES.used, GAUGES.limit, TOKENS] {
             assert!(page.contains(&format!("| `{name}` |")) && page.contains(meaning), "{name}: {meaning}");
         }
     }

@@ -355,6 +355,46 @@ fn a_token_that_has_ended_makes_its_owner_nobody_and_a_new_one_makes_good() {
 }
 
 #[test]
+fn what_was_written_when_a_token_ended_is_stored_with_the_next_one() {
+    const NAME: &str = "what_was_written_when_a_token_ended_is_stored_with_the_next_one";
+    let Some(scene) = Scene::new(NAME) else { return };
+    scene.private_folder(ALICE);
+    scene.kinit_as(ALICE, "alice", &["-l", "4s"]);
+    scene.run(ALICE, &["aklog"]);
+    // A program has the file open when the token ends, writes then, and is told at the end that this is not stored.
+    let mut command = scene.command(ALICE, Path::new("bash"));
+    let text = "exec 3> \"$1/scratch/alice/file\" || exit 9; until [ -e \"$2\" ]; do sleep 0.1; done; \
+                echo kept | dd conv=fsync status=none >&3 && exit 7; exit 0";
+    let ended = scene.realm.join("the-token-has-ended");
+    command.args(["-c", text, "bash"]).arg(&scene.mount).arg(&ended).env("PATH", "/usr/bin:/bin");
+    let mut writer = command.spawn().unwrap();
+    scene.until(ALICE, "echo x > \"$1/scratch/alice/other\"", false);
+    fs::write(&ended, "").unwrap();
+    assert_eq!(mounted::wait(&mut writer).code(), Some(0), "{}", scene.cell.log("mnt"));
+    scene.kinit(ALICE);
+    scene.run(ALICE, &["aklog"]);
+    // Another client sees what the server has.
+    let (_second, _) = scene.cell.mount("second");
+    let second = scene.cell.folder.join("second/afar.local");
+    let mut command = scene.afar(ALICE, &["aklog"]);
+    command.current_dir(&second);
+    succeed(command);
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let mut command = scene.command(ALICE, Path::new("cat"));
+        command.arg(second.join("scratch/alice/file"));
+        if mounted::run(command).stdout == b"kept\n" {
+            break;
+        }
+        assert!(Instant::now() < until, "{}", scene.cell.log("mnt"));
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    assert_eq!(String::from_utf8_lossy(&scene.shell(ALICE, READ).stdout), "kept\n");
+    let log = scene.cell.log("mnt");
+    assert!(!log.contains("put aside"), "{log}");
+}
+
+#[test]
 fn a_renewed_ticket_gives_a_newer_token_by_one_command() {
     const NAME: &str = "a_renewed_ticket_gives_a_newer_token_by_one_command";
     let Some(scene) = Scene::new(NAME) else { return };

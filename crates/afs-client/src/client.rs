@@ -30,7 +30,7 @@ use crate::servers::connections::Connections;
 use crate::servers::liveness::{Liveness, Probe};
 use crate::servers::location::Locations;
 use crate::servers::table::{ServerKind, Servers};
-use crate::servers::users::{Holder, LoggedIn, TokenInfo, Users, Who};
+use crate::servers::users::{Holder, LoggedIn, TokenCounts, TokenInfo, Users, Who};
 use crate::servers::waiting::Waiting;
 use crate::service::callbacks;
 use crate::vnodes::single_flight::SingleFlight;
@@ -332,7 +332,10 @@ impl Client {
             LoggedIn::Anew(None) => {}
             LoggedIn::Anew(Some(old)) => self.forget_identity(old),
         }
+        self.inner.users.begin_to_watch();
         self.inner.invalidations.mention(self.inner.root(), Change::Everything);
+        // What waits to be stored may have waited for this.
+        self.inner.servers.back.notify_waiters();
         Ok(true)
     }
 
@@ -355,6 +358,11 @@ impl Client {
     /// The tokens that a user has.
     pub fn tokens(&self, user: User) -> Vec<TokenInfo> {
         self.inner.users.tokens(user)
+    }
+
+    /// How many tokens users have given.
+    pub fn token_counts(&self) -> TokenCounts {
+        self.inner.users.counts()
     }
 
     /// Whether two users are the same to a cell, so that what one of them was shown may be shown to the other.

@@ -521,13 +521,21 @@ impl FileData {
 
     /// A store has failed.
     fn note_failure(self: &Arc<Self>, client: &Client, user: User, error: &Error) {
-        if error.is_passing() {
+        if self.may_pass(client, user, error) {
             self.retry(user);
             return;
         }
         if self.handles.load(Ordering::Acquire) == 0 {
             self.put_aside(client, error);
         }
+    }
+
+    /// Whether a store that has failed may succeed later: when servers are back, or when the user has a token again whose last one has
+    /// ended. What was written is kept until then.
+    fn may_pass(&self, client: &Client, user: User, error: &Error) -> bool {
+        let is_refused = matches!(error.errno(), Errno::EACCES | Errno::EPERM);
+        let waits = || client.inner.users.waits_for_login(user, self.vnode.fid.cell);
+        error.is_passing() || is_refused && waits()
     }
 
     /// The last open file is closed, with something dirty: it is stored now, or put aside if it cannot be.
@@ -562,9 +570,9 @@ impl FileData {
                 let until = task_runtime.now() + pause;
                 either(task_runtime.sleep_until(until), client.inner.servers.back.notified()).await;
                 pause = (pause * 2).min(RETRY_MAX);
-                drop(client);
                 let asked = data.retries_asked.load(Ordering::Acquire);
-                if data.store(user, false).await.is_err_and(|error| error.is_passing()) {
+                let outcome = data.store(user, false).await;
+                if outcome.is_err_and(|error| data.may_pass(&client, user, &error)) {
                     continue;
                 }
                 // Stored, or told and put aside; but another store may have failed since, and counts on this.

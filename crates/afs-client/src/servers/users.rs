@@ -29,6 +29,12 @@ const TICKET_AGE: Duration = Duration::from_secs(300);
 /// With less than this left a ticket is replaced, so that no call is begun with one that ends on the way.
 const TICKET_REST: Duration = Duration::from_secs(3600);
 
+/// With less than this left of a token that was given, or less than a quarter of its life, its end is warned of, once.
+const WARN_BEFORE: Duration = Duration::from_secs(15 * 60);
+
+/// How often it is looked for tokens that end soon.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+
 /// An identity in a cell, by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Who(u32);
@@ -102,11 +108,24 @@ struct Login {
     token: Mutex<Arc<Token>>,
     /// A server has refused it: nobody until there is another one.
     is_refused: AtomicBool,
+    /// Its end has been warned of.
+    is_warned: AtomicBool,
+}
+
+/// How many tokens that were given there are, and how many of them are good no more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TokenCounts {
+    /// All.
+    pub all: usize,
+    /// Those that have ended or were refused: their owners are anonymous.
+    pub ended: usize,
 }
 
 /// The users of a client.
 pub(crate) struct Users {
     runtime: Arc<dyn Runtime>,
+    /// Whether somebody looks for tokens that end soon.
+    is_watched: AtomicBool,
     level: RwLock<Level>,
     identities: RwLock<Identities>,
 }
@@ -162,7 +181,8 @@ impl Identities {
 impl Users {
     /// Nobody has a token yet; connections will be protected so well.
     pub(crate) fn new(runtime: Arc<dyn Runtime>, level: Level) -> Self {
-        Self { runtime, level: RwLock::new(level), identities: RwLock::default() }
+        let (is_watched, level) = (AtomicBool::new(false), RwLock::new(level));
+        Self { runtime, is_watched, level, identities: RwLock::default() }
     }
 
     /// How well new connections are protected.
@@ -227,6 +247,7 @@ impl Users {
             }
             *login.token.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(token);
             login.is_refused.store(false, Ordering::Relaxed);
+            login.is_warned.store(false, Ordering::Relaxed);
             return LoggedIn::Renewed(who);
         }
         LoggedIn::Anew(
@@ -266,6 +287,49 @@ impl Users {
             TokenInfo { cell: login.cell, holder, start: token.start, end: token.end, is_made_here }
         });
         infos.collect()
+    }
+
+    /// Whether a user's token for a cell has ended or was refused, so that a new one may make good what fails now.
+    pub(crate) fn waits_for_login(&self, user: User, cell: CellIndex) -> bool {
+        let now = UnixTime::of(SystemTime::now());
+        self.login(self.who(user, cell)).is_some_and(|login| login.has_ended(now))
+    }
+
+    /// How many tokens were given.
+    pub(crate) fn counts(&self) -> TokenCounts {
+        let now = UnixTime::of(SystemTime::now());
+        let identities = self.identities();
+        let given = || identities.logins.values().filter(|login| matches!(login.source, Source::Given(_)));
+        TokenCounts { all: given().count(), ended: given().filter(|login| login.has_ended(now)).count() }
+    }
+
+    /// Says in the log which tokens end soon. Returns how many there were to be told of.
+    fn warn_of_ends(&self, now: UnixTime) -> usize {
+        let logins: Vec<_> = self.identities().logins.values().map(Arc::clone).collect();
+        let soon = logins.iter().filter(|login| login.is_to_be_warned_of(now));
+        soon.inspect(|login| {
+            let Source::Given(holder) = &login.source else { return };
+            let name = holder.lock().unwrap_or_else(PoisonError::into_inner).name.clone();
+            let minutes = login.token().end.0.saturating_sub(now.0) / 60;
+            let cell = &login.cell_name;
+            tracing::warn!(cell, name, minutes, "a token ends soon: 'aklog -renew' replaces it");
+        })
+        .count()
+    }
+
+    /// Looks for tokens that end soon from now on, if nobody does yet.
+    pub(crate) fn begin_to_watch(self: &Arc<Self>) {
+        if self.is_watched.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let (users, runtime) = (Arc::downgrade(self), Arc::clone(&self.runtime));
+        self.runtime.spawn(Box::pin(async move {
+            while let Some(users) = users.upgrade() {
+                users.warn_of_ends(UnixTime::of(SystemTime::now()));
+                drop(users);
+                runtime.sleep_until(runtime.now() + LOOK_EVERY).await;
+            }
+        }));
     }
 
     /// The security of one more connection. A ticket that is made here and about to end is replaced.
@@ -337,8 +401,23 @@ impl Users {
 
 impl Login {
     fn new((cell, cell_name): (CellIndex, &str), source: Source, token: Token) -> Self {
-        let (token, is_refused) = (Mutex::new(Arc::new(token)), AtomicBool::new(false));
-        Self { cell, cell_name: cell_name.to_owned(), source, token, is_refused }
+        let token = Mutex::new(Arc::new(token));
+        let (is_refused, is_warned) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { cell, cell_name: cell_name.to_owned(), source, token, is_refused, is_warned }
+    }
+
+    /// Whether it was given and is good no more.
+    fn has_ended(&self, now: UnixTime) -> bool {
+        let is_over = || self.is_refused.load(Ordering::Relaxed) || self.token().end < now;
+        matches!(self.source, Source::Given(_)) && is_over()
+    }
+
+    /// Whether it was given and ends soon, and that was not said yet.
+    fn is_to_be_warned_of(&self, now: UnixTime) -> bool {
+        let token = self.token();
+        let life = Duration::from_secs(token.end.0.saturating_sub(token.start.0).into());
+        let is_soon = now.plus(WARN_BEFORE.min(life / 4)) >= token.end && now < token.end;
+        matches!(self.source, Source::Given(_)) && is_soon && !self.is_warned.swap(true, Ordering::Relaxed)
     }
 
     fn token(&self) -> Arc<Token> {
@@ -424,6 +503,26 @@ mod tests {
         users.log_in(User(2), CELL, holder("bob"), second, false);
         assert_ne!(users.who(User(2), CELL.0), users.who(User(1), CELL.0));
         assert_eq!(users.security(who).index().0, 0, "an identity that has left shows nothing");
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_token_is_warned_of_once_and_waited_for_after() {
+        let users = users();
+        let token = users.make_token(&keys(), "alice", CELL.1).unwrap();
+        let end = token.end;
+        let at = |before: u32| UnixTime(end.0 - before);
+        users.log_in(User(1), CELL, holder("alice"), token.clone(), false);
+        assert_eq!([at(3600), at(900), at(899)].map(|now| users.warn_of_ends(now)), [0, 1, 0]);
+        users.log_in(User(1), CELL, holder("alice"), token.clone(), true);
+        assert_eq!([at(60), UnixTime(end.0 + 1)].map(|now| users.warn_of_ends(now)), [1, 0]);
+        assert!(!users.waits_for_login(User(1), CELL.0));
+        assert_eq!(users.counts(), TokenCounts { all: 1, ended: 0 });
+        users.refused(users.who(User(1), CELL.0));
+        assert!(users.waits_for_login(User(1), CELL.0));
+        assert_eq!(users.counts(), TokenCounts { all: 1, ended: 1 });
+        assert!(!users.waits_for_login(User(2), CELL.0), "whoever never had one waits for nothing");
+        users.log_out(User(1), None);
+        assert!(!users.waits_for_login(User(1), CELL.0), "nor does one who threw it away");
     }
 
     #[tokio::test]
