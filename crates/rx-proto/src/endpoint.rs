@@ -37,6 +37,7 @@ use crate::path::Path;
 use crate::security::ServerSecurity;
 use crate::stats::Stats;
 use crate::time::Instant;
+use crate::totals::{Share, Totals};
 use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -182,10 +183,12 @@ pub struct Endpoint {
     events: VecDeque<Event>,
     timers: BinaryHeap<Reverse<(Instant, Target)>>,
     /// Bytes that receive windows beyond the initial ones promise.
-    promised: u64,
+    promised: Share,
     /// Bytes of DATA from peers that have not shown to be there.
     unproven: u64,
     strangers: strangers::Strangers,
+    /// As many as there are connections, for the total.
+    counted: Share,
     calls: usize,
     client_connections: u64,
     inspect: inspect::Inspection,
@@ -193,8 +196,14 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// An endpoint without services. All chance comes from `seed`; give each a different one.
+    /// An endpoint without services, alone at its port. All chance comes from `seed`; give each a different one.
     pub fn new(config: Config, seed: [u8; 32]) -> Self {
+        Self::with_totals(config, seed, &Totals::default())
+    }
+
+    /// The same for one of several at a port: [`Config::receive_budget`], [`Config::strangers_memory`] and [`Config::max_connections`]
+    /// are limits of all that have these totals.
+    pub fn with_totals(config: Config, seed: [u8; 32], totals: &Totals) -> Self {
         let mut rng = StdRng::from_seed(seed);
         let epoch = Epoch::from_random(rng.random());
         let next_connection = ConnectionId::of(rng.random());
@@ -224,9 +233,10 @@ impl Endpoint {
             credits,
             events: VecDeque::new(),
             timers: BinaryHeap::new(),
-            promised: 0,
+            promised: Share::of(&totals.promised),
             unproven: 0,
-            strangers: strangers::Strangers::default(),
+            strangers: strangers::Strangers::of(&totals.strangers),
+            counted: Share::of(&totals.connections),
             calls: 0,
             client_connections: 0,
             inspect,
@@ -284,7 +294,7 @@ impl Endpoint {
             paths: self.paths.len(),
             calls: self.calls,
             timers: self.timers.len(),
-            promised: self.promised,
+            promised: self.promised.own(),
             unproven: self.unproven,
             strangers: self.strangers.bytes(),
             offered: self.credits.offered(),
@@ -355,6 +365,7 @@ impl Endpoint {
         let key = connection.key;
         self.client_connections += u64::from(connection.is_client());
         let index = self.connections.insert(Box::new(connection));
+        self.counted.add(1);
         self.by_key.insert(key, index);
         index
     }
@@ -367,6 +378,7 @@ impl Endpoint {
         self.stop_waiting(index);
         self.remove_stranger(index);
         let connection = self.connections.remove(index);
+        self.counted.remove(1);
         self.client_connections -= u64::from(connection.is_client());
         for key in [connection.key, connection.key.anywhere()] {
             if self.by_key.get(&key) == Some(&index) {

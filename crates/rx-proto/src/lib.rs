@@ -34,6 +34,7 @@ pub mod rtt;
 pub mod security;
 pub mod stats;
 pub mod time;
+pub mod totals;
 pub mod trace;
 mod train;
 mod transmit;

@@ -13,6 +13,7 @@ use rx_proto::ids::{CallNumber, Channel, ConnectionId, Epoch, SecurityIndex, Seq
 use rx_proto::packet::{Flags, HEADER_LEN, Header, PacketType};
 use rx_proto::security::Null;
 use rx_proto::time::Instant;
+use rx_proto::totals::Totals;
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -38,7 +39,11 @@ struct Server {
 
 impl Server {
     fn new(check_reach: bool, config: Config) -> Self {
-        let mut endpoint = Endpoint::new(config, [3; 32]);
+        Self::with_totals(check_reach, config, &Totals::default())
+    }
+
+    fn with_totals(check_reach: bool, config: Config, totals: &Totals) -> Self {
+        let mut endpoint = Endpoint::with_totals(config, [3; 32], totals);
         endpoint.add_service(Service {
             id: SERVICE,
             security: vec![Arc::new(Null)],
@@ -603,6 +608,37 @@ fn one_host_with_holes_in_its_calls_leaves_memory_for_others() {
     assert_eq!(server.endpoint.usage().strangers, usage.strangers, "it was read");
     server.pass(Duration::from_secs(1500));
     assert_eq!(server.endpoint.usage(), rx_proto::endpoint::Usage::default());
+}
+
+/// A port with many threads held as much for each of them.
+#[test]
+fn a_port_with_several_endpoints_keeps_no_more_for_strangers_than_one() {
+    const BUDGET: u64 = 1 << 20;
+    let totals = Totals::default();
+    let config = Config { strangers_memory: BUDGET, max_connections: 50, ..Config::default() };
+    let mut shards = [0; 4].map(|_| Server::with_totals(true, config.clone(), &totals));
+    for (number, server) in (0..).zip(&mut shards) {
+        let host = address(1 + number);
+        server.receive(host, request(0, 4));
+        show_to_be_there(server, host, 0);
+    }
+    for (number, server) in (0..).zip(&mut shards) {
+        let host = address(1 + number);
+        for connection in 1..40 {
+            for seq in 2..=60 {
+                let header = Header { seq: Seq(seq), ..header(PacketType::DATA, connection) };
+                server.receive(host, packet(header, &[0; 1400]));
+            }
+        }
+    }
+    let held = |shards: &[Server]| shards.iter().map(|s| s.endpoint.usage().strangers).sum::<u64>();
+    assert!((BUDGET / 2..=BUDGET).contains(&held(&shards)), "{}", held(&shards));
+    let connections: usize = shards.iter().map(|server| server.endpoint.connection_count()).sum();
+    assert_eq!(connections, 50);
+    drop(shards);
+    let mut server = Server::with_totals(true, config, &totals);
+    server.receive(address(9), request(0, 4));
+    assert_eq!(server.endpoint.connection_count(), 1, "what endpoints had goes with them");
 }
 
 #[test]

@@ -24,6 +24,7 @@ use rx_proto::endpoint::Usage;
 use rx_proto::fair::Owners;
 use rx_proto::ids::{Epoch, ServiceId};
 use rx_proto::time::Instant;
+use rx_proto::totals::Total;
 use tokio::sync::watch;
 
 use crate::endpoint::Handle;
@@ -52,6 +53,8 @@ pub(crate) struct Driver {
     registry: Registry,
     pub(crate) services: RwLock<HashMap<ServiceId, Arc<ServiceEntry>>>,
     queue_bytes: usize,
+    /// What the queues of all shards hold.
+    queued: Total,
     pub(crate) owners: Owners,
     pub(crate) counters: Counters,
     pub(crate) meters: Meters,
@@ -89,6 +92,7 @@ impl Driver {
             registry: Registry::default(),
             services: RwLock::default(),
             queue_bytes,
+            queued: Total::default(),
             owners,
             counters: Counters::default(),
             meters: Meters::default(),
@@ -194,7 +198,7 @@ impl Driver {
     /// Puts a delivery into a shard's queue and sees to it that its worker runs.
     fn push(&self, shard: &Shard, queued: Queued) {
         let mut queue = shard.lock_queue();
-        if !queue.push(queued, self.queue_bytes) {
+        if !queue.push(queued, &self.queued, self.queue_bytes) {
             add(&self.counters.queue_dropped, 1);
         }
         let was_idle = mem::take(&mut queue.is_idle);
@@ -292,7 +296,7 @@ impl Driven for Driver {
         shard.leave_to_worker();
         let mut queue = shard.lock_queue();
         for datagram in datagrams {
-            if !queue.push(Queued { datagram, forwarded: false }, self.queue_bytes) {
+            if !queue.push(Queued { datagram, forwarded: false }, &self.queued, self.queue_bytes) {
                 add(&self.counters.queue_dropped, 1);
             }
         }
@@ -328,7 +332,7 @@ impl Driven for Driver {
         let mut work = Vec::new();
         loop {
             shard.note_awake(Clock::Worker);
-            shard.lock_queue().take(&mut work);
+            shard.lock_queue().take(&mut work, &self.queued);
             let mut work = work.drain(..).peekable();
             loop {
                 self.handle(shard, &mut work.by_ref().take(DELIVERIES_PER_LOCK));

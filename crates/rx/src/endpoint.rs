@@ -17,6 +17,7 @@ use rx_proto::ids::ServiceId;
 use rx_proto::security::SecurityClass;
 use rx_proto::stats::Stats;
 use rx_proto::time::Instant;
+use rx_proto::totals::Totals;
 use tokio::sync::oneshot;
 
 use crate::client::{Connection, Peer, PeerLimits};
@@ -125,9 +126,11 @@ impl Endpoint {
             .receive_buffer
             .or_else(|| small_buffer(&socket, port.metrics().receive_buffer_bytes))
             .map(|bytes| bytes / shards as u64);
+        let totals = Totals::default();
         let mut endpoints = Vec::with_capacity(shards);
         for _ in 0..shards {
-            let mut endpoint = rx_proto::endpoint::Endpoint::new(proto.clone(), runtime.seed()?);
+            let mut endpoint =
+                rx_proto::endpoint::Endpoint::with_totals(proto.clone(), runtime.seed()?, &totals);
             endpoint.set_starting(runtime.now(), is_starting);
             endpoints.push(endpoint);
         }

@@ -13,6 +13,7 @@ use rx_proto::debug::DebugStats;
 use rx_proto::endpoint::{CallHandle, ConnectionHandle, Endpoint, Event};
 use rx_proto::ids::{Epoch, ServiceId};
 use rx_proto::time::Instant;
+use rx_proto::totals::Total;
 use tokio::sync::oneshot;
 
 use crate::driver::transmit::TxBuffer;
@@ -53,7 +54,7 @@ pub(crate) enum Clock {
 pub(crate) struct Queue {
     pub(crate) datagrams: Vec<Queued>,
     /// Memory that they hold.
-    pub(crate) bytes: usize,
+    pub(crate) bytes: u64,
     /// Payload that has come in here and has not been worked through, whoever has taken it meanwhile.
     pub(crate) unworked: u64,
     /// The worker found nothing and waits: whoever puts something in has to wake it, or may do its work.
@@ -184,10 +185,10 @@ fn nanos(deadline: Option<Instant>) -> u64 {
 }
 
 impl Queue {
-    /// Puts a delivery in, if there is room.
-    pub(crate) fn push(&mut self, queued: Queued, limit_bytes: usize) -> bool {
-        let bytes = queued.datagram.held_bytes();
-        let fits = self.bytes + bytes <= limit_bytes;
+    /// Puts a delivery in, if there is room: the queues of all shards hold no more than the limit.
+    pub(crate) fn push(&mut self, queued: Queued, all: &Total, limit_bytes: usize) -> bool {
+        let bytes = queued.datagram.held_bytes() as u64;
+        let fits = all.take(bytes, limit_bytes as u64);
         if fits {
             self.bytes += bytes;
             self.unworked += queued.datagram.data.len() as u64;
@@ -203,9 +204,9 @@ impl Queue {
     }
 
     /// Exchanges what is there for an empty vector.
-    pub(crate) fn take(&mut self, into: &mut Vec<Queued>) {
+    pub(crate) fn take(&mut self, into: &mut Vec<Queued>, all: &Total) {
         mem::swap(&mut self.datagrams, into);
-        self.bytes = 0;
+        all.give_back(mem::take(&mut self.bytes));
     }
 }
 
@@ -347,16 +348,19 @@ mod tests {
             segment_size: bytes,
             data: vec![0; bytes].into(),
         };
-        let mut queue = Queue::default();
+        let (mut queue, mut other, all) = (Queue::default(), Queue::default(), Total::default());
         let limit = 3 * 64 * 1024;
-        let mut push = |bytes| queue.push(Queued { datagram: datagram(bytes), forwarded: false }, limit);
+        let queued = |bytes| Queued { datagram: datagram(bytes), forwarded: false };
+        let mut push = |bytes| queue.push(queued(bytes), &all, limit);
         assert!(push(10_000), "which holds a receive buffer of 64 KiB");
         assert!(push(60_000));
         assert!(push(100));
         assert!(!push(10_000));
         assert!(push(1000));
+        assert!(!other.push(queued(10_000), &all, limit), "what another shard has counts");
         let mut taken = Vec::new();
-        queue.take(&mut taken);
+        queue.take(&mut taken, &all);
         assert_eq!((taken.len(), queue.bytes, queue.datagrams.len()), (4, 0, 0));
+        assert!(other.push(queued(10_000), &all, limit));
     }
 }

@@ -12,6 +12,7 @@ use super::{ChannelRef, Endpoint};
 use crate::fair::Owner;
 use crate::ids::Seq;
 use crate::time::Instant;
+use crate::totals::{Share, Total};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 
 /// A host that has less than this part of what is free may keep whole first flights until it has shown who it is; with more
@@ -32,18 +33,22 @@ struct Host {
 }
 
 /// What all of them have.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Strangers {
-    bytes: u64,
+    bytes: Share,
     hosts: HashMap<Owner, Host>,
     /// Hosts with connections, by how many.
     by_count: BTreeSet<(usize, Owner)>,
 }
 
 impl Strangers {
-    /// Bytes held for them.
+    pub(super) fn of(total: &Total) -> Self {
+        Self { bytes: Share::of(total), hosts: HashMap::new(), by_count: BTreeSet::new() }
+    }
+
+    /// Bytes held for them here.
     pub(super) const fn bytes(&self) -> u64 {
-        self.bytes
+        self.bytes.own()
     }
 
     fn bytes_of(&self, host: Owner) -> u64 {
@@ -52,12 +57,12 @@ impl Strangers {
 
     /// Whether a host may have so many bytes more, of a budget for all.
     pub(super) fn may_hold(&self, host: Owner, more: u64, budget: u64) -> bool {
-        self.bytes_of(host) + more <= budget.saturating_sub(self.bytes + more)
+        self.bytes_of(host) + more <= budget.saturating_sub(self.bytes.all() + more)
     }
 
     /// Whether a host has little.
     pub(super) fn has_little(&self, host: Owner, budget: u64) -> bool {
-        self.bytes_of(host) <= budget.saturating_sub(self.bytes) / GENEROUS_PART
+        self.bytes_of(host) <= budget.saturating_sub(self.bytes.all()) / GENEROUS_PART
     }
 
     /// A host holds `now` bytes where it held `before`.
@@ -65,7 +70,8 @@ impl Strangers {
         if before == now {
             return;
         }
-        self.bytes = self.bytes - before + now;
+        self.bytes.add(now);
+        self.bytes.remove(before);
         let entry = self.hosts.entry(host).or_default();
         entry.bytes = entry.bytes - before + now;
         self.forget_if_nothing(host);
@@ -104,7 +110,7 @@ impl Endpoint {
         if count >= self.config.max_connections_of_host && !self.end_idle_stranger(now, host) {
             return false;
         }
-        if self.connections.len() < self.config.max_connections || self.evict_unverified(now) {
+        if self.counted.all() < self.config.max_connections as u64 || self.evict_unverified(now) {
             return true;
         }
         let most = self.strangers.by_count.last().map(|(_, host)| *host);

@@ -228,7 +228,7 @@ impl Endpoint {
 
     /// Memory that a call may be promised for a larger window, in bytes: half of what is left, so that there is some for who comes later.
     fn budget_of_one(&self) -> u64 {
-        self.config.receive_budget.saturating_sub(self.promised) / 2
+        self.config.receive_budget.saturating_sub(self.promised.all()) / 2
     }
 
     /// Puts a new call into a channel that has none.
@@ -243,7 +243,7 @@ impl Endpoint {
         let each = path.packet_len() as u64;
         let extra = (budget / each).min(wanted.into()) as u32;
         let (window, promise) = (self.config.initial_window + extra, u64::from(extra) * each);
-        self.promised += promise;
+        self.promised.add(promise);
         let mut call = Box::new(Call::new(now, number, connection.limits, path.first_window(), window));
         call.promised = promise;
         call.is_pending = !connection.is_client();
@@ -360,7 +360,7 @@ impl Endpoint {
             let each = path.packet_len() as u64;
             let more = u64::from(wanted.saturating_sub(c.rx.window())).min(budget / each);
             if more > 0 {
-                self.promised += more * each;
+                self.promised.add(more * each);
                 c.promised += more * each;
                 let window = c.rx.window() + more as u32;
                 c.rx.grow_window(window);
@@ -570,7 +570,7 @@ impl Endpoint {
         if let Some(host) = connection.host() {
             self.strangers.count(host, call.counted, 0);
         }
-        self.promised -= call.promised;
+        self.promised.remove(call.promised);
         self.free_credit(&call.credit);
         self.calls -= 1;
         let path = &mut self.paths[index];
