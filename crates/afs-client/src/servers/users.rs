@@ -291,13 +291,13 @@ impl Users {
 
     /// Whether a user's token for a cell has ended or was refused, so that a new one may make good what fails now.
     pub(crate) fn waits_for_login(&self, user: User, cell: CellIndex) -> bool {
-        let now = UnixTime::of(SystemTime::now());
+        let now = UnixTime::of(self.runtime.wall_clock());
         self.login(self.who(user, cell)).is_some_and(|login| login.has_ended(now))
     }
 
     /// How many tokens were given.
     pub(crate) fn counts(&self) -> TokenCounts {
-        let now = UnixTime::of(SystemTime::now());
+        let now = UnixTime::of(self.runtime.wall_clock());
         let identities = self.identities();
         let given = || identities.logins.values().filter(|login| matches!(login.source, Source::Given(_)));
         TokenCounts { all: given().count(), ended: given().filter(|login| login.has_ended(now)).count() }
@@ -325,7 +325,7 @@ impl Users {
         let (users, runtime) = (Arc::downgrade(self), Arc::clone(&self.runtime));
         self.runtime.spawn(Box::pin(async move {
             while let Some(users) = users.upgrade() {
-                users.warn_of_ends(UnixTime::of(SystemTime::now()));
+                users.warn_of_ends(UnixTime::of(runtime.wall_clock()));
                 drop(users);
                 runtime.sleep_until(runtime.now() + LOOK_EVERY).await;
             }
