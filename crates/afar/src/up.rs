@@ -5,6 +5,7 @@
 //! for the users of this machine that the state folder's file `users` names; the kernel says who asks. Nobody else can.
 
 mod cell;
+mod realm;
 mod state;
 
 use crate::control_socket::{self, Offer};
@@ -20,6 +21,7 @@ use afs_wire::ids::ViceId;
 use cell::{ADMINISTRATOR, CellMaker};
 use clap::Parser;
 use nix::unistd::User;
+use realm::Realm;
 use rustix::process::geteuid;
 use rx::{Runtime, TokioRuntime};
 use rx_security::KeySet;
@@ -65,6 +67,9 @@ struct Cli {
     /// The address of the servers
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1")]
     bind: Ipv4Addr,
+    /// Runs a Kerberos realm beside it, with Debian's KDC, for trying kinit and aklog
+    #[arg(long)]
+    realm: bool,
     /// Most memory of its servers' and its client's caches together, such as 1G
     #[arg(long, value_name = "SIZE", default_value = MEMORY)]
     memory: String,
@@ -172,7 +177,7 @@ fn start(cli: &Cli) -> Result<(), String> {
     log::begin(&config.log, Some(audit), false)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("no threads can be started: {error}"))?;
-    runtime.block_on(run_until_told(&config, &state, &runner, mount.as_deref()))
+    runtime.block_on(run_until_told(&config, &state, &runner, (mount.as_deref(), cli.realm)))
 }
 
 /// The servers' configuration: all of them, with everything in the state folder, whatever else this machine has.
@@ -227,13 +232,24 @@ async fn run_until_told(
     config: &ServerConfig,
     state: &State,
     runner: &Runner,
-    mount: Option<&Path>,
+    (mount, wants_realm): (Option<&Path>, bool),
 ) -> Result<(), String> {
     let listen = |kind| signal(kind).map_err(|error| format!("cannot wait for signals: {error}"));
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
     let mut hangup = hangup::Hangup::listen()?;
     let exporter = metrics::begin(config.metrics.bind);
     let server = Server::start(config).await.map_err(|error| in_words(&error.to_string()))?;
+    let realm = if wants_realm {
+        match begin_realm(config, state, runner, &server) {
+            Ok(realm) => Some(realm),
+            Err(error) => {
+                stop(None, server).await;
+                return Err(error);
+            }
+        }
+    } else {
+        None
+    };
     let started = async {
         let prepared = prepare(config, state, runner).await?;
         match mount {
@@ -263,6 +279,9 @@ async fn run_until_told(
     let cell = cell_of(config)?;
     // Nobody may be listening on stdout, which is no reason to stop.
     let _ = output::write(&ready(cell.as_str(), attached.as_ref().map(|(mount, ..)| mount.path()), config));
+    if let Some(realm) = &realm {
+        let _ = output::write(&realm.note());
+    }
     let unmounted = async {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
@@ -279,6 +298,35 @@ async fn run_until_told(
     }
     stop(attached, server).await;
     Ok(())
+}
+
+/// Starts the realm, and has the servers take its key.
+fn begin_realm(
+    config: &ServerConfig,
+    state: &State,
+    runner: &Runner,
+    server: &Server,
+) -> Result<Realm, String> {
+    let bind = config.server.bind;
+    let mut users = vec![runner.person.name.as_str()];
+    if runner.person.name != ADMINISTRATOR {
+        users.push(ADMINISTRATOR);
+    }
+    let seed = TokioRuntime::current().seed().map_err(|error| error.to_string())?;
+    let (cell, keys) = (cell_of(config)?, config.config_dir());
+    let plan = realm::Plan {
+        state: state.path(),
+        keys: &keys,
+        cell: cell.as_str(),
+        address: if bind.is_unspecified() { Ipv4Addr::LOCALHOST } else { bind },
+        users: &users,
+        seed: zeroize::Zeroizing::new(seed),
+    };
+    let (realm, is_new) = Realm::start(&plan)?;
+    if is_new {
+        server.reload_keys();
+    }
+    Ok(realm)
 }
 
 /// What the client needs to know of the cell.

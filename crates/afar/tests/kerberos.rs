@@ -484,3 +484,45 @@ fn a_mount_of_somebody_else_is_not_given_tokens() {
     assert!(said.contains("who could use your tokens"), "{said}");
     drop(other);
 }
+
+#[test]
+fn a_newcomer_logs_in_to_a_cell_that_has_its_own_realm() {
+    const NAME: &str = "a_newcomer_logs_in_to_a_cell_that_has_its_own_realm";
+    if !can_mount(NAME) {
+        return;
+    }
+    if let Err(why) = kdc::available() {
+        return mounted::skip(NAME, &why);
+    }
+    let folder = Folder::new("own-realm");
+    let address = own_address();
+    for turn in 0..2 {
+        let mount = folder.join("mnt");
+        let mut command = mounted::up(&folder, address, &["--realm", "--mount"]);
+        command.arg(&mount);
+        let process = Process::start(command, Some(mount.clone()));
+        let realm = folder.join("state/realm");
+        let user =
+            if is_root() { "admin".to_owned() } else { mounted::script(&mount, "id -un").trim().to_owned() };
+        let command = |program: &Path| {
+            let mut command = Command::new(program);
+            command.env("KRB5_CONFIG", realm.join("krb5.conf"));
+            command.env("KRB5CCNAME", format!("FILE:{}", folder.join("ccache").display()));
+            command.current_dir(&mount).stdin(Stdio::null());
+            command
+        };
+        let mut kinit = command(Path::new("kinit"));
+        kinit.arg(&user).stdin(fs::File::open(realm.join("password")).unwrap());
+        succeed(kinit);
+        let afar = |words: &[&str]| {
+            let mut command = command(Path::new(env!("CARGO_BIN_EXE_afar")));
+            command.args(words);
+            succeed(command)
+        };
+        afar(&["aklog"]);
+        assert!(afar(&["tokens"]).contains("(AFS ID "), "turn {turn}");
+        fs::write(mount.join(format!("afar.local/user/{user}/file")), "mine").unwrap();
+        assert!(process.stop().success());
+        assert!(std::net::TcpStream::connect((address, 7088)).is_err(), "the KDC ends with the cell");
+    }
+}

@@ -1,0 +1,215 @@
+//! `afar up --realm`: a Kerberos realm beside the cell, for trying `kinit` and `aklog`. It is Debian's KDC, unprivileged, with all that it has in the
+//! state folder's `realm`. Its key for the cell is added to the cell's keys. Who has a password in it is said here; what a ticket is good for,
+//! the servers say.
+
+use crate::private;
+use rx_security::KeySet;
+use rx_security::keys::KEY_FILE_EXT;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::net::{Ipv4Addr, TcpStream};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use zeroize::Zeroizing;
+
+/// Where the KDC listens: Kerberos's own port takes a privilege.
+const PORT: u16 = 7088;
+
+/// How long the KDC may take to answer.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Folders with programs that an ordinary user's PATH may lack.
+const MORE_FOLDERS: &str = "/usr/sbin:/sbin";
+
+/// Bytes of chance in a password.
+const PASSWORD_BYTES: usize = 8;
+
+/// A realm whose KDC runs. Dropped, the KDC ends.
+pub(super) struct Realm {
+    name: String,
+    folder: PathBuf,
+    users: Vec<String>,
+    child: Option<Child>,
+}
+
+/// Of which cell, where, and for whom.
+pub(super) struct Plan<'a> {
+    /// The state folder.
+    pub(super) state: &'a Path,
+    /// The folder with the cell's keys.
+    pub(super) keys: &'a Path,
+    /// The cell; the realm has its name in capitals.
+    pub(super) cell: &'a str,
+    /// The KDC's address.
+    pub(super) address: Ipv4Addr,
+    /// Who gets a password.
+    pub(super) users: &'a [&'a str],
+    /// Good randomness, for passwords.
+    pub(super) seed: Zeroizing<[u8; 32]>,
+}
+
+impl Realm {
+    /// Makes what the realm lacks, and starts its KDC. Returns whether the cell has a new key.
+    ///
+    /// # Errors
+    ///
+    /// What is missing or fails, and what to do.
+    pub(super) fn start(plan: &Plan<'_>) -> Result<(Self, bool), String> {
+        let folder = plan.state.join("realm");
+        private::folder(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        let users = plan.users.iter().map(|user| (*user).to_owned()).collect();
+        let mut realm = Self { name: plan.cell.to_uppercase(), folder, users, child: None };
+        realm.configure(plan.address)?;
+        let is_new = !realm.folder.join("complete").exists();
+        if is_new {
+            realm.make(plan)?;
+        }
+        realm.serve(plan.address)?;
+        Ok((realm, is_new))
+    }
+
+    /// How to use it, for people.
+    pub(super) fn note(&self) -> String {
+        let at = self.folder.display();
+        format!(
+            "\nKerberos realm {}. The password of {} is in {at}/password:\n  export KRB5_CONFIG={at}/krb5.conf\n  kinit {} < {at}/password\n  afar aklog && afar tokens\n",
+            self.name,
+            self.users.join(" and "),
+            self.users.first().map_or("", String::as_str),
+        )
+    }
+
+    fn write(&self, name: &str, text: &str) -> Result<(), String> {
+        let file = self.folder.join(name);
+        let made = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&file);
+        made.and_then(|mut file| file.write_all(text.as_bytes()))
+            .map_err(|error| format!("{}: {error}", file.display()))
+    }
+
+    fn configure(&self, address: Ipv4Addr) -> Result<(), String> {
+        let (name, at) = (&self.name, self.folder.display());
+        self.write(
+            "krb5.conf",
+            &format!(
+                "[libdefaults]\n default_realm = {name}\n dns_lookup_kdc = false\n dns_lookup_realm = false\n rdns = false\n\
+                 [realms]\n {name} = {{\n  kdc = {address}:{PORT}\n }}\n"
+            ),
+        )?;
+        self.write(
+            "kdc.conf",
+            &format!(
+                "[kdcdefaults]\n kdc_listen = {address}:{PORT}\n kdc_tcp_listen = {address}:{PORT}\n[realms]\n {name} = {{\n  \
+                 database_name = {at}/principal\n  key_stash_file = {at}/stash\n  acl_file = {at}/acl\n  max_life = 1d\n  \
+                 max_renewable_life = 7d\n  supported_enctypes = aes256-cts:normal\n }}\n[logging]\n kdc = FILE:{at}/kdc.log\n"
+            ),
+        )?;
+        self.write("acl", "")
+    }
+
+    fn command(&self, program: &str) -> Command {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders = std::env::split_paths(&path).chain(std::env::split_paths(MORE_FOLDERS));
+        let found = folders.map(|folder| folder.join(program)).find(|file| file.exists());
+        let mut command = Command::new(found.unwrap_or_else(|| program.into()));
+        command.env("KRB5_CONFIG", self.folder.join("krb5.conf"));
+        command.env("KRB5_KDC_PROFILE", self.folder.join("kdc.conf"));
+        command.stdout(Stdio::null()).stderr(Stdio::piped()).stdin(Stdio::null());
+        command
+    }
+
+    fn missing(program: &str, error: &std::io::Error) -> String {
+        format!(
+            "{program} cannot be started: {error}; --realm needs Debian's krb5-kdc, krb5-admin-server and krb5-user"
+        )
+    }
+
+    /// Runs a program to its end. What is secret it reads: others see the words of a command.
+    fn run(&self, program: &str, words: &[&str], input: &str) -> Result<(), String> {
+        let mut command = self.command(program);
+        let mut child = command
+            .args(words)
+            .stdin(Stdio::piped())
+            .spawn()
+            .map_err(|error| Self::missing(program, &error))?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // One that ends without reading says why below.
+            let _ = stdin.write_all(input.as_bytes());
+        }
+        let done = child.wait_with_output().map_err(|error| Self::missing(program, &error))?;
+        let said = String::from_utf8_lossy(&done.stderr);
+        let complaint = said.lines().find(|line| line.contains(" while "));
+        match complaint {
+            None if done.status.success() => Ok(()),
+            line => Err(format!("{program}: {}", line.unwrap_or(said.trim()))),
+        }
+    }
+
+    /// Makes its database, its users, and a key for the cell. What a start that was cut off has left is made again.
+    fn make(&self, plan: &Plan<'_>) -> Result<(), String> {
+        for left in
+            ["principal", "principal.ok", "principal.kadm5", "principal.kadm5.lock", "stash", "keytab"]
+        {
+            let _ = fs::remove_file(self.folder.join(left));
+        }
+        let hex =
+            |bytes: &[u8]| Zeroizing::new(bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>());
+        let (password, master) = plan.seed.split_at(PASSWORD_BYTES);
+        let (password, master) = (hex(password), hex(master));
+        let twice = Zeroizing::new(format!("{}\n{}\n", *master, *master));
+        self.run("kdb5_util", &["create", "-s", "-r", &self.name], &twice)?;
+        let service = format!("afs/{}", plan.cell);
+        let keytab = self.folder.join("keytab");
+        let mut queries = Zeroizing::new(format!("addprinc -randkey {service}\n"));
+        for user in &self.users {
+            queries.push_str(&format!("addprinc -pw {} {user}\n", *password));
+        }
+        queries.push_str(&format!("ktadd -k {} {service}\n", keytab.display()));
+        self.run("kadmin.local", &["-r", &self.name], &queries)?;
+        let failed = |error: &dyn std::fmt::Display| format!("the realm's key for the cell: {error}");
+        let bytes = fs::read(&keytab).map(Zeroizing::new).map_err(|error| failed(&error))?;
+        let new = KeySet::parse_keytab(&bytes).map_err(|error| failed(&error))?;
+        let file = plan.keys.join(KEY_FILE_EXT);
+        let bytes = fs::read(&file).map(Zeroizing::new).map_err(|error| failed(&error))?;
+        let mut keys = KeySet::parse_key_file_ext(&bytes).map_err(|error| failed(&error))?;
+        for key in new.iter() {
+            keys.insert(key.clone()).map_err(|error| failed(&error))?;
+        }
+        keys.save(plan.keys).map_err(|error| failed(&error))?;
+        let _ = fs::remove_file(&keytab);
+        self.write("password", &format!("{}\n", *password))?;
+        self.write("complete", "")
+    }
+
+    fn serve(&mut self, address: Ipv4Addr) -> Result<(), String> {
+        if TcpStream::connect((address, PORT)).is_ok() {
+            return Err(format!(
+                "something else listens at {address}:{PORT}, where the realm's KDC is to be: stop it, or choose another \
+                 address with --bind"
+            ));
+        }
+        let mut command = self.command("krb5kdc");
+        let child = command.arg("-n").stderr(Stdio::null()).spawn();
+        self.child = Some(child.map_err(|error| Self::missing("krb5kdc", &error))?);
+        let until = Instant::now() + PATIENCE;
+        while TcpStream::connect((address, PORT)).is_err() {
+            let has_ended = self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(Some(_))));
+            if has_ended || Instant::now() > until {
+                return Err(format!("the KDC does not start: see {}/kdc.log", self.folder.display()));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Realm {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // It writes its database at each change, and nothing at its end.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
