@@ -25,7 +25,7 @@ pub(crate) struct Wish {
 }
 
 /// The identity that is wished for. The folder is that of the servers' configuration, where the keys are; the seed is of good
-/// randomness. A caller without `-localauth` has no tokens: those of users come from a Kerberos client, which is not there yet.
+/// randomness. A caller without `-localauth` is nobody: the tokens that `aklog` gives the client are not given out again.
 pub(crate) fn log_in(wish: Wish, folder: &Path, seed: [u8; 32]) -> Result<Login, NoToken> {
     if wish.noauth {
         return Ok(Login::anonymous());
