@@ -319,6 +319,72 @@ fn a_key_of_the_realm_is_added_and_an_old_one_removed_while_servers_run() {
 }
 
 #[test]
+fn a_key_that_the_servers_lack_makes_its_users_nobody_until_it_is_there() {
+    const NAME: &str = "a_key_that_the_servers_lack_makes_its_users_nobody_until_it_is_there";
+    let Some(scene) = Scene::new(NAME) else { return };
+    scene.private_folder(ALICE);
+    let keytab = scene.realm.join("only-the-kdc-has-it");
+    scene.kdc.add_service(SERVICE, "aes256-cts", &keytab).unwrap();
+    scene.kinit(ALICE);
+    scene.run(ALICE, &["aklog"]);
+    assert!(!scene.can(ALICE, WRITE), "a ticket of an unknown kvno");
+    assert!(scene.can(ALICE, "ls \"$1/scratch\""), "what anybody may do she still may");
+    scene.cell.logs("mnt", &["alice", "a server refuses it"]);
+    let config = scene.cell.folder.join("state/etc/server").display().to_string();
+    succeed(mounted::afar(["key", "add", &keytab.display().to_string(), "-config", &config]));
+    let until = Instant::now() + PATIENCE;
+    while !scene.can(ALICE, WRITE) {
+        assert!(Instant::now() < until, "{}", scene.cell.log("mnt"));
+        std::thread::sleep(Duration::from_millis(200));
+        // The same ticket: it was refused, so it is not passed over as one that is there already.
+        scene.run(ALICE, &["aklog"]);
+    }
+}
+
+#[test]
+fn a_cache_that_is_a_folder_is_as_good_as_a_file_and_one_of_somebody_else_is_not_read() {
+    const NAME: &str = "a_cache_that_is_a_folder_is_as_good_as_a_file_and_one_of_somebody_else_is_not_read";
+    let Some(scene) = Scene::new(NAME) else { return };
+    let folder = scene.realm.join("of-alice-too");
+    fs::create_dir(&folder).unwrap();
+    fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+    chown(&folder, Some(ALICE.uid), Some(ALICE.uid)).unwrap();
+    let cache = format!("DIR:{}", folder.display());
+    scene.kdc.kinit("alice", &["-c", &cache]).unwrap();
+    for file in fs::read_dir(&folder).unwrap() {
+        chown(file.unwrap().path(), Some(ALICE.uid), Some(ALICE.uid)).unwrap();
+    }
+    let with_cache = |user: Local, cache: &str| {
+        let mut command = scene.afar(user, &["aklog"]);
+        command.env("KRB5CCNAME", cache);
+        command
+    };
+    succeed(with_cache(ALICE, &cache));
+    assert_eq!(scene.tokens(ALICE).len(), 1);
+    fail(with_cache(BOB, &cache), 4);
+    // Nor does a link of Bob's lead to what he may not read.
+    let link = scene.cache(BOB).with_file_name("link");
+    scene.kinit(ALICE);
+    std::os::unix::fs::symlink(scene.cache(ALICE), &link).unwrap();
+    fail(with_cache(BOB, &format!("FILE:{}", link.display())), 4);
+    assert!(scene.tokens(BOB).is_empty());
+}
+
+#[test]
+fn another_process_of_the_same_user_does_not_look_into_one_that_logs_in() {
+    const NAME: &str = "another_process_of_the_same_user_does_not_look_into_one_that_logs_in";
+    let Some(scene) = Scene::new(NAME) else { return };
+    let mut command = scene.afar(ALICE, &["klog", "-principal", "alice", "-pipe"]);
+    // It waits for the password.
+    let mut login = command.stdin(Stdio::piped()).spawn().unwrap();
+    let look = format!("cat /proc/{}/environ", login.id());
+    scene.until(ALICE, &look, false);
+    assert!(login.try_wait().unwrap().is_none(), "it runs, and is not to be looked into");
+    drop(login.stdin.take());
+    assert!(!mounted::wait(&mut login).success(), "an empty password");
+}
+
+#[test]
 fn what_kerberos_refuses_is_told_with_what_to_do() {
     const NAME: &str = "what_kerberos_refuses_is_told_with_what_to_do";
     let Some(mut scene) = Scene::new(NAME) else { return };
