@@ -18,6 +18,8 @@ pub(crate) use afs_wire::abort::{
 };
 
 codes! {
+    /// A call whose transaction was ended meanwhile, as Rx has it for a peer that is gone.
+    CALL_DEAD = -1;
     /// Nothing such: a transaction that is not there, or whose volume was deleted.
     ENOENT = 2;
     /// The disk, or whatever else.

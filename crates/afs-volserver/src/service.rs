@@ -12,12 +12,14 @@ mod unserved;
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use afs_volume::{Partition, Volume, VolumeError, VolumeKind, VolumeState};
 use afs_wire::afsvol::{AfsVol, AttachFlags, VolumeFlags};
 use afs_wire::ids::{AfsTime, PartitionId, TransId, VolumeId, VolumeType};
+use futures_util::future::{Either, select};
 use rx::{BoxFuture, Connection, Procedures, Runtime, ServiceConfig};
 use rx_proto::config::CallLimits;
 use rx_proto::endpoint::Service;
@@ -29,7 +31,7 @@ use rxgen::{Abort, Interface, Rpc, ServerCall};
 
 use crate::codes;
 use crate::partitions::Partitions;
-use crate::transactions::{Refused, Transaction, Transactions};
+use crate::transactions::{Moved, Refused, Transaction, Transactions};
 use crate::work::on_a_thread;
 
 /// What a volume that a transaction has taken offline says of itself. Stock servers say the same, and dumps carry it.
@@ -43,6 +45,12 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 /// How long a call waits for its client. Longer than elsewhere: a dump may go into a pipe whose reader has to change a tape.
 const STALL: Duration = Duration::from_secs(600);
+
+/// How often a call that waits for its peer looks whether its transaction was ended.
+const LOOK_FOR_END_EVERY: Duration = Duration::from_millis(100);
+
+/// How long the end of a transaction waits for a call in it to stop: what came of a dump has to be removed.
+const PATIENCE_AT_END: Duration = Duration::from_secs(10);
 
 /// Calls worked on at once. Each holds a thread while it waits for the disk; `vos` runs a handful.
 const MAX_CALLS: usize = 64;
@@ -232,6 +240,21 @@ impl VolumeService {
         .await
     }
 
+    /// Takes a transaction in order to end it. A call that is still working in it is broken off: its peer may be gone.
+    async fn take_to_end(&self, id: TransId) -> Result<Transaction, Abort> {
+        let shared = &self.shared;
+        let runtime = &shared.runtime;
+        let until = runtime.now() + PATIENCE_AT_END;
+        loop {
+            let taken = shared.transactions().take(shared.now(), id, "EndTrans");
+            match taken {
+                Err(Refused::Busy) if runtime.now() < until => shared.transactions().break_off(id),
+                taken => return taken.map_err(refused),
+            }
+            runtime.sleep_until(runtime.now() + LOOK_FOR_END_EVERY / 2).await;
+        }
+    }
+
     /// Tells the file service.
     async fn tell(&self, volume: VolumeId) {
         self.shared.watcher.volume_changed(volume).await;
@@ -239,6 +262,23 @@ impl VolumeService {
 }
 
 impl Shared {
+    /// Waits for a peer, unless somebody ends the transaction meanwhile.
+    async fn unless_ended<T>(
+        &self,
+        moved: &Moved,
+        waiting: impl Future<Output = Result<T, Abort>>,
+    ) -> Result<T, Abort> {
+        let mut waiting = pin!(waiting);
+        loop {
+            let timer = self.runtime.sleep_until(self.runtime.now() + LOOK_FOR_END_EVERY);
+            match select(waiting, timer).await {
+                Either::Left((result, _)) => return result,
+                Either::Right(_) if moved.is_unwanted() => return Err(codes::CALL_DEAD),
+                Either::Right(((), rest)) => waiting = rest,
+            }
+        }
+    }
+
     fn transactions(&self) -> MutexGuard<'_, Transactions> {
         self.transactions.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -3,6 +3,8 @@
 //! A table without a clock: the time comes in. What a transaction's end does to its volume is the service's.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use afs_wire::afsvol::{AttachFlags, VolumeFlags};
@@ -35,9 +37,47 @@ pub struct Transaction {
     pub procedure: &'static str,
     /// Whether clients may have seen something that is not so any more.
     pub is_changed: bool,
+    /// How much of a dump the last procedure has sent or received.
+    pub moved: Moved,
     idle_since: Instant,
     is_in_use: bool,
 }
+
+/// Bytes that a procedure has sent and received so far, and whether it is to stop. A clone is of the same procedure.
+#[derive(Debug, Clone, Default)]
+pub struct Moved(Arc<([AtomicU64; 2], AtomicBool)>);
+
+impl Moved {
+    /// So many more were sent.
+    pub fn add_sent(&self, bytes: usize) {
+        self.0.0[0].fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// So many more were received.
+    pub fn add_received(&self, bytes: usize) {
+        self.0.0[1].fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Bytes sent, and bytes received.
+    pub fn bytes(&self) -> [u64; 2] {
+        [&self.0.0[0], &self.0.0[1]].map(|bytes| bytes.load(Ordering::Relaxed))
+    }
+}
+
+impl Moved {
+    /// Whether somebody has ended the transaction meanwhile.
+    pub fn is_unwanted(&self) -> bool {
+        self.0.1.load(Ordering::Relaxed)
+    }
+}
+
+impl PartialEq for Moved {
+    fn eq(&self, other: &Self) -> bool {
+        self.bytes() == other.bytes()
+    }
+}
+
+impl Eq for Moved {}
 
 /// Why there is no transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -92,6 +132,7 @@ impl Transactions {
                 used: time,
                 procedure,
                 is_changed: false,
+                moved: Moved::default(),
                 idle_since: instant,
                 is_in_use: true,
             },
@@ -127,6 +168,7 @@ impl Transactions {
         transaction.is_in_use = true;
         (transaction.idle_since, transaction.used) = now;
         transaction.procedure = procedure;
+        transaction.moved = Moved::default();
         Ok(transaction.clone())
     }
 
@@ -141,6 +183,13 @@ impl Transactions {
         change(transaction);
         transaction.idle_since = now;
         transaction.is_in_use = false;
+    }
+
+    /// Has the procedure stop that uses a transaction.
+    pub fn break_off(&self, id: TransId) {
+        if let Some(transaction) = self.by_id.get(&id) {
+            transaction.moved.0.1.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Ends a transaction that was taken or begun.

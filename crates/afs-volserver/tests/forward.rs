@@ -5,8 +5,8 @@ mod support;
 use afs_volume::{SetStatus, VnodeId, VolumeError, VolumeState, fsck};
 use afs_wire::abort::{VOLSERBAD_ACCESS, VOLSERREAD_DUMPERROR};
 use afs_wire::afsvol::{
-    AttachFlags, Clone, CreateVolume, DeleteVolume, Dump, Forward, ForwardMultiple, Replica, RestoreCookie,
-    SetFlags, SetForwarding, TransCreate, VolumeFlags,
+    AttachFlags, Clone, CreateVolume, DeleteVolume, Dump, Forward, ForwardMultiple, Monitor, Replica,
+    RestoreCookie, SetFlags, SetForwarding, TransCreate, VolumeFlags,
 };
 use afs_wire::ids::{AfsTime, TransId, VolumeId, VolumeType};
 use rxgen::xdr::{CharVec, XdrArray};
@@ -57,6 +57,12 @@ async fn a_volume_is_sent_whole_and_then_what_changed() {
     let target = there.begin_copy().await;
     let trans = here.begin(RW, AttachFlags::BUSY).await;
     here.call(forward(trans, 0, &there, target)).await.unwrap();
+    // How much has come is to be seen at both ends.
+    let [sent, received] = [&here, &there].map(|lab| lab.call(Monitor {}));
+    let sent = sent.await.unwrap().entries.into_vec().remove(0);
+    let received = received.await.unwrap().entries.into_vec().remove(0);
+    assert!(sent.call_valid == 1 && sent.transmit_next > 2000 && sent.read_next == 0, "{sent:?}");
+    assert_eq!((received.read_next, received.transmit_next), (sent.transmit_next, 0));
     here.end(trans).await;
     let new = volume.create_file(VnodeId::ROOT, b"new", &SetStatus::default(), stamp(30)).unwrap().vnode.id;
     store(&volume, new, b"new", 30);

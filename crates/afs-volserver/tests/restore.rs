@@ -226,6 +226,25 @@ async fn a_client_that_goes_away_in_the_middle_leaves_the_volume_as_it_was() {
     lab.assert_whole("after the second try");
 }
 
+/// A server that sends a volume may be gone without a word, and then its data do not come.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_end_of_a_transaction_breaks_off_a_restore_that_waits_for_its_sender() {
+    let lab = Lab::new();
+    filled(&lab).await;
+    let good = lab.dump(RW).await;
+    let trans = lab.begin_new().await;
+    let mut call = lab.connection.call().await.unwrap();
+    call.send_request(&order(trans, "user.new")).await.unwrap();
+    call.write_all(&good[..good.len() / 2]).await.unwrap();
+    lab.end(trans).await;
+    assert_eq!(lab.volume(NEW).header().vnode_count, 0);
+    assert_eq!(call.reply::<Restore>().await.map(drop).unwrap_err().code(), AbortCode(-1));
+    let trans = lab.begin(NEW, AttachFlags::OFFLINE).await;
+    assert_eq!(lab.restore(trans, &good).await, Ok(()));
+    lab.finish(trans).await;
+    lab.assert_whole("after another one");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restore_under_no_name_is_refused() {
     let lab = Lab::new();

@@ -57,8 +57,7 @@ impl Serve<EndTrans> for VolumeService {
         let what = format!("{args:?}");
         self.audited(call, what, async move {
             let shared = std::sync::Arc::clone(&self.shared);
-            let transaction =
-                shared.transactions().take(shared.now(), args.trans, "EndTrans").map_err(super::refused)?;
+            let transaction = self.take_to_end(args.trans).await?;
             let (volume, rcode) = (transaction.volume, transaction.return_code);
             let in_use = super::InUse { shared, transaction, is_over: false };
             if on_a_thread(move || in_use.end()).await {

@@ -61,7 +61,8 @@ impl VolumeService {
         let shared = std::sync::Arc::clone(&self.shared);
         let transaction = shared.transactions().take(shared.now(), id, procedure).map_err(refused)?;
         let mut in_use = InUse { shared, transaction, is_over: false };
-        let result = send(call, &in_use, wanted).await;
+        let moved = in_use.transaction.moved.clone();
+        let result = self.shared.unless_ended(&moved, send(call, &in_use, wanted)).await;
         if let Err(code) = &result {
             in_use.transaction.return_code = code.0;
         }
@@ -93,6 +94,7 @@ async fn send<R: StreamsOut>(
         }
         let (filled, sent) = join(fill(dump, Vec::with_capacity(PIECE_BYTES)), call.send_data(&piece)).await;
         sent?;
+        in_use.transaction.moved.add_sent(piece.len());
         next = filled?;
     }
 }

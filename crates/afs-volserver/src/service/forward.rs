@@ -91,7 +91,8 @@ impl VolumeService {
         let shared = Arc::clone(&self.shared);
         let transaction = shared.transactions().take(shared.now(), id, procedure).map_err(refused)?;
         let mut in_use = InUse { shared, transaction, is_over: false };
-        let result = send(&in_use, from, to, cookie).await;
+        let moved = in_use.transaction.moved.clone();
+        let result = self.shared.unless_ended(&moved, send(&in_use, from, to, cookie)).await;
         if let Err(code) = &result {
             in_use.note_failure(*code);
         }
@@ -121,6 +122,7 @@ async fn send(
         if piece.is_empty() || destinations.iter().all(|destination| destination.call.is_none()) {
             break;
         }
+        in_use.transaction.moved.add_sent(piece.len());
         let piece = Bytes::from(piece);
         let sent = join_all(destinations.iter_mut().map(|destination| destination.send(piece.clone())));
         let (filled, _) = join(fill(dump, Vec::with_capacity(PIECE_BYTES)), sent).await;

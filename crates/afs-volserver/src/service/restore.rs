@@ -63,6 +63,7 @@ impl VolumeService {
         let shared = std::sync::Arc::clone(&self.shared);
         let transaction = shared.transactions().take(shared.now(), id, "Restore").map_err(refused)?;
         let mut in_use = InUse { shared, transaction, is_over: false };
+        let moved = in_use.transaction.moved.clone();
         let mut going = on_a_thread(move || {
             let begun = in_use.volume().and_then(|(partition, volume)| {
                 partition.begin_restore(volume.id()).map_err(|error| log(&error, volume.id()))
@@ -78,9 +79,11 @@ impl VolumeService {
             }
         })
         .await?;
-        let mut piece = receive(call).await?;
+        let shared = &self.shared;
+        let mut piece = shared.unless_ended(&moved, receive(call)).await?;
         while !piece.is_empty() {
-            let (fed, next) = join(feed(going, piece), receive(call)).await;
+            moved.add_received(piece.len());
+            let (fed, next) = join(feed(going, piece), shared.unless_ended(&moved, receive(call))).await;
             going = fed?;
             piece = next?;
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use afs_volume::{Partition, Volume, VolumeError, VolumeHeader, VolumeKind, VolumeState};
 use afs_wire::afsvol::{
     DiskPartition, DiskPartition64, GetFlags, GetName, GetSize, GetStatus, ListOneVolume, ListPartitions,
-    ListVolumes, Monitor, PIds, PartEntries, PartitionInfo, PartitionInfo64, TransDebugEntries,
+    ListVolumes, Monitor, PACKET_BYTES, PIds, PartEntries, PartitionInfo, PartitionInfo64, TransDebugEntries,
     TransDebugInfo, VOK, VolEntries, VolXEntries, VolintInfo, VolintSize, VolintXInfo, VolserStatus,
     XListOneVolume, XListPartitions, XListVolumes, reply,
 };
@@ -87,27 +87,33 @@ impl Serve<GetSize> for VolumeService {
     }
 }
 
+/// Packets that so many bytes are to a stock server, which has [`PACKET_BYTES`] in each.
+fn packets(bytes: u64) -> i32 {
+    i32::try_from(bytes.div_ceil(PACKET_BYTES)).unwrap_or(i32::MAX)
+}
+
 impl Serve<Monitor> for VolumeService {
     async fn serve(&self, call: ServerCall<'_, Monitor>, _: Monitor) -> Result<reply::Monitor, Abort> {
         self.may_query(call.security())?;
         let table = self.shared.transactions();
-        let entries = table.iter().map(|t| TransDebugInfo {
-            tid: t.id,
-            time: t.used,
-            creation_time: t.created,
-            return_code: t.return_code,
-            volid: t.volume,
-            partition: t.partition,
-            iflags: t.attach.0 as i16,
-            vflags: t.flags.0 as i8,
-            tflags: 0,
-            last_proc_name: CharVec::from_text(t.procedure).unwrap_or(CharVec([0; 30])),
-            call_valid: 0,
-            read_next: 0,
-            transmit_next: 0,
-            last_send_time: AfsTime(0),
-            last_receive_time: AfsTime(0),
-        });
+        let entries =
+            table.iter().map(|t| (t, t.moved.bytes())).map(|(t, [sent, received])| TransDebugInfo {
+                tid: t.id,
+                time: t.used,
+                creation_time: t.created,
+                return_code: t.return_code,
+                volid: t.volume,
+                partition: t.partition,
+                iflags: t.attach.0 as i16,
+                vflags: t.flags.0 as i8,
+                tflags: 0,
+                last_proc_name: CharVec::from_text(t.procedure).unwrap_or(CharVec([0; 30])),
+                call_valid: i32::from(sent + received > 0),
+                read_next: packets(received),
+                transmit_next: packets(sent),
+                last_send_time: if sent > 0 { t.used } else { AfsTime(0) },
+                last_receive_time: if received > 0 { t.used } else { AfsTime(0) },
+            });
         let entries: TransDebugEntries =
             XdrArray::new(entries.collect::<Vec<_>>()).map_err(|_| codes::EIO)?;
         Ok(reply::Monitor { entries })

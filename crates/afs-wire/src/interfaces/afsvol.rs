@@ -14,6 +14,10 @@ pub const TRANSACTIONS_MAX: usize = 1 << 20;
 /// Most destinations of `ForwardMultiple`: a volume has no more sites.
 pub const DESTINATIONS_MAX: usize = 13;
 
+/// Bytes of a call in a packet, as a stock server sends it on most networks: what `transmit_next` and `read_next` of
+/// [`TransDebugInfo`] count.
+pub const PACKET_BYTES: u64 = 1412;
+
 /// A volume's name in requests. The count of `VNAMESIZE` is without a NUL on the wire.
 pub type VolName = XdrString<VNAMESIZE>;
 /// Names of partitions in requests.
