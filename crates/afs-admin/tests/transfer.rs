@@ -1,0 +1,227 @@
+//! Moving and releasing a volume: which calls they take, what each failure undoes, and what the entry says then. The servers are scripted,
+//! in virtual time.
+
+mod support;
+
+use std::net::Ipv4Addr;
+
+use afs_admin::entry::{Entry, Kind, Site};
+use afs_admin::release::{self, ReleaseFailure, release};
+use afs_admin::transfer::relocate::{Moved, Order, move_volume};
+use afs_admin::transfer::{Left, Place, Step, TransferFailure};
+use afs_wire::abort::VOLSERFAILEDOP;
+use afs_wire::afsvol::{
+    Clone, CreateVolume, DeleteVolume, EndTrans, Forward, ForwardMultiple, GetName, GetStatus, ListOneVolume,
+    ReClone, SetFlags, SetIdsTypes, TransCreate,
+};
+use afs_wire::ids::{PartitionId, VolumeId};
+use afs_wire::vl::{
+    EntryFlags, GetEntryByIDN, GetNewVolumeId, ReleaseLock, ReleaseType, ReplaceEntryN, SetLock, SiteFlags,
+};
+use rxgen::Rpc;
+use rxgen::xdr::{Decoder, Xdr};
+use support::{SERVER, Script};
+
+const VOLUME: VolumeId = VolumeId(500);
+const FROM: Place = Place { server: SERVER, partition: PartitionId(0) };
+const TO: Place = Place { server: SERVER, partition: PartitionId(1) };
+
+/// What removes a volume.
+const REMOVE: [&str; 4] = [TransCreate::NAME, SetFlags::NAME, DeleteVolume::NAME, EndTrans::NAME];
+
+fn entry(sites: &[(PartitionId, SiteFlags)]) -> Entry {
+    let site = |(partition, flags): &(PartitionId, SiteFlags)| Site {
+        server: SERVER,
+        partition: *partition,
+        flags: *flags,
+    };
+    Entry {
+        name: "user.alice".to_owned(),
+        sites: sites.iter().map(site).collect(),
+        ids: [VOLUME, VolumeId(501), VolumeId(0)],
+        clone_id: VolumeId(0),
+        flags: EntryFlags::RW_EXISTS,
+    }
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// Servers that have the volume online, with this entry.
+fn script(entry: &Entry) -> Script {
+    let mut script = Script::refusing(&[]);
+    let mut wire = Vec::new();
+    entry.to_wire().unwrap().encode(&mut wire);
+    script.replies.insert(GetEntryByIDN::NAME, wire);
+    script.replies.insert(Clone::NAME, words(&[700]));
+    script.replies.insert(GetName::NAME, words(&[2, u32::from_be_bytes(*b"v1\0\0")]));
+    let status = [VOLUME.0, 0, 0, VOLUME.0, 0, 0, 0, 0, 0, 0, 1000, 0, 2000, 0, 0, 0];
+    script.replies.insert(GetStatus::NAME, words(&status));
+    // A name of 32 characters, ids, a state, and that it is in use; then dates and counts.
+    let mut listed = vec![1];
+    listed.extend([0; 32]);
+    listed.extend([VOLUME.0, 0, 0, VOLUME.0, 0, 1, 0, 1, 0, 0]);
+    listed.extend([0; 13]);
+    script.replies.insert(ListOneVolume::NAME, words(&listed));
+    script.replies.insert(ForwardMultiple::NAME, words(&[1, 0]));
+    script
+}
+
+impl Script {
+    fn and_refusing(mut self, name: &'static str) -> Self {
+        self.refused.insert(name, VOLSERFAILEDOP);
+        self
+    }
+
+    fn replaced(&self) -> (Entry, ReleaseType) {
+        let requests = self.requests.lock().unwrap();
+        let order = ReplaceEntryN::decode(&mut Decoder::new(&requests[ReplaceEntryN::NAME])).unwrap();
+        (Entry::from_wire(&order.entry), order.release)
+    }
+}
+
+fn moved(script: &Script, is_live: bool) -> (Result<Moved, TransferFailure>, Vec<&'static str>) {
+    let cancel = script.cancel.clone();
+    script.clone().run(move |vldb, volumes| async move {
+        let order = Order { volume: VOLUME, from: FROM, to: TO, is_live };
+        move_volume(&vldb, &volumes, order, &cancel, |_| {}).await
+    })
+}
+
+fn here() -> Entry {
+    entry(&[(FROM.partition, SiteFlags::RW_VOL)])
+}
+
+#[test]
+fn a_volume_moves_by_the_calls_that_a_stock_server_expects() {
+    let script = script(&here());
+    let (result, asked) = moved(&script, false);
+    assert_eq!(result.unwrap(), Moved::Here { has_replicas: false });
+    let locked = [GetEntryByIDN::NAME, SetLock::NAME, GetEntryByIDN::NAME];
+    let looked = [ListOneVolume::NAME; 2];
+    let cloned = [TransCreate::NAME, GetNewVolumeId::NAME, Clone::NAME, GetName::NAME, EndTrans::NAME];
+    let opened = [TransCreate::NAME, SetFlags::NAME, GetStatus::NAME];
+    let sent = [CreateVolume::NAME, SetFlags::NAME, Forward::NAME, EndTrans::NAME];
+    let again = [TransCreate::NAME, Forward::NAME, SetFlags::NAME, SetFlags::NAME, EndTrans::NAME];
+    let committed = [ReplaceEntryN::NAME, DeleteVolume::NAME, EndTrans::NAME];
+    let parts = [&locked[..], &looked, &cloned, &opened, &REMOVE, &sent, &again, &committed, &REMOVE];
+    assert_eq!(asked, parts.concat());
+    let (entry, release) = script.replaced();
+    assert_eq!((entry.sites[0].partition, release), (TO.partition, ReleaseType::ALL));
+}
+
+#[test]
+fn whichever_call_of_a_move_fails_the_volume_stays_where_its_entry_says_and_is_not_locked() {
+    for is_live in [false, true] {
+        for refused in
+            [GetNewVolumeId::NAME, Clone::NAME, CreateVolume::NAME, Forward::NAME, ReplaceEntryN::NAME]
+        {
+            let script = script(&here()).and_refusing(refused);
+            let (result, asked) = moved(&script, is_live);
+            if is_live && [GetNewVolumeId::NAME, Clone::NAME].contains(&refused) {
+                assert!(result.is_ok(), "{refused}");
+                continue;
+            }
+            let failure = result.unwrap_err();
+            assert_eq!((&failure.left[..], failure.not_unlocked), (&[][..], None), "{refused}");
+            assert_eq!(asked.last(), Some(&ReleaseLock::NAME), "{refused}");
+            if refused == ReplaceEntryN::NAME {
+                let after = asked.iter().position(|name| *name == refused).unwrap();
+                // It is removed at the new place before it is online at the old one.
+                let first = asked[after..].iter().position(|name| *name == DeleteVolume::NAME);
+                let removed = first.unwrap();
+                assert!(asked[after + removed..].contains(&SetFlags::NAME));
+            }
+        }
+    }
+    let failure = moved(&script(&here()).and_refusing(SetLock::NAME), false).0.unwrap_err();
+    assert_eq!(failure.step, Step::Lock(VOLUME));
+}
+
+#[test]
+fn what_is_left_after_a_move_is_named() {
+    let script = script(&here()).and_refusing(DeleteVolume::NAME).and_refusing(Forward::NAME);
+    // What is at the target already cannot be removed either, so nothing is made there.
+    let failure = moved(&script, false).0.unwrap_err();
+    assert_eq!(failure.step, Step::RemoveExisting(VOLUME));
+    assert!(matches!(failure.left[..], [Left::Clone(FROM, _)]), "{:?}", failure.left);
+    assert!(failure.to_string().contains("vos zap"), "{failure}");
+}
+
+#[test]
+fn a_volume_that_has_moved_already_is_cleaned_up_behind() {
+    let script = script(&entry(&[(TO.partition, SiteFlags::RW_VOL)]));
+    let (result, asked) = moved(&script, false);
+    assert_eq!(result.unwrap(), Moved::Before);
+    assert_eq!(asked[asked.len() - 5..], [&REMOVE[..], &[ReleaseLock::NAME]].concat());
+    let elsewhere = entry(&[(PartitionId(7), SiteFlags::RW_VOL)]);
+    let (result, asked) = moved(&self::script(&elsewhere), false);
+    assert!(matches!(result.unwrap(), Moved::Elsewhere(_)) && !asked.contains(&DeleteVolume::NAME));
+}
+
+// ---- releases
+
+const REPLICA: SiteFlags = SiteFlags::RO_VOL;
+
+fn released(script: &Script) -> (Result<Entry, ReleaseFailure>, Vec<&'static str>) {
+    let cancel = script.cancel.clone();
+    script.clone().run(move |vldb, volumes| async move {
+        let order = release::Order { volume: VOLUME, is_recloned: false, is_full: false };
+        release(&vldb, &volumes, order, &cancel, |_| {}).await
+    })
+}
+
+fn replicated() -> Entry {
+    let here = FROM.partition;
+    let mut entry = entry(&[(here, SiteFlags::RW_VOL), (here, REPLICA), (TO.partition, REPLICA)]);
+    entry.set_exists(Kind::ReadOnly, true);
+    entry
+}
+
+#[test]
+fn a_release_renews_the_clone_and_sends_it_to_the_other_site() {
+    let script = script(&replicated());
+    let (result, asked) = released(&script);
+    let entry = result.unwrap();
+    assert_eq!(
+        entry.sites.iter().map(|site| site.flags).collect::<Vec<_>>(),
+        [SiteFlags::RW_VOL, REPLICA, REPLICA]
+    );
+    let begun = [SetLock::NAME, GetEntryByIDN::NAME, ListOneVolume::NAME];
+    let cloned = [TransCreate::NAME, ReClone::NAME, GetStatus::NAME, EndTrans::NAME];
+    let online = [TransCreate::NAME, SetFlags::NAME, EndTrans::NAME, ReplaceEntryN::NAME];
+    let opened = [TransCreate::NAME, GetStatus::NAME, TransCreate::NAME, GetStatus::NAME];
+    let sent =
+        [ForwardMultiple::NAME, SetIdsTypes::NAME, SetFlags::NAME, EndTrans::NAME, ReplaceEntryN::NAME];
+    let ended = [EndTrans::NAME, ReplaceEntryN::NAME, ReleaseLock::NAME];
+    assert_eq!(asked, [&begun[..], &cloned, &online, &opened, &sent, &ended].concat());
+    assert_eq!(script.replaced().1, ReleaseType::ALL);
+}
+
+#[test]
+fn a_site_that_fails_keeps_the_old_release_and_the_entry_says_so() {
+    let script = script(&replicated()).and_refusing(ForwardMultiple::NAME);
+    let (result, asked) = released(&script);
+    let failure = result.unwrap_err();
+    let at: Vec<(Ipv4Addr, PartitionId)> =
+        failure.missing.iter().map(|site| (site.server, site.partition)).collect();
+    assert_eq!(at, [(SERVER, TO.partition)]);
+    let (entry, release) = script.replaced();
+    let new = SiteFlags::NEW_REP_SITE;
+    assert_eq!(
+        entry.sites.iter().map(|site| site.flags).collect::<Vec<_>>(),
+        [SiteFlags::RW_VOL | new, REPLICA | new, REPLICA | SiteFlags::DONT_USE]
+    );
+    assert_eq!((entry.clone_id, release), (VolumeId(501), ReleaseType::TIMESTAMP));
+    assert_eq!(asked.last(), Some(&ReleaseLock::NAME));
+
+    // Nobody has got anything: all sites have the last release still.
+    let mut only = replicated();
+    only.sites.remove(1);
+    let script = self::script(&only).and_refusing(ForwardMultiple::NAME);
+    let (result, asked) = released(&script);
+    assert_eq!(result.unwrap_err().missing.len(), 1);
+    assert!(!asked.contains(&ReplaceEntryN::NAME), "{asked:?}");
+    assert_eq!(asked.last(), Some(&ReleaseLock::NAME));
+}
