@@ -6,7 +6,6 @@
 
 mod lock;
 mod path;
-mod progress;
 mod read;
 mod write;
 

@@ -12,6 +12,7 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
+use tokio::task::AbortHandle;
 
 /// A server that sends nothing at all for so long is taken for dead. Half of what OpenAFS's `vos` waits; a volume server
 /// that is busy answers pings meanwhile.
@@ -89,6 +90,11 @@ impl Caller {
             }
         });
         cancel
+    }
+
+    /// Does something beside what is waited for, until the handle ends it.
+    pub(crate) fn beside(&self, work: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
+        self.runtime.spawn(work).abort_handle()
     }
 
     /// Waits for whatever comes of an operation.

@@ -31,6 +31,7 @@ mod output;
 mod ports;
 mod printer;
 mod private;
+mod progress;
 mod pts;
 mod rxdebug;
 mod rxperf;

@@ -8,7 +8,7 @@ const TICK: Duration = Duration::from_millis(250);
 
 /// A bar for so many bytes; without a number, what has come so far is counted. Hidden where the standard error is no terminal, or
 /// where it is not wanted.
-pub(super) fn bar(bytes: Option<u64>, is_wanted: bool) -> ProgressBar {
+pub(crate) fn bar(bytes: Option<u64>, is_wanted: bool) -> ProgressBar {
     let bar = match bytes {
         Some(bytes) => ProgressBar::new(bytes),
         None => ProgressBar::no_length(),

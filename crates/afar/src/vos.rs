@@ -26,6 +26,7 @@ mod lock;
 mod offline;
 mod online;
 mod partinfo;
+mod progress;
 mod release;
 mod relocate;
 mod remaddrs;
@@ -462,6 +463,7 @@ struct Vos {
     caller: Caller,
     vldb: LocationDb,
     volumes: VolumeServers,
+    login: Login,
     /// Names of machines that were looked up.
     names: RefCell<BTreeMap<Ipv4Addr, String>>,
     zone: TimeZone,
@@ -521,6 +523,7 @@ fn open(given: &Given) -> Result<Vos, Stop> {
         printer: Printer::new("vos").only_json(given.has("json")),
         vldb: LocationDb::new(caller.endpoint(), &cell.servers, &login),
         volumes: VolumeServers::new(caller.endpoint(), &login),
+        login,
         caller,
         names: RefCell::default(),
         zone: TimeZone::system(),

@@ -43,6 +43,9 @@ fn give_again(cell: &TwoServers, name: &str, line: &str) -> (bool, String) {
         if is_locked(&said) {
             cell.does(&format!("unlock {name}"));
         }
+        if said.contains("volume is busy") {
+            cell.end_transactions();
+        }
     }
     (false, all)
 }

@@ -1,8 +1,8 @@
 //! `afsio read`: a file's bytes to the standard output or a local file, fetched in a few calls at once, which end in order.
 
-use super::progress::bar;
 use super::{Complaint, Session, Target};
 use crate::codes::Code;
+use crate::progress::bar;
 use afs_client::{Client, Error, Fid, Kind, User};
 use afs_wire::ids::DataVersion;
 use bytes::Bytes;

@@ -2,10 +2,10 @@
 //! one call; from a pipe, a piece is stored while the next is read.
 
 use super::path::Place;
-use super::progress::bar;
 use super::read::tell_md5;
 use super::{Complaint, Session, Target};
 use crate::codes::Code;
+use crate::progress::bar;
 use crate::standard_input;
 use afs_client::remote::{InMemory, StoreRange, StoreSource};
 use afs_client::{Error, Fid, Found, Kind};

@@ -1,6 +1,6 @@
 //! `vos copy`: copies a volume to another place, under another name. How it is done is in `afs_admin::transfer::copy`.
 
-use super::transfer::{check_space, complain_of, tell_of_copy, way};
+use super::transfer::{Sending, check_space, complain_of, tell_of_copy, way};
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::printer::{complain, say};
@@ -21,7 +21,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     }
     check(vos, name)?;
     let way = way(vos, given, Stop::RETURNED)?;
-    check_space(vos, &way, id, "copy", Stop::EXITED)?;
+    let bytes = check_space(vos, &way, id, "copy", Stop::EXITED)?;
     let order = Order {
         volume: VolumeId(id),
         from: way.from,
@@ -35,11 +35,15 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         is_incremental: false,
     };
     let cancel = vos.caller.cancelled_by_interrupt("vos");
-    let events = |event: Event<Step>| match event {
-        Event::IsDone(Step::MakeEntry(copy)) => {
-            vos.tell(&format!("Created the VLDB entry for the volume {name} {copy}\n"));
+    let mut sending = Sending::new(vos, &way, bytes);
+    let events = |event: Event<Step>| {
+        sending.handle(event);
+        match event {
+            Event::IsDone(Step::MakeEntry(copy)) => {
+                vos.tell(&format!("Created the VLDB entry for the volume {name} {copy}\n"));
+            }
+            event => tell_of_copy(vos, event),
         }
-        event => tell_of_copy(vos, event),
     };
     let copied = vos.caller.run(copy(&vos.vldb, &vos.volumes, order, &cancel, events));
     let copy = copied.map_err(|failure| {

@@ -202,7 +202,12 @@ fn write(vos: &Vos, plan: &Plan<'_>, transaction: Transaction) -> Result<u64, Co
         })?),
     };
     vos.note(&format!("Dumping volume {}...", plan.id));
-    let dumped = vos.caller.run(vos.volumes.dump(transaction, plan.wanted, |bytes| out.write_all(bytes)));
+    let progress = vos.progress(vos.dump_size(transaction, plan.wanted.since).ok());
+    let dumped = vos.caller.run(vos.volumes.dump(transaction, plan.wanted, |bytes| {
+        progress.add(bytes.len());
+        out.write_all(bytes)
+    }));
+    drop(progress);
     let dumped = dumped.and_then(|bytes| out.flush().map(|()| bytes).map_err(StreamError::Local));
     let bytes = dumped.map_err(|error| match error {
         StreamError::Server(error) => failed(Code(error.code().0)),

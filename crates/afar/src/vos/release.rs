@@ -26,7 +26,19 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         Order { volume: VolumeId(id), is_full: given.has("force"), is_recloned: given.has("force-reclone") };
     let cancel = vos.caller.cancelled_by_interrupt("vos");
     let mut name = String::new();
-    let events = |event: Event<'_>| tell(vos, id, &mut name, &event);
+    let mut server = None;
+    let mut progress = None;
+    let events = |event: Event<'_>| {
+        progress = None;
+        match (&event, server) {
+            (Event::HasEntry(entry), _) => server = entry.read_write_site().map(|site| site.server),
+            (Event::Site(SiteEvent::Sends { clone, .. }), Some(server)) => {
+                progress = Some(vos.progress_of_sending(server, clone.0, None));
+            }
+            _ => {}
+        }
+        tell(vos, id, &mut name, &event);
+    };
     let released = vos.caller.run(release(&vos.vldb, &vos.volumes, order, &cancel, events));
     match released {
         Ok(entry) => {

@@ -1,6 +1,6 @@
 //! `vos move`: moves a volume to another partition, of the same server or of another one. How it is done is in `afs_admin::transfer::relocate`.
 
-use super::transfer::{check_space, complain_of, tell, way};
+use super::transfer::{Sending, check_space, complain_of, tell, way};
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
@@ -20,18 +20,22 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     let way = way(vos, given, Stop::RETURNED)?;
     let volume = VolumeId(id);
     let order = Order { volume, from: way.from, to: way.to, is_live: given.has("live") };
-    check_space(vos, &way, id, "move", Stop::EXITED).inspect_err(|_| {
+    let bytes = check_space(vos, &way, id, "move", Stop::EXITED).inspect_err(|_| {
         if matches!(vos.has_volume(way.from.server, way.from.partition, id), Ok(false)) {
             // It has moved already. Whoever broke that off gives the same command again.
             let _ = vos.caller.run(remove_leftovers(&vos.vldb, &vos.volumes, order));
         }
     })?;
     let cancel = vos.caller.cancelled_by_interrupt("vos");
-    let events = |event: Event<Step>| match event {
-        Event::Begins(Step::SetState(id)) => {
-            vos.tell(&format!("Setting volume flags on new source volume {id} ..."));
+    let mut sending = Sending::new(vos, &way, bytes);
+    let events = |event: Event<Step>| {
+        sending.handle(event);
+        match event {
+            Event::Begins(Step::SetState(id)) => {
+                vos.tell(&format!("Setting volume flags on new source volume {id} ..."));
+            }
+            event => tell(vos, event),
         }
-        event => tell(vos, event),
     };
     let moved = vos.caller.run(move_volume(&vos.vldb, &vos.volumes, order, &cancel, events));
     match moved {

@@ -84,12 +84,14 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     let (id, bytes) = match &mut file {
         Some(file) => {
             check_end(file).map_err(|error| not_read(vos, from, &error))?;
-            restore(vos, &order, from, || read(file))
+            let progress = vos.progress(file.metadata().ok().map(|metadata| metadata.len()));
+            restore(vos, &order, from, || read(file).inspect(|piece| progress.add(piece.len())))
         }
         None => {
             standard_input::get().map_err(|error| not_read(vos, from, &error))?;
             let mut input = io::stdin().lock();
-            restore(vos, &order, from, || read(&mut input))
+            let progress = vos.progress(None);
+            restore(vos, &order, from, || read(&mut input).inspect(|piece| progress.add(piece.len())))
         }
     }?;
     if vos.json {

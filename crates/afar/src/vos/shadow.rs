@@ -1,7 +1,7 @@
 //! `vos shadow`: makes or brings up to date a copy of a volume of which the location database knows nothing. How it is done is in
 //! `afs_admin::transfer::copy`.
 
-use super::transfer::{check_space, complain_of, tell_of_copy, way};
+use super::transfer::{Sending, check_space, complain_of, tell_of_copy, way};
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
@@ -31,7 +31,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         Some(name) => name.to_owned(),
         None => own_name(vos, way.from, id).map_err(|_| Stop::EXITED)?,
     };
-    check_space(vos, &way, id, "copy", Stop::EXITED)?;
+    let bytes = check_space(vos, &way, id, "copy", Stop::EXITED)?;
     // That there is none yet is no failure.
     let _ = vos.volume(way.to.server, way.to.partition, to_id);
     let order = Order {
@@ -47,7 +47,11 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         is_incremental: given.has("incremental"),
     };
     let cancel = vos.caller.cancelled_by_interrupt("vos");
-    let events = |event| tell_of_copy(vos, event);
+    let mut sending = Sending::new(vos, &way, bytes);
+    let events = |event| {
+        sending.handle(event);
+        tell_of_copy(vos, event);
+    };
     let copied = vos.caller.run(copy(&vos.vldb, &vos.volumes, order, &cancel, events));
     copied.map_err(|failure| {
         // So it is called by OpenAFS's.

@@ -1,12 +1,14 @@
 //! What `vos move`, `copy` and `shadow` say of their steps, and the places that their options name.
 
-use super::{Done, Stop, Vos};
+use super::progress::Progress;
+use super::{Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
 use crate::printer::{complain, say};
 use afs_admin::Error;
 use afs_admin::steps::Event;
 use afs_admin::transfer::{Place, Step, TransferFailure};
+use std::net::Ipv4Addr;
 
 /// Where a volume is and where it is to be, with the servers' names as they were given.
 pub(super) struct Way<'a> {
@@ -32,8 +34,37 @@ pub(super) fn way<'a>(vos: &Vos, given: &'a Given, stop: Stop) -> Result<Way<'a>
     Ok(Way { from_name, from, to_name, to })
 }
 
-/// Makes sure that the volume is there, and fits where it is to be.
-pub(super) fn check_space(vos: &Vos, way: &Way<'_>, id: u32, verb: &str, stop: Stop) -> Done {
+/// The bar of what servers send to each other, from the beginning of the step to its end.
+pub(super) struct Sending<'a> {
+    vos: &'a Vos,
+    server: Ipv4Addr,
+    /// Bytes of the volume.
+    bytes: u64,
+    progress: Option<Progress>,
+}
+
+impl<'a> Sending<'a> {
+    pub(super) fn new(vos: &'a Vos, way: &Way<'_>, bytes: u64) -> Self {
+        Self { vos, server: way.from.server, bytes, progress: None }
+    }
+
+    pub(super) fn handle(&mut self, event: Event<Step>) {
+        let (volume, bytes) = match event {
+            Event::Begins(Step::Send { clone, .. }) => (clone, Some(self.bytes)),
+            Event::Begins(Step::SendAll(id)) => (id, Some(self.bytes)),
+            // Of what has changed nobody knows how much it is.
+            Event::Begins(Step::SendChanges(id)) => (id, None),
+            Event::Begins(_) | Event::IsDone(_) => {
+                self.progress = None;
+                return;
+            }
+        };
+        self.progress = Some(self.vos.progress_of_sending(self.server, volume.0, bytes));
+    }
+}
+
+/// Makes sure that the volume is there, and fits where it is to be. Says how many bytes it has.
+pub(super) fn check_space(vos: &Vos, way: &Way<'_>, id: u32, verb: &str, stop: Stop) -> Result<u64, Stop> {
     let Place { server, partition } = way.to;
     let info = vos.partition_info(server, partition).map_err(|_| {
         complain!(vos.printer, "vos: cannot access partition {partition}\n");
@@ -48,7 +79,7 @@ pub(super) fn check_space(vos: &Vos, way: &Way<'_>, id: u32, verb: &str, stop: S
         complain!(vos.printer, "vos: no space on target partition {partition} to {verb} volume {id}\n");
         return Err(stop);
     }
-    Ok(())
+    Ok(u64::try_from(volume.size).unwrap_or(0) * 1024)
 }
 
 /// Says what begins and what is done, if `-verbose` is given.

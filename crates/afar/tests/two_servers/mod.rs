@@ -83,7 +83,7 @@ impl TwoServers {
 
     /// Makes a volume.
     pub(crate) fn create(&self, server: &str, name: &str) -> VolumeId {
-        id(&self.json(&format!("create {server} a {name}"))["rw_id"])
+        id(&self.json(&format!("create {server} a {name} -maxquota 0"))["rw_id"])
     }
 
     fn name(&self, text: &Value) -> &'static str {
