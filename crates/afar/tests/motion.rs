@@ -129,6 +129,13 @@ async fn a_release_reaches_all_sites_and_one_that_was_dead_gets_the_next() {
         has(&cell.files(server), replica, &written, "after the volume has moved").await;
     }
     cell.agree("after a release of a volume that has moved");
+    // The replica stays when the volume moves away again, and the next release reaches it.
+    cell.does("remove ONE b v.readonly");
+    cell.does("move v TWO a ONE a");
+    written.push(change(&cell, "sixth").await);
+    cell.does("release v");
+    has(&cell.files(1), replica, &written, "at a replica that stayed").await;
+    cell.agree("after a release to a replica that stayed");
     cell.check("after releases");
 }
 

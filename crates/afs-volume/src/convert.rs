@@ -29,7 +29,6 @@ impl Partition {
     ) -> Result<Arc<Volume>, VolumeError> {
         assert_ne!(to, VolumeId(0), "whoever asks has refused that");
         let _one_at_a_time = self.changing();
-        let shared = self.shared();
         let old = self.volume(from)?;
         if name.is_empty() || name.len() > NAME_MAX {
             return Err(VolumeError::BadName);
@@ -41,41 +40,66 @@ impl Partition {
         if old.is_restoring {
             return Err(VolumeError::Busy(from));
         }
-        if let Some(snapshot) = old.snapshot {
-            let mut state = lock(&old.family.state);
-            if let Some(writable) = state.writable {
-                return Err(VolumeError::VolumeExists(writable));
-            }
-            if state.frozen > 0 || state.keeps_all {
-                return Err(VolumeError::Busy(from));
-            }
-            if state.views.keys().any(|view| *view > snapshot) {
-                drop(state);
-                return Err(self.later_clone(&old));
-            }
-            // Nothing is swept while what the removed volume had written is taken away.
-            state.frozen += 1;
-            state.removals += 1;
-            drop(state);
-            let removed = remove_newer(&shared, old.family.id, snapshot);
-            let mut state = lock(&old.family.state);
-            state.frozen = state.frozen.saturating_sub(1);
-            drop(state);
-            removed?;
-        }
-        let counters = *lock(&old.counters);
+        self.take_family(&old)?;
         let mut record = VolumeRecord { snapshot: None, ..old.record() };
         let info = &mut record.info;
         name.clone_into(&mut info.name);
         (info.kind, info.parent) = (VolumeKind::ReadWrite, to);
         (info.clone, info.backup) = (VolumeId(0), VolumeId(0));
+        self.become_newest(&old, to, record)
+    }
+
+    /// Has a read-only clone whose original has gone show the newest of its family, so that it can be filled. Expects that nobody else makes
+    /// volumes.
+    pub(crate) fn own_family(&self, old: &Arc<Volume>) -> Result<Arc<Volume>, VolumeError> {
+        self.take_family(old)?;
+        let record = VolumeRecord { snapshot: None, ..old.record() };
+        self.become_newest(old, old.id(), record)
+    }
+
+    /// Removes what is newer than a clone. Nobody may show it.
+    fn take_family(&self, old: &Arc<Volume>) -> Result<(), VolumeError> {
+        let Some(snapshot) = old.snapshot else { return Ok(()) };
+        let mut state = lock(&old.family.state);
+        if let Some(writable) = state.writable {
+            return Err(VolumeError::VolumeExists(writable));
+        }
+        if state.frozen > 0 || state.keeps_all {
+            return Err(VolumeError::Busy(old.id()));
+        }
+        if state.views.keys().any(|view| *view > snapshot) {
+            drop(state);
+            return Err(self.later_clone(old));
+        }
+        // Nothing is swept while what the removed volume had written is taken away.
+        state.frozen += 1;
+        state.removals += 1;
+        drop(state);
+        let removed = remove_newer(&self.shared(), old.family.id, snapshot);
+        let mut state = lock(&old.family.state);
+        state.frozen = state.frozen.saturating_sub(1);
+        drop(state);
+        removed
+    }
+
+    /// Makes a volume the one of its family that can be changed, with this id and header.
+    fn become_newest(
+        &self,
+        old: &Arc<Volume>,
+        to: VolumeId,
+        record: VolumeRecord,
+    ) -> Result<Arc<Volume>, VolumeError> {
+        let (shared, from) = (self.shared(), old.id());
+        let counters = *lock(&old.counters);
         let mut state = lock(&old.family.state);
         old.check_whole()?;
         let mut batch = Batch::default();
+        if from != to {
+            batch.delete(keys::volume(from));
+            batch.delete(keys::counters(from));
+        }
         batch.put(keys::volume(to), record.encode());
         batch.put(keys::counters(to), counters.encode());
-        batch.delete(keys::volume(from));
-        batch.delete(keys::counters(from));
         let seq = shared.store.submit(batch)?;
         old.set_gone();
         state.removals += 1;

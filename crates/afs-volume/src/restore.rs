@@ -12,7 +12,7 @@ use crate::pages::{Directory, PAGE};
 use crate::records::{self, ChunkRecord, Counters, Layout, VnodeRecord, VolumeRecord};
 use crate::shared::Shared;
 use crate::volume::MESSAGE_MAX;
-use crate::{Kind, NAME_MAX, Partition, VnodeId, VnodeStatus, Volume, VolumeError, VolumeInfo};
+use crate::{Kind, NAME_MAX, Partition, VnodeId, VnodeStatus, Volume, VolumeError, VolumeInfo, VolumeKind};
 use afs_store::{Batch, lock};
 use afs_wire::acl::Acl;
 use afs_wire::ids::{VnodeNumber, VolumeId};
@@ -97,11 +97,18 @@ impl Partition {
     ///
     /// # Errors
     ///
-    /// It is not here; it is a clone, or being restored already ([`VolumeError::ReadOnly`]); the disk failed.
+    /// It is not here; it is a clone of a volume that is here too, or being restored already ([`VolumeError::ReadOnly`]); the disk failed.
     pub fn begin_restore(&self, id: VolumeId) -> Result<Restore, VolumeError> {
         let _one_at_a_time = self.changing();
         let shared = self.shared();
-        let old = self.volume(id)?;
+        let mut old = self.volume(id)?;
+        if !old.is_writable() && !old.is_restoring && old.header().info.kind == VolumeKind::ReadOnly {
+            // A replica that stayed when its read-write volume moved away.
+            old = self.own_family(&old).map_err(|error| match error {
+                VolumeError::VolumeExists(_) => VolumeError::ReadOnly(id),
+                error => error,
+            })?;
+        }
         if !old.is_writable() {
             return Err(VolumeError::ReadOnly(id));
         }

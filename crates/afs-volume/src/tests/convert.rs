@@ -158,3 +158,27 @@ fn a_replica_becomes_a_clone_of_the_volume_that_has_come_beside_it() {
         assert_whole(&partition, "after a start");
     }
 }
+
+/// The next release has to reach a replica that stayed when its read-write volume moved to another server.
+#[test]
+fn a_clone_that_was_left_alone_can_be_filled_and_is_as_it_was_if_that_fails() {
+    let disk = SimulatedDisk::new(1 << 30);
+    let partition = open(&disk);
+    left_alone(&partition);
+    drop(partition.begin_restore(RO).unwrap());
+    let replica = partition.volume(RO).unwrap();
+    assert!(load(&replica, "same") == [1; 30_000] && load(&replica, "changed") == [2; 30_000]);
+    let mut restore = partition.begin_restore(RO).unwrap();
+    for status in replica.vnodes(afs_wire::ids::VnodeNumber(0), 100).unwrap() {
+        restore.unchanged(status.id.vnode).unwrap();
+    }
+    let info = restore.volume().header().info;
+    let filled = restore.commit(info, 0).unwrap();
+    assert!(load(&filled, "same") == [1; 30_000]);
+    settle(&partition);
+    assert_whole(&partition, "after it was filled");
+    let original = VolumeId(5);
+    volume(&partition, original.0);
+    finish(&partition.clone_volume(original, &new_clone(6), stamp(9)).unwrap());
+    assert!(matches!(partition.begin_restore(VolumeId(6)), Err(VolumeError::ReadOnly(VolumeId(6)))));
+}
