@@ -10,9 +10,9 @@ use std::time::Duration;
 use afs_wire::ids::AfsTime;
 use rx_proto::time::Instant;
 
-/// How long a server that was behind is left out. A release reaches its last server in minutes; asking too early costs one
-/// small call.
-const LEFT_OUT_FOR: Duration = Duration::from_secs(60);
+/// How long a server that was behind is left out. A release may reach it in a moment, and until it is asked again there is
+/// one server less to go on at; asking too early costs one small call.
+const LEFT_OUT_FOR: Duration = Duration::from_secs(10);
 
 /// Servers that are remembered of a volume: an entry of the VLDB has thirteen, and some may have moved.
 const SERVERS_MAX: usize = 32;
@@ -40,7 +40,8 @@ pub(crate) struct Releases {
 struct Has {
     server: u32,
     release: AfsTime,
-    told_at: Instant,
+    /// When it told of an older release than others had by then.
+    behind_at: Option<Instant>,
 }
 
 impl Releases {
@@ -60,23 +61,26 @@ impl Releases {
         if self.servers.len() >= SERVERS_MAX {
             self.servers.remove(0);
         }
-        self.servers.push(Has { server, release, told_at: now });
+        let has_used = |has: &Has| has.release == self.used && can_ask(has.server);
+        let is_behind = release.0 < self.used.0 && self.servers.iter().any(has_used);
+        self.servers.push(Has { server, release, behind_at: is_behind.then_some(now) });
+        if is_behind {
+            return Told::Behind;
+        }
         if self.used == release {
             return Told::Same;
-        }
-        let has_used = |has: &Has| has.release == self.used && can_ask(has.server);
-        if release.0 < self.used.0 && self.servers.iter().any(has_used) {
-            return Told::Behind;
         }
         let is_first = self.used == AfsTime(0);
         self.used = release;
         if is_first { Told::Same } else { Told::Another }
     }
 
-    /// Whether a server had an older release when it was last asked, and that was not long ago.
+    /// Whether a server had an older release than others when it was last asked, and that was not long ago. One that was
+    /// asked before the others had the new one may have it by now.
     pub(crate) fn is_behind(&self, now: Instant, server: u32) -> bool {
+        let is_left_out = |at: Instant| now.since(at) < LEFT_OUT_FOR;
         self.servers.iter().any(|has| {
-            has.server == server && has.release.0 < self.used.0 && now.since(has.told_at) < LEFT_OUT_FOR
+            has.server == server && has.release.0 < self.used.0 && has.behind_at.is_some_and(is_left_out)
         })
     }
 }
@@ -99,9 +103,20 @@ mod tests {
         assert_eq!(releases.note(at(1), 2, NEW, |_| true), Told::Another);
         assert_eq!(releases.note(at(2), 1, OLD, |_| true), Told::Behind);
         assert!(releases.is_behind(at(3), 1) && !releases.is_behind(at(3), 2));
-        assert!(!releases.is_behind(at(62), 1), "it may have it by now");
-        assert_eq!(releases.note(at(62), 1, NEW, |_| true), Told::Same);
-        assert!(!releases.is_behind(at(63), 1));
+        assert!(!releases.is_behind(at(12), 1), "it may have it by now");
+        assert_eq!(releases.note(at(12), 1, NEW, |_| true), Told::Same);
+        assert!(!releases.is_behind(at(13), 1));
+    }
+
+    /// A reader had nobody to go on at when its server was stopped soon after a release: the other one had told of the release
+    /// before, when that was the newest.
+    #[test]
+    fn a_server_that_was_asked_before_a_release_is_not_left_out_for_it() {
+        let mut releases = Releases::default();
+        releases.note(at(0), 1, OLD, |_| true);
+        releases.note(at(0), 2, OLD, |_| true);
+        assert_eq!(releases.note(at(1), 2, NEW, |_| true), Told::Another);
+        assert!(!releases.is_behind(at(1), 1));
     }
 
     #[test]
