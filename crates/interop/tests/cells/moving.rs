@@ -1,14 +1,16 @@
 //! A volume that Debian's `vos` moves back and forth between two servers, while programs work in it through our mount and
-//! through `afsd.fuse`: they meet no error, and nothing that they wrote is lost.
+//! through `afsd.fuse`: they meet no error, and nothing that they wrote is lost. A volume that it releases to two servers,
+//! while a program reads it, and one of them is stopped.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use afar_interop::cell::{self, ADDRESS, CELL_NAME, Machine, Servers};
 use afar_interop::lab::Lab;
@@ -18,7 +20,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
 
 use crate::fuse;
-use crate::scene::{for_both, told};
+use crate::scene::{Scene, for_both, told};
 
 /// Moves: there and back five times.
 const MOVES: usize = 10;
@@ -31,7 +33,12 @@ const BETWEEN: Duration = Duration::from_millis(500);
 
 /// All cases of this module.
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
-    for_both(lab, "moving/under_programs_loses_nothing", under_programs).collect()
+    type Check = fn(&Lab, &Servers) -> Verdict;
+    let checks: [(&str, Check); 2] = [
+        ("moving/under_programs_loses_nothing", under_programs),
+        ("moving/a_reader_of_replicas_gets_one_release_from_whichever_server_runs", replicas),
+    ];
+    checks.into_iter().flat_map(|(name, check)| for_both(lab, name, check)).collect()
 }
 
 /// A program that writes and reads files in a folder until it is told to end. What it has written, it remembers.
@@ -174,4 +181,113 @@ fn under_programs(lab: &Lab, servers: &Servers) -> Verdict {
         check(&folder.join("log"), &program.logged)?;
     }
     Ok(ours.stop()?)
+}
+
+/// Bytes of a released file: more than is read ahead of a program.
+const RELEASED: usize = 48 << 20;
+
+/// What a program reads at a time.
+const PIECE: usize = 1 << 20;
+
+/// How long a read may take whose server is stopped. It goes on at the other one within two seconds; servers count as down after
+/// twelve.
+const LONGEST: Duration = Duration::from_secs(8);
+
+/// The processes of a machine that serve files; stopped until this is dropped.
+struct Stopped(Vec<u32>);
+
+impl Stopped {
+    fn new(scene: &Scene, machine: &str, servers: &Servers) -> Result<Self, Trouble> {
+        let program = match servers {
+            Servers::Stock => "dafileserver",
+            Servers::Afar(_) => "afar",
+        };
+        let stopped = Self(scene.cell.processes(machine, program));
+        if stopped.0.is_empty() {
+            return Err(format!("{machine} has no {program}").into());
+        }
+        stopped.signal("STOP");
+        Ok(stopped)
+    }
+
+    fn signal(&self, signal: &str) {
+        for pid in &self.0 {
+            let done = Command::new("kill").args(["-s", signal, &pid.to_string()]).status();
+            assert!(done.is_ok_and(|status| status.success()), "kill -s {signal} {pid}");
+        }
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        self.signal("CONT");
+    }
+}
+
+/// What a file of a release consists of.
+fn released(release: u8) -> Vec<u8> {
+    (0..RELEASED / 4).flat_map(|word| (word as u32 ^ u32::from(release) << 24).to_be_bytes()).collect()
+}
+
+fn replicas(lab: &Lab, servers: &Servers) -> Verdict {
+    cell::can_mount().map_err(Trouble::Skipped)?;
+    let scene = fuse::scene(lab, servers)?;
+    let other = lab.our_servers()?;
+    let address: Ipv4Addr = scene.cell.join(3, &Machine::new(other.clone()))?;
+    let mount =
+        OurMount::start(&scene.cell, &lab.afar()?, &["--localauth", "--cache-size", "64M", "--log", "info"])?;
+    let there = mount.path().join(CELL_NAME);
+    let file = there.join("scratch/file");
+    let vos = |line: &str| scene.cell.expect(&format!("vos {line} -localauth"));
+    fs::write(&file, released(1)).map_err(told("writing a file"))?;
+    vos(&format!("addsite {ADDRESS} a scratch"))?;
+    vos(&format!("addsite {address} a scratch"))?;
+    vos("release scratch")?;
+    let fs = |words: &[&str]| {
+        let mut command = Command::new(lab.afar()?.get_program());
+        let done = command.arg("fs").args(words).current_dir(&there).output().map_err(told("fs"))?;
+        match done.status.success() {
+            true => Ok::<_, Trouble>(()),
+            false => Err(format!("fs {words:?}: {}", String::from_utf8_lossy(&done.stderr)).into()),
+        }
+    };
+    fs(&["mkmount", "scratch/replica", "scratch.readonly"])?;
+    let replica = there.join("scratch/replica/file");
+    // Our servers of a machine are one process: with it, the databases would be away, which the other file server asks.
+    let machines = match servers {
+        Servers::Stock => vec![("srv", ADDRESS, servers), ("fs3", address, &other)],
+        Servers::Afar(_) => vec![("fs3", address, &other)],
+    };
+    for (number, (machine, preferred, servers)) in machines.into_iter().cycle().take(4).enumerate() {
+        for at in [ADDRESS, address] {
+            let rank = if at == preferred { "1" } else { "20000" };
+            fs(&["setserverprefs", &at.to_string(), rank])?;
+        }
+        let release = number as u8 + 1;
+        let expected = released(release);
+        let mut reader = File::open(&replica).map_err(told("opening a replica's file"))?;
+        let (mut at, mut stopped, mut longest) = (0, None, Duration::ZERO);
+        let mut piece = vec![0; PIECE];
+        while at < RELEASED {
+            if at == 20 * PIECE {
+                stopped = Some(Stopped::new(&scene, machine, servers)?);
+            }
+            let begin = Instant::now();
+            reader.read_exact(&mut piece).map_err(told("reading a replica's file"))?;
+            longest = longest.max(begin.elapsed());
+            if piece != expected[at..at + PIECE] {
+                return Err(format!("release {release} has other bytes at {at}").into());
+            }
+            at += PIECE;
+        }
+        println!("with {machine} stopped, the longest read took {longest:?}");
+        if longest > LONGEST {
+            let said = mount.said();
+            return Err(format!("with {machine} stopped, a read took {longest:?}\nthe client: {said}").into());
+        }
+        drop(stopped);
+        fs::write(&file, released(release + 1)).map_err(told("writing a file"))?;
+        vos("release scratch")?;
+    }
+    Ok(mount.stop()?)
 }
