@@ -291,6 +291,19 @@ impl Cache {
         self.inner.shared.held(key)
     }
 
+    /// Bytes that the cache has of a file, whichever version that is. Looks into memory only.
+    #[must_use]
+    pub fn present_bytes(&self, key: FileKey) -> u64 {
+        let found =
+            lock(&self.inner.shared.index).files.get(&key).map(|entry| (entry.bytes, entry.open.upgrade()));
+        // An open file is let go of without the lock, which the end of one takes.
+        match found {
+            Some((_, Some(file))) => file.counted_bytes(),
+            Some((bytes, None)) => bytes,
+            None => 0,
+        }
+    }
+
     /// Lets go of a file, dirty or not. Who has it open keeps it.
     ///
     /// # Errors

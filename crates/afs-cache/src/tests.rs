@@ -395,3 +395,18 @@ fn a_loss_of_power_leaves_nothing_that_is_wrong() {
     }
     assert!(aside > 5, "only {aside} files were put aside");
 }
+
+#[test]
+fn how_much_there_is_of_a_file_is_told_without_opening_it() {
+    let disk = SimulatedDisk::new(DISK);
+    let cache = open(&disk).unwrap();
+    let key = FileKey { cell: cache.cell("one.test").unwrap(), volume: 1, vnode: 2, unique: 3 };
+    assert_eq!(cache.present_bytes(key), 0);
+    let file = current(&cache, key, 3, 1000).unwrap();
+    file.fill(0, &[1; 400]).unwrap();
+    drop(file);
+    cache.maintain().unwrap();
+    assert_eq!(cache.present_bytes(key), 400);
+    drop(current(&cache, key, 4, 1000).unwrap());
+    assert_eq!(cache.present_bytes(key), 0, "of another version nothing is there");
+}

@@ -201,6 +201,8 @@ pub(crate) struct Vnode {
     pub(crate) listed_at: AtomicU64,
     /// How many of the directories in it were listed since.
     pub(crate) listed_inside: AtomicU32,
+    /// The data version of a file of which the cache was seen to have all: a hint, as it may have let go of them since.
+    pub(crate) whole_version: AtomicU64,
     /// Held while its status or pages are fetched, so that others wait for the answer and do not ask the same.
     pub(crate) fetching: tokio::sync::Mutex<()>,
     /// Held while it is changed at the server: our changes of one vnode come one after the other.
@@ -253,6 +255,7 @@ impl Vnode {
             state: Mutex::default(),
             is_used: AtomicBool::new(true),
             listed_at: AtomicU64::new(0),
+            whole_version: AtomicU64::new(u64::MAX),
             listed_inside: AtomicU32::new(0),
             fetching: tokio::sync::Mutex::default(),
             changing: tokio::sync::Mutex::default(),

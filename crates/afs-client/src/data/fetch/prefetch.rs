@@ -318,12 +318,24 @@ impl Client {
             if !is_small || !status.may_read() || inner.open_files.is_being_unlinked(fid) {
                 continue;
             }
-            let Ok(data) = inner.files.of(self, &inner.vnodes.get_or_add(fid)) else { continue };
+            let vnode = inner.vnodes.get_or_add(fid);
+            // To open each file of the cache costs as much as the program's own open of it, at each pass through the directory.
+            if vnode.whole_version.load(Ordering::Relaxed) == status.data_version.0
+                && inner
+                    .files
+                    .key(inner, fid)
+                    .is_ok_and(|key| inner.files.cache.present_bytes(key) >= status.length)
+            {
+                continue;
+            }
+            let Ok(data) = inner.files.of(self, &vnode) else { continue };
             // A cache that is full here is so for the others too.
             let Ok(()) = data.adopt_known(inner, user) else { return };
-            let Some(file) = data.current().filter(|file| !file.is_dirty() && !file.is_complete()) else {
+            let Some(file) = data.current().filter(|file| !file.is_dirty()) else { continue };
+            if file.is_complete() {
+                vnode.whole_version.store(status.data_version.0, Ordering::Relaxed);
                 continue;
-            };
+            }
             *left -= status.length;
             data.bring_ahead(self, user, &file).await;
         }
