@@ -70,6 +70,31 @@ sys.stdin.read()
     assert!(holder.wait().unwrap().success());
 }
 
+/// The server holds the lock for another mount: the client asks it again and again, in a call that no signal of the program reaches.
+#[test]
+fn a_wait_for_a_lock_of_another_mount_ends_with_the_programs_signal() {
+    const NAME: &str = "a_wait_for_a_lock_of_another_mount_ends_with_the_programs_signal";
+    if !can_mount(NAME) || !needs(NAME, &["flock", "timeout"]) {
+        return;
+    }
+    let cell = Cell::new("alarms");
+    let ((_one, here), (_two, there)) = (cell.mount("one"), cell.mount("two"));
+    let held = File::create(here.join("l")).unwrap();
+    held.lock().unwrap();
+    for signal in ["ALRM", "INT", "TERM", "KILL"] {
+        let began = Instant::now();
+        let mut waiting = Command::new("flock").arg(there.join("l")).arg("true").spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(waiting.try_wait().unwrap().is_none(), "it waits");
+        mounted::signal(waiting.id(), signal);
+        let ended = mounted::wait_for(&mut waiting, Duration::from_secs(30));
+        assert!(ended.is_some(), "SIG{signal} does not end it within {:?}", began.elapsed());
+    }
+    drop(held);
+    let had = Command::new("flock").args(["-w", "60"]).arg(there.join("l")).arg("true").status().unwrap();
+    assert!(had.success(), "it is free again");
+}
+
 #[test]
 fn numbers_of_files_are_those_of_listings_and_fit_into_a_floating_point_number() {
     const NAME: &str = "numbers_of_files_are_those_of_listings_and_fit_into_a_floating_point_number";

@@ -15,14 +15,14 @@ use afs_wire::rxafscb::{InitCallBackState3, Rxafscb};
 use afs_wire::vl::{GetEntryByNameU, ProbeServer, Vl, VlName};
 use bytes::Bytes;
 use mounted::cell::Cell;
-use mounted::{PATIENCE, can_mount, is_root, needs, own_address};
+use mounted::{PATIENCE, afar, can_mount, is_root, needs, own_address};
 use rx_proto::debug::{self, DebugConnection, DebugKind, DebugRequest, DebugVersion};
 use rx_proto::ids::{CallNumber, Channel, SecurityIndex, Seq, Serial};
 use rx_proto::packet::{Flags, HEADER_LEN, Header, PacketType};
 use rxgen::rpc::{Interface, Rpc};
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -89,6 +89,21 @@ fn another_user_of_the_machine_finds_nothing_in_the_folders_of_a_cell_and_of_a_c
     assert!(mount.stop().success());
 }
 
+/// Makes the folder `etc`, by which clients and commands find a cell's servers behind a proxy.
+fn config_by_way_of(cell: &Cell, proxy: &mounted::proxy::Proxy) -> PathBuf {
+    let etc = cell.folder.join("etc");
+    fs::create_dir(&etc).unwrap();
+    fs::create_dir(etc.join("server")).unwrap();
+    for name in ["ThisCell", "server/ThisCell", "server/KeyFileExt", "server/UserList"] {
+        fs::copy(cell.folder.join("state/etc").join(name), etc.join(name)).unwrap();
+    }
+    let cells = fs::read_to_string(cell.folder.join("state/etc/CellServDB")).unwrap();
+    let cells = cells.replace(&cell.address.to_string(), &proxy.address.to_string());
+    fs::write(etc.join("CellServDB"), &cells).unwrap();
+    fs::write(etc.join("server/CellServDB"), &cells).unwrap();
+    etc
+}
+
 /// Somebody on the way reads what a user writes into a file.
 #[test]
 fn nobody_on_the_way_reads_what_users_read_and_write() {
@@ -100,16 +115,7 @@ fn nobody_on_the_way_reads_what_users_read_and_write() {
     let cell = Cell::new("attack-way");
     let proxy = mounted::proxy::Proxy::start(own_address(), cell.address, 1);
     proxy.look_for(TEXT);
-    let etc = cell.folder.join("etc");
-    fs::create_dir(&etc).unwrap();
-    fs::create_dir(etc.join("server")).unwrap();
-    for name in ["ThisCell", "server/ThisCell", "server/KeyFileExt", "server/UserList"] {
-        fs::copy(cell.folder.join("state/etc").join(name), etc.join(name)).unwrap();
-    }
-    let cells = fs::read_to_string(cell.folder.join("state/etc/CellServDB")).unwrap();
-    let cells = cells.replace(&cell.address.to_string(), &proxy.address.to_string());
-    fs::write(etc.join("CellServDB"), &cells).unwrap();
-    fs::write(etc.join("server/CellServDB"), &cells).unwrap();
+    config_by_way_of(&cell, &proxy);
     let (mount, place) = cell.mount_with("one", "etc", &["-localauth", "-as", "admin"]);
     fs::write(place.join("file"), TEXT).unwrap();
     fs::write(place.join("renamed"), TEXT).unwrap();
@@ -118,6 +124,38 @@ fn nobody_on_the_way_reads_what_users_read_and_write() {
     assert_eq!(fs::read(place.join("file")).unwrap(), TEXT);
     assert!(mount.stop().success());
     assert_eq!(proxy.found(), 0, "the text went by in the clear");
+}
+
+/// Somebody on the way reads what an administrator's commands ask and hear.
+#[test]
+fn nobody_on_the_way_reads_what_administrators_do() {
+    const USER: &str = "a.user.nobody.has.heard.of";
+    let cell = Cell::new("attack-admin");
+    let proxy = mounted::proxy::Proxy::start(own_address(), cell.address, 1);
+    let etc = config_by_way_of(&cell, &proxy).join("server");
+    let run = |line: &str, more: &str, text: &str| {
+        let before = proxy.found();
+        // Strings go as they are; arrays of characters, with four bytes for each.
+        let wide = || text.bytes().flat_map(|byte| [0, 0, 0, byte]).collect();
+        proxy.look_for(&if line.starts_with("bos") { text.as_bytes().to_vec() } else { wide() });
+        let line = line.replace("SERVER", &proxy.address.to_string());
+        let mut command = afar(line.split(' '));
+        command.arg("-config").arg(&etc).arg(more);
+        let output = mounted::run(command);
+        assert!(output.status.success(), "{line} {more}: {output:?}");
+        proxy.found() - before
+    };
+    for (line, text) in [
+        (format!("pts createuser {USER}"), USER),
+        (format!("pts examine {USER}"), USER),
+        ("bos status SERVER".to_owned(), "ptserver"),
+        ("vos partinfo SERVER".to_owned(), "/vicepa"),
+    ] {
+        assert_eq!(run(&line, "-localauth", text), 0, "'{line}' went by in the clear");
+        if !line.contains("createuser") {
+            assert!(run(&line, "-noauth", text) > 0, "'{line}' says what is looked for");
+        }
+    }
 }
 
 /// A stranger asks a server, by DEBUG, about the connections of others.

@@ -199,6 +199,7 @@ pub(crate) fn interruptible(program: &str) -> Command {
 pub(crate) fn signal(pid: u32, name: &str) {
     use rustix::process::{Pid, Signal, kill_process};
     let signal = match name {
+        "ALRM" => Signal::ALARM,
         "CHLD" => Signal::CHILD,
         "CONT" => Signal::CONT,
         "HUP" => Signal::HUP,

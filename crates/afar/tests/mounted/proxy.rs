@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Of the file service, and of the volume location database.
-const PORTS: [u16; 2] = [7000, 7003];
+/// Of the services: files, protection, locations of volumes, volumes, and the overseer's.
+const PORTS: [u16; 5] = [7000, 7002, 7003, 7005, 7007];
 
 /// How often the threads look whether they should end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
