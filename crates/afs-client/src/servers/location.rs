@@ -210,8 +210,12 @@ impl Locations {
 
     /// What is known of the volume of a name, if it is not old.
     pub(crate) fn known_name(&self, now: Instant, cell: CellIndex, name: &str) -> Option<Arc<VolumeEntry>> {
-        let mut table = self.lock();
-        table.by_name.get(&(cell, name.to_owned())).filter(|entry| now < entry.until).map(Arc::clone)
+        self.last_known_name(cell, name).filter(|entry| now < entry.until)
+    }
+
+    /// What was known last, however old it is.
+    fn last_known_name(&self, cell: CellIndex, name: &str) -> Option<Arc<VolumeEntry>> {
+        self.lock().by_name.get(&(cell, name.to_owned())).map(Arc::clone)
     }
 
     /// The entry of a volume is wrong.
@@ -306,7 +310,13 @@ impl Locations {
         if let Some(id) = id_of_digits(name) {
             return self.by_id(vldb, cell, id).await;
         }
-        let entry = self.ask_for_volume(vldb, cell, name).await?;
+        let entry = match self.ask_for_volume(vldb, cell, name).await {
+            // An old entry is better than none: mount points lead on while all database servers are away.
+            Err(error) if error.is_passing() => {
+                return self.last_known_name(cell.index, name).filter(|entry| has_it(entry)).ok_or(error);
+            }
+            other => other?,
+        };
         if !has_it(&entry) {
             self.note_missing(self.runtime.now(), cell.index, &suffixed);
         }

@@ -172,7 +172,7 @@ impl Failure {
         }
     }
 
-    fn of_lookup(error: Error, is_ambiguous: bool) -> Self {
+    pub(crate) fn of_lookup(error: Error, is_ambiguous: bool) -> Self {
         Self { last: None, verdict: None, lookup: Some(error), servers: Vec::new(), is_ambiguous }
     }
 

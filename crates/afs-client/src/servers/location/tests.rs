@@ -85,6 +85,7 @@ struct Database {
     asked: Mutex<Vec<&'static str>>,
     read_only: Mutex<Vec<VolumeId>>,
     knows_no_uuids: bool,
+    is_away: bool,
 }
 
 impl Database {
@@ -107,6 +108,10 @@ impl Vldb for Database {
         entry.volume_id = [VolumeId(10), VolumeId(11), VolumeId(0)];
         entry.flags = EntryFlags::RW_EXISTS | EntryFlags::RO_EXISTS;
         let answer = match &name[..] {
+            _ if self.is_away => {
+                let (what, servers) = ("looking".to_owned(), Vec::new());
+                Err(Failure::of_lookup(Error::Unreachable { what, servers }, false))
+            }
             _ if self.knows_no_uuids => Err(Failure::of_code(Abort::OPCODE)),
             b"v" | b"10" | b"11" => Ok(entry),
             _ => Err(Failure::of_code(abort::VL_NOENT)),
@@ -171,4 +176,19 @@ async fn a_volume_that_is_missing_is_not_asked_for_at_each_look() {
         assert!(matches!(none, Err(Error::NoVolume { .. })));
     }
     assert_eq!(database.asked(), ["entry", "entry without UUIDs"]);
+}
+
+#[tokio::test]
+async fn mount_points_lead_on_for_as_long_as_the_database_servers_are_away() {
+    let (locations, cell) = (locations(), cell());
+    let database = Database { is_away: true, ..Database::default() };
+    let flags = EntryFlags::RW_EXISTS | EntryFlags::RO_EXISTS;
+    locations.keep(&Arc::new(VolumeEntry { until: Instant::ORIGIN, ..entry(flags, &[]) }));
+    for wanted in [None, Some(VolumeType::READ_ONLY)] {
+        let found = locations.by_name(&database, &cell, "v", wanted).await.unwrap();
+        assert_eq!(found.id_of(VolumeType::READ_ONLY), Some(VolumeId(11)));
+    }
+    assert_eq!(database.asked(), ["entry", "entry"], "whether they are back is asked each time");
+    let none = locations.by_name(&database, &cell, "v", Some(VolumeType::BACKUP)).await;
+    assert!(matches!(none, Err(Error::Unreachable { .. })));
 }
