@@ -641,6 +641,22 @@ fn a_port_with_several_endpoints_keeps_no_more_for_strangers_than_one() {
     assert_eq!(server.endpoint.connection_count(), 1, "what endpoints had goes with them");
 }
 
+/// An endpoint ends connections of its own only, so those of the others at its port must not use up all there may be.
+#[test]
+fn a_newcomer_finds_room_at_each_endpoint_of_a_port_that_is_full() {
+    let totals = Totals::default();
+    let config = Config { max_connections: 128, ..Config::default() };
+    let [mut one, mut other] = [0; 2].map(|_| Server::with_totals(true, config.clone(), &totals));
+    one.receive(address(1), request(0, 4));
+    show_to_be_there(&mut one, address(1), 0);
+    (1..200).for_each(|connection| one.receive(address(1), request(connection, 4)));
+    assert_eq!(one.endpoint.connection_count(), 128);
+    other.receive(address(2), request(0, 4));
+    show_to_be_there(&mut other, address(2), 0);
+    (1..10).for_each(|connection| other.receive(address(2), request(connection, 4)));
+    assert_eq!(other.endpoint.connection_count(), 2);
+}
+
 #[test]
 fn a_host_with_too_many_connections_loses_its_own_oldest() {
     let config = Config { max_connections_of_host: 10, max_connections: 15, ..Config::default() };

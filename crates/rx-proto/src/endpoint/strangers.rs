@@ -20,6 +20,8 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 const GENEROUS_PART: u64 = 32;
 /// Packets held for a connection of a host that makes many: the arguments of most calls are in the first.
 pub(super) const FEW_HELD: usize = 2;
+/// This part of [`Config::max_connections`](crate::config::Config::max_connections) each endpoint of a port may have in any case.
+const FOR_EACH: u64 = 64;
 /// Entries looked at for a connection that can go, most of which are there.
 const LOOK_AT: usize = 32;
 
@@ -110,7 +112,9 @@ impl Endpoint {
         if count >= self.config.max_connections_of_host && !self.end_idle_stranger(now, host) {
             return false;
         }
-        if self.counted.all() < self.config.max_connections as u64 || self.evict_unverified(now) {
+        // An endpoint makes room by its own connections only; so each may have some, however many the others of its port have.
+        let max = self.config.max_connections as u64;
+        if self.counted.all() < max || self.counted.own() < max / FOR_EACH || self.evict_unverified(now) {
             return true;
         }
         let most = self.strangers.by_count.last().map(|(_, host)| *host);
