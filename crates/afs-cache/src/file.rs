@@ -378,6 +378,12 @@ impl CacheFile {
         read(&self.state).unconfirmed.clone()
     }
 
+    /// Counts what is taken away of it: while it is the same, what was here still is.
+    #[must_use]
+    pub fn losses(&self) -> u64 {
+        self.losses.load(Ordering::Acquire)
+    }
+
     /// What was filled of a range is of this version.
     pub fn confirm(&self, range: Range<u64>) {
         let mut state = write(&self.state);

@@ -401,6 +401,7 @@ async fn fetch_range(
     let fid = data.vnode.fid;
     let version = file.version();
     // What came before this call and was of no known version is of this one, if this call's data are.
+    let losses = file.losses();
     let mut unconfirmed = file.unconfirmed();
     for call in &lock(&data.fetching).calls {
         unconfirmed.remove(call.range.clone());
@@ -461,8 +462,11 @@ async fn fetch_range(
         return Err(Error::BadReply { what, problem: format!("{} came", at - range.start) });
     }
     file.confirm(range);
-    for earlier in unconfirmed.iter() {
-        file.confirm(earlier);
+    // If some of it was taken out meanwhile, another call may have brought it anew, from a server with another release.
+    if !data.vnode.volume.is_read_only() || file.losses() == losses {
+        for earlier in unconfirmed.iter() {
+            file.confirm(earlier);
+        }
     }
     Ok(FetchOutcome::Here)
 }

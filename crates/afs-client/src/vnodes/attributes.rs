@@ -320,8 +320,15 @@ impl Inner {
 
     /// Notes what a reply says of the volume, and tells whether the reply counts.
     pub(crate) fn note_volume(&self, vnode: &Vnode, responder: &Responder, sync: &AfsVolSync) -> Told {
-        let can_ask =
-            |id| self.servers.by_id(id).is_some_and(|server| server.candidate().down_since.is_none());
+        // A server that no longer has the volume cannot be asked for the release that it had.
+        let is_site = |id| {
+            let entry = self.locations.known(vnode.fid.cell, vnode.fid.volume);
+            entry.is_none_or(|entry| entry.sites.iter().any(|site| site.server.id == id))
+        };
+        let can_ask = |id| {
+            is_site(id)
+                && self.servers.by_id(id).is_some_and(|server| server.candidate().down_since.is_none())
+        };
         let told = vnode.volume.note_release(self.now(), responder.server.id, sync, can_ask);
         match told {
             Told::Same => {}
