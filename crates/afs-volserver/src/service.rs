@@ -317,6 +317,17 @@ impl InUse {
         self.transaction.return_code = code.0;
     }
 
+    /// Has the disk keep what was made in the transaction: whoever ends it may remove the source next, and a power loss would cost both. A
+    /// failure stays with the transaction.
+    fn keep_for_good(&mut self) {
+        if self.transaction.is_for_good
+            && let Ok((partition, volume)) = self.volume()
+            && let Err(error) = partition.sync()
+        {
+            self.note_failure(log(&error, volume.id()));
+        }
+    }
+
     /// Ends the transaction: the volume is served again, if it is to be. Says whether the file service has to be told.
     fn end(mut self) -> bool {
         if let Ok((_, volume)) = self.volume() {
@@ -331,9 +342,10 @@ impl InUse {
 impl Drop for InUse {
     fn drop(&mut self) {
         if !self.is_over {
-            let Transaction { flags, return_code, is_changed, .. } = self.transaction;
+            let Transaction { flags, return_code, is_changed, is_for_good, .. } = self.transaction;
             self.shared.transactions().release(self.shared.runtime.now(), self.transaction.id, |t| {
                 (t.flags, t.return_code, t.is_changed) = (flags, return_code, is_changed);
+                t.is_for_good = is_for_good;
             });
         }
     }

@@ -37,6 +37,8 @@ pub struct Transaction {
     pub procedure: &'static str,
     /// Whether clients may have seen something that is not so any more.
     pub is_changed: bool,
+    /// Whether its end waits until the volume is on the disk for good: a dump was restored in it, or what was half made is no longer.
+    pub is_for_good: bool,
     /// How much of a dump the last procedure has sent or received.
     pub moved: Moved,
     idle_since: Instant,
@@ -132,6 +134,7 @@ impl Transactions {
                 used: time,
                 procedure,
                 is_changed: false,
+                is_for_good: false,
                 moved: Moved::default(),
                 idle_since: instant,
                 is_in_use: true,

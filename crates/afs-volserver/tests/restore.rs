@@ -5,10 +5,12 @@ mod support;
 use std::sync::Arc;
 
 use afs_dump::{Event, Reader};
-use afs_volume::{SetStatus, VnodeId, Volume, VolumeState, fsck};
+use afs_volume::disk::SimulatedDisk;
+use afs_volume::{Partition, SetStatus, VnodeId, Volume, VolumeState, fsck};
 use afs_wire::abort::{VOLSERBADNAME, VOLSERREAD_DUMPERROR};
 use afs_wire::afsvol::{
-    AttachFlags, CreateVolume, Dump, GetStatus, Restore, RestoreCookie, RestoreFlags, SetFlags, VolumeFlags,
+    AttachFlags, ConvertROtoRWvolume, CreateVolume, Dump, GetStatus, Restore, RestoreCookie, RestoreFlags,
+    SetFlags, SetIdsTypes, VolumeFlags,
 };
 use afs_wire::ids::{AfsTime, TransId, VnodeNumber, VolumeId, VolumeType};
 use rand::rngs::StdRng;
@@ -251,4 +253,59 @@ async fn a_restore_under_no_name_is_refused() {
     let trans = lab.begin_new().await;
     let refused = lab.call(order(trans, "")).await.map(drop);
     assert_eq!(refused, Err(AbortCode(VOLSERBADNAME.0)));
+}
+
+/// A lab whose first partition is on this disk, which is synced by nobody from time to time.
+fn on_disk(disk: &SimulatedDisk) -> Lab {
+    let config = afs_volume::Config { has_thread: false, ..afs_volume::Config::default() };
+    let open = |folder: &std::path::Path| {
+        let disk = if folder.ends_with("0") { disk.clone() } else { SimulatedDisk::new(1 << 30) };
+        Partition::open_on(Arc::new(disk), folder, config.clone()).unwrap()
+    };
+    Lab::on(|_| {}, open)
+}
+
+/// `vos move` removes the source after that answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_was_restored_is_whole_after_a_power_loss() {
+    let disk = SimulatedDisk::new(1 << 30);
+    let lab = on_disk(&disk);
+    filled(&lab).await;
+    let original = lab.dump(RW).await;
+    let trans = lab.begin_new().await;
+    let half_made = VolumeFlags::DELETE_ON_SALVAGE | VolumeFlags::OUT_OF_SERVICE;
+    lab.call(SetFlags { trans, flags: half_made }).await.unwrap();
+    assert_eq!(lab.restore(trans, &original).await, Ok(()));
+    lab.call(SetFlags { trans, flags: VolumeFlags::NONE }).await.unwrap();
+    assert_eq!(lab.end(trans).await, 0);
+    for seed in 0..3 {
+        let again = on_disk(&disk.after_power_loss(seed));
+        assert_eq!(again.state(NEW), VolumeState::Online, "seed {seed}");
+        // A start after a power loss raises data versions.
+        let contents = |stream: &[u8]| {
+            let vnodes = read(stream).vnodes.into_values();
+            vnodes.map(|(record, data)| (record.fid, data)).collect::<Vec<_>>()
+        };
+        assert!(contents(&again.dump(NEW).await) == contents(&original), "seed {seed}");
+        again.assert_whole(&format!("seed {seed}"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_that_was_converted_is_so_after_a_power_loss() {
+    let disk = SimulatedDisk::new(1 << 30);
+    let lab = on_disk(&disk);
+    lab.create(NEW, "user.new.readonly").await;
+    let trans = lab.begin(NEW, AttachFlags::OFFLINE).await;
+    let (kind, none) = (VolumeType::READ_ONLY, VolumeId(0));
+    let name = text("user.new.readonly");
+    let order = SetIdsTypes { trans, name, kind, parent_id: RW, clone_id: none, backup_id: none };
+    lab.call(order).await.unwrap();
+    lab.end(trans).await;
+    lab.partitions.get(A).unwrap().sync().unwrap();
+    lab.call(ConvertROtoRWvolume { partition: A, volid: NEW }).await.unwrap();
+    for seed in 0..3 {
+        let again = on_disk(&disk.after_power_loss(seed));
+        assert!(again.partitions.find(RW).is_ok(), "seed {seed}");
+    }
 }

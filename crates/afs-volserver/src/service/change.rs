@@ -58,9 +58,14 @@ impl Serve<EndTrans> for VolumeService {
         self.audited(call, what, async move {
             let shared = std::sync::Arc::clone(&self.shared);
             let transaction = self.take_to_end(args.trans).await?;
-            let (volume, rcode) = (transaction.volume, transaction.return_code);
-            let in_use = super::InUse { shared, transaction, is_over: false };
-            if on_a_thread(move || in_use.end()).await {
+            let volume = transaction.volume;
+            let mut in_use = super::InUse { shared, transaction, is_over: false };
+            let (rcode, is_changed) = on_a_thread(move || {
+                in_use.keep_for_good();
+                (in_use.transaction.return_code, in_use.end())
+            })
+            .await;
+            if is_changed {
                 self.tell(volume).await;
             }
             Ok(reply::EndTrans { rcode })
@@ -347,6 +352,7 @@ impl Serve<SetFlags> for VolumeService {
                     volume.set_state(VolumeState::Busy);
                 }
                 in_use.transaction.flags = flags;
+                in_use.transaction.is_for_good |= before.destroy_me && !destroy_me;
                 in_use.transaction.is_changed |=
                     before.in_service != in_service || before.destroy_me != destroy_me;
                 Ok(reply::SetFlags {})

@@ -67,5 +67,7 @@ fn convert(in_use: &InUse) -> Result<VolumeId, Abort> {
         }
         error => log(&error, id),
     })?;
+    // The database is told next that this is the volume.
+    partition.sync().map_err(|error| log(&error, info.parent))?;
     Ok(info.parent)
 }

@@ -103,6 +103,7 @@ impl Going {
         match result {
             Ok(()) => {
                 in_use.transaction.is_changed = true;
+                in_use.transaction.is_for_good = true;
                 Ok(volume)
             }
             Err(error) => {
