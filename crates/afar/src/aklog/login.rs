@@ -19,6 +19,7 @@ use rx_security::{Identity, KeySet, Level, Token, UnixTime, ticket};
 use rxgen::xdr::Opaque;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
+use zeroize::Zeroizing;
 
 /// How long the protection database is waited for: without its answer there is a token all the same.
 const DATABASE_PATIENCE: Duration = Duration::from_secs(10);
@@ -67,7 +68,8 @@ impl Impersonation {
     ///
     /// What is wrong, in words.
     pub(crate) fn new(keytab: &Path, principal: &str, hours: Option<&str>) -> Result<Self, String> {
-        let bytes = std::fs::read(keytab).map_err(|error| format!("{}: {error}", keytab.display()))?;
+        let bytes = std::fs::read(keytab).map(Zeroizing::new);
+        let bytes = bytes.map_err(|error| format!("{}: {error}", keytab.display()))?;
         let keys = KeySet::parse_keytab(&bytes).map_err(|error| format!("{}: {error}", keytab.display()))?;
         let who = Principal::parse(principal);
         let who = who.ok_or_else(|| format!("'{principal}' is not the name of a principal"))?;

@@ -22,6 +22,7 @@ use rxgen::{Abort, CallStream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinHandle;
+use zeroize::Zeroizing;
 
 use crate::client::Client;
 use crate::fid::User;
@@ -188,7 +189,7 @@ impl Session {
     }
 
     /// The answer to a request: 0 and the results, or an errno.
-    async fn answer(&self, request: Vec<u8>) -> Vec<u8> {
+    async fn answer(&self, request: Zeroizing<Vec<u8>>) -> Vec<u8> {
         let mut exchange = Exchange { request, taken: 0, reply: vec![0; 4] };
         let result = serve_call::<Interface, Self>(self, &mut exchange, FRAME_MAX).await;
         match result {
@@ -207,8 +208,8 @@ fn errno_of(abort: Abort) -> i32 {
     }
 }
 
-/// The next request; `None` at the end.
-async fn receive(stream: &mut UnixStream) -> io::Result<Option<Vec<u8>>> {
+/// The next request; `None` at the end. It may have a token's key in it.
+async fn receive(stream: &mut UnixStream) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
     let mut header = [0; FRAME_HEADER];
     match stream.read_exact(&mut header).await {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
@@ -216,7 +217,7 @@ async fn receive(stream: &mut UnixStream) -> io::Result<Option<Vec<u8>>> {
     };
     let length = frame_length(header)
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "a request that is too long"))?;
-    let mut request = vec![0; length];
+    let mut request = Zeroizing::new(vec![0; length]);
     stream.read_exact(&mut request).await?;
     Ok(Some(request))
 }
@@ -239,7 +240,7 @@ async fn end_of(stream: &UnixStream) -> io::Result<()> {
 
 /// A request and its reply in memory, as a call.
 struct Exchange {
-    request: Vec<u8>,
+    request: Zeroizing<Vec<u8>>,
     taken: usize,
     reply: Vec<u8>,
 }
@@ -394,7 +395,7 @@ mod tests {
         ] {
             stream.write_all(&framed(message)).await.unwrap();
             let answer = receive(&mut stream).await.unwrap().expect("an answer");
-            assert_eq!(answer, errno.0.to_be_bytes(), "{message:?}");
+            assert_eq!(answer[..], errno.0.to_be_bytes(), "{message:?}");
         }
         stream.write_all(&[0xff; 4]).await.unwrap();
         assert_eq!(stream.read(&mut [0; 4]).await.unwrap_or(0), 0, "a message that is too long ends it");
