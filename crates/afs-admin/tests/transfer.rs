@@ -14,13 +14,13 @@ use afs_wire::afsvol::{
     Clone, CreateVolume, DeleteVolume, EndTrans, Forward, ForwardMultiple, GetName, GetStatus, ListOneVolume,
     ReClone, SetFlags, SetIdsTypes, TransCreate,
 };
-use afs_wire::ids::{PartitionId, VolumeId};
+use afs_wire::ids::{PartitionId, VolumeId, VolumeType};
 use afs_wire::vl::{
     EntryFlags, GetEntryByIDN, GetNewVolumeId, ReleaseLock, ReleaseType, ReplaceEntryN, SetLock, SiteFlags,
 };
 use rxgen::Rpc;
 use rxgen::xdr::{Decoder, Xdr};
-use support::{SERVER, Script};
+use support::{SERVER, Script, listed};
 
 const VOLUME: VolumeId = VolumeId(500);
 const FROM: Place = Place { server: SERVER, partition: PartitionId(0) };
@@ -58,12 +58,7 @@ fn script(entry: &Entry) -> Script {
     script.replies.insert(GetName::NAME, words(&[2, u32::from_be_bytes(*b"v1\0\0")]));
     let status = [VOLUME.0, 0, 0, VOLUME.0, 0, 0, 0, 0, 0, 0, 1000, 0, 2000, 0, 0, 0];
     script.replies.insert(GetStatus::NAME, words(&status));
-    // A name of 32 characters, ids, a state, and that it is in use; then dates and counts.
-    let mut listed = vec![1];
-    listed.extend([0; 32]);
-    listed.extend([VOLUME.0, 0, 0, VOLUME.0, 0, 1, 0, 1, 0, 0]);
-    listed.extend([0; 13]);
-    script.replies.insert(ListOneVolume::NAME, words(&listed));
+    script.replies.insert(ListOneVolume::NAME, words(&listed(VOLUME, VolumeType::READ_WRITE, VOLUME, true)));
     script.replies.insert(ForwardMultiple::NAME, words(&[1, 0]));
     script
 }
@@ -158,6 +153,24 @@ fn a_volume_that_has_moved_already_is_cleaned_up_behind() {
     let elsewhere = entry(&[(PartitionId(7), SiteFlags::RW_VOL)]);
     let (result, asked) = moved(&self::script(&elsewhere), false);
     assert!(matches!(result.unwrap(), Moved::Elsewhere(_)) && !asked.contains(&DeleteVolume::NAME));
+}
+
+#[test]
+fn the_old_copy_is_not_removed_while_the_new_one_is_not_there_or_not_served() {
+    let (read_write, read_only) = (VolumeType::READ_WRITE, VolumeType::READ_ONLY);
+    for there in
+        [Vec::new(), listed(VOLUME, read_only, VOLUME, true), listed(VOLUME, read_write, VOLUME, false)]
+    {
+        let mut script = script(&entry(&[(TO.partition, SiteFlags::RW_VOL)]));
+        script.listed.insert((TO.partition, VOLUME), there);
+        let (result, asked) = moved(&script, false);
+        let failure = result.unwrap_err();
+        assert_eq!(failure.step, Step::RemoveLeftover(VOLUME));
+        let said = failure.to_string();
+        assert!(said.starts_with("volume 500 was not removed from 10.0.0.1 /vicepa"), "{said}");
+        assert!(!asked.contains(&DeleteVolume::NAME), "{asked:?}");
+        assert_eq!(asked.last(), Some(&ReleaseLock::NAME));
+    }
 }
 
 // ---- releases

@@ -164,7 +164,9 @@ pub(super) fn complain_of(vos: &Vos, verb: &str, failure: &TransferFailure) {
     let code = Code(failure.error.code().0);
     match (failure.step, &failure.error) {
         (_, Error::Cancelled) => complain!(vos.printer, "\nvos: {}\n", failure.error),
-        (Step::Compare(_), error) => complain!(vos.printer, "vos: {error}\n"),
+        (Step::Compare(_), error) | (Step::RemoveLeftover(_), error @ Error::Local { .. }) => {
+            complain!(vos.printer, "vos: {error}\n")
+        }
         (step, _) => vos.print_failure(code, &format!("{}\n", not_done(step))),
     }
     if !matches!(failure.step, Step::FetchEntry(_) | Step::Lock(_) | Step::Compare(_) | Step::Unlock(_)) {

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use afs_wire::abort::VOLSERVOLMOVED;
+use afs_wire::abort::{VNOVOL, VOFFLINE, VOLSERBADOP, VOLSERVOLMOVED};
 use afs_wire::afsvol::{AttachFlags, VOK, VolintInfo, VolumeFlags};
 use afs_wire::ids::{AfsTime, VolumeId, VolumeType};
 use afs_wire::vl::{EntryFlags, ReleaseType};
@@ -207,6 +207,7 @@ impl<T: FnMut(Event<Step>)> Move<'_, T> {
         if !self.is_at(entry, to).await.map_err(failed)? {
             return Ok(Some(Moved::Elsewhere(entry.clone())));
         }
+        self.look_at_moved().await?;
         let source = self.transfer.servers.volume(from.server, from.partition, volume).await;
         if let Ok(source) = source {
             self.remove_old_clone(entry, &source).await;
@@ -217,6 +218,30 @@ impl<T: FnMut(Event<Step>)> Move<'_, T> {
             self.transfer.remove_at(Step::RemoveLeftoverBackup(backup), from, backup).await?;
         }
         Ok(Some(Moved::Before))
+    }
+
+    /// Makes sure that the volume is at the new place, before what may be the only other copy of it is removed.
+    async fn look_at_moved(&mut self) -> Result<(), Failed<Step>> {
+        let Transfer { servers, volume, to, .. } = self.transfer;
+        let look = async {
+            match servers.has_volume(to.server, to.partition, volume).await? {
+                true => servers.volume(to.server, to.partition, volume).await.map(Some),
+                false => Ok(None),
+            }
+        };
+        let found = self.transfer.quietly(Step::Look(volume), look).await?;
+        let (why, code) = match found {
+            None => ("does not have it: have the entry say where it is, with vos syncserv", VNOVOL),
+            Some(found) if found.kind != VolumeType::READ_WRITE => {
+                ("has another kind of volume", VOLSERBADOP)
+            }
+            Some(found) if found.status != VOK || found.in_use == 0 || found.needs_salvaged != 0 => {
+                ("does not serve it now: try again, or bring it back with vos online", VOFFLINE)
+            }
+            Some(_) => return Ok(()),
+        };
+        let what = format!("volume {volume} was not removed from {}, as {to} {why}", self.transfer.from);
+        Err(Failed { step: Step::RemoveLeftover(volume), error: Error::Local { what, code } })
     }
 
     /// Undoes what a move has left that was broken off, where that would be in the way.

@@ -9,16 +9,32 @@ use afs_admin::vldb::LocationDb;
 use afs_admin::volumes::VolumeServers;
 use afs_admin::{Cancel, Login};
 use afs_sim::Sim;
-use afs_wire::afsvol::{AfsVol, CreateVolume, EndTrans, TransCreate};
+use afs_wire::afsvol::{AfsVol, CreateVolume, EndTrans, ListOneVolume, TransCreate, VOK};
+use afs_wire::ids::{PartitionId, VolumeId, VolumeType};
 use afs_wire::vl::{GetNewVolumeId, Vl};
 use rx::{Endpoint, EndpointConfig, ServerCall, ServiceConfig};
 use rx_proto::config::CallLimits;
 use rx_proto::endpoint::Service;
 use rx_proto::ids::ServiceId;
 use rx_proto::security::Null;
+use rxgen::xdr::{Decoder, Xdr};
 use rxgen::{Abort, Interface, Rpc, RpcInfo};
 
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+
+/// What a server says that has no such volume.
+const ENODEV: Abort = Abort(19);
+
+/// A volume as it is listed, online or out of service, of this parent.
+#[allow(dead_code, reason = "each test program uses a part of this")]
+pub(crate) fn listed(volume: VolumeId, kind: VolumeType, parent: VolumeId, is_in_service: bool) -> Vec<u32> {
+    // A name of 32 characters, ids, a state, and whether it is in use; then dates and counts.
+    let mut words = vec![1];
+    words.extend([0; 32]);
+    words.extend([volume.0, kind.0 as u32, 0, parent.0, 0, VOK as u32, 0, u32::from(is_in_service), 0, 0]);
+    words.extend([0; 13]);
+    words
+}
 
 /// A location server and a volume server on one machine, which do as they are told.
 #[derive(Clone, Default)]
@@ -32,6 +48,10 @@ pub(crate) struct Script {
     pub(crate) asked: Arc<Mutex<Vec<&'static str>>>,
     /// What is replied, where it is not what follows from the call.
     pub(crate) replies: HashMap<&'static str, Vec<u8>>,
+    /// The volume of an id on a partition, as words; none where it is to be told that there is none.
+    pub(crate) listed: HashMap<(PartitionId, VolumeId), Vec<u32>>,
+    /// What is refused as soon as another call has come.
+    pub(crate) refused_after: Option<(&'static str, &'static str, Abort)>,
     /// The calls with their arguments.
     pub(crate) requests: Arc<Mutex<HashMap<&'static str, Vec<u8>>>>,
 }
@@ -56,6 +76,24 @@ impl Script {
         }
         if let Some(code) = self.refused.get(name) {
             return Err(*code);
+        }
+        if let Some((after, refused, code)) = self.refused_after
+            && refused == name
+            && self.asked.lock().unwrap().contains(&after)
+        {
+            return Err(code);
+        }
+        if name == ListOneVolume::NAME {
+            let ListOneVolume { partition, volid } =
+                ListOneVolume::decode(&mut Decoder::new(&request[4..])).unwrap();
+            match self.listed.get(&(partition, volid)) {
+                Some(none) if none.is_empty() => return Err(ENODEV),
+                Some(listed) => {
+                    let listed: Vec<u8> = listed.iter().flat_map(|word| word.to_be_bytes()).collect();
+                    return call.write_all(&listed).await.map_err(|error| Abort(error.code().0));
+                }
+                None => {}
+            }
         }
         let reply: &[u32] = match name {
             GetNewVolumeId::NAME => &[number],
