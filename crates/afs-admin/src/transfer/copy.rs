@@ -1,7 +1,7 @@
 //! Copying a volume to another place under another name and id: `vos copy`; and shadowing it, where the copy has no entry and may be brought
 //! up to date: `vos shadow`. Nothing is locked. A failure removes a copy that has no entry.
 
-use afs_wire::abort::VOLSERBADOP;
+use afs_wire::abort::{VL_NOENT, VOLSERBADOP};
 use afs_wire::afsvol::VolumeFlags;
 use afs_wire::ids::{AfsTime, VolumeId};
 use afs_wire::vl::{EntryFlags, SiteFlags};
@@ -140,6 +140,7 @@ impl<T: FnMut(Event<Step>)> Transfer<'_, T> {
             let what = format!("volume {id} would be copied into itself");
             return Err(Failed { step: Step::Compare(id), error: Error::Local { what, code: VOLSERBADOP } });
         }
+        self.check_is_no_volume_of_the_database(id).await?;
         if order.is_incremental {
             return Ok(self
                 .open_existing(id)
@@ -147,6 +148,35 @@ impl<T: FnMut(Event<Step>)> Transfer<'_, T> {
                 .map(|(target, status)| (target, since(status.update_date))));
         }
         self.remove_existing(id).await
+    }
+
+    /// What the database has at the target is nobody's shadow: clients are sent there.
+    async fn check_is_no_volume_of_the_database(&mut self, id: VolumeId) -> Result<(), Failed<Step>> {
+        let (vldb, to) = (self.vldb, self.to);
+        let look = async {
+            let entry = match vldb.entry_by_id(id, None).await {
+                Err(error) if error.code() == VL_NOENT => return Ok(false),
+                found => found?,
+            };
+            let kind = if entry.id(Kind::ReadOnly) == id && entry.id(Kind::ReadWrite) != id {
+                Kind::ReadOnly
+            } else {
+                Kind::ReadWrite
+            };
+            for site in entry.sites.iter().filter(|site| site.is(kind) && site.partition == to.partition) {
+                if vldb.is_same_server(site.server, to.server).await? {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        if self.quietly(Step::FetchEntry(id), look).await? {
+            let what = format!(
+                "volume {id} on {to} is no shadow, as its entry names that place: choose another id with -toid"
+            );
+            return Err(Failed { step: Step::Compare(id), error: Error::Local { what, code: VOLSERBADOP } });
+        }
+        Ok(())
     }
 
     async fn remove_existing<R>(&mut self, id: VolumeId) -> Result<Option<R>, Failed<Step>> {
