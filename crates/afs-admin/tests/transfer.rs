@@ -173,6 +173,16 @@ fn the_old_copy_is_not_removed_while_the_new_one_is_not_there_or_not_served() {
     }
 }
 
+/// The same server has both places, and would serve two volumes of one id.
+#[test]
+fn the_source_stays_offline_while_its_server_serves_the_volume_from_the_other_partition() {
+    let mut script = script(&here()).and_refusing(ReplaceEntryN::NAME);
+    script.refused_after = Some((ReplaceEntryN::NAME, DeleteVolume::NAME, VOLSERFAILEDOP));
+    let failure = moved(&script, true).0.unwrap_err();
+    assert_eq!(failure.step, Step::ReplaceEntry(VOLUME));
+    assert_eq!(failure.left, [Left::Offline(FROM, VOLUME), Left::Target(TO, VOLUME)]);
+}
+
 // ---- releases
 
 const REPLICA: SiteFlags = SiteFlags::RO_VOL;

@@ -389,7 +389,8 @@ impl<T: FnMut(Event<Step>)> Move<'_, T> {
         if self.is_online_there {
             target = self.transfer.undo_target().await;
         }
-        if self.is_offline && self.bring_back().await.is_err() {
+        let is_in_the_way = target.is_some() && self.is_served_beside().await;
+        if self.is_offline && (is_in_the_way || self.bring_back().await.is_err()) {
             left.push(Left::Offline(self.transfer.from, volume));
         }
         self.transfer.let_go().await;
@@ -400,6 +401,22 @@ impl<T: FnMut(Event<Step>)> Move<'_, T> {
         left.extend(self.transfer.undo_clone().await);
         let not_unlocked = vldb.release_lock(volume, Some(Kind::ReadWrite)).await.err();
         TransferFailure { step: failure.step, error: failure.error, not_unlocked, left }
+    }
+
+    /// Whether the source's server may serve the volume from the other partition: it would have two of it, and nobody knows which one clients
+    /// change.
+    async fn is_served_beside(&self) -> bool {
+        let Transfer { vldb, servers, volume, from, to, .. } = self.transfer;
+        if !vldb.is_same_server(from.server, to.server).await.unwrap_or(true) {
+            return false;
+        }
+        let is_served = async {
+            if !servers.has_volume(to.server, to.partition, volume).await? {
+                return Ok::<_, Error>(false);
+            }
+            Ok(!is_out_of_service(&servers.volume(to.server, to.partition, volume).await?))
+        };
+        is_served.await.unwrap_or(true)
     }
 
     /// Brings the source online, in the transaction that there is, or in another one.
