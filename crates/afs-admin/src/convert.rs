@@ -121,17 +121,20 @@ async fn convert_locked(
         let what = format!("the entry of volume {read_only} has changed, or names no read-write volume");
         return Err((Step::Compare, Error::Local { what, code: VL_BADENTRY }));
     }
+    let mut has_clone = false;
     if let Err(error) = servers.convert_to_read_write(server, partition, read_only).await {
         let is_there = |found: &Result<_, Error>| matches!(found, Ok(true));
         let found = servers.volume(server, partition, read_write).await;
         let found = found.map(|found| found.kind == VolumeType::READ_WRITE);
         let old = servers.has_volume(server, partition, read_only).await;
-        if !is_there(&found) || !matches!(old, Ok(false)) {
+        // What the order before this one has made of the volume, and did not get into the entry.
+        has_clone = keeps_read_only && matches!(old, Ok(true)) && is_clone(servers, order).await;
+        if !is_there(&found) || !(has_clone || matches!(old, Ok(false))) {
             return Err((Step::Convert, error));
         }
     }
     if keeps_read_only {
-        keep(servers, order).await.map_err(|error| (Step::Keep, error))?;
+        keep(servers, order, has_clone).await.map_err(|error| (Step::Keep, error))?;
     }
     let changed = changed_entry(vldb, order).await.map_err(|error| (Step::ReplaceEntry, error))?;
     let replaced = vldb.replace_entry(read_only, Kind::ReadOnly, &changed, ReleaseType::ALL).await;
@@ -139,15 +142,31 @@ async fn convert_locked(
     Ok(changed)
 }
 
-/// Makes a read-only clone of the volume under the id that it had.
-async fn keep(servers: &VolumeServers, order: Order<'_>) -> Result<(), Error> {
+/// Whether the read-only volume is a clone of the read-write one beside it that has what that has. A replica beside a read-write volume that a
+/// move has left is none.
+async fn is_clone(servers: &VolumeServers, order: Order<'_>) -> bool {
+    let Order { place: Place { server, partition }, entry, .. } = order;
+    let (read_write, id) = (entry.id(Kind::ReadWrite), entry.id(Kind::ReadOnly));
+    let clone = servers.volume(server, partition, id).await;
+    let original = servers.volume(server, partition, read_write).await;
+    let (Ok(clone), Ok(original)) = (clone, original) else { return false };
+    clone.kind == VolumeType::READ_ONLY
+        && clone.parent_id == read_write
+        && clone.update_date == original.update_date
+}
+
+/// Makes a read-only clone of the volume under the id that it had, unless it is there, and brings it online.
+async fn keep(servers: &VolumeServers, order: Order<'_>, has_clone: bool) -> Result<(), Error> {
     let Order { place: Place { server, partition }, entry, .. } = order;
     let (read_write, id) = (entry.id(Kind::ReadWrite), entry.id(Kind::ReadOnly));
     let name = format!("{}.readonly", entry.name);
-    let transaction = servers.begin(server, partition, read_write, AttachFlags::BUSY).await?;
-    let cloned = servers.clone_volume(transaction, NewClone { id, kind: Kind::ReadOnly, name: &name }).await;
-    let ended = servers.end_well(transaction).await;
-    cloned.and(ended)?;
+    if !has_clone {
+        let transaction = servers.begin(server, partition, read_write, AttachFlags::BUSY).await?;
+        let new = NewClone { id, kind: Kind::ReadOnly, name: &name };
+        let cloned = servers.clone_volume(transaction, new).await;
+        let ended = servers.end_well(transaction).await;
+        cloned.and(ended)?;
+    }
     let transaction = servers.begin(server, partition, id, AttachFlags::OFFLINE).await?;
     let set = servers.set_flags(transaction, VolumeFlags::NONE).await;
     let ended = servers.end_well(transaction).await;
