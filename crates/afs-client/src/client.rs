@@ -224,7 +224,7 @@ impl Client {
                 server.kind == ServerKind::File && candidate.has_answered && candidate.down_since.is_none()
             });
             let calls = known.filter_map(|server| server.best()).map(|address| async move {
-                let peer = inner.connections.to::<Rxafs>(address.socket, Who::NOBODY);
+                let peer = inner.connections.to::<Rxafs>(address.socket);
                 peer.rpc(&GiveUpAllCallBacks {}).await
             });
             join_all(calls).await

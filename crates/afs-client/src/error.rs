@@ -115,6 +115,11 @@ pub enum Error {
         /// The rights that it takes.
         needed: Rights,
     },
+    /// The user's token was refused or thrown away: what needs it is not done as nobody.
+    NoToken {
+        /// The cell.
+        cell: String,
+    },
     /// The volume cannot be written: it is read-only or a backup, or this is the dynamic root.
     ReadOnly {
         /// The vnode.
@@ -229,7 +234,7 @@ impl Error {
             Self::NotADirectory { .. } => Errno::ENOTDIR,
             Self::IsADirectory { .. } => Errno::EISDIR,
             Self::NotALink { .. } => Errno::EINVAL,
-            Self::NoAccess { .. } => Errno::EACCES,
+            Self::NoAccess { .. } | Self::NoToken { .. } => Errno::EACCES,
             Self::ReadOnly { .. } => Errno::EROFS,
             Self::Apart { .. } => Errno::EXDEV,
             Self::NoCell { .. } => Errno::ENOENT,
@@ -292,6 +297,9 @@ impl fmt::Display for Error {
             Self::NotALink { fid } => write!(f, "{fid} is not a symbolic link"),
             Self::NoAccess { fid, needed } => {
                 write!(f, "{fid}: the right {} is missing; see fs listacl", needed.letters())
+            }
+            Self::NoToken { cell } => {
+                write!(f, "the token for {cell} is good no more: 'aklog' gets another one")
             }
             Self::ReadOnly { fid } => write!(f, "{fid} is in a read-only volume"),
             Self::Apart { from, to } => write!(f, "{from} and {to} are not in the same volume or directory"),

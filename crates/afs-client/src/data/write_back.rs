@@ -29,6 +29,7 @@ use crate::error::Error;
 use crate::events::Change;
 use crate::fid::{Fid, User};
 use crate::servers::remote::{StoreRange, StoreSource};
+use crate::servers::users::Who;
 use crate::vnodes::status::{SetStatus, Status};
 use crate::wait::either;
 
@@ -533,9 +534,15 @@ impl FileData {
     /// Whether a store that has failed may succeed later: when servers are back, or when the user has a token again whose last one has
     /// ended. What was written is kept until then.
     fn may_pass(&self, client: &Client, user: User, error: &Error) -> bool {
-        let is_refused = matches!(error.errno(), Errno::EACCES | Errno::EPERM);
-        let waits = || client.inner.users.waits_for_login(user, self.vnode.fid.cell);
-        error.is_passing() || is_refused && waits()
+        let (users, cell) = (&client.inner.users, self.vnode.fid.cell);
+        match error {
+            // There may be another token by now; who has thrown it away waits for none.
+            Error::NoToken { .. } => users.who(user, cell) != Who::NOBODY,
+            _ => {
+                let is_refused = matches!(error.errno(), Errno::EACCES | Errno::EPERM);
+                error.is_passing() || is_refused && users.waits_for_login(user, cell)
+            }
+        }
     }
 
     /// The last open file is closed, with something dirty: it is stored now, or put aside if it cannot be.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lru::LruCache;
 use rx::{Endpoint, Peer, PeerLimits};
 use rx_proto::ids::ServiceId;
+use rx_security::Token;
 use rxgen::Interface;
 
 use crate::servers::users::{Users, Who};
@@ -23,22 +24,53 @@ pub(crate) struct Connections {
     sets: Mutex<Sets>,
 }
 
-type Sets = LruCache<(SocketAddr, ServiceId, Who), Peer>;
+type Sets = LruCache<(SocketAddr, ServiceId, Who), Set>;
+
+/// The connections of an identity to a service of a server, and what all of them show.
+#[derive(Debug)]
+struct Set {
+    shown: Option<Arc<Token>>,
+    peer: Peer,
+}
+
+impl Set {
+    fn shows(&self, token: Option<&Arc<Token>>) -> bool {
+        match (&self.shown, token) {
+            (Some(ours), Some(token)) => Arc::ptr_eq(ours, token),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        }
+    }
+}
 
 impl Connections {
     pub(crate) fn new(endpoint: Endpoint, users: Arc<Users>) -> Self {
         Self { endpoint, users, sets: Mutex::new(LruCache::new(SETS_MAX)) }
     }
 
-    /// A service of a server as one identity calls it.
-    pub(crate) fn to<I: Interface>(&self, server: SocketAddr, who: Who) -> Peer {
+    /// A service of a server as nobody calls it.
+    pub(crate) fn to<I: Interface>(&self, server: SocketAddr) -> Peer {
+        self.showing::<I>(server, Who::NOBODY, None)
+    }
+
+    /// A service of a server as one identity calls it who shows this token, or nothing. All connections of what is returned show that,
+    /// whatever becomes of the identity meanwhile.
+    pub(crate) fn showing<I: Interface>(
+        &self,
+        server: SocketAddr,
+        who: Who,
+        token: Option<&Arc<Token>>,
+    ) -> Peer {
         let service = ServiceId(I::SERVICE_ID);
         let mut sets = self.lock();
-        let set = sets.get_or_insert((server, service, who), || {
-            let users = Arc::clone(&self.users);
-            self.endpoint.peer(server, service, PeerLimits::default(), move || users.security(who))
-        });
-        set.clone()
+        if let Some(set) = sets.get(&(server, service, who)).filter(|set| set.shows(token)) {
+            return set.peer.clone();
+        }
+        let (users, shown) = (Arc::clone(&self.users), token.cloned());
+        let security = move || users.security(shown.as_ref());
+        let peer = self.endpoint.peer(server, service, PeerLimits::default(), security);
+        sets.put((server, service, who), Set { shown: token.cloned(), peer: peer.clone() });
+        peer
     }
 
     /// Has new connections made for an identity: its ticket was replaced or refused.

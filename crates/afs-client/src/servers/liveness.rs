@@ -164,11 +164,11 @@ impl Probe for Connections {
         Box::pin(async move {
             let failed = match kind {
                 ServerKind::File => {
-                    let peer = self.to::<Rxafs>(address, Who::NOBODY);
+                    let peer = self.to::<Rxafs>(address);
                     call_once(&peer, &GetCapabilities {}, QUICK_ANSWER_PATIENCE).await.err()
                 }
                 ServerKind::Location => {
-                    let peer = self.to::<Vl>(address, Who::NOBODY);
+                    let peer = self.to::<Vl>(address);
                     call_once(&peer, &ProbeServer {}, QUICK_ANSWER_PATIENCE).await.err()
                 }
             };

@@ -28,7 +28,7 @@ use crate::fid::CellIndex;
 use crate::servers::cells::Cell;
 use crate::servers::remote::{Asked, Failure, QUICK_ANSWER_PATIENCE, call_once};
 use crate::servers::table::{Server, ServerKind, Servers};
-use crate::servers::users::Who;
+use crate::servers::users::{Purpose, Who};
 
 /// How long an entry is used without asking again. A volume that moves is found at once by what its old server says; this is
 /// for replicas that are added.
@@ -519,8 +519,8 @@ impl Inner {
     /// Asks a cell's database servers, whichever answers.
     async fn ask_location<R: Rpc>(&self, cell: &Cell, args: R) -> Result<R::Reply, Failure> {
         let asked = Asked::Servers(&cell.location_servers);
-        let asking = self.ask(asked, Who::NOBODY, |attempt| {
-            let peer = self.connections.to::<Vl>(attempt.socket, Who::NOBODY);
+        let asking = self.ask(asked, Who::NOBODY, Purpose::Read, |attempt| {
+            let peer = self.connections.to::<Vl>(attempt.socket);
             let args = &args;
             async move { call_once(&peer, args, QUICK_ANSWER_PATIENCE).await }
         });

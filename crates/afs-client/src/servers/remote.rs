@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use afs_failover::{Rotation, Step, Verdict, verdict};
 use afs_wire::ids::VolumeId;
-use afs_wire::rxafs::Rxafs;
+use afs_wire::rxafs::{FetchACL, FetchStatus, GetVolumeStatus, Rxafs};
 use rx::{CallError, ClientCall, Peer, RpcError};
 use rx_proto::abort::AbortCode;
 use rx_proto::config::CallLimits;
+use rx_security::Token;
 use rxgen::{Abort, Rpc};
 
 use crate::client::Inner;
@@ -23,7 +24,7 @@ use crate::error::Error;
 use crate::fid::{CellIndex, Fid};
 pub use crate::servers::streams::{Fetch, InMemory, STORE_PIECE_BYTES, StoreRange, StoreSource};
 use crate::servers::table::{Address, Server, Servers};
-use crate::servers::users::Who;
+use crate::servers::users::{NoToken, Purpose, Who};
 use crate::servers::waiting::Why;
 use crate::vnodes::table::Responder;
 use crate::wait;
@@ -99,10 +100,18 @@ impl Asked<'_> {
     }
 }
 
+/// What a procedure of the file service is for. Those that are named here change nothing.
+fn purpose_of<R: Rpc>() -> Purpose {
+    let reads = [FetchStatus::OPCODE, FetchACL::OPCODE, GetVolumeStatus::OPCODE];
+    if reads.contains(&R::OPCODE) { Purpose::Read } else { Purpose::Change }
+}
+
 /// One attempt of an operation: which address is asked, and whether its silence is waited for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Attempt {
     pub(crate) socket: SocketAddr,
+    /// What is shown to the server.
+    shown: Option<Arc<Token>>,
     /// What its calls have instead of their connection's limits, if another server is asked soon.
     limits: Option<CallLimits>,
 }
@@ -211,6 +220,7 @@ impl Inner {
         &self,
         asked: Asked<'_>,
         who: Who,
+        purpose: Purpose,
         mut attempt: F,
     ) -> Result<(T, Responder), Failure>
     where
@@ -253,7 +263,15 @@ impl Inner {
                     } else {
                         None
                     };
-                    match attempt(Attempt { socket: address.socket, limits }).await {
+                    let shown = match self.users.shown(who, purpose) {
+                        Ok(shown) => shown,
+                        Err(NoToken) => {
+                            let cell = asked.volume().map(|(cell, _)| self.cells.name_of(cell));
+                            let error = Error::NoToken { cell: cell.unwrap_or_default() };
+                            return Err(Failure::of_lookup(error, rotation.is_ambiguous()));
+                        }
+                    };
+                    match attempt(Attempt { socket: address.socket, shown, limits }).await {
                         Ok(reply) => {
                             self.liveness.note_answer(&address);
                             if let Some((cell, volume)) = asked.volume().filter(|_| has_looked) {
@@ -402,8 +420,8 @@ impl Inner {
         who: Who,
         args: R,
     ) -> Result<Answer<R::Reply>, Failure> {
-        let asking = self.ask(asked, who, |attempt| {
-            let peer = self.connections.to::<Rxafs>(attempt.socket, who);
+        let asking = self.ask(asked, who, purpose_of::<R>(), |attempt| {
+            let peer = self.file_peer(&attempt, who);
             let args = &args;
             async move {
                 let call = attempt.begin(&peer).await;
@@ -439,9 +457,9 @@ impl Inner {
         verdict
     }
 
-    /// The connections of a user to a server, for streams.
-    pub(crate) fn file_peer(&self, socket: SocketAddr, who: Who) -> Peer {
-        self.connections.to::<Rxafs>(socket, who)
+    /// The connections of a user to the file server of an attempt.
+    pub(crate) fn file_peer(&self, attempt: &Attempt, who: Who) -> Peer {
+        self.connections.showing::<Rxafs>(attempt.socket, who, attempt.shown.as_ref())
     }
 }
 

@@ -23,7 +23,7 @@ use crate::error::Error;
 use crate::fid::{Fid, User};
 use crate::servers::releases::Told;
 use crate::servers::remote::{ANSWER_PATIENCE, Asked, Breaks, is_silence};
-use crate::servers::users::Who;
+use crate::servers::users::{Purpose, Who};
 use crate::vnodes::table::{PendingChange, Responder, Snapshot, Vnode};
 
 /// Bytes given to the transport at once in a store, as it asks for.
@@ -251,8 +251,8 @@ impl Client {
         let who = inner.users.who(user, fid.cell);
         let vnode = inner.vnodes.get_or_add(fid);
         let before = vnode.snapshot();
-        let asking = inner.ask(Asked::Volume(fid.cell, fid.volume), who, |attempt| {
-            let peer = inner.file_peer(attempt.socket, who);
+        let asking = inner.ask(Asked::Volume(fid.cell, fid.volume), who, Purpose::Read, |attempt| {
+            let peer = inner.file_peer(&attempt, who);
             let args = &args;
             async move {
                 let failed = |source| RpcError::Call { rpc: FetchData64::NAME, source };
@@ -348,8 +348,8 @@ impl Client {
             length: range.length,
             file_length: range.file_length,
         };
-        let asking = inner.ask(Asked::Volume(fid.cell, fid.volume), who, |attempt| {
-            let peer = inner.file_peer(attempt.socket, who);
+        let asking = inner.ask(Asked::Volume(fid.cell, fid.volume), who, Purpose::Change, |attempt| {
+            let peer = inner.file_peer(&attempt, who);
             let args = &args;
             async move {
                 match store_once(&peer, args, source).await {

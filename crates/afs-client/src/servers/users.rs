@@ -93,6 +93,21 @@ pub(crate) enum LoggedIn {
     Anew(Option<Who>),
 }
 
+/// What a call is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// It changes nothing. It goes on as nobody where a user's token is good no more.
+    Read,
+    /// It changes something, or brings a user's data to a server: never in the name of nobody in the place of a user, as it would
+    /// go unencrypted, and the answer could be anybody's. Aborts are not authenticated: who forges one decides that a token counts
+    /// as refused.
+    Change,
+}
+
+/// An identity has no token to show that is good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct NoToken;
+
 /// Where a token comes from.
 enum Source {
     /// A cell's key, and the name.
@@ -106,7 +121,7 @@ struct Login {
     cell_name: String,
     source: Source,
     token: Mutex<Arc<Token>>,
-    /// A server has refused it: nobody until there is another one.
+    /// A server has refused it: nobody to readers until there is another one.
     is_refused: AtomicBool,
     /// Its end has been warned of.
     is_warned: AtomicBool,
@@ -246,7 +261,7 @@ impl Users {
                 return LoggedIn::Before;
             }
             *login.token.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(token);
-            login.is_refused.store(false, Ordering::Relaxed);
+            login.is_refused.store(false, Ordering::Release);
             login.is_warned.store(false, Ordering::Relaxed);
             return LoggedIn::Renewed(who);
         }
@@ -332,21 +347,34 @@ impl Users {
         }));
     }
 
-    /// The security of one more connection. A ticket that is made here and about to end is replaced.
-    pub(crate) fn security(&self, who: Who) -> Box<dyn SecurityClass> {
-        let Some(login) = self.login(who) else { return Box::new(Null) };
-        if login.is_refused.load(Ordering::Relaxed) {
-            return Box::new(Null);
-        }
+    /// What an identity's next call shows to a server: a token, or nothing. A ticket that is made here and about to end is replaced. One
+    /// that has ended by the clock here is shown: servers have the say.
+    ///
+    /// # Errors
+    ///
+    /// For a change, when a server has refused the token, or the user has thrown it away since the operation began.
+    pub(crate) fn shown(&self, who: Who, purpose: Purpose) -> Result<Option<Arc<Token>>, NoToken> {
+        let login = self.login(who).filter(|login| !login.is_refused.load(Ordering::Acquire));
+        let Some(login) = login else {
+            return if who == Who::NOBODY || purpose == Purpose::Read { Ok(None) } else { Err(NoToken) };
+        };
         let now = UnixTime::of(self.runtime.wall_clock());
         if login.token().end < now.plus(TICKET_REST) {
             self.renew(&login);
         }
-        Box::new(rxkad::Client::new(login.token(), self.level()))
+        Ok(Some(login.token()))
+    }
+
+    /// The security of one more connection that shows a token, or nothing.
+    pub(crate) fn security(&self, shown: Option<&Arc<Token>>) -> Box<dyn SecurityClass> {
+        match shown {
+            Some(token) => Box::new(rxkad::Client::new(Arc::clone(token), self.level())),
+            None => Box::new(Null),
+        }
     }
 
     /// A server has refused a ticket. The next connection shows a new one if tickets are made here; else the ticket's
-    /// owner is anonymous until the next login. Returns whether trying again makes sense.
+    /// owner reads as nobody until the next login, and changes nothing. Returns whether trying again makes sense.
     pub(crate) fn refused(&self, who: Who) -> bool {
         let Some(login) = self.login(who) else { return false };
         let renewed = self.renew(&login);
@@ -362,7 +390,7 @@ impl Users {
                     cell,
                     name,
                     why,
-                    "a token is good no more; its owner is anonymous until the next 'aklog'"
+                    "a token is good no more; its owner is anonymous and changes nothing until the next 'aklog'"
                 );
             }
         }
@@ -475,12 +503,15 @@ mod tests {
         let token = users.make_token(&keys(), "alice", CELL.1).unwrap();
         assert_eq!(users.log_in(User(1), CELL, holder("alice"), token.clone(), false), LoggedIn::Anew(None));
         let who = users.who(User(1), CELL.0);
-        assert_eq!(users.security(who).index().0, 2);
+        let index = |purpose| users.shown(who, purpose).map(|shown| users.security(shown.as_ref()).index().0);
+        let both = || [Purpose::Read, Purpose::Change].map(index);
+        assert_eq!(both(), [Ok(2), Ok(2)]);
         assert!(users.refused(who));
-        assert_eq!(users.security(who).index().0, 0);
+        assert_eq!(both(), [Ok(0), Err(NoToken)], "what nobody may do is not done in the user's place");
         assert!(!users.refused(Who::NOBODY));
         assert_eq!(users.log_in(User(1), CELL, holder("alice"), token, false), LoggedIn::Renewed(who));
-        assert_eq!(users.security(who).index().0, 2);
+        assert_eq!(both(), [Ok(2), Ok(2)]);
+        assert!(users.shown(Who::NOBODY, Purpose::Change).unwrap().is_none());
     }
 
     #[tokio::test]
@@ -502,7 +533,11 @@ mod tests {
         // Somebody else who says to be bob is not the same: nobody here can tell whether that is true.
         users.log_in(User(2), CELL, holder("bob"), second, false);
         assert_ne!(users.who(User(2), CELL.0), users.who(User(1), CELL.0));
-        assert_eq!(users.security(who).index().0, 0, "an identity that has left shows nothing");
+        assert!(
+            users.shown(who, Purpose::Read).unwrap().is_none(),
+            "an identity that has left shows nothing"
+        );
+        assert!(users.shown(who, Purpose::Change).is_err(), "nor does it change anything as nobody");
     }
 
     #[tokio::test]

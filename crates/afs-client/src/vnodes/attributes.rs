@@ -23,7 +23,7 @@ use crate::fid::{Fid, User};
 use crate::names::mount_point::Target;
 use crate::servers::releases::Told;
 use crate::servers::remote::Asked;
-use crate::servers::users::Who;
+use crate::servers::users::{Purpose, Who};
 use crate::vnodes::status::{Kind, SetStatus, Status};
 use crate::vnodes::table::{Known, PendingChange, Responder, Snapshot, Unstored, Vnode};
 
@@ -208,8 +208,8 @@ impl Inner {
             false => Asked::Volume(first.cell, first.volume),
         };
         let args = InlineBulkStatus { fids: args };
-        let asking = self.ask(asked, who, |attempt| {
-            let peer = self.connections.to::<Rxafs>(attempt.socket, who);
+        let asking = self.ask(asked, who, Purpose::Read, |attempt| {
+            let peer = self.file_peer(&attempt, who);
             let args = &args;
             async move {
                 let failed = |source| RpcError::Call { rpc: InlineBulkStatus::NAME, source };

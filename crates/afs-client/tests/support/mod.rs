@@ -408,6 +408,11 @@ impl World {
         config
     }
 
+    /// The keys that the servers have.
+    pub(crate) fn keys(&self) -> &KeySet {
+        &self.keys
+    }
+
     /// A client of the cell.
     pub(crate) fn client(&self, number: u8) -> Client {
         self.client_with(self.config(number))

@@ -1,0 +1,91 @@
+//! Tokens that servers refuse: what becomes of what their owners do meanwhile. Here nobody may do everything too, so that only the
+//! client keeps a user's data from being sent as nobody's, which is in the clear.
+
+mod support;
+
+use std::time::Duration;
+
+use afs_client::remote::{InMemory, StoreRange};
+use afs_client::users::Holder;
+use afs_client::{Client, User};
+use afs_wire::Errno;
+use bytes::Bytes;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
+use rx_security::keys::{EncType, Key};
+use rx_security::{Identity, KeySet, Token, UnixTime, ticket};
+use support::data::{WRITE, make};
+use support::{CELL, NOBODY, World, cell_root, content, names};
+
+/// A user who logs in.
+const CAROL: User = User(1003);
+
+/// A token of alice's that a server takes who has these keys.
+fn token(client: &Client, keys: &KeySet, seed: u64) -> Token {
+    let now = UnixTime::of(client.runtime().wall_clock());
+    let times = (now, now.plus(Duration::from_secs(10 * 3600)));
+    let alice = Identity::parse("alice").unwrap();
+    ticket::for_user(keys, &alice, CELL, times, &mut StdRng::seed_from_u64(seed)).unwrap()
+}
+
+/// Keys that no server has.
+fn other_keys() -> KeySet {
+    KeySet::of([Key::rxkad_krb5(9, EncType::AES256, &[8; 32])]).unwrap()
+}
+
+fn log_in(client: &Client, token: Token) {
+    let holder = Holder { name: "alice".to_owned(), id: None };
+    client.log_in(CAROL, CELL, holder, token, false).unwrap();
+}
+
+async fn sleep(client: &Client, seconds: u64) {
+    client.runtime().sleep_until(client.now() + Duration::from_secs(seconds)).await;
+}
+
+#[test]
+fn what_is_stored_when_a_token_is_refused_is_not_sent_as_nobodys() {
+    let world = World::new();
+    let (client, elsewhere) = (world.client(1), world.client(2));
+    world.run(async move {
+        let fid = make(&client, "file").await.fid();
+        support::put(&client, NOBODY, fid, b"before").await;
+        log_in(&client, token(&client, &other_keys(), 1));
+        // The store is the first that a server hears of the token.
+        let range = StoreRange { pos: 0, length: 6, file_length: 6, modified: None, sync: false };
+        let source = InMemory { pos: 0, bytes: Bytes::from_static(b"secret") };
+        let error = client.store(CAROL, fid, range, &source).await.unwrap_err();
+        assert_eq!(error.errno(), Errno::EACCES, "{error}");
+        let said = error.to_string();
+        assert!(said.contains("aklog"), "{said}");
+        assert_eq!(content(&elsewhere, NOBODY, fid).await, b"before");
+        // Nor are names changed by nobody; reading goes on.
+        let root = cell_root(&client).await;
+        let error = client.remove(CAROL, root, b"file").await.unwrap_err();
+        assert_eq!(error.errno(), Errno::EACCES, "{error}");
+        assert!(names(&client, CAROL, root).await.contains(&"file".to_owned()));
+        assert_eq!(content(&client, CAROL, fid).await, b"before");
+    });
+}
+
+#[test]
+fn what_was_written_when_a_token_was_refused_waits_for_the_next_one() {
+    let world = World::new();
+    let (client, elsewhere, keys) = (world.client(1), world.client(2), world.keys().clone());
+    world.run(async move {
+        let fid = make(&client, "file").await.fid();
+        support::put(&client, NOBODY, fid, b"before").await;
+        log_in(&client, token(&client, &other_keys(), 1));
+        let file = client.open(CAROL, fid, WRITE).await.unwrap();
+        file.write(0, Bytes::from_static(b"secret")).await.unwrap();
+        let error = file.flush().await.unwrap_err();
+        assert_eq!(error.errno(), Errno::EACCES, "{error}");
+        drop(file);
+        sleep(&client, 600).await;
+        assert_eq!(content(&elsewhere, NOBODY, fid).await, b"before");
+        assert!(client.dirty_bytes() > 0 && client.conflicts().is_empty(), "it is kept");
+        log_in(&client, token(&client, &keys, 2));
+        sleep(&client, 5).await;
+        assert_eq!(content(&elsewhere, NOBODY, fid).await, b"secret");
+        assert_eq!(client.dirty_bytes(), 0);
+    });
+}
