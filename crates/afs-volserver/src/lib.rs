@@ -4,8 +4,6 @@
 //! A [`VolumeService`] answers the calls; [`transactions`] is its table of who works on which volume. What the file service
 //! has to be told is said through [`Watcher`], who may change volumes is asked of [`Authority`], other servers are reached through
 //! [`Peers`]. Facts are from docs/notes/volser.md, cited as "Volume service notes".
-//!
-//! Not served yet, and refused as by a server that does not have it: ConvertROtoRWvolume.
 #![forbid(unsafe_code)]
 
 mod codes;

@@ -193,6 +193,28 @@ async fn a_released_volume_replaces_a_lost_one_and_can_be_written() {
     assert_eq!(lab.service.transaction_count(), 0);
 }
 
+/// A release that was broken off leaves one that its server removes when it starts.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_is_half_made_is_not_converted() {
+    let lab = Lab::new();
+    lab.create(RO, "user.x.readonly").await;
+    let trans = lab.begin(RO, AttachFlags::OFFLINE).await;
+    let (name, kind, none) = (text("user.x.readonly"), VolumeType::READ_ONLY, VolumeId(0));
+    let order = SetIdsTypes { trans, name, kind, parent_id: RW, clone_id: none, backup_id: none };
+    lab.call(order).await.unwrap();
+    let half_made = VolumeFlags::DELETE_ON_SALVAGE | VolumeFlags::OUT_OF_SERVICE;
+    lab.call(SetFlags { trans, flags: half_made }).await.unwrap();
+    lab.end(trans).await;
+    let convert = || ConvertROtoRWvolume { partition: A, volid: RO };
+    lab.fails(convert(), EINVAL).await;
+    assert_eq!(lab.one(RO).await.kind, VolumeType::READ_ONLY);
+    let trans = lab.begin(RO, AttachFlags::OFFLINE).await;
+    lab.call(SetFlags { trans, flags: VolumeFlags::NONE }).await.unwrap();
+    lab.end(trans).await;
+    lab.call(convert()).await.unwrap();
+    assert_eq!(lab.state(RW), VolumeState::Online);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_volume_is_renamed_removed_and_nuked() {
     let lab = Lab::new();

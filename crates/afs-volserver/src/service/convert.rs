@@ -49,6 +49,10 @@ fn convert(in_use: &InUse) -> Result<VolumeId, Abort> {
     if info.kind != VolumeKind::ReadOnly || info.parent == id || info.parent == VolumeId(0) {
         return Err(codes::EINVAL);
     }
+    if info.destroy_me {
+        tracing::warn!(volume = %id, "not converted: it is half made, or about to be removed");
+        return Err(codes::EINVAL);
+    }
     let is_original = |other: &afs_volume::Volume| {
         let info = other.header().info;
         other.id() == volume.header().info.parent
