@@ -3,9 +3,9 @@
 use super::keytab;
 use super::{KEYS_MAX, Key, KeySet, KeyType};
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
@@ -113,7 +113,7 @@ impl KeySet {
     }
 
     /// Writes [`KEY_FILE_EXT`], and [`KEY_FILE`] if there are DES keys, each in place of the old one at once, and readable by
-    /// their owner only.
+    /// their owner only, or by the group that could read the old one.
     ///
     /// # Errors
     /// If one cannot be written; what was written before stays.
@@ -243,18 +243,22 @@ fn read(path: &Path) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
     Ok(Some(bytes))
 }
 
-/// Puts a new file in the place of an old one, at once and for good. It belongs to whom the old one belonged, else to the folder's owner:
-/// servers that are not root's have to read what root writes.
+/// Puts a new file in the place of an old one, at once and for good. It belongs to whom the old one belonged, else to the folder's owner, and
+/// its group may do what it could: servers that are not root's have to read what root writes.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let new = path.with_extension("NEW");
     let _ = fs::remove_file(&new);
     let folder = path.parent().unwrap_or(Path::new("."));
-    let owner = fs::metadata(path).or_else(|_| fs::metadata(folder))?;
+    let old = fs::metadata(path).ok();
+    let owner = old.clone().map_or_else(|| fs::metadata(folder), Ok)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     let own = file.metadata()?;
-    if (own.uid(), own.gid()) != (owner.uid(), owner.gid()) {
+    let is_theirs = (own.uid(), own.gid()) == (owner.uid(), owner.gid())
         // Somebody without the right to give files away makes one that is theirs, as ever.
-        let _ = fchown(&file, Some(owner.uid()), Some(owner.gid()));
+        || fchown(&file, Some(owner.uid()), Some(owner.gid())).is_ok();
+    if let Some(old) = old.filter(|_| is_theirs) {
+        // Never for everybody; and not for another group than the old one was for.
+        file.set_permissions(Permissions::from_mode(0o600 | (old.mode() & 0o060)))?;
     }
     file.write_all(bytes)?;
     file.sync_all()?;
@@ -325,10 +329,15 @@ mod tests {
         keys.save(&folder).unwrap();
         keys.save(&folder).unwrap();
         assert_eq!(KeySet::load(&folder).unwrap(), keys);
-        let mode = std::os::unix::fs::PermissionsExt::mode(
-            &fs::metadata(folder.join(KEY_FILE_EXT)).unwrap().permissions(),
-        );
-        assert_eq!(mode & 0o777, 0o600);
+        let file = folder.join(KEY_FILE_EXT);
+        let mode = || fs::metadata(&file).unwrap().mode() & 0o777;
+        assert_eq!(mode(), 0o600);
+        // A server may read it by its group; nobody else ever.
+        for (before, after) in [(0o640, 0o640), (0o664, 0o660), (0o604, 0o600)] {
+            fs::set_permissions(&file, Permissions::from_mode(before)).unwrap();
+            keys.save(&folder).unwrap();
+            assert_eq!(mode(), after, "{before:o}");
+        }
         fs::write(folder.join(KEY_FILE_EXT), b"\0\0\0\x01").unwrap();
         let error = KeySet::load(&folder).unwrap_err().to_string();
         assert!(error.contains(KEY_FILE_EXT) && error.contains("cut short"), "{error}");
