@@ -180,8 +180,9 @@ impl<T: FnMut(Event<'_>)> Release<'_, T> {
                         return Err(failure);
                     }
                 };
-                for index in again {
-                    opening.push(open(servers, wanted, index, sites[index], false, true));
+                for (index, is_made) in again {
+                    // What was made and got nothing is no older release: it is made once more.
+                    opening.push(open(servers, wanted, index, sites[index], is_made, true));
                 }
             }
         }
@@ -214,8 +215,8 @@ impl<T: FnMut(Event<'_>)> Release<'_, T> {
         }
     }
 
-    /// Sends the clone to sites that need it from about the same date. Says which are to be tried again, as they were not open any more; and
-    /// whether all others have it.
+    /// Sends the clone to sites that need it from about the same date. Says which are to be tried again, as they were not open any more, and
+    /// whether the replica was made there; and whether all others have it.
     async fn send_to(
         &mut self,
         clone: Transaction,
@@ -223,7 +224,7 @@ impl<T: FnMut(Event<'_>)> Release<'_, T> {
         wanted: Wanted<'_>,
         group: Vec<Opened>,
         sites: &[Site],
-    ) -> Result<(Vec<usize>, bool), Failed> {
+    ) -> Result<(Vec<(usize, bool)>, bool), Failed> {
         let (servers, volume) = (self.servers, self.order.volume);
         let to: Vec<Transaction> = group.iter().map(|opened| opened.transaction).collect();
         let since = group.iter().map(|opened| opened.since).min().unwrap_or(AfsTime(0));
@@ -249,7 +250,7 @@ impl<T: FnMut(Event<'_>)> Release<'_, T> {
                 Err((SiteStep::Send, error))
                     if error.code().0 == Errno::ENOENT.0 && !opened.is_second_try =>
                 {
-                    again.push(opened.index);
+                    again.push((opened.index, opened.is_made));
                 }
                 Err((step, error)) => {
                     all_well = false;

@@ -12,11 +12,12 @@ use afs_sim::Sim;
 use afs_wire::afsvol::{AfsVol, CreateVolume, EndTrans, ListOneVolume, TransCreate, VOK};
 use afs_wire::ids::{PartitionId, VolumeId, VolumeType};
 use afs_wire::vl::{GetNewVolumeId, Vl};
-use rx::{Endpoint, EndpointConfig, ServerCall, ServiceConfig};
+use rx::{Endpoint, EndpointConfig, Runtime, ServerCall, ServiceConfig};
 use rx_proto::config::CallLimits;
 use rx_proto::endpoint::Service;
 use rx_proto::ids::ServiceId;
 use rx_proto::security::Null;
+use rx_proto::time::Instant;
 use rxgen::xdr::{Decoder, Xdr};
 use rxgen::{Abort, Interface, Rpc, RpcInfo};
 
@@ -36,6 +37,10 @@ pub(crate) fn listed(volume: VolumeId, kind: VolumeType, parent: VolumeId, is_in
     words
 }
 
+/// How long a call at this time with these arguments takes, and what is answered then, if it is not what follows from the call.
+pub(crate) type Hook =
+    Arc<dyn Fn(Instant, &'static str, &[u8]) -> (Duration, Option<Result<Vec<u8>, Abort>>) + Send + Sync>;
+
 /// A location server and a volume server on one machine, which do as they are told.
 #[derive(Clone, Default)]
 #[allow(dead_code, reason = "each test program uses a part of this")]
@@ -52,6 +57,8 @@ pub(crate) struct Script {
     pub(crate) listed: HashMap<(PartitionId, VolumeId), Vec<u32>>,
     /// What is refused as soon as another call has come.
     pub(crate) refused_after: Option<(&'static str, &'static str, Abort)>,
+    /// What else is done with a call.
+    pub(crate) hook: Option<Hook>,
     /// The calls with their arguments.
     pub(crate) requests: Arc<Mutex<HashMap<&'static str, Vec<u8>>>>,
 }
@@ -61,7 +68,7 @@ impl Script {
         Self { refused: refused.iter().copied().collect(), ..Self::default() }
     }
 
-    async fn answer(self, rpcs: &'static [RpcInfo], call: &mut ServerCall) -> Result<(), Abort> {
+    async fn answer(self, sim: Sim, rpcs: &'static [RpcInfo], call: &mut ServerCall) -> Result<(), Abort> {
         let request = call.read_to_end(10_000).await.map_err(|error| Abort(error.code().0))?;
         let opcode = u32::from_be_bytes(request[..4].try_into().unwrap());
         let name = rpcs.iter().find(|rpc| rpc.opcode == opcode).unwrap().name;
@@ -95,6 +102,13 @@ impl Script {
                 None => {}
             }
         }
+        if let Some(hook) = &self.hook {
+            let (wait, answer) = hook(sim.now(), name, &request[4..]);
+            sim.sleep_until(sim.now() + wait).await;
+            if let Some(answer) = answer {
+                return call.write_all(&answer?).await.map_err(|error| Abort(error.code().0));
+            }
+        }
         let reply: &[u32] = match name {
             GetNewVolumeId::NAME => &[number],
             // The id that was asked for, and a transaction.
@@ -115,10 +129,10 @@ impl Script {
         let (security, limits) = (vec![Arc::new(Null) as _], CallLimits::default());
         let service = Service { id, security, check_reach: false, upgrades_to: None, limits };
         let endpoint = bind(sim, SERVER, I::PORT);
-        let script = self.clone();
+        let (script, sim) = (self.clone(), sim.clone());
         endpoint.add_service(ServiceConfig::new(service, move |mut call: ServerCall| {
-            let script = script.clone();
-            async move { script.answer(I::RPCS, &mut call).await }
+            let (script, sim) = (script.clone(), sim.clone());
+            async move { script.answer(sim, I::RPCS, &mut call).await }
         }));
         endpoint
     }

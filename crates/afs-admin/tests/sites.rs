@@ -1,0 +1,109 @@
+//! Releasing a volume to sites whose transactions end before they get it. The servers are scripted, in virtual time.
+
+mod support;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use afs_admin::entry::{Entry, Kind, Site};
+use afs_admin::release::{Order, ReleaseFailure, release};
+use afs_wire::abort::VNOVOL;
+use afs_wire::afsvol::{
+    Clone, CreateVolume, DeleteVolume, ForwardMultiple, GetStatus, ListOneVolume, TransCreate,
+};
+use afs_wire::ids::{PartitionId, TransId, VolumeId, VolumeType};
+use afs_wire::vl::{EntryFlags, GetEntryByIDN, SiteFlags};
+use rxgen::xdr::{Decoder, Xdr};
+use rxgen::{Abort, Rpc};
+use support::{Hook, SERVER, Script, listed};
+
+const VOLUME: VolumeId = VolumeId(500);
+const READ_ONLY: VolumeId = VolumeId(501);
+const HERE: PartitionId = PartitionId(0);
+/// What a server says that has no such transaction.
+const ENOENT: Abort = Abort(2);
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
+}
+
+/// The status of a volume that was made and changed at this time.
+fn status(volume: VolumeId, at: u32) -> Vec<u8> {
+    words(&[volume.0, 0, 0, VOLUME.0, 0, 0, 0, 0, 0, 0, at, 0, at, 0, 0, 0])
+}
+
+/// Releases to these partitions beside that of the volume, which has a replica too.
+fn released(others: &[PartitionId], hook: Hook) -> (Result<Entry, ReleaseFailure>, Vec<&'static str>) {
+    let site = |partition, flags| Site { server: SERVER, partition, flags };
+    let mut sites = vec![site(HERE, SiteFlags::RW_VOL), site(HERE, SiteFlags::RO_VOL)];
+    sites.extend(others.iter().map(|partition| site(*partition, SiteFlags::RO_VOL)));
+    let entry = Entry {
+        name: "user.alice".to_owned(),
+        sites,
+        ids: [VOLUME, READ_ONLY, VolumeId(0)],
+        clone_id: VolumeId(0),
+        flags: EntryFlags::RW_EXISTS | EntryFlags::RO_EXISTS,
+    };
+    assert!(entry.has(Kind::ReadOnly));
+    let mut script = Script::refusing(&[]);
+    let mut wire = Vec::new();
+    entry.to_wire().unwrap().encode(&mut wire);
+    script.replies.insert(GetEntryByIDN::NAME, wire);
+    script.replies.insert(Clone::NAME, words(&[700]));
+    script.replies.insert(GetStatus::NAME, status(VOLUME, 1000));
+    let there = listed(VOLUME, VolumeType::READ_WRITE, VOLUME, true);
+    script.replies.insert(ListOneVolume::NAME, words(&there));
+    script.replies.insert(ForwardMultiple::NAME, words(&[1, 0]));
+    script.hook = Some(hook);
+    let cancel = script.cancel.clone();
+    script.run(move |vldb, volumes| async move {
+        let order = Order { volume: VOLUME, is_recloned: false, is_full: false };
+        release(&vldb, &volumes, order, &cancel, |_| {}).await
+    })
+}
+
+fn decoded<T: Xdr>(request: &[u8]) -> T {
+    T::decode(&mut Decoder::new(request)).unwrap()
+}
+
+#[test]
+fn a_replica_that_was_made_and_got_nothing_gets_everything_the_next_time() {
+    const THERE: PartitionId = PartitionId(1);
+    // Whether the replica is there, from which dates it was sent, and whether its first transaction was used after its end.
+    let state = Arc::new(Mutex::new((false, Vec::new(), false)));
+    let seen = Arc::clone(&state);
+    let hook: Hook = Arc::new(move |_, name, request| {
+        let mut state = seen.lock().unwrap();
+        let answer = match name {
+            TransCreate::NAME if decoded::<TransCreate>(request).partition == THERE && !state.0 => {
+                Some(Err(VNOVOL))
+            }
+            TransCreate::NAME if decoded::<TransCreate>(request).partition == THERE => Some(Ok(words(&[20]))),
+            // It was made at that time, empty.
+            GetStatus::NAME if decoded::<GetStatus>(request).trans == TransId(20) => {
+                Some(Ok(status(READ_ONLY, 5000)))
+            }
+            CreateVolume::NAME => {
+                state.0 = true;
+                None
+            }
+            DeleteVolume::NAME if !state.2 => {
+                state.2 = true;
+                Some(Err(ENOENT))
+            }
+            DeleteVolume::NAME => {
+                state.0 = false;
+                None
+            }
+            ForwardMultiple::NAME => {
+                state.1.push(decoded::<ForwardMultiple>(request).from_date.0);
+                // The transaction of the first time has ended.
+                Some(Ok(words(&[1, if state.1.len() == 1 { ENOENT.0 as u32 } else { 0 }])))
+            }
+            _ => None,
+        };
+        (Duration::ZERO, answer)
+    });
+    released(&[THERE], hook).0.unwrap();
+    assert_eq!(state.lock().unwrap().1, [0, 0]);
+}
