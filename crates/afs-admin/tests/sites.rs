@@ -107,3 +107,34 @@ fn a_replica_that_was_made_and_got_nothing_gets_everything_the_next_time() {
     released(&[THERE], hook).0.unwrap();
     assert_eq!(state.lock().unwrap().1, [0, 0]);
 }
+
+/// Its transaction would end meanwhile, without a word to the release.
+#[test]
+fn a_site_that_answers_late_gets_the_release_after_the_others_have_had_theirs_for_long() {
+    const QUICK: PartitionId = PartitionId(1);
+    const SLOW: PartitionId = PartitionId(2);
+    let begun = Arc::new(Mutex::new(None));
+    let sent = Arc::new(Mutex::new(0));
+    let (seen, count) = (Arc::clone(&begun), Arc::clone(&sent));
+    let hook: Hook = Arc::new(move |now, name, request| {
+        let mut begun = seen.lock().unwrap();
+        match name {
+            TransCreate::NAME if decoded::<TransCreate>(request).partition == SLOW => {
+                let wait = Duration::from_secs(3);
+                *begun = Some(now + wait);
+                (wait, Some(Ok(words(&[20]))))
+            }
+            GetStatus::NAME if decoded::<GetStatus>(request).trans == TransId(20) => {
+                let is_over = now.since(begun.unwrap()) >= Duration::from_secs(600);
+                (Duration::ZERO, is_over.then_some(Err(ENOENT)))
+            }
+            ForwardMultiple::NAME => {
+                *count.lock().unwrap() += 1;
+                (Duration::from_secs(if *count.lock().unwrap() == 1 { 700 } else { 0 }), None)
+            }
+            _ => (Duration::ZERO, None),
+        }
+    });
+    released(&[QUICK, SLOW], hook).0.unwrap();
+    assert_eq!(*sent.lock().unwrap(), 2);
+}

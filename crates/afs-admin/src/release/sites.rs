@@ -1,6 +1,7 @@
 //! Sending a clone to the sites of its replicas. All are opened at once, and get the clone in one call each group: those that need
 //! everything are not sent together with those that need a little. A site that does not answer is not waited for.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use afs_wire::abort::{VNOVOL, VOLSERBADRELEASE};
@@ -148,10 +149,19 @@ impl<T: FnMut(Event<'_>)> Release<'_, T> {
             })
             .collect();
         let mut has_failed = false;
+        // Sites that came to be open, or failed, while others were sent to.
+        let mut meanwhile = Vec::new();
         loop {
             let mut opened = Vec::new();
             let mut deadline = None;
-            while let Some(next) = self.next_opened(&mut opening, &mut deadline).await {
+            loop {
+                let next = match meanwhile.pop() {
+                    Some(next) => next,
+                    None => match self.next_opened(&mut opening, &mut deadline).await {
+                        Some(next) => next,
+                        None => break,
+                    },
+                };
                 match next {
                     Ok(site) => {
                         self.tell_opened(&sites[site.index], read_only, &site);
@@ -169,7 +179,8 @@ impl<T: FnMut(Event<'_>)> Release<'_, T> {
                 break;
             }
             for group in groups(opened) {
-                let again = self.send_to(clone, clone_id, wanted, group, &sites).await;
+                let sent = self.send_to(clone, clone_id, wanted, group, &sites);
+                let again = while_opening(&mut opening, &mut meanwhile, sent).await;
                 let again = match again {
                     Ok((again, all_well)) => {
                         has_failed |= !all_well;
@@ -282,6 +293,26 @@ impl<T: FnMut(Event<'_>)> Release<'_, T> {
         (self.tell)(Event::IsDone(step));
         Ok(())
     }
+}
+
+/// Does something during which sites go on to open, and keeps what comes of that: a transaction that is begun and not used ends after some
+/// minutes, and a group may take hours.
+async fn while_opening<F: Future, T>(
+    opening: &mut FuturesUnordered<F>,
+    meanwhile: &mut Vec<F::Output>,
+    work: impl Future<Output = T>,
+) -> T {
+    let mut work = pin!(work);
+    while !opening.is_empty() {
+        match select(work, opening.next()).await {
+            Either::Left((result, _)) => return result,
+            Either::Right((next, rest)) => {
+                meanwhile.extend(next);
+                work = rest;
+            }
+        }
+    }
+    work.await
 }
 
 /// Opens a replica, or makes one.
