@@ -111,7 +111,7 @@ fn purpose_of<R: Rpc>() -> Purpose {
 pub(crate) struct Attempt {
     pub(crate) socket: SocketAddr,
     /// What is shown to the server.
-    shown: Option<Arc<Token>>,
+    pub(crate) shown: Option<Arc<Token>>,
     /// What its calls have instead of their connection's limits, if another server is asked soon.
     limits: Option<CallLimits>,
 }
@@ -271,7 +271,8 @@ impl Inner {
                             return Err(Failure::of_lookup(error, rotation.is_ambiguous()));
                         }
                     };
-                    match attempt(Attempt { socket: address.socket, shown, limits }).await {
+                    let (socket, showing) = (address.socket, shown.clone());
+                    match attempt(Attempt { socket, shown: showing, limits }).await {
                         Ok(reply) => {
                             self.liveness.note_answer(&address);
                             if let Some((cell, volume)) = asked.volume().filter(|_| has_looked) {
@@ -287,7 +288,7 @@ impl Inner {
                             last = Some((error, Verdict::Down));
                         }
                         Err(error) => {
-                            let verdict = self.note_failure(server, &address, who, &error);
+                            let verdict = self.note_failure(server, &address, (who, shown.as_ref()), &error);
                             tracing::debug!(server = %address.socket, %error, ?verdict, "a call failed");
                             // Another address of the same server is tried first.
                             if verdict != Verdict::Down || server.candidate().down_since.is_some() {
@@ -432,19 +433,19 @@ impl Inner {
         Ok(Answer { reply, responder })
     }
 
-    /// Notes what a failed call says of a server, and starts to cure it.
+    /// Notes what a failed call says of a server, and starts to cure it; the call was made by somebody who has shown this.
     pub(crate) fn note_failure(
         &self,
         server: &Arc<Server>,
         address: &Arc<Address>,
-        who: Who,
+        (who, shown): (Who, Option<&Arc<Token>>),
         error: &RpcError,
     ) -> Verdict {
         let mut verdict = verdict(error);
         match verdict {
             Verdict::Down => self.liveness.note_silence(server, address),
             Verdict::Login => {
-                if who == Who::NOBODY || !self.users.refused(who) {
+                if !self.users.refused(who, shown) {
                     verdict = Verdict::Fail;
                 }
                 self.connections.renew(who);

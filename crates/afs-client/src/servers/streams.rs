@@ -16,6 +16,7 @@ use afs_wire::status::{AfsFetchStatus, AfsStoreStatus, StoreMask};
 use bytes::Bytes;
 use rx::{CallError, ClientCall, Peer, RpcError};
 use rx_proto::time::Instant;
+use rx_security::Token;
 use rxgen::Rpc;
 
 use crate::client::Client;
@@ -36,6 +37,7 @@ pub const STORE_PIECE_BYTES: usize = 128 << 10;
 pub struct Fetch {
     client: Client,
     who: Who,
+    shown: Option<Arc<Token>>,
     vnode: Arc<Vnode>,
     before: Snapshot,
     responder: Responder,
@@ -139,6 +141,7 @@ impl Fetch {
             socket: self.call.peer(),
             is_hasty: self.is_hasty,
             who: self.who,
+            shown: self.shown.clone(),
             fid: self.vnode.fid,
         }
     }
@@ -151,6 +154,7 @@ struct Broken {
     socket: SocketAddr,
     is_hasty: bool,
     who: Who,
+    shown: Option<Arc<Token>>,
     fid: Fid,
 }
 
@@ -166,7 +170,7 @@ impl Broken {
                 inner.liveness.note_suspicion(server, &address);
                 Verdict::Wait
             }
-            Some(address) => inner.note_failure(server, &address, self.who, &error),
+            Some(address) => inner.note_failure(server, &address, (self.who, self.shown.as_ref()), &error),
         };
         match verdict {
             Verdict::Fail | Verdict::OtherSite => Error::of_rpc(FetchData64::NAME, self.fid, &error),
@@ -262,10 +266,10 @@ impl Client {
                 // Two words, the high one first, then so many bytes, then the results (XDR notes 2.1).
                 let mut words = [0; 8];
                 call.read_exact(&mut words).await.map_err(failed)?;
-                Ok((call, attempt.is_hasty(), u64::from_be_bytes(words)))
+                Ok((call, attempt.is_hasty(), attempt.shown, u64::from_be_bytes(words)))
             }
         });
-        let ((call, is_hasty, coming), responder) =
+        let ((call, is_hasty, shown, coming), responder) =
             asking.await.map_err(|failure| failure.of(FetchData64::NAME, fid))?;
         if coming > length {
             let what = format!("fetching {length} bytes of {fid}");
@@ -276,6 +280,7 @@ impl Client {
         Ok(Fetch {
             client,
             who,
+            shown,
             vnode,
             before,
             responder,

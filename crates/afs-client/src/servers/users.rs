@@ -374,9 +374,15 @@ impl Users {
     }
 
     /// A server has refused a ticket. The next connection shows a new one if tickets are made here; else the ticket's
-    /// owner reads as nobody until the next login, and changes nothing. Returns whether trying again makes sense.
-    pub(crate) fn refused(&self, who: Who) -> bool {
-        let Some(login) = self.login(who) else { return false };
+    /// owner reads as nobody until the next login, and changes nothing. Where it is not the identity's any more, nothing comes of it:
+    /// `shown` is what the call had shown. Returns whether trying again makes sense.
+    pub(crate) fn refused(&self, who: Who, shown: Option<&Arc<Token>>) -> bool {
+        let (Some(login), Some(shown)) = (self.login(who), shown) else { return false };
+        // Until the end no other token comes.
+        let _identities = self.identities();
+        if !Arc::ptr_eq(&login.token(), shown) {
+            return true;
+        }
         let renewed = self.renew(&login);
         if !renewed {
             let Source::Given(holder) = &login.source else { return false };
@@ -506,12 +512,29 @@ mod tests {
         let index = |purpose| users.shown(who, purpose).map(|shown| users.security(shown.as_ref()).index().0);
         let both = || [Purpose::Read, Purpose::Change].map(index);
         assert_eq!(both(), [Ok(2), Ok(2)]);
-        assert!(users.refused(who));
+        let shown = users.shown(who, Purpose::Change).unwrap();
+        assert!(users.refused(who, shown.as_ref()));
         assert_eq!(both(), [Ok(0), Err(NoToken)], "what nobody may do is not done in the user's place");
-        assert!(!users.refused(Who::NOBODY));
+        assert!(!users.refused(Who::NOBODY, None));
         assert_eq!(users.log_in(User(1), CELL, holder("alice"), token, false), LoggedIn::Renewed(who));
         assert_eq!(both(), [Ok(2), Ok(2)]);
         assert!(users.shown(Who::NOBODY, Purpose::Change).unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_late_refusal_of_the_last_token_leaves_the_new_one_good() {
+        let users = users();
+        let token = || users.make_token(&keys(), "alice", CELL.1).unwrap();
+        users.log_in(User(1), CELL, holder("alice"), token(), false);
+        let who = users.who(User(1), CELL.0);
+        let first = users.shown(who, Purpose::Change).unwrap();
+        users.log_in(User(1), CELL, holder("alice"), token(), false);
+        assert!(users.refused(who, first.as_ref()), "the call is made again");
+        let second = users.shown(who, Purpose::Change).expect("nobody has refused it");
+        assert_ne!(first, second);
+        assert!(!users.waits_for_login(User(1), CELL.0));
+        users.refused(who, second.as_ref());
+        assert!(users.shown(who, Purpose::Change).is_err());
     }
 
     #[tokio::test]
@@ -552,7 +575,8 @@ mod tests {
         assert_eq!([at(60), UnixTime(end.0 + 1)].map(|now| users.warn_of_ends(now)), [1, 0]);
         assert!(!users.waits_for_login(User(1), CELL.0));
         assert_eq!(users.counts(), TokenCounts { all: 1, ended: 0 });
-        users.refused(users.who(User(1), CELL.0));
+        let who = users.who(User(1), CELL.0);
+        users.refused(who, users.shown(who, Purpose::Read).unwrap().as_ref());
         assert!(users.waits_for_login(User(1), CELL.0));
         assert_eq!(users.counts(), TokenCounts { all: 1, ended: 1 });
         assert!(!users.waits_for_login(User(2), CELL.0), "whoever never had one waits for nothing");
