@@ -6,7 +6,9 @@
 use super::errors::Failure;
 use crate::control_socket::SOURCE;
 use afs_wire::control::{FRAME_HEADER, frame_length, framed};
+use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::geteuid;
 use rxgen::xdr::from_bytes;
 use rxgen::{Rpc, decode_reply, encode_request};
@@ -14,15 +16,24 @@ use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::{env, fs};
+use std::time::{Duration, Instant};
+use std::{env, fs, thread};
 
 /// The kind of file system that our mounts are, as the kernel shows it.
 pub(crate) const FILE_SYSTEM: &str = "fuse.afar";
 
 /// Where the kernel lists what is mounted.
 const MOUNT_INFO: &str = "/proc/self/mountinfo";
+
+/// How long a client for tokens is waited for, in all, that has no time to take a connection, and the pause between two attempts.
+const BUSY_PATIENCE: Duration = Duration::from_secs(5);
+const BUSY_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long the client for tokens may take to answer: longer than its servers are waited for.
+const TOKENS_PATIENCE: Duration = Duration::from_secs(600);
 
 /// A mount of ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,21 +134,41 @@ impl Client {
     /// listens: so it has to be root's, or the caller's own. Of several it is that of the current folder, else the newest.
     pub(crate) fn for_tokens() -> Result<Self, Failure> {
         let (first, own) = (Mount::any(), geteuid().as_raw());
+        let mounts = first.into_iter().chain(Mount::all().into_iter().rev());
+        Self::first_trusted(
+            mounts.map(|mount| mount.socket),
+            |uid| uid == 0 || uid == own,
+            (BUSY_PATIENCE, TOKENS_PATIENCE),
+        )
+    }
+
+    /// The first client of somebody who is trusted. What others have mounted makes nobody wait, also where it takes no connections.
+    fn first_trusted(
+        sockets: impl Iterator<Item = PathBuf>,
+        trusts: impl Fn(u32) -> bool,
+        (busy, answer): (Duration, Duration),
+    ) -> Result<Self, Failure> {
+        let until = Instant::now() + busy;
         let mut refusal = Failure::NoClient;
-        for mount in first.into_iter().chain(Mount::all().into_iter().rev()) {
+        for socket in sockets {
             let is_first = matches!(refusal, Failure::NoClient);
-            let client = match Self::connect(&mount.socket) {
-                Ok(client) => client,
-                Err(failure) if is_first => {
-                    refusal = failure;
+            let stream = match connect_unless_busy(&socket, &trusts, until) {
+                Ok(stream) => stream,
+                Err(error) if is_first => {
+                    refusal = Failure::Unreachable { socket, error };
                     continue;
                 }
                 Err(_) => continue,
             };
-            let owner = socket_peercred(&*client.stream.borrow()).map(|peer| peer.uid.as_raw());
-            match owner {
-                Ok(uid) if uid == 0 || uid == own => return Ok(client),
-                Ok(uid) if is_first => refusal = Failure::NotTrusted { socket: mount.socket, uid },
+            match socket_peercred(&stream).map(|peer| peer.uid.as_raw()) {
+                Ok(uid) if trusts(uid) => {
+                    let set = stream
+                        .set_read_timeout(Some(answer))
+                        .and_then(|()| stream.set_write_timeout(Some(answer)));
+                    set.map_err(|error| Failure::Unreachable { socket: socket.clone(), error })?;
+                    return Ok(Self { socket, stream: RefCell::new(stream) });
+                }
+                Ok(uid) if is_first => refusal = Failure::NotTrusted { socket, uid },
                 Ok(_) | Err(_) => {}
             }
         }
@@ -171,9 +202,95 @@ impl Client {
     }
 }
 
+/// Connects at once. If too many wait for a connection already, the socket is tried again until then if somebody made it who is
+/// trusted: whoever listens on another one may never take any.
+fn connect_unless_busy(
+    socket: &Path,
+    trusts: impl Fn(u32) -> bool,
+    until: Instant,
+) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(socket)?;
+    loop {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let made = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        match connect(&made, &address) {
+            Ok(()) => {
+                let stream = UnixStream::from(made);
+                stream.set_nonblocking(false)?;
+                return Ok(stream);
+            }
+            Err(Errno::AGAIN) if Instant::now() < until && trusts(fs::metadata(socket)?.uid()) => {
+                thread::sleep(BUSY_PAUSE);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::net::{bind, listen};
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixListener;
+
+    const PATIENCE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(60));
+
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn new(name: &str) -> Self {
+            let path = env::temp_dir().join(format!("afar-fs-client-{name}-{}", std::process::id()));
+            fs::create_dir_all(&path).unwrap();
+            Self(path)
+        }
+
+        /// A socket that takes no connections, to which so many have connected as may.
+        fn full(&self, name: &str) -> (PathBuf, Vec<OwnedFd>) {
+            let path = self.0.join(name);
+            let address = SocketAddrUnix::new(&path).unwrap();
+            let make = || {
+                let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+                socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap()
+            };
+            let listener = make();
+            bind(&listener, &address).unwrap();
+            listen(&listener, 1).unwrap();
+            let mut held = vec![listener];
+            loop {
+                let one = make();
+                match connect(&one, &address) {
+                    Ok(()) => held.push(one),
+                    Err(error) => {
+                        assert_eq!(error, Errno::AGAIN);
+                        return (path, held);
+                    }
+                }
+            }
+        }
+    }
+
+    impl Drop for Folder {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn a_socket_that_takes_no_connection_keeps_nobody_from_his_tokens() {
+        let folder = Folder::new("full");
+        let (full, _held) = folder.full("full");
+        let good = folder.0.join("good");
+        let _listener = UnixListener::bind(&good).unwrap();
+        // Whoever made it.
+        let sockets = || [full.clone(), good.clone()].into_iter();
+        let client = Client::first_trusted(sockets(), |_| true, PATIENCE).unwrap_or_else(|_| panic!("none"));
+        assert_eq!(client.socket, good);
+        let alone = Client::first_trusted([full.clone()].into_iter(), |_| false, PATIENCE);
+        assert!(matches!(alone, Err(Failure::Unreachable { socket, .. }) if socket == full));
+        let untrusted = Client::first_trusted([good.clone()].into_iter(), |_| false, PATIENCE);
+        assert!(matches!(untrusted, Err(Failure::NotTrusted { socket, .. }) if socket == good));
+    }
 
     #[test]
     fn mounts_of_ours_are_found_among_the_others() {
