@@ -532,8 +532,10 @@ fn klog_takes_a_password_or_a_keytab_and_leaves_no_ticket_behind() {
 
 /// Runs a command as somebody who sees no other mounts of ours than those in these folders.
 fn seeing_only(folders: &[&Path], user: Local, command: &Command) -> Command {
-    const SCRIPT: &str = "while read -r _ _ _ _ dir rest; do case $rest in *' - fuse.afar '*) \
-        case $dir in \"$1\"/*|\"$2\"/*) ;; *) umount -l \"$dir\" ;; esac ;; esac; done < /proc/self/mountinfo; \
+    // The list is read whole first: one that changes while it is read leaves some out.
+    const SCRIPT: &str = "mounts=$(cat /proc/self/mountinfo); \
+        while read -r _ _ _ _ dir rest; do case $rest in *' - fuse.afar '*) \
+        case $dir in \"$1\"/*|\"$2\"/*) ;; *) umount -l \"$dir\" ;; esac ;; esac; done <<< \"$mounts\"; \
         uid=$3; shift 3; exec setpriv --reuid=\"$uid\" --regid=\"$uid\" --clear-groups \"$@\"";
     let mut alone = Command::new("unshare");
     alone.args(["--mount", "--propagation", "private", "bash", "-c", SCRIPT, "bash"]).args(folders);
