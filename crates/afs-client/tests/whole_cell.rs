@@ -91,8 +91,8 @@ fn contents(file: usize, version: usize, length: usize) -> Vec<u8> {
 /// A file, and which versions of it a reader may find.
 struct History {
     volume: usize,
-    /// How long each was, and when its close was over.
-    versions: Vec<(usize, Instant)>,
+    /// How long each was, when its close was over, and the oldest that might be found before.
+    versions: Vec<(usize, Instant, usize)>,
     /// The oldest that may be found. More than one may be found after a power loss, until the next is written.
     oldest: usize,
 }
@@ -191,7 +191,7 @@ impl Cell {
         self.note(&format!("client {client} wrote file {file} version {version}"));
         let now = self.sim.now();
         let history = &mut self.files[file];
-        history.versions.push((length, now));
+        history.versions.push((length, now, history.oldest));
         // Else it is closed, and still may be lost.
         if self.loses_power_at.is_none_or(|(site, at)| site != history.volume || at < now) {
             history.oldest = version;
@@ -213,7 +213,7 @@ impl Cell {
             .iter()
             .enumerate()
             .rev()
-            .find(|(version, (length, _))| read == contents(file, *version, *length));
+            .find(|(version, (length, ..))| read == contents(file, *version, *length));
         let found = found.map(|(version, _)| version);
         self.note(&format!("client {client} read file {file}: {} bytes, version {found:?}", read.len()));
         let is_allowed =
@@ -284,9 +284,12 @@ impl Cell {
         let dies_at = sim.now() + Duration::from_millis(self.random.random_range(0..2000));
         world.lock().unwrap().disk(site).set_cut(Some(Cut::After(operations)));
         for history in self.files.iter_mut().filter(|history| history.volume == site) {
-            let kept = |closed: Instant| closed + LOST_MAX <= sim.now();
-            let certain = history.versions.iter().rposition(|(_, closed)| kept(*closed)).unwrap_or(0);
-            history.oldest = history.oldest.min(certain);
+            // What was found after an earlier power loss may be older than what was closed last before it.
+            let lost =
+                history.versions.iter().rev().take_while(|(_, closed, _)| sim.now() < *closed + LOST_MAX);
+            if let Some((_, _, before)) = lost.last() {
+                history.oldest = history.oldest.min(*before);
+            }
         }
         let back_at = dies_at + Duration::from_millis(self.random.random_range(10..30_000));
         self.loses_power_at = Some((site, dies_at));
