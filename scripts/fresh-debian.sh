@@ -30,13 +30,13 @@ awk '{ print "deb", $1, $2, "main" }' <<< "$sites" > "$root/etc/apt/sources.list
 cp /etc/resolv.conf "$root/etc/resolv.conf"
 # Behind a proxy that looks into what is fetched, the machine trusts its certificate.
 cp -r /usr/local/share/ca-certificates "$root/usr/local/share/"
-mkdir "$root/root/afar"
-git archive HEAD | tar -x -C "$root/root/afar"
+mkdir "$root/srv/afar"
+git archive HEAD | tar -x -C "$root/srv/afar"
 mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
 mount --rbind /sys "$root/sys"
 chroot "$root" update-ca-certificates > /dev/null 2>&1
-inside() { chroot "$root" env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin bash -euc "cd ~/afar; $1"; }
+inside() { chroot "$root" env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin bash -euc "cd /srv/afar; $1"; }
 
 # The README's commands: its indented lines from "Try it" to the next heading, but for what a command prints.
 commands=$(sed -n '/^## Try it/,/^## [^T]/ s/^    //p' README.md | grep -v '^ready ')
