@@ -219,6 +219,30 @@ struct Transfer<'a, T> {
     target: Option<Transaction>,
 }
 
+impl<'a, T> Transfer<'a, T> {
+    /// Nothing was begun yet: a volume, where it is, and where it is to be.
+    fn new(
+        vldb: &'a LocationDb,
+        servers: &'a VolumeServers,
+        steps: Steps<'a, T>,
+        (volume, from, to): (VolumeId, Place, Place),
+    ) -> Self {
+        Self {
+            vldb,
+            servers,
+            steps,
+            from,
+            to,
+            volume,
+            source: None,
+            clone: None,
+            clone_transaction: None,
+            made: None,
+            target: None,
+        }
+    }
+}
+
 impl<T: FnMut(Event<Step>)> Transfer<'_, T> {
     async fn take<R>(
         &mut self,

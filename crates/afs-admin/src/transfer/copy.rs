@@ -54,20 +54,8 @@ pub async fn copy(
     cancel: &Cancel,
     tell: impl FnMut(Event<Step>),
 ) -> Result<VolumeId, TransferFailure> {
-    let Order { volume, from, to, .. } = order;
-    let mut transfer = Transfer {
-        vldb,
-        servers,
-        steps: Steps { cancel, tell },
-        from,
-        to,
-        volume,
-        source: None,
-        clone: None,
-        clone_transaction: None,
-        made: None,
-        target: None,
-    };
+    let steps = Steps { cancel, tell };
+    let mut transfer = Transfer::new(vldb, servers, steps, (order.volume, order.from, order.to));
     let copied = match transfer.copy(order).await {
         Ok(id) => match transfer.finish(order, id).await {
             Ok(()) => Ok(id),

@@ -68,21 +68,8 @@ pub async fn move_volume(
     cancel: &Cancel,
     tell: impl FnMut(Event<Step>),
 ) -> Result<Moved, TransferFailure> {
-    let Order { volume, from, to, .. } = order;
     let steps = Steps { cancel, tell };
-    let transfer = Transfer {
-        vldb,
-        servers,
-        steps,
-        from,
-        to,
-        volume,
-        source: None,
-        clone: None,
-        clone_transaction: None,
-        made: None,
-        target: None,
-    };
+    let transfer = Transfer::new(vldb, servers, steps, (order.volume, order.from, order.to));
     Move { transfer, is_live: order.is_live, is_offline: false, is_online_there: false }.run().await
 }
 
