@@ -7,7 +7,7 @@
 use crate::backing::BackingFile;
 use crate::cache::Shared;
 use crate::ranges::RangeSet;
-use crate::records::{self, FileRow, SentStore};
+use crate::records::{self, FileRow, SentStore, Writer};
 use crate::{CacheError, FileKey};
 use afs_store::{Batch, lock, read, write};
 use std::fs::File;
@@ -87,7 +87,7 @@ pub struct CacheFile {
 struct State {
     server_length: u64,
     truncated_to: u64,
-    writer: u32,
+    writer: Writer,
     /// How many have it lent to the kernel, which may write to it meanwhile.
     lends: u32,
     used: u64,
@@ -218,8 +218,16 @@ impl CacheFile {
 
     /// Who has written last.
     #[must_use]
-    pub fn writer(&self) -> u32 {
-        read(&self.state).writer
+    pub fn writer(&self) -> Writer {
+        read(&self.state).writer.clone()
+    }
+
+    /// Who has written last, if something is to be stored and it was somebody else.
+    #[must_use]
+    pub fn is_dirty_of_another(&self, writer: &Writer) -> Option<Writer> {
+        let state = read(&self.state);
+        let is_anothers = state.writer != *writer && (state.is_storing || self.wants_store(&state));
+        is_anothers.then(|| state.writer.clone())
     }
 
     /// The store that was on its way when the process ended.
@@ -492,7 +500,7 @@ impl CacheFile {
             server_length: state.server_length,
             length: self.length(),
             truncated_to: state.truncated_to.min(state.storing_truncated_to),
-            writer: state.writer,
+            writer: state.writer.clone(),
             is_lent: state.lends > 0,
             is_small: self.file.is_small(),
             used: state.used,

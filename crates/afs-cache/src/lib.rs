@@ -29,13 +29,13 @@ pub use conflict::Conflict;
 pub use error::CacheError;
 pub use file::{AtOnce, CacheFile, Dirty, EXTENT};
 pub use memory::MemoryDisk;
-pub use records::SentStore;
+pub use records::{SentStore, Writer};
 
 #[cfg(test)]
 mod tests;
 
 /// The format of the folder: what we write, and the newest that we read.
-pub const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 4;
 /// The oldest that we read: it has no slots, each file is by itself.
 const READS_FROM: u32 = 2;
 

@@ -16,6 +16,7 @@ use crate::{CellNumber, FileKey};
 use afs_store::codec::{Fields, Value};
 use afs_store::{Batch, Key, StoreError};
 use std::ops::Range;
+use std::sync::Arc;
 
 /// What a key begins with.
 mod table {
@@ -29,6 +30,12 @@ mod table {
 /// after a restart.
 const RANGES_MAX: usize = 128;
 
+/// The flags of a file's row.
+const LENT: u8 = 1;
+const SMALL: u8 = 2;
+/// There is a name of the writer's at the end.
+const HOLDER: u8 = 4;
+
 /// The longest that a file can be, as positions in files are told to the system.
 const LENGTH_MAX: u64 = i64::MAX as u64;
 
@@ -39,6 +46,24 @@ pub struct SentStore {
     pub length: u64,
     /// The modification time that it sets, in seconds since 1970.
     pub modified: u32,
+}
+
+/// Who has written into a file.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Writer {
+    /// The local user.
+    pub user: u32,
+    /// Who that user was to the cell then, by a name that the caller chooses; empty for an anonymous user. `None`: a cache of format 3
+    /// and older did not note it.
+    pub holder: Option<Arc<str>>,
+}
+
+impl Writer {
+    /// A local user who is somebody to the cell, or anonymous if the name is empty.
+    #[must_use]
+    pub fn new(user: u32, holder: Arc<str>) -> Self {
+        Self { user, holder: Some(holder) }
+    }
 }
 
 /// Whether a file of this length, which was cut as short as that in between, may be another than the server has it by its length alone.
@@ -67,7 +92,7 @@ pub(crate) struct FileRow {
     /// How short the file was in between, since the last store.
     pub(crate) truncated_to: u64,
     /// Who has written into it last.
-    pub(crate) writer: u32,
+    pub(crate) writer: Writer,
     /// Whether the kernel could write to the backing file without our seeing it.
     pub(crate) is_lent: bool,
     /// Whether it was in a slot when this was written, and may still be.
@@ -89,14 +114,17 @@ impl FileRow {
             ranges.sort_by_key(|r| r.start);
         }
         let sent = self.sent.unwrap_or(SentStore { length: 0, modified: 0 });
+        let holder = self.writer.holder.as_deref();
+        let flags = [(self.is_lent, LENT), (self.is_small, SMALL), (holder.is_some(), HOLDER)];
+        let flags = flags.iter().filter(|(is_set, _)| *is_set).fold(0, |all, (_, flag)| all | flag);
         let mut value = Value::default()
             .u64(self.number)
             .u64(self.version)
             .u64(self.server_length)
             .u64(self.length)
             .u64(self.truncated_to)
-            .u32(self.writer)
-            .u8(u8::from(self.is_lent) | u8::from(self.is_small) << 1)
+            .u32(self.writer.user)
+            .u8(flags)
             .u64(self.used)
             .u8(u8::from(self.sent.is_some()))
             .u64(sent.length)
@@ -104,6 +132,9 @@ impl FileRow {
             .u32(u32::try_from(ranges.len()).expect("there are few"));
         for range in ranges {
             value = value.u64(range.start).u64(range.end);
+        }
+        if let Some(holder) = holder {
+            value = value.string(holder);
         }
         value.0
     }
@@ -116,11 +147,11 @@ impl FileRow {
             server_length: f.u64()?,
             length: f.u64()?,
             truncated_to: f.u64()?,
-            writer: f.u32()?,
+            writer: Writer { user: f.u32()?, holder: None },
             ..Self::default()
         };
         let flags = f.u8()?;
-        (row.is_lent, row.is_small) = (flags & 1 != 0, flags & 2 != 0);
+        (row.is_lent, row.is_small) = (flags & LENT != 0, flags & SMALL != 0);
         row.used = f.u64()?;
         if row.length > LENGTH_MAX || row.server_length > LENGTH_MAX {
             return Err(f.bad("is longer than a file can be"));
@@ -134,6 +165,9 @@ impl FileRow {
                 return Err(f.bad("has a range that is none"));
             }
             row.present.insert(start..end);
+        }
+        if flags & HOLDER != 0 {
+            row.writer.holder = Some(f.string()?.into());
         }
         f.end()?;
         Ok(row)
@@ -299,13 +333,16 @@ mod tests {
             server_length: 1 << 40,
             length: 1 << 39,
             truncated_to: 5,
-            writer: 1000,
+            writer: Writer::new(1000, "alice".into()),
             is_lent: true,
             is_small: true,
             used: 3,
             sent: Some(SentStore { length: 4, modified: 1_700_000_000 }),
             present: [0..5, 7..1 << 40].into_iter().collect(),
         };
+        // An older format does not say who the writer was to the cell.
+        let older = FileRow { writer: Writer { holder: None, ..row.writer.clone() }, ..row.clone() };
+        assert_eq!(FileRow::decode(&older.encode()).unwrap(), older);
         let bytes = row.encode();
         assert_eq!(FileRow::decode(&bytes).unwrap(), row);
         for length in 0..bytes.len() {

@@ -1,7 +1,7 @@
 //! The cache as a whole: against a model, through deaths of the process and losses of power at any step, and what a start says
 //! of a folder that is none for it.
 
-use crate::{Cache, CacheError, CacheFile, Config, FileKey, Held, SentStore};
+use crate::{Cache, CacheError, CacheFile, Config, FileKey, Held, SentStore, Writer};
 use afs_store::disk::{Cut, SimulatedDisk};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -28,6 +28,11 @@ fn config() -> Config {
 
 fn open(disk: &SimulatedDisk) -> Result<Cache, CacheError> {
     Cache::open_on(Arc::new(disk.clone()), Path::new("(simulated)"), config())
+}
+
+/// A local user who is somebody to the cell.
+fn by(user: u32) -> Writer {
+    Writer::new(user, format!("user{user}").into())
 }
 
 fn current(cache: &Cache, key: FileKey, version: u64, length: u64) -> Result<Arc<CacheFile>, CacheError> {
@@ -171,12 +176,12 @@ impl World {
                 } else {
                     current(&self.cache, self.key(*n), model.version, model.server.len() as u64)?
                 };
-                file.write(*at, data, 1000 + n)?;
+                file.write(*at, data, &by(1000 + n))?;
             }
             Step::Truncate(n, length) => {
                 let file = self.open(*n)?;
                 self.models.get_mut(n).expect("it is there").truncate(*length as usize);
-                file.truncate(*length, 7)?;
+                file.truncate(*length, &by(7))?;
             }
             Step::Store(n, answered) => self.store(*n, *answered)?,
             Step::Others(n, data) => {

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use afs_client::remote::{InMemory, StoreRange};
 use afs_client::users::Holder;
-use afs_client::{Client, User};
+use afs_client::{Client, Fid, User};
 use afs_wire::Errno;
 use bytes::Bytes;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rx_security::keys::{EncType, Key};
 use rx_security::{Identity, KeySet, Token, UnixTime, ticket};
-use support::data::{WRITE, make};
+use support::data::{WRITE, make, with_folder};
 use support::{CELL, NOBODY, World, cell_root, content, names};
 
 /// A user who logs in.
@@ -22,10 +22,15 @@ const CAROL: User = User(1003);
 
 /// A token of alice's that a server takes who has these keys.
 fn token(client: &Client, keys: &KeySet, seed: u64) -> Token {
+    token_of("alice", client, keys, seed)
+}
+
+/// The same of anybody's.
+fn token_of(name: &str, client: &Client, keys: &KeySet, seed: u64) -> Token {
     let now = UnixTime::of(client.runtime().wall_clock());
     let times = (now, now.plus(Duration::from_secs(10 * 3600)));
-    let alice = Identity::parse("alice").unwrap();
-    ticket::for_user(keys, &alice, CELL, times, &mut StdRng::seed_from_u64(seed)).unwrap()
+    let who = Identity::parse(name).unwrap();
+    ticket::for_user(keys, &who, CELL, times, &mut StdRng::seed_from_u64(seed)).unwrap()
 }
 
 /// Keys that no server has.
@@ -34,7 +39,11 @@ fn other_keys() -> KeySet {
 }
 
 fn log_in(client: &Client, token: Token) {
-    let holder = Holder { name: "alice".to_owned(), id: None };
+    log_in_as("alice", client, token);
+}
+
+fn log_in_as(name: &str, client: &Client, token: Token) {
+    let holder = Holder { name: name.to_owned(), id: None };
     client.log_in(CAROL, CELL, holder, token, false).unwrap();
 }
 
@@ -88,4 +97,100 @@ fn what_was_written_when_a_token_was_refused_waits_for_the_next_one() {
         assert_eq!(content(&elsewhere, NOBODY, fid).await, b"secret");
         assert_eq!(client.dirty_bytes(), 0);
     });
+}
+
+/// What one wrote with a token that has ended since went to the server as written by whoever the same user became next, or as written by
+/// nobody.
+#[test]
+fn what_was_written_before_a_token_ended_is_not_stored_as_the_next_persons() {
+    let world = World::new();
+    let (client, elsewhere, keys) = (world.client(1), world.client(2), world.keys().clone());
+    world.run(async move {
+        let fid = write_in_vain(&client).await;
+        log_in_as("bob", &client, token_of("bob", &client, &keys, 2));
+        sleep(&client, 600).await;
+        assert_eq!(content(&elsewhere, NOBODY, fid).await, b"before", "it is not bob's to store");
+        assert!(client.dirty_bytes() > 0 && client.conflicts().is_empty(), "it is kept");
+        log_in(&client, token(&client, &keys, 3));
+        sleep(&client, 5).await;
+        assert_eq!(content(&elsewhere, NOBODY, fid).await, b"secret");
+        assert_eq!(client.dirty_bytes(), 0);
+    });
+}
+
+#[test]
+fn what_was_written_is_put_aside_after_unlog_and_not_stored_as_nobodys() {
+    let world = World::new();
+    let (client, elsewhere) = (world.client(1), world.client(2));
+    world.run(async move {
+        let fid = write_in_vain(&client).await;
+        assert_eq!(client.log_out(CAROL, None), 1);
+        sleep(&client, 600).await;
+        assert_eq!(content(&elsewhere, NOBODY, fid).await, b"before");
+        assert_eq!(client.conflicts().len(), 1);
+        assert_eq!(client.dirty_bytes(), 0);
+    });
+}
+
+#[test]
+fn the_next_person_who_writes_the_file_stores_nothing_of_the_last() {
+    let world = World::new();
+    let (client, elsewhere, keys) = (world.client(1), world.client(2), world.keys().clone());
+    world.run(async move {
+        let fid = write_in_vain(&client).await;
+        log_in_as("bob", &client, token_of("bob", &client, &keys, 2));
+        let file = client.open(CAROL, fid, WRITE).await.unwrap();
+        file.write(5, Bytes::from_static(b"E!")).await.unwrap();
+        file.flush().await.unwrap();
+        assert_eq!(content(&elsewhere, NOBODY, fid).await, b"beforE!");
+        assert_eq!(client.conflicts().len(), 1, "what alice wrote is kept");
+    });
+}
+
+#[test]
+fn what_was_left_dirty_at_a_restart_waits_for_the_person_who_wrote_it() {
+    let mut world = World::new();
+    let folder = world.folder("cache");
+    let (keys, elsewhere) = (world.keys().clone(), world.client(2));
+    let client = world.client_with(with_folder(&world, 1, &folder));
+    let (fid, file) = {
+        let (client, keys) = (client.clone(), keys.clone());
+        world.run(async move {
+            let fid = make(&client, "file").await.fid();
+            support::put(&client, NOBODY, fid, b"before").await;
+            log_in(&client, token(&client, &keys, 1));
+            (fid, client.open(CAROL, fid, WRITE).await.unwrap())
+        })
+    };
+    world.stop(0);
+    world.run(async move {
+        file.write(0, Bytes::from_static(b"secret")).await.unwrap();
+        drop(file);
+        client.shut_down().await;
+    });
+    world.start(0);
+    let client = world.client_with(with_folder(&world, 1, &folder));
+    world.run(async move {
+        sleep(&client, 600).await;
+        assert_eq!(content(&elsewhere, NOBODY, fid).await, b"before", "it is not nobody's to store");
+        log_in_as("bob", &client, token_of("bob", &client, &keys, 2));
+        sleep(&client, 600).await;
+        assert_eq!(content(&elsewhere, NOBODY, fid).await, b"before", "nor bob's");
+        assert!(client.dirty_bytes() > 0 && client.conflicts().is_empty(), "it is kept");
+        log_in(&client, token(&client, &keys, 3));
+        sleep(&client, 5).await;
+        assert_eq!(content(&elsewhere, NOBODY, fid).await, b"secret");
+        assert_eq!(client.dirty_bytes(), 0);
+    });
+}
+
+/// A file in which the user, as alice, has written what no server takes, as the token is no good.
+async fn write_in_vain(client: &Client) -> Fid {
+    let fid = make(client, "file").await.fid();
+    support::put(client, NOBODY, fid, b"before").await;
+    log_in(client, token(client, &other_keys(), 1));
+    let file = client.open(CAROL, fid, WRITE).await.unwrap();
+    file.write(0, Bytes::from_static(b"secret")).await.unwrap();
+    file.flush().await.unwrap_err();
+    fid
 }

@@ -26,7 +26,7 @@ impl Shared {
             vnode: file.key().vnode,
             unique: file.key().unique,
             version: file.row().version,
-            writer: file.writer(),
+            writer: file.writer().user,
             length: file.length(),
             ranges: file.dirty_ranges(),
             why: why.to_owned(),

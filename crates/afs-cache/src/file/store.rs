@@ -4,7 +4,7 @@
 use super::{CacheFile, MIXED, NOT_CUT};
 use crate::CacheError;
 use crate::ranges::RangeSet;
-use crate::records::{self, SentStore};
+use crate::records::{self, SentStore, Writer};
 use afs_store::{Batch, lock, write};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ pub struct Dirty {
     /// What was written, from the lowest up.
     pub ranges: Vec<Range<u64>>,
     /// Whose writes they are, the last one's.
-    pub writer: u32,
+    pub writer: Writer,
 }
 
 impl CacheFile {
@@ -55,7 +55,7 @@ impl CacheFile {
             length,
             cut_first,
             ranges: ranges.iter().collect(),
-            writer: state.writer,
+            writer: state.writer.clone(),
         };
         state.storing = ranges;
         Some(dirty)

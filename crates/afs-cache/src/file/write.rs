@@ -3,7 +3,7 @@
 use super::{CacheFile, NEAR_AHEAD_WHEN_FULL, State};
 use crate::CacheError;
 use crate::ranges::RangeSet;
-use crate::records;
+use crate::records::{self, Writer};
 use afs_store::{Batch, lock, read, write};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -12,13 +12,22 @@ use std::sync::atomic::Ordering;
 /// store is a call for each.
 const DIRTY_RANGES_MAX: usize = 4096;
 
+impl State {
+    fn set_writer(&mut self, writer: &Writer) {
+        if self.writer != *writer {
+            self.writer.clone_from(writer);
+            self.is_row_old = true;
+        }
+    }
+}
+
 impl CacheFile {
     /// Writes at a position. It outlasts the process when this returns.
     ///
     /// # Errors
     ///
     /// The disk is full, or fails. Some of it may have been written.
-    pub fn write(&self, position: u64, bytes: &[u8], writer: u32) -> Result<(), CacheError> {
+    pub fn write(&self, position: u64, bytes: &[u8], writer: &Writer) -> Result<(), CacheError> {
         self.write_locked(&mut lock(&self.changing), position, bytes, writer)
     }
 
@@ -27,7 +36,7 @@ impl CacheFile {
     /// # Errors
     ///
     /// As [`Self::write`].
-    pub fn append(&self, bytes: &[u8], writer: u32) -> Result<u64, CacheError> {
+    pub fn append(&self, bytes: &[u8], writer: &Writer) -> Result<u64, CacheError> {
         let mut logged = lock(&self.changing);
         let position = self.length();
         self.write_locked(&mut logged, position, bytes, writer)?;
@@ -39,7 +48,7 @@ impl CacheFile {
         logged: &mut RangeSet,
         position: u64,
         bytes: &[u8],
-        writer: u32,
+        writer: &Writer,
     ) -> Result<(), CacheError> {
         if bytes.is_empty() {
             return Ok(());
@@ -50,8 +59,8 @@ impl CacheFile {
         let length = self.length();
         {
             let mut state = write(&self.state);
-            state.is_row_old |= state.writer != writer || !was_dirty;
-            state.writer = writer;
+            state.is_row_old |= !was_dirty;
+            state.set_writer(writer);
         }
         // Clean bytes that are written over count as dirty before they are; others after they are: what is logged is
         // never about bytes that nobody has, and what is there and clean is never anything but the server's.
@@ -96,7 +105,7 @@ impl CacheFile {
     /// # Errors
     ///
     /// The disk's.
-    pub fn truncate(&self, length: u64, writer: u32) -> Result<(), CacheError> {
+    pub fn truncate(&self, length: u64, writer: &Writer) -> Result<(), CacheError> {
         let mut logged = lock(&self.changing);
         let old = self.length();
         if length == old {
@@ -104,7 +113,7 @@ impl CacheFile {
         }
         {
             let mut state = write(&self.state);
-            state.writer = writer;
+            state.set_writer(writer);
             state.is_row_old = true;
             if length < old {
                 state.truncated_to = state.truncated_to.min(length);
@@ -154,12 +163,12 @@ impl CacheFile {
     /// # Errors
     ///
     /// The disk's.
-    pub fn lend(&self, writer: u32) -> Result<(), CacheError> {
+    pub fn lend(&self, writer: &Writer) -> Result<(), CacheError> {
         let _changing = lock(&self.changing);
         self.file.set_apart().map_err(|error| self.failed("cannot make a file", error))?;
         {
             let mut state = write(&self.state);
-            state.writer = writer;
+            state.set_writer(writer);
             state.lends += 1;
             state.is_row_old = true;
         }

@@ -3,7 +3,7 @@
 //! checksum, as the kernel reads and writes them by itself.)
 
 use super::start::{Folder, key};
-use super::{bytes, config, current};
+use super::{by, bytes, config, current};
 use crate::backing::SLOT;
 use crate::{Cache, FORMAT, Held};
 use rand::rngs::StdRng;
@@ -26,7 +26,7 @@ fn make(folder: &Path, random: &mut StdRng, length: usize, is_closed: bool) -> V
         file.fill(0, &content[..length / 2]).unwrap();
         file.confirm(0..length as u64 / 2);
         if n == 0 {
-            file.write(length as u64 - 1000, &content[length - 1000..], 7).unwrap();
+            file.write(length as u64 - 1000, &content[length - 1000..], &by(7)).unwrap();
         }
     }
     cache.maintain().unwrap();

@@ -2,7 +2,7 @@
 //! to be written.
 
 use super::start::key;
-use super::{DISK, current, open};
+use super::{DISK, by, current, open};
 use crate::records;
 use crate::{Cache, CacheFile, SentStore};
 use afs_store::disk::{Disk, DiskFile, SimulatedDisk};
@@ -18,7 +18,7 @@ fn lent(disk: &SimulatedDisk) -> (Cache, Arc<CacheFile>, Arc<dyn DiskFile>) {
     let file = current(&cache, key(2), 5, OLD.len() as u64).unwrap();
     file.fill(0, OLD).unwrap();
     file.confirm(0..OLD.len() as u64);
-    file.lend(1000).unwrap();
+    file.lend(&by(1000)).unwrap();
     let kernel = disk.open(&records::backing_name(file.number())).unwrap();
     (cache, file, kernel)
 }
@@ -56,7 +56,7 @@ fn what_the_kernel_wrote_is_dirty_when_it_is_taken_back() {
     assert!(!file.is_dirty(), "nobody has seen it");
     file.take_back(true, true).unwrap();
     assert!(file.is_dirty() && !file.is_lent());
-    assert_eq!((content(&file), file.writer()), (b"012XY56789".to_vec(), 1000));
+    assert_eq!((content(&file), file.writer().user), (b"012XY56789".to_vec(), 1000));
     let mut server = OLD.to_vec();
     store(&file, &mut server);
     assert_eq!(server, b"012XY56789");
@@ -95,7 +95,7 @@ fn what_was_lent_and_not_written_is_clean_and_goes_again() {
 #[test]
 fn it_is_lent_until_the_last_has_given_it_back() {
     let (cache, file, kernel) = lent(&SimulatedDisk::new(DISK));
-    file.lend(1001).unwrap();
+    file.lend(&by(1001)).unwrap();
     file.take_back(false, true).unwrap();
     assert!(file.is_lent());
     kernel.write_at(0, b"!").unwrap();
@@ -113,7 +113,7 @@ fn what_the_kernel_wrote_outlasts_the_death_of_the_process() {
     let after = open(&disk.after_kill()).unwrap();
     let found = after.dirty_of(key(2)).expect("nobody knows what was written, so all counts as written");
     assert_eq!(content(&found), b"01234567ABCD");
-    assert_eq!((found.version(), found.writer()), (5, 1000));
+    assert_eq!((found.version(), found.writer().user), (5, 1000));
     let mut server = OLD.to_vec();
     store(&found, &mut server);
     assert_eq!(server, b"01234567ABCD");
@@ -128,7 +128,7 @@ fn what_was_lent_of_a_version_that_was_replaced_is_put_aside_and_the_new_one_sta
     let disk = SimulatedDisk::new(DISK);
     let (cache, file, kernel) = lent(&disk);
     let new = current(&cache, key(2), 6, 4).unwrap();
-    new.write(0, b"mine", 7).unwrap();
+    new.write(0, b"mine", &by(7)).unwrap();
     kernel.write_at(0, b"mapped").unwrap();
     file.take_back(true, true).unwrap();
     let conflict = cache.put_aside(&file, "others have changed it").unwrap();
@@ -168,12 +168,12 @@ fn between_our_writes_stores_and_deaths_what_the_kernel_writes_is_never_lost() {
                     }
                 }
                 3 => {
-                    file.write(at, &byte, 7).unwrap();
+                    file.write(at, &byte, &by(7)).unwrap();
                     here.resize(here.len().max(at as usize + 1), 0);
                     here[at as usize] = byte[0];
                 }
                 4 => {
-                    file.truncate(at, 7).unwrap();
+                    file.truncate(at, &by(7)).unwrap();
                     here.resize(at as usize, 0);
                 }
                 5 | 6 => {
@@ -195,7 +195,7 @@ fn between_our_writes_stores_and_deaths_what_the_kernel_writes_is_never_lost() {
                     file = found;
                     kernel = disk.open(&records::backing_name(file.number())).unwrap();
                     assert_eq!(content(&file), here, "{when}: after a death");
-                    file.lend(1000).unwrap();
+                    file.lend(&by(1000)).unwrap();
                 }
             }
         }

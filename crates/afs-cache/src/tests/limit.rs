@@ -1,7 +1,7 @@
 //! What goes when there is too much, and what a full disk does.
 
 use super::start::{Folder, key};
-use super::{DISK, config, current, open};
+use super::{DISK, by, config, current, open};
 use crate::backing::SLOT;
 use crate::{Cache, CacheError, CacheFile, Config};
 use afs_store::disk::{Cut, Disk, SimulatedDisk};
@@ -55,7 +55,7 @@ fn however_small_files_are_there_are_no_more_than_the_table_has_room_for() {
 fn what_is_dirty_or_open_stays() {
     let cache = Cache::in_memory(Config { limit_bytes: 2 << 20, ..config() }).unwrap();
     let file = current(&cache, key(1), 1, 0).unwrap();
-    file.write(0, &vec![1; 3 << 20], 0).unwrap();
+    file.write(0, &vec![1; 3 << 20], &by(0)).unwrap();
     drop(file);
     let opened = current(&cache, key(2), 1, 1 << 20).unwrap();
     opened.fill(0, &vec![2; 1 << 20]).unwrap();
@@ -98,15 +98,15 @@ fn a_full_disk_is_an_error_that_names_the_folder_and_room_is_made_first() {
     fill(&cache, 2, 2 << 20);
     // No room for this one, but for that of the others.
     let file = current(&cache, key(3), 1, 0).unwrap();
-    file.write(0, &vec![1; 3 << 20], 0).unwrap();
+    file.write(0, &vec![1; 3 << 20], &by(0)).unwrap();
     assert!(cache.held(key(1)).unwrap().is_none());
     // Nothing more can go.
-    let error = file.write(3 << 20, &vec![1; 6 << 20], 0).unwrap_err();
+    let error = file.write(3 << 20, &vec![1; 6 << 20], &by(0)).unwrap_err();
     assert!(matches!(error, CacheError::Full { .. }) && error.to_string().contains("(simulated)"), "{error}");
     let mut out = vec![0; 3 << 20];
     assert_eq!(file.read_at(0, &mut out).unwrap().unwrap(), 3 << 20);
     disk.set_capacity(DISK);
-    file.write(3 << 20, &vec![1; 6 << 20], 0).unwrap();
+    file.write(3 << 20, &vec![1; 6 << 20], &by(0)).unwrap();
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn what_cannot_be_put_aside_on_a_full_disk_is_not_lost() {
         let disk = SimulatedDisk::new(DISK);
         let cache = open(&disk).unwrap();
         let file = current(&cache, key(1), 1, 0).unwrap();
-        file.write(0, &vec![7; length], 1000).unwrap();
+        file.write(0, &vec![7; length], &by(1000)).unwrap();
         disk.set_capacity(0);
         let error = cache.put_aside(&file, "others have changed it").unwrap_err();
         assert!(matches!(error, CacheError::Full { .. }), "{error}");
@@ -142,7 +142,7 @@ fn whatever_fails_when_a_file_is_put_aside_what_was_written_is_dirty_or_aside() 
         let disk = SimulatedDisk::new(DISK);
         let cache = open(&disk).unwrap();
         let file = current(&cache, key(1), 1, 0).unwrap();
-        file.write(0, &vec![7; length], 1000).unwrap();
+        file.write(0, &vec![7; length], &by(1000)).unwrap();
         disk.set_cut(Some(Cut::ErrorAt(at)));
         let outcome = cache.put_aside(&file, "others have changed it");
         disk.set_cut(None);
@@ -168,13 +168,13 @@ fn what_takes_no_space_does_not_count_and_all_else_does_after_a_start_too() {
     let cache = open(&disk).unwrap();
     let before = cache.usage().bytes;
     let file = current(&cache, key(1), 1, 0).unwrap();
-    file.truncate(30 << 20, 0).unwrap();
+    file.truncate(30 << 20, &by(0)).unwrap();
     let sparse = cache.usage().bytes - before;
     assert!(sparse < 100_000, "{sparse}");
-    file.write(20 << 20, &vec![1; 1 << 20], 0).unwrap();
-    file.write(20 << 20, &vec![2; 2 << 20], 0).unwrap();
+    file.write(20 << 20, &vec![1; 1 << 20], &by(0)).unwrap();
+    file.write(20 << 20, &vec![2; 2 << 20], &by(0)).unwrap();
     assert_eq!(cache.usage().bytes - before, sparse + (2 << 20));
-    file.truncate(21 << 20, 0).unwrap();
+    file.truncate(21 << 20, &by(0)).unwrap();
     assert_eq!(cache.usage().bytes - before, sparse + (1 << 20));
     fill(&cache, 2, 3 << 20);
     drop(file);
@@ -203,7 +203,7 @@ fn a_file_that_is_larger_than_the_caches_disk_can_be_written() {
     let cache = Cache::in_memory(Config { limit_bytes: 8 * PIECE, ..config() }).unwrap();
     let file = current(&cache, key(1), 1, 0).unwrap();
     for n in 0..32 {
-        file.write(n * PIECE, &vec![n as u8; PIECE as usize], 0).unwrap();
+        file.write(n * PIECE, &vec![n as u8; PIECE as usize], &by(0)).unwrap();
         if n % 4 == 3 {
             store_all(&file);
             cache.maintain().unwrap();
@@ -242,7 +242,7 @@ fn what_is_put_aside_stays_within_a_part_of_the_limit() {
     let cache = open(&disk);
     for n in 1..=30u32 {
         let file = current(&cache, key(n), 1, 0).unwrap();
-        file.write(0, &vec![n as u8; PIECE], 1000).unwrap();
+        file.write(0, &vec![n as u8; PIECE], &by(1000)).unwrap();
         let conflict = cache.put_aside(&file, "the volume is full").unwrap();
         drop(file);
         assert!(disk.open(&conflict.data_name()).is_ok(), "{n}");

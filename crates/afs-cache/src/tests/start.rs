@@ -1,6 +1,6 @@
 //! What a start says of a folder.
 
-use super::{config, current};
+use super::{by, config, current};
 use crate::backing::SLOT;
 use crate::{Cache, CacheError, CellNumber, FORMAT, FileKey};
 use rustix::fs::{IFlags, ioctl_getflags};
@@ -110,7 +110,7 @@ fn what_was_put_aside_is_found_with_a_text_and_no_longer_in_the_way() {
     let cell = cache.cell("a.cell").unwrap();
     let key = FileKey { cell, volume: 7, vnode: 2, unique: 3 };
     let file = current(&cache, key, 5, 3).unwrap();
-    file.write(3, b"mine", 1000).unwrap();
+    file.write(3, b"mine", &by(1000)).unwrap();
     let conflict = cache.put_aside(&file, "the file was changed by others").unwrap();
     drop(file);
     let data = fs::read(folder.0.join(conflict.data_name())).unwrap();
@@ -141,7 +141,7 @@ fn what_an_earlier_conflict_has_left_does_not_pass_for_a_later_ones() {
             let folder = Folder::new("taken");
             let cache = Cache::open(&folder.0, config()).unwrap();
             let file = current(&cache, key(2), 5, 0).unwrap();
-            file.write(0, &vec![b'x'; length], 1000).unwrap();
+            file.write(0, &vec![b'x'; length], &by(1000)).unwrap();
             if let Some((data, text)) = &names {
                 fs::create_dir_all(folder.0.join("conflicts")).unwrap();
                 fs::write(folder.0.join(data), "an earlier one's").unwrap();
@@ -165,7 +165,7 @@ fn what_is_laid_out_is_not_there_and_what_is_there_stays() {
     let cache = Cache::in_memory(config()).unwrap();
     let length = 3 * MIB + 100_000;
     let file = current(&cache, key(2), 5, length).unwrap();
-    file.write(MIB + 5, b"mine", 1000).unwrap();
+    file.write(MIB + 5, b"mine", &by(1000)).unwrap();
     for start in [0, 100, MIB - 10, MIB, 2 * MIB, 3 * MIB] {
         file.lay_out(start, 20, length);
         assert!(!file.has(&(start..start + 1)));

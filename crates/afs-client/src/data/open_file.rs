@@ -110,6 +110,11 @@ impl Client {
         if flags.truncate {
             return None;
         }
+        if flags.write
+            && self.inner.files.opened(fid).is_some_and(|data| data.has_in_the_way(&self.inner, user))
+        {
+            return None;
+        }
         let may = self.cached_status(user, fid)?.and_then(|status| Self::may_open(&status, flags));
         match may {
             // The server may know better, and what is gone may have a successor: see below.
@@ -143,6 +148,11 @@ impl Client {
                 Self::may_open(&status, OpenFlags { read: false, ..flags })?;
             }
             checked => checked?,
+        }
+        if flags.write
+            && let Some(data) = self.inner.files.opened(fid)
+        {
+            data.make_way(user).await?;
         }
         let file = self.opened(user, fid, flags)?;
         if flags.truncate {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use afs_cache::{CacheError, CacheFile, Dirty, SentStore};
+use afs_cache::{CacheError, CacheFile, Dirty, SentStore, Writer};
 use afs_wire::Errno;
 use afs_wire::ids::{AfsTime, Uniquifier, VnodeNumber, VolumeId};
 use afs_wire::status::AfsFetchStatus;
@@ -27,9 +27,9 @@ use crate::data::files::{FileData, local, lock};
 use crate::data::open_file::OpenFile;
 use crate::error::Error;
 use crate::events::Change;
-use crate::fid::{Fid, User};
+use crate::fid::{CellIndex, Fid, User};
 use crate::servers::remote::{StoreRange, StoreSource};
-use crate::servers::users::Who;
+use crate::servers::users::{NoToken, Who};
 use crate::vnodes::status::{SetStatus, Status};
 use crate::wait::either;
 
@@ -69,6 +69,9 @@ impl OpenFile {
             if let Some(done) = self.write_now(pos, &bytes, may_store) {
                 return done;
             }
+            if data.make_way(self.user()).await? {
+                continue;
+            }
             if data.current().is_none() || data.is_unsettled.load(Ordering::Acquire) {
                 data.refresh(self.user()).await?;
                 if data.current().is_none() || data.is_unsettled.load(Ordering::Acquire) {
@@ -91,7 +94,7 @@ impl OpenFile {
 
     /// Writes at once; `None` where the file has to be asked for first, or stored.
     fn write_now(&self, pos: u64, bytes: &[u8], may_store: bool) -> Option<Result<(), Error>> {
-        self.put(bytes, may_store, |_| Some(pos), |file| file.write(pos, bytes, self.user().0))
+        self.put(bytes, may_store, |_| Some(pos), |file, writer| file.write(pos, bytes, writer))
     }
 
     /// Writes bytes behind the last one that the file has, here or at the server: what others have closed before is not written over.
@@ -105,6 +108,9 @@ impl OpenFile {
         for _ in 0..APPEND_LOOKS_MAX {
             if let Some(done) = self.append_to(&bytes, may_store, |file| self.is_current(file)) {
                 return done;
+            }
+            if self.data.make_way(self.user()).await? {
+                continue;
             }
             if self.has_current() {
                 // What is not stored is too much, or has filled the disk.
@@ -131,7 +137,7 @@ impl OpenFile {
         may: impl Fn(&CacheFile) -> bool,
     ) -> Option<Result<u64, Error>> {
         let end = |file: &CacheFile| may(file).then(|| file.length());
-        self.put(bytes, may_store, end, |file| file.append(bytes, self.user().0))
+        self.put(bytes, may_store, end, |file, writer| file.append(bytes, writer))
     }
 
     /// Puts bytes by `write` into the file as it is now, where `place` says; where that says nothing, not now. A full disk is an error only
@@ -141,7 +147,7 @@ impl OpenFile {
         bytes: &[u8],
         may_store: bool,
         place: impl FnOnce(&CacheFile) -> Option<u64>,
-        write: impl FnOnce(&CacheFile) -> Result<T, CacheError>,
+        write: impl FnOnce(&CacheFile, &Writer) -> Result<T, CacheError>,
     ) -> Option<Result<T, Error>> {
         let data = &self.data;
         if data.is_unsettled.load(Ordering::Acquire) {
@@ -149,15 +155,16 @@ impl OpenFile {
         }
         let inner = &self.client().inner;
         let most = inner.dirty_max();
+        let writer = inner.users.writer(self.user(), self.fid().cell);
         let written = data.change(|file| {
             let pos = place(file)?;
             if pos.checked_add(bytes.len() as u64).is_none_or(|end| i64::try_from(end).is_err()) {
                 return Some(Err(Error::TooLarge { fid: self.fid() }));
             }
-            if file.dirty_bytes() >= most {
+            if file.dirty_bytes() >= most || inner.is_in_the_way(file, &writer, self.fid().cell) {
                 return None;
             }
-            match write(file) {
+            match write(file, &writer) {
                 Ok(done) => {
                     data.note_written(inner.time());
                     Some(Ok((done, file.dirty_bytes())))
@@ -203,10 +210,7 @@ impl OpenFile {
     /// As [`Self::flush`].
     pub async fn fsync(&self) -> Result<(), Error> {
         if self.data.is_dirty() {
-            // A descriptor that is open to read syncs what others have written, whose right it is to store it.
-            let writer = || self.data.change(|file| User(file.writer()));
-            let user = if self.flags().write { None } else { writer() };
-            self.data.store(user.unwrap_or(self.user()), true).await?;
+            self.data.store(self.user(), true).await?;
         }
         Ok(())
     }
@@ -219,8 +223,8 @@ impl OpenFile {
     pub fn lend(&self) -> Result<(), Error> {
         let mut lent = lock(&self.lent);
         if lent.is_none() {
-            let file =
-                self.data.change(|file| file.lend(self.user().0).map(|()| Arc::clone(file)).map_err(local));
+            let writer = self.client().inner.users.writer(self.user(), self.fid().cell);
+            let file = self.data.change(|file| file.lend(&writer).map(|()| Arc::clone(file)).map_err(local));
             *lent = file.transpose()?;
         }
         Ok(())
@@ -262,6 +266,11 @@ impl OpenFile {
 impl Inner {
     fn dirty_max(&self) -> u64 {
         DIRTY_MAX.min(self.files.cache.usage().limit_bytes / 2).max(STORE_AHEAD_BYTES * 2)
+    }
+
+    /// Whether something in a file is another's, who has no token to store it with: it is not to be stored as somebody else's.
+    fn is_in_the_way(&self, file: &CacheFile, writer: &Writer, cell: CellIndex) -> bool {
+        file.is_dirty_of_another(writer).is_some_and(|other| self.users.is_without_token(&other, cell))
     }
 
     /// Stores what is dirty of a file, if something is: before what concerns the file as the server has it.
@@ -323,7 +332,7 @@ impl Inner {
         let mut seen = HashSet::new();
         for data in self.files.all_opened() {
             if data.is_dirty() && seen.insert(data.vnode.fid) {
-                let user = User(data.change(|file| file.writer()).unwrap_or(0));
+                let user = User(data.change(|file| file.writer().user).unwrap_or(0));
                 if let Err(error) = data.store(user, false).await {
                     tracing::warn!(fid = %data.vnode.fid, %error, "not stored; kept for the next start");
                 }
@@ -349,7 +358,7 @@ impl Client {
         };
         let vnode = inner.vnodes.get_or_add(fid);
         let Ok(data) = inner.files.of(self, &vnode) else { return };
-        let user = User(file.writer());
+        let user = User(file.writer().user);
         let outcome = match data.settle(user).await {
             Ok(()) => data.store(user, false).await,
             Err(error) => Err(error),
@@ -397,13 +406,14 @@ impl FileData {
         if i64::try_from(length).is_err() {
             return Err(Error::TooLarge { fid: self.vnode.fid });
         }
-        if self.current().is_none() || !self.is_dirty() {
+        if self.make_way(user).await? || self.current().is_none() || !self.is_dirty() {
             self.refresh(user).await?;
         }
         let client = self.client()?;
+        let writer = client.inner.users.writer(user, self.vnode.fid.cell);
         let modified = client.time();
         let cut = self.change(|file| {
-            file.truncate(length, user.0).map_err(local)?;
+            file.truncate(length, &writer).map_err(local)?;
             self.note_written(modified);
             Ok(file.is_dirty())
         });
@@ -440,11 +450,41 @@ impl FileData {
         }));
     }
 
-    /// Stores what is dirty. Returns when all that was dirty at the beginning is at the server.
+    /// Before a user changes the file: puts aside what another has written into it who has no token to store it with, and says whether
+    /// there was such. As one file, it would be stored as the last one's who wrote.
     ///
     /// # Errors
     ///
-    /// The server's, the cache's.
+    /// When the client ends.
+    pub(crate) async fn make_way(self: &Arc<Self>, user: User) -> Result<bool, Error> {
+        let client = self.client()?;
+        if !self.has_in_the_way(&client.inner, user) {
+            return Ok(false);
+        }
+        let _one = self.storing.lock().await;
+        if self.has_in_the_way(&client.inner, user) {
+            self.put_aside(&client, &self.no_token(&client));
+        }
+        Ok(true)
+    }
+
+    /// Whether [`Self::make_way`] has something to do.
+    pub(crate) fn has_in_the_way(&self, inner: &Inner, user: User) -> bool {
+        let cell = self.vnode.fid.cell;
+        let writer = inner.users.writer(user, cell);
+        self.change(|file| inner.is_in_the_way(file, &writer, cell)).unwrap_or(false)
+    }
+
+    fn no_token(&self, client: &Client) -> Error {
+        Error::NoToken { cell: client.inner.cells.name_of(self.vnode.fid.cell) }
+    }
+
+    /// Stores what is dirty, as the one who wrote last. Returns when all that was dirty at the beginning is at the server. `user` is
+    /// whoever wants it.
+    ///
+    /// # Errors
+    ///
+    /// The server's, the cache's; [`Error::NoToken`] when the writer has become somebody else since, or nobody.
     pub(crate) async fn store(self: &Arc<Self>, user: User, sync: bool) -> Result<(), Error> {
         let client = self.client()?;
         let _one = self.storing.lock().await;
@@ -456,20 +496,16 @@ impl FileData {
             file.discard_dirty().map_err(local)?;
             return Ok(());
         }
-        let outcome = self.store_file(&client, user, &file, sync).await;
+        let outcome = self.store_file(&client, &file, sync).await;
         outcome.inspect_err(|error| self.note_failure(&client, user, error))
     }
 
     /// One store of a file, with all its calls.
-    async fn store_file(
-        &self,
-        client: &Client,
-        user: User,
-        file: &Arc<CacheFile>,
-        sync: bool,
-    ) -> Result<(), Error> {
+    async fn store_file(&self, client: &Client, file: &Arc<CacheFile>, sync: bool) -> Result<(), Error> {
         let Some(dirty) = file.begin_store() else { return Ok(()) };
         let _storing = Storing { file };
+        let who = client.inner.users.who_wrote(&dirty.writer, self.vnode.fid.cell);
+        let who = who.map_err(|NoToken| self.no_token(client))?;
         let modified = self.written_at();
         let mut is_alone = true;
         let mut length_there = dirty.server_length;
@@ -478,7 +514,7 @@ impl FileData {
         for (n, (range, file_length)) in calls.into_iter().enumerate() {
             let sync = sync && n == last;
             let status =
-                self.store_range(client, user, file, (range.clone(), file_length), modified, sync).await?;
+                self.store_range(client, who, file, (range.clone(), file_length), modified, sync).await?;
             is_alone &= file.note_stored(range, status.data_version.0, status.length).map_err(local)?;
             length_there = status.length;
         }
@@ -486,7 +522,7 @@ impl FileData {
             // Zeros at the end are stored by their length alone.
             let end = dirty.length..dirty.length;
             let status =
-                self.store_range(client, user, file, (end.clone(), dirty.length), modified, sync).await?;
+                self.store_range(client, who, file, (end.clone(), dirty.length), modified, sync).await?;
             is_alone &= file.note_stored(end, status.data_version.0, status.length).map_err(local)?;
         }
         if !is_alone {
@@ -499,7 +535,7 @@ impl FileData {
     async fn store_range(
         &self,
         client: &Client,
-        user: User,
+        who: Who,
         file: &Arc<CacheFile>,
         (range, file_length): (Range<u64>, u64),
         modified: AfsTime,
@@ -516,13 +552,13 @@ impl FileData {
             sync,
         };
         let _changing = self.vnode.changing.lock().await;
-        let status = client.store(user, self.vnode.fid, store, &Source(file)).await;
+        let status = client.store_as(who, self.vnode.fid, store, &Source(file)).await;
         status.map_err(|error| client.inner.note_gone(self.vnode.fid, error))
     }
 
     /// A store has failed.
     fn note_failure(self: &Arc<Self>, client: &Client, user: User, error: &Error) {
-        if self.may_pass(client, user, error) {
+        if self.may_pass(client, error) {
             self.retry(user);
             return;
         }
@@ -531,16 +567,18 @@ impl FileData {
         }
     }
 
-    /// Whether a store that has failed may succeed later: when servers are back, or when the user has a token again whose last one has
+    /// Whether a store that has failed may succeed later: when servers are back, or when the writer has a token again whose last one has
     /// ended. What was written is kept until then.
-    fn may_pass(&self, client: &Client, user: User, error: &Error) -> bool {
+    fn may_pass(&self, client: &Client, error: &Error) -> bool {
         let (users, cell) = (&client.inner.users, self.vnode.fid.cell);
+        let writer = self.change(|file| file.writer()).unwrap_or_default();
         match error {
             // There may be another token by now; who has thrown it away waits for none.
-            Error::NoToken { .. } => users.who(user, cell) != Who::NOBODY,
+            Error::NoToken { .. } => users.waits_for_login(&writer, cell),
             _ => {
                 let is_refused = matches!(error.errno(), Errno::EACCES | Errno::EPERM);
-                error.is_passing() || is_refused && users.waits_for_login(user, cell)
+                let waits = || users.is_without_token(&writer, cell) && users.waits_for_login(&writer, cell);
+                error.is_passing() || is_refused && waits()
             }
         }
     }
@@ -579,7 +617,7 @@ impl FileData {
                 pause = (pause * 2).min(RETRY_MAX);
                 let asked = data.retries_asked.load(Ordering::Acquire);
                 let outcome = data.store(user, false).await;
-                if outcome.is_err_and(|error| data.may_pass(&client, user, &error)) {
+                if outcome.is_err_and(|error| data.may_pass(&client, &error)) {
                     continue;
                 }
                 // Stored, or told and put aside; but another store may have failed since, and counts on this.
@@ -639,11 +677,12 @@ impl FileData {
         };
         let inner = &client.inner;
         let fid = self.vnode.fid;
-        let writer = User(file.writer());
         // The writer may know, whoever asks now.
-        let mut status = inner.fetch_status(inner.users.who(writer, fid.cell), &self.vnode).await;
-        if status.is_err() && writer != user {
-            status = inner.fetch_status(inner.users.who(user, fid.cell), &self.vnode).await;
+        let writer = inner.users.who_wrote(&file.writer(), fid.cell).unwrap_or(Who::NOBODY);
+        let asker = inner.users.who(user, fid.cell);
+        let mut status = inner.fetch_status(writer, &self.vnode).await;
+        if status.is_err() && writer != asker {
+            status = inner.fetch_status(asker, &self.vnode).await;
         }
         match status {
             Ok(status) => {
@@ -703,7 +742,7 @@ mod tests {
         ranges: &[Range<u64>],
     ) -> Vec<(Range<u64>, u64)> {
         let ranges = ranges.to_vec();
-        calls_of(&Dirty { version: 1, server_length, length, cut_first, ranges, writer: 0 })
+        calls_of(&Dirty { version: 1, server_length, length, cut_first, ranges, writer: Writer::default() })
     }
 
     #[test]

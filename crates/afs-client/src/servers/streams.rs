@@ -333,8 +333,18 @@ impl Client {
         range: StoreRange,
         source: &S,
     ) -> Result<AfsFetchStatus, Error> {
+        self.store_as(self.inner.users.who(user, fid.cell), fid, range, source).await
+    }
+
+    /// The same as an identity.
+    pub(crate) async fn store_as<S: StoreSource>(
+        &self,
+        who: Who,
+        fid: Fid,
+        range: StoreRange,
+        source: &S,
+    ) -> Result<AfsFetchStatus, Error> {
         let inner = &self.inner;
-        let who = inner.users.who(user, fid.cell);
         let vnode = inner.vnodes.get_or_add(fid);
         let pending = PendingChange::new([Arc::clone(&vnode)]);
         let before = vnode.snapshot();

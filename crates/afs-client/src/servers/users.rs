@@ -4,12 +4,13 @@
 //! `Who` names an identity in a cell. All anonymous users share `Who::NOBODY`, and what one of them learnt counts for
 //! all. The number of a token is never used for another one.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
+use afs_cache::Writer;
 use afs_wire::ids::ViceId;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
@@ -34,6 +35,9 @@ const WARN_BEFORE: Duration = Duration::from_secs(15 * 60);
 
 /// How often it is looked for tokens that end soon.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+/// Characters of a name that are noted of what its owner writes: more than the names of any cell have.
+const NOTED_MAX: usize = 1024;
 
 /// An identity in a cell, by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -75,6 +79,15 @@ pub struct Holder {
 }
 
 impl Holder {
+    /// The name that the cache of files notes of what they write.
+    fn noted(&self) -> Arc<str> {
+        match (&*self.name, self.id) {
+            ("", Some(id)) => format!("AFS ID {id}").into(),
+            ("", None) => "of unknown name".into(),
+            (name, _) => name.chars().take(NOTED_MAX).collect::<String>().into(),
+        }
+    }
+
     /// Whether another token is the same person's, as far as is said. Whoever says a name or a number that is not theirs gains nothing:
     /// servers are asked anew what the owner of the new token may do.
     fn is_same_as(&self, other: &Self) -> bool {
@@ -120,6 +133,8 @@ struct Login {
     cell: CellIndex,
     cell_name: String,
     source: Source,
+    /// The owner, as it is noted of what they write.
+    noted: Arc<str>,
     token: Mutex<Arc<Token>>,
     /// A server has refused it: nobody to readers until there is another one.
     is_refused: AtomicBool,
@@ -150,6 +165,8 @@ pub(crate) struct Users {
 struct Identities {
     who: HashMap<(User, CellIndex), Who>,
     logins: HashMap<Who, Arc<Login>>,
+    /// The users who have thrown their last token for a cell away: what they have written does not wait for another one.
+    left: HashSet<(User, CellIndex)>,
     /// The newest number, which is never given to another identity.
     last: u32,
 }
@@ -179,6 +196,7 @@ impl Identities {
                 Who(self.last)
             }
         };
+        self.left.remove(&(user, cell));
         let old = self.who.insert((user, cell), who);
         old.filter(|old| *old != who && self.forget_if_unused(*old))
     }
@@ -274,10 +292,14 @@ impl Users {
     /// that nobody has any more.
     pub(crate) fn log_out(&self, user: User, cell: Option<CellIndex>) -> (usize, Vec<Who>) {
         let mut identities = self.identities_mut();
+        let Identities { who: all, left, .. } = &mut *identities;
         let mut gone = Vec::new();
-        identities.who.retain(|(theirs, in_cell), who| {
+        all.retain(|(theirs, in_cell), who| {
             let goes = *theirs == user && cell.is_none_or(|cell| cell == *in_cell);
-            gone.extend(goes.then_some(*who));
+            if goes {
+                gone.push(*who);
+                left.insert((*theirs, *in_cell));
+            }
             !goes
         });
         let count = gone.len();
@@ -304,10 +326,44 @@ impl Users {
         infos.collect()
     }
 
-    /// Whether a user's token for a cell has ended or was refused, so that a new one may make good what fails now.
-    pub(crate) fn waits_for_login(&self, user: User, cell: CellIndex) -> bool {
+    /// Who a user is to a cell now, as it is to be noted of what they write.
+    pub(crate) fn writer(&self, user: User, cell: CellIndex) -> Writer {
+        let identities = self.identities();
+        let login = identities.who.get(&(user, cell)).and_then(|who| identities.logins.get(who));
+        Writer::new(user.0, login.map_or_else(|| "".into(), |login| Arc::clone(&login.noted)))
+    }
+
+    /// As whom that is stored which somebody has written: as the same person, whoever the user has become since.
+    ///
+    /// # Errors
+    ///
+    /// When the user has no token of that person's now.
+    pub(crate) fn who_wrote(&self, writer: &Writer, cell: CellIndex) -> Result<Who, NoToken> {
+        let user = User(writer.user);
+        let Some(holder) = &writer.holder else { return Ok(self.who(user, cell)) };
+        if holder.is_empty() {
+            return Ok(Who::NOBODY);
+        }
+        let identities = self.identities();
+        let who = identities.who.get(&(user, cell)).copied();
+        who.filter(|who| identities.logins.get(who).is_some_and(|login| login.noted == *holder))
+            .ok_or(NoToken)
+    }
+
+    /// Whether what somebody has written cannot be stored before the user has another token of that person's.
+    pub(crate) fn is_without_token(&self, writer: &Writer, cell: CellIndex) -> bool {
+        self.who_wrote(writer, cell).map_or(true, |who| self.has_ended(who))
+    }
+
+    /// Whether what a user has written waits for the next token: it does, unless they have thrown theirs away.
+    pub(crate) fn waits_for_login(&self, writer: &Writer, cell: CellIndex) -> bool {
+        !self.identities().left.contains(&(User(writer.user), cell))
+    }
+
+    /// Whether an identity's token has ended or was refused, so that a new one may make good what fails now.
+    pub(crate) fn has_ended(&self, who: Who) -> bool {
         let now = UnixTime::of(self.runtime.wall_clock());
-        self.login(self.who(user, cell)).is_some_and(|login| login.has_ended(now))
+        self.login(who).is_some_and(|login| login.has_ended(now))
     }
 
     /// How many tokens were given.
@@ -437,7 +493,11 @@ impl Login {
     fn new((cell, cell_name): (CellIndex, &str), source: Source, token: Token) -> Self {
         let token = Mutex::new(Arc::new(token));
         let (is_refused, is_warned) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { cell, cell_name: cell_name.to_owned(), source, token, is_refused, is_warned }
+        let noted = match &source {
+            Source::Key(_, name) => Holder { name: name.clone(), id: None }.noted(),
+            Source::Given(holder) => holder.lock().unwrap_or_else(PoisonError::into_inner).noted(),
+        };
+        Self { cell, cell_name: cell_name.to_owned(), source, noted, token, is_refused, is_warned }
     }
 
     /// Whether it was given and is good no more.
@@ -532,7 +592,7 @@ mod tests {
         assert!(users.refused(who, first.as_ref()), "the call is made again");
         let second = users.shown(who, Purpose::Change).expect("nobody has refused it");
         assert_ne!(first, second);
-        assert!(!users.waits_for_login(User(1), CELL.0));
+        assert!(!users.has_ended(users.who(User(1), CELL.0)));
         users.refused(who, second.as_ref());
         assert!(users.shown(who, Purpose::Change).is_err());
     }
@@ -573,15 +633,15 @@ mod tests {
         assert_eq!([at(3600), at(900), at(899)].map(|now| users.warn_of_ends(now)), [0, 1, 0]);
         users.log_in(User(1), CELL, holder("alice"), token.clone(), true);
         assert_eq!([at(60), UnixTime(end.0 + 1)].map(|now| users.warn_of_ends(now)), [1, 0]);
-        assert!(!users.waits_for_login(User(1), CELL.0));
+        assert!(!users.has_ended(users.who(User(1), CELL.0)));
         assert_eq!(users.counts(), TokenCounts { all: 1, ended: 0 });
         let who = users.who(User(1), CELL.0);
         users.refused(who, users.shown(who, Purpose::Read).unwrap().as_ref());
-        assert!(users.waits_for_login(User(1), CELL.0));
+        assert!(users.has_ended(users.who(User(1), CELL.0)));
         assert_eq!(users.counts(), TokenCounts { all: 1, ended: 1 });
-        assert!(!users.waits_for_login(User(2), CELL.0), "whoever never had one waits for nothing");
+        assert!(!users.has_ended(users.who(User(2), CELL.0)), "whoever never had one waits for nothing");
         users.log_out(User(1), None);
-        assert!(!users.waits_for_login(User(1), CELL.0), "nor does one who threw it away");
+        assert!(!users.has_ended(users.who(User(1), CELL.0)), "nor does one who threw it away");
     }
 
     #[tokio::test]
