@@ -11,6 +11,7 @@
 
 pub mod caller;
 pub mod database;
+pub mod files;
 pub mod ptdb;
 mod record;
 mod serving;

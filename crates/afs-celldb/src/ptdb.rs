@@ -17,6 +17,8 @@ pub use change::{FieldChange, Renaming};
 pub use create::{Administrator, NewPrincipal, initialize};
 pub use errors::PtError;
 pub use image::Ptdb;
+pub(crate) use image::{HEADER_KEY, entry_key};
 pub use read::{Dump, Kinds, Page};
 pub use records::{Entry, Flags};
+pub(crate) use records::{Header, MAX_NAME};
 pub use service::PtService;

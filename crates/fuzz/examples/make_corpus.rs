@@ -78,6 +78,33 @@ fn choose(target: &Target, mut inputs: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     inputs.into_iter().step_by(step).collect()
 }
 
+/// One change in the files of the cell's databases: words at every so-manyth place among the entries, and logs.
+fn database_files() -> Vec<Vec<u8>> {
+    let change = |first: u8, place: u32, bytes: &[u8]| {
+        let [_, a, b, c] = place.to_be_bytes();
+        [&[first, a, b, c, bytes.len() as u8], bytes].concat()
+    };
+    let words = [0, 1, 8, 140_312, 65_600 + 192 * 9, 0x8000_0000, 1002, u32::MAX];
+    let mut inputs = vec![vec![0], vec![1], vec![4], vec![5]];
+    for (first, bytes) in [(0, 10_300), (1, 19_500)] {
+        let places = (0..bytes).step_by(28).chain((1..160).step_by(4));
+        for (place, word) in places.flat_map(|place| words.map(|word| (place, word))) {
+            // At an odd place the word begins behind the first byte.
+            let bytes = if place % 2 == 0 {
+                word.to_be_bytes().to_vec()
+            } else {
+                [&[0], &word.to_be_bytes()[..]].concat()
+            };
+            inputs.push(change(first, place, &bytes));
+        }
+        let log = |words: &[u32]| words.iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<u8>>();
+        for behind in [&[101, 1, 1][..], &[102], &[104, 0, 70_000, 101, 1, 1]] {
+            inputs.push(change(first | 2, 0, &log(&[&[100, 103, 0, 8, 4, 77][..], behind].concat())));
+        }
+    }
+    inputs
+}
+
 fn candidates(target: &str) -> Vec<Vec<u8>> {
     let wanted: fn(PacketType) -> bool = match target {
         "rx_packet" => |_| true,
@@ -94,6 +121,7 @@ fn candidates(target: &str) -> Vec<Vec<u8>> {
             return sizes.iter().map(|&n| fuzzing::make_directory(n).expect("not full")).collect();
         }
         "volume_dump" => return dumps(),
+        "database_files" => return database_files(),
         "xdr" => return numbers(),
         "directory" => return directories(),
         "acl_text" => return access_lists(),

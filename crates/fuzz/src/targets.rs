@@ -7,6 +7,7 @@ pub mod admin_services;
 pub mod canary;
 pub mod client_replies;
 pub mod config_files;
+pub mod database_files;
 pub mod directory;
 pub mod file_service;
 pub mod key_file;
@@ -44,6 +45,7 @@ targets! {
     volume_rows "rows of every kind, and records of the log, as a disk may have them";
     volume_directory "pages of a directory, read, searched and changed";
     volume_dump "dumps of volumes, which come in pieces";
+    database_files "vldb.DB0 and prdb.DB0 with changes in them";
     directory "directory pages, made by changes and as they come";
     acl_text "access lists as text, and as dumps have them";
     rxkad_ticket "tickets as they come, and what is in them";

@@ -38,6 +38,7 @@ const RUNS: &[(&str, u64)] = &[
     ("volume_rows", 50_000),
     ("volume_directory", 3_000),
     ("volume_dump", 10_000),
+    ("database_files", 500),
     ("directory", 5_000),
     ("acl_text", 30_000),
     ("rxkad_ticket", 10_000),
