@@ -249,8 +249,12 @@ impl SecurityClass for Stubborn {
         self.0.plaintext_capacity(body)
     }
 
-    fn seal(&mut self, header: &mut Header, plain: &[u8], out: &mut Vec<u8>) {
-        self.0.seal(header, plain, out);
+    fn prepare(&mut self, header: &mut Header, plain: &[u8], out: &mut Vec<u8>) {
+        self.0.prepare(header, plain, out);
+    }
+
+    fn finish(&mut self, bodies: &mut dyn Iterator<Item = &mut [u8]>) {
+        self.0.finish(bodies);
     }
 
     fn open(&mut self, header: &Header, body: Bytes) -> Result<Bytes, AbortCode> {

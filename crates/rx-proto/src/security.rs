@@ -30,9 +30,21 @@ pub trait SecurityClass: Send + Debug {
         body
     }
 
-    /// Appends the sealed form of `plain` to `out`, and sets the header's checksum. Called again with the same header, but
-    /// for serial and flags, when a packet is sent again.
-    fn seal(&mut self, header: &mut Header, plain: &[u8], out: &mut Vec<u8>);
+    /// Appends a body for `plain` to `out`, as long as its sealed form will be, and sets the header's checksum. Called again with
+    /// the same header, but for serial and flags, when a packet is sent again. What goes out is what [`finish`](Self::finish) then
+    /// makes of the body.
+    fn prepare(&mut self, header: &mut Header, plain: &[u8], out: &mut Vec<u8>);
+
+    /// Makes the sealed form of prepared bodies, in place; with several at once, a processor is used better. All have one length, but
+    /// the last may be shorter.
+    fn finish(&mut self, bodies: &mut dyn Iterator<Item = &mut [u8]>);
+
+    /// Appends the sealed form of `plain` to `out`, and sets the header's checksum.
+    fn seal(&mut self, header: &mut Header, plain: &[u8], out: &mut Vec<u8>) {
+        let start = out.len();
+        self.prepare(header, plain, out);
+        self.finish(&mut std::iter::once(&mut out[start..]));
+    }
 
     /// Checks and opens a DATA packet's body. An error ends the connection with that code.
     fn open(&mut self, header: &Header, body: Bytes) -> Result<Bytes, AbortCode>;
@@ -95,10 +107,12 @@ impl SecurityClass for Null {
         SecurityIndex(0)
     }
 
-    fn seal(&mut self, header: &mut Header, plain: &[u8], out: &mut Vec<u8>) {
+    fn prepare(&mut self, header: &mut Header, plain: &[u8], out: &mut Vec<u8>) {
         header.checksum = 0;
         out.extend_from_slice(plain);
     }
+
+    fn finish(&mut self, _bodies: &mut dyn Iterator<Item = &mut [u8]>) {}
 
     fn open(&mut self, _header: &Header, body: Bytes) -> Result<Bytes, AbortCode> {
         Ok(body)

@@ -53,7 +53,7 @@ impl SecurityClass for Toy {
         body / BLOCK * BLOCK - OVERHEAD
     }
 
-    fn seal(&mut self, header: &mut Header, plain: &[u8], out: &mut Vec<u8>) {
+    fn prepare(&mut self, header: &mut Header, plain: &[u8], out: &mut Vec<u8>) {
         header.checksum = sum(header, plain) as u16;
         let start = out.len();
         out.extend_from_slice(&(plain.len() as u32).to_be_bytes());
@@ -61,7 +61,10 @@ impl SecurityClass for Toy {
         out.extend_from_slice(&header.seq.0.to_be_bytes());
         out.extend_from_slice(plain);
         out.resize(start + (OVERHEAD + plain.len()).next_multiple_of(BLOCK), 0);
-        out[start..].iter_mut().for_each(|b| *b = b.wrapping_add(self.key));
+    }
+
+    fn finish(&mut self, bodies: &mut dyn Iterator<Item = &mut [u8]>) {
+        bodies.flatten().for_each(|b| *b = b.wrapping_add(self.key));
     }
 
     fn open(&mut self, header: &Header, body: Bytes) -> Result<Bytes, AbortCode> {

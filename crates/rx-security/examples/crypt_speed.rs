@@ -18,6 +18,8 @@ const RUN: Duration = Duration::from_millis(200);
 const RUNS: usize = 9;
 /// Bodies of a packet to a stock peer, and of the largest to one of our own kind.
 const BODIES: [usize; 2] = [1416, 16_356];
+/// Packets that are sealed together, as they are sent.
+const BUNDLE: usize = 4;
 
 fn client(level: Level) -> Client {
     let session_key = SessionKey::new([1, 2, 4, 7, 8, 11, 13, 14]);
@@ -61,12 +63,15 @@ fn main() {
             let plain = vec![0x5a; client.plaintext_capacity(body)];
             let mut header = Header::parse(&[0; HEADER_LEN]).expect("28 bytes are a header");
             (header.call, header.seq, header.security) = (CallNumber(1), Seq(1), SecurityIndex(2));
-            let mut out = Vec::with_capacity(body);
-            let seal = speed(plain.len(), || {
+            let mut out = Vec::with_capacity(BUNDLE * body);
+            let seal = speed(BUNDLE * plain.len(), || {
                 out.clear();
-                client.seal(&mut header, black_box(&plain), &mut out);
+                (0..BUNDLE).for_each(|_| client.prepare(&mut header, black_box(&plain), &mut out));
+                let length = out.len() / BUNDLE;
+                client.finish(&mut out.chunks_mut(length));
             });
-            let sealed = Bytes::from(out.clone());
+            out.truncate(out.len() / BUNDLE);
+            let sealed = Bytes::from(out);
             let open = speed(plain.len(), || {
                 let opened = client.open(&header, black_box(sealed.clone()));
                 assert_eq!(opened.map(|plain| plain.len()), Ok(plain.len()));

@@ -2,8 +2,8 @@
 //! mode is PCBC. It is weak, and used because stock peers speak nothing else.
 //!
 //! Each S-box is kept as a table of words that are shifted and rotated to where a round wants them, so that a round is four
-//! look-ups. Encrypting a chain is bound by their latency: 16 rounds of about a dozen cycles for 8 bytes. Decrypting need not
-//! wait for the block before, so four blocks go side by side.
+//! look-ups. Encrypting a chain is bound by their latency: 16 rounds of about a dozen cycles for 8 bytes. So the chains of four
+//! packets go side by side. Decrypting need not wait for the block before, so there it is four blocks of one packet.
 
 mod boxes;
 
@@ -55,15 +55,26 @@ impl Fcrypt {
 
     /// One block, most significant byte first.
     pub(crate) fn encrypt_block(&self, block: u64) -> u64 {
-        let (mut l, mut r) = ((block >> 32) as u32, block as u32);
-        for keys in self.0.chunks_exact(2) {
-            l ^= round(r, keys[0]);
-            r ^= round(l, keys[1]);
-        }
-        u64::from(l) << 32 | u64::from(r)
+        self.encrypt_blocks([block])[0]
     }
 
     /// `N` blocks at once, for the processor to work on side by side.
+    #[inline(always)]
+    fn encrypt_blocks<const N: usize>(&self, blocks: [u64; N]) -> [u64; N] {
+        let mut l = blocks.map(|b| (b >> 32) as u32);
+        let mut r = blocks.map(|b| b as u32);
+        for keys in self.0.chunks_exact(2) {
+            for i in 0..N {
+                l[i] ^= round(r[i], keys[0]);
+            }
+            for i in 0..N {
+                r[i] ^= round(l[i], keys[1]);
+            }
+        }
+        std::array::from_fn(|i| u64::from(l[i]) << 32 | u64::from(r[i]))
+    }
+
+    /// `N` blocks back at once.
     #[inline(always)]
     fn decrypt_blocks<const N: usize>(&self, blocks: [u64; N]) -> [u64; N] {
         let mut l = blocks.map(|b| (b >> 32) as u32);
@@ -89,15 +100,30 @@ impl Fcrypt {
     /// # Panics
     /// If `data` ends within a block.
     pub(crate) fn encrypt_pcbc(&self, iv: u64, data: &mut [u8]) {
-        let (blocks, rest) = data.as_chunks_mut::<BLOCK_LEN>();
-        assert!(rest.is_empty(), "padded by the caller");
-        let mut mix = iv;
-        for block in blocks {
-            let plain = u64::from_be_bytes(*block);
-            let cipher = self.encrypt_block(plain ^ mix);
-            mix = plain ^ cipher;
-            *block = cipher.to_be_bytes();
-        }
+        self.encrypt_chains(iv, [data]);
+    }
+
+    /// Encrypts chains of one length, each for itself.
+    ///
+    /// # Panics
+    /// If one ends within a block, or they differ in length.
+    pub(crate) fn encrypt_chains<const N: usize>(&self, iv: u64, chains: [&mut [u8]; N]) {
+        let chains = chains.map(|data| {
+            let (blocks, rest) = data.as_chunks_mut::<BLOCK_LEN>();
+            assert!(rest.is_empty(), "padded by the caller");
+            blocks
+        });
+        let length = chains.first().map_or(0, |blocks| blocks.len());
+        assert!(chains.iter().all(|blocks| blocks.len() == length), "of one length, the caller sees to it");
+        let mut mix = [iv; N];
+        (0..length).for_each(|at| {
+            let plain: [u64; N] = std::array::from_fn(|i| u64::from_be_bytes(chains[i][at]));
+            let cipher: [u64; N] = self.encrypt_blocks(std::array::from_fn(|i| plain[i] ^ mix[i]));
+            for i in 0..N {
+                mix[i] = plain[i] ^ cipher[i];
+                chains[i][at] = cipher[i].to_be_bytes();
+            }
+        });
     }
 
     /// Decrypts whole blocks in place.
@@ -197,6 +223,17 @@ mod tests {
         );
         Fcrypt::new(key).decrypt_pcbc(u64::from_be_bytes(key), &mut data);
         assert_eq!(data, plain);
+    }
+
+    #[test]
+    fn chains_side_by_side_are_what_each_is_alone() {
+        let (fcrypt, iv) = (Fcrypt::new(*b"\x01\x02\x04\x07\x08\x0b\x0d\x0e"), 77);
+        let mut alone: [Vec<u8>; 4] =
+            std::array::from_fn(|chain| (0..80).map(|i| (i * 37 + chain * 5) as u8).collect());
+        let mut together = alone.clone();
+        alone.iter_mut().for_each(|data| fcrypt.encrypt_pcbc(iv, data));
+        fcrypt.encrypt_chains(iv, together.each_mut().map(|data| data.as_mut_slice()));
+        assert_eq!(together, alone);
     }
 
     #[test]

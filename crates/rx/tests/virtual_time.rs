@@ -41,9 +41,11 @@ impl SecurityClass for Sealed {
         SecurityIndex(201)
     }
 
-    fn seal(&mut self, _header: &mut Header, plain: &[u8], out: &mut Vec<u8>) {
+    fn prepare(&mut self, _header: &mut Header, plain: &[u8], out: &mut Vec<u8>) {
         out.extend_from_slice(plain);
     }
+
+    fn finish(&mut self, _bodies: &mut dyn Iterator<Item = &mut [u8]>) {}
 
     fn open(&mut self, _header: &Header, body: Bytes) -> Result<Bytes, AbortCode> {
         Ok(body)

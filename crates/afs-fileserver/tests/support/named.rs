@@ -34,10 +34,12 @@ impl SecurityClass for Named {
         INDEX
     }
 
-    fn seal(&mut self, header: &mut Header, plain: &[u8], out: &mut Vec<u8>) {
+    fn prepare(&mut self, header: &mut Header, plain: &[u8], out: &mut Vec<u8>) {
         header.checksum = 0;
         out.extend_from_slice(plain);
     }
+
+    fn finish(&mut self, _bodies: &mut dyn Iterator<Item = &mut [u8]>) {}
 
     fn open(&mut self, _header: &Header, body: Bytes) -> Result<Bytes, AbortCode> {
         Ok(body)

@@ -241,6 +241,7 @@ impl Endpoint {
         let capacity = data_capacity(&*connection.security, path);
         // The new call tells the server that it need not keep the reply to the one before.
         connection.take_delayed_final_ack(at.channel);
+        let begin = out.len();
         for packet in bundle.packets..self.config.max_bundle.max(1) {
             let Some(call) = connection.call_mut(at.channel) else { break };
             let Some(next) = call.tx.peek(capacity) else { break };
@@ -259,7 +260,7 @@ impl Endpoint {
             }
             let start = out.len();
             out.extend_from_slice(&[0; HEADER_LEN]);
-            connection.security.seal(&mut header, &payload, out);
+            connection.security.prepare(&mut header, &payload, out);
             let Some(call) = connection.call_mut(at.channel) else { break };
             let len = out.len() - start;
             let stamp = path.handle_data_sent(now, len, next.again);
@@ -303,6 +304,10 @@ impl Endpoint {
             if bundle.is_over || next.len < capacity {
                 break;
             }
+        }
+        if begin < out.len() {
+            let packets = out[begin..].chunks_mut(bundle.segment_len);
+            connection.security.finish(&mut packets.map(|packet| &mut packet[HEADER_LEN..]));
         }
     }
 

@@ -57,8 +57,14 @@ impl SecurityClass for Client {
         Sealer::capacity(self.level, body)
     }
 
-    fn seal(&mut self, header: &mut Header, plain: &[u8], out: &mut Vec<u8>) {
-        self.sealer(header).seal(header, plain, out);
+    fn prepare(&mut self, header: &mut Header, plain: &[u8], out: &mut Vec<u8>) {
+        self.sealer(header).prepare(header, plain, out);
+    }
+
+    fn finish(&mut self, bodies: &mut dyn Iterator<Item = &mut [u8]>) {
+        if let Some(sealer) = &self.sealer {
+            sealer.finish(bodies);
+        }
     }
 
     fn open(&mut self, header: &Header, body: Bytes) -> Result<Bytes, AbortCode> {

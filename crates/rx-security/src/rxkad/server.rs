@@ -110,9 +110,15 @@ impl SecurityClass for End {
         Sealer::capacity(self.caller.as_ref().map_or(Level::Crypt, |c| c.level), body)
     }
 
-    fn seal(&mut self, header: &mut Header, plain: &[u8], out: &mut Vec<u8>) {
+    fn prepare(&mut self, header: &mut Header, plain: &[u8], out: &mut Vec<u8>) {
         let caller = self.caller.as_ref().expect("calls run, and answer, once the client is known");
-        caller.sealer.seal(header, plain, out);
+        caller.sealer.prepare(header, plain, out);
+    }
+
+    fn finish(&mut self, bodies: &mut dyn Iterator<Item = &mut [u8]>) {
+        if let Some(caller) = &self.caller {
+            caller.sealer.finish(bodies);
+        }
     }
 
     fn open(&mut self, header: &Header, body: Bytes) -> Result<Bytes, AbortCode> {

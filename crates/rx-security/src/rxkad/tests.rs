@@ -35,6 +35,14 @@ fn header(epoch: u32, connection: u32, channel: u32, call: u32, seq: u32) -> Hea
     header
 }
 
+impl Sealer {
+    fn seal(&self, header: &mut Header, plain: &[u8], out: &mut Vec<u8>) {
+        let start = out.len();
+        self.prepare(header, plain, out);
+        self.finish(&mut std::iter::once(&mut out[start..]));
+    }
+}
+
 /// An exchange that was captured (service 42; opcode 77 and twelve letters; answered by a count and 20 times 'R').
 struct Exchange {
     level: Level,
@@ -129,6 +137,27 @@ fn plain_text_of_every_length_comes_back_and_fits() {
             sealer.seal(&mut header, &plain, &mut sealed);
             assert!(sealed.len() <= 1416 && (level == Level::Clear || sealed.len() >= 8));
             assert_eq!(sealer.open(&header, sealed.into()), Ok(Bytes::from(plain)), "{len} bytes at {level}");
+        }
+    }
+}
+
+#[test]
+fn packets_that_are_sealed_together_are_what_each_is_alone() {
+    for level in Level::ALL {
+        let sealer = Sealer::new(&KEY, Epoch(1), ConnectionId(4), level);
+        for count in 1..14u32 {
+            for last in [0, 1, 56, 57, 100] {
+                let (mut together, mut alone) = (Vec::new(), Vec::new());
+                let mut length = 0;
+                for seq in 1..=count {
+                    let plain = vec![seq as u8; if seq == count { last } else { 100 }];
+                    sealer.prepare(&mut header(1, 4, 0, 3, seq), &plain, &mut together);
+                    length = length.max(together.len() - alone.len());
+                    sealer.seal(&mut header(1, 4, 0, 3, seq), &plain, &mut alone);
+                }
+                sealer.finish(&mut together.chunks_mut(length.max(1)));
+                assert_eq!(together, alone, "{count} packets, {last} bytes in the last, at {level}");
+            }
         }
     }
 }
