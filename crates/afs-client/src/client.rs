@@ -21,7 +21,7 @@ use crate::data::files::{self, Files};
 use crate::data::locks::Locks;
 use crate::data::open_files::OpenFiles;
 use crate::error::Error;
-use crate::events::{Change, Invalidations, Notices};
+use crate::events::{Audience, Invalidations, Notices};
 use crate::fid::{CellIndex, Fid, User};
 use crate::names::dynroot::{self, DynamicRoot};
 use crate::names::mount_point::Mounts;
@@ -294,9 +294,9 @@ impl Client {
         self.inner.cells.get(cell).map(|cell| cell.name.clone())
     }
 
-    /// Changes from now on, for those who keep copies.
-    pub fn notices(&self) -> Notices {
-        self.inner.invalidations.subscribe()
+    /// Changes from now on, for those who keep copies for this audience.
+    pub fn notices(&self, audience: Audience) -> Notices {
+        self.inner.invalidations.subscribe(audience)
     }
 
     /// How many vnodes are known.
@@ -333,9 +333,9 @@ impl Client {
             LoggedIn::Anew(Some(old)) => self.forget_identity(old),
         }
         self.inner.users.begin_to_watch();
-        self.inner.invalidations.mention(self.inner.root(), Change::Everything);
+        self.inner.invalidations.mention_identity(user, self.inner.root());
         // What waits to be stored may have waited for this.
-        self.inner.servers.back.notify_waiters();
+        self.inner.users.changed.notify_waiters();
         Ok(true)
     }
 
@@ -344,7 +344,7 @@ impl Client {
         let (count, gone) = self.inner.users.log_out(user, cell);
         gone.into_iter().for_each(|who| self.forget_identity(who));
         if count > 0 {
-            self.inner.invalidations.mention(self.inner.root(), Change::Everything);
+            self.inner.invalidations.mention_identity(user, self.inner.root());
         }
         count
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rx::Runtime;
 use tokio::sync::mpsc;
 
-use crate::fid::Fid;
+use crate::fid::{Fid, User};
 use crate::names::mount_point::Mounts;
 use crate::wait;
 
@@ -34,6 +34,8 @@ pub enum Change {
     Volume,
     /// Anything, anywhere.
     Everything,
+    /// Who the one user is whose copies these are: another person's names may be among them. See [`Audience::One`].
+    Identity,
 }
 
 /// Something has changed.
@@ -51,6 +53,15 @@ pub struct Notice {
     /// The change.
     pub changed: Changed,
     _handled: Option<mpsc::Sender<Infallible>>,
+}
+
+/// Whose copies they are that a subscriber keeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Audience {
+    /// What anybody may see, or what is asked for anew for each user: it is the same whoever somebody becomes.
+    Anybody,
+    /// What this user was shown.
+    One(User),
 }
 
 /// The changes, in the order in which they happened.
@@ -113,8 +124,15 @@ impl Invalidations {
     }
 
     /// One more who is told, from now on.
-    pub(crate) fn subscribe(&self) -> Notices {
-        self.subscribers.subscribe()
+    pub(crate) fn subscribe(&self, audience: Audience) -> Notices {
+        self.subscribers.subscribe(audience)
+    }
+
+    /// A user is somebody else to a cell from now on, or nobody. Who keeps what anybody may see need not know: a user who logs in over and
+    /// over takes nothing away from others.
+    pub(crate) fn mention_identity(&self, user: User, root: Fid) {
+        let changed = Changed { fid: root, change: Change::Identity };
+        self.subscribers.send(&[changed], None, |audience| audience == Audience::One(user));
     }
 
     /// The client ends: nothing changes any more.
@@ -127,7 +145,7 @@ impl Invalidations {
         let mut all = vec![Changed { fid, change }];
         let (root, at_mounts) = match change {
             Change::Volume => (Fid::root_of(fid.cell, fid.volume), Change::Vnode),
-            Change::Everything => return all,
+            Change::Everything | Change::Identity => return all,
             Change::Vnode | Change::Status | Change::Data | Change::Names => (fid, change),
         };
         if root.is_root() {
@@ -161,7 +179,14 @@ impl Invalidations {
 /// what is dropped here would be stale for hours.
 #[derive(Debug, Default)]
 struct Subscribers {
-    senders: Mutex<Vec<(mpsc::UnboundedSender<Notice>, Pending)>>,
+    all: Mutex<Vec<Subscriber>>,
+}
+
+#[derive(Debug)]
+struct Subscriber {
+    audience: Audience,
+    sender: mpsc::UnboundedSender<Notice>,
+    pending: Pending,
 }
 
 /// When the notices of one event are handled.
@@ -177,31 +202,37 @@ impl Handled {
 }
 
 impl Subscribers {
-    fn subscribe(&self) -> Notices {
+    fn subscribe(&self, audience: Audience) -> Notices {
         let (sender, receiver) = mpsc::unbounded_channel();
         let pending = Pending::default();
-        self.lock().push((sender, pending.clone()));
+        self.lock().push(Subscriber { audience, sender, pending: pending.clone() });
         Notices { receiver, pending }
     }
 
     /// Tells all, and lets one know when it is handled.
     fn tell(&self, changes: &[Changed]) -> Handled {
         let (done, handled) = mpsc::channel(1);
-        self.send(changes, Some(&done));
+        self.send(changes, Some(&done), |_| true);
         Handled(handled)
     }
 
     /// Tells all.
     fn mention(&self, changes: &[Changed]) {
-        self.send(changes, None);
+        self.send(changes, None, |_| true);
     }
 
-    fn send(&self, changes: &[Changed], done: Option<&mpsc::Sender<Infallible>>) {
-        self.lock().retain(|(sender, pending)| {
-            changes.iter().all(|&changed| {
-                pending.begin();
-                sender.send(Notice { changed, _handled: done.cloned() }).is_ok()
-            })
+    fn send(
+        &self,
+        changes: &[Changed],
+        done: Option<&mpsc::Sender<Infallible>>,
+        is_meant: impl Fn(Audience) -> bool,
+    ) {
+        self.lock().retain(|Subscriber { audience, sender, pending }| {
+            !is_meant(*audience)
+                || changes.iter().all(|&changed| {
+                    pending.begin();
+                    sender.send(Notice { changed, _handled: done.cloned() }).is_ok()
+                })
         });
     }
 
@@ -210,8 +241,8 @@ impl Subscribers {
         self.lock().clear();
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<(mpsc::UnboundedSender<Notice>, Pending)>> {
-        self.senders.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Subscriber>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -234,7 +265,7 @@ mod tests {
     #[tokio::test]
     async fn a_volumes_root_changes_under_its_mount_point_too() {
         let invalidations = invalidations();
-        let mut notices = invalidations.subscribe();
+        let mut notices = invalidations.subscribe(Audience::Anybody);
         let file = Fid { vnode: VnodeNumber(4), ..ROOT };
         invalidations.mention(file, Change::Data);
         invalidations.mention(ROOT, Change::Names);
@@ -257,7 +288,8 @@ mod tests {
     #[tokio::test]
     async fn a_change_is_waited_for_until_the_last_subscriber_has_handled_it() {
         let invalidations = invalidations();
-        let (mut one, mut other) = (invalidations.subscribe(), invalidations.subscribe());
+        let subscribe = || invalidations.subscribe(Audience::Anybody);
+        let (mut one, mut other) = (subscribe(), subscribe());
         let mut told = std::pin::pin!(invalidations.tell_of_names(MOUNT));
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(told.as_mut().poll(&mut context).is_pending());
@@ -265,5 +297,21 @@ mod tests {
         assert!(told.as_mut().poll(&mut context).is_pending(), "the other has not");
         drop(other.next().await);
         told.await;
+    }
+
+    /// Anybody can log in over and over. Each time, the kernel was told to forget everything of everybody's.
+    #[tokio::test]
+    async fn who_logs_in_takes_nothing_from_the_caches_of_others() {
+        let invalidations = invalidations();
+        let (one, other) = (User(1), User(2));
+        let audiences = [Audience::Anybody, Audience::One(one), Audience::One(other)];
+        let mut all = audiences.map(|audience| invalidations.subscribe(audience));
+        for _ in 0..1000 {
+            invalidations.mention_identity(one, ROOT);
+        }
+        let pending =
+            || all.iter().map(|notices| notices.pending().0.load(Ordering::SeqCst)).collect::<Vec<_>>();
+        assert_eq!(pending(), [0, 1000, 0]);
+        assert_eq!(all[1].next().await.unwrap().changed.change, Change::Identity);
     }
 }

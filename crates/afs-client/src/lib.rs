@@ -43,7 +43,7 @@ pub use config::Config;
 pub use data::locks::LockKind;
 pub use data::open_file::{OpenFile, OpenFlags};
 pub use error::Error;
-pub use events::{Change, Changed, Notice, Notices, Pending};
+pub use events::{Audience, Change, Changed, Notice, Notices, Pending};
 pub use fid::{CellIndex, Fid, User};
 pub use names::directory::{DirEntry, Listing};
 pub use servers::table::ServerKind;

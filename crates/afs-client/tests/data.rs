@@ -703,7 +703,7 @@ fn a_server_that_dies_between_costs_no_promise() {
 fn what_a_fresh_client_writes_counts_as_nobody_elses() {
     let world = World::new();
     let client = world.client(1);
-    let mut notices = client.notices();
+    let mut notices = client.notices(afs_client::Audience::Anybody);
     world.run({
         let client = client.clone();
         async move {

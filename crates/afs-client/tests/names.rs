@@ -168,7 +168,7 @@ fn breaks_are_told_to_who_keeps_copies_before_the_writer_goes_on() {
         let root = cell_root(&reader).await;
         let fid = writer.create(NOBODY, root, b"file", 0o644).await.unwrap().fid;
         reader.status(NOBODY, fid).await.unwrap();
-        let mut notices = reader.notices();
+        let mut notices = reader.notices(afs_client::Audience::Anybody);
         put(&writer, NOBODY, fid, b"new").await;
         let notice = notices.next().await.unwrap();
         assert_eq!(notice.changed.fid, fid);

@@ -237,6 +237,19 @@ impl Nodes {
         forgets
     }
 
+    /// The one user whose mount it is has become somebody else: what the kernel has by names may not be theirs to see. Data and attributes
+    /// are only got at by names, and by opens, which are asked for.
+    pub(crate) fn on_identity(&self) -> Vec<Forget> {
+        let mut forgets = Vec::new();
+        let mut table = self.lock();
+        let mut ids: Vec<NodeId> = table.known.iter().map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        for id in ids {
+            table.forget_names(id, &mut forgets);
+        }
+        forgets
+    }
+
     /// How many nodes the kernel knows.
     pub(crate) fn len(&self) -> usize {
         self.lock().known.len()
@@ -342,22 +355,27 @@ impl Table {
         }
     }
 
+    /// Has the kernel forget all names in a directory.
+    fn forget_names(&mut self, id: NodeId, forgets: &mut Vec<Forget>) {
+        let Some(known) = self.known.peek_mut(&id) else { return };
+        let mut names: Vec<_> = known.names.drain().collect();
+        known.absent = 0;
+        names.sort_unstable();
+        for (name, child) in names {
+            if let Some(child) = child.and_then(|child| self.known.peek_mut(&child)) {
+                child.places.retain(|(d, n)| *d != id || *n != name);
+            }
+            forgets.push(Forget::Name(id, name));
+        }
+    }
+
     fn on_change(&mut self, fid: Fid, about: About, forgets: &mut Vec<Forget>) {
         let Some(id) = self.current.get(&fid).copied() else { return };
-        let Some(known) = self.known.peek_mut(&id) else { return };
         if matches!(about, About::Names | About::All | About::Status) {
             // A change of the access list changes who may see names.
-            let mut names: Vec<_> = known.names.drain().collect();
-            known.absent = 0;
-            names.sort_unstable();
-            for (name, child) in names {
-                if let Some(child) = child.and_then(|child| self.known.peek_mut(&child)) {
-                    child.places.retain(|(d, n)| *d != id || *n != name);
-                }
-                forgets.push(Forget::Name(id, name));
-            }
+            self.forget_names(id, forgets);
         }
-        let known = self.known.peek_mut(&id).expect("it was there just now");
+        let Some(known) = self.known.peek_mut(&id) else { return };
         if about == About::Status {
             forgets.push(Forget::Attributes(id));
             return;
@@ -536,5 +554,17 @@ mod tests {
         assert_eq!(nodes.len(), 6);
         nodes.forget(old.id, 1);
         assert_eq!(nodes.len(), 5);
+    }
+
+    #[test]
+    fn names_are_forgotten_when_the_one_user_of_a_mount_becomes_somebody_else() {
+        let nodes = Nodes::new(fid(1), 100);
+        let file = nodes.look_up(fid(2), Some((NodeId::ROOT, b"file")), NOW);
+        file.state().pages = Some(afs_wire::ids::DataVersion(1));
+        nodes.note_absent(NodeId::ROOT, b"none", NOW);
+        let root = nodes.get(NodeId::ROOT).unwrap();
+        assert_eq!(nodes.on_identity(), [name(&root, "file"), name(&root, "none")]);
+        assert!(nodes.on_identity().is_empty(), "the kernel asks for them");
+        assert!(file.state().pages.is_some(), "data are asked for at each open");
     }
 }

@@ -79,6 +79,7 @@ fn forgets(fs: &FileSystem, Changed { fid, change }: Changed) -> Vec<Forget> {
         Change::Names => fs.nodes.on_change(fid, About::Names),
         Change::Volume => fs.nodes.on_change_of(Some((fid.cell, fid.volume))),
         Change::Everything => fs.nodes.on_change_of(None),
+        Change::Identity => fs.nodes.on_identity(),
     }
 }
 
@@ -89,7 +90,7 @@ fn directory(fs: &FileSystem, Changed { fid, change }: Changed) -> Option<NodeId
             // A node that is not known has no names.
             Some(fs.nodes.of_fid(fid).map_or(NodeId(0), |node| node.id))
         }
-        Change::Volume | Change::Everything => None,
+        Change::Volume | Change::Everything | Change::Identity => None,
     }
 }
 

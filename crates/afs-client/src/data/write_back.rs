@@ -613,7 +613,9 @@ impl FileData {
                     return;
                 }
                 let until = task_runtime.now() + pause;
-                either(task_runtime.sleep_until(until), client.inner.servers.back.notified()).await;
+                let back = client.inner.servers.back.notified();
+                let waits = either(back, data.can_be_stored(&client.inner));
+                either(task_runtime.sleep_until(until), waits).await;
                 pause = (pause * 2).min(RETRY_MAX);
                 let asked = data.retries_asked.load(Ordering::Acquire);
                 let outcome = data.store(user, false).await;
@@ -627,6 +629,25 @@ impl FileData {
                 }
             }
         }));
+    }
+
+    /// Waits until somebody logs in as the one who wrote last, if that is what a store waits for.
+    async fn can_be_stored(&self, inner: &Inner) {
+        let waits = || {
+            let writer = self.change(|file| file.writer()).unwrap_or_default();
+            inner.users.is_without_token(&writer, self.vnode.fid.cell)
+        };
+        if !waits() {
+            return std::future::pending().await;
+        }
+        loop {
+            let mut changed = std::pin::pin!(inner.users.changed.notified());
+            changed.as_mut().enable();
+            if !waits() {
+                return;
+            }
+            changed.await;
+        }
     }
 
     fn put_aside(&self, client: &Client, error: &Error) {

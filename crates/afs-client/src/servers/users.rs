@@ -17,6 +17,7 @@ use rand::rngs::StdRng;
 use rx::Runtime;
 use rx_proto::security::{Null, SecurityClass};
 use rx_security::{Identity, KeySet, Level, Token, UnixTime, rxkad, ticket};
+use tokio::sync::Notify;
 
 use crate::error::Error;
 use crate::fid::{CellIndex, User};
@@ -157,6 +158,8 @@ pub(crate) struct Users {
     /// Whether somebody looks for tokens that end soon.
     is_watched: AtomicBool,
     level: RwLock<Level>,
+    /// Told when somebody has got a token.
+    pub(crate) changed: Notify,
     identities: RwLock<Identities>,
 }
 
@@ -215,7 +218,7 @@ impl Users {
     /// Nobody has a token yet; connections will be protected so well.
     pub(crate) fn new(runtime: Arc<dyn Runtime>, level: Level) -> Self {
         let (is_watched, level) = (AtomicBool::new(false), RwLock::new(level));
-        Self { runtime, is_watched, level, identities: RwLock::default() }
+        Self { runtime, is_watched, level, changed: Notify::new(), identities: RwLock::default() }
     }
 
     /// How well new connections are protected.

@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(before.valid_until, rx_proto::time::Instant::MAX);
         let listing = client.read_dir(user, root).await.unwrap();
         assert_eq!(listing.data_version(), before.data_version);
-        let mut notices = client.notices();
+        let mut notices = client.notices(crate::Audience::Anybody);
         let told = std::thread::spawn(move || notices.next_blocking().unwrap().changed);
         client.add_alias("two", "other.test").await.unwrap();
         let told = told.join().unwrap();
