@@ -20,10 +20,12 @@ packages=(
     rsync sqlite3 attr git-annex     # programs that work in a mounted cell
     libacl1-dev                      # ... and pjdfstest, which is linked with it
     dpkg-dev                         # what the packages depend on
+    etcd-server etcd-client openssl  # a store for the cell's databases, and its certificates
+    protobuf-compiler                # ... which its client is built with
 )
 [ $# = 0 ] || packages=("$@")
 # Started at boot by their packages, which tests do not want.
-services=(openafs-client openafs-fileserver krb5-kdc krb5-admin-server iperf3 nginx)
+services=(openafs-client openafs-fileserver krb5-kdc krb5-admin-server iperf3 nginx etcd)
 
 if ! command -v dpkg-query > /dev/null; then
     say "this is no Debian system; tests that need one of these are skipped: ${packages[*]}" >&2

@@ -22,6 +22,7 @@ mod access;
 mod callbacks;
 mod client;
 mod error;
+pub mod etcd;
 mod files;
 pub mod kdc;
 mod volumes;
