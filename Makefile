@@ -48,7 +48,7 @@ lint:
 	@scripts/lint.sh
 
 deb:
-	@scripts/packages.sh dpkg-dev
+	@scripts/packages.sh dpkg-dev protobuf-compiler
 	@scripts/deb.sh
 
 bench:

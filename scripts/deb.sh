@@ -16,7 +16,7 @@ if ! target/tools/bin/cargo-deb --version 2> /dev/null | grep -qx "cargo-deb $ve
     rm -rf target/tools/build
 fi
 if [ "$profile" = release ]; then
-    scripts/rust.sh cargo build --release --package afar --bins
+    scripts/rust.sh cargo build --release --package afar --bins --features etcd
     folder=target/release
     options=()
 else

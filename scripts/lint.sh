@@ -31,9 +31,11 @@ needs() {
 }
 
 scripts/rust.sh || exit 1
+read -ra features < <(scripts/features.sh)
 needs fmt formatting && check formatting scripts/rust.sh cargo fmt --all --check
-needs clippy clippy && check clippy scripts/rust.sh cargo clippy --workspace --all-targets -- -D warnings
-check documentation env RUSTDOCFLAGS='-D warnings' scripts/rust.sh cargo doc --workspace --no-deps --document-private-items
+needs clippy clippy && check clippy scripts/rust.sh cargo clippy --workspace --all-targets "${features[@]}" -- -D warnings
+check documentation env RUSTDOCFLAGS='-D warnings' scripts/rust.sh cargo doc --workspace "${features[@]}" --no-deps \
+    --document-private-items
 check dependencies scripts/dependencies.sh
 if git rev-parse --is-inside-work-tree > /dev/null 2>&1; then
     check repository scripts/repository.sh

@@ -47,6 +47,9 @@ sum_cargo() {
 scripts/packages.sh || fail "scripts/packages.sh"
 scripts/rust.sh || { fail "no Rust that is new enough"; finish; }
 
+read -ra features < <(scripts/features.sh)
+[ ${#features[@]} -gt 0 ] || { skipped=$((skipped + 1)); notes+=("SKIPPED: all tests of etcd: there is no protoc"); }
+
 echo "=== lint"
 lint_status=0
 scripts/lint.sh "$lint_record" || lint_status=$?
@@ -59,7 +62,7 @@ done < "$lint_record"
 [ $lint_status = 0 ] || grep -q '^failed' "$lint_record" || fail "lint"
 
 echo "=== build"
-scripts/rust.sh cargo build --workspace --all-targets || { fail "build"; finish; }
+scripts/rust.sh cargo build --workspace --all-targets "${features[@]}" || { fail "build"; finish; }
 # The tests that run the programs need not build them again.
 export AFAR_IS_BUILT=1
 
@@ -68,7 +71,7 @@ scripts/tools.sh || fail "scripts/tools.sh"
 
 echo "=== tests"
 before=$failed
-scripts/rust.sh cargo test --workspace --no-fail-fast 2>&1 | tee "$output"
+scripts/rust.sh cargo test --workspace "${features[@]}" --no-fail-fast 2>&1 | tee "$output"
 status=${PIPESTATUS[0]}
 sum_cargo "$output"
 # A test program that died has no result line.

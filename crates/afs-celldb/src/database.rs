@@ -2,28 +2,35 @@
 //!
 //! What a change writes are rows, and the image takes exactly those rows, as it does when it is loaded: so the two cannot
 //! come to differ. Changes are made one after the other. Each rests on the revision that it was made from, and
-//! is made anew if another machine has changed the database since; after an error of the store, which may or may not
-//! have made the change, everything is read again before the next one.
+//! is made anew if another machine has changed the database since. After an error of a store that nobody else has, which may or may not
+//! have made the change, everything is read again before the next one. How an image keeps up with a store that
+//! other machines change too is in `following.rs`.
+
+mod following;
+mod revision;
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
 
 use tokio::sync::Mutex;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
-use crate::record::{BadRow, Fields, PutFields};
-use crate::store::{CellStore, Outcome, StoreError, Transaction};
+use crate::record::BadRow;
+use crate::store::{CellStore, Known, Outcome, Position, RowChange, StoreError, Transaction};
+
+use following::{FRESH_FOR, Following};
+pub use following::{Freshness, NoQuorum};
+pub use revision::Version;
+use revision::{REVISION, Revision};
 
 /// Rows that are read from the store at a time when a database is loaded: some hundred kilobytes.
 const LOAD_ROWS: usize = 4096;
 
-/// How often a change is made anew since other machines were faster. They change a database a few times a second at most.
-const MAX_CONFLICTS: usize = 16;
-
-/// The row of the revision, behind the image's prefix. Sorts before all rows of an image, which are lower-case.
-const REVISION: &[u8] = b"REVISION";
-
-/// First byte of the revision's row.
-const REVISION_VERSION: u8 = 1;
+/// How often a change is made anew since other machines were faster: each of them is as likely to be next, so of three
+/// machines that never pause one loses so often in a row once in 10^11 times.
+const MAX_CONFLICTS: usize = 64;
 
 /// What a database is in memory.
 pub trait Image: fmt::Debug + Send + Sync + Sized + 'static {
@@ -45,43 +52,12 @@ pub trait Image: fmt::Debug + Send + Sync + Sized + 'static {
 
 /// The changes of rows that are to be made together, by keys without the prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Rows(Vec<(Vec<u8>, Option<Vec<u8>>)>);
+pub struct Rows(Vec<RowChange>);
 
 impl Rows {
     /// Sets a row.
     pub(crate) fn put(&mut self, key: Vec<u8>, value: Vec<u8>) {
         self.0.push((key, Some(value)));
-    }
-}
-
-/// Which state a database is in, as `udebug` shows it: when it was made, in seconds since 1970, and how often it was
-/// changed since.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Version {
-    /// When it was made; 0 if it has not been yet.
-    pub epoch: u32,
-    /// Changes since.
-    pub counter: u64,
-}
-
-impl Version {
-    fn to_row(self) -> Option<Vec<u8>> {
-        (self != Self::default()).then(|| {
-            let mut row = vec![REVISION_VERSION];
-            row.put_u32(self.epoch);
-            row.put_u64(self.counter);
-            row
-        })
-    }
-
-    fn from_row(row: &[u8]) -> Result<Self, BadRow> {
-        let mut fields = Fields::new(row);
-        if fields.u8()? != REVISION_VERSION {
-            return Err(BadRow("it is of a version that this program does not know"));
-        }
-        let version = Self { epoch: fields.u32()?, counter: fields.u64()? };
-        fields.finish()?;
-        Ok(version)
     }
 }
 
@@ -126,6 +102,8 @@ impl std::error::Error for OpenError {}
 /// Why a change could not be made durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeError {
+    /// The store cannot make changes now, and has not made this one.
+    NoQuorum(StoreError),
     /// The store failed: whether the change is made is open until the database is read again, which the next change
     /// does first.
     Store(StoreError),
@@ -138,7 +116,7 @@ pub enum ChangeError {
 impl fmt::Display for ChangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Store(source) => source.fmt(f),
+            Self::NoQuorum(source) | Self::Store(source) => source.fmt(f),
             Self::Reload(source) => source.fmt(f),
             Self::Contended => write!(f, "others changed the database {MAX_CONFLICTS} times meanwhile"),
         }
@@ -147,19 +125,53 @@ impl fmt::Display for ChangeError {
 
 impl std::error::Error for ChangeError {}
 
+impl From<StoreError> for ChangeError {
+    fn from(error: StoreError) -> Self {
+        match error.known {
+            Known::NotDone => Self::NoQuorum(error),
+            Known::Nothing | Known::Forgotten => Self::Store(error),
+        }
+    }
+}
+
+/// How a database is kept over a store that several machines share.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// A number that no other process has that changes the database: by chance.
+    pub writer: u64,
+    /// For how long look-ups are answered from memory while the store does not say whether that is still right. 0 refuses
+    /// them at once, so that clients ask another server.
+    pub memory_limit: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { writer: 0, memory_limit: Duration::from_secs(3600) }
+    }
+}
+
 /// A database: an image, and the store under it.
 #[derive(Debug)]
 pub struct Database<I> {
+    inner: Arc<Inner<I>>,
+    /// What keeps the image up to date. Ends with the database.
+    tasks: Vec<AbortHandle>,
+}
+
+#[derive(Debug)]
+struct Inner<I> {
     current: RwLock<Current<I>>,
     store: Arc<dyn CellStore>,
     /// Held by the one who makes a change.
     writer: Mutex<Writer>,
+    /// For a store that others change too.
+    following: Option<Following>,
 }
 
 #[derive(Debug)]
 struct Current<I> {
     image: I,
-    version: Version,
+    revision: Revision,
 }
 
 #[derive(Debug, Default)]
@@ -167,6 +179,14 @@ struct Writer {
     /// Whether the image may lack a change that the store has. Set before each commit, so that it stands if the change
     /// is broken off.
     is_in_doubt: bool,
+    /// Transactions that were begun.
+    sequence: u64,
+}
+
+impl<I> Drop for Database<I> {
+    fn drop(&mut self) {
+        self.tasks.iter().for_each(AbortHandle::abort);
+    }
 }
 
 impl<I: Image> Database<I> {
@@ -176,19 +196,52 @@ impl<I: Image> Database<I> {
     ///
     /// If the store or its contents are damaged.
     pub async fn open(store: Arc<dyn CellStore>) -> Result<Self, OpenError> {
-        let current = load(&*store).await?;
-        Ok(Self { current: RwLock::new(current), store, writer: Mutex::default() })
+        Self::open_with(store, Options::default()).await
+    }
+
+    /// The same, with options for a store that several machines share; for such a store the caller has to be in a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::open`].
+    pub async fn open_with(store: Arc<dyn CellStore>, options: Options) -> Result<Self, OpenError> {
+        let begun = Instant::now();
+        let (current, position) = load(&*store).await?;
+        let following = store.shared().map(|_| Following::new(options, begun, current.revision));
+        let current = RwLock::new(current);
+        let inner = Arc::new(Inner { current, store, writer: Mutex::default(), following });
+        let tasks = following::start(&inner, position);
+        Ok(Self { inner, tasks })
     }
 
     /// Looks at the image. Nothing may be waited for in `look`, and it should take less than a millisecond, since changes
     /// wait for it.
     pub fn read<R>(&self, look: impl FnOnce(&I) -> R) -> R {
-        look(&self.current.read().unwrap_or_else(PoisonError::into_inner).image)
+        look(&self.inner.current.read().unwrap_or_else(PoisonError::into_inner).image)
+    }
+
+    /// Waits until the image has all changes that were acknowledged anywhere before this was called, which in most cases it has
+    /// at once. While the store does not say what there is, the image stands in for a limited time.
+    ///
+    /// # Errors
+    ///
+    /// That time is over: nobody knows what is right.
+    pub async fn catch_up(&self) -> Result<(), NoQuorum> {
+        match &self.inner.following {
+            Some(following) => following.catch_up().await,
+            None => Ok(()),
+        }
     }
 
     /// The state that the image is in.
     pub fn version(&self) -> Version {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).version
+        self.inner.revision().version
+    }
+
+    /// How well the image keeps up with a store that several machines share; `None` if nobody else has the store.
+    pub fn freshness(&self) -> Option<Freshness> {
+        let machines = self.inner.store.shared()?.machines();
+        self.inner.following.as_ref().map(|following| following.freshness(machines))
     }
 
     /// Changes the database: `plan` looks at the image and says which rows change (none is fine) and what to return. It
@@ -202,37 +255,85 @@ impl<I: Image> Database<I> {
         now: u32,
         mut plan: impl FnMut(&I, &mut Rows) -> Result<R, E>,
     ) -> Result<R, E> {
-        let mut writer = self.writer.lock().await;
+        let inner = &*self.inner;
         for _ in 0..MAX_CONFLICTS {
-            if writer.is_in_doubt {
-                let current = load(&*self.store).await.map_err(ChangeError::Reload)?;
-                *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
+            if let Some(following) = &inner.following {
+                following.can_change().await?;
+            }
+            let mut writer = inner.writer.lock().await;
+            if writer.is_in_doubt && inner.following.is_none() {
+                let (current, _) = load(&*inner.store).await.map_err(ChangeError::Reload)?;
+                *inner.current.write().unwrap_or_else(PoisonError::into_inner) = current;
                 writer.is_in_doubt = false;
             }
             let mut rows = Rows::default();
             let (result, from) = {
-                let current = self.current.read().unwrap_or_else(PoisonError::into_inner);
-                (plan(&current.image, &mut rows)?, current.version)
+                let current = inner.current.read().unwrap_or_else(PoisonError::into_inner);
+                (plan(&current.image, &mut rows)?, current.revision)
             };
             if rows.0.is_empty() {
                 return Ok(result);
             }
-            let epoch = if from.epoch == 0 { now.max(1) } else { from.epoch };
-            let to = Version { epoch, counter: from.counter + 1 };
             writer.is_in_doubt = true;
-            match self.store.commit(transaction::<I>(&rows, from, to)).await.map_err(ChangeError::Store)? {
-                Outcome::Conflict => continue,
+            writer.sequence += 1;
+            let stamp = inner.following.as_ref().map(|following| following.stamp(writer.sequence));
+            let to = from.next(now, stamp);
+            match inner
+                .store
+                .commit(transaction::<I>(&rows, from, to, now))
+                .await
+                .map_err(ChangeError::from)?
+            {
+                Outcome::Conflict => {
+                    drop(writer);
+                    inner.wait_for_others(from).await;
+                    continue;
+                }
                 Outcome::Committed => {}
             }
-            let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-            for (key, value) in &rows.0 {
-                current.image.set_row(key, value.as_deref()).expect("rows are made as they are read");
-            }
-            current.version = to;
+            let committed = Instant::now();
+            inner.take(&rows.0, from, to).expect("rows are made as they are read");
             writer.is_in_doubt = false;
+            drop(writer);
+            if inner.following.is_some() {
+                // By then no server takes for current what lacks the change.
+                tokio::time::sleep_until(committed + FRESH_FOR).await;
+            }
             return Ok(result);
         }
         Err(ChangeError::Contended.into())
+    }
+}
+
+impl<I: Image> Inner<I> {
+    fn revision(&self) -> Revision {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).revision
+    }
+
+    /// Takes the rows of a transaction into the image, unless it has them or later ones already.
+    fn take(&self, rows: &[RowChange], from: Revision, to: Revision) -> Result<(), BadRow> {
+        {
+            let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+            if current.revision != from {
+                return Ok(());
+            }
+            for (key, value) in rows {
+                current.image.set_row(key, value.as_deref())?;
+            }
+            current.revision = to;
+        }
+        if let Some(following) = &self.following {
+            following.moved(to);
+        }
+        Ok(())
+    }
+
+    /// After a conflict: waits for the change that was faster.
+    async fn wait_for_others(&self, from: Revision) {
+        // Without others the database is read again, as the writer is in doubt.
+        if let Some(following) = &self.following {
+            following.wait_for_others(from).await;
+        }
     }
 }
 
@@ -240,33 +341,36 @@ fn key<I: Image>(key: &[u8]) -> Vec<u8> {
     [I::PREFIX, key].concat()
 }
 
-fn transaction<I: Image>(rows: &Rows, from: Version, to: Version) -> Transaction {
+fn transaction<I: Image>(rows: &Rows, from: Revision, to: Revision, now: u32) -> Transaction {
     let changes = rows.0.iter().map(|(row, value)| (key::<I>(row), value.clone()));
     let revision = (key::<I>(REVISION), to.to_row());
+    let witness = to.stamp.map(|stamp| (stamp.key(I::PREFIX), stamp.to_row(now)));
     Transaction {
         expected: vec![(key::<I>(REVISION), from.to_row())],
-        changes: changes.chain([revision]).collect(),
+        witness: witness.as_ref().map(|(key, _)| key.clone()),
+        changes: changes.chain([revision]).chain(witness.map(|(key, row)| (key, Some(row)))).collect(),
     }
 }
 
-async fn load<I: Image>(store: &dyn CellStore) -> Result<Current<I>, OpenError> {
-    let mut current = Current { image: I::empty(), version: Version::default() };
+async fn load<I: Image>(store: &dyn CellStore) -> Result<(Current<I>, Position), OpenError> {
+    let mut current = Current { image: I::empty(), revision: Revision::default() };
     let failed = |source| OpenError::Store { database: I::NAME, source };
-    let mut after: Option<Vec<u8>> = None;
+    let (mut after, mut at): (Option<Vec<u8>>, _) = (None, None);
     loop {
-        let rows = store.scan(I::PREFIX, after.as_deref(), LOAD_ROWS).await.map_err(failed)?;
-        for (key, value) in &rows {
+        let page = store.scan(I::PREFIX, after.as_deref(), LOAD_ROWS, at).await.map_err(failed)?;
+        for (key, value) in &page.rows {
             let row = &key[I::PREFIX.len()..];
             let taken = match row {
-                REVISION => Version::from_row(value).map(|version| current.version = version),
+                REVISION => Revision::from_row(value).map(|revision| current.revision = revision),
                 _ => current.image.set_row(row, Some(value)),
             };
             taken.map_err(|source| OpenError::Row { database: I::NAME, key: row.to_vec(), source })?;
         }
-        if rows.len() < LOAD_ROWS {
-            return Ok(current);
+        if page.rows.len() < LOAD_ROWS {
+            return Ok((current, page.position));
         }
-        after = rows.into_iter().next_back().map(|(key, _)| key);
+        at = Some(page.position);
+        after = page.rows.into_iter().next_back().map(|(key, _)| key);
     }
 }
 
@@ -390,7 +494,7 @@ mod tests {
     fn a_damaged_row_is_named() {
         let store = Arc::new(MemoryStore::new());
         let changes = vec![(b"w/x".to_vec(), Some(b"bad".to_vec()))];
-        now(store.commit(Transaction { expected: vec![], changes })).unwrap();
+        now(store.commit(Transaction { changes, ..Transaction::default() })).unwrap();
         let error = now(Database::<Words>::open(store)).unwrap_err();
         assert_eq!(
             error.to_string(),

@@ -23,6 +23,6 @@ pub mod ubik;
 pub mod vldb;
 
 pub use caller::{Authority, Caller, Identity};
-pub use database::{Database, OpenError, Version};
+pub use database::{Database, Freshness, NoQuorum, OpenError, Options, Version};
 pub use serving::{Clock, rx_service};
 pub use store::{CellStore, StoreError};

@@ -1,5 +1,6 @@
-//! VOTE, as far as tools ask it: `udebug` shows the state of a database server (VLDB notes 9). A database here has one
-//! server, which is its own sync site for ever; nobody votes.
+//! VOTE, as far as tools ask it: `udebug` shows the state of a database server (VLDB notes 9). Nobody votes here. A server that has
+//! its databases alone is its own sync site for ever. One whose databases are in etcd is a sync site as long as etcd
+//! answers, like its peers, since all of them take changes.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -9,17 +10,26 @@ use afs_wire::ubik::vote::*;
 use afs_wire::ubik::{UBIK_MAX_INTERFACE_ADDR, UbikDebug, UbikDebugOld, UbikTid, UbikVersion};
 use rxgen::{Abort, Serve, ServerCall};
 
-use crate::database::{Database, Image};
+use crate::database::{Database, Freshness, Image};
 use crate::serving::Clock;
 
 /// UBADHOST: who asks for a vote is no server of this database.
 const BAD_HOST: Abort = Abort(5385);
+
+/// UNOQUORUM: there is no quorum for changes. Clients ask the next server.
+pub(crate) const NO_QUORUM: Abort = Abort(5376);
 
 /// What says that there are no more servers to be shown.
 const NO_MORE_SERVERS: Abort = Abort(2);
 
 /// Ubik's states of recovery, all of them reached: sync site, database found, have it, know it to be current, have sent it.
 const RECOVERED: i32 = 0x1f;
+
+/// What of them is reached without etcd: a database was found, and is there.
+const ALONE: i32 = 0x6;
+
+/// Seconds for which etcd's answer counts in what is shown: as long as Ubik's sync site stays one without votes.
+const QUORUM_SECONDS: u32 = 60;
 
 /// Until when a server is the sync site that has no others beside it: for ever.
 const FOREVER: u32 = 0x7fff_ffff;
@@ -48,9 +58,17 @@ impl<I: Image> VoteService<I> {
         let (now, own) = (AfsTime((self.clock)()), self.addresses.first().copied());
         let version = self.database.version();
         let version = UbikVersion { epoch: AfsTime(version.epoch), counter: version.counter as i32 };
+        let freshness = self.database.freshness();
+        let has_quorum = freshness.is_none_or(|freshness| freshness.has_quorum);
+        let confirmed = |freshness: Freshness| AfsTime(now.0.saturating_sub(freshness.age.as_secs() as u32));
+        let until = match (has_quorum, &freshness) {
+            (false, _) => 0,
+            (true, None) => FOREVER,
+            (true, Some(_)) => now.0.saturating_add(QUORUM_SECONDS),
+        };
         UbikDebugOld {
             now,
-            last_yes_time: AfsTime(0),
+            last_yes_time: freshness.map_or(AfsTime(0), confirmed),
             last_yes_host: HostAddr(u32::MAX),
             last_yes_state: 0,
             last_yes_claim: AfsTime(0),
@@ -60,9 +78,9 @@ impl<I: Image> VoteService<I> {
             sync_time: AfsTime(0),
             sync_version: version,
             sync_tid: UbikTid::default(),
-            am_sync_site: 1,
-            sync_site_until: AfsTime(FOREVER),
-            n_servers: 1,
+            am_sync_site: has_quorum.into(),
+            sync_site_until: AfsTime(until),
+            n_servers: freshness.map_or(1, |freshness| freshness.machines as i32),
             locked_pages: 0,
             write_locked_pages: 0,
             local_version: version,
@@ -70,7 +88,7 @@ impl<I: Image> VoteService<I> {
             tid_counter: version.counter,
             any_read_locks: 0,
             any_write_locks: 0,
-            recovery_state: RECOVERED,
+            recovery_state: if has_quorum { RECOVERED } else { ALONE },
             current_trans: 0,
             write_trans: 0,
             epoch_time: AfsTime(self.started),

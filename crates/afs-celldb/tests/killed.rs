@@ -108,15 +108,21 @@ async fn transactions_hold_whole_or_not_at_all_and_scans_are_in_order() {
             row("b", Some("z")),
             row("a/3", Some("")),
         ],
+        witness: None,
     };
     assert_eq!(store.commit(first.clone()).await, Ok(Outcome::Committed));
     assert_eq!(store.commit(first).await, Ok(Outcome::Conflict));
     let second = Transaction {
         expected: vec![row("a/1", Some("x")), row("a/2", Some("wrong"))],
         changes: vec![row("a/1", None)],
+        witness: None,
     };
     assert_eq!(store.commit(second).await, Ok(Outcome::Conflict));
-    let third = Transaction { expected: vec![row("a/2", Some("y"))], changes: vec![row("a/2", None)] };
+    let third = Transaction {
+        expected: vec![row("a/2", Some("y"))],
+        changes: vec![row("a/2", None)],
+        ..Transaction::default()
+    };
     assert_eq!(store.commit(third).await, Ok(Outcome::Committed));
     assert!(EmbeddedStore::open(&file).is_err(), "two processes do not write to one file");
     drop(store);
@@ -124,8 +130,8 @@ async fn transactions_hold_whole_or_not_at_all_and_scans_are_in_order() {
     assert_eq!(store.read(b"a/1").await, Ok(Some(b"x".to_vec())));
     assert_eq!(store.read(b"a/2").await, Ok(None));
     let keys = |rows: Vec<(Vec<u8>, Vec<u8>)>| rows.into_iter().map(|(key, _)| key).collect::<Vec<_>>();
-    assert_eq!(keys(store.scan(b"a/", None, 10).await.unwrap()), [b"a/1", b"a/3"]);
-    assert_eq!(keys(store.scan(b"a/", None, 1).await.unwrap()), [b"a/1"]);
-    assert_eq!(keys(store.scan(b"a/", Some(b"a/1"), 10).await.unwrap()), [b"a/3"]);
-    assert_eq!(keys(store.scan(b"", None, 10).await.unwrap()).len(), 3);
+    assert_eq!(keys(store.scan(b"a/", None, 10, None).await.unwrap().rows), [b"a/1", b"a/3"]);
+    assert_eq!(keys(store.scan(b"a/", None, 1, None).await.unwrap().rows), [b"a/1"]);
+    assert_eq!(keys(store.scan(b"a/", Some(b"a/1"), 10, None).await.unwrap().rows), [b"a/3"]);
+    assert_eq!(keys(store.scan(b"", None, 10, None).await.unwrap().rows).len(), 3);
 }

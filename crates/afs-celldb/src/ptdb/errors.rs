@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::database::ChangeError;
+use crate::ubik::NO_QUORUM;
 
 macro_rules! codes {
     ($($offset:literal $name:ident $sentence:literal)*) => {
@@ -10,18 +11,26 @@ macro_rules! codes {
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum PtError {
             $( #[doc = $sentence] $name, )*
+            /// The store of the databases has no quorum (Ubik's UNOQUORUM, which has clients ask the next server).
+            NoQuorum,
         }
 
         impl PtError {
             /// The code of the abort.
             pub const fn code(self) -> i32 {
-                BASE + match self { $( Self::$name => $offset, )* }
+                match self {
+                    $( Self::$name => BASE + $offset, )*
+                    Self::NoQuorum => NO_QUORUM.0,
+                }
             }
         }
 
         impl fmt::Display for PtError {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(match self { $( Self::$name => $sentence, )* })
+                f.write_str(match self {
+                    $( Self::$name => $sentence, )*
+                    Self::NoQuorum => "the store of the databases has no quorum; nothing was changed",
+                })
             }
         }
     };
@@ -50,8 +59,16 @@ codes! {
 
 impl From<ChangeError> for PtError {
     fn from(error: ChangeError) -> Self {
-        tracing::error!(database = "PTDB", %error, "a change was not made");
-        Self::DatabaseFailed
+        match error {
+            ChangeError::NoQuorum(error) => {
+                tracing::debug!(database = "PTDB", %error, "a change was refused");
+                Self::NoQuorum
+            }
+            ChangeError::Store(_) | ChangeError::Reload(_) | ChangeError::Contended => {
+                tracing::error!(database = "PTDB", %error, "a change was not made, or it is not known whether it was");
+                Self::DatabaseFailed
+            }
+        }
     }
 }
 

@@ -15,8 +15,9 @@ use super::image::Ptdb;
 use super::read::Kinds;
 use super::records::Entry;
 use crate::caller::{Authority, Caller, Identity};
-use crate::database::{Database, Rows};
+use crate::database::{Database, NoQuorum, Rows};
 use crate::serving::{Clock, give_way};
+use crate::ubik::NO_QUORUM;
 
 /// Names or ids that are looked up in one call, 16 MB of them: stock servers take 500,000, but fit no more than some
 /// thousand names into what is taken of arguments here.
@@ -148,7 +149,10 @@ macro_rules! serves {
                 &$self,
                 $call: ServerCall<'_, $rpc>,
                 $args: $rpc,
-            ) -> Result<reply::$rpc, Abort> $body
+            ) -> Result<reply::$rpc, Abort> {
+                $self.database.catch_up().await.map_err(|NoQuorum| NO_QUORUM)?;
+                $body
+            }
         }
     )* };
 }

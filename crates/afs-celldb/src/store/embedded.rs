@@ -17,7 +17,7 @@ use redb::backends::FileBackend;
 use redb::{Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 use tokio::sync::oneshot;
 
-use super::{CellStore, Outcome, Row, StoreError, StoreFuture, Transaction};
+use super::{CellStore, Outcome, Page, Position, Row, StoreError, StoreFuture, Transaction};
 
 #[cfg(test)]
 mod power;
@@ -209,9 +209,10 @@ impl CellStore for EmbeddedStore {
         prefix: &'a [u8],
         after: Option<&'a [u8]>,
         limit: usize,
-    ) -> StoreFuture<'a, Vec<Row>> {
+        _at: Option<Position>,
+    ) -> StoreFuture<'a, Page> {
         let result = self.scan_now(prefix, after, limit);
-        let result = result.map_err(Reason::reading);
+        let result = result.map(|rows| Page { rows, ..Page::default() }).map_err(Reason::reading);
         Box::pin(std::future::ready(result))
     }
 

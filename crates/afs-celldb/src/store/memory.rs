@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{CellStore, Outcome, Row, StoreError, StoreFuture, Transaction};
+use super::{CellStore, Outcome, Page, Position, StoreError, StoreFuture, Transaction};
 
 /// Rows in memory.
 #[derive(Debug, Default)]
@@ -82,13 +82,14 @@ impl CellStore for MemoryStore {
         prefix: &'a [u8],
         after: Option<&'a [u8]>,
         limit: usize,
-    ) -> StoreFuture<'a, Vec<Row>> {
+        _at: Option<Position>,
+    ) -> StoreFuture<'a, Page> {
         let first = after.map_or(Bound::Included(prefix), Bound::Excluded);
         let state = self.lock();
         let rows = state.rows.range::<[u8], _>((first, Bound::Unbounded));
         let rows = rows.take_while(|(key, _)| key.starts_with(prefix)).take(limit);
         let rows = rows.map(|(key, value)| (key.clone(), value.clone())).collect();
-        Box::pin(std::future::ready(Ok(rows)))
+        Box::pin(std::future::ready(Ok(Page { rows, ..Page::default() })))
     }
 
     fn commit(&self, transaction: Transaction) -> StoreFuture<'_, Outcome> {

@@ -15,8 +15,9 @@ use super::image::{FILE_HEADER_BYTES, Vldb};
 use super::list::{Attributes, Listing, index_of};
 use super::{change, records::EntryRow};
 use crate::caller::{Authority, Caller, Identity};
-use crate::database::{Database, Rows};
+use crate::database::{Database, NoQuorum, Rows};
 use crate::serving::{Clock, give_way};
+use crate::ubik::NO_QUORUM;
 
 /// Entries that are returned at once where the client cannot go on later, some 50 MB: more than any server has volumes.
 /// Beyond it the listing is refused, as stock servers do that are short of memory.
@@ -258,9 +259,22 @@ macro_rules! serves {
                 &$self,
                 $call: ServerCall<'_, $rpc>,
                 $args: $rpc,
-            ) -> Result<reply::$rpc, Abort> $body
+            ) -> Result<reply::$rpc, Abort> {
+                $self.database.catch_up().await.map_err(|NoQuorum| NO_QUORUM)?;
+                $body
+            }
         }
     )* };
+}
+
+impl Serve<ProbeServer> for VlService {
+    async fn serve(
+        &self,
+        _: ServerCall<'_, ProbeServer>,
+        _: ProbeServer,
+    ) -> Result<reply::ProbeServer, Abort> {
+        Ok(reply::ProbeServer {})
+    }
 }
 
 serves! {
@@ -434,9 +448,6 @@ serves! {
             reserved: [0; 5],
         };
         Ok(reply::GetStats { stats, header })
-    }
-    ProbeServer(self, _call, _args) {
-        Ok(reply::ProbeServer {})
     }
     GetAddrs(self, _call, _args) {
         let addrs: Vec<HostAddr> =

@@ -323,7 +323,7 @@ fn furnish(sim: &Sim) -> Transaction {
     }
     endpoint.shut_down();
     let changes = memory.rows().into_iter().map(|(key, value)| (key, Some(value))).collect();
-    Transaction { expected: Vec::new(), changes }
+    Transaction { changes, ..Transaction::default() }
 }
 
 /// An entry of the location database: a volume and its read-only clone at one place.

@@ -1,0 +1,266 @@
+//! The members of an etcd: which of them is asked, and when the next one. A member that answers is asked again; one
+//! that does not within [`HEDGE`] is not waited for alone.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use etcd_client::{Certificate, Client, ConnectOptions, Error, Identity, TlsOptions};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::time::{Instant, sleep_until, timeout};
+use zeroize::Zeroizing;
+
+use crate::store::{Known, StoreError};
+
+/// After this time without an answer the next member is asked too: some times what a quorum takes on slow disks, and what
+/// users do not notice.
+const HEDGE: Duration = Duration::from_millis(200);
+
+/// How long a connection may take to come about.
+const CONNECT: Duration = Duration::from_secs(1);
+
+/// When a connection that says nothing is asked whether it lives, and how long the answer may take. etcd ends connections
+/// that ask more often than each 5 s (`--grpc-keepalive-min-time`).
+const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(6), Duration::from_secs(2));
+
+/// Who asks.
+#[derive(Clone)]
+pub struct Password {
+    /// The name of the user in etcd.
+    pub user: String,
+    /// Their password.
+    pub password: Zeroizing<String>,
+}
+
+/// How members prove who they are, and how this client does; all in PEM.
+#[derive(Clone, Default)]
+pub struct Tls {
+    /// The certificates of the authorities that are trusted.
+    pub authorities: Vec<u8>,
+    /// The client's certificate and key, if it has one.
+    pub identity: Option<(Vec<u8>, Zeroizing<Vec<u8>>)>,
+}
+
+/// How an etcd is reached.
+#[derive(Clone)]
+pub struct Config {
+    /// The addresses of members, `http://` or `https://`, host and port.
+    pub endpoints: Vec<String>,
+    /// What all keys begin with that are used. Two cells in one etcd have different ones, neither of which begins with the other.
+    pub prefix: String,
+    /// For `https://`.
+    pub tls: Option<Tls>,
+    /// If etcd wants to know users.
+    pub password: Option<Password>,
+}
+
+/// Why nothing came of a request.
+#[derive(Clone, Debug)]
+pub(super) struct Failure {
+    pub(super) reason: String,
+    pub(super) known: Known,
+    /// Whether all members would say the same, however often they are asked.
+    pub(super) is_refusal: bool,
+}
+
+/// The members.
+pub(super) struct Members {
+    endpoints: Vec<Endpoint>,
+    options: ConnectOptions,
+    /// The one that is asked first.
+    preferred: AtomicUsize,
+}
+
+struct Endpoint {
+    url: String,
+    client: Mutex<Option<Client>>,
+}
+
+impl fmt::Debug for Members {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.endpoints.iter().map(|endpoint| &endpoint.url)).finish()
+    }
+}
+
+impl Members {
+    pub(super) fn new(config: Config) -> Result<Self, StoreError> {
+        let wrong = |what: String| Err(StoreError::new("reaching etcd", what).with(Known::NotDone));
+        if config.endpoints.is_empty() {
+            return wrong("no member is named".to_owned());
+        }
+        let is_secret = config.tls.is_some();
+        for url in &config.endpoints {
+            let scheme = if is_secret { "https://" } else { "http://" };
+            if !url.starts_with(scheme) {
+                return wrong(format!(
+                    "'{url}' does not begin with {scheme}, as it has to {}",
+                    if is_secret { "if there are certificates" } else { "unless there are certificates" }
+                ));
+            }
+        }
+        let mut options = ConnectOptions::new()
+            .with_connect_timeout(CONNECT)
+            .with_keep_alive(KEEP_ALIVE.0, KEEP_ALIVE.1)
+            .with_require_leader(true)
+            .with_auto_token_refresh(true);
+        if let Some(tls) = &config.tls {
+            let mut wanted = TlsOptions::new().ca_certificate(Certificate::from_pem(&tls.authorities));
+            if let Some((certificate, key)) = &tls.identity {
+                wanted = wanted.identity(Identity::from_pem(certificate, key.as_slice()));
+            }
+            options = options.with_tls(wanted);
+        }
+        if let Some(Password { user, password }) = &config.password {
+            options = options.with_user(user.as_str(), password.as_str());
+        }
+        let endpoint = |url| Endpoint { url, client: Mutex::new(None) };
+        let endpoints = config.endpoints.into_iter().map(endpoint).collect();
+        Ok(Self { endpoints, options, preferred: AtomicUsize::new(0) })
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.endpoints.len()
+    }
+
+    /// Asks a member, and another one each time when the last one fails or takes long. The first answer counts.
+    pub(super) async fn ask<T, F>(
+        &self,
+        patience: Duration,
+        request: impl Fn(Client) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let first = self.preferred.load(Ordering::Relaxed);
+        let count = self.endpoints.len();
+        let mut order = (0..count).map(|step| (first + step) % count);
+        let mut asked = FuturesUnordered::new();
+        let end = Instant::now() + patience;
+        let (mut hedge, mut known, mut last) = (Instant::now(), Known::NotDone, None);
+        loop {
+            tokio::select! {
+                biased;
+                Some((index, answer)) = asked.next() => match answer {
+                    Ok(answer) => {
+                        self.preferred.store(index, Ordering::Relaxed);
+                        return Ok(answer);
+                    }
+                    Err(error) => {
+                        let failure = self.failure(index, &error);
+                        if failure.known != Known::NotDone {
+                            known = Known::Nothing;
+                        }
+                        if failure.is_refusal {
+                            self.preferred.store(index, Ordering::Relaxed);
+                            return Err(failure);
+                        }
+                        last = Some(failure.reason);
+                        hedge = Instant::now();
+                    }
+                },
+                () = sleep_until(hedge.min(end)) => {
+                    if Instant::now() >= end {
+                        // All that were asked hang; next time their connections are new ones.
+                        let waiting = format!("no member answered within {patience:?}");
+                        self.preferred.store((first + 1) % count, Ordering::Relaxed);
+                        self.endpoints.iter().for_each(Endpoint::forget);
+                        let reason = last.map_or_else(|| waiting.clone(), |last| format!("{waiting}; {last}"));
+                        return Err(Failure { reason, known: Known::Nothing, is_refusal: false });
+                    }
+                    match order.next() {
+                        Some(index) => {
+                            asked.push(self.ask_one(index, &request));
+                            hedge = Instant::now() + HEDGE;
+                        }
+                        None if asked.is_empty() => {
+                            let reason = last.unwrap_or_default();
+                            return Err(Failure { reason, known, is_refusal: false });
+                        }
+                        None => hedge = end,
+                    }
+                }
+            }
+        }
+    }
+
+    async fn ask_one<T, F>(&self, index: usize, request: &impl Fn(Client) -> F) -> (usize, Result<T, Error>)
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        match self.client(index).await {
+            Ok(client) => (index, request(client).await),
+            Err(error) => (index, Err(error)),
+        }
+    }
+
+    async fn client(&self, index: usize) -> Result<Client, Error> {
+        let endpoint = &self.endpoints[index];
+        if let Some(client) = endpoint.lock().clone() {
+            return Ok(client);
+        }
+        // With a password this asks etcd for a token.
+        let connect = Client::connect([&endpoint.url], Some(self.options.clone()));
+        let client = timeout(CONNECT, connect)
+            .await
+            .unwrap_or_else(|_| Err(Error::EndpointError(format!("not connected within {CONNECT:?}"))))?;
+        *endpoint.lock() = Some(client.clone());
+        Ok(client)
+    }
+
+    /// What an error of a member means. Its connection is made anew, unless it was an answer.
+    fn failure(&self, index: usize, error: &Error) -> Failure {
+        let endpoint = &self.endpoints[index];
+        let (known, is_refusal, reason) = match error {
+            Error::GRpcStatus(status) => {
+                let message = status.message();
+                let is_not_sent = message.contains("etcdserver: no leader") || is_connecting(status);
+                let known = if is_not_sent { Known::NotDone } else { Known::Nothing };
+                let code = status.code();
+                let code = format!("{code:?}");
+                let known = if message.contains("has been compacted") { Known::Forgotten } else { known };
+                let is_refusal = [
+                    "InvalidArgument",
+                    "PermissionDenied",
+                    "OutOfRange",
+                    "ResourceExhausted",
+                    "FailedPrecondition",
+                ]
+                .contains(&&code[..]);
+                (known, is_refusal, format!("{message} ({code})"))
+            }
+            Error::EndpointError(_) | Error::InvalidArgs(_) | Error::InvalidUri(_) => {
+                (Known::NotDone, false, error.to_string())
+            }
+            _ => (Known::Nothing, false, error.to_string()),
+        };
+        if !is_refusal && !reason.contains("etcdserver:") {
+            endpoint.forget();
+        }
+        Failure { reason: format!("{}: {reason}", endpoint.url), known, is_refusal }
+    }
+}
+
+/// Whether a request failed since there is no connection, so that it was not sent.
+fn is_connecting(status: &impl std::error::Error) -> bool {
+    let mut cause = status.source();
+    while let Some(error) = cause {
+        if error.to_string().contains("tcp connect error") || error.to_string().contains("tcp open error") {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+impl Endpoint {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Option<Client>> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn forget(&self) {
+        *self.lock() = None;
+    }
+}
