@@ -1,0 +1,338 @@
+//! What is asked to find a cell's database servers, and what the answers mean.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use crate::order::{Host, ordered};
+use crate::{Answer, Kind, NoAnswer, Question, Record, Resolver};
+
+/// Where a cell says that its location servers are (RFC 5864).
+const SERVICE: &str = "_afs3-vlserver._udp";
+
+/// The AFSDB subtype of AFS.
+const AFS: u16 = 1;
+
+/// Hosts of a cell that are looked at, and addresses of each: OpenAFS knows eight servers of a cell.
+const HOSTS_MAX: usize = 16;
+const ADDRESSES_MAX: usize = 8;
+
+/// The shortest and the longest time for which servers are kept, whatever the DNS says: a look-up for each call would help nobody, and
+/// a wrong entry must pass.
+const LIFE: (Duration, Duration) = (Duration::from_secs(30), Duration::from_secs(7 * 24 * 3600));
+
+/// A database server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DbSocket {
+    /// Where its location service is.
+    pub socket: SocketAddrV4,
+    /// Its place in the order in which servers are to be asked, from 0. Those of one place are equal to the site.
+    pub place: u16,
+}
+
+/// What the DNS says of a cell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CellServers {
+    /// Its location servers, in order; at least one.
+    pub servers: Vec<DbSocket>,
+    /// How long that counts.
+    pub life: Duration,
+}
+
+/// Why a cell was not found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotFound {
+    /// The DNS says that there is no such cell.
+    Missing,
+    /// The DNS does not answer, or says that it cannot tell.
+    Silent(NoAnswer),
+}
+
+/// What comes next.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// These are to be asked, best at once; each answer goes to [`Search::handle_answer`].
+    Ask(Vec<Question>),
+    /// It has ended: see [`Search::servers`].
+    Done,
+}
+
+/// The search for a cell's location servers: SRV, without any AFSDB, then the hosts' addresses.
+///
+/// Call [`Self::step`] and answer what it asks until it says that it is done, then [`Self::servers`].
+#[derive(Debug)]
+pub struct Search {
+    cell: String,
+    default_port: u16,
+    stage: Stage,
+    hosts: Vec<Host>,
+    addresses: BTreeMap<String, Option<Vec<Ipv4Addr>>>,
+    ttl_seconds: u32,
+    silent: Option<NoAnswer>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Srv,
+    Afsdb,
+    Addresses,
+    Done,
+}
+
+impl Search {
+    /// The search for a cell; `default_port` is where the servers of AFSDB records listen, which have no port.
+    pub fn new(cell: &str, default_port: u16) -> Self {
+        Self {
+            cell: cell.trim_end_matches('.').to_ascii_lowercase(),
+            default_port,
+            stage: Stage::Srv,
+            hosts: Vec::new(),
+            addresses: BTreeMap::new(),
+            ttl_seconds: u32::MAX,
+            silent: None,
+        }
+    }
+
+    /// What comes next.
+    pub fn step(&self) -> Step {
+        let one = |name, kind| Step::Ask(vec![Question { name, kind }]);
+        match self.stage {
+            Stage::Srv => one(format!("{SERVICE}.{}", self.cell), Kind::Srv),
+            Stage::Afsdb => one(self.cell.clone(), Kind::Afsdb),
+            Stage::Addresses => {
+                let open = self.addresses.iter().filter(|(_, known)| known.is_none());
+                Step::Ask(
+                    open.map(|(name, _)| Question { name: name.clone(), kind: Kind::Address }).collect(),
+                )
+            }
+            Stage::Done => Step::Done,
+        }
+    }
+
+    /// Takes the answer to a question of the present step.
+    pub fn handle_answer(&mut self, question: &Question, answer: Result<Answer, NoAnswer>) {
+        let answer = match answer {
+            Ok(answer) => answer,
+            Err(silent) => {
+                self.silent.get_or_insert(silent);
+                match (self.stage, question.kind) {
+                    (Stage::Addresses, Kind::Address) => self.note_addresses(&question.name, Vec::new()),
+                    (_, Kind::Srv | Kind::Afsdb | Kind::Address) => self.stage = Stage::Done,
+                }
+                return;
+            }
+        };
+        if !answer.records.is_empty() {
+            self.ttl_seconds = self.ttl_seconds.min(answer.ttl_seconds);
+        }
+        let records = answer.records.into_iter();
+        match question.kind {
+            Kind::Srv if records.len() == 0 => self.stage = Stage::Afsdb,
+            Kind::Srv => self.begin_addresses(records.filter_map(|record| match record {
+                Record::Srv { priority, weight, port, target } if port != 0 && !target.is_empty() => {
+                    Some(Host { priority, weight, port, name: target.to_ascii_lowercase() })
+                }
+                Record::Srv { .. } | Record::Afsdb { .. } | Record::Address(_) => None,
+            })),
+            Kind::Afsdb => {
+                let port = self.default_port;
+                self.begin_addresses(records.filter_map(|record| match record {
+                    Record::Afsdb { subtype: AFS, host } if !host.is_empty() => {
+                        Some(Host { priority: 0, weight: 0, port, name: host.to_ascii_lowercase() })
+                    }
+                    Record::Srv { .. } | Record::Afsdb { .. } | Record::Address(_) => None,
+                }));
+            }
+            Kind::Address => {
+                let addresses = records.filter_map(|record| match record {
+                    Record::Address(address) if is_usable(address) => Some(address),
+                    Record::Srv { .. } | Record::Afsdb { .. } | Record::Address(_) => None,
+                });
+                self.note_addresses(&question.name, addresses.take(ADDRESSES_MAX).collect());
+            }
+        }
+    }
+
+    fn begin_addresses(&mut self, hosts: impl Iterator<Item = Host>) {
+        let mut hosts: Vec<_> = hosts.collect();
+        hosts.sort_by_key(|host| host.priority);
+        hosts.truncate(HOSTS_MAX);
+        self.addresses = hosts.iter().map(|host| (host.name.clone(), None)).collect();
+        self.stage = if hosts.is_empty() { Stage::Done } else { Stage::Addresses };
+        self.hosts = hosts;
+    }
+
+    fn note_addresses(&mut self, name: &str, addresses: Vec<Ipv4Addr>) {
+        if let Some(known) = self.addresses.get_mut(name) {
+            *known = Some(addresses);
+        }
+        if self.addresses.values().all(Option::is_some) {
+            self.stage = Stage::Done;
+        }
+    }
+
+    /// What was found, once it is done. `below(n)` is a number less than n, by chance.
+    ///
+    /// # Errors
+    ///
+    /// Why nothing was.
+    pub fn servers(self, below: &mut dyn FnMut(u32) -> u32) -> Result<CellServers, NotFound> {
+        let mut servers: Vec<DbSocket> = Vec::new();
+        for (place, host) in ordered(self.hosts, below) {
+            for &address in self.addresses.get(&host.name).into_iter().flatten().flatten() {
+                let socket = SocketAddrV4::new(address, host.port);
+                if servers.iter().all(|known| known.socket != socket) {
+                    servers.push(DbSocket { socket, place });
+                }
+            }
+        }
+        match self.silent {
+            _ if !servers.is_empty() => {
+                let life = Duration::from_secs(self.ttl_seconds.into()).clamp(LIFE.0, LIFE.1);
+                Ok(CellServers { servers, life })
+            }
+            Some(silent) => Err(NotFound::Silent(silent)),
+            None => Err(NotFound::Missing),
+        }
+    }
+}
+
+/// Whether a server can be there. Loopback addresses count: cells for trying are there.
+fn is_usable(address: Ipv4Addr) -> bool {
+    !(address.is_unspecified() || address.is_multicast() || address.is_broadcast())
+}
+
+/// Looks the location servers of a cell up. `below(n)` is a number less than n, by chance.
+///
+/// # Errors
+///
+/// Why there are none.
+pub async fn look_up(
+    resolver: &dyn Resolver,
+    cell: &str,
+    default_port: u16,
+    below: &mut (dyn FnMut(u32) -> u32 + Send),
+) -> Result<CellServers, NotFound> {
+    let mut search = Search::new(cell, default_port);
+    while let Step::Ask(questions) = search.step() {
+        let asked = questions.into_iter().map(|question| async {
+            let answer = resolver.ask(question.clone()).await;
+            (question, answer)
+        });
+        for (question, answer) in join_all(asked).await {
+            search.handle_answer(&question, answer);
+        }
+    }
+    search.servers(below)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn srv(priority: u16, weight: u16, port: u16, target: &str) -> Record {
+        Record::Srv { priority, weight, port, target: target.to_owned() }
+    }
+
+    fn afsdb(subtype: u16, host: &str) -> Record {
+        Record::Afsdb { subtype, host: host.to_owned() }
+    }
+
+    fn address(last: u8) -> Record {
+        Record::Address(Ipv4Addr::new(192, 0, 2, last))
+    }
+
+    type Scripted = (&'static str, Result<(u32, Vec<Record>), &'static str>);
+
+    /// What a search comes to with these answers, by question; all else has none. And what was asked, in order.
+    fn search(script: Vec<Scripted>) -> (Result<CellServers, NotFound>, Vec<String>) {
+        let mut asked = Vec::new();
+        let mut search = Search::new("One.Test", 7003);
+        while let Step::Ask(questions) = search.step() {
+            for question in questions {
+                let text = question.to_string();
+                let answer = match script.iter().find(|(about, _)| *about == text) {
+                    Some((_, Ok((ttl_seconds, records)))) => {
+                        Ok(Answer { records: records.clone(), ttl_seconds: *ttl_seconds })
+                    }
+                    Some((_, Err(why))) => Err(NoAnswer((*why).to_owned())),
+                    None => Ok(Answer::default()),
+                };
+                search.handle_answer(&question, answer);
+                asked.push(text);
+            }
+        }
+        (search.servers(&mut |_| 0), asked)
+    }
+
+    fn server(place: u16, last: u8, port: u16) -> DbSocket {
+        DbSocket { socket: SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, last), port), place }
+    }
+
+    const SRV: &str = "SRV of _afs3-vlserver._udp.one.test";
+
+    #[test]
+    fn srv_records_give_servers_by_priority_with_their_ports_for_the_shortest_time() {
+        let (found, asked) = search(vec![
+            (SRV, Ok((600, vec![srv(20, 0, 7003, "b.one.test"), srv(10, 0, 17003, "A.one.test")]))),
+            ("A of a.one.test", Ok((300, vec![address(1), address(2)]))),
+            ("A of b.one.test", Ok((900, vec![address(3)]))),
+        ]);
+        let servers = vec![server(0, 1, 17003), server(0, 2, 17003), server(1, 3, 7003)];
+        assert_eq!(found, Ok(CellServers { servers, life: Duration::from_secs(300) }));
+        assert_eq!(asked, [SRV, "A of a.one.test", "A of b.one.test"], "and no AFSDB");
+    }
+
+    #[test]
+    fn without_srv_records_those_of_afsdb_count_that_are_of_afs() {
+        let (found, asked) = search(vec![
+            ("AFSDB of one.test", Ok((0, vec![afsdb(1, "a.one.test"), afsdb(2, "dce.one.test")]))),
+            ("A of a.one.test", Ok((86_400, vec![address(1)]))),
+        ]);
+        let servers = vec![server(0, 1, 7003)];
+        assert_eq!(found, Ok(CellServers { servers, life: LIFE.0 }), "a TTL of 0 does not ask each time");
+        assert_eq!(asked, [SRV, "AFSDB of one.test", "A of a.one.test"]);
+    }
+
+    #[test]
+    fn a_target_that_is_the_root_says_that_there_is_no_such_service() {
+        let (found, asked) = search(vec![
+            (SRV, Ok((600, vec![srv(0, 0, 0, "")]))),
+            ("AFSDB of one.test", Ok((600, vec![afsdb(1, "a.one.test")]))),
+        ]);
+        assert_eq!((found, asked.len()), (Err(NotFound::Missing), 1));
+    }
+
+    #[test]
+    fn a_name_that_is_no_cell_is_missing_after_two_questions() {
+        let (found, asked) = search(vec![]);
+        assert_eq!((found, asked.len()), (Err(NotFound::Missing), 2));
+        let (found, _) = search(vec![(SRV, Ok((600, vec![srv(0, 0, 7003, "ghost.one.test")])))]);
+        assert_eq!(found, Err(NotFound::Missing), "its host has no address");
+    }
+
+    #[test]
+    fn silence_is_not_absence_and_one_address_is_enough() {
+        let silent = |why: &str| Err(NotFound::Silent(NoAnswer(why.to_owned())));
+        assert_eq!(search(vec![(SRV, Err("timeout"))]).0, silent("timeout"));
+        assert_eq!(search(vec![("AFSDB of one.test", Err("refused"))]).0, silent("refused"));
+        let hosts = || (SRV, Ok((600, vec![srv(0, 0, 7003, "a.one.test"), srv(1, 0, 7003, "b.one.test")])));
+        let (found, _) = search(vec![
+            hosts(),
+            ("A of a.one.test", Err("timeout")),
+            ("A of b.one.test", Ok((60, vec![address(2)]))),
+        ]);
+        assert_eq!(found.unwrap().servers, [server(1, 2, 7003)]);
+        assert_eq!(search(vec![hosts(), ("A of b.one.test", Err("timeout"))]).0, silent("timeout"));
+    }
+
+    #[test]
+    fn no_more_hosts_are_asked_about_than_a_few_the_best_first() {
+        let many = (0..200).map(|number| srv(200 - number, 0, 7003, &format!("h{number}.one.test")));
+        let (_, asked) = search(vec![(SRV, Ok((600, many.collect())))]);
+        assert_eq!(asked.len(), 1 + HOSTS_MAX);
+        assert!(asked.contains(&"A of h199.one.test".to_owned()), "{asked:?}");
+    }
+}
