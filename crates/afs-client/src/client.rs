@@ -27,6 +27,7 @@ use crate::names::dynroot::{self, DynamicRoot};
 use crate::names::mount_point::Mounts;
 use crate::servers::cells::{Cell, Cells};
 use crate::servers::connections::Connections;
+use crate::servers::dns::DnsCells;
 use crate::servers::liveness::{Liveness, Probe};
 use crate::servers::location::Locations;
 use crate::servers::table::{ServerKind, Servers};
@@ -61,6 +62,7 @@ pub(crate) struct Inner {
     pub(crate) users: Arc<Users>,
     pub(crate) servers: Arc<Servers>,
     pub(crate) cells: Arc<Cells>,
+    pub(crate) dns: DnsCells,
     pub(crate) connections: Arc<Connections>,
     pub(crate) liveness: Arc<Liveness>,
     pub(crate) locations: Locations,
@@ -171,6 +173,7 @@ impl Client {
             servers,
             dynamic_root: DynamicRoot::new(Arc::clone(&cells), config.aliases.aliases.clone(), started),
             cells,
+            dns: DnsCells::new(config.dns.clone(), seed),
             vnodes: Vnodes::new(config.status_entries, config.directory_bytes),
             suspended: SuspendDetector::new(runtime.boot_time()),
             single_flight: SingleFlight::default(),
@@ -238,7 +241,7 @@ impl Client {
     /// The root directory of the volume that is the root.
     async fn root_of_volume(&self) -> Result<Fid, Error> {
         let inner = &self.inner;
-        let cell = inner.cells.find(inner.config.cell.as_str())?;
+        let cell = inner.cell_named(inner.config.cell.as_str()).await?;
         let entry = inner.locations.by_name(&**inner, &cell, &inner.config.root_volume, None).await?;
         let volume = entry.id_of(VolumeType::READ_ONLY).or_else(|| entry.id_of(VolumeType::READ_WRITE));
         let none =

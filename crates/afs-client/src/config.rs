@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use afs_cache::Disk;
 use afs_config::{CellAliases, CellName, CellServDb, ClientFolder};
+use afs_dns::Resolver;
 use afs_wire::Uuid;
 use rx_security::{KeySet, Level};
 
@@ -22,6 +23,8 @@ pub struct Config {
     pub cell: CellName,
     /// The cells and their database servers.
     pub cells: CellServDb,
+    /// Who is asked for cells that are not among these (`-afsdb`). Default `None`: nobody.
+    pub dns: Option<Arc<dyn Resolver>>,
     /// Short names of cells, shown in the dynamic root.
     pub aliases: CellAliases,
     /// The address and port to call from and to be called back on. Default 0.0.0.0:7001; where the port is taken, any free
@@ -124,6 +127,7 @@ impl Config {
         let mut this = Self {
             cell,
             cells,
+            dns: None,
             aliases: CellAliases::default(),
             bind: SocketAddr::from((Ipv4Addr::UNSPECIFIED, CALLBACK_PORT)),
             any_port: true,

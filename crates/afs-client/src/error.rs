@@ -137,6 +137,13 @@ pub enum Error {
         /// Its name.
         cell: String,
     },
+    /// No file knows the cell, and the DNS does not answer.
+    DnsSilent {
+        /// The cell.
+        cell: String,
+        /// What is wrong.
+        problem: String,
+    },
     /// The cell has no such volume.
     NoVolume {
         /// The cell.
@@ -225,7 +232,7 @@ impl Error {
                 Some(Errno::EIO) => Errno::EIO,
                 Some(_) | None => Errno::EBUSY,
             },
-            Self::Unreachable { .. } | Self::Broken { .. } => Errno::ETIMEDOUT,
+            Self::Unreachable { .. } | Self::Broken { .. } | Self::DnsSilent { .. } => Errno::ETIMEDOUT,
             Self::BadReply { .. } | Self::BadDirectory { .. } => Errno::EIO,
             Self::NoEntry { .. } | Self::Gone { .. } => Errno::ENOENT,
             Self::Exists { .. } => Errno::EEXIST,
@@ -261,6 +268,7 @@ impl Error {
                 | Self::Broken { .. }
                 | Self::Busy { .. }
                 | Self::NoSite { .. }
+                | Self::DnsSilent { .. }
                 | Self::Closing
         )
     }
@@ -304,6 +312,12 @@ impl fmt::Display for Error {
             Self::ReadOnly { fid } => write!(f, "{fid} is in a read-only volume"),
             Self::Apart { from, to } => write!(f, "{from} and {to} are not in the same volume or directory"),
             Self::NoCell { cell } => write!(f, "there is no cell {cell}: see CellServDB"),
+            Self::DnsSilent { cell, problem } => {
+                write!(
+                    f,
+                    "whether there is a cell {cell} the DNS does not tell: {problem}; see /etc/resolv.conf"
+                )
+            }
             Self::NoVolume { cell, volume } => write!(f, "the cell {cell} has no volume {volume}"),
             Self::NoSite { cell, volume } => {
                 write!(f, "no server of {cell} has the volume {volume} now: see vos examine")

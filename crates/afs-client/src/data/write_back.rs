@@ -52,6 +52,9 @@ const APPEND_LOOKS_MAX: u32 = 8;
 /// Files of the last run that are stored at a time at the start.
 const RECOVERED_AT_ONCE: usize = 8;
 
+/// How long after the DNS was silent about a cell it is asked again, for a file of that cell which is to be stored.
+const DNS_AGAIN: Duration = Duration::from_secs(30);
+
 impl OpenFile {
     /// Writes bytes at a position, all of them. They are in the file for all readers of this client when this returns, and
     /// at the server when [`Self::flush`] has.
@@ -327,6 +330,18 @@ impl Inner {
         }
     }
 
+    /// Stores what the last run left of a cell that only the DNS knows, once that answers.
+    fn store_left_later(&self, file: Arc<CacheFile>) {
+        let (me, runtime) = (self.me.clone(), Arc::clone(&self.runtime));
+        self.runtime.spawn(Box::pin(async move {
+            runtime.sleep_until(runtime.now() + DNS_AGAIN).await;
+            match me.upgrade() {
+                Some(inner) if !inner.is_closing() => Client { inner }.store_one_left(file).await,
+                Some(_) | None => {}
+            }
+        }));
+    }
+
     /// Stores all that is dirty, as the client ends. What takes too long is for the caller to give up.
     pub(crate) async fn store_all(&self) {
         let mut seen = HashSet::new();
@@ -346,9 +361,13 @@ impl Client {
         let inner = &self.inner;
         let key = file.key();
         let Some(name) = inner.files.cache.cell_name(key.cell) else { return };
-        let Some(cell) = inner.cells.named(&name).map(|cell| cell.index) else {
-            tracing::warn!(cell = %name, "a file of an unknown cell is not stored: see CellServDB");
-            return;
+        let cell = match inner.cell_named(&name).await {
+            Ok(cell) => cell.index,
+            Err(Error::DnsSilent { .. }) => return inner.store_left_later(file),
+            Err(_) => {
+                tracing::warn!(cell = %name, "a file of an unknown cell is not stored: see CellServDB");
+                return;
+            }
         };
         let fid = Fid {
             cell,

@@ -1,5 +1,6 @@
 //! Names: what a name in a directory names, `.`, `..` and `@sys` among them, and the targets of symbolic links.
 
+use afs_config::CellName;
 use afs_wire::ids::{AFSCBMAX, AFSPATHMAX, Name};
 use bytes::Bytes;
 
@@ -68,7 +69,16 @@ impl Inner {
     pub(crate) async fn entry(&self, user: User, dir: Fid, name: &[u8]) -> Result<Fid, Error> {
         checked_name(name)?;
         if dir == dynroot::ROOT {
-            return self.dynamic_root.entry(name);
+            return match self.dynamic_root.entry(name) {
+                Err(error) => match self.cell_to_ask_for(name) {
+                    Some(cell) => {
+                        self.cell_named(cell.as_str()).await?;
+                        self.dynamic_root.entry(name)
+                    }
+                    None => Err(error),
+                },
+                found => found,
+            };
         }
         let pages = self.pages_of(user, dir).await?.directory;
         for candidate in self.candidates(name) {
@@ -91,6 +101,11 @@ impl Inner {
             }
         }
         Err(no_entry(dir, name))
+    }
+
+    /// The cell that the DNS is to be asked for, if a name that is not in the dynamic root may be one.
+    fn cell_to_ask_for(&self, name: &[u8]) -> Option<CellName> {
+        self.dns.asks_for(std::str::from_utf8(name).ok()?)
     }
 
     /// The text of a symbolic link or mount point. The caller has seen that the user may know its status.
@@ -118,7 +133,12 @@ impl Client {
         let fid = if real == dynroot::ROOT {
             match inner.dynamic_root.entry(name) {
                 Ok(fid) => fid,
-                Err(error) => return Some(Err(error)),
+                Err(error) => {
+                    return match inner.cell_to_ask_for(name) {
+                        Some(cell) => inner.dns.known(inner.now(), &cell).map(Err),
+                        None => Some(Err(error)),
+                    };
+                }
             }
         } else {
             let pages = match inner.known_pages(user, real)? {

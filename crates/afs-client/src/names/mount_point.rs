@@ -137,8 +137,13 @@ impl Inner {
 
     /// Whether a mount point that nobody has been in is to be left alone: it is of another cell.
     fn is_left_unvisited(&self, fid: Fid, text: &[u8]) -> bool {
-        let cell = MountText::parse(text).and_then(|text| self.cells.named(text.cell?));
-        self.config.fakestat && cell.is_some_and(|cell| cell.index != fid.cell)
+        let Some(name) = MountText::parse(text).and_then(|text| text.cell) else { return false };
+        let is_other = match self.cells.named(name) {
+            Some(cell) => cell.index != fid.cell,
+            // To look at a mount point does not ask the DNS either.
+            None => self.dns.asks_for(name).is_some(),
+        };
+        self.config.fakestat && is_other
     }
 
     /// What a fid stands for. With `visits`, a mount point is crossed that could be left alone.
@@ -209,7 +214,7 @@ impl Inner {
     /// Finds the volume of a mount point, and remembers it.
     async fn cross(&self, fid: Fid, mount: &MountText<'_>) -> Result<Fid, Error> {
         let cell = match mount.cell {
-            Some(name) => self.cells.find(name)?,
+            Some(name) => self.cell_named(name).await?,
             None => self.cell(fid.cell)?,
         };
         let entry = self.locations.by_name(self, &cell, mount.volume, mount.kind).await?;

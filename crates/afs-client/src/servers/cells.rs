@@ -9,6 +9,7 @@ use crate::config::Ports;
 use crate::error::Error;
 use crate::fid::CellIndex;
 use crate::servers::table::{Server, ServerKind, Servers};
+use rx_proto::time::Instant;
 
 /// Cells that are known at once: the public list has about 200.
 const CELLS_MAX: usize = 10_000;
@@ -23,6 +24,8 @@ pub(crate) struct Cell {
     /// Its database servers, in the order in which they were given.
     pub(crate) addresses: Vec<Ipv4Addr>,
     pub(crate) location_servers: Vec<Arc<Server>>,
+    /// Until when that counts, of a cell that the DNS has told of.
+    pub(crate) until: Option<Instant>,
 }
 
 /// The cells; a number stays a cell's.
@@ -50,6 +53,36 @@ impl Cells {
         addresses: &[Ipv4Addr],
         servers: &Servers,
     ) -> Option<CellIndex> {
+        let sockets: Vec<_> = addresses
+            .iter()
+            .map(|&address| (SocketAddr::new(IpAddr::V4(address), self.ports.location), 0))
+            .collect();
+        self.put(name, linked, &sockets, None, servers)
+    }
+
+    /// Adds a cell as the DNS has told of it, or gives it other servers, each with its place in their order. What files or the
+    /// administrator say of a cell stays.
+    pub(crate) fn set_found(
+        &self,
+        name: &CellName,
+        found: &[(SocketAddr, u16)],
+        until: Instant,
+        servers: &Servers,
+    ) -> Option<CellIndex> {
+        match self.named(name.as_str()) {
+            Some(cell) if cell.until.is_none() => Some(cell.index),
+            Some(_) | None => self.put(name, None, found, Some(until), servers),
+        }
+    }
+
+    fn put(
+        &self,
+        name: &CellName,
+        linked: Option<CellName>,
+        sockets: &[(SocketAddr, u16)],
+        until: Option<Instant>,
+        servers: &Servers,
+    ) -> Option<CellIndex> {
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let known = table.iter().position(|cell| cell.name == *name);
         let place = known.unwrap_or(table.len());
@@ -57,19 +90,25 @@ impl Cells {
             return None;
         }
         let index = CellIndex(u32::try_from(place + 1).expect("CELLS_MAX fits"));
-        let location_servers = addresses
+        let location_servers = sockets
             .iter()
-            .filter_map(|&address| {
-                let socket = SocketAddr::new(IpAddr::V4(address), self.ports.location);
-                servers.get_or_add(ServerKind::Location, index, None, &[socket])
+            .filter_map(|&(socket, place)| {
+                let server = servers.get_or_add(ServerKind::Location, index, None, &[socket])?;
+                server.set_place(place);
+                Some(server)
             })
             .collect();
+        let addresses = sockets.iter().filter_map(|(socket, _)| match socket.ip() {
+            IpAddr::V4(ip) => Some(ip),
+            IpAddr::V6(_) => None,
+        });
         let cell = Arc::new(Cell {
             index,
             name: name.clone(),
             linked,
-            addresses: addresses.to_vec(),
+            addresses: addresses.collect(),
             location_servers,
+            until,
         });
         match table.get_mut(place) {
             Some(slot) => *slot = cell,

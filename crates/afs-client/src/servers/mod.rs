@@ -1,4 +1,5 @@
-//! Servers, and what it takes to get an answer from one: which cells there are ([`cells`]), where a volume is
+//! Servers, and what it takes to get an answer from one: which cells there are ([`cells`]) and which the DNS knows
+//! ([`dns`]), where a volume is
 //! ([`location`]), which servers there are ([`table`]), how far they are ([`ranking`]), which release of a
 //! read-only volume each has ([`releases`]), whether they answer ([`liveness`]), as whom a user calls them ([`users`]),
 //! a connection ([`connections`]), the call itself ([`remote`]) and its streams ([`streams`]), and how many operations
@@ -9,6 +10,7 @@
 
 pub(crate) mod cells;
 pub(crate) mod connections;
+pub(crate) mod dns;
 pub(crate) mod liveness;
 pub(crate) mod location;
 pub(crate) mod ranking;

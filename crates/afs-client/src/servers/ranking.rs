@@ -35,6 +35,7 @@ const CHANGE_MIN: Duration = Duration::from_millis(1);
 pub(crate) struct Distance {
     by_place: u32,
     set: Option<u32>,
+    place: u16,
     /// The round trip that counts.
     rtt: Option<Duration>,
     salt: u64,
@@ -43,6 +44,7 @@ pub(crate) struct Distance {
 /// What addresses are sorted by; less is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Order {
+    place: u16,
     rank: u32,
     /// Among equals each client has an order of its own, so that not all of them ask the same server.
     salt: u64,
@@ -50,7 +52,7 @@ pub(crate) struct Order {
 
 impl Order {
     /// Behind all others.
-    pub(crate) const LAST: Self = Self { rank: u32::MAX, salt: u64::MAX };
+    pub(crate) const LAST: Self = Self { place: u16::MAX, rank: u32::MAX, salt: u64::MAX };
 }
 
 impl Distance {
@@ -60,12 +62,18 @@ impl Distance {
     }
 
     fn at_place(by_place: u32, salt: u64) -> Self {
-        Self { by_place, set: None, rtt: None, salt }
+        Self { by_place, set: None, place: 0, rtt: None, salt }
     }
 
     /// The administrator has set its rank; nothing else counts from now on.
     pub(crate) fn set(&mut self, rank: u32) {
         self.set = Some(rank);
+    }
+
+    /// The cell's administrator wishes servers to be asked in this order, the least first, however far they are. What this machine's
+    /// administrator sets counts more.
+    pub(crate) fn set_place(&mut self, place: u16) {
+        self.place = place;
     }
 
     /// The smallest round trip of late, as measured just now.
@@ -96,7 +104,8 @@ impl Distance {
 
     /// What it is sorted by.
     pub(crate) fn order(&self) -> Order {
-        Order { rank: self.rank(), salt: self.salt }
+        let place = if self.set.is_some() { 0 } else { self.place };
+        Order { place, rank: self.rank(), salt: self.salt }
     }
 }
 
@@ -147,6 +156,16 @@ mod tests {
         let mut distance = Distance::at_place(by_place, 0);
         distance.note_rtt(rtt);
         distance
+    }
+
+    #[test]
+    fn a_place_counts_more_than_a_round_trip_and_a_rank_that_is_set_more_than_a_place() {
+        let (mut first, mut second) = (measured(rank::FAR, ms(80)), measured(rank::FAR, ms(1)));
+        first.set_place(0);
+        second.set_place(1);
+        assert!(first.order() < second.order());
+        second.set(1);
+        assert!(second.order() < first.order());
     }
 
     #[test]

@@ -216,6 +216,12 @@ impl Server {
             .collect();
     }
 
+    /// Its place among the servers of its cell, as the cell's administrator wishes it.
+    pub(crate) fn set_place(&self, place: u16) {
+        let all = self.addresses.read().unwrap_or_else(PoisonError::into_inner);
+        all.iter().for_each(|address| address.distance().set_place(place));
+    }
+
     pub(crate) fn has(&self, socket: SocketAddr) -> bool {
         self.addresses.read().unwrap_or_else(PoisonError::into_inner).iter().any(|a| a.socket == socket)
     }

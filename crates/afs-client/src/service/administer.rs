@@ -35,6 +35,24 @@ impl Client {
         found.cloned().ok_or_else(|| Error::NoCell { cell: name.to_owned() })
     }
 
+    /// The same, and of what is not known the DNS is asked.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoCell`]; [`Error::DnsSilent`].
+    pub async fn find_cell_anywhere(&self, name: &str) -> Result<CellInfo, Error> {
+        match self.find_cell(name) {
+            Err(error) => match self.inner.dns.asks_for(name) {
+                Some(cell) => {
+                    self.inner.cell_named(cell.as_str()).await?;
+                    self.find_cell(name)
+                }
+                None => Err(error),
+            },
+            found => found,
+        }
+    }
+
     /// Other names of cells, which show in the dynamic root.
     pub fn aliases(&self) -> Vec<CellAlias> {
         self.inner.dynamic_root.aliases()

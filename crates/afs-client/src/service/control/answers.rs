@@ -45,16 +45,16 @@ macro_rules! answer {
 impl Session {
     /// Which vnode is meant: of a mount point the directory that is mounted.
     async fn fid(&self, place: &Place) -> Answer<Fid> {
-        let cell = self.cell(&place.cell)?;
+        let cell = self.cell(&place.cell).await?;
         self.client.target(self.user, Fid::new(cell, place.fid)).await.map_err(failed)
     }
 
-    fn cell(&self, name: &ids::Name) -> Answer<CellIndex> {
+    async fn cell(&self, name: &ids::Name) -> Answer<CellIndex> {
         let name = text(name);
         if name == DYNROOT {
             return Ok(CellIndex::DYNROOT);
         }
-        self.client.find_cell(&name).map(|cell| cell.index).map_err(failed)
+        self.client.find_cell_anywhere(&name).await.map(|cell| cell.index).map_err(failed)
     }
 
     /// Refuses everybody but the superuser and the user who runs the client.
@@ -259,7 +259,7 @@ answer!(SetCacheSize, |session, control::SetCacheSize { size_kib }| {
 answer!(CheckServers, |session, control::CheckServers { scope, cell, is_fast }| {
     let cell = match scope {
         CheckScope::ALL => None,
-        CheckScope::CELL => Some(session.cell(&cell)?),
+        CheckScope::CELL => Some(session.cell(&cell).await?),
         _ => session.client.own_cell(),
     };
     let servers = match is_fast {
@@ -355,7 +355,7 @@ answer!(GetCell, |session, control::GetCell { index }| {
 });
 
 answer!(FindCell, |session, control::FindCell { name }| {
-    let cell = session.client.find_cell(&text(&name)).map_err(failed)?;
+    let cell = session.client.find_cell_anywhere(&text(&name)).await.map_err(failed)?;
     Ok(reply::FindCell { cell: known(cell, session.flags())? })
 });
 
@@ -440,7 +440,7 @@ answer!(SetToken, |session, control::SetToken { token, is_forced }| {
 });
 
 answer!(ForgetTokens, |session, control::ForgetTokens { cell }| {
-    let cell = if cell.is_empty() { None } else { Some(session.cell(&cell)?) };
+    let cell = if cell.is_empty() { None } else { Some(session.cell(&cell).await?) };
     let count = session.client.log_out(session.user, cell);
     Ok(reply::ForgetTokens { count: u32::try_from(count).unwrap_or(u32::MAX) })
 });

@@ -1,0 +1,276 @@
+//! Cells that no file knows and the DNS does: who asks for them and when, who waits, and how long answers count.
+//!
+//! What is asked and what answers mean is left to `afs_dns`; what a cell is, to `cells`.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use afs_config::CellName;
+use afs_dns::{CellServers, NoAnswer, NotFound, Resolver, look_up};
+use lru::LruCache;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use rx_proto::time::Instant;
+use tokio::sync::Notify;
+
+use crate::client::Inner;
+use crate::error::Error;
+use crate::events::Change;
+use crate::names::dynroot;
+use crate::servers::cells::Cell;
+use crate::wait;
+
+/// How long a look-up may take.
+const LOOK_UP_MAX: Duration = Duration::from_secs(5);
+
+/// How long a program that stats a name waits at most, also when there are many look-ups.
+const WAIT_MAX: Duration = Duration::from_secs(6);
+
+/// How long it is believed that there is no such cell, or that the DNS does not answer: programs look for the same name again and again.
+const NEGATIVE_LIFE: Duration = Duration::from_secs(30);
+
+/// Names that are known not to be cells; with more, those not asked for of late go.
+const NEGATIVES_MAX: NonZeroUsize = NonZeroUsize::new(1000).unwrap();
+
+/// Look-ups on their way at once. Others wait, so that a program that goes through many names does not flood a name server.
+const LOOK_UPS_MAX: usize = 16;
+
+/// Ends of names that programs look for in any directory, and that are no top-level domains: `autorun.inf`, `desktop.ini`.
+const FILE_ENDS: [&str; 17] = [
+    "bat", "cfg", "conf", "db", "dll", "exe", "html", "inf", "ini", "json", "lnk", "lock", "log", "php",
+    "tmp", "txt", "xml",
+];
+
+/// The look-ups, and what came of those that found nothing.
+#[derive(Debug)]
+pub(crate) struct DnsCells {
+    /// Who is asked; without one, nobody is.
+    resolver: Option<Arc<dyn Resolver>>,
+    table: Mutex<Table>,
+    /// Told when a look-up has ended.
+    done: Notify,
+}
+
+#[derive(Debug)]
+struct Table {
+    chance: SmallRng,
+    asking: HashSet<CellName>,
+    negative: LruCache<CellName, (Instant, NotFound)>,
+}
+
+/// What is to be done about a name.
+enum State {
+    Negative(NotFound),
+    /// Somebody asks, or too many others are asked for.
+    Asking,
+    /// The caller is to ask.
+    Yours,
+}
+
+/// The cell that a name in the root may be one of. Names without a dot, names that begin with one and names of files are none that the
+/// DNS is asked for: programs look for `.Trash`, `.git` and `autorun.inf` in any directory.
+pub(crate) fn cell_name(name: &str) -> Option<CellName> {
+    let (_, end) = name.rsplit_once('.')?;
+    let is_domain = !end.is_empty() && !end.bytes().all(|byte| byte.is_ascii_digit());
+    let is_file = FILE_ENDS.iter().any(|known| end.eq_ignore_ascii_case(known));
+    CellName::new(name).filter(|_| is_domain && !is_file && !name.contains(".."))
+}
+
+impl DnsCells {
+    pub(crate) fn new(resolver: Option<Arc<dyn Resolver>>, seed: [u8; 32]) -> Self {
+        let mut negative = LruCache::unbounded();
+        negative.resize(NEGATIVES_MAX);
+        let table = Table { chance: SmallRng::from_seed(seed), asking: HashSet::new(), negative };
+        Self { resolver, table: Mutex::new(table), done: Notify::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The cell to ask for where nothing of this name is known, if the DNS is asked at all.
+    pub(crate) fn asks_for(&self, name: &str) -> Option<CellName> {
+        self.resolver.as_ref()?;
+        cell_name(name)
+    }
+
+    /// What is known of a name that is no known cell, if it was asked for of late.
+    pub(crate) fn known(&self, now: Instant, name: &CellName) -> Option<Error> {
+        let mut table = self.lock();
+        let (until, why) = table.negative.get(name)?;
+        (now < *until).then(|| error_of(name, why))
+    }
+
+    fn begin(&self, now: Instant, name: &CellName) -> State {
+        let mut table = self.lock();
+        match table.negative.get(name) {
+            Some((until, why)) if now < *until => return State::Negative(why.clone()),
+            Some(_) | None => {}
+        }
+        if table.asking.contains(name) || table.asking.len() >= LOOK_UPS_MAX {
+            return State::Asking;
+        }
+        table.asking.insert(name.clone());
+        State::Yours
+    }
+
+    fn end(&self, now: Instant, name: &CellName, why: Option<NotFound>) {
+        let mut table = self.lock();
+        table.asking.remove(name);
+        match why {
+            Some(why) => drop(table.negative.put(name.clone(), (now + NEGATIVE_LIFE, why))),
+            None => drop(table.negative.pop(name)),
+        }
+        drop(table);
+        self.done.notify_waiters();
+    }
+}
+
+fn error_of(name: &CellName, why: &NotFound) -> Error {
+    match why {
+        NotFound::Missing => Error::NoCell { cell: name.to_string() },
+        NotFound::Silent(NoAnswer(problem)) => {
+            Error::DnsSilent { cell: name.to_string(), problem: problem.clone() }
+        }
+    }
+}
+
+impl Inner {
+    /// The cell of a name: one that is known, else the DNS's.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoCell`]; [`Error::DnsSilent`].
+    pub(crate) async fn cell_named(&self, name: &str) -> Result<Arc<Cell>, Error> {
+        if let Some(cell) = self.cells.named(name) {
+            return Ok(cell);
+        }
+        match self.dns.asks_for(name) {
+            Some(wanted) => {
+                self.ask_dns(&wanted, None).await?;
+                self.cells.find(name)
+            }
+            None => self.cells.find(name),
+        }
+    }
+
+    /// A cell with servers that still count: those of a cell from the DNS are asked for again when their time is over. The old ones stay
+    /// if the DNS does not tell any.
+    pub(crate) async fn refreshed(&self, cell: &Cell) -> Option<Arc<Cell>> {
+        cell.until?;
+        let now = self.cells.get(cell.index)?;
+        if now.until.is_some_and(|until| self.now() >= until)
+            && let Err(error) = self.ask_dns(&now.name, now.until).await
+        {
+            tracing::debug!(%error, "the servers of a cell are used for longer than the DNS has said");
+        }
+        self.cells.get(cell.index)
+    }
+
+    /// Has the DNS asked for a cell, or waits for who asks already, until its servers are other ones than those that count `until` then.
+    async fn ask_dns(&self, name: &CellName, until: Option<Instant>) -> Result<(), Error> {
+        let asked = wait::within(&self.runtime, WAIT_MAX, self.ask_dns_or_wait(name, until)).await;
+        asked.unwrap_or_else(|| {
+            let problem = "too many cells are asked for at once".to_owned();
+            Err(error_of(name, &NotFound::Silent(NoAnswer(problem))))
+        })
+    }
+
+    async fn ask_dns_or_wait(&self, name: &CellName, until: Option<Instant>) -> Result<(), Error> {
+        loop {
+            // From here on the end of no look-up is missed.
+            let mut done = pin!(self.dns.done.notified());
+            done.as_mut().enable();
+            if self.cells.named(name.as_str()).is_some_and(|cell| until.is_none() || cell.until != until) {
+                return Ok(());
+            }
+            match self.dns.begin(self.now(), name) {
+                State::Negative(why) => return Err(error_of(name, &why)),
+                State::Asking => {}
+                State::Yours => {
+                    // In a task of its own: others wait for it, whatever becomes of who asked first.
+                    let inner = self.client()?.inner;
+                    let name = name.clone();
+                    self.runtime.spawn(Box::pin(async move { inner.look_up_cell(name).await }));
+                }
+            }
+            if self.is_closing() {
+                return Err(Error::Closing);
+            }
+            done.await;
+        }
+    }
+
+    async fn look_up_cell(&self, name: CellName) {
+        let Some(resolver) = self.dns.resolver.clone() else { return };
+        let mut chance = SmallRng::from_rng(&mut self.dns.lock().chance);
+        let port = self.config.ports.location;
+        let mut below = |bound: u32| chance.random_range(0..bound.max(1));
+        let asked = look_up(&*resolver, name.as_str(), port, &mut below);
+        let found = wait::within(&self.runtime, LOOK_UP_MAX, asked).await;
+        let found = found.unwrap_or_else(|| {
+            let problem = format!("no answer within {} s", LOOK_UP_MAX.as_secs());
+            Err(NotFound::Silent(NoAnswer(problem)))
+        });
+        let why = match found {
+            Ok(servers) => self.note_cell(&name, &servers),
+            Err(why) => Some(why),
+        };
+        if let Some(why) = &why {
+            tracing::debug!(cell = %name, why = %error_of(&name, why), "the DNS was asked");
+        }
+        self.dns.end(self.now(), &name, why);
+    }
+
+    /// Keeps the servers of a cell; why it cannot.
+    fn note_cell(&self, name: &CellName, found: &CellServers) -> Option<NotFound> {
+        let is_new = self.cells.named(name.as_str()).is_none();
+        let servers: Vec<_> =
+            found.servers.iter().map(|server| (SocketAddr::V4(server.socket), server.place)).collect();
+        let until = self.now() + found.life;
+        if self.cells.set_found(name, &servers, until, &self.servers).is_none() {
+            return Some(NotFound::Silent(NoAnswer("too many cells are known".to_owned())));
+        }
+        if is_new {
+            tracing::info!(cell = %name, servers = servers.len(), "a cell was found in the DNS");
+            // Not waited for: the kernel may be in the middle of looking this name up.
+            self.invalidations.mention(dynroot::ROOT, Change::Names);
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_programs_look_for_everywhere_are_not_asked_for() {
+        for name in [
+            ".Trash",
+            ".Trash-1000",
+            ".git",
+            ".hidden",
+            ".one.test",
+            "lib",
+            "autorun.inf",
+            "Desktop.INI",
+            "AUTORUN.INF",
+            "Thumbs.db",
+            "one.",
+            "one..test",
+            "127.0.0.1",
+            "a b.test",
+            "",
+        ] {
+            assert_eq!(cell_name(name), None, "{name:?}");
+        }
+        for name in ["one.test", "cs.One.test", "my-cell.example.org"] {
+            assert_eq!(cell_name(name).unwrap().as_str(), name.to_ascii_lowercase());
+        }
+    }
+}
