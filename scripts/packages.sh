@@ -16,6 +16,7 @@ packages=(
     openafs-fileserver openafs-dbserver openafs-krb5 # a cell to talk to
     krb5-kdc krb5-admin-server krb5-user             # ... and its Kerberos realm
     iproute2 iputils-ping iperf3     # emulated links, and what they are compared with
+    dnsmasq-base                     # a name server that tells of a cell
     fuse3                            # mounting as an ordinary user
     rsync sqlite3 attr git-annex     # programs that work in a mounted cell
     libacl1-dev                      # ... and pjdfstest, which is linked with it

@@ -9,6 +9,7 @@ use crate::{client_uuid, control_socket, hangup, metrics, mount_point, output, p
 use afs_client::config::Cache;
 use afs_client::{Client, Config, memory};
 use afs_config::{AfsConf, AfsdOptions, CacheInfo, ClientFolder};
+use afs_dns::SystemResolver;
 use afs_fuse::{Mount, Options, Owner};
 use afs_server::config::Log;
 use afs_server::log;
@@ -20,6 +21,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -35,7 +37,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 static COMMAND: Command = Command { name: "mount", options: &afsd::OPTIONS };
 
 /// Options of ours, besides those of `afsd`; `DIR` is the first value without an option.
-pub(super) const OURS: [Opt; 11] = [
+pub(super) const OURS: [Opt; 12] = [
     Opt::single("config", "folder with ThisCell and CellServDB, default /etc/openafs").ours(),
     Opt::single("cache", "folder of the cache").ours(),
     Opt::single("cache-size", "its limit, such as 10G").ours(),
@@ -43,6 +45,7 @@ pub(super) const OURS: [Opt; 11] = [
     Opt::single("metrics", "address at which metrics can be fetched by HTTP, such as 127.0.0.1:9161").ours(),
     Opt::flag("allow-other", "let all users of the machine in; the default for root").ours(),
     Opt::flag("private", "let only who mounts it in; the default for others").ours(),
+    Opt::flag("no-afsdb", "do not ask the DNS for cells that CellServDB does not have").ours(),
     Opt::flag("localauth", "be a user of the cell by the key in the folder's server/KeyFileExt").ours(),
     Opt::single("as", "which user, with --localauth; default the first of server/UserList").ours(),
     Opt::single("log", "what is logged, such as info or warn,afs_client=debug").ours(),
@@ -76,6 +79,8 @@ struct Plan {
     /// The file that the cells are from.
     cells: PathBuf,
     wishes: Wishes,
+    /// Whether the DNS is asked for cells that the file does not have.
+    asks_dns: bool,
     /// Where metrics are to be had.
     metrics: Option<SocketAddr>,
     /// The user who mounts, if they have another number in the cell.
@@ -126,6 +131,7 @@ fn plan(given: &Given, is_root: bool) -> Result<Plan, String> {
     if let Some(dynroot) = wishes.dynroot {
         client.dynroot = dynroot;
     }
+    let asks_dns = wishes.afsdb.unwrap_or(client.dynroot);
     if let Some(fakestat) = wishes.fakestat {
         client.fakestat = fakestat;
     }
@@ -149,7 +155,7 @@ fn plan(given: &Given, is_root: bool) -> Result<Plan, String> {
         })
     });
     let metrics = metrics.transpose()?;
-    Ok(Plan { path, client, cache, cells: folder.join("CellServDB"), wishes, metrics, owner })
+    Ok(Plan { path, client, cache, cells: folder.join("CellServDB"), wishes, asks_dns, metrics, owner })
 }
 
 /// The memory that an option gives a client, or a whole cell.
@@ -244,7 +250,7 @@ async fn run_until_told(plan: Plan, allow_other: bool, passthrough: bool) -> Res
     let mut hangup = hangup::Hangup::listen()?;
     let manager = ServiceManager::at(std::env::var_os("NOTIFY_SOCKET").as_deref())
         .map_err(|error| format!("NOTIFY_SOCKET cannot be used: {error}"))?;
-    let Plan { path, mut client, cache, cells, owner, metrics, .. } = plan;
+    let Plan { path, mut client, cache, cells, owner, metrics, asks_dns, wishes: _ } = plan;
     let exporter = metrics::begin(metrics);
     let mut options = Options::new(&path);
     options.owners = owner.into_iter().collect();
@@ -259,6 +265,11 @@ async fn run_until_told(plan: Plan, allow_other: bool, passthrough: bool) -> Res
         let uuid = TokioRuntime::current().seed().and_then(|seed| client_uuid::of_folder(&folder, seed));
         client.uuid = Some(uuid.map_err(|error| format!("the cache {}: {error}", folder.display()))?);
         client.cache = Some(Cache { folder, limit_bytes });
+    }
+    if asks_dns {
+        let seed = TokioRuntime::current().seed();
+        let seed = seed.map_err(|error| format!("asking for chance: {error}"))?;
+        client.dns = Some(Arc::new(SystemResolver::new(seed)));
     }
     let cell = client.cell.clone();
     let client = Client::start(client).await.map_err(|error| error.to_string())?;

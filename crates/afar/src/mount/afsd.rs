@@ -48,7 +48,7 @@ const ROWS: [Row; 42] = [
     ("enable_peer_stats", "", Needless("there are metrics")),
     ("enable_process_stats", "", Needless("there are metrics")),
     ("mem_alloc_sleep", "", Needless("there is no kernel module")),
-    ("afsdb", "", Needless("cells are found in CellServDB")),
+    ("afsdb", "", Honoured),
     ("files_per_subdir", "", Needless("the cache has folders of its own")),
     ("dynroot", "", Honoured),
     ("dynroot-sparse", "", Honoured),
@@ -150,6 +150,8 @@ pub(super) struct Wishes {
     pub(super) no_cache: bool,
     pub(super) dynroot: Option<bool>,
     pub(super) fakestat: Option<bool>,
+    /// Whether the DNS is asked for cells that no file knows.
+    pub(super) afsdb: Option<bool>,
     pub(super) root_volume: Option<String>,
     pub(super) status_entries: Option<usize>,
     /// What is to be said of options that do nothing.
@@ -201,6 +203,12 @@ impl Wishes {
         if given.has("fakestat") || given.has("fakestat-all") {
             self.fakestat = Some(true);
         }
+        if given.has("afsdb") {
+            self.afsdb = Some(true);
+        }
+        if given.has("no-afsdb") {
+            self.afsdb = Some(false);
+        }
         if let Some(volume) = given.word("rootvol") {
             self.root_volume = Some(volume.to_owned());
         }
@@ -239,6 +247,8 @@ mod tests {
                 .unwrap();
         assert_eq!(site.mount, Some("/afs".into()));
         assert_eq!(site.cache_bytes, Some(50_000 << 10));
+        assert_eq!((debian.afsdb, site.afsdb), (None, Some(true)));
+        assert_eq!(wishes("-afsdb --no-afsdb").unwrap().afsdb, Some(false));
         assert!(wishes("-memcache -nodynroot").unwrap().no_cache);
         assert!(wishes("/afs -rootvol root.test").unwrap().root_volume.is_some());
     }

@@ -1,0 +1,156 @@
+//! A cell that is in no CellServDB, and that a real name server tells of (dnsmasq): `afar mount` finds it by its name.
+//!
+//! The name server listens on an address of its own. The client sees it in /etc/resolv.conf, which is another file in its mount namespace.
+
+mod mounted;
+
+use mounted::cell::Cell;
+use mounted::{Folder, PATIENCE, Process, can_mount, is_root, own_address, run};
+use std::fs;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A name server, until this is dropped.
+struct NameServer(Child);
+
+impl NameServer {
+    /// Listens at an address, and knows nothing but these lines of its configuration.
+    fn start(folder: &Folder, address: Ipv4Addr, lines: &str) -> Self {
+        let conf = folder.join("dnsmasq.conf");
+        let common = format!(
+            "no-resolv\nno-hosts\nkeep-in-foreground\nbind-interfaces\nlisten-address={address}\nuser=root\n\
+             pid-file=\nlog-queries\nlog-facility={}\nlocal-ttl=60\nlocal=/test/\nlocal=/local/\n",
+            folder.join("dnsmasq.log").display()
+        );
+        fs::write(&conf, common + lines).unwrap();
+        let mut command = Command::new("dnsmasq");
+        command.arg(format!("--conf-file={}", conf.display())).stdin(Stdio::null());
+        let mut server = Self(command.spawn().unwrap());
+        let until = Instant::now() + PATIENCE;
+        // Until its port is taken, it is free.
+        while UdpSocket::bind((address, 53)).is_ok() {
+            assert_eq!(server.0.try_wait().unwrap(), None, "it has ended");
+            assert!(Instant::now() < until, "it does not listen");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        server
+    }
+}
+
+impl Drop for NameServer {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// How often the name server was asked for something.
+fn asked(folder: &Folder, what: &str) -> usize {
+    let log = fs::read_to_string(folder.join("dnsmasq.log")).unwrap();
+    log.lines().filter(|line| line.contains("query[") && line.contains(what)).count()
+}
+
+/// A client of a cell that is not there, in a mount namespace with another /etc/resolv.conf.
+struct Client {
+    process: Process,
+    mount: std::path::PathBuf,
+}
+
+impl Client {
+    fn start(folder: &Folder, name_server: Ipv4Addr, more: &[&str]) -> Self {
+        let at = |name: &str| folder.join(name);
+        fs::create_dir_all(at("etc")).unwrap();
+        fs::write(at("etc/ThisCell"), "nowhere.test\n").unwrap();
+        fs::write(at("etc/CellServDB"), ">nowhere.test #\n127.0.0.1 #db.nowhere.test\n").unwrap();
+        fs::write(at("resolv.conf"), format!("nameserver {name_server}\n")).unwrap();
+        let mount = at("mnt");
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "bash", "-c"]);
+        command.arg("mount --bind \"$1\" /etc/resolv.conf && shift && exec \"$@\"").arg("bash");
+        command.arg(at("resolv.conf")).arg(env!("CARGO_BIN_EXE_afar")).arg("mount").arg(&mount);
+        command.arg("--config").arg(at("etc")).arg("--cache").arg(at("cache")).args(more);
+        command.env_remove("NOTIFY_SOCKET").stdin(Stdio::null());
+        Self { process: Process::start(command, None), mount }
+    }
+
+    /// Runs something in the mount. Its output, or what it complains of.
+    fn run(&self, program: &str, path: &str) -> Result<String, String> {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--mount=/proc/{}/ns/mnt", self.process.pid()));
+        command.args(["timeout", "60", program]).arg(self.mount.join(path)).env("LC_ALL", "C");
+        let output = run(command);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+    }
+}
+
+fn is_possible(test: &str) -> bool {
+    if !is_root() {
+        mounted::skip(test, "it takes root for another /etc/resolv.conf");
+        return false;
+    }
+    can_mount(test)
+        && Path::new("/etc/resolv.conf").exists()
+        && mounted::needs(test, &["dnsmasq", "unshare", "nsenter", "bash"])
+}
+
+#[test]
+fn a_cell_that_is_in_no_cell_serv_db_is_found_by_its_name() {
+    const NAME: &str = "a_cell_that_is_in_no_cell_serv_db_is_found_by_its_name";
+    if !is_possible(NAME) {
+        return;
+    }
+    let (cell, folder, name_server) = (Cell::new("dns"), Folder::new("dns-client"), own_address());
+    // Behind the cell's own server there is one that has nothing.
+    let nobody = own_address();
+    let lines = format!(
+        "srv-host=_afs3-vlserver._udp.afar.local,db.afar.local,7003,20,0\n\
+         srv-host=_afs3-vlserver._udp.afar.local,gone.afar.local,7003,30,0\n\
+         address=/db.afar.local/{}\naddress=/gone.afar.local/{nobody}\n",
+        cell.address
+    );
+    let server = NameServer::start(&folder, name_server, &lines);
+    let client = Client::start(&folder, name_server, &[]);
+    let roots = client.run("ls", "").unwrap();
+    assert!(!roots.contains("afar.local"), "nobody has asked for it: {roots}");
+    let names = client.run("ls", "afar.local").unwrap();
+    assert!(names.lines().any(|name| name == "scratch"), "{names}");
+    client.run("touch", ".afar.local/scratch/file").unwrap();
+    assert!(client.run("ls", "afar.local/scratch").unwrap().contains("file"));
+    assert!(client.run("ls", "").unwrap().contains("afar.local"), "it is known now");
+    assert_eq!(asked(&folder, "query[SRV] _afs3-vlserver._udp.afar.local"), 1);
+    for name in [".Trash", ".git", "autorun.inf", "lib"] {
+        assert!(client.run("ls", name).unwrap_err().contains("No such file"), "{name}");
+        assert_eq!(asked(&folder, name), 0, "{name}");
+    }
+    for _ in 0..3 {
+        assert!(client.run("ls", "none.test").unwrap_err().contains("No such file"));
+    }
+    assert_eq!(asked(&folder, "query[SRV] _afs3-vlserver._udp.none.test"), 1);
+    drop(server);
+    assert!(client.run("ls", "other.test").is_err(), "nobody tells");
+    assert!(client.run("ls", "afar.local").is_ok(), "it goes on without the name server");
+}
+
+#[test]
+fn a_cell_with_afsdb_records_is_found_and_none_with_no_afsdb() {
+    const NAME: &str = "a_cell_with_afsdb_records_is_found_and_none_with_no_afsdb";
+    if !is_possible(NAME) {
+        return;
+    }
+    let (cell, folder, name_server) = (Cell::new("afsdb"), Folder::new("afsdb-client"), own_address());
+    // Type 18: subtype 1, and the host's name as labels.
+    let host = "00:01:02:64:62:04:61:66:61:72:05:6c:6f:63:61:6c:00";
+    let lines = format!("dns-rr=afar.local,18,{host}\naddress=/db.afar.local/{}\n", cell.address);
+    let _server = NameServer::start(&folder, name_server, &lines);
+    let client = Client::start(&folder, name_server, &[]);
+    let names = client.run("ls", "afar.local").unwrap();
+    assert!(names.lines().any(|name| name == "scratch"), "{names}");
+    drop(client);
+    let questions = asked(&folder, "afar.local");
+    let client = Client::start(&folder, name_server, &["--no-afsdb"]);
+    assert!(client.run("ls", "afar.local").unwrap_err().contains("No such file"));
+    assert_eq!(asked(&folder, "afar.local"), questions);
+}
