@@ -110,8 +110,14 @@ fn kind_of(key: &Key) -> (&'static str, String) {
 }
 
 impl Keys<'_> {
-    fn own(&self) -> Result<KeySet, String> {
-        read(&self.folder.join(KEY_FILE_EXT), KeySet::parse_key_file_ext)
+    /// Changes the keys of KeyFileExt. Others who want to do so at the same time wait.
+    fn change<T>(&self, edit: impl FnOnce(&mut KeySet) -> Result<T, String>) -> Result<T, String> {
+        let lock = File::open(&self.folder).and_then(|folder| folder.lock().map(|()| folder));
+        let _lock = lock.map_err(|error| format!("{}: {error}", self.folder.display()))?;
+        let mut keys = read(&self.folder.join(KEY_FILE_EXT), KeySet::parse_key_file_ext)?;
+        let edited = edit(&mut keys)?;
+        self.save(&keys)?;
+        Ok(edited)
     }
 
     fn save(&self, keys: &KeySet) -> Result<(), String> {
@@ -121,6 +127,13 @@ impl Keys<'_> {
             let _ = file.set_modified(SystemTime::now());
         }
         Ok(())
+    }
+
+    fn tell(&self, done: &str, keys: &[Key]) {
+        for key in keys {
+            let (kind, enctype) = kind_of(key);
+            say!(self.printer, "{done} {kind} kvno {} {enctype}\n", key.kvno);
+        }
     }
 }
 
@@ -153,58 +166,58 @@ fn add(keys: &Keys<'_>, given: &Given) -> Result<(), String> {
     if !keytab.exists() {
         return Err(format!("{}: there is no such file", keytab.display()));
     }
-    let mut own = keys.own()?;
-    let mut added = 0;
+    let mut wanted: Vec<Key> = Vec::new();
     for key in read(keytab, KeySet::parse_keytab)?.iter() {
         if kvno.is_some_and(|kvno| kvno != key.kvno) {
             continue;
         }
-        let (kind, enctype) = kind_of(key);
         if key.kind == KeyType::RXKAD {
             complain!(keys.printer, "key: kvno {} is for DES and is passed over\n", key.kvno);
             continue;
         }
-        own.insert(key.clone()).map_err(|error| error.to_string())?;
-        say!(keys.printer, "added {kind} kvno {} {enctype}\n", key.kvno);
-        added += 1;
+        wanted.push(key.clone());
     }
-    if added == 0 {
+    if wanted.is_empty() {
         return Err(format!(
             "{} has no such key of AFS: write one with kadmin's 'ktadd -k {} afs/CELL'",
             keytab.display(),
             keytab.display()
         ));
     }
-    keys.save(&own)
+    keys.change(|own| {
+        wanted.iter().try_for_each(|key| own.insert(key.clone())).map_err(|error| error.to_string())
+    })?;
+    keys.tell("added", &wanted);
+    Ok(())
 }
 
 fn remove(keys: &Keys<'_>, given: &Given) -> Result<(), String> {
     let number = |option| given.word(option).map(numbers::parse_i32).transpose();
     let kvno = number("kvno").map_err(|error| error.to_string())?.unwrap_or_default();
     let wanted = given.word("enctype");
-    let mut own = keys.own()?;
-    let gone: Vec<Key> = own
-        .iter()
-        .filter(|key| key.kvno == kvno)
-        .filter(|key| wanted.is_none_or(|name| kind_of(key).1 == name || key.subtype.to_string() == name))
-        .cloned()
-        .collect();
-    if gone.is_empty() {
-        return Err(format!("{KEY_FILE_EXT} has no such key: 'afar key list' shows those that there are"));
-    }
-    for key in &gone {
-        own.remove(key.kind, key.kvno, key.subtype);
-    }
-    if own.is_empty() {
-        return Err(format!(
-            "this is the last key of {KEY_FILE_EXT}: add another first, else nobody can log in"
-        ));
-    }
-    keys.save(&own)?;
-    for key in &gone {
-        let (kind, enctype) = kind_of(key);
-        say!(keys.printer, "removed {kind} kvno {} {enctype}\n", key.kvno);
-    }
+    let gone = keys.change(|own| {
+        let gone: Vec<Key> = own
+            .iter()
+            .filter(|key| key.kvno == kvno)
+            .filter(|key| wanted.is_none_or(|name| kind_of(key).1 == name || key.subtype.to_string() == name))
+            .cloned()
+            .collect();
+        if gone.is_empty() {
+            return Err(format!(
+                "{KEY_FILE_EXT} has no such key: 'afar key list' shows those that there are"
+            ));
+        }
+        for key in &gone {
+            own.remove(key.kind, key.kvno, key.subtype);
+        }
+        if own.is_empty() {
+            return Err(format!(
+                "this is the last key of {KEY_FILE_EXT}: add another first, else nobody can log in"
+            ));
+        }
+        Ok(gone)
+    })?;
+    keys.tell("removed", &gone);
     Ok(())
 }
 
@@ -217,5 +230,20 @@ mod tests {
         let key = Key::rxkad_krb5(2, EncType::AES256, &[7; 32]);
         assert_eq!(kind_of(&key), ("rxkad_krb5", "aes256-cts-hmac-sha1-96".to_owned()));
         assert_eq!(kind_of(&Key::rxkad(2, [1; 8])), ("rxkad", "des-cbc-crc".to_owned()));
+    }
+
+    #[test]
+    fn two_who_change_the_keys_at_once_lose_none() {
+        let folder = std::env::temp_dir().join(format!("afar-keys-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let change = |kvno| {
+            let printer = Printer::new("key");
+            let keys = Keys { folder: folder.clone(), printer: &printer };
+            let key = Key::rxkad_krb5(kvno, EncType::AES256, &[7; 32]);
+            keys.change(|own| own.insert(key).map_err(|error| error.to_string())).unwrap();
+        };
+        std::thread::scope(|scope| (1..=16).for_each(|kvno| drop(scope.spawn(move || change(kvno)))));
+        assert_eq!(KeySet::load(&folder).unwrap().iter().count(), 16);
+        fs::remove_dir_all(&folder).unwrap();
     }
 }
