@@ -11,11 +11,8 @@ use crate::{output, private};
 use afs_kerberos::{Credentials, Error, Kerberos, TicketLife};
 use nix::unistd::User;
 use rustix::process::geteuid;
-use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use std::ffi::OsString;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write};
-use std::os::fd::AsFd;
+use std::io::{self, BufRead};
 use std::process::ExitCode;
 use zeroize::Zeroizing;
 
@@ -78,6 +75,13 @@ fn log_in(given: &Given, printer: &Printer) -> Result<(), Refusal> {
     if given.has("setpag") {
         complain!(printer, "klog: there are no PAGs yet: the token is for all processes of this user\n");
     }
+    let seconds = match given.word("lifetime") {
+        Some(text) => Some(lifetime(text).ok_or_else(|| {
+            failed(&format_args!("-lifetime {text} is no time as hh[:mm[:ss]]"), status::USAGE)
+        })?),
+        None => None,
+    };
+    let life = TicketLife { seconds, renewable_seconds: None };
     let client = Client::for_tokens();
     let source = Source { client: client.as_ref().ok(), folder: None };
     let cell = source.find(given.word("cell")).map_err(|why| failed(&why, status::CONFIGURATION))?;
@@ -103,7 +107,7 @@ fn log_in(given: &Given, printer: &Printer) -> Result<(), Refusal> {
         says_all: false,
         set_cells: Vec::new(),
     };
-    let mut credentials = match first_ticket(given, &kerberos, &principal) {
+    let mut credentials = match first_ticket(given, &kerberos, &principal, life) {
         Ok(credentials) => credentials,
         Err(Trouble::Password(error)) => {
             return Err(failed(&format_args!("the password cannot be read: {error}"), status::OTHER));
@@ -137,17 +141,17 @@ fn first_ticket<'a>(
     given: &Given,
     kerberos: &'a Kerberos,
     principal: &str,
+    life: TicketLife,
 ) -> Result<Credentials<'a>, Trouble> {
-    let life = TicketLife::default();
     if let Some(keytab) = given.word("keytab") {
         return kerberos.log_in_by_keytab(principal, keytab, life).map_err(Trouble::Kerberos);
     }
     let password = match given.word("password") {
-        Some(password) => Zeroizing::new(password.to_owned()),
-        None if given.has("pipe") => line_of(io::stdin().lock()).map_err(Trouble::Password)?,
-        None => ask(principal).map_err(Trouble::Password)?,
+        Some(password) => Some(Zeroizing::new(password.to_owned())),
+        None if given.has("pipe") => Some(line_of(io::stdin().lock()).map_err(Trouble::Password)?),
+        None => None,
     };
-    kerberos.log_in_by_password(principal, &password, life).map_err(Trouble::Kerberos)
+    kerberos.log_in_by_password(principal, password.as_ref(), life).map_err(Trouble::Kerberos)
 }
 
 /// A line, without its end.
@@ -159,18 +163,17 @@ fn line_of(input: impl BufRead) -> io::Result<Zeroizing<String>> {
     Ok(line)
 }
 
-/// Asks at the terminal, which does not show what is typed.
-fn ask(principal: &str) -> io::Result<Zeroizing<String>> {
-    let mut terminal = File::options().read(true).write(true).open("/dev/tty")?;
-    write!(terminal, "Password for {}: ", output::harmless(principal))?;
-    let before = tcgetattr(terminal.as_fd())?;
-    let mut quiet = before.clone();
-    quiet.local_modes.remove(LocalModes::ECHO);
-    tcsetattr(terminal.as_fd(), OptionalActions::Flush, &quiet)?;
-    let line = line_of(BufReader::new(&terminal));
-    tcsetattr(terminal.as_fd(), OptionalActions::Now, &before)?;
-    writeln!(terminal)?;
-    line
+/// A time as hh[:mm[:ss]], in seconds.
+fn lifetime(text: &str) -> Option<u32> {
+    let mut parts = text.split(':');
+    let hours: u32 = parts.next()?.parse().ok()?;
+    let mut seconds = hours.checked_mul(3600)?;
+    for unit in [60, 1] {
+        let Some(part) = parts.next() else { break };
+        let count: u32 = part.parse().ok().filter(|&count| count < 60)?;
+        seconds = seconds.checked_add(count * unit)?;
+    }
+    (parts.next().is_none() && seconds > 0).then_some(seconds)
 }
 
 #[cfg(test)]
@@ -181,6 +184,16 @@ mod tests {
     fn a_password_is_a_line_without_its_end() {
         for (text, want) in [("a b\nc", "a b"), ("x\r\n", "x"), ("", ""), ("no end", "no end")] {
             assert_eq!(*line_of(text.as_bytes()).unwrap(), want);
+        }
+    }
+
+    #[test]
+    fn a_lifetime_has_hours_and_perhaps_minutes_and_seconds() {
+        for (text, want) in [("10", Some(36_000)), ("0:30", Some(1800)), ("1:02:03", Some(3723))] {
+            assert_eq!(lifetime(text), want, "{text}");
+        }
+        for text in ["", "0", "1:60", "1:0:0:0", "-1", "1193047:00", "x"] {
+            assert_eq!(lifetime(text), None, "{text}");
         }
     }
 }

@@ -8,6 +8,7 @@ use mounted::cell::Cell;
 use mounted::{Folder, PATIENCE, Process, can_mount, is_root, own_address};
 use serde_json::Value;
 use std::fs;
+use std::io::{Read, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -528,6 +529,35 @@ fn klog_takes_a_password_or_a_keytab_and_leaves_no_ticket_behind() {
     scene.run(BOB, &["klog", "-principal", "bob", "-keytab", &keytab.display().to_string()]);
     assert_eq!(scene.tokens(BOB).len(), 1);
     assert!(scene.tokens(ALICE).is_empty());
+}
+
+#[test]
+fn a_password_that_is_not_given_after_all_leaves_the_terminal_as_it_was() {
+    const NAME: &str = "a_password_that_is_not_given_after_all_leaves_the_terminal_as_it_was";
+    let Some(scene) = Scene::new(NAME) else { return };
+    let login = scene.afar(ALICE, &["klog", "-principal", "alice"]);
+    // `script` (bsdutils) gives it a terminal, which answers the question with Ctrl-C.
+    let words = [login.get_program()].into_iter().chain(login.get_args());
+    let line: String = words.map(|word| format!("'{}' ", word.display())).collect();
+    let shell =
+        format!("trap : INT; {line}; echo status=$?; stty -a | tr ' ;' '\\n\\n' | grep -x -e '-*echo'");
+    let mut terminal = Command::new("script");
+    terminal.args(["--quiet", "--command", &shell, "/dev/null"]);
+    terminal.envs(login.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut terminal = terminal.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut output = terminal.stdout.take().unwrap();
+    let mut said = Vec::new();
+    let mut piece = [0; 256];
+    while !String::from_utf8_lossy(&said).contains("Password for alice@AFAR.LOCAL") {
+        let length = output.read(&mut piece).unwrap();
+        assert_ne!(length, 0, "{}", String::from_utf8_lossy(&said));
+        said.extend_from_slice(&piece[..length]);
+    }
+    terminal.stdin.as_mut().unwrap().write_all(b"\x03").unwrap();
+    output.read_to_end(&mut said).unwrap();
+    mounted::wait(&mut terminal);
+    let said = String::from_utf8_lossy(&said).into_owned();
+    assert!(said.contains("status=1") && said.lines().any(|line| line == "echo"), "{said}");
 }
 
 /// Runs a command as somebody who sees no other mounts of ours than those in these folders.

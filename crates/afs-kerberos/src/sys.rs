@@ -32,7 +32,9 @@ type CachePtr = *mut Opaque;
 type PrincipalPtr = *mut Opaque;
 type KeytabPtr = *mut Opaque;
 type OptionsPtr = *mut Opaque;
-type Prompter = Option<unsafe extern "C" fn()>;
+type Prompter = Option<
+    unsafe extern "C" fn(ContextPtr, *mut c_void, *const c_char, *const c_char, i32, *mut c_void) -> i32,
+>;
 
 /// `krb5_data`.
 #[repr(C)]
@@ -153,6 +155,7 @@ functions! {
     krb5_get_init_creds_keytab(
         ContextPtr, *mut Creds, PrincipalPtr, KeytabPtr, i32, *const c_char, OptionsPtr,
     ) -> i32;
+    krb5_prompter_posix(ContextPtr, *mut c_void, *const c_char, *const c_char, i32, *mut c_void) -> i32;
     krb5_kt_resolve(ContextPtr, *const c_char, *mut KeytabPtr) -> i32;
     krb5_kt_close(ContextPtr, KeytabPtr) -> i32;
 }
@@ -216,7 +219,7 @@ fn c_string(text: &str) -> Result<CString, Error> {
 
 /// The library, and its context: what krb5.conf says.
 pub struct Kerberos {
-    functions: Functions,
+    functions: Box<Functions>,
     context: ContextPtr,
     // Last, so that it goes last: the functions are in it.
     _library: Library,
@@ -246,7 +249,7 @@ impl Kerberos {
     pub fn open() -> Result<Self, Unusable> {
         // SAFETY: what the library does when it is loaded is harmless: programs that are linked with it do the same at their start.
         let library = unsafe { Library::new(LIBRARY) }.map_err(Unusable::Missing)?;
-        let functions = Functions::find(&library).map_err(Unusable::Missing)?;
+        let functions = Functions::find(&library).map(Box::new).map_err(Unusable::Missing)?;
         let mut kerberos = Self { functions, context: ptr::null_mut(), _library: library };
         let mut context = ptr::null_mut();
         // SAFETY: the library writes a pointer, which lives until it returns.
@@ -372,34 +375,39 @@ impl Kerberos {
         }
     }
 
-    /// Asks the KDC for a ticket-granting ticket with a password.
+    /// Asks the KDC for a ticket-granting ticket with a password. Without one, the library asks for it on the terminal, and for a new
+    /// one where the KDC wants that.
     ///
     /// # Errors
     ///
-    /// The KDC's, such as a wrong password, or that none answers.
+    /// The KDC's, such as a wrong password, or that none answers; that the user has interrupted the question.
     pub fn log_in_by_password(
         &self,
         client: &str,
-        password: &Zeroizing<String>,
+        password: Option<&Zeroizing<String>>,
         life: TicketLife,
     ) -> Result<Credentials<'_>, Error> {
         let client = self.parse(client)?;
-        let mut bytes = Zeroizing::new(Vec::with_capacity(password.len() + 1));
-        bytes.extend_from_slice(password.as_bytes());
+        let mut bytes = Zeroizing::new(Vec::with_capacity(password.map_or(1, |given| given.len() + 1)));
+        bytes.extend_from_slice(password.map_or(&[][..], |given| given.as_bytes()));
         bytes.push(0);
-        let password = CStr::from_bytes_with_nul(&bytes)
+        let text = CStr::from_bytes_with_nul(&bytes)
             .map_err(|_| Error { code: EINVAL, text: "a password must not contain a NUL".to_owned() })?;
+        let (text, prompter): (_, Prompter) = match password {
+            Some(_) => (text.as_ptr(), None),
+            None => (ptr::null(), Some(self.functions.krb5_prompter_posix)),
+        };
         let options = self.options(life)?;
         let mut creds = Box::new(Creds::EMPTY);
-        // SAFETY: everything that is pointed to lives until the library returns. Without a prompter it asks nobody, and the last two
-        // pointers may be null. It fills the credentials in, or leaves them empty.
+        // SAFETY: everything that is pointed to lives until the library returns. Without a prompter it asks nobody, its own needs no
+        // data, and the last two pointers may be null. It fills the credentials in, or leaves them empty.
         let code = unsafe {
             (self.functions.krb5_get_init_creds_password)(
                 self.context,
                 &raw mut *creds,
                 client.principal,
-                password.as_ptr(),
-                None,
+                text,
+                prompter,
                 ptr::null_mut(),
                 0,
                 ptr::null(),

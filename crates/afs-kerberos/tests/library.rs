@@ -57,9 +57,9 @@ fn inside() {
     assert_eq!(none.principal().unwrap_err().code, codes::NO_CACHE);
     let password = |text: &str| Zeroizing::new(text.to_owned());
     let life = TicketLife { seconds: Some(3600), renewable_seconds: Some(7200) };
-    let wrong = kerberos.log_in_by_password("alice/admin", &password("no"), life).unwrap_err();
+    let wrong = kerberos.log_in_by_password("alice/admin", Some(&password("no")), life).unwrap_err();
     assert!(!wrong.text.is_empty(), "{wrong:?}");
-    let mut first = kerberos.log_in_by_password("alice/admin", &password(PASSWORD), life).unwrap();
+    let mut first = kerberos.log_in_by_password("alice/admin", Some(&password(PASSWORD)), life).unwrap();
     let ticket = first.ticket().unwrap();
     assert_eq!(ticket.client, "alice/admin@LAB.TEST");
     assert_eq!(ticket.server, "krbtgt/LAB.TEST@LAB.TEST");
