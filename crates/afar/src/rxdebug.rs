@@ -14,7 +14,7 @@ use rx_proto::debug::{DebugConnection, DebugKind, DebugPeer, DebugStats, DebugVe
 use std::ffi::OsString;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::process::ExitCode;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 /// The fileserver's: the port asked when none is named.
 const DEFAULT_PORT: u16 = 7000;
@@ -42,6 +42,12 @@ static COMMAND: Command = Command {
         Opt::flag("json", "write one JSON object").ours(),
     ],
 };
+
+/// What an Rx endpoint says that it is, after at most so many questions with these waits.
+pub(crate) fn version_of(server: SocketAddr, waits: &[Duration]) -> Result<String, String> {
+    let mut probe = Probe::new(server, waits).map_err(|error| error.to_string())?;
+    probe.version().map_err(|error| error.to_string())
+}
 
 /// What the user wants to see.
 struct Query {

@@ -6,6 +6,8 @@ use afs_server::exporter::Exporter;
 use afs_server::notify::ServiceManager;
 use afs_server::{Config, Role, Server, log};
 use clap::Parser;
+mod check;
+
 use std::ffi::OsString;
 use std::io::Write;
 use std::net::Ipv4Addr;
@@ -73,10 +75,13 @@ fn serve(cli: Cli) -> Result<(), String> {
     let config = configuration(&cli)?;
     if cli.check {
         config.notes.iter().for_each(|note| println!("{note}"));
-        return Ok(());
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("no threads can be started: {error}"))?;
+    if cli.check {
+        check::databases(&config)?;
+        return runtime.block_on(check::etcd(&config));
+    }
     runtime.block_on(run_until_told(&config))
 }
 

@@ -233,9 +233,37 @@ impl Config {
                 "five letters or hyphens are expected, as in \"S-M--\"; so for group_access",
             );
         }
+        self.check_etcd()?;
         if self.transport.max_packet_bytes != 0 && !(576..=16_384).contains(&self.transport.max_packet_bytes)
         {
             return wrong("transport.max_packet_bytes", "0, or 576 to 16384");
+        }
+        Ok(())
+    }
+
+    fn check_etcd(&self) -> Result<(), LoadError> {
+        let wrong = |key, what: &str| Err(LoadError::Setting { key, what: what.to_owned() });
+        let databases = &self.databases;
+        let is_set = |path: &Path| !path.as_os_str().is_empty();
+        let is_secret = |url: &String| url.starts_with("https://");
+        let count = databases.etcd.iter().filter(|url| is_secret(url)).count();
+        if databases.etcd.iter().any(|url| !is_secret(url) && !url.starts_with("http://")) {
+            return wrong("databases.etcd", "addresses as \"http://192.0.2.7:2379\" are expected");
+        }
+        if count != 0 && count != databases.etcd.len() {
+            return wrong("databases.etcd", "all members need https://, or none");
+        }
+        if (count > 0) != is_set(&databases.etcd_ca) {
+            return wrong("databases.etcd_ca", "members at https:// need it, and others do not");
+        }
+        if is_set(&databases.etcd_certificate) != is_set(&databases.etcd_key) {
+            return wrong("databases.etcd_key", "a certificate and its key are needed, or neither");
+        }
+        if databases.etcd_user.is_empty() == is_set(&databases.etcd_password_file) {
+            return wrong(
+                "databases.etcd_password_file",
+                "a user and a file with the password are needed, or neither",
+            );
         }
         Ok(())
     }
@@ -336,6 +364,15 @@ mod tests {
             "[server]\nbos_config = \"/nowhere/BosConfig\"\n",
             &["/nowhere/BosConfig: there is no such file"],
         );
+        let etcd = |more: &str| {
+            format!("[databases]\netcd = [\"https://a:1\", \"https://b:1\"]\netcd_ca = \"/c\"\n{more}")
+        };
+        assert!(parse(&etcd("")).is_ok());
+        check("[databases]\netcd = [\"a:1\"]\n", &["databases.etcd", "http://"]);
+        check("[databases]\netcd = [\"http://a:1\", \"https://b:1\"]\n", &["databases.etcd", "or none"]);
+        check("[databases]\netcd = [\"https://a:1\"]\n", &["databases.etcd_ca"]);
+        check(&etcd("etcd_certificate = \"/c\"\n"), &["databases.etcd_key"]);
+        check(&etcd("etcd_user = \"u\"\n"), &["databases.etcd_password_file"]);
         check("[file\n", &["line 1"]);
         let error = Config::load(Path::new("/nowhere/afar.toml")).unwrap_err().to_string();
         assert!(

@@ -10,6 +10,7 @@ pub mod audit;
 mod authority;
 mod bozo;
 pub mod config;
+pub mod databases;
 pub mod exporter;
 mod first_start;
 #[doc(hidden)]

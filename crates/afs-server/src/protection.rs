@@ -33,7 +33,12 @@ pub(crate) struct LocalProtection {
 const SELF: Caller = Caller { identity: Identity::Cell, is_superuser: true };
 
 impl LocalProtection {
-    fn ask<T>(&self, ask: impl FnOnce(&Ptdb, &Rules) -> Result<T, PtError>) -> Result<T, ProtectionError> {
+    async fn ask<T>(
+        &self,
+        ask: impl FnOnce(&Ptdb, &Rules) -> Result<T, PtError>,
+    ) -> Result<T, ProtectionError> {
+        let current = self.database.catch_up().await;
+        current.map_err(|error| ProtectionError { reason: error.to_string() })?;
         self.database
             .read(|ptdb| ask(ptdb, &self.rules))
             .map_err(|error| ProtectionError { reason: Abort(error.code()).to_string() })
@@ -56,27 +61,28 @@ impl Protection for LocalProtection {
                 let groups = ptdb.get_cps(rules, &SELF, id.0)?;
                 Ok(Membership { id, groups: groups.into_iter().map(ViceId).collect() })
             })
+            .await
         })
     }
 
     fn host_groups(&self, host: IpAddr) -> Answer<'_, Vec<ViceId>> {
         Box::pin(async move {
             let Some(address) = v4(host) else { return Ok(Vec::new()) };
-            let groups = self.ask(|ptdb, rules| ptdb.host_cps(rules, &SELF, address.to_bits()))?;
+            let groups = self.ask(|ptdb, rules| ptdb.host_cps(rules, &SELF, address.to_bits())).await?;
             Ok(groups.into_iter().map(ViceId).collect())
         })
     }
 
     fn ids(&self, names: Vec<String>) -> Answer<'_, Vec<Option<ViceId>>> {
-        Box::pin(
-            async move { self.ask(|ptdb, _| Ok(names.iter().map(|name| self.id_of(ptdb, name)).collect())) },
-        )
+        Box::pin(async move {
+            self.ask(|ptdb, _| Ok(names.iter().map(|name| self.id_of(ptdb, name)).collect())).await
+        })
     }
 
     fn names(&self, ids: Vec<ViceId>) -> Answer<'_, Vec<String>> {
         Box::pin(async move {
             let ids: Vec<i32> = ids.into_iter().map(|id| id.0).collect();
-            let names = self.ask(|ptdb, rules| ptdb.id_to_name(rules, &SELF, &ids))?;
+            let names = self.ask(|ptdb, rules| ptdb.id_to_name(rules, &SELF, &ids)).await?;
             Ok(names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect())
         })
     }

@@ -12,9 +12,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use afs_admin::vldb::LocationDb;
 use afs_admin::{DatabaseServers, Login};
-use afs_celldb::ptdb::{Administrator, PtService, Ptdb, Rules};
+use afs_celldb::ptdb::{Administrator, PtError, PtService, Ptdb, Rules};
 use afs_celldb::store::CellStore;
-use afs_celldb::store::embedded::EmbeddedStore;
 use afs_celldb::ubik::VoteService;
 use afs_celldb::vldb::{RestrictedQuery, VlService, Vldb};
 use afs_celldb::{Clock, Database, rx_service};
@@ -37,8 +36,9 @@ use crate::addresses;
 use crate::authority::CellAuthority;
 use crate::bozo::{self, Overseer};
 use crate::config::{Config, Level, Query, Role, Sync, Volumes};
+use crate::databases;
 use crate::first_start::{
-    NewCell, administrator_is_made, close_folder, make_configuration, make_folder, pending_administrator,
+    NewCell, administrator_is_made, make_configuration, make_folder, pending_administrator,
 };
 use crate::health;
 use crate::keys;
@@ -97,6 +97,8 @@ pub struct Server {
     partitions: Option<Partitions>,
     volume_service: Option<VolumeService>,
     keys: Arc<keys::Watched>,
+    ptdb: Option<Arc<Database<Ptdb>>>,
+    vldb: Option<Arc<Database<Vldb>>>,
     /// With the most promises and clients that it may have.
     file_server: Option<(FileServer, Memory)>,
     /// What tasks look at to know that the server is there.
@@ -143,7 +145,7 @@ impl Server {
         let has = |role: Role| config.server.roles.contains(&role);
         let (mut ptdb, mut vldb) = (None, None);
         if has(Role::Pt) || has(Role::Vl) {
-            let store = assembly.open_store()?;
+            let store = databases::open_store(config, &assembly.folder.cell)?;
             if has(Role::Pt) {
                 ptdb = Some(assembly.serve_pt(&store).await?);
             }
@@ -156,7 +158,7 @@ impl Server {
         let mut volume_service = None;
         let mut file = None;
         if has(Role::File) {
-            let (file_server, open) = assembly.serve_files(ptdb, vldb, &alive).await?;
+            let (file_server, open) = assembly.serve_files(ptdb.clone(), vldb.clone(), &alive).await?;
             file = Some((file_server.clone(), Memory::new(config)));
             if has(Role::Vol) {
                 volume_service = Some(assembly.serve_volumes(&open, file_server));
@@ -170,7 +172,7 @@ impl Server {
         endpoints.values().for_each(|endpoint| endpoint.set_starting(false));
         let keys = Arc::new(keys::Watched::new(folder.path, config.security.allow_only_des, rxkad));
         runtime.spawn(Box::pin(keys::watch(Arc::downgrade(&keys), Arc::clone(&runtime))));
-        Ok(Self { endpoints, partitions, volume_service, keys, file_server: file, _alive: alive })
+        Ok(Self { endpoints, partitions, volume_service, keys, ptdb, vldb, file_server: file, _alive: alive })
     }
 
     /// Where a role answers.
@@ -192,8 +194,12 @@ impl Server {
     pub fn publisher(&self) -> Arc<dyn Fn() + Send + std::marker::Sync> {
         let endpoints: Vec<_> = self.endpoints.values().map(Endpoint::downgrade).collect();
         let file_server = self.file_server.clone();
+        let (ptdb, vldb) = (self.ptdb.clone(), self.vldb.clone());
         GAUGES.describe();
+        databases::describe_metrics();
         Arc::new(move || {
+            ptdb.iter().for_each(|database| databases::publish(database));
+            vldb.iter().for_each(|database| databases::publish(database));
             if let Some((file_server, memory)) = &file_server {
                 memory.used(file_server.client_counts()).into_iter().for_each(|used| GAUGES.publish(used));
             }
@@ -351,15 +357,6 @@ impl<'a> Assembly<'a> {
         Ok(servers)
     }
 
-    fn open_store(&self) -> Result<Arc<dyn CellStore>, StartError> {
-        let folder = self.config.server.state.join("databases");
-        make_folder(&folder, 0o700)
-            .and_then(|()| close_folder(&folder))
-            .map_err(|error| StartError::Database(error.to_string()))?;
-        let store = EmbeddedStore::open(&folder.join("cell.redb"));
-        Ok(Arc::new(store.map_err(|error| StartError::Database(error.to_string()))?))
-    }
-
     /// Who may do what with the protection database.
     fn rules(&self) -> Rules {
         let databases = &self.config.databases;
@@ -374,24 +371,43 @@ impl<'a> Assembly<'a> {
         }
     }
 
+    fn chance(&self) -> Result<[u8; 32], StartError> {
+        self.runtime.seed().map_err(|error| StartError::State(error.to_string()))
+    }
+
+    /// This start has made a cell, but the databases are those of one that was there.
+    fn of_another_cell(&self) -> StartError {
+        StartError::Folder(format!(
+            "the databases in etcd are in use by servers with another key than that in {}, which this start has made: remove that \
+             folder, and copy it from a server of the cell; if there is none, remove the keys of the cell in etcd",
+            self.folder.path.display()
+        ))
+    }
+
     async fn serve_pt(&self, store: &Arc<dyn CellStore>) -> Result<Arc<Database<Ptdb>>, StartError> {
-        let database = Database::<Ptdb>::open(Arc::clone(store)).await;
-        let database = Arc::new(database.map_err(|error| StartError::Database(error.to_string()))?);
+        let database: Arc<Database<Ptdb>> = databases::open(store, self.config, self.chance()?).await?;
         let authority = Arc::clone(&self.authority);
         let service = Arc::new(PtService::new(Arc::clone(&database), authority, Self::clock(), self.rules()));
         let in_folder = |error: io::Error| StartError::Folder(error.to_string());
         // A cell that was there before has its own administrators, or will be given them, as OpenAFS's is.
         let pending = pending_administrator(&self.folder.path).map_err(in_folder)?;
+        if !database.read(Ptdb::is_empty) && pending.is_some() && store.shared().is_some() {
+            return Err(self.of_another_cell());
+        }
         if database.read(Ptdb::is_empty) {
             let administrator =
                 pending.as_ref().map(|name| Administrator { name: name.to_lowercase(), id: None });
-            service.initialize(administrator.as_ref()).await.map_err(|error| {
-                let name = pending.as_deref().unwrap_or_default();
-                StartError::Setting {
-                    key: "server.administrator",
-                    what: format!("'{name}' cannot be made: {error}"),
+            match service.initialize(administrator.as_ref()).await {
+                Ok(()) => {}
+                // Another server of the cell has started at the same time.
+                Err(PtError::Exists) if pending.is_none() && !database.read(Ptdb::is_empty) => {}
+                Err(PtError::Exists) if !database.read(Ptdb::is_empty) => return Err(self.of_another_cell()),
+                Err(error) => {
+                    let name = pending.as_deref().unwrap_or_default();
+                    let what = format!("'{name}' cannot be made: {error}");
+                    return Err(StartError::Setting { key: "server.administrator", what });
                 }
-            })?;
+            }
         }
         if pending.is_some() {
             administrator_is_made(&self.folder.path).map_err(in_folder)?;
@@ -403,8 +419,7 @@ impl<'a> Assembly<'a> {
     }
 
     async fn serve_vl(&self, store: &Arc<dyn CellStore>) -> Result<Arc<Database<Vldb>>, StartError> {
-        let database = Database::<Vldb>::open(Arc::clone(store)).await;
-        let database = Arc::new(database.map_err(|error| StartError::Database(error.to_string()))?);
+        let database: Arc<Database<Vldb>> = databases::open(store, self.config, self.chance()?).await?;
         let restricted = match self.config.databases.restricted_query {
             Query::Anyuser => RestrictedQuery::AnyUser,
             Query::Admin => RestrictedQuery::Admin,

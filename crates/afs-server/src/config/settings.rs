@@ -261,6 +261,22 @@ settings! {
         group_access: String = "S-M--".to_owned();
         /// Addresses of the cell's database servers, to use instead of those in CellServDB. Empty: CellServDB.
         servers: Vec<Ipv4Addr> = Vec::new();
+        /// The members of the etcd that keeps the databases, such as "http://192.0.2.7:2379": for a cell with several database servers, the same on each. Empty: a file in STATE/databases.
+        etcd: Vec<String> = Vec::new();
+        /// What all keys in etcd begin with. Two cells in one etcd need different ones, neither of which begins with the other. Empty: /afar/ and the cell's name.
+        etcd_prefix: String = String::new();
+        /// For members at https://: the certificates, in PEM, of the authorities that have signed theirs.
+        etcd_ca: PathBuf = PathBuf::new();
+        /// The certificate, in PEM, by which etcd knows this server. Empty: none.
+        etcd_certificate: PathBuf = PathBuf::new();
+        /// The certificate's key, in PEM.
+        etcd_key: PathBuf = PathBuf::new();
+        /// The user that this server is in etcd. Empty: none.
+        etcd_user: String = String::new();
+        /// A file with that user's password.
+        etcd_password_file: PathBuf = PathBuf::new();
+        /// For how many seconds look-ups are answered from memory while etcd does not answer. Then, or at once with 0, clients are told to ask another server.
+        memory_seconds: u32 = 3600;
     }
 
     /// The log, which goes to stderr (the journal).

@@ -1,0 +1,133 @@
+//! Database servers over an etcd as processes: what they see of each other, what tools show, and what is refused.
+
+mod etcd_cell;
+mod server_process;
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream, UdpSocket};
+use std::time::{Duration, Instant};
+
+use afs_testclient::{Client, Who};
+use afs_wire::ids::ViceId;
+use afs_wire::pt::{NameToID, NewEntry, PRUSER};
+use afs_wire::ubik::vote::{Debug, Vote};
+use etcd_cell::{EtcdCell, is_here};
+use rxgen::xdr::{CharVec, XdrArray, XdrString};
+use server_process::{StateFolder, command, own_address, run};
+
+fn said(output: &std::process::Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
+}
+
+fn metrics(address: Ipv4Addr) -> String {
+    let mut stream = TcpStream::connect((address, 9160)).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_server_takes_changes_and_all_show_them_at_once() {
+    if !is_here("each_server_takes_changes_and_all_show_them_at_once") {
+        return;
+    }
+    let mut cell = EtcdCell::start("together", 1, 3, "");
+    let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let superuser = cell.superuser();
+    let servers: Vec<_> =
+        cell.addresses.iter().map(|address| client.protection_server(*address, &superuser)).collect();
+    for round in 0..30 {
+        let name = format!("user{round}");
+        let new = NewEntry {
+            name: XdrString::new(name.clone().into_bytes()).unwrap(),
+            flag: PRUSER,
+            owner: ViceId(0),
+        };
+        let id = servers[round % 3].rpc(&new).await.unwrap().id;
+        for server in &servers {
+            let names = XdrArray::new(vec![CharVec::from_text(&name).unwrap()]).unwrap();
+            let ids = server.rpc(&NameToID { names }).await.unwrap().ids;
+            assert_eq!(ids[0], id, "{name}");
+        }
+    }
+    for address in &cell.addresses {
+        let state = client.server::<Vote>(*address, &Who::Anonymous).rpc(&Debug {}).await.unwrap().db.state;
+        assert_eq!((state.am_sync_site, state.n_servers, state.recovery_state), (1, 1, 0x1f));
+        let quorum = metrics(*address);
+        assert!(quorum.contains("afs_server_database_quorum{database=\"PTDB\"} 1\n"), "{quorum}");
+    }
+
+    let check = run(cell.command(1, &["--check"]));
+    assert!(check.status.success(), "{}", said(&check));
+
+    // One that has made keys of its own is none of them.
+    let stranger = StateFolder::new("stranger");
+    let text = std::fs::read_to_string(cell.config(2)).unwrap();
+    let own = own_address();
+    let text = text.replace(&cell.addresses[2].to_string(), &own.to_string());
+    let text = text.replace(cell.states[2].path().to_str().unwrap(), stranger.path().to_str().unwrap());
+    let config = stranger.write("server.toml", &text);
+    let refused = run(command(["--config", config.to_str().unwrap()]));
+    assert!(
+        !refused.status.success() && said(&refused).contains("copy it from a server of the cell"),
+        "{}",
+        said(&refused)
+    );
+
+    // Without etcd they go on telling what they know, and say so.
+    cell.etcd.kill(0);
+    let until = Instant::now() + Duration::from_secs(30);
+    while metrics(cell.addresses[0]).contains("afs_server_database_quorum{database=\"PTDB\"} 1\n") {
+        assert!(Instant::now() < until, "the metrics do not show that etcd is away");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let state =
+        client.server::<Vote>(cell.addresses[0], &Who::Anonymous).rpc(&Debug {}).await.unwrap().db.state;
+    assert_eq!((state.am_sync_site, state.sync_site_until.0, state.recovery_state), (0, 0, 6));
+    let new = NewEntry { name: XdrString::new(b"late".to_vec()).unwrap(), flag: PRUSER, owner: ViceId(0) };
+    assert_eq!(servers[0].rpc(&new).await.unwrap_err().code(), Some(5376));
+    let names = XdrArray::new(vec![CharVec::from_text("user7").unwrap()]).unwrap();
+    assert_ne!(servers[0].rpc(&NameToID { names }).await.unwrap().ids[0].0, 32766);
+    let check = run(cell.command(1, &["--check"]));
+    assert!(!check.status.success() && said(&check).contains("databases.etcd"), "{}", said(&check));
+}
+
+/// Says for ever that it is OpenAFS's.
+fn stock_server(address: Ipv4Addr) {
+    let socket = UdpSocket::bind((address, 7003)).unwrap();
+    std::thread::spawn(move || {
+        let mut packet = [0; 1500];
+        while let Ok((_, from)) = socket.recv_from(&mut packet) {
+            // The header comes back, without the flag of clients, and a text behind it.
+            let mut answer = packet[..28].to_vec();
+            answer[21] = 0;
+            answer.extend(b" OpenAFS 1.8.9-1-debian built  2023-01-01\0");
+            answer.resize(28 + 65, 0);
+            let _ = socket.send_to(&answer, from);
+        }
+    });
+}
+
+#[test]
+fn a_check_refuses_servers_that_do_not_share_the_databases() {
+    let state = StateFolder::new("mixed");
+    let (own, other) = (own_address(), own_address());
+    let start = |etcd: &str| {
+        let text = format!(
+            "[server]\nroles = [\"vl\"]\nstate = {:?}\nbind = \"{own}\"\n[databases]\n{etcd}servers = [\"{own}\", \"{other}\"]\n",
+            state.path()
+        );
+        let config = state.write("server.toml", &text);
+        let output = run(command(["--config", config.to_str().unwrap(), "--check"]));
+        assert!(!output.status.success(), "{}", said(&output));
+        said(&output)
+    };
+    let alone = start("");
+    assert!(alone.contains(&other.to_string()) && alone.contains("databases.etcd"), "{alone}");
+    stock_server(other);
+    for etcd in ["", "etcd = [\"http://127.0.0.1:1\"]\n"] {
+        let mixed = start(etcd);
+        assert!(mixed.contains(&other.to_string()) && mixed.contains("OpenAFS 1.8.9"), "{mixed}");
+    }
+}

@@ -1,0 +1,225 @@
+//! Where the cell's databases are kept by a configuration, in a file or in etcd; which other machines serve them; and
+//! how well this one keeps up with those, for the metrics.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use afs_celldb::database::Image;
+use afs_celldb::store::CellStore;
+use afs_celldb::store::embedded::EmbeddedStore;
+use afs_celldb::{Database, Freshness, OpenError, Options};
+use afs_config::CellName;
+use tokio::time::{Instant, sleep};
+
+use crate::addresses;
+use crate::config::{Config, Role};
+use crate::first_start::{close_folder, make_folder};
+use crate::server::StartError;
+
+/// How long a start waits for etcd, which may be starting too after a power cut. Then systemd tries again.
+const START_PATIENCE: Duration = Duration::from_secs(60);
+
+/// Between two attempts.
+const PAUSE: Duration = Duration::from_secs(1);
+
+const AGE: (&str, &str) =
+    ("afs_server_database_age_seconds", "How long ago the image in memory was known to be current.");
+const QUORUM: (&str, &str) =
+    ("afs_server_database_quorum", "1 while etcd answers, so that changes can be made, else 0.");
+const FROM_MEMORY: (&str, &str) =
+    ("afs_server_database_from_memory", "Look-ups that were answered while etcd did not answer.");
+const CONFLICTS: (&str, &str) =
+    ("afs_server_database_conflicts", "Changes that were made anew since another server was faster.");
+const RELOADS: (&str, &str) =
+    ("afs_server_database_reloads", "How often the whole database was read anew from etcd.");
+
+/// Opens the store that the configuration names: etcd, or a file in the state folder.
+///
+/// # Errors
+///
+/// If a setting makes no sense, or the file cannot be opened. An etcd that cannot be reached is no error yet.
+pub fn open_store(config: &Config, cell: &CellName) -> Result<Arc<dyn CellStore>, StartError> {
+    if !config.databases.etcd.is_empty() {
+        return etcd(config, cell);
+    }
+    let folder = config.server.state.join("databases");
+    make_folder(&folder, 0o700)
+        .and_then(|()| close_folder(&folder))
+        .map_err(|error| StartError::Database(error.to_string()))?;
+    let store = EmbeddedStore::open(&folder.join("cell.redb"));
+    Ok(Arc::new(store.map_err(|error| StartError::Database(error.to_string()))?))
+}
+
+/// What the cell's keys in etcd begin with.
+pub fn etcd_prefix(config: &Config, cell: &CellName) -> String {
+    match &config.databases.etcd_prefix[..] {
+        "" => format!("/afar/{cell}/"),
+        prefix => prefix.to_owned(),
+    }
+}
+
+#[cfg(not(feature = "etcd"))]
+fn etcd(_: &Config, _: &CellName) -> Result<Arc<dyn CellStore>, StartError> {
+    let what = "this program was built without etcd: take the Debian package, or build it with 'cargo build --release -p afar \
+                --features etcd'";
+    Err(StartError::Setting { key: "databases.etcd", what: what.to_owned() })
+}
+
+#[cfg(feature = "etcd")]
+fn etcd(config: &Config, cell: &CellName) -> Result<Arc<dyn CellStore>, StartError> {
+    use afs_celldb::store::etcd::{Config as Etcd, EtcdStore, Password, Tls};
+    use std::path::Path;
+    use zeroize::Zeroizing;
+
+    let settings = &config.databases;
+    let read = |key: &'static str, path: &Path| {
+        std::fs::read(path)
+            .map(Zeroizing::new)
+            .map_err(|error| StartError::Setting { key, what: format!("{}: {error}", path.display()) })
+    };
+    let is_secret = settings.etcd.iter().any(|url| url.starts_with("https://"));
+    let tls = match is_secret {
+        false => None,
+        true => Some(Tls {
+            authorities: read("databases.etcd_ca", &settings.etcd_ca)?.to_vec(),
+            identity: match settings.etcd_certificate.as_os_str().is_empty() {
+                true => None,
+                false => Some((
+                    read("databases.etcd_certificate", &settings.etcd_certificate)?.to_vec(),
+                    read("databases.etcd_key", &settings.etcd_key)?,
+                )),
+            },
+        }),
+    };
+    let password = match settings.etcd_user.is_empty() {
+        true => None,
+        false => {
+            let text = read("databases.etcd_password_file", &settings.etcd_password_file)?;
+            let text = String::from_utf8_lossy(&text);
+            let password = Zeroizing::new(text.trim_end_matches(['\r', '\n']).to_owned());
+            Some(Password { user: settings.etcd_user.clone(), password })
+        }
+    };
+    let endpoints = settings.etcd.clone();
+    let etcd = Etcd { endpoints, prefix: etcd_prefix(config, cell), tls, password };
+    let store = EtcdStore::new(etcd);
+    Ok(Arc::new(
+        store.map_err(|error| StartError::Setting { key: "databases.etcd", what: error.to_string() })?,
+    ))
+}
+
+/// Loads a database. `chance` tells this process from the others that change it.
+///
+/// # Errors
+///
+/// If it is damaged, or etcd does not answer for a minute.
+pub(crate) async fn open<I: Image>(
+    store: &Arc<dyn CellStore>,
+    config: &Config,
+    chance: [u8; 32],
+) -> Result<Arc<Database<I>>, StartError> {
+    let (writer, _) = chance.split_first_chunk().expect("32 bytes are more than 8");
+    let memory_limit = Duration::from_secs(config.databases.memory_seconds.into());
+    let options = Options { writer: u64::from_be_bytes(*writer), memory_limit };
+    let begun = Instant::now();
+    let mut is_told = false;
+    loop {
+        let error = match Database::open_with(Arc::clone(store), options).await {
+            Ok(database) => return Ok(Arc::new(database)),
+            Err(error) => error,
+        };
+        let may_come = store.shared().is_some() && matches!(error, OpenError::Store { .. });
+        if !may_come || begun.elapsed() > START_PATIENCE {
+            return Err(StartError::Database(error.to_string()));
+        }
+        if !std::mem::replace(&mut is_told, true) {
+            tracing::warn!(%error, "the start waits for etcd");
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// The cell's other database servers, by a configuration whose folder is there. Empty if this machine serves no database.
+///
+/// # Errors
+///
+/// If the configuration folder or the addresses of this machine cannot be read.
+pub fn other_servers(config: &Config) -> Result<Vec<Ipv4Addr>, StartError> {
+    let roles = &config.server.roles;
+    let folder = config.config_dir();
+    if !(roles.contains(&Role::Vl) || roles.contains(&Role::Pt)) {
+        return Ok(Vec::new());
+    }
+    let mut servers = config.databases.servers.clone();
+    if servers.is_empty() && folder.join("ThisCell").exists() {
+        let folder = afs_config::ServerFolder::read(&folder);
+        let folder = folder.map_err(|error| StartError::Folder(error.to_string()))?;
+        servers = folder.own().servers.iter().map(|server| server.address).collect();
+    }
+    let mut own = addresses::of_interfaces().map_err(|error| StartError::State(error.to_string()))?;
+    match config.server.bind {
+        Ipv4Addr::UNSPECIFIED => own.push(Ipv4Addr::LOCALHOST),
+        bind => own = vec![bind],
+    }
+    servers.retain(|server| !own.contains(server));
+    Ok(servers)
+}
+
+/// Whether the store that a configuration names answers now.
+///
+/// # Errors
+///
+/// Why not.
+pub async fn check_store(config: &Config, cell: &CellName) -> Result<(), StartError> {
+    if config.databases.etcd.is_empty() {
+        return Ok(());
+    }
+    let store = open_store(config, cell)?;
+    let answer = store.read(b"vldb/REVISION").await;
+    answer.map(drop).map_err(|error| StartError::Setting { key: "databases.etcd", what: error.to_string() })
+}
+
+/// Tells what the metrics mean.
+pub(crate) fn describe_metrics() {
+    for (name, meaning) in [AGE, QUORUM, FROM_MEMORY, CONFLICTS, RELOADS] {
+        metrics::describe_gauge!(name, meaning);
+    }
+}
+
+/// Publishes how well a database keeps up; nothing of one in a file.
+pub(crate) fn publish<I: Image>(database: &Database<I>) {
+    let Some(freshness) = database.freshness() else { return };
+    let Freshness { age, has_quorum, from_memory, conflicts, reloads, .. } = freshness;
+    for ((name, _), value) in [
+        (AGE, age.as_secs_f64()),
+        (QUORUM, f64::from(u8::from(has_quorum))),
+        (FROM_MEMORY, from_memory as f64),
+        (CONFLICTS, conflicts as f64),
+        (RELOADS, reloads as f64),
+    ] {
+        metrics::gauge!(name, "database" => I::NAME).set(value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_documentation_has_every_gauge() {
+        let page = include_str!("../../../docs/seeing.md");
+        for (name, meaning) in [AGE, QUORUM, FROM_MEMORY, CONFLICTS, RELOADS] {
+            assert!(page.contains(&format!("| `{name}` |")) && page.contains(meaning), "{name}: {meaning}");
+        }
+    }
+
+    #[test]
+    fn each_cell_has_its_own_place_in_etcd() {
+        let mut config = Config::default();
+        let cell = |name| CellName::new(name).unwrap();
+        assert_eq!(etcd_prefix(&config, &cell("a.example")), "/afar/a.example/");
+        config.databases.etcd_prefix = "/x/".to_owned();
+        assert_eq!(etcd_prefix(&config, &cell("a.example")), "/x/");
+    }
+}
