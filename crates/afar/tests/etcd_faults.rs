@@ -1,0 +1,346 @@
+//! A cell of three database servers over an etcd of three members, all of them processes, that are killed and stopped while clients look up
+//! and change. The faults come from a seed, which is printed.
+
+mod etcd_cell;
+mod server_process;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use afs_testclient::{Client, Server, Who};
+use afs_wire::abort::{PREXIST, VL_NAMEEXIST, VL_NOENT};
+use afs_wire::ids::{HostAddr, PartitionId, ViceId, VolumeId, VolumeType};
+use afs_wire::pt::{NameToID, NewEntry, PRUSER};
+use afs_wire::vl::{
+    CreateEntryN, EntryFlags, GetEntryByIDN, GetNewVolumeId, NMAXNSERVERS, NvldbEntry, SiteFlags,
+};
+use etcd_cell::{EtcdCell, is_here};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rxgen::xdr::{CharVec, XdrArray, XdrString};
+use tokio::time::timeout;
+
+/// Clients that change, half of them volumes and half of them users, and clients that look up.
+const CHANGERS: usize = 6;
+const LOOKERS: usize = 4;
+
+/// How long a client waits for a server before it asks the next.
+const SERVER_PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long it may take until all is well after a fault has ended.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
+/// UNOQUORUM.
+const NO_QUORUM: i32 = 5376;
+
+/// What was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Thing {
+    Volume(u32),
+    User(u64, i32),
+}
+
+/// What clients know together.
+#[derive(Default)]
+struct Known {
+    /// Acknowledged changes, in the order in which they were.
+    made: Mutex<Vec<Thing>>,
+    /// Ids that were given out, to whom does not matter.
+    ids: Mutex<BTreeMap<&'static str, BTreeSet<i64>>>,
+    users: AtomicU64,
+    lookups: AtomicU64,
+    refused: AtomicU64,
+    unanswered: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl Known {
+    /// An id that a server has given out.
+    fn give(&self, what: &'static str, id: i64) {
+        let is_new = self.ids.lock().unwrap().entry(what).or_default().insert(id);
+        assert!(is_new, "{what} id {id} was given out twice");
+    }
+}
+
+/// The servers, as a client sees them.
+struct Servers {
+    vl: Vec<Server>,
+    pt: Vec<Server>,
+}
+
+impl Servers {
+    fn new(client: &Client, addresses: &[Ipv4Addr], who: &Who) -> Self {
+        Self {
+            vl: addresses.iter().map(|address| client.location_server(*address, who)).collect(),
+            pt: addresses.iter().map(|address| client.protection_server(*address, who)).collect(),
+        }
+    }
+
+    /// What a server says of a thing: whether it is there; `None` if it does not say.
+    async fn ask(&self, server: usize, thing: Thing) -> Option<bool> {
+        match thing {
+            Thing::Volume(id) => {
+                let asked = GetEntryByIDN { volid: VolumeId(id), kind: VolumeType(-1) };
+                match timeout(SERVER_PATIENCE, self.vl[server].rpc(&asked)).await.ok()? {
+                    Ok(_) => Some(true),
+                    Err(error) if error.code() == Some(VL_NOENT.0) => Some(false),
+                    Err(_) => None,
+                }
+            }
+            Thing::User(number, id) => {
+                let names = XdrArray::new(vec![CharVec::from_text(format!("u{number}")).unwrap()]).unwrap();
+                let answer = timeout(SERVER_PATIENCE, self.pt[server].rpc(&NameToID { names })).await.ok()?;
+                answer.ok().map(|reply| reply.ids[0].0 == id)
+            }
+        }
+    }
+
+    /// The same as clients do it: one server after another, until one answers.
+    async fn look_up(&self, first: usize, thing: Thing) -> bool {
+        let until = Instant::now() + PATIENCE;
+        let mut server = first;
+        loop {
+            if let Some(is_there) = self.ask(server % self.vl.len(), thing).await {
+                return is_there;
+            }
+            assert!(Instant::now() < until, "no server answers for {thing:?}");
+            server += 1;
+        }
+    }
+
+    async fn make_volume(&self, random: &mut StdRng, known: &Known) -> Result<Thing, Option<i32>> {
+        let server = random.random_range(0..self.vl.len());
+        let id = said(self.vl[server].rpc(&GetNewVolumeId { bump_count: 1 })).await?.new_volid;
+        known.give("volume", id.0.into());
+        let sites: [u32; NMAXNSERVERS] =
+            std::array::from_fn(|index| if index == 0 { 0x0a01_0101 } else { 0 });
+        let entry = NvldbEntry {
+            name: CharVec::from_text(format!("v{}", id.0)).unwrap(),
+            n_servers: 1,
+            server_number: sites.map(HostAddr),
+            server_partition: [PartitionId(0); NMAXNSERVERS],
+            server_flags: [SiteFlags(4); NMAXNSERVERS],
+            volume_id: [id, VolumeId(0), VolumeId(0)],
+            clone_id: VolumeId(0),
+            flags: EntryFlags(0x1000),
+            match_index: 0,
+            spares: [0; 8],
+        };
+        let server = random.random_range(0..self.vl.len());
+        match said(self.vl[server].rpc(&CreateEntryN { entry })).await {
+            Ok(_) => Ok(Thing::Volume(id.0)),
+            Err(Some(code)) if code == VL_NAMEEXIST.0 => panic!("{} was made twice", id.0),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn make_user(&self, random: &mut StdRng, known: &Known) -> Result<Thing, Option<i32>> {
+        let number = known.users.fetch_add(1, Ordering::Relaxed);
+        let name = XdrString::new(format!("u{number}").into_bytes()).unwrap();
+        let server = random.random_range(0..self.pt.len());
+        match said(self.pt[server].rpc(&NewEntry { name, flag: PRUSER, owner: ViceId(0) })).await {
+            Ok(reply) => {
+                known.give("user", reply.id.0.into());
+                Ok(Thing::User(number, reply.id.0))
+            }
+            Err(Some(code)) if code == PREXIST.0 => panic!("u{number} was made twice"),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What a call came to: its answer, or the code, or nothing within the time.
+async fn said<T>(call: impl Future<Output = Result<T, afs_testclient::Error>>) -> Result<T, Option<i32>> {
+    match timeout(SERVER_PATIENCE, call).await {
+        Ok(answer) => answer.map_err(|error| error.code()),
+        Err(_) => Err(None),
+    }
+}
+
+async fn change(servers: Servers, known: Arc<Known>, seed: u64) {
+    let mut random = StdRng::seed_from_u64(seed);
+    while !known.is_over.load(Ordering::Relaxed) {
+        let made = match seed % 2 {
+            0 => servers.make_volume(&mut random, &known).await,
+            _ => servers.make_user(&mut random, &known).await,
+        };
+        match made {
+            Ok(thing) => {
+                known.made.lock().unwrap().push(thing);
+                // Any server but the one that made it, as likely as not.
+                let server = random.random_range(0..servers.vl.len());
+                let answer = servers.ask(server, thing).await;
+                assert_ne!(
+                    answer,
+                    Some(false),
+                    "server {server} does not see {thing:?}, which was acknowledged"
+                );
+            }
+            Err(Some(NO_QUORUM)) => {
+                known.refused.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            Err(_) => drop(known.unanswered.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+}
+
+async fn look(servers: Servers, known: Arc<Known>, seed: u64) {
+    let mut random = StdRng::seed_from_u64(seed);
+    while !known.is_over.load(Ordering::Relaxed) {
+        let thing = {
+            let made = known.made.lock().unwrap();
+            // Mostly one of the last.
+            let most = 1 << random.random_range(0..8);
+            let back = random.random_range(0..=made.len().min(most));
+            made.len().checked_sub(back.max(1)).map(|at| made[at])
+        };
+        match thing {
+            Some(thing) => {
+                let first = random.random_range(0..servers.vl.len());
+                assert!(
+                    servers.look_up(first, thing).await,
+                    "{thing:?} is not there, beginning at server {first}"
+                );
+                known.lookups.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_millis(random.random_range(0..20))).await;
+            }
+            None => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
+/// One fault, and its end.
+async fn fault(cell: &mut EtcdCell, random: &mut StdRng) {
+    let seconds = Duration::from_millis(random.random_range(500..4000));
+    let (member, server) = (random.random_range(0..3), random.random_range(0..3));
+    let kind = random.random_range(0..7);
+    println!("fault {kind}: member {member}, server {server}, {seconds:?}");
+    match kind {
+        0 => {
+            cell.etcd.kill(member);
+            tokio::time::sleep(seconds).await;
+            cell.etcd.restart(member);
+        }
+        1 => {
+            cell.etcd.stop(member, true);
+            tokio::time::sleep(seconds).await;
+            cell.etcd.stop(member, false);
+        }
+        2 => {
+            cell.servers[server].take().unwrap().kill();
+            tokio::time::sleep(seconds).await;
+            cell.restart(server);
+        }
+        3 => {
+            cell.servers[server].as_ref().unwrap().signal("STOP");
+            tokio::time::sleep(seconds).await;
+            cell.servers[server].as_ref().unwrap().signal("CONT");
+        }
+        // The leader, so that there is an election, with a server.
+        4 => {
+            let leader = cell.etcd.leader().unwrap_or(member);
+            cell.etcd.kill(leader);
+            cell.servers[server].take().unwrap().kill();
+            tokio::time::sleep(seconds).await;
+            cell.restart(server);
+            cell.etcd.restart(leader);
+        }
+        5 => {
+            let leader = cell.etcd.leader().unwrap_or(member);
+            cell.etcd.stop(leader, true);
+            cell.servers[server].as_ref().unwrap().signal("STOP");
+            tokio::time::sleep(seconds).await;
+            cell.servers[server].as_ref().unwrap().signal("CONT");
+            tokio::time::sleep(seconds / 2).await;
+            cell.etcd.stop(leader, false);
+        }
+        // Two of three: nobody may change anything, and look-ups go on.
+        _ => {
+            let other = (member + 1) % 3;
+            cell.etcd.kill(member);
+            cell.etcd.stop(other, true);
+            tokio::time::sleep(seconds).await;
+            cell.etcd.stop(other, false);
+            cell.etcd.restart(member);
+        }
+    }
+}
+
+/// Waits until each server takes a change again.
+async fn wait_for_changes(servers: &Servers, known: &Known) {
+    for (index, server) in servers.vl.iter().enumerate() {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            match said(server.rpc(&GetNewVolumeId { bump_count: 1 })).await {
+                Ok(reply) => break known.give("volume", reply.new_volid.0.into()),
+                Err(error) => assert!(Instant::now() < until, "server {index} takes no change: {error:?}"),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_acknowledged_is_seen_everywhere_while_members_and_servers_die() {
+    if !is_here("what_was_acknowledged_is_seen_everywhere_while_members_and_servers_die") {
+        return;
+    }
+    let seed = number("AFAR_SEED", 1);
+    let length = Duration::from_secs(number("AFAR_ETCD_SECONDS", 45));
+    println!("seed {seed} (AFAR_SEED), {length:?} (AFAR_ETCD_SECONDS)");
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut cell = EtcdCell::start("faults", 3, 3, "");
+    let who = cell.superuser();
+    let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let known = Arc::new(Known::default());
+    let servers = || Servers::new(&client, &cell.addresses, &who);
+    let changers: Vec<_> = (0..CHANGERS as u64)
+        .map(|n| tokio::spawn(change(servers(), Arc::clone(&known), seed * 100 + n)))
+        .collect();
+    let lookers: Vec<_> = (0..LOOKERS as u64)
+        .map(|n| tokio::spawn(look(servers(), Arc::clone(&known), seed * 100 + 50 + n)))
+        .collect();
+    let own = servers();
+    let begun = Instant::now();
+    while begun.elapsed() < length {
+        tokio::time::sleep(Duration::from_millis(random.random_range(200..1500))).await;
+        fault(&mut cell, &mut random).await;
+        wait_for_changes(&own, &known).await;
+        // Whoever has found something wrong has ended.
+        assert!(changers.iter().chain(&lookers).all(|work| !work.is_finished()), "a client has failed");
+    }
+    known.is_over.store(true, Ordering::Relaxed);
+    for work in changers.into_iter().chain(lookers) {
+        work.await.unwrap();
+    }
+    let made = known.made.lock().unwrap().clone();
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    println!(
+        "{} changes acknowledged, {} refused, {} without an answer, {} look-ups",
+        made.len(),
+        count(&known.refused),
+        count(&known.unanswered),
+        count(&known.lookups)
+    );
+    assert!(made.len() > 100 && count(&known.lookups) > 100, "there was no load");
+    // A server that has just read everything has what the others have.
+    cell.servers[0].take().unwrap().kill();
+    cell.restart(0);
+    for server in 0..3 {
+        for thing in &made {
+            assert_eq!(
+                own.ask(server, *thing).await,
+                Some(true),
+                "{thing:?} is not there at server {server}"
+            );
+        }
+    }
+}
