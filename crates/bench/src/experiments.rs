@@ -12,6 +12,7 @@ mod idle;
 mod loopback;
 mod loss;
 mod meanwhile;
+mod motion;
 mod owners;
 mod ramp;
 mod served;
@@ -123,6 +124,12 @@ pub(crate) const EXPERIMENTS: &[Experiment] = &[
         title: "A gigabyte to and from a file server, beside OpenAFS's",
         is_main: false,
         run: bulk::run,
+    },
+    Experiment {
+        name: "motion",
+        title: "Volumes dumped, restored, moved and released over a long link",
+        is_main: false,
+        run: motion::run,
     },
     Experiment {
         name: "startup",

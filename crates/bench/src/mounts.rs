@@ -65,8 +65,13 @@ impl OurCell {
         Ok(OurCell { folder: Folder::new("cell")? })
     }
 
-    fn state(&self) -> PathBuf {
+    pub(crate) fn state(&self) -> PathBuf {
         self.folder.path().join("state")
+    }
+
+    /// The same of a client that is the cell's administrator.
+    pub(crate) fn administrator(&self) -> ClientOf {
+        ClientOf { options: vec!["--localauth".to_owned()], ..self.client() }
     }
 
     /// What a client of it needs to know.
@@ -134,6 +139,11 @@ impl Scene {
 
     pub(crate) fn link(&self) -> &Link {
         &self.link
+    }
+
+    /// The servers' process.
+    pub(crate) fn server(&self) -> u32 {
+        self.server.id()
     }
 
     /// CPU seconds of the servers so far.
