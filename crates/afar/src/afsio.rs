@@ -318,7 +318,7 @@ fn try_run(given: &Given, work: Work) -> Result<(), Complaint> {
             .map_err(|error| Complaint::of_client(&error, "starting the client"))?;
         let session = Session {
             client: client.clone(),
-            user: User(rustix::process::getuid().as_raw()),
+            user: User::of(rustix::process::getuid().as_raw()),
             cell,
             is_verbose: given.has("verbose"),
             has_bar: !given.has("noprogress"),

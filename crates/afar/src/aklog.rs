@@ -53,7 +53,7 @@ static COMMAND: Command = Command {
         Opt::flag("noprdb", "do not ask the protection database"),
         Opt::flag("linked", "tokens for a linked cell, too"),
         Opt::flag("force", "set the token even if it is the one that is there"),
-        Opt::flag("setpag", "a new PAG; not there yet"),
+        Opt::flag("setpag", "a new PAG; use pagsh"),
         Opt::flag("524", "convert tickets to Kerberos 4; not there"),
         Opt::flag("insecure_des", "use weak encryption; not there"),
         Opt::single("config", "folder with ThisCell and CellServDB").path(),
@@ -92,7 +92,7 @@ fn get_tokens(given: &Given, printer: &Printer) -> u8 {
         }
     }
     if given.has("setpag") {
-        complain!(printer, "aklog: there are no PAGs yet: the token is for all processes of this user\n");
+        complain!(printer, "aklog: a shell that runs cannot be put into a PAG: begin one with 'pagsh'\n");
     }
     let client = Client::for_tokens();
     let source = Source { client: client.as_ref().ok(), folder: given.value("config").map(PathBuf::from) };

@@ -30,7 +30,7 @@ static COMMAND: Command = Command {
         Opt::flag("pipe", "read the password from the standard input"),
         Opt::flag("silent", "silent operation"),
         Opt::single("lifetime", "ticket lifetime in hh[:mm[:ss]]"),
-        Opt::flag("setpag", "a new PAG; not there yet"),
+        Opt::flag("setpag", "a new PAG; use pagsh"),
         Opt::flag("tmp", "keep the Kerberos ticket in a file"),
         Opt::flag("noprdb", "do not ask the protection database"),
         Opt::flag("unwrap", "another form of the ticket; not there"),
@@ -73,7 +73,7 @@ fn log_in(given: &Given, printer: &Printer) -> Result<(), Refusal> {
         }
     }
     if given.has("setpag") {
-        complain!(printer, "klog: there are no PAGs yet: the token is for all processes of this user\n");
+        complain!(printer, "klog: a shell that runs cannot be put into a PAG: begin one with 'pagsh'\n");
     }
     let seconds = match given.word("lifetime") {
         Some(text) => Some(lifetime(text).ok_or_else(|| {

@@ -28,6 +28,7 @@ mod mount;
 mod mount_point;
 mod numbers;
 mod output;
+mod pagsh;
 mod ports;
 mod printer;
 mod private;
@@ -126,6 +127,7 @@ const ENTRIES: &[Entry] = &[
     },
     Entry { name: "klog", is_classic: true, about: "a token for a cell, with your password", run: klog::run },
     Entry { name: "klog.krb5", is_classic: true, about: "the same under its other name", run: klog::run },
+    Entry { name: "pagsh", is_classic: true, about: "a shell with tokens of its own", run: pagsh::run },
     Entry { name: "pts", is_classic: true, about: "users and groups of a cell", run: pts::start },
     Entry {
         name: "fsck",
@@ -167,14 +169,20 @@ fn main() -> ExitCode {
     let (called, rest) =
         args.split_first().map_or((OsStr::new("afar"), &[][..]), |(c, r)| (c.as_os_str(), r));
     let name = Path::new(called).file_name().unwrap_or(called);
-    if let Some(entry) = ENTRIES.iter().find(|e| e.is_classic && name == e.name) {
+    let classic = ENTRIES.iter().find(|e| e.is_classic && name == e.name);
+    let entry =
+        classic.or_else(|| ENTRIES.iter().find(|e| rest.first().is_some_and(|first| first == e.name)));
+    if entry.is_none_or(|entry| entry.name != "pagsh") {
+        pagsh::give_up_privilege();
+    }
+    if let Some(entry) = classic {
         return (entry.run)(rest);
     }
     let Some((first, rest)) = rest.split_first() else {
         eprint!("{}", help());
         return ExitCode::from(classic::MISUSE);
     };
-    if let Some(entry) = ENTRIES.iter().find(|e| first == e.name) {
+    if let Some(entry) = entry {
         return (entry.run)(rest);
     }
     match first.to_str() {

@@ -1,6 +1,7 @@
 //! The client: its parts, its beginning and its end. What can be done with it is in the folders beside, by topic: statuses in `vnodes`, names
 //! and directories in `names`, files in `data`, what `fs` asks in `service`, and the calls and streams of data in `servers`.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, RwLock, Weak};
@@ -11,6 +12,8 @@ use afs_wire::Uuid;
 use afs_wire::ids::{AfsTime, VolumeType};
 use afs_wire::rxafs::{GiveUpAllCallBacks, Rxafs};
 use futures_util::future::join_all;
+use rand::SeedableRng;
+use rand::rngs::StdRng;
 use rx::{Endpoint, EndpointConfig, Runtime};
 use rx_proto::time::Instant;
 use rx_security::Token;
@@ -22,7 +25,7 @@ use crate::data::locks::Locks;
 use crate::data::open_files::OpenFiles;
 use crate::error::Error;
 use crate::events::{Audience, Invalidations, Notices};
-use crate::fid::{CellIndex, Fid, User};
+use crate::fid::{CellIndex, Fid, Pag, User};
 use crate::names::dynroot::{self, DynamicRoot};
 use crate::names::mount_point::Mounts;
 use crate::servers::cells::{Cell, Cells};
@@ -30,6 +33,7 @@ use crate::servers::connections::Connections;
 use crate::servers::dns::DnsCells;
 use crate::servers::liveness::{Liveness, Probe};
 use crate::servers::location::Locations;
+use crate::servers::pags::{Pags, TooMany};
 use crate::servers::table::{ServerKind, Servers};
 use crate::servers::users::{Holder, LoggedIn, TokenCounts, TokenInfo, Users, Who};
 use crate::servers::waiting::Waiting;
@@ -60,6 +64,7 @@ pub(crate) struct Inner {
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) uuid: Uuid,
     pub(crate) users: Arc<Users>,
+    pub(crate) pags: Pags,
     pub(crate) servers: Arc<Servers>,
     pub(crate) cells: Arc<Cells>,
     pub(crate) dns: DnsCells,
@@ -169,6 +174,7 @@ impl Client {
             liveness: Arc::new(Liveness::new(Arc::clone(&servers), probe, Arc::clone(&runtime))),
             connections,
             users,
+            pags: Pags::default(),
             locations: Locations::new(Arc::clone(&runtime), Arc::clone(&servers), config.ports.file),
             servers,
             dynamic_root: DynamicRoot::new(Arc::clone(&cells), config.aliases.aliases.clone(), started),
@@ -336,7 +342,7 @@ impl Client {
             LoggedIn::Anew(Some(old)) => self.forget_identity(old),
         }
         self.inner.users.begin_to_watch();
-        self.inner.invalidations.mention_identity(user, self.inner.root());
+        self.inner.invalidations.mention_identity(Some(user), self.inner.root());
         // What waits to be stored may have waited for this.
         self.inner.users.changed.notify_waiters();
         Ok(true)
@@ -347,7 +353,7 @@ impl Client {
         let (count, gone) = self.inner.users.log_out(user, cell);
         gone.into_iter().for_each(|who| self.forget_identity(who));
         if count > 0 {
-            self.inner.invalidations.mention_identity(user, self.inner.root());
+            self.inner.invalidations.mention_identity(Some(user), self.inner.root());
         }
         count
     }
@@ -361,6 +367,52 @@ impl Client {
     /// The tokens that a user has.
     pub fn tokens(&self, user: User) -> Vec<TokenInfo> {
         self.inner.users.tokens(user)
+    }
+
+    /// Makes a PAG for a user, and gives it a number that no other has. A process is in it that has this group.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] when the user has too many.
+    pub fn make_pag(&self, uid: u32) -> Result<Pag, Error> {
+        let seed = self.inner.runtime.seed().map_err(|error| Error::local("asking for chance", error))?;
+        let made = self.inner.pags.make(uid, &mut StdRng::from_seed(seed));
+        let (pag, is_first) = made.map_err(|TooMany| Error::Invalid {
+            what: format!("the user {uid} has too many PAGs: those without processes end after a while"),
+        })?;
+        if is_first {
+            self.distrust_copies();
+        }
+        Ok(pag)
+    }
+
+    /// What one user was shown is not for all of the user's processes any more.
+    fn distrust_copies(&self) {
+        self.inner.invalidations.mention_identity(None, self.inner.root());
+    }
+
+    /// Whether there are PAGs: else nobody needs to know the groups of processes.
+    pub fn has_pags(&self) -> bool {
+        self.inner.pags.are_in_use()
+    }
+
+    /// Who a process is, by its user and its groups.
+    pub fn user(&self, uid: u32, groups: impl Iterator<Item = u32>) -> User {
+        self.inner.pags.user(uid, groups)
+    }
+
+    /// These are the PAGs that processes are in: others end, in time. To be told now and then.
+    pub fn note_pags(&self, alive: &HashSet<Pag>) {
+        let inner = &self.inner;
+        let had_any = inner.pags.are_in_use();
+        let ended = inner.pags.look(alive, |user| inner.users.has_token(user));
+        if !had_any && inner.pags.are_in_use() {
+            self.distrust_copies();
+        }
+        for user in ended {
+            tracing::debug!(uid = user.uid, "a PAG has ended");
+            inner.users.end(user).into_iter().for_each(|who| self.forget_identity(who));
+        }
     }
 
     /// How many tokens users have given.
@@ -382,7 +434,7 @@ impl Inner {
             for user in self.config.users.iter().filter(|user| user.cell == *name) {
                 let cell = self.cells.find(name.as_str())?;
                 let cell = (cell.index, name.as_str());
-                self.users.log_in_by_key(User(user.uid), cell, &keys, &user.name)?;
+                self.users.log_in_by_key(User::of(user.uid), cell, &keys, &user.name)?;
             }
         }
         let has_key = |cell: &CellName| self.config.keys.iter().any(|(name, _)| name == cell);

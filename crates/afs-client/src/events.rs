@@ -60,8 +60,8 @@ pub struct Notice {
 pub enum Audience {
     /// What anybody may see, or what is asked for anew for each user: it is the same whoever somebody becomes.
     Anybody,
-    /// What this user was shown.
-    One(User),
+    /// What this user was shown, by number.
+    One(u32),
 }
 
 /// The changes, in the order in which they happened.
@@ -128,11 +128,14 @@ impl Invalidations {
         self.subscribers.subscribe(audience)
     }
 
-    /// A user is somebody else to a cell from now on, or nobody. Who keeps what anybody may see need not know: a user who logs in over and
+    /// A user is somebody else to a cell from now on, or nobody; without one, processes of one user may be different people. Who keeps what anybody may see need not know: a user who logs in over and
     /// over takes nothing away from others.
-    pub(crate) fn mention_identity(&self, user: User, root: Fid) {
+    pub(crate) fn mention_identity(&self, user: Option<User>, root: Fid) {
         let changed = Changed { fid: root, change: Change::Identity };
-        self.subscribers.send(&[changed], None, |audience| audience == Audience::One(user));
+        self.subscribers.send(&[changed], None, |audience| match audience {
+            Audience::Anybody => false,
+            Audience::One(uid) => user.is_none_or(|user| user.uid == uid),
+        });
     }
 
     /// The client ends: nothing changes any more.
@@ -303,11 +306,10 @@ mod tests {
     #[tokio::test]
     async fn who_logs_in_takes_nothing_from_the_caches_of_others() {
         let invalidations = invalidations();
-        let (one, other) = (User(1), User(2));
-        let audiences = [Audience::Anybody, Audience::One(one), Audience::One(other)];
+        let audiences = [Audience::Anybody, Audience::One(1), Audience::One(2)];
         let mut all = audiences.map(|audience| invalidations.subscribe(audience));
         for _ in 0..1000 {
-            invalidations.mention_identity(one, ROOT);
+            invalidations.mention_identity(Some(User::of(1)), ROOT);
         }
         let pending =
             || all.iter().map(|notices| notices.pending().0.load(Ordering::SeqCst)).collect::<Vec<_>>();

@@ -81,11 +81,63 @@ impl fmt::Display for Fid {
     }
 }
 
-/// A local user by number, as the kernel names the caller. Tokens say who that is to a cell: see [`crate::users`].
+/// A PAG (process authentication group): a set of processes that share tokens, by the number of the supplementary group that they have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct User(pub u32);
+pub struct Pag(u32);
+
+impl Pag {
+    /// The first of the numbers, which are OpenAFS's: the letter A and 24 bits (docs/decisions/0007-pags.md).
+    const FIRST: u32 = 0x4100_0000;
+    const BITS: u32 = 0x00ff_ffff;
+
+    /// The PAG of a group, if it is one.
+    #[must_use]
+    pub const fn of_group(group: u32) -> Option<Self> {
+        if group & !Self::BITS == Self::FIRST { Some(Self(group)) } else { None }
+    }
+
+    /// The PAG that a random number chooses.
+    #[must_use]
+    pub const fn chosen_by(random: u32) -> Self {
+        Self(Self::FIRST | random & Self::BITS)
+    }
+
+    /// The number of its group.
+    #[must_use]
+    pub const fn group(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for Pag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Who asks on this machine: a local user, as the kernel names the caller, in one of the user's PAGs or in none. Tokens say who that is
+/// to a cell: see [`crate::users`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct User {
+    /// The number of the user.
+    pub uid: u32,
+    /// The PAG that the process is in. Then the tokens of the PAG count, and those of the user do not.
+    pub pag: Option<Pag>,
+}
 
 impl User {
-    /// The superuser of the machine. Without a token, cells see root as an anonymous user.
-    pub const ROOT: Self = Self(0);
+    /// The superuser of the machine, in no PAG. Without a token, cells see root as an anonymous user.
+    pub const ROOT: Self = Self::of(0);
+
+    /// A user in no PAG.
+    #[must_use]
+    pub const fn of(uid: u32) -> Self {
+        Self { uid, pag: None }
+    }
+
+    /// Whether it is the superuser of the machine, in whichever PAG.
+    #[must_use]
+    pub const fn is_superuser(self) -> bool {
+        self.uid == 0
+    }
 }

@@ -22,7 +22,7 @@
 //!
 //! To interrupt an operation, drop its future: only stores go on in the background.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod client;
 pub mod config;
@@ -44,8 +44,9 @@ pub use data::locks::LockKind;
 pub use data::open_file::{OpenFile, OpenFlags};
 pub use error::Error;
 pub use events::{Audience, Change, Changed, Notice, Notices, Pending};
-pub use fid::{CellIndex, Fid, User};
+pub use fid::{CellIndex, Fid, Pag, User};
 pub use names::directory::{DirEntry, Listing};
+pub use servers::pags::groups_of;
 pub use servers::table::ServerKind;
 pub use servers::{remote, users};
 pub use service::{control, volumes};

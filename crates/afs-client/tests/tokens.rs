@@ -18,7 +18,7 @@ use support::data::{WRITE, make, with_folder};
 use support::{CELL, NOBODY, World, cell_root, content, names};
 
 /// A user who logs in.
-const CAROL: User = User(1003);
+const CAROL: User = User::of(1003);
 
 /// A token of alice's that a server takes who has these keys.
 fn token(client: &Client, keys: &KeySet, seed: u64) -> Token {

@@ -22,7 +22,7 @@ const AHEAD: usize = 300;
 
 impl FileSystem {
     pub(crate) fn open_directory(self: &Arc<Self>, caller: Caller, node: Arc<Node>, reply: Reply) {
-        let (client, user) = (self.client.clone(), User(caller.uid));
+        let (client, user) = (self.client.clone(), self.user(caller));
         self.run(caller, reply, async move {
             let listing = client.read_dir(user, node.fid).await;
             outcome(move |fs, fresh| match listing {

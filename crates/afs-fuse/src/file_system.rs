@@ -300,7 +300,7 @@ impl FileSystem {
     /// For how long the kernel may keep names of a directory.
     pub(crate) fn name_ttl(&self, user: User, dir: Fid) -> Duration {
         match self.client.cached_status(user, dir) {
-            Some(Ok(status)) => attributes::name_ttl(self.client.now(), self.serves, &status),
+            Some(Ok(status)) => attributes::name_ttl(self.client.now(), self.serves(), &status),
             Some(Err(_)) | None => Duration::ZERO,
         }
     }
@@ -352,7 +352,7 @@ impl FileSystem {
     }
 
     fn space(self: &Arc<Self>, caller: Caller, fid: Fid, reply: Reply) {
-        let client = self.client.clone();
+        let (client, user) = (self.client.clone(), self.user(caller));
         self.run(caller, reply, async move {
             if fid.is_made_up() {
                 return just(Answer::Space(FileSystemSpace {
@@ -364,7 +364,7 @@ impl FileSystem {
                     ..Default::default()
                 }));
             }
-            match client.space(User(caller.uid), fid).await {
+            match client.space(user, fid).await {
                 Ok(space) => just(Answer::Space(FileSystemSpace {
                     block_size: 1024,
                     blocks: space.total_kib,

@@ -66,7 +66,7 @@ impl FileSystem {
         reply: Reply,
     ) {
         let appends = flags as i32 & libc::O_APPEND != 0;
-        let (user, flags) = (User(caller.uid), flags_of(flags));
+        let (user, flags) = (self.user(caller), flags_of(flags));
         if node.state().is_retired {
             // The kernel then looks the name up again.
             return reply.error(libc::ESTALE);
@@ -202,7 +202,7 @@ impl FileSystem {
         kills_privileges: bool,
         reply: Reply,
     ) {
-        let (fs, name, user) = (Arc::clone(self), name.to_vec(), User(caller.uid));
+        let (fs, name, user) = (Arc::clone(self), name.to_vec(), self.user(caller));
         let exclusive = flags as i32 & libc::O_EXCL != 0;
         let flags = flags_of(flags);
         let changing = self.changing(user, [(dir.id, &name)]);

@@ -20,6 +20,7 @@
 
 mod answer;
 mod attributes;
+mod callers;
 mod directories;
 mod file_system;
 mod files;

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use afs_client::{Error, User};
+use afs_client::Error;
 use fuse_dev::{Caller, Handle, Lock, LockKind, Reply};
 use tokio::sync::Notify;
 
@@ -68,7 +68,7 @@ impl FileSystem {
             self.freed(&node, lock.owner);
             return reply.ok();
         }
-        let (fs, user) = (Arc::clone(self), User(caller.uid));
+        let (fs, user) = (Arc::clone(self), self.user(caller));
         let ended_by = if waits { EndedBy::Any } else { EndedBy::Meant };
         self.run_until(ended_by, caller, reply, async move {
             let taken = if waits { node.locks.wait_for(&lock).await } else { node.locks.lock().set(&lock) };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use afs_client::{Audience, Client, User, memory};
+use afs_client::{Audience, Client, memory};
 use afs_config::memory::Used;
 use fuse_dev::{Features, MountError, MountOptions, Mounted, Offer, Session, Settings};
 use tokio::runtime;
@@ -148,7 +148,7 @@ impl Mount {
         // Before the first answer: what it says may change at once.
         let changes = client.notices(match serves {
             Serves::All => Audience::Anybody,
-            Serves::One => Audience::One(User(rustix::process::getuid().as_raw())),
+            Serves::One => Audience::One(rustix::process::getuid().as_raw()),
         });
         let pending = changes.pending();
         let mut made = None;

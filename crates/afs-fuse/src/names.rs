@@ -17,13 +17,9 @@ const NO_REPLACE: u32 = 1;
 /// The type bits of a mode, and those of a file.
 const TYPE_MASK: u32 = libc::S_IFMT;
 
-fn user(caller: Caller) -> User {
-    User(caller.uid)
-}
-
 impl FileSystem {
     pub(crate) fn look_up(self: &Arc<Self>, caller: Caller, dir: Arc<Node>, name: &[u8], reply: Reply) {
-        let user = user(caller);
+        let user = self.user(caller);
         let hit = |fresh| {
             let found = self.client.cached_lookup(user, dir.fid, name)?;
             Some(self.found(user, &dir, name, found, fresh))
@@ -57,7 +53,7 @@ impl FileSystem {
 
     /// Makes something in a directory, and answers as a look-up of it.
     fn make(self: &Arc<Self>, caller: Caller, dir: Arc<Node>, name: &[u8], reply: Reply, make: Making) {
-        let (client, name, user) = (self.client.clone(), name.to_vec(), user(caller));
+        let (client, name, user) = (self.client.clone(), name.to_vec(), self.user(caller));
         let changing = self.changing(user, [(dir.id, &name)]);
         self.run_locked(caller, reply, async move {
             let made = make.make(&client, user, dir.fid, &name).await;
@@ -133,7 +129,7 @@ impl FileSystem {
     }
 
     pub(crate) fn unlink(self: &Arc<Self>, caller: Caller, dir: Arc<Node>, name: &[u8], reply: Reply) {
-        let (client, name, user) = (self.client.clone(), name.to_vec(), user(caller));
+        let (client, name, user) = (self.client.clone(), name.to_vec(), self.user(caller));
         let last = self.last_name_of(user, dir.fid, &name);
         let changing = self.changing(user, [(dir.id, &name)]);
         self.run_locked(caller, reply, async move {
@@ -192,7 +188,7 @@ impl FileSystem {
         name: &[u8],
         reply: Reply,
     ) {
-        let (client, name, user) = (self.client.clone(), name.to_vec(), user(caller));
+        let (client, name, user) = (self.client.clone(), name.to_vec(), self.user(caller));
         let last = self.directory_of(user, dir.fid, &name);
         let changing = self.changing(user, [(dir.id, &name)]);
         self.run_locked(caller, reply, async move {
@@ -218,7 +214,7 @@ impl FileSystem {
             // Exchanging two names is nothing that servers can do.
             return reply.error(libc::EINVAL);
         }
-        let (client, user) = (self.client.clone(), user(caller));
+        let (client, user) = (self.client.clone(), self.user(caller));
         let keep = flags & NO_REPLACE != 0;
         let last = self.last_name_of(user, to.fid, &new_name);
         let replaced = self.directory_of(user, to.fid, &new_name);
@@ -264,7 +260,7 @@ impl FileSystem {
     }
 
     pub(crate) fn read_link(self: &Arc<Self>, caller: Caller, node: Arc<Node>, reply: Reply) {
-        let user = user(caller);
+        let user = self.user(caller);
         let answer = |fs: &FileSystem, target| match target {
             Ok(target) => Answer::Data(target),
             Err(error) => fs.errno(&error),
@@ -287,7 +283,7 @@ impl FileSystem {
         room: u32,
         reply: Reply,
     ) {
-        let (client, user) = (self.client.clone(), user(caller));
+        let (client, user) = (self.client.clone(), self.user(caller));
         let fid = node.fid;
         let wanted = match name {
             b"afs.fid" => Xattr::Fid,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use afs_client::{Error, Kind, SetStatus, Status, User};
+use afs_client::{Error, Kind, SetStatus, Status};
 use afs_wire::rights::Rights;
 use fuse_dev::{Access, Caller, Handle, Reply, SetAttributes, SetTime};
 
@@ -27,7 +27,7 @@ impl FileSystem {
         // Who has it open may know its attributes, whatever has become of his rights.
         let user = handle
             .and_then(|handle| self.handles.file(handle))
-            .map_or(User(caller.uid), |open| open.file.user());
+            .map_or_else(|| self.user(caller), |open| open.file.user());
         let hit = |fresh| {
             let status = self.client.cached_status(user, node.fid)?;
             Some(self.status_answer(&node, status, fresh))
@@ -73,7 +73,7 @@ impl FileSystem {
         set: SetAttributes,
         reply: Reply,
     ) {
-        let user = User(caller.uid);
+        let user = self.user(caller);
         let owner = match set.uid.map(|uid| self.owners.id(&self.client, node.fid.cell, uid)) {
             Some(None) => return reply.error(libc::EINVAL),
             Some(owner) => owner,
@@ -135,7 +135,7 @@ impl FileSystem {
     }
 
     pub(crate) fn access(self: &Arc<Self>, caller: Caller, node: Arc<Node>, access: Access, reply: Reply) {
-        let user = User(caller.uid);
+        let user = self.user(caller);
         let answer = move |fs: &FileSystem, status: Result<Status, Error>| match status {
             Ok(status) if may(&status, access) => Answer::Ok,
             Ok(_) => Answer::Error(libc::EACCES),

@@ -522,7 +522,7 @@ mod tests {
     use super::*;
 
     fn covered(lock: &mut Lock, holder: u64, kind: LockKind) -> Option<bool> {
-        match lock.try_grant(User(1), holder, kind).unwrap() {
+        match lock.try_grant(User::of(1), holder, kind).unwrap() {
             Grant::Covered => Some(true),
             Grant::AskServer(..) => Some(false),
             Grant::Conflict => None,
@@ -531,7 +531,7 @@ mod tests {
 
     #[test]
     fn holders_share_what_the_server_has_given() {
-        let mut lock = Lock::new(User(1));
+        let mut lock = Lock::new(User::of(1));
         assert_eq!(covered(&mut lock, 1, LockKind::Read), Some(false), "the server is to be asked");
         lock.at_server = Some(LockKind::Read);
         assert_eq!(covered(&mut lock, 1, LockKind::Read), Some(true));
@@ -550,10 +550,10 @@ mod tests {
 
     #[test]
     fn what_one_user_is_about_to_give_back_is_not_for_another() {
-        let mut lock = Lock::new(User(2));
+        let mut lock = Lock::new(User::of(2));
         lock.at_server = Some(LockKind::Write);
         assert_eq!(covered(&mut lock, 1, LockKind::Read), Some(false));
-        lock.user = User(1);
+        lock.user = User::of(1);
         assert_eq!(covered(&mut lock, 1, LockKind::Read), Some(true));
     }
     /// A server that lets another client have the lock or not, and remembers what it was asked.
@@ -606,7 +606,7 @@ mod tests {
         let server = Arc::<Server>::default();
         let locks = locks(&server);
         for holder in [1, 2, 3] {
-            locks.lock(User(1), FILE, holder, LockKind::Read, false).await.unwrap();
+            locks.lock(User::of(1), FILE, holder, LockKind::Read, false).await.unwrap();
         }
         assert_eq!(server.asked(), ["Read"]);
         locks.unlock(FILE, 1).await;
@@ -621,9 +621,9 @@ mod tests {
     async fn readers_keep_their_lock_where_the_server_does_not_give_the_writers() {
         let server = Arc::<Server>::default();
         let locks = locks(&server);
-        locks.lock(User(1), FILE, 1, LockKind::Read, false).await.unwrap();
+        locks.lock(User::of(1), FILE, 1, LockKind::Read, false).await.unwrap();
         *server.others.lock().unwrap() = Some(LockKind::Read);
-        let outcome = locks.lock(User(1), FILE, 1, LockKind::Write, false).await;
+        let outcome = locks.lock(User::of(1), FILE, 1, LockKind::Write, false).await;
         assert!(matches!(outcome, Err(Error::Locked { .. })));
         assert_eq!(server.asked(), ["Read", "Release", "Write", "Read"]);
         locks.release_all().await;
@@ -634,12 +634,12 @@ mod tests {
     async fn a_holder_of_this_client_is_waited_for_without_a_call() {
         let server = Arc::<Server>::default();
         let locks = locks(&server);
-        locks.lock(User(1), FILE, 1, LockKind::Write, false).await.unwrap();
+        locks.lock(User::of(1), FILE, 1, LockKind::Write, false).await.unwrap();
         assert!(matches!(
-            locks.lock(User(1), FILE, 2, LockKind::Write, false).await,
+            locks.lock(User::of(1), FILE, 2, LockKind::Write, false).await,
             Err(Error::Locked { .. })
         ));
-        let waits = locks.lock(User(1), FILE, 2, LockKind::Write, true);
+        let waits = locks.lock(User::of(1), FILE, 2, LockKind::Write, true);
         let (waited, ()) = tokio::join!(waits, locks.unlock(FILE, 1));
         waited.unwrap();
         assert_eq!(server.asked()[0], "Write");
@@ -652,7 +652,7 @@ mod tests {
         let server = Arc::<Server>::default();
         let locks = locks(&server);
         drop(server);
-        let outcome = locks.lock(User(1), FILE, 1, LockKind::Read, true).await;
+        let outcome = locks.lock(User::of(1), FILE, 1, LockKind::Read, true).await;
         assert!(matches!(outcome, Err(Error::Closing)));
     }
 }

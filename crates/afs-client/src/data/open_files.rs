@@ -505,15 +505,15 @@ mod tests {
         let remover = Arc::<Remover>::default();
         let (files, dir) = (open_files(&remover), fid(1));
         assert!(files.note_open(fid(2)) && files.note_open(fid(2)));
-        let unlink = files.begin_unlink(User(1), fid(2));
+        let unlink = files.begin_unlink(User::of(1), fid(2));
         assert!(matches!(unlink, Unlink::Open { .. }));
         let hidden = files.hidden_name(dir, fid(2));
         let name = String::from_utf8(hidden.as_bytes().to_vec()).unwrap();
         hidden.given();
         drop(unlink);
-        files.close(User(1), fid(2));
+        files.close(User::of(1), fid(2));
         assert!(remover.0.lock().unwrap().is_empty(), "one has it open");
-        files.close(User(1), fid(2));
+        files.close(User::of(1), fid(2));
         assert_eq!(*remover.0.lock().unwrap(), [(dir, name)]);
     }
 

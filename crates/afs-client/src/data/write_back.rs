@@ -347,7 +347,7 @@ impl Inner {
         let mut seen = HashSet::new();
         for data in self.files.all_opened() {
             if data.is_dirty() && seen.insert(data.vnode.fid) {
-                let user = User(data.change(|file| file.writer().user).unwrap_or(0));
+                let user = User::of(data.change(|file| file.writer().user).unwrap_or(0));
                 if let Err(error) = data.store(user, false).await {
                     tracing::warn!(fid = %data.vnode.fid, %error, "not stored; kept for the next start");
                 }
@@ -377,7 +377,7 @@ impl Client {
         };
         let vnode = inner.vnodes.get_or_add(fid);
         let Ok(data) = inner.files.of(self, &vnode) else { return };
-        let user = User(file.writer().user);
+        let user = User::of(file.writer().user);
         let outcome = match data.settle(user).await {
             Ok(()) => data.store(user, false).await,
             Err(error) => Err(error),

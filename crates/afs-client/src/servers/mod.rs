@@ -13,6 +13,7 @@ pub(crate) mod connections;
 pub(crate) mod dns;
 pub(crate) mod liveness;
 pub(crate) mod location;
+pub(crate) mod pags;
 pub(crate) mod ranking;
 pub(crate) mod releases;
 pub mod remote;

@@ -169,7 +169,7 @@ struct Identities {
     who: HashMap<(User, CellIndex), Who>,
     logins: HashMap<Who, Arc<Login>>,
     /// The users who have thrown their last token for a cell away: what they have written does not wait for another one.
-    left: HashSet<(User, CellIndex)>,
+    left: HashSet<(u32, CellIndex)>,
     /// The newest number, which is never given to another identity.
     last: u32,
 }
@@ -199,7 +199,7 @@ impl Identities {
                 Who(self.last)
             }
         };
-        self.left.remove(&(user, cell));
+        self.left.remove(&(user.uid, cell));
         let old = self.who.insert((user, cell), who);
         old.filter(|old| *old != who && self.forget_if_unused(*old))
     }
@@ -301,13 +301,34 @@ impl Users {
             let goes = *theirs == user && cell.is_none_or(|cell| cell == *in_cell);
             if goes {
                 gone.push(*who);
-                left.insert((*theirs, *in_cell));
+                left.insert((theirs.uid, *in_cell));
             }
             !goes
         });
         let count = gone.len();
         gone.retain(|who| identities.forget_if_unused(*who));
         (count, gone)
+    }
+
+    /// Forgets the tokens of a PAG that has ended. What was written with them waits for others of the same person's. Returns the identities
+    /// that nobody has any more.
+    pub(crate) fn end(&self, user: User) -> Vec<Who> {
+        let mut identities = self.identities_mut();
+        let mut gone = Vec::new();
+        identities.who.retain(|(theirs, _), who| {
+            gone.extend((*theirs == user).then_some(*who));
+            *theirs != user
+        });
+        gone.retain(|who| identities.forget_if_unused(*who));
+        gone
+    }
+
+    /// Whether a user has a token that is still good.
+    pub(crate) fn has_token(&self, user: User) -> bool {
+        let now = UnixTime::of(self.runtime.wall_clock());
+        let identities = self.identities();
+        let mut theirs = identities.who.iter().filter(|((owner, _), _)| *owner == user);
+        theirs.any(|(_, who)| identities.logins.get(who).is_some_and(|login| !login.has_ended(now)))
     }
 
     /// The tokens of a user, in the order in which they came.
@@ -333,7 +354,7 @@ impl Users {
     pub(crate) fn writer(&self, user: User, cell: CellIndex) -> Writer {
         let identities = self.identities();
         let login = identities.who.get(&(user, cell)).and_then(|who| identities.logins.get(who));
-        Writer::new(user.0, login.map_or_else(|| "".into(), |login| Arc::clone(&login.noted)))
+        Writer::new(user.uid, login.map_or_else(|| "".into(), |login| Arc::clone(&login.noted)))
     }
 
     /// As whom that is stored which somebody has written: as the same person, whoever the user has become since.
@@ -342,15 +363,19 @@ impl Users {
     ///
     /// When the user has no token of that person's now.
     pub(crate) fn who_wrote(&self, writer: &Writer, cell: CellIndex) -> Result<Who, NoToken> {
-        let user = User(writer.user);
-        let Some(holder) = &writer.holder else { return Ok(self.who(user, cell)) };
+        let Some(holder) = &writer.holder else { return Ok(self.who(User::of(writer.user), cell)) };
         if holder.is_empty() {
             return Ok(Who::NOBODY);
         }
+        let now = UnixTime::of(self.runtime.wall_clock());
         let identities = self.identities();
-        let who = identities.who.get(&(user, cell)).copied();
-        who.filter(|who| identities.logins.get(who).is_some_and(|login| login.noted == *holder))
-            .ok_or(NoToken)
+        // In whichever PAG: to the cell it is the same person.
+        let theirs = identities.who.iter().filter(|((user, of), _)| user.uid == writer.user && *of == cell);
+        let same = theirs.filter_map(|(_, who)| {
+            let login = identities.logins.get(who).filter(|login| login.noted == *holder)?;
+            Some((login.has_ended(now), *who))
+        });
+        same.min().map(|(_, who)| who).ok_or(NoToken)
     }
 
     /// Whether what somebody has written cannot be stored before the user has another token of that person's.
@@ -360,7 +385,7 @@ impl Users {
 
     /// Whether what a user has written waits for the next token: it does, unless they have thrown theirs away.
     pub(crate) fn waits_for_login(&self, writer: &Writer, cell: CellIndex) -> bool {
-        !self.identities().left.contains(&(User(writer.user), cell))
+        !self.identities().left.contains(&(writer.user, cell))
     }
 
     /// Whether an identity's token has ended or was refused, so that a new one may make good what fails now.
@@ -544,34 +569,37 @@ mod tests {
     #[tokio::test]
     async fn users_without_a_token_are_the_same_nobody() {
         let users = users();
-        users.log_in_by_key(User(1), CELL, &keys(), "alice").unwrap();
-        assert_eq!(users.who(User(2), CELL.0), Who::NOBODY);
-        assert_eq!(users.who(User(1), CellIndex(2)), Who::NOBODY, "a token is for one cell");
-        assert_ne!(users.who(User(1), CELL.0), Who::NOBODY);
+        users.log_in_by_key(User::of(1), CELL, &keys(), "alice").unwrap();
+        assert_eq!(users.who(User::of(2), CELL.0), Who::NOBODY);
+        assert_eq!(users.who(User::of(1), CellIndex(2)), Who::NOBODY, "a token is for one cell");
+        assert_ne!(users.who(User::of(1), CELL.0), Who::NOBODY);
     }
 
     #[tokio::test]
     async fn two_users_of_one_name_are_one_until_both_have_left() {
         let users = users();
-        users.log_in_by_key(User(1), CELL, &keys(), "admin").unwrap();
-        users.log_in_by_key(User(2), CELL, &keys(), "admin").unwrap();
-        let who = users.who(User(1), CELL.0);
-        assert_eq!(users.who(User(2), CELL.0), who);
-        assert_eq!(users.log_out(User(1), None), (1, vec![]));
-        assert_eq!(users.who(User(1), CELL.0), Who::NOBODY);
-        assert_eq!(users.who(User(2), CELL.0), who);
-        assert_eq!(users.tokens(User(2))[0].holder, holder("admin"));
-        assert!(users.tokens(User(1)).is_empty());
-        assert_eq!(users.log_out(User(2), Some(CELL.0)), (1, vec![who]));
-        assert_eq!(users.log_out(User(2), Some(CELL.0)), (0, vec![]));
+        users.log_in_by_key(User::of(1), CELL, &keys(), "admin").unwrap();
+        users.log_in_by_key(User::of(2), CELL, &keys(), "admin").unwrap();
+        let who = users.who(User::of(1), CELL.0);
+        assert_eq!(users.who(User::of(2), CELL.0), who);
+        assert_eq!(users.log_out(User::of(1), None), (1, vec![]));
+        assert_eq!(users.who(User::of(1), CELL.0), Who::NOBODY);
+        assert_eq!(users.who(User::of(2), CELL.0), who);
+        assert_eq!(users.tokens(User::of(2))[0].holder, holder("admin"));
+        assert!(users.tokens(User::of(1)).is_empty());
+        assert_eq!(users.log_out(User::of(2), Some(CELL.0)), (1, vec![who]));
+        assert_eq!(users.log_out(User::of(2), Some(CELL.0)), (0, vec![]));
     }
 
     #[tokio::test]
     async fn a_given_token_that_is_refused_makes_its_owner_nobody_until_the_next() {
         let users = users();
         let token = users.make_token(&keys(), "alice", CELL.1).unwrap();
-        assert_eq!(users.log_in(User(1), CELL, holder("alice"), token.clone(), false), LoggedIn::Anew(None));
-        let who = users.who(User(1), CELL.0);
+        assert_eq!(
+            users.log_in(User::of(1), CELL, holder("alice"), token.clone(), false),
+            LoggedIn::Anew(None)
+        );
+        let who = users.who(User::of(1), CELL.0);
         let index = |purpose| users.shown(who, purpose).map(|shown| users.security(shown.as_ref()).index().0);
         let both = || [Purpose::Read, Purpose::Change].map(index);
         assert_eq!(both(), [Ok(2), Ok(2)]);
@@ -579,7 +607,7 @@ mod tests {
         assert!(users.refused(who, shown.as_ref()));
         assert_eq!(both(), [Ok(0), Err(NoToken)], "what nobody may do is not done in the user's place");
         assert!(!users.refused(Who::NOBODY, None));
-        assert_eq!(users.log_in(User(1), CELL, holder("alice"), token, false), LoggedIn::Renewed(who));
+        assert_eq!(users.log_in(User::of(1), CELL, holder("alice"), token, false), LoggedIn::Renewed(who));
         assert_eq!(both(), [Ok(2), Ok(2)]);
         assert!(users.shown(Who::NOBODY, Purpose::Change).unwrap().is_none());
     }
@@ -588,14 +616,14 @@ mod tests {
     async fn a_late_refusal_of_the_last_token_leaves_the_new_one_good() {
         let users = users();
         let token = || users.make_token(&keys(), "alice", CELL.1).unwrap();
-        users.log_in(User(1), CELL, holder("alice"), token(), false);
-        let who = users.who(User(1), CELL.0);
+        users.log_in(User::of(1), CELL, holder("alice"), token(), false);
+        let who = users.who(User::of(1), CELL.0);
         let first = users.shown(who, Purpose::Change).unwrap();
-        users.log_in(User(1), CELL, holder("alice"), token(), false);
+        users.log_in(User::of(1), CELL, holder("alice"), token(), false);
         assert!(users.refused(who, first.as_ref()), "the call is made again");
         let second = users.shown(who, Purpose::Change).expect("nobody has refused it");
         assert_ne!(first, second);
-        assert!(!users.has_ended(users.who(User(1), CELL.0)));
+        assert!(!users.has_ended(users.who(User::of(1), CELL.0)));
         users.refused(who, second.as_ref());
         assert!(users.shown(who, Purpose::Change).is_err());
     }
@@ -606,19 +634,19 @@ mod tests {
         let token = |name| users.make_token(&keys(), name, CELL.1).unwrap();
         let (first, second) = (token("alice"), token("alice"));
         let log_in = |name, token: &Token, is_forced| {
-            users.log_in(User(1), CELL, holder(name), token.clone(), is_forced)
+            users.log_in(User::of(1), CELL, holder(name), token.clone(), is_forced)
         };
         log_in("alice", &first, false);
-        let who = users.who(User(1), CELL.0);
+        let who = users.who(User::of(1), CELL.0);
         assert_eq!(log_in("alice", &first, false), LoggedIn::Before);
         assert_eq!(log_in("alice", &first, true), LoggedIn::Renewed(who));
         assert_eq!(log_in("alice", &second, false), LoggedIn::Renewed(who));
-        assert_eq!(users.who(User(1), CELL.0), who);
+        assert_eq!(users.who(User::of(1), CELL.0), who);
         assert_eq!(log_in("bob", &token("bob"), false), LoggedIn::Anew(Some(who)));
-        assert_ne!(users.who(User(1), CELL.0), who);
+        assert_ne!(users.who(User::of(1), CELL.0), who);
         // Somebody else who says to be bob is not the same: nobody here can tell whether that is true.
-        users.log_in(User(2), CELL, holder("bob"), second, false);
-        assert_ne!(users.who(User(2), CELL.0), users.who(User(1), CELL.0));
+        users.log_in(User::of(2), CELL, holder("bob"), second, false);
+        assert_ne!(users.who(User::of(2), CELL.0), users.who(User::of(1), CELL.0));
         assert!(
             users.shown(who, Purpose::Read).unwrap().is_none(),
             "an identity that has left shows nothing"
@@ -632,19 +660,19 @@ mod tests {
         let token = users.make_token(&keys(), "alice", CELL.1).unwrap();
         let end = token.end;
         let at = |before: u32| UnixTime(end.0 - before);
-        users.log_in(User(1), CELL, holder("alice"), token.clone(), false);
+        users.log_in(User::of(1), CELL, holder("alice"), token.clone(), false);
         assert_eq!([at(3600), at(900), at(899)].map(|now| users.warn_of_ends(now)), [0, 1, 0]);
-        users.log_in(User(1), CELL, holder("alice"), token.clone(), true);
+        users.log_in(User::of(1), CELL, holder("alice"), token.clone(), true);
         assert_eq!([at(60), UnixTime(end.0 + 1)].map(|now| users.warn_of_ends(now)), [1, 0]);
-        assert!(!users.has_ended(users.who(User(1), CELL.0)));
+        assert!(!users.has_ended(users.who(User::of(1), CELL.0)));
         assert_eq!(users.counts(), TokenCounts { all: 1, ended: 0 });
-        let who = users.who(User(1), CELL.0);
+        let who = users.who(User::of(1), CELL.0);
         users.refused(who, users.shown(who, Purpose::Read).unwrap().as_ref());
-        assert!(users.has_ended(users.who(User(1), CELL.0)));
+        assert!(users.has_ended(users.who(User::of(1), CELL.0)));
         assert_eq!(users.counts(), TokenCounts { all: 1, ended: 1 });
-        assert!(!users.has_ended(users.who(User(2), CELL.0)), "whoever never had one waits for nothing");
-        users.log_out(User(1), None);
-        assert!(!users.has_ended(users.who(User(1), CELL.0)), "nor does one who threw it away");
+        assert!(!users.has_ended(users.who(User::of(2), CELL.0)), "whoever never had one waits for nothing");
+        users.log_out(User::of(1), None);
+        assert!(!users.has_ended(users.who(User::of(1), CELL.0)), "nor does one who threw it away");
     }
 
     #[tokio::test]
@@ -652,7 +680,7 @@ mod tests {
         let users = users();
         let token = users.make_token(&keys(), "alice", CELL.1).unwrap();
         for turn in 0..1000 {
-            users.log_in(User(1), CELL, holder(&format!("user{turn}")), token.clone(), false);
+            users.log_in(User::of(1), CELL, holder(&format!("user{turn}")), token.clone(), false);
         }
         assert_eq!(users.identities().logins.len(), 1);
     }

@@ -160,7 +160,7 @@ mod tests {
     #[tokio::test]
     async fn the_dynamic_root_stays_as_it_is_until_it_is_told_of() {
         let client = client().await;
-        let (root, user) = (client.root(), crate::User(0));
+        let (root, user) = (client.root(), crate::User::of(0));
         let before = client.status(user, root).await.unwrap();
         assert_eq!(before.valid_until, rx_proto::time::Instant::MAX);
         let listing = client.read_dir(user, root).await.unwrap();

@@ -7,6 +7,7 @@
 //! the whole cache also for the user who runs the client.
 
 mod answers;
+mod peer;
 
 use std::collections::HashMap;
 use std::io;
@@ -41,6 +42,7 @@ const PEER_PATIENCE: Duration = Duration::from_secs(60);
 pub struct Control {
     path: PathBuf,
     task: JoinHandle<()>,
+    pags: JoinHandle<()>,
 }
 
 /// What a client says of itself on its control socket.
@@ -54,18 +56,24 @@ pub struct About {
     pub allows_setuid: bool,
 }
 
+/// How often it is looked which PAGs have processes.
+const LOOK_FOR_PAGS_EVERY: Duration = Duration::from_secs(600);
+
 /// A user with a connection.
 struct Session {
     client: Client,
     about: Arc<About>,
+    /// Who asks: also in which PAG.
     user: User,
+    /// The number of the peer's user, whoever's PAG they are in.
+    uid: u32,
     /// Who runs the client: whose the socket is.
-    owner: User,
+    owner: u32,
 }
 
 /// How many connections each user has.
 #[derive(Debug, Default)]
-struct ConnectionCounts(Mutex<HashMap<User, usize>>);
+struct ConnectionCounts(Mutex<HashMap<u32, usize>>);
 
 impl Control {
     /// Listens there from now on. What is left of an earlier client's socket is removed.
@@ -86,9 +94,10 @@ impl Control {
         let listener = UnixListener::bind(path)?;
         // All users of the mount, whoever has mounted it. Before, nobody else could connect.
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o666))?;
-        let owner = User(std::fs::metadata(path)?.uid());
+        let owner = std::fs::metadata(path)?.uid();
         let task = tokio::spawn(accept(listener, client.clone(), Arc::new(about), owner));
-        Ok(Self { path: path.to_owned(), task })
+        let pags = tokio::spawn(look_for_pags(client.clone()));
+        Ok(Self { path: path.to_owned(), task, pags })
     }
 
     /// Where it is.
@@ -100,13 +109,24 @@ impl Control {
 impl Drop for Control {
     fn drop(&mut self) {
         self.task.abort();
+        self.pags.abort();
         // If it is gone already, that is as good.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
+/// Tells the client which PAGs have processes, from the beginning on: those of an earlier client may go on.
+async fn look_for_pags(client: Client) {
+    let mut ticks = tokio::time::interval(LOOK_FOR_PAGS_EVERY);
+    loop {
+        ticks.tick().await;
+        let Ok(alive) = tokio::task::spawn_blocking(peer::pags_of_processes).await else { return };
+        client.note_pags(&alive);
+    }
+}
+
 /// Takes connections. With it, those that it has taken end: their tasks are in its set.
-async fn accept(listener: UnixListener, client: Client, about: Arc<About>, owner: User) {
+async fn accept(listener: UnixListener, client: Client, about: Arc<About>, owner: u32) {
     let counts = Arc::new(ConnectionCounts::default());
     let mut sessions = tokio::task::JoinSet::new();
     loop {
@@ -121,15 +141,23 @@ async fn accept(listener: UnixListener, client: Client, about: Arc<About>, owner
             }
         };
         let Ok(peer) = stream.peer_cred() else { continue };
-        let user = User(peer.uid());
-        let Some(counted) = counts.add(user) else {
-            tracing::warn!(uid = user.0, "too many connections to the control socket");
+        let uid = peer.uid();
+        let Some(counted) = counts.add(uid) else {
+            tracing::warn!(uid, "too many connections to the control socket");
             continue;
         };
-        let session = Session { client: client.clone(), about: Arc::clone(&about), user, owner };
+        // As they were when the peer connected.
+        let user = match peer::groups(&stream) {
+            Ok(groups) => client.user(uid, groups.into_iter()),
+            Err(error) => {
+                tracing::warn!(uid, %error, "the groups of a peer of the control socket cannot be told");
+                continue;
+            }
+        };
+        let session = Session { client: client.clone(), about: Arc::clone(&about), user, uid, owner };
         sessions.spawn(async move {
             if let Err(error) = session.run(stream).await {
-                tracing::debug!(%error, uid = user.0, "a connection to the control socket ended early");
+                tracing::debug!(%error, uid, "a connection to the control socket ended early");
             }
             drop(counted);
         });
@@ -138,7 +166,7 @@ async fn accept(listener: UnixListener, client: Client, about: Arc<About>, owner
 
 impl ConnectionCounts {
     /// One more connection, if there is place for it.
-    fn add(self: &Arc<Self>, user: User) -> Option<CountedConnection> {
+    fn add(self: &Arc<Self>, user: u32) -> Option<CountedConnection> {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let total: usize = all.values().sum();
         let own = all.get(&user).copied().unwrap_or(0);
@@ -153,7 +181,7 @@ impl ConnectionCounts {
 /// A connection, as it is counted: until it is dropped.
 struct CountedConnection {
     counts: Arc<ConnectionCounts>,
-    user: User,
+    user: u32,
 }
 
 impl Drop for CountedConnection {
@@ -288,11 +316,11 @@ mod tests {
     fn no_user_keeps_the_others_out() {
         let counts = Arc::new(ConnectionCounts::default());
         let mut connections: Vec<_> =
-            (0..CONNECTIONS_PER_USER_MAX).map(|_| counts.add(User(1)).expect("a place")).collect();
-        assert!(counts.add(User(1)).is_none());
-        assert!(counts.add(User(2)).is_some());
+            (0..CONNECTIONS_PER_USER_MAX).map(|_| counts.add(1).expect("a place")).collect();
+        assert!(counts.add(1).is_none());
+        assert!(counts.add(2).is_some());
         connections.pop();
-        assert!(counts.add(User(1)).is_some());
+        assert!(counts.add(1).is_some());
     }
 
     #[test]
@@ -300,10 +328,10 @@ mod tests {
         let counts = Arc::new(ConnectionCounts::default());
         let users = (CONNECTIONS_MAX / CONNECTIONS_PER_USER_MAX) as u32;
         let places = (0..users).flat_map(|user| (0..CONNECTIONS_PER_USER_MAX).map(move |_| user));
-        let mut connections: Vec<_> = places.map(|user| counts.add(User(user)).expect("a place")).collect();
-        assert!(counts.add(User(users)).is_none());
+        let mut connections: Vec<_> = places.map(|user| counts.add(user).expect("a place")).collect();
+        assert!(counts.add(users).is_none());
         connections.pop();
-        assert!(counts.add(User(users)).is_some());
+        assert!(counts.add(users).is_some());
         connections.clear();
         assert!(counts.0.lock().unwrap().is_empty(), "who has left is not remembered");
     }

@@ -47,9 +47,9 @@ pub(crate) const ROOT_CELL_RO: VolumeId = VolumeId(0x2000_0001);
 pub(crate) const USER_VOLUME: VolumeId = VolumeId(0x2000_0010);
 
 /// The users: who calls without a ticket, and two who have one.
-pub(crate) const NOBODY: User = User(65534);
-pub(crate) const ALICE: User = User(1001);
-pub(crate) const BOB: User = User(1002);
+pub(crate) const NOBODY: User = User::of(65534);
+pub(crate) const ALICE: User = User::of(1001);
+pub(crate) const BOB: User = User::of(1002);
 
 const ALICE_ID: ViceId = ViceId(1001);
 const BOB_ID: ViceId = ViceId(1002);
@@ -402,7 +402,7 @@ impl World {
         let mut config = Config::new(cell.clone(), cells);
         config.bind = socket(100 + number, 7001);
         config.users = [(ALICE, "alice"), (BOB, "bob")]
-            .map(|(user, name)| LocalUser { uid: user.0, cell: cell.clone(), name: name.to_owned() })
+            .map(|(user, name)| LocalUser { uid: user.uid, cell: cell.clone(), name: name.to_owned() })
             .to_vec();
         config.keys = vec![(cell, self.keys.clone())];
         config

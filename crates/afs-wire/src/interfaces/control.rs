@@ -278,6 +278,9 @@ interface! {
         65 SetToken (token: GivenToken, is_forced: bool) -> (is_new: bool);
         /// Takes the caller's token for a cell away, or for an empty name all tokens. How many there were.
         66 ForgetTokens (cell: Name) -> (count: u32);
+        /// Makes a PAG for the caller, with this group, which no other PAG has. Who is in it has its tokens, and none of the user's.
+        /// `EAGAIN` when the caller has too many.
+        67 NewPag () -> (group: u32);
     }
 }
 

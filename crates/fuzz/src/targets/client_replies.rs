@@ -45,7 +45,7 @@ pub const BOUND: Bound = Bound { bytes_per_byte: 64, bytes: 192 << 20, time: Dur
 
 const CELL: &str = "fuzz.test";
 const VOLUME: VolumeId = VolumeId(0x2000_0000);
-const USER: User = User(65534);
+const USER: User = User::of(65534);
 
 /// Bytes of a request or reply that are passed on.
 const MAX_BYTES: usize = 4 << 20;

@@ -59,12 +59,12 @@ impl Session {
 
     /// Refuses everybody but the superuser and the user who runs the client.
     fn check_owner(&self) -> Answer<()> {
-        if self.user == self.owner { Ok(()) } else { self.check_superuser() }
+        if self.uid == self.owner { Ok(()) } else { self.check_superuser() }
     }
 
     /// Refuses everybody but the superuser.
     fn check_superuser(&self) -> Answer<()> {
-        if self.user == User::ROOT { Ok(()) } else { Err(errno(Errno::EACCES)) }
+        if self.uid == 0 { Ok(()) } else { Err(errno(Errno::EACCES)) }
     }
 }
 
@@ -399,7 +399,7 @@ fn told_holder(user: User, token: &TokenInfo) -> String {
     match (&token.holder, token.is_made_here) {
         (Holder { id: Some(id), .. }, _) => format!("AFS ID {id}"),
         (Holder { name, .. }, true) => name.clone(),
-        (Holder { .. }, false) => format!("Unix UID {}", user.0),
+        (Holder { .. }, false) => format!("Unix UID {}", user.uid),
     }
 }
 
@@ -443,6 +443,15 @@ answer!(ForgetTokens, |session, control::ForgetTokens { cell }| {
     let cell = if cell.is_empty() { None } else { Some(session.cell(&cell).await?) };
     let count = session.client.log_out(session.user, cell);
     Ok(reply::ForgetTokens { count: u32::try_from(count).unwrap_or(u32::MAX) })
+});
+
+answer!(NewPag, |session, control::NewPag {}| {
+    // For the user who asks, also if that is a program of theirs that adds the group: whatever it is, it is theirs alone.
+    let pag = session.client.make_pag(session.uid).map_err(|error| match error {
+        Error::Invalid { .. } => errno(Errno::EAGAIN),
+        error => failed(error),
+    })?;
+    Ok(reply::NewPag { group: pag.group() })
 });
 
 answer!(SysName, |session, control::SysName { new_names }| {

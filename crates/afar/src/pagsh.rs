@@ -1,0 +1,95 @@
+//! `pagsh`: a shell in a PAG of its own, whose processes have tokens of their own. The client makes the PAG's number for the caller; to
+//! add the group takes CAP_SETGID, which a copy of this program has that does nothing else (docs/users.md).
+
+use crate::fs::client::Client;
+use crate::fs::errors::Failure;
+use afs_wire::control;
+use rustix::process::{Gid, geteuid, getgroups};
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_thread_groups};
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// The shell, as OpenAFS's `pagsh` has it.
+const SHELL: &str = "/bin/sh";
+
+/// What the copy with the capability is called, and where packages put it. One beside this program comes first.
+const HELPER: &str = "afar-pagsh";
+const HELPERS: &str = "/usr/lib/afar";
+
+/// Runs the command with the arguments behind its name, which are the shell's.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    if !may_set_groups() {
+        if let Some(helper) = helper() {
+            let error = Command::new(&helper).arg("pagsh").args(args).exec();
+            return refused(&format!("{}: {error}", helper.display()));
+        }
+        let advice = "'setcap cap_setgid+ep' of a copy of afar that is called";
+        return refused(&format!("adding a group takes CAP_SETGID: {advice} {HELPERS}/{HELPER} gives it"));
+    }
+    if let Err(why) = enter() {
+        return refused(&why);
+    }
+    let error = Command::new(SHELL).args(args).exec();
+    refused(&format!("{SHELL}: {error}"))
+}
+
+/// Without the PAG that was asked for nothing is run: what comes next could set and forget the user's own tokens.
+fn refused(why: &str) -> ExitCode {
+    eprintln!("setpag: {why}");
+    ExitCode::FAILURE
+}
+
+/// A capability that a program's file gives to whoever runs it is for `pagsh` alone. Called before anything else is done.
+pub(crate) fn give_up_privilege() {
+    if !geteuid().is_root() && may_set_groups() {
+        // What is not there cannot be given up, and is not used either.
+        let _ = set_capabilities_without(CapabilitySet::SETGID);
+    }
+}
+
+fn may_set_groups() -> bool {
+    capabilities(None).is_ok_and(|has| has.effective.contains(CapabilitySet::SETGID))
+}
+
+fn set_capabilities_without(none: CapabilitySet) -> io::Result<()> {
+    let has = capabilities(None)?;
+    let without = |set: CapabilitySet| set.difference(none);
+    // Those that a program would have after an exec go with these.
+    let sets = CapabilitySets {
+        effective: without(has.effective),
+        permitted: without(has.permitted),
+        inheritable: without(has.inheritable),
+    };
+    Ok(set_capabilities(None, sets)?)
+}
+
+/// The copy of this program that has the capability, if this is not it.
+fn helper() -> Option<PathBuf> {
+    let own = std::env::current_exe().ok()?;
+    let beside = own.parent().map(|folder| folder.join(HELPER));
+    let all = beside.into_iter().chain([Path::new(HELPERS).join(HELPER)]);
+    let mut others = all.filter(|path| *path != own);
+    others.find(|path| path.is_file())
+}
+
+/// Adds the group of a PAG that the client has just made for this user, in place of the one that there is, and gives the privilege up.
+fn enter() -> Result<(), String> {
+    let made = Client::for_tokens().and_then(|client| client.call(&control::NewPag {}));
+    let group = made.map_err(|failure| match failure {
+        Failure::Errno(errno) => io::Error::from_raw_os_error(errno).to_string(),
+        failure => failure.to_string(),
+    })?;
+    let group = afs_client::Pag::of_group(group.group).ok_or("the client's answer is no PAG")?;
+    let set = || -> io::Result<()> {
+        let mut groups = getgroups()?;
+        groups.retain(|group| afs_client::Pag::of_group(group.as_raw()).is_none());
+        groups.push(Gid::from_raw(group.group()));
+        // There is one thread.
+        set_thread_groups(&groups)?;
+        if geteuid().is_root() { Ok(()) } else { set_capabilities_without(CapabilitySet::all()) }
+    };
+    set().map_err(|error| format!("adding a group: {error}"))
+}

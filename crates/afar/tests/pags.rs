@@ -1,0 +1,389 @@
+//! PAGs in one mount: several people of the cell by one local user, each with their own rights, whatever the kernel and the cache have
+//! for another; and what somebody tries who wants into the PAG of somebody else. It takes root, which can be any user in any group.
+
+mod mounted;
+
+use mounted::cell::Cell;
+use mounted::{Process, can_mount, is_root};
+use serde_json::Value;
+use std::fs;
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+const ALICE: u32 = 60_001;
+const BOB: u32 = 60_002;
+const NOBODY: u32 = 65_534;
+
+/// A number of a PAG that no client has made.
+const GUESSED: u32 = 0x41_123456;
+
+/// What somebody tries, each with a word of what it would have shown.
+const ATTEMPTS: [(&str, &str); 12] = [
+    ("ls", "ls \"$1\""),
+    ("find", "find \"$1\" -mindepth 1 2>/dev/null | grep ."),
+    ("stat of a file", "stat -c %s \"$1/small\""),
+    ("stat of a large file", "stat -c %s \"$1/large\""),
+    ("stat of a directory", "stat -c %n \"$1/sub\""),
+    ("ls of a directory below", "ls \"$1/sub\""),
+    ("a link", "readlink \"$1/link\""),
+    ("a file", "cat \"$1/small\""),
+    ("a large file", "head -c 100 \"$1/large\""),
+    ("the end of a large file", "tail -c 100 \"$1/large\""),
+    ("a large file, mapped", "cmp -n 100 \"$1/large\" \"$1/large\" && echo same"),
+    ("a write", "echo x > \"$1/new-$$\" && rm \"$1/new-$$\" && echo written"),
+];
+
+/// A process: its user, the group of its PAG, and who it is to the cell.
+#[derive(Debug, Clone, Copy)]
+struct Who {
+    uid: u32,
+    pag: Option<u32>,
+    is: &'static str,
+}
+
+const fn who(uid: u32, pag: Option<u32>, is: &'static str) -> Who {
+    Who { uid, pag, is }
+}
+
+const ROOT: Who = who(0, None, "");
+
+/// A cell, mounted for all users of the machine, and its key.
+struct Scene {
+    mount: PathBuf,
+    key: PathBuf,
+    program: PathBuf,
+    _mounted: Process,
+    cell: Cell,
+}
+
+impl Scene {
+    /// `None`, told as skipped, where there can be none.
+    fn new(test: &str) -> Option<Self> {
+        if !can_mount(test) || !mounted::needs(test, &["setpriv"]) {
+            return None;
+        }
+        if !is_root() {
+            mounted::skip(test, "it takes root to be several users in any groups");
+            return None;
+        }
+        let mut cell = Cell::new("pags");
+        open(&cell.folder.join("."));
+        let (key, program) = (cell.folder.join("keytab"), cell.folder.join("afar"));
+        fs::write(&key, keytab()).unwrap();
+        fs::copy(env!("CARGO_BIN_EXE_afar"), &program).unwrap();
+        let config = cell.folder.join("state/etc/server");
+        let mut command = mounted::afar(["key", "add"]);
+        command.arg("-keytab").arg(&key).arg("-config").arg(&config);
+        succeed(command);
+        cell.kill_servers();
+        for name in ["alice", "bob"] {
+            let mut command = mounted::afar(["pts", "createuser", name, "-localauth", "-config"]);
+            command.arg(&config);
+            succeed(command);
+        }
+        let (process, _) = cell.mount("mnt");
+        let mount = cell.folder.join("mnt/afar.local");
+        let scene = Self { mount, key, program, _mounted: process, cell };
+        scene.log_in(Who { is: "admin", ..ROOT });
+        for name in ["alice", "bob"] {
+            let folder = scene.folder_of(name);
+            fs::create_dir(&folder).unwrap();
+            scene.set_rights(&folder, name, "all");
+        }
+        succeed(scene.afar(ROOT, &["unlog"]));
+        Some(scene)
+    }
+
+    fn folder_of(&self, name: &str) -> PathBuf {
+        self.mount.join("scratch").join(name)
+    }
+
+    /// Lets nobody else into a folder.
+    fn set_rights(&self, folder: &Path, name: &str, rights: &str) {
+        let folder = folder.display().to_string();
+        succeed(
+            self.afar(ROOT, &["fs", "setacl", &folder, name, rights, "system:anyuser", "none", "-clear"]),
+        );
+    }
+
+    /// A program as somebody, in the mount: other tests have mounts of their own, and a command is about the one that it is in.
+    fn command(&self, who: Who, program: &Path) -> Command {
+        let mut command = Command::new("setpriv");
+        let uid = who.uid.to_string();
+        let groups = who.pag.map_or(uid.clone(), |pag| format!("{uid},{pag}"));
+        command.args(["--reuid", &uid, "--regid", &uid, "--groups", &groups]).arg(program);
+        command
+            .env_remove("NOTIFY_SOCKET")
+            .env("HOME", "/nonexistent")
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        command.stdin(Stdio::null()).current_dir(&self.mount);
+        command
+    }
+
+    fn afar(&self, who: Who, words: &[&str]) -> Command {
+        let mut command = self.command(who, &self.program);
+        command.args(words);
+        command
+    }
+
+    /// What a shell of somebody's says, with a folder as its argument.
+    fn shell(&self, who: Who, text: &str, folder: &Path) -> Output {
+        let mut command = self.command(who, Path::new("bash"));
+        command.args(["-c", text, "bash"]).arg(folder);
+        mounted::run(command)
+    }
+
+    /// Gives somebody the token of whom they are to be.
+    fn log_in(&self, who: Who) {
+        let key = self.key.display().to_string();
+        succeed(self.afar(who, &["aklog", "-keytab", &key, "-principal", who.is]));
+    }
+
+    /// The group of a new PAG of a user's. `pagsh` is run with the capability that its helper's file has.
+    fn new_pag(&self, uid: u32) -> u32 {
+        let uid = uid.to_string();
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", &uid, "--regid", &uid, "--clear-groups"]);
+        command.args(["--inh-caps", "+setgid", "--ambient-caps", "+setgid"]).arg(&self.program);
+        command.args(["pagsh", "-c", "id -G"]).stdin(Stdio::null()).current_dir(&self.mount);
+        let said = succeed(command);
+        let groups: Vec<u32> = said.split_whitespace().map(|group| group.parse().unwrap()).collect();
+        let pags: Vec<u32> = groups.into_iter().filter(|group| group >> 24 == 0x41).collect();
+        assert_eq!(pags.len(), 1, "{said}");
+        pags[0]
+    }
+
+    /// What of the attempts shows something.
+    fn shown(&self, who: Who, folder: &Path) -> Vec<&'static str> {
+        let shows = |text: &str| !self.shell(who, text, folder).stdout.is_empty();
+        ATTEMPTS.iter().filter(|(_, text)| shows(text)).map(|(what, _)| *what).collect()
+    }
+
+    fn tokens(&self, who: Who) -> usize {
+        let told: Value = serde_json::from_str(&succeed(self.afar(who, &["tokens", "-json"]))).unwrap();
+        told.as_array().unwrap().len()
+    }
+
+    /// Puts something of each kind into a folder.
+    fn fill(&self, who: Who, folder: &Path) {
+        let text = "set -e; cd \"$1\"; mkdir sub; echo secret > small; yes secret | head -c 3500000 > large; \
+                    echo secret > sub/below; ln -s secret link";
+        let output = self.shell(who, text, folder);
+        assert!(output.status.success(), "{who:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// Somebody looks at all of it, so that the kernel and the cache have it, and keeps a large file open meanwhile.
+    fn look(&self, who: Who, folder: &Path) -> Holder {
+        let text = "{ ls -lR \"$1\" && cat \"$1\"/small \"$1\"/large && readlink \"$1\"/link; } > /dev/null";
+        assert!(self.shell(who, text, folder).status.success(), "{who:?}");
+        let mut command = self.command(who, Path::new("bash"));
+        command.args(["-c", "exec 3< \"$1/large\"; echo open; exec sleep 1000", "bash"]).arg(folder);
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let mut said = [0; 5];
+        child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+        Holder(child)
+    }
+}
+
+/// Keeps a file open.
+struct Holder(std::process::Child);
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// A file with a key of the cell's servers, as `kadmin` writes it.
+fn keytab() -> Vec<u8> {
+    let counted = |bytes: &[u8]| [&(bytes.len() as u16).to_be_bytes(), bytes].concat();
+    let entry = [
+        &2_u16.to_be_bytes()[..],
+        &counted(b"AFAR.LOCAL"),
+        &counted(b"afs"),
+        &counted(b"afar.local"),
+        &1_u32.to_be_bytes(),
+        &[0; 4],
+        &[5],
+        &18_u16.to_be_bytes(),
+        &counted(&[7; 32]),
+        &5_u32.to_be_bytes(),
+    ]
+    .concat();
+    [&[5, 2][..], &(entry.len() as u32).to_be_bytes(), &entry].concat()
+}
+
+/// Lets everybody into a folder.
+fn open(path: &Path) {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn succeed(command: Command) -> String {
+    let shown = format!("{command:?}");
+    let output = mounted::run(command);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{shown}: {}{said}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn what_is_cached_for_one_session_is_not_shown_to_another_that_may_not_have_it() {
+    const NAME: &str = "what_is_cached_for_one_session_is_not_shown_to_another_that_may_not_have_it";
+    let Some(scene) = Scene::new(NAME) else { return };
+    // Before there are PAGs: what is kept of that must not count for them.
+    let (alice, bob) = (who(ALICE, None, "alice"), who(BOB, None, "bob"));
+    scene.log_in(alice);
+    scene.fill(alice, &scene.folder_of("alice"));
+    drop(scene.look(alice, &scene.folder_of("alice")));
+    let alice_as_bob = who(ALICE, Some(scene.new_pag(ALICE)), "bob");
+    let alice_as_nobody = who(ALICE, Some(scene.new_pag(ALICE)), "");
+    let bob_as_alice = who(BOB, Some(scene.new_pag(BOB)), "alice");
+    for somebody in [bob, alice_as_bob, bob_as_alice] {
+        scene.log_in(somebody);
+    }
+    scene.fill(alice_as_bob, &scene.folder_of("bob"));
+    let all = [alice, bob, alice_as_bob, alice_as_nobody, bob_as_alice, ROOT, who(NOBODY, None, "")];
+    let everything: Vec<_> = ATTEMPTS.iter().map(|(what, _)| *what).collect();
+    let check = |folder: &Path, may: &dyn Fn(Who) -> bool, when: &str| {
+        for asker in all {
+            let expected = if may(asker) { &everything[..] } else { &[] };
+            assert_eq!(scene.shown(asker, folder), expected, "{when}: {asker:?}");
+        }
+    };
+    for name in ["alice", "bob"] {
+        let folder = scene.folder_of(name);
+        for cacher in all.iter().filter(|cacher| cacher.is == name) {
+            let _held = scene.look(*cacher, &folder);
+            check(&folder, &|asker| asker.is == name, &format!("cached by {cacher:?}"));
+        }
+    }
+    // A session that throws its token away is nobody, and the others are who they were.
+    let folder = scene.folder_of("alice");
+    let held = scene.look(alice, &folder);
+    succeed(scene.afar(alice, &["unlog"]));
+    assert_eq!([alice, alice_as_bob, bob_as_alice].map(|who| scene.tokens(who)), [0, 1, 1]);
+    check(&folder, &|asker| asker.uid == BOB && asker.is == "alice", "after unlog");
+    // Rights that are taken away are gone in all sessions.
+    scene.log_in(Who { is: "admin", ..ROOT });
+    for folder in [folder.join("sub"), folder.clone()] {
+        scene.set_rights(&folder, "bob", "none");
+    }
+    succeed(scene.afar(ROOT, &["unlog"]));
+    check(&folder, &|_| false, "after the right is gone");
+    drop(held);
+}
+
+#[test]
+fn nobody_gets_into_the_pag_of_somebody_else() {
+    const NAME: &str = "nobody_gets_into_the_pag_of_somebody_else";
+    let Some(scene) = Scene::new(NAME) else { return };
+    let pag = scene.new_pag(ALICE);
+    let (alice, bob) = (who(ALICE, Some(pag), "alice"), who(BOB, None, "bob"));
+    for somebody in [alice, bob] {
+        scene.log_in(somebody);
+    }
+    let folder = scene.folder_of("alice");
+    scene.fill(alice, &folder);
+    let held = scene.look(alice, &folder);
+    // With the number alone one has nothing, not even what is one's own. One can set tokens there, and has these alone.
+    for guessed in [pag, GUESSED] {
+        let guesser = who(BOB, Some(guessed), "bob");
+        assert_eq!(scene.shown(guesser, &folder), Vec::<&str>::new(), "{guesser:?}");
+        assert_eq!(scene.tokens(guesser), 0);
+        scene.log_in(guesser);
+        succeed(scene.afar(guesser, &["unlog"]));
+    }
+    assert_eq!(scene.tokens(alice), 1);
+    // The user's own processes that are not in it have none of its tokens, and cannot ask for the number as a group.
+    let outside = who(ALICE, None, "");
+    assert_eq!(scene.shown(outside, &folder), Vec::<&str>::new());
+    for thief in [bob, outside] {
+        for way in [
+            format!("unshare -U --map-root-user setpriv --groups {pag} cat \"$1/small\""),
+            format!("unshare -U setpriv --groups {pag} cat \"$1/small\""),
+            format!("setpriv --groups {pag} cat \"$1/small\""),
+            format!("setpriv --regid {pag} --clear-groups cat \"$1/small\""),
+            format!("sg {pag} -c \"cat '$1/small'\" < /dev/null"),
+            format!("echo \"cat '$1/small'\" | newgrp {pag}"),
+        ] {
+            let output = scene.shell(thief, &way, &folder);
+            assert!(output.stdout.is_empty(), "{thief:?}: {way}: {output:?}");
+        }
+    }
+    let seen = scene.shell(alice, "cat \"$1/small\"", &folder);
+    assert_eq!(seen.stdout, b"secret\n", "its own processes go on");
+    drop(held);
+}
+
+#[test]
+fn a_shell_in_a_pag_has_no_privilege_and_one_number() {
+    const NAME: &str = "a_shell_in_a_pag_has_no_privilege_and_one_number";
+    let Some(scene) = Scene::new(NAME) else { return };
+    if !mounted::needs(NAME, &["setcap"]) {
+        return;
+    }
+    let helper = scene.cell.folder.join("afar-pagsh");
+    fs::copy(&scene.program, &helper).unwrap();
+    if !Command::new("setcap").arg("cap_setgid+ep").arg(&helper).status().unwrap().success() {
+        return mounted::skip(NAME, "this file system keeps no capabilities");
+    }
+    let bob = who(BOB, None, "bob");
+    // Without the capability, `afar pagsh` has the helper do it.
+    let script = "grep -h '^Cap[IPEA]' /proc/self/status | grep -v ':[[:space:]]0*$'; id -G";
+    let said = succeed(scene.afar(bob, &["pagsh", "-c", script]));
+    let groups: Vec<u32> =
+        said.split_whitespace().map(|group| group.parse().expect("no capability")).collect();
+    assert_eq!(groups.iter().filter(|group| *group >> 24 == 0x41).count(), 1);
+    assert!(groups.contains(&BOB), "the others stay");
+    // One in another has the newer one's number only.
+    let inner = format!("exec '{}' pagsh -c 'id -G'", scene.program.display());
+    let inside = succeed(scene.afar(bob, &["pagsh", "-c", &format!("id -G; {inner}")]));
+    let (outer, inner) = inside.trim().split_once('\n').unwrap();
+    assert_ne!(outer, inner);
+    assert_eq!(outer.split(' ').count(), inner.split(' ').count());
+    // The helper is for nothing else: another command of it has no more than the user.
+    let mut command = scene.command(bob, &helper);
+    let mut serving =
+        command.args(["rxperf", "server", "-p", "0"]).stdout(Stdio::null()).spawn().map(Holder).unwrap();
+    let capabilities = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", serving.0.id())).unwrap();
+        let is_running = status.contains("afar-pagsh");
+        let of = status.lines().find_map(|line| line.strip_prefix("CapPrm:")).unwrap().trim().to_owned();
+        (is_running, u64::from_str_radix(&of, 16).unwrap())
+    };
+    let begin = std::time::Instant::now();
+    while capabilities() != (true, 0) {
+        assert!(begin.elapsed() < mounted::PATIENCE, "{:?}", capabilities());
+    }
+    assert!(serving.0.try_wait().unwrap().is_none(), "it serves");
+    drop(serving);
+    fs::remove_file(&helper).unwrap();
+    let refused = mounted::run(scene.afar(bob, &["pagsh", "-c", "echo ran"]));
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && refused.stdout.is_empty(), "nothing is run outside of the PAG");
+    assert!(said.contains("CAP_SETGID"), "{said}");
+}
+
+#[test]
+fn a_session_that_outlives_its_client_does_not_get_its_users_tokens() {
+    const NAME: &str = "a_session_that_outlives_its_client_does_not_get_its_users_tokens";
+    let Some(scene) = Scene::new(NAME) else { return };
+    let old = who(ALICE, Some(scene.new_pag(ALICE)), "");
+    let _session = scene.command(old, Path::new("sleep")).arg("1000").spawn().map(Holder).unwrap();
+    let (_other, _) = scene.cell.mount("other");
+    let mount = scene.cell.folder.join("other/afar.local");
+    let alice = who(ALICE, None, "alice");
+    let key = scene.key.display().to_string();
+    let mut command = scene.afar(alice, &["aklog", "-keytab", &key, "-principal", "alice"]);
+    command.current_dir(&mount);
+    succeed(command);
+    let folder = mount.join("scratch/alice");
+    scene.fill(alice, &folder);
+    // (It has looked for such sessions when it began.)
+    assert_eq!(scene.shown(old, &folder), Vec::<&str>::new());
+    assert_eq!(scene.shown(alice, &folder).len(), ATTEMPTS.len());
+}

@@ -1,0 +1,195 @@
+//! PAGs: which there are, and in which one a process is. A PAG is a supplementary group with a random number, that the client gives
+//! out on its control socket. Which tokens a PAG has is in `users`, as for users without one.
+//!
+//! A number that was made for another user, or that is of no PAG, is a PAG without tokens: it gives nobody more than they had, and
+//! also not the tokens that the user has outside of PAGs.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rand::Rng;
+use rand::rngs::StdRng;
+
+use crate::fid::{Pag, User};
+
+/// PAGs of one user at most, so that none of them keeps others from having any: more than sessions that anybody has at once. Those
+/// without processes make place.
+const PER_USER_MAX: usize = 1024;
+
+/// PAGs at most, of 16 million numbers: a guess at one that is in use stays a matter of luck.
+const ALL_MAX: usize = 1 << 16;
+
+/// The PAGs that the client has made, or has found processes in.
+#[derive(Debug, Default)]
+pub(crate) struct Pags {
+    /// Whether there was ever one: without, nobody looks at the groups of processes.
+    are_in_use: AtomicBool,
+    all: Mutex<HashMap<Pag, Made>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Made {
+    /// Who it was made for; `None` if processes had it before this client began.
+    owner: Option<u32>,
+    /// At how many looks in a row no process had it. The first may have come before the process had it.
+    missed: u32,
+}
+
+/// There are too many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TooMany;
+
+impl Pags {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Pag, Made>> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a process may be in one.
+    pub(crate) fn are_in_use(&self) -> bool {
+        self.are_in_use.load(Ordering::Acquire)
+    }
+
+    /// Makes one for a user, with a number that none has. Says also whether it is the first of all.
+    pub(crate) fn make(&self, uid: u32, random: &mut StdRng) -> Result<(Pag, bool), TooMany> {
+        let mut all = self.lock();
+        if all.len() >= ALL_MAX || all.values().filter(|made| made.owner == Some(uid)).count() >= PER_USER_MAX
+        {
+            return Err(TooMany);
+        }
+        let pag = loop {
+            let pag = Pag::chosen_by(random.random());
+            if !all.contains_key(&pag) {
+                break pag;
+            }
+        };
+        all.insert(pag, Made { owner: Some(uid), missed: 0 });
+        Ok((pag, !self.are_in_use.swap(true, Ordering::AcqRel)))
+    }
+
+    /// Who a process is, by its user and groups. The superuser is whoever the PAG is of: that may be a program of theirs with a set-uid
+    /// bit.
+    pub(crate) fn user(&self, uid: u32, mut groups: impl Iterator<Item = u32>) -> User {
+        let user = User::of(uid);
+        if !self.are_in_use() {
+            return user;
+        }
+        let Some(pag) = groups.find_map(Pag::of_group) else { return user };
+        let owner =
+            if user.is_superuser() { self.lock().get(&pag).and_then(|made| made.owner) } else { None };
+        User { uid: owner.unwrap_or(uid), pag: Some(pag) }
+    }
+
+    /// These are the PAGs that processes are in. Returns those that have ended, as no process has been in them at two looks, and nobody
+    /// has a token there that is still good.
+    pub(crate) fn look(&self, alive: &HashSet<Pag>, has_token: impl Fn(User) -> bool) -> Vec<User> {
+        let mut all = self.lock();
+        for pag in alive {
+            // Of an earlier client: the number is not to be given to anybody else.
+            all.entry(*pag).or_insert(Made { owner: None, missed: 0 });
+            self.are_in_use.store(true, Ordering::Release);
+        }
+        let mut ended = Vec::new();
+        all.retain(|pag, made| {
+            made.missed = if alive.contains(pag) { 0 } else { made.missed + 1 };
+            let user = made.owner.map(|uid| User { uid, pag: Some(*pag) });
+            let stays = made.missed < 2 || user.is_some_and(&has_token);
+            if !stays {
+                ended.extend(user);
+            }
+            stays
+        });
+        ended
+    }
+}
+
+/// The groups of a process, from its `/proc/PID/status`, if it acts as that user with regard to files. Others' processes may have got
+/// its number, and what is done in somebody else's name is not its own.
+#[must_use]
+pub fn groups_of(status: &str, uid: u32) -> Option<impl Iterator<Item = u32>> {
+    let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
+    // Real, effective, saved, and that for files.
+    let acts_as = line("Uid:")?.split_ascii_whitespace().nth(3)?.parse::<u32>().ok()?;
+    let groups = line("Groups:")?.split_ascii_whitespace();
+    (acts_as == uid).then(|| groups.filter_map(|group| group.parse().ok()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::SeedableRng;
+
+    fn random() -> StdRng {
+        StdRng::seed_from_u64(1)
+    }
+
+    fn who(pags: &Pags, uid: u32, groups: &[u32]) -> User {
+        pags.user(uid, groups.iter().copied())
+    }
+
+    #[test]
+    fn a_process_is_in_the_pag_that_was_made_for_its_user() {
+        let pags = Pags::default();
+        let stale = Pag::chosen_by(7).group();
+        assert_eq!(who(&pags, 1, &[100, stale]), User::of(1), "nobody looks before there is one");
+        let (pag, is_first) = pags.make(1, &mut random()).unwrap();
+        assert!(is_first && Pag::of_group(pag.group()) == Some(pag));
+        let alice = User { uid: 1, pag: Some(pag) };
+        assert_eq!(who(&pags, 1, &[100, pag.group(), 0x4200_0000]), alice);
+        assert_eq!(who(&pags, 1, &[100]), User::of(1));
+        assert_eq!(who(&pags, 0, &[pag.group()]), alice, "a set-uid program");
+    }
+
+    #[test]
+    fn a_number_that_was_guessed_gives_nothing() {
+        let pags = Pags::default();
+        let (pag, _) = pags.make(1, &mut random()).unwrap();
+        let guesser = who(&pags, 2, &[pag.group()]);
+        assert_ne!(guesser, who(&pags, 1, &[pag.group()]));
+        assert_eq!(guesser, User { uid: 2, pag: Some(pag) }, "nor the user's own tokens");
+    }
+
+    #[test]
+    fn a_user_who_makes_very_many_is_told_and_others_are_not() {
+        let (pags, mut random) = (Pags::default(), random());
+        let made: HashSet<_> = (0..PER_USER_MAX).map(|_| pags.make(1, &mut random).unwrap().0).collect();
+        assert_eq!(made.len(), PER_USER_MAX, "each has a number of its own");
+        assert_eq!(pags.make(1, &mut random), Err(TooMany));
+        assert!(pags.make(2, &mut random).is_ok());
+        for _ in 0..2 {
+            pags.look(&HashSet::new(), |_| false);
+        }
+        assert!(pags.make(1, &mut random).is_ok(), "what has no processes makes place");
+    }
+
+    #[test]
+    fn a_pag_ends_with_its_last_process_unless_it_has_a_good_token() {
+        let pags = Pags::default();
+        let (pag, _) = pags.make(1, &mut random()).unwrap();
+        let (user, alive) = (User { uid: 1, pag: Some(pag) }, HashSet::from([pag]));
+        let none = HashSet::new();
+        assert!(pags.look(&none, |_| false).is_empty(), "its process may not have it yet");
+        assert!(pags.look(&alive, |_| false).is_empty());
+        assert!(pags.look(&none, |_| false).is_empty());
+        assert!(pags.look(&none, |theirs| theirs == user).is_empty());
+        assert_eq!(pags.look(&none, |_| false), [user]);
+    }
+
+    #[test]
+    fn a_pag_of_an_earlier_client_keeps_its_number_and_has_no_tokens() {
+        let pags = Pags::default();
+        let old = Pag::chosen_by(5);
+        pags.look(&HashSet::from([old]), |_| false);
+        assert_eq!(who(&pags, 1, &[old.group()]), User { uid: 1, pag: Some(old) });
+        assert_eq!(who(&pags, 0, &[old.group()]), User { uid: 0, pag: Some(old) });
+        assert!(pags.lock().contains_key(&old));
+    }
+
+    #[test]
+    fn the_groups_of_a_process_are_told_of_the_user_that_it_acts_as() {
+        let status = "Name:\tsh\nUid:\t1\t1\t1\t5\nGid:\t1\t1\t1\t1\nFDSize:\t64\nGroups:\t4 1090519047 \nNStgid:\t2\n";
+        assert_eq!(groups_of(status, 5).unwrap().collect::<Vec<_>>(), [4, 1_090_519_047]);
+        assert!(groups_of(status, 1).is_none());
+        assert!(groups_of("", 1).is_none());
+    }
+}

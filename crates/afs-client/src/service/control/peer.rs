@@ -1,0 +1,61 @@
+//! What the kernel says of a peer of the control socket that std does not tell: the only `unsafe` of this crate. And which PAGs have
+//! processes.
+
+#![expect(unsafe_code, reason = "the one file with a system call that std and tokio do not offer")]
+
+use std::collections::HashSet;
+use std::os::fd::{AsFd, AsRawFd};
+use std::{fs, io, mem};
+
+use crate::fid::Pag;
+use crate::servers::pags::groups_of;
+
+/// Groups of a process at most (`NGROUPS_MAX`).
+const GROUPS_MAX: usize = 65536;
+
+/// Groups that most processes have fewer than: then it is one call.
+const GROUPS_FEW: usize = 64;
+
+/// The supplementary groups of a socket's peer when it connected (SO_PEERGROUPS of `socket.h`).
+pub(super) fn groups(socket: &impl AsFd) -> io::Result<Vec<u32>> {
+    let mut groups = vec![0_u32; GROUPS_FEW];
+    loop {
+        let mut length = (groups.len() * mem::size_of::<u32>()) as libc::socklen_t;
+        // SAFETY: the descriptor is borrowed, so it is open; the kernel writes at most `length` bytes, which the vector has, and then how
+        // many it wrote or needs.
+        let result = unsafe {
+            libc::getsockopt(
+                socket.as_fd().as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut length,
+            )
+        };
+        let count = length as usize / mem::size_of::<u32>();
+        if result == 0 {
+            groups.truncate(count);
+            return Ok(groups);
+        }
+        let error = io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::ERANGE) || count <= groups.len() || count > GROUPS_MAX {
+            return Err(error);
+        }
+        groups.resize(count, 0);
+    }
+}
+
+/// The PAGs that processes of this machine are in, as far as they can be seen from here.
+pub(super) fn pags_of_processes() -> HashSet<Pag> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+    let is_process = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
+    let mut pags = HashSet::new();
+    for process in processes.filter(|entry| entry.file_name().to_str().is_some_and(is_process)) {
+        // It may have ended.
+        let Ok(status) = fs::read_to_string(process.path().join("status")) else { continue };
+        let uid = status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_ascii_whitespace().nth(3));
+        let groups = uid.and_then(|uid| groups_of(&status, uid.parse().ok()?));
+        pags.extend(groups.into_iter().flatten().filter_map(Pag::of_group));
+    }
+    pags
+}
