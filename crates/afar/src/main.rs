@@ -14,12 +14,15 @@ mod client_uuid;
 mod cmdebug;
 mod codes;
 mod control_socket;
+mod database_files;
 mod dates;
 mod doctor;
+mod export;
 mod fs;
 mod fsck;
 mod hangup;
 mod hosts;
+mod import;
 mod key;
 mod klog;
 mod login;
@@ -134,6 +137,18 @@ const ENTRIES: &[Entry] = &[
         is_classic: false,
         about: "whether the volumes in a partition are whole, and what is wrong where",
         run: fsck::run,
+    },
+    Entry {
+        name: "import",
+        is_classic: false,
+        about: "a cell's databases from the files of OpenAFS's servers",
+        run: import::run,
+    },
+    Entry {
+        name: "export",
+        is_classic: false,
+        about: "the cell's databases as files for OpenAFS's servers",
+        run: export::run,
     },
     Entry {
         name: "rxdebug",

@@ -23,7 +23,7 @@ use crate::store::{CellStore, Known, Outcome, Position, RowChange, StoreError, T
 use following::{FRESH_FOR, Following};
 pub use following::{Freshness, NoQuorum};
 pub use revision::Version;
-use revision::{REVISION, Revision};
+pub(crate) use revision::{REVISION, Revision};
 
 /// Rows that are read from the store at a time when a database is loaded: some hundred kilobytes.
 const LOAD_ROWS: usize = 4096;
@@ -31,6 +31,9 @@ const LOAD_ROWS: usize = 4096;
 /// How often a change is made anew since other machines were faster: each of them is as likely to be next, so of three
 /// machines that never pause one loses so often in a row once in 10^11 times.
 const MAX_CONFLICTS: usize = 64;
+
+/// The row that is there while a database is moved in; it must not be opened then. See [`crate::fill()`].
+pub(crate) const FILLING: &[u8] = b"FILLING";
 
 /// What a database is in memory.
 pub trait Image: fmt::Debug + Send + Sync + Sized + 'static {
@@ -80,6 +83,11 @@ pub enum OpenError {
         /// What is wrong.
         source: BadRow,
     },
+    /// It was being moved in, and that was cut off.
+    Unfinished {
+        /// Which database.
+        database: &'static str,
+    },
 }
 
 impl fmt::Display for OpenError {
@@ -92,6 +100,9 @@ impl fmt::Display for OpenError {
                     f,
                     "the {database} cannot be used: its row {key} is damaged ({source}); restore it from a copy"
                 )
+            }
+            Self::Unfinished { database } => {
+                write!(f, "the {database} is not whole, as an 'afar import' was cut off: do it again")
             }
         }
     }
@@ -337,7 +348,7 @@ impl<I: Image> Inner<I> {
     }
 }
 
-fn key<I: Image>(key: &[u8]) -> Vec<u8> {
+pub(crate) fn key<I: Image>(key: &[u8]) -> Vec<u8> {
     [I::PREFIX, key].concat()
 }
 
@@ -361,6 +372,7 @@ async fn load<I: Image>(store: &dyn CellStore) -> Result<(Current<I>, Position),
         for (key, value) in &page.rows {
             let row = &key[I::PREFIX.len()..];
             let taken = match row {
+                FILLING => return Err(OpenError::Unfinished { database: I::NAME }),
                 REVISION => Revision::from_row(value).map(|revision| current.revision = revision),
                 _ => current.image.set_row(row, Some(value)),
             };

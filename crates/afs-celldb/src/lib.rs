@@ -12,6 +12,7 @@
 pub mod caller;
 pub mod database;
 pub mod files;
+mod fill;
 pub mod ptdb;
 mod record;
 mod serving;
@@ -24,5 +25,6 @@ pub mod vldb;
 
 pub use caller::{Authority, Caller, Identity};
 pub use database::{Database, Freshness, NoQuorum, OpenError, Options, Version};
+pub use fill::{Existing, FillError, fill};
 pub use serving::{Clock, rx_service};
 pub use store::{CellStore, StoreError};

@@ -4,7 +4,7 @@
 use crate::record::{BadRow, Fields, PutFields};
 
 /// The row of the revision, behind the image's prefix. Sorts before all rows of an image, which are lower-case.
-pub(super) const REVISION: &[u8] = b"REVISION";
+pub(crate) const REVISION: &[u8] = b"REVISION";
 
 /// First byte of the revision's row, without and with a stamp.
 const PLAIN: u8 = 1;
@@ -52,13 +52,18 @@ pub(super) fn writers(prefix: &[u8]) -> Vec<u8> {
 
 /// The state of a database in its store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Revision {
-    pub(super) version: Version,
+pub(crate) struct Revision {
+    pub(crate) version: Version,
     /// The transaction that made it, in a store that several machines share.
     pub(super) stamp: Option<Stamp>,
 }
 
 impl Revision {
+    /// A state that was made by no transaction of a running server.
+    pub(crate) fn of(version: Version) -> Self {
+        Self { version, stamp: None }
+    }
+
     /// The state after one more change.
     pub(super) fn next(self, now: u32, stamp: Option<Stamp>) -> Self {
         let Version { epoch, counter } = self.version;
@@ -78,7 +83,7 @@ impl Revision {
         own.counter < other.counter && (own.epoch == other.epoch || own.epoch == 0)
     }
 
-    pub(super) fn to_row(self) -> Option<Vec<u8>> {
+    pub(crate) fn to_row(self) -> Option<Vec<u8>> {
         (self != Self::default()).then(|| {
             let mut row = vec![if self.stamp.is_some() { STAMPED } else { PLAIN }];
             row.put_u32(self.version.epoch);
@@ -91,7 +96,7 @@ impl Revision {
         })
     }
 
-    pub(super) fn from_row(row: &[u8]) -> Result<Self, BadRow> {
+    pub(crate) fn from_row(row: &[u8]) -> Result<Self, BadRow> {
         let mut fields = Fields::new(row);
         let is_stamped = match fields.u8()? {
             PLAIN => false,

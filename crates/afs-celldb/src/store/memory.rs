@@ -16,6 +16,8 @@ pub struct MemoryStore {
 struct State {
     rows: BTreeMap<Vec<u8>, Vec<u8>>,
     failure: Failure,
+    /// Commits before the one that fails.
+    whole: u32,
 }
 
 /// What goes wrong with the commits to come, for tests of those who use a store.
@@ -38,7 +40,13 @@ impl MemoryStore {
 
     /// Has the next commit fail.
     pub fn fail_next(&self, failure: Failure) {
-        self.lock().failure = failure;
+        self.fail_commit(0, failure);
+    }
+
+    /// Has a commit fail, after so many others.
+    pub fn fail_commit(&self, whole: u32, failure: Failure) {
+        let mut state = self.lock();
+        (state.failure, state.whole) = (failure, whole);
     }
 
     /// All rows, for comparisons.
@@ -53,7 +61,13 @@ impl MemoryStore {
 
     fn commit_now(&self, transaction: Transaction) -> Result<Outcome, StoreError> {
         let mut state = self.lock();
-        let failure = std::mem::take(&mut state.failure);
+        let failure = match state.whole.checked_sub(1) {
+            Some(left) => {
+                state.whole = left;
+                Failure::None
+            }
+            None => std::mem::take(&mut state.failure),
+        };
         let failed = || Err(StoreError::new("committing to memory", "this was asked to fail, for a test"));
         if failure == Failure::Lost {
             return failed();

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 mod commands;
+mod databases;
 mod dumps;
 mod fuse;
 mod kerberos;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
     let mut cases = Vec::new();
     for module in [
         commands::cases,
+        databases::cases,
         dumps::cases,
         rxkad::cases,
         rights::cases,

@@ -1,0 +1,130 @@
+//! What `afar import` and `afar export` share: OpenAFS's files of the cell's databases on the disk, which databases of ours are
+//! meant, and how what is odd is told.
+
+use crate::output::harmless;
+use afs_celldb::files::{MAX_FILE_BYTES, Oddities};
+use afs_celldb::store::CellStore;
+use afs_config::{CellName, ServerFolder};
+use afs_server::{Config, databases};
+use serde_json::{Value, json};
+use std::fmt::Write;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Bytes of a log that has nothing in it.
+pub(crate) const EMPTY_LOG_BYTES: u64 = 64;
+
+/// The file beside a database file that has its log: `vldb.DBSYS1` beside `vldb.DB0`.
+pub(crate) fn log_path(file: &Path) -> PathBuf {
+    file.with_extension("DBSYS1")
+}
+
+/// All of a file; nothing if it is not there and `may_miss`.
+pub(crate) fn read(path: &Path, may_miss: bool) -> Result<Option<Vec<u8>>, String> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if may_miss && error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("{}: {error}", path.display())),
+    };
+    let mut bytes = Vec::new();
+    let read = file.by_ref().take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes);
+    read.map_err(|error| format!("{}: {error}", path.display()))?;
+    if bytes.len() as u64 > MAX_FILE_BYTES {
+        return Err(format!("{}: it is longer than any database of OpenAFS's can be", path.display()));
+    }
+    Ok(Some(bytes))
+}
+
+/// The configuration whose databases are meant.
+pub(crate) fn configuration(file: Option<&Path>, state: Option<&Path>) -> Result<Config, String> {
+    let mut config = match file {
+        Some(path) => Config::load(path).map_err(|error| error.to_string())?,
+        None => Config::default(),
+    };
+    if let Some(state) = state {
+        config.server.state =
+            std::path::absolute(state).map_err(|error| format!("{}: {error}", state.display()))?;
+    }
+    Ok(config)
+}
+
+/// Seconds since 1970.
+pub(crate) fn now() -> u32 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| u32::try_from(d.as_secs()).unwrap_or(u32::MAX))
+}
+
+/// Does what waits for the store.
+pub(crate) fn wait<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    runtime.map_err(|error| format!("no threads can be started: {error}"))?.block_on(work)
+}
+
+/// What is odd, a line for each kind and one for each example.
+pub(crate) fn text_of(oddities: &Oddities) -> String {
+    let mut text = String::new();
+    for (oddity, count, examples) in oddities.iter() {
+        let _ = writeln!(text, "  {count} {}: {}", oddity.sentence(), oddity.done());
+        for example in examples {
+            let _ = writeln!(text, "      {}", harmless(example));
+        }
+        let more = count - examples.len() as u64;
+        if more > 0 {
+            let _ = writeln!(text, "      and {more} more");
+        }
+    }
+    text
+}
+
+/// The same as JSON.
+pub(crate) fn json_of(oddities: &Oddities) -> Value {
+    let list = oddities.iter().map(|(oddity, count, examples)| {
+        json!({ "what": oddity.sentence(), "count": count, "done": oddity.done(), "examples": examples })
+    });
+    list.collect()
+}
+
+/// The store of the databases.
+pub(crate) fn store_of(config: &Config) -> Result<Arc<dyn CellStore>, String> {
+    // Only keys in etcd have the cell's name in them.
+    let cell = match config.databases.etcd.is_empty() {
+        true => CellName::new("local").map_err(|error| error.to_string())?,
+        false => ServerFolder::read(&config.config_dir()).map_err(|error| error.to_string())?.cell,
+    };
+    databases::open_store(config, &cell).map_err(|error| error.to_string())
+}
+
+/// Where the databases are, for people.
+pub(crate) fn place_of(config: &Config) -> String {
+    match config.databases.etcd.is_empty() {
+        true => config.server.state.join("databases").display().to_string(),
+        false => format!("etcd at {}", config.databases.etcd.join(", ")),
+    }
+}
+
+/// What was made as root belongs to whom the state folder does, as whom the server runs.
+pub(crate) fn give_to_owner(config: &Config) -> Result<(), String> {
+    use std::os::unix::fs::{MetadataExt, chown};
+    if !config.databases.etcd.is_empty() {
+        return Ok(());
+    }
+    let state = &config.server.state;
+    let folder = state.join("databases");
+    let give = || {
+        let owner = fs::metadata(state)?;
+        let files = fs::read_dir(&folder)?.map(|entry| entry.map(|entry| entry.path()));
+        for path in std::iter::once(Ok(folder.clone())).chain(files) {
+            let path = path?;
+            let own = fs::symlink_metadata(&path)?;
+            if (own.uid(), own.gid()) != (owner.uid(), owner.gid()) {
+                chown(&path, Some(owner.uid()), Some(owner.gid()))?;
+            }
+        }
+        Ok(())
+    };
+    give().map_err(|error: std::io::Error| {
+        format!("{}: cannot give it to the owner of the state folder: {error}", folder.display())
+    })
+}

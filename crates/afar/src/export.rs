@@ -1,0 +1,146 @@
+//! `afar export`: the cell's databases as files from which OpenAFS's vlserver and ptserver start, `vldb.DB0` and `prdb.DB0`. How the
+//! files are written is `afs_celldb::files`.
+
+use crate::database_files::{EMPTY_LOG_BYTES, configuration, give_to_owner, log_path, now, store_of, wait};
+use crate::output;
+use afs_celldb::Database;
+use afs_celldb::database::Image;
+use afs_celldb::files::{FileError, PrdbContents, VldbContents, write_prdb, write_vldb};
+use afs_celldb::ptdb::Ptdb;
+use afs_celldb::store::CellStore;
+use afs_celldb::vldb::Vldb;
+use clap::Parser;
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+#[derive(Parser)]
+#[command(
+    name = "afar export",
+    about = "Writes the cell's databases as files for OpenAFS's vlserver and ptserver, while 'afar server' is stopped"
+)]
+struct Cli {
+    /// Where the volume location database goes, such as /var/lib/openafs/db/vldb.DB0
+    #[arg(long, value_name = "FILE")]
+    vldb: Option<PathBuf>,
+    /// Where the protection database goes, such as /var/lib/openafs/db/prdb.DB0
+    #[arg(long, value_name = "FILE")]
+    prdb: Option<PathBuf>,
+    /// The server's configuration
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The server's state folder
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Replaces files that are there
+    #[arg(long)]
+    force: bool,
+    /// Writes JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command with the arguments behind its name.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    crate::private::begin();
+    let name = OsString::from("afar export");
+    let cli = match Cli::try_parse_from(std::iter::once(&name).chain(args)) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(crate::classic::MISUSE));
+        }
+    };
+    match export(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("afar export: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn export(cli: &Cli) -> Result<(), String> {
+    let files: Vec<&Path> = [&cli.vldb, &cli.prdb].into_iter().flatten().map(PathBuf::as_path).collect();
+    if files.is_empty() {
+        return Err("give --vldb FILE, --prdb FILE, or both".to_owned());
+    }
+    files.iter().try_for_each(|path| may_write(path, cli.force))?;
+    let config = configuration(cli.config.as_deref(), cli.state.as_deref())?;
+    let state = &config.server.state;
+    if !state.is_dir() {
+        return Err(format!("{}: there is no such state folder; name it with --state", state.display()));
+    }
+    let store = store_of(&config)?;
+    give_to_owner(&config)?;
+    let mut told = Vec::new();
+    if let Some(path) = &cli.vldb {
+        let contents = contents::<Vldb, _>(&store, VldbContents::of)?;
+        write(path, write_vldb(&contents, now()))?;
+        let (volumes, servers) = (contents.entries.len(), contents.server_count());
+        told.push((path, format!("{volumes} volumes on {servers} servers")));
+    }
+    if let Some(path) = &cli.prdb {
+        let contents = contents::<Ptdb, _>(&store, PrdbContents::of)?;
+        let [users, groups, foreign] = contents.counts();
+        if users == 0 {
+            return Err("the PTDB has nothing in it yet: start the server once".to_owned());
+        }
+        write(path, write_prdb(&contents, now()))?;
+        told.push((path, format!("{users} users, {groups} groups, {foreign} users of other cells")));
+    }
+    let written = if cli.json {
+        let list: Value = told
+            .iter()
+            .map(|(path, what)| json!({ "file": path.display().to_string(), "what": what }))
+            .collect();
+        output::write_json(&list)
+    } else {
+        output::write(
+            &told.iter().map(|(path, what)| format!("{}: {what}\n", path.display())).collect::<String>(),
+        )
+    };
+    written.map_err(|error| error.to_string())
+}
+
+fn contents<I: Image, T>(store: &Arc<dyn CellStore>, look: fn(&I) -> T) -> Result<T, String> {
+    let database =
+        wait(async { Database::<I>::open(Arc::clone(store)).await.map_err(|error| error.to_string()) })?;
+    Ok(database.read(look))
+}
+
+/// What is there must not be lost, nor a log be applied to the new file that is of the old one.
+fn may_write(path: &Path, force: bool) -> Result<(), String> {
+    if path.exists() && !force {
+        return Err(format!("{} is there already; with --force it is replaced", path.display()));
+    }
+    let log = log_path(path);
+    if fs::metadata(&log).is_ok_and(|log| log.len() > EMPTY_LOG_BYTES) {
+        return Err(format!(
+            "{}: this log of the database that was there would be applied to the new one; stop OpenAFS's servers and remove it",
+            log.display()
+        ));
+    }
+    Ok(())
+}
+
+/// Puts a file in place as a whole, for its owner alone.
+fn write(path: &Path, bytes: Result<Vec<u8>, FileError>) -> Result<(), String> {
+    let named = |error: io::Error| format!("{}: {error}", path.display());
+    let bytes = bytes.map_err(|error| format!("{}: {error}", path.display()))?;
+    let new = path.with_extension("DB0.new");
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new).map_err(named)?;
+    let written = file.write_all(&bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&new, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    written.map_err(named)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(named)
+}

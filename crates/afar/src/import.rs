@@ -1,0 +1,166 @@
+//! `afar import`: a cell's databases from the files of OpenAFS's servers, `vldb.DB0` and `prdb.DB0`. What is odd in them is told,
+//! with `--dry-run` that alone. How the files are read is `afs_celldb::files`.
+
+use crate::database_files::{
+    configuration, give_to_owner, json_of, log_path, now, place_of, read, store_of, text_of, wait,
+};
+use crate::output;
+use afs_celldb::database::Image;
+use afs_celldb::files::{FileError, Oddities, PrdbContents, VldbContents, read_prdb, read_vldb};
+use afs_celldb::ptdb::Ptdb;
+use afs_celldb::store::{CellStore, Row};
+use afs_celldb::vldb::Vldb;
+use afs_celldb::{Existing, FillError, fill};
+use clap::Parser;
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(
+    name = "afar import",
+    about = "Fills the cell's databases from the files of OpenAFS's vlserver and ptserver, which should be stopped, as should 'afar server'"
+)]
+struct Cli {
+    /// The volume location database, such as /var/lib/openafs/db/vldb.DB0
+    #[arg(long, value_name = "FILE")]
+    vldb: Option<PathBuf>,
+    /// The protection database, such as /var/lib/openafs/db/prdb.DB0
+    #[arg(long, value_name = "FILE")]
+    prdb: Option<PathBuf>,
+    /// The server's configuration
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The server's state folder
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Reads the files and says what is odd in them; changes nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Removes what the databases have
+    #[arg(long)]
+    replace: bool,
+    /// Writes JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command with the arguments behind its name.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    crate::private::begin();
+    let name = OsString::from("afar import");
+    let cli = match Cli::try_parse_from(std::iter::once(&name).chain(args)) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(crate::classic::MISUSE));
+        }
+    };
+    match import(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("afar import: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn import(cli: &Cli) -> Result<(), String> {
+    if cli.vldb.is_none() && cli.prdb.is_none() {
+        return Err("give --vldb FILE, --prdb FILE, or both".to_owned());
+    }
+    // Both are read before anything is changed.
+    let vldb = cli.vldb.as_deref().map(|path| open(path, read_vldb)).transpose()?;
+    let prdb = cli.prdb.as_deref().map(|path| open(path, read_prdb)).transpose()?;
+    let mut told = serde_json::Map::new();
+    let mut text = String::new();
+    if let (Some(path), Some((contents, oddities))) = (&cli.vldb, &vldb) {
+        text += &tell_vldb(path, contents, oddities, &mut told);
+    }
+    if let (Some(path), Some((contents, oddities))) = (&cli.prdb, &prdb) {
+        text += &tell_prdb(path, contents, oddities, &mut told);
+    }
+    let say = |text: &str| if cli.json { Ok(()) } else { output::write(text) };
+    say(&text).map_err(|error| error.to_string())?;
+    let config = configuration(cli.config.as_deref(), cli.state.as_deref())?;
+    if !cli.dry_run {
+        let existing = if cli.replace { Existing::Replace } else { Existing::Keep };
+        let store = store_of(&config)?;
+        let filled = wait(async {
+            if let Some((contents, _)) = &vldb {
+                put::<Vldb>(&*store, contents.rows(), existing).await?;
+            }
+            if let Some((contents, _)) = &prdb {
+                put::<Ptdb>(&*store, contents.rows(), existing).await?;
+            }
+            Ok(())
+        });
+        drop(store);
+        give_to_owner(&config)?;
+        filled?;
+    }
+    let last = match cli.dry_run {
+        true => "nothing was changed\n".to_owned(),
+        false => format!("imported to {}\n", place_of(&config)),
+    };
+    told.insert("imported".to_owned(), Value::Bool(!cli.dry_run));
+    let written = if cli.json { output::write_json(&Value::Object(told)) } else { output::write(&last) };
+    written.map_err(|error| error.to_string())
+}
+
+type Reader<T> = fn(&[u8], Option<&[u8]>) -> Result<(T, Oddities), FileError>;
+
+fn open<T>(path: &Path, reader: Reader<T>) -> Result<(T, Oddities), String> {
+    let bytes = read(path, false)?.unwrap_or_default();
+    let log = read(&log_path(path), true)?;
+    reader(&bytes, log.as_deref()).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+async fn put<I: Image>(
+    store: &dyn CellStore,
+    rows: impl Iterator<Item = Row>,
+    existing: Existing,
+) -> Result<(), String> {
+    match fill::<I>(store, rows, existing, now()).await {
+        Ok(_) => Ok(()),
+        Err(error @ FillError::NotEmpty { .. }) => {
+            Err(format!("{error}; with --replace they are removed, after you have copied the state folder"))
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn tell_vldb(
+    path: &Path,
+    contents: &VldbContents,
+    oddities: &Oddities,
+    told: &mut serde_json::Map<String, Value>,
+) -> String {
+    let (volumes, servers) = (contents.entries.len(), contents.server_count());
+    let value = json!({ "file": path.display().to_string(), "volumes": volumes, "servers": servers, "odd": json_of(oddities) });
+    told.insert("vldb".to_owned(), value);
+    format!("{}: {volumes} volumes on {servers} servers\n{}", path.display(), text_of(oddities))
+}
+
+fn tell_prdb(
+    path: &Path,
+    contents: &PrdbContents,
+    oddities: &Oddities,
+    told: &mut serde_json::Map<String, Value>,
+) -> String {
+    let [users, groups, foreign] = contents.counts();
+    let value = json!({
+        "file": path.display().to_string(),
+        "users": users,
+        "groups": groups,
+        "foreign_users": foreign,
+        "odd": json_of(oddities),
+    });
+    told.insert("prdb".to_owned(), value);
+    format!(
+        "{}: {users} users, {groups} groups, {foreign} users of other cells\n{}",
+        path.display(),
+        text_of(oddities)
+    )
+}

@@ -1,0 +1,113 @@
+//! `afar import` and `afar export`: what they say, refuse and leave behind. What is read of the files is `afs_celldb`'s and tested there;
+//! that OpenAFS's servers take what is written, in `crates/interop`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const VLDB: &[u8] = include_bytes!("../../afs-celldb/tests/data/vldb.DB0");
+const PRDB: &[u8] = include_bytes!("../../afs-celldb/tests/data/prdb.DB0");
+
+/// A folder with the files, which goes with it.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder =
+            Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("files-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("vldb.DB0"), VLDB).unwrap();
+        fs::write(folder.join("prdb.DB0"), PRDB).unwrap();
+        Self(folder)
+    }
+
+    fn afar(&self, line: &str) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_afar"));
+        command.args(line.split_whitespace()).current_dir(&self.0).output().unwrap()
+    }
+
+    fn good(&self, line: &str) -> String {
+        let output = self.afar(line);
+        assert!(output.status.success(), "{line}: {output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// What a command that fails says.
+    fn bad(&self, line: &str) -> String {
+        let output = self.afar(line);
+        assert_eq!(output.status.code(), Some(1), "{line}: {output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+const IMPORT: &str = "import --vldb vldb.DB0 --prdb prdb.DB0 --state state";
+
+#[test]
+fn a_dry_run_tells_what_is_odd_and_changes_nothing() {
+    let folder = Folder::new("dry");
+    let told = folder.good(&format!("{IMPORT} --dry-run"));
+    assert!(told.contains("vldb.DB0: 7 volumes on 4 servers\n"), "{told}");
+    assert!(told.contains("prdb.DB0: 63 users, 27 groups, 2 users of other cells\n"), "{told}");
+    assert!(told.contains("2 groups without an owner: kept\n      carol:one (-210)\n"), "{told}");
+    assert!(told.ends_with("nothing was changed\n"), "{told}");
+    assert!(!folder.0.join("state").exists());
+    let told: Value = serde_json::from_str(&folder.good(&format!("{IMPORT} --dry-run --json"))).unwrap();
+    assert_eq!((&told["vldb"]["volumes"], &told["prdb"]["odd"][0]["count"]), (&7.into(), &2.into()));
+}
+
+#[test]
+fn what_was_imported_is_exported_as_the_same() {
+    let folder = Folder::new("round");
+    folder.good(IMPORT);
+    folder.good("export --vldb vldb.new.DB0 --prdb prdb.new.DB0 --state state");
+    let told = |vldb: &str, prdb: &str| {
+        folder.good(&format!("import --vldb {vldb} --prdb {prdb} --dry-run")).replace(".new.DB0", ".DB0")
+    };
+    assert_eq!(told("vldb.new.DB0", "prdb.new.DB0"), told("vldb.DB0", "prdb.DB0"));
+    // The first volume's ids and flags are where they were, behind headers and servers.
+    let first = 64 + 132_120 + 8192;
+    assert_eq!(fs::read(folder.0.join("vldb.new.DB0")).unwrap()[first..][..16], VLDB[first..][..16]);
+}
+
+#[test]
+fn databases_with_contents_are_replaced_only_if_that_is_asked_for() {
+    let folder = Folder::new("replace");
+    folder.good(IMPORT);
+    let said = folder.bad(IMPORT);
+    assert!(said.contains("the VLDB has contents already") && said.contains("--replace"), "{said}");
+    folder.good(&format!("{IMPORT} --replace"));
+}
+
+#[test]
+fn a_file_that_is_none_is_named_and_nothing_is_changed() {
+    let folder = Folder::new("none");
+    fs::write(folder.0.join("prdb.DB0"), &PRDB[..1000]).unwrap();
+    let said = folder.bad(IMPORT);
+    assert!(said.contains("prdb.DB0: it ends after 936 bytes"), "{said}");
+    assert!(!folder.0.join("state").exists());
+    assert!(folder.bad("import --vldb nothing.DB0").contains("nothing.DB0"));
+    assert!(folder.bad("import").contains("give --vldb FILE"));
+    assert!(folder.bad("export --vldb new.DB0 --state nothing").contains("there is no such state folder"));
+}
+
+#[test]
+fn an_export_replaces_no_file_unasked_and_leaves_no_log_of_another_database() {
+    let folder = Folder::new("export");
+    folder.good(IMPORT);
+    let said = folder.bad("export --vldb vldb.DB0 --state state");
+    assert!(said.contains("vldb.DB0 is there already"), "{said}");
+    assert_eq!(fs::read(folder.0.join("vldb.DB0")).unwrap(), VLDB);
+    fs::write(folder.0.join("vldb.DBSYS1"), [0; 80]).unwrap();
+    let said = folder.bad("export --vldb vldb.DB0 --state state --force");
+    assert!(said.contains("vldb.DBSYS1") && said.contains("remove it"), "{said}");
+    fs::write(folder.0.join("vldb.DBSYS1"), [0; 64]).unwrap();
+    folder.good("export --vldb vldb.DB0 --state state --force");
+}

@@ -1,0 +1,306 @@
+//! The databases of a cell that go from OpenAFS's servers to ours and back, as files: whoever serves them, Debian's `vos`
+//! and `pts` are told the same.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use afar_interop::cell::{Cell, Machine, Servers};
+use afar_interop::lab::Lab;
+use afar_interop::process::{self, Running};
+use afar_interop::suite::{Case, Trouble, Verdict, Weight};
+
+/// All cases of this module.
+pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
+    let lab = Arc::clone(lab);
+    vec![Case::new("databases/go_from_openafs_to_ours_and_back", Weight::Waiting, move || {
+        there_and_back(&lab)
+    })]
+}
+
+/// Servers start, and stop, within some seconds.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Names of which there are volumes.
+const VOLUMES: usize = 40;
+
+/// Users, of which each second one has a group.
+const USERS: usize = 40;
+
+/// Look-ups that are compared, at least.
+const LOOKUPS_MIN: usize = 200;
+
+/// Where OpenAFS's servers have their databases in a cell.
+const FILES: &str = "/var/lib/openafs/db";
+
+/// Where ours have theirs there.
+const STATE: &str = "/var/lib/openafs/afar";
+
+/// What fills the databases. `#` is every number, `%` every second one.
+const FILLING: &[&str] = &[
+    "vos setaddrs -uuid 00aabbcc-1122-3344-55-66-778899aabbcc -host 10.89.7.1 10.89.7.2 10.89.7.3",
+    "vos setaddrs -uuid 01aabbcc-1122-3344-55-66-778899aabbcc -host 10.89.8.1",
+    "vos create 10.88.0.1 a vol.# -maxquota 0",
+    "vos addsite 10.88.0.1 a vol.%",
+    "vos backup vol.1",
+    "vos lock vol.2",
+    "vos remove 10.88.0.1 a vol.7",
+    "vos changeaddr 10.89.8.1 -remove",
+    "pts createuser admin -id 1",
+    "pts adduser admin system:administrators",
+    "pts createuser user#",
+    "pts creategroup user%:team -owner user%",
+    "pts creategroup staff -owner admin",
+    "pts creategroup user11:orphan -owner user11",
+    "pts adduser user# staff",
+    "pts adduser user% user2:team",
+    "pts adduser user39 user%:team",
+    "pts adduser user2:team user4:team",
+    "pts adduser user4:team user6:team",
+    "pts adduser user4:team user8:team",
+    "pts adduser user4:team user10:team",
+    "pts removeuser user5 staff",
+    "pts setfields user2:team -access SOMar",
+    "pts setfields user3 -groupquota 7",
+    "pts creategroup system:authuser@other.test",
+    "pts createuser joe@other.test",
+    "pts delete user11",
+    "pts delete user12",
+    "pts rename user13 renamed",
+    "pts setmax -user 5000",
+];
+
+/// What is asked. `#` as above.
+const LOOKUPS: &[&str] = &[
+    "vos listvldb -noresolve",
+    "vos listvldb -nosort -noresolve",
+    "vos listvldb -locked -noresolve",
+    "vos listvldb -server 10.89.7.1 -noresolve",
+    "vos listaddrs -noresolve -printuuid",
+    "vos listvldb -name vol.# -noresolve",
+    "vos listvldb -name vol.%.readonly -noresolve",
+    "vos examine vol.1 -noresolve",
+    "vos examine vol.7 -noresolve",
+    "pts listentries -users -groups",
+    "pts listmax",
+    "pts examine user# -noauth",
+    "pts examine user#",
+    "pts membership user#",
+    "pts examine user%:team",
+    "pts membership user%:team",
+    "pts membership user%:team -supergroups",
+    "pts listowned user#",
+    "pts listowned 0",
+    "pts examine system:administrators anonymous joe@other.test renamed user11:orphan",
+    "pts membership system:authuser@other.test",
+    "pts membership staff -expandgroups",
+];
+
+/// Changes that each of the servers gets when it has the databases; `NAME` is whose it is.
+const CHANGES: &[&str] = &[
+    "pts createuser NAME",
+    "pts createuser NAME.gone",
+    "pts creategroup NAME:team -owner NAME",
+    "pts adduser NAME NAME:team",
+    "pts adduser NAME.gone NAME:team",
+    "pts removeuser NAME NAME:team",
+    "pts delete NAME.gone",
+    "vos create 10.88.0.1 a NAME.old -maxquota 0",
+    "vos create 10.88.0.1 a NAME.new -maxquota 0",
+    "vos addsite 10.88.0.1 a NAME.new",
+    "vos remove 10.88.0.1 a NAME.old",
+    "vos lock NAME.new",
+];
+
+/// A pattern with each of its numbers.
+fn lines(pattern: &str, count: usize) -> Vec<String> {
+    let (mark, step) = if pattern.contains('%') { ("%", 2) } else { ("#", 1) };
+    if !pattern.contains(mark) {
+        return vec![pattern.to_owned()];
+    }
+    (step..=count).step_by(step).map(|n| pattern.replace(mark, &n.to_string())).collect()
+}
+
+fn count_of(pattern: &str) -> usize {
+    if pattern.starts_with("vos") { VOLUMES } else { USERS }
+}
+
+fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+/// What all look-ups say.
+fn answers(cell: &Cell) -> Result<Vec<(String, String)>, Trouble> {
+    let mut answers = Vec::new();
+    for line in LOOKUPS.iter().flat_map(|pattern| lines(pattern, count_of(pattern))) {
+        let line = if line.ends_with("-noauth") { line } else { format!("{line} -localauth") };
+        let said = cell.run(&words(&line))?;
+        let mut text = said.stdout;
+        if line.starts_with("pts listowned") {
+            // Their order is that in which the groups were given to their owner, of which a database of ours knows nothing.
+            let mut sorted: Vec<&str> = text.lines().collect();
+            sorted.sort_unstable();
+            text = sorted.join("\n");
+        }
+        answers.push((line, format!("{:?}\n{text}{}", said.status, said.stderr)));
+    }
+    if answers.len() < LOOKUPS_MIN {
+        return Err(format!("only {} look-ups were made", answers.len()).into());
+    }
+    Ok(answers)
+}
+
+fn compare(whose: &str, now: &[(String, String)], before: &[(String, String)]) -> Verdict {
+    for ((line, now), (_, before)) in now.iter().zip(before) {
+        if now != before {
+            return Err(format!("{line}: {whose} says\n{now}\nand before it was\n{before}").into());
+        }
+    }
+    Ok(())
+}
+
+/// Our database servers in a cell, while OpenAFS's are stopped.
+struct OurDatabases<'a> {
+    cell: &'a Cell,
+    server: Option<Running>,
+}
+
+impl<'a> OurDatabases<'a> {
+    fn start(cell: &'a Cell, afar: &str) -> Result<Self, Trouble> {
+        let words = [afar, "server", "--state", STATE, "--config-dir", "/etc/openafs/server"];
+        let rest = ["--roles", "pt,vl", "--bind", "10.88.0.1"];
+        let server = process::start(&mut cell.command(&[&words[..], &rest].concat()))?;
+        let this = Self { cell, server: Some(server) };
+        for _ in 0..PATIENCE.as_millis() / 100 {
+            if cell.expect("pts listmax -localauth").is_ok()
+                && cell.expect("vos listaddrs -localauth").is_ok()
+            {
+                return Ok(this);
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+        Err("our databases do not answer".to_owned().into())
+    }
+
+    fn stop(mut self) -> Verdict {
+        self.end("-TERM")
+    }
+
+    fn end(&mut self, signal: &str) -> Verdict {
+        let Some(server) = self.server.take() else { return Ok(()) };
+        // Of the processes of this machine of the cell.
+        self.cell.run(&["pkill", signal, "-x", "afar"])?;
+        for _ in 0..PATIENCE.as_millis() / 20 {
+            if self.cell.run(&["pgrep", "-x", "afar"])?.status != Some(0) {
+                drop(server);
+                return Ok(());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Err("our databases do not end".to_owned().into())
+    }
+}
+
+impl Drop for OurDatabases<'_> {
+    fn drop(&mut self) {
+        let _ = self.end("-KILL");
+    }
+}
+
+/// Starts OpenAFS's database servers, or stops them, and waits until they are.
+fn set_stock(cell: &Cell, run: bool) -> Verdict {
+    if !run {
+        cell.expect("bos shutdown 10.88.0.1 ptserver vlserver -wait -localauth")?;
+        return Ok(());
+    }
+    cell.expect("bos startup 10.88.0.1 ptserver vlserver -localauth")?;
+    let mut why = String::new();
+    for _ in 0..PATIENCE.as_secs() * 2 {
+        // A lock needs a server that takes changes.
+        let ready = ["pts setmax -user 6000 -localauth", "vos unlock vol.40 -localauth"];
+        match ready.iter().try_for_each(|line| cell.expect(line).map(drop)) {
+            Ok(()) => return Ok(()),
+            Err(error) => why = error,
+        }
+        thread::sleep(Duration::from_millis(200));
+    }
+    Err(format!("OpenAFS's database servers do not take changes: {why}").into())
+}
+
+/// What OpenAFS's tools that check databases complain of.
+fn check_files(cell: &Cell) -> Verdict {
+    let said = cell.run(&["vldb_check", "-database", &format!("{FILES}/vldb.DB0")])?;
+    // The random calls set flags of sites that nobody knows, which OpenAFS's server takes.
+    let is_known =
+        |line: &&str| !line.starts_with("address ") || line.ends_with("unknown RW/RO index serverFlag");
+    let text = format!("{}{}", said.stdout, said.stderr);
+    if let Some(line) = text.lines().find(|line| !is_known(line)) {
+        return Err(format!("vldb_check says: {line}").into());
+    }
+    if !text.contains("Scanning ") {
+        return Err(format!("vldb_check says only {text}").into());
+    }
+    let said = cell.run(&["prdb_check", "-database", &format!("{FILES}/prdb.DB0")])?;
+    // Nor do random calls care where the next ids are looked for.
+    let is_known = |line: &str| line.contains("self owning") || line.starts_with("Database's max ");
+    match said.stderr.lines().find(|line| !is_known(line)) {
+        Some(line) => Err(format!("prdb_check says: {line}").into()),
+        None => Ok(()),
+    }
+}
+
+fn change(cell: &Cell, name: &str) -> Verdict {
+    CHANGES.iter().try_for_each(|line| {
+        cell.expect(&format!("{} -localauth", line.replace("NAME", name))).map(drop)?;
+        Ok(())
+    })
+}
+
+fn there_and_back(lab: &Lab) -> Verdict {
+    let cell = lab.cell(&Machine::new(Servers::Stock))?;
+    let afar = std::path::PathBuf::from(lab.afar()?.get_program());
+    let afar = afar.canonicalize().map_err(|error| format!("{}: {error}", afar.display()))?;
+    let afar = afar.display().to_string();
+    for line in FILLING.iter().flat_map(|pattern| lines(pattern, count_of(pattern))) {
+        cell.expect(&format!("{line} -localauth"))?;
+    }
+    // Entries of all kinds, at servers that are not there.
+    cell.expect("touch /var/lib/openafs/local/NoAuth")?;
+    for service in ["vl", "pr"] {
+        let mut talk = cell.clients()?.command(env!("CARGO_BIN_EXE_celldb"));
+        let talked = process::run(talk.args(["talk", service, "10.88.0.1", "7", "1500"]), PATIENCE)?;
+        if talked.status != Some(0) {
+            return Err(format!("the calls that fill the databases: {}", talked.stderr).into());
+        }
+    }
+    cell.expect("rm /var/lib/openafs/local/NoAuth")?;
+    let of_openafs = answers(&cell)?;
+    if !of_openafs[0].1.contains("vol.40") || !of_openafs[0].1.contains("RO Site") {
+        return Err(format!("the databases were not filled: {}", of_openafs[0].1).into());
+    }
+
+    set_stock(&cell, false)?;
+    let files = format!("--vldb {FILES}/vldb.DB0 --prdb {FILES}/prdb.DB0 --state {STATE}");
+    let told = cell.expect(&format!("{afar} import {files} --dry-run"))?;
+    if !told.contains("groups without an owner") || told.contains("hash chain") {
+        return Err(format!("of the files of OpenAFS we say {told}").into());
+    }
+    cell.expect(&format!("{afar} import {files}"))?;
+    let ours = OurDatabases::start(&cell, &afar)?;
+    compare("our server", &answers(&cell)?, &of_openafs)?;
+    change(&cell, "ours")?;
+    let of_ours = answers(&cell)?;
+    ours.stop()?;
+
+    cell.expect(&format!("{afar} export {files} --force"))?;
+    check_files(&cell)?;
+    set_stock(&cell, true)?;
+    // What set_stock has changed.
+    let not_max = |answers: Vec<(String, String)>| {
+        answers.into_iter().filter(|(line, _)| !line.starts_with("pts listmax")).collect::<Vec<_>>()
+    };
+    compare("OpenAFS's server", &not_max(answers(&cell)?), &not_max(of_ours))?;
+    change(&cell, "theirs")?;
+    set_stock(&cell, false)?;
+    check_files(&cell)
+}
