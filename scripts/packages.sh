@@ -23,10 +23,11 @@ packages=(
     dpkg-dev                         # what the packages depend on
     etcd-server etcd-client openssl  # a store for the cell's databases, and its certificates
     protobuf-compiler                # ... which its client is built with
+    prometheus                       # promtool, which tries the alerts
 )
 [ $# = 0 ] || packages=("$@")
 # Started at boot by their packages, which tests do not want.
-services=(openafs-client openafs-fileserver krb5-kdc krb5-admin-server iperf3 nginx etcd)
+services=(openafs-client openafs-fileserver krb5-kdc krb5-admin-server iperf3 nginx etcd prometheus)
 
 if ! command -v dpkg-query > /dev/null; then
     say "this is no Debian system; tests that need one of these are skipped: ${packages[*]}" >&2

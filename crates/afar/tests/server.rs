@@ -228,7 +228,7 @@ async fn metrics_can_be_fetched_when_asked_for() {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.contains("# TYPE rx_connections gauge"), "{answer}");
-    let counted = "rpcs_ended{interface=\"Pr\",rpc=\"NameToID\",result=\"ok\"} 1\n";
+    let counted = "rpcs_ended_total{interface=\"Pr\",rpc=\"NameToID\",result=\"ok\"} 1\n";
     assert!(answer.contains(counted), "{answer}");
     assert!(
         answer.contains("rpc_seconds_count{interface=\"Pr\",rpc=\"NameToID\",result=\"ok\"} 1\n"),

@@ -68,28 +68,29 @@ impl Exporter {
     /// All of them, in Prometheus's text format, in the order of their names.
     pub fn render(&self) -> String {
         let registry = self.lock();
-        let mut families: BTreeMap<&str, (&str, Vec<String>)> = BTreeMap::new();
+        let mut families: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
         let numbers = [("counter", &registry.counters), ("gauge", &registry.gauges)];
         for (kind, series) in numbers {
             for (key, value) in series {
                 let bits = value.load(Ordering::Relaxed);
                 let value = if kind == "gauge" { f64::from_bits(bits).to_string() } else { bits.to_string() };
-                let line = format!("{}{} {value}\n", key.name(), labels(key, None));
-                families.entry(key.name()).or_insert((kind, Vec::new())).1.push(line);
+                let line = format!("{}{}{} {value}\n", key.name(), suffix(kind), labels(key, None));
+                families.entry((key.name(), kind)).or_default().push(line);
             }
         }
         for (key, buckets) in &registry.histograms {
-            families.entry(key.name()).or_insert(("histogram", Vec::new())).1.push(histogram(key, buckets));
+            families.entry((key.name(), "histogram")).or_default().push(histogram(key, buckets));
         }
         let mut out = String::new();
-        for (name, (kind, mut series)) in families {
+        for ((name, kind), mut series) in families {
             series.sort_unstable();
+            let suffix = suffix(kind);
             if let Some(meaning) = registry.meanings.get(name) {
                 let meaning = meaning.replace('\\', "\\\\").replace('\n', " ");
                 // Writing to a String cannot fail.
-                let _ = writeln!(out, "# HELP {name} {meaning}");
+                let _ = writeln!(out, "# HELP {name}{suffix} {meaning}");
             }
-            let _ = writeln!(out, "# TYPE {name} {kind}");
+            let _ = writeln!(out, "# TYPE {name}{suffix} {kind}");
             series.iter().for_each(|line| out.push_str(line));
         }
         out
@@ -160,6 +161,11 @@ impl Exporter {
         stream.write_all(body.as_bytes()).await?;
         stream.shutdown().await
     }
+}
+
+/// What Prometheus wants at the end of a name, for its kind.
+fn suffix(kind: &str) -> &'static str {
+    if kind == "counter" { "_total" } else { "" }
 }
 
 fn labels(key: &Key, bound: Option<&str>) -> String {
@@ -240,8 +246,8 @@ mod tests {
         let seconds = exporter.register_histogram(&key("seconds", "x"), &METADATA);
         [0.0001, 0.5, 100.0].into_iter().for_each(|value| seconds.record(value));
         let text = exporter.render();
-        let begin = "# HELP calls Calls that were made.\n# TYPE calls counter\ncalls{of=\"a\"} 2\n\
-                     calls{of=\"b\\\"\\\\\"} 2\n# TYPE load gauge\nload 0.5\n# TYPE seconds histogram\n\
+        let begin = "# HELP calls_total Calls that were made.\n# TYPE calls_total counter\ncalls_total{of=\"a\"} 2\n\
+                     calls_total{of=\"b\\\"\\\\\"} 2\n# TYPE load gauge\nload 0.5\n# TYPE seconds histogram\n\
                      seconds_bucket{of=\"x\",le=\"0.0001\"} 1\n";
         assert!(text.starts_with(begin), "{text}");
         for line in
@@ -261,7 +267,7 @@ mod tests {
         let (address, serve) = exporter.listen(any, before).await.unwrap();
         tokio::spawn(serve);
         for (request, begin, end) in [
-            ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 200 OK\r\n", "looks 1\n"),
+            ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 200 OK\r\n", "looks_total 1\n"),
             ("GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 404 Not Found\r\n", "/metrics.\n"),
             ("POST /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 405 Method Not Allowed\r\n", "answered.\n"),
         ] {
