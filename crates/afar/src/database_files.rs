@@ -90,7 +90,7 @@ pub(crate) fn json_of(oddities: &Oddities) -> Value {
 pub(crate) fn store_of(config: &Config) -> Result<Arc<dyn CellStore>, String> {
     // Only keys in etcd have the cell's name in them.
     let cell = match config.databases.etcd.is_empty() {
-        true => CellName::new("local").map_err(|error| error.to_string())?,
+        true => CellName::new("local").ok_or("no cell is called so")?,
         false => ServerFolder::read(&config.config_dir()).map_err(|error| error.to_string())?.cell,
     };
     databases::open_store(config, &cell).map_err(|error| error.to_string())
