@@ -387,3 +387,65 @@ fn a_session_that_outlives_its_client_does_not_get_its_users_tokens() {
     assert_eq!(scene.shown(old, &folder), Vec::<&str>::new());
     assert_eq!(scene.shown(alice, &folder).len(), ATTEMPTS.len());
 }
+
+/// Where root's client of a mount listens, as the kernel shows it.
+fn socket_of(mount: &Path) -> String {
+    let text = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mount = mount.display().to_string();
+    let line = text.lines().find(|line| line.split(' ').nth(4) == Some(&*mount)).unwrap();
+    line.split(' ').find_map(|field| field.strip_prefix("afs:")).unwrap().to_owned()
+}
+
+#[test]
+fn a_login_has_a_pag_and_a_token_of_its_own_until_it_ends() {
+    const NAME: &str = "a_login_has_a_pag_and_a_token_of_its_own_until_it_ends";
+    // A user whom every Debian has.
+    const DAEMON: u32 = 1;
+    let module = Path::new(env!("CARGO_BIN_EXE_afar")).with_file_name("libpam_afar.so");
+    if !module.exists() {
+        return mounted::skip(NAME, "the PAM module is not built");
+    }
+    let Some(scene) = Scene::new(NAME) else { return };
+    if !mounted::needs(NAME, &["su", "unshare"]) {
+        return;
+    }
+    let alice = who(ALICE, None, "alice");
+    scene.log_in(alice);
+    let folder = scene.folder_of("alice");
+    scene.fill(alice, &folder);
+    // In place of a ticket: the cell's key, and a name.
+    let (program, at) = (scene.cell.folder.join("login"), &scene.cell.folder);
+    let text = "#!/bin/sh\ncd \"$MOUNT\" && exec \"$AFAR\" \"$@\" -keytab \"$KEY\" -principal alice\n";
+    let text = text
+        .replace("$MOUNT", &scene.mount.display().to_string())
+        .replace("$AFAR", &scene.program.display().to_string())
+        .replace("$KEY", &scene.key.display().to_string());
+    fs::write(&program, text).unwrap();
+    open(&program);
+    let module_line = format!(
+        "optional {} always_aklog program={} socket={}\n",
+        module.display(),
+        program.display(),
+        socket_of(&at.join("mnt"))
+    );
+    let services = at.join("pam.d");
+    fs::create_dir(&services).unwrap();
+    let rules = format!(
+        "auth sufficient pam_permit.so\naccount sufficient pam_permit.so\nsession required pam_permit.so\nsession {module_line}"
+    );
+    fs::write(services.join("su"), rules).unwrap();
+    let session = "id -G; cat \"$1/small\"";
+    let inside =
+        format!("cd '{}' && {session}", scene.mount.display()).replace("$1", &folder.display().to_string());
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-euc"]);
+    command.arg("mount --bind \"$1\" /etc/pam.d; shift; exec su -s /bin/sh daemon -c \"$1\"").arg("sh");
+    command.arg(&services).arg(&inside).stdin(Stdio::null()).current_dir("/");
+    let said = succeed(command);
+    let (groups, content) = said.trim().split_once('\n').unwrap();
+    let pag = groups.split(' ').map(|group| group.parse::<u32>().unwrap()).find(|group| group >> 24 == 0x41);
+    assert_eq!(content, "secret");
+    // It is for that login alone, and ends with it.
+    assert_eq!(scene.tokens(who(DAEMON, Some(pag.expect("a PAG")), "")), 0);
+    assert_eq!(scene.shown(who(DAEMON, None, ""), &folder), Vec::<&str>::new());
+}

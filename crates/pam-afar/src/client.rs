@@ -1,0 +1,117 @@
+//! What is asked of the client of the machine: by a thread that is the user, as the client knows by its socket who asks.
+
+use afs_wire::control::{self, FRAME_HEADER, frame_length, framed};
+use afs_wire::ids::Name;
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{Gid, Uid};
+use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use rxgen::{Rpc, decode_reply, encode_request};
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long a login waits for the client.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The kind of our mounts, and how their source begins, with the control socket behind it.
+const FILE_SYSTEM: &str = "fuse.afar";
+const SOURCE: &str = "afs:";
+
+/// Who asks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asker {
+    /// The user.
+    pub(crate) uid: u32,
+    /// Their group.
+    pub(crate) gid: u32,
+    /// The PAG that they are in.
+    pub(crate) pag: Option<u32>,
+}
+
+/// A new PAG for a user.
+pub(crate) fn new_pag(asker: Asker, socket: Option<PathBuf>) -> Result<u32, String> {
+    let group = as_user(asker, socket, &control::NewPag {})?.group;
+    if super::is_pag(group) { Ok(group) } else { Err("the client's answer is no PAG".to_owned()) }
+}
+
+/// Throws the tokens of a PAG away.
+pub(crate) fn forget_tokens(asker: Asker, socket: Option<PathBuf>) -> Result<(), String> {
+    as_user(asker, socket, &control::ForgetTokens { cell: Name::default() }).map(drop)
+}
+
+fn as_user<R: Rpc + Sync>(asker: Asker, socket: Option<PathBuf>, args: &R) -> Result<R::Reply, String>
+where
+    R::Reply: Send,
+{
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            become_user(asker).map_err(|error| format!("acting as the user: {error}"))?;
+            call(socket, args)
+        });
+        asking.join().unwrap_or_else(|_| Err("asking the client failed".to_owned()))
+    })
+}
+
+/// Makes this thread, and no other, the user's.
+fn become_user(asker: Asker) -> io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(asker.uid), Gid::from_raw(asker.gid));
+    let pag: Vec<Gid> = asker.pag.map(Gid::from_raw).into_iter().collect();
+    set_thread_groups(&pag)?;
+    set_thread_res_gid(gid, gid, gid)?;
+    Ok(set_thread_res_uid(uid, uid, uid)?)
+}
+
+fn call<R: Rpc>(socket: Option<PathBuf>, args: &R) -> Result<R::Reply, String> {
+    let sockets = socket.map_or_else(sockets, |socket| vec![socket]);
+    let mut last = "no client of root's is mounted here".to_owned();
+    for socket in sockets {
+        match exchange(&socket, &encode_request(args)) {
+            Ok(answer) => {
+                let garbled = || format!("{}: an answer that cannot be understood", socket.display());
+                let (code, results) = answer.split_first_chunk::<4>().ok_or_else(garbled)?;
+                return match i32::from_be_bytes(*code) {
+                    0 => decode_reply::<R>(results).map_err(|_| garbled()),
+                    errno => Err(io::Error::from_raw_os_error(errno).to_string()),
+                };
+            }
+            Err(error) => last = format!("{}: {error}", socket.display()),
+        }
+    }
+    Err(last)
+}
+
+fn exchange(socket: &PathBuf, request: &[u8]) -> io::Result<Vec<u8>> {
+    let mut stream = UnixStream::connect(socket)?;
+    if !socket_peercred(&stream)?.uid.is_root() {
+        return Err(io::Error::other("its client is not root's"));
+    }
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.write_all(&framed(request))?;
+    let mut header = [0; FRAME_HEADER];
+    stream.read_exact(&mut header)?;
+    let length = frame_length(header).ok_or_else(|| io::Error::other("an answer that is too long"))?;
+    let mut answer = vec![0; length];
+    stream.read_exact(&mut answer)?;
+    Ok(answer)
+}
+
+/// Where the clients of our mounts listen that root has made, the newest first. One of somebody else's may make a login wait.
+fn sockets() -> Vec<PathBuf> {
+    let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mut sockets: Vec<PathBuf> = text
+        .lines()
+        .filter_map(|line| {
+            let (_, rest) = line.split_once(" - ")?;
+            let mut fields = rest.split(' ');
+            let is_ours = fields.next()? == FILE_SYSTEM;
+            let socket = fields.next()?.strip_prefix(SOURCE)?;
+            let is_roots = fields.next()?.split(',').any(|option| option == "user_id=0");
+            (is_ours && is_roots).then(|| PathBuf::from(socket.replace("\\040", " ")))
+        })
+        .collect();
+    sockets.reverse();
+    sockets
+}
