@@ -449,3 +449,59 @@ fn a_login_has_a_pag_and_a_token_of_its_own_until_it_ends() {
     assert_eq!(scene.tokens(who(DAEMON, Some(pag.expect("a PAG")), "")), 0);
     assert_eq!(scene.shown(who(DAEMON, None, ""), &folder), Vec::<&str>::new());
 }
+
+/// The numbers of processes are used again. Somebody waits for a process of a session to end, and begins one with its number.
+#[test]
+fn a_process_with_the_number_of_one_that_was_in_a_pag_is_not_in_it() {
+    const NAME: &str = "a_process_with_the_number_of_one_that_was_in_a_pag_is_not_in_it";
+    const LAST: &str = "/proc/sys/kernel/ns_last_pid";
+    let Some(scene) = Scene::new(NAME) else { return };
+    let alice = who(ALICE, Some(scene.new_pag(ALICE)), "alice");
+    scene.log_in(alice);
+    let folder = scene.folder_of("alice");
+    scene.fill(alice, &folder);
+    let begin = |who: Who| {
+        let mut command = scene.command(who, Path::new("cat"));
+        command.arg(folder.join("small")).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+    };
+    let mut same = 0;
+    for _ in 0..200 {
+        let hers = begin(alice);
+        let number = hers.id();
+        assert_eq!(hers.wait_with_output().unwrap().stdout, b"secret\n");
+        if fs::write(LAST, (number - 1).to_string()).is_err() {
+            return mounted::skip(NAME, "this kernel does not let root choose the number of a process");
+        }
+        let thiefs = begin(who(BOB, None, ""));
+        same += u32::from(thiefs.id() == number);
+        assert!(thiefs.wait_with_output().unwrap().stdout.is_empty());
+        if same == 20 {
+            return;
+        }
+    }
+    assert!(same > 0, "others were always faster");
+}
+
+/// A mount for one user keeps also names that not everybody may see.
+#[test]
+fn a_mount_for_one_user_shows_no_session_what_another_has_looked_up() {
+    const NAME: &str = "a_mount_for_one_user_shows_no_session_what_another_has_looked_up";
+    let Some(mut scene) = Scene::new(NAME) else { return };
+    let (_private, _) = scene.cell.mount_with("private", "state/etc", &["--private"]);
+    scene.mount = scene.cell.folder.join("private/afar.local");
+    let (folder, alice) = (scene.folder_of("alice"), Who { is: "alice", ..ROOT });
+    scene.log_in(alice);
+    scene.fill(alice, &folder);
+    let held = scene.look(alice, &folder);
+    let session = who(0, Some(scene.new_pag(0)), "");
+    assert_eq!(scene.shown(session, &folder), Vec::<&str>::new());
+    drop(scene.look(alice, &folder));
+    assert_eq!(scene.shown(session, &folder), Vec::<&str>::new(), "what was looked up since");
+    assert_eq!(scene.shown(alice, &folder).len(), ATTEMPTS.len());
+    // Nor is anything shown to those who have thrown their tokens away.
+    scene.log_in(Who { is: "alice", ..session });
+    succeed(scene.afar(ROOT, &["unlog"]));
+    assert_eq!(scene.shown(ROOT, &folder), Vec::<&str>::new());
+    assert_eq!(scene.shown(session, &folder).len(), ATTEMPTS.len());
+    drop(held);
+}
