@@ -9,6 +9,7 @@ mod bos;
 mod cache_lock;
 mod calls;
 mod cell;
+mod celldb;
 mod classic;
 mod client_uuid;
 mod cmdebug;
@@ -132,6 +133,12 @@ const ENTRIES: &[Entry] = &[
     Entry { name: "klog.krb5", is_classic: true, about: "the same under its other name", run: klog::run },
     Entry { name: "pagsh", is_classic: true, about: "a shell with tokens of its own", run: pagsh::run },
     Entry { name: "pts", is_classic: true, about: "users and groups of a cell", run: pts::start },
+    Entry {
+        name: "celldb",
+        is_classic: false,
+        about: "copies the cell's databases from a file to etcd, or back",
+        run: celldb::run,
+    },
     Entry {
         name: "fsck",
         is_classic: false,

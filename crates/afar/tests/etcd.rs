@@ -7,13 +7,14 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
+use afs_testclient::etcd::Etcd;
 use afs_testclient::{Client, Who};
 use afs_wire::ids::ViceId;
 use afs_wire::pt::{NameToID, NewEntry, PRUSER};
 use afs_wire::ubik::vote::{Debug, Vote};
 use etcd_cell::{EtcdCell, is_here};
 use rxgen::xdr::{CharVec, XdrArray, XdrString};
-use server_process::{StateFolder, command, own_address, run};
+use server_process::{ServerProcess, StateFolder, command, own_address, run};
 
 fn said(output: &std::process::Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
@@ -78,7 +79,10 @@ async fn each_server_takes_changes_and_all_show_them_at_once() {
     // Without etcd they go on telling what they know, and say so.
     cell.etcd.kill(0);
     let until = Instant::now() + Duration::from_secs(30);
-    while metrics(cell.addresses[0]).contains("afs_server_database_quorum{database=\"PTDB\"} 1\n") {
+    let has_quorum = |metrics: String| {
+        metrics.lines().any(|line| line.starts_with("afs_server_database_quorum") && line.ends_with(" 1"))
+    };
+    while has_quorum(metrics(cell.addresses[0])) {
         assert!(Instant::now() < until, "the metrics do not show that etcd is away");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -130,4 +134,58 @@ fn a_check_refuses_servers_that_do_not_share_the_databases() {
         let mixed = start(etcd);
         assert!(mixed.contains(&other.to_string()) && mixed.contains("OpenAFS 1.8.9"), "{mixed}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn databases_are_copied_from_a_file_to_etcd_and_back() {
+    if !is_here("databases_are_copied_from_a_file_to_etcd_and_back") {
+        return;
+    }
+    let etcd = Etcd::start("copied", 1);
+    let state = StateFolder::new("copied");
+    let address = own_address();
+    let general = format!(
+        "[server]\nroles = [\"vl\", \"pt\"]\ncell = \"copied.test\"\nstate = {:?}\nbind = \"{address}\"\n",
+        state.path()
+    );
+    let in_file = state.write("file.toml", &general);
+    let members = format!("[databases]\netcd = [{:?}]\n", etcd.endpoints()[0]);
+    let in_etcd = state.write("etcd.toml", &format!("{general}{members}"));
+    let serve = |config: &std::path::Path| {
+        let mut command = command(["--config"]);
+        command.arg(config);
+        ServerProcess::of(command, address)
+    };
+    let copy = |more: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_afar"));
+        command.args(["celldb", "copy", "--config"]).arg(&in_etcd).args(more);
+        run(command)
+    };
+    let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let make = async |name: &str| {
+        let keys = rx_security::KeySet::load(&state.path().join("etc/server")).unwrap();
+        let pt = client.protection_server(address, &Who::superuser(&keys).unwrap());
+        let name = XdrString::new(name.as_bytes().to_vec()).unwrap();
+        pt.rpc(&NewEntry { name, flag: PRUSER, owner: ViceId(0) }).await.unwrap().id
+    };
+    let server = serve(&in_file);
+    let first = make("first").await;
+    let refused = copy(&["--to", "etcd"]);
+    assert!(!refused.status.success() && said(&refused).contains("another process"), "{}", said(&refused));
+    assert!(server.stop().success());
+
+    let copied = copy(&["--to", "etcd"]);
+    assert!(copied.status.success() && said(&copied).contains("PTDB: "), "{}", said(&copied));
+    let server = serve(&in_etcd);
+    let second = make("second").await;
+    assert_eq!(second.0, first.0 + 1, "ids go on where they were");
+    assert!(server.stop().success());
+
+    let refused = copy(&["--to", "file"]);
+    assert!(!refused.status.success() && said(&refused).contains("--replace"), "{}", said(&refused));
+    let copied = copy(&["--to", "file", "--replace"]);
+    assert!(copied.status.success(), "{}", said(&copied));
+    let server = serve(&in_file);
+    assert_eq!(make("third").await.0, second.0 + 1);
+    assert!(server.stop().success());
 }

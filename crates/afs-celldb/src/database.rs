@@ -18,7 +18,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::record::BadRow;
-use crate::store::{CellStore, Known, Outcome, Position, RowChange, StoreError, Transaction};
+use crate::store::{CellStore, Known, Outcome, Position, Row, RowChange, StoreError, Transaction};
 
 use following::{FRESH_FOR, Following};
 pub use following::{Freshness, NoQuorum};
@@ -364,6 +364,25 @@ fn transaction<I: Image>(rows: &Rows, from: Revision, to: Revision, now: u32) ->
 }
 
 async fn load<I: Image>(store: &dyn CellStore) -> Result<(Current<I>, Position), OpenError> {
+    load_and_see::<I>(store, |_, _| {}).await
+}
+
+/// All rows of a database as they are at one moment, by their keys without the database's prefix, in their order; not that of its
+/// revision. They are read as a server reads them.
+///
+/// # Errors
+///
+/// If the store or its contents are damaged.
+pub async fn rows_of<I: Image>(store: &dyn CellStore) -> Result<Vec<Row>, OpenError> {
+    let mut rows = Vec::new();
+    load_and_see::<I>(store, |key, value| rows.push((key.to_vec(), value.to_vec()))).await?;
+    Ok(rows)
+}
+
+async fn load_and_see<I: Image>(
+    store: &dyn CellStore,
+    mut see: impl FnMut(&[u8], &[u8]),
+) -> Result<(Current<I>, Position), OpenError> {
     let mut current = Current { image: I::empty(), revision: Revision::default() };
     let failed = |source| OpenError::Store { database: I::NAME, source };
     let (mut after, mut at): (Option<Vec<u8>>, _) = (None, None);
@@ -374,7 +393,10 @@ async fn load<I: Image>(store: &dyn CellStore) -> Result<(Current<I>, Position),
             let taken = match row {
                 FILLING => return Err(OpenError::Unfinished { database: I::NAME }),
                 REVISION => Revision::from_row(value).map(|revision| current.revision = revision),
-                _ => current.image.set_row(row, Some(value)),
+                _ => {
+                    see(row, value);
+                    current.image.set_row(row, Some(value))
+                }
             };
             taken.map_err(|source| OpenError::Row { database: I::NAME, key: row.to_vec(), source })?;
         }

@@ -24,7 +24,7 @@ pub mod ubik;
 pub mod vldb;
 
 pub use caller::{Authority, Caller, Identity};
-pub use database::{Database, Freshness, NoQuorum, OpenError, Options, Version};
+pub use database::{Database, Freshness, NoQuorum, OpenError, Options, Version, rows_of};
 pub use fill::{Existing, FillError, fill};
 pub use serving::{Clock, rx_service};
 pub use store::{CellStore, StoreError};

@@ -1,0 +1,105 @@
+//! `afar celldb copy`: the cell's databases from the file of a server into etcd, or back.
+
+use crate::database_files::{configuration, give_to_owner, now, place_of, store_of, wait};
+use crate::output;
+use afs_celldb::database::Image;
+use afs_celldb::ptdb::Ptdb;
+use afs_celldb::store::CellStore;
+use afs_celldb::vldb::Vldb;
+use afs_celldb::{Existing, FillError, fill, rows_of};
+use clap::{Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(name = "afar celldb", about = "The cell's databases as they are kept")]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Copies both databases from a file to etcd, or back, while no server of the cell uses them
+    Copy {
+        /// The server's configuration, whose databases.etcd names etcd
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+        /// Where they are to be
+        #[arg(long, value_enum)]
+        to: Place,
+        /// Removes what is there
+        #[arg(long)]
+        replace: bool,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Place {
+    Etcd,
+    File,
+}
+
+/// Runs the command with the arguments behind its name.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    crate::private::begin();
+    let name = OsString::from("afar celldb");
+    let cli = match Cli::try_parse_from(std::iter::once(&name).chain(args)) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(crate::classic::MISUSE));
+        }
+    };
+    match copy(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("afar celldb: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn copy(cli: &Cli) -> Result<(), String> {
+    let Verb::Copy { config, to, replace } = &cli.verb;
+    let of_etcd = configuration(Some(config), None)?;
+    if of_etcd.databases.etcd.is_empty() {
+        return Err(format!("{} names no etcd: set databases.etcd", config.display()));
+    }
+    let mut of_file = of_etcd.clone();
+    of_file.databases.etcd.clear();
+    let file = of_file.server.state.join("databases/cell.redb");
+    if *to == Place::Etcd && !file.exists() {
+        return Err(format!("{} is not there, so there is nothing to be copied", file.display()));
+    }
+    let (from, to) = match to {
+        Place::Etcd => (&of_file, &of_etcd),
+        Place::File => (&of_etcd, &of_file),
+    };
+    let existing = if *replace { Existing::Replace } else { Existing::Keep };
+    let (source, target) = (store_of(from)?, store_of(to)?);
+    let copied = wait(async {
+        let volumes = copy_one::<Vldb>(&*source, &*target, existing).await?;
+        Ok((volumes, copy_one::<Ptdb>(&*source, &*target, existing).await?))
+    });
+    drop((source, target));
+    give_to_owner(to)?;
+    let (volumes, users) = copied?;
+    let text = format!("VLDB: {volumes} rows, PTDB: {users} rows, copied to {}\n", place_of(to));
+    output::write(&text).map_err(|error| error.to_string())
+}
+
+async fn copy_one<I: Image>(
+    source: &dyn CellStore,
+    target: &dyn CellStore,
+    existing: Existing,
+) -> Result<u64, String> {
+    let rows = rows_of::<I>(source).await.map_err(|error| error.to_string())?;
+    match fill::<I>(target, rows.into_iter(), existing, now()).await {
+        Err(error @ FillError::NotEmpty { .. }) => {
+            Err(format!("where they are to be, {error}; with --replace they are removed"))
+        }
+        filled => filled.map_err(|error| error.to_string()),
+    }
+}
