@@ -5,6 +5,7 @@
 //! for the users of this machine that the state folder's file `users` names; the kernel says who asks. Nobody else can.
 
 mod cell;
+mod machines;
 mod realm;
 mod state;
 
@@ -32,7 +33,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The name of a cell that is given none.
 const CELL: &str = "afar.local";
@@ -70,6 +71,9 @@ struct Cli {
     /// Runs a Kerberos realm beside it, with Debian's KDC, for trying kinit and aklog
     #[arg(long)]
     realm: bool,
+    /// So many machines, as network namespaces of this one, whose databases are in an etcd (for root)
+    #[arg(long, value_name = "N", conflicts_with_all = ["bind", "realm", "metrics"])]
+    machines: Option<u8>,
     /// Most memory of its servers' and its client's caches together, such as 1G
     #[arg(long, value_name = "SIZE", default_value = MEMORY)]
     memory: String,
@@ -171,6 +175,9 @@ fn start(cli: &Cli) -> Result<(), String> {
         }
     }
     let state = State::open(&state)?;
+    if let Some(count) = cli.machines {
+        return machines::run(cli, count, &state, &runner, mount.as_deref());
+    }
     let config = configuration(cli, &state)?;
     let audit = config.audit_file();
     let audit = AuditLog::open(&audit).map_err(|error| format!("{}: {error}", audit.display()))?;
@@ -234,9 +241,7 @@ async fn run_until_told(
     runner: &Runner,
     (mount, wants_realm): (Option<&Path>, bool),
 ) -> Result<(), String> {
-    let listen = |kind| signal(kind).map_err(|error| format!("cannot wait for signals: {error}"));
-    let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
-    let mut hangup = hangup::Hangup::listen()?;
+    let mut told = Told::listen()?;
     let exporter = metrics::begin(config.metrics.bind);
     let server = Server::start(config).await.map_err(|error| in_words(&error.to_string()))?;
     let realm = if wants_realm {
@@ -251,7 +256,7 @@ async fn run_until_told(
         None
     };
     let started = async {
-        let prepared = prepare(config, state, runner).await?;
+        let prepared = prepare(config, state, runner, None).await?;
         match mount {
             None => Ok(None),
             Some(path) => attach(config, state, &prepared, path).await.map(Some),
@@ -259,9 +264,7 @@ async fn run_until_told(
     };
     let attached = tokio::select! {
         attached = started => attached,
-        _ = terminate.recv() => Err("stopped before it was ready".to_owned()),
-        () = hangup.told() => Err("stopped before it was ready".to_owned()),
-        _ = interrupt.recv() => Err("stopped before it was ready".to_owned()),
+        () = told.stop_is_told() => Err("stopped before it was ready".to_owned()),
     };
     let attached = match attached {
         Ok(attached) => attached,
@@ -282,20 +285,7 @@ async fn run_until_told(
     if let Some(realm) = &realm {
         let _ = output::write(&realm.note());
     }
-    let unmounted = async {
-        loop {
-            tokio::time::sleep(LOOK_EVERY).await;
-            if attached.as_ref().is_some_and(|(mount, ..)| mount.is_over()) {
-                return;
-            }
-        }
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-        () = hangup.told() => {}
-        () = unmounted => eprintln!("afar up: somebody has unmounted the cell; stopping"),
-    }
+    hold(attached.as_ref(), &mut told).await;
     stop(attached, server).await;
     Ok(())
 }
@@ -341,12 +331,18 @@ fn cell_of(config: &ServerConfig) -> Result<CellName, String> {
 }
 
 /// Makes what the cell lacks, and finds out who is who in it.
-async fn prepare(config: &ServerConfig, state: &State, runner: &Runner) -> Result<Prepared, String> {
+/// It calls from the address of the first server, unless it is told another.
+async fn prepare(
+    config: &ServerConfig,
+    state: &State,
+    runner: &Runner,
+    from: Option<Ipv4Addr>,
+) -> Result<Prepared, String> {
     let folder = ServerFolder::read(&config.config_dir()).map_err(|error| error.to_string())?;
     let keys = KeySet::load(&config.config_dir()).map_err(|error| error.to_string())?;
     let address = folder.own().servers.first().map_or(config.server.bind, |server| server.address);
     let seed = TokioRuntime::current().seed().map_err(|error| error.to_string())?;
-    let maker = CellMaker::new(address, folder.cell.as_str(), &keys, seed)?;
+    let maker = CellMaker::new(from.unwrap_or(address), address, folder.cell.as_str(), &keys, seed)?;
     let mut people = state.people(uid_of)?;
     let mut add = |person: &Person| {
         if people.iter().any(|known| known.uid == person.uid) {
@@ -431,8 +427,58 @@ async fn attach(
     }
 }
 
+/// What tells the process to stop.
+struct Told {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: hangup::Hangup,
+}
+
+impl Told {
+    fn listen() -> Result<Self, String> {
+        let listen = |kind| signal(kind).map_err(|error| format!("cannot wait for signals: {error}"));
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            hangup: hangup::Hangup::listen()?,
+        })
+    }
+
+    async fn stop_is_told(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+            () = self.hangup.told() => {}
+        }
+    }
+}
+
+/// Waits until the process is told to stop, or somebody has unmounted the cell.
+async fn hold(attached: Option<&(Mount, Client, Offer)>, told: &mut Told) {
+    let unmounted = async {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            if attached.is_some_and(|(mount, ..)| mount.is_over()) {
+                return;
+            }
+        }
+    };
+    tokio::select! {
+        () = told.stop_is_told() => {}
+        () = unmounted => eprintln!("afar up: somebody has unmounted the cell; stopping"),
+    }
+}
+
 /// Unmounts, stores what is not stored, and ends the servers.
 async fn stop(attached: Option<(Mount, Client, Offer)>, server: Server) {
+    detach(attached).await;
+    if let Err(error) = tokio::task::spawn_blocking(move || server.stop()).await {
+        eprintln!("afar up: stopping the servers: {error}");
+    }
+}
+
+/// Unmounts, and stores what is not stored.
+async fn detach(attached: Option<(Mount, Client, Offer)>) {
     if let Some((mount, client, offer)) = attached {
         drop(offer);
         let path = mount.path().to_owned();
@@ -448,9 +494,6 @@ async fn stop(attached: Option<(Mount, Client, Offer)>, server: Server) {
             Err(error) => eprintln!("afar up: unmounting {}: {error}", path.display()),
         }
         client.shut_down().await;
-    }
-    if let Err(error) = tokio::task::spawn_blocking(move || server.stop()).await {
-        eprintln!("afar up: stopping the servers: {error}");
     }
 }
 

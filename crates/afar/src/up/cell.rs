@@ -74,12 +74,18 @@ pub(super) struct Owner<'a> {
 }
 
 impl CellMaker {
-    /// One who calls the servers at an address. The cell's administrator is known to the protection database already.
+    /// One who calls the servers at an address, from another. The cell's administrator is known to the protection database already.
     ///
     /// # Errors
     ///
     /// When the keys make no tickets, or there is no port.
-    pub(super) fn new(address: Ipv4Addr, cell: &str, keys: &KeySet, seed: [u8; 32]) -> Result<Self, String> {
+    pub(super) fn new(
+        from: Ipv4Addr,
+        address: Ipv4Addr,
+        cell: &str,
+        keys: &KeySet,
+        seed: [u8; 32],
+    ) -> Result<Self, String> {
         let mut random = StdRng::from_seed(seed);
         let superuser = Login::local_superuser(keys, Level::Crypt, &mut random);
         let superuser = superuser.map_err(|error| error.to_string())?;
@@ -88,8 +94,8 @@ impl CellMaker {
         let times = (UnixTime::of(now - TICKET_LIFE), UnixTime::of(now + TICKET_LIFE));
         let administrator =
             ticket::for_user(keys, &who, cell, times, &mut random).map_err(|error| error.to_string())?;
-        let endpoint = Endpoint::bind(SocketAddr::from((address, 0)), EndpointConfig::default())
-            .map_err(|error| format!("no port can be had at {address}: {error}"))?;
+        let endpoint = Endpoint::bind(SocketAddr::from((from, 0)), EndpointConfig::default())
+            .map_err(|error| format!("no port can be had at {from}: {error}"))?;
         refuse_callbacks(&endpoint);
         let to = SocketAddr::from((address, Rxafs::PORT));
         let security = rxkad::Client::factory(administrator, Level::Crypt);
