@@ -15,6 +15,8 @@ use std::process::{Command, Output, Stdio};
 const ALICE: u32 = 60_001;
 const BOB: u32 = 60_002;
 const NOBODY: u32 = 65_534;
+/// A user whom every Debian has.
+const DAEMON: u32 = 1;
 
 /// A number of a PAG that no client has made.
 const GUESSED: u32 = 0x41_123456;
@@ -185,6 +187,43 @@ impl Scene {
         let mut said = [0; 5];
         child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
         Holder(child)
+    }
+
+    /// A folder like /etc/pam.d in which `su` lets anybody in, with the module. In place of a ticket, a login has the cell's key and is alice.
+    /// Each time that `aklog` is run, its groups are added to the file `logins`.
+    fn pam_services(&self, module: &Path) -> PathBuf {
+        let (at, program) = (&self.cell.folder, self.cell.folder.join("login"));
+        let text = "#!/bin/sh\nid -G >> \"$LOGINS\"; cd \"$MOUNT\" && exec \"$AFAR\" \"$@\" -keytab \"$KEY\" -principal alice\n";
+        let logins = at.join("logins");
+        fs::write(&logins, "").unwrap();
+        fs::set_permissions(&logins, fs::Permissions::from_mode(0o666)).unwrap();
+        let values =
+            [("$LOGINS", &logins), ("$MOUNT", &self.mount), ("$AFAR", &self.program), ("$KEY", &self.key)];
+        let text = values
+            .iter()
+            .fold(text.to_owned(), |text, (name, path)| text.replace(name, &path.display().to_string()));
+        fs::write(&program, text).unwrap();
+        open(&program);
+        let services = at.join("pam.d");
+        fs::create_dir(&services).unwrap();
+        let afar = format!(
+            "optional {} always_aklog program={} socket={}",
+            module.display(),
+            program.display(),
+            socket_of(&at.join("mnt"))
+        );
+        let rules = format!(
+            "auth required pam_permit.so\nauth {afar}\naccount sufficient pam_permit.so\nsession required pam_permit.so\nsession {afar}\n"
+        );
+        fs::write(services.join("su"), rules).unwrap();
+        services
+    }
+
+    /// What the logins of [`Self::pam_services`] had for PAGs, in order.
+    fn logins(&self) -> Vec<u32> {
+        let text = fs::read_to_string(self.cell.folder.join("logins")).unwrap();
+        let groups = text.split_whitespace().map(|group| group.parse::<u32>().unwrap());
+        groups.filter(|group| group >> 24 == 0x41).collect()
     }
 }
 
@@ -399,12 +438,7 @@ fn socket_of(mount: &Path) -> String {
 #[test]
 fn a_login_has_a_pag_and_a_token_of_its_own_until_it_ends() {
     const NAME: &str = "a_login_has_a_pag_and_a_token_of_its_own_until_it_ends";
-    // A user whom every Debian has.
-    const DAEMON: u32 = 1;
-    let module = Path::new(env!("CARGO_BIN_EXE_afar")).with_file_name("libpam_afar.so");
-    if !module.exists() {
-        return mounted::skip(NAME, "the PAM module is not built");
-    }
+    let Some(module) = module(NAME) else { return };
     let Some(scene) = Scene::new(NAME) else { return };
     if !mounted::needs(NAME, &["su", "unshare"]) {
         return;
@@ -413,35 +447,11 @@ fn a_login_has_a_pag_and_a_token_of_its_own_until_it_ends() {
     scene.log_in(alice);
     let folder = scene.folder_of("alice");
     scene.fill(alice, &folder);
-    // In place of a ticket: the cell's key, and a name.
-    let (program, at) = (scene.cell.folder.join("login"), &scene.cell.folder);
-    let text = "#!/bin/sh\ncd \"$MOUNT\" && exec \"$AFAR\" \"$@\" -keytab \"$KEY\" -principal alice\n";
-    let text = text
-        .replace("$MOUNT", &scene.mount.display().to_string())
-        .replace("$AFAR", &scene.program.display().to_string())
-        .replace("$KEY", &scene.key.display().to_string());
-    fs::write(&program, text).unwrap();
-    open(&program);
-    let module_line = format!(
-        "optional {} always_aklog program={} socket={}\n",
-        module.display(),
-        program.display(),
-        socket_of(&at.join("mnt"))
-    );
-    let services = at.join("pam.d");
-    fs::create_dir(&services).unwrap();
-    let rules = format!(
-        "auth sufficient pam_permit.so\naccount sufficient pam_permit.so\nsession required pam_permit.so\nsession {module_line}"
-    );
-    fs::write(services.join("su"), rules).unwrap();
+    let services = scene.pam_services(&module);
     let session = "id -G; cat \"$1/small\"";
     let inside =
         format!("cd '{}' && {session}", scene.mount.display()).replace("$1", &folder.display().to_string());
-    let mut command = Command::new("unshare");
-    command.args(["-m", "sh", "-euc"]);
-    command.arg("mount --bind \"$1\" /etc/pam.d; shift; exec su -s /bin/sh daemon -c \"$1\"").arg("sh");
-    command.arg(&services).arg(&inside).stdin(Stdio::null()).current_dir("/");
-    let said = succeed(command);
+    let said = succeed(with_services(&services, &["su", "-s", "/bin/sh", "daemon", "-c", &inside]));
     let (groups, content) = said.trim().split_once('\n').unwrap();
     let pag = groups.split(' ').map(|group| group.parse::<u32>().unwrap()).find(|group| group >> 24 == 0x41);
     assert_eq!(content, "secret");
@@ -504,4 +514,46 @@ fn a_mount_for_one_user_shows_no_session_what_another_has_looked_up() {
     assert_eq!(scene.shown(ROOT, &folder), Vec::<&str>::new());
     assert_eq!(scene.shown(session, &folder).len(), ATTEMPTS.len());
     drop(held);
+}
+
+/// A command that finds these services in /etc/pam.d.
+fn with_services(services: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-euc", "mount --bind \"$1\" /etc/pam.d; shift; exec \"$@\"", "sh"]);
+    command.arg(services).args(words).stdin(Stdio::null()).current_dir("/");
+    command
+}
+
+/// The PAM module, if it is built.
+fn module(test: &str) -> Option<PathBuf> {
+    let module = Path::new(env!("CARGO_BIN_EXE_afar")).with_file_name("libpam_afar.so");
+    if !module.exists() {
+        mounted::skip(test, "the PAM module is not built");
+        return None;
+    }
+    Some(module)
+}
+
+#[test]
+fn a_login_keeps_its_pag_when_its_credentials_are_made_anew_and_loses_its_tokens_with_them() {
+    const NAME: &str =
+        "a_login_keeps_its_pag_when_its_credentials_are_made_anew_and_loses_its_tokens_with_them";
+    let Some(module) = module(NAME) else { return };
+    if !mounted::needs(NAME, &["pamtester", "unshare"]) {
+        return;
+    }
+    let Some(scene) = Scene::new(NAME) else { return };
+    let services = scene.pam_services(&module);
+    let login = ["pamtester", "su", "daemon", "setcred(PAM_ESTABLISH_CRED)", "open_session"];
+    let again = "setcred(PAM_REINITIALIZE_CRED)";
+    succeed(with_services(&services, &[&login[..], &[again]].concat()));
+    let logins = scene.logins();
+    assert_eq!(logins.len(), 2, "once for both beginnings, and once anew: {logins:?}");
+    assert_eq!(logins[0], logins[1]);
+    assert_eq!(scene.tokens(who(DAEMON, Some(logins[0]), "")), 1, "the session was not closed");
+    succeed(with_services(&services, &[&login[..], &["close_session"]].concat()));
+    let logins = scene.logins();
+    assert_ne!(logins[1], logins[2], "another login has another PAG");
+    assert_eq!(scene.tokens(who(DAEMON, Some(logins[2]), "")), 0);
+    assert_eq!(scene.tokens(who(DAEMON, Some(logins[0]), "")), 1);
 }
