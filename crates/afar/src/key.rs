@@ -184,10 +184,25 @@ fn add(keys: &Keys<'_>, given: &Given) -> Result<(), String> {
             keytab.display()
         ));
     }
-    keys.change(|own| {
-        wanted.iter().try_for_each(|key| own.insert(key.clone())).map_err(|error| error.to_string())
-    })?;
+    keys.change(|own| add_all(own, &wanted))?;
     keys.tell("added", &wanted);
+    Ok(())
+}
+
+/// Adds keys, unless one would take the place of another: whoever has a ticket of that one would be nobody.
+fn add_all(own: &mut KeySet, wanted: &[Key]) -> Result<(), String> {
+    for key in wanted {
+        let number = |key: &Key| (key.kind, key.kvno, key.subtype);
+        if own.iter().any(|old| number(old) == number(key) && old.secret != key.secret) {
+            let (_, enctype) = kind_of(key);
+            return Err(format!(
+                "{KEY_FILE_EXT} has another key of kvno {} and {enctype}: give the KDC's a new number, with another ktadd or \
+                 Heimdal's cpw --random-key, and write the keytab anew",
+                key.kvno
+            ));
+        }
+        own.insert(key.clone()).map_err(|error| error.to_string())?;
+    }
     Ok(())
 }
 
@@ -230,6 +245,16 @@ mod tests {
         let key = Key::rxkad_krb5(2, EncType::AES256, &[7; 32]);
         assert_eq!(kind_of(&key), ("rxkad_krb5", "aes256-cts-hmac-sha1-96".to_owned()));
         assert_eq!(kind_of(&Key::rxkad(2, [1; 8])), ("rxkad", "des-cbc-crc".to_owned()));
+    }
+
+    #[test]
+    fn a_key_takes_the_place_of_no_other() {
+        let mut keys = KeySet::new();
+        let key = |byte| Key::rxkad_krb5(1, EncType::AES256, &[byte; 32]);
+        add_all(&mut keys, &[key(1)]).unwrap();
+        add_all(&mut keys, &[key(1)]).unwrap();
+        let error = add_all(&mut keys, &[key(2)]).unwrap_err();
+        assert!(error.contains("another key of kvno 1 and aes256-cts-hmac-sha1-96"), "{error}");
     }
 
     #[test]
