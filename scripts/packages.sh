@@ -15,6 +15,8 @@ packages=(
     openafs-fuse                     # ... and a client that needs no kernel module
     openafs-fileserver openafs-dbserver openafs-krb5 # a cell to talk to
     krb5-kdc krb5-admin-server krb5-user             # ... and its Kerberos realm
+    libkdc2-heimdal libkadm5srv8-heimdal libkadm5clnt7-heimdal libsl0-heimdal # what Heimdal's KDC is linked with (tools.sh)
+    kstart keyutils                  # what gets tickets for services, and keeps them in the kernel
     iproute2 iputils-ping iperf3     # emulated links, and what they are compared with
     dnsmasq-base                     # a name server that tells of a cell
     fuse3                            # mounting as an ordinary user

@@ -52,6 +52,15 @@ impl Scene {
 
     /// The same with a service key of a kind.
     fn with(test: &str, kind: &str) -> Option<Self> {
+        Self::of(test, kind, Kdc::start)
+    }
+
+    /// The same with another KDC.
+    fn of(
+        test: &str,
+        kind: &str,
+        start: impl FnOnce(&Path, &Realm<'_>) -> Result<Kdc, String>,
+    ) -> Option<Self> {
         if !can_mount(test) {
             return None;
         }
@@ -68,7 +77,7 @@ impl Scene {
         let program = realm.join("afar");
         fs::copy(env!("CARGO_BIN_EXE_afar"), &program).unwrap();
         let address = own_address();
-        let kdc = Kdc::start(&realm.join("."), &Realm { name: REALM, address, more: "" }).unwrap();
+        let kdc = start(&realm.join("."), &Realm { name: REALM, address, more: "" }).unwrap();
         for user in [ROOT, ALICE, BOB] {
             kdc.add_user(user.name).unwrap();
         }
@@ -283,6 +292,76 @@ fn tickets_of_all_kinds_of_keys_are_taken_and_a_new_key_counts_without_a_restart
         assert!(scene.can(BOB, "echo x > \"$1/scratch/bob-$RANDOM\""));
         scene.run(ALICE, &["unlog"]);
     }
+}
+
+#[test]
+fn heimdals_tickets_are_as_good_as_mits() {
+    const NAME: &str = "heimdals_tickets_are_as_good_as_mits";
+    let programs = match kdc::heimdal_available() {
+        Ok(programs) => programs,
+        Err(why) => return mounted::skip(NAME, &why),
+    };
+    let start = |folder: &Path, realm: &Realm<'_>| Kdc::start_heimdal(folder, realm, &programs);
+    let Some(scene) = Scene::of(NAME, "", start) else { return };
+    scene.private_folder(ALICE);
+    scene.kinit(ALICE);
+    scene.run(ALICE, &["aklog"]);
+    assert!(scene.can(ALICE, WRITE) && !scene.can(BOB, READ));
+    scene.run(ALICE, &["unlog"]);
+    assert!(!scene.can(ALICE, READ));
+    // The key is changed under the servers.
+    let keytab = scene.cell.folder.join("state/etc/server/rxkad.keytab");
+    scene.kdc.add_service(SERVICE, "", &keytab).unwrap();
+    scene.kinit(ALICE);
+    scene.until(ALICE, &format!("{} aklog && {READ}", scene.program.display()), true);
+    let wrong = ["klog", "-principal", "alice", "-password", "another"];
+    assert!(fail(scene.afar(ALICE, &wrong), 1).contains("Unable to authenticate in realm AFAR.LOCAL"));
+}
+
+#[test]
+fn k5start_and_krenew_get_tokens_by_our_aklog() {
+    const NAME: &str = "k5start_and_krenew_get_tokens_by_our_aklog";
+    if Command::new("k5start").arg("-h").output().is_err() {
+        return mounted::skip(NAME, "k5start is not installed (Debian's kstart)");
+    }
+    let Some(scene) = Scene::new(NAME) else { return };
+    let aklog = scene.realm.join("aklog");
+    std::os::unix::fs::symlink(&scene.program, &aklog).unwrap();
+    let keytab = scene.realm.join("keytab-of-alice");
+    scene.kdc.admin(&format!("ktadd -k {} -norandkey alice", keytab.display())).unwrap();
+    chown(&keytab, Some(ALICE.uid), Some(ALICE.uid)).unwrap();
+    let cache = format!("FILE:{}", scene.cache(ALICE).display());
+    let agent = |program: &str, words: &[&str]| {
+        let mut command = scene.command(ALICE, Path::new(program));
+        command.args(words).env("AKLOG", &aklog);
+        succeed(command)
+    };
+    agent("k5start", &["-t", "-f", &keytab.display().to_string(), "-k", &cache, "alice"]);
+    assert_eq!(scene.tokens(ALICE).len(), 1);
+    scene.run(ALICE, &["unlog"]);
+    scene.kinit_as(ALICE, "alice", &["-r", "1d"]);
+    agent("krenew", &["-t", "-k", &cache]);
+    assert_eq!(scene.tokens(ALICE).len(), 1);
+}
+
+#[test]
+fn a_cache_in_the_kernels_keyring_is_as_good_as_a_file() {
+    const NAME: &str = "a_cache_in_the_kernels_keyring_is_as_good_as_a_file";
+    let Some(scene) = Scene::new(NAME) else { return };
+    let has_keyrings = Command::new("keyctl").args(["session", "-", "true"]).output();
+    if !has_keyrings.is_ok_and(|output| output.status.success()) {
+        return mounted::skip(NAME, "there are no keyrings, or no keyctl (Debian's keyutils)");
+    }
+    let text = format!(
+        "export KRB5CCNAME=KEYRING:session:afar; echo {PASSWORD} | kinit alice && '{}' aklog && klist",
+        scene.program.display()
+    );
+    let mut command = scene.command(ALICE, Path::new("keyctl"));
+    command.args(["session", "-", "bash", "-c", &text]).env("PATH", "/usr/bin:/bin");
+    let said = succeed(command);
+    assert!(said.contains("KEYRING:session:afar") && said.contains("afs/afar.local@AFAR.LOCAL"), "{said}");
+    assert_eq!(scene.tokens(ALICE).len(), 1);
+    assert!(!scene.cache(ALICE).exists());
 }
 
 #[test]

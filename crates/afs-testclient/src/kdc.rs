@@ -1,5 +1,9 @@
-//! A Kerberos realm for tests: MIT's KDC on an address of the test's own, unprivileged, with all that it has in one folder. Dropped, the KDC
-//! ends; the folder is the caller's.
+//! A Kerberos realm for tests: MIT's KDC, or Heimdal's, on an address of the test's own, unprivileged, with all that it has in one folder.
+//! Dropped, the KDC ends; the folder is the caller's. Tickets are asked for by MIT's `kinit` from both.
+
+mod heimdal;
+
+pub use heimdal::available as heimdal_available;
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpStream};
@@ -57,6 +61,8 @@ pub struct Kdc {
     child: Option<Child>,
     /// Words in front of the KDC's command, such as those of `ip netns exec`.
     wrapper: Vec<String>,
+    /// Where Heimdal's programs are, if it is Heimdal's.
+    heimdal: Option<PathBuf>,
 }
 
 impl Kdc {
@@ -97,7 +103,7 @@ impl Kdc {
         write("acl", "")?;
         let wrapper = wrapper.iter().map(|word| (*word).to_owned()).collect();
         let (name, folder) = ((*name).to_owned(), folder.to_owned());
-        let mut kdc = Self { name, address: *address, folder, child: None, wrapper };
+        let mut kdc = Self { name, address: *address, folder, child: None, wrapper, heimdal: None };
         run(kdc.command("kdb5_util").args(["create", "-s", "-P", "the-master", "-r"]).arg(&kdc.name))?;
         kdc.begin()?;
         Ok(kdc)
@@ -112,15 +118,19 @@ impl Kdc {
         if self.child.is_some() {
             return Ok(());
         }
-        let mut command = match self.wrapper.split_first() {
-            None => self.command("krb5kdc"),
-            Some((first, rest)) => {
+        let mut command = match (&self.heimdal, self.wrapper.split_first()) {
+            (Some(programs), _) => heimdal::kdc(self, programs),
+            (None, None) => self.command("krb5kdc"),
+            (None, Some((first, rest))) => {
                 let mut command = self.command(first);
                 command.args(rest).arg("krb5kdc");
                 command
             }
         };
-        command.arg("-n").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        if self.heimdal.is_none() {
+            command.arg("-n");
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         self.child = Some(command.spawn().map_err(|error| format!("krb5kdc cannot be started: {error}"))?);
         let until = Instant::now() + PATIENCE;
         while !self.answers() {
@@ -192,15 +202,22 @@ impl Kdc {
     ///
     /// As [`Self::admin`].
     pub fn add_user(&self, name: &str) -> Result<(), String> {
+        if let Some(programs) = &self.heimdal {
+            return heimdal::add_user(self, programs, name);
+        }
         self.admin(&format!("addprinc -pw {PASSWORD} {name}")).map(drop)
     }
 
-    /// Gives a service a new key of a kind, such as `aes256-cts`, and writes it to a keytab; the service is made if it is not there.
+    /// Gives a service a new key of a kind, such as `aes256-cts`, and writes it to a keytab; the service is made if it is not there. Heimdal
+    /// gives it keys of all its kinds.
     ///
     /// # Errors
     ///
     /// As [`Self::admin`].
     pub fn add_service(&self, name: &str, kind: &str, keytab: &Path) -> Result<(), String> {
+        if let Some(programs) = &self.heimdal {
+            return heimdal::add_service(self, programs, name, keytab);
+        }
         if !self.admin("listprincs")?.lines().any(|line| line.split('@').next() == Some(name)) {
             self.admin(&format!("addprinc -randkey -e {kind}:normal {name}"))?;
         }
