@@ -1,10 +1,17 @@
-//! `bos`, the overseer of a machine's servers: the table of the verbs there are, and the way to an overseer. Each verb is in
-//! a file of its own.
+//! `bos`, the overseer of a machine's servers: the table of the verbs there are, and the way to an overseer. Verbs about the same
+//! thing share a file.
 //!
 //! What is printed, errors included, and the exit status are those of OpenAFS 1.8.9's `bos`.
+//! That is why some complaints end with a carriage return.
 
+mod elsewhere;
+mod files;
+mod keys;
 mod listhosts;
+mod processes;
+mod settings;
 mod status;
+mod users;
 
 use crate::calls::Caller;
 use crate::cell::{CLIENT_FOLDER, CellError, CellServers, SERVER_FOLDER};
@@ -36,32 +43,105 @@ macro_rules! options {
     ] };
 }
 
+/// A row of the table: verb, words about it, other names, what does it, and its options behind the server.
+macro_rules! verb {
+    ($name:literal $about:literal [$($alias:literal)*] $run:path, $($option:expr),*) => {
+        Verb {
+            command: Command {
+                name: concat!("bos ", $name),
+                options: options![Opt::single("server", "machine name").required(), $($option),*],
+            },
+            about: $about,
+            aliases: &[$($alias),*],
+            run: |given| run(given, $run),
+        }
+    };
+}
+
 static SUITE: Suite = Suite {
     name: "bos",
     misuse_status: |code| code,
     verbs: &[
-        Verb {
-            command: Command {
-                name: "bos listhosts",
-                options: options![Opt::single("server", "machine name").required()],
-            },
-            about: "get cell host list",
-            aliases: &["getcell"],
-            run: |given| run(given, listhosts::run),
-        },
-        Verb {
-            command: Command {
-                name: "bos status",
-                options: options![
-                    Opt::single("server", "machine name").required(),
-                    Opt::list("instance", "server process name"),
-                    Opt::flag("long", "long status"),
-                ],
-            },
-            about: "show server instance status",
-            aliases: &[],
-            run: |given| run(given, status::run),
-        },
+        verb!("addhost" "add host to cell dbase" [] settings::addhost,
+            Opt::list("host", "host name").required(),
+            Opt::flag("clone", "vote doesn't count")),
+        verb!("addkey" "add keys to key dbase (kvno 999 is bcrypt)" [] elsewhere::addkey,
+            Opt::single("key", "key"),
+            Opt::single("kvno", "key version number").required()),
+        verb!("adduser" "add users to super-user list" [] users::add, Opt::list("user", "user names").required()),
+        verb!("create" "create a new server instance" [] processes::create,
+            Opt::single("instance", "server process name").required(),
+            Opt::single("type", "server type").required(),
+            Opt::list("cmd", "command lines").required(),
+            Opt::single("notifier", "Notifier program")),
+        verb!("delete" "delete a server instance" [] processes::delete,
+            Opt::list("instance", "server process name").required()),
+        verb!("exec" "execute shell command on server" [] files::exec,
+            Opt::single("cmd", "command to execute").required()),
+        verb!("getdate" "get dates for programs" [] files::getdate,
+            Opt::list("file", "files to check").required(),
+            Opt::single("dir", "destination dir")),
+        verb!("getlog" "examine log file" [] files::getlog,
+            Opt::single("file", "log file to examine").required()),
+        verb!("getrestart" "get restart times" ["getr"] settings::getrestart,),
+        verb!("getrestricted" "get restrict mode" [] settings::getrestricted,),
+        verb!("install" "install program" [] elsewhere::install,
+            Opt::list("file", "files to install").required(),
+            Opt::single("dir", "destination dir")),
+        verb!("listhosts" "get cell host list" ["getcell"] listhosts::run,),
+        verb!("listkeys" "list keys" [] keys::list,
+            Opt::flag("showkey", "show the actual key rather than the checksum")),
+        verb!("listusers" "list super-users" [] users::list,),
+        verb!("prune" "prune server files" [] files::prune,
+            Opt::flag("bak", "delete .BAK files"),
+            Opt::flag("old", "delete .OLD files"),
+            Opt::flag("core", "delete core files"),
+            Opt::flag("all", "delete all junk files")),
+        verb!("removehost" "remove host from cell dbase" [] settings::removehost,
+            Opt::list("host", "host name").required()),
+        verb!("removekey" "remove keys from key dbase" [] keys::remove,
+            Opt::list("kvno", "key version number").required()),
+        verb!("removeuser" "remove users from super-user list" [] users::remove,
+            Opt::list("user", "user names").required()),
+        verb!("restart" "restart processes" [] processes::restart,
+            Opt::list("instance", "instances"),
+            Opt::flag("bosserver", "restart bosserver"),
+            Opt::flag("all", "restart all processes")),
+        verb!("salvage" "salvage partition or volumes" [] elsewhere::salvage,
+            Opt::single("partition", "salvage partition"),
+            Opt::single("volume", "salvage volume number or volume name"),
+            Opt::single("file", "salvage log output file"),
+            Opt::flag("all", "salvage whole server"),
+            Opt::flag("showlog", "display salvage log"),
+            Opt::single("parallel", "# of max parallel partition salvaging"),
+            Opt::single("tmpdir", "directory to place tmp files"),
+            Opt::single("orphans", "ignore | remove | attach"),
+            Opt::flag("forceDAFS", "(DAFS) force salvage of demand attach fileserver"),
+            Opt::flag("salvagedirs", "Force rebuild/salvage of all directories")),
+        verb!("setauth" "set authentication required flag" [] settings::setauth,
+            Opt::single("authrequired", "on or off: authentication required for admin requests").required()),
+        verb!("setcellname" "set cell name" [] settings::setcellname, Opt::single("name", "cell name").required()),
+        verb!("setrestart" "set restart times" ["setr"] settings::setrestart,
+            Opt::single("time", "time to restart server").required(),
+            Opt::flag("general", "set general restart time"),
+            Opt::flag("newbinary", "set new binary restart time")),
+        verb!("setrestricted" "set restrict mode" [] settings::setrestricted,
+            Opt::single("mode", "mode to set").required()),
+        verb!("shutdown" "shutdown all processes" [] processes::shutdown,
+            Opt::list("instance", "instances"),
+            Opt::flag("wait", "wait for process to stop")),
+        verb!("start" "start running a server" [] processes::start,
+            Opt::list("instance", "server process name").required()),
+        verb!("startup" "start all processes" [] processes::startup, Opt::list("instance", "instances")),
+        verb!("status" "show server instance status" [] status::run,
+            Opt::list("instance", "server process name"),
+            Opt::flag("long", "long status")),
+        verb!("stop" "halt a server instance" [] processes::stop,
+            Opt::list("instance", "server process name").required(),
+            Opt::flag("wait", "wait for process to stop")),
+        verb!("uninstall" "uninstall program" [] files::uninstall,
+            Opt::list("file", "files to uninstall").required(),
+            Opt::single("dir", "destination dir")),
     ],
 };
 
@@ -85,6 +165,14 @@ impl Bos {
     fn call<R: Rpc>(&self, args: &R) -> Result<R::Reply, Code> {
         self.caller.call(&self.overseer, args)
     }
+}
+
+/// Entries of lists asked for at most: a server whose list has no end must not hold us for ever.
+const LIST_MAX: i32 = 1000;
+
+/// The exit status after a code: its last byte, as OpenAFS's `bos` returns the code itself.
+fn status_of(code: Code) -> u8 {
+    code.0 as u8
 }
 
 /// A code as all complaints have it.
