@@ -15,9 +15,11 @@ const SERVICE: &str = "_afs3-vlserver._udp";
 /// The AFSDB subtype of AFS.
 const AFS: u16 = 1;
 
-/// Hosts of a cell that are looked at, and addresses of each: OpenAFS knows eight servers of a cell.
+/// Hosts of a cell that are looked at, and addresses of each.
 const HOSTS_MAX: usize = 16;
 const ADDRESSES_MAX: usize = 8;
+/// Servers of a cell, as many as OpenAFS knows: a zone that anybody may make should not fill the client's tables.
+const SERVERS_MAX: usize = 8;
 
 /// The shortest and the longest time for which servers are kept, whatever the DNS says: a look-up for each call would help nobody, and
 /// a wrong entry must pass.
@@ -183,7 +185,7 @@ impl Search {
         for (place, host) in ordered(self.hosts, below) {
             for &address in self.addresses.get(&host.name).into_iter().flatten().flatten() {
                 let socket = SocketAddrV4::new(address, host.port);
-                if servers.iter().all(|known| known.socket != socket) {
+                if servers.len() < SERVERS_MAX && servers.iter().all(|known| known.socket != socket) {
                     servers.push(DbSocket { socket, place });
                 }
             }
@@ -334,5 +336,18 @@ mod tests {
         let (_, asked) = search(vec![(SRV, Ok((600, many.collect())))]);
         assert_eq!(asked.len(), 1 + HOSTS_MAX);
         assert!(asked.contains(&"A of h199.one.test".to_owned()), "{asked:?}");
+    }
+
+    #[test]
+    fn a_cell_has_no_more_servers_than_openafs_would_know() {
+        let hosts = (0..4).map(|number| srv(number, 0, 7003, &format!("h{number}.one.test")));
+        let mut script = vec![(SRV, Ok((600, hosts.collect())))];
+        let names = ["A of h0.one.test", "A of h1.one.test", "A of h2.one.test", "A of h3.one.test"];
+        for (number, name) in (0..).zip(names) {
+            script.push((name, Ok((600, (0..3).map(|n| address(10 * number + n)).collect()))));
+        }
+        let servers = search(script).0.unwrap().servers;
+        let lasts: Vec<u8> = servers.iter().map(|server| server.socket.ip().octets()[3]).collect();
+        assert_eq!(lasts, [0, 1, 2, 10, 11, 12, 20, 21], "the best of them");
     }
 }

@@ -45,6 +45,8 @@ pub struct SystemResolver {
     conf: PathBuf,
     port: u16,
     chance: Mutex<StdRng>,
+    /// The name server that answered last, which is asked first: others may be away for long.
+    answered: Mutex<Option<SocketAddr>>,
 }
 
 impl SystemResolver {
@@ -54,7 +56,7 @@ impl SystemResolver {
     }
 
     fn of(conf: PathBuf, port: u16, seed: [u8; 32]) -> Self {
-        Self { conf, port, chance: Mutex::new(StdRng::from_seed(seed)) }
+        Self { conf, port, chance: Mutex::new(StdRng::from_seed(seed)), answered: Mutex::default() }
     }
 
     fn servers(&self) -> Result<Vec<SocketAddr>, NoAnswer> {
@@ -89,13 +91,18 @@ impl SystemResolver {
     }
 
     async fn ask_all(&self, question: &Question) -> Result<Answer, NoAnswer> {
-        let servers = self.servers()?;
+        let mut servers = self.servers()?;
+        let answered = *self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        servers.sort_by_key(|server| Some(*server) != answered);
         let mut last = None;
         for patience in ROUNDS {
             for &server in &servers {
                 let id = self.chance.lock().unwrap_or_else(PoisonError::into_inner).random();
                 let why = match timeout(patience, exchange(server, id, question)).await {
-                    Ok(Ok(Received::Answer(answer))) => return Ok(answer),
+                    Ok(Ok(Received::Answer(answer))) => {
+                        *self.answered.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
+                        return Ok(answer);
+                    }
                     Ok(Ok(Received::Failed(why))) => why.to_string(),
                     Ok(Ok(Received::Truncated)) => "its answer is cut off".to_owned(),
                     Ok(Err(error)) => error.to_string(),
@@ -235,6 +242,28 @@ mod tests {
         });
         let scene = Scene::new("away", "nameserver 127.0.0.2\nnameserver 127.0.0.1\n", port);
         assert_eq!(scene.0.ask(asked).await, found(1));
+        server.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_name_server_that_answered_last_is_asked_first() {
+        let asked = question(Kind::Address, "db.one.test");
+        let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let address = udp.local_addr().unwrap();
+        let silent = UdpSocket::bind(("127.0.0.2", address.port())).await.unwrap();
+        let server = tokio::spawn({
+            let asked = asked.clone();
+            async move {
+                let mut bytes = [0; 512];
+                let (_, from) = udp.recv_from(&mut bytes).await.unwrap();
+                let whole = reply(id_of(&bytes), &asked, &[("db.one.test", 60, a(1))]);
+                udp.send_to(&whole, from).await.unwrap();
+            }
+        });
+        let scene = Scene::new("last", "nameserver 127.0.0.2\nnameserver 127.0.0.1\n", address.port());
+        *scene.0.answered.lock().unwrap() = Some(address);
+        assert_eq!(scene.0.ask(asked).await, found(1));
+        assert!(silent.try_recv_from(&mut [0; 512]).is_err(), "the other one was not asked");
         server.await.unwrap();
     }
 

@@ -1,6 +1,7 @@
 //! The cells that the client knows, by number and by name, and their database servers.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use afs_config::{CellName, CellServDb, DbServer};
@@ -13,6 +14,11 @@ use rx_proto::time::Instant;
 
 /// Cells that are known at once: the public list has about 200.
 const CELLS_MAX: usize = 10_000;
+
+/// Cells that the DNS has told of, and the servers that they have had: whoever has a zone can make names and addresses without end, and
+/// should not take the place of cells that files and administrators name, nor that of file servers.
+const FOUND_MAX: usize = 1000;
+const FOUND_SERVERS_MAX: usize = 16 * FOUND_MAX;
 
 /// A cell.
 #[derive(Debug)]
@@ -33,11 +39,13 @@ pub(crate) struct Cell {
 pub(crate) struct Cells {
     ports: Ports,
     table: RwLock<Vec<Arc<Cell>>>,
+    /// Servers that were made for cells of the DNS.
+    found_servers: AtomicUsize,
 }
 
 impl Cells {
     pub(crate) fn new(known: &CellServDb, ports: Ports, servers: &Servers) -> Self {
-        let cells = Self { ports, table: RwLock::default() };
+        let cells = Self { ports, table: RwLock::default(), found_servers: AtomicUsize::new(0) };
         for cell in &known.cells {
             let addresses: Vec<_> = cell.servers.iter().map(|server: &DbServer| server.address).collect();
             cells.set(&cell.name, cell.linked.clone(), &addresses, servers);
@@ -61,7 +69,7 @@ impl Cells {
     }
 
     /// Adds a cell as the DNS has told of it, or gives it other servers, each with its place in their order. What files or the
-    /// administrator say of a cell stays.
+    /// administrator say of a cell stays. `None` when there are too many, of cells or of servers.
     pub(crate) fn set_found(
         &self,
         name: &CellName,
@@ -69,10 +77,20 @@ impl Cells {
         until: Instant,
         servers: &Servers,
     ) -> Option<CellIndex> {
-        match self.named(name.as_str()) {
-            Some(cell) if cell.until.is_none() => Some(cell.index),
-            Some(_) | None => self.put(name, None, found, Some(until), servers),
+        let is_new = match self.named(name.as_str()) {
+            Some(cell) if cell.until.is_none() => return Some(cell.index),
+            known => known.is_none(),
+        };
+        let is_full = is_new && self.all().iter().filter(|cell| cell.until.is_some()).count() >= FOUND_MAX;
+        let made = self.found_servers.load(Ordering::Relaxed);
+        if is_full || made + found.len() > FOUND_SERVERS_MAX {
+            return None;
         }
+        let before = servers.len();
+        let index = self.put(name, None, found, Some(until), servers);
+        // Others may have made some meanwhile: that is too many rather than too few.
+        self.found_servers.fetch_add(servers.len() - before, Ordering::Relaxed);
+        index
     }
 
     fn put(
@@ -163,5 +181,31 @@ mod tests {
         assert_eq!(cells.get(CellIndex(2)).unwrap().addresses, [Ipv4Addr::new(192, 0, 2, 9)]);
         assert!(cells.get(CellIndex::DYNROOT).is_none());
         assert_eq!(cells.find("three.test").unwrap_err().errno().0, 2);
+    }
+
+    #[test]
+    fn a_zone_without_end_leaves_room_for_cells_and_servers_of_others() {
+        let servers = Servers::default();
+        let cells = Cells::new(&CellServDb::parse("", Path::new("F")).unwrap(), Ports::default(), &servers);
+        let name = |number: usize| CellName::new(&format!("c{number}.evil.test")).unwrap();
+        let socket = |number: usize| {
+            let address = Ipv4Addr::from_bits(0x0a00_0000 + u32::try_from(number).unwrap());
+            (SocketAddr::from((address, 7003)), 0)
+        };
+        let mut number = 0;
+        let mut found = |name: &CellName| {
+            number += 8;
+            let sockets: Vec<_> = (number..number + 8).map(socket).collect();
+            cells.set_found(name, &sockets, Instant::ORIGIN, &servers)
+        };
+        let taken = (0..2 * FOUND_MAX).filter(|&number| found(&name(number)).is_some()).count();
+        assert_eq!(taken, FOUND_MAX);
+        // One that goes on to change its addresses keeps those that it had.
+        let changes = (0..2 * FOUND_MAX).filter(|_| found(&name(0)).is_some()).count();
+        assert_eq!((changes, servers.len()), (FOUND_MAX, FOUND_SERVERS_MAX));
+        assert!(!cells.named("c0.evil.test").unwrap().location_servers.is_empty());
+        let known = CellName::new("known.test").unwrap();
+        assert!(cells.set(&known, None, &[Ipv4Addr::new(192, 0, 2, 1)], &servers).is_some());
+        assert_eq!(cells.named("known.test").unwrap().location_servers.len(), 1);
     }
 }

@@ -350,6 +350,11 @@ impl Servers {
         self.table.read().unwrap_or_else(PoisonError::into_inner).all.get(id as usize).map(Arc::clone)
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.table.read().unwrap_or_else(PoisonError::into_inner).all.len()
+    }
+
     /// All, in the order in which they were heard of.
     pub(crate) fn all(&self) -> Vec<Arc<Server>> {
         self.table.read().unwrap_or_else(PoisonError::into_inner).all.clone()
