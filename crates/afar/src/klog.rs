@@ -163,7 +163,7 @@ fn line_of(input: impl BufRead) -> io::Result<Zeroizing<String>> {
     Ok(line)
 }
 
-/// A time as hh[:mm[:ss]], in seconds.
+/// A time as `hh[:mm[:ss]]`, in seconds.
 fn lifetime(text: &str) -> Option<u32> {
     let mut parts = text.split(':');
     let hours: u32 = parts.next()?.parse().ok()?;
