@@ -39,6 +39,10 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The largest message that is taken from etcd: a page of rows, each of which may be a group of some thousand members.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
+/// How far a page is looked for at first, in pages: etcd takes a look at each key of the range that it is asked for, whatever the limit.
+/// Entries are numbered without gaps, so that most pages are found so. A cell of a million volumes is read in seconds, not minutes.
+const LOOK_AHEAD: usize = 4;
+
 /// Operations on one level of a transaction. etcd counts (`--max-txn-ops`, 128) the way down to the deepest operation, level
 /// by level, so that three levels of this have room for 64,000.
 const OPS_OF_LEVEL: usize = 40;
@@ -91,32 +95,43 @@ impl EtcdStore {
         limit: usize,
         at: Option<Position>,
     ) -> Result<Page, StoreError> {
-        let first = match after {
-            Some(after) => [&self.key(after), &[0][..]].concat(),
-            None => self.key(prefix),
-        };
-        let options = GetOptions::new()
-            .with_range(end_of(&self.key(prefix)))
-            .with_limit(i64::try_from(limit).unwrap_or(i64::MAX))
-            .with_revision(at.map_or(0, |at| at.0 as i64));
-        let get = |client: Client| {
-            let (first, options) = (first.clone(), options.clone());
-            async move {
-                client
-                    .kv_client()
-                    .max_decoding_message_size(MAX_MESSAGE_BYTES)
-                    .get(first, Some(options))
-                    .await
+        let end = end_of(&self.key(prefix));
+        let (mut from, near) = match after {
+            Some(after) => {
+                let after = self.key(after);
+                ([&after[..], &[0]].concat(), ahead(&after, LOOK_AHEAD.saturating_mul(limit)))
             }
+            None => (self.key(prefix), None),
         };
-        let answer = self.members.ask(SCAN_PATIENCE, get).await;
-        let mut answer = answer.map_err(|failure| Self::error("reading the cell's databases", failure))?;
-        let newest = answer.header().map_or(0, |header| header.revision());
-        let rows = answer.take_kvs().into_iter().map(|row| {
-            let (key, value) = row.into_key_value();
-            (self.own(key), value)
-        });
-        Ok(Page { rows: rows.collect(), position: at.unwrap_or(Position(newest as u64)) })
+        let mut near = near.filter(|near| *near < end && end.len() > 1);
+        let mut page = Page { rows: Vec::new(), position: at.unwrap_or_default() };
+        loop {
+            let to = near.take();
+            let left = limit - page.rows.len();
+            let options = GetOptions::new()
+                .with_range(to.as_ref().unwrap_or(&end).clone())
+                .with_limit(i64::try_from(left).unwrap_or(i64::MAX))
+                .with_revision(page.position.0 as i64);
+            let get = |client: Client| {
+                let (from, options) = (from.clone(), options.clone());
+                async move {
+                    let mut client = client.kv_client().max_decoding_message_size(MAX_MESSAGE_BYTES);
+                    client.get(from, Some(options)).await
+                }
+            };
+            let answer = self.members.ask(SCAN_PATIENCE, get).await;
+            let mut answer =
+                answer.map_err(|failure| Self::error("reading the cell's databases", failure))?;
+            if page.position == Position::default() {
+                page.position = Position(answer.header().map_or(0, |header| header.revision()) as u64);
+            }
+            let rows = answer.take_kvs().into_iter().map(etcd_client::KeyValue::into_key_value);
+            page.rows.extend(rows.map(|(key, value)| (self.own(key), value)));
+            match to {
+                Some(to) if page.rows.len() < limit => from = to,
+                _ => return Ok(page),
+            }
+        }
     }
 
     /// The transaction for etcd. If it cannot be made because a row is not as expected, it reads the witness.
@@ -194,6 +209,14 @@ fn end_of(prefix: &[u8]) -> Vec<u8> {
     }
     // Only of 0xff: to the last key.
     if end.is_empty() { vec![0] } else { end }
+}
+
+/// A key that so many keys come before at most which begin as this one and end in numbers of four bytes that follow its own; `None` if
+/// there is none.
+fn ahead(key: &[u8], by: usize) -> Option<Vec<u8>> {
+    let (begin, number) = key.split_last_chunk()?;
+    let number = u32::from_be_bytes(*number).checked_add(u32::try_from(by).ok()?)?;
+    Some([begin, &number.to_be_bytes()].concat())
 }
 
 /// Operations as a tree of transactions, none of which has too many.
@@ -316,5 +339,30 @@ impl Watch {
 impl Changes for Watch {
     fn next(&mut self) -> StoreFuture<'_, Changed> {
         Box::pin(self.receive())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_end_where_they_have_to() {
+        assert_eq!(end_of(b"a/"), b"a0");
+        assert_eq!(end_of(b"a\xff"), b"b");
+        assert_eq!(end_of(b"\xff"), [0], "that is all that follows");
+        assert_eq!(ahead(b"e\0\0\0\x05", 0x100).as_deref(), Some(&b"e\0\0\x01\x05"[..]));
+        assert_eq!(ahead(b"e\xff\xff\xff\xff", 1), None);
+        assert_eq!(ahead(b"abc", 1), None);
+    }
+
+    #[test]
+    fn no_level_of_a_transaction_has_too_many_operations() {
+        fn top_level(count: usize) -> usize {
+            nested((0..count).map(|n| TxnOp::delete(n.to_be_bytes(), None)).collect()).len()
+        }
+        for count in [0, 1, OPS_OF_LEVEL, OPS_OF_LEVEL + 1, 5000, OPS_OF_LEVEL.pow(3)] {
+            assert!(top_level(count) <= OPS_OF_LEVEL, "{count}");
+        }
     }
 }

@@ -19,8 +19,9 @@ use crate::store::{Known, StoreError};
 /// users do not notice.
 const HEDGE: Duration = Duration::from_millis(200);
 
-/// How long a connection may take to come about.
-const CONNECT: Duration = Duration::from_secs(1);
+/// How long a connection may take to come about, with etcd's look at certificate and password, which takes a busy machine seconds. Other
+/// members are asked meanwhile.
+const CONNECT: Duration = Duration::from_secs(5);
 
 /// When a connection that says nothing is asked whether it lives, and how long the answer may take. etcd ends connections
 /// that ask more often than each 5 s (`--grpc-keepalive-min-time`).
