@@ -2,6 +2,7 @@
 
 mod mounted;
 
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,28 @@ fn a_cell_of_three_machines_is_read_and_changed_while_one_is_dead() {
     assert!(process.ready.starts_with("ready cell=machines.test mount="), "{}", process.ready);
     script(&root, "echo text > scratch/file; ls user");
 
+    let stock = |program: &str, arguments: &str| {
+        let config = folder.join("state/etc/server");
+        let program = Path::new("/usr/bin").join(program);
+        let mut command = Command::new(&program);
+        command.args(arguments.split(' '));
+        if program.ends_with("vos") || program.ends_with("pts") {
+            command.arg("-config").arg(config).arg("-localauth");
+        }
+        // Without OpenAFS's tools there is nothing to be seen of them.
+        program.exists().then(|| run(command))
+    };
+    let works = |program: &str, arguments: &str, said: &str| {
+        if let Some(output) = stock(program, arguments) {
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && text.contains(said), "{program} {arguments}: {text}{error}");
+        }
+    };
+    works("pts", "createuser one", "User one has id");
+    works("vos", "create 10.99.77.1 a one", "created on partition /vicepa");
+    works("udebug", "10.99.77.2 7003", "(3 servers)");
+
     // Nobody has read this directory yet, so it comes from a machine that is there. The first has what can be written, so it is not that one.
     for machine in [2, 3] {
         script(&root, &format!("kill -9 $(ip netns pids afar-up-{machine})"));
@@ -47,9 +70,16 @@ fn a_cell_of_three_machines_is_read_and_changed_while_one_is_dead() {
                 break made;
             }
         };
+        works("pts", "examine one", "Name: one");
+        works("vos", "examine one", "10.99.77.1 /vicepa");
         if machine == 2 {
             assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+            works("pts", "createuser two", "User two has id");
+            works("udebug", "10.99.77.1 7002", "I am sync site until");
         } else {
+            let refused = stock("pts", "createuser three");
+            assert!(refused.is_none_or(|output| !output.status.success()));
+            works("udebug", "10.99.77.1 7002", "I am not sync site");
             // One of three members is no majority.
             assert!(!made.status.success());
         }
