@@ -3,19 +3,22 @@
 
 mod support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use afs_client::remote::{InMemory, StoreRange};
 use afs_client::users::Holder;
 use afs_client::{Client, Fid, User};
 use afs_wire::Errno;
+use afs_wire::ids::ViceId;
 use bytes::Bytes;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rx_security::keys::{EncType, Key};
 use rx_security::{Identity, KeySet, Token, UnixTime, ticket};
 use support::data::{WRITE, make, with_folder};
-use support::{CELL, NOBODY, World, cell_root, content, names};
+use support::{ALICE, BOB, CELL, NOBODY, World, cell_root, content, names};
 
 /// A user who logs in.
 const CAROL: User = User::of(1003);
@@ -181,6 +184,63 @@ fn what_was_left_dirty_at_a_restart_waits_for_the_person_who_wrote_it() {
         sleep(&client, 5).await;
         assert_eq!(content(&elsewhere, NOBODY, fid).await, b"secret");
         assert_eq!(client.dirty_bytes(), 0);
+    });
+}
+
+/// What one had written and not stored was stored as the next one's who wrote into the same file, or as nobody's, in the clear.
+#[test]
+fn what_one_person_has_written_is_stored_as_theirs_before_the_next_writes() {
+    let world = World::new();
+    let (client, elsewhere) = (world.client(1), world.client(2));
+    world.run(async move {
+        let fid = make(&client, "file").await.fid();
+        support::put(&client, NOBODY, fid, b"before").await;
+        let mut files = Vec::new();
+        for user in [ALICE, BOB, NOBODY, User::of(7)] {
+            files.push(client.open(user, fid, WRITE).await.unwrap());
+        }
+        let author = async || elsewhere.status(NOBODY, fid).await.unwrap().author.0;
+        files[0].write(0, Bytes::from_static(b"A")).await.unwrap();
+        assert!(files[1].cached_write(1, b"B").is_none(), "alice's has to be stored first");
+        files[1].write(1, Bytes::from_static(b"B")).await.unwrap();
+        assert_eq!((&*content(&elsewhere, NOBODY, fid).await, author().await), (&b"Aefore"[..], 1001));
+        files[2].append(Bytes::from_static(b"-")).await.unwrap();
+        assert_eq!((&*content(&elsewhere, NOBODY, fid).await, author().await), (&b"ABfore"[..], 1002));
+        // To the cell, all who are nobody are one.
+        assert!(files[3].cached_append(b"-").is_some());
+        files[0].truncate(7).await.unwrap();
+        assert_eq!(
+            (&*content(&elsewhere, NOBODY, fid).await, author().await),
+            (&b"ABfore--"[..], ViceId::ANONYMOUS.0)
+        );
+        files[1].flush().await.unwrap();
+        assert_eq!((&*content(&elsewhere, NOBODY, fid).await, author().await), (&b"ABfore-"[..], 1001));
+    });
+}
+
+#[test]
+fn one_who_writes_all_the_time_does_not_keep_another_from_writing() {
+    let world = World::new();
+    let client = world.client(1);
+    world.run(async move {
+        let fid = make(&client, "file").await.fid();
+        let (hers, his) =
+            (client.open(ALICE, fid, WRITE).await.unwrap(), client.open(BOB, fid, WRITE).await.unwrap());
+        let ends = Arc::new(AtomicBool::new(false));
+        let (writer, until) = (client.clone(), Arc::clone(&ends));
+        client.runtime().spawn(Box::pin(async move {
+            while !until.load(Ordering::Relaxed) {
+                hers.write(0, Bytes::from_static(b"A")).await.unwrap();
+                writer.runtime().sleep_until(writer.now() + Duration::from_micros(10)).await;
+            }
+        }));
+        let begin = client.now();
+        for _ in 0..10 {
+            his.write(1, Bytes::from_static(b"B")).await.unwrap();
+            sleep(&client, 1).await;
+        }
+        ends.store(true, Ordering::Relaxed);
+        assert!(client.now().since(begin) < Duration::from_secs(60));
     });
 }
 

@@ -100,6 +100,8 @@ pub(crate) struct FileData {
     pub(crate) fetching: Mutex<Fetching>,
     /// Held during a store.
     pub(crate) storing: tokio::sync::Mutex<()>,
+    /// Whether it is somebody's turn to write, who holds `storing` meanwhile.
+    pub(crate) has_turn: AtomicBool,
     /// When it was written here last, as programs are told and as the next store says.
     written_at: AtomicU32,
     /// How many stores have failed that a task tries again, since that has begun; 0 if there is none.
@@ -195,6 +197,7 @@ impl Files {
             arrived: Notify::new(),
             fetching: Mutex::default(),
             storing: tokio::sync::Mutex::default(),
+            has_turn: AtomicBool::new(false),
             written_at: AtomicU32::new(client.time().0),
             retries_asked: AtomicU32::new(0),
             is_storing_ahead: AtomicBool::new(false),

@@ -152,7 +152,7 @@ impl Client {
         if flags.write
             && let Some(data) = self.inner.files.opened(fid)
         {
-            data.make_way(user).await?;
+            drop(data.make_way(user).await?);
         }
         let file = self.opened(user, fid, flags)?;
         if flags.truncate {

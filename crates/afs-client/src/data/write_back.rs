@@ -69,11 +69,13 @@ impl OpenFile {
         let data = &self.data;
         let mut may_store = true;
         loop {
-            if let Some(done) = self.write_now(pos, &bytes, may_store) {
+            if let Some(done) = self.write_now(pos, &bytes, may_store, None) {
                 return done;
             }
-            if data.make_way(self.user()).await? {
-                continue;
+            if let Some(turn) = data.make_way(self.user()).await?
+                && let Some(done) = self.write_now(pos, &bytes, may_store, Some(&turn))
+            {
+                return done;
             }
             if data.current().is_none() || data.is_unsettled.load(Ordering::Acquire) {
                 data.refresh(self.user()).await?;
@@ -92,12 +94,18 @@ impl OpenFile {
 
     /// The same at once, for threads that do not wait; `None` where [`Self::write`] would.
     pub fn cached_write(&self, pos: u64, bytes: &[u8]) -> Option<Result<(), Error>> {
-        self.write_now(pos, bytes, true)
+        self.write_now(pos, bytes, true, None)
     }
 
     /// Writes at once; `None` where the file has to be asked for first, or stored.
-    fn write_now(&self, pos: u64, bytes: &[u8], may_store: bool) -> Option<Result<(), Error>> {
-        self.put(bytes, may_store, |_| Some(pos), |file, writer| file.write(pos, bytes, writer))
+    fn write_now(
+        &self,
+        pos: u64,
+        bytes: &[u8],
+        may_store: bool,
+        turn: Option<&Turn<'_>>,
+    ) -> Option<Result<(), Error>> {
+        self.put(bytes, (may_store, turn), |_| Some(pos), |file, writer| file.write(pos, bytes, writer))
     }
 
     /// Writes bytes behind the last one that the file has, here or at the server: what others have closed before is not written over.
@@ -109,11 +117,14 @@ impl OpenFile {
     pub async fn append(&self, bytes: Bytes) -> Result<u64, Error> {
         let mut may_store = true;
         for _ in 0..APPEND_LOOKS_MAX {
-            if let Some(done) = self.append_to(&bytes, may_store, |file| self.is_current(file)) {
+            if let Some(done) = self.append_to(&bytes, (may_store, None), |file| self.is_current(file)) {
                 return done;
             }
-            if self.data.make_way(self.user()).await? {
-                continue;
+            if let Some(turn) = self.data.make_way(self.user()).await?
+                && let Some(done) =
+                    self.append_to(&bytes, (may_store, Some(&turn)), |file| self.is_current(file))
+            {
+                return done;
             }
             if self.has_current() {
                 // What is not stored is too much, or has filled the disk.
@@ -125,30 +136,32 @@ impl OpenFile {
             }
         }
         // No server promises anything, or others change it all the time: the last look has to do.
-        self.append_to(&bytes, false, |_| true).unwrap_or(Err(Error::Gone { fid: self.fid() }))
+        let turn = self.data.make_way(self.user()).await?;
+        self.append_to(&bytes, (false, turn.as_ref()), |_| true)
+            .unwrap_or(Err(Error::Gone { fid: self.fid() }))
     }
 
     /// The same at once, where the end is known; `None` where [`Self::append`] would wait.
     pub fn cached_append(&self, bytes: &[u8]) -> Option<Result<u64, Error>> {
-        self.append_to(bytes, true, |file| self.is_current(file))
+        self.append_to(bytes, (true, None), |file| self.is_current(file))
     }
 
     fn append_to(
         &self,
         bytes: &[u8],
-        may_store: bool,
+        (may_store, turn): (bool, Option<&Turn<'_>>),
         may: impl Fn(&CacheFile) -> bool,
     ) -> Option<Result<u64, Error>> {
         let end = |file: &CacheFile| may(file).then(|| file.length());
-        self.put(bytes, may_store, end, |file, writer| file.append(bytes, writer))
+        self.put(bytes, (may_store, turn), end, |file, writer| file.append(bytes, writer))
     }
 
     /// Puts bytes by `write` into the file as it is now, where `place` says; where that says nothing, not now. A full disk is an error only
-    /// where storing does not help: if nothing is dirty, or `may_store` is false.
+    /// where storing does not help: if nothing is dirty, or `may_store` is false. Where it is somebody's turn, it is not now for others.
     fn put<T>(
         &self,
         bytes: &[u8],
-        may_store: bool,
+        (may_store, turn): (bool, Option<&Turn<'_>>),
         place: impl FnOnce(&CacheFile) -> Option<u64>,
         write: impl FnOnce(&CacheFile, &Writer) -> Result<T, CacheError>,
     ) -> Option<Result<T, Error>> {
@@ -160,11 +173,16 @@ impl OpenFile {
         let most = inner.dirty_max();
         let writer = inner.users.writer(self.user(), self.fid().cell);
         let written = data.change(|file| {
+            if turn.is_none() && data.has_turn.load(Ordering::Acquire) {
+                return None;
+            }
             let pos = place(file)?;
             if pos.checked_add(bytes.len() as u64).is_none_or(|end| i64::try_from(end).is_err()) {
                 return Some(Err(Error::TooLarge { fid: self.fid() }));
             }
-            if file.dirty_bytes() >= most || inner.is_in_the_way(file, &writer, self.fid().cell) {
+            if file.dirty_bytes() >= most
+                || inner.in_the_way(file, (self.user(), self.fid().cell), &writer).is_some()
+            {
                 return None;
             }
             match write(file, &writer) {
@@ -271,9 +289,20 @@ impl Inner {
         DIRTY_MAX.min(self.files.cache.usage().limit_bytes / 2).max(STORE_AHEAD_BYTES * 2)
     }
 
-    /// Whether something in a file is another's, who has no token to store it with: it is not to be stored as somebody else's.
-    fn is_in_the_way(&self, file: &CacheFile, writer: &Writer, cell: CellIndex) -> bool {
-        file.is_dirty_of_another(writer).is_some_and(|other| self.users.is_without_token(&other, cell))
+    /// What in a file is another's, before a user writes as `writer`: it is not to be stored as somebody else's.
+    fn in_the_way(
+        &self,
+        file: &CacheFile,
+        (user, cell): (User, CellIndex),
+        writer: &Writer,
+    ) -> Option<InTheWay> {
+        let other = file.is_dirty_of_another(writer)?;
+        match self.users.who_wrote(&other, cell) {
+            Err(NoToken) => Some(InTheWay::Unstorable),
+            Ok(who) if self.users.has_ended(who) => Some(InTheWay::Unstorable),
+            // Two anonymous users, for one, are the same to the cell.
+            Ok(who) => (who != self.users.who(user, cell)).then_some(InTheWay::Unstored),
+        }
     }
 
     /// Stores what is dirty of a file, if something is: before what concerns the file as the server has it.
@@ -392,6 +421,28 @@ impl Client {
     }
 }
 
+/// What somebody has written who is another person to the cell than the one who writes next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum InTheWay {
+    /// They have no token to store it with.
+    Unstorable,
+    /// It is to be stored first.
+    Unstored,
+}
+
+/// It is one user's turn to write into a file, after what another has written is stored. Others wait, and nothing is stored meanwhile: somebody
+/// who writes all the time would keep them out for ever.
+pub(crate) struct Turn<'a> {
+    data: &'a FileData,
+    _one: tokio::sync::MutexGuard<'a, ()>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.data.has_turn.store(false, Ordering::Release);
+    }
+}
+
 /// Ends a store however it ends: also when its caller is interrupted.
 struct Storing<'a> {
     file: &'a CacheFile,
@@ -425,18 +476,26 @@ impl FileData {
         if i64::try_from(length).is_err() {
             return Err(Error::TooLarge { fid: self.vnode.fid });
         }
-        if self.make_way(user).await? || self.current().is_none() || !self.is_dirty() {
-            self.refresh(user).await?;
-        }
         let client = self.client()?;
-        let writer = client.inner.users.writer(user, self.vnode.fid.cell);
+        let cell = self.vnode.fid.cell;
         let modified = client.time();
-        let cut = self.change(|file| {
-            file.truncate(length, &writer).map_err(local)?;
-            self.note_written(modified);
-            Ok(file.is_dirty())
-        });
-        let is_dirty = cut.unwrap_or(Err(Error::Gone { fid: self.vnode.fid }))?;
+        let is_dirty = loop {
+            if self.make_way(user).await?.is_some() || self.current().is_none() || !self.is_dirty() {
+                self.refresh(user).await?;
+            }
+            let writer = client.inner.users.writer(user, cell);
+            let cut = self.change(|file| {
+                if client.inner.in_the_way(file, (user, cell), &writer).is_some() {
+                    return Ok(None);
+                }
+                file.truncate(length, &writer).map_err(local)?;
+                self.note_written(modified);
+                Ok(Some(file.is_dirty()))
+            });
+            if let Some(is_dirty) = cut.unwrap_or(Err(Error::Gone { fid: self.vnode.fid }))? {
+                break is_dirty;
+            }
+        };
         if is_dirty || self.is_removed() {
             return Ok(());
         }
@@ -469,29 +528,38 @@ impl FileData {
         }));
     }
 
-    /// Before a user changes the file: puts aside what another has written into it who has no token to store it with, and says whether
-    /// there was such. As one file, it would be stored as the last one's who wrote.
+    /// Before a user changes the file: stores what another has written into it, as the other, and puts it aside if they have no token to store
+    /// it with. As one file, it would be stored as the last one's who wrote. Returns the user's turn to write, if there was such or somebody
+    /// else's turn; while that is held, nothing can be stored.
     ///
     /// # Errors
     ///
-    /// When the client ends.
-    pub(crate) async fn make_way(self: &Arc<Self>, user: User) -> Result<bool, Error> {
+    /// Those of storing, as [`Self::store`].
+    pub(crate) async fn make_way(self: &Arc<Self>, user: User) -> Result<Option<Turn<'_>>, Error> {
         let client = self.client()?;
-        if !self.has_in_the_way(&client.inner, user) {
-            return Ok(false);
+        if !self.has_turn.load(Ordering::Acquire) && !self.has_in_the_way(&client.inner, user) {
+            return Ok(None);
         }
-        let _one = self.storing.lock().await;
-        if self.has_in_the_way(&client.inner, user) {
-            self.put_aside(&client, &self.no_token(&client));
+        let one = self.storing.lock().await;
+        self.has_turn.store(true, Ordering::Release);
+        let turn = Turn { data: self, _one: one };
+        match self.in_the_way(&client.inner, user) {
+            Some(InTheWay::Unstorable) => self.put_aside(&client, &self.no_token(&client)),
+            Some(InTheWay::Unstored) => self.store_locked(&client, user, false).await?,
+            None => {}
         }
-        Ok(true)
+        Ok(Some(turn))
     }
 
     /// Whether [`Self::make_way`] has something to do.
     pub(crate) fn has_in_the_way(&self, inner: &Inner, user: User) -> bool {
+        self.in_the_way(inner, user).is_some()
+    }
+
+    fn in_the_way(&self, inner: &Inner, user: User) -> Option<InTheWay> {
         let cell = self.vnode.fid.cell;
         let writer = inner.users.writer(user, cell);
-        self.change(|file| inner.is_in_the_way(file, &writer, cell)).unwrap_or(false)
+        self.change(|file| inner.in_the_way(file, (user, cell), &writer)).flatten()
     }
 
     fn no_token(&self, client: &Client) -> Error {
@@ -507,16 +575,21 @@ impl FileData {
     pub(crate) async fn store(self: &Arc<Self>, user: User, sync: bool) -> Result<(), Error> {
         let client = self.client()?;
         let _one = self.storing.lock().await;
+        self.store_locked(&client, user, sync).await
+    }
+
+    /// The same with `storing` held.
+    async fn store_locked(self: &Arc<Self>, client: &Client, user: User, sync: bool) -> Result<(), Error> {
         if self.is_unsettled.load(Ordering::Acquire) {
-            self.settle_locked(&client, user).await?;
+            self.settle_locked(client, user).await?;
         }
         let Some(file) = self.current() else { return Ok(()) };
         if self.is_removed() {
             file.discard_dirty().map_err(local)?;
             return Ok(());
         }
-        let outcome = self.store_file(&client, &file, sync).await;
-        outcome.inspect_err(|error| self.note_failure(&client, user, error))
+        let outcome = self.store_file(client, &file, sync).await;
+        outcome.inspect_err(|error| self.note_failure(client, user, error))
     }
 
     /// One store of a file, with all its calls.
