@@ -4,14 +4,16 @@
 //! `Who` names an identity in a cell. All anonymous users share `Who::NOBODY`, and what one of them learnt counts for
 //! all. The number of a token is never used for another one.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use afs_cache::Writer;
 use afs_wire::ids::ViceId;
+use lru::LruCache;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rx::Runtime;
@@ -39,6 +41,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 /// Characters of a name that are noted of what its owner writes: more than the names of any cell have.
 const NOTED_MAX: usize = 1024;
+
+/// Persons that are remembered to have left. What was written as one who is forgotten waits for a token, which loses nothing.
+const LEFT_MAX: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
 /// An identity in a cell, by number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -164,12 +169,11 @@ pub(crate) struct Users {
 }
 
 /// Who is who. There is an entry for each user and cell with a token at most.
-#[derive(Default)]
 struct Identities {
     who: HashMap<(User, CellIndex), Who>,
     logins: HashMap<Who, Arc<Login>>,
-    /// The users who have thrown their last token for a cell away: what they have written does not wait for another one.
-    left: HashSet<(u32, CellIndex)>,
+    /// The persons of a cell whose last token a user has thrown away: what the user has written as them does not wait for another one.
+    left: LruCache<(u32, CellIndex, Arc<str>), ()>,
     /// The newest number, which is never given to another identity.
     last: u32,
 }
@@ -183,7 +187,7 @@ impl fmt::Debug for Users {
 impl Identities {
     /// Gives a user an identity, an existing one or a new one. Returns the one that nobody has any more.
     fn set(&mut self, user: User, login: Login) -> Option<Who> {
-        let cell = login.cell;
+        let (cell, noted) = (login.cell, Arc::clone(&login.noted));
         // Two users with the same name in a cell, by the cell's key, are the same to it: what one may, the other may.
         let same = match &login.source {
             Source::Key(_, name) => self.logins.iter().find(|(_, other)| {
@@ -199,9 +203,15 @@ impl Identities {
                 Who(self.last)
             }
         };
-        self.left.remove(&(user.uid, cell));
+        self.left.pop(&(user.uid, cell, noted));
         let old = self.who.insert((user, cell), who);
         old.filter(|old| *old != who && self.forget_if_unused(*old))
+    }
+
+    /// Whether a user is this person in a PAG or outside, with a token that may also have ended.
+    fn is_somewhere(&self, uid: u32, cell: CellIndex, noted: &str) -> bool {
+        let mut theirs = self.who.iter().filter(|((user, of), _)| user.uid == uid && *of == cell);
+        theirs.any(|(_, who)| self.logins.get(who).is_some_and(|login| *login.noted == *noted))
     }
 
     /// Whether nobody has it any more: then it is gone.
@@ -218,7 +228,9 @@ impl Users {
     /// Nobody has a token yet; connections will be protected so well.
     pub(crate) fn new(runtime: Arc<dyn Runtime>, level: Level) -> Self {
         let (is_watched, level) = (AtomicBool::new(false), RwLock::new(level));
-        Self { runtime, is_watched, level, changed: Notify::new(), identities: RwLock::default() }
+        let (who, logins, left) = (HashMap::new(), HashMap::new(), LruCache::new(LEFT_MAX));
+        let identities = RwLock::new(Identities { who, logins, left, last: 0 });
+        Self { runtime, is_watched, level, changed: Notify::new(), identities }
     }
 
     /// How well new connections are protected.
@@ -292,20 +304,25 @@ impl Users {
     }
 
     /// Takes a user's token for a cell away, or those for all cells if none is named. Returns how many there were, and the identities
-    /// that nobody has any more.
+    /// that nobody has any more. What the user has written as somebody waits as long as another session of theirs is the same person.
     pub(crate) fn log_out(&self, user: User, cell: Option<CellIndex>) -> (usize, Vec<Who>) {
         let mut identities = self.identities_mut();
-        let Identities { who: all, left, .. } = &mut *identities;
-        let mut gone = Vec::new();
+        let Identities { who: all, logins, .. } = &mut *identities;
+        let (mut gone, mut persons) = (Vec::new(), Vec::new());
         all.retain(|(theirs, in_cell), who| {
             let goes = *theirs == user && cell.is_none_or(|cell| cell == *in_cell);
             if goes {
                 gone.push(*who);
-                left.insert((theirs.uid, *in_cell));
+                persons.extend(logins.get(who).map(|login| (*in_cell, Arc::clone(&login.noted))));
             }
             !goes
         });
         let count = gone.len();
+        for (cell, noted) in persons {
+            if !identities.is_somewhere(user.uid, cell, &noted) {
+                identities.left.put((user.uid, cell, noted), ());
+            }
+        }
         gone.retain(|who| identities.forget_if_unused(*who));
         (count, gone)
     }
@@ -383,9 +400,13 @@ impl Users {
         self.who_wrote(writer, cell).map_or(true, |who| self.has_ended(who))
     }
 
-    /// Whether what a user has written waits for the next token: it does, unless they have thrown theirs away.
+    /// Whether what a user has written waits for the next token of the same person's: it does, unless they have thrown the last one away.
     pub(crate) fn waits_for_login(&self, writer: &Writer, cell: CellIndex) -> bool {
-        !self.identities().left.contains(&(writer.user, cell))
+        let left = &self.identities().left;
+        match &writer.holder {
+            Some(holder) => !left.contains(&(writer.user, cell, Arc::clone(holder))),
+            None => !left.iter().any(|((user, of, _), ())| (*user, *of) == (writer.user, cell)),
+        }
     }
 
     /// Whether an identity's token has ended or was refused, so that a new one may make good what fails now.
@@ -589,6 +610,32 @@ mod tests {
         assert!(users.tokens(User::of(1)).is_empty());
         assert_eq!(users.log_out(User::of(2), Some(CELL.0)), (1, vec![who]));
         assert_eq!(users.log_out(User::of(2), Some(CELL.0)), (0, vec![]));
+    }
+
+    /// The end of any session of a user's gave up what the others had written and could not store yet.
+    #[tokio::test]
+    async fn what_one_session_has_written_waits_after_another_has_thrown_its_token_away() {
+        let users = users();
+        let session = |number| User { uid: 1, pag: Some(crate::fid::Pag::chosen_by(number)) };
+        let log_in = |user, name| {
+            let token = users.make_token(&keys(), name, CELL.1).unwrap();
+            users.log_in(user, CELL, holder(name), token, false);
+        };
+        let waits = |name: &str| users.waits_for_login(&Writer::new(1, name.into()), CELL.0);
+        for (user, name) in [(User::of(1), "alice"), (session(1), "alice"), (session(2), "bob")] {
+            log_in(user, name);
+        }
+        users.log_out(session(2), None);
+        assert_eq!([waits("alice"), waits("bob")], [true, false]);
+        users.log_out(session(1), None);
+        assert!(waits("alice"), "another session is alice still");
+        users.log_out(User::of(1), Some(CELL.0));
+        assert!(!waits("alice"));
+        log_in(session(3), "bob");
+        assert_eq!([waits("alice"), waits("bob")], [false, true]);
+        users.end(session(3));
+        assert!(waits("bob"), "a session that has ended has thrown nothing away");
+        assert!(users.waits_for_login(&Writer::new(2, "bob".into()), CELL.0), "nor has another user");
     }
 
     #[tokio::test]
