@@ -1,6 +1,6 @@
 //! `afar celldb copy`: the cell's databases from the file of a server into etcd, or back.
 
-use crate::database_files::{configuration, give_to_owner, now, place_of, store_of, wait};
+use crate::database_files::{chance, configuration, give_to_owner, now, place_of, store_of, wait};
 use crate::output;
 use afs_celldb::database::Image;
 use afs_celldb::ptdb::Ptdb;
@@ -96,7 +96,7 @@ async fn copy_one<I: Image>(
     existing: Existing,
 ) -> Result<u64, String> {
     let rows = rows_of::<I>(source).await.map_err(|error| error.to_string())?;
-    match fill::<I>(target, rows.into_iter(), existing, now()).await {
+    match fill::<I>(target, rows.into_iter(), existing, now(), chance()?).await {
         Err(error @ FillError::NotEmpty { .. }) => {
             Err(format!("where they are to be, {error}; with --replace they are removed"))
         }

@@ -6,6 +6,7 @@ use afs_celldb::files::{MAX_FILE_BYTES, Oddities};
 use afs_celldb::store::CellStore;
 use afs_config::{CellName, ServerFolder};
 use afs_server::{Config, databases};
+use rx::{Runtime, TokioRuntime};
 use serde_json::{Value, json};
 use std::fmt::Write;
 use std::fs::{self, File};
@@ -54,6 +55,13 @@ pub(crate) fn configuration(file: Option<&Path>, state: Option<&Path>) -> Result
 /// Seconds since 1970.
 pub(crate) fn now() -> u32 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |d| u32::try_from(d.as_secs()).unwrap_or(u32::MAX))
+}
+
+/// A number that no other process has, for what waits for the store.
+pub(crate) fn chance() -> Result<u64, String> {
+    let seed = TokioRuntime::current().seed().map_err(|error| format!("asking for chance: {error}"))?;
+    let (number, _) = seed.split_first_chunk().expect("32 bytes are more than 8");
+    Ok(u64::from_be_bytes(*number))
 }
 
 /// Does what waits for the store.

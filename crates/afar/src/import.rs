@@ -2,7 +2,7 @@
 //! with `--dry-run` that alone. How the files are read is `afs_celldb::files`.
 
 use crate::database_files::{
-    configuration, give_to_owner, json_of, log_path, now, place_of, read, store_of, text_of, wait,
+    chance, configuration, give_to_owner, json_of, log_path, now, place_of, read, store_of, text_of, wait,
 };
 use crate::output;
 use afs_celldb::database::Image;
@@ -122,7 +122,7 @@ async fn put<I: Image>(
     rows: impl Iterator<Item = Row>,
     existing: Existing,
 ) -> Result<(), String> {
-    match fill::<I>(store, rows, existing, now()).await {
+    match fill::<I>(store, rows, existing, now(), chance()?).await {
         Ok(_) => Ok(()),
         Err(error @ FillError::NotEmpty { .. }) => {
             Err(format!("{error}; with --replace they are removed, after you have copied the state folder"))

@@ -23,7 +23,7 @@ use crate::store::{CellStore, Known, Outcome, Position, Row, RowChange, StoreErr
 use following::{FRESH_FOR, Following};
 pub use following::{Freshness, NoQuorum};
 pub use revision::Version;
-pub(crate) use revision::{REVISION, Revision};
+pub(crate) use revision::{REVISION, Revision, Stamp};
 
 /// Rows that are read from the store at a time when a database is loaded: some hundred kilobytes.
 const LOAD_ROWS: usize = 4096;
@@ -32,7 +32,8 @@ const LOAD_ROWS: usize = 4096;
 /// machines that never pause one loses so often in a row once in 10^11 times.
 const MAX_CONFLICTS: usize = 64;
 
-/// The row that is there while a database is moved in; it must not be opened then. See [`crate::fill()`].
+/// The row that is there while a database is moved in, and says how far that has got; it must not be opened then. See
+/// [`crate::fill()`].
 pub(crate) const FILLING: &[u8] = b"FILLING";
 
 /// What a database is in memory.

@@ -25,19 +25,19 @@ pub struct Version {
 
 /// Names a transaction: which process made it, and which of its transactions it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stamp {
-    pub(super) writer: u64,
-    pub(super) sequence: u64,
+pub(crate) struct Stamp {
+    pub(crate) writer: u64,
+    pub(crate) sequence: u64,
 }
 
 impl Stamp {
     /// The key of the row that tells of the last transaction of this process.
-    pub(super) fn key(self, prefix: &[u8]) -> Vec<u8> {
+    pub(crate) fn key(self, prefix: &[u8]) -> Vec<u8> {
         [&writers(prefix), format!("{:016x}", self.writer).as_bytes()].concat()
     }
 
     /// That row: which transaction, and when, in seconds since 1970.
-    pub(super) fn to_row(self, now: u32) -> Vec<u8> {
+    pub(crate) fn to_row(self, now: u32) -> Vec<u8> {
         let mut row = Vec::new();
         row.put_u64(self.sequence);
         row.put_u32(now);
@@ -55,15 +55,10 @@ pub(super) fn writers(prefix: &[u8]) -> Vec<u8> {
 pub(crate) struct Revision {
     pub(crate) version: Version,
     /// The transaction that made it, in a store that several machines share.
-    pub(super) stamp: Option<Stamp>,
+    pub(crate) stamp: Option<Stamp>,
 }
 
 impl Revision {
-    /// A state that was made by no transaction of a running server.
-    pub(crate) fn of(version: Version) -> Self {
-        Self { version, stamp: None }
-    }
-
     /// The state after one more change.
     pub(super) fn next(self, now: u32, stamp: Option<Stamp>) -> Self {
         let Version { epoch, counter } = self.version;
