@@ -43,15 +43,34 @@ pub trait Image: fmt::Debug + Send + Sync + Sized + 'static {
     /// What the database is called in messages.
     const NAME: &'static str;
 
+    /// A row that was read.
+    type Parsed;
+
     /// A database without rows.
     fn empty() -> Self;
 
-    /// Takes a row, whose key is given without the prefix; `None` if it is gone.
+    /// Reads a row, whose key is given without the prefix; `None` if it is gone.
     ///
     /// # Errors
     ///
-    /// If this is not a row of such a database. The image is of no use then.
-    fn set_row(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), BadRow>;
+    /// If this is not a row of such a database.
+    fn parse_row(key: &[u8], value: Option<&[u8]>) -> Result<Self::Parsed, BadRow>;
+
+    /// Takes a row.
+    ///
+    /// # Errors
+    ///
+    /// If it does not fit to the others. The image is of no use then.
+    fn set_parsed(&mut self, row: Self::Parsed) -> Result<(), BadRow>;
+
+    /// Reads a row and takes it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::parse_row`] and [`Self::set_parsed`].
+    fn set_row(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), BadRow> {
+        self.set_parsed(Self::parse_row(key, value)?)
+    }
 }
 
 /// The changes of rows that are to be made together, by keys without the prefix.
@@ -324,14 +343,16 @@ impl<I: Image> Inner<I> {
 
     /// Takes the rows of a transaction into the image, unless it has them or later ones already.
     fn take(&self, rows: &[RowChange], from: Revision, to: Revision) -> Result<(), BadRow> {
+        // All are read before one is taken: look-ups may go on with the image if one cannot be.
+        let parsed: Result<Vec<_>, _> =
+            rows.iter().map(|(key, value)| I::parse_row(key, value.as_deref())).collect();
+        let parsed = parsed?;
         {
             let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
             if current.revision != from {
                 return Ok(());
             }
-            for (key, value) in rows {
-                current.image.set_row(key, value.as_deref())?;
-            }
+            parsed.into_iter().try_for_each(|row| current.image.set_parsed(row))?;
             current.revision = to;
         }
         if let Some(following) = &self.following {
@@ -429,11 +450,19 @@ mod tests {
             Self(BTreeMap::new())
         }
 
-        fn set_row(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), BadRow> {
+        type Parsed = RowChange;
+
+        fn parse_row(key: &[u8], value: Option<&[u8]>) -> Result<RowChange, BadRow> {
             match value {
-                Some(b"bad") => return Err(BadRow("it is bad")),
-                Some(value) => drop(self.0.insert(key.to_vec(), value.to_vec())),
-                None => drop(self.0.remove(key)),
+                Some(b"bad") => Err(BadRow("it is bad")),
+                value => Ok((key.to_vec(), value.map(<[u8]>::to_vec))),
+            }
+        }
+
+        fn set_parsed(&mut self, (key, value): RowChange) -> Result<(), BadRow> {
+            match value {
+                Some(value) => drop(self.0.insert(key, value)),
+                None => drop(self.0.remove(&key)),
             }
             Ok(())
         }
@@ -535,5 +564,16 @@ mod tests {
             error.to_string(),
             "the words cannot be used: its row x is damaged (it is bad); restore it from a copy"
         );
+    }
+
+    #[test]
+    fn a_change_with_a_row_that_cannot_be_read_changes_nothing_in_memory() {
+        let words = open(&Arc::new(MemoryStore::new()));
+        put(&words, "a", "one").unwrap();
+        let from = words.inner.revision();
+        let change = |key: &str, value: &str| (key.as_bytes().to_vec(), Some(value.as_bytes().to_vec()));
+        let taken = words.inner.take(&[change("a", "two"), change("b", "bad")], from, from.next(1, None));
+        assert_eq!(taken, Err(BadRow("it is bad")));
+        assert_eq!((word(&words, "a").as_deref(), words.inner.revision()), (Some("one"), from));
     }
 }

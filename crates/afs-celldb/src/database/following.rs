@@ -20,7 +20,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::revision::{REVISION, Revision, Stamp, writers};
-use super::{ChangeError, Image, Inner, LOAD_ROWS, Options, key, load};
+use super::{ChangeError, Image, Inner, LOAD_ROWS, OpenError, Options, key, load};
 use crate::serving::give_way;
 use crate::store::{Changed, Known, Position, SharedStore, StoreError, Transaction};
 
@@ -38,8 +38,10 @@ const HEARTBEAT: Duration = Duration::from_millis(500);
 /// How long a change that is known to be made may take to arrive, before the watch is begun anew at another machine.
 const WATCH_PATIENCE: Duration = Duration::from_millis(250);
 
-/// Between two attempts to read or watch a store that fails.
+/// Between two attempts to watch a store that fails, or to read it anew; the second time in a row twice as long, and so on to the
+/// longest, as each attempt to read anew may read all rows.
 const PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// How long a conflict waits for the change that was faster. Whoever has waited in vain tries again.
 const CONFLICT_PATIENCE: Duration = Duration::from_secs(1);
@@ -275,24 +277,18 @@ impl<I: Image> Inner<I> {
     }
 
     /// Reads everything anew.
-    async fn reload(&self) -> Option<Position> {
+    async fn reload(&self) -> Result<Position, OpenError> {
         let (following, _) = self.parts();
         // Nobody changes the image meanwhile: the watch is the caller.
         let _writer = self.writer.lock().await;
-        let (current, position) = match load::<I>(&*self.store).await {
-            Ok(loaded) => loaded,
-            Err(error) => {
-                tracing::warn!(database = I::NAME, %error, "the database cannot be read anew yet");
-                return None;
-            }
-        };
+        let (current, position) = load::<I>(&*self.store).await?;
         let revision = current.revision;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
         following.reloads.fetch_add(1, Ordering::Relaxed);
         following.is_astray.store(false, Ordering::Relaxed);
         following.moved(revision);
         tracing::info!(database = I::NAME, "the database was read anew");
-        Some(position)
+        Ok(position)
     }
 }
 
@@ -326,12 +322,16 @@ async fn ask<I: Image>(inner: Arc<Inner<I>>) {
 /// Gives the image what others change.
 async fn listen<I: Image>(inner: Arc<Inner<I>>, mut position: Position) {
     let (following, store) = inner.parts();
+    let mut attempts = Attempts::default();
     loop {
         if following.is_astray.load(Ordering::Relaxed) {
+            sleep(attempts.pause()).await;
             match inner.reload().await {
-                Some(read) => position = read,
-                None => {
-                    sleep(PAUSE).await;
+                Ok(read) => position = read,
+                Err(error) => {
+                    if attempts.is_news(&error) {
+                        tracing::warn!(database = I::NAME, %error, "the database cannot be read anew yet");
+                    }
                     continue;
                 }
             }
@@ -345,7 +345,10 @@ async fn listen<I: Image>(inner: Arc<Inner<I>>, mut position: Position) {
                 };
                 match changed {
                     Err(error) => break error,
-                    Ok(changed) if inner.take_others(&changed) => position = changed.position,
+                    Ok(changed) if inner.take_others(&changed) => {
+                        position = changed.position;
+                        attempts = Attempts::default();
+                    }
                     Ok(_) => {
                         following.go_astray();
                         break StoreError::new("watching", "what others changed does not fit")
@@ -363,6 +366,29 @@ async fn listen<I: Image>(inner: Arc<Inner<I>>, mut position: Position) {
     }
 }
 
+/// Attempts to read a database anew since the last change that fitted to the image.
+#[derive(Debug, Default)]
+struct Attempts {
+    pause: Duration,
+    /// Why the last one failed that was told of.
+    told: Option<OpenError>,
+}
+
+impl Attempts {
+    /// How long to wait before the next one. The first one is made at once.
+    fn pause(&mut self) -> Duration {
+        let next = (self.pause * 2).clamp(PAUSE, LONGEST_PAUSE);
+        std::mem::replace(&mut self.pause, next)
+    }
+
+    /// Whether this error was not the last one that was told.
+    fn is_news(&mut self, error: &OpenError) -> bool {
+        let is_news = self.told.as_ref() != Some(error);
+        self.told = Some(error.clone());
+        is_news
+    }
+}
+
 /// Removes what processes left behind that have ended long ago, once.
 async fn sweep<I: Image>(inner: Arc<Inner<I>>) {
     let (_, store) = inner.parts();
@@ -374,5 +400,21 @@ async fn sweep<I: Image>(inner: Arc<Inner<I>>) {
         let changes = vec![(key.clone(), None)];
         // What cannot be removed now is removed by the next process.
         let _ = store.commit(Transaction { expected: vec![(key, Some(row))], changes, witness: None }).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_that_cannot_be_read_anew_is_tried_ever_less_often_and_told_of_once() {
+        let mut attempts = Attempts::default();
+        let pauses: Vec<_> = (0..10).map(|_| attempts.pause().as_millis()).collect();
+        assert_eq!(pauses, [0, 100, 200, 400, 800, 1600, 3200, 5000, 5000, 5000]);
+        let unfinished = OpenError::Unfinished { database: "VLDB" };
+        assert!(attempts.is_news(&unfinished) && !attempts.is_news(&unfinished));
+        let other = OpenError::Unfinished { database: "PTDB" };
+        assert!(attempts.is_news(&other) && attempts.is_news(&unfinished));
     }
 }

@@ -55,7 +55,20 @@ pub(crate) trait View {
     fn by_name(&self, name: &[u8]) -> Option<&Entry>;
 }
 
+/// A row of the database that was read.
+#[derive(Debug)]
+pub struct PtdbRow(Parsed);
+
+#[derive(Debug)]
+enum Parsed {
+    Slot(u32, Slot<Entry>),
+
+    Header(Header),
+}
+
 impl Image for Ptdb {
+    type Parsed = PtdbRow;
+
     const PREFIX: &'static [u8] = b"ptdb/";
     const NAME: &'static str = "PTDB";
 
@@ -69,28 +82,37 @@ impl Image for Ptdb {
         }
     }
 
-    fn set_row(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), BadRow> {
+    fn parse_row(key: &[u8], value: Option<&[u8]>) -> Result<PtdbRow, BadRow> {
         let value = value.ok_or(BadRow("rows are never removed"))?;
-        match *key {
-            [ENTRY_KEY, a, b, c, d] => self.set_slot(u32::from_be_bytes([a, b, c, d]), value),
-            _ if key == HEADER_KEY => {
-                self.header = Header::parse(value)?;
-                Ok(())
+        let row = match *key {
+            [ENTRY_KEY, a, b, c, d] => {
+                let slot = u32::from_be_bytes([a, b, c, d]);
+                let content = match parse_free(value) {
+                    Some(free) => free?,
+                    None => Slot::Used(Entry::parse(value)?),
+                };
+                if slot >= MAX_SLOTS {
+                    return Err(BadRow("its place is out of range"));
+                }
+                Parsed::Slot(slot, content)
             }
-            _ => Err(BadRow("it is no row that this program knows")),
+            _ if key == HEADER_KEY => Parsed::Header(Header::parse(value)?),
+            _ => return Err(BadRow("it is no row that this program knows")),
+        };
+        Ok(PtdbRow(row))
+    }
+
+    fn set_parsed(&mut self, PtdbRow(row): PtdbRow) -> Result<(), BadRow> {
+        match row {
+            Parsed::Slot(slot, content) => self.set_slot(slot, content)?,
+            Parsed::Header(header) => self.header = header,
         }
+        Ok(())
     }
 }
 
 impl Ptdb {
-    fn set_slot(&mut self, slot: u32, value: &[u8]) -> Result<(), BadRow> {
-        let content = match parse_free(value) {
-            Some(free) => free?,
-            None => Slot::Used(Entry::parse(value)?),
-        };
-        if slot >= MAX_SLOTS {
-            return Err(BadRow("its place is out of range"));
-        }
+    fn set_slot(&mut self, slot: u32, content: Slot<Entry>) -> Result<(), BadRow> {
         if let Some(old) = self.slots.set(slot, content)? {
             // Of rows that change together another one may have the id or the name by now.
             if self.by_id.get(&old.id) == Some(&slot) {

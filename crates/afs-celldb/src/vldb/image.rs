@@ -49,7 +49,20 @@ pub struct Found<'a> {
     pub(crate) row: &'a EntryRow,
 }
 
+/// A row of the database that was read.
+#[derive(Debug)]
+pub struct VldbRow(Parsed);
+
+#[derive(Debug)]
+enum Parsed {
+    Slot(u32, Slot<EntryRow>),
+    Server(usize, Server),
+    Header(Header),
+}
+
 impl Image for Vldb {
+    type Parsed = VldbRow;
+
     const PREFIX: &'static [u8] = b"vldb/";
     const NAME: &'static str = "VLDB";
 
@@ -63,32 +76,41 @@ impl Image for Vldb {
         }
     }
 
-    fn set_row(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), BadRow> {
+    fn parse_row(key: &[u8], value: Option<&[u8]>) -> Result<VldbRow, BadRow> {
         let value = value.ok_or(BadRow("rows are never removed"))?;
-        match *key {
-            [ENTRY_KEY, a, b, c, d] => self.set_slot(u32::from_be_bytes([a, b, c, d]), value),
+        let row = match *key {
+            [ENTRY_KEY, a, b, c, d] => {
+                let slot = u32::from_be_bytes([a, b, c, d]);
+                let content = match parse_free(value) {
+                    Some(free) => free?,
+                    None => Slot::Used(EntryRow::parse(value)?),
+                };
+                if slot >= MAX_SLOTS {
+                    return Err(BadRow("its place is out of range"));
+                }
+                Parsed::Slot(slot, content)
+            }
             [SERVER_KEY, number] if usize::from(number) < MAX_SERVERS => {
-                self.servers[usize::from(number)] = Server::parse(value)?;
-                Ok(())
+                Parsed::Server(usize::from(number), Server::parse(value)?)
             }
-            _ if key == HEADER_KEY => {
-                self.header = Header::parse(value)?;
-                Ok(())
-            }
-            _ => Err(BadRow("it is no row that this program knows")),
+            _ if key == HEADER_KEY => Parsed::Header(Header::parse(value)?),
+            _ => return Err(BadRow("it is no row that this program knows")),
+        };
+        Ok(VldbRow(row))
+    }
+
+    fn set_parsed(&mut self, VldbRow(row): VldbRow) -> Result<(), BadRow> {
+        match row {
+            Parsed::Slot(slot, content) => self.set_slot(slot, content)?,
+            Parsed::Server(number, server) => self.servers[number] = server,
+            Parsed::Header(header) => self.header = header,
         }
+        Ok(())
     }
 }
 
 impl Vldb {
-    fn set_slot(&mut self, slot: u32, value: &[u8]) -> Result<(), BadRow> {
-        let content = match parse_free(value) {
-            Some(free) => free?,
-            None => Slot::Used(EntryRow::parse(value)?),
-        };
-        if slot >= MAX_SLOTS {
-            return Err(BadRow("its place is out of range"));
-        }
+    fn set_slot(&mut self, slot: u32, content: Slot<EntryRow>) -> Result<(), BadRow> {
         if let Some(old) = self.slots.set(slot, content)? {
             for volume_type in VolumeType::ALL {
                 if is_indexed(&old, volume_type) {
