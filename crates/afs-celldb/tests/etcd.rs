@@ -362,6 +362,38 @@ async fn etcd_may_want_certificates_and_a_password() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_etcds_users_keeps_no_server_out() {
+    let test = "a_change_of_etcds_users_keeps_no_server_out";
+    if !is_here(test) {
+        return;
+    }
+    if !std::path::Path::new("/usr/bin/openssl").exists() {
+        return skip(test, "there is no openssl, which makes the keys");
+    }
+    let etcd = Etcd::start_with_signed_tokens("tokens", 1);
+    let control = |command: &[&str]| {
+        let (is_done, said) = etcd.control(command);
+        assert!(is_done, "{command:?}: {said}");
+    };
+    control(&["user", "add", "root:secret"]);
+    control(&["user", "grant-role", "root", "root"]);
+    control(&["auth", "enable"]);
+    let password = Some(Password { user: "root".into(), password: "secret".to_owned().into() });
+    let (endpoints, prefix) = (etcd.endpoints(), "/afar/a.cell/".to_owned());
+    let store = Arc::new(EtcdStore::new(Config { endpoints, prefix, tls: None, password }).unwrap());
+    let vldb = open_with(store.clone(), Duration::from_secs(3600)).await;
+    take(&vldb).await.unwrap();
+    for user in ["one", "two"] {
+        // From now on etcd takes no token from before.
+        control(&["--user", "root:secret", "user", "add", &format!("{user}:{user}")]);
+        store.read(b"x").await.unwrap();
+        eventually("changes are taken", async || take(&vldb).await.is_ok()).await;
+        control(&["--user", "root:secret", "user", "delete", user]);
+        eventually("changes are taken", async || take(&vldb).await.is_ok()).await;
+    }
+}
+
 /// A way to etcd that can be cut.
 struct Way {
     port: u16,

@@ -23,6 +23,11 @@ const CERTIFICATES: &str = "
         openssl x509 -req -in $who.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 30 -extfile names -out $who.pem
     done";
 
+/// The keys with which it signs tokens.
+const TOKEN_KEYS: &str = "
+    openssl genrsa -out jwt.key 2048
+    openssl rsa -in jwt.key -pubout -out jwt.pub";
+
 /// Why there cannot be an etcd on this machine, if so.
 ///
 /// # Errors
@@ -46,6 +51,7 @@ pub struct Etcd {
     ports: Vec<(u16, u16)>,
     members: Vec<Option<Child>>,
     is_secret: bool,
+    signs_tokens: bool,
 }
 
 impl Etcd {
@@ -55,7 +61,7 @@ impl Etcd {
     ///
     /// If it does not come to that.
     pub fn start(name: &str, members: usize) -> Self {
-        Self::start_as(name, members, false)
+        Self::start_as(name, members, false, false)
     }
 
     /// The same for clients with certificates, which are `ca.pem`, `client.pem` and `client.key` in the folder. openssl makes
@@ -65,15 +71,26 @@ impl Etcd {
     ///
     /// If it does not come to that.
     pub fn start_with_certificates(name: &str, members: usize) -> Self {
-        Self::start_as(name, members, true)
+        Self::start_as(name, members, true, false)
     }
 
-    fn start_as(name: &str, members: usize, is_secret: bool) -> Self {
+    /// The same for clients with passwords, whose tokens are signed (JWT). openssl makes the keys.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come to that.
+    pub fn start_with_signed_tokens(name: &str, members: usize) -> Self {
+        Self::start_as(name, members, false, true)
+    }
+
+    fn start_as(name: &str, members: usize, is_secret: bool, signs_tokens: bool) -> Self {
         let folder = std::env::temp_dir().join(format!("afar-etcd-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("a folder for etcd");
-        if is_secret {
-            let script = format!("set -e; cd '{}'; {CERTIFICATES}", folder.display());
+        for commands in
+            is_secret.then_some(CERTIFICATES).into_iter().chain(signs_tokens.then_some(TOKEN_KEYS))
+        {
+            let script = format!("set -e; cd '{}'; {commands}", folder.display());
             let made = Command::new("sh").arg("-c").arg(script).output().expect("a shell");
             assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         }
@@ -82,7 +99,8 @@ impl Etcd {
         let port = |index: usize| bound[index].as_ref().expect("a port").local_addr().expect("bound").port();
         let ports: Vec<_> = (0..members).map(|member| (port(2 * member), port(2 * member + 1))).collect();
         drop(bound);
-        let mut etcd = Self { folder, ports, members: (0..members).map(|_| None).collect(), is_secret };
+        let stopped = (0..members).map(|_| None).collect();
+        let mut etcd = Self { folder, ports, members: stopped, is_secret, signs_tokens };
         (0..members).for_each(|member| etcd.restart(member));
         let begun = Instant::now();
         while !etcd.control(&["endpoint", "health"]).0 {
@@ -145,6 +163,11 @@ impl Etcd {
                 command.arg(option).arg(self.folder.join(file));
             }
             command.arg("--client-cert-auth");
+        }
+        if self.signs_tokens {
+            let key = |name: &str| self.folder.join(name).display().to_string();
+            let keys = format!("pub-key={},priv-key={}", key("jwt.pub"), key("jwt.key"));
+            command.args(["--auth-token", &format!("jwt,{keys},sign-method=RS256,ttl=10m")]);
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         self.members[member] = Some(command.spawn().expect("etcd starts"));

@@ -27,6 +27,15 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// that ask more often than each 5 s (`--grpc-keepalive-min-time`).
 const KEEP_ALIVE: (Duration, Duration) = (Duration::from_secs(6), Duration::from_secs(2));
 
+/// What etcd says to a token that it no longer takes: somebody changed its users since (then also of tokens that are signed, and
+/// good for that reason), or it was forgotten. A new connection has a new one.
+const STALE_TOKEN: [&str; 2] =
+    ["etcdserver: revision of auth store is old", "etcdserver: invalid auth token"];
+
+/// What etcd says before a request gets as far as being made.
+const NOT_DONE: [&str; 4] =
+    ["etcdserver: no leader", "etcdserver: too many requests", STALE_TOKEN[0], STALE_TOKEN[1]];
+
 /// Who asks.
 #[derive(Clone)]
 pub struct Password {
@@ -65,6 +74,8 @@ pub(super) struct Failure {
     pub(super) known: Known,
     /// Whether all members would say the same, however often they are asked.
     pub(super) is_refusal: bool,
+    /// Whether the member no longer takes the token of the connection, which is made anew.
+    pub(super) is_stale: bool,
 }
 
 /// The members.
@@ -141,6 +152,7 @@ impl Members {
         let mut asked = FuturesUnordered::new();
         let end = Instant::now() + patience;
         let (mut hedge, mut known, mut last) = (Instant::now(), Known::NotDone, None);
+        let mut has_new_token = false;
         loop {
             tokio::select! {
                 biased;
@@ -153,6 +165,10 @@ impl Members {
                         let failure = self.failure(index, &error);
                         if failure.known != Known::NotDone {
                             known = Known::Nothing;
+                        }
+                        if failure.is_stale && !std::mem::replace(&mut has_new_token, true) {
+                            asked.push(self.ask_one(index, &request));
+                            continue;
                         }
                         if failure.is_refusal {
                             self.preferred.store(index, Ordering::Relaxed);
@@ -169,7 +185,7 @@ impl Members {
                         self.preferred.store((first + 1) % count, Ordering::Relaxed);
                         self.endpoints.iter().for_each(Endpoint::forget);
                         let reason = last.map_or_else(|| waiting.clone(), |last| format!("{waiting}; {last}"));
-                        return Err(Failure { reason, known: Known::Nothing, is_refusal: false });
+                        return Err(Failure { reason, known: Known::Nothing, is_refusal: false, is_stale: false });
                     }
                     match order.next() {
                         Some(index) => {
@@ -178,7 +194,7 @@ impl Members {
                         }
                         None if asked.is_empty() => {
                             let reason = last.unwrap_or_default();
-                            return Err(Failure { reason, known, is_refusal: false });
+                            return Err(Failure { reason, known, is_refusal: false, is_stale: false });
                         }
                         None => hedge = end,
                     }
@@ -217,7 +233,7 @@ impl Members {
         let (known, is_refusal, reason) = match error {
             Error::GRpcStatus(status) => {
                 let message = status.message();
-                let is_not_sent = message.contains("etcdserver: no leader") || is_connecting(status);
+                let is_not_sent = NOT_DONE.iter().any(|text| message.contains(text)) || is_connecting(status);
                 let known = if is_not_sent { Known::NotDone } else { Known::Nothing };
                 let code = status.code();
                 let code = format!("{code:?}");
@@ -229,7 +245,8 @@ impl Members {
                     "ResourceExhausted",
                     "FailedPrecondition",
                 ]
-                .contains(&&code[..]);
+                .contains(&&code[..])
+                    && !is_not_sent;
                 (known, is_refusal, format!("{message} ({code})"))
             }
             Error::EndpointError(_) | Error::InvalidArgs(_) | Error::InvalidUri(_) => {
@@ -237,10 +254,11 @@ impl Members {
             }
             _ => (Known::Nothing, false, error.to_string()),
         };
-        if !is_refusal && !reason.contains("etcdserver:") {
+        let is_stale = STALE_TOKEN.iter().any(|text| reason.contains(text));
+        if is_stale || !is_refusal && !reason.contains("etcdserver:") {
             endpoint.forget();
         }
-        Failure { reason: format!("{}: {reason}", endpoint.url), known, is_refusal }
+        Failure { reason: format!("{}: {reason}", endpoint.url), known, is_refusal, is_stale }
     }
 }
 
