@@ -293,8 +293,9 @@ impl Reader<'_> {
             let entry = &mut entries[index];
             let old = shown(&entry.name);
             // The id makes it one of a kind, unless somebody else has just this name.
-            for mark in 0.. {
-                let end = format!("-{}{}", entry.id.unsigned_abs(), "x".repeat(mark % 32));
+            for mark in 0_u32.. {
+                let mark = if mark == 0 { String::new() } else { format!("-{mark}") };
+                let end = format!("-{}{mark}", entry.id.unsigned_abs());
                 let mut name = entry.name.clone();
                 name.truncate(MAX_NAME - end.len());
                 name.extend(end.bytes());

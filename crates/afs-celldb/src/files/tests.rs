@@ -255,6 +255,31 @@ fn what_is_odd_in_a_prdb_is_told_and_the_rest_is_read() {
 }
 
 #[test]
+fn two_entries_of_one_name_get_two_also_if_others_have_those_that_they_would_get() {
+    use super::prdb::layout;
+    let (mut contents, _) = read_prdb(PRDB, None).unwrap();
+    let bob = contents.entries.iter().find(|entry| entry.name == b"bob").unwrap().clone();
+    for mark in 0..40 {
+        let marks = ["x".repeat(mark), if mark == 0 { "-0".into() } else { format!("-{mark}") }];
+        for (n, end) in marks.iter().enumerate() {
+            let id = 5000 + 2 * mark as i32 + n as i32;
+            contents.entries.push(crate::ptdb::Entry {
+                id,
+                name: format!("alice-1002{end}").into(),
+                ..bob.clone()
+            });
+        }
+    }
+    let mut file = write_prdb(&contents, 1).unwrap();
+    let bob = at(&file, "bob", layout::NAME);
+    file[START + (bob + layout::NAME) as usize..][..6].copy_from_slice(b"alice\0");
+    let (contents, oddities) = read_prdb(&file, None).unwrap();
+    assert_eq!(oddities.count(Oddity::DuplicateName), 1);
+    let bob = contents.entries.iter().find(|entry| entry.id == 1002).unwrap();
+    assert_eq!(bob.name, b"alice-1002-40");
+}
+
+#[test]
 fn files_of_old_servers_are_read_by_their_own_layout() {
     for (version, servers) in [(1, 31), (2, 255)] {
         let tables = layout::SERVERS + 4 * servers;
