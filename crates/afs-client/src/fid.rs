@@ -90,6 +90,9 @@ impl Pag {
     const FIRST: u32 = 0x4100_0000;
     const BITS: u32 = 0x00ff_ffff;
 
+    /// That of a process whose groups cannot be told. No process has its group, so it never has a token.
+    pub const UNKNOWN: Self = Self(0);
+
     /// The PAG of a group, if it is one.
     #[must_use]
     pub const fn of_group(group: u32) -> Option<Self> {

@@ -4,9 +4,9 @@
 //! has its number. What is asked with a handle counts as asked by who opened it: some of that is sent for no thread at all.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{self, Read};
 
-use afs_client::{User, groups_of};
+use afs_client::{Pag, User, groups_of};
 use fuse_dev::Caller;
 
 use crate::attributes::Serves;
@@ -21,12 +21,7 @@ impl FileSystem {
         if !self.client.has_pags() {
             return User::of(caller.uid);
         }
-        let status = status_of(caller.pid);
-        match groups_of(&status, caller.uid) {
-            Some(groups) => self.client.user(caller.uid, groups),
-            // It is not to be seen from here, or acts for somebody else.
-            None => User::of(caller.uid),
-        }
+        user_of(caller, status_of(caller.pid), |groups| self.client.user(caller.uid, groups.into_iter()))
     }
 
     /// Whose the kernel's copies are: with PAGs, one user may be several people.
@@ -35,14 +30,64 @@ impl FileSystem {
     }
 }
 
-/// What the kernel says of a thread; nothing of one that cannot be seen from here.
-fn status_of(thread: u32) -> String {
-    let mut status = String::with_capacity(STATUS_BYTES);
-    let read =
-        File::open(format!("/proc/{thread}/status")).and_then(|mut file| file.read_to_string(&mut status));
-    if let Err(error) = read {
-        tracing::debug!(thread, %error, "the groups of a caller cannot be told");
-        status.clear();
+/// What the kernel says of a thread. The name in it is bytes of the program's choice.
+fn status_of(thread: u32) -> io::Result<Vec<u8>> {
+    let mut status = Vec::with_capacity(STATUS_BYTES);
+    File::open(format!("/proc/{thread}/status"))?.read_to_end(&mut status)?;
+    Ok(status)
+}
+
+/// Who asks, by the status of their thread and by who the client takes a process with these groups for.
+fn user_of(caller: Caller, status: io::Result<Vec<u8>>, in_groups: impl FnOnce(Vec<u32>) -> User) -> User {
+    match status {
+        Ok(status) => match groups_of(&String::from_utf8_lossy(&status), caller.uid) {
+            Some(groups) => in_groups(groups.collect()),
+            // It acts for somebody else.
+            None => User::of(caller.uid),
+        },
+        // It is not to be seen from here, as in another container.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => User::of(caller.uid),
+        Err(error) => {
+            tracing::warn!(thread = caller.pid, %error, "the groups of a caller cannot be read: it is anonymous for now");
+            User { uid: caller.uid, pag: Some(Pag::UNKNOWN) }
+        }
     }
-    status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::MetadataExt;
+
+    const CALLER: Caller = Caller { uid: 5, gid: 5, pid: 7 };
+
+    /// Its status was not read then, and it was taken for one outside of PAGs.
+    #[test]
+    fn a_program_with_an_odd_name_stays_in_its_pag() {
+        let (is_named, pag) = std::thread::spawn(|| {
+            fs::write("/proc/thread-self/comm", b"\xff\xfe").unwrap();
+            let own = fs::read_link("/proc/thread-self").unwrap();
+            let thread = own.file_name().unwrap().to_str().unwrap().parse().unwrap();
+            let status = status_of(thread).unwrap();
+            let caller = Caller { uid: fs::metadata("/proc/thread-self").unwrap().uid(), ..CALLER };
+            let pag = Pag::chosen_by(9);
+            (
+                status.starts_with(b"Name:\t\xff\xfe\n"),
+                user_of(caller, Ok(status), |_| User { uid: 5, pag: Some(pag) }).pag,
+            )
+        })
+        .join()
+        .unwrap();
+        assert!(is_named);
+        assert_eq!(pag, Some(Pag::chosen_by(9)));
+    }
+
+    #[test]
+    fn who_cannot_be_told_has_no_tokens() {
+        let user = |error: i32| user_of(CALLER, Err(io::Error::from_raw_os_error(error)), |_| unreachable!());
+        assert_eq!(user(libc::ENOENT), User::of(5), "a process of a container");
+        assert_eq!(user(libc::EMFILE).pag, Some(Pag::UNKNOWN));
+        assert_eq!(user(libc::EMFILE).uid, 5);
+    }
 }

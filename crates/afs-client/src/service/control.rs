@@ -121,7 +121,10 @@ async fn look_for_pags(client: Client) {
     loop {
         ticks.tick().await;
         let Ok(alive) = tokio::task::spawn_blocking(peer::pags_of_processes).await else { return };
-        client.note_pags(&alive);
+        match alive {
+            Ok(alive) => client.note_pags(&alive),
+            Err(error) => tracing::warn!(%error, "which PAGs have processes cannot be read"),
+        }
     }
 }
 

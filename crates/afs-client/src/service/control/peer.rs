@@ -46,16 +46,45 @@ pub(super) fn groups(socket: &impl AsFd) -> io::Result<Vec<u32>> {
 }
 
 /// The PAGs that processes of this machine are in, as far as they can be seen from here.
-pub(super) fn pags_of_processes() -> HashSet<Pag> {
-    let processes = fs::read_dir("/proc").into_iter().flatten().filter_map(Result::ok);
+///
+/// # Errors
+///
+/// When one that is there cannot be read: its PAG is not to end for that.
+pub(super) fn pags_of_processes() -> io::Result<HashSet<Pag>> {
     let is_process = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());
     let mut pags = HashSet::new();
-    for process in processes.filter(|entry| entry.file_name().to_str().is_some_and(is_process)) {
-        // It may have ended.
-        let Ok(status) = fs::read_to_string(process.path().join("status")) else { continue };
-        let uid = status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_ascii_whitespace().nth(3));
-        let groups = uid.and_then(|uid| groups_of(&status, uid.parse().ok()?));
-        pags.extend(groups.into_iter().flatten().filter_map(Pag::of_group));
+    for process in fs::read_dir("/proc")? {
+        let process = process?;
+        if !process.file_name().to_str().is_some_and(is_process) {
+            continue;
+        }
+        match fs::read(process.path().join("status")) {
+            Ok(status) => pags.extend(pags_in(&status)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // It has ended while it was read.
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {}
+            Err(error) => return Err(error),
+        }
     }
-    pags
+    Ok(pags)
+}
+
+/// The PAGs in a `/proc/PID/status`, in which the name is bytes of the program's choice.
+fn pags_in(status: &[u8]) -> Vec<Pag> {
+    let status = String::from_utf8_lossy(status);
+    let uid = status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_ascii_whitespace().nth(3));
+    let groups = uid.and_then(|uid| groups_of(&status, uid.parse().ok()?));
+    groups.into_iter().flatten().filter_map(Pag::of_group).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pag_does_not_end_as_its_last_program_has_an_odd_name() {
+        let status = b"Name:\t\xff\xfe\nUid:\t1\t1\t1\t1\nGroups:\t4 1090519047 \n";
+        assert_eq!(pags_in(status), [Pag::chosen_by(7)]);
+        assert!(pags_of_processes().is_ok());
+    }
 }
