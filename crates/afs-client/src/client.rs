@@ -174,7 +174,7 @@ impl Client {
             liveness: Arc::new(Liveness::new(Arc::clone(&servers), probe, Arc::clone(&runtime))),
             connections,
             users,
-            pags: Pags::default(),
+            pags: Pags::new(config.users.iter().map(|user| user.uid).collect()),
             locations: Locations::new(Arc::clone(&runtime), Arc::clone(&servers), config.ports.file),
             servers,
             dynamic_root: DynamicRoot::new(Arc::clone(&cells), config.aliases.aliases.clone(), started),
@@ -401,7 +401,8 @@ impl Client {
         self.inner.pags.user(uid, groups)
     }
 
-    /// These are the PAGs that processes are in: others end, in time. To be told now and then.
+    /// These are the PAGs that processes are in: others end, in time. To be told now and then; at first before the client is mounted, or
+    /// soon after, as those that are told then may be of an earlier run.
     pub fn note_pags(&self, alive: &HashSet<Pag>) {
         let inner = &self.inner;
         let had_any = inner.pags.are_in_use();

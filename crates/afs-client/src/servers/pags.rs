@@ -1,8 +1,9 @@
 //! PAGs: which there are, and in which one a process is. A PAG is a supplementary group with a random number, that the client gives
 //! out on its control socket. Which tokens a PAG has is in `users`, as for users without one.
 //!
-//! A number that was made for another user, or that is of no PAG, is a PAG without tokens: it gives nobody more than they had, and
-//! also not the tokens that the user has outside of PAGs.
+//! A number that was made for another user is a PAG without tokens: it gives nobody more than they had, and also not the tokens that the
+//! user has outside of PAGs. So is one that processes had when the client began, as it may be of an earlier run of this client; but users whose
+//! tokens the client makes itself keep those there. Any other number is another client's, and counts for nothing here.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,11 +21,15 @@ const PER_USER_MAX: usize = 1024;
 /// PAGs at most, of 16 million numbers: a guess at one that is in use stays a matter of luck.
 const ALL_MAX: usize = 1 << 16;
 
-/// The PAGs that the client has made, or has found processes in.
+/// The PAGs that the client has made, or has found processes in when it began.
 #[derive(Debug, Default)]
 pub(crate) struct Pags {
     /// Whether there was ever one: without, nobody looks at the groups of processes.
     are_in_use: AtomicBool,
+    /// Whether processes were looked at that may be in PAGs from before.
+    has_looked: AtomicBool,
+    /// Users whose tokens the client makes.
+    keyed: HashSet<u32>,
     all: Mutex<HashMap<Pag, Made>>,
 }
 
@@ -41,6 +46,11 @@ struct Made {
 pub(crate) struct TooMany;
 
 impl Pags {
+    /// None yet; the client makes the tokens of these users itself.
+    pub(crate) fn new(keyed: HashSet<u32>) -> Self {
+        Self { keyed, ..Self::default() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<Pag, Made>> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -75,19 +85,24 @@ impl Pags {
             return user;
         }
         let Some(pag) = groups.find_map(Pag::of_group) else { return user };
-        let owner =
-            if user.is_superuser() { self.lock().get(&pag).and_then(|made| made.owner) } else { None };
-        User { uid: owner.unwrap_or(uid), pag: Some(pag) }
+        match self.lock().get(&pag).map(|made| made.owner) {
+            Some(Some(owner)) if user.is_superuser() => User { uid: owner, pag: Some(pag) },
+            Some(None) if self.keyed.contains(&uid) => user,
+            Some(_) => User { uid, pag: Some(pag) },
+            None => user,
+        }
     }
 
     /// These are the PAGs that processes are in. Returns those that have ended, as no process has been in them at two looks, and nobody
     /// has a token there that is still good.
     pub(crate) fn look(&self, alive: &HashSet<Pag>, has_token: impl Fn(User) -> bool) -> Vec<User> {
         let mut all = self.lock();
-        for pag in alive {
-            // Of an earlier client: the number is not to be given to anybody else.
-            all.entry(*pag).or_insert(Made { owner: None, missed: 0 });
-            self.are_in_use.store(true, Ordering::Release);
+        if !self.has_looked.swap(true, Ordering::AcqRel) {
+            for pag in alive {
+                // The number is not to be given to anybody else.
+                all.entry(*pag).or_insert(Made { owner: None, missed: 0 });
+                self.are_in_use.store(true, Ordering::Release);
+            }
         }
         let mut ended = Vec::new();
         all.retain(|pag, made| {
@@ -183,6 +198,26 @@ mod tests {
         assert_eq!(who(&pags, 1, &[old.group()]), User { uid: 1, pag: Some(old) });
         assert_eq!(who(&pags, 0, &[old.group()]), User { uid: 0, pag: Some(old) });
         assert!(pags.lock().contains_key(&old));
+    }
+
+    /// Who was in a PAG of one client was anonymous in the mounts of all others, also in their own.
+    #[test]
+    fn a_pag_of_another_client_takes_nobody_s_tokens_away() {
+        let pags = Pags::new(HashSet::from([1]));
+        let [before, since] = [5, 6].map(Pag::chosen_by);
+        pags.look(&HashSet::from([before]), |_| false);
+        assert_eq!(who(&pags, 1, &[before.group()]), User::of(1), "the client makes the user's tokens");
+        assert_eq!(who(&pags, 2, &[before.group()]), User { uid: 2, pag: Some(before) });
+        pags.look(&HashSet::from([before, since]), |_| false);
+        for uid in 0..3 {
+            assert_eq!(who(&pags, uid, &[since.group()]), User::of(uid));
+        }
+        let (own, _) = pags.make(1, &mut random()).unwrap();
+        assert_eq!(who(&pags, 1, &[own.group()]), User { uid: 1, pag: Some(own) }, "it was asked for here");
+        let none = Pags::default();
+        none.look(&HashSet::new(), |_| false);
+        none.look(&HashSet::from([since]), |_| false);
+        assert!(!none.are_in_use(), "nor does it cost anything");
     }
 
     #[test]
