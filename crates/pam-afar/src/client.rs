@@ -100,18 +100,41 @@ fn exchange(socket: &PathBuf, request: &[u8]) -> io::Result<Vec<u8>> {
 
 /// Where the clients of our mounts listen that root has made, the newest first. One of somebody else's may make a login wait.
 fn sockets() -> Vec<PathBuf> {
-    let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let mut sockets: Vec<PathBuf> = text
-        .lines()
-        .filter_map(|line| {
-            let (_, rest) = line.split_once(" - ")?;
-            let mut fields = rest.split(' ');
-            let is_ours = fields.next()? == FILE_SYSTEM;
-            let socket = fields.next()?.strip_prefix(SOURCE)?;
-            let is_roots = fields.next()?.split(',').any(|option| option == "user_id=0");
-            (is_ours && is_roots).then(|| PathBuf::from(socket.replace("\\040", " ")))
-        })
-        .collect();
+    sockets_in(&fs::read("/proc/self/mountinfo").unwrap_or_default())
+}
+
+/// The same by a list of what is mounted, as the kernel shows it. Names in it are bytes, and anybody may choose some of them.
+fn sockets_in(mounts: &[u8]) -> Vec<PathBuf> {
+    let socket = |line: &[u8]| {
+        // Spaces in names are written as numbers.
+        let mut fields = line.split(|byte| *byte == b' ').skip_while(|field| *field != b"-").skip(1);
+        let is_ours = fields.next()? == FILE_SYSTEM.as_bytes();
+        let socket = fields.next()?.strip_prefix(SOURCE.as_bytes())?;
+        let is_roots = fields.next()?.split(|byte| *byte == b',').any(|option| option == b"user_id=0");
+        let socket = std::str::from_utf8(socket).ok()?;
+        (is_ours && is_roots).then(|| PathBuf::from(socket.replace("\\040", " ")))
+    };
+    let mut sockets: Vec<PathBuf> = mounts.split(|byte| *byte == b'\n').filter_map(socket).collect();
     sockets.reverse();
     sockets
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The list was read as a text, and nobody got a PAG any more.
+    #[test]
+    fn a_mount_with_an_odd_name_hides_no_other() {
+        let line = |place: &[u8], kind: &str, rest: &str| {
+            [b"36 35 0:40 / ", place, format!(" rw - {kind} {rest}\n").as_bytes()].concat()
+        };
+        let mounts = [
+            line(b"/a", FILE_SYSTEM, "afs:/run/a\\040b rw,user_id=0,group_id=0"),
+            line(b"/\xff\xfe", "fuse", "odd\u{fffd} rw,user_id=1000"),
+            line(b"/c", FILE_SYSTEM, "afs:/run/c rw,user_id=1000,group_id=0"),
+            line(b"/-", FILE_SYSTEM, "afs:/run/d rw,user_id=0"),
+        ];
+        assert_eq!(sockets_in(&mounts.concat()), [PathBuf::from("/run/d"), PathBuf::from("/run/a b")]);
+    }
 }
