@@ -2,14 +2,15 @@
 
 use afs_wire::control::{self, FRAME_HEADER, frame_length, framed};
 use afs_wire::ids::Name;
-use rustix::net::sockopt::socket_peercred;
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use rxgen::{Rpc, decode_reply, encode_request};
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long a login waits for the client.
@@ -82,13 +83,12 @@ fn call<R: Rpc>(socket: Option<PathBuf>, args: &R) -> Result<R::Reply, String> {
     Err(last)
 }
 
-fn exchange(socket: &PathBuf, request: &[u8]) -> io::Result<Vec<u8>> {
-    let mut stream = UnixStream::connect(socket)?;
+fn exchange(socket: &Path, request: &[u8]) -> io::Result<Vec<u8>> {
+    let mut stream = connect_within(socket, PATIENCE)?;
     if !socket_peercred(&stream)?.uid.is_root() {
         return Err(io::Error::other("its client is not root's"));
     }
     stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
     stream.write_all(&framed(request))?;
     let mut header = [0; FRAME_HEADER];
     stream.read_exact(&mut header)?;
@@ -96,6 +96,14 @@ fn exchange(socket: &PathBuf, request: &[u8]) -> io::Result<Vec<u8>> {
     let mut answer = vec![0; length];
     stream.read_exact(&mut answer)?;
     Ok(answer)
+}
+
+/// Connects, and waits no longer than that for a client that takes no connections: to Linux, the time for sending counts for this too.
+fn connect_within(socket: &Path, patience: Duration) -> io::Result<UnixStream> {
+    let stream = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    set_socket_timeout(&stream, Timeout::Send, Some(patience))?;
+    connect(&stream, &SocketAddrUnix::new(socket)?)?;
+    Ok(UnixStream::from(stream))
 }
 
 /// Where the clients of our mounts listen that root has made, the newest first. One of somebody else's may make a login wait.
@@ -122,6 +130,21 @@ fn sockets_in(mounts: &[u8]) -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_that_takes_no_connections_does_not_keep_a_login_for_ever() {
+        let path = std::env::temp_dir().join(format!("pam-afar-busy-{}", std::process::id()));
+        let listener =
+            socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let connect = || connect_within(&path, Duration::from_millis(50));
+        let first = connect().expect("there is place for one");
+        let refused = connect().map(drop);
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        drop(first);
+    }
 
     /// The list was read as a text, and nobody got a PAG any more.
     #[test]

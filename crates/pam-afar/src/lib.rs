@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 
 mod client;
+mod run;
 #[cfg(not(test))]
 mod sys;
 
@@ -19,15 +20,6 @@ mod sys {
     pub(crate) fn set_groups(_: &[u32]) -> io::Result<()> {
         Ok(())
     }
-
-    pub(crate) fn run_as(
-        _: &nix::unistd::User,
-        _: u32,
-        _: &std::path::Path,
-        _: &[(String, String)],
-    ) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 use std::path::PathBuf;
@@ -36,6 +28,9 @@ use client::Asker;
 
 /// The program that gets tokens, with `aklog` as its first argument.
 const PROGRAM: &str = "/usr/bin/afar";
+
+/// By which environment variable `aklog` is told where the client listens that tokens are for.
+const SOCKET_VARIABLE: &str = "AFAR_SOCKET";
 
 /// What PAM wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,7 +90,12 @@ fn serve(login: &impl Login, wish: Wish, options: &Options) -> Result<bool, Stri
     if wish == Wish::End {
         let Some(pag) = known else { return Ok(false) };
         let asker = Asker { uid: user.uid.as_raw(), gid: user.gid.as_raw(), pag: Some(pag) };
-        return client::forget_tokens(asker, options.socket.clone()).map(|()| true);
+        let forgotten = client::forget_tokens(asker, options.socket.clone());
+        // What the program does next is no part of the login.
+        let groups = nix::unistd::getgroups().map_err(|error| error.to_string())?;
+        let groups = without_pag(groups.into_iter().map(nix::unistd::Gid::as_raw)).collect::<Vec<_>>();
+        sys::set_groups(&groups).map_err(|error| format!("taking a group away: {error}"))?;
+        return forgotten.map(|()| true);
     }
     let pag = match known {
         Some(pag) => pag,
@@ -112,10 +112,14 @@ fn serve(login: &impl Login, wish: Wish, options: &Options) -> Result<bool, Stri
     let groups = nix::unistd::getgroups().map_err(|error| error.to_string())?;
     let groups = with_pag(groups.into_iter().map(nix::unistd::Gid::as_raw), pag);
     sys::set_groups(&groups).map_err(|error| format!("adding a group: {error}"))?;
-    let environment = login.environment();
+    let mut environment = login.environment();
+    // Tokens are for the client that has made the PAG.
+    environment.retain(|(name, _)| name != SOCKET_VARIABLE);
+    environment
+        .extend(options.socket.iter().map(|path| (SOCKET_VARIABLE.to_owned(), path.display().to_string())));
     let has_tickets = environment.iter().any(|(name, _)| name == "KRB5CCNAME");
     if (known.is_none() || wish == Wish::Renew) && (has_tickets || options.always_aklog) {
-        sys::run_as(&user, pag, &options.program, &environment)
+        run::run_as(&user, pag, &options.program, &environment, run::PATIENCE)
             .map_err(|error| format!("{} aklog: {error}", options.program.display()))?;
     }
     Ok(true)
@@ -128,7 +132,12 @@ const fn is_pag(group: u32) -> bool {
 
 /// Groups with that of a PAG, in place of another one.
 fn with_pag(groups: impl Iterator<Item = u32>, pag: u32) -> Vec<u32> {
-    groups.filter(|group| !is_pag(*group)).chain([pag]).collect()
+    without_pag(groups).chain([pag]).collect()
+}
+
+/// Groups without that of a PAG.
+fn without_pag(groups: impl Iterator<Item = u32>) -> impl Iterator<Item = u32> {
+    groups.filter(|group| !is_pag(*group))
 }
 
 #[cfg(test)]
@@ -140,6 +149,7 @@ mod tests {
         let groups = with_pag([4, 0x4100_0007, 100].into_iter(), 0x4100_0009);
         assert_eq!(groups, [4, 100, 0x4100_0009]);
         assert!(!is_pag(0x4200_0000));
+        assert_eq!(without_pag(groups.into_iter()).collect::<Vec<_>>(), [4, 100]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What PAM calls and what it offers, and the system calls that std has no safe way to make: the only `unsafe` of this crate.
+//! What PAM calls and what it offers, and setting this process's groups. The program for tokens is run in `run`.
 
 #![expect(unsafe_code, reason = "PAM is a library of C, and it loads this as one")]
 
@@ -6,10 +6,7 @@ use crate::{Login, Options, Wish, serve};
 use nix::unistd::User;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io;
-use std::os::unix::process::CommandExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
-use std::process::{Command, Stdio};
 use std::ptr;
 
 /// Values of `_pam_types.h`.
@@ -91,33 +88,6 @@ pub(crate) fn set_groups(groups: &[u32]) -> io::Result<()> {
     // SAFETY: the kernel reads so many groups.
     let result = unsafe { libc::setgroups(groups.len(), groups.as_ptr()) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// Runs `aklog` as a user in a PAG, with the environment of the login, and waits for it.
-pub(crate) fn run_as(
-    user: &User,
-    pag: u32,
-    program: &Path,
-    environment: &[(String, String)],
-) -> io::Result<()> {
-    let (uid, gid) = (user.uid.as_raw(), user.gid.as_raw());
-    let groups = [gid, pag];
-    let mut command = Command::new(program);
-    command.arg("aklog").env_clear().env("PATH", "/usr/bin:/bin").env("HOME", &user.dir);
-    command.envs(environment.iter().map(|(name, value)| (name, value)));
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).current_dir("/");
-    let become_user = move || {
-        // SAFETY: three system calls, in the one thread that there is after a fork; the array lives in this.
-        let is_done = unsafe {
-            libc::setgroups(groups.len(), groups.as_ptr()) == 0
-                && libc::setgid(gid) == 0
-                && libc::setuid(uid) == 0
-        };
-        if is_done { Ok(()) } else { Err(io::Error::last_os_error()) }
-    };
-    // SAFETY: what runs between fork and exec makes system calls only.
-    let status = unsafe { command.pre_exec(become_user) }.status()?;
-    if status.success() { Ok(()) } else { Err(io::Error::other(status.to_string())) }
 }
 
 /// Does what PAM wants. Nothing of this keeps anybody out, and no panic goes into PAM.

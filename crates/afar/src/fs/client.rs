@@ -35,6 +35,9 @@ const BUSY_PAUSE: Duration = Duration::from_millis(50);
 /// How long the client for tokens may take to answer: longer than its servers are waited for.
 const TOKENS_PATIENCE: Duration = Duration::from_secs(600);
 
+/// The environment variable that names the client for tokens by its socket, as `pam_afar` does with its option `socket`.
+const SOCKET_VARIABLE: &str = "AFAR_SOCKET";
+
 /// A mount of ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Mount {
@@ -131,12 +134,19 @@ impl Client {
     }
 
     /// The client that the caller's tokens are for. Whoever mounts something may say that it is a mount of ours, and where its client
-    /// listens: so it has to be root's, or the caller's own. Of several it is that of the current folder, else the newest.
+    /// listens: so it has to be root's, or the caller's own. It is that which the environment names, and else, of several, that of the
+    /// current folder or the newest.
     pub(crate) fn for_tokens() -> Result<Self, Failure> {
-        let (first, own) = (Mount::any(), geteuid().as_raw());
-        let mounts = first.into_iter().chain(Mount::all().into_iter().rev());
+        let own = geteuid().as_raw();
+        let sockets = match env::var_os(SOCKET_VARIABLE) {
+            Some(named) => vec![PathBuf::from(named)],
+            None => {
+                let mounts = Mount::any().into_iter().chain(Mount::all().into_iter().rev());
+                mounts.map(|mount| mount.socket).collect()
+            }
+        };
         Self::first_trusted(
-            mounts.map(|mount| mount.socket),
+            sockets.into_iter(),
             |uid| uid == 0 || uid == own,
             (BUSY_PATIENCE, TOKENS_PATIENCE),
         )
