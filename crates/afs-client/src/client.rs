@@ -33,7 +33,7 @@ use crate::servers::connections::Connections;
 use crate::servers::dns::DnsCells;
 use crate::servers::liveness::{Liveness, Probe};
 use crate::servers::location::Locations;
-use crate::servers::pags::{Pags, TooMany};
+use crate::servers::pags::{New, Pags, TooMany};
 use crate::servers::table::{ServerKind, Servers};
 use crate::servers::users::{Holder, LoggedIn, TokenCounts, TokenInfo, Users, Who};
 use crate::servers::waiting::Waiting;
@@ -373,17 +373,33 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] when the user has too many.
+    /// [`Error::Invalid`] when the user has too many, and none of them is without processes.
     pub fn make_pag(&self, uid: u32) -> Result<Pag, Error> {
         let seed = self.inner.runtime.seed().map_err(|error| Error::local("asking for chance", error))?;
         let made = self.inner.pags.make(uid, &mut StdRng::from_seed(seed));
-        let (pag, is_first) = made.map_err(|TooMany| Error::Invalid {
-            what: format!("the user {uid} has too many PAGs: those without processes end after a while"),
+        let New { pag, is_first, ended } = made.map_err(|TooMany| Error::Invalid {
+            what: format!("the user {uid} has too many PAGs that have processes or are new"),
         })?;
         if is_first {
             self.distrust_copies();
         }
+        if let Some(user) = ended {
+            self.forget_pag(user);
+        }
         Ok(pag)
+    }
+
+    /// Ends the PAG of a user, if it is one that was made for that user: processes that are still in it have no tokens. What was written with its
+    /// tokens and is not stored yet waits for another one of the same person's.
+    pub fn end_pag(&self, user: User) {
+        self.inner.pags.end(user);
+        self.forget_pag(user);
+        self.inner.invalidations.mention_identity(Some(user), self.inner.root());
+    }
+
+    fn forget_pag(&self, user: User) {
+        tracing::debug!(uid = user.uid, "a PAG has ended");
+        self.inner.users.end(user).into_iter().for_each(|who| self.forget_identity(who));
     }
 
     /// What one user was shown is not for all of the user's processes any more.
@@ -410,10 +426,7 @@ impl Client {
         if !had_any && inner.pags.are_in_use() {
             self.distrust_copies();
         }
-        for user in ended {
-            tracing::debug!(uid = user.uid, "a PAG has ended");
-            inner.users.end(user).into_iter().for_each(|who| self.forget_identity(who));
-        }
+        ended.into_iter().for_each(|user| self.forget_pag(user));
     }
 
     /// How many tokens users have given.

@@ -1,7 +1,6 @@
 //! What is asked of the client of the machine: by a thread that is the user, as the client knows by its socket who asks.
 
 use afs_wire::control::{self, FRAME_HEADER, frame_length, framed};
-use afs_wire::ids::Name;
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Gid, Uid};
@@ -37,9 +36,9 @@ pub(crate) fn new_pag(asker: Asker, socket: Option<PathBuf>) -> Result<u32, Stri
     if super::is_pag(group) { Ok(group) } else { Err("the client's answer is no PAG".to_owned()) }
 }
 
-/// Throws the tokens of a PAG away.
-pub(crate) fn forget_tokens(asker: Asker, socket: Option<PathBuf>) -> Result<(), String> {
-    as_user(asker, socket, &control::ForgetTokens { cell: Name::default() }).map(drop)
+/// Ends a PAG, with its tokens.
+pub(crate) fn end_pag(asker: Asker, socket: Option<PathBuf>) -> Result<(), String> {
+    as_user(asker, socket, &control::EndPag {}).map(drop)
 }
 
 fn as_user<R: Rpc + Sync>(asker: Asker, socket: Option<PathBuf>, args: &R) -> Result<R::Reply, String>

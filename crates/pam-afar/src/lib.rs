@@ -90,12 +90,12 @@ fn serve(login: &impl Login, wish: Wish, options: &Options) -> Result<bool, Stri
     if wish == Wish::End {
         let Some(pag) = known else { return Ok(false) };
         let asker = Asker { uid: user.uid.as_raw(), gid: user.gid.as_raw(), pag: Some(pag) };
-        let forgotten = client::forget_tokens(asker, options.socket.clone());
+        let ended = client::end_pag(asker, options.socket.clone());
         // What the program does next is no part of the login.
         let groups = nix::unistd::getgroups().map_err(|error| error.to_string())?;
         let groups = without_pag(groups.into_iter().map(nix::unistd::Gid::as_raw)).collect::<Vec<_>>();
         sys::set_groups(&groups).map_err(|error| format!("taking a group away: {error}"))?;
-        return forgotten.map(|()| true);
+        return ended.map(|()| true);
     }
     let pag = match known {
         Some(pag) => pag,

@@ -15,7 +15,7 @@ use rand::rngs::StdRng;
 use crate::fid::{Pag, User};
 
 /// PAGs of one user at most, so that none of them keeps others from having any: more than sessions that anybody has at once. Those
-/// without processes make place.
+/// without processes make place, also if they have good tokens: a job that is run each minute leaves one of these each time.
 const PER_USER_MAX: usize = 1024;
 
 /// PAGs at most, of 16 million numbers: a guess at one that is in use stays a matter of luck.
@@ -39,6 +39,29 @@ struct Made {
     owner: Option<u32>,
     /// At how many looks in a row no process had it. The first may have come before the process had it.
     missed: u32,
+    /// Its session has said that it is over. There may be processes left.
+    is_over: bool,
+}
+
+impl Made {
+    const fn of(owner: Option<u32>) -> Self {
+        Self { owner, missed: 0, is_over: false }
+    }
+
+    /// Whether it has no processes.
+    const fn is_empty(&self) -> bool {
+        self.missed >= 2
+    }
+}
+
+/// A PAG that was made.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct New {
+    pub(crate) pag: Pag,
+    /// There was none before.
+    pub(crate) is_first: bool,
+    /// One that has made place: it has ended.
+    pub(crate) ended: Option<User>,
 }
 
 /// There are too many.
@@ -60,12 +83,18 @@ impl Pags {
         self.are_in_use.load(Ordering::Acquire)
     }
 
-    /// Makes one for a user, with a number that none has. Says also whether it is the first of all.
-    pub(crate) fn make(&self, uid: u32, random: &mut StdRng) -> Result<(Pag, bool), TooMany> {
+    /// Makes one for a user, with a number that none has. If there are too many, the one that has been without processes for longest ends.
+    pub(crate) fn make(&self, uid: u32, random: &mut StdRng) -> Result<New, TooMany> {
         let mut all = self.lock();
-        if all.len() >= ALL_MAX || all.values().filter(|made| made.owner == Some(uid)).count() >= PER_USER_MAX
-        {
-            return Err(TooMany);
+        let is_theirs = |made: &Made| made.owner == Some(uid) && !made.is_over;
+        let has_too_many = all.values().filter(|made| is_theirs(made)).count() >= PER_USER_MAX;
+        let mut ended = None;
+        if has_too_many || all.len() >= ALL_MAX {
+            let may_end = |made: &Made| made.is_empty() && (!has_too_many || is_theirs(made));
+            let oldest = all.iter().filter(|(_, made)| may_end(made)).max_by_key(|(_, made)| made.missed);
+            let pag = *oldest.ok_or(TooMany)?.0;
+            let owner = all.remove(&pag).and_then(|made| made.owner);
+            ended = owner.map(|uid| User { uid, pag: Some(pag) });
         }
         let pag = loop {
             let pag = Pag::chosen_by(random.random());
@@ -73,8 +102,17 @@ impl Pags {
                 break pag;
             }
         };
-        all.insert(pag, Made { owner: Some(uid), missed: 0 });
-        Ok((pag, !self.are_in_use.swap(true, Ordering::AcqRel)))
+        all.insert(pag, Made::of(Some(uid)));
+        Ok(New { pag, is_first: !self.are_in_use.swap(true, Ordering::AcqRel), ended })
+    }
+
+    /// The session in a user's PAG is over. Its number stays as long as processes have it, and does not count any more.
+    pub(crate) fn end(&self, user: User) {
+        let mut all = self.lock();
+        let theirs = user.pag.and_then(|pag| all.get_mut(&pag)).filter(|made| made.owner == Some(user.uid));
+        if let Some(made) = theirs {
+            made.is_over = true;
+        }
     }
 
     /// Who a process is, by its user and groups. The superuser is whoever the PAG is of: that may be a program of theirs with a set-uid
@@ -100,15 +138,15 @@ impl Pags {
         if !self.has_looked.swap(true, Ordering::AcqRel) {
             for pag in alive {
                 // The number is not to be given to anybody else.
-                all.entry(*pag).or_insert(Made { owner: None, missed: 0 });
+                all.entry(*pag).or_insert(Made::of(None));
                 self.are_in_use.store(true, Ordering::Release);
             }
         }
         let mut ended = Vec::new();
         all.retain(|pag, made| {
-            made.missed = if alive.contains(pag) { 0 } else { made.missed + 1 };
+            made.missed = if alive.contains(pag) { 0 } else { made.missed.saturating_add(1) };
             let user = made.owner.map(|uid| User { uid, pag: Some(*pag) });
-            let stays = made.missed < 2 || user.is_some_and(&has_token);
+            let stays = !made.is_empty() || user.is_some_and(&has_token);
             if !stays {
                 ended.extend(user);
             }
@@ -147,7 +185,7 @@ mod tests {
         let pags = Pags::default();
         let stale = Pag::chosen_by(7).group();
         assert_eq!(who(&pags, 1, &[100, stale]), User::of(1), "nobody looks before there is one");
-        let (pag, is_first) = pags.make(1, &mut random()).unwrap();
+        let New { pag, is_first, .. } = pags.make(1, &mut random()).unwrap();
         assert!(is_first && Pag::of_group(pag.group()) == Some(pag));
         let alice = User { uid: 1, pag: Some(pag) };
         assert_eq!(who(&pags, 1, &[100, pag.group(), 0x4200_0000]), alice);
@@ -158,7 +196,7 @@ mod tests {
     #[test]
     fn a_number_that_was_guessed_gives_nothing() {
         let pags = Pags::default();
-        let (pag, _) = pags.make(1, &mut random()).unwrap();
+        let pag = pags.make(1, &mut random()).unwrap().pag;
         let guesser = who(&pags, 2, &[pag.group()]);
         assert_ne!(guesser, who(&pags, 1, &[pag.group()]));
         assert_eq!(guesser, User { uid: 2, pag: Some(pag) }, "nor the user's own tokens");
@@ -167,7 +205,7 @@ mod tests {
     #[test]
     fn a_user_who_makes_very_many_is_told_and_others_are_not() {
         let (pags, mut random) = (Pags::default(), random());
-        let made: HashSet<_> = (0..PER_USER_MAX).map(|_| pags.make(1, &mut random).unwrap().0).collect();
+        let made: HashSet<_> = (0..PER_USER_MAX).map(|_| pags.make(1, &mut random).unwrap().pag).collect();
         assert_eq!(made.len(), PER_USER_MAX, "each has a number of its own");
         assert_eq!(pags.make(1, &mut random), Err(TooMany));
         assert!(pags.make(2, &mut random).is_ok());
@@ -177,10 +215,35 @@ mod tests {
         assert!(pags.make(1, &mut random).is_ok(), "what has no processes makes place");
     }
 
+    /// A job that gets tokens in a PAG of its own each minute was refused one after a day.
+    #[test]
+    fn pags_with_good_tokens_and_without_processes_make_place() {
+        let (pags, mut random) = (Pags::default(), random());
+        let mut make = |uid| pags.make(uid, &mut random);
+        let first = make(1).unwrap().pag;
+        pags.look(&HashSet::new(), |_| true);
+        let alive: HashSet<_> = (1..PER_USER_MAX - 1).map(|_| make(1).unwrap().pag).collect();
+        let last = make(1).unwrap().pag;
+        assert_eq!(make(1), Err(TooMany), "nobody knows yet that there are no processes");
+        pags.look(&alive, |_| true);
+        assert_eq!(make(1).unwrap().ended, Some(User { uid: 1, pag: Some(first) }), "the oldest");
+        assert_eq!(make(1), Err(TooMany), "the others have processes, or are new");
+        // One that its session has ended does not count.
+        pags.end(User { uid: 2, pag: Some(last) });
+        assert_eq!(make(1), Err(TooMany), "nor does anybody else end it");
+        pags.end(User { uid: 1, pag: Some(last) });
+        assert_eq!(make(1).unwrap().ended, None);
+        assert_eq!(
+            who(&pags, 1, &[last.group()]),
+            User { uid: 1, pag: Some(last) },
+            "for processes left over"
+        );
+    }
+
     #[test]
     fn a_pag_ends_with_its_last_process_unless_it_has_a_good_token() {
         let pags = Pags::default();
-        let (pag, _) = pags.make(1, &mut random()).unwrap();
+        let pag = pags.make(1, &mut random()).unwrap().pag;
         let (user, alive) = (User { uid: 1, pag: Some(pag) }, HashSet::from([pag]));
         let none = HashSet::new();
         assert!(pags.look(&none, |_| false).is_empty(), "its process may not have it yet");
@@ -212,7 +275,7 @@ mod tests {
         for uid in 0..3 {
             assert_eq!(who(&pags, uid, &[since.group()]), User::of(uid));
         }
-        let (own, _) = pags.make(1, &mut random()).unwrap();
+        let own = pags.make(1, &mut random()).unwrap().pag;
         assert_eq!(who(&pags, 1, &[own.group()]), User { uid: 1, pag: Some(own) }, "it was asked for here");
         let none = Pags::default();
         none.look(&HashSet::new(), |_| false);

@@ -281,6 +281,9 @@ interface! {
         /// Makes a PAG for the caller, with this group, which no other PAG has. Who is in it has its tokens, and none of the user's.
         /// `EAGAIN` when the caller has too many.
         67 NewPag () -> (group: u32);
+        /// Ends the PAG that the caller is in, as at the end of a session: its tokens are gone. What was written with them and is not
+        /// stored yet waits for another token of the same person's. `EINVAL` outside of PAGs.
+        68 EndPag ();
     }
 }
 

@@ -454,6 +454,14 @@ answer!(NewPag, |session, control::NewPag {}| {
     Ok(reply::NewPag { group: pag.group() })
 });
 
+answer!(EndPag, |session, control::EndPag {}| {
+    if session.user.pag.is_none() {
+        return Err(errno(Errno::EINVAL));
+    }
+    session.client.end_pag(session.user);
+    Ok(reply::EndPag {})
+});
+
 answer!(SysName, |session, control::SysName { new_names }| {
     if !new_names.is_empty() {
         session.check_superuser()?;
