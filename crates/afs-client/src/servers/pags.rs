@@ -156,15 +156,15 @@ impl Pags {
     }
 }
 
-/// The groups of a process, from its `/proc/PID/status`, if it acts as that user with regard to files. Others' processes may have got
-/// its number, and what is done in somebody else's name is not its own.
+/// The groups of a process, from its `/proc/PID/status`, if it is that user's or acts as that user: `access` asks as the real user of a
+/// set-uid program. What is done in the name of somebody else is not its own.
 #[must_use]
 pub fn groups_of(status: &str, uid: u32) -> Option<impl Iterator<Item = u32>> {
     let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
     // Real, effective, saved, and that for files.
-    let acts_as = line("Uid:")?.split_ascii_whitespace().nth(3)?.parse::<u32>().ok()?;
+    let is_theirs = line("Uid:")?.split_ascii_whitespace().any(|theirs| theirs.parse() == Ok(uid));
     let groups = line("Groups:")?.split_ascii_whitespace();
-    (acts_as == uid).then(|| groups.filter_map(|group| group.parse().ok()))
+    is_theirs.then(|| groups.filter_map(|group| group.parse().ok()))
 }
 
 #[cfg(test)]
@@ -284,10 +284,12 @@ mod tests {
     }
 
     #[test]
-    fn the_groups_of_a_process_are_told_of_the_user_that_it_acts_as() {
-        let status = "Name:\tsh\nUid:\t1\t1\t1\t5\nGid:\t1\t1\t1\t1\nFDSize:\t64\nGroups:\t4 1090519047 \nNStgid:\t2\n";
-        assert_eq!(groups_of(status, 5).unwrap().collect::<Vec<_>>(), [4, 1_090_519_047]);
-        assert!(groups_of(status, 1).is_none());
+    fn the_groups_of_a_process_are_told_of_the_users_that_it_may_act_as() {
+        let status = "Name:\tsh\nUid:\t1\t0\t2\t5\nGid:\t1\t1\t1\t1\nFDSize:\t64\nGroups:\t4 1090519047 \nNStgid:\t2\n";
+        for uid in [1, 0, 2, 5] {
+            assert_eq!(groups_of(status, uid).unwrap().collect::<Vec<_>>(), [4, 1_090_519_047], "{uid}");
+        }
+        assert!(groups_of(status, 4).is_none());
         assert!(groups_of("", 1).is_none());
     }
 }
