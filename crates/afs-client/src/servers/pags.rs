@@ -24,7 +24,7 @@ const ALL_MAX: usize = 1 << 16;
 /// The PAGs that the client has made, or has found processes in when it began.
 #[derive(Debug, Default)]
 pub(crate) struct Pags {
-    /// Whether there was ever one: without, nobody looks at the groups of processes.
+    /// Whether there is one: without, nobody looks at the groups of processes. Changes with `all` locked.
     are_in_use: AtomicBool,
     /// Whether processes were looked at that may be in PAGs from before.
     has_looked: AtomicBool,
@@ -152,6 +152,9 @@ impl Pags {
             }
             stays
         });
+        if all.is_empty() {
+            self.are_in_use.store(false, Ordering::Release);
+        }
         ended
     }
 }
@@ -250,7 +253,10 @@ mod tests {
         assert!(pags.look(&alive, |_| false).is_empty());
         assert!(pags.look(&none, |_| false).is_empty());
         assert!(pags.look(&none, |theirs| theirs == user).is_empty());
+        assert!(pags.are_in_use());
         assert_eq!(pags.look(&none, |_| false), [user]);
+        assert!(!pags.are_in_use(), "and is not looked for any more");
+        assert!(pags.make(1, &mut random()).unwrap().is_first);
     }
 
     #[test]
