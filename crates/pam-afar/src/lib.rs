@@ -76,6 +76,10 @@ trait Login {
     fn pag(&self) -> Option<u32>;
     /// Notes it.
     fn set_pag(&self, group: u32) -> bool;
+    /// Whether it has had tokens.
+    fn has_tokens(&self) -> bool;
+    /// Notes that.
+    fn note_tokens(&self);
     /// The environment of the login: it says where the tickets are.
     fn environment(&self) -> Vec<(String, String)>;
 }
@@ -118,9 +122,11 @@ fn serve(login: &impl Login, wish: Wish, options: &Options) -> Result<bool, Stri
     environment
         .extend(options.socket.iter().map(|path| (SOCKET_VARIABLE.to_owned(), path.display().to_string())));
     let has_tickets = environment.iter().any(|(name, _)| name == "KRB5CCNAME");
-    if (known.is_none() || wish == Wish::Renew) && (has_tickets || options.always_aklog) {
+    // The tickets may come later than the PAG: with the session, if pam_krb5 or ssh only has them then.
+    if (!login.has_tokens() || wish == Wish::Renew) && (has_tickets || options.always_aklog) {
         run::run_as(&user, pag, &options.program, &environment, run::PATIENCE)
             .map_err(|error| format!("{} aklog: {error}", options.program.display()))?;
+        login.note_tokens();
     }
     Ok(true)
 }
@@ -143,6 +149,7 @@ fn without_pag(groups: impl Iterator<Item = u32>) -> impl Iterator<Item = u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::cell::Cell;
 
     #[test]
     fn a_login_is_in_one_pag() {
@@ -159,8 +166,16 @@ mod tests {
         assert_eq!(options, expected);
     }
 
-    /// One who logs in without tickets.
-    struct Plain(Option<u32>);
+    /// One who logs in, with the tickets that there are so far.
+    struct Plain {
+        pag: Option<u32>,
+        tickets: Option<&'static str>,
+        has_tokens: Cell<bool>,
+    }
+
+    fn plain(pag: Option<u32>) -> Plain {
+        Plain { pag, tickets: None, has_tokens: Cell::new(false) }
+    }
 
     impl Login for Plain {
         fn user(&self) -> Option<nix::unistd::User> {
@@ -168,7 +183,15 @@ mod tests {
         }
 
         fn pag(&self) -> Option<u32> {
-            self.0
+            self.pag
+        }
+
+        fn has_tokens(&self) -> bool {
+            self.has_tokens.get()
+        }
+
+        fn note_tokens(&self) {
+            self.has_tokens.set(true);
         }
 
         fn set_pag(&self, _: u32) -> bool {
@@ -176,22 +199,42 @@ mod tests {
         }
 
         fn environment(&self) -> Vec<(String, String)> {
-            Vec::new()
+            self.tickets.map(|at| ("KRB5CCNAME".to_owned(), at.to_owned())).into_iter().collect()
         }
+    }
+
+    /// No tokens were had with tickets that came after the PAG.
+    #[test]
+    fn tickets_that_come_with_the_session_give_tokens_too() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let options = |program: &str| Options::parse([&*format!("program={program}")].into_iter());
+        let mut login = plain(Some(0x4100_0001));
+        assert_eq!(
+            serve(&login, Wish::Begin, &options("/bin/false")),
+            Ok(true),
+            "without tickets it is not run"
+        );
+        login.tickets = Some("FILE:/tmp/x");
+        assert!(serve(&login, Wish::Begin, &options("/bin/false")).is_err());
+        assert_eq!(serve(&login, Wish::Begin, &options("/bin/true")), Ok(true));
+        assert_eq!(serve(&login, Wish::Begin, &options("/bin/false")), Ok(true), "once is enough");
+        assert!(serve(&login, Wish::Renew, &options("/bin/false")).is_err(), "but for new ones");
     }
 
     #[test]
     fn where_no_client_answers_a_login_goes_on_without_a_pag() {
         let options = Options::parse(["socket=/nonexistent/socket"].into_iter());
         let is_root = rustix::process::geteuid().is_root();
-        let refused = serve(&Plain(None), Wish::Begin, &options);
+        let refused = serve(&plain(None), Wish::Begin, &options);
         assert!(if is_root {
             refused.is_err_and(|why| why.contains("/nonexistent"))
         } else {
             refused == Ok(false)
         });
-        assert_eq!(serve(&Plain(None), Wish::End, &options), Ok(false), "it has none that could end");
+        assert_eq!(serve(&plain(None), Wish::End, &options), Ok(false), "it has none that could end");
         // One that a login has already is kept.
-        assert_eq!(serve(&Plain(Some(0x4100_0001)), Wish::Renew, &options), Ok(is_root));
+        assert_eq!(serve(&plain(Some(0x4100_0001)), Wish::Renew, &options), Ok(is_root));
     }
 }

@@ -18,6 +18,9 @@ const DELETE_CREDENTIALS: c_int = 4;
 /// Under what the PAG of a login is kept.
 const DATA: &CStr = c"afar_pag";
 
+/// Under what is noted that a login has had tokens.
+const TOKENS: &CStr = c"afar_tokens";
+
 /// A login of PAM's, of which only PAM knows what it is.
 #[repr(C)]
 struct Handle {
@@ -59,6 +62,18 @@ impl Login for PamLogin {
         let data = ptr::without_provenance_mut(group as usize);
         // SAFETY: PAM has given the handle for this call, and only keeps the number.
         unsafe { pam_set_data(self.0, DATA.as_ptr(), data, None) == SUCCESS }
+    }
+
+    fn has_tokens(&self) -> bool {
+        let mut data = ptr::null();
+        // SAFETY: as above.
+        let result = unsafe { pam_get_data(self.0, TOKENS.as_ptr(), &raw mut data) };
+        result == SUCCESS
+    }
+
+    fn note_tokens(&self) {
+        // SAFETY: as above. Without it, they are had once more.
+        let _ = unsafe { pam_set_data(self.0, TOKENS.as_ptr(), ptr::without_provenance_mut(1), None) };
     }
 
     fn environment(&self) -> Vec<(String, String)> {
