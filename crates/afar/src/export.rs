@@ -134,8 +134,15 @@ fn write(path: &Path, bytes: Result<Vec<u8>, FileError>) -> Result<(), String> {
     let named = |error: io::Error| format!("{}: {error}", path.display());
     let bytes = bytes.map_err(|error| format!("{}: {error}", path.display()))?;
     let new = path.with_extension("DB0.new");
-    let mut file =
-        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new).map_err(named)?;
+    // One that was left over goes, and a link that somebody put there is not followed.
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(format!("{}: {error}", new.display()));
+        }
+        _ => {}
+    }
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new);
+    let mut file = file.map_err(|error| format!("{}: {error}", new.display()))?;
     let written = file.write_all(&bytes).and_then(|()| file.sync_all()).and_then(|()| fs::rename(&new, path));
     if written.is_err() {
         let _ = fs::remove_file(&new);

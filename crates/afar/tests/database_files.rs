@@ -110,4 +110,10 @@ fn an_export_replaces_no_file_unasked_and_leaves_no_log_of_another_database() {
     assert!(said.contains("vldb.DBSYS1") && said.contains("remove it"), "{said}");
     fs::write(folder.0.join("vldb.DBSYS1"), [0; 64]).unwrap();
     folder.good("export --vldb vldb.DB0 --state state --force");
+    // What somebody put where the new file is made first.
+    fs::write(folder.0.join("other"), "kept").unwrap();
+    std::os::unix::fs::symlink("other", folder.0.join("vldb.DB0.new")).unwrap();
+    folder.good("export --vldb vldb.DB0 --state state --force");
+    assert_eq!(fs::read(folder.0.join("other")).unwrap(), b"kept");
+    assert!(!folder.0.join("vldb.DB0").is_symlink());
 }
