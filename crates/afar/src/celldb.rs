@@ -6,7 +6,7 @@ use afs_celldb::database::Image;
 use afs_celldb::ptdb::Ptdb;
 use afs_celldb::store::CellStore;
 use afs_celldb::vldb::Vldb;
-use afs_celldb::{Existing, FillError, fill, rows_of};
+use afs_celldb::{Existing, FillError, check_empty, fill, rows_of};
 use clap::{Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -80,6 +80,11 @@ fn copy(cli: &Cli) -> Result<(), String> {
     let existing = if *replace { Existing::Replace } else { Existing::Keep };
     let (source, target) = (store_of(from)?, store_of(to)?);
     let copied = wait(async {
+        // Both are looked at before one is filled, so that it is both or none.
+        if existing == Existing::Keep {
+            check_empty::<Vldb>(&*target).await.map_err(|error| told_of(&error))?;
+            check_empty::<Ptdb>(&*target).await.map_err(|error| told_of(&error))?;
+        }
         let volumes = copy_one::<Vldb>(&*source, &*target, existing).await?;
         Ok((volumes, copy_one::<Ptdb>(&*source, &*target, existing).await?))
     });
@@ -96,10 +101,14 @@ async fn copy_one<I: Image>(
     existing: Existing,
 ) -> Result<u64, String> {
     let rows = rows_of::<I>(source).await.map_err(|error| error.to_string())?;
-    match fill::<I>(target, rows.into_iter(), existing, now(), chance()?).await {
-        Err(error @ FillError::NotEmpty { .. }) => {
-            Err(format!("where they are to be, {error}; with --replace they are removed"))
+    fill::<I>(target, rows.into_iter(), existing, now(), chance()?).await.map_err(|error| told_of(&error))
+}
+
+fn told_of(error: &FillError) -> String {
+    match error {
+        FillError::NotEmpty { .. } => {
+            format!("where they are to be, {error}; with --replace they are removed")
         }
-        filled => filled.map_err(|error| error.to_string()),
+        _ => error.to_string(),
     }
 }

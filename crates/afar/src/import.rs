@@ -10,7 +10,7 @@ use afs_celldb::files::{FileError, Oddities, PrdbContents, VldbContents, read_pr
 use afs_celldb::ptdb::Ptdb;
 use afs_celldb::store::{CellStore, Row};
 use afs_celldb::vldb::Vldb;
-use afs_celldb::{Existing, FillError, fill};
+use afs_celldb::{Existing, FillError, check_empty, fill};
 use clap::Parser;
 use serde_json::{Value, json};
 use std::ffi::OsString;
@@ -88,6 +88,13 @@ fn import(cli: &Cli) -> Result<(), String> {
         let existing = if cli.replace { Existing::Replace } else { Existing::Keep };
         let store = store_of(&config)?;
         let filled = wait(async {
+            // Both are looked at before one is filled, so that it is both or none.
+            if existing == Existing::Keep && vldb.is_some() {
+                check_empty::<Vldb>(&*store).await.map_err(|error| told_of(&error))?;
+            }
+            if existing == Existing::Keep && prdb.is_some() {
+                check_empty::<Ptdb>(&*store).await.map_err(|error| told_of(&error))?;
+            }
             if let Some((contents, _)) = &vldb {
                 put::<Vldb>(&*store, contents.rows(), existing).await?;
             }
@@ -122,12 +129,15 @@ async fn put<I: Image>(
     rows: impl Iterator<Item = Row>,
     existing: Existing,
 ) -> Result<(), String> {
-    match fill::<I>(store, rows, existing, now(), chance()?).await {
-        Ok(_) => Ok(()),
-        Err(error @ FillError::NotEmpty { .. }) => {
-            Err(format!("{error}; with --replace they are removed, after you have copied the state folder"))
+    fill::<I>(store, rows, existing, now(), chance()?).await.map(drop).map_err(|error| told_of(&error))
+}
+
+fn told_of(error: &FillError) -> String {
+    match error {
+        FillError::NotEmpty { .. } => {
+            format!("{error}; with --replace they are removed, after you have copied the state folder")
         }
-        Err(error) => Err(error.to_string()),
+        _ => error.to_string(),
     }
 }
 

@@ -87,6 +87,15 @@ fn databases_with_contents_are_replaced_only_if_that_is_asked_for() {
 }
 
 #[test]
+fn an_import_that_one_database_refuses_does_not_fill_the_other() {
+    let folder = Folder::new("both");
+    folder.good("import --prdb prdb.DB0 --state state");
+    let said = folder.bad(IMPORT);
+    assert!(said.contains("the PTDB has contents already"), "{said}");
+    folder.good("import --vldb vldb.DB0 --state state");
+}
+
+#[test]
 fn a_file_that_is_none_is_named_and_nothing_is_changed() {
     let folder = Folder::new("none");
     fs::write(folder.0.join("prdb.DB0"), &PRDB[..1000]).unwrap();

@@ -74,6 +74,18 @@ impl fmt::Display for FillError {
 
 impl std::error::Error for FillError {}
 
+/// Sees whether a database may be filled whose contents are to be kept: there are none, or those of a filling that was cut off.
+///
+/// # Errors
+///
+/// If it has contents, or the store fails.
+pub async fn check_empty<I: Image>(store: &dyn CellStore) -> Result<(), FillError> {
+    let failed = |source| FillError::Store { database: I::NAME, source };
+    let has_contents = store.read(&key::<I>(REVISION)).await.map_err(failed)?.is_some();
+    let is_begun = store.read(&key::<I>(FILLING)).await.map_err(failed)?.is_some();
+    if has_contents && !is_begun { Err(FillError::NotEmpty { database: I::NAME }) } else { Ok(()) }
+}
+
 /// Makes a database of rows, whose keys are given without its prefix; says how many they were. `now` dates it, in seconds
 /// since 1970. `writer` is a number that no other process has that changes the database: by chance. No server may have
 /// the database open.
@@ -101,12 +113,12 @@ async fn fill_within<I: Image>(
     writer: u64,
     limits: Limits,
 ) -> Result<u64, FillError> {
+    if existing == Existing::Keep {
+        check_empty::<I>(store).await?;
+    }
     let failed = |source| FillError::Store { database: I::NAME, source };
     let revision = store.read(&key::<I>(REVISION)).await.map_err(failed)?;
     let mark = store.read(&key::<I>(FILLING)).await.map_err(failed)?;
-    if revision.is_some() && mark.is_none() && existing == Existing::Keep {
-        return Err(FillError::NotEmpty { database: I::NAME });
-    }
     let before = revision.as_deref().and_then(|row| Revision::from_row(row).ok()).unwrap_or_default();
     // What servers write meanwhile, which do not know of the mark, must not be lost without a word.
     let unchanged = (key::<I>(REVISION), revision);
