@@ -83,7 +83,10 @@ fn a_wait_for_a_lock_of_another_mount_ends_with_the_programs_signal() {
     held.lock().unwrap();
     for signal in ["ALRM", "INT", "TERM", "KILL"] {
         let began = Instant::now();
-        let mut waiting = Command::new("flock").arg(there.join("l")).arg("true").spawn().unwrap();
+        // Whoever runs the tests in the background ignores Ctrl-C, and so do their children.
+        let mut waiting = Command::new("env");
+        let waiting = waiting.args(["--default-signal=INT", "flock"]).arg(there.join("l")).arg("true");
+        let mut waiting = waiting.spawn().unwrap();
         std::thread::sleep(Duration::from_millis(500));
         assert!(waiting.try_wait().unwrap().is_none(), "it waits");
         mounted::signal(waiting.id(), signal);
