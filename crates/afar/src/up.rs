@@ -161,6 +161,8 @@ fn start(cli: &Cli) -> Result<(), String> {
         |path: &Path| std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()));
     let state = match &cli.state {
         Some(path) => absolute(path)?,
+        // A cell of machines is another one than that of this machine alone.
+        None if cli.machines.is_some() => runner.default_state()?.with_extension("machines"),
         None => runner.default_state()?,
     };
     let mount = match &cli.mount {

@@ -10,9 +10,12 @@ use rustix::process::{Signal, kill_process};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::state::State;
@@ -27,7 +30,13 @@ const HOST: u8 = 254;
 /// An etcd has at most seven members, beyond which it only gets slower.
 const MACHINES_MAX: u8 = 7;
 
-/// How long a machine's server may take to stop.
+/// Held while there are machines: their network has one name, whatever the state folder.
+const LOCK: &str = "/run/afar-up-machines.lock";
+
+/// Says that a state folder has a cell of machines: how many, and the cell's name.
+const MARK: &str = "machines";
+
+/// How long a machine's server may take to stop, and then its etcd.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn address(machine: u8) -> Ipv4Addr {
@@ -44,7 +53,10 @@ struct Machine {
 }
 
 /// The machines and their network. Dropped, all of it is gone but for the state folder.
-struct Machines(Vec<Machine>);
+struct Machines {
+    all: Vec<Machine>,
+    _lock: File,
+}
 
 /// Runs the cell until it is told to stop.
 pub(super) fn run(
@@ -55,12 +67,12 @@ pub(super) fn run(
     mount: Option<&Path>,
 ) -> Result<(), String> {
     check(count, runner)?;
-    let cell = cli.cell.as_deref().unwrap_or(CELL);
     let memory_mib = u32::try_from(crate::mount::memory_bytes(&cli.memory)? >> 20).unwrap_or(u32::MAX);
     // The client has as much as each of the servers.
     let part = (memory_mib / u32::from(count + 1)).max(32);
-    let plan = Plan { state: state.path(), cell, count, memory_mib: part, log: &cli.log };
-    let machines = Machines::start(&plan)?;
+    let cell = claim(state.path(), count, cli.cell.as_deref())?;
+    let (folder, log) = (state.path().to_owned(), cli.log.clone());
+    let plan = Arc::new(Plan { state: folder, cell, count, memory_mib: part, log });
     let mut config = ServerConfig::default();
     state.path().clone_into(&mut config.server.state);
     config.server.bind = address(HOST);
@@ -71,6 +83,7 @@ pub(super) fn run(
     let runtime = runtime.map_err(|error| format!("no threads can be started: {error}"))?;
     runtime.block_on(async {
         let mut told = Told::listen()?;
+        let machines = start(&plan, &mut told).await?;
         let begun = async {
             let prepared = prepare(&config, state, runner, Some(address(HOST))).await?;
             tokio::task::block_in_place(|| replicate(&plan))?;
@@ -90,6 +103,59 @@ pub(super) fn run(
         detach(attached).await;
         Ok(())
     })
+}
+
+/// Starts the machines. Whoever is told to stop meanwhile leaves nothing behind.
+async fn start(plan: &Arc<Plan>, told: &mut Told) -> Result<Machines, String> {
+    let stops = Arc::new(AtomicBool::new(false));
+    let mut starting = tokio::task::spawn_blocking({
+        let (plan, stops) = (Arc::clone(plan), Arc::clone(&stops));
+        move || Machines::start(&plan, &stops)
+    });
+    let started = tokio::select! {
+        started = &mut starting => started,
+        () = told.stop_is_told() => {
+            stops.store(true, Ordering::Relaxed);
+            // A server that is waited for ends, and with it the wait.
+            remove_network();
+            return match starting.await {
+                Ok(Ok(_)) | Ok(Err(_)) => Err("stopped before it was ready".to_owned()),
+                Err(error) => Err(error.to_string()),
+            };
+        }
+    };
+    started.map_err(|error| error.to_string())?
+}
+
+/// Takes a state folder for a cell of so many machines; says the cell's name. The folder's own keys are written, so one that has another cell is
+/// left alone.
+fn claim(state: &Path, count: u8, cell: Option<&str>) -> Result<String, String> {
+    let (mark, shown) = (state.join(MARK), state.display());
+    let failed = |error: std::io::Error| format!("{}: {error}", mark.display());
+    match fs::read_to_string(&mark) {
+        Ok(text) => {
+            let known = text.trim().split_once(' ').unwrap_or_default();
+            if known.0 != count.to_string() || cell.is_some_and(|cell| cell != known.1) {
+                return Err(format!(
+                    "the state folder {shown} has the cell {} of {} machines: give the same --machines and --cell, or choose another \
+                     folder with --state",
+                    known.1, known.0
+                ));
+            }
+            Ok(known.1.to_owned())
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            if ["complete", "databases", "etc/server"].iter().any(|name| state.join(name).exists()) {
+                return Err(format!(
+                    "the state folder {shown} has a cell of this machine alone: choose another folder with --state"
+                ));
+            }
+            let cell = cell.unwrap_or(CELL);
+            fs::write(&mark, format!("{count} {cell}\n")).map_err(failed)?;
+            Ok(cell.to_owned())
+        }
+        Err(error) => Err(failed(error)),
+    }
 }
 
 fn check(count: u8, runner: &Runner) -> Result<(), String> {
@@ -117,15 +183,15 @@ fn check(count: u8, runner: &Runner) -> Result<(), String> {
     }
 }
 
-struct Plan<'a> {
-    state: &'a Path,
-    cell: &'a str,
+struct Plan {
+    state: PathBuf,
+    cell: String,
     count: u8,
     memory_mib: u32,
-    log: &'a str,
+    log: String,
 }
 
-impl Plan<'_> {
+impl Plan {
     fn folder(&self, machine: u8) -> PathBuf {
         self.state.join(format!("machine{machine}"))
     }
@@ -153,15 +219,25 @@ impl Plan<'_> {
 }
 
 impl Machines {
-    fn start(plan: &Plan<'_>) -> Result<Self, String> {
+    fn start(plan: &Plan, stops: &AtomicBool) -> Result<Self, String> {
+        let lock = File::create(LOCK).map_err(|error| format!("{LOCK}: {error}"))?;
+        lock.try_lock().map_err(|_| {
+            "another 'afar up --machines' runs on this machine, and there is one network for them: stop it first"
+                .to_owned()
+        })?;
+        let go_on = || match stops.load(Ordering::Relaxed) {
+            true => Err("stopped before it was ready".to_owned()),
+            false => Ok(()),
+        };
         remove_network();
         // From here on what was made is taken away again.
-        let mut machines = Self(Vec::new());
+        let mut machines = Self { all: Vec::new(), _lock: lock };
         let bridge = format!("{}/24", address(HOST));
         ip(&["link", "add", NAME, "type", "bridge"])?;
         ip(&["addr", "add", &bridge, "dev", NAME])?;
         ip(&["link", "set", NAME, "up"])?;
         for number in 1..=plan.count {
+            go_on()?;
             let (space, near) = (space(number), format!("{NAME}{number}"));
             let own = format!("{}/24", address(number));
             ip(&["netns", "add", &space])?;
@@ -170,19 +246,23 @@ impl Machines {
             ip(&["-n", &space, "addr", "add", &own, "dev", "eth0"])?;
             ip(&["-n", &space, "link", "set", "eth0", "up"])?;
             ip(&["-n", &space, "link", "set", "lo", "up"])?;
-            machines.0.push(Machine::start(plan, number)?);
+            machines.all.push(Machine::start(plan, number)?);
         }
-        for index in 0..machines.0.len() {
+        for index in 0..machines.all.len() {
+            go_on()?;
             if index > 0 {
-                copy_keys(plan, &machines.0[index].folder.join("etc/server"))?;
+                copy_keys(plan, &machines.all[index].folder.join("etc/server"))?;
             }
-            machines.0[index].serve(plan)?;
+            machines.all[index].serve(plan)?;
             if index == 0 {
-                copy_keys(plan, &plan.state.join("etc/server"))?;
+                let etc = plan.state.join("etc");
+                copy_keys(plan, &etc.join("server"))?;
+                let opened = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
+                opened(&etc, 0o755).map_err(|error| format!("{}: {error}", etc.display()))?;
                 for file in ["ThisCell", "CellServDB"] {
-                    let (from, to) =
-                        (plan.folder(1).join("etc").join(file), plan.state.join("etc").join(file));
-                    fs::copy(from, &to).map_err(|error| format!("{}: {error}", to.display()))?;
+                    let (from, to) = (plan.folder(1).join("etc").join(file), etc.join(file));
+                    let copied = fs::copy(from, &to).and_then(|_| opened(&to, 0o644));
+                    copied.map_err(|error| format!("{}: {error}", to.display()))?;
                 }
             }
         }
@@ -191,7 +271,7 @@ impl Machines {
 }
 
 /// Gives a folder the key and the superusers of the first machine.
-fn copy_keys(plan: &Plan<'_>, to: &Path) -> Result<(), String> {
+fn copy_keys(plan: &Plan, to: &Path) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("{}: {error}", to.display());
     let from = plan.folder(1).join("etc/server");
     if let Some(above) = to.parent() {
@@ -206,7 +286,7 @@ fn copy_keys(plan: &Plan<'_>, to: &Path) -> Result<(), String> {
 
 impl Machine {
     /// Starts the machine's etcd.
-    fn start(plan: &Plan<'_>, number: u8) -> Result<Self, String> {
+    fn start(plan: &Plan, number: u8) -> Result<Self, String> {
         let folder = plan.folder(number);
         private::folder(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
         let url = |machine, port: u16| format!("http://{}:{port}", address(machine));
@@ -228,7 +308,7 @@ impl Machine {
     }
 
     /// Starts the machine's server, and waits until it is ready.
-    fn serve(&mut self, plan: &Plan<'_>) -> Result<(), String> {
+    fn serve(&mut self, plan: &Plan) -> Result<(), String> {
         let file = self.folder.join("server.toml");
         let written = fs::write(&file, plan.configuration(self.number));
         written.map_err(|error| format!("{}: {error}", file.display()))?;
@@ -298,28 +378,29 @@ impl Drop for Machines {
                 let _ = kill_process(pid, signal);
             }
         };
-        let servers = self.0.iter().filter_map(|machine| machine.server.as_ref());
+        let servers = self.all.iter().filter_map(|machine| machine.server.as_ref());
         servers.for_each(|server| tell(server, Signal::TERM));
-        let until = Instant::now() + PATIENCE;
-        for machine in &mut self.0 {
-            if let Some(server) = &mut machine.server {
-                while matches!(server.try_wait(), Ok(None)) && Instant::now() < until {
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-                let _ = server.kill();
-                let _ = server.wait();
+        let end = |child: &mut Child, until| {
+            while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(20));
             }
-        }
-        for machine in &mut self.0 {
-            tell(&machine.etcd, Signal::TERM);
-            let _ = machine.etcd.wait();
-        }
+            let _ = child.kill();
+            let _ = child.wait();
+        };
+        let until = Instant::now() + PATIENCE;
+        self.all
+            .iter_mut()
+            .filter_map(|machine| machine.server.as_mut())
+            .for_each(|server| end(server, until));
+        self.all.iter().for_each(|machine| tell(&machine.etcd, Signal::TERM));
+        let until = Instant::now() + PATIENCE;
+        self.all.iter_mut().for_each(|machine| end(&mut machine.etcd, until));
         remove_network();
     }
 }
 
 /// Puts the root volumes on all machines, once.
-fn replicate(plan: &Plan<'_>) -> Result<(), String> {
+fn replicate(plan: &Plan) -> Result<(), String> {
     let mark = plan.state.join("replicated");
     if mark.exists() {
         return Ok(());
@@ -353,8 +434,8 @@ fn replicate(plan: &Plan<'_>) -> Result<(), String> {
 
 fn ready(cell: &str, mount: Option<&Path>, machines: &Machines) -> String {
     let path = mount.map_or_else(|| "-".to_owned(), |mount| mount.display().to_string());
-    let mut text = format!("ready cell={cell} mount={path} machines={}\n\n", machines.0.len());
-    for machine in &machines.0 {
+    let mut text = format!("ready cell={cell} mount={path} machines={}\n\n", machines.all.len());
+    for machine in &machines.all {
         let server = machine.server.as_ref().map_or(0, Child::id);
         text.push_str(&format!(
             "  machine {}  {}  server {}  etcd {}  {}\n",
@@ -365,10 +446,33 @@ fn ready(cell: &str, mount: Option<&Path>, machines: &Machines) -> String {
             machine.folder.display()
         ));
     }
+    let victim = machines.all.len().min(2);
+    let look = mount.map_or_else(String::new, |_| format!("  ls -l {path}/{cell}\n"));
     text.push_str(&format!(
-        "\nKill a machine and look what still works:\n  kill -9 $(ip netns pids {})\n  ls -l {path}/{cell}\nCut one off:\n  ip link set {NAME}2 down\n\
-         The next start has all of them again. Ctrl-C stops it.\n",
-        space(2)
+        "\nKill a machine and look what still works:\n  kill -9 $(ip netns pids {NAME}-{victim})\n{look}Cut one off:\n  \
+         ip link set {NAME}{victim} down\nThe next start has all of them again. Ctrl-C stops it.\n"
     ));
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_folder_with_another_cell_is_not_taken_for_machines() {
+        let folder = std::env::temp_dir().join(format!("afar-machines-{}", std::process::id()));
+        fs::create_dir_all(folder.join("etc/server")).unwrap();
+        let refused = claim(&folder, 3, None).unwrap_err();
+        assert!(refused.contains("has a cell of this machine alone"), "{refused}");
+        fs::remove_dir_all(folder.join("etc")).unwrap();
+        assert_eq!(claim(&folder, 3, Some("three.test")).unwrap(), "three.test");
+        fs::create_dir_all(folder.join("etc/server")).unwrap();
+        assert_eq!(claim(&folder, 3, None).unwrap(), "three.test", "its own is gone on with");
+        for (count, cell) in [(5, None), (3, Some("other.test"))] {
+            let refused = claim(&folder, count, cell).unwrap_err();
+            assert!(refused.contains("has the cell three.test of 3 machines"), "{refused}");
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
 }
