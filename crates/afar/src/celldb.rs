@@ -4,7 +4,7 @@ use crate::database_files::{chance, configuration, give_to_owner, now, place_of,
 use crate::output;
 use afs_celldb::database::Image;
 use afs_celldb::ptdb::Ptdb;
-use afs_celldb::store::CellStore;
+use afs_celldb::store::{CellStore, Row};
 use afs_celldb::vldb::Vldb;
 use afs_celldb::{Existing, FillError, check_empty, fill, rows_of};
 use clap::{Parser, Subcommand, ValueEnum};
@@ -80,13 +80,22 @@ fn copy(cli: &Cli) -> Result<(), String> {
     let existing = if *replace { Existing::Replace } else { Existing::Keep };
     let (source, target) = (store_of(from)?, store_of(to)?);
     let copied = wait(async {
+        // All is read before anything is written: with --replace, what is there would be removed for nothing.
+        let volumes = rows_of::<Vldb>(&*source).await.map_err(|error| error.to_string())?;
+        let users = rows_of::<Ptdb>(&*source).await.map_err(|error| error.to_string())?;
+        if users.is_empty() {
+            return Err(format!(
+                "there is no PTDB in {}: nothing was copied; see to etcd's addresses and databases.etcd_prefix, or start a server once",
+                place_of(from)
+            ));
+        }
         // Both are looked at before one is filled, so that it is both or none.
         if existing == Existing::Keep {
             check_empty::<Vldb>(&*target).await.map_err(|error| told_of(&error))?;
             check_empty::<Ptdb>(&*target).await.map_err(|error| told_of(&error))?;
         }
-        let volumes = copy_one::<Vldb>(&*source, &*target, existing).await?;
-        Ok((volumes, copy_one::<Ptdb>(&*source, &*target, existing).await?))
+        let volumes = put::<Vldb>(volumes, &*target, existing).await?;
+        Ok((volumes, put::<Ptdb>(users, &*target, existing).await?))
     });
     drop((source, target));
     give_to_owner(to)?;
@@ -95,12 +104,7 @@ fn copy(cli: &Cli) -> Result<(), String> {
     output::write(&text).map_err(|error| error.to_string())
 }
 
-async fn copy_one<I: Image>(
-    source: &dyn CellStore,
-    target: &dyn CellStore,
-    existing: Existing,
-) -> Result<u64, String> {
-    let rows = rows_of::<I>(source).await.map_err(|error| error.to_string())?;
+async fn put<I: Image>(rows: Vec<Row>, target: &dyn CellStore, existing: Existing) -> Result<u64, String> {
     fill::<I>(target, rows.into_iter(), existing, now(), chance()?).await.map_err(|error| told_of(&error))
 }
 

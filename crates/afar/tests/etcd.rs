@@ -9,9 +9,12 @@ use std::time::{Duration, Instant};
 
 use afs_testclient::etcd::Etcd;
 use afs_testclient::{Client, Who};
-use afs_wire::ids::ViceId;
+use afs_wire::ids::{HostAddr, PartitionId, ViceId, VolumeId};
 use afs_wire::pt::{NameToID, NewEntry, PRUSER};
 use afs_wire::ubik::vote::{Debug, Vote};
+use afs_wire::vl::{
+    CreateEntryN, EntryFlags, GetEntryByNameN, GetNewVolumeId, NMAXNSERVERS, NvldbEntry, SiteFlags, VlName,
+};
 use etcd_cell::{EtcdCell, is_here};
 use rxgen::xdr::{CharVec, XdrArray, XdrString};
 use server_process::{ServerProcess, StateFolder, command, own_address, run};
@@ -168,8 +171,43 @@ async fn databases_are_copied_from_a_file_to_etcd_and_back() {
         let name = XdrString::new(name.as_bytes().to_vec()).unwrap();
         pt.rpc(&NewEntry { name, flag: PRUSER, owner: ViceId(0) }).await.unwrap().id
     };
+    let make_volume = async |name: &str| {
+        let keys = rx_security::KeySet::load(&state.path().join("etc/server")).unwrap();
+        let vl = client.location_server(address, &Who::superuser(&keys).unwrap());
+        let id = vl.rpc(&GetNewVolumeId { bump_count: 1 }).await.unwrap().new_volid;
+        let sites: [u32; NMAXNSERVERS] =
+            std::array::from_fn(|index| if index == 0 { 0x0a01_0101 } else { 0 });
+        let entry = NvldbEntry {
+            name: CharVec::from_text(name).unwrap(),
+            n_servers: 1,
+            server_number: sites.map(HostAddr),
+            server_partition: [PartitionId(0); NMAXNSERVERS],
+            server_flags: [SiteFlags(4); NMAXNSERVERS],
+            volume_id: [id, VolumeId(0), VolumeId(0)],
+            clone_id: VolumeId(0),
+            flags: EntryFlags(0x1000),
+            match_index: 0,
+            spares: [0; 8],
+        };
+        vl.rpc(&CreateEntryN { entry }).await.unwrap();
+        id
+    };
+    let found = async |users: &[(&str, ViceId)], volumes: &[(&str, VolumeId)]| {
+        let pt = client.protection_server(address, &Who::Anonymous);
+        for (name, id) in users {
+            let names = XdrArray::new(vec![CharVec::from_text(*name).unwrap()]).unwrap();
+            assert_eq!(pt.rpc(&NameToID { names }).await.unwrap().ids[0], *id, "{name}");
+        }
+        let vl = client.location_server(address, &Who::Anonymous);
+        for (name, id) in volumes {
+            let text = VlName::new(name.as_bytes().to_vec()).unwrap();
+            let entry = vl.rpc(&GetEntryByNameN { name: text }).await.unwrap().entry;
+            assert_eq!(entry.volume_id[0], *id, "{name}");
+        }
+    };
     let server = serve(&in_file);
     let first = make("first").await;
+    let volume = make_volume("a.volume").await;
     let refused = copy(&["--to", "etcd"]);
     assert!(!refused.status.success() && said(&refused).contains("another process"), "{}", said(&refused));
     assert!(server.stop().success());
@@ -179,7 +217,21 @@ async fn databases_are_copied_from_a_file_to_etcd_and_back() {
     let server = serve(&in_etcd);
     let second = make("second").await;
     assert_eq!(second.0, first.0 + 1, "ids go on where they were");
+    let another = make_volume("another").await;
+    assert!(another.0 > volume.0, "ids of volumes too");
+    found(&[("first", first), ("second", second)], &[("a.volume", volume), ("another", another)]).await;
     assert!(server.stop().success());
+
+    // An etcd that has nothing, as by a wrong address or prefix, replaces nothing.
+    let prefixed = state.write("empty.toml", &format!("{general}{members}etcd_prefix = \"another/cell\"\n"));
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_afar"));
+    command.args(["celldb", "copy", "--to", "file", "--replace", "--config"]).arg(&prefixed);
+    let refused = run(command);
+    assert!(
+        !refused.status.success() && said(&refused).contains("there is no PTDB in"),
+        "{}",
+        said(&refused)
+    );
 
     let refused = copy(&["--to", "file"]);
     assert!(!refused.status.success() && said(&refused).contains("--replace"), "{}", said(&refused));
@@ -187,5 +239,6 @@ async fn databases_are_copied_from_a_file_to_etcd_and_back() {
     assert!(copied.status.success(), "{}", said(&copied));
     let server = serve(&in_file);
     assert_eq!(make("third").await.0, second.0 + 1);
+    found(&[("first", first), ("second", second)], &[("a.volume", volume), ("another", another)]).await;
     assert!(server.stop().success());
 }
