@@ -122,7 +122,10 @@ impl fmt::Display for OpenError {
                 )
             }
             Self::Unfinished { database } => {
-                write!(f, "the {database} is not whole, as an 'afar import' was cut off: do it again")
+                write!(
+                    f,
+                    "the {database} is not whole, as an 'afar import' or 'afar celldb copy' was cut off: do it again"
+                )
             }
         }
     }
