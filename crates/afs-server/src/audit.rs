@@ -1,22 +1,61 @@
 //! The audit log: a line of JSON for each change, with who, what, from where, and what came of it. The services tell it through
 //! `tracing`, as events of the target `audit` with the fields `rpc`, `what`, `caller`, `peer` and `code` (0 is done).
+//!
+//! All that was done is there, and all that somebody known was refused. Of what strangers were refused there are so many lines a minute, and
+//! then how many were left out: the file is on the disk of the databases.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use tracing_subscriber::fmt::MakeWriter;
 
 /// The target of the events that are written.
 pub const TARGET: &str = "audit";
 
+/// Lines of refused strangers in each [`PERIOD`].
+const REFUSED: u32 = 60;
+const PERIOD: Duration = Duration::from_secs(60);
+
 /// The file. Clones are the same one.
 #[derive(Debug, Clone)]
 pub struct AuditLog {
     path: PathBuf,
     file: Arc<Mutex<File>>,
+    refused: Arc<Mutex<Refused>>,
+    began: Instant,
+}
+
+/// What strangers were refused in the present period.
+#[derive(Debug, Default)]
+struct Refused {
+    since: Duration,
+    written: u32,
+    left_out: u64,
+}
+
+impl Refused {
+    /// Whether one more may be written, and how many were left out before it.
+    fn admit(&mut self, now: Duration) -> Option<u64> {
+        if now.saturating_sub(self.since) >= PERIOD {
+            (self.since, self.written) = (now, 0);
+        }
+        if self.written == REFUSED {
+            self.left_out += 1;
+            return None;
+        }
+        self.written += 1;
+        Some(std::mem::take(&mut self.left_out))
+    }
+}
+
+/// Whether a line tells that somebody without a name was refused something. Quotation marks in what they sent are escaped.
+fn is_refused_stranger(line: &[u8]) -> bool {
+    let has = |text: &[u8]| line.windows(text.len()).any(|part| part == text);
+    has(b"\"caller\":\"anonymous\"") && !has(b"\"code\":0}") && !has(b"\"code\":0,")
 }
 
 impl AuditLog {
@@ -26,7 +65,8 @@ impl AuditLog {
     ///
     /// When it cannot be.
     pub fn open(path: &Path) -> io::Result<Self> {
-        Ok(Self { path: path.to_owned(), file: Arc::new(Mutex::new(append(path)?)) })
+        let (file, refused) = (Arc::new(Mutex::new(append(path)?)), Arc::default());
+        Ok(Self { path: path.to_owned(), file, refused, began: Instant::now() })
     }
 
     /// Opens it again under its name, after whoever rotates logs has moved it away.
@@ -76,6 +116,22 @@ impl Write for Line<'_> {
         if self.bytes.is_empty() {
             return Ok(());
         }
+        if is_refused_stranger(&self.bytes) {
+            let mut refused = self.log.refused.lock().unwrap_or_else(PoisonError::into_inner);
+            match refused.admit(self.log.began.elapsed()) {
+                None => {
+                    self.bytes.clear();
+                    return Ok(());
+                }
+                Some(0) => {}
+                Some(left_out) => {
+                    let text = format!(
+                        "{{\"message\":\"refused calls of strangers were left out\",\"lines\":{left_out}}}\n"
+                    );
+                    self.bytes.splice(..0, text.into_bytes());
+                }
+            }
+        }
         let result = self.log.file.lock().unwrap_or_else(PoisonError::into_inner).write_all(&self.bytes);
         self.bytes.clear();
         result
@@ -88,5 +144,39 @@ impl Drop for Line<'_> {
             // Not through the log, which may be what brought us here.
             eprintln!("afar: cannot write to the audit log {}: {error}", self.log.path.display());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stranger_cannot_fill_the_audit_log_with_refused_calls() {
+        let path = std::env::temp_dir().join(format!("afar-audit-{}", std::process::id()));
+        let log = AuditLog::open(&path).unwrap();
+        let write = |line: &str| log.make_writer().write_all(line.as_bytes()).unwrap();
+        for n in 0..1000 {
+            write(&format!(
+                "{{\"rpc\":\"NewEntry\",\"what\":\"{n}\",\"caller\":\"anonymous\",\"code\":267269}}\n"
+            ));
+        }
+        for n in 0..100 {
+            write(&format!(
+                "{{\"what\":\"{n} \\\"caller\\\":\\\"anonymous\\\"\",\"caller\":\"alice\",\"code\":267269}}\n"
+            ));
+            write(&format!("{{\"what\":\"{n}\",\"caller\":\"anonymous\",\"code\":0}}\n"));
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let refused = text.lines().filter(|line| line.contains("NewEntry")).count();
+        assert_eq!((refused, text.lines().count()), (60, 260));
+        let mut counts = Refused::default();
+        let at = Duration::from_secs;
+        assert_eq!((0..70).filter(|_| counts.admit(at(5)).is_some()).count(), 60);
+        assert_eq!(
+            (counts.admit(at(59)), counts.admit(at(65)), counts.admit(at(66))),
+            (None, Some(11), Some(0))
+        );
     }
 }
