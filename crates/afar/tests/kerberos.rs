@@ -75,7 +75,7 @@ impl Scene {
         let realm = Folder::new("realm");
         open(&realm.join("."));
         let program = realm.join("afar");
-        fs::copy(env!("CARGO_BIN_EXE_afar"), &program).unwrap();
+        mounted::copy_program(&program);
         let address = own_address();
         let kdc = start(&realm.join("."), &Realm { name: REALM, address, more: "" }).unwrap();
         for user in [ROOT, ALICE, BOB] {

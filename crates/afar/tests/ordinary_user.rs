@@ -38,7 +38,7 @@ impl Somebody {
         fs::set_permissions(home.join("."), fs::Permissions::from_mode(0o755)).unwrap();
         chown(home.join("."), Some(NOBODY), Some(NOBODY)).unwrap();
         let program = home.join("afar");
-        fs::copy(env!("CARGO_BIN_EXE_afar"), &program).unwrap();
+        mounted::copy_program(&program);
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         Some(Self { home, program })
     }

@@ -74,7 +74,7 @@ impl Scene {
         open(&cell.folder.join("."));
         let (key, program) = (cell.folder.join("keytab"), cell.folder.join("afar"));
         fs::write(&key, keytab()).unwrap();
-        fs::copy(env!("CARGO_BIN_EXE_afar"), &program).unwrap();
+        mounted::copy_program(&program);
         let config = cell.folder.join("state/etc/server");
         let mut command = mounted::afar(["key", "add"]);
         command.arg("-keytab").arg(&key).arg("-config").arg(&config);

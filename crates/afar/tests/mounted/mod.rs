@@ -125,6 +125,13 @@ pub(crate) fn afar(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command
     command
 }
 
+/// Copies our program to where another user can run it. By another process: one that a test beside this starts at this moment would have
+/// the copy open for writing, and what is open for writing cannot be run.
+pub(crate) fn copy_program(to: &Path) {
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_afar")).arg(to).status();
+    assert!(copied.is_ok_and(|status| status.success()), "{}", to.display());
+}
+
 /// `afar up` in a folder, at an address.
 pub(crate) fn up(folder: &Folder, address: Ipv4Addr, more: &[&str]) -> Command {
     let mut command = afar(["up", "--state"]);
