@@ -256,6 +256,21 @@ const SENTENCES: &[Sentence] = &[
         ],
     ),
     (
+        "motion",
+        "At 50 ms and 1 Gbit/s, a volume of 1 GB is dumped at {} Mbit/s, restored at {}, moved at {} and released at {}; one call of rxperf has {}. \
+         OpenAFS dumps at {} and restores at {}. The release of one changed file of 200,000 takes {} s.",
+        &[
+            Median("Mbit/s", &["dump", "afar"]),
+            Median("Mbit/s", &["restore", "afar"]),
+            Median("Mbit/s", &["move", "afar"]),
+            Median("Mbit/s", &["release", "afar"]),
+            Median("Mbit/s", &["rxperf", "afar"]),
+            Median("Mbit/s", &["dump", "OpenAFS"]),
+            Median("Mbit/s", &["restore", "OpenAFS"]),
+            Median("s", &["release, one file changed", "afar"]),
+        ],
+    ),
+    (
         "startup",
         "The first answer comes {} s after the start and that of the last volume after {}, from OpenAFS's file server after {} and {}.",
         &[
