@@ -1,5 +1,5 @@
 //! Open files: what a handle of the kernel stands for. Which files are open is in `open_files`, how data are read and written in `read`
-//! and `write_back`.
+//! and `write`.
 
 use std::fs::File;
 use std::sync::atomic::Ordering;

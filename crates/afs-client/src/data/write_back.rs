@@ -1,5 +1,5 @@
-//! Writes go into the cache at once. From there, the client stores what was written, and nothing else: at `close` and
-//! `fsync`, and for large files while they are still being written. At its start it stores what the last run left.
+//! What was written into the cache goes to the server, and nothing else: at `close` and `fsync`, and for large files while they are still
+//! being written. At its start the client stores what the last run left. How it comes into the cache is in `write`.
 //!
 //! A store is a call for each range that is dirty, in order; each raises the version by one. If the version rises by
 //! more, others have changed the file too. Then the last one to close wins, as always in AFS, and the client fetches
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use afs_cache::{CacheError, CacheFile, Dirty, SentStore, Writer};
+use afs_cache::{CacheFile, Dirty, SentStore};
 use afs_wire::Errno;
 use afs_wire::ids::{AfsTime, Uniquifier, VnodeNumber, VolumeId};
 use afs_wire::status::AfsFetchStatus;
@@ -24,20 +24,12 @@ use bytes::{Bytes, BytesMut};
 
 use crate::client::{Client, Inner};
 use crate::data::files::{FileData, local, lock};
-use crate::data::open_file::OpenFile;
 use crate::error::Error;
 use crate::events::Change;
-use crate::fid::{CellIndex, Fid, User};
+use crate::fid::{Fid, User};
 use crate::servers::remote::{StoreRange, StoreSource};
 use crate::servers::users::{NoToken, Who};
-use crate::vnodes::status::{SetStatus, Status};
 use crate::wait::either;
-
-/// From so many dirty bytes on a file is stored while it is still being written: below, one call at close is cheaper.
-const STORE_AHEAD_BYTES: u64 = 16 << 20;
-
-/// Dirty bytes of a file beyond which its writer waits: half a minute's worth at 40 MB/s, that a close does not take longer.
-const DIRTY_MAX: u64 = 1 << 30;
 
 /// Bytes of one call of a store: what has to be sent again when a call breaks.
 const STORE_CALL_BYTES: u64 = 64 << 20;
@@ -46,280 +38,19 @@ const STORE_CALL_BYTES: u64 = 64 << 20;
 const RETRY_FIRST: Duration = Duration::from_secs(2);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// How often the end of a file is looked for that others change meanwhile, before something is appended where it was last.
-const APPEND_LOOKS_MAX: u32 = 8;
-
 /// Files of the last run that are stored at a time at the start.
 const RECOVERED_AT_ONCE: usize = 8;
 
 /// How long after the DNS was silent about a cell it is asked again, for a file of that cell which is to be stored.
 const DNS_AGAIN: Duration = Duration::from_secs(30);
 
-impl OpenFile {
-    /// Writes bytes at a position, all of them. They are in the file for all readers of this client when this returns, and
-    /// at the server when [`Self::flush`] has.
-    ///
-    /// # Errors
-    ///
-    /// The cache's; an error of an earlier store.
-    pub async fn write(&self, pos: u64, bytes: Bytes) -> Result<(), Error> {
-        if pos.checked_add(bytes.len() as u64).is_none_or(|end| i64::try_from(end).is_err()) {
-            return Err(Error::TooLarge { fid: self.fid() });
-        }
-        let data = &self.data;
-        let mut may_store = true;
-        loop {
-            if let Some(done) = self.write_now(pos, &bytes, may_store, None) {
-                return done;
-            }
-            if let Some(turn) = data.make_way(self.user()).await?
-                && let Some(done) = self.write_now(pos, &bytes, may_store, Some(&turn))
-            {
-                return done;
-            }
-            if data.current().is_none() || data.is_unsettled.load(Ordering::Acquire) {
-                data.refresh(self.user()).await?;
-                if data.current().is_none() || data.is_unsettled.load(Ordering::Acquire) {
-                    return Err(Error::Gone { fid: self.fid() });
-                }
-                continue;
-            }
-            // What is not stored is too much, or has filled the disk: once it is stored, it may go.
-            may_store =
-                data.change(|file| file.dirty_bytes()).unwrap_or(0) >= self.client().inner.dirty_max();
-            // Its error is the writer's too: nothing else would stop the writer.
-            data.store(self.user(), false).await?;
-        }
-    }
-
-    /// The same at once, for threads that do not wait; `None` where [`Self::write`] would.
-    pub fn cached_write(&self, pos: u64, bytes: &[u8]) -> Option<Result<(), Error>> {
-        self.write_now(pos, bytes, true, None)
-    }
-
-    /// Writes at once; `None` where the file has to be asked for first, or stored.
-    fn write_now(
-        &self,
-        pos: u64,
-        bytes: &[u8],
-        may_store: bool,
-        turn: Option<&Turn<'_>>,
-    ) -> Option<Result<(), Error>> {
-        self.put(bytes, (may_store, turn), |_| Some(pos), |file, writer| file.write(pos, bytes, writer))
-    }
-
-    /// Writes bytes behind the last one that the file has, here or at the server: what others have closed before is not written over.
-    /// Says where that was.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::write`]; those of the status.
-    pub async fn append(&self, bytes: Bytes) -> Result<u64, Error> {
-        let mut may_store = true;
-        for _ in 0..APPEND_LOOKS_MAX {
-            if let Some(done) = self.append_to(&bytes, (may_store, None), |file| self.is_current(file)) {
-                return done;
-            }
-            if let Some(turn) = self.data.make_way(self.user()).await?
-                && let Some(done) =
-                    self.append_to(&bytes, (may_store, Some(&turn)), |file| self.is_current(file))
-            {
-                return done;
-            }
-            if self.has_current() {
-                // What is not stored is too much, or has filled the disk.
-                may_store = self.data.change(|file| file.dirty_bytes()).unwrap_or(0)
-                    >= self.client().inner.dirty_max();
-                self.data.store(self.user(), false).await?;
-            } else {
-                self.data.refresh(self.user()).await?;
-            }
-        }
-        // No server promises anything, or others change it all the time: the last look has to do.
-        let turn = self.data.make_way(self.user()).await?;
-        self.append_to(&bytes, (false, turn.as_ref()), |_| true)
-            .unwrap_or(Err(Error::Gone { fid: self.fid() }))
-    }
-
-    /// The same at once, where the end is known; `None` where [`Self::append`] would wait.
-    pub fn cached_append(&self, bytes: &[u8]) -> Option<Result<u64, Error>> {
-        self.append_to(bytes, (true, None), |file| self.is_current(file))
-    }
-
-    fn append_to(
-        &self,
-        bytes: &[u8],
-        (may_store, turn): (bool, Option<&Turn<'_>>),
-        may: impl Fn(&CacheFile) -> bool,
-    ) -> Option<Result<u64, Error>> {
-        let end = |file: &CacheFile| may(file).then(|| file.length());
-        self.put(bytes, (may_store, turn), end, |file, writer| file.append(bytes, writer))
-    }
-
-    /// Puts bytes by `write` into the file as it is now, where `place` says; where that says nothing, not now. A full disk is an error only
-    /// where storing does not help: if nothing is dirty, or `may_store` is false. Where it is somebody's turn, it is not now for others.
-    fn put<T>(
-        &self,
-        bytes: &[u8],
-        (may_store, turn): (bool, Option<&Turn<'_>>),
-        place: impl FnOnce(&CacheFile) -> Option<u64>,
-        write: impl FnOnce(&CacheFile, &Writer) -> Result<T, CacheError>,
-    ) -> Option<Result<T, Error>> {
-        let data = &self.data;
-        if data.is_unsettled.load(Ordering::Acquire) {
-            return None;
-        }
-        let inner = &self.client().inner;
-        let most = inner.dirty_max();
-        let writer = inner.users.writer(self.user(), self.fid().cell);
-        let written = data.change(|file| {
-            if turn.is_none() && data.has_turn.load(Ordering::Acquire) {
-                return None;
-            }
-            let pos = place(file)?;
-            if pos.checked_add(bytes.len() as u64).is_none_or(|end| i64::try_from(end).is_err()) {
-                return Some(Err(Error::TooLarge { fid: self.fid() }));
-            }
-            if file.dirty_bytes() >= most
-                || inner.in_the_way(file, (self.user(), self.fid().cell), &writer).is_some()
-            {
-                return None;
-            }
-            match write(file, &writer) {
-                Ok(done) => {
-                    data.note_written(inner.time());
-                    Some(Ok((done, file.dirty_bytes())))
-                }
-                Err(CacheError::Full { .. }) if may_store && file.is_dirty() => None,
-                Err(error) => Some(Err(inner.files.failed(inner.now(), error))),
-            }
-        });
-        Some(written.flatten()?.map(|(done, dirty)| {
-            if dirty >= STORE_AHEAD_BYTES {
-                data.store_ahead(self.user());
-            }
-            done
-        }))
-    }
-
-    /// Cuts or extends the file.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::write`].
-    pub async fn truncate(&self, length: u64) -> Result<Status, Error> {
-        self.data.truncate(self.user(), length).await?;
-        self.client().status(self.user(), self.fid()).await
-    }
-
-    /// Stores what was written, as at a close: others see it when this returns.
-    ///
-    /// # Errors
-    ///
-    /// Those of storing. What failed in the background is still dirty, and tried again: so no error is lost.
-    pub async fn flush(&self) -> Result<(), Error> {
-        if self.data.is_dirty() {
-            self.data.store(self.user(), false).await?;
-        }
-        Ok(())
-    }
-
-    /// The same, and the server has it on its disk.
-    ///
-    /// # Errors
-    ///
-    /// As [`Self::flush`].
-    pub async fn fsync(&self) -> Result<(), Error> {
-        if self.data.is_dirty() {
-            self.data.store(self.user(), true).await?;
-        }
-        Ok(())
-    }
-
-    /// Lets the kernel write to [`Self::backing`] by itself: what it has written is found out by [`Self::note_lent`].
-    ///
-    /// # Errors
-    ///
-    /// The cache's.
-    pub fn lend(&self) -> Result<(), Error> {
-        let mut lent = lock(&self.lent);
-        if lent.is_none() {
-            let writer = self.client().inner.users.writer(self.user(), self.fid().cell);
-            let file = self.data.change(|file| file.lend(&writer).map(|()| Arc::clone(file)).map_err(local));
-            *lent = file.transpose()?;
-        }
-        Ok(())
-    }
-
-    /// Takes notice of what the kernel may have written to what was lent; with `is_over` it does so no more. If others have
-    /// changed the file since it was lent, what the kernel wrote is of a version that is no more, and is put aside.
-    ///
-    /// # Errors
-    ///
-    /// The cache's.
-    pub fn note_lent(&self, has_changed: bool, is_over: bool) -> Result<(), Error> {
-        let lent = {
-            let mut slot = lock(&self.lent);
-            if is_over { slot.take() } else { slot.clone() }
-        };
-        let Some(lent) = lent else { return Ok(()) };
-        let noted = self.data.change(|file| {
-            Arc::ptr_eq(file, &lent).then(|| {
-                file.take_back(has_changed, is_over).map_err(local)?;
-                if has_changed {
-                    self.data.note_written(self.client().time());
-                }
-                Ok(())
-            })
-        });
-        if let Some(noted) = noted.flatten() {
-            return noted;
-        }
-        lent.take_back(has_changed, is_over).map_err(local)?;
-        if has_changed && !self.data.is_removed() {
-            let why = "the file was changed by others while it was mapped to be written".to_owned();
-            self.data.put_one_aside(self.client(), &lent, &Error::Invalid { what: why });
-        }
-        Ok(())
-    }
-}
-
 impl Inner {
-    fn dirty_max(&self) -> u64 {
-        DIRTY_MAX.min(self.files.cache.usage().limit_bytes / 2).max(STORE_AHEAD_BYTES * 2)
-    }
-
-    /// What in a file is another's, before a user writes as `writer`: it is not to be stored as somebody else's.
-    fn in_the_way(
-        &self,
-        file: &CacheFile,
-        (user, cell): (User, CellIndex),
-        writer: &Writer,
-    ) -> Option<InTheWay> {
-        let other = file.is_dirty_of_another(writer)?;
-        match self.users.who_wrote(&other, cell) {
-            Err(NoToken) => Some(InTheWay::Unstorable),
-            Ok(who) if self.users.has_ended(who) => Some(InTheWay::Unstorable),
-            // Two anonymous users, for one, are the same to the cell.
-            Ok(who) => (who != self.users.who(user, cell)).then_some(InTheWay::Unstored),
-        }
-    }
-
     /// Stores what is dirty of a file, if something is: before what concerns the file as the server has it.
     pub(crate) async fn store_dirty(&self, user: User, fid: Fid) -> Result<(), Error> {
         match self.files.opened(fid) {
             Some(data) if data.is_dirty() => data.store(user, false).await,
             Some(_) | None => Ok(()),
         }
-    }
-
-    /// Cuts or extends a file, at the server too.
-    pub(crate) async fn set_length(&self, user: User, fid: Fid, length: u64) -> Result<(), Error> {
-        let client = Client { inner: self.me.upgrade().ok_or(Error::Closing)? };
-        let vnode = self.vnodes.get_or_add(fid);
-        let data = self.files.of(&client, &vnode)?;
-        data.truncate(user, length).await?;
-        data.store(user, false).await
     }
 
     /// A file was removed by us: what is dirty of it goes with it.
@@ -421,28 +152,6 @@ impl Client {
     }
 }
 
-/// What somebody has written who is another person to the cell than the one who writes next.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum InTheWay {
-    /// They have no token to store it with.
-    Unstorable,
-    /// It is to be stored first.
-    Unstored,
-}
-
-/// It is one user's turn to write into a file, after what another has written is stored. Others wait, and nothing is stored meanwhile: somebody
-/// who writes all the time would keep them out for ever.
-pub(crate) struct Turn<'a> {
-    data: &'a FileData,
-    _one: tokio::sync::MutexGuard<'a, ()>,
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.data.has_turn.store(false, Ordering::Release);
-    }
-}
-
 /// Ends a store however it ends: also when its caller is interrupted.
 struct Storing<'a> {
     file: &'a CacheFile,
@@ -466,53 +175,8 @@ impl StoreSource for Source<'_> {
 }
 
 impl FileData {
-    /// Cuts or extends the file here; the server hears of it with the next store, or, where nothing is left to be stored, of its time
-    /// now.
-    ///
-    /// # Errors
-    ///
-    /// The cache's; those of the status.
-    pub(crate) async fn truncate(self: &Arc<Self>, user: User, length: u64) -> Result<(), Error> {
-        if i64::try_from(length).is_err() {
-            return Err(Error::TooLarge { fid: self.vnode.fid });
-        }
-        let client = self.client()?;
-        let cell = self.vnode.fid.cell;
-        let modified = client.time();
-        let is_dirty = loop {
-            if self.make_way(user).await?.is_some() || self.current().is_none() || !self.is_dirty() {
-                self.refresh(user).await?;
-            }
-            let writer = client.inner.users.writer(user, cell);
-            let cut = self.change(|file| {
-                if client.inner.in_the_way(file, (user, cell), &writer).is_some() {
-                    return Ok(None);
-                }
-                file.truncate(length, &writer).map_err(local)?;
-                self.note_written(modified);
-                Ok(Some(file.is_dirty()))
-            });
-            if let Some(is_dirty) = cut.unwrap_or(Err(Error::Gone { fid: self.vnode.fid }))? {
-                break is_dirty;
-            }
-        };
-        if is_dirty || self.is_removed() {
-            return Ok(());
-        }
-        // It is as the server has it, but was changed, which its time is to say.
-        let set = SetStatus { modified: Some(modified), ..SetStatus::default() };
-        match client.inner.store_status(user, &self.vnode, set).await {
-            // Who may write data need not be one who may set times.
-            Err(error) if matches!(error.errno(), Errno::EACCES | Errno::EPERM) => {
-                tracing::debug!(fid = %self.vnode.fid, %error, "the time of a file that was cut stays");
-                Ok(())
-            }
-            set => set,
-        }
-    }
-
     /// Stores in the background while the file is written on.
-    fn store_ahead(self: &Arc<Self>, user: User) {
+    pub(super) fn store_ahead(self: &Arc<Self>, user: User) {
         if self.is_storing_ahead.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -528,41 +192,7 @@ impl FileData {
         }));
     }
 
-    /// Before a user changes the file: stores what another has written into it, as the other, and puts it aside if they have no token to store
-    /// it with. As one file, it would be stored as the last one's who wrote. Returns the user's turn to write, if there was such or somebody
-    /// else's turn; while that is held, nothing can be stored.
-    ///
-    /// # Errors
-    ///
-    /// Those of storing, as [`Self::store`].
-    pub(crate) async fn make_way(self: &Arc<Self>, user: User) -> Result<Option<Turn<'_>>, Error> {
-        let client = self.client()?;
-        if !self.has_turn.load(Ordering::Acquire) && !self.has_in_the_way(&client.inner, user) {
-            return Ok(None);
-        }
-        let one = self.storing.lock().await;
-        self.has_turn.store(true, Ordering::Release);
-        let turn = Turn { data: self, _one: one };
-        match self.in_the_way(&client.inner, user) {
-            Some(InTheWay::Unstorable) => self.put_aside(&client, &self.no_token(&client)),
-            Some(InTheWay::Unstored) => self.store_locked(&client, user, false).await?,
-            None => {}
-        }
-        Ok(Some(turn))
-    }
-
-    /// Whether [`Self::make_way`] has something to do.
-    pub(crate) fn has_in_the_way(&self, inner: &Inner, user: User) -> bool {
-        self.in_the_way(inner, user).is_some()
-    }
-
-    fn in_the_way(&self, inner: &Inner, user: User) -> Option<InTheWay> {
-        let cell = self.vnode.fid.cell;
-        let writer = inner.users.writer(user, cell);
-        self.change(|file| inner.in_the_way(file, (user, cell), &writer)).flatten()
-    }
-
-    fn no_token(&self, client: &Client) -> Error {
+    pub(super) fn no_token(&self, client: &Client) -> Error {
         Error::NoToken { cell: client.inner.cells.name_of(self.vnode.fid.cell) }
     }
 
@@ -579,7 +209,12 @@ impl FileData {
     }
 
     /// The same with `storing` held.
-    async fn store_locked(self: &Arc<Self>, client: &Client, user: User, sync: bool) -> Result<(), Error> {
+    pub(super) async fn store_locked(
+        self: &Arc<Self>,
+        client: &Client,
+        user: User,
+        sync: bool,
+    ) -> Result<(), Error> {
         if self.is_unsettled.load(Ordering::Acquire) {
             self.settle_locked(client, user).await?;
         }
@@ -742,7 +377,7 @@ impl FileData {
         }
     }
 
-    fn put_aside(&self, client: &Client, error: &Error) {
+    pub(super) fn put_aside(&self, client: &Client, error: &Error) {
         let Some(file) = self.current().filter(|file| file.is_dirty()) else { return };
         let fid = self.vnode.fid;
         // A store may learn from the server that the file is gone before the answer to our own removal of it is here.
@@ -755,7 +390,7 @@ impl FileData {
         client.inner.invalidations.mention(fid, Change::Data);
     }
 
-    fn put_one_aside(&self, client: &Client, file: &Arc<CacheFile>, error: &Error) {
+    pub(super) fn put_one_aside(&self, client: &Client, file: &Arc<CacheFile>, error: &Error) {
         let fid = self.vnode.fid;
         match client.inner.files.cache.put_aside(file, &error.to_string()) {
             Ok(conflict) => {
@@ -847,6 +482,7 @@ fn calls_of(dirty: &Dirty) -> Vec<(Range<u64>, u64)> {
 #[expect(clippy::single_range_in_vec_init, reason = "lists of ranges are meant, some of one")]
 mod tests {
     use super::*;
+    use afs_cache::Writer;
 
     fn calls(
         server_length: u64,

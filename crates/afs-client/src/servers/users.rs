@@ -371,7 +371,7 @@ impl Users {
     pub(crate) fn writer(&self, user: User, cell: CellIndex) -> Writer {
         let identities = self.identities();
         let login = identities.who.get(&(user, cell)).and_then(|who| identities.logins.get(who));
-        Writer::new(user.uid, login.map_or_else(|| "".into(), |login| Arc::clone(&login.noted)))
+        Writer::new(user.uid, login.map_or_else(Arc::default, |login| Arc::clone(&login.noted)))
     }
 
     /// As whom that is stored which somebody has written: as the same person, whoever the user has become since.
