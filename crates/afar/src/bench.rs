@@ -5,7 +5,7 @@
 mod folder;
 mod page;
 
-use crate::output;
+use crate::{arguments, output};
 use clap::Parser;
 use folder::{Scratch, Size, WHATS};
 use page::{Figures, Row};
@@ -54,13 +54,9 @@ struct Cli {
 
 /// Runs the command with the arguments behind its name.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    let name = OsString::from("afar bench");
-    let cli = match Cli::try_parse_from(std::iter::once(&name).chain(args)) {
+    let cli: Cli = match arguments::parse("afar bench", args) {
         Ok(cli) => cli,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(crate::classic::MISUSE));
-        }
+        Err(status) => return status,
     };
     let done = measure(&cli).and_then(|figures| {
         let files = figures.write(&cli.out)?;

@@ -1,7 +1,7 @@
 //! `afar celldb copy`: the cell's databases from the file of a server into etcd, or back.
 
 use crate::database_files::{chance, configuration, give_to_owner, now, place_of, store_of, wait};
-use crate::output;
+use crate::{arguments, output};
 use afs_celldb::database::Image;
 use afs_celldb::ptdb::Ptdb;
 use afs_celldb::store::{CellStore, Row};
@@ -44,21 +44,7 @@ enum Place {
 /// Runs the command with the arguments behind its name.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     crate::private::begin();
-    let name = OsString::from("afar celldb");
-    let cli = match Cli::try_parse_from(std::iter::once(&name).chain(args)) {
-        Ok(cli) => cli,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(crate::classic::MISUSE));
-        }
-    };
-    match copy(&cli) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("afar celldb: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    arguments::run("afar celldb", args, |cli: Cli| copy(&cli))
 }
 
 fn copy(cli: &Cli) -> Result<(), String> {

@@ -2,7 +2,7 @@
 //! files are written is `afs_celldb::files`.
 
 use crate::database_files::{EMPTY_LOG_BYTES, configuration, give_to_owner, log_path, now, store_of, wait};
-use crate::output;
+use crate::{arguments, output};
 use afs_celldb::Database;
 use afs_celldb::database::Image;
 use afs_celldb::files::{FileError, PrdbContents, VldbContents, write_prdb, write_vldb};
@@ -48,21 +48,7 @@ struct Cli {
 /// Runs the command with the arguments behind its name.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     crate::private::begin();
-    let name = OsString::from("afar export");
-    let cli = match Cli::try_parse_from(std::iter::once(&name).chain(args)) {
-        Ok(cli) => cli,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(crate::classic::MISUSE));
-        }
-    };
-    match export(&cli) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("afar export: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    arguments::run("afar export", args, |cli: Cli| export(&cli))
 }
 
 fn export(cli: &Cli) -> Result<(), String> {

@@ -4,7 +4,7 @@
 use crate::database_files::{
     chance, configuration, give_to_owner, json_of, log_path, now, place_of, read, store_of, text_of, wait,
 };
-use crate::output;
+use crate::{arguments, output};
 use afs_celldb::database::Image;
 use afs_celldb::files::{FileError, Oddities, PrdbContents, VldbContents, read_prdb, read_vldb};
 use afs_celldb::ptdb::Ptdb;
@@ -49,21 +49,7 @@ struct Cli {
 /// Runs the command with the arguments behind its name.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     crate::private::begin();
-    let name = OsString::from("afar import");
-    let cli = match Cli::try_parse_from(std::iter::once(&name).chain(args)) {
-        Ok(cli) => cli,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(crate::classic::MISUSE));
-        }
-    };
-    match import(&cli) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("afar import: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    arguments::run("afar import", args, |cli: Cli| import(&cli))
 }
 
 fn import(cli: &Cli) -> Result<(), String> {

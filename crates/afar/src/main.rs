@@ -4,6 +4,7 @@
 
 mod afsio;
 mod aklog;
+mod arguments;
 mod bench;
 mod bos;
 mod cache_lock;

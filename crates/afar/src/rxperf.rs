@@ -5,6 +5,7 @@
 mod client;
 mod server;
 
+use crate::arguments;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use rx::{EndpointConfig, SocketOptions};
 use rx_proto::config::Config;
@@ -186,13 +187,9 @@ fn seconds(text: &str) -> Result<Duration, String> {
 
 /// Runs the command with the arguments behind its name.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    let name = OsString::from("rxperf");
-    let cli = match Cli::try_parse_from(std::iter::once(&name).chain(args)) {
+    let cli: Cli = match arguments::parse("rxperf", args) {
         Ok(cli) => cli,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(crate::classic::MISUSE));
-        }
+        Err(status) => return status,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let result = match (runtime, cli.side) {

@@ -1,6 +1,7 @@
 //! `afar server`: the servers of this machine in the foreground. The options are here; what runs is the library
 //! `crates/afs-server`.
 
+use crate::arguments;
 use afs_server::audit::AuditLog;
 use afs_server::exporter::Exporter;
 use afs_server::notify::ServiceManager;
@@ -54,21 +55,7 @@ fn role(name: &str) -> Result<Role, String> {
 /// Runs the servers until SIGTERM or SIGINT.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     crate::private::begin();
-    let name = OsString::from("afar server");
-    let cli = match Cli::try_parse_from(std::iter::once(&name).chain(args)) {
-        Ok(cli) => cli,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(crate::classic::MISUSE));
-        }
-    };
-    match serve(cli) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("afar server: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    arguments::run("afar server", args, serve)
 }
 
 fn serve(cli: Cli) -> Result<(), String> {

@@ -10,7 +10,7 @@ mod realm;
 mod state;
 
 use crate::control_socket::{self, Offer};
-use crate::{client_uuid, hangup, metrics, mount_point, output, private};
+use crate::{arguments, client_uuid, hangup, metrics, mount_point, output, private};
 use afs_client::config::{CALLBACK_PORT, Cache, LocalUser};
 use afs_client::{Client, Config as ClientConfig};
 use afs_config::{Cell, CellName, CellServDb, ClientFolder, DbServer, ServerFolder};
@@ -88,21 +88,7 @@ struct Cli {
 /// Runs the cell until SIGTERM, SIGINT, or its terminal is closed.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
     private::begin();
-    let name = OsString::from("afar up");
-    let cli = match Cli::try_parse_from(std::iter::once(&name).chain(args)) {
-        Ok(cli) => cli,
-        Err(error) => {
-            let _ = error.print();
-            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(crate::classic::MISUSE));
-        }
-    };
-    match start(&cli) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("afar up: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    arguments::run("afar up", args, |cli: Cli| start(&cli))
 }
 
 /// Who runs this, and where their folders are.
