@@ -9,13 +9,11 @@ use std::time::{Duration, Instant};
 
 use afs_testclient::etcd::Etcd;
 use afs_testclient::{Client, Who};
-use afs_wire::ids::{HostAddr, PartitionId, ViceId, VolumeId};
+use afs_wire::ids::{ViceId, VolumeId};
 use afs_wire::pt::{NameToID, NewEntry, PRUSER};
 use afs_wire::ubik::vote::{Debug, Vote};
-use afs_wire::vl::{
-    CreateEntryN, EntryFlags, GetEntryByNameN, GetNewVolumeId, NMAXNSERVERS, NvldbEntry, SiteFlags, VlName,
-};
-use etcd_cell::{EtcdCell, is_here};
+use afs_wire::vl::{CreateEntryN, GetEntryByNameN, GetNewVolumeId, VlName};
+use etcd_cell::{EtcdCell, is_here, volume_entry};
 use rxgen::xdr::{CharVec, XdrArray, XdrString};
 use server_process::{ServerProcess, StateFolder, command, own_address, run};
 
@@ -175,20 +173,7 @@ async fn databases_are_copied_from_a_file_to_etcd_and_back() {
         let keys = rx_security::KeySet::load(&state.path().join("etc/server")).unwrap();
         let vl = client.location_server(address, &Who::superuser(&keys).unwrap());
         let id = vl.rpc(&GetNewVolumeId { bump_count: 1 }).await.unwrap().new_volid;
-        let sites: [u32; NMAXNSERVERS] =
-            std::array::from_fn(|index| if index == 0 { 0x0a01_0101 } else { 0 });
-        let entry = NvldbEntry {
-            name: CharVec::from_text(name).unwrap(),
-            n_servers: 1,
-            server_number: sites.map(HostAddr),
-            server_partition: [PartitionId(0); NMAXNSERVERS],
-            server_flags: [SiteFlags(4); NMAXNSERVERS],
-            volume_id: [id, VolumeId(0), VolumeId(0)],
-            clone_id: VolumeId(0),
-            flags: EntryFlags(0x1000),
-            match_index: 0,
-            spares: [0; 8],
-        };
+        let entry = volume_entry(name, id);
         vl.rpc(&CreateEntryN { entry }).await.unwrap();
         id
     };

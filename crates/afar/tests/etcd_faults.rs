@@ -12,12 +12,10 @@ use std::time::{Duration, Instant};
 
 use afs_testclient::{Client, Server, Who};
 use afs_wire::abort::{PREXIST, VL_NAMEEXIST, VL_NOENT};
-use afs_wire::ids::{HostAddr, PartitionId, ViceId, VolumeId, VolumeType};
+use afs_wire::ids::{ViceId, VolumeId, VolumeType};
 use afs_wire::pt::{NameToID, NewEntry, PRUSER};
-use afs_wire::vl::{
-    CreateEntryN, EntryFlags, GetEntryByIDN, GetNewVolumeId, NMAXNSERVERS, NvldbEntry, SiteFlags,
-};
-use etcd_cell::{EtcdCell, is_here};
+use afs_wire::vl::{CreateEntryN, GetEntryByIDN, GetNewVolumeId};
+use etcd_cell::{EtcdCell, is_here, volume_entry};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rxgen::xdr::{CharVec, XdrArray, XdrString};
@@ -119,20 +117,7 @@ impl Servers {
         let server = random.random_range(0..self.vl.len());
         let id = said(self.vl[server].rpc(&GetNewVolumeId { bump_count: 1 })).await?.new_volid;
         known.give("volume", id.0.into());
-        let sites: [u32; NMAXNSERVERS] =
-            std::array::from_fn(|index| if index == 0 { 0x0a01_0101 } else { 0 });
-        let entry = NvldbEntry {
-            name: CharVec::from_text(format!("v{}", id.0)).unwrap(),
-            n_servers: 1,
-            server_number: sites.map(HostAddr),
-            server_partition: [PartitionId(0); NMAXNSERVERS],
-            server_flags: [SiteFlags(4); NMAXNSERVERS],
-            volume_id: [id, VolumeId(0), VolumeId(0)],
-            clone_id: VolumeId(0),
-            flags: EntryFlags(0x1000),
-            match_index: 0,
-            spares: [0; 8],
-        };
+        let entry = volume_entry(&format!("v{}", id.0), id);
         let server = random.random_range(0..self.vl.len());
         match said(self.vl[server].rpc(&CreateEntryN { entry })).await {
             Ok(_) => Ok(Thing::Volume(id.0)),

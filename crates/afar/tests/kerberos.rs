@@ -5,7 +5,7 @@ mod mounted;
 
 use afs_testclient::kdc::{self, Kdc, PASSWORD, Realm};
 use mounted::cell::Cell;
-use mounted::{Folder, PATIENCE, Process, can_mount, is_root, own_address};
+use mounted::{Folder, PATIENCE, Process, can_mount, is_root, open, own_address, succeed};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
@@ -179,19 +179,6 @@ impl Scene {
         self.run(ROOT, &list);
         self.run(ROOT, &["unlog"]);
     }
-}
-
-/// Lets everybody into a folder.
-fn open(path: &Path) {
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-}
-
-fn succeed(command: Command) -> String {
-    let shown = format!("{command:?}");
-    let output = mounted::run(command);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{shown}: {}{said}", String::from_utf8_lossy(&output.stdout));
-    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// A command that has to fail with a status; what it complains of.

@@ -4,7 +4,7 @@
 mod mounted;
 
 use mounted::cell::Cell;
-use mounted::{Process, can_mount, is_root};
+use mounted::{LOOKS, Process, can_mount, is_root, open, succeed};
 use serde_json::Value;
 use std::fs;
 use std::io::Read;
@@ -21,21 +21,11 @@ const DAEMON: u32 = 1;
 /// A number of a PAG that no client has made.
 const GUESSED: u32 = 0x41_123456;
 
-/// What somebody tries, each with a word of what it would have shown.
-const ATTEMPTS: [(&str, &str); 12] = [
-    ("ls", "ls \"$1\""),
-    ("find", "find \"$1\" -mindepth 1 2>/dev/null | grep ."),
-    ("stat of a file", "stat -c %s \"$1/small\""),
-    ("stat of a large file", "stat -c %s \"$1/large\""),
-    ("stat of a directory", "stat -c %n \"$1/sub\""),
-    ("ls of a directory below", "ls \"$1/sub\""),
-    ("a link", "readlink \"$1/link\""),
-    ("a file", "cat \"$1/small\""),
-    ("a large file", "head -c 100 \"$1/large\""),
-    ("the end of a large file", "tail -c 100 \"$1/large\""),
-    ("a large file, mapped", "cmp -n 100 \"$1/large\" \"$1/large\" && echo same"),
-    ("a write", "echo x > \"$1/new-$$\" && rm \"$1/new-$$\" && echo written"),
-];
+/// What somebody tries, as [`LOOKS`].
+fn attempts() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let write = ("a write", "echo x > \"$1/new-$$\" && rm \"$1/new-$$\" && echo written");
+    LOOKS.into_iter().chain([write])
+}
 
 /// A process: its user, the group of its PAG, and who it is to the cell.
 #[derive(Debug, Clone, Copy)]
@@ -160,7 +150,7 @@ impl Scene {
     /// What of the attempts shows something.
     fn shown(&self, who: Who, folder: &Path) -> Vec<&'static str> {
         let shows = |text: &str| !self.shell(who, text, folder).stdout.is_empty();
-        ATTEMPTS.iter().filter(|(_, text)| shows(text)).map(|(what, _)| *what).collect()
+        attempts().filter(|(_, text)| shows(text)).map(|(what, _)| what).collect()
     }
 
     fn tokens(&self, who: Who) -> usize {
@@ -256,19 +246,6 @@ fn keytab() -> Vec<u8> {
     [&[5, 2][..], &(entry.len() as u32).to_be_bytes(), &entry].concat()
 }
 
-/// Lets everybody into a folder.
-fn open(path: &Path) {
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
-}
-
-fn succeed(command: Command) -> String {
-    let shown = format!("{command:?}");
-    let output = mounted::run(command);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{shown}: {}{said}", String::from_utf8_lossy(&output.stdout));
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
 #[test]
 fn what_is_cached_for_one_session_is_not_shown_to_another_that_may_not_have_it() {
     const NAME: &str = "what_is_cached_for_one_session_is_not_shown_to_another_that_may_not_have_it";
@@ -286,7 +263,7 @@ fn what_is_cached_for_one_session_is_not_shown_to_another_that_may_not_have_it()
     }
     scene.fill(alice_as_bob, &scene.folder_of("bob"));
     let all = [alice, bob, alice_as_bob, alice_as_nobody, bob_as_alice, ROOT, who(NOBODY, None, "")];
-    let everything: Vec<_> = ATTEMPTS.iter().map(|(what, _)| *what).collect();
+    let everything: Vec<_> = attempts().map(|(what, _)| what).collect();
     let check = |folder: &Path, may: &dyn Fn(Who) -> bool, when: &str| {
         for asker in all {
             let expected = if may(asker) { &everything[..] } else { &[] };
@@ -427,7 +404,7 @@ fn a_session_that_outlives_its_client_does_not_get_its_users_tokens() {
     scene.fill(alice, &folder);
     // (It has looked for such sessions when it began.)
     assert_eq!(scene.shown(old, &folder), Vec::<&str>::new());
-    assert_eq!(scene.shown(alice, &folder).len(), ATTEMPTS.len());
+    assert_eq!(scene.shown(alice, &folder).len(), attempts().count());
 }
 
 /// Where root's client of a mount listens, as the kernel shows it.
@@ -511,12 +488,12 @@ fn a_mount_for_one_user_shows_no_session_what_another_has_looked_up() {
     assert_eq!(scene.shown(session, &folder), Vec::<&str>::new());
     drop(scene.look(alice, &folder));
     assert_eq!(scene.shown(session, &folder), Vec::<&str>::new(), "what was looked up since");
-    assert_eq!(scene.shown(alice, &folder).len(), ATTEMPTS.len());
+    assert_eq!(scene.shown(alice, &folder).len(), attempts().count());
     // Nor is anything shown to those who have thrown their tokens away.
     scene.log_in(Who { is: "alice", ..session });
     succeed(scene.afar(ROOT, &["unlog"]));
     assert_eq!(scene.shown(ROOT, &folder), Vec::<&str>::new());
-    assert_eq!(scene.shown(session, &folder).len(), ATTEMPTS.len());
+    assert_eq!(scene.shown(session, &folder).len(), attempts().count());
     drop(held);
 }
 

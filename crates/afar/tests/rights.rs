@@ -3,7 +3,7 @@
 
 mod mounted;
 
-use mounted::{Folder, PATIENCE, Process, can_mount, is_root, own_address};
+use mounted::{Folder, LOOKS, PATIENCE, Process, can_mount, is_root, own_address};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -14,21 +14,6 @@ use std::time::Instant;
 
 /// The user nobody, who is nobody in the cell either.
 const NOBODY: u32 = 65534;
-
-/// What he may do, each with a word of what it would have shown.
-const ATTEMPTS: [(&str, &str); 11] = [
-    ("ls", "ls \"$1\""),
-    ("find", "find \"$1\" -mindepth 1 2>/dev/null | grep ."),
-    ("stat of a file", "stat -c %s \"$1/small\""),
-    ("stat of a large file", "stat -c %s \"$1/large\""),
-    ("stat of a directory", "stat -c %n \"$1/sub\""),
-    ("ls of a directory below", "ls \"$1/sub\""),
-    ("a link", "readlink \"$1/link\""),
-    ("a file", "cat \"$1/small\""),
-    ("a large file", "head -c 100 \"$1/large\""),
-    ("the end of a large file", "tail -c 100 \"$1/large\""),
-    ("a large file, mapped", "cmp -n 100 \"$1/large\" \"$1/large\" && echo same"),
-];
 
 /// A cell whose administrator is root, mounted for all users.
 struct Up {
@@ -95,11 +80,11 @@ fn shown(dir: &Path) -> Vec<&'static str> {
         let output = command.stderr(Stdio::null()).stdin(Stdio::null()).output().unwrap();
         !output.stdout.is_empty()
     };
-    ATTEMPTS.iter().filter(|(_, text)| shows(text)).map(|(what, _)| *what).collect()
+    LOOKS.iter().filter(|(_, text)| shows(text)).map(|(what, _)| *what).collect()
 }
 
 fn all() -> Vec<&'static str> {
-    ATTEMPTS.iter().map(|(what, _)| *what).collect()
+    LOOKS.iter().map(|(what, _)| *what).collect()
 }
 
 #[test]
@@ -119,7 +104,7 @@ fn what_the_kernel_and_the_cache_have_for_root_is_not_shown_to_nobody() {
     up.set_rights(&dir, "l");
     let held = look(&dir);
     let seen = shown(&dir);
-    for (what, _) in ATTEMPTS {
+    for (what, _) in LOOKS {
         // (A directory below has a list of its own, with which it was made.)
         let is_shown =
             ["ls", "find", "stat of a file", "stat of a large file", "stat of a directory", "a link"];

@@ -226,20 +226,19 @@ mod tests {
         server.await.unwrap();
     }
 
+    async fn answer_once(udp: UdpSocket, asked: Question) {
+        let mut bytes = [0; 512];
+        let (_, from) = udp.recv_from(&mut bytes).await.unwrap();
+        let whole = reply(id_of(&bytes), &asked, &[("db.one.test", 60, a(1))]);
+        udp.send_to(&whole, from).await.unwrap();
+    }
+
     #[tokio::test]
     async fn a_name_server_that_is_away_is_passed_over() {
         let asked = question(Kind::Address, "db.one.test");
         let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let port = udp.local_addr().unwrap().port();
-        let server = tokio::spawn({
-            let asked = asked.clone();
-            async move {
-                let mut bytes = [0; 512];
-                let (_, from) = udp.recv_from(&mut bytes).await.unwrap();
-                let whole = reply(id_of(&bytes), &asked, &[("db.one.test", 60, a(1))]);
-                udp.send_to(&whole, from).await.unwrap();
-            }
-        });
+        let server = tokio::spawn(answer_once(udp, asked.clone()));
         let scene = Scene::new("away", "nameserver 127.0.0.2\nnameserver 127.0.0.1\n", port);
         assert_eq!(scene.0.ask(asked).await, found(1));
         server.await.unwrap();
@@ -251,15 +250,7 @@ mod tests {
         let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
         let address = udp.local_addr().unwrap();
         let silent = UdpSocket::bind(("127.0.0.2", address.port())).await.unwrap();
-        let server = tokio::spawn({
-            let asked = asked.clone();
-            async move {
-                let mut bytes = [0; 512];
-                let (_, from) = udp.recv_from(&mut bytes).await.unwrap();
-                let whole = reply(id_of(&bytes), &asked, &[("db.one.test", 60, a(1))]);
-                udp.send_to(&whole, from).await.unwrap();
-            }
-        });
+        let server = tokio::spawn(answer_once(udp, asked.clone()));
         let scene = Scene::new("last", "nameserver 127.0.0.2\nnameserver 127.0.0.1\n", address.port());
         *scene.0.answered.lock().unwrap() = Some(address);
         assert_eq!(scene.0.ask(asked).await, found(1));

@@ -8,7 +8,10 @@ use std::process::Command;
 
 use afs_testclient::Who;
 use afs_testclient::etcd::{Etcd, available, skip};
+use afs_wire::ids::{HostAddr, PartitionId, VolumeId};
+use afs_wire::vl::{EntryFlags, NMAXNSERVERS, NvldbEntry, SiteFlags};
 use rx_security::KeySet;
+use rxgen::xdr::CharVec;
 
 use crate::server_process::{ServerProcess, StateFolder, own_address};
 
@@ -20,6 +23,23 @@ pub(crate) fn is_here(test: &str) -> bool {
             skip(test, &reason);
             false
         }
+    }
+}
+
+/// What the VLDB is told of a new read-write volume, on a server that nobody asks.
+pub(crate) fn volume_entry(name: &str, id: VolumeId) -> NvldbEntry {
+    let sites: [u32; NMAXNSERVERS] = std::array::from_fn(|index| if index == 0 { 0x0a01_0101 } else { 0 });
+    NvldbEntry {
+        name: CharVec::from_text(name).unwrap(),
+        n_servers: 1,
+        server_number: sites.map(HostAddr),
+        server_partition: [PartitionId(0); NMAXNSERVERS],
+        server_flags: [SiteFlags(4); NMAXNSERVERS],
+        volume_id: [id, VolumeId(0), VolumeId(0)],
+        clone_id: VolumeId(0),
+        flags: EntryFlags(0x1000),
+        match_index: 0,
+        spares: [0; 8],
     }
 }
 

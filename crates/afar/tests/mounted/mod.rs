@@ -9,6 +9,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -123,6 +124,35 @@ pub(crate) fn afar(args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command
     let mut command = Command::new(env!("CARGO_BIN_EXE_afar"));
     command.args(args).env_remove("NOTIFY_SOCKET").env_remove("SUDO_UID").stdin(Stdio::null());
     command
+}
+
+/// What somebody looks at in a folder as `tests/rights.rs` and `tests/pags.rs` fill it, each with a word of what it would have shown.
+pub(crate) const LOOKS: [(&str, &str); 11] = [
+    ("ls", "ls \"$1\""),
+    ("find", "find \"$1\" -mindepth 1 2>/dev/null | grep ."),
+    ("stat of a file", "stat -c %s \"$1/small\""),
+    ("stat of a large file", "stat -c %s \"$1/large\""),
+    ("stat of a directory", "stat -c %n \"$1/sub\""),
+    ("ls of a directory below", "ls \"$1/sub\""),
+    ("a link", "readlink \"$1/link\""),
+    ("a file", "cat \"$1/small\""),
+    ("a large file", "head -c 100 \"$1/large\""),
+    ("the end of a large file", "tail -c 100 \"$1/large\""),
+    ("a large file, mapped", "cmp -n 100 \"$1/large\" \"$1/large\" && echo same"),
+];
+
+/// Lets everybody into a folder.
+pub(crate) fn open(path: &Path) {
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// Runs a command that has to succeed; says what it wrote.
+pub(crate) fn succeed(command: Command) -> String {
+    let shown = format!("{command:?}");
+    let output = run(command);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{shown}: {}{said}", String::from_utf8_lossy(&output.stdout));
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// Copies our program to where another user can run it. By another process: one that a test beside this starts at this moment would have
