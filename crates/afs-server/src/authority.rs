@@ -2,6 +2,8 @@
 //! configuration folder. A changed UserList counts within a second.
 
 use std::fmt;
+use std::fs;
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -28,6 +30,22 @@ struct Users {
     looked: Instant,
 }
 
+/// What is done to the UserList.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UserChange {
+    Add,
+    Remove,
+}
+
+/// Why the UserList was not changed.
+#[derive(Debug)]
+pub(crate) enum BadUser {
+    NoName,
+    IsThere,
+    IsNotThere,
+    File(io::Error),
+}
+
 impl CellAuthority {
     /// Of a cell with these realms, whose superusers are in the folder's UserList.
     pub(crate) fn new(cell: CellName, realms: RealmFiles, folder: &Path) -> Self {
@@ -39,6 +57,45 @@ impl CellAuthority {
     /// The UserList as it is now.
     pub(crate) fn users(&self) -> UserList {
         self.with_users(UserList::clone)
+    }
+
+    /// Adds a superuser to the UserList's file, or removes one; counts at once.
+    ///
+    /// # Errors
+    ///
+    /// If it is no name, is there already or is not there, or the file cannot be written.
+    pub(crate) fn change_user(&self, name: &str, change: UserChange) -> Result<(), BadUser> {
+        let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_word = !name.contains(|c: char| c.is_whitespace() || c.is_control());
+        let [user] = &UserList::parse(name).users[..] else { return Err(BadUser::NoName) };
+        if !is_word {
+            return Err(BadUser::NoName);
+        }
+        let mut text = match fs::read_to_string(&self.file) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            Err(error) => return Err(BadUser::File(error)),
+        };
+        let is_listed = UserList::parse(&text).users.contains(user);
+        match (change, is_listed) {
+            (UserChange::Add, true) => return Err(BadUser::IsThere),
+            (UserChange::Remove, false) => return Err(BadUser::IsNotThere),
+            (UserChange::Add, false) => {
+                if !text.is_empty() && !text.ends_with('\n') {
+                    text.push('\n');
+                }
+                text += name;
+                text.push('\n');
+            }
+            (UserChange::Remove, true) => {
+                let stays = |line: &&str| !UserList::parse(line).users.contains(user);
+                text = text.split_inclusive('\n').filter(stays).collect();
+            }
+        }
+        replace(&self.file, &text).map_err(BadUser::File)?;
+        users.list = UserList::parse(&text);
+        users.modified = modified(&self.file);
+        Ok(())
     }
 
     fn with_users<T>(&self, ask: impl FnOnce(&UserList) -> T) -> T {
@@ -75,6 +132,17 @@ impl CellAuthority {
             }
         })
     }
+}
+
+/// Puts a new text in the place of a file, as a whole and with the mode that the file had.
+fn replace(file: &Path, text: &str) -> io::Result<()> {
+    let new = file.with_extension("NEW");
+    fs::write(&new, text)?;
+    if let Ok(old) = fs::metadata(file) {
+        fs::set_permissions(&new, old.permissions())?;
+    }
+    fs::File::open(&new)?.sync_all()?;
+    fs::rename(&new, file)
 }
 
 fn modified(file: &Path) -> Option<SystemTime> {
@@ -160,6 +228,28 @@ mod tests {
         ] {
             assert_eq!(authority.is_superuser(who), expected, "{who}");
         }
+    }
+
+    #[test]
+    fn superusers_are_added_and_removed_and_the_rest_of_the_file_stays() {
+        let folder = std::env::temp_dir().join(format!("afs-server-users-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("UserList");
+        fs::write(&file, "# who\nadmin\nsmith/admin").unwrap();
+        let cell = CellName::new("lab.test").unwrap();
+        let authority = CellAuthority::new(cell, RealmFiles::parse("", ""), &folder);
+        authority.change_user("bob", UserChange::Add).unwrap();
+        assert!(authority.is_superuser("bob"));
+        assert_eq!(fs::read_to_string(&file).unwrap(), "# who\nadmin\nsmith/admin\nbob\n");
+        assert!(matches!(authority.change_user("bob", UserChange::Add), Err(BadUser::IsThere)));
+        assert!(matches!(authority.change_user("nobody", UserChange::Remove), Err(BadUser::IsNotThere)));
+        authority.change_user("smith.admin", UserChange::Remove).unwrap();
+        assert!(!authority.is_superuser("smith.admin"));
+        assert_eq!(fs::read_to_string(&file).unwrap(), "# who\nadmin\nbob\n");
+        for name in ["", "a b", "#no", "a\nb", " 1 x", "a\u{7}"] {
+            assert!(matches!(authority.change_user(name, UserChange::Add), Err(BadUser::NoName)), "{name:?}");
+        }
+        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

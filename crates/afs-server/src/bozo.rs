@@ -1,15 +1,16 @@
 //! The overseer's service (BOZO, Overseer notes): tells `bos` what runs here. The roles of this process look like the servers of
 //! OpenAFS that they take the place of, so that scripts that watch those go on.
 //!
-//! What changes something is refused: superusers are told that this server does not have the procedure (the service manager
-//! starts and stops it), others that they may not.
+//! Superusers can be changed. What changes something else is refused: superusers are told that this server does not have the
+//! procedure (the service manager starts and stops it), others that they may not.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
 use afs_config::{BosConfig, Cell, KTime};
-use afs_wire::abort::{BZACCESS, BZBADTYPE, BZDOM, BZNOENT};
+use afs_wire::abort::{BZACCESS, BZBADTYPE, BZDOM, BZIO, BZNOENT, BZSYNTAX};
 use afs_wire::bos::{
     AddCellHost, AddKey, AddSUser, BnodeFlags, BnodeStatus, BozoKey, BozoKeyInfo, BozoNetKTime, BozoStatus,
     BozoString, CreateBnode, DeleteBnode, DeleteCellHost, DeleteKey, DeleteSUser, EnumerateInstance, Exec,
@@ -23,7 +24,7 @@ use rx_security::keys::{KeySet, KeyType};
 use rxgen::xdr::{CharVec, XdrString};
 use rxgen::{Abort, Serve, ServerCall};
 
-use crate::authority::CellAuthority;
+use crate::authority::{BadUser, CellAuthority, UserChange};
 use crate::config::Role;
 
 /// What the service tells.
@@ -79,6 +80,64 @@ impl Overseer {
     /// Refuses what nobody may do here.
     fn refuse(&self, identity: &str) -> Abort {
         if self.authority.is_superuser(identity) { Abort::OPCODE } else { BZACCESS }
+    }
+}
+
+/// That a superuser is there already, and that one is not: errors of the system [observed].
+const IS_THERE: Abort = Abort(17);
+const IS_NOT_THERE: Abort = Abort(2);
+
+impl Overseer {
+    /// Changes the UserList, for a superuser, and writes it down.
+    async fn change_user(
+        &self,
+        (rpc, identity, peer): (&'static str, &str, SocketAddr),
+        name: &BozoString,
+        change: UserChange,
+    ) -> Result<(), Abort> {
+        let name = name.to_string();
+        let result = if self.authority.is_superuser(identity) {
+            let (authority, user) = (Arc::clone(&self.authority), name.clone());
+            // The disk is waited for elsewhere.
+            let changed = tokio::task::spawn_blocking(move || authority.change_user(&user, change)).await;
+            match changed {
+                Ok(Ok(())) => Ok(()),
+                Ok(Err(BadUser::NoName)) => Err(BZSYNTAX),
+                Ok(Err(BadUser::IsThere)) => Err(IS_THERE),
+                Ok(Err(BadUser::IsNotThere)) => Err(IS_NOT_THERE),
+                Ok(Err(BadUser::File(error))) => {
+                    tracing::error!(%error, "the UserList cannot be changed: let it and its folder belong to the server's user");
+                    Err(BZIO)
+                }
+                Err(_) => Err(BZIO),
+            }
+        } else {
+            Err(BZACCESS)
+        };
+        let caller = Some(identity).filter(|who| !who.is_empty()).unwrap_or("anonymous");
+        let code = result.err().map_or(0, |code| code.0);
+        tracing::info!(target: "audit", rpc, what = name, caller, %peer, code, "overseer");
+        result
+    }
+}
+
+impl Serve<AddSUser> for Overseer {
+    async fn serve(&self, call: ServerCall<'_, AddSUser>, args: AddSUser) -> Result<reply::AddSUser, Abort> {
+        let caller = (<AddSUser as rxgen::Rpc>::NAME, call.security(), call.peer());
+        self.change_user(caller, &args.name, UserChange::Add).await?;
+        Ok(reply::AddSUser {})
+    }
+}
+
+impl Serve<DeleteSUser> for Overseer {
+    async fn serve(
+        &self,
+        call: ServerCall<'_, DeleteSUser>,
+        args: DeleteSUser,
+    ) -> Result<reply::DeleteSUser, Abort> {
+        let caller = (<DeleteSUser as rxgen::Rpc>::NAME, call.security(), call.peer());
+        self.change_user(caller, &args.name, UserChange::Remove).await?;
+        Ok(reply::DeleteSUser {})
     }
 }
 
@@ -263,7 +322,7 @@ macro_rules! refuse {
 }
 
 refuse! {
-    CreateBnode DeleteBnode SetStatus AddSUser DeleteSUser AddKey DeleteKey SetCellName AddCellHost DeleteCellHost
+    CreateBnode DeleteBnode SetStatus AddKey DeleteKey SetCellName AddCellHost DeleteCellHost
     SetTStatus ShutdownAll RestartAll StartupAll SetNoAuthFlag ReBozo Restart Install UnInstall Exec Prune
     SetRestartTime GetLog WaitAll SetRestrictedMode
 }
