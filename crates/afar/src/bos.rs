@@ -19,7 +19,7 @@ use crate::classic::{Command, Given, Opt};
 use crate::codes::Code;
 use crate::hosts;
 use crate::login::{NoToken, Wish, log_in};
-use crate::printer::Printer;
+use crate::printer::{Printer, complain};
 use crate::suite::{Suite, Verb};
 use afs_admin::Login;
 use afs_wire::bos::{Bozo, BozoString};
@@ -169,6 +169,13 @@ impl Bos {
 
 /// Entries of lists asked for at most: a server whose list has no end must not hold us for ever.
 const LIST_MAX: i32 = 1000;
+
+/// Says that a list was not asked for to its end, if it is that long.
+fn tell_if_cut(bos: &Bos, entries: usize) {
+    if entries == LIST_MAX as usize {
+        complain!(bos.printer, "bos: only the first {LIST_MAX} are shown\n");
+    }
+}
 
 /// The exit status after a code: its last byte, as OpenAFS's `bos` returns the code itself.
 fn status_of(code: Code) -> u8 {

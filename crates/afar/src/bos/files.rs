@@ -83,6 +83,9 @@ pub(super) fn getlog(bos: &Bos, given: &Given) -> u8 {
     }
 }
 
+/// Bytes of a line without an end that are kept until more comes.
+const LINE_MAX: usize = 64 << 10;
+
 /// Says a log line by line, as it comes. Behind it is a NUL.
 fn fetch(bos: &Bos, order: &GetLog) -> Result<(), Code> {
     let code = |error: RpcError| Code(error.code().0);
@@ -97,6 +100,10 @@ fn fetch(bos: &Bos, order: &GetLog) -> Result<(), Code> {
             if let Some(end) = pending.iter().rposition(|byte| *byte == b'\n') {
                 say_lines(bos, &pending[..=end]);
                 pending.drain(..=end);
+            }
+            if pending.len() > LINE_MAX {
+                say_lines(bos, &pending);
+                pending.clear();
             }
         }
         say_lines(bos, &pending);

@@ -1,6 +1,6 @@
 //! `bos listkeys` and `removekey`: the keys of DES of a machine's servers, which are all that an overseer is asked for.
 
-use super::{Bos, FAILURE, LIST_MAX, words};
+use super::{Bos, FAILURE, LIST_MAX, tell_if_cut, words};
 use crate::classic::Given;
 use crate::codes::Code;
 use crate::dates::date_of;
@@ -33,6 +33,7 @@ pub(super) fn list(bos: &Bos, _given: &Given) -> u8 {
             }
         }
     }
+    tell_if_cut(bos, keys.len());
     if bos.json {
         bos.printer.say_json(&json!({ "keys": keys }));
         return 0;

@@ -1,6 +1,6 @@
 //! `bos status`: what an overseer says of the processes it looks after.
 
-use super::{Bos, argument, words};
+use super::{Bos, LIST_MAX, argument, words};
 use crate::classic::Given;
 use crate::codes::Code;
 use crate::dates::date_of;
@@ -13,9 +13,6 @@ use afs_wire::bos::{
 use afs_wire::ids::AfsTime;
 use jiff::tz::TimeZone;
 use serde_json::{Value, json};
-
-/// Processes and commands asked for at most: a server whose list has no end must not hold us for ever.
-const LIST_MAX: i32 = 1000;
 
 /// The place among a process's commands where its notifier is.
 const NOTIFIER: i32 = 999;

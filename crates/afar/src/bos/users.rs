@@ -1,6 +1,6 @@
 //! `bos listusers`, `adduser`, `removeuser`: who may administer a machine's servers.
 
-use super::{Bos, FAILURE, LIST_MAX, argument, status_of, words};
+use super::{Bos, FAILURE, LIST_MAX, argument, status_of, tell_if_cut, words};
 use crate::classic::Given;
 use crate::codes::Code;
 use crate::output::harmless;
@@ -23,6 +23,7 @@ pub(super) fn list(bos: &Bos, _given: &Given) -> u8 {
             }
         }
     }
+    tell_if_cut(bos, users.len());
     if bos.json {
         bos.printer.say_json(&json!({ "superusers": users }));
     } else {
