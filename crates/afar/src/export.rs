@@ -64,19 +64,29 @@ fn export(cli: &Cli) -> Result<(), String> {
     }
     let store = store_of(&config)?;
     give_to_owner(&config)?;
+    // Both are read before one is written, and by one runtime: what asks etcd belongs to it.
+    let (vldb, prdb) = wait(async {
+        let vldb = match &cli.vldb {
+            Some(path) => Some((path, contents::<Vldb, _>(&store, VldbContents::of).await?)),
+            None => None,
+        };
+        let prdb = match &cli.prdb {
+            Some(path) => Some((path, contents::<Ptdb, _>(&store, PrdbContents::of).await?)),
+            None => None,
+        };
+        Ok((vldb, prdb))
+    })?;
+    if prdb.as_ref().is_some_and(|(_, contents)| contents.counts()[0] == 0) {
+        return Err("the PTDB has nothing in it yet: start the server once".to_owned());
+    }
     let mut told = Vec::new();
-    if let Some(path) = &cli.vldb {
-        let contents = contents::<Vldb, _>(&store, VldbContents::of)?;
+    if let Some((path, contents)) = vldb {
         write(path, write_vldb(&contents, now()))?;
         let (volumes, servers) = (contents.entries.len(), contents.server_count());
         told.push((path, format!("{volumes} volumes on {servers} servers")));
     }
-    if let Some(path) = &cli.prdb {
-        let contents = contents::<Ptdb, _>(&store, PrdbContents::of)?;
+    if let Some((path, contents)) = prdb {
         let [users, groups, foreign] = contents.counts();
-        if users == 0 {
-            return Err("the PTDB has nothing in it yet: start the server once".to_owned());
-        }
         write(path, write_prdb(&contents, now()))?;
         told.push((path, format!("{users} users, {groups} groups, {foreign} users of other cells")));
     }
@@ -94,9 +104,8 @@ fn export(cli: &Cli) -> Result<(), String> {
     written.map_err(|error| error.to_string())
 }
 
-fn contents<I: Image, T>(store: &Arc<dyn CellStore>, look: fn(&I) -> T) -> Result<T, String> {
-    let database =
-        wait(async { Database::<I>::open(Arc::clone(store)).await.map_err(|error| error.to_string()) })?;
+async fn contents<I: Image, T>(store: &Arc<dyn CellStore>, look: fn(&I) -> T) -> Result<T, String> {
+    let database = Database::<I>::open(Arc::clone(store)).await.map_err(|error| error.to_string())?;
     Ok(database.read(look))
 }
 

@@ -207,6 +207,19 @@ async fn databases_are_copied_from_a_file_to_etcd_and_back() {
     found(&[("first", first), ("second", second)], &[("a.volume", volume), ("another", another)]).await;
     assert!(server.stop().success());
 
+    let files = [state.path().join("vldb.DB0"), state.path().join("prdb.DB0")];
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_afar"));
+    command
+        .arg("export")
+        .arg("--config")
+        .arg(&in_etcd)
+        .arg("--vldb")
+        .arg(&files[0])
+        .arg("--prdb")
+        .arg(&files[1]);
+    let exported = run(command);
+    assert!(exported.status.success() && said(&exported).contains("2 volumes"), "{}", said(&exported));
+
     // An etcd that has nothing, as by a wrong address or prefix, replaces nothing.
     let prefixed = state.write("empty.toml", &format!("{general}{members}etcd_prefix = \"another/cell\"\n"));
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_afar"));
