@@ -294,7 +294,17 @@ impl<I: Image> Database<I> {
             if let Some(following) = &inner.following {
                 following.can_change().await?;
             }
-            let mut writer = inner.writer.lock().await;
+            let mut writer = match inner.writer.try_lock() {
+                Ok(writer) => writer,
+                Err(_) => {
+                    let writer = inner.writer.lock().await;
+                    // The one before may have found that nothing answers; this one should not wait for the same again.
+                    if let Some(following) = &inner.following {
+                        following.can_change().await?;
+                    }
+                    writer
+                }
+            };
             if writer.is_in_doubt && inner.following.is_none() {
                 let (current, _) = load(&*inner.store).await.map_err(ChangeError::Reload)?;
                 *inner.current.write().unwrap_or_else(PoisonError::into_inner) = current;
