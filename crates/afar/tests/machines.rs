@@ -58,7 +58,18 @@ fn a_cell_of_three_machines_is_read_and_changed_while_one_is_dead() {
     works("vos", "create 10.99.77.1 a one", "created on partition /vicepa");
     works("udebug", "10.99.77.2 7003", "(3 servers)");
 
-    // Nobody has read this directory yet, so it comes from a machine that is there. The first has what can be written, so it is not that one.
+    // What a client shows that has nothing in its cache: it comes from a machine that is there.
+    let fresh = |name: &str| {
+        let (mount, cache) = (folder.join(&format!("mnt-{name}")), folder.join(&format!("cache-{name}")));
+        let mut command = afar(["mount"]);
+        command.arg(&mount).arg("--config").arg(folder.join("state/etc")).arg("--cache").arg(cache);
+        let process = Process::start(command, Some(mount.clone()));
+        let shown = script(&mount.join("machines.test"), "ls");
+        assert!(process.stop().success());
+        shown
+    };
+
+    // The first has what can be written, so it is not that one.
     for machine in [2, 3] {
         script(&root, &format!("kill -9 $(ip netns pids afar-up-{machine})"));
         let until = Instant::now() + PATIENCE;
@@ -84,6 +95,7 @@ fn a_cell_of_three_machines_is_read_and_changed_while_one_is_dead() {
             assert!(!made.status.success());
         }
         assert_eq!(script(&root, "ls; cat scratch/file"), "scratch\nuser\ntext\n");
+        assert_eq!(fresh(&format!("without-{machine}")), "scratch\nuser\n");
     }
     assert!(process.stop().success());
 
@@ -96,6 +108,7 @@ fn a_cell_of_three_machines_is_read_and_changed_while_one_is_dead() {
     script(&root, "kill -9 $(ip netns pids afar-up-1)");
     // The root volumes have replicas; what was only on this machine is gone until it is back.
     assert_eq!(script(&root, "ls"), "scratch\nuser\n");
+    assert_eq!(fresh("without-1"), "scratch\nuser\n");
     assert!(process.stop().success());
     assert!(
         !String::from_utf8_lossy(&Command::new("ip").arg("netns").output().unwrap().stdout)
