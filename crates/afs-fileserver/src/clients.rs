@@ -403,7 +403,7 @@ impl Clients {
         let Some(remembered) = &self.remembered else { return };
         let file = remembered.lock().unwrap_or_else(PoisonError::into_inner).sync();
         if let Some(file) = file {
-            crate::work::in_background(move || {
+            rx::blocking::in_background(move || {
                 if let Err(error) = file.sync_data() {
                     tracing::warn!(%error, "who holds promises cannot be forced onto the disk");
                 }

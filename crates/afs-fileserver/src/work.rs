@@ -1,27 +1,15 @@
-//! Where blocking work is done: on tokio's threads for that, so that the tasks of calls go on; or right here where there is no
-//! tokio, as in a simulation, in which nothing else would run meanwhile anyway.
+//! How a call of the file service begins: at once on the thread that brought it, as long as the disk does not hold that up, or as
+//! a task. Blocking work itself is `rx::blocking`'s.
 
 use std::future::poll_fn;
-use std::panic;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use rx::Runtime;
+use rx::blocking::{on_a_thread, threads};
 use rx_proto::time::Instant;
-use tokio::runtime::{Handle, RuntimeFlavor};
-
-/// Does what may block on the disk, and waits for it. A panic of the work is the caller's.
-pub(crate) async fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match handle() {
-        Some(handle) => match handle.spawn_blocking(work).await {
-            Ok(value) => value,
-            Err(error) => panic::resume_unwind(error.into_panic()),
-        },
-        None => work(),
-    }
-}
 
 /// Work that took so long has waited for the disk: a small change takes some 10 us, a change of threads and back about as much.
 const SLOW: Duration = Duration::from_millis(1);
@@ -84,7 +72,7 @@ impl Shortcut {
         runtime: &dyn Runtime,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> T {
-        let has_others = handle().is_none_or(|handle| handle.metrics().num_workers() > 1);
+        let has_others = threads().is_none_or(|handle| handle.metrics().num_workers() > 1);
         let began = runtime.now();
         match self.enter(began).filter(|_| has_others) {
             Some(_inside) => {
@@ -141,18 +129,6 @@ pub(crate) async fn become_task() {
         Poll::Pending
     })
     .await;
-}
-
-/// Does what may block without being waited for.
-pub(crate) fn in_background(work: impl FnOnce() + Send + 'static) {
-    match handle() {
-        Some(handle) => drop(handle.spawn_blocking(work)),
-        None => work(),
-    }
-}
-
-fn handle() -> Option<Handle> {
-    Handle::try_current().ok().filter(|handle| handle.runtime_flavor() != RuntimeFlavor::CurrentThread)
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ use afs_wire::bos::{
     SetStatus, SetTStatus, ShutdownAll, StartupAll, UnInstall, WaitAll, reply,
 };
 use afs_wire::ids::AfsTime;
+use rx::blocking::on_a_thread;
 use rx_security::keys::{KeySet, KeyType};
 use rxgen::xdr::{CharVec, XdrString};
 use rxgen::{Abort, Serve, ServerCall};
@@ -83,7 +84,7 @@ impl Overseer {
     }
 }
 
-/// That a superuser is there already, and that one is not: errors of the system [observed].
+/// That a superuser is there already, and that one is not: errors of the system, observed.
 const IS_THERE: Abort = Abort(17);
 const IS_NOT_THERE: Abort = Abort(2);
 
@@ -99,17 +100,15 @@ impl Overseer {
         let result = if self.authority.is_superuser(identity) {
             let (authority, user) = (Arc::clone(&self.authority), name.clone());
             // The disk is waited for elsewhere.
-            let changed = tokio::task::spawn_blocking(move || authority.change_user(&user, change)).await;
-            match changed {
-                Ok(Ok(())) => Ok(()),
-                Ok(Err(BadUser::NoName)) => Err(BZSYNTAX),
-                Ok(Err(BadUser::IsThere)) => Err(IS_THERE),
-                Ok(Err(BadUser::IsNotThere)) => Err(IS_NOT_THERE),
-                Ok(Err(BadUser::File(error))) => {
+            match on_a_thread(move || authority.change_user(&user, change)).await {
+                Ok(()) => Ok(()),
+                Err(BadUser::NoName) => Err(BZSYNTAX),
+                Err(BadUser::IsThere) => Err(IS_THERE),
+                Err(BadUser::IsNotThere) => Err(IS_NOT_THERE),
+                Err(BadUser::File(error)) => {
                     tracing::error!(%error, "the UserList cannot be changed: let it and its folder belong to the server's user");
                     Err(BZIO)
                 }
-                Err(_) => Err(BZIO),
             }
         } else {
             Err(BZACCESS)
@@ -149,7 +148,7 @@ fn string(text: &str) -> BozoString {
     XdrString::new(&text.as_bytes()[..end]).unwrap_or_default()
 }
 
-/// What ends a list of superusers: no code of the overseer's table [observed: `bos listusers` takes BZDOM for a failure].
+/// What ends a list of superusers: no code of the overseer's table (observed: `bos listusers` takes BZDOM for a failure).
 const NO_MORE_USERS: Abort = Abort(1);
 
 fn at<T>(items: &[T], index: impl TryInto<usize>) -> Result<&T, Abort> {

@@ -11,6 +11,7 @@ use afs_volume::{Partition, Space, VolumeError};
 use afs_wire::ids::PartitionId;
 use metrics::Unit;
 use rx::Runtime;
+use rx::blocking::on_a_thread;
 
 /// How often they are looked at.
 const EVERY: Duration = Duration::from_secs(1);
@@ -96,7 +97,7 @@ pub(crate) async fn watch(partitions: Partitions, runtime: Arc<dyn Runtime>, ali
         let all = partitions.clone();
         // A file system that hangs holds up this thread alone.
         let look = move || all.iter().map(|(id, partition)| Health::seen(id, partition)).collect::<Vec<_>>();
-        let Ok(seen) = tokio::task::spawn_blocking(look).await else { return };
+        let seen = on_a_thread(look).await;
         for (((id, partition), known), seen) in partitions.iter().zip(&mut known).zip(seen) {
             if *known != seen {
                 say(id, partition, &seen);

@@ -12,7 +12,6 @@ pub mod partitions;
 mod restore;
 mod service;
 pub mod transactions;
-mod work;
 
 pub use partitions::Partitions;
 pub use service::{Authority, Config, Peers, VolumeService, Watcher};

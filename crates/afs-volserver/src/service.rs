@@ -32,7 +32,7 @@ use rxgen::{Abort, Interface, Rpc, ServerCall};
 use crate::codes;
 use crate::partitions::Partitions;
 use crate::transactions::{Moved, Refused, Transaction, Transactions};
-use crate::work::on_a_thread;
+use rx::blocking::on_a_thread;
 
 /// What a volume that a transaction has taken offline says of itself. Stock servers say the same, and dumps carry it.
 pub(crate) const UTILITY_IS_RUNNING: &str = "A volume utility is running.";

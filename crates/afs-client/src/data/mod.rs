@@ -1,5 +1,5 @@
 //! The data of files, and files that are open: which version of a file the cache has ([`files`]), fetching what is
-//! missing ([`fetch`]), reading ([`read`]), writing ([`write`]) and storing what was written ([`write_back`]), handles
+//! missing ([`fetch`]), reading ([`read`]), writing ([`mod@write`]) and storing what was written ([`write_back`]), handles
 //! ([`open_file`]), which files are open and keep living without a name ([`open_files`]), and locks ([`locks`]).
 //!
 //! How bytes lie on the disk is left to the crate `afs-cache`; how they travel, to `servers`.

@@ -25,7 +25,7 @@ use crate::access::{self, SET_ID};
 use crate::callbacks::Kind;
 use crate::failure::Failure;
 use crate::turns::Turn;
-use crate::work::on_a_thread;
+use rx::blocking::on_a_thread;
 
 /// What is read or written at once. Large, so that few system calls and changes of threads are needed; with 1024 calls that
 /// all move data, buffers take 256 MiB.

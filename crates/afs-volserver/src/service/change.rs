@@ -13,7 +13,7 @@ use rxgen::{Abort, Serve, ServerCall};
 use super::{VolumeService, attach, is_known, log, settle};
 use crate::codes;
 use crate::partitions::Partitions;
-use crate::work::on_a_thread;
+use rx::blocking::on_a_thread;
 
 /// The quota that a new volume begins with, in KiB; `vos` sets another at once.
 const FIRST_QUOTA_KIB: u32 = 5000;

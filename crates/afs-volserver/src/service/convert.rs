@@ -8,7 +8,7 @@ use rxgen::{Abort, Serve, ServerCall};
 
 use super::{InUse, VolumeService, log};
 use crate::codes;
-use crate::work::on_a_thread;
+use rx::blocking::on_a_thread;
 
 impl Serve<ConvertROtoRWvolume> for VolumeService {
     async fn serve(

@@ -9,7 +9,7 @@ use rxgen::{Abort, Serve, ServerCall, StreamsOut};
 use super::{InUse, VolumeService, log, refused, settle};
 use crate::codes;
 use crate::dump::{self, DumpFailed, Wanted};
-use crate::work::on_a_thread;
+use rx::blocking::on_a_thread;
 
 /// What is read at once. Two of these are in memory for each dump: one is filled while the other is sent.
 pub(super) const PIECE_BYTES: usize = 256 << 10;

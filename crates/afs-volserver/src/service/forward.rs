@@ -21,7 +21,7 @@ use super::dump::{PIECE_BYTES, fill};
 use super::{InUse, Peers, VolumeService, log, refused};
 use crate::codes;
 use crate::dump::{Dump, Wanted};
-use crate::work::on_a_thread;
+use rx::blocking::on_a_thread;
 
 impl Serve<Forward> for VolumeService {
     async fn serve(&self, call: ServerCall<'_, Forward>, args: Forward) -> Result<reply::Forward, Abort> {

@@ -10,7 +10,7 @@ use super::change::{kind_of, volume_name};
 use super::{InUse, VolumeService, log, refused};
 use crate::codes;
 use crate::restore::{Filler, Identity, RestoreFailed};
-use crate::work::{in_background, on_a_thread};
+use rx::blocking::{in_background, on_a_thread};
 
 /// What is taken from a call at once. Two of these are in memory for each restore: one goes to the disk while the other comes.
 const PIECE_BYTES: usize = 256 << 10;

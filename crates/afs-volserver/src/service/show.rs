@@ -16,7 +16,7 @@ use rxgen::{Abort, Serve, ServerCall};
 use super::size::dump_size;
 use super::{VolumeService, log};
 use crate::codes;
-use crate::work::on_a_thread;
+use rx::blocking::on_a_thread;
 
 /// What a header has for "to be destroyed" on disk, which the list shows (Volume service notes 2).
 const DESTROY_ME: u8 = 0xd3;

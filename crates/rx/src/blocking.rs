@@ -1,0 +1,30 @@
+//! Where blocking work is done: on tokio's threads for that, so that the tasks of calls go on; or right here where there is no
+//! tokio, as in a simulation, in which nothing else would run meanwhile anyway.
+
+use std::panic;
+
+use tokio::runtime::{Handle, RuntimeFlavor};
+
+/// Does what may block on the disk, and waits for it. A panic of the work is the caller's.
+pub async fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match threads() {
+        Some(handle) => match handle.spawn_blocking(work).await {
+            Ok(value) => value,
+            Err(error) => panic::resume_unwind(error.into_panic()),
+        },
+        None => work(),
+    }
+}
+
+/// Does what may block without being waited for.
+pub fn in_background(work: impl FnOnce() + Send + 'static) {
+    match threads() {
+        Some(handle) => drop(handle.spawn_blocking(work)),
+        None => work(),
+    }
+}
+
+/// The runtime whose threads do blocking work, if there is one with more than one thread.
+pub fn threads() -> Option<Handle> {
+    Handle::try_current().ok().filter(|handle| handle.runtime_flavor() != RuntimeFlavor::CurrentThread)
+}
