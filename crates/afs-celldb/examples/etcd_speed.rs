@@ -66,7 +66,7 @@ async fn main() {
         let mut etcd = Etcd::start("speed", members);
         let servers = [open(&etcd, 1).await, open(&etcd, 2).await, open(&etcd, 3).await];
         println!("etcd of {members}");
-        for (of, callers) in [(1, 1), (1, 16), (3, 1), (3, 16)] {
+        for (of, callers) in [(1, 1), (1, 16), (3, 1), (3, 16), (3, 48)] {
             let rate = changes(&servers[..of], callers).await;
             println!("  {of} servers, {callers} callers each: {rate:.0} changes a second");
         }

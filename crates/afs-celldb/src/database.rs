@@ -1,26 +1,31 @@
 //! A database as an image in memory over a store: reads see the image, changes go to the store first.
 //!
 //! What a change writes are rows, and the image takes exactly those rows, as it does when it is loaded: so the two cannot
-//! come to differ. Changes are made one after the other. Each rests on the revision that it was made from, and
+//! come to differ. Transactions are made one after the other, and the changes that waited for one are made together by the next
+//! (`batch.rs`). Each rests on the revision that it was made from, and
 //! is made anew if another machine has changed the database since. After an error of a store that nobody else has, which may or may not
 //! have made the change, everything is read again before the next one. How an image keeps up with a store that
 //! other machines change too is in `following.rs`.
 
+mod batch;
 mod following;
 mod revision;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::record::BadRow;
-use crate::store::{CellStore, Known, Outcome, Position, Row, RowChange, StoreError, Transaction};
+use crate::store::{CellStore, Known, Position, Row, RowChange, StoreError, Transaction};
 
-use following::{FRESH_FOR, Following};
+use batch::{Planned, Waiting};
+use following::Following;
 pub use following::{Freshness, NoQuorum};
 pub use revision::Version;
 pub(crate) use revision::{REVISION, Revision, Stamp};
@@ -44,7 +49,7 @@ pub trait Image: fmt::Debug + Send + Sync + Sized + 'static {
     const NAME: &'static str;
 
     /// A row that was read.
-    type Parsed;
+    type Parsed: Send;
 
     /// A database without rows.
     fn empty() -> Self;
@@ -56,12 +61,12 @@ pub trait Image: fmt::Debug + Send + Sync + Sized + 'static {
     /// If this is not a row of such a database.
     fn parse_row(key: &[u8], value: Option<&[u8]>) -> Result<Self::Parsed, BadRow>;
 
-    /// Takes a row.
+    /// Takes a row, and returns what was there: what rows have changed is set back by these, in the opposite order.
     ///
     /// # Errors
     ///
     /// If it does not fit to the others. The image is of no use then.
-    fn set_parsed(&mut self, row: Self::Parsed) -> Result<(), BadRow>;
+    fn set_parsed(&mut self, row: Self::Parsed) -> Result<Self::Parsed, BadRow>;
 
     /// Reads a row and takes it.
     ///
@@ -69,7 +74,7 @@ pub trait Image: fmt::Debug + Send + Sync + Sized + 'static {
     ///
     /// As [`Self::parse_row`] and [`Self::set_parsed`].
     fn set_row(&mut self, key: &[u8], value: Option<&[u8]>) -> Result<(), BadRow> {
-        self.set_parsed(Self::parse_row(key, value)?)
+        self.set_parsed(Self::parse_row(key, value)?).map(drop)
     }
 }
 
@@ -196,7 +201,11 @@ pub struct Database<I> {
 struct Inner<I> {
     current: RwLock<Current<I>>,
     store: Arc<dyn CellStore>,
-    /// Held by the one who makes a change.
+    /// Changes that are to be made.
+    waiting: Waiting<I>,
+    /// Held by the one who makes transactions of them.
+    turn: Arc<Mutex<()>>,
+    /// Held while a transaction is made, and while the database is read anew.
     writer: Mutex<Writer>,
     /// For a store that others change too.
     following: Option<Following>,
@@ -243,7 +252,8 @@ impl<I: Image> Database<I> {
         let (current, position) = load(&*store).await?;
         let following = store.shared().map(|_| Following::new(options, begun, current.revision));
         let current = RwLock::new(current);
-        let inner = Arc::new(Inner { current, store, writer: Mutex::default(), following });
+        let (waiting, turn, writer) = (Waiting::default(), Arc::default(), Mutex::default());
+        let inner = Arc::new(Inner { current, store, waiting, turn, writer, following });
         let tasks = following::start(&inner, position);
         Ok(Self { inner, tasks })
     }
@@ -279,73 +289,60 @@ impl<I: Image> Database<I> {
     }
 
     /// Changes the database: `plan` looks at the image and says which rows change (none is fine) and what to return. It
-    /// may be asked more than once. `now` dates the database if this is its first change, in seconds since 1970.
+    /// may be asked more than once, and sees changes that are made together with this one. `now` dates the database if
+    /// this is its first change, in seconds since 1970.
     ///
     /// # Errors
     ///
     /// That of `plan`, and nothing is changed; or that of the store.
-    pub async fn change<R, E: From<ChangeError>>(
+    pub async fn change<R, E>(
         &self,
         now: u32,
-        mut plan: impl FnMut(&I, &mut Rows) -> Result<R, E>,
-    ) -> Result<R, E> {
-        let inner = &*self.inner;
-        for _ in 0..MAX_CONFLICTS {
-            if let Some(following) = &inner.following {
-                following.can_change().await?;
-            }
-            let mut writer = match inner.writer.try_lock() {
-                Ok(writer) => writer,
-                Err(_) => {
-                    let writer = inner.writer.lock().await;
-                    // The one before may have found that nothing answers; this one should not wait for the same again.
-                    if let Some(following) = &inner.following {
-                        following.can_change().await?;
-                    }
-                    writer
-                }
-            };
-            if writer.is_in_doubt && inner.following.is_none() {
-                let (current, _) = load(&*inner.store).await.map_err(ChangeError::Reload)?;
-                *inner.current.write().unwrap_or_else(PoisonError::into_inner) = current;
-                writer.is_in_doubt = false;
-            }
-            let mut rows = Rows::default();
-            let (result, from) = {
-                let current = inner.current.read().unwrap_or_else(PoisonError::into_inner);
-                (plan(&current.image, &mut rows)?, current.revision)
-            };
-            if rows.0.is_empty() {
-                return Ok(result);
-            }
-            writer.is_in_doubt = true;
-            writer.sequence += 1;
-            let stamp = inner.following.as_ref().map(|following| following.stamp(writer.sequence));
-            let to = from.next(now, stamp);
-            match inner
-                .store
-                .commit(transaction::<I>(&rows, from, to, now))
-                .await
-                .map_err(ChangeError::from)?
-            {
-                Outcome::Conflict => {
-                    drop(writer);
-                    inner.wait_for_others(from).await;
-                    continue;
-                }
-                Outcome::Committed => {}
-            }
-            let committed = Instant::now();
-            inner.take(&rows.0, from, to).expect("rows are made as they are read");
-            writer.is_in_doubt = false;
-            drop(writer);
-            if inner.following.is_some() {
-                // By then no server takes for current what lacks the change.
-                tokio::time::sleep_until(committed + FRESH_FOR).await;
-            }
-            return Ok(result);
+        plan: impl FnMut(&I, &mut Rows) -> Result<R, E> + Send + 'static,
+    ) -> Result<R, E>
+    where
+        R: Send + 'static,
+        E: From<ChangeError> + Send + 'static,
+    {
+        let inner = &self.inner;
+        if let Some(following) = &inner.following {
+            following.can_change().await?;
         }
-        Err(ChangeError::Contended.into())
+        let (answer, mut told) = oneshot::channel();
+        inner.waiting.push(Box::new(Planned::new(now, plan, answer)));
+        let told = loop {
+            tokio::select! {
+                biased;
+                told = &mut told => break told,
+                turn = Arc::clone(&inner.turn).lock_owned() => {
+                    let inner = Arc::clone(inner);
+                    let work = async move { inner.make_waiting(turn).await };
+                    if self.inner.following.is_some() {
+                        // Others' changes are in it, which must not end with this one's caller.
+                        let _ = tokio::spawn(work).await;
+                    } else {
+                        work.await;
+                    }
+                }
+            }
+        };
+        // It is gone if whoever made it was broken off.
+        let broken =
+            |_| ChangeError::Store(StoreError::new("changing the cell's databases", "it was broken off"));
+        let (result, until) = told.map_err(broken)?;
+        if let Some(until) = until {
+            // By then no server takes for current what lacks the change.
+            tokio::time::sleep_until(until).await;
+        }
+        result
+    }
+}
+
+#[cfg(test)]
+impl<I> Database<I> {
+    /// What is held by the one who makes transactions: whoever has it keeps changes waiting.
+    pub(crate) fn turn(&self) -> Arc<Mutex<()>> {
+        Arc::clone(&self.inner.turn)
     }
 }
 
@@ -365,7 +362,7 @@ impl<I: Image> Inner<I> {
             if current.revision != from {
                 return Ok(());
             }
-            parsed.into_iter().try_for_each(|row| current.image.set_parsed(row))?;
+            parsed.into_iter().try_for_each(|row| current.image.set_parsed(row).map(drop))?;
             current.revision = to;
         }
         if let Some(following) = &self.following {
@@ -440,153 +437,5 @@ async fn load_and_see<I: Image>(
         }
         at = Some(page.position);
         after = page.rows.into_iter().next_back().map(|(key, _)| key);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use super::*;
-    use crate::store::memory::{Failure, MemoryStore};
-    use crate::testing::now;
-
-    /// Words by number.
-    #[derive(Debug)]
-    struct Words(BTreeMap<Vec<u8>, Vec<u8>>);
-
-    impl Image for Words {
-        const PREFIX: &'static [u8] = b"w/";
-        const NAME: &'static str = "words";
-
-        fn empty() -> Self {
-            Self(BTreeMap::new())
-        }
-
-        type Parsed = RowChange;
-
-        fn parse_row(key: &[u8], value: Option<&[u8]>) -> Result<RowChange, BadRow> {
-            match value {
-                Some(b"bad") => Err(BadRow("it is bad")),
-                value => Ok((key.to_vec(), value.map(<[u8]>::to_vec))),
-            }
-        }
-
-        fn set_parsed(&mut self, (key, value): RowChange) -> Result<(), BadRow> {
-            match value {
-                Some(value) => drop(self.0.insert(key, value)),
-                None => drop(self.0.remove(&key)),
-            }
-            Ok(())
-        }
-    }
-
-    fn open(store: &Arc<MemoryStore>) -> Database<Words> {
-        now(Database::open(Arc::clone(store) as Arc<dyn CellStore>)).unwrap()
-    }
-
-    fn put(words: &Database<Words>, key: &str, value: &str) -> Result<(), ChangeError> {
-        now(words.change(1000, |_, rows| {
-            rows.put(key.into(), value.into());
-            Ok(())
-        }))
-    }
-
-    fn word(words: &Database<Words>, key: &str) -> Option<String> {
-        words.read(|words| words.0.get(key.as_bytes()).map(|value| String::from_utf8(value.clone()).unwrap()))
-    }
-
-    #[test]
-    fn a_change_is_seen_at_once_and_after_opening_again() {
-        let store = Arc::new(MemoryStore::new());
-        let words = open(&store);
-        assert_eq!(words.version(), Version::default());
-        put(&words, "a", "one").unwrap();
-        put(&words, "a", "two").unwrap();
-        for words in [words, open(&store)] {
-            assert_eq!(word(&words, "a").as_deref(), Some("two"));
-            assert_eq!(words.version(), Version { epoch: 1000, counter: 2 });
-        }
-    }
-
-    #[test]
-    fn a_plan_that_refuses_or_changes_nothing_writes_nothing() {
-        let store = Arc::new(MemoryStore::new());
-        let words = open(&store);
-        let refused = now(words.change(1, |_, rows| {
-            rows.put(b"a".to_vec(), b"b".to_vec());
-            Err::<(), _>(ChangeError::Contended)
-        }));
-        assert_eq!(refused, Err(ChangeError::Contended));
-        assert_eq!(now(words.change(1, |_, _| Ok::<_, ChangeError>(5))), Ok(5));
-        assert_eq!((store.rows().len(), words.version()), (0, Version::default()));
-    }
-
-    #[test]
-    fn a_change_by_another_machine_is_taken_in_and_the_plan_made_anew() {
-        let store = Arc::new(MemoryStore::new());
-        let (ours, theirs) = (open(&store), open(&store));
-        put(&theirs, "a", "theirs").unwrap();
-        let mut seen = Vec::new();
-        now(ours.change(1000, |image, rows| {
-            seen.push(image.0.len());
-            rows.put(b"b".to_vec(), b"ours".to_vec());
-            Ok::<_, ChangeError>(())
-        }))
-        .unwrap();
-        assert_eq!(seen, [0, 1]);
-        assert_eq!(word(&ours, "a").as_deref(), Some("theirs"));
-        assert_eq!(ours.version().counter, 2);
-    }
-
-    #[test]
-    fn after_an_error_of_the_store_the_image_is_what_the_store_has() {
-        for (failure, kept) in [(Failure::Lost, None), (Failure::Unanswered, Some("doubtful"))] {
-            let store = Arc::new(MemoryStore::new());
-            let words = open(&store);
-            put(&words, "a", "one").unwrap();
-            store.fail_next(failure);
-            assert!(matches!(put(&words, "b", "doubtful"), Err(ChangeError::Store(_))));
-            assert_eq!(word(&words, "b"), None, "nobody is told of what is not known to be durable");
-            put(&words, "c", "three").unwrap();
-            assert_eq!(word(&words, "b").as_deref(), kept);
-            assert_eq!(word(&words, "c").as_deref(), Some("three"));
-        }
-    }
-
-    #[test]
-    fn more_rows_than_are_loaded_at_a_time_are_all_loaded() {
-        let store = Arc::new(MemoryStore::new());
-        let words = open(&store);
-        let count = 2 * LOAD_ROWS;
-        now(words.change(1, |_, rows| {
-            (0..count as u32).for_each(|n| rows.put(n.to_be_bytes().to_vec(), b"x".to_vec()));
-            Ok::<_, ChangeError>(())
-        }))
-        .unwrap();
-        assert_eq!(open(&store).read(|words| words.0.len()), count);
-    }
-
-    #[test]
-    fn a_damaged_row_is_named() {
-        let store = Arc::new(MemoryStore::new());
-        let changes = vec![(b"w/x".to_vec(), Some(b"bad".to_vec()))];
-        now(store.commit(Transaction { changes, ..Transaction::default() })).unwrap();
-        let error = now(Database::<Words>::open(store)).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "the words cannot be used: its row x is damaged (it is bad); restore it from a copy"
-        );
-    }
-
-    #[test]
-    fn a_change_with_a_row_that_cannot_be_read_changes_nothing_in_memory() {
-        let words = open(&Arc::new(MemoryStore::new()));
-        put(&words, "a", "one").unwrap();
-        let from = words.inner.revision();
-        let change = |key: &str, value: &str| (key.as_bytes().to_vec(), Some(value.as_bytes().to_vec()));
-        let taken = words.inner.take(&[change("a", "two"), change("b", "bad")], from, from.next(1, None));
-        assert_eq!(taken, Err(BadRow("it is bad")));
-        assert_eq!((word(&words, "a").as_deref(), words.inner.revision()), (Some("one"), from));
     }
 }

@@ -52,18 +52,20 @@ impl<T> Slots<T> {
         })
     }
 
-    /// Sets a place, the next one after the last at most; returns the entry that was there.
-    pub(crate) fn set(&mut self, slot: u32, content: Slot<T>) -> Result<Option<T>, BadRow> {
+    /// Sets a place, the next one after the last at most; returns what was there. `None` takes away the last place, and is
+    /// returned for one that was not there: so what was returned sets all back, in the opposite order.
+    pub(crate) fn set(&mut self, slot: u32, content: Option<Slot<T>>) -> Result<Option<Slot<T>>, BadRow> {
         let at = slot as usize;
+        let Some(content) = content else {
+            let is_last = at + 1 == self.0.len();
+            return if is_last { Ok(self.0.pop()) } else { Err(BadRow("it is not the last place")) };
+        };
         if at == self.0.len() {
             self.0.push(content);
             return Ok(None);
         }
         let place = self.0.get_mut(at).ok_or(BadRow("an entry before it is missing"))?;
-        match std::mem::replace(place, content) {
-            Slot::Used(entry) => Ok(Some(entry)),
-            Slot::Free { .. } => Ok(None),
-        }
+        Ok(Some(std::mem::replace(place, content)))
     }
 }
 
@@ -90,12 +92,15 @@ mod tests {
     #[test]
     fn places_grow_by_one_and_keep_what_they_had_until_it_is_replaced() {
         let mut slots = Slots::new();
-        assert_eq!(slots.set(0, Slot::Used("a")), Ok(None));
-        assert!(slots.set(2, Slot::Used("c")).is_err(), "place 1 is missing");
-        assert_eq!(slots.set(1, Slot::Used("b")), Ok(None));
-        assert_eq!(slots.set(0, Slot::Free { next: None }), Ok(Some("a")));
+        assert_eq!(slots.set(0, Some(Slot::Used("a"))), Ok(None));
+        assert!(slots.set(2, Some(Slot::Used("c"))).is_err(), "place 1 is missing");
+        assert_eq!(slots.set(1, Some(Slot::Used("b"))), Ok(None));
+        assert_eq!(slots.set(0, Some(Slot::Free { next: None })), Ok(Some(Slot::Used("a"))));
         assert_eq!(slots.from(0).collect::<Vec<_>>(), [(1, &"b")]);
         assert_eq!((slots.get(0), slots.next_free(0)), (None, None));
+        assert!(slots.set(0, None).is_err(), "there is one behind it");
+        assert_eq!(slots.set(1, None), Ok(Some(Slot::Used("b"))));
+        assert_eq!(slots.len(), 1);
     }
 
     #[test]

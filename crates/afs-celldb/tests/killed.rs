@@ -42,12 +42,12 @@ async fn open(file: &Path) -> Database<Vldb> {
 async fn write(file: &Path) {
     let vldb = open(file).await;
     loop {
-        let id = vldb.change(1, |vldb, rows| vldb.take_ids(1, rows)).await.unwrap();
+        let id = vldb.change(1, move |vldb, rows| vldb.take_ids(1, rows)).await.unwrap();
         println!("took {id}");
         let sites = vec![NewSite { address: 1, partition: 0, flags: 4 }; 13];
         let name = format!("v{id}").into_bytes();
         let new = NewEntry { name, site_count: 1, sites, ids: [id, 0, 0], clone_id: 0, flags: 0x1000 };
-        vldb.change::<_, VlError>(1, |vldb, rows| vldb.create(&new, rows)).await.unwrap();
+        vldb.change::<_, VlError>(1, move |vldb, rows| vldb.create(&new, rows)).await.unwrap();
         println!("made {id}");
     }
 }

@@ -56,7 +56,7 @@ impl Vl {
                 let bits: Vec<u32> = addresses.iter().copied().map(Ipv4Addr::to_bits).collect();
                 let uuid = packed(&registration.uuid);
                 let result: Result<(), VlError> =
-                    database.change(now, |vldb, rows| vldb.register(uuid, &bits, rows)).await;
+                    database.change(now, move |vldb, rows| vldb.register(uuid, &bits, rows)).await;
                 result.map_err(|error| said(error.code()))
             }
             Self::Remote(vldb) => match vldb.register(registration.uuid, addresses).await {

@@ -61,8 +61,8 @@ pub struct PtdbRow(Parsed);
 
 #[derive(Debug)]
 enum Parsed {
-    Slot(u32, Slot<Entry>),
-
+    /// `None` is a place that is not there, behind the last.
+    Slot(u32, Option<Slot<Entry>>),
     Header(Header),
 }
 
@@ -94,7 +94,7 @@ impl Image for Ptdb {
                 if slot >= MAX_SLOTS {
                     return Err(BadRow("its place is out of range"));
                 }
-                Parsed::Slot(slot, content)
+                Parsed::Slot(slot, Some(content))
             }
             _ if key == HEADER_KEY => Parsed::Header(Header::parse(value)?),
             _ => return Err(BadRow("it is no row that this program knows")),
@@ -102,26 +102,29 @@ impl Image for Ptdb {
         Ok(PtdbRow(row))
     }
 
-    fn set_parsed(&mut self, PtdbRow(row): PtdbRow) -> Result<(), BadRow> {
-        match row {
-            Parsed::Slot(slot, content) => self.set_slot(slot, content)?,
-            Parsed::Header(header) => self.header = header,
-        }
-        Ok(())
+    fn set_parsed(&mut self, PtdbRow(row): PtdbRow) -> Result<PtdbRow, BadRow> {
+        Ok(PtdbRow(match row {
+            Parsed::Slot(slot, content) => Parsed::Slot(slot, self.set_slot(slot, content)?),
+            Parsed::Header(header) => Parsed::Header(std::mem::replace(&mut self.header, header)),
+        }))
     }
 }
 
 impl Ptdb {
-    fn set_slot(&mut self, slot: u32, content: Slot<Entry>) -> Result<(), BadRow> {
-        if let Some(old) = self.slots.set(slot, content)? {
+    fn set_slot(&mut self, slot: u32, content: Option<Slot<Entry>>) -> Result<Option<Slot<Entry>>, BadRow> {
+        let old = self.slots.set(slot, content)?;
+        if let Some(Slot::Used(old)) = &old {
             // Of rows that change together another one may have the id or the name by now.
-            if self.by_id.get(&old.id) == Some(&slot) {
+            let other = self.by_id.get(&old.id).copied().filter(|other| *other != slot);
+            if other.is_none() {
                 self.by_id.remove(&old.id);
             }
             if self.by_name.get(&old.name) == Some(&slot) {
                 self.by_name.remove(&old.name);
             }
+            let other = other.and_then(|other| self.slots.get(other));
             if old.is_group()
+                && other.is_none_or(|other| other.owner != old.owner)
                 && let Some(owned) = self.owned.get_mut(&old.owner)
             {
                 owned.remove(&old.id);
@@ -137,7 +140,7 @@ impl Ptdb {
                 self.owned.entry(new.owner).or_default().insert(new.id);
             }
         }
-        Ok(())
+        Ok(old)
     }
 
     pub(crate) fn header(&self) -> Header {

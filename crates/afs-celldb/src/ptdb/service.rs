@@ -59,7 +59,9 @@ impl PtService {
     /// If there are entries already, or the administrator's name or id cannot be.
     pub async fn initialize(&self, administrator: Option<&Administrator>) -> Result<(), PtError> {
         let now = (self.clock)();
-        self.database.change(now, |ptdb, rows| initialize(ptdb, administrator, now, rows)).await
+        let administrator = administrator.cloned();
+        let plan = move |ptdb: &Ptdb, rows: &mut Rows| initialize(ptdb, administrator.as_ref(), now, rows);
+        self.database.change(now, plan).await
     }
 
     fn caller<R: Rpc>(&self, call: &ServerCall<'_, R>) -> Caller {
@@ -77,14 +79,15 @@ impl PtService {
     }
 
     /// Makes a change, and writes it to the log.
-    async fn change<R: Rpc, T>(
+    async fn change<R: Rpc, T: Send + 'static>(
         &self,
         call: ServerCall<'_, R>,
         what: impl std::fmt::Display + Send,
-        mut plan: impl FnMut(&Ptdb, &Rules, &Caller, u32, &mut Rows) -> Result<T, PtError> + Send,
+        mut plan: impl FnMut(&Ptdb, &Rules, &Caller, u32, &mut Rows) -> Result<T, PtError> + Send + 'static,
     ) -> Result<T, Abort> {
         let (caller, now) = (self.caller(&call), (self.clock)());
-        let plan = |ptdb: &Ptdb, rows: &mut Rows| plan(ptdb, &self.rules, &caller, now, rows);
+        let (rules, who) = (self.rules, caller.clone());
+        let plan = move |ptdb: &Ptdb, rows: &mut Rows| plan(ptdb, &rules, &who, now, rows);
         let result = self.database.change(now, plan).await;
         let (code, peer) = (result.as_ref().err().map_or(0, |error: &PtError| error.code()), call.peer());
         let caller = match &caller.identity {
@@ -161,7 +164,7 @@ serves! {
     INewEntry(self, call, args) {
         let new = NewPrincipal { name: lower(&args.name), flag: 0, id: None, owner: args.owner.0 };
         let what = text(&new.name);
-        self.change(call, what, |ptdb, rules, caller, now, rows| {
+        self.change(call, what, move |ptdb, rules, caller, now, rows| {
             ptdb.new_entry_with_id(rules, caller, &new, args.id.0, now, rows)
         })
         .await?;
@@ -171,7 +174,7 @@ serves! {
         let new = NewPrincipal { name: lower(&args.name), flag: args.flag, id: None, owner: args.owner.0 };
         let what = text(&new.name);
         let id = self
-            .change(call, what, |ptdb, rules, caller, now, rows| ptdb.new_entry(rules, caller, &new, now, rows))
+            .change(call, what, move |ptdb, rules, caller, now, rows| ptdb.new_entry(rules, caller, &new, now, rows))
             .await?;
         Ok(reply::NewEntry { id: ViceId(id) })
     }
@@ -212,7 +215,7 @@ serves! {
     }
     AddToGroup(self, call, args) {
         let (id, group) = (args.uid.0, args.gid.0);
-        self.change(call, format!("{id} to {group}"), |ptdb, rules, caller, now, rows| {
+        self.change(call, format!("{id} to {group}"), move |ptdb, rules, caller, now, rows| {
             ptdb.add_to_group(rules, caller, id, group, now, rows)
         })
         .await?;
@@ -220,7 +223,7 @@ serves! {
     }
     RemoveFromGroup(self, call, args) {
         let (id, group) = (args.id.0, args.gid.0);
-        self.change(call, format!("{id} from {group}"), |ptdb, rules, caller, now, rows| {
+        self.change(call, format!("{id} from {group}"), move |ptdb, rules, caller, now, rows| {
             ptdb.remove_from_group(rules, caller, id, group, now, rows)
         })
         .await?;
@@ -262,7 +265,7 @@ serves! {
         Ok(reply::IDToName { names })
     }
     Delete(self, call, args) {
-        self.change(call, args.id, |ptdb, rules, caller, now, rows| {
+        self.change(call, args.id, move |ptdb, rules, caller, now, rows| {
             ptdb.delete(rules, caller, args.id.0, now, rows)
         })
         .await?;
@@ -288,7 +291,7 @@ serves! {
     }
     SetMax(self, call, args) {
         let of_groups = args.gflag & PRGRP != 0;
-        self.change(call, args.id, |ptdb, rules, caller, _, rows| {
+        self.change(call, args.id, move |ptdb, rules, caller, _, rows| {
             ptdb.set_max(rules, caller, args.id.0, of_groups, rows)
         })
         .await?;
@@ -317,7 +320,7 @@ serves! {
     ChangeEntry(self, call, args) {
         let to = Renaming { name: lower(&args.name), owner: args.owner.0, id: args.new_id.0 };
         let what = format!("{} to {} {} {}", args.id, text(&to.name), to.owner, to.id);
-        self.change(call, what, |ptdb, rules, caller, now, rows| {
+        self.change(call, what, move |ptdb, rules, caller, now, rows| {
             ptdb.change_entry(rules, caller, args.id.0, &to, now, rows)
         })
         .await?;
@@ -333,7 +336,7 @@ serves! {
             group_quota: args.mask.intersects(SetFieldsMask::NGROUPS).then_some(args.ngroups),
             user_quota: args.mask.intersects(SetFieldsMask::NUSERS).then_some(args.nusers),
         };
-        self.change(call, args.id, |ptdb, rules, caller, now, rows| {
+        self.change(call, args.id, move |ptdb, rules, caller, now, rows| {
             ptdb.set_fields(rules, caller, args.id.0, &change, now, rows)
         })
         .await?;

@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use super::*;
 use crate::caller::{Caller, Identity};
-use crate::database::{Database, Rows};
+use crate::database::{Database, Image, Rows};
 use crate::store::CellStore;
 use crate::store::memory::MemoryStore;
-use crate::testing::{Random, now};
+use crate::testing::{Plan, Random, Recorder, now, together};
 
 const CELL: Caller = Caller { identity: Identity::Cell, is_superuser: true };
 const RULES: Rules = Rules {
@@ -42,7 +42,14 @@ fn change<T>(
     ptdb: &Database<Ptdb>,
     plan: impl Fn(&Ptdb, &mut Rows) -> Result<T, PtError>,
 ) -> Result<T, PtError> {
-    now(ptdb.change(1000, plan))
+    let mut rows = Rows::default();
+    let result = ptdb.read(|ptdb| plan(ptdb, &mut rows))?;
+    // Over this store nobody else changes anything, so that the plan may be made before.
+    let write = move |_: &Ptdb, all: &mut Rows| {
+        all.clone_from(&rows);
+        Ok(())
+    };
+    now(ptdb.change(1000, write)).map(|()| result)
 }
 
 fn create(ptdb: &Database<Ptdb>, caller: &Caller, name: &str, flag: i32, owner: i32) -> Result<i32, PtError> {
@@ -87,6 +94,76 @@ fn check(ptdb: &Ptdb, context: &str) {
     }
 }
 
+/// One of the changes that clients may ask for.
+fn some_change(
+    ptdb: &Ptdb,
+    supergroups: Option<u32>,
+    random: &mut Random,
+) -> impl Fn(&Ptdb, &mut Rows) -> Result<(), PtError> + Clone + use<> {
+    let there: Vec<i32> = all(ptdb).iter().map(|(_, entry)| entry.id).collect();
+    let mut some_id = || match random.below(8) {
+        0 => 1 + random.below(10) as i32,
+        1 => -206 - random.below(10) as i32,
+        _ => there[random.below(there.len() as u32) as usize],
+    };
+    let (one, other) = (some_id(), some_id());
+    let names = ["u1", "u2", "u1:a", "u2:b", "system:c", "plain", "admin:x", "system:authuser@x.y", "me@x.y"];
+    let name = names[random.below(9) as usize];
+    let (kind, flag) = (random.below(8), 2 * random.below(2) as i32);
+    let caller = if random.below(4) == 0 { user("u1") } else { CELL };
+    // Where nobody is asked for authentication more names go.
+    let rules = Rules { supergroups, is_noauth: random.below(2) == 0, ..RULES };
+    let owner = if kind == 0 { one } else { 0 };
+    let new = NewPrincipal { name: name.into(), flag, id: None, owner };
+    let to = Renaming {
+        name: if flag == 0 { name.into() } else { vec![] },
+        owner: if kind % 2 == 0 { other } else { 0 },
+        id: if random.below(3) == 0 { other } else { 0 },
+    };
+    move |ptdb, rows| match kind {
+        0 | 1 => ptdb.new_entry(&rules, &caller, &new, 1000, rows).map(drop),
+        2 => ptdb.new_entry_with_id(&rules, &caller, &new, one, 1000, rows),
+        3 | 4 => ptdb.add_to_group(&rules, &caller, one, other, 1000, rows),
+        5 => ptdb.remove_from_group(&rules, &caller, one, other, 1000, rows),
+        6 => ptdb.delete(&rules, &caller, one, 1000, rows),
+        _ => ptdb.change_entry(&rules, &caller, one, &to, 1000, rows),
+    }
+}
+
+#[test]
+fn changes_made_together_come_to_what_they_come_to_one_after_the_other() {
+    let parts = |ptdb: &Ptdb| (all(ptdb), ptdb.header());
+    for (seed, supergroups) in (1..=8).flat_map(|seed| [(seed, None), (seed, Rules::DEBIAN_SUPERGROUPS)]) {
+        let mut random = Random::new(seed);
+        let (store, (_, alone)) = (Recorder::new(), cell());
+        let ptdb: Database<Ptdb> = now(Database::open(Arc::clone(&store) as Arc<dyn CellStore>)).unwrap();
+        let admin = Administrator { name: "admin".into(), id: None };
+        change(&ptdb, |ptdb, rows| initialize(ptdb, Some(&admin), 1000, rows)).unwrap();
+        // What another server sees.
+        let mut other = Ptdb::empty();
+        for step in 0..400 {
+            let context = format!("seed {seed}, step {step}");
+            let changes: Vec<_> = (0..1 + random.below(8))
+                .map(|_| ptdb.read(|ptdb| some_change(ptdb, supergroups, &mut random)))
+                .collect();
+            let expected: Vec<_> = changes.iter().map(|one| change(&alone, one)).collect();
+            let plans = changes.into_iter().map(|one| Box::new(one) as Plan<_, _, _>).collect();
+            assert_eq!(together(&ptdb, plans), expected, "{context}");
+            for (key, value) in store.changed() {
+                let key = key.strip_prefix(Ptdb::PREFIX).unwrap();
+                if key != b"REVISION" {
+                    other.set_row(key, value.as_deref()).unwrap();
+                }
+            }
+            for ptdb in [&alone, &ptdb].map(|database| database.read(parts)) {
+                assert_eq!(ptdb, parts(&other), "{context}");
+            }
+            ptdb.read(|ptdb| check(ptdb, &context));
+            check(&other, &context);
+        }
+    }
+}
+
 #[test]
 fn indexes_equal_a_scan_and_members_and_groups_name_each_other() {
     for (seed, supergroups) in (1..=8).flat_map(|seed| [(seed, None), (seed, Rules::DEBIAN_SUPERGROUPS)]) {
@@ -96,35 +173,8 @@ fn indexes_equal_a_scan_and_members_and_groups_name_each_other() {
         for step in 0..1500 {
             let context = format!("seed {seed}, step {step}");
             let before = store.rows();
-            let there: Vec<i32> = ptdb.read(|ptdb| all(ptdb).iter().map(|(_, entry)| entry.id).collect());
-            let mut some_id = || match random.below(8) {
-                0 => 1 + random.below(10) as i32,
-                1 => -206 - random.below(10) as i32,
-                _ => there[random.below(there.len() as u32) as usize],
-            };
-            let (one, other) = (some_id(), some_id());
-            let names =
-                ["u1", "u2", "u1:a", "u2:b", "system:c", "plain", "admin:x", "system:authuser@x.y", "me@x.y"];
-            let name = names[random.below(9) as usize];
-            let (kind, flag) = (random.below(8), 2 * random.below(2) as i32);
-            let caller = if random.below(4) == 0 { user("u1") } else { CELL };
-            // Where nobody is asked for authentication more names go.
-            let rules = Rules { supergroups, is_noauth: random.below(2) == 0, ..RULES };
-            let owner = if kind == 0 { one } else { 0 };
-            let new = NewPrincipal { name: name.into(), flag, id: None, owner };
-            let to = Renaming {
-                name: if flag == 0 { name.into() } else { vec![] },
-                owner: if kind % 2 == 0 { other } else { 0 },
-                id: if random.below(3) == 0 { other } else { 0 },
-            };
-            let result = change(&ptdb, |ptdb, rows| match kind {
-                0 | 1 => ptdb.new_entry(&rules, &caller, &new, 1000, rows).map(drop),
-                2 => ptdb.new_entry_with_id(&rules, &caller, &new, one, 1000, rows),
-                3 | 4 => ptdb.add_to_group(&rules, &caller, one, other, 1000, rows),
-                5 => ptdb.remove_from_group(&rules, &caller, one, other, 1000, rows),
-                6 => ptdb.delete(&rules, &caller, one, 1000, rows),
-                _ => ptdb.change_entry(&rules, &caller, one, &to, 1000, rows),
-            });
+            let one = ptdb.read(|ptdb| some_change(ptdb, supergroups, &mut random));
+            let result = change(&ptdb, one);
             match result {
                 Ok(()) => done += 1,
                 Err(_) => {
@@ -350,9 +400,10 @@ fn names_that_break_the_text_of_an_access_list_are_refused_and_older_ones_stay_u
     create(&ptdb, &CELL, "b\u{f6}b.x_7-z", 0, 0).unwrap();
     // As a stock server has made them.
     let older = |id: i32, name: &str| {
-        now(ptdb.change(1, |ptdb, rows| {
+        let name = name.as_bytes().to_vec();
+        now(ptdb.change(1, move |ptdb, rows| {
             let slot = ptdb.slot_of(id).unwrap();
-            let entry = Entry { name: name.into(), ..ptdb.find_id(id).unwrap().clone() };
+            let entry = Entry { name: name.clone(), ..ptdb.find_id(id).unwrap().clone() };
             rows.put(image::entry_key(slot), entry.to_row());
             Ok::<_, PtError>(())
         }))

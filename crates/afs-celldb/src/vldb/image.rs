@@ -55,7 +55,8 @@ pub struct VldbRow(Parsed);
 
 #[derive(Debug)]
 enum Parsed {
-    Slot(u32, Slot<EntryRow>),
+    /// `None` is a place that is not there, behind the last.
+    Slot(u32, Option<Slot<EntryRow>>),
     Server(usize, Server),
     Header(Header),
 }
@@ -88,7 +89,7 @@ impl Image for Vldb {
                 if slot >= MAX_SLOTS {
                     return Err(BadRow("its place is out of range"));
                 }
-                Parsed::Slot(slot, content)
+                Parsed::Slot(slot, Some(content))
             }
             [SERVER_KEY, number] if usize::from(number) < MAX_SERVERS => {
                 Parsed::Server(usize::from(number), Server::parse(value)?)
@@ -99,21 +100,27 @@ impl Image for Vldb {
         Ok(VldbRow(row))
     }
 
-    fn set_parsed(&mut self, VldbRow(row): VldbRow) -> Result<(), BadRow> {
-        match row {
-            Parsed::Slot(slot, content) => self.set_slot(slot, content)?,
-            Parsed::Server(number, server) => self.servers[number] = server,
-            Parsed::Header(header) => self.header = header,
-        }
-        Ok(())
+    fn set_parsed(&mut self, VldbRow(row): VldbRow) -> Result<VldbRow, BadRow> {
+        Ok(VldbRow(match row {
+            Parsed::Slot(slot, content) => Parsed::Slot(slot, self.set_slot(slot, content)?),
+            Parsed::Server(number, server) => {
+                Parsed::Server(number, std::mem::replace(&mut self.servers[number], server))
+            }
+            Parsed::Header(header) => Parsed::Header(std::mem::replace(&mut self.header, header)),
+        }))
     }
 }
 
 impl Vldb {
-    fn set_slot(&mut self, slot: u32, content: Slot<EntryRow>) -> Result<(), BadRow> {
-        if let Some(old) = self.slots.set(slot, content)? {
+    fn set_slot(
+        &mut self,
+        slot: u32,
+        content: Option<Slot<EntryRow>>,
+    ) -> Result<Option<Slot<EntryRow>>, BadRow> {
+        let old = self.slots.set(slot, content)?;
+        if let Some(Slot::Used(old)) = &old {
             for volume_type in VolumeType::ALL {
-                if is_indexed(&old, volume_type) {
+                if is_indexed(old, volume_type) {
                     self.by_id[volume_type as usize].remove(old.id(volume_type), slot);
                 }
             }
@@ -127,7 +134,7 @@ impl Vldb {
             }
             self.by_name.insert(name_tag(new.name()), slot);
         }
-        Ok(())
+        Ok(old)
     }
 
     pub(crate) fn header(&self) -> Header {
@@ -183,6 +190,10 @@ impl Vldb {
     /// The first of so many ids that no volume has and that were never given out, or `None` if there are none left.
     pub(crate) fn next_ids(&self, count: u32) -> Option<u32> {
         let from = self.header.max_volume_id;
+        // In most cases the next ones are free, and not all volumes have to be looked at.
+        if (from..from.checked_add(count)?).all(|id| self.find_id(id, None).is_none()) {
+            return Some(from);
+        }
         let mut used: Vec<u32> = self.by_id.iter().flat_map(Index::tags).filter(|id| *id >= from).collect();
         used.sort_unstable();
         let mut first = from;

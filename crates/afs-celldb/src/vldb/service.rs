@@ -106,11 +106,11 @@ impl VlService {
     }
 
     /// Makes a change that only superusers may make, and writes it to the log.
-    async fn change<R: Rpc, T>(
+    async fn change<R: Rpc, T: Send + 'static>(
         &self,
         call: ServerCall<'_, R>,
         what: impl std::fmt::Display + Send,
-        mut plan: impl FnMut(&Vldb, &mut Rows) -> Result<T, VlError> + Send,
+        plan: impl FnMut(&Vldb, &mut Rows) -> Result<T, VlError> + Send + 'static,
     ) -> Result<T, Abort> {
         let caller = self.caller(&call);
         let result = self
@@ -118,7 +118,7 @@ impl VlService {
                 if !caller.is_superuser {
                     return Err(VlError::Permission);
                 }
-                self.database.change((self.clock)(), &mut plan).await
+                self.database.change((self.clock)(), plan).await
             })
             .await;
         let (code, peer, caller) =
@@ -300,25 +300,25 @@ serves! {
     }
     CreateEntry(self, call, args) {
         let new = NewEntry::from(&args.entry);
-        self.change(call, text(&new.name), |vldb, rows| vldb.create(&new, rows)).await?;
+        self.change(call, text(&new.name), move |vldb, rows| vldb.create(&new, rows)).await?;
         Ok(reply::CreateEntry {})
     }
     CreateEntryN(self, call, args) {
         let new = NewEntry::from(&args.entry);
-        self.change(call, text(&new.name), |vldb, rows| vldb.create(&new, rows)).await?;
+        self.change(call, text(&new.name), move |vldb, rows| vldb.create(&new, rows)).await?;
         Ok(reply::CreateEntryN {})
     }
     DeleteEntry(self, call, args) {
-        self.change(call, args.volid, |vldb, rows| vldb.delete(args.volid.0, args.kind.0, rows)).await?;
+        self.change(call, args.volid, move |vldb, rows| vldb.delete(args.volid.0, args.kind.0, rows)).await?;
         Ok(reply::DeleteEntry {})
     }
     GetNewVolumeId(self, call, args) {
-        let first = self.change(call, args.bump_count, |vldb, rows| vldb.take_ids(args.bump_count, rows)).await?;
+        let first = self.change(call, args.bump_count, move |vldb, rows| vldb.take_ids(args.bump_count, rows)).await?;
         Ok(reply::GetNewVolumeId { new_volid: VolumeId(first) })
     }
     ReplaceEntry(self, call, args) {
         let new = NewEntry::from(&args.entry);
-        let plan = |vldb: &Vldb, rows: &mut Rows| {
+        let plan = move |vldb: &Vldb, rows: &mut Rows| {
             vldb.replace(args.volid.0, args.kind.0, &new, args.release.0, true, rows)
         };
         self.change(call, args.volid, plan).await?;
@@ -326,7 +326,7 @@ serves! {
     }
     ReplaceEntryN(self, call, args) {
         let new = NewEntry::from(&args.entry);
-        let plan = |vldb: &Vldb, rows: &mut Rows| {
+        let plan = move |vldb: &Vldb, rows: &mut Rows| {
             vldb.replace(args.volid.0, args.kind.0, &new, args.release.0, false, rows)
         };
         self.change(call, args.volid, plan).await?;
@@ -334,7 +334,7 @@ serves! {
     }
     UpdateEntry(self, call, args) {
         let update = Update::from(&args.update);
-        let plan = |vldb: &Vldb, rows: &mut Rows| {
+        let plan = move |vldb: &Vldb, rows: &mut Rows| {
             vldb.update(args.volid.0, args.kind.0, &update, args.release.0, rows)
         };
         self.change(call, args.volid, plan).await?;
@@ -342,22 +342,23 @@ serves! {
     }
     UpdateEntryByName(self, call, args) {
         let update = Update::from(&args.update);
-        let plan = |vldb: &Vldb, rows: &mut Rows| {
+        let name = text(&args.name);
+        let plan = move |vldb: &Vldb, rows: &mut Rows| {
             vldb.update_by_name(&args.name, &update, args.release.0, rows)
         };
-        self.change(call, text(&args.name), plan).await?;
+        self.change(call, name, plan).await?;
         Ok(reply::UpdateEntryByName {})
     }
     SetLock(self, call, args) {
         let now = (self.clock)();
-        let plan = |vldb: &Vldb, rows: &mut Rows| {
+        let plan = move |vldb: &Vldb, rows: &mut Rows| {
             vldb.lock(args.volid.0, args.kind.0, args.operation.0, now, rows)
         };
         self.change(call, args.volid, plan).await?;
         Ok(reply::SetLock {})
     }
     ReleaseLock(self, call, args) {
-        let plan = |vldb: &Vldb, rows: &mut Rows| vldb.unlock(args.volid.0, args.kind.0, args.release.0, rows);
+        let plan = move |vldb: &Vldb, rows: &mut Rows| vldb.unlock(args.volid.0, args.kind.0, args.release.0, rows);
         self.change(call, args.volid, plan).await?;
         Ok(reply::ReleaseLock {})
     }
@@ -460,13 +461,13 @@ serves! {
     }
     ChangeAddr(self, call, args) {
         let what = format!("{} to {}", args.old, args.new);
-        self.change(call, what, |vldb, rows| vldb.change_address(args.old.0, args.new.0, rows)).await?;
+        self.change(call, what, move |vldb, rows| vldb.change_address(args.old.0, args.new.0, rows)).await?;
         Ok(reply::ChangeAddr {})
     }
     RegisterAddrs(self, call, args) {
         let addresses: Vec<u32> = args.addrs.iter().map(|address| address.0).collect();
         let uuid = uuid_from_wire(&args.uuid);
-        self.change(call, &args.uuid, |vldb, rows| vldb.register(uuid, &addresses, rows)).await?;
+        self.change(call, &args.uuid, move |vldb, rows| vldb.register(uuid, &addresses, rows)).await?;
         Ok(reply::RegisterAddrs {})
     }
     GetAddrsU(self, _call, args) {

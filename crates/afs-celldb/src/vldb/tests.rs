@@ -9,10 +9,10 @@ use super::list::{Attributes, Listing, index_of};
 use super::records::VolumeType;
 use super::servers::ServerQuery;
 use super::{Entry, VlError};
-use crate::database::{Database, Rows};
+use crate::database::{Database, Image, Rows};
 use crate::store::CellStore;
 use crate::store::memory::MemoryStore;
-use crate::testing::{Random, now};
+use crate::testing::{Plan, Random, Recorder, now, together};
 
 const NAMES: [&str; 6] = ["root.cell", "root.cell.readonly", "a", "b", "no name", "c_1-2"];
 
@@ -35,7 +35,14 @@ fn change<T>(
     vldb: &Database<Vldb>,
     plan: impl Fn(&Vldb, &mut Rows) -> Result<T, VlError>,
 ) -> Result<T, VlError> {
-    now(vldb.change(1_700_000_000, plan))
+    let mut rows = Rows::default();
+    let result = vldb.read(|vldb| plan(vldb, &mut rows))?;
+    // Over this store nobody else changes anything, so that the plan may be made before.
+    let write = move |_: &Vldb, all: &mut Rows| {
+        all.clone_from(&rows);
+        Ok(())
+    };
+    now(vldb.change(1_700_000_000, write)).map(|()| result)
 }
 
 fn all(vldb: &Vldb) -> Vec<(u32, Entry)> {
@@ -72,6 +79,70 @@ fn check_indexes(vldb: &Vldb, context: &str) {
     assert_eq!(vldb.counts().0, all.len(), "{context}");
 }
 
+/// One of the changes that clients may ask for.
+fn some_change(random: &mut Random) -> impl Fn(&Vldb, &mut Rows) -> Result<(), VlError> + Clone + use<> {
+    let (id, kind) = (random.below(24), random.below(4) as i32 - 1);
+    let mut new = new_entry(NAMES[random.below(6) as usize], random.below(24));
+    new.ids[1] = random.below(24);
+    new.ids[2] = random.below(24);
+    new.site_count = random.below(4) as i32;
+    new.sites.iter_mut().for_each(|site| site.address = 1 + random.below(9));
+    let update = Update {
+        name: (random.below(3) == 0).then(|| new.name.clone()),
+        ids: [None, Some(random.below(24)).filter(|_| id % 2 == 0), None],
+        ..Update::default()
+    };
+    let uuid = [random.below(3) as u8 + 1; 16];
+    let addresses = [1 + random.below(9), 1 + random.below(9)];
+    let kind_of_change = random.below(9);
+    move |vldb, rows| match kind_of_change {
+        0 | 1 => vldb.create(&new, rows),
+        2 => vldb.delete(id, kind, rows),
+        3 => {
+            let own = NewEntry { ids: [id, new.ids[1], new.ids[2]], ..new.clone() };
+            vldb.replace(id, 0, &own, 7, id % 2 == 0, rows)
+        }
+        4 => vldb.update(id, kind, &update, 0, rows),
+        5 => vldb.lock(id, kind, 0x10, 5, rows),
+        6 => vldb.unlock(id, kind, 7, rows),
+        7 => vldb.register(uuid, &addresses, rows),
+        _ => vldb.change_address(if id % 2 == 0 { u32::MAX } else { addresses[0] }, addresses[1], rows),
+    }
+}
+
+/// What is compared of two databases.
+fn parts(vldb: &Vldb) -> impl PartialEq + std::fmt::Debug + use<> {
+    (all(vldb), vldb.servers().to_vec(), vldb.header())
+}
+
+#[test]
+fn changes_made_together_come_to_what_they_come_to_one_after_the_other() {
+    for seed in 1..=8 {
+        let mut random = Random::new(seed);
+        let (store, alone) = (Recorder::new(), open(&Arc::new(MemoryStore::new())));
+        let vldb: Database<Vldb> = now(Database::open(Arc::clone(&store) as Arc<dyn CellStore>)).unwrap();
+        // What another server sees.
+        let mut other = Vldb::empty();
+        for step in 0..400 {
+            let context = format!("seed {seed}, step {step}");
+            let changes: Vec<_> = (0..1 + random.below(8)).map(|_| some_change(&mut random)).collect();
+            let expected: Vec<_> = changes.iter().map(|one| change(&alone, one)).collect();
+            let plans = changes.into_iter().map(|one| Box::new(one) as Plan<_, _, _>).collect();
+            assert_eq!(together(&vldb, plans), expected, "{context}");
+            assert_eq!(vldb.read(parts), alone.read(parts), "{context}");
+            for (key, value) in store.changed() {
+                let key = key.strip_prefix(Vldb::PREFIX).unwrap();
+                if key != b"REVISION" {
+                    other.set_row(key, value.as_deref()).unwrap();
+                }
+            }
+            assert_eq!(parts(&other), alone.read(parts), "{context}");
+            vldb.read(|vldb| check_indexes(vldb, &context));
+            check_indexes(&other, &context);
+        }
+    }
+}
+
 #[test]
 fn indexes_equal_a_scan_and_a_database_read_again_is_the_same() {
     for seed in 1..=8 {
@@ -82,35 +153,7 @@ fn indexes_equal_a_scan_and_a_database_read_again_is_the_same() {
         for step in 0..1500 {
             let context = format!("seed {seed}, step {step}");
             let before = store.rows();
-            let (id, kind) = (random.below(24), random.below(4) as i32 - 1);
-            let mut new = new_entry(NAMES[random.below(6) as usize], random.below(24));
-            new.ids[1] = random.below(24);
-            new.ids[2] = random.below(24);
-            new.site_count = random.below(4) as i32;
-            new.sites.iter_mut().for_each(|site| site.address = 1 + random.below(9));
-            let update = Update {
-                name: (random.below(3) == 0).then(|| new.name.clone()),
-                ids: [None, Some(random.below(24)).filter(|_| id % 2 == 0), None],
-                ..Update::default()
-            };
-            let uuid = [random.below(3) as u8 + 1; 16];
-            let addresses = [1 + random.below(9), 1 + random.below(9)];
-            let kind_of_change = random.below(9);
-            let result = change(&vldb, |vldb, rows| match kind_of_change {
-                0 | 1 => vldb.create(&new, rows),
-                2 => vldb.delete(id, kind, rows),
-                3 => {
-                    let own = NewEntry { ids: [id, new.ids[1], new.ids[2]], ..new.clone() };
-                    vldb.replace(id, 0, &own, 7, id % 2 == 0, rows)
-                }
-                4 => vldb.update(id, kind, &update, 0, rows),
-                5 => vldb.lock(id, kind, 0x10, 5, rows),
-                6 => vldb.unlock(id, kind, 7, rows),
-                7 => vldb.register(uuid, &addresses, rows),
-                _ => {
-                    vldb.change_address(if id % 2 == 0 { u32::MAX } else { addresses[0] }, addresses[1], rows)
-                }
-            });
+            let result = change(&vldb, some_change(&mut random));
             match result {
                 Ok(()) => done += 1,
                 Err(_) => {
@@ -121,7 +164,6 @@ fn indexes_equal_a_scan_and_a_database_read_again_is_the_same() {
             if step % 50 == 0 {
                 vldb.read(|vldb| check_indexes(vldb, &context));
                 let again = open(&store);
-                let parts = |vldb: &Vldb| (all(vldb), vldb.servers().to_vec(), vldb.header());
                 assert_eq!(again.read(parts), vldb.read(parts), "{context}");
                 again.read(|vldb| check_indexes(vldb, &context));
             }
@@ -297,7 +339,7 @@ fn a_long_listing_comes_in_steps_and_misses_nothing() {
     let count = 10_000;
     for part in 0..10 {
         // Rows of many entries in one transaction, as no client would make them.
-        now(vldb.change(1, |vldb: &Vldb, rows| {
+        now(vldb.change(1, move |vldb: &Vldb, rows| {
             for id in part * count / 10..(part + 1) * count / 10 {
                 let entry = Entry {
                     name: format!("v{id}").into_bytes(),

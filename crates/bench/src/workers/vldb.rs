@@ -70,7 +70,7 @@ async fn fill(volumes: u32) -> Result<Database<Vldb>, Failure> {
             clone_id: 0,
             flags: 0x7000,
         };
-        database.change::<_, VlError>(1, |vldb: &Vldb, rows| vldb.create(&new, rows)).await?;
+        database.change::<_, VlError>(1, move |vldb: &Vldb, rows| vldb.create(&new, rows)).await?;
     }
     Ok(database)
 }

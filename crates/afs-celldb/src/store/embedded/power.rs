@@ -97,7 +97,7 @@ impl Machine {
             let sites = vec![NewSite { address: 1, partition: 0, flags: 4 }; 13];
             let name = name_of(id).into_bytes();
             let new = NewEntry { name, site_count: 1, sites, ids: [id, 0, 0], clone_id: 0, flags: 0x1000 };
-            if vldb.change::<_, VlError>(1, |vldb, rows| vldb.create(&new, rows)).await.is_err() {
+            if vldb.change::<_, VlError>(1, move |vldb, rows| vldb.create(&new, rows)).await.is_err() {
                 return;
             }
             self.made.push(id);
@@ -105,7 +105,7 @@ impl Machine {
                 let at = self.random.below(self.made.len() as u32) as usize;
                 // From here on it may be there or not.
                 let id = self.made.swap_remove(at);
-                if vldb.change::<_, VlError>(1, |vldb, rows| vldb.delete(id, 0, rows)).await.is_err() {
+                if vldb.change::<_, VlError>(1, move |vldb, rows| vldb.delete(id, 0, rows)).await.is_err() {
                     return;
                 }
                 self.deleted.push(id);
@@ -146,7 +146,7 @@ impl Machine {
 }
 
 async fn take_id(vldb: &database::Database<Vldb>) -> Result<u32, VlError> {
-    vldb.change(1, |vldb, rows| vldb.take_ids(1, rows)).await
+    vldb.change(1, move |vldb, rows| vldb.take_ids(1, rows)).await
 }
 
 fn name_of(id: u32) -> String {

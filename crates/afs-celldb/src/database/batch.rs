@@ -1,0 +1,241 @@
+//! Changes that are made together: those that come while a transaction is under way wait for it, and the next one has all of
+//! them. Each is planned on what the ones before it in the transaction have made of the image, and fails alone if its plan
+//! refuses; the image has none of it before the store does.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{OwnedMutexGuard, oneshot};
+use tokio::time::Instant;
+
+use super::following::FRESH_FOR;
+use super::{ChangeError, Current, Image, Inner, MAX_CONFLICTS, Revision, Rows, load, transaction};
+use crate::store::{Outcome, RowChange};
+
+/// Changes of one transaction. Look-ups wait while they are planned, some microseconds each.
+const MAX_CHANGES: usize = 256;
+
+/// Bytes of the rows of a transaction with several changes: a third of what etcd takes (`--max-request-bytes`, 1.5 MiB). A
+/// larger change is made alone.
+const MAX_BYTES: usize = 512 << 10;
+
+/// When a change may be told of, if it has to be waited for; or why it was not made.
+type Made = Result<Option<Instant>, ChangeError>;
+
+/// What the caller of a change is told, and when it may be told on.
+type Answer<R, E> = (Result<R, E>, Option<Instant>);
+
+/// A change that is to be made.
+pub(super) trait Change<I>: Send {
+    /// When it was asked for, in seconds since 1970.
+    fn now(&self) -> u32;
+
+    /// Whether its caller still waits.
+    fn is_wanted(&self) -> bool;
+
+    /// Looks at the image and says which rows change: none if the plan refuses.
+    fn plan(&mut self, image: &I) -> Rows;
+
+    /// Tells the caller what its last plan returned, or why nothing came of it.
+    fn tell(self: Box<Self>, made: Made);
+}
+
+/// A change with its plan.
+pub(super) struct Planned<F, R, E> {
+    now: u32,
+    plan: F,
+    result: Option<Result<R, E>>,
+    answer: oneshot::Sender<Answer<R, E>>,
+}
+
+impl<F, R, E> Planned<F, R, E> {
+    pub(super) fn new(now: u32, plan: F, answer: oneshot::Sender<Answer<R, E>>) -> Self {
+        Self { now, plan, result: None, answer }
+    }
+}
+
+impl<I, F, R, E> Change<I> for Planned<F, R, E>
+where
+    F: FnMut(&I, &mut Rows) -> Result<R, E> + Send,
+    R: Send,
+    E: From<ChangeError> + Send,
+{
+    fn now(&self) -> u32 {
+        self.now
+    }
+
+    fn is_wanted(&self) -> bool {
+        !self.answer.is_closed()
+    }
+
+    fn plan(&mut self, image: &I) -> Rows {
+        let mut rows = Rows::default();
+        let result = (self.plan)(image, &mut rows);
+        let rows = if result.is_ok() { rows } else { Rows::default() };
+        self.result = Some(result);
+        rows
+    }
+
+    fn tell(self: Box<Self>, made: Made) {
+        let answer = match (made, self.result) {
+            (Ok(until), Some(result)) => (result, until),
+            (Ok(_), None) => unreachable!("it was planned before it was made"),
+            (Err(error), _) => (Err(error.into()), None),
+        };
+        // If nobody waits any more, nobody has to know.
+        let _ = self.answer.send(answer);
+    }
+}
+
+/// Changes that are to be made, in the order in which they came.
+pub(super) struct Waiting<I>(Mutex<VecDeque<Box<dyn Change<I>>>>);
+
+impl<I> Default for Waiting<I> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<I> fmt::Debug for Waiting<I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Waiting").field(&self.lock().len()).finish()
+    }
+}
+
+impl<I> Waiting<I> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Box<dyn Change<I>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn push(&self, change: Box<dyn Change<I>>) {
+        self.lock().push_back(change);
+    }
+
+    fn push_back_in_front(&self, changes: Vec<Box<dyn Change<I>>>) {
+        let mut waiting = self.lock();
+        changes.into_iter().rev().for_each(|change| waiting.push_front(change));
+    }
+
+    fn pop(&self) -> Option<Box<dyn Change<I>>> {
+        self.lock().pop_front()
+    }
+
+    fn refuse_all(&self, error: &ChangeError) {
+        let all = std::mem::take(&mut *self.lock());
+        all.into_iter().for_each(|change| change.tell(Err(error.clone())));
+    }
+}
+
+/// Changes that go into one transaction.
+struct Batch<I> {
+    changes: Vec<Box<dyn Change<I>>>,
+    rows: Rows,
+    from: Revision,
+}
+
+/// An image on which changes are tried that are not made yet. What they did to it is taken back in the end.
+struct Trial<'a, I: Image> {
+    image: &'a mut I,
+    before: Vec<I::Parsed>,
+}
+
+impl<I: Image> Trial<'_, I> {
+    fn take(&mut self, rows: &[RowChange]) {
+        for (key, value) in rows {
+            let row = I::parse_row(key, value.as_deref()).expect("rows are made as they are read");
+            self.before.push(self.image.set_parsed(row).expect("rows are made to fit"));
+        }
+    }
+}
+
+impl<I: Image> Drop for Trial<'_, I> {
+    fn drop(&mut self) {
+        while let Some(row) = self.before.pop() {
+            self.image.set_parsed(row).expect("it was there before");
+        }
+    }
+}
+
+fn bytes_of(rows: &Rows) -> usize {
+    rows.0.iter().map(|(key, value)| key.len() + value.as_ref().map_or(0, Vec::len)).sum()
+}
+
+impl<I: Image> Inner<I> {
+    /// Makes changes that wait, as many as go into one transaction, and tells their callers.
+    pub(super) async fn make_waiting(&self, _turn: OwnedMutexGuard<()>) {
+        for _ in 0..MAX_CONFLICTS {
+            if let Some(following) = &self.following
+                && let Err(error) = following.can_change().await
+            {
+                // None should wait for the same again.
+                return self.waiting.refuse_all(&error);
+            }
+            let mut writer = self.writer.lock().await;
+            if writer.is_in_doubt && self.following.is_none() {
+                match load(&*self.store).await {
+                    Ok((current, _)) => {
+                        *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
+                    }
+                    Err(error) => return self.waiting.refuse_all(&ChangeError::Reload(error)),
+                }
+                writer.is_in_doubt = false;
+            }
+            let Batch { changes, rows, from } = self.plan_waiting();
+            let Some(now) = changes.first().map(|change| change.now()) else { return };
+            writer.is_in_doubt = true;
+            writer.sequence += 1;
+            let stamp = self.following.as_ref().map(|following| following.stamp(writer.sequence));
+            let to = from.next(now, stamp);
+            let made = match self.store.commit(transaction::<I>(&rows, from, to, now)).await {
+                Ok(Outcome::Committed) => {
+                    let committed = Instant::now();
+                    self.take(&rows.0, from, to).expect("rows are made as they are read");
+                    writer.is_in_doubt = false;
+                    Ok(self.following.is_some().then(|| committed + FRESH_FOR))
+                }
+                Ok(Outcome::Conflict) => {
+                    drop(writer);
+                    self.waiting.push_back_in_front(changes);
+                    self.wait_for_others(from).await;
+                    continue;
+                }
+                Err(error) => Err(ChangeError::from(error)),
+            };
+            return changes.into_iter().for_each(|change| change.tell(made.clone()));
+        }
+        self.waiting.refuse_all(&ChangeError::Contended);
+    }
+
+    /// Plans changes that wait. Those that come before all that change rows, and change none, are told at once; none is left
+    /// if all are such.
+    fn plan_waiting(&self) -> Batch<I> {
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        let Current { image, revision } = &mut *current;
+        let mut batch = Batch { changes: Vec::new(), rows: Rows::default(), from: *revision };
+        let mut trial = Trial { image, before: Vec::new() };
+        let mut bytes = 0;
+        while batch.changes.len() < MAX_CHANGES
+            && let Some(mut change) = self.waiting.pop()
+        {
+            if !change.is_wanted() {
+                continue;
+            }
+            let taken = trial.before.len();
+            trial.take(&batch.rows.0[taken..]);
+            let rows = change.plan(trial.image);
+            bytes += bytes_of(&rows);
+            if batch.rows.0.is_empty() && rows.0.is_empty() {
+                change.tell(Ok(None));
+                continue;
+            }
+            if !batch.rows.0.is_empty() && bytes > MAX_BYTES {
+                self.waiting.push_back_in_front(vec![change]);
+                break;
+            }
+            batch.rows.0.extend(rows.0);
+            batch.changes.push(change);
+        }
+        batch
+    }
+}
