@@ -45,9 +45,22 @@ impl FamilyHandle {
         number: VnodeNumber,
         view: Snapshot,
     ) -> Result<Option<(Snapshot, VnodeRecord)>, VolumeError> {
-        let mut found = vnode(store, self.id, number, view)?;
+        match part(store, self.id, number, Part::Status, view)? {
+            Some((snapshot, row)) => Ok(self.decode(number, &row, view)?.map(|record| (snapshot, record))),
+            None => Ok(None),
+        }
+    }
+
+    /// What the row of a vnode's status says in a view, likewise.
+    pub(crate) fn decode(
+        &self,
+        number: VnodeNumber,
+        row: &[u8],
+        view: Snapshot,
+    ) -> Result<Option<VnodeRecord>, VolumeError> {
+        let mut found = VnodeRecord::decode(number, row)?;
         let (floor, since) = self.floor;
-        if let Some((_, record)) = &mut found
+        if let Some(record) = &mut found
             && view >= since
         {
             record.status.data_version.0 = record.status.data_version.0.max(floor);

@@ -373,23 +373,36 @@ impl Volume {
         limit: usize,
         is_wanted: impl Fn(VnodeNumber) -> bool,
     ) -> Result<Vec<VnodeRecord>, VolumeError> {
+        let (family, view) = (self.family.id, self.view());
+        let all = keys::family_prefix(family);
         let mut found = Vec::new();
-        let family = self.family.id;
-        let end = afs_store::after(&keys::family_prefix(family));
+        // A vnode's status comes before all else of it, and the newest version of that first.
+        let mut decided = None;
         let mut next = Some(Key(keys::vnode_prefix(family, from)));
-        while let Some(start) = next.take()
-            && found.len() < limit
-        {
-            // From the first row of a vnode to its status in this view, then to the next vnode.
-            let Some((key, _)) = self.shared.store.first(&start, &end)? else { break };
-            let Some(VnodeKey { vnode, .. }) = VnodeKey::parse(&key) else {
-                return Err(VolumeError::damaged("a row of a vnode", "has a key that is none"));
-            };
-            if is_wanted(vnode) {
-                let shown = self.family.vnode(&self.shared.store, vnode, self.view())?;
-                found.extend(shown.map(|(_, record)| record));
+        while let Some(start) = next {
+            let (rows, after) = self.shared.store.page(&start, &all)?;
+            let mut last = None;
+            for (key, row) in &rows {
+                let Some(VnodeKey { vnode, part, snapshot, .. }) = VnodeKey::parse(key) else {
+                    return Err(VolumeError::damaged("a row of a vnode", "has a key that is none"));
+                };
+                last = Some((vnode, part));
+                if part != Part::Status || snapshot > view || decided == Some(vnode) || !is_wanted(vnode) {
+                    continue;
+                }
+                decided = Some(vnode);
+                found.extend(self.family.decode(vnode, row, view)?);
+                if found.len() == limit {
+                    return Ok(found);
+                }
             }
-            next = Some(afs_store::after(&keys::vnode_prefix(family, vnode)));
+            // What is left of a vnode of which more than its status was seen is of no use here, be it the chunks of a terabyte.
+            next = match last {
+                Some((vnode, part)) if part != Part::Status => {
+                    after.map(|after| after.max(afs_store::after(&keys::vnode_prefix(family, vnode))))
+                }
+                _ => after,
+            };
         }
         Ok(found)
     }

@@ -104,3 +104,42 @@ fn a_frozen_clone_stays_when_the_clone_is_made_anew() {
     settle(&partition);
     assert_whole(&partition, "after it was let go");
 }
+
+#[test]
+fn each_view_lists_its_own_of_hundreds_of_versions() {
+    let disk = SimulatedDisk::new(1 << 30);
+    let partition = open(&disk);
+    let volume = volume(&partition, 1);
+    let files = filled(&volume);
+    let folder = volume.make_dir(VnodeId::ROOT, b"folder", &SetStatus::default(), stamp(2)).unwrap().vnode.id;
+    // More rows of one vnode than are read at once, of its status and of other parts.
+    for n in 0..300 {
+        volume.create_file(folder, format!("{n:0200}").as_bytes(), &SetStatus::default(), stamp(2)).unwrap();
+    }
+    let views: Vec<_> = (0..300)
+        .map(|n| {
+            let set = SetStatus { mode: Some(n), ..SetStatus::default() };
+            volume.set_status(files[0], &set, stamp(3)).unwrap();
+            (n, volume.freeze().unwrap())
+        })
+        .collect();
+    for is_checkpoint in [false, true] {
+        if is_checkpoint {
+            partition.shared().store.checkpoint().unwrap();
+        }
+        for (n, view) in &views {
+            let all = view.vnodes_of_class(false, VnodeNumber(0), usize::MAX).unwrap();
+            assert_eq!((all.len(), all[0].0.mode), (302, *n));
+            let folders = view.vnodes_of_class(true, VnodeNumber(0), usize::MAX).unwrap();
+            assert_eq!(folders.len(), 2);
+        }
+        let (mut some, mut next) = (Vec::new(), VnodeNumber(0));
+        loop {
+            let found = views[7].1.vnodes(next, 7).unwrap();
+            let Some(last) = found.last() else { break };
+            next = VnodeNumber(last.id.vnode.0 + 1);
+            some.extend(found);
+        }
+        assert_eq!(some, views[7].1.vnodes(VnodeNumber(0), usize::MAX).unwrap());
+    }
+}
