@@ -151,6 +151,9 @@ pub trait DiskFile: Debug + Send + Sync {
     /// The system's.
     fn punch(&self, position: u64, length: u64) -> io::Result<()>;
 
+    /// Has the system begin to bring its bytes to the disk, and does not wait: a sync of many files has less to do then. A hint.
+    fn begin_sync(&self) {}
+
     /// Returns when its bytes and length outlast a power loss.
     ///
     /// # Errors

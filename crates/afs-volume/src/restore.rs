@@ -320,6 +320,8 @@ impl Restore {
     fn end_chunk(&mut self) -> Result<(), VolumeError> {
         let Some(open) = &mut self.open else { return Ok(()) };
         let Some(chunk) = open.chunk.take() else { return Ok(()) };
+        // Else the disk would rest while all of it comes, and then be waited for.
+        chunk.disk.begin_sync();
         let (vnode, n) = (open.record.status.id.vnode, open.chunks);
         open.chunks += 1;
         self.files.push(chunk.file);
