@@ -236,8 +236,12 @@ impl<T: FnMut(Event<Step>)> Move<'_, T> {
         let Transfer { servers, volume, from, to, .. } = self.transfer;
         let look = servers.volume(from.server, from.partition, volume);
         let source = self.transfer.quietly(Step::Look(volume), look).await?;
-        let is_there = servers.volume(to.server, to.partition, volume).await;
-        if is_out_of_service(&source) && is_there.is_ok_and(|there| there.kind == VolumeType::READ_WRITE) {
+        let is_there = is_out_of_service(&source)
+            && servers
+                .volume(to.server, to.partition, volume)
+                .await
+                .is_ok_and(|there| there.kind == VolumeType::READ_WRITE);
+        if is_there {
             self.transfer.made = Some(volume);
             if self.transfer.undo_target().await.is_none() {
                 self.bring_back().await.map_err(|error| Failed { step: Step::Look(volume), error })?;
