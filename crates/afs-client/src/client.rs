@@ -3,7 +3,6 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, RwLock, Weak};
 use std::time::Duration;
 
@@ -18,6 +17,7 @@ use rx::{Endpoint, EndpointConfig, Runtime};
 use rx_proto::time::Instant;
 use rx_security::Token;
 
+use crate::closing::Closing;
 use crate::config::Config;
 use crate::data::fetch::prefetch::Prefetch;
 use crate::data::files::{self, Files};
@@ -67,7 +67,7 @@ pub(crate) struct Inner {
     pub(crate) pags: Pags,
     pub(crate) servers: Arc<Servers>,
     pub(crate) cells: Arc<Cells>,
-    pub(crate) dns: DnsCells,
+    pub(crate) dns: Arc<DnsCells>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) liveness: Arc<Liveness>,
     pub(crate) locations: Locations,
@@ -75,7 +75,7 @@ pub(crate) struct Inner {
     pub(crate) suspended: SuspendDetector,
     pub(crate) single_flight: SingleFlight,
     pub(crate) mounts: Arc<Mounts>,
-    pub(crate) invalidations: Invalidations,
+    pub(crate) invalidations: Arc<Invalidations>,
     pub(crate) open_files: Arc<OpenFiles>,
     pub(crate) files: Files,
     pub(crate) prefetch: Prefetch,
@@ -84,7 +84,7 @@ pub(crate) struct Inner {
     pub(crate) dynamic_root: DynamicRoot,
     /// The root of it all; set before anybody has the client.
     root: OnceLock<Fid>,
-    pub(crate) closing: AtomicBool,
+    pub(crate) closing: Closing,
     pub(crate) waiting: Waiting,
 }
 
@@ -165,7 +165,17 @@ impl Client {
         let servers = Arc::new(Servers::new(uuid.time_low.into()));
         let cells = Arc::new(Cells::new(&config.cells, config.ports, &servers));
         let started = AfsTime(rx_security::UnixTime::of(runtime.wall_clock()).0);
-        let mounts = Arc::<Mounts>::default();
+        let (mounts, closing) = (Arc::<Mounts>::default(), Closing::default());
+        let invalidations = Arc::new(Invalidations::new(Arc::clone(&runtime), Arc::clone(&mounts)));
+        let dns = Arc::new(DnsCells::new(
+            config.dns.clone(),
+            seed,
+            Arc::clone(&runtime),
+            Arc::clone(&cells),
+            Arc::clone(&servers),
+            Arc::clone(&invalidations),
+            closing.clone(),
+        ));
         let connections = Arc::new(Connections::new(endpoint, Arc::clone(&users)));
         let probe: Arc<dyn Probe> = connections.clone();
         let inner = Inner {
@@ -179,11 +189,11 @@ impl Client {
             servers,
             dynamic_root: DynamicRoot::new(Arc::clone(&cells), config.aliases.aliases.clone(), started),
             cells,
-            dns: DnsCells::new(config.dns.clone(), seed),
+            dns,
             vnodes: Vnodes::new(config.status_entries, config.directory_bytes),
             suspended: SuspendDetector::new(runtime.boot_time()),
             single_flight: SingleFlight::default(),
-            invalidations: Invalidations::new(Arc::clone(&runtime), Arc::clone(&mounts)),
+            invalidations,
             mounts,
             open_files: Arc::new(OpenFiles::new(Arc::clone(&runtime), Weak::<Inner>::new())),
             files: Files::open(&config)?,
@@ -191,7 +201,7 @@ impl Client {
             locks: Locks::new(Arc::clone(&runtime), Weak::<Inner>::new()),
             sysnames: RwLock::new(config.sysnames.clone()),
             root: OnceLock::new(),
-            closing: AtomicBool::new(false),
+            closing,
             waiting: Waiting::default(),
             runtime,
             config,
@@ -223,7 +233,7 @@ impl Client {
         wait::within(&inner.runtime, GOODBYE_MAX, inner.locks.release_all()).await;
         // From here on nothing more is asked, as by fetching ahead: to a server it would be somebody new who does not answer any more, as
         // would be who comes after us.
-        inner.closing.store(true, Ordering::Release);
+        inner.closing.begin();
         inner.liveness.end();
         inner.servers.back.notify_waiters();
         let goodbye = async {
@@ -247,7 +257,7 @@ impl Client {
     /// The root directory of the volume that is the root.
     async fn root_of_volume(&self) -> Result<Fid, Error> {
         let inner = &self.inner;
-        let cell = inner.cell_named(inner.config.cell.as_str()).await?;
+        let cell = inner.dns.cell_named(inner.config.cell.as_str()).await?;
         let entry = inner.locations.by_name(&**inner, &cell, &inner.config.root_volume, None).await?;
         let volume = entry.id_of(VolumeType::READ_ONLY).or_else(|| entry.id_of(VolumeType::READ_WRITE));
         let none =

@@ -25,6 +25,7 @@
 #![deny(unsafe_code)]
 
 mod client;
+mod closing;
 pub mod config;
 mod data;
 mod error;

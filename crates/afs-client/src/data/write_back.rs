@@ -121,7 +121,7 @@ impl Client {
         let inner = &self.inner;
         let key = file.key();
         let Some(name) = inner.files.cache.cell_name(key.cell) else { return };
-        let cell = match inner.cell_named(&name).await {
+        let cell = match inner.dns.cell_named(&name).await {
             Ok(cell) => cell.index,
             Err(Error::DnsSilent { .. }) => return inner.store_left_later(file),
             Err(_) => {

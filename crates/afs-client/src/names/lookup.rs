@@ -72,7 +72,7 @@ impl Inner {
             return match self.dynamic_root.entry(name) {
                 Err(error) => match self.cell_to_ask_for(name) {
                     Some(cell) => {
-                        self.cell_named(cell.as_str()).await?;
+                        self.dns.cell_named(cell.as_str()).await?;
                         self.dynamic_root.entry(name)
                     }
                     None => Err(error),
@@ -135,7 +135,7 @@ impl Client {
                 Ok(fid) => fid,
                 Err(error) => {
                     return match inner.cell_to_ask_for(name) {
-                        Some(cell) => inner.dns.known(inner.now(), &cell).map(Err),
+                        Some(cell) => inner.dns.known(&cell).map(Err),
                         None => Some(Err(error)),
                     };
                 }

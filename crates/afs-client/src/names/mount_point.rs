@@ -214,7 +214,7 @@ impl Inner {
     /// Finds the volume of a mount point, and remembers it.
     async fn cross(&self, fid: Fid, mount: &MountText<'_>) -> Result<Fid, Error> {
         let cell = match mount.cell {
-            Some(name) => self.cell_named(name).await?,
+            Some(name) => self.dns.cell_named(name).await?,
             None => self.cell(fid.cell)?,
         };
         let entry = self.locations.by_name(self, &cell, mount.volume, mount.kind).await?;

@@ -53,6 +53,11 @@ impl Cells {
         cells
     }
 
+    /// The port of database servers that nothing else is said of.
+    pub(crate) fn location_port(&self) -> u16 {
+        self.ports.location
+    }
+
     /// Adds a cell, or gives one that is there other servers. `None` when there are too many.
     pub(crate) fn set(
         &self,

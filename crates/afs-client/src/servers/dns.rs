@@ -14,14 +14,16 @@ use afs_dns::{CellServers, NoAnswer, NotFound, Resolver, look_up};
 use lru::LruCache;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use rx::Runtime;
 use rx_proto::time::Instant;
 use tokio::sync::Notify;
 
-use crate::client::Inner;
+use crate::closing::Closing;
 use crate::error::Error;
-use crate::events::Change;
+use crate::events::{Change, Invalidations};
 use crate::names::dynroot;
-use crate::servers::cells::Cell;
+use crate::servers::cells::{Cell, Cells};
+use crate::servers::table::Servers;
 use crate::wait;
 
 /// How long a look-up may take.
@@ -45,7 +47,7 @@ const FILE_ENDS: [&str; 17] = [
     "tmp", "txt", "xml",
 ];
 
-/// The look-ups, and what came of those that found nothing.
+/// The look-ups, and what came of those that found nothing. The cells that are found are added to [`Cells`].
 #[derive(Debug)]
 pub(crate) struct DnsCells {
     /// Who is asked; without one, nobody is.
@@ -53,6 +55,12 @@ pub(crate) struct DnsCells {
     table: Mutex<Table>,
     /// Told when a look-up has ended.
     done: Notify,
+    runtime: Arc<dyn Runtime>,
+    cells: Arc<Cells>,
+    servers: Arc<Servers>,
+    /// Told of a new name in the dynamic root.
+    invalidations: Arc<Invalidations>,
+    closing: Closing,
 }
 
 #[derive(Debug)]
@@ -81,11 +89,21 @@ pub(crate) fn cell_name(name: &str) -> Option<CellName> {
 }
 
 impl DnsCells {
-    pub(crate) fn new(resolver: Option<Arc<dyn Resolver>>, seed: [u8; 32]) -> Self {
+    /// Nobody is asked yet. What is found is added to `cells`, and its database servers to `servers`.
+    pub(crate) fn new(
+        resolver: Option<Arc<dyn Resolver>>,
+        seed: [u8; 32],
+        runtime: Arc<dyn Runtime>,
+        cells: Arc<Cells>,
+        servers: Arc<Servers>,
+        invalidations: Arc<Invalidations>,
+        closing: Closing,
+    ) -> Self {
         let mut negative = LruCache::unbounded();
         negative.resize(NEGATIVES_MAX);
         let table = Table { chance: SmallRng::from_seed(seed), asking: HashSet::new(), negative };
-        Self { resolver, table: Mutex::new(table), done: Notify::new() }
+        let (table, done) = (Mutex::new(table), Notify::new());
+        Self { resolver, table, done, runtime, cells, servers, invalidations, closing }
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -99,13 +117,15 @@ impl DnsCells {
     }
 
     /// What is known of a name that is no known cell, if it was asked for of late.
-    pub(crate) fn known(&self, now: Instant, name: &CellName) -> Option<Error> {
+    pub(crate) fn known(&self, name: &CellName) -> Option<Error> {
+        let now = self.runtime.now();
         let mut table = self.lock();
         let (until, why) = table.negative.get(name)?;
         (now < *until).then(|| error_of(name, why))
     }
 
-    fn begin(&self, now: Instant, name: &CellName) -> State {
+    fn begin(&self, name: &CellName) -> State {
+        let now = self.runtime.now();
         let mut table = self.lock();
         match table.negative.get(name) {
             Some((until, why)) if now < *until => return State::Negative(why.clone()),
@@ -118,7 +138,8 @@ impl DnsCells {
         State::Yours
     }
 
-    fn end(&self, now: Instant, name: &CellName, why: Option<NotFound>) {
+    fn end(&self, name: &CellName, why: Option<NotFound>) {
+        let now = self.runtime.now();
         let mut table = self.lock();
         table.asking.remove(name);
         match why {
@@ -128,28 +149,17 @@ impl DnsCells {
         drop(table);
         self.done.notify_waiters();
     }
-}
 
-fn error_of(name: &CellName, why: &NotFound) -> Error {
-    match why {
-        NotFound::Missing => Error::NoCell { cell: name.to_string() },
-        NotFound::Silent(NoAnswer(problem)) => {
-            Error::DnsSilent { cell: name.to_string(), problem: problem.clone() }
-        }
-    }
-}
-
-impl Inner {
     /// The cell of a name: one that is known, else the DNS's.
     ///
     /// # Errors
     ///
     /// [`Error::NoCell`]; [`Error::DnsSilent`].
-    pub(crate) async fn cell_named(&self, name: &str) -> Result<Arc<Cell>, Error> {
+    pub(crate) async fn cell_named(self: &Arc<Self>, name: &str) -> Result<Arc<Cell>, Error> {
         if let Some(cell) = self.cells.named(name) {
             return Ok(cell);
         }
-        match self.dns.asks_for(name) {
+        match self.asks_for(name) {
             Some(wanted) => {
                 self.ask_dns(&wanted, None).await?;
                 self.cells.find(name)
@@ -160,10 +170,10 @@ impl Inner {
 
     /// A cell with servers that still count: those of a cell from the DNS are asked for again when their time is over. The old ones stay
     /// if the DNS does not tell any.
-    pub(crate) async fn refreshed(&self, cell: &Cell) -> Option<Arc<Cell>> {
+    pub(crate) async fn refreshed(self: &Arc<Self>, cell: &Cell) -> Option<Arc<Cell>> {
         cell.until?;
         let now = self.cells.get(cell.index)?;
-        if now.until.is_some_and(|until| self.now() >= until)
+        if now.until.is_some_and(|until| self.runtime.now() >= until)
             && let Err(error) = self.ask_dns(&now.name, now.until).await
         {
             tracing::debug!(%error, "the servers of a cell are used for longer than the DNS has said");
@@ -172,7 +182,7 @@ impl Inner {
     }
 
     /// Has the DNS asked for a cell, or waits for who asks already, until its servers are other ones than those that count `until` then.
-    async fn ask_dns(&self, name: &CellName, until: Option<Instant>) -> Result<(), Error> {
+    async fn ask_dns(self: &Arc<Self>, name: &CellName, until: Option<Instant>) -> Result<(), Error> {
         let asked = wait::within(&self.runtime, WAIT_MAX, self.ask_dns_or_wait(name, until)).await;
         asked.unwrap_or_else(|| {
             let problem = "too many cells are asked for at once".to_owned();
@@ -180,25 +190,24 @@ impl Inner {
         })
     }
 
-    async fn ask_dns_or_wait(&self, name: &CellName, until: Option<Instant>) -> Result<(), Error> {
+    async fn ask_dns_or_wait(self: &Arc<Self>, name: &CellName, until: Option<Instant>) -> Result<(), Error> {
         loop {
             // From here on the end of no look-up is missed.
-            let mut done = pin!(self.dns.done.notified());
+            let mut done = pin!(self.done.notified());
             done.as_mut().enable();
             if self.cells.named(name.as_str()).is_some_and(|cell| until.is_none() || cell.until != until) {
                 return Ok(());
             }
-            match self.dns.begin(self.now(), name) {
+            match self.begin(name) {
                 State::Negative(why) => return Err(error_of(name, &why)),
                 State::Asking => {}
                 State::Yours => {
                     // In a task of its own: others wait for it, whatever becomes of who asked first.
-                    let inner = self.client()?.inner;
-                    let name = name.clone();
-                    self.runtime.spawn(Box::pin(async move { inner.look_up_cell(name).await }));
+                    let (this, name) = (Arc::clone(self), name.clone());
+                    self.runtime.spawn(Box::pin(async move { this.look_up_cell(name).await }));
                 }
             }
-            if self.is_closing() {
+            if self.closing.has_begun() {
                 return Err(Error::Closing);
             }
             done.await;
@@ -206,9 +215,9 @@ impl Inner {
     }
 
     async fn look_up_cell(&self, name: CellName) {
-        let Some(resolver) = self.dns.resolver.clone() else { return };
-        let mut chance = SmallRng::from_rng(&mut self.dns.lock().chance);
-        let port = self.config.ports.location;
+        let Some(resolver) = self.resolver.clone() else { return };
+        let mut chance = SmallRng::from_rng(&mut self.lock().chance);
+        let port = self.cells.location_port();
         let mut below = |bound: u32| chance.random_range(0..bound.max(1));
         let asked = look_up(&*resolver, name.as_str(), port, &mut below);
         let found = wait::within(&self.runtime, LOOK_UP_MAX, asked).await;
@@ -223,7 +232,7 @@ impl Inner {
         if let Some(why) = &why {
             tracing::debug!(cell = %name, why = %error_of(&name, why), "the DNS was asked");
         }
-        self.dns.end(self.now(), &name, why);
+        self.end(&name, why);
     }
 
     /// Keeps the servers of a cell; why it cannot.
@@ -231,7 +240,7 @@ impl Inner {
         let is_new = self.cells.named(name.as_str()).is_none();
         let servers: Vec<_> =
             found.servers.iter().map(|server| (SocketAddr::V4(server.socket), server.place)).collect();
-        let until = self.now() + found.life;
+        let until = self.runtime.now() + found.life;
         if self.cells.set_found(name, &servers, until, &self.servers).is_none() {
             return Some(NotFound::Silent(NoAnswer("too many cells are known".to_owned())));
         }
@@ -244,9 +253,107 @@ impl Inner {
     }
 }
 
+fn error_of(name: &CellName, why: &NotFound) -> Error {
+    match why {
+        NotFound::Missing => Error::NoCell { cell: name.to_string() },
+        NotFound::Silent(NoAnswer(problem)) => {
+            Error::DnsSilent { cell: name.to_string(), problem: problem.clone() }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Ports;
+    use crate::names::mount_point::Mounts;
+    use afs_config::CellServDb;
+    use afs_dns::{Answer, Asking, Question, Record};
+    use afs_sim::Sim;
+    use futures_util::future::join_all;
+    use std::net::Ipv4Addr;
+    use std::path::Path;
+
+    /// Knows the address of the database server of any cell under `test`, and needs 100 ms for an answer.
+    #[derive(Debug)]
+    struct Dns {
+        sim: Sim,
+        asked: Mutex<Vec<String>>,
+    }
+
+    impl Resolver for Dns {
+        fn ask(&self, question: Question) -> Asking<'_> {
+            self.asked.lock().unwrap().push(question.to_string());
+            Box::pin(async move {
+                self.sim.sleep_until(self.sim.now() + Duration::from_millis(100)).await;
+                let records = match question.kind {
+                    afs_dns::Kind::Srv if question.name.ends_with(".test") => {
+                        vec![Record::Srv { priority: 0, weight: 0, port: 7003, target: "db.test".to_owned() }]
+                    }
+                    afs_dns::Kind::Address => vec![Record::Address(Ipv4Addr::new(192, 0, 2, 1))],
+                    afs_dns::Kind::Srv | afs_dns::Kind::Afsdb => Vec::new(),
+                };
+                Ok(Answer { records, ttl_seconds: 600 })
+            })
+        }
+    }
+
+    /// Look-ups in virtual time, without a client.
+    fn look_ups() -> (Sim, Arc<Dns>, Arc<DnsCells>, Closing) {
+        let sim = Sim::new(Duration::ZERO);
+        let dns = Arc::new(Dns { sim: sim.clone(), asked: Mutex::default() });
+        let runtime: Arc<dyn Runtime> = Arc::new(sim.clone());
+        let (servers, closing) = (Arc::<Servers>::default(), Closing::default());
+        let none = CellServDb::parse("", Path::new("CellServDB")).unwrap();
+        let cells = Arc::new(Cells::new(&none, Ports::default(), &servers));
+        let invalidations = Arc::new(Invalidations::new(Arc::clone(&runtime), Arc::<Mounts>::default()));
+        let resolver: Arc<dyn Resolver> = dns.clone();
+        let (seed, ending) = ([7; 32], closing.clone());
+        let cells = DnsCells::new(Some(resolver), seed, runtime, cells, servers, invalidations, ending);
+        (sim, dns, Arc::new(cells), closing)
+    }
+
+    #[test]
+    fn the_dns_is_asked_once_for_all_who_want_a_cell_and_not_again_while_its_answer_counts() {
+        let (sim, dns, cells, _) = look_ups();
+        sim.clone().block_on(async move {
+            let found = join_all((0..20).map(|_| cells.cell_named("far.test"))).await;
+            assert!(found.iter().all(|cell| cell.as_ref().unwrap().location_servers.len() == 1));
+            assert_eq!(dns.asked.lock().unwrap().len(), 2, "its servers, and the address of the one");
+            sim.sleep_until(sim.now() + Duration::from_secs(599)).await;
+            cells.refreshed(&cells.cell_named("far.test").await.unwrap()).await.unwrap();
+            assert_eq!(dns.asked.lock().unwrap().len(), 2);
+            sim.sleep_until(sim.now() + Duration::from_secs(2)).await;
+            cells.refreshed(&cells.cell_named("far.test").await.unwrap()).await.unwrap();
+            assert_eq!(dns.asked.lock().unwrap().len(), 4);
+        });
+    }
+
+    #[test]
+    fn a_name_that_is_no_cell_is_not_asked_for_again_for_a_while() {
+        let (sim, dns, cells, _) = look_ups();
+        sim.clone().block_on(async move {
+            let name = cell_name("nothing.example").unwrap();
+            for _ in 0..3 {
+                assert!(matches!(cells.cell_named("nothing.example").await, Err(Error::NoCell { .. })));
+            }
+            let asked = dns.asked.lock().unwrap().len();
+            assert!(cells.known(&name).is_some());
+            sim.sleep_until(sim.now() + NEGATIVE_LIFE).await;
+            assert!(cells.known(&name).is_none());
+            cells.cell_named("nothing.example").await.unwrap_err();
+            assert_eq!(dns.asked.lock().unwrap().len(), 2 * asked);
+        });
+    }
+
+    #[test]
+    fn nobody_waits_for_the_dns_when_the_client_ends() {
+        let (sim, _, cells, closing) = look_ups();
+        closing.begin();
+        sim.block_on(async move {
+            assert!(matches!(cells.cell_named("far.test").await, Err(Error::Closing)));
+        });
+    }
 
     #[test]
     fn names_that_programs_look_for_everywhere_are_not_asked_for() {

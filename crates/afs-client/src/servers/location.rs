@@ -518,7 +518,7 @@ impl Locations {
 impl Inner {
     /// Asks a cell's database servers, whichever answers.
     async fn ask_location<R: Rpc>(&self, cell: &Cell, args: R) -> Result<R::Reply, Failure> {
-        let refreshed = self.refreshed(cell).await;
+        let refreshed = self.dns.refreshed(cell).await;
         let cell = refreshed.as_deref().unwrap_or(cell);
         let asked = Asked::Servers(&cell.location_servers);
         let asking = self.ask(asked, Who::NOBODY, Purpose::Read, |attempt| {

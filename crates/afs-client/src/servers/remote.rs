@@ -7,7 +7,6 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use afs_failover::{Rotation, Step, Verdict, verdict};
@@ -488,6 +487,6 @@ fn failure(last: Option<(RpcError, Verdict)>, servers: &[Arc<Server>], rotation:
 impl Inner {
     /// Whether the client is ending.
     pub(crate) fn is_closing(&self) -> bool {
-        self.closing.load(Ordering::Acquire)
+        self.closing.has_begun()
     }
 }

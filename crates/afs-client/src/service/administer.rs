@@ -44,7 +44,7 @@ impl Client {
         match self.find_cell(name) {
             Err(error) => match self.inner.dns.asks_for(name) {
                 Some(cell) => {
-                    self.inner.cell_named(cell.as_str()).await?;
+                    self.inner.dns.cell_named(cell.as_str()).await?;
                     self.find_cell(name)
                 }
                 None => Err(error),
