@@ -28,12 +28,13 @@ use crate::events::{Audience, Invalidations, Notices};
 use crate::fid::{CellIndex, Fid, Pag, User};
 use crate::names::dynroot::{self, DynamicRoot};
 use crate::names::mount_point::Mounts;
-use crate::servers::cells::{Cell, Cells};
+use crate::servers::cells::Cells;
 use crate::servers::connections::Connections;
 use crate::servers::dns::DnsCells;
 use crate::servers::liveness::{Liveness, Probe};
 use crate::servers::location::Locations;
 use crate::servers::pags::{New, Pags, TooMany};
+use crate::servers::remote::Calls;
 use crate::servers::table::{ServerKind, Servers};
 use crate::servers::users::{Holder, LoggedIn, TokenCounts, TokenInfo, Users, Who};
 use crate::servers::waiting::Waiting;
@@ -70,8 +71,10 @@ pub(crate) struct Inner {
     pub(crate) dns: Arc<DnsCells>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) liveness: Arc<Liveness>,
-    pub(crate) locations: Locations,
-    pub(crate) vnodes: Vnodes,
+    pub(crate) locations: Arc<Locations>,
+    /// What all that is asked of servers goes through.
+    pub(crate) calls: Arc<Calls>,
+    pub(crate) vnodes: Arc<Vnodes>,
     pub(crate) suspended: SuspendDetector,
     pub(crate) single_flight: SingleFlight,
     pub(crate) mounts: Arc<Mounts>,
@@ -79,13 +82,12 @@ pub(crate) struct Inner {
     pub(crate) open_files: Arc<OpenFiles>,
     pub(crate) files: Files,
     pub(crate) prefetch: Prefetch,
-    pub(crate) locks: Locks,
+    pub(crate) locks: Arc<Locks>,
     pub(crate) sysnames: RwLock<Vec<String>>,
     pub(crate) dynamic_root: DynamicRoot,
     /// The root of it all; set before anybody has the client.
     root: OnceLock<Fid>,
     pub(crate) closing: Closing,
-    pub(crate) waiting: Waiting,
 }
 
 /// What a name was found to name. Of a mount point it is the mount point's own fid, with the status of what is mounted.
@@ -123,11 +125,6 @@ impl Inner {
     /// The port that it calls from.
     pub(crate) fn endpoint(&self) -> &Endpoint {
         self.connections.endpoint()
-    }
-
-    /// A cell, of a number that came from here.
-    pub(crate) fn cell(&self, index: CellIndex) -> Result<Arc<Cell>, Error> {
-        self.cells.get(index).ok_or_else(|| Error::NoCell { cell: format!("of number {}", index.0) })
     }
 
     /// The client, for what goes on without its caller.
@@ -178,39 +175,58 @@ impl Client {
         ));
         let connections = Arc::new(Connections::new(endpoint, Arc::clone(&users)));
         let probe: Arc<dyn Probe> = connections.clone();
-        let inner = Inner {
-            me: Weak::new(),
-            uuid,
-            liveness: Arc::new(Liveness::new(Arc::clone(&servers), probe, Arc::clone(&runtime))),
-            connections,
-            users,
-            pags: Pags::new(config.users.iter().map(|user| user.uid).collect()),
-            locations: Locations::new(Arc::clone(&runtime), Arc::clone(&servers), config.ports.file),
-            servers,
-            dynamic_root: DynamicRoot::new(Arc::clone(&cells), config.aliases.aliases.clone(), started),
-            cells,
-            dns,
-            vnodes: Vnodes::new(config.status_entries, config.directory_bytes),
-            suspended: SuspendDetector::new(runtime.boot_time()),
-            single_flight: SingleFlight::default(),
-            invalidations,
-            mounts,
-            open_files: Arc::new(OpenFiles::new(Arc::clone(&runtime), Weak::<Inner>::new())),
-            files: Files::open(&config)?,
-            prefetch: Prefetch::default(),
-            locks: Locks::new(Arc::clone(&runtime), Weak::<Inner>::new()),
-            sysnames: RwLock::new(config.sysnames.clone()),
-            root: OnceLock::new(),
-            closing,
-            waiting: Waiting::default(),
-            runtime,
-            config,
-        };
-        inner.log_local_users_in()?;
+        let liveness = Arc::new(Liveness::new(Arc::clone(&servers), probe, Arc::clone(&runtime)));
+        let locations = Locations::new(Arc::clone(&runtime), Arc::clone(&servers), config.ports.file);
+        let vnodes = Arc::new(Vnodes::new(config.status_entries, config.directory_bytes));
+        let files = Files::open(&config)?;
+        log_local_users_in(&config, &cells, &users)?;
         let inner = Arc::new_cyclic(|me: &Weak<Inner>| {
-            let locks = Locks::new(Arc::clone(&inner.runtime), me.clone());
-            let open_files = Arc::new(OpenFiles::new(Arc::clone(&inner.runtime), me.clone()));
-            Inner { me: me.clone(), locks, open_files, ..inner }
+            let locks = Arc::new(Locks::new(Arc::clone(&runtime), me.clone()));
+            let calls = Arc::new(Calls {
+                runtime: Arc::clone(&runtime),
+                patience: config.patience,
+                dead_after: config.dead_after,
+                users: Arc::clone(&users),
+                servers: Arc::clone(&servers),
+                cells: Arc::clone(&cells),
+                dns: Arc::clone(&dns),
+                locations: Arc::new(locations),
+                connections: Arc::clone(&connections),
+                liveness: Arc::clone(&liveness),
+                vnodes: Arc::clone(&vnodes),
+                mounts: Arc::clone(&mounts),
+                locks: Arc::clone(&locks),
+                waiting: Waiting::default(),
+                closing: closing.clone(),
+            });
+            Inner {
+                me: me.clone(),
+                uuid,
+                users,
+                pags: Pags::new(config.users.iter().map(|user| user.uid).collect()),
+                servers,
+                dynamic_root: DynamicRoot::new(Arc::clone(&cells), config.aliases.aliases.clone(), started),
+                cells,
+                dns,
+                connections,
+                liveness,
+                locations: Arc::clone(&calls.locations),
+                calls,
+                vnodes,
+                suspended: SuspendDetector::new(runtime.boot_time()),
+                single_flight: SingleFlight::default(),
+                mounts,
+                invalidations,
+                open_files: Arc::new(OpenFiles::new(Arc::clone(&runtime), me.clone())),
+                files,
+                prefetch: Prefetch::default(),
+                locks,
+                sysnames: RwLock::new(config.sysnames.clone()),
+                root: OnceLock::new(),
+                closing,
+                runtime,
+                config,
+            }
         });
         let client = Self { inner };
         callbacks::offer(client.inner.endpoint(), Arc::downgrade(&client.inner));
@@ -258,7 +274,7 @@ impl Client {
     async fn root_of_volume(&self) -> Result<Fid, Error> {
         let inner = &self.inner;
         let cell = inner.dns.cell_named(inner.config.cell.as_str()).await?;
-        let entry = inner.locations.by_name(&**inner, &cell, &inner.config.root_volume, None).await?;
+        let entry = inner.locations.by_name(&*inner.calls, &cell, &inner.config.root_volume, None).await?;
         let volume = entry.id_of(VolumeType::READ_ONLY).or_else(|| entry.id_of(VolumeType::READ_WRITE));
         let none =
             || Error::NoVolume { cell: cell.name.to_string(), volume: inner.config.root_volume.clone() };
@@ -450,27 +466,25 @@ impl Client {
     }
 }
 
-impl Inner {
-    /// Gives the users of the configuration their tickets.
-    fn log_local_users_in(&self) -> Result<(), Error> {
-        for (name, keys) in &self.config.keys {
-            let keys = Arc::new(keys.clone());
-            for user in self.config.users.iter().filter(|user| user.cell == *name) {
-                let cell = self.cells.find(name.as_str())?;
-                let cell = (cell.index, name.as_str());
-                self.users.log_in_by_key(User::of(user.uid), cell, &keys, &user.name)?;
-            }
+/// Gives the users of the configuration their tickets.
+fn log_local_users_in(config: &Config, cells: &Cells, users: &Users) -> Result<(), Error> {
+    for (name, keys) in &config.keys {
+        let keys = Arc::new(keys.clone());
+        for user in config.users.iter().filter(|user| user.cell == *name) {
+            let cell = cells.find(name.as_str())?;
+            let cell = (cell.index, name.as_str());
+            users.log_in_by_key(User::of(user.uid), cell, &keys, &user.name)?;
         }
-        let has_key = |cell: &CellName| self.config.keys.iter().any(|(name, _)| name == cell);
-        match self.config.users.iter().find(|user| !has_key(&user.cell)) {
-            Some(user) => Err(Error::Invalid {
-                what: format!(
-                    "the user {} is to be {} of {}, of which there is no key",
-                    user.uid, user.name, user.cell
-                ),
-            }),
-            None => Ok(()),
-        }
+    }
+    let has_key = |cell: &CellName| config.keys.iter().any(|(name, _)| name == cell);
+    match config.users.iter().find(|user| !has_key(&user.cell)) {
+        Some(user) => Err(Error::Invalid {
+            what: format!(
+                "the user {} is to be {} of {}, of which there is no key",
+                user.uid, user.name, user.cell
+            ),
+        }),
+        None => Ok(()),
     }
 }
 

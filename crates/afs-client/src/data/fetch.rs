@@ -175,7 +175,7 @@ impl FileData {
                 failed
             };
             match failed {
-                Some(Some(error)) => breaks.wait(&client.inner, error).await?,
+                Some(Some(error)) => breaks.wait(&client.inner.calls, error).await?,
                 Some(None) => return Ok(FetchOutcome::Stale),
                 None => {}
             }

@@ -38,7 +38,7 @@ const MAINTAIN_EVERY: Duration = Duration::from_secs(1);
 
 /// Looks after the cache for as long as there is a client.
 pub(crate) async fn maintain(client: Weak<Inner>) {
-    while let Some(inner) = client.upgrade().filter(|inner| !inner.is_closing()) {
+    while let Some(inner) = client.upgrade().filter(|inner| !inner.closing.has_begun()) {
         if let Err(error) = inner.files.cache.maintain() {
             tracing::warn!(%error, "the cache cannot be looked after");
         }

@@ -479,7 +479,7 @@ impl Client {
     /// The server's, also where there is no lock.
     pub async fn unlock_at_server(&self, user: User, fid: Fid) -> Result<(), Error> {
         let who = self.inner.users.who(user, fid.cell);
-        self.inner.call(who, fid, ReleaseLock { fid: fid.in_cell() }).await.map(drop)
+        self.inner.calls.call(who, fid, ReleaseLock { fid: fid.in_cell() }).await.map(drop)
     }
 
     /// Gives a holder's lock back.
@@ -492,7 +492,8 @@ impl LockServer for Inner {
     fn set(&self, user: User, fid: Fid, kind: LockKind) -> Answer<'_> {
         Box::pin(async move {
             let who = self.users.who(user, fid.cell);
-            let asked = self.try_call(who, fid, SetLock { fid: fid.in_cell(), kind: kind.to_wire() }).await;
+            let asked =
+                self.calls.try_call(who, fid, SetLock { fid: fid.in_cell(), kind: kind.to_wire() }).await;
             asked.map(drop).map_err(|failure| match failure.code().and_then(abort::errno) {
                 Some(Errno::EAGAIN) => Error::Locked { fid },
                 _ => failure.of(SetLock::NAME, fid),
@@ -503,7 +504,7 @@ impl LockServer for Inner {
     fn extend(&self, user: User, fid: Fid) -> Answer<'_> {
         Box::pin(async move {
             let who = self.users.who(user, fid.cell);
-            let answer = self.call(who, fid, ExtendLock { fid: fid.in_cell() }).await;
+            let answer = self.calls.call(who, fid, ExtendLock { fid: fid.in_cell() }).await;
             answer.map(drop).map_err(|error| self.note_gone(fid, error))
         })
     }
@@ -511,7 +512,7 @@ impl LockServer for Inner {
     fn release(&self, user: User, fid: Fid) -> Answer<'_> {
         Box::pin(async move {
             let who = self.users.who(user, fid.cell);
-            let answer = self.call(who, fid, ReleaseLock { fid: fid.in_cell() }).await;
+            let answer = self.calls.call(who, fid, ReleaseLock { fid: fid.in_cell() }).await;
             answer.map(drop).map_err(|error| self.note_gone(fid, error))
         })
     }

@@ -159,7 +159,7 @@ impl OpenFile {
             let (bytes, status) = match once.await {
                 Ok(whole) => whole,
                 Err(error) => {
-                    breaks.wait(&client.inner, error).await?;
+                    breaks.wait(&client.inner.calls, error).await?;
                     continue;
                 }
             };

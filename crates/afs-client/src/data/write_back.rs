@@ -96,7 +96,7 @@ impl Inner {
         self.runtime.spawn(Box::pin(async move {
             runtime.sleep_until(runtime.now() + DNS_AGAIN).await;
             match me.upgrade() {
-                Some(inner) if !inner.is_closing() => Client { inner }.store_one_left(file).await,
+                Some(inner) if !inner.closing.has_begun() => Client { inner }.store_one_left(file).await,
                 Some(_) | None => {}
             }
         }));
@@ -336,7 +336,7 @@ impl FileData {
             let mut pause = RETRY_FIRST;
             loop {
                 let Ok(client) = data.client() else { return };
-                if client.inner.is_closing() {
+                if client.inner.closing.has_begun() {
                     return;
                 }
                 let until = task_runtime.now() + pause;

@@ -181,7 +181,7 @@ impl Client {
         let before = changing.vnode.snapshot();
         let who = changing.who;
         let args = CreateFile { dir: changing.dir.in_cell(), name: wire_name, status: inner.made_with(mode) };
-        let answer = match inner.try_call(who, changing.dir, args).await {
+        let answer = match inner.calls.try_call(who, changing.dir, args).await {
             Ok(answer) => answer,
             Err(failure) if says(&failure, Errno::EEXIST) => {
                 let was_ambiguous = failure.is_ambiguous;
@@ -224,7 +224,7 @@ impl Client {
         let before = changing.vnode.snapshot();
         let who = changing.who;
         let args = MakeDir { dir: changing.dir.in_cell(), name: wire_name, status: inner.made_with(mode) };
-        let answer = match inner.try_call(who, changing.dir, args).await {
+        let answer = match inner.calls.try_call(who, changing.dir, args).await {
             Ok(answer) => answer,
             Err(failure) if says(&failure, Errno::EEXIST) => {
                 let was_ambiguous = failure.is_ambiguous;
@@ -293,7 +293,7 @@ impl Client {
         let who = changing.who;
         let args =
             Symlink { dir: changing.dir.in_cell(), name: wire_name, contents, status: inner.made_with(mode) };
-        let answer = match inner.try_call(who, changing.dir, args).await {
+        let answer = match inner.calls.try_call(who, changing.dir, args).await {
             Ok(answer) => answer,
             Err(failure) if says(&failure, Errno::EEXIST) => {
                 let was_ambiguous = failure.is_ambiguous;
@@ -337,7 +337,7 @@ impl Client {
         let (before, file_before) = (changing.vnode.snapshot(), file.snapshot());
         let who = changing.who;
         let args = Link { dir: changing.dir.in_cell(), name: wire_name, existing: fid.in_cell() };
-        let answer = match inner.try_call(who, changing.dir, args).await {
+        let answer = match inner.calls.try_call(who, changing.dir, args).await {
             Ok(answer) => answer,
             Err(failure) if says(&failure, Errno::EEXIST) => {
                 let was_ambiguous = failure.is_ambiguous;
@@ -398,7 +398,7 @@ impl Client {
         let before = changing.vnode.snapshot();
         let who = changing.who;
         let args = RemoveFile { dir: changing.dir.in_cell(), name: wire_name };
-        let answer = match inner.try_call(who, changing.dir, args).await {
+        let answer = match inner.calls.try_call(who, changing.dir, args).await {
             Ok(answer) => answer,
             Err(failure) if failure.is_ambiguous && says(&failure, Errno::ENOENT) => {
                 changing.vnode.forget();
@@ -437,7 +437,7 @@ impl Client {
         let before = changing.vnode.snapshot();
         let who = changing.who;
         let args = RemoveDir { dir: changing.dir.in_cell(), name: wire_name };
-        let answer = match inner.try_call(who, changing.dir, args).await {
+        let answer = match inner.calls.try_call(who, changing.dir, args).await {
             Ok(answer) => answer,
             Err(failure) if failure.is_ambiguous && says(&failure, Errno::ENOENT) => {
                 changing.vnode.forget();
@@ -531,7 +531,7 @@ impl Inner {
         let (from_before, to_before) = (from.vnode.snapshot(), to.vnode.snapshot());
         let who = from.who;
         let args = Rename { old_dir: from.dir.in_cell(), old_name, new_dir: to.dir.in_cell(), new_name };
-        let answer = match inner.try_call(who, from.dir, args).await {
+        let answer = match inner.calls.try_call(who, from.dir, args).await {
             Ok(answer) => answer,
             Err(failure) if failure.is_ambiguous && says(&failure, Errno::ENOENT) => {
                 from.vnode.forget();

@@ -215,9 +215,9 @@ impl Inner {
     async fn cross(&self, fid: Fid, mount: &MountText<'_>) -> Result<Fid, Error> {
         let cell = match mount.cell {
             Some(name) => self.dns.cell_named(name).await?,
-            None => self.cell(fid.cell)?,
+            None => self.cells.numbered(fid.cell)?,
         };
-        let entry = self.locations.by_name(self, &cell, mount.volume, mount.kind).await?;
+        let entry = self.locations.by_name(&*self.calls, &cell, mount.volume, mount.kind).await?;
         let none = || Error::NoVolume { cell: cell.name.to_string(), volume: mount.volume.to_owned() };
         let is_from_read_only =
             cell.index != fid.cell || self.vnodes.volume(fid.cell, fid.volume).is_read_only();

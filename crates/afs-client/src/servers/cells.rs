@@ -146,6 +146,11 @@ impl Cells {
         self.table.read().unwrap_or_else(PoisonError::into_inner).get(place).map(Arc::clone)
     }
 
+    /// The cell of a number that came from here, or what to tell the user.
+    pub(crate) fn numbered(&self, index: CellIndex) -> Result<Arc<Cell>, Error> {
+        self.get(index).ok_or_else(|| Error::NoCell { cell: format!("of number {}", index.0) })
+    }
+
     /// The cell of exactly this name, without regard to case.
     pub(crate) fn named(&self, name: &str) -> Option<Arc<Cell>> {
         let table = self.table.read().unwrap_or_else(PoisonError::into_inner);

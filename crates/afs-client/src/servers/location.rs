@@ -22,11 +22,10 @@ use rx::Runtime;
 use rx_proto::time::Instant;
 use rxgen::{Abort, Rpc};
 
-use crate::client::Inner;
 use crate::error::Error;
 use crate::fid::CellIndex;
 use crate::servers::cells::Cell;
-use crate::servers::remote::{Asked, Failure, QUICK_ANSWER_PATIENCE, call_once};
+use crate::servers::remote::{Asked, Calls, Failure, QUICK_ANSWER_PATIENCE, call_once};
 use crate::servers::table::{Server, ServerKind, Servers};
 use crate::servers::users::{Purpose, Who};
 
@@ -515,7 +514,7 @@ impl Locations {
     }
 }
 
-impl Inner {
+impl Calls {
     /// Asks a cell's database servers, whichever answers.
     async fn ask_location<R: Rpc>(&self, cell: &Cell, args: R) -> Result<R::Reply, Failure> {
         let refreshed = self.dns.refreshed(cell).await;
@@ -530,7 +529,7 @@ impl Inner {
     }
 }
 
-impl Vldb for Inner {
+impl Vldb for Calls {
     fn entry<'a>(&'a self, cell: &'a Cell, name: VlName) -> Asking<'a, UvldbEntry> {
         Box::pin(
             async move { self.ask_location(cell, GetEntryByNameU { name }).await.map(|reply| reply.entry) },
@@ -552,7 +551,7 @@ impl Vldb for Inner {
     }
 
     fn note_host(&self, addresses: &[IpAddr]) {
-        self.endpoint().know_host(addresses);
+        self.connections.endpoint().know_host(addresses);
     }
 
     fn note_read_only(&self, cell: CellIndex, volume: VolumeId) {

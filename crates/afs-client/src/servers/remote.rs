@@ -1,4 +1,5 @@
-//! Calls to file servers on behalf of a user: one typed call on a fid, with everything that it takes to get an answer.
+//! Calls to file servers on behalf of a user: one typed call on a fid, with everything that it takes to get an answer. [`Calls`] is what
+//! all operations ask servers through.
 //!
 //! Which server is asked next is left to `afs-failover`, streams of data to `streams`. The callers note the outcome of a
 //! call in the table of vnodes; streams do it themselves when they end.
@@ -12,20 +13,28 @@ use std::time::Duration;
 use afs_failover::{Rotation, Step, Verdict, verdict};
 use afs_wire::ids::VolumeId;
 use afs_wire::rxafs::{FetchACL, FetchStatus, GetVolumeStatus, Rxafs};
-use rx::{CallError, ClientCall, Peer, RpcError};
+use rx::{CallError, ClientCall, Peer, RpcError, Runtime};
 use rx_proto::abort::AbortCode;
 use rx_proto::config::CallLimits;
+use rx_proto::time::Instant;
 use rx_security::Token;
 use rxgen::{Abort, Rpc};
 
-use crate::client::Inner;
+use crate::closing::Closing;
+use crate::data::locks::Locks;
 use crate::error::Error;
 use crate::fid::{CellIndex, Fid};
+use crate::names::mount_point::Mounts;
+use crate::servers::cells::Cells;
+use crate::servers::connections::Connections;
+use crate::servers::dns::DnsCells;
+use crate::servers::liveness::Liveness;
+use crate::servers::location::Locations;
 pub use crate::servers::streams::{Fetch, InMemory, STORE_PIECE_BYTES, StoreRange, StoreSource};
 use crate::servers::table::{Address, Server, Servers};
-use crate::servers::users::{NoToken, Purpose, Who};
-use crate::servers::waiting::Why;
-use crate::vnodes::table::Responder;
+use crate::servers::users::{NoToken, Purpose, Users, Who};
+use crate::servers::waiting::{Waiting, Why};
+use crate::vnodes::table::{Responder, Vnodes};
 use crate::wait;
 
 /// How long a fetch may take until its length is told, or a small call until its answer, when the server is alive and says
@@ -68,13 +77,13 @@ impl Breaks {
     /// # Errors
     ///
     /// The error, if that is no reason to ask again, or if it was too often.
-    pub(crate) async fn wait(&mut self, inner: &Inner, error: Error) -> Result<(), Error> {
-        if !matches!(error, Error::Broken { .. }) || self.0 >= BREAKS_MAX || inner.is_closing() {
+    pub(crate) async fn wait(&mut self, calls: &Calls, error: Error) -> Result<(), Error> {
+        if !matches!(error, Error::Broken { .. }) || self.0 >= BREAKS_MAX || calls.closing.has_begun() {
             return Err(error);
         }
         let pause = BREAK_PAUSE * (1 << self.0);
         self.0 += 1;
-        inner.runtime.sleep_until(inner.now() + pause).await;
+        calls.runtime.sleep_until(calls.runtime.now() + pause).await;
         Ok(())
     }
 }
@@ -213,7 +222,37 @@ pub(crate) struct Answer<T> {
     pub(crate) responder: Responder,
 }
 
-impl Inner {
+/// What it takes to get an answer from a server: who the servers are, where volumes are, as whom users call, and what is known of
+/// servers, volumes and connections.
+#[derive(Debug)]
+pub(crate) struct Calls {
+    pub(crate) runtime: Arc<dyn Runtime>,
+    /// How long servers that are away or busy are waited for.
+    pub(crate) patience: Duration,
+    /// How long a call goes on with a server that is silent, if there is no other one.
+    pub(crate) dead_after: Duration,
+    pub(crate) users: Arc<Users>,
+    pub(crate) servers: Arc<Servers>,
+    pub(crate) cells: Arc<Cells>,
+    pub(crate) dns: Arc<DnsCells>,
+    pub(crate) locations: Arc<Locations>,
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) liveness: Arc<Liveness>,
+    /// Which volumes nobody writes, and which release of them each server has.
+    pub(crate) vnodes: Arc<Vnodes>,
+    /// Where volumes are mounted: a volume that its cell does not have any more is looked up by name again there.
+    pub(crate) mounts: Arc<Mounts>,
+    /// Told of volumes that have moved: no server takes locks with it.
+    pub(crate) locks: Arc<Locks>,
+    pub(crate) waiting: Waiting,
+    pub(crate) closing: Closing,
+}
+
+impl Calls {
+    fn now(&self) -> Instant {
+        self.runtime.now()
+    }
+
     /// Asks one of several servers, by the rules of `afs_failover`.
     pub(crate) async fn ask<T, F, W>(
         &self,
@@ -227,7 +266,7 @@ impl Inner {
         W: Future<Output = Result<T, RpcError>>,
     {
         let mut servers = self.servers_for(asked).await.map_err(|error| Failure::of_lookup(error, false))?;
-        let patience = self.config.patience;
+        let patience = self.patience;
         let mut rotation = match asked.volume() {
             None => Rotation::new(self.now(), patience),
             Some(volume) => {
@@ -240,7 +279,7 @@ impl Inner {
         // It counts as waiting also while it asks again.
         let mut waits = None;
         loop {
-            if self.is_closing() {
+            if self.closing.has_begun() {
                 return Err(Failure::of_lookup(Error::Closing, rotation.is_ambiguous()));
             }
             // From here on no return of a server is missed.
@@ -348,14 +387,14 @@ impl Inner {
             return None;
         }
         let silence = SILENCE + address.rtt().unwrap_or_default().min(ROUND_TRIP_MAX);
-        Some(CallLimits { dead: self.config.dead_after, silence: Some(silence), ..CallLimits::default() })
+        Some(CallLimits { dead: self.dead_after, silence: Some(silence), ..CallLimits::default() })
     }
 
     async fn servers_for(&self, asked: Asked<'_>) -> Result<Vec<Arc<Server>>, Error> {
         match asked {
             Asked::Servers(servers) => Ok(servers.to_vec()),
             Asked::Volume(index, volume) | Asked::Known(index, volume) => {
-                let cell = self.cell(index)?;
+                let cell = self.cells.numbered(index)?;
                 let servers = self.locations.sites_of(self, &cell, volume).await.inspect_err(|error| {
                     if matches!(error, Error::NoVolume { .. }) {
                         self.note_no_volume(index, volume);
@@ -484,9 +523,5 @@ fn failure(last: Option<(RpcError, Verdict)>, servers: &[Arc<Server>], rotation:
     Failure { last, verdict, lookup: None, servers, is_ambiguous: rotation.is_ambiguous() }
 }
 
-impl Inner {
-    /// Whether the client is ending.
-    pub(crate) fn is_closing(&self) -> bool {
-        self.closing.has_begun()
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -170,7 +170,9 @@ impl Broken {
                 inner.liveness.note_suspicion(server, &address);
                 Verdict::Wait
             }
-            Some(address) => inner.note_failure(server, &address, (self.who, self.shown.as_ref()), &error),
+            Some(address) => {
+                inner.calls.note_failure(server, &address, (self.who, self.shown.as_ref()), &error)
+            }
         };
         match verdict {
             Verdict::Fail | Verdict::OtherSite => Error::of_rpc(FetchData64::NAME, self.fid, &error),
@@ -255,8 +257,8 @@ impl Client {
         let who = inner.users.who(user, fid.cell);
         let vnode = inner.vnodes.get_or_add(fid);
         let before = vnode.snapshot();
-        let asking = inner.ask(Asked::Volume(fid.cell, fid.volume), who, Purpose::Read, |attempt| {
-            let peer = inner.file_peer(&attempt, who);
+        let asking = inner.calls.ask(Asked::Volume(fid.cell, fid.volume), who, Purpose::Read, |attempt| {
+            let peer = inner.calls.file_peer(&attempt, who);
             let args = &args;
             async move {
                 let failed = |source| RpcError::Call { rpc: FetchData64::NAME, source };
@@ -316,7 +318,7 @@ impl Client {
             };
             match once.await {
                 Ok(whole) => return Ok(whole),
-                Err(error) => breaks.wait(&self.inner, error).await?,
+                Err(error) => breaks.wait(&self.inner.calls, error).await?,
             }
         }
     }
@@ -363,8 +365,8 @@ impl Client {
             length: range.length,
             file_length: range.file_length,
         };
-        let asking = inner.ask(Asked::Volume(fid.cell, fid.volume), who, Purpose::Change, |attempt| {
-            let peer = inner.file_peer(&attempt, who);
+        let asking = inner.calls.ask(Asked::Volume(fid.cell, fid.volume), who, Purpose::Change, |attempt| {
+            let peer = inner.calls.file_peer(&attempt, who);
             let args = &args;
             async move {
                 match store_once(&peer, args, source).await {

@@ -51,6 +51,6 @@ impl Drop for Waits<'_> {
 impl Client {
     /// Whether operations wait for servers that do not answer, and none for one that says that it is busy.
     pub fn waits_in_vain(&self) -> bool {
-        self.inner.waiting.is_in_vain()
+        self.inner.calls.waiting.is_in_vain()
     }
 }

@@ -23,7 +23,7 @@ impl Client {
             return Err(Error::Unsupported { what: "an access list of the dynamic root" });
         }
         let who = inner.users.who(user, real.cell);
-        let answer = inner.call(who, real, FetchACL { fid: real.in_cell() }).await;
+        let answer = inner.calls.call(who, real, FetchACL { fid: real.in_cell() }).await;
         let reply = answer.map_err(|error| inner.note_gone(real, error))?.reply;
         let mut text = reply.access_list.into_bytes();
         if let Some(end) = text.iter().position(|&byte| byte == 0) {
@@ -55,10 +55,10 @@ impl Client {
         let changing = vnode.changing.lock().await;
         // The number that checks more is tried first (File service notes 1).
         let args = StoreACL { fid: real.in_cell(), access_list: access_list.clone() };
-        match inner.try_call(who, real, args).await {
+        match inner.calls.try_call(who, real, args).await {
             Ok(_) => {}
             Err(failure) if failure.code() == Some(Abort::OPCODE) => {
-                inner.call(who, real, OldStoreACL { fid: real.in_cell(), access_list }).await?;
+                inner.calls.call(who, real, OldStoreACL { fid: real.in_cell(), access_list }).await?;
             }
             Err(failure) => return Err(failure.of(StoreACL::NAME, real)),
         }

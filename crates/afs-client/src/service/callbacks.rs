@@ -134,7 +134,7 @@ impl Inner {
         for cell in self.cells.all() {
             let Some(server) = self.servers.by_uuid(ServerKind::File, cell.index, uuid) else { continue };
             if server.may_ask_anew(self.now())
-                && self.locations.ask_addresses(self, &cell, uuid).await.is_ok()
+                && self.locations.ask_addresses(&*self.calls, &cell, uuid).await.is_ok()
                 && server.has(peer)
             {
                 found.push(server);

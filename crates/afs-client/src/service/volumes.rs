@@ -84,7 +84,7 @@ impl Client {
             return Err(Error::Unsupported { what: "a volume of the dynamic root" });
         }
         let who = inner.users.who(user, real.cell);
-        Ok(inner.call(who, real, GetVolumeStatus { volume: real.volume }).await?.reply)
+        Ok(inner.calls.call(who, real, GetVolumeStatus { volume: real.volume }).await?.reply)
     }
 
     /// Sets quota or messages of the volume of a vnode.
@@ -114,7 +114,7 @@ impl Client {
             offline_message: message(&set.offline_message)?,
             motd: message(&set.motd)?,
         };
-        inner.call(inner.users.who(user, real.cell), real, args).await?;
+        inner.calls.call(inner.users.who(user, real.cell), real, args).await?;
         Ok(())
     }
 
@@ -145,7 +145,7 @@ impl Client {
     /// [`Error::NoVolume`].
     pub async fn volume_info(&self, cell: CellIndex, volume: VolumeId) -> Result<VolumeInfo, Error> {
         let inner = &self.inner;
-        let entry = inner.locations.by_id(&**inner, &*inner.cell(cell)?, volume).await?;
+        let entry = inner.locations.by_id(&*inner.calls, &*inner.cells.numbered(cell)?, volume).await?;
         let kind = entry.kind_of(volume).unwrap_or(VolumeType::READ_WRITE);
         let mut servers = entry.servers_of(kind);
         crate::servers::table::Servers::sort(&mut servers);

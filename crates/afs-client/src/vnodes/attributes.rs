@@ -169,7 +169,7 @@ impl Inner {
                 true => Asked::Known(fid.cell, fid.volume),
                 false => Asked::Volume(fid.cell, fid.volume),
             };
-            let answer = self.call_about(asked, who, FetchStatus { fid: fid.in_cell() }).await;
+            let answer = self.calls.call_about(asked, who, FetchStatus { fid: fid.in_cell() }).await;
             let answer = answer.map_err(|failure| {
                 let error = self.note_gone(fid, failure.of(FetchStatus::NAME, fid));
                 self.note_away(vnode, &error);
@@ -208,8 +208,8 @@ impl Inner {
             false => Asked::Volume(first.cell, first.volume),
         };
         let args = InlineBulkStatus { fids: args };
-        let asking = self.ask(asked, who, Purpose::Read, |attempt| {
-            let peer = self.file_peer(&attempt, who);
+        let asking = self.calls.ask(asked, who, Purpose::Read, |attempt| {
+            let peer = self.calls.file_peer(&attempt, who);
             let args = &args;
             async move {
                 let failed = |source| RpcError::Call { rpc: InlineBulkStatus::NAME, source };
@@ -479,7 +479,7 @@ impl Inner {
         let _changing = vnode.changing.lock().await;
         let pending = PendingChange::new([Arc::clone(vnode)]);
         let before = vnode.snapshot();
-        let answer = self.call(who, fid, StoreStatus { fid: fid.in_cell(), status: wire }).await;
+        let answer = self.calls.call(who, fid, StoreStatus { fid: fid.in_cell(), status: wire }).await;
         let answer = answer.map_err(|error| self.note_gone(fid, error))?;
         pending.done();
         vnode.note_change(self.now(), (&before, &answer.responder), who, &answer.reply.status, None);

@@ -63,7 +63,7 @@ impl Inner {
 
 /// Sees it run, for as long as it is there.
 pub(crate) async fn watch(client: Weak<Inner>) {
-    while let Some(inner) = client.upgrade().filter(|inner| !inner.is_closing()) {
+    while let Some(inner) = client.upgrade().filter(|inner| !inner.closing.has_begun()) {
         inner.notice_suspension();
         let runtime = Arc::clone(&inner.runtime);
         drop(inner);
