@@ -3,7 +3,7 @@
 //!
 //! Every commit is synced before it is reported: databases of a cell change a few times a minute, and what they give out
 //! (ids of volumes and users) must not be given out again after a loss of power. A thread of its own waits for
-//! the disk, so that calls which only look something up do not.
+//! the disk, so that calls which only look something up do not. In simulations, which have no threads, the caller waits.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -14,7 +14,9 @@ use std::sync::mpsc::{self, Receiver, SyncSender};
 use std::thread::{self, JoinHandle};
 
 use redb::backends::FileBackend;
-use redb::{Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::{
+    Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition,
+};
 use tokio::sync::oneshot;
 
 use super::{CellStore, Outcome, Page, Position, Row, StoreError, StoreFuture, Transaction};
@@ -38,9 +40,16 @@ const CACHE_BYTES: usize = 8 << 20;
 #[derive(Debug)]
 pub struct EmbeddedStore {
     database: Arc<Database>,
-    /// `None` once it is being dropped.
-    commits: Option<SyncSender<Commit>>,
-    committer: Option<JoinHandle<()>>,
+    committer: Committer,
+}
+
+/// Who commits.
+#[derive(Debug)]
+enum Committer {
+    /// A thread; both are `None` once the store is being dropped.
+    Thread(Option<SyncSender<Commit>>, Option<JoinHandle<()>>),
+    /// Whoever asks for it.
+    Caller,
 }
 
 /// What `redb` says of an error, whose own type is large.
@@ -55,6 +64,10 @@ impl<E: Into<redb::Error>> From<E> for Reason {
 impl Reason {
     fn reading(self) -> StoreError {
         StoreError::new("reading the cell's databases", self.0)
+    }
+
+    fn changing(self) -> StoreError {
+        StoreError::new("changing the cell's databases", self.0)
     }
 }
 
@@ -84,7 +97,24 @@ impl EmbeddedStore {
         let committer = thread::Builder::new()
             .name("celldb-commit".into())
             .spawn(move || commit_all(&theirs, &waiting))?;
-        Ok(Self { database, commits: Some(commits), committer: Some(committer) })
+        Ok(Self { database, committer: Committer::Thread(Some(commits), Some(committer)) })
+    }
+
+    /// Rows in what simulations have for a file, with no thread: whoever commits waits for it. If it is empty, the database is made.
+    ///
+    /// # Errors
+    ///
+    /// If it is damaged or cannot be read or written.
+    pub fn over(backend: impl StorageBackend) -> Result<Self, StoreError> {
+        let open = || {
+            let is_new = backend.len()? == 0;
+            let database = builder().create_with_backend(backend)?;
+            if is_new {
+                lay_out(&database)?;
+            }
+            Ok(Self { database: Arc::new(database), committer: Committer::Caller })
+        };
+        open().map_err(|Reason(reason)| StoreError::new("opening the cell's databases", reason))
     }
 
     fn read_now(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Reason> {
@@ -111,10 +141,11 @@ impl EmbeddedStore {
 
 impl Drop for EmbeddedStore {
     fn drop(&mut self) {
-        self.commits = None;
-        if let Some(committer) = self.committer.take() {
+        let Committer::Thread(commits, thread) = &mut self.committer else { return };
+        *commits = None;
+        if let Some(thread) = thread.take() {
             // It ends with the channel; if it has panicked, its callers know.
-            let _ = committer.join();
+            let _ = thread.join();
         }
     }
 }
@@ -169,10 +200,8 @@ fn lay_out(database: &Database) -> Result<(), Reason> {
 
 fn commit_all(database: &Database, waiting: &Receiver<Commit>) {
     while let Ok((transaction, answer)) = waiting.recv() {
-        let result = commit_one(database, &transaction);
         // Whoever does not wait for it any more reads the database again.
-        let _ =
-            answer.send(result.map_err(|reason| StoreError::new("changing the cell's databases", reason.0)));
+        let _ = answer.send(commit_one(database, &transaction).map_err(Reason::changing));
     }
 }
 
@@ -224,8 +253,11 @@ impl CellStore for EmbeddedStore {
             )
         };
         Box::pin(async move {
+            let Committer::Thread(commits, _) = &self.committer else {
+                return commit_one(&self.database, &transaction).map_err(Reason::changing);
+            };
             let (answer, result) = oneshot::channel();
-            let commits = self.commits.as_ref().ok_or_else(gone)?;
+            let commits = commits.as_ref().ok_or_else(gone)?;
             // Never full, as long as each database makes one transaction at a time.
             commits.try_send((transaction, answer)).map_err(|_| gone())?;
             result.await.unwrap_or_else(|_| Err(gone()))
