@@ -1,9 +1,11 @@
-//! A whole cell from one seed: a location server, two file servers on disks that fail and lose power, and two clients whose caches are on
-//! such disks too, over a network that loses and parts them. No clock, no thread and no file system of the machine's decides anything,
-//! so that a run can be had again: see `the_same_seed_gives_the_same_log`.
+//! A whole cell from one seed: the databases of volumes' locations and of people, two file servers with their volumes, the volume servers
+//! that move one of these to and fro, and two clients. All of them have disks that fail and lose power, the databases and the
+//! caches too, and the network between loses datagrams and parts them. No clock, no thread and no file system of the
+//! machine's decides anything, so that a run can be had again: see `the_same_seed_gives_the_same_log`.
 //!
 //! Each file is rewritten whole, and says what it is: so any read can be judged by itself. A power loss may cost what was closed in
-//! the last seconds, never a part of a version and nothing older.
+//! the last seconds, never a part of a version and nothing older. What the databases have said to have done they have for good: no id
+//! of a volume is given twice, and no user is lost. Volumes are moved while nothing is broken; all else goes on meanwhile.
 
 mod support;
 
@@ -13,19 +15,27 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use afs_client::{Client, Error, Fid, OpenFlags};
+use afs_client::{Client, Error, Fid, OpenFlags, User};
 use afs_sim::{Fate, Sim};
 use afs_volume::disk::{Cut, SimulatedDisk};
 use afs_volume::fsck;
+use afs_wire::ids::ViceId;
+use afs_wire::{pt, vl};
+use futures_util::future::join;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use rx::Runtime;
+use rx::{Connection, Runtime};
 use rx_proto::time::Instant;
+use rxgen::xdr::{CharVec, XdrArray, XdrString};
 use support::data::{READ, WRITE, read_all, with_folder};
-use support::{CELL, NOBODY, ROOT_CELL, SMALL_LOG, USER_VOLUME, World};
+use support::databases::WRITERS;
+use support::moving::Mover;
+use support::{ALICE, BOB, CELL, NOBODY, ROOT_CELL, SMALL_LOG, USER_VOLUME, World};
 
+/// Who works at each client. A group that both are in, and nobody else, may change the names.
+const USERS: [User; 2] = [ALICE, BOB];
 const SITES: usize = 2;
-/// Files that are rewritten: the even ones in the volume of the first server, the odd ones in that of the second.
+/// Files that are rewritten: the even ones in the volume of the first server, the odd ones in the volume that begins at the second.
 const FILES: usize = 6;
 const DISK_BYTES: u64 = 1 << 30;
 /// What a power loss may cost: the partitions are synced every second, here by [`Cell::round`]'s task, and a sync takes no time.
@@ -107,14 +117,25 @@ struct Cell {
     caches: [SimulatedDisk; 2],
     files: Vec<History>,
     names: BTreeSet<String>,
+    /// Where each of the volumes is.
+    sites: [usize; SITES],
+    /// The administrator's way to the databases: of locations, and of people.
+    databases: [Connection; 2],
+    /// The last id that was given to a volume, and the users that were made.
+    last_id: u32,
+    people: Vec<(String, ViceId)>,
     /// Until when clients may not know what happened at a server.
     is_behind_until: Instant,
     /// The server that loses power next, and when.
     loses_power_at: Option<(usize, Instant)>,
     /// When the trouble of the moment ends.
     ends_at: Option<Instant>,
-    counts: [usize; 8],
+    counts: Counts,
 }
+
+/// Writes, reads, changes of names, clients killed, power losses and kills of file servers, cuts of the network, power losses and kills of the
+/// database server, changes of the databases, moves.
+type Counts = [usize; 11];
 
 async fn client_on(world: &Arc<Mutex<World>>, number: u8, disk: &SimulatedDisk) -> Client {
     let (sim, config) = {
@@ -133,14 +154,20 @@ async fn client_on(world: &Arc<Mutex<World>>, number: u8, disk: &SimulatedDisk) 
 impl Cell {
     /// The directory in a volume that everything is in.
     async fn root(&self, client: usize, volume: usize) -> Result<Fid, Error> {
-        let client = &self.clients[client];
-        let found = client.lookup(NOBODY, client.root(), format!(".{CELL}").as_bytes()).await?;
-        let root = client.target(NOBODY, found.fid).await?;
+        let (client, user) = (&self.clients[client], USERS[client]);
+        let found = client.lookup(user, client.root(), format!(".{CELL}").as_bytes()).await?;
+        let root = client.target(user, found.fid).await?;
         if volume == 0 {
             return Ok(root);
         }
-        let found = client.lookup(NOBODY, root, b"user").await?;
-        client.target(NOBODY, found.fid).await
+        let found = client.lookup(user, root, b"user").await?;
+        client.target(user, found.fid).await
+    }
+
+    /// The directory of the names, which is in the first volume.
+    async fn names_dir(&self, client: usize) -> Result<Fid, Error> {
+        let root = self.root(client, 0).await?;
+        Ok(self.clients[client].lookup(USERS[client], root, b"names").await?.fid)
     }
 
     fn note(&self, what: &str) {
@@ -172,8 +199,8 @@ impl Cell {
     ) -> Result<afs_client::OpenFile, Error> {
         let root = self.root(client, self.files[file].volume).await?;
         let name = format!("file{file}");
-        let found = self.clients[client].lookup(NOBODY, root, name.as_bytes()).await?;
-        self.clients[client].open(NOBODY, found.fid, flags).await
+        let found = self.clients[client].lookup(USERS[client], root, name.as_bytes()).await?;
+        self.clients[client].open(USERS[client], found.fid, flags).await
     }
 
     async fn rewrite(&mut self, client: usize, file: usize) {
@@ -193,7 +220,7 @@ impl Cell {
         let history = &mut self.files[file];
         history.versions.push((length, now, history.oldest));
         // Else it is closed, and still may be lost.
-        if self.loses_power_at.is_none_or(|(site, at)| site != history.volume || at < now) {
+        if self.loses_power_at.is_none_or(|(site, at)| site != self.sites[history.volume] || at < now) {
             history.oldest = version;
         }
         self.counts[0] += 1;
@@ -229,15 +256,15 @@ impl Cell {
         self.counts[1] += 1;
     }
 
-    /// A name comes or goes, in the directory that is of the first server.
+    /// A name comes or goes. File servers that cannot ask who a user is take nobody for one of the group.
     async fn name(&mut self, client: usize) {
         let name = format!("name{}", self.random.random_range(0..20));
-        let root = self.again("the root", || self.root(client, 0)).await;
+        let dir = self.again("the directory of names", || self.names_dir(client)).await;
         let one = &self.clients[client];
         let outcome = if self.names.contains(&name) {
-            one.remove_dir(NOBODY, root, name.as_bytes()).await
+            one.remove_dir(USERS[client], dir, name.as_bytes()).await
         } else {
-            one.make_dir(NOBODY, root, name.as_bytes(), 0o755).await.map(|_| ())
+            one.make_dir(USERS[client], dir, name.as_bytes(), 0o755).await.map(|_| ())
         };
         match &outcome {
             Ok(()) if !self.names.remove(&name) => drop(self.names.insert(name.clone())),
@@ -256,8 +283,8 @@ impl Cell {
         let this = &*self;
         let listing = this
             .again("listing", || async {
-                let root = this.root(client, 0).await?;
-                this.clients[client].read_dir(NOBODY, root).await
+                let dir = this.names_dir(client).await?;
+                this.clients[client].read_dir(USERS[client], dir).await
             })
             .await;
         let names = listing.entries_from(0).map(|entry| String::from_utf8_lossy(entry.name).into_owned());
@@ -283,7 +310,7 @@ impl Cell {
         let (operations, seed) = (self.random.random_range(0..40), self.random.random());
         let dies_at = sim.now() + Duration::from_millis(self.random.random_range(0..2000));
         world.lock().unwrap().disk(site).set_cut(Some(Cut::After(operations)));
-        for history in self.files.iter_mut().filter(|history| history.volume == site) {
+        for history in self.files.iter_mut().filter(|history| self.sites[history.volume] == site) {
             // What was found after an earlier power loss may be older than what was closed last before it.
             let lost =
                 history.versions.iter().rev().take_while(|(_, closed, _)| sim.now() < *closed + LOST_MAX);
@@ -323,6 +350,78 @@ impl Cell {
         self.counts[5] += 1;
     }
 
+    /// The machine of the databases loses power, in the middle of what it does, or their process is killed.
+    fn lose_databases(&mut self, loses_power: bool) {
+        let (sim, world, log) = (self.sim.clone(), Arc::clone(&self.world), self.log.clone());
+        let (operations, seed) = (self.random.random_range(0..40), self.random.random());
+        let dies_at = sim.now() + Duration::from_millis(self.random.random_range(0..20_000));
+        let back_at = dies_at + Duration::from_millis(self.random.random_range(10..60_000));
+        if loses_power {
+            world.lock().unwrap().databases.disk().set_cut(Some(Cut::After(operations)));
+        }
+        self.ends_at = Some(back_at + Duration::from_secs(1));
+        sim.clone().spawn(Box::pin(async move {
+            sim.sleep_until(dies_at).await;
+            world.lock().unwrap().databases.stop();
+            log.note(sim.now(), &format!("the databases die, lose power: {loses_power}"));
+            sim.sleep_until(back_at).await;
+            let databases = &mut world.lock().unwrap().databases;
+            if loses_power {
+                databases.power_loss(seed);
+            } else {
+                databases.restart();
+            }
+            log.note(sim.now(), "the databases are back");
+        }));
+        self.counts[if loses_power { 7 } else { 8 }] += 1;
+    }
+
+    /// The administrator takes an id for a volume, and makes a user. What is not answered may be done or not.
+    async fn administer(&mut self) {
+        let taken = self.databases[0].rpc(&vl::GetNewVolumeId { bump_count: 1 }).await;
+        self.note(&format!("an id of a volume: {:?}", taken.as_ref().map_err(ToString::to_string)));
+        if let Ok(reply) = taken {
+            let id = reply.new_volid.0;
+            assert!(id > self.last_id, "{id} is given again, after {}\n{}", self.last_id, self.end_of_log());
+            self.last_id = id;
+        }
+        let name = format!("user{}", self.counts[9]);
+        let (wire, owner) = (XdrString::new(name.as_str()).unwrap(), ViceId(0));
+        let made = self.databases[1].rpc(&pt::NewEntry { name: wire, flag: pt::PRUSER, owner }).await;
+        self.note(&format!("{name}: {:?}", made.as_ref().map_err(ToString::to_string)));
+        if let Ok(reply) = made {
+            self.people.push((name, reply.id));
+        }
+        self.counts[9] += 1;
+    }
+
+    /// The volume of users goes to the other server, by the volume servers, while clients go on.
+    async fn move_volume(&mut self) {
+        if self.ends_at.is_some_and(|at| self.sim.now() < at + Duration::from_secs(30)) {
+            return;
+        }
+        let (from, to) = (self.sites[1], 1 - self.sites[1]);
+        let mover = Mover::new(&self.world.lock().unwrap());
+        let moving = mover.move_volume("user", USER_VOLUME, from, to);
+        let work = async {
+            for _ in 0..6 {
+                let (client, file) = (self.random.random_range(0..2), self.random.random_range(0..FILES));
+                if self.random.random_bool(0.5) {
+                    self.rewrite(client, file).await;
+                } else {
+                    self.read(client, file).await;
+                }
+            }
+        };
+        join(moving, work).await;
+        mover.end();
+        self.sites[1] = to;
+        self.note(&format!("the volume moved from server {from} to {to}"));
+        // That it is there outlasts a power loss.
+        self.sim.sleep_until(self.sim.now() + LOST_MAX).await;
+        self.counts[10] += 1;
+    }
+
     /// What goes wrong next.
     async fn trouble(&mut self) {
         let now = self.sim.now();
@@ -353,6 +452,8 @@ impl Cell {
                 self.is_behind_until = self.is_behind_until.max(now + lasts + TOLD_AFTER);
                 self.counts[6] += 1;
             }
+            5 => self.lose_databases(true),
+            6 => self.lose_databases(false),
             _ => {}
         }
     }
@@ -360,10 +461,14 @@ impl Cell {
     async fn round(&mut self) {
         self.trouble().await;
         let (client, file) = (self.random.random_range(0..2), self.random.random_range(0..FILES));
-        match self.random.random_range(0..10) {
+        if self.random.random_bool(0.04) {
+            self.move_volume().await;
+        }
+        match self.random.random_range(0..11) {
             0..4 => self.rewrite(client, file).await,
             4..8 => self.read(client, file).await,
             8 => self.name(client).await,
+            9 => self.administer().await,
             _ => {
                 let pause = Duration::from_millis(self.random.random_range(1..20_000));
                 self.sim.sleep_until(self.sim.now() + pause).await;
@@ -394,6 +499,15 @@ impl Cell {
                 conflicts.iter().all(|conflict| known.iter().any(|why| conflict.why.contains(why)));
             assert!(is_known, "client {client} could not store {conflicts:?}\n{}", self.end_of_log());
         }
+        let dir = self.names_dir(0).await.unwrap();
+        let outsider = self.clients[0].make_dir(NOBODY, dir, b"theirs", 0o755).await;
+        assert!(outsider.is_err(), "only the group may\n{}", self.end_of_log());
+        for people in self.people.chunks(64) {
+            let names = people.iter().map(|(name, _)| CharVec::from_text(name).unwrap()).collect::<Vec<_>>();
+            let asked = self.databases[1].rpc(&pt::NameToID { names: XdrArray::new(names).unwrap() }).await;
+            let ids = people.iter().map(|(_, id)| *id).collect::<Vec<_>>();
+            assert_eq!(asked.unwrap().ids.to_vec(), ids, "users that were made\n{}", self.end_of_log());
+        }
         let world = self.world.lock().unwrap();
         for site in &world.sites {
             let report = fsck::check(&site.partition).unwrap();
@@ -403,8 +517,9 @@ impl Cell {
 }
 
 /// A run of so many rounds: its log, and how often what happened.
-fn run(seed: u64, rounds: usize) -> (String, [usize; 8]) {
-    let world = World::with_disks(SITES as u8, |_| Some(SimulatedDisk::new(DISK_BYTES)));
+fn run(seed: u64, rounds: usize) -> (String, Counts) {
+    let disk = || Some(SimulatedDisk::new(DISK_BYTES));
+    let world = World::with_all_disks(SITES as u8, |_| disk(), disk());
     world.sim.set_seed(seed);
     world.make_volume(0, "root.cell", ROOT_CELL);
     world.make_volume(1, "user", USER_VOLUME);
@@ -420,6 +535,7 @@ fn run(seed: u64, rounds: usize) -> (String, [usize; 8]) {
         );
         fate
     });
+    let databases = [world.to_databases::<vl::Vl>(7003), world.to_databases::<pt::Pr>(7002)];
     let world = Arc::new(Mutex::new(world));
     // What partitions do every second has no thread here.
     let (clock, keeper) = (sim.clone(), Arc::downgrade(&world));
@@ -451,17 +567,25 @@ fn run(seed: u64, rounds: usize) -> (String, [usize; 8]) {
             caches,
             files,
             names: BTreeSet::new(),
+            sites: [0, 1],
+            databases,
+            last_id: 0,
+            people: Vec::new(),
             is_behind_until: now,
             loses_power_at: None,
             ends_at: None,
-            counts: [0; 8],
+            counts: Counts::default(),
         };
         let root = cell.root(0, 0).await.unwrap();
-        cell.clients[0].make_mount(NOBODY, root, b"user", "#user.").await.unwrap();
+        cell.clients[0].make_mount(USERS[0], root, b"user", "#user.").await.unwrap();
+        let names = cell.clients[0].make_dir(USERS[0], root, b"names", 0o755).await.unwrap().fid;
+        // The group may do everything, all others only look.
+        let list = format!("2\n0\n{WRITERS} 127\nsystem:anyuser 9\n");
+        cell.clients[0].set_access_list(USERS[0], names, list.as_bytes()).await.unwrap();
         for file in 0..FILES {
             let root = cell.root(0, file % SITES).await.unwrap();
             let name = format!("file{file}");
-            cell.clients[0].create(NOBODY, root, name.as_bytes(), 0o644).await.unwrap();
+            cell.clients[0].create(USERS[0], root, name.as_bytes(), 0o644).await.unwrap();
             cell.rewrite(0, file).await;
         }
         // That they are there outlasts a power loss.
@@ -501,6 +625,6 @@ fn what_was_closed_is_read_whole_by_everybody_whatever_dies() {
     for seed in first..first + count {
         println!("seed {seed}");
         let (_, counts) = run(seed, 600);
-        println!("writes, reads, names, clients killed, power losses, kills, cuts: {counts:?}");
+        println!("{counts:?}");
     }
 }

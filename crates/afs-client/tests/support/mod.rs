@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 pub(crate) mod data;
+pub(crate) mod databases;
 pub(crate) mod moving;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,11 +12,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
-use afs_celldb::caller::NoAuth;
-use afs_celldb::store::CellStore;
-use afs_celldb::store::memory::MemoryStore;
-use afs_celldb::vldb::{RestrictedQuery, VlService, Vldb};
-use afs_celldb::{Database, rx_service};
 use afs_client::config::LocalUser;
 use afs_client::{Client, Config, Fid, User};
 use afs_config::{CellName, CellServDb};
@@ -36,6 +32,8 @@ use rxgen::Interface;
 use rxgen::xdr::{CharVec, XdrArray};
 
 use afs_sim::Sim;
+
+use databases::{AsksPr, Databases};
 
 pub(crate) const CELL: &str = "one.test";
 
@@ -140,7 +138,7 @@ pub(crate) struct World {
     pub(crate) sites: Vec<Site>,
     keys: KeySet,
     folder: Folder,
-    location: Endpoint,
+    pub(crate) databases: Databases,
     setup: Endpoint,
 }
 
@@ -193,21 +191,24 @@ impl World {
 
     /// The same, with partitions on these disks.
     pub(crate) fn with_disks(count: u8, disk_of: impl Fn(u8) -> Option<SimulatedDisk>) -> Self {
+        Self::with_all_disks(count, disk_of, None)
+    }
+
+    /// The same, with the databases on a disk too. The users are in them then, and file servers ask there who users are.
+    pub(crate) fn with_all_disks(
+        count: u8,
+        disk_of: impl Fn(u8) -> Option<SimulatedDisk>,
+        databases: Option<SimulatedDisk>,
+    ) -> Self {
         let (sim, folder) = (Sim::new(Duration::from_millis(5)), Folder::new());
         let keys = KeySet::of([Key::rxkad_krb5(1, EncType::AES256, &[7; 32])]).unwrap();
         let bind = |address| Endpoint::bind_with(Arc::new(sim.clone()), address, options()).unwrap();
-        let location = bind(SocketAddr::from((LOCATION, 7003)));
         let setup = bind(socket(200, 7001));
-        let database = sim.block_on(async {
-            let store: Arc<dyn CellStore> = Arc::new(MemoryStore::new());
-            Arc::new(Database::<Vldb>::open(store).await.unwrap())
-        });
-        let clock = {
-            let sim = sim.clone();
-            Arc::new(move || seconds(&sim))
-        };
-        let service = VlService::new(database, Arc::new(NoAuth), clock, RestrictedQuery::AnyUser);
-        location.add_service(rx_service::<vl::Vl, _>(Arc::new(service), vec![Arc::new(Null)]));
+        let has_people = databases.is_some();
+        let databases = Databases::new(&sim, databases);
+        if has_people {
+            databases.make_people(&setup);
+        }
         let sites = (0..count)
             .map(|number| {
                 let path = folder.0.join(format!("vicep{}", char::from(b'a' + number)));
@@ -218,7 +219,7 @@ impl World {
                 Site { address: socket(1 + number, 7000), partition, disk, uuid, running: None }
             })
             .collect();
-        let mut world = Self { sim, sites, keys, folder, location, setup };
+        let mut world = Self { sim, sites, keys, folder, databases, setup };
         for number in 0..count {
             world.start(number.into());
             let site = &world.sites[usize::from(number)];
@@ -240,7 +241,9 @@ impl World {
         config.clock =
             WallClock::new(move || clock.wall_clock().duration_since(SystemTime::UNIX_EPOCH).unwrap());
         let volumes: Arc<dyn Volumes> = Arc::new(vec![site.partition.clone()]);
-        let server = FileServer::new(config, &endpoint, volumes, Arc::new(People)).unwrap();
+        let people: Arc<dyn Protection> =
+            if self.databases.has_people() { Arc::new(AsksPr::from(&endpoint)) } else { Arc::new(People) };
+        let server = FileServer::new(config, &endpoint, volumes, people).unwrap();
         let options = rxkad::ServerOptions::of_cell(CELL);
         let rxkad = rxkad::Server::new(keys, options, Arc::new(move || UnixTime(seconds(&sim))));
         endpoint.add_service(server.service(vec![Arc::new(Null), Arc::new(rxkad)]));
@@ -281,6 +284,11 @@ impl World {
     /// The disk of a site that has one of its own.
     pub(crate) fn disk(&self, number: usize) -> &SimulatedDisk {
         self.sites[number].disk.as_ref().expect("a disk that can fail")
+    }
+
+    /// The administrator's connection to a service of the database server.
+    pub(crate) fn to_databases<I: Interface>(&self, port: u16) -> rx::Connection {
+        self.setup.connect(SocketAddr::from((LOCATION, port)), ServiceId(I::SERVICE_ID), Box::new(Null))
     }
 
     fn ask_location<R: rxgen::Rpc + Sync + 'static>(&self, args: R) -> R::Reply {

@@ -59,8 +59,8 @@ impl Peers for Anonymous {
 /// Whoever moves volumes: the administrator, with the volume servers.
 pub(crate) struct Mover {
     sim: Sim,
-    _services: Vec<(VolumeService, Endpoint)>,
-    _caller: Endpoint,
+    services: Vec<(VolumeService, Endpoint)>,
+    caller: Endpoint,
     servers: Vec<Connection>,
     files: Vec<SocketAddr>,
     vldb: Connection,
@@ -99,9 +99,17 @@ impl Mover {
                 ServiceId(Vl::SERVICE_ID),
                 Box::new(Null),
             ),
-            _services: services,
-            _caller: caller,
+            services,
+            caller,
             pause: Duration::from_secs(1),
+        }
+    }
+
+    /// Ends the volume servers, so that others can be at their ports.
+    pub(crate) fn end(self) {
+        for endpoint in self.services.iter().map(|(_, endpoint)| endpoint).chain([&self.caller]) {
+            self.sim.cut_off(endpoint.local_addr());
+            endpoint.shut_down();
         }
     }
 
