@@ -1,5 +1,7 @@
-//! `afar import`: a cell's databases from the files of OpenAFS's servers, `vldb.DB0` and `prdb.DB0`. What is odd in them is told,
-//! with `--dry-run` that alone. How the files are read is `afs_celldb::files`.
+//! `afar import`: a cell's databases from the files of OpenAFS's servers, `vldb.DB0` and `prdb.DB0`, or from servers that run
+//! (`import/servers.rs`). What is odd in them is told, with `--dry-run` that alone. How the files are read is `afs_celldb::files`.
+
+mod servers;
 
 use crate::database_files::{
     chance, configuration, give_to_owner, json_of, log_path, now, place_of, read, store_of, text_of, wait,
@@ -14,13 +16,14 @@ use afs_celldb::{Existing, FillError, check_empty, fill};
 use clap::Parser;
 use serde_json::{Value, json};
 use std::ffi::OsString;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Parser)]
 #[command(
     name = "afar import",
-    about = "Fills the cell's databases from the files of OpenAFS's vlserver and ptserver, which should be stopped, as should 'afar server'"
+    about = "Fills the cell's databases from the files of OpenAFS's vlserver and ptserver, which should be stopped, as should 'afar server', or from servers that run"
 )]
 struct Cli {
     /// The volume location database, such as /var/lib/openafs/db/vldb.DB0
@@ -29,6 +32,12 @@ struct Cli {
     /// The protection database, such as /var/lib/openafs/db/prdb.DB0
     #[arg(long, value_name = "FILE")]
     prdb: Option<PathBuf>,
+    /// Asks the database servers at these addresses for both databases, which nobody should change meanwhile
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',', conflicts_with_all = ["vldb", "prdb"])]
+    from: Vec<Ipv4Addr>,
+    /// The folder with the key of the cell whose servers are asked
+    #[arg(long, value_name = "DIR", default_value = crate::cell::SERVER_FOLDER)]
+    keys: PathBuf,
     /// The server's configuration
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -53,19 +62,28 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 }
 
 fn import(cli: &Cli) -> Result<(), String> {
-    if cli.vldb.is_none() && cli.prdb.is_none() {
-        return Err("give --vldb FILE, --prdb FILE, or both".to_owned());
+    if cli.vldb.is_none() && cli.prdb.is_none() && cli.from.is_empty() {
+        return Err("give --vldb FILE, --prdb FILE, or both, or --from ADDRESS".to_owned());
     }
     // Both are read before anything is changed.
-    let vldb = cli.vldb.as_deref().map(|path| open(path, read_vldb)).transpose()?;
-    let prdb = cli.prdb.as_deref().map(|path| open(path, read_prdb)).transpose()?;
+    let (vldb, prdb) = if cli.from.is_empty() {
+        let vldb = cli.vldb.as_deref().map(|path| open(path, read_vldb)).transpose()?;
+        (vldb, cli.prdb.as_deref().map(|path| open(path, read_prdb)).transpose()?)
+    } else {
+        let (vldb, prdb) = servers::ask(&cli.from, &cli.keys)?;
+        (Some(vldb), Some(prdb))
+    };
     let mut told = serde_json::Map::new();
     let mut text = String::new();
-    if let (Some(path), Some((contents, oddities))) = (&cli.vldb, &vldb) {
-        text += &tell_vldb(path, contents, oddities, &mut told);
+    let source = |file: Option<&PathBuf>, kind: &str| match file {
+        Some(path) => path.display().to_string(),
+        None => format!("the {kind} servers at {}", servers::list(&cli.from)),
+    };
+    if let Some((contents, oddities)) = &vldb {
+        text += &tell_vldb(&source(cli.vldb.as_ref(), "volume location"), contents, oddities, &mut told);
     }
-    if let (Some(path), Some((contents, oddities))) = (&cli.prdb, &prdb) {
-        text += &tell_prdb(path, contents, oddities, &mut told);
+    if let Some((contents, oddities)) = &prdb {
+        text += &tell_prdb(&source(cli.prdb.as_ref(), "protection"), contents, oddities, &mut told);
     }
     let say = |text: &str| if cli.json { Ok(()) } else { output::write(text) };
     say(&text).map_err(|error| error.to_string())?;
@@ -128,35 +146,31 @@ fn told_of(error: &FillError) -> String {
 }
 
 fn tell_vldb(
-    path: &Path,
+    source: &str,
     contents: &VldbContents,
     oddities: &Oddities,
     told: &mut serde_json::Map<String, Value>,
 ) -> String {
     let (volumes, servers) = (contents.entries.len(), contents.server_count());
-    let value = json!({ "file": path.display().to_string(), "volumes": volumes, "servers": servers, "odd": json_of(oddities) });
+    let value = json!({ "file": source, "volumes": volumes, "servers": servers, "odd": json_of(oddities) });
     told.insert("vldb".to_owned(), value);
-    format!("{}: {volumes} volumes on {servers} servers\n{}", path.display(), text_of(oddities))
+    format!("{source}: {volumes} volumes on {servers} servers\n{}", text_of(oddities))
 }
 
 fn tell_prdb(
-    path: &Path,
+    source: &str,
     contents: &PrdbContents,
     oddities: &Oddities,
     told: &mut serde_json::Map<String, Value>,
 ) -> String {
     let [users, groups, foreign] = contents.counts();
     let value = json!({
-        "file": path.display().to_string(),
+        "file": source,
         "users": users,
         "groups": groups,
         "foreign_users": foreign,
         "odd": json_of(oddities),
     });
     told.insert("prdb".to_owned(), value);
-    format!(
-        "{}: {users} users, {groups} groups, {foreign} users of other cells\n{}",
-        path.display(),
-        text_of(oddities)
-    )
+    format!("{source}: {users} users, {groups} groups, {foreign} users of other cells\n{}", text_of(oddities))
 }

@@ -5,8 +5,8 @@ use std::net::Ipv4Addr;
 use afs_wire::abort::{PRINTERNAL, PRNAMETOOLONG, PRNOENT};
 use afs_wire::ids::ViceId;
 use afs_wire::pt::{
-    self, IdList, ListEntriesFlags, PR_MAXNAMELEN, PrCheckEntry, PrListEntry, PrName, PrNameVec, Privacy,
-    SetFieldsMask,
+    self, IdList, ListEntriesFlags, PR_MAXNAMELEN, PrCheckEntry, PrDebugEntry, PrListEntry, PrName,
+    PrNameVec, Privacy, SetFieldsMask,
 };
 use rx::Endpoint;
 use rxgen::Rpc;
@@ -169,6 +169,16 @@ impl ProtectionDb {
             self.call(pt::ListEntry { id }).await?.entry;
         let name = shown(name.text());
         Ok(Entry { name, id, owner, creator, flags, group_quota: ngroups, membership: count })
+    }
+
+    /// All that the database has of an entry, but for most of its list. Administrators may ask for it.
+    ///
+    /// # Errors
+    ///
+    /// The database's.
+    pub async fn dump(&self, id: ViceId) -> Result<PrDebugEntry, Error> {
+        let pos = self.call(pt::WhereIsIt { id }).await?.pos;
+        self.call(pt::DumpEntry { pos }).await.map(|reply| reply.entry)
     }
 
     /// Entries from a place on, and the place of the next part, if there is one.

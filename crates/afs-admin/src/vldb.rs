@@ -50,6 +50,17 @@ pub enum ServerKey {
     Uuid(Uuid),
 }
 
+/// A file server as it has registered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Registration {
+    /// Its own number.
+    pub uuid: Uuid,
+    /// How often its addresses were changed.
+    pub uniquifier: i32,
+    /// Where it is.
+    pub addresses: Vec<Ipv4Addr>,
+}
+
 impl LocationDb {
     /// The database on these machines.
     pub fn new(endpoint: &Endpoint, machines: &[Ipv4Addr], login: &Login) -> Self {
@@ -198,12 +209,42 @@ impl LocationDb {
         self.call(vl::GetAddrs { handle: 0, spare2: 0 }).await.map(|reply| reply.n_entries)
     }
 
+    /// The addresses of file servers that have one and did not register. In place of those that did are numbers that are no
+    /// addresses, which are left out.
+    ///
+    /// # Errors
+    ///
+    /// The database's.
+    pub async fn plain_servers(&self) -> Result<Vec<Ipv4Addr>, Error> {
+        let reply = self.call(vl::GetAddrs { handle: 0, spare2: 0 }).await?;
+        let addresses = reply.addrs.iter().map(|address| address.ip());
+        Ok(addresses.filter(|address| !matches!(address.octets()[0], 0 | 255)).collect())
+    }
+
+    /// The next volume id that the database gives out.
+    ///
+    /// # Errors
+    ///
+    /// The database's.
+    pub async fn next_volume_id(&self) -> Result<VolumeId, Error> {
+        self.call(vl::GetStats {}).await.map(|reply| reply.header.max_volume_id)
+    }
+
     /// A file server and its addresses.
     ///
     /// # Errors
     ///
     /// The database's.
     pub async fn server_addresses(&self, key: ServerKey) -> Result<(Uuid, Vec<Ipv4Addr>), Error> {
+        self.registration(key).await.map(|server| (server.uuid, server.addresses))
+    }
+
+    /// A file server as it has registered.
+    ///
+    /// # Errors
+    ///
+    /// The database's.
+    pub async fn registration(&self, key: ServerKey) -> Result<Registration, Error> {
         let mut by = ListAddrByAttributes {
             mask: AddrMask::NONE,
             ipaddr: HostAddr(0),
@@ -217,7 +258,8 @@ impl LocationDb {
             ServerKey::Uuid(uuid) => (by.mask, by.uuid) = (AddrMask::UUID, uuid),
         }
         let reply = self.call(vl::GetAddrsU { by }).await?;
-        Ok((reply.uuid, reply.addrs.iter().map(|address| address.ip()).collect()))
+        let addresses = reply.addrs.iter().map(|address| address.ip()).collect();
+        Ok(Registration { uuid: reply.uuid, uniquifier: reply.uniquifier, addresses })
     }
 
     /// Tells the database where a file server is.

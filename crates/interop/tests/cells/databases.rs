@@ -19,7 +19,7 @@ pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
 }
 
 /// Servers start, and stop, within some seconds.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Names of which there are volumes.
 const VOLUMES: usize = 40;
@@ -31,10 +31,10 @@ const USERS: usize = 40;
 const LOOKUPS_MIN: usize = 200;
 
 /// Where OpenAFS's servers have their databases in a cell.
-const FILES: &str = "/var/lib/openafs/db";
+pub(crate) const FILES: &str = "/var/lib/openafs/db";
 
 /// Where ours have theirs there.
-const STATE: &str = "/var/lib/openafs/afar";
+pub(crate) const STATE: &str = "/var/lib/openafs/afar";
 
 /// What fills the databases. `#` is every number, `%` every second one.
 const FILLING: &[&str] = &[
@@ -150,6 +150,11 @@ fn answers(cell: &Cell) -> Result<Vec<(String, String)>, Trouble> {
     Ok(answers)
 }
 
+/// Without what no call tells: when a volume was locked. An entry without a time is not locked.
+fn without_locks(answers: Vec<(String, String)>) -> Vec<(String, String)> {
+    answers.into_iter().filter(|(line, _)| !line.contains("-locked")).collect()
+}
+
 fn compare(whose: &str, now: &[(String, String)], before: &[(String, String)]) -> Verdict {
     for ((line, now), (_, before)) in now.iter().zip(before) {
         if now != before {
@@ -160,13 +165,13 @@ fn compare(whose: &str, now: &[(String, String)], before: &[(String, String)]) -
 }
 
 /// Our database servers in a cell, while OpenAFS's are stopped.
-struct OurDatabases<'a> {
+pub(crate) struct OurDatabases<'a> {
     cell: &'a Cell,
     server: Option<Running>,
 }
 
 impl<'a> OurDatabases<'a> {
-    fn start(cell: &'a Cell, afar: &str) -> Result<Self, Trouble> {
+    pub(crate) fn start(cell: &'a Cell, afar: &str) -> Result<Self, Trouble> {
         let words = [afar, "server", "--state", STATE, "--config-dir", "/etc/openafs/server"];
         let rest = ["--roles", "pt,vl", "--bind", "10.88.0.1"];
         let server = process::start(&mut cell.command(&[&words[..], &rest].concat()))?;
@@ -182,7 +187,7 @@ impl<'a> OurDatabases<'a> {
         Err("our databases do not answer".to_owned().into())
     }
 
-    fn stop(mut self) -> Verdict {
+    pub(crate) fn stop(mut self) -> Verdict {
         self.end("-TERM")
     }
 
@@ -207,8 +212,8 @@ impl Drop for OurDatabases<'_> {
     }
 }
 
-/// Starts OpenAFS's database servers, or stops them, and waits until they are.
-fn set_stock(cell: &Cell, run: bool) -> Verdict {
+/// Starts OpenAFS's database servers, or stops them, and waits until they are. Servers that start have an entry of this volume.
+pub(crate) fn set_stock(cell: &Cell, run: bool, volume: &str) -> Verdict {
     if !run {
         cell.expect("bos shutdown 10.88.0.1 ptserver vlserver -wait -localauth")?;
         return Ok(());
@@ -217,7 +222,7 @@ fn set_stock(cell: &Cell, run: bool) -> Verdict {
     let mut why = String::new();
     for _ in 0..PATIENCE.as_secs() * 2 {
         // A lock needs a server that takes changes.
-        let ready = ["pts setmax -user 6000 -localauth", "vos unlock vol.40 -localauth"];
+        let ready = ["pts setmax -user 6000 -localauth", &format!("vos unlock {volume} -localauth")];
         match ready.iter().try_for_each(|line| cell.expect(line).map(drop)) {
             Ok(()) => return Ok(()),
             Err(error) => why = error,
@@ -256,11 +261,16 @@ fn change(cell: &Cell, name: &str) -> Verdict {
     })
 }
 
-fn there_and_back(lab: &Lab) -> Verdict {
-    let cell = lab.cell(&Machine::new(Servers::Stock))?;
+/// The path of `afar`.
+pub(crate) fn program(lab: &Lab) -> Result<String, Trouble> {
     let afar = std::path::PathBuf::from(lab.afar()?.get_program());
     let afar = afar.canonicalize().map_err(|error| format!("{}: {error}", afar.display()))?;
-    let afar = afar.display().to_string();
+    Ok(afar.display().to_string())
+}
+
+fn there_and_back(lab: &Lab) -> Verdict {
+    let cell = lab.cell(&Machine::new(Servers::Stock))?;
+    let afar = program(lab)?;
     for line in FILLING.iter().flat_map(|pattern| lines(pattern, count_of(pattern))) {
         cell.expect(&format!("{line} -localauth"))?;
     }
@@ -279,13 +289,28 @@ fn there_and_back(lab: &Lab) -> Verdict {
         return Err(format!("the databases were not filled: {}", of_openafs[0].1).into());
     }
 
-    set_stock(&cell, false)?;
+    // The servers tell the same as their files. Entries that no look-up finds are told by none.
+    let from = format!("{afar} import --from 10.88.0.1 --state {STATE}");
+    let told = cell.expect(&format!("{from} --dry-run"))?;
+    if !told.contains("groups without an owner") || told.contains("hash chain") {
+        return Err(format!("of the servers of OpenAFS we say {told}").into());
+    }
+    cell.expect(&from)?;
+    set_stock(&cell, false, "vol.40")?;
+    let ours = OurDatabases::start(&cell, &afar)?;
+    compare(
+        "our server with what theirs told",
+        &without_locks(answers(&cell)?),
+        &without_locks(of_openafs.clone()),
+    )?;
+    ours.stop()?;
+
     let files = format!("--vldb {FILES}/vldb.DB0 --prdb {FILES}/prdb.DB0 --state {STATE}");
     let told = cell.expect(&format!("{afar} import {files} --dry-run"))?;
     if !told.contains("groups without an owner") || told.contains("hash chain") {
         return Err(format!("of the files of OpenAFS we say {told}").into());
     }
-    cell.expect(&format!("{afar} import {files}"))?;
+    cell.expect(&format!("{afar} import {files} --replace"))?;
     let ours = OurDatabases::start(&cell, &afar)?;
     compare("our server", &answers(&cell)?, &of_openafs)?;
     change(&cell, "ours")?;
@@ -294,13 +319,13 @@ fn there_and_back(lab: &Lab) -> Verdict {
 
     cell.expect(&format!("{afar} export {files} --force"))?;
     check_files(&cell)?;
-    set_stock(&cell, true)?;
+    set_stock(&cell, true, "vol.40")?;
     // What set_stock has changed.
     let not_max = |answers: Vec<(String, String)>| {
         answers.into_iter().filter(|(line, _)| !line.starts_with("pts listmax")).collect::<Vec<_>>()
     };
     compare("OpenAFS's server", &not_max(answers(&cell)?), &not_max(of_ours))?;
     change(&cell, "theirs")?;
-    set_stock(&cell, false)?;
+    set_stock(&cell, false, "vol.40")?;
     check_files(&cell)
 }
