@@ -8,6 +8,7 @@ mod databases;
 mod dumps;
 mod fuse;
 mod kerberos;
+mod migration;
 mod mixed;
 mod moving;
 mod options;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         dumps::cases,
         rxkad::cases,
         rights::cases,
+        migration::cases,
         mixed::cases,
         moving::cases,
         options::cases,
