@@ -15,7 +15,7 @@ use afs_wire::abort::{PREXIST, VL_NAMEEXIST, VL_NOENT};
 use afs_wire::ids::{ViceId, VolumeId, VolumeType};
 use afs_wire::pt::{NameToID, NewEntry, PRUSER};
 use afs_wire::vl::{CreateEntryN, GetEntryByIDN, GetNewVolumeId};
-use etcd_cell::{EtcdCell, is_here, volume_entry};
+use etcd_cell::{EtcdCell, faults::number, is_here, volume_entry};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use rxgen::xdr::{CharVec, XdrArray, XdrString};
@@ -30,10 +30,6 @@ const SERVER_PATIENCE: Duration = Duration::from_secs(3);
 
 /// How long it may take until all is well after a fault has ended.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
-}
 
 /// UNOQUORUM.
 const NO_QUORUM: i32 = 5376;
@@ -202,63 +198,6 @@ async fn look(servers: Servers, known: Arc<Known>, seed: u64) {
     }
 }
 
-/// One fault, and its end.
-async fn fault(cell: &mut EtcdCell, random: &mut StdRng) {
-    let seconds = Duration::from_millis(random.random_range(500..4000));
-    let (member, server) = (random.random_range(0..3), random.random_range(0..3));
-    let kind = random.random_range(0..7);
-    println!("fault {kind}: member {member}, server {server}, {seconds:?}");
-    match kind {
-        0 => {
-            cell.etcd.kill(member);
-            tokio::time::sleep(seconds).await;
-            cell.etcd.restart(member);
-        }
-        1 => {
-            cell.etcd.stop(member, true);
-            tokio::time::sleep(seconds).await;
-            cell.etcd.stop(member, false);
-        }
-        2 => {
-            cell.servers[server].take().unwrap().kill();
-            tokio::time::sleep(seconds).await;
-            cell.restart(server);
-        }
-        3 => {
-            cell.servers[server].as_ref().unwrap().signal("STOP");
-            tokio::time::sleep(seconds).await;
-            cell.servers[server].as_ref().unwrap().signal("CONT");
-        }
-        // The leader, so that there is an election, with a server.
-        4 => {
-            let leader = cell.etcd.leader().unwrap_or(member);
-            cell.etcd.kill(leader);
-            cell.servers[server].take().unwrap().kill();
-            tokio::time::sleep(seconds).await;
-            cell.restart(server);
-            cell.etcd.restart(leader);
-        }
-        5 => {
-            let leader = cell.etcd.leader().unwrap_or(member);
-            cell.etcd.stop(leader, true);
-            cell.servers[server].as_ref().unwrap().signal("STOP");
-            tokio::time::sleep(seconds).await;
-            cell.servers[server].as_ref().unwrap().signal("CONT");
-            tokio::time::sleep(seconds / 2).await;
-            cell.etcd.stop(leader, false);
-        }
-        // Two of three: nobody may change anything, and look-ups go on.
-        _ => {
-            let other = (member + 1) % 3;
-            cell.etcd.kill(member);
-            cell.etcd.stop(other, true);
-            tokio::time::sleep(seconds).await;
-            cell.etcd.stop(other, false);
-            cell.etcd.restart(member);
-        }
-    }
-}
-
 /// Waits until each server takes a change again.
 async fn wait_for_changes(servers: &Servers, known: &Known) {
     for (index, server) in servers.vl.iter().enumerate() {
@@ -297,7 +236,7 @@ async fn what_was_acknowledged_is_seen_everywhere_while_members_and_servers_die(
     let begun = Instant::now();
     while begun.elapsed() < length {
         tokio::time::sleep(Duration::from_millis(random.random_range(200..1500))).await;
-        fault(&mut cell, &mut random).await;
+        cell.fault(&mut random).await;
         wait_for_changes(&own, &known).await;
         // Whoever has found something wrong has ended.
         assert!(changers.iter().chain(&lookers).all(|work| !work.is_finished()), "a client has failed");

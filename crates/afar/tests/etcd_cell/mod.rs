@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test program uses a part of this")]
 
+pub(crate) mod faults;
+
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::Command;

@@ -1,0 +1,91 @@
+//! What goes wrong with a cell over an etcd: members and servers that die, hang and are slow, one at a time or together.
+
+use std::time::Duration;
+
+use rand::Rng;
+use rand::rngs::StdRng;
+
+use super::EtcdCell;
+
+/// A number from the environment.
+pub(crate) fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
+impl EtcdCell {
+    /// One fault, and its end.
+    pub(crate) async fn fault(&mut self, random: &mut StdRng) {
+        let seconds = Duration::from_millis(random.random_range(500..4000));
+        let (member, server) = (random.random_range(0..3), random.random_range(0..3));
+        let kind = random.random_range(0..9);
+        println!("fault {kind}: member {member}, server {server}, {seconds:?}");
+        match kind {
+            0 => {
+                self.etcd.kill(member);
+                tokio::time::sleep(seconds).await;
+                self.etcd.restart(member);
+            }
+            1 => {
+                self.etcd.stop(member, true);
+                tokio::time::sleep(seconds).await;
+                self.etcd.stop(member, false);
+            }
+            2 => {
+                self.servers[server].take().unwrap().kill();
+                tokio::time::sleep(seconds).await;
+                self.restart(server);
+            }
+            3 => {
+                self.servers[server].as_ref().unwrap().signal("STOP");
+                tokio::time::sleep(seconds).await;
+                self.servers[server].as_ref().unwrap().signal("CONT");
+            }
+            // The leader, so that there is an election, with a server.
+            4 => {
+                let leader = self.etcd.leader().unwrap_or(member);
+                self.etcd.kill(leader);
+                self.servers[server].take().unwrap().kill();
+                tokio::time::sleep(seconds).await;
+                self.restart(server);
+                self.etcd.restart(leader);
+            }
+            5 => {
+                let leader = self.etcd.leader().unwrap_or(member);
+                self.etcd.stop(leader, true);
+                self.servers[server].as_ref().unwrap().signal("STOP");
+                tokio::time::sleep(seconds).await;
+                self.servers[server].as_ref().unwrap().signal("CONT");
+                tokio::time::sleep(seconds / 2).await;
+                self.etcd.stop(leader, false);
+            }
+            // A member whose disk, network and processor are slow: it runs a quarter of the time, in pieces.
+            6 => {
+                let leader = self.etcd.leader().unwrap_or(member);
+                for _ in 0..seconds.as_millis() / 200 {
+                    self.etcd.stop(leader, true);
+                    tokio::time::sleep(Duration::from_millis(150)).await;
+                    self.etcd.stop(leader, false);
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+            // A server that is as slow.
+            7 => {
+                for _ in 0..seconds.as_millis() / 200 {
+                    self.servers[server].as_ref().unwrap().signal("STOP");
+                    tokio::time::sleep(Duration::from_millis(150)).await;
+                    self.servers[server].as_ref().unwrap().signal("CONT");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }
+            // Two of three: nobody may change anything, and look-ups go on.
+            _ => {
+                let other = (member + 1) % 3;
+                self.etcd.kill(member);
+                self.etcd.stop(other, true);
+                tokio::time::sleep(seconds).await;
+                self.etcd.stop(other, false);
+                self.etcd.restart(member);
+            }
+        }
+    }
+}

@@ -1,0 +1,299 @@
+//! The history of a cell of three database servers over an etcd of three members, while members and servers die, hang and are slow: what
+//! clients asked for and were told, and when, is given to a checker of linearizability, which is not ours (`todc-utils`, the algorithm of
+//! Wing, Gong and Lowe).
+//!
+//! Each name of a user is an object of its own, since linearizability of all follows from that of each. Of what changes the database the
+//! history has to be linearizable as a whole. A look-up, and a change that was refused, has to fit in with all changes; that two look-ups
+//! within 20 ms at different servers fit to each other while a change is not acknowledged yet is not promised (docs/decisions/0008-etcd.md).
+
+mod etcd_cell;
+mod server_process;
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use afs_testclient::{Client, Server, Who};
+use afs_wire::abort::{PREXIST, PRNOENT};
+use afs_wire::ids::ViceId;
+use afs_wire::pt::{Delete, NameToID, NewEntry, PRUSER};
+use etcd_cell::{EtcdCell, faults::number, is_here};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use rxgen::xdr::{CharVec, XdrArray, XdrString};
+use todc_utils::linearizability::WGLChecker;
+use todc_utils::linearizability::history::{Action, History};
+use todc_utils::specifications::Specification;
+use tokio::time::timeout;
+
+const CLIENTS: u64 = 10;
+
+/// Names that are used at a time, and for how long: then others are, so that no history becomes long.
+const NAMES: u64 = 6;
+const NAME_LIFE: Duration = Duration::from_secs(2);
+
+/// How long a client waits for a server.
+const SERVER_PATIENCE: Duration = Duration::from_secs(3);
+
+/// UNOQUORUM: nothing was changed.
+const NO_QUORUM: i32 = 5376;
+
+/// What was asked for, and what it came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Operation {
+    /// Nobody knows yet.
+    Asked,
+    Created(i32),
+    Exists,
+    Deleted(i32),
+    /// The user of this id was not there to be deleted.
+    Missing(i32),
+    Found(Option<i32>),
+    /// What may or may not have been made.
+    MaybeCreated,
+    MaybeDeleted(i32),
+}
+
+impl Operation {
+    /// Whether it changed something, as far as anybody knows.
+    fn is_change(self) -> bool {
+        matches!(self, Self::Created(_) | Self::Deleted(_) | Self::MaybeCreated | Self::MaybeDeleted(_))
+    }
+}
+
+/// A name: whether it has a user, and which, if that is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum State {
+    Absent,
+    Present(Option<i32>),
+}
+
+/// What one server alone would do, that makes one thing after the other.
+struct OneServer;
+
+impl Specification for OneServer {
+    type State = State;
+    type Operation = Operation;
+
+    fn init() -> State {
+        State::Absent
+    }
+
+    fn apply(operation: &Operation, state: &State) -> (bool, State) {
+        let may_be =
+            |id: i32| matches!(state, State::Present(known) if known.is_none_or(|known| known == id));
+        let is_it = |id: i32| *state == State::Present(Some(id));
+        match *operation {
+            Operation::Asked => (false, *state),
+            Operation::Created(id) => (*state == State::Absent, State::Present(Some(id))),
+            Operation::Exists => (*state != State::Absent, *state),
+            Operation::Deleted(id) => (may_be(id), State::Absent),
+            Operation::Missing(id) => (!is_it(id), *state),
+            Operation::Found(None) => (*state == State::Absent, *state),
+            Operation::Found(Some(id)) => (may_be(id), State::Present(Some(id))),
+            // As these may come at the very end, where nobody sees them, they may as well not have come.
+            Operation::MaybeCreated => match *state {
+                State::Absent => (true, State::Present(None)),
+                State::Present(_) => (true, *state),
+            },
+            Operation::MaybeDeleted(id) => (true, if may_be(id) { State::Absent } else { *state }),
+        }
+    }
+}
+
+/// An operation on a name: its calls and answers are in the order in which they were.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Call { number: usize, name: u64 },
+    Answer { number: usize, operation: Operation },
+}
+
+#[derive(Default)]
+struct Log {
+    events: Mutex<Vec<Event>>,
+    count: AtomicUsize,
+    is_over: AtomicBool,
+}
+
+impl Log {
+    fn call(&self, name: u64) -> usize {
+        let number = self.count.fetch_add(1, Ordering::Relaxed);
+        self.events.lock().unwrap().push(Event::Call { number, name });
+        number
+    }
+
+    fn answer(&self, number: usize, operation: Operation) {
+        self.events.lock().unwrap().push(Event::Answer { number, operation });
+    }
+}
+
+/// What a call came to: its answer or a code; `None` if nobody knows.
+async fn said<T>(call: impl Future<Output = Result<T, afs_testclient::Error>>) -> Option<Result<T, i32>> {
+    match timeout(SERVER_PATIENCE, call).await.ok()? {
+        Ok(answer) => Some(Ok(answer)),
+        Err(error) => error.code().map(Err),
+    }
+}
+
+async fn run(servers: Vec<Server>, log: Arc<Log>, seed: u64, begun: Instant) {
+    let mut random = StdRng::seed_from_u64(seed);
+    // Who was there when this client looked last.
+    let mut known: BTreeMap<u64, i32> = BTreeMap::new();
+    while !log.is_over.load(Ordering::Relaxed) {
+        let epoch = begun.elapsed().as_millis() as u64 / NAME_LIFE.as_millis() as u64;
+        let name = epoch * NAMES + random.random_range(0..NAMES);
+        let server = &servers[random.random_range(0..servers.len())];
+        let kind = random.random_range(0..10);
+        let number = log.call(name);
+        let text = format!("h{name}");
+        let operation = match (kind, known.remove(&name)) {
+            (0..2, _) => {
+                let name = XdrString::new(text.into_bytes()).unwrap();
+                match said(server.rpc(&NewEntry { name, flag: PRUSER, owner: ViceId(0) })).await {
+                    Some(Ok(reply)) => Some(Operation::Created(reply.id.0)),
+                    Some(Err(code)) if code == PREXIST.0 => Some(Operation::Exists),
+                    Some(Err(NO_QUORUM)) => None,
+                    _ => Some(Operation::MaybeCreated),
+                }
+            }
+            (2..5, Some(id)) => match said(server.rpc(&Delete { id: ViceId(id) })).await {
+                Some(Ok(_)) => Some(Operation::Deleted(id)),
+                Some(Err(code)) if code == PRNOENT.0 => Some(Operation::Missing(id)),
+                Some(Err(NO_QUORUM)) => None,
+                _ => Some(Operation::MaybeDeleted(id)),
+            },
+            _ => {
+                let names = XdrArray::new(vec![CharVec::from_text(text).unwrap()]).unwrap();
+                match said(server.rpc(&NameToID { names })).await {
+                    Some(Ok(reply)) => {
+                        let found = Some(reply.ids[0]).filter(|id| *id != ViceId::ANONYMOUS).map(|id| id.0);
+                        Some(Operation::Found(found))
+                    }
+                    _ => None,
+                }
+            }
+        };
+        if let Some(operation) = operation {
+            log.answer(number, operation);
+        }
+        if let Some(Operation::Created(id) | Operation::Found(Some(id))) = operation {
+            known.insert(name, id);
+        }
+        if operation.is_none() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// An operation with the places of its call and its answer.
+#[derive(Clone, Copy, Debug)]
+struct Done {
+    called: usize,
+    answered: usize,
+    operation: Operation,
+}
+
+/// The operations by name. What was refused without a change is left out.
+fn by_name(events: &[Event]) -> BTreeMap<u64, Vec<Done>> {
+    let mut open = BTreeMap::new();
+    let mut names: BTreeMap<u64, Vec<Done>> = BTreeMap::new();
+    for (at, event) in events.iter().enumerate() {
+        match *event {
+            Event::Call { number, name } => drop(open.insert(number, (name, at))),
+            Event::Answer { number, operation } => {
+                let (name, called) = open.remove(&number).expect("it was called");
+                // What may have been made may yet be.
+                let is_open = matches!(operation, Operation::MaybeCreated | Operation::MaybeDeleted(_));
+                let answered = if is_open { usize::MAX } else { at };
+                names.entry(name).or_default().push(Done { called, answered, operation });
+            }
+        }
+    }
+    names
+}
+
+fn is_linearizable(operations: &[Done]) -> bool {
+    let mut actions: Vec<(usize, usize, Action<Operation>)> = Vec::new();
+    for (process, done) in operations.iter().enumerate() {
+        actions.push((done.called, process, Action::Call(Operation::Asked)));
+        actions.push((done.answered, process, Action::Response(done.operation)));
+    }
+    actions.sort_by_key(|(at, ..)| *at);
+    let actions = actions.into_iter().map(|(_, process, action)| (process, action)).collect();
+    operations.is_empty() || WGLChecker::<OneServer>::is_linearizable(History::from_actions(actions))
+}
+
+/// Checks the history of a name; whether it is linearizable even with all look-ups together.
+fn check(name: u64, all: &[Done]) -> bool {
+    let (changes, others): (Vec<Done>, Vec<Done>) = all.iter().partition(|done| done.operation.is_change());
+    assert!(is_linearizable(&changes), "the changes of h{name}: {changes:#?}");
+    for other in others {
+        let with: Vec<Done> = changes.iter().copied().chain([other]).collect();
+        assert!(is_linearizable(&with), "{other:?} does not fit to the changes of h{name}: {changes:#?}");
+    }
+    is_linearizable(all)
+}
+
+#[test]
+fn the_checker_refuses_a_look_up_that_misses_what_was_acknowledged() {
+    let done = |called, answered, operation| Done { called, answered, operation };
+    let created = done(0, 1, Operation::Created(5));
+    assert!(check(0, &[created, done(2, 3, Operation::Found(Some(5)))]));
+    assert!(!is_linearizable(&[created, done(2, 3, Operation::Found(None))]));
+    assert!(!is_linearizable(&[created, done(2, 3, Operation::Created(6))]));
+    let maybe = done(0, usize::MAX, Operation::MaybeCreated);
+    for seen in [Some(7), None] {
+        assert!(is_linearizable(&[maybe, done(2, 3, Operation::Found(seen))]));
+    }
+    let seen_and_gone = [done(2, 3, Operation::Found(Some(7))), done(4, 5, Operation::Found(None))];
+    assert!(!is_linearizable(&[maybe, seen_and_gone[0], seen_and_gone[1]]));
+    assert!(!check(0, &[maybe, seen_and_gone[0], seen_and_gone[1]]), "each alone fits");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_history_is_linearizable_while_members_and_servers_die_hang_and_are_slow() {
+    if !is_here("the_history_is_linearizable_while_members_and_servers_die_hang_and_are_slow") {
+        return;
+    }
+    let seed = number("AFAR_SEED", 1);
+    let length = Duration::from_secs(number("AFAR_ETCD_SECONDS", 45));
+    println!("seed {seed} (AFAR_SEED), {length:?} (AFAR_ETCD_SECONDS)");
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut cell = EtcdCell::start("history", 3, 3, "");
+    let who: Who = cell.superuser();
+    let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let log = Arc::new(Log::default());
+    let begun = Instant::now();
+    let clients: Vec<_> = (0..CLIENTS)
+        .map(|n| {
+            let servers = cell.addresses.iter().map(|address| client.protection_server(*address, &who));
+            tokio::spawn(run(servers.collect(), Arc::clone(&log), seed * 100 + n, begun))
+        })
+        .collect();
+    while begun.elapsed() < length {
+        tokio::time::sleep(Duration::from_millis(random.random_range(200..1500))).await;
+        cell.fault(&mut random).await;
+    }
+    log.is_over.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.await.unwrap();
+    }
+    let names = by_name(&log.events.lock().unwrap());
+    let (mut strict, mut counts) = (0, [0; 3]);
+    for (name, all) in &names {
+        strict += usize::from(check(*name, all));
+        for done in all {
+            let is_open = done.answered == usize::MAX;
+            counts[if is_open { 2 } else { usize::from(done.operation.is_change()) }] += 1;
+        }
+    }
+    let [others, changes, open] = counts;
+    println!(
+        "{} names, {changes} changes, {open} that nobody knows of, {others} look-ups and refusals; {strict} names are linearizable \
+         with all look-ups together",
+        names.len()
+    );
+    assert!(changes > 100 && others > 100, "there was no load");
+}
