@@ -165,6 +165,35 @@ fn changes_made_together_come_to_what_they_come_to_one_after_the_other() {
 }
 
 #[test]
+fn groups_that_change_places_in_one_transaction_stay_their_owners_at_other_servers() {
+    let store = Recorder::new();
+    let ptdb: Database<Ptdb> = now(Database::open(Arc::clone(&store) as Arc<dyn CellStore>)).unwrap();
+    let admin = Administrator { name: "admin".into(), id: None };
+    change(&ptdb, |ptdb, rows| initialize(ptdb, Some(&admin), 1000, rows)).unwrap();
+    let make = |id: i32| {
+        let new = NewPrincipal { name: format!("admin:{id}").into(), flag: 2, id: None, owner: 1 };
+        move |ptdb: &Ptdb, rows: &mut Rows| ptdb.new_entry_with_id(&RULES, &CELL, &new, id, 1000, rows)
+    };
+    let delete = |id: i32| move |ptdb: &Ptdb, rows: &mut Rows| ptdb.delete(&RULES, &CELL, id, 1000, rows);
+    for id in [-300, -301] {
+        change(&ptdb, make(id)).unwrap();
+    }
+    // The place that was freed last is taken first.
+    let plans: Vec<Plan<Ptdb, (), PtError>> =
+        vec![Box::new(delete(-300)), Box::new(delete(-301)), Box::new(make(-300)), Box::new(make(-301))];
+    assert_eq!(together(&ptdb, plans), [Ok(()), Ok(()), Ok(()), Ok(())]);
+    let mut other = Ptdb::empty();
+    for (key, value) in store.changed() {
+        let key = key.strip_prefix(Ptdb::PREFIX).unwrap();
+        if key != b"REVISION" {
+            other.set_row(key, value.as_deref()).unwrap();
+        }
+    }
+    check(&other, "another server");
+    assert_eq!(other.owned(1).collect::<Vec<_>>(), [-301, -300]);
+}
+
+#[test]
 fn indexes_equal_a_scan_and_members_and_groups_name_each_other() {
     for (seed, supergroups) in (1..=8).flat_map(|seed| [(seed, None), (seed, Rules::DEBIAN_SUPERGROUPS)]) {
         let mut random = Random::new(seed);
