@@ -13,12 +13,13 @@ use crate::cell::{CLIENT_FOLDER, SERVER_FOLDER};
 use crate::classic::{Command, Given, Opt};
 use crate::codes::Code;
 use crate::hosts;
-use crate::login::first_superuser;
+use crate::login::{all_tokens, first_superuser};
 use crate::suite::{Suite, Verb};
 use afs_client::config::LocalUser;
+use afs_client::users::Holder;
 use afs_client::{Client, Config, Error, User};
 use afs_config::{Cell, CellName, CellServDb, ClientFolder, DbServer, ThisCell};
-use rx_security::{KeySet, Level};
+use rx_security::{KeySet, Level, Token};
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -307,6 +308,7 @@ fn try_run(given: &Given, work: Work) -> Result<(), Complaint> {
     let started = Instant::now();
     let config = config(given).map_err(|what| Complaint::new(Code::EINVAL, what))?;
     let cell = config.cell.to_string();
+    let tokens = if given.has("localauth") { Vec::new() } else { tokens() };
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -316,9 +318,14 @@ fn try_run(given: &Given, work: Work) -> Result<(), Complaint> {
         let client = Client::start(config)
             .await
             .map_err(|error| Complaint::of_client(&error, "starting the client"))?;
+        let user = User::of(rustix::process::getuid().as_raw());
+        for (cell, name, token) in tokens {
+            // One for a cell that this client does not know is of no use here.
+            let _ = client.log_in(user, &cell, Holder { name, id: None }, token, false);
+        }
         let session = Session {
             client: client.clone(),
-            user: User::of(rustix::process::getuid().as_raw()),
+            user,
             cell,
             is_verbose: given.has("verbose"),
             has_bar: !given.has("noprogress"),
@@ -331,6 +338,14 @@ fn try_run(given: &Given, work: Work) -> Result<(), Complaint> {
         // Servers are told that this client is gone, so that none waits for it later.
         client.shut_down().await;
         done
+    })
+}
+
+/// What the caller has to show, by cells. Without a token one is nobody, which may be enough.
+fn tokens() -> Vec<(String, String, Token)> {
+    all_tokens().unwrap_or_else(|missing| {
+        missing.explain("afsio");
+        Vec::new()
     })
 }
 
@@ -389,6 +404,8 @@ fn config(given: &Given) -> Result<Config, String> {
     config.bind = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
     config.patience = PATIENCE;
     config.fakestat = false;
+    // As there: encrypted, unless it is not wanted.
+    config.level = if given.has("clear") { Level::Clear } else { Level::Crypt };
     if is_local {
         let keys = KeySet::load(&folder)
             .map_err(|error| format!("no key of the cell in {}: {error}", folder.display()))?;
@@ -397,8 +414,6 @@ fn config(given: &Given) -> Result<Config, String> {
         let name = name.map_err(|error| format!("{error}; say with -as who you are"))?;
         config.keys = vec![(cell.clone(), keys)];
         config.users = vec![LocalUser { uid, cell, name }];
-        // As there: encrypted, unless it is not wanted.
-        config.level = if given.has("clear") { Level::Clear } else { Level::Crypt };
     } else if given.has("as") {
         return Err("-as needs the key of the cell, and with it -localauth".to_owned());
     }

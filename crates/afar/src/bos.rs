@@ -18,7 +18,7 @@ use crate::cell::{CLIENT_FOLDER, CellError, CellServers, SERVER_FOLDER};
 use crate::classic::{Command, Given, Opt};
 use crate::codes::Code;
 use crate::hosts;
-use crate::login::{NoToken, Wish, log_in};
+use crate::login::{Wish, log_in};
 use crate::printer::{Printer, complain};
 use crate::suite::{Suite, Verb};
 use afs_admin::Login;
@@ -217,9 +217,10 @@ fn open(given: &Given) -> Result<Bos, String> {
         Wish { noauth: given.has("noauth"), localauth: given.has("localauth"), clear: given.has("clear") };
     let default = if wish.localauth { SERVER_FOLDER } else { CLIENT_FOLDER };
     let folder = given.word("config").unwrap_or(default);
+    let mut cell = String::new();
     if !wish.noauth {
         match CellServers::find(Path::new(folder), given.word("cell")) {
-            Ok(_) => {}
+            Ok(found) => cell = found.name,
             Err(CellError::NoFolder) => return Err(format!("can't open cell database ({folder})")),
             Err(CellError::File(error)) => {
                 return Err(format!("can't open cell database ({folder}): {error}"));
@@ -231,7 +232,10 @@ fn open(given: &Given) -> Result<Bos, String> {
     }
     let opened = Caller::new().and_then(|caller| Ok((caller.seed()?, caller)));
     let (seed, caller) = opened.map_err(|error| format!("cannot open a socket: {error}"))?;
-    let login = log_in(wish, Path::new(folder), seed).unwrap_or_else(|NoToken| Login::anonymous());
+    let login = log_in(wish, Path::new(folder), &cell, seed).unwrap_or_else(|missing| {
+        missing.explain("bos");
+        Login::anonymous()
+    });
     if !login.is_authenticated() && !wish.noauth {
         eprintln!("bos: running unauthenticated");
     }

@@ -1,17 +1,67 @@
-//! As whom a command calls servers: as nobody, or, with `-localauth`, as the cell's own superuser, whose tickets are made
-//! from the key in the servers' configuration folder.
+//! As whom a command calls servers: with the caller's token, which the client of this machine has; with `-localauth`, as the cell's own
+//! superuser, whose tickets are made from the key in the servers' configuration folder; or as nobody.
 
+use crate::fs::client::Client;
+use crate::fs::errors::Failure;
+use crate::private;
 use afs_admin::Login;
 use afs_config::{Superuser, UserList};
+use afs_wire::Errno;
+use afs_wire::control::{self, GivenToken, HeldToken};
+use afs_wire::ids::Name;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
-use rx_security::{KeySet, Level};
+use rx_security::ticket::SessionKey;
+use rx_security::{KeySet, Level, Token, UnixTime};
+use std::fmt;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
-/// There is no token to call servers with: no key, or none that can be read. Who wants one goes on as nobody, as OpenAFS's
-/// tools do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct NoToken;
+/// How long the client is waited for: it has the token or has it not, and asks no server for it. A command that mends a cell in which
+/// clients hang goes on without.
+const CLIENT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why there is no token to call servers with. Who wants one goes on as nobody, as with OpenAFS's tools.
+#[derive(Debug)]
+pub(crate) enum NoToken {
+    /// No key of the cell, or none that can be read; or the caller has no token. There is no more to say than OpenAFS's tools do.
+    None,
+    /// The caller's token has ended.
+    Ended { cell: String },
+    /// The client was not asked, or does not say.
+    Client(Failure),
+}
+
+impl NoToken {
+    fn of(failure: Failure) -> Self {
+        match failure {
+            Failure::NoClient => Self::None,
+            Failure::Errno(errno) if errno == Errno::ENOTCONN.0 => Self::None,
+            failure => Self::Client(failure),
+        }
+    }
+
+    /// Says what OpenAFS's tools do not.
+    pub(crate) fn explain(&self, program: &str) {
+        match self {
+            Self::None => {}
+            other => eprintln!("{program}: {other}"),
+        }
+    }
+}
+
+impl fmt::Display for NoToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("there is no token"),
+            Self::Ended { cell } => write!(f, "your token for {cell} has expired; 'aklog' gets a new one"),
+            Self::Client(Failure::Errno(errno)) if *errno == Errno::ENOSYS.0 => {
+                f.write_str("the client that is mounted is of an older version, which does not give tokens")
+            }
+            Self::Client(failure) => failure.fmt(f),
+        }
+    }
+}
 
 /// As whom, and how well protected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,18 +74,54 @@ pub(crate) struct Wish {
     pub(crate) clear: bool,
 }
 
-/// The identity that is wished for. The folder is that of the servers' configuration, where the keys are; the seed is of good
-/// randomness. A caller without `-localauth` is nobody: the tokens that `aklog` gives the client are not given out again.
-pub(crate) fn log_in(wish: Wish, folder: &Path, seed: [u8; 32]) -> Result<Login, NoToken> {
+/// The identity that is wished for, in a cell. The folder is that of the servers' configuration, where the keys are; the seed is of good
+/// randomness.
+pub(crate) fn log_in(wish: Wish, folder: &Path, cell: &str, seed: [u8; 32]) -> Result<Login, NoToken> {
     if wish.noauth {
         return Ok(Login::anonymous());
     }
-    if !wish.localauth {
-        return Err(NoToken);
-    }
-    let keys = KeySet::load(folder).map_err(|_| NoToken)?;
     let level = if wish.clear { Level::Clear } else { Level::Crypt };
-    Login::local_superuser(&keys, level, &mut StdRng::from_seed(seed)).map_err(|_| NoToken)
+    if !wish.localauth {
+        let client = Client::for_tokens_within(CLIENT_PATIENCE).map_err(NoToken::of)?;
+        return token_for(&client, cell).map(|(_, token)| Login::with_token(token, level));
+    }
+    let keys = KeySet::load(folder).map_err(|_| NoToken::None)?;
+    Login::local_superuser(&keys, level, &mut StdRng::from_seed(seed)).map_err(|_| NoToken::None)
+}
+
+/// The caller's tokens that are good, each with its cell and the name of its owner there.
+pub(crate) fn all_tokens() -> Result<Vec<(String, String, Token)>, NoToken> {
+    let client = Client::for_tokens_within(CLIENT_PATIENCE).map_err(NoToken::of)?;
+    let held = client.call(&control::ListTokens {}).map_err(NoToken::of)?.tokens.into_vec();
+    let of = |held: HeldToken| {
+        let cell = held.cell.to_string();
+        let (name, token) = token_for(&client, &cell).ok()?;
+        Some((cell, name, token))
+    };
+    Ok(held.into_iter().filter_map(of).collect())
+}
+
+/// The caller's token for a cell, and the name of its owner there. From now on this process hides its memory from others.
+fn token_for(client: &Client, cell: &str) -> Result<(String, Token), NoToken> {
+    private::hide_memory();
+    let name = Name::try_from(cell).map_err(|_| NoToken::None)?;
+    let given = client.call(&control::GetToken { cell: name }).map_err(NoToken::of)?.token;
+    let holder = given.holder.to_string();
+    let token = token_of(&given);
+    if token.end <= UnixTime::of(SystemTime::now()) {
+        return Err(NoToken::Ended { cell: cell.to_owned() });
+    }
+    Ok((holder, token))
+}
+
+fn token_of(given: &GivenToken) -> Token {
+    Token {
+        session_key: SessionKey::new(given.session_key.0),
+        ticket: given.ticket.to_vec(),
+        kvno: given.kvno,
+        start: UnixTime(given.start.0),
+        end: UnixTime(given.end.0),
+    }
 }
 
 /// Who `-localauth` is to file servers, to which the cell's own superuser is nobody: the first of the `UserList` in the folder of the

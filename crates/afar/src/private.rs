@@ -15,6 +15,11 @@ const PUBLIC: &str = "etc";
 /// its memory.
 pub(crate) fn begin() {
     umask(Mode::from_raw_mode(0o077));
+    hide_memory();
+}
+
+/// The part of it for a process that makes files for others too.
+pub(crate) fn hide_memory() {
     // Where the system refuses one of these there is nothing that its user could do.
     let _ = setrlimit(Resource::Core, Rlimit { current: Some(0), maximum: Some(0) });
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);

@@ -25,7 +25,7 @@ use crate::calls::Caller;
 use crate::cell::{CLIENT_FOLDER, CellError, CellServers, SERVER_FOLDER};
 use crate::classic::{Command, Given, Opt};
 use crate::codes::Code;
-use crate::login::{self, NoToken, Wish};
+use crate::login::{self, Wish};
 use crate::printer::{Printer, complain};
 use crate::suite::{Suite, Verb};
 use afs_admin::ptdb::ProtectionDb;
@@ -208,10 +208,9 @@ fn run(given: &Given, verb: fn(&Pts, &Given) -> Result<(), Failed>) -> u8 {
 
 /// Finds the cell, and a way to its servers.
 fn open(given: &Given) -> Result<Pts, Failed> {
-    let (localauth, noauth) = (given.has("localauth"), given.has("noauth"));
     let folder = match given.word("config") {
         Some(folder) => folder,
-        None if localauth || given.has("test") => SERVER_FOLDER,
+        None if given.has("localauth") || given.has("test") => SERVER_FOLDER,
         None => CLIENT_FOLDER,
     };
     let cell = CellServers::find(Path::new(folder), given.word("cell")).map_err(|error| {
@@ -237,7 +236,7 @@ fn open(given: &Given) -> Result<Pts, Failed> {
         eprintln!("pts: cannot open a socket: {error}");
         Failed
     })?;
-    let login = log_in(given, noauth, localauth, Path::new(folder), seed)?;
+    let login = log_in(given, Path::new(folder), &cell.name, seed)?;
     Ok(Pts {
         printer: Printer::new("pts").only_json(given.has("json")),
         db: ProtectionDb::new(caller.endpoint(), &cell.servers, &login),
@@ -249,19 +248,18 @@ fn open(given: &Given) -> Result<Pts, Failed> {
 
 /// Who calls. With `-localauth` all is encrypted, whether `-encrypt` is given or not, where OpenAFS's forgets the one over
 /// the other.
-fn log_in(
-    given: &Given,
-    noauth: bool,
-    localauth: bool,
-    folder: &Path,
-    seed: [u8; 32],
-) -> Result<Login, Failed> {
+fn log_in(given: &Given, folder: &Path, cell: &str, seed: [u8; 32]) -> Result<Login, Failed> {
+    let (localauth, noauth) = (given.has("localauth"), given.has("noauth"));
     let encrypt = given.has("encrypt") && !localauth;
     let no_tokens = Code::ACFG_NO_SECURITY_CLASS;
     let wish = Wish { noauth: noauth && !localauth, localauth, clear: given.has("clear") };
-    let login = login::log_in(wish, folder, seed).unwrap_or_else(|NoToken| Login::anonymous());
-    if login.is_authenticated() || (wish.noauth && !encrypt) {
-        return Ok(login);
+    let missing = match login::log_in(wish, folder, cell, seed) {
+        Ok(login) if login.is_authenticated() || !encrypt => return Ok(login),
+        Ok(_) => None,
+        Err(missing) => Some(missing),
+    };
+    if let Some(missing) = &missing {
+        missing.explain("pts");
     }
     if !localauth {
         eprint!("libprot: {no_tokens} (getting token)\n\r");
@@ -271,5 +269,5 @@ fn log_in(
         }
     }
     eprintln!("libprot: Could not get afs tokens, running unauthenticated");
-    Ok(login)
+    Ok(Login::anonymous())
 }

@@ -58,7 +58,7 @@ use crate::cell::{CLIENT_FOLDER, CellError, CellServers, SERVER_FOLDER};
 use crate::classic::{Command, Given, Opt};
 use crate::codes::Code;
 use crate::hosts;
-use crate::login::{NoToken, Wish, log_in};
+use crate::login::{Wish, log_in};
 use crate::printer::{Printer, complain};
 use crate::suite::{Suite, Verb};
 use afs_admin::vldb::LocationDb;
@@ -515,7 +515,8 @@ fn open(given: &Given) -> Result<Vos, Stop> {
         eprintln!("vos: cannot open a socket: {error}");
         Stop::EXITED
     })?;
-    let login = log_in(wish, Path::new(folder), seed).unwrap_or_else(|NoToken| {
+    let login = log_in(wish, Path::new(folder), &cell.name, seed).unwrap_or_else(|missing| {
+        missing.explain("vos");
         eprintln!("vos: Could not get afs tokens, running unauthenticated.");
         Login::anonymous()
     });

@@ -309,6 +309,11 @@ fn nobody_gets_into_the_pag_of_somebody_else() {
     let guesser = who(BOB, Some(pag), "bob");
     assert_eq!(scene.shown(guesser, &folder), Vec::<&str>::new(), "{guesser:?}");
     assert_eq!(scene.tokens(guesser), 0);
+    // Nor is a command given the token of the session that it is not in.
+    let config = scene.cell.public_config().display().to_string();
+    let output = mounted::run(scene.afar(guesser, &["pts", "creategroup", "alice:own", "-config", &config]));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("running unauthenticated"), "{said}");
     scene.log_in(guesser);
     succeed(scene.afar(guesser, &["unlog"]));
     // One that this client has not made is another client's, and changes nothing here.

@@ -395,6 +395,11 @@ impl Client {
         self.inner.users.tokens(user)
     }
 
+    /// A user's token for the cell of exactly this name, and who the user is there. It has the session's key: it is for this user alone.
+    pub fn held_token(&self, user: User, cell: &str) -> Option<(Holder, Arc<Token>)> {
+        self.inner.users.held(user, self.inner.cells.named(cell)?.index)
+    }
+
     /// Makes a PAG for a user, and gives it a number that no other has. A process is in it that has this group.
     ///
     /// # Errors

@@ -21,6 +21,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{env, fs, thread};
+use zeroize::Zeroizing;
 
 /// The kind of file system that our mounts are, as the kernel shows it.
 pub(crate) const FILE_SYSTEM: &str = "fuse.afar";
@@ -137,6 +138,11 @@ impl Client {
     /// listens: so it has to be root's, or the caller's own. It is that which the environment names, and else, of several, that of the
     /// current folder or the newest.
     pub(crate) fn for_tokens() -> Result<Self, Failure> {
+        Self::for_tokens_within(TOKENS_PATIENCE)
+    }
+
+    /// The same for a command that goes on without tokens if there is no answer for so long.
+    pub(crate) fn for_tokens_within(patience: Duration) -> Result<Self, Failure> {
         let own = geteuid().as_raw();
         let sockets = match env::var_os(SOCKET_VARIABLE) {
             Some(named) => vec![PathBuf::from(named)],
@@ -145,11 +151,7 @@ impl Client {
                 mounts.map(|mount| mount.socket).collect()
             }
         };
-        Self::first_trusted(
-            sockets.into_iter(),
-            |uid| uid == 0 || uid == own,
-            (BUSY_PATIENCE, TOKENS_PATIENCE),
-        )
+        Self::first_trusted(sockets.into_iter(), |uid| uid == 0 || uid == own, (BUSY_PATIENCE, patience))
     }
 
     /// The first client of somebody who is trusted. What others have mounted makes nobody wait, also where it takes no connections.
@@ -188,7 +190,7 @@ impl Client {
     /// Asks, and waits for the answer as long as it takes: the client has limits of its own.
     pub(crate) fn call<R: Rpc>(&self, args: &R) -> Result<R::Reply, Failure> {
         let answer = self
-            .exchange(&encode_request(args))
+            .exchange(&Zeroizing::new(encode_request(args)))
             .map_err(|error| Failure::Unreachable { socket: self.socket.clone(), error })?;
         let garbled = || Failure::Garbled { socket: self.socket.clone() };
         let (code, results) = answer.split_first_chunk::<4>().ok_or_else(garbled)?;
@@ -199,14 +201,15 @@ impl Client {
         }
     }
 
-    fn exchange(&self, request: &[u8]) -> io::Result<Vec<u8>> {
+    /// Either may have a token's key in it.
+    fn exchange(&self, request: &[u8]) -> io::Result<Zeroizing<Vec<u8>>> {
         let mut stream = self.stream.borrow_mut();
-        stream.write_all(&framed(request))?;
+        stream.write_all(&Zeroizing::new(framed(request)))?;
         let mut header = [0; FRAME_HEADER];
         stream.read_exact(&mut header)?;
         let length = frame_length(header)
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "its answer is too long"))?;
-        let mut answer = vec![0; length];
+        let mut answer = Zeroizing::new(vec![0; length]);
         stream.read_exact(&mut answer)?;
         Ok(answer)
     }

@@ -1,6 +1,6 @@
 //! The servers of a cell, which can be killed and started again, and mounts of it in processes of their own.
 
-use super::{Folder, PATIENCE, Process, afar, own_address, up};
+use super::{Folder, PATIENCE, Process, afar, open, own_address, up};
 use std::fs::{self, OpenOptions};
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -34,6 +34,20 @@ impl Cell {
         command.arg(&mount).arg("--config").arg(self.folder.join(config));
         command.arg("--cache").arg(self.cache(name)).args(["--log", "info"]).args(more).stderr(log);
         (Process::start(command, Some(mount.clone())), mount.join("afar.local/scratch"))
+    }
+
+    /// A folder of configuration in which all users of the machine find the cell.
+    pub(crate) fn public_config(&self) -> PathBuf {
+        let folder = self.folder.join("public-etc");
+        if !folder.exists() {
+            fs::create_dir(&folder).unwrap();
+            open(&folder);
+            for name in ["ThisCell", "CellServDB"] {
+                fs::copy(self.folder.join("state/etc").join(name), folder.join(name)).unwrap();
+                open(&folder.join(name));
+            }
+        }
+        folder
     }
 
     /// The folder of a mount's cache.

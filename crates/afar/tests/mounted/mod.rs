@@ -4,6 +4,7 @@
 
 pub(crate) mod cell;
 pub(crate) mod proxy;
+pub(crate) mod realm;
 
 use std::ffi::OsStr;
 use std::fs;

@@ -452,6 +452,19 @@ impl Users {
         }));
     }
 
+    /// A user's token for a cell with its key, for this user alone; and who the user is there. One that is made here is good for a while.
+    pub(crate) fn held(&self, user: User, cell: CellIndex) -> Option<(Holder, Arc<Token>)> {
+        let login = self.login(self.who(user, cell))?;
+        if login.token().end < UnixTime::of(self.runtime.wall_clock()).plus(TICKET_REST) {
+            self.renew(&login);
+        }
+        let holder = match &login.source {
+            Source::Key(_, name) => Holder { name: name.clone(), id: None },
+            Source::Given(holder) => holder.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+        };
+        Some((holder, login.token()))
+    }
+
     /// What an identity's next call shows to a server: a token, or nothing. A ticket that is made here and about to end is replaced. One
     /// that has ended by the clock here is shown: servers have the say.
     ///

@@ -3,7 +3,8 @@
 //! methods that everybody has.
 //!
 //! The caller is the socket's peer, as the kernel knows it. Anybody may connect: nobody can learn or change anything
-//! that they could not by the mount and by calls of their own. What concerns all users is for the superuser; emptying
+//! that they could not by the mount and by calls of their own. The key of a token is given to those whose token it is: the same user,
+//! in the same PAG. What concerns all users is for the superuser; emptying
 //! the whole cache also for the user who runs the client.
 
 mod answers;
@@ -212,7 +213,9 @@ impl Session {
                 answer = self.answer(request) => answer,
                 end = end_of(&stream) => return end,
             };
-            match tokio::time::timeout(PEER_PATIENCE, stream.write_all(&framed(&answer))).await {
+            match tokio::time::timeout(PEER_PATIENCE, stream.write_all(&Zeroizing::new(framed(&answer))))
+                .await
+            {
                 Ok(sent) => sent?,
                 Err(_) => return Err(io::ErrorKind::TimedOut.into()),
             }
@@ -220,13 +223,13 @@ impl Session {
     }
 
     /// The answer to a request: 0 and the results, or an errno.
-    async fn answer(&self, request: Zeroizing<Vec<u8>>) -> Vec<u8> {
-        let mut exchange = Exchange { request, taken: 0, reply: vec![0; 4] };
+    async fn answer(&self, request: Zeroizing<Vec<u8>>) -> Zeroizing<Vec<u8>> {
+        let mut exchange = Exchange { request, taken: 0, reply: Zeroizing::new(vec![0; 4]) };
         let result = serve_call::<Interface, Self>(self, &mut exchange, FRAME_MAX).await;
         match result {
             Ok(()) if exchange.reply.len() <= FRAME_MAX => exchange.reply,
-            Ok(()) => Errno::EIO.0.to_be_bytes().to_vec(),
-            Err(abort) => errno_of(abort).to_be_bytes().to_vec(),
+            Ok(()) => Zeroizing::new(Errno::EIO.0.to_be_bytes().to_vec()),
+            Err(abort) => Zeroizing::new(errno_of(abort).to_be_bytes().to_vec()),
         }
     }
 }
@@ -273,7 +276,8 @@ async fn end_of(stream: &UnixStream) -> io::Result<()> {
 struct Exchange {
     request: Zeroizing<Vec<u8>>,
     taken: usize,
-    reply: Vec<u8>,
+    /// It may have a token's key in it, too.
+    reply: Zeroizing<Vec<u8>>,
 }
 
 impl CallStream for Exchange {
@@ -430,6 +434,34 @@ mod tests {
         }
         stream.write_all(&[0xff; 4]).await.unwrap();
         assert_eq!(stream.read(&mut [0; 4]).await.unwrap_or(0), 0, "a message that is too long ends it");
+        served.end().await;
+    }
+
+    #[tokio::test]
+    async fn a_token_is_given_back_to_its_owner_for_the_cell_of_its_name_alone() {
+        let served = Served::new("token").await;
+        let mut stream = served.connect().await;
+        let name = |text: &str| afs_wire::ids::Name::try_from(text).unwrap();
+        let token = control::GivenToken {
+            cell: name("two.test"),
+            holder: name("alice"),
+            id: afs_wire::ids::ViceId(7),
+            kvno: 256,
+            session_key: control::SessionKey([1; 8]),
+            start: afs_wire::ids::AfsTime(1),
+            end: afs_wire::ids::AfsTime(u32::MAX),
+            ticket: rxgen::xdr::Opaque::new(vec![9; 40]).unwrap(),
+        };
+        let set = control::SetToken { token: token.clone(), is_forced: false };
+        assert!(ask(&mut stream, &set).await.unwrap().is_new);
+        let given = ask(&mut stream, &control::GetToken { cell: name("two.test") }).await.unwrap().token;
+        assert_eq!(given, token);
+        // The beginning of its name is enough for `fs`; another cell's servers must not be shown this token.
+        for other in ["two", "one.test", "three.test"] {
+            let refused = ask(&mut stream, &control::GetToken { cell: name(other) }).await;
+            assert_eq!(refused.unwrap_err(), Errno::ENOTCONN.0, "{other}");
+        }
+        drop(stream);
         served.end().await;
     }
 

@@ -284,6 +284,8 @@ interface! {
         /// Ends the PAG that the caller is in, as at the end of a session: its tokens are gone. What was written with them and is not
         /// stored yet waits for another token of the same person's. `EINVAL` outside of PAGs.
         68 EndPag ();
+        /// The caller's token for the cell of exactly this name, with its key. `ENOTCONN` where there is none.
+        69 GetToken (cell: Name) -> (token: GivenToken);
     }
 }
 

@@ -127,6 +127,7 @@ fn check(lab: &Lab, servers: &Servers) -> Verdict {
         world.expect(&["aklog", "-force"])?;
         Ok(world.afar(&["fs", "mkmount", "private", "private"])?.status == Some(0))
     })?;
+    administers(&world, "admin", true)?;
     world.expect(&["unlog"])?;
     if world.can_write("private/file") {
         return Err("root without a token is somebody".to_owned().into());
@@ -136,6 +137,7 @@ fn check(lab: &Lab, servers: &Servers) -> Verdict {
     if !world.can_write("private/file") {
         return Err("alice may not write where she may".to_owned().into());
     }
+    administers(&world, "alice", false)?;
     let tokens = world.expect(&["tokens"])?;
     if !tokens.contains(&format!("\nUser's (AFS ID 1001) rxkad tokens for {CELL_NAME} [Expires ")) {
         return Err(format!("tokens says {tokens}").into());
@@ -149,6 +151,21 @@ fn check(lab: &Lab, servers: &Servers) -> Verdict {
     strangers(&world).map_err(told_of("a user of another realm"))?;
     drop(world.folder);
     world.mount.stop()?;
+    Ok(())
+}
+
+/// Our commands call servers with the token that the client has; whether its owner may do what administrators do.
+fn administers(world: &World, name: &str, may: bool) -> Verdict {
+    let config = world.scene.cell.folder("srv").join("etc").display().to_string();
+    let (user, volume, server) = (format!("made-by-{name}"), format!("of.{name}"), ADDRESS.to_string());
+    for words in [&["pts", "createuser", &user][..], &["vos", "create", &server, "a", &volume]] {
+        let done = world.afar(&[words, &["-config", &config]].concat())?;
+        let (succeeded, is_nobody) =
+            (done.status == Some(0), done.stderr.contains("running unauthenticated"));
+        if succeeded != may || is_nobody {
+            return Err(format!("{words:?} by {name}: {done:?}").into());
+        }
+    }
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use afs_wire::ids::{self, AfsTime, HostAddr, ViceId};
 use afs_wire::rxafs::AfsOpaque;
 use rx_security::ticket::{SessionKey, TICKET_MIN};
 use rx_security::{Token, UnixTime};
-use rxgen::xdr::OutOfBounds;
+use rxgen::xdr::{Opaque, OutOfBounds};
 use rxgen::{Abort, Serve, ServerCall};
 
 use super::Session;
@@ -437,6 +437,24 @@ answer!(SetToken, |session, control::SetToken { token, is_forced }| {
     }
     let is_new = session.client.log_in(session.user, &text(&token.cell), holder, given, is_forced);
     Ok(reply::SetToken { is_new: is_new.map_err(failed)? })
+});
+
+answer!(GetToken, |session, control::GetToken { cell }| {
+    // Of no other cell than the one that is named, so neither an alias nor a beginning counts.
+    let held = session.client.held_token(session.user, &text(&cell));
+    let (holder, token) = held.ok_or(errno(Errno::ENOTCONN))?;
+    Ok(reply::GetToken {
+        token: control::GivenToken {
+            cell,
+            holder: name(&holder.name)?,
+            id: holder.id.unwrap_or(ViceId::ANONYMOUS),
+            kvno: token.kvno,
+            session_key: control::SessionKey(token.session_key.bytes()),
+            start: AfsTime(token.start.0),
+            end: AfsTime(token.end.0),
+            ticket: Opaque::new(token.ticket.clone()).map_err(too_long)?,
+        },
+    })
 });
 
 answer!(ForgetTokens, |session, control::ForgetTokens { cell }| {
