@@ -9,7 +9,7 @@ mod path;
 mod read;
 mod write;
 
-use crate::cell::{CLIENT_FOLDER, SERVER_FOLDER};
+use crate::cell::{CLIENT_FOLDER, CellError, CellServers, SERVER_FOLDER};
 use crate::classic::{Command, Given, Opt};
 use crate::codes::Code;
 use crate::hosts;
@@ -19,11 +19,14 @@ use afs_client::config::LocalUser;
 use afs_client::users::Holder;
 use afs_client::{Client, Config, Error, User};
 use afs_config::{Cell, CellName, CellServDb, ClientFolder, DbServer, ThisCell};
+use afs_dns::SystemResolver;
+use rx::{Runtime as _, TokioRuntime};
 use rx_security::{KeySet, Level, Token};
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Builder;
 
@@ -306,7 +309,7 @@ fn run(given: &Given, work: Work) -> u8 {
 
 fn try_run(given: &Given, work: Work) -> Result<(), Complaint> {
     let started = Instant::now();
-    let config = config(given).map_err(|what| Complaint::new(Code::EINVAL, what))?;
+    let mut config = config(given).map_err(|what| Complaint::new(Code::EINVAL, what))?;
     let cell = config.cell.to_string();
     let tokens = if given.has("localauth") { Vec::new() } else { tokens() };
     let runtime = Builder::new_multi_thread()
@@ -315,6 +318,10 @@ fn try_run(given: &Given, work: Work) -> Result<(), Complaint> {
         .build()
         .map_err(|error| Complaint::of_system(&error, "starting threads"))?;
     runtime.block_on(async {
+        // A path may lead to a cell that only the DNS knows.
+        let seed = TokioRuntime::current().seed();
+        let seed = seed.map_err(|error| Complaint::of_system(&error, "asking for chance"))?;
+        config.dns = Some(Arc::new(SystemResolver::new(seed)));
         let client = Client::start(config)
             .await
             .map_err(|error| Complaint::of_client(&error, "starting the client"))?;
@@ -428,15 +435,31 @@ fn of_folder(folder: &Path, cell: Option<&str>) -> Result<Config, String> {
     if let Some(wanted) = cell {
         let aliased = config.aliases.aliases.iter().find(|a| a.alias.eq_ignore_ascii_case(wanted));
         let name = aliased.map_or(wanted, |alias| alias.cell.as_str()).to_ascii_lowercase();
-        let found = config.cells.find(&name).ok_or_else(|| {
-            format!(
-                "cell {wanted} is not in {}; name its database servers by -servers",
-                folder.join("CellServDB").display()
-            )
-        })?;
-        config.cell = found.name.clone();
+        config.cell = match config.cells.find(&name) {
+            Some(found) => found.name.clone(),
+            None => {
+                let found = of_dns(name).map_err(|error| {
+                    error.explain("afsio");
+                    let file = folder.join("CellServDB");
+                    format!(
+                        "cell {wanted} is neither in {} nor in the DNS; name its database servers by -servers",
+                        file.display()
+                    )
+                })?;
+                let name = found.name.clone();
+                config.cells.cells.push(found);
+                name
+            }
+        };
     }
     Ok(config)
+}
+
+fn of_dns(name: String) -> Result<Cell, CellError> {
+    let CellServers { name, servers } = CellServers::ask_dns(name)?;
+    let server = |address| DbServer { address, name: None, is_clone: false };
+    let name = CellName::new(&name).ok_or(CellError::Unknown { cell: name, silent: None })?;
+    Ok(Cell { name, linked: None, comment: None, servers: servers.into_iter().map(server).collect() })
 }
 
 fn of_servers(folder: &Path, cell: Option<&str>, servers: &[&str]) -> Result<Config, String> {

@@ -219,13 +219,14 @@ fn open(given: &Given) -> Result<Bos, String> {
     let folder = given.word("config").unwrap_or(default);
     let mut cell = String::new();
     if !wish.noauth {
-        match CellServers::find(Path::new(folder), given.word("cell")) {
+        match CellServers::find_anywhere(Path::new(folder), given.word("cell")) {
             Ok(found) => cell = found.name,
             Err(CellError::NoFolder) => return Err(format!("can't open cell database ({folder})")),
             Err(CellError::File(error)) => {
                 return Err(format!("can't open cell database ({folder}): {error}"));
             }
-            Err(CellError::Unknown { .. }) => {
+            Err(unknown @ CellError::Unknown { .. }) => {
+                unknown.explain("bos");
                 return Err(format!("{} (configuring connection security)", Code::ACFG_NOTFOUND));
             }
         }

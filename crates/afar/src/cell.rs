@@ -1,9 +1,20 @@
 //! Which cell a command is about, and the servers of its databases: from the files of OpenAFS's configuration folders, or
-//! of a folder that `-config` names.
+//! of a folder that `-config` names; and of a cell that is not in these, from the DNS.
 
-use afs_config::{Cell, CellAliases, CellServDb, ConfigError, ThisCell};
+use crate::calls::Caller;
+use afs_config::{Cell, CellAliases, CellName, CellServDb, ConfigError, ThisCell};
+use afs_dns::{NoAnswer, NotFound, Resolver, SystemResolver, look_up};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::time::Duration;
+
+/// How long the DNS is waited for. A person sits before it.
+const DNS_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Where database servers listen that the DNS names without a port; only their addresses count here.
+const DATABASE_PORT: u16 = 7003;
 
 /// Where OpenAFS's client has its configuration on Debian. The slash at the end is in messages too.
 pub(crate) const CLIENT_FOLDER: &str = "/etc/openafs/";
@@ -26,11 +37,50 @@ pub(crate) enum CellError {
     NoFolder,
     /// A file of it cannot be read or understood.
     File(ConfigError),
-    /// The folder does not have this cell.
-    Unknown { cell: String },
+    /// The folder does not have this cell, nor has the DNS, as far as it was asked. It may not have answered.
+    Unknown { cell: String, silent: Option<NoAnswer> },
+}
+
+impl CellError {
+    /// Says that the DNS did not answer, if that is so: then the cell may be there.
+    pub(crate) fn explain(&self, program: &str) {
+        if let Self::Unknown { cell, silent: Some(NoAnswer(why)) } = self {
+            eprintln!("{program}: the DNS, which may know {cell}, does not answer: {why}");
+        }
+    }
 }
 
 impl CellServers {
+    /// The cell of this name or alias, or that of the folder; one that the folder does not have is asked of the DNS.
+    pub(crate) fn find_anywhere(folder: &Path, cell: Option<&str>) -> Result<Self, CellError> {
+        match Self::find(folder, cell) {
+            Err(CellError::Unknown { cell, .. }) => Self::ask_dns(cell),
+            found => found,
+        }
+    }
+
+    /// The cell of exactly this name, as the DNS has it.
+    pub(crate) fn ask_dns(cell: String) -> Result<Self, CellError> {
+        // Without a dot it is the beginning of a name, or an alias that is not there.
+        let Some(name) = CellName::new(&cell).filter(|name| name.as_str().contains('.')) else {
+            return Err(CellError::Unknown { cell, silent: None });
+        };
+        let silent = |error: &dyn std::fmt::Display| CellError::Unknown {
+            cell: cell.clone(),
+            silent: Some(NoAnswer(error.to_string())),
+        };
+        let asked = Caller::new().and_then(|caller| {
+            let resolver = SystemResolver::new(caller.seed()?);
+            let chance = StdRng::from_seed(caller.seed()?);
+            Ok(caller.run(servers_of(&resolver, name.as_str(), chance)))
+        });
+        match asked.map_err(|error| silent(&error))? {
+            Ok(servers) => Ok(Self { name: name.to_string(), servers }),
+            Err(NotFound::Missing) => Err(CellError::Unknown { cell, silent: None }),
+            Err(NotFound::Silent(why)) => Err(CellError::Unknown { cell, silent: Some(why) }),
+        }
+    }
+
     /// The cell of this name or alias, or that of the folder.
     pub(crate) fn find(folder: &Path, cell: Option<&str>) -> Result<Self, CellError> {
         let failed = |error| if folder.exists() { CellError::File(error) } else { CellError::NoFolder };
@@ -54,8 +104,21 @@ impl CellServers {
                 name: cell.name.to_string(),
                 servers: cell.servers.iter().map(|server| server.address).collect(),
             }),
-            Some(_) | None => Err(CellError::Unknown { cell: wanted }),
+            Some(_) | None => Err(CellError::Unknown { cell: wanted, silent: None }),
         }
+    }
+}
+
+async fn servers_of(
+    resolver: &dyn Resolver,
+    cell: &str,
+    mut chance: StdRng,
+) -> Result<Vec<Ipv4Addr>, NotFound> {
+    let mut below = |bound: u32| chance.random_range(0..bound.max(1));
+    let asked = look_up(resolver, cell, DATABASE_PORT, &mut below);
+    match tokio::time::timeout(DNS_PATIENCE, asked).await {
+        Ok(found) => Ok(found?.servers.iter().map(|server| *server.socket.ip()).collect()),
+        Err(_) => Err(NotFound::Silent(NoAnswer(format!("no answer within {} s", DNS_PATIENCE.as_secs())))),
     }
 }
 
@@ -103,7 +166,7 @@ mod tests {
         let folder = Folder::new("none", &[("CellServDB", DB), ("ThisCell", "two.test\n")]);
         for cell in ["none.test", "three.test"] {
             let error = CellServers::find(&folder.0, Some(cell)).unwrap_err();
-            assert!(matches!(error, CellError::Unknown { cell: c } if c == cell));
+            assert!(matches!(error, CellError::Unknown { cell: c, .. } if c == cell));
         }
         let error = CellServers::find(Path::new("/nonexistent"), None).unwrap_err();
         assert!(matches!(error, CellError::NoFolder));

@@ -213,7 +213,8 @@ fn open(given: &Given) -> Result<Pts, Failed> {
         None if given.has("localauth") || given.has("test") => SERVER_FOLDER,
         None => CLIENT_FOLDER,
     };
-    let cell = CellServers::find(Path::new(folder), given.word("cell")).map_err(|error| {
+    let cell = CellServers::find_anywhere(Path::new(folder), given.word("cell")).map_err(|error| {
+        error.explain("pts");
         let code = match error {
             CellError::NoFolder => {
                 eprintln!("libprot: Could not open configuration directory: {folder}.");
@@ -223,7 +224,7 @@ fn open(given: &Given) -> Result<Pts, Failed> {
                 eprintln!("libprot: Could not open configuration directory: {folder}.\npts: {error}");
                 Code::DEAD
             }
-            CellError::Unknown { cell } => {
+            CellError::Unknown { cell, .. } => {
                 eprintln!("libprot: Could not locate cell {cell} in {folder}/CellServDB");
                 Code::ACFG_NOTFOUND
             }

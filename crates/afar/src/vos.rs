@@ -490,7 +490,8 @@ fn open(given: &Given) -> Result<Vos, Stop> {
         Wish { noauth: given.has("noauth"), localauth: given.has("localauth"), clear: given.has("clear") };
     let default = if wish.localauth { SERVER_FOLDER } else { CLIENT_FOLDER };
     let folder = given.word("config").unwrap_or(default);
-    let cell = CellServers::find(Path::new(folder), given.word("cell")).map_err(|error| {
+    let cell = CellServers::find_anywhere(Path::new(folder), given.word("cell")).map_err(|error| {
+        error.explain("vos");
         let code = match error {
             CellError::NoFolder => {
                 eprintln!("vos: Could not process files in configuration directory ({folder}).");
@@ -502,7 +503,7 @@ fn open(given: &Given) -> Result<Vos, Stop> {
                 );
                 Code::EIO
             }
-            CellError::Unknown { cell } => {
+            CellError::Unknown { cell, .. } => {
                 eprintln!("vos: can't find cell {cell}'s hosts in {folder}/CellServDB");
                 Code::ACFG_NOTFOUND
             }

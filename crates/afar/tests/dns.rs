@@ -75,6 +75,17 @@ impl Client {
         Self { process: Process::start(command, None), mount }
     }
 
+    /// Runs one of our commands that asks servers itself, where no folder of configuration names the cell.
+    fn afar(&self, folder: &Folder, line: &str) -> Result<String, String> {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--mount=/proc/{}/ns/mnt", self.process.pid()));
+        command.args(["timeout", "60"]).arg(env!("CARGO_BIN_EXE_afar")).args(line.split(' '));
+        command.arg("-config").arg(folder.join("etc"));
+        let output = run(command);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+    }
+
     /// Runs something in the mount. Its output, or what it complains of.
     fn run(&self, program: &str, path: &str) -> Result<String, String> {
         let mut command = Command::new("nsenter");
@@ -129,7 +140,21 @@ fn a_cell_that_is_in_no_cell_serv_db_is_found_by_its_name() {
         assert!(client.run("ls", "none.test").unwrap_err().contains("No such file"));
     }
     assert_eq!(asked(&folder, "query[SRV] _afs3-vlserver._udp.none.test"), 1);
+    for (line, word) in [
+        ("vos listvldb -noauth -cell afar.local", "Total entries: "),
+        ("pts examine system:anyuser -noauth -cell AFAR.local", "Name: system:anyuser"),
+        ("afsio write /afs/afar.local/scratch/by-afsio -synthesize 5 -cell afar.local", ""),
+        ("afsio read /afs/.afar.local/scratch/by-afsio -cell afar.local", ""),
+        ("aklog -noauth -hosts -cell afar.local", &cell.address.to_string()),
+    ] {
+        let said = client.afar(&folder, line);
+        assert!(said.as_ref().is_ok_and(|said| said.contains(word)), "{line}: {said:?}");
+    }
+    let said = client.afar(&folder, "vos listvldb -noauth -cell none.test").unwrap_err();
+    assert!(said.contains("vos: can't find cell none.test's hosts in "), "{said}");
     drop(server);
+    let said = client.afar(&folder, "pts examine anonymous -noauth -cell afar.local").unwrap_err();
+    assert!(said.contains("pts: the DNS, which may know afar.local, does not answer: "), "{said}");
     assert!(client.run("ls", "other.test").is_err(), "nobody tells");
     assert!(client.run("ls", "afar.local").is_ok(), "it goes on without the name server");
 }

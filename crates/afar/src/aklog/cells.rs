@@ -89,10 +89,13 @@ fn of_client(client: &Client, name: Option<&str>) -> Result<KnownCell, String> {
 }
 
 fn of_folder(folder: &Path, name: Option<&str>) -> Result<KnownCell, String> {
-    let found = CellServers::find(folder, name).map_err(|error| match error {
+    let found = CellServers::find_anywhere(folder, name).map_err(|error| match error {
         CellError::NoFolder => format!("Can't open the configuration directory {}.", folder.display()),
         CellError::File(error) => error.to_string(),
-        CellError::Unknown { cell } => unknown(&cell),
+        CellError::Unknown { cell, silent: None } => unknown(&cell),
+        CellError::Unknown { cell, silent: Some(why) } => {
+            format!("{} The DNS, which may know it, does not answer: {why}", unknown(&cell))
+        }
     })?;
     let cell = KnownCell { name: found.name, servers: found.servers, host: None, linked: None };
     Ok(cell.with_file(&folder.join("CellServDB")))
@@ -114,7 +117,7 @@ mod tests {
         let cell = source.find(None).unwrap();
         assert_eq!((cell.name.as_str(), cell.host().as_deref()), ("one.test", Some("db1.one.test")));
         assert_eq!(cell.linked.as_deref(), Some("two.test"));
-        assert_eq!(source.find(Some("three.test")).unwrap_err(), unknown("three.test"));
+        assert_eq!(source.find(Some("three")).unwrap_err(), unknown("three"));
         fs::remove_dir_all(folder).unwrap();
     }
 }
