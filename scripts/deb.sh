@@ -1,8 +1,8 @@
 #!/bin/bash
-# deb.sh [PROFILE]   the Debian packages afar-tools, afar-server and afar-client, into target/debian, from what cargo has built with this
+# deb.sh [PROFILE]   the Debian packages afar-tools, afar-server, afar-client and libpam-afar, into target/debian, from what cargo has built with this
 # profile (default release, which is built first; of another one nothing is built).
 #
-# cargo-deb makes them, by what crates/afar/Cargo.toml says; it comes from crates.io into target/tools, once.
+# cargo-deb makes them, by what crates/afar/Cargo.toml and crates/pam-afar/Cargo.toml say; it comes from crates.io into target/tools, once.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 profile=${1:-release}
@@ -17,6 +17,7 @@ if ! target/tools/bin/cargo-deb --version 2> /dev/null | grep -qx "cargo-deb $ve
 fi
 if [ "$profile" = release ]; then
     scripts/rust.sh cargo build --release --package afar --bins --features etcd
+    scripts/rust.sh cargo build --release --package pam-afar
     folder=target/release
     options=()
 else
@@ -39,3 +40,5 @@ for variant in "" server client; do
     PATH=$PWD/target/tools/bin:$PATH scripts/rust.sh cargo deb --no-build --profile "$profile" --package afar \
         "${options[@]}" ${variant:+--variant "$variant"} --output target/debian/
 done
+PATH=$PWD/target/tools/bin:$PATH scripts/rust.sh cargo deb --no-build --profile "$profile" --package pam-afar --multiarch=same \
+    "${options[@]}" --output target/debian/
