@@ -232,16 +232,6 @@ fn a_key_that_the_servers_lack_makes_its_users_nobody_until_it_is_there() {
     }
 }
 
-/// A library that sets a program's clock ten minutes ahead.
-const AHEAD: &str = "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <sys/time.h>\n#include <time.h>\n\
-    int gettimeofday(struct timeval *t, void *z) {\n\
-      int (*real)(struct timeval *, void *) = dlsym(RTLD_NEXT, \"gettimeofday\");\n\
-      int r = real(t, z); t->tv_sec += 600; return r; }\n\
-    time_t time(time_t *t) { struct timeval v; gettimeofday(&v, 0); if (t) *t = v.tv_sec; return v.tv_sec; }\n\
-    int clock_gettime(clockid_t c, struct timespec *t) {\n\
-      int (*real)(clockid_t, struct timespec *) = dlsym(RTLD_NEXT, \"clock_gettime\");\n\
-      int r = real(c, t); if (c == CLOCK_REALTIME) t->tv_sec += 600; return r; }\n";
-
 #[test]
 fn a_clock_that_is_ten_minutes_off_is_named_as_the_cause() {
     const NAME: &str = "a_clock_that_is_ten_minutes_off_is_named_as_the_cause";
@@ -249,11 +239,7 @@ fn a_clock_that_is_ten_minutes_off_is_named_as_the_cause() {
     if !mounted::needs(NAME, &["gcc"]) {
         return;
     }
-    let (source, library) = (scene.realm.join("ahead.c"), scene.realm.join("ahead.so"));
-    fs::write(&source, AHEAD).unwrap();
-    let mut compile = Command::new("gcc");
-    compile.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).arg("-ldl");
-    succeed(compile);
+    let library = mounted::clock_that_is_ahead(&scene.realm, 600);
     scene.kinit(ALICE);
     let mut command = scene.afar(ALICE, &["aklog"]);
     command.env("LD_PRELOAD", &library);

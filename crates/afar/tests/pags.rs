@@ -217,6 +217,40 @@ impl Scene {
     }
 }
 
+/// What is cached for somebody whose token ends is theirs no longer than that.
+#[test]
+fn a_session_whose_token_has_ended_is_not_shown_what_it_has_cached_until_the_next_one() {
+    const NAME: &str = "a_session_whose_token_has_ended_is_not_shown_what_it_has_cached_until_the_next_one";
+    let Some(scene) = Scene::new(NAME) else { return };
+    if !mounted::needs(NAME, &["gcc"]) {
+        return;
+    }
+    let folder = scene.folder_of("alice");
+    let outside = who(ALICE, None, "alice");
+    scene.log_in(outside);
+    scene.fill(outside, &folder);
+    let session = who(ALICE, Some(scene.new_pag(ALICE)), "alice");
+    // The shortest life is an hour, and by this clock almost all of it is over.
+    let library = mounted::clock_that_is_ahead(&scene.cell.folder, 12 - 3600);
+    let key = scene.key.display().to_string();
+    let words = ["aklog", "-keytab", &key, "-principal", "alice", "-token-lifetime", "1"];
+    let mut command = scene.afar(session, &words);
+    command.env("LD_PRELOAD", &library);
+    succeed(command);
+    let held = scene.look(session, &folder);
+    let until = std::time::Instant::now() + mounted::PATIENCE;
+    while !scene.shown(session, &folder).is_empty() {
+        assert!(std::time::Instant::now() < until, "{}", scene.cell.log("mnt"));
+        std::thread::sleep(std::time::Duration::from_millis(500));
+    }
+    assert!(succeed(scene.afar(session, &["tokens"])).contains("[>> Expired <<]"));
+    assert_eq!(scene.shown(outside, &folder).len(), attempts().count(), "another session of hers goes on");
+    assert_eq!(scene.shown(session, &folder), Vec::<&str>::new());
+    scene.log_in(session);
+    assert_eq!(scene.shown(session, &folder).len(), attempts().count());
+    drop(held);
+}
+
 /// Keeps a file open.
 struct Holder(std::process::Child);
 

@@ -367,7 +367,14 @@ impl Client {
             LoggedIn::Anew(None) => {}
             LoggedIn::Anew(Some(old)) => self.forget_identity(old),
         }
-        self.inner.users.begin_to_watch();
+        let inner = Arc::downgrade(&self.inner);
+        self.inner.users.begin_to_watch(move |user, who| {
+            // What was cached for the user may be shown no more: servers are asked what anybody may.
+            if let Some(client) = inner.upgrade().map(|inner| Self { inner }) {
+                client.forget_identity(who);
+                client.inner.invalidations.mention_identity(Some(user), client.inner.root());
+            }
+        });
         self.inner.invalidations.mention_identity(Some(user), self.inner.root());
         // What waits to be stored may have waited for this.
         self.inner.users.changed.notify_waiters();

@@ -142,6 +142,25 @@ pub(crate) const LOOKS: [(&str, &str); 11] = [
     ("a large file, mapped", "cmp -n 100 \"$1/large\" \"$1/large\" && echo same"),
 ];
 
+/// A library that sets the clock of a program ahead by so many seconds, or back, in a folder. It takes gcc.
+pub(crate) fn clock_that_is_ahead(folder: &Folder, seconds: i64) -> PathBuf {
+    let (source, library) = (folder.join("clock.c"), folder.join("clock.so"));
+    let text = "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <sys/time.h>\n#include <time.h>\n\
+        int gettimeofday(struct timeval *t, void *z) {\n\
+          int (*real)(struct timeval *, void *) = dlsym(RTLD_NEXT, \"gettimeofday\");\n\
+          int r = real(t, z); t->tv_sec += AHEAD; return r; }\n\
+        time_t time(time_t *t) { struct timeval v; gettimeofday(&v, 0); if (t) *t = v.tv_sec; return v.tv_sec; }\n\
+        int clock_gettime(clockid_t c, struct timespec *t) {\n\
+          int (*real)(clockid_t, struct timespec *) = dlsym(RTLD_NEXT, \"clock_gettime\");\n\
+          int r = real(c, t); if (c == CLOCK_REALTIME) t->tv_sec += AHEAD; return r; }\n";
+    fs::write(&source, text).unwrap();
+    let mut compile = Command::new("gcc");
+    compile.arg(format!("-DAHEAD=({seconds})")).args(["-shared", "-fPIC", "-o"]);
+    compile.arg(&library).arg(&source).arg("-ldl");
+    succeed(compile);
+    library
+}
+
 /// Lets everybody into a folder.
 pub(crate) fn open(path: &Path) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();

@@ -23,6 +23,7 @@ use tokio::sync::Notify;
 
 use crate::error::Error;
 use crate::fid::{CellIndex, User};
+use crate::wait;
 
 /// How long tickets are good for that are made here. A new one is made when little is left.
 const TICKET_LIFE: Duration = Duration::from_secs(24 * 3600);
@@ -146,6 +147,8 @@ struct Login {
     is_refused: AtomicBool,
     /// Its end has been warned of.
     is_warned: AtomicBool,
+    /// It was told that it is good no more.
+    is_end_told: AtomicBool,
 }
 
 /// How many tokens that were given there are, and how many of them are good no more.
@@ -160,8 +163,10 @@ pub struct TokenCounts {
 /// The users of a client.
 pub(crate) struct Users {
     runtime: Arc<dyn Runtime>,
-    /// Whether somebody looks for tokens that end soon.
+    /// Whether somebody looks for tokens that end.
     is_watched: AtomicBool,
+    /// Wakes whoever does: there is another token, or one was refused.
+    look: Arc<Notify>,
     level: RwLock<Level>,
     /// Told when somebody has got a token.
     pub(crate) changed: Notify,
@@ -227,10 +232,10 @@ impl Identities {
 impl Users {
     /// Nobody has a token yet; connections will be protected so well.
     pub(crate) fn new(runtime: Arc<dyn Runtime>, level: Level) -> Self {
-        let (is_watched, level) = (AtomicBool::new(false), RwLock::new(level));
+        let (is_watched, look, level) = (AtomicBool::new(false), Arc::default(), RwLock::new(level));
         let (who, logins, left) = (HashMap::new(), HashMap::new(), LruCache::new(LEFT_MAX));
         let identities = RwLock::new(Identities { who, logins, left, last: 0 });
-        Self { runtime, is_watched, level, changed: Notify::new(), identities }
+        Self { runtime, is_watched, look, level, changed: Notify::new(), identities }
     }
 
     /// How well new connections are protected.
@@ -296,6 +301,7 @@ impl Users {
             *login.token.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(token);
             login.is_refused.store(false, Ordering::Release);
             login.is_warned.store(false, Ordering::Relaxed);
+            login.is_end_told.store(false, Ordering::Relaxed);
             return LoggedIn::Renewed(who);
         }
         LoggedIn::Anew(
@@ -437,17 +443,42 @@ impl Users {
         .count()
     }
 
-    /// Looks for tokens that end soon from now on, if nobody does yet.
-    pub(crate) fn begin_to_watch(self: &Arc<Self>) {
+    /// The users whose tokens are good no more since this was asked the last time.
+    fn ended(&self, now: UnixTime) -> Vec<(User, Who)> {
+        let identities = self.identities();
+        let is_new = |who: &Who| {
+            let login = identities.logins.get(who).filter(|login| login.has_ended(now));
+            login.is_some_and(|login| !login.is_end_told.swap(true, Ordering::Relaxed))
+        };
+        let ended = identities.who.iter().filter(|(_, who)| is_new(who));
+        ended.map(|((user, _), who)| (*user, *who)).collect()
+    }
+
+    /// How long there is nothing to look for.
+    fn pause(&self, now: UnixTime) -> Duration {
+        let identities = self.identities();
+        let given = identities.logins.values().filter(|login| matches!(login.source, Source::Given(_)));
+        let next = given.map(|login| login.token().end).filter(|end| *end >= now).min();
+        // At its end it is good still.
+        next.map_or(LOOK_EVERY, |end| LOOK_EVERY.min(Duration::from_secs(u64::from(end.0 - now.0) + 1)))
+    }
+
+    /// Looks for tokens that end from now on, if nobody does yet, and tells once of each that is good no more.
+    pub(crate) fn begin_to_watch(self: &Arc<Self>, tell: impl Fn(User, Who) + Send + 'static) {
+        self.look.notify_one();
         if self.is_watched.swap(true, Ordering::Relaxed) {
             return;
         }
         let (users, runtime) = (Arc::downgrade(self), Arc::clone(&self.runtime));
+        let look = Arc::clone(&self.look);
         self.runtime.spawn(Box::pin(async move {
             while let Some(users) = users.upgrade() {
-                users.warn_of_ends(UnixTime::of(runtime.wall_clock()));
+                let now = UnixTime::of(runtime.wall_clock());
+                users.warn_of_ends(now);
+                users.ended(now).into_iter().for_each(|(user, who)| tell(user, who));
+                let pause = users.pause(now);
                 drop(users);
-                runtime.sleep_until(runtime.now() + LOOK_EVERY).await;
+                wait::within(&runtime, pause, look.notified()).await;
             }
         }));
     }
@@ -508,6 +539,7 @@ impl Users {
             let why = if is_old { "it has expired" } else { "a server refuses it" };
             // Calls that were under way at the same time are refused too.
             if !login.is_refused.swap(true, Ordering::Relaxed) {
+                self.look.notify_one();
                 let name = holder.lock().unwrap_or_else(PoisonError::into_inner).name.clone();
                 let cell = &login.cell_name;
                 tracing::warn!(
@@ -554,12 +586,21 @@ impl Users {
 impl Login {
     fn new((cell, cell_name): (CellIndex, &str), source: Source, token: Token) -> Self {
         let token = Mutex::new(Arc::new(token));
-        let (is_refused, is_warned) = (AtomicBool::new(false), AtomicBool::new(false));
+        let [is_refused, is_warned, is_end_told] = [false; 3].map(AtomicBool::new);
         let noted = match &source {
             Source::Key(_, name) => Holder { name: name.clone(), id: None }.noted(),
             Source::Given(holder) => holder.lock().unwrap_or_else(PoisonError::into_inner).noted(),
         };
-        Self { cell, cell_name: cell_name.to_owned(), source, noted, token, is_refused, is_warned }
+        Self {
+            cell,
+            cell_name: cell_name.to_owned(),
+            source,
+            noted,
+            token,
+            is_refused,
+            is_warned,
+            is_end_told,
+        }
     }
 
     /// Whether it was given and is good no more.
@@ -733,6 +774,22 @@ mod tests {
         assert!(!users.has_ended(users.who(User::of(2), CELL.0)), "whoever never had one waits for nothing");
         users.log_out(User::of(1), None);
         assert!(!users.has_ended(users.who(User::of(1), CELL.0)), "nor does one who threw it away");
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_token_is_told_once_and_once_more_of_the_next() {
+        let users = users();
+        let token = users.make_token(&keys(), "alice", CELL.1).unwrap();
+        let (end, after) = (token.end, UnixTime(token.end.0 + 1));
+        let log_in = || users.log_in(User::of(1), CELL, holder("alice"), token.clone(), true);
+        log_in();
+        let who = users.who(User::of(1), CELL.0);
+        assert_eq!([end, after, after].map(|now| users.ended(now).len()), [0, 1, 0]);
+        assert_eq!(users.pause(UnixTime(end.0 - 4)), Duration::from_secs(5), "its end is not slept through");
+        assert_eq!([UnixTime(1), after].map(|now| users.pause(now)), [LOOK_EVERY; 2]);
+        log_in();
+        users.refused(who, users.shown(who, Purpose::Read).unwrap().as_ref());
+        assert_eq!([end, end].map(|now| users.ended(now)), [vec![(User::of(1), who)], vec![]]);
     }
 
     #[tokio::test]
