@@ -1,7 +1,8 @@
 #!/bin/bash
 # tools.sh   build the programs from crates.io that tests run and do not link: fsx, which does random things to a file and knows what
 # must come of them, and pjdfstest, which asks whether a file system is as POSIX wants it. Unpacks Heimdal's KDC, which Debian does
-# not install beside MIT's.
+# not install beside MIT's, and its daemon for credential caches; and an ssh server, which
+# would be a service of this machine if it were installed.
 #
 # They go into target/tools, once. Where that is not possible it says so, and succeeds: the tests that need them skip
 # themselves and are counted as skipped.
@@ -24,14 +25,26 @@ for tool in "${tools[@]}"; do
 done
 rm -rf target/tools/build
 
-if [ ! -e target/tools/heimdal/usr ] && command -v dpkg > /dev/null; then
+if [ ! -e target/tools/heimdal/usr/sbin/kcm ] && command -v dpkg > /dev/null; then
     mkdir -p target/tools/heimdal
-    if (cd target/tools/heimdal && apt-get download --quiet=2 heimdal-kdc heimdal-clients 2> /dev/null); then
+    if (cd target/tools/heimdal && apt-get download --quiet=2 heimdal-kdc heimdal-clients heimdal-kcm 2> /dev/null); then
         for package in target/tools/heimdal/*.deb; do
             dpkg --extract "$package" target/tools/heimdal
         done
         rm target/tools/heimdal/*.deb
     else
-        echo "tools.sh: Heimdal's KDC could not be fetched; tests that need it are skipped" >&2
+        echo "tools.sh: Heimdal's KDC and KCM could not be fetched; tests that need it are skipped" >&2
+    fi
+fi
+
+if [ ! -e target/tools/openssh/usr/sbin/sshd ] && command -v dpkg > /dev/null; then
+    mkdir -p target/tools/openssh
+    if (cd target/tools/openssh && apt-get download --quiet=2 openssh-server libwrap0 2> /dev/null); then
+        for package in target/tools/openssh/*.deb; do
+            dpkg --extract "$package" target/tools/openssh
+        done
+        rm target/tools/openssh/*.deb
+    else
+        echo "tools.sh: an ssh server could not be fetched; the test that needs it is skipped" >&2
     fi
 fi

@@ -11,7 +11,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const WRITE: &str = "echo mine > \"$1/scratch/alice/file\"";
@@ -175,6 +175,56 @@ fn a_cache_in_the_kernels_keyring_is_as_good_as_a_file() {
     assert!(!scene.cache(ALICE).exists());
 }
 
+/// A daemon, until this is dropped.
+struct Daemon(Child);
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+#[test]
+fn a_cache_of_a_kcm_daemon_is_as_good_as_a_file() {
+    const NAME: &str = "a_cache_of_a_kcm_daemon_is_as_good_as_a_file";
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/heimdal/usr/sbin/kcm");
+    if !program.exists() {
+        return mounted::skip(NAME, "there is no KCM daemon: scripts/tools.sh fetches Heimdal's");
+    }
+    let Some(scene) = Scene::new(NAME) else { return };
+    let run = scene.realm.join("run");
+    fs::create_dir(&run).unwrap();
+    open(&run);
+    // It listens in /run, whatever place is asked of it.
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c"]);
+    command.arg("mount --bind \"$1\" /run && exec \"$2\"").arg("sh").arg(&run).arg(&program);
+    scene.kdc.prepare(&mut command);
+    let _daemon = Daemon(command.stdin(Stdio::null()).spawn().unwrap());
+    let socket = run.join(".heim_org.h5l.kcm-socket");
+    let until = Instant::now() + PATIENCE;
+    while !socket.exists() {
+        assert!(Instant::now() < until, "it does not listen");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let conf = scene.realm.join("krb5.conf");
+    let more = format!("\n[libdefaults]\n kcm_socket = {}\n", socket.display());
+    fs::write(&conf, fs::read_to_string(&conf).unwrap() + &more).unwrap();
+    let text = format!("echo {PASSWORD} | kinit alice && '{}' aklog && klist", scene.program.display());
+    let mut command = scene.command(ALICE, Path::new("bash"));
+    command.args(["-c", &text]).env("PATH", "/usr/bin:/bin").env("KRB5CCNAME", "KCM:");
+    let said = succeed(command);
+    assert!(said.contains("KCM:") && said.contains("afs/afar.local@AFAR.LOCAL"), "{said}");
+    assert_eq!(scene.tokens(ALICE).len(), 1);
+    assert!(!scene.cache(ALICE).exists());
+    // Nobody else gets tickets from it by the name of the cache.
+    let mut command = scene.afar(BOB, &["aklog"]);
+    command.env("KRB5CCNAME", format!("KCM:{}", ALICE.uid));
+    fail(command, 4);
+    assert!(scene.tokens(BOB).is_empty());
+}
+
 #[test]
 fn a_key_of_the_realm_is_added_and_an_old_one_removed_while_servers_run() {
     const NAME: &str = "a_key_of_the_realm_is_added_and_an_old_one_removed_while_servers_run";
@@ -247,6 +297,68 @@ fn a_clock_that_is_ten_minutes_off_is_named_as_the_cause() {
     assert!(said.contains("Clock skew too great") && said.contains("set the clock"), "{said}");
     assert!(scene.tokens(ALICE).is_empty());
     scene.run(ALICE, &["aklog"]);
+}
+
+/// A program that gets a ticket with so many bytes of authorization data more into the cache, and says how long the ticket is. It is linked
+/// with MIT's library without its headers, which Debian has in another package: the structures are part of its interface.
+const LARGE_TICKET: &str = "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n\
+    typedef struct { int magic; unsigned length; char *data; } data;\n\
+    typedef struct { int magic, type; unsigned length; unsigned char *data; } block;\n\
+    typedef struct { int magic; void *client, *server; block key; int times[4]; unsigned is_skey; int flags;\n\
+      void *addresses; data ticket, second; block **authdata; } creds;\n\
+    int krb5_init_context(void **); int krb5_cc_default(void *, void **);\n\
+    int krb5_cc_get_principal(void *, void *, void **); int krb5_parse_name(void *, const char *, void **);\n\
+    int krb5_cc_initialize(void *, void *, void *); int krb5_cc_store_cred(void *, void *, creds *);\n\
+    int krb5_get_credentials(void *, int, void *, creds *, creds **);\n\
+    int main(int argc, char **argv) {\n\
+      void *context, *cache; creds in, *out; block one, *all[2]; int code; (void)argc;\n\
+      memset(&in, 0, sizeof in); memset(&one, 0, sizeof one);\n\
+      one.type = 1; one.length = atoi(argv[2]); one.data = calloc(1, one.length); all[0] = &one; all[1] = 0;\n\
+      if (krb5_init_context(&context) || krb5_cc_default(context, &cache)) return 2;\n\
+      if (krb5_cc_get_principal(context, cache, &in.client)) return 3;\n\
+      if (krb5_parse_name(context, argv[1], &in.server)) return 4;\n\
+      in.authdata = all;\n\
+      code = krb5_get_credentials(context, 0, cache, &in, &out);\n\
+      if (code) { fprintf(stderr, \"code %d\\n\", code); return 5; }\n\
+      /* As what nobody has asked for in particular: only so another program is given it. */\n\
+      out->authdata = 0;\n\
+      if (krb5_cc_initialize(context, cache, in.client) || krb5_cc_store_cred(context, cache, out)) return 6;\n\
+      printf(\"%u\\n\", out->ticket.length); return 0; }\n";
+
+/// As those of realms that put many groups into a ticket.
+#[test]
+fn a_ticket_is_as_good_up_to_the_longest_that_afs_takes_and_a_longer_one_is_refused_at_once() {
+    const NAME: &str =
+        "a_ticket_is_as_good_up_to_the_longest_that_afs_takes_and_a_longer_one_is_refused_at_once";
+    const LONGEST: usize = 12_000;
+    let Some(scene) = Scene::new(NAME) else { return };
+    if !mounted::needs(NAME, &["gcc"]) {
+        return;
+    }
+    let (source, program) = (scene.realm.join("large.c"), scene.realm.join("large"));
+    fs::write(&source, LARGE_TICKET).unwrap();
+    let mut compile = Command::new("gcc");
+    compile.arg("-o").arg(&program).arg(&source).arg("-l:libkrb5.so.3");
+    succeed(compile);
+    open(&program);
+    scene.private_folder(ALICE);
+    // The length of a ticket with so much in it.
+    let get = |more: usize| -> usize {
+        scene.kinit(ALICE);
+        let mut command = scene.command(ALICE, &program);
+        command.args([SERVICE, &more.to_string()]);
+        succeed(command).trim().parse().unwrap()
+    };
+    let overhead = get(11_000) - 11_000;
+    assert_eq!(get(LONGEST - overhead), LONGEST);
+    scene.run(ALICE, &["aklog"]);
+    assert!(scene.can(ALICE, WRITE), "{}", scene.cell.log("mnt"));
+    assert!(!scene.can(BOB, READ));
+    scene.run(ALICE, &["unlog"]);
+    assert_eq!(get(LONGEST - overhead + 1), LONGEST + 1);
+    let said = fail(scene.afar(ALICE, &["aklog"]), 4);
+    assert!(said.contains("its length, is of no use to AFS"), "{said}");
+    assert!(scene.tokens(ALICE).is_empty());
 }
 
 #[test]

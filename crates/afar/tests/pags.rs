@@ -544,6 +544,85 @@ fn with_services(services: &Path, words: &[&str]) -> Command {
     command
 }
 
+/// Debian's ssh server, where `scripts/tools.sh` has unpacked it.
+fn ssh_server() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/openssh")
+}
+
+#[test]
+fn a_login_by_ssh_has_a_pag_and_a_token_of_its_own_until_it_ends() {
+    const NAME: &str = "a_login_by_ssh_has_a_pag_and_a_token_of_its_own_until_it_ends";
+    const CAROL: u32 = 60_003;
+    let Some(module) = module(NAME) else { return };
+    if !mounted::needs(NAME, &["ssh", "ssh-keygen", "unshare"]) {
+        return;
+    }
+    let Ok(tools) = ssh_server().canonicalize() else {
+        return mounted::skip(NAME, "there is no ssh server: scripts/tools.sh fetches it");
+    };
+    let Some(scene) = Scene::new(NAME) else { return };
+    let alice = who(ALICE, None, "alice");
+    scene.log_in(alice);
+    let folder = scene.folder_of("alice");
+    scene.fill(alice, &folder);
+    let services = scene.pam_services(&module);
+    fs::copy(services.join("su"), services.join("sshd")).unwrap();
+    let at = |name: &str| scene.cell.folder.join(name);
+    for key in ["host-key", "user-key"] {
+        let mut command = Command::new("ssh-keygen");
+        command.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(at(key));
+        succeed(command);
+    }
+    let users = "carol:x:60003:60003::/:/bin/sh\nsshd:x:60099:60099::/run/sshd:/usr/sbin/nologin\n";
+    fs::write(at("passwd"), fs::read_to_string("/etc/passwd").unwrap() + users).unwrap();
+    let address = mounted::own_address();
+    let conf = format!(
+        "ListenAddress {address}\nPort 2222\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nUsePAM yes\nPidFile none\n",
+        at("host-key").display(),
+        at("user-key.pub").display()
+    );
+    fs::write(at("sshd_config"), conf).unwrap();
+    for name in ["run", "run/sshd", "run/afar"] {
+        fs::create_dir(at(name)).unwrap();
+        open(&at(name));
+    }
+    // It wants a user and a folder of its own, which this machine may not have.
+    const START: &str = "mount --bind /run/afar \"$1/run/afar\"; mount --rbind \"$1/run\" /run; \
+        mount --bind \"$1/passwd\" /etc/passwd; exec \"$2\" -D -e -f \"$1/sshd_config\"";
+    let mut command = with_services(&services, &["sh", "-euc", START, "sh", &at("").display().to_string()]);
+    command.arg(tools.join("usr/sbin/sshd"));
+    command.env("LD_LIBRARY_PATH", tools.join("usr/lib/x86_64-linux-gnu"));
+    let log = fs::File::create(at("sshd.log")).unwrap();
+    let _server = Holder(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
+    let begin = std::time::Instant::now();
+    while std::net::TcpStream::connect((address, 2222)).is_err() {
+        assert!(begin.elapsed() < mounted::PATIENCE, "{}", fs::read_to_string(at("sshd.log")).unwrap());
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    let mut login = Command::new("ssh");
+    for option in
+        ["StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null", "LogLevel=ERROR", "BatchMode=yes"]
+    {
+        login.args(["-o", option]);
+    }
+    login.args(["-F", "none", "-p", "2222", "-i"]).arg(at("user-key")).arg(format!("carol@{address}"));
+    login.arg(format!("id -G; cat '{}/small'", folder.display())).stdin(Stdio::null());
+    let output = mounted::run(login);
+    let said = String::from_utf8_lossy(&output.stdout);
+    let log = || fs::read_to_string(at("sshd.log")).unwrap();
+    let (groups, content) = said.trim().split_once('\n').unwrap_or_else(|| panic!("{output:?} {}", log()));
+    let pag = groups.split(' ').map(|group| group.parse::<u32>().unwrap()).find(|group| group >> 24 == 0x41);
+    assert_eq!(content, "secret", "{}", log());
+    // The connection may end before the server has closed the session.
+    let session = who(CAROL, Some(pag.expect("a PAG")), "");
+    while scene.tokens(session) != 0 {
+        assert!(begin.elapsed() < mounted::PATIENCE, "{}", log());
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert_eq!(scene.shown(who(CAROL, None, ""), &folder), Vec::<&str>::new());
+    assert_eq!(scene.tokens(alice), 1, "another's session goes on");
+}
+
 /// The PAM module, if it is built.
 fn module(test: &str) -> Option<PathBuf> {
     let module = Path::new(env!("CARGO_BIN_EXE_afar")).with_file_name("libpam_afar.so");
