@@ -42,6 +42,7 @@ nightly:
 	AFAR_RANDOM_SECONDS=7200 $(RUST) cargo test --release -p afar --test random_files
 	AFAR_AWAY_SECONDS=1,60,300 $(RUST) cargo test --release -p afar --test faults reads_and_writes
 	AFAR_KILLS=500 $(RUST) cargo test --release -p afar --test killed
+	AFAR_BUILD_SECONDS=3600 $(RUST) cargo test --release -p afar --test token_ends
 	AFAR_POWER_SEEDS=500 $(RUST) cargo test --release -p afs-celldb power
 	AFAR_ETCD_SECONDS=600 AFAR_SEED=$$(date +%s) $(RUST) cargo test --release -p afar --features etcd --test etcd_faults --test etcd_history -- --nocapture
 
