@@ -14,6 +14,7 @@ use rand::rngs::StdRng;
 use rx_security::ticket::SessionKey;
 use rx_security::{KeySet, Level, Token, UnixTime};
 use std::fmt;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -36,6 +37,12 @@ impl NoToken {
     fn of(failure: Failure) -> Self {
         match failure {
             Failure::NoClient => Self::None,
+            // It has ended, and its mount is left over here or in this namespace.
+            Failure::Unreachable { error, .. }
+                if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) =>
+            {
+                Self::None
+            }
             Failure::Errno(errno) if errno == Errno::ENOTCONN.0 => Self::None,
             failure => Self::Client(failure),
         }

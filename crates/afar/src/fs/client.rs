@@ -36,7 +36,8 @@ const BUSY_PAUSE: Duration = Duration::from_millis(50);
 /// How long the client for tokens may take to answer: longer than its servers are waited for.
 const TOKENS_PATIENCE: Duration = Duration::from_secs(600);
 
-/// The environment variable that names the client for tokens by its socket, as `pam_afar` does with its option `socket`.
+/// The environment variable that names the client for tokens by its socket, as `pam_afar` does with its option `socket`. Empty, it names
+/// none.
 const SOCKET_VARIABLE: &str = "AFAR_SOCKET";
 
 /// A mount of ours.
@@ -145,6 +146,7 @@ impl Client {
     pub(crate) fn for_tokens_within(patience: Duration) -> Result<Self, Failure> {
         let own = geteuid().as_raw();
         let sockets = match env::var_os(SOCKET_VARIABLE) {
+            Some(named) if named.is_empty() => Vec::new(),
             Some(named) => vec![PathBuf::from(named)],
             None => {
                 let mounts = Mount::any().into_iter().chain(Mount::all().into_iter().rev());
