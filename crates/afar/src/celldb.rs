@@ -1,6 +1,6 @@
 //! `afar celldb copy`: the cell's databases from the file of a server into etcd, or back.
 
-use crate::database_files::{chance, configuration, give_to_owner, now, place_of, store_of, wait};
+use crate::database_files::{chance, configuration, now, place_of, store_of, wait};
 use crate::{arguments, output};
 use afs_celldb::database::Image;
 use afs_celldb::ptdb::Ptdb;
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 #[derive(Parser)]
-#[command(name = "afar celldb", about = "The cell's databases as they are kept")]
+#[command(name = "afar celldb", about = "Copies the cell's databases between a file and etcd")]
 struct Cli {
     #[command(subcommand)]
     verb: Verb,
@@ -26,10 +26,10 @@ enum Verb {
         /// The server's configuration, whose databases.etcd names etcd
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
-        /// Where they are to be
+        /// Where to copy them
         #[arg(long, value_enum)]
         to: Place,
-        /// Removes what is there
+        /// Overwrites what is there
         #[arg(long)]
         replace: bool,
     },
@@ -71,7 +71,7 @@ fn copy(cli: &Cli) -> Result<(), String> {
         let users = rows_of::<Ptdb>(&*source).await.map_err(|error| error.to_string())?;
         if users.is_empty() {
             return Err(format!(
-                "there is no PTDB in {}: nothing was copied; see to etcd's addresses and databases.etcd_prefix, or start a server once",
+                "there is no PTDB in {}: nothing was copied; check databases.etcd and databases.etcd_prefix, or start a server once",
                 place_of(from)
             ));
         }
@@ -84,7 +84,6 @@ fn copy(cli: &Cli) -> Result<(), String> {
         Ok((volumes, put::<Ptdb>(users, &*target, existing).await?))
     });
     drop((source, target));
-    give_to_owner(to)?;
     let (volumes, users) = copied?;
     let text = format!("VLDB: {volumes} rows, PTDB: {users} rows, copied to {}\n", place_of(to));
     output::write(&text).map_err(|error| error.to_string())
@@ -97,7 +96,7 @@ async fn put<I: Image>(rows: Vec<Row>, target: &dyn CellStore, existing: Existin
 fn told_of(error: &FillError) -> String {
     match error {
         FillError::NotEmpty { .. } => {
-            format!("where they are to be, {error}; with --replace they are removed")
+            format!("at the destination, {error}; --replace overwrites them")
         }
         _ => error.to_string(),
     }

@@ -101,7 +101,11 @@ pub(crate) fn store_of(config: &Config) -> Result<Arc<dyn CellStore>, String> {
         true => CellName::new("local").ok_or("no cell is called so")?,
         false => ServerFolder::read(&config.config_dir()).map_err(|error| error.to_string())?.cell,
     };
-    databases::open_store(config, &cell).map_err(|error| error.to_string())
+    let open = || databases::open_store(config, &cell).map_err(|error| error.to_string());
+    match config.databases.etcd.is_empty() {
+        true => as_owner(&config.server.state, open),
+        false => open(),
+    }
 }
 
 /// Where the databases are, for people.
@@ -112,27 +116,26 @@ pub(crate) fn place_of(config: &Config) -> String {
     }
 }
 
-/// What was made as root belongs to whom the state folder does, as whom the server runs.
-pub(crate) fn give_to_owner(config: &Config) -> Result<(), String> {
-    use std::os::unix::fs::{MetadataExt, chown};
-    if !config.databases.etcd.is_empty() {
-        return Ok(());
-    }
-    let state = &config.server.state;
-    let folder = state.join("databases");
-    let give = || {
-        let owner = fs::metadata(state)?;
-        let files = fs::read_dir(&folder)?.map(|entry| entry.map(|entry| entry.path()));
-        for path in std::iter::once(Ok(folder.clone())).chain(files) {
-            let path = path?;
-            let own = fs::symlink_metadata(&path)?;
-            if (own.uid(), own.gid()) != (owner.uid(), owner.gid()) {
-                chown(&path, Some(owner.uid()), Some(owner.gid()))?;
-            }
-        }
-        Ok(())
+/// Opens what is in a state folder as whom the folder belongs to, who runs the server: what is made is theirs, and a link that they have put
+/// there leads root nowhere. Before there are other threads.
+fn as_owner<T>(state: &Path, work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    use nix::unistd::{Gid, Uid, getegid, geteuid, getgroups, setegid, seteuid, setgroups};
+    use std::os::unix::fs::MetadataExt;
+    let owner = match fs::metadata(state) {
+        Ok(owner) if geteuid().is_root() && owner.uid() != 0 => owner,
+        _ => return work(),
     };
-    give().map_err(|error: std::io::Error| {
-        format!("{}: cannot give it to the owner of the state folder: {error}", folder.display())
-    })
+    let failed = |error: nix::Error| {
+        format!("{}: this cannot be opened as user {}, whose it is: {error}", state.display(), owner.uid())
+    };
+    let own = (getgroups().map_err(failed)?, getegid());
+    let become_owner = || {
+        setgroups(&[])?;
+        setegid(Gid::from_raw(owner.gid()))?;
+        seteuid(Uid::from_raw(owner.uid()))
+    };
+    let result = become_owner().map_err(failed).and_then(|()| work());
+    let (groups, group) = own;
+    let back = seteuid(Uid::from_raw(0)).and_then(|()| setegid(group)).and_then(|()| setgroups(&groups));
+    back.map_err(failed).and(result)
 }

@@ -1,7 +1,7 @@
 //! `afar export`: the cell's databases as files from which OpenAFS's vlserver and ptserver start, `vldb.DB0` and `prdb.DB0`. How the
 //! files are written is `afs_celldb::files`.
 
-use crate::database_files::{EMPTY_LOG_BYTES, configuration, give_to_owner, log_path, now, store_of, wait};
+use crate::database_files::{EMPTY_LOG_BYTES, configuration, log_path, now, place_of, store_of, wait};
 use crate::{arguments, output};
 use afs_celldb::Database;
 use afs_celldb::database::Image;
@@ -63,21 +63,21 @@ fn export(cli: &Cli) -> Result<(), String> {
         return Err(format!("{}: there is no such state folder; name it with --state", state.display()));
     }
     let store = store_of(&config)?;
-    give_to_owner(&config)?;
     // Both are read before one is written, and by one runtime: what asks etcd belongs to it.
-    let (vldb, prdb) = wait(async {
+    let (vldb, users) = wait(async {
         let vldb = match &cli.vldb {
             Some(path) => Some((path, contents::<Vldb, _>(&store, VldbContents::of).await?)),
             None => None,
         };
-        let prdb = match &cli.prdb {
-            Some(path) => Some((path, contents::<Ptdb, _>(&store, PrdbContents::of).await?)),
-            None => None,
-        };
-        Ok((vldb, prdb))
+        let users = contents::<Ptdb, _>(&store, PrdbContents::of).await?;
+        Ok((vldb, users))
     })?;
-    if prdb.as_ref().is_some_and(|(_, contents)| contents.counts()[0] == 0) {
-        return Err("the PTDB has nothing in it yet: start the server once".to_owned());
+    // Also where the VLDB alone is wanted, which may be empty: an empty one of no cell is not to replace a file.
+    if users.counts()[0] == 0 {
+        return Err(format!(
+            "there is no PTDB in {}: nothing was written; start the server once",
+            place_of(&config)
+        ));
     }
     let mut told = Vec::new();
     if let Some((path, contents)) = vldb {
@@ -85,10 +85,10 @@ fn export(cli: &Cli) -> Result<(), String> {
         let (volumes, servers) = (contents.entries.len(), contents.server_count());
         told.push((path, format!("{volumes} volumes on {servers} servers")));
     }
-    if let Some((path, contents)) = prdb {
-        let [users, groups, foreign] = contents.counts();
-        write(path, write_prdb(&contents, now()))?;
-        told.push((path, format!("{users} users, {groups} groups, {foreign} users of other cells")));
+    if let Some(path) = &cli.prdb {
+        let [local, groups, foreign] = users.counts();
+        write(path, write_prdb(&users, now()))?;
+        told.push((path, format!("{local} users, {groups} groups, {foreign} users of other cells")));
     }
     let written = if cli.json {
         let list: Value = told

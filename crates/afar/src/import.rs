@@ -4,7 +4,7 @@
 mod servers;
 
 use crate::database_files::{
-    chance, configuration, give_to_owner, json_of, log_path, now, place_of, read, store_of, text_of, wait,
+    chance, configuration, json_of, log_path, now, place_of, read, store_of, text_of, wait,
 };
 use crate::{arguments, output};
 use afs_celldb::database::Image;
@@ -108,7 +108,6 @@ fn import(cli: &Cli) -> Result<(), String> {
             Ok(())
         });
         drop(store);
-        give_to_owner(&config)?;
         filled?;
     }
     let last = match cli.dry_run {

@@ -1,6 +1,8 @@
 //! `afar import` and `afar export`: what they say, refuse and leave behind. What is read of the files is `afs_celldb`'s and tested there;
 //! that OpenAFS's servers take what is written, in `crates/interop`.
 
+mod mounted;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -125,4 +127,42 @@ fn an_export_replaces_no_file_unasked_and_leaves_no_log_of_another_database() {
     folder.good("export --vldb vldb.DB0 --state state --force");
     assert_eq!(fs::read(folder.0.join("other")).unwrap(), b"kept");
     assert!(!folder.0.join("vldb.DB0").is_symlink());
+}
+
+/// Root made the databases the server's user's by the names that this user had put there.
+#[test]
+fn a_link_in_the_state_folder_does_not_lead_root_elsewhere() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+    if !mounted::is_root() {
+        return mounted::skip("a_link_in_the_state_folder_does_not_lead_root_elsewhere", "it takes root");
+    }
+    const SERVER: u32 = 65_534;
+    let folder = Folder::new("link");
+    let there = std::env::temp_dir().join(format!("afar-link-{}", std::process::id()));
+    let (state, outside) = (there.join("state"), there.join("outside"));
+    for folder in [&state, &outside] {
+        fs::create_dir_all(folder).unwrap();
+    }
+    fs::write(outside.join("file"), "root's").unwrap();
+    fs::set_permissions(&outside, fs::Permissions::from_mode(0o755)).unwrap();
+    chown(&state, Some(SERVER), Some(SERVER)).unwrap();
+    let state = state.display().to_string();
+    let import = format!("import --vldb vldb.DB0 --prdb prdb.DB0 --state {state}");
+    folder.good(&import);
+    let owner = |path: &Path| fs::symlink_metadata(path).unwrap().uid();
+    let databases = there.join("state/databases");
+    assert_eq!((owner(&databases), owner(&databases.join("cell.redb"))), (SERVER, SERVER));
+    folder.good(&format!("export --vldb out.DB0 --state {state}"));
+    assert_eq!(owner(&folder.0.join("out.DB0")), 0, "what root asks for is root's");
+
+    fs::remove_dir_all(&databases).unwrap();
+    symlink(&outside, &databases).unwrap();
+    for line in [import, format!("export --vldb other.DB0 --state {state}")] {
+        folder.bad(&line);
+    }
+    let names: Vec<_> = fs::read_dir(&outside).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names, ["file"]);
+    assert_eq!((owner(&outside), owner(&outside.join("file"))), (0, 0));
+    assert_eq!(fs::metadata(&outside).unwrap().mode() & 0o777, 0o755);
+    fs::remove_dir_all(&there).unwrap();
 }
