@@ -450,9 +450,9 @@ impl Client {
         self.inner.pags.are_in_use()
     }
 
-    /// Who a process is, by its user and its groups.
-    pub fn user(&self, uid: u32, groups: impl Iterator<Item = u32>) -> User {
-        self.inner.pags.user(uid, groups)
+    /// Who a process is, by its user, its real user and its groups.
+    pub fn user(&self, uid: u32, real: u32, groups: impl Iterator<Item = u32>) -> User {
+        self.inner.pags.user(uid, real, groups)
     }
 
     /// These are the PAGs that processes are in: others end, in time. To be told now and then; at first before the client is mounted, or

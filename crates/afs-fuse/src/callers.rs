@@ -21,7 +21,9 @@ impl FileSystem {
         if !self.client.has_pags() {
             return User::of(caller.uid);
         }
-        user_of(caller, status_of(caller.pid), |groups| self.client.user(caller.uid, groups.into_iter()))
+        user_of(caller, status_of(caller.pid), |real, groups| {
+            self.client.user(caller.uid, real, groups.into_iter())
+        })
     }
 
     /// Whose the kernel's copies are: with PAGs, one user may be several people.
@@ -37,11 +39,15 @@ fn status_of(thread: u32) -> io::Result<Vec<u8>> {
     Ok(status)
 }
 
-/// Who asks, by the status of their thread and by who the client takes a process with these groups for.
-fn user_of(caller: Caller, status: io::Result<Vec<u8>>, in_groups: impl FnOnce(Vec<u32>) -> User) -> User {
+/// Who asks, by the status of their thread and by who the client takes a process of this real user with these groups for.
+fn user_of(
+    caller: Caller,
+    status: io::Result<Vec<u8>>,
+    in_groups: impl FnOnce(u32, Vec<u32>) -> User,
+) -> User {
     match status {
         Ok(status) => match groups_of(&String::from_utf8_lossy(&status), caller.uid) {
-            Some(groups) => in_groups(groups.collect()),
+            Some((real, groups)) => in_groups(real, groups.collect()),
             // It acts for somebody else.
             None => User::of(caller.uid),
         },
@@ -74,7 +80,7 @@ mod tests {
             let pag = Pag::chosen_by(9);
             (
                 status.starts_with(b"Name:\t\xff\xfe\n"),
-                user_of(caller, Ok(status), |_| User { uid: 5, pag: Some(pag) }).pag,
+                user_of(caller, Ok(status), |_, _| User { uid: 5, pag: Some(pag) }).pag,
             )
         })
         .join()
@@ -85,7 +91,8 @@ mod tests {
 
     #[test]
     fn who_cannot_be_told_has_no_tokens() {
-        let user = |error: i32| user_of(CALLER, Err(io::Error::from_raw_os_error(error)), |_| unreachable!());
+        let user =
+            |error: i32| user_of(CALLER, Err(io::Error::from_raw_os_error(error)), |_, _| unreachable!());
         assert_eq!(user(libc::ENOENT), User::of(5), "a process of a container");
         assert_eq!(user(libc::EMFILE).pag, Some(Pag::UNKNOWN));
         assert_eq!(user(libc::EMFILE).uid, 5);

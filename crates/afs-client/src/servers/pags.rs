@@ -115,16 +115,16 @@ impl Pags {
         }
     }
 
-    /// Who a process is, by its user and groups. The superuser is whoever the PAG is of: that may be a program of theirs with a set-uid
-    /// bit.
-    pub(crate) fn user(&self, uid: u32, mut groups: impl Iterator<Item = u32>) -> User {
+    /// Who a process is, by its user, its real user and its groups. A program with a set-uid bit that acts as the superuser is whoever the PAG
+    /// is of, if they have started it: somebody else who has a way to the number would else have their files looked at by such a program.
+    pub(crate) fn user(&self, uid: u32, real: u32, mut groups: impl Iterator<Item = u32>) -> User {
         let user = User::of(uid);
         if !self.are_in_use() {
             return user;
         }
         let Some(pag) = groups.find_map(Pag::of_group) else { return user };
         match self.lock().get(&pag).map(|made| made.owner) {
-            Some(Some(owner)) if user.is_superuser() => User { uid: owner, pag: Some(pag) },
+            Some(Some(owner)) if user.is_superuser() && real == owner => User { uid: owner, pag: Some(pag) },
             Some(None) if self.keyed.contains(&uid) => user,
             Some(_) => User { uid, pag: Some(pag) },
             None => user,
@@ -159,15 +159,17 @@ impl Pags {
     }
 }
 
-/// The groups of a process, from its `/proc/PID/status`, if it is that user's or acts as that user: `access` asks as the real user of a
-/// set-uid program. What is done in the name of somebody else is not its own.
+/// The real user of a process and its groups, from its `/proc/PID/status`, if it is that user's or acts as that user: `access` asks as the
+/// real user of a set-uid program. What is done in the name of somebody else is not its own.
 #[must_use]
-pub fn groups_of(status: &str, uid: u32) -> Option<impl Iterator<Item = u32>> {
+pub fn groups_of(status: &str, uid: u32) -> Option<(u32, impl Iterator<Item = u32>)> {
     let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
     // Real, effective, saved, and that for files.
-    let is_theirs = line("Uid:")?.split_ascii_whitespace().any(|theirs| theirs.parse() == Ok(uid));
+    let mut theirs = line("Uid:")?.split_ascii_whitespace().map_while(|user| user.parse().ok());
+    let real = theirs.next()?;
     let groups = line("Groups:")?.split_ascii_whitespace();
-    is_theirs.then(|| groups.filter_map(|group| group.parse().ok()))
+    let is_theirs = real == uid || theirs.any(|user: u32| user == uid);
+    is_theirs.then(|| (real, groups.filter_map(|group| group.parse().ok())))
 }
 
 #[cfg(test)]
@@ -180,7 +182,7 @@ mod tests {
     }
 
     fn who(pags: &Pags, uid: u32, groups: &[u32]) -> User {
-        pags.user(uid, groups.iter().copied())
+        pags.user(uid, uid, groups.iter().copied())
     }
 
     #[test]
@@ -193,7 +195,15 @@ mod tests {
         let alice = User { uid: 1, pag: Some(pag) };
         assert_eq!(who(&pags, 1, &[100, pag.group(), 0x4200_0000]), alice);
         assert_eq!(who(&pags, 1, &[100]), User::of(1));
-        assert_eq!(who(&pags, 0, &[pag.group()]), alice, "a set-uid program");
+        assert_eq!(pags.user(0, 1, [pag.group()].into_iter()), alice, "her set-uid program");
+        for other in [0, 2] {
+            let theirs = pags.user(0, other, [pag.group()].into_iter());
+            assert_eq!(
+                theirs,
+                User { uid: 0, pag: Some(pag) },
+                "a set-uid program of user {other}: it has no tokens"
+            );
+        }
     }
 
     #[test]
@@ -293,7 +303,8 @@ mod tests {
     fn the_groups_of_a_process_are_told_of_the_users_that_it_may_act_as() {
         let status = "Name:\tsh\nUid:\t1\t0\t2\t5\nGid:\t1\t1\t1\t1\nFDSize:\t64\nGroups:\t4 1090519047 \nNStgid:\t2\n";
         for uid in [1, 0, 2, 5] {
-            assert_eq!(groups_of(status, uid).unwrap().collect::<Vec<_>>(), [4, 1_090_519_047], "{uid}");
+            let (real, groups) = groups_of(status, uid).unwrap();
+            assert_eq!((real, groups.collect::<Vec<_>>()), (1, vec![4, 1_090_519_047]), "{uid}");
         }
         assert!(groups_of(status, 4).is_none());
         assert!(groups_of("", 1).is_none());

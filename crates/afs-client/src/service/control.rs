@@ -152,7 +152,8 @@ async fn accept(listener: UnixListener, client: Client, about: Arc<About>, owner
         };
         // As they were when the peer connected.
         let user = match peer::groups(&stream) {
-            Ok(groups) => client.user(uid, groups.into_iter()),
+            // Of a peer the kernel does not tell the real user. No program of ours has a set-uid bit.
+            Ok(groups) => client.user(uid, uid, groups.into_iter()),
             Err(error) => {
                 tracing::warn!(uid, %error, "the groups of a peer of the control socket cannot be told");
                 continue;

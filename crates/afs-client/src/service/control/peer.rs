@@ -74,7 +74,7 @@ fn pags_in(status: &[u8]) -> Vec<Pag> {
     let status = String::from_utf8_lossy(status);
     let uid = status.lines().find_map(|line| line.strip_prefix("Uid:")?.split_ascii_whitespace().nth(3));
     let groups = uid.and_then(|uid| groups_of(&status, uid.parse().ok()?));
-    groups.into_iter().flatten().filter_map(Pag::of_group).collect()
+    groups.into_iter().flat_map(|(_, groups)| groups).filter_map(Pag::of_group).collect()
 }
 
 #[cfg(test)]
