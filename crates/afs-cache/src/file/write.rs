@@ -176,13 +176,13 @@ impl CacheFile {
         self.submit(Batch::default())
     }
 
-    /// Takes notice of what the kernel may have written since it was lent: everything counts as dirty if so. With
-    /// `is_over`, one of those who have lent it does so no more.
+    /// Takes notice of what the kernel may have written for `writer` since it was lent to them: everything counts as dirty if so, and as
+    /// theirs, whoever has written meanwhile. With `is_over`, one of those who have lent it does so no more.
     ///
     /// # Errors
     ///
     /// The disk's.
-    pub fn take_back(&self, has_changed: bool, is_over: bool) -> Result<(), CacheError> {
+    pub fn take_back(&self, has_changed: bool, is_over: bool, writer: &Writer) -> Result<(), CacheError> {
         let mut logged = lock(&self.changing);
         let length = self.file.length().map_err(|error| self.failed("cannot ask for a length", error))?;
         let old = self.length();
@@ -190,6 +190,7 @@ impl CacheFile {
             let mut state = write(&self.state);
             state.is_row_old = true;
             if has_changed || length != old {
+                state.set_writer(writer);
                 if length < old {
                     state.truncated_to = state.truncated_to.min(length);
                     self.take_away(&mut state, length..u64::MAX);

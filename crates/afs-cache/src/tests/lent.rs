@@ -54,7 +54,7 @@ fn what_the_kernel_wrote_is_dirty_when_it_is_taken_back() {
     let (_cache, file, kernel) = lent(&SimulatedDisk::new(DISK));
     kernel.write_at(3, b"XY").unwrap();
     assert!(!file.is_dirty(), "nobody has seen it");
-    file.take_back(true, true).unwrap();
+    file.take_back(true, true, &by(1000)).unwrap();
     assert!(file.is_dirty() && !file.is_lent());
     assert_eq!((content(&file), file.writer().user), (b"012XY56789".to_vec(), 1000));
     let mut server = OLD.to_vec();
@@ -68,7 +68,7 @@ fn what_the_kernel_made_longer_or_shorter_is_seen_without_being_told() {
     for length in [4, 0, 25] {
         let (_cache, file, kernel) = lent(&SimulatedDisk::new(DISK));
         kernel.set_length(length).unwrap();
-        file.take_back(false, true).unwrap();
+        file.take_back(false, true, &by(1000)).unwrap();
         let mut expected = OLD.to_vec();
         expected.resize(length as usize, 0);
         assert_eq!(content(&file), expected);
@@ -84,7 +84,7 @@ fn what_was_lent_and_not_written_is_clean_and_goes_again() {
     let disk = SimulatedDisk::new(DISK);
     let (cache, file, _kernel) = lent(&disk);
     assert_eq!(cache.dirty_files().len(), 1, "it is kept as long as it may be written");
-    file.take_back(false, true).unwrap();
+    file.take_back(false, true, &by(1000)).unwrap();
     assert!(!file.is_dirty());
     assert!(cache.dirty_files().is_empty());
     drop(file);
@@ -93,14 +93,25 @@ fn what_was_lent_and_not_written_is_clean_and_goes_again() {
 }
 
 #[test]
+fn what_the_kernel_wrote_for_one_user_is_not_stored_as_another_who_wrote_meanwhile() {
+    let (_cache, file, kernel) = lent(&SimulatedDisk::new(DISK));
+    kernel.write_at(3, b"XY").unwrap();
+    file.write(9, b"!", &by(1001)).unwrap();
+    let mut server = OLD.to_vec();
+    store(&file, &mut server);
+    file.take_back(true, true, &by(1000)).unwrap();
+    assert_eq!((content(&file), file.writer().user), (b"012XY5678!".to_vec(), 1000));
+}
+
+#[test]
 fn it_is_lent_until_the_last_has_given_it_back() {
     let (cache, file, kernel) = lent(&SimulatedDisk::new(DISK));
     file.lend(&by(1001)).unwrap();
-    file.take_back(false, true).unwrap();
+    file.take_back(false, true, &by(1000)).unwrap();
     assert!(file.is_lent());
     kernel.write_at(0, b"!").unwrap();
     assert_eq!(file.let_go(0..0).unwrap(), 0, "what the kernel may write is not taken away");
-    file.take_back(true, true).unwrap();
+    file.take_back(true, true, &by(1000)).unwrap();
     assert!(!file.is_lent() && file.is_dirty());
     assert_eq!(cache.dirty_files().len(), 1);
 }
@@ -130,7 +141,7 @@ fn what_was_lent_of_a_version_that_was_replaced_is_put_aside_and_the_new_one_sta
     let new = current(&cache, key(2), 6, 4).unwrap();
     new.write(0, b"mine", &by(7)).unwrap();
     kernel.write_at(0, b"mapped").unwrap();
-    file.take_back(true, true).unwrap();
+    file.take_back(true, true, &by(1000)).unwrap();
     let conflict = cache.put_aside(&file, "others have changed it").unwrap();
     assert_eq!((conflict.version, conflict.length), (5, 10));
     let aside = disk.open(&conflict.data_name()).unwrap();
@@ -177,11 +188,11 @@ fn between_our_writes_stores_and_deaths_what_the_kernel_writes_is_never_lost() {
                     here.resize(at as usize, 0);
                 }
                 5 | 6 => {
-                    file.take_back(true, false).unwrap();
+                    file.take_back(true, false, &by(1000)).unwrap();
                     assert_eq!(content(&file), here, "{when}");
                 }
                 7 => {
-                    file.take_back(true, false).unwrap();
+                    file.take_back(true, false, &by(1000)).unwrap();
                     store(&file, &mut server);
                     assert_eq!(server, here, "{when}: at the server");
                     assert!(!file.is_dirty(), "{when}");
@@ -199,7 +210,7 @@ fn between_our_writes_stores_and_deaths_what_the_kernel_writes_is_never_lost() {
                 }
             }
         }
-        file.take_back(true, true).unwrap();
+        file.take_back(true, true, &by(1000)).unwrap();
         store(&file, &mut server);
         assert_eq!(server, here, "seed {seed}");
         drop(cache);

@@ -237,9 +237,10 @@ impl OpenFile {
             if is_over { slot.take() } else { slot.clone() }
         };
         let Some(lent) = lent else { return Ok(()) };
+        let writer = self.client().inner.users.writer(self.user(), self.fid().cell);
         let noted = self.data.change(|file| {
             Arc::ptr_eq(file, &lent).then(|| {
-                file.take_back(has_changed, is_over).map_err(local)?;
+                file.take_back(has_changed, is_over, &writer).map_err(local)?;
                 if has_changed {
                     self.data.note_written(self.client().time());
                 }
@@ -249,7 +250,7 @@ impl OpenFile {
         if let Some(noted) = noted.flatten() {
             return noted;
         }
-        lent.take_back(has_changed, is_over).map_err(local)?;
+        lent.take_back(has_changed, is_over, &writer).map_err(local)?;
         if has_changed && !self.data.is_removed() {
             let why = "the file was changed by others while it was mapped to be written".to_owned();
             self.data.put_one_aside(self.client(), &lent, &Error::Invalid { what: why });
