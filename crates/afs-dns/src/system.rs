@@ -32,9 +32,10 @@ const CONF_MAX_BYTES: u64 = 64 << 10;
 /// Name servers that are asked, as the system's resolver does.
 const SERVERS_MAX: usize = 3;
 
-/// How long each of them has in the first round, and in the second. In the first, a name server that is away costs a second; in the
-/// second, one that has to ask others far away has time.
-const ROUNDS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(3)];
+/// How long they have together in the first round, and in the second. In the first, a name server that is away costs little; in the
+/// second, one that has to ask others far away has time. In all it is less than clients wait for a cell: that nobody knows the address of
+/// one of its servers is not to hide the others.
+const ROUNDS: [Duration; 2] = [Duration::from_secs(1), Duration::from_millis(2500)];
 
 /// Bytes of an answer by UDP: more than servers send, who keep to 512.
 const DATAGRAM_MAX_BYTES: usize = 4096;
@@ -98,16 +99,19 @@ impl SystemResolver {
         for patience in ROUNDS {
             for &server in &servers {
                 let id = self.chance.lock().unwrap_or_else(PoisonError::into_inner).random();
-                let why = match timeout(patience, exchange(server, id, question)).await {
-                    Ok(Ok(Received::Answer(answer))) => {
-                        *self.answered.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
-                        return Ok(answer);
-                    }
-                    Ok(Ok(Received::Failed(why))) => why.to_string(),
-                    Ok(Ok(Received::Truncated)) => "its answer is cut off".to_owned(),
-                    Ok(Err(error)) => error.to_string(),
-                    Err(_) => "no answer".to_owned(),
-                };
+                let why =
+                    match timeout(patience / servers.len().max(1) as u32, exchange(server, id, question))
+                        .await
+                    {
+                        Ok(Ok(Received::Answer(answer))) => {
+                            *self.answered.lock().unwrap_or_else(PoisonError::into_inner) = Some(server);
+                            return Ok(answer);
+                        }
+                        Ok(Ok(Received::Failed(why))) => why.to_string(),
+                        Ok(Ok(Received::Truncated)) => "its answer is cut off".to_owned(),
+                        Ok(Err(error)) => error.to_string(),
+                        Err(_) => "no answer".to_owned(),
+                    };
                 last = Some(format!("{question}: {}: {why}", server.ip()));
             }
         }
