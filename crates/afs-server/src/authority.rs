@@ -3,8 +3,9 @@
 
 use std::fmt;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -137,12 +138,17 @@ impl CellAuthority {
 /// Puts a new text in the place of a file, as a whole and with the mode that the file had.
 fn replace(file: &Path, text: &str) -> io::Result<()> {
     let new = file.with_extension("NEW");
-    fs::write(&new, text)?;
+    // One that was left over goes, and a link that somebody put there is not followed.
+    let _ = fs::remove_file(&new);
+    let mut written = fs::OpenOptions::new().write(true).create_new(true).mode(0o644).open(&new)?;
     if let Ok(old) = fs::metadata(file) {
-        fs::set_permissions(&new, old.permissions())?;
+        written.set_permissions(old.permissions())?;
     }
-    fs::File::open(&new)?.sync_all()?;
-    fs::rename(&new, file)
+    written.write_all(text.as_bytes())?;
+    written.sync_all()?;
+    fs::rename(&new, file)?;
+    // Else one who was removed is there again after a loss of power.
+    fs::File::open(file.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
 fn modified(file: &Path) -> Option<SystemTime> {
