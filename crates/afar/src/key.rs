@@ -34,7 +34,7 @@ static SUITE: Suite = Suite {
                 options: &[
                     Opt::single("keytab", "file with the cell's key, from kadmin").required(),
                     CONFIG,
-                    Opt::single("kvno", "of several versions only this one"),
+                    Opt::single("kvno", "only the key of this version"),
                 ],
             },
             about: "add keys from a keytab",
@@ -53,10 +53,10 @@ static SUITE: Suite = Suite {
                 options: &[
                     Opt::single("kvno", "version of the key").required(),
                     CONFIG,
-                    Opt::single("enctype", "of several kinds of key only this one"),
+                    Opt::single("enctype", "only the key of this encryption type"),
                 ],
             },
-            about: "remove a key, once all tickets of it have ended",
+            about: "remove a key, when all tickets made with it have expired",
             aliases: &["rm"],
             run: |given| run(given, false, remove),
         },
@@ -109,26 +109,31 @@ fn kind_of(key: &Key) -> (&'static str, String) {
     }
 }
 
+/// Changes the keys of a folder's KeyFileExt. Others who want to do so at the same time wait.
+fn change<T>(folder: &Path, edit: impl FnOnce(&mut KeySet) -> Result<T, String>) -> Result<T, String> {
+    let lock = File::open(folder).and_then(|folder| folder.lock().map(|()| folder));
+    let _lock = lock.map_err(|error| format!("{}: {error}", folder.display()))?;
+    let mut keys = read(&folder.join(KEY_FILE_EXT), KeySet::parse_key_file_ext)?;
+    let edited = edit(&mut keys)?;
+    keys.save(folder).map_err(|error| error.to_string())?;
+    if let Ok(file) = File::options().append(true).open(folder.join("CellServDB")) {
+        // Servers of OpenAFS's that do not see it read the keys at their next start.
+        let _ = file.set_modified(SystemTime::now());
+    }
+    Ok(edited)
+}
+
+/// Adds all keys of a keytab to a folder's KeyFileExt.
+///
+/// # Errors
+///
+/// What cannot be read or written; a key would take the place of another.
+pub(crate) fn add_keytab(folder: &Path, keytab: &Path) -> Result<(), String> {
+    let wanted: Vec<Key> = read(keytab, KeySet::parse_keytab)?.iter().cloned().collect();
+    change(folder, |own| add_all(own, &wanted))
+}
+
 impl Keys<'_> {
-    /// Changes the keys of KeyFileExt. Others who want to do so at the same time wait.
-    fn change<T>(&self, edit: impl FnOnce(&mut KeySet) -> Result<T, String>) -> Result<T, String> {
-        let lock = File::open(&self.folder).and_then(|folder| folder.lock().map(|()| folder));
-        let _lock = lock.map_err(|error| format!("{}: {error}", self.folder.display()))?;
-        let mut keys = read(&self.folder.join(KEY_FILE_EXT), KeySet::parse_key_file_ext)?;
-        let edited = edit(&mut keys)?;
-        self.save(&keys)?;
-        Ok(edited)
-    }
-
-    fn save(&self, keys: &KeySet) -> Result<(), String> {
-        keys.save(&self.folder).map_err(|error| error.to_string())?;
-        if let Ok(file) = File::options().append(true).open(self.folder.join("CellServDB")) {
-            // Servers of OpenAFS's that do not see it read the keys at their next start.
-            let _ = file.set_modified(SystemTime::now());
-        }
-        Ok(())
-    }
-
     fn tell(&self, done: &str, keys: &[Key]) {
         for key in keys {
             let (kind, enctype) = kind_of(key);
@@ -172,19 +177,19 @@ fn add(keys: &Keys<'_>, given: &Given) -> Result<(), String> {
             continue;
         }
         if key.kind == KeyType::RXKAD {
-            complain!(keys.printer, "key: kvno {} is for DES and is passed over\n", key.kvno);
+            complain!(keys.printer, "key: kvno {} is a DES key and was skipped\n", key.kvno);
             continue;
         }
         wanted.push(key.clone());
     }
     if wanted.is_empty() {
         return Err(format!(
-            "{} has no such key of AFS: write one with kadmin's 'ktadd -k {} afs/CELL'",
+            "{} has no key for afs/CELL: extract one with kadmin's 'ktadd -k {} afs/CELL'",
             keytab.display(),
             keytab.display()
         ));
     }
-    keys.change(|own| add_all(own, &wanted))?;
+    change(&keys.folder, |own| add_all(own, &wanted))?;
     keys.tell("added", &wanted);
     Ok(())
 }
@@ -196,8 +201,8 @@ fn add_all(own: &mut KeySet, wanted: &[Key]) -> Result<(), String> {
         if own.iter().any(|old| number(old) == number(key) && old.secret != key.secret) {
             let (_, enctype) = kind_of(key);
             return Err(format!(
-                "{KEY_FILE_EXT} has another key of kvno {} and {enctype}: give the KDC's a new number, with another ktadd or \
-                 Heimdal's cpw --random-key, and write the keytab anew",
+                "{KEY_FILE_EXT} already has a different key with kvno {} and {enctype}: run ktadd again (with Heimdal, \
+                 cpw --random-key first), which gives the key a new number, then add the new keytab",
                 key.kvno
             ));
         }
@@ -210,7 +215,7 @@ fn remove(keys: &Keys<'_>, given: &Given) -> Result<(), String> {
     let number = |option| given.word(option).map(numbers::parse_i32).transpose();
     let kvno = number("kvno").map_err(|error| error.to_string())?.unwrap_or_default();
     let wanted = given.word("enctype");
-    let gone = keys.change(|own| {
+    let gone = change(&keys.folder, |own| {
         let gone: Vec<Key> = own
             .iter()
             .filter(|key| key.kvno == kvno)
@@ -265,7 +270,7 @@ mod tests {
             let printer = Printer::new("key");
             let keys = Keys { folder: folder.clone(), printer: &printer };
             let key = Key::rxkad_krb5(kvno, EncType::AES256, &[7; 32]);
-            keys.change(|own| own.insert(key).map_err(|error| error.to_string())).unwrap();
+            change(&keys.folder, |own| own.insert(key).map_err(|error| error.to_string())).unwrap();
         };
         std::thread::scope(|scope| (1..=16).for_each(|kvno| drop(scope.spawn(move || change(kvno)))));
         assert_eq!(KeySet::load(&folder).unwrap().iter().count(), 16);

@@ -278,8 +278,13 @@ fn copy_keys(plan: &Plan, to: &Path) -> Result<(), String> {
         fs::create_dir_all(above).map_err(failed)?;
     }
     private::folder(to).map_err(failed)?;
-    for file in ["ThisCell", "CellServDB", "KeyFileExt", "UserList"] {
+    for file in ["ThisCell", "CellServDB", "KeyFileExt"] {
         fs::copy(from.join(file), to.join(file)).map_err(failed)?;
+    }
+    // Each machine keeps its own list, which `bos adduser` and `removeuser` change.
+    let superusers = to.join("UserList");
+    if !superusers.exists() {
+        fs::copy(from.join("UserList"), &superusers).map_err(failed)?;
     }
     Ok(())
 }

@@ -3,8 +3,6 @@
 //! the servers say.
 
 use crate::private;
-use rx_security::KeySet;
-use rx_security::keys::KEY_FILE_EXT;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::net::{Ipv4Addr, TcpStream};
@@ -167,16 +165,8 @@ impl Realm {
         }
         queries.push_str(&format!("ktadd -k {} {service}\n", keytab.display()));
         self.run("kadmin.local", &["-r", &self.name], &queries)?;
-        let failed = |error: &dyn std::fmt::Display| format!("the realm's key for the cell: {error}");
-        let bytes = fs::read(&keytab).map(Zeroizing::new).map_err(|error| failed(&error))?;
-        let new = KeySet::parse_keytab(&bytes).map_err(|error| failed(&error))?;
-        let file = plan.keys.join(KEY_FILE_EXT);
-        let bytes = fs::read(&file).map(Zeroizing::new).map_err(|error| failed(&error))?;
-        let mut keys = KeySet::parse_key_file_ext(&bytes).map_err(|error| failed(&error))?;
-        for key in new.iter() {
-            keys.insert(key.clone()).map_err(|error| failed(&error))?;
-        }
-        keys.save(plan.keys).map_err(|error| failed(&error))?;
+        crate::key::add_keytab(plan.keys, &keytab)
+            .map_err(|error| format!("the realm's key for the cell: {error}"))?;
         let _ = fs::remove_file(&keytab);
         self.write("password", &format!("{}\n", *password))?;
         self.write("complete", "")
