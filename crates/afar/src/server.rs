@@ -100,7 +100,24 @@ fn configuration(cli: &Cli) -> Result<Config, String> {
         server.cell.clone_from(cell);
     }
     config.check().map_err(|error| error.to_string())?;
+    if let Some(wanted) = &cli.cell {
+        must_be_of(&config, wanted)?;
+    }
     Ok(config)
+}
+
+/// Whoever names a cell to be made is not to get the one that the folder has.
+fn must_be_of(config: &Config, wanted: &str) -> Result<(), String> {
+    let folder = config.config_dir();
+    match std::fs::read_to_string(folder.join("ThisCell")) {
+        Ok(text) if !text.trim().eq_ignore_ascii_case(wanted) => Err(format!(
+            "{} has the cell {}, not {wanted}: leave out --cell, or give another folder with --state",
+            folder.display(),
+            text.trim()
+        )),
+        // A first start, or what reading it again will say.
+        _ => Ok(()),
+    }
 }
 
 async fn run_until_told(config: &Config) -> Result<(), String> {

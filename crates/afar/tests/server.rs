@@ -508,6 +508,9 @@ fn what_keeps_a_server_from_starting_is_said_with_what_to_do() {
     check(&text, &["partition /vicepa in", "a-file cannot be opened"]);
     check("[server]\nbos_config = \"/nowhere/BosConfig\"\n", &["/nowhere/BosConfig: there is no such file"]);
 
+    let other = ["--state", &folder, "--bind", &bind, "--cell", "other.test"];
+    fails(&other, &["has the cell", "not other.test", "--state"]);
+
     state.write("etc/server/NoAuth", "");
     fails(&["--state", &folder, "--bind", &bind], &["NoAuth", "everyone could administer", "remove it"]);
     fs::remove_file(state.path().join("etc/server/NoAuth")).unwrap();
