@@ -26,8 +26,10 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
             let error = Command::new(&helper).arg("pagsh").args(args).exec();
             return refused(&format!("{}: {error}", helper.display()));
         }
-        let advice = "'setcap cap_setgid+ep' of a copy of afar that is called";
-        return refused(&format!("adding a group takes CAP_SETGID: {advice} {HELPERS}/{HELPER} gives it"));
+        let helper = format!("{HELPERS}/{HELPER}");
+        return refused(&format!(
+            "adding a group takes CAP_SETGID. As root: install -m 755 /usr/bin/afar {helper}; setcap cap_setgid+ep {helper}"
+        ));
     }
     if let Err(why) = enter() {
         return refused(&why);

@@ -53,13 +53,13 @@ const MAKING_MAX: Duration = Duration::from_secs(60);
 #[derive(Parser)]
 #[command(name = "afar up", about = "Runs a whole cell on this machine, mounted, in the foreground")]
 struct Cli {
-    /// The folder with all that the cell has; made on the first run
+    /// The state folder; made on the first run
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
     /// Where to mount it; by default /afs for root where that is free, else afs in the home folder
     #[arg(long, value_name = "DIR")]
     mount: Option<PathBuf>,
-    /// The servers alone
+    /// Runs only the servers, and mounts nothing
     #[arg(long, conflicts_with = "mount")]
     no_mount: bool,
     /// The name of the cell to make on the first run [default: afar.local]
@@ -71,10 +71,10 @@ struct Cli {
     /// Runs a Kerberos realm beside it, with Debian's KDC, for trying kinit and aklog
     #[arg(long)]
     realm: bool,
-    /// So many machines, as network namespaces of this one, whose databases are in an etcd (for root)
+    /// Runs N machines (1 to 7) as network namespaces that share their databases in an etcd; needs root
     #[arg(long, value_name = "N", conflicts_with_all = ["bind", "realm", "metrics"])]
     machines: Option<u8>,
-    /// Most memory of its servers' and its client's caches together, such as 1G
+    /// The most memory for the caches of servers and client together, such as 1G
     #[arg(long, value_name = "SIZE", default_value = MEMORY)]
     memory: String,
     /// Where metrics can be fetched by HTTP, such as 127.0.0.1:9160

@@ -28,7 +28,7 @@ pub(super) fn databases(config: &Config) -> Result<(), String> {
                 Ok(version) if version.starts_with(OURS) => {}
                 Ok(version) => return Err(stock_server(*other, role, &version)),
                 Err(error) => println!(
-                    "{other}, role {}: whether this is a server of afar is not known: {error}",
+                    "{other}, role {}: did not answer, so it is not known whether it is a server of afar: {error}",
                     role.name()
                 ),
             }
