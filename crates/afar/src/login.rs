@@ -88,10 +88,16 @@ pub(crate) fn log_in(wish: Wish, folder: &Path, cell: &str, seed: [u8; 32]) -> R
         return Ok(Login::anonymous());
     }
     let level = if wish.clear { Level::Clear } else { Level::Crypt };
-    if !wish.localauth {
+    if wish.localauth {
+        superuser(folder, level, seed)
+    } else {
         let client = Client::for_tokens_within(CLIENT_PATIENCE).map_err(NoToken::of)?;
-        return token_for(&client, cell).map(|(_, token)| Login::with_token(token, level));
+        token_for(&client, cell).map(|(_, token)| Login::with_token(token, level))
     }
+}
+
+/// The superuser of the cell whose key is in a folder.
+pub(crate) fn superuser(folder: &Path, level: Level, seed: [u8; 32]) -> Result<Login, NoToken> {
     let keys = KeySet::load(folder).map_err(|_| NoToken::None)?;
     Login::local_superuser(&keys, level, &mut StdRng::from_seed(seed)).map_err(|_| NoToken::None)
 }

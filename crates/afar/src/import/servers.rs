@@ -5,7 +5,7 @@
 
 use crate::calls::Caller;
 use crate::database_files::now;
-use crate::login::{self, Wish};
+use crate::login;
 use afs_admin::ptdb::{Ids, ProtectionDb};
 use afs_admin::vldb::{LocationDb, Registration, ServerKey, Wanted};
 use afs_admin::{Error, Login};
@@ -17,6 +17,7 @@ use afs_wire::abort::{VL_INDEXERANGE, VL_NOENT};
 use afs_wire::ids::ViceId;
 use afs_wire::pt::{ListEntriesFlags, PrDebugEntry};
 use futures_util::{StreamExt, TryStreamExt, stream};
+use rx_security::Level;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -41,8 +42,7 @@ pub(super) fn list(servers: &[Ipv4Addr]) -> String {
 pub(super) fn ask(servers: &[Ipv4Addr], keys: &Path) -> Result<Both, String> {
     let no_socket = |error: std::io::Error| format!("cannot open a socket: {error}");
     let caller = Caller::new().map_err(no_socket)?;
-    let wish = Wish { noauth: false, localauth: true, clear: false };
-    let login = login::log_in(wish, keys, caller.seed().map_err(no_socket)?).map_err(|_| {
+    let login = login::superuser(keys, Level::Crypt, caller.seed().map_err(no_socket)?).map_err(|_| {
         format!("{}: there is no key of the cell; name the servers' folder with --keys", keys.display())
     })?;
     let failed = |what: &str| {
