@@ -159,12 +159,11 @@ fn administers(world: &World, name: &str, may: bool) -> Verdict {
     let config = world.scene.cell.folder("srv").join("etc").display().to_string();
     let (user, volume, server) = (format!("made-by-{name}"), format!("of.{name}"), ADDRESS.to_string());
     for words in [&["pts", "createuser", &user][..], &["vos", "create", &server, "a", &volume]] {
-        let done = world.afar(&[words, &["-config", &config]].concat())?;
-        let (succeeded, is_nobody) =
-            (done.status == Some(0), done.stderr.contains("running unauthenticated"));
-        if succeeded != may || is_nobody {
-            return Err(format!("{words:?} by {name}: {done:?}").into());
-        }
+        // Each server reads a new key by itself, and some of them later than the file server.
+        until(&format!("{words:?} by {name}, as expected,"), || {
+            let done = world.afar(&[words, &["-config", &config]].concat())?;
+            Ok((done.status == Some(0)) == may && !done.stderr.contains("running unauthenticated"))
+        })?;
     }
     Ok(())
 }
