@@ -5,6 +5,7 @@
 //! about a change go to all holders at the same time, and whoever changed something waits for them no longer than
 //! [`Config::break_wait`]; what was not answered by then is remembered and told later.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -46,6 +47,8 @@ pub(crate) struct Clients {
     tables: Mutex<Tables>,
     remembered: Option<Mutex<Remembered>>,
     connections: Mutex<LruCache<SocketAddr, Connection>>,
+    /// Who is being told of changes right now, with a number for each message.
+    being_told: Mutex<BTreeMap<u64, Delivery>>,
     /// Somebody who was asked or told something has been.
     somebody_introduced: Notify,
     /// There is something new to be told.
@@ -103,6 +106,7 @@ impl Clients {
             tables: Mutex::new(tables),
             remembered,
             connections: Mutex::new(LruCache::new(MAX_CONNECTIONS)),
+            being_told: Mutex::default(),
             somebody_introduced: Notify::new(),
             due: Notify::new(),
         })
@@ -321,6 +325,17 @@ impl Clients {
         self.tables().callbacks.removed(fid);
     }
 
+    /// The clients that are being told of a change of the file and have not answered.
+    pub(crate) fn being_told(&self, fid: AfsFid) -> Vec<SocketAddr> {
+        let being_told = self.being_told.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_file = |delivery: &&Delivery| match &delivery.message {
+            Message::Break(fids) => fids.contains(&fid),
+            Message::Reset => true,
+            Message::Probe => false,
+        };
+        being_told.values().filter(of_file).map(|delivery| delivery.address).collect()
+    }
+
     /// When a change that is made now stops waiting.
     pub(crate) fn break_deadline(&self) -> Instant {
         self.now() + self.break_wait
@@ -334,7 +349,10 @@ impl Clients {
         for delivery in deliveries {
             let (clients, told) = (Arc::clone(self), told.clone());
             self.runtime.spawn(Box::pin(async move {
-                let outcome = clients.tell(&delivery, clients.break_wait).await;
+                let outcome = {
+                    let _telling = Telling::begin(&clients, &delivery);
+                    clients.tell(&delivery, clients.break_wait).await
+                };
                 {
                     let mut tables = clients.tables();
                     tables.hosts.handle_break(clients.now(), &delivery, outcome);
@@ -560,6 +578,24 @@ impl Drop for Introduction<'_> {
     fn drop(&mut self) {
         self.clients.tables().hosts.abandon(self.address);
         self.clients.somebody_introduced.notify_waiters();
+    }
+}
+
+/// A message about a change on its way to a client.
+struct Telling<'a>(&'a Clients, u64);
+
+impl<'a> Telling<'a> {
+    fn begin(clients: &'a Clients, delivery: &Delivery) -> Self {
+        let mut being_told = clients.being_told.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = being_told.last_key_value().map_or(0, |(last, _)| last + 1);
+        being_told.insert(number, delivery.clone());
+        Self(clients, number)
+    }
+}
+
+impl Drop for Telling<'_> {
+    fn drop(&mut self) {
+        self.0.being_told.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.1);
     }
 }
 

@@ -13,6 +13,7 @@ mod volumes;
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -28,12 +29,14 @@ use rxgen::serve::{MAX_ARGUMENT_BYTES, receive_opcode};
 use rxgen::{Abort, Dispatch, Rpc};
 
 use crate::access::{self, Caller, Granted, Subject};
+use crate::activity::{Ended, Wait, Waiting};
 use crate::callbacks;
 use crate::clients::told;
 use crate::failure::Failure;
 use crate::hosts::{Admitted, HostId};
 use crate::protection::Membership;
 use crate::server::Inner;
+use crate::turns::Turn;
 use crate::work::become_task;
 
 /// Where changes of files are written down, as events of this target: who, from where, what, and the code of its failure.
@@ -86,6 +89,18 @@ pub(crate) struct Session {
     /// The server's time of day when the call came.
     now: AfsTime,
     began: Instant,
+    moved: Moved,
+}
+
+/// What a call is about, and how much data it has moved: for those who look at the server.
+#[derive(Debug, Default)]
+pub(crate) struct Moved {
+    /// The last volume that was looked at; 0: none.
+    volume: AtomicU32,
+    /// Bytes.
+    pub(crate) stored: AtomicU64,
+    /// Bytes.
+    pub(crate) fetched: AtomicU64,
 }
 
 /// What a look at a vnode gives.
@@ -127,17 +142,65 @@ pub(crate) async fn answer(server: Arc<Inner>, mut call: ServerCall) -> Result<(
 impl Session {
     async fn begin(server: Arc<Inner>, peer: SocketAddr, epoch: Epoch, identity: Option<String>) -> Self {
         let began = server.runtime.now();
-        let host = server.clients.admit(peer, epoch).await;
+        let waits = |wait| {
+            let user = &identity;
+            move || Waiting { wait, fid: None, user: user.clone(), client: peer, since: began }
+        };
+        let admit = server.clients.admit(peer, epoch);
+        let host = server.activity.waits(waits(Wait::Introduction), admit).await;
         let now = server.runtime.now();
-        let membership = server.memberships.of(now, identity.as_deref()).await;
-        let host_groups = server.memberships.of_host(now, peer.ip()).await;
+        let groups = async {
+            let membership = server.memberships.of(now, identity.as_deref()).await;
+            (membership, server.memberships.of_host(now, peer.ip()).await)
+        };
+        let (membership, host_groups) = server.activity.waits(waits(Wait::Groups), groups).await;
         let now = server.now();
-        Self { server, host, peer, identity, membership, host_groups, now, began }
+        Self { server, host, peer, identity, membership, host_groups, now, began, moved: Moved::default() }
+    }
+
+    /// Counts the call, which has ended.
+    fn note_call(&self, opcode: u32, failure: Option<Failure>) {
+        let now = self.server.runtime.now();
+        let took = now.since(self.began);
+        self.server.statistics.note_call(opcode, failure.is_none(), took);
+        let volume = self.moved.volume.load(Ordering::Relaxed);
+        let ended = Ended {
+            volume: (volume != 0).then_some(VolumeId(volume)),
+            user: self.identity.as_deref(),
+            client: self.peer,
+            failure,
+            stored_bytes: self.moved.stored.load(Ordering::Relaxed),
+            fetched_bytes: self.moved.fetched.load(Ordering::Relaxed),
+            took,
+        };
+        self.server.activity.note(now, &ended);
+    }
+
+    /// Waits for something about a file, which is told to those who look at the server.
+    async fn wait_for<T>(&self, wait: Wait, fid: AfsFid, work: impl Future<Output = T>) -> T {
+        let describe = || Waiting {
+            wait,
+            fid: Some(fid),
+            user: self.identity.clone(),
+            client: self.peer,
+            since: self.server.runtime.now(),
+        };
+        self.server.activity.waits(describe, work).await
+    }
+
+    /// Waits until nobody else changes the file.
+    async fn turn(&self, fid: AfsFid) -> Turn {
+        self.wait_for(Wait::Change, fid, self.server.turns.take(fid, self.peer)).await
+    }
+
+    /// Waits until nobody else changes either.
+    async fn turns(&self, one: AfsFid, other: AfsFid) -> (Turn, Option<Turn>) {
+        self.wait_for(Wait::Change, one, self.server.turns.take_both(one, other, self.peer)).await
     }
 
     /// The end of a call's work: counts it, writes it down, and says what the client is told.
     fn finish<R: Rpc>(&self, result: Outcome<R::Reply>) -> Result<R::Reply, Abort> {
-        self.server.statistics.note_call(R::OPCODE, result.is_ok(), self.took());
+        self.note_call(R::OPCODE, result.as_ref().err().copied());
         result.map_err(|failure| {
             let abort = failure.abort(self.translates());
             tracing::debug!(rpc = R::NAME, caller = self.membership.id.0, ?failure, "refused");
@@ -207,6 +270,7 @@ impl Session {
 
     fn volume_by_id(&self, id: VolumeId) -> Outcome<Arc<Volume>> {
         let volume = self.server.volumes.volume(id)?;
+        self.moved.volume.store(id.0, Ordering::Relaxed);
         volume.check_online()?;
         volume.note_use(self.now);
         Ok(volume)
@@ -364,12 +428,13 @@ impl Session {
 
     /// Tells all others who hold a promise for the file.
     async fn tell_others(&self, fid: AfsFid, until: Instant) {
-        self.server.clients.changed(fid, Some(self.host()), until).await;
+        let changed = self.server.clients.changed(fid, Some(self.host()), until);
+        self.wait_for(Wait::Callbacks, fid, changed).await;
     }
 
     /// Tells all who hold a promise for the file, the caller too.
     async fn tell_all(&self, fid: AfsFid, until: Instant) {
-        self.server.clients.changed(fid, None, until).await;
+        self.wait_for(Wait::Callbacks, fid, self.server.clients.changed(fid, None, until)).await;
     }
 
     /// The file is gone: nobody is told, and its locks end.

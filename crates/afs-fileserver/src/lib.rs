@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod activity;
 mod alarms;
 pub mod callbacks;
 mod clients;

@@ -17,6 +17,7 @@ use rx_proto::security::ServerSecurity;
 use rxgen::Interface;
 
 use crate::access::Writers;
+use crate::activity::{Activity, Report, Wait};
 use crate::alarms::Alarms;
 use crate::clients::Clients;
 use crate::config::{Config, WallClock};
@@ -87,6 +88,7 @@ pub(crate) struct Inner {
     pub(crate) locks: Mutex<Locks>,
     pub(crate) turns: Arc<Turns>,
     pub(crate) statistics: Statistics,
+    pub(crate) activity: Activity,
     pub(crate) alarms: Alarms,
     pub(crate) procedures: Procedures,
     pub(crate) buffers: Buffers,
@@ -126,6 +128,7 @@ impl FileServer {
             locks: Mutex::default(),
             turns: Arc::default(),
             statistics: Statistics::new(config.clock.now()),
+            activity: Activity::default(),
             alarms: Alarms::default(),
             procedures: Procedures::of::<Rxafs>(),
             buffers: Buffers::default(),
@@ -173,6 +176,22 @@ impl FileServer {
     pub async fn volume_changed(&self, volume: VolumeId) {
         let clients = &self.inner.clients;
         clients.volume_changed(volume, clients.break_deadline()).await;
+    }
+
+    /// Who does what, and which calls wait for whom: at most so many rows of each kind.
+    pub fn activity(&self, most: usize) -> Report {
+        let inner = &self.inner;
+        inner.activity.report(inner.runtime.now(), most, |call| match (call.wait, call.fid) {
+            (Wait::Introduction, _) => vec![call.client],
+            (Wait::Change, Some(fid)) => inner.turns.holder(fid).into_iter().collect(),
+            (Wait::Callbacks, Some(fid)) => inner.clients.being_told(fid),
+            (Wait::Groups | Wait::Change | Wait::Callbacks, _) => Vec::new(),
+        })
+    }
+
+    /// The name of a volume, if it is here.
+    pub fn volume_name(&self, id: VolumeId) -> Option<String> {
+        Some(self.inner.volumes.volume(id).ok()?.name())
     }
 
     /// How many clients are known, and how many promises they hold.

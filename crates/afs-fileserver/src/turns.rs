@@ -2,12 +2,19 @@
 //! blocks no thread, and a file that nobody changes costs nothing.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use afs_wire::ids::AfsFid;
 use tokio::sync::OwnedMutexGuard;
 
-type Queue = Arc<tokio::sync::Mutex<()>>;
+/// Those who change a file or wait to.
+#[derive(Debug, Default)]
+struct Queue {
+    lock: Arc<tokio::sync::Mutex<()>>,
+    /// The client whose turn it is.
+    holder: Option<SocketAddr>,
+}
 
 /// The files that somebody changes or waits to change.
 #[derive(Debug, Default)]
@@ -29,21 +36,34 @@ impl Turns {
     }
 
     /// Waits until nobody else changes the file.
-    pub(crate) async fn take(self: &Arc<Self>, fid: AfsFid) -> Turn {
-        let queue = Arc::clone(self.queues().entry(fid).or_default());
+    pub(crate) async fn take(self: &Arc<Self>, fid: AfsFid, client: SocketAddr) -> Turn {
+        let lock = Arc::clone(&self.queues().entry(fid).or_default().lock);
         // Made first, so that the queue is let go too if the wait is given up.
         let mut turn = Turn { turns: Arc::clone(self), fid, guard: None };
-        turn.guard = Some(queue.lock_owned().await);
+        turn.guard = Some(lock.lock_owned().await);
+        if let Some(queue) = self.queues().get_mut(&fid) {
+            queue.holder = Some(client);
+        }
         turn
     }
 
     /// Waits until nobody else changes either, in an order that is the same for all.
-    pub(crate) async fn take_both(self: &Arc<Self>, one: AfsFid, other: AfsFid) -> (Turn, Option<Turn>) {
+    pub(crate) async fn take_both(
+        self: &Arc<Self>,
+        one: AfsFid,
+        other: AfsFid,
+        client: SocketAddr,
+    ) -> (Turn, Option<Turn>) {
         if one == other {
-            return (self.take(one).await, None);
+            return (self.take(one, client).await, None);
         }
-        let first = self.take(one.min(other)).await;
-        (first, Some(self.take(one.max(other)).await))
+        let first = self.take(one.min(other), client).await;
+        (first, Some(self.take(one.max(other), client).await))
+    }
+
+    /// The client whose turn it is.
+    pub(crate) fn holder(&self, fid: AfsFid) -> Option<SocketAddr> {
+        self.queues().get(&fid)?.holder
     }
 }
 
@@ -60,7 +80,7 @@ impl Drop for Turn {
         let mut queues = self.turns.queues();
         self.guard = None;
         // The map has one, and each who waits another.
-        if queues.get(&self.fid).is_some_and(|queue| Arc::strong_count(queue) == 1) {
+        if queues.get(&self.fid).is_some_and(|queue| Arc::strong_count(&queue.lock) == 1) {
             queues.remove(&self.fid);
         }
     }
@@ -71,6 +91,8 @@ mod tests {
     use super::*;
     use afs_wire::ids::VolumeId;
 
+    const CLIENT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 7001);
+
     fn fid(volume: u32) -> AfsFid {
         AfsFid::root_of(VolumeId(volume))
     }
@@ -78,17 +100,18 @@ mod tests {
     #[tokio::test]
     async fn turns_are_taken_one_after_the_other_and_leave_nothing_behind() {
         let turns = Arc::new(Turns::default());
-        let first = turns.take(fid(1)).await;
-        let other = turns.take(fid(2)).await;
+        let first = turns.take(fid(1), CLIENT).await;
+        let other = turns.take(fid(2), CLIENT).await;
         let waiting = tokio::spawn({
             let turns = Arc::clone(&turns);
-            async move { drop(turns.take(fid(1)).await) }
+            async move { drop(turns.take(fid(1), CLIENT).await) }
         });
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
         assert!(!waiting.is_finished());
         assert!(first.is_wanted() && !other.is_wanted());
+        assert_eq!(turns.holder(fid(1)), Some(CLIENT));
         drop((first, other));
         waiting.await.unwrap();
         assert!(turns.queues().is_empty());
@@ -97,10 +120,10 @@ mod tests {
     #[tokio::test]
     async fn who_gives_up_waiting_leaves_nothing_behind() {
         let turns = Arc::new(Turns::default());
-        let first = turns.take(fid(1)).await;
+        let first = turns.take(fid(1), CLIENT).await;
         let waiting = tokio::spawn({
             let turns = Arc::clone(&turns);
-            async move { drop(turns.take(fid(1)).await) }
+            async move { drop(turns.take(fid(1), CLIENT).await) }
         });
         tokio::task::yield_now().await;
         waiting.abort();
@@ -116,7 +139,7 @@ mod tests {
             let turns = Arc::clone(&turns);
             tokio::spawn(async move {
                 for _ in 0..100 {
-                    let both = turns.take_both(fid(one), fid(other)).await;
+                    let both = turns.take_both(fid(one), fid(other), CLIENT).await;
                     tokio::task::yield_now().await;
                     drop(both);
                 }

@@ -69,7 +69,7 @@ impl Session {
 
     async fn set_acl(&self, fid: AfsFid, text: &[u8]) -> Outcome<(AfsFetchStatus, AfsVolSync)> {
         let volume = self.writable(fid)?;
-        let turn = self.server.turns.take(fid).await;
+        let turn = self.turn(fid).await;
         let seen = self.look(&volume, fid)?;
         if seen.status.kind != Kind::Directory {
             return Err(Failure::NOT_DIRECTORY);

@@ -6,6 +6,7 @@
 use std::fmt::Debug;
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, ready};
 use std::time::Duration;
@@ -217,7 +218,7 @@ impl Session {
             Ok(reply) => self.finish::<R>(Ok(reply.into())),
             Err(Ended::Failed(failure)) => self.finish::<R>(Err(failure)),
             Err(Ended::Gone(abort)) => {
-                self.server.statistics.note_call(R::OPCODE, false, self.took());
+                self.note_call(R::OPCODE, Some(Failure::IO));
                 Err(abort)
             }
         }
@@ -239,6 +240,7 @@ impl Session {
             if is_wide { length.to_be_bytes().to_vec() } else { (length as u32).to_be_bytes().to_vec() };
         sink.send(prefix.into()).await.map_err(Ended::Gone)?;
         self.send_data(&volume, Arc::new(reader), pos, length, sink).await?;
+        self.moved.fetched.fetch_add(length, Ordering::Relaxed);
         self.server.statistics.note_fetched(length, self.took());
         Ok(Fetched { status, callback, sync: Self::sync(&volume) })
     }
@@ -311,7 +313,7 @@ impl Session {
     async fn store(&self, args: StoreArgs, source: &mut impl Source) -> Result<Stored, Ended> {
         let StoreArgs { fid, status, range } = args;
         let volume = self.writable(fid)?;
-        let turn = self.server.turns.take(fid).await;
+        let turn = self.turn(fid).await;
         let seen = self.look(&volume, fid)?;
         if seen.subject.file_type != FileType::FILE {
             return Err(Failure::IS_DIRECTORY.into());
@@ -332,6 +334,7 @@ impl Session {
         let is_synced = status.mask.contains(StoreMask::FSYNC);
         let stored = self.commit(&volume, store, set, is_synced).await?;
         drop(turn);
+        self.moved.stored.fetch_add(range.length, Ordering::Relaxed);
         self.server.statistics.note_stored(range.length, self.took());
         self.tell_others(fid_of(volume.id(), stored.id), self.break_deadline()).await;
         Ok(Stored { status: self.fetch_status(fid, &stored, seen.granted), sync: Self::sync(&volume) })

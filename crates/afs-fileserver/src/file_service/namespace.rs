@@ -36,7 +36,7 @@ impl Session {
         let rxafs::CreateFile { dir, name, status } = args;
         check_name(&name)?;
         let volume = self.writable(dir)?;
-        let turn = self.server.turns.take(dir).await;
+        let turn = self.turn(dir).await;
         let seen = self.look_in(&volume, dir, Rights::INSERT)?;
         not_dots(&name)?;
         let (set, stamp) = (self.to_set(&status), self.stamp());
@@ -54,7 +54,7 @@ impl Session {
         let rxafs::MakeDir { dir, name, status } = args;
         check_name(&name)?;
         let volume = self.writable(dir)?;
-        let turn = self.server.turns.take(dir).await;
+        let turn = self.turn(dir).await;
         let seen = self.look_in(&volume, dir, Rights::INSERT)?;
         not_dots(&name)?;
         let (set, stamp) = (self.to_set(&status), self.stamp());
@@ -73,7 +73,7 @@ impl Session {
         let rxafs::Symlink { dir, name, contents, status } = args;
         check_name(&name)?;
         let volume = self.writable(dir)?;
-        let turn = self.server.turns.take(dir).await;
+        let turn = self.turn(dir).await;
         let seen = self.look_in(&volume, dir, Rights::INSERT)?;
         not_dots(&name)?;
         if is_mount_point(&status) && !self.caller().is_administrator() {
@@ -100,7 +100,7 @@ impl Session {
         if existing.vnode.0 == 0 {
             return Err(Failure::INVALID);
         }
-        let turn = self.server.turns.take(dir).await;
+        let turn = self.turn(dir).await;
         let seen = self.look_in(&volume, dir, Rights::INSERT)?;
         not_dots(&name)?;
         let stamp = self.stamp();
@@ -118,7 +118,7 @@ impl Session {
     async fn remove_file(&self, args: rxafs::RemoveFile) -> Outcome<reply::RemoveFile> {
         let rxafs::RemoveFile { dir, name } = args;
         let volume = self.writable(dir)?;
-        let turn = self.server.turns.take(dir).await;
+        let turn = self.turn(dir).await;
         let seen = self.look_in(&volume, dir, Rights::DELETE)?;
         let stamp = self.stamp();
         let removed =
@@ -138,7 +138,7 @@ impl Session {
     async fn remove_dir(&self, args: rxafs::RemoveDir) -> Outcome<reply::RemoveDir> {
         let rxafs::RemoveDir { dir, name } = args;
         let volume = self.writable(dir)?;
-        let turn = self.server.turns.take(dir).await;
+        let turn = self.turn(dir).await;
         let seen = self.look_in(&volume, dir, Rights::DELETE)?;
         if is_dots(&name) {
             return Err(Failure::INVALID);
@@ -164,7 +164,7 @@ impl Session {
         if is_dots(&old_name) || is_dots(&new_name) {
             return Err(Failure::INVALID);
         }
-        let turns = self.server.turns.take_both(old_dir, new_dir).await;
+        let turns = self.turns(old_dir, new_dir).await;
         let old = self.look_in(&volume, old_dir, Rights::DELETE)?;
         let new = self.look_in(&volume, new_dir, Rights::INSERT)?;
         if volume.lookup((&new_dir).into(), &new_name).is_ok() {

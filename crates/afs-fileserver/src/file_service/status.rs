@@ -76,7 +76,7 @@ impl Session {
     async fn store_status(&self, args: rxafs::StoreStatus) -> Outcome<reply::StoreStatus> {
         let rxafs::StoreStatus { fid, status } = args;
         let volume = self.writable(fid)?;
-        let turn = self.server.turns.take(fid).await;
+        let turn = self.turn(fid).await;
         let seen = self.look(&volume, fid)?;
         access::store_status(&self.caller(), &seen.subject, &status)?;
         if seen.status.kind == VnodeKind::Symlink && status.mask.contains(StoreMask::MODE) {

@@ -1,0 +1,394 @@
+//! Who does what right now: calls, bytes and time by volume, user and client, and which calls wait for whom. For administrators who
+//! look at a server; nothing here decides anything.
+//!
+//! Each table is bounded: what was not used for longest goes first, and its figures begin anew when it comes back. A call that
+//! does not wait costs one lock and three look-ups.
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::hash::Hash;
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use afs_wire::ids::{AfsFid, VolumeId};
+use lru::LruCache;
+use rx_proto::time::Instant;
+
+use crate::failure::Failure;
+
+/// Volumes, users and clients of which figures are kept, each; some 200 bytes a row. More than one server has busy at a time.
+const MAX_ROWS: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+/// Kinds of refusal that are remembered.
+const MAX_REFUSALS: NonZeroUsize = NonZeroUsize::new(256).unwrap();
+/// After how long what a row did counts half of what it does now, for which rows are told first.
+const HALF_LIFE_SECONDS: f64 = 30.0;
+/// So many bytes count as much as a call.
+const BYTES_OF_A_CALL: f64 = 65536.0;
+/// For how long it is told that somebody was refused and asked to come again.
+const REFUSAL_LIFE: Duration = Duration::from_secs(60);
+/// Clients that are named where a call waits for several.
+const MAX_AWAITED: usize = 3;
+
+/// What was done, since the row is kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Figures {
+    /// Calls that have ended.
+    pub calls: u64,
+    /// Those of them that failed.
+    pub failed: u64,
+    /// Bytes of files that were stored.
+    pub stored_bytes: u64,
+    /// Bytes of files that were fetched.
+    pub fetched_bytes: u64,
+    /// How long the calls took together.
+    pub time: Duration,
+}
+
+impl Figures {
+    /// Counts a call.
+    pub(crate) fn add(&mut self, ended: &Ended<'_>) {
+        self.calls += 1;
+        self.failed += u64::from(ended.failure.is_some());
+        self.stored_bytes += ended.stored_bytes;
+        self.fetched_bytes += ended.fetched_bytes;
+        self.time += ended.took;
+    }
+}
+
+/// A call that has ended.
+#[derive(Debug)]
+pub(crate) struct Ended<'a> {
+    pub(crate) volume: Option<VolumeId>,
+    /// `None`: without a name.
+    pub(crate) user: Option<&'a str>,
+    pub(crate) client: SocketAddr,
+    /// Why it failed, if it did.
+    pub(crate) failure: Option<Failure>,
+    pub(crate) stored_bytes: u64,
+    pub(crate) fetched_bytes: u64,
+    pub(crate) took: Duration,
+}
+
+/// What a call waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Wait {
+    /// The client was asked who it is, or is told something that it missed.
+    Introduction,
+    /// The protection database is asked for the caller's groups.
+    Groups,
+    /// Another call that changes the same file or directory.
+    Change,
+    /// Clients are told that the file has changed.
+    Callbacks,
+}
+
+impl Wait {
+    /// In words.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Introduction => "client's answer",
+            Self::Groups => "protection database",
+            Self::Change => "another change",
+            Self::Callbacks => "callbacks",
+        }
+    }
+}
+
+/// A call that waits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Waiting {
+    /// What for.
+    pub wait: Wait,
+    /// The file, if it waits for one.
+    pub fid: Option<AfsFid>,
+    /// Who calls; `None`: without a name.
+    pub user: Option<String>,
+    /// From where.
+    pub client: SocketAddr,
+    /// Since when.
+    pub since: Instant,
+}
+
+/// A call that waits, and for whom, as it is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Told {
+    /// The call.
+    pub call: Waiting,
+    /// For how long it has waited.
+    pub waited: Duration,
+    /// The clients it waits for: some of them, where there are many.
+    pub awaited: Vec<SocketAddr>,
+    /// How many clients it waits for.
+    pub awaited_count: usize,
+}
+
+/// Clients that were refused with the request to come again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// Why, in words.
+    pub why: &'static str,
+    /// The volume, if it was about one.
+    pub volume: Option<VolumeId>,
+    /// The client.
+    pub client: SocketAddr,
+    /// How often, since it is remembered.
+    pub count: u64,
+    /// How long ago the last time was.
+    pub ago: Duration,
+}
+
+/// What a server did and does, the busiest first.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// Of all calls.
+    pub total: Figures,
+    /// By volume.
+    pub volumes: Vec<(VolumeId, Figures)>,
+    /// By user.
+    pub users: Vec<(String, Figures)>,
+    /// By client.
+    pub clients: Vec<(SocketAddr, Figures)>,
+    /// Calls that wait, those that wait for longest first.
+    pub waiting: Vec<Told>,
+    /// How many calls wait.
+    pub waiting_count: usize,
+    /// Who was asked to come again in the last minute, the last first.
+    pub refused: Vec<Refused>,
+}
+
+/// What users without a name are called.
+pub const ANONYMOUS: &str = "anonymous";
+
+#[derive(Debug)]
+struct Row {
+    figures: Figures,
+    /// Calls and bytes, older ones counting less.
+    weight: f64,
+    weighed: Instant,
+}
+
+impl Row {
+    fn weight_at(&self, now: Instant) -> f64 {
+        self.weight * (-now.since(self.weighed).as_secs_f64() / HALF_LIFE_SECONDS).exp2()
+    }
+}
+
+#[derive(Debug)]
+struct Table<K: Hash + Eq>(LruCache<K, Row>);
+
+impl<K: Hash + Eq + Clone> Table<K> {
+    fn new() -> Self {
+        Self(LruCache::new(MAX_ROWS))
+    }
+
+    fn note<Q>(&mut self, now: Instant, key: &Q, ended: &Ended<'_>)
+    where
+        K: Borrow<Q>,
+        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+    {
+        let new = || Row { figures: Figures::default(), weight: 0.0, weighed: now };
+        if self.0.get(key).is_none() {
+            self.0.put(key.to_owned(), new());
+        }
+        let Some(row) = self.0.get_mut(key) else { return };
+        let bytes = (ended.stored_bytes + ended.fetched_bytes) as f64;
+        (row.weight, row.weighed) = (row.weight_at(now) + 1.0 + bytes / BYTES_OF_A_CALL, now);
+        row.figures.add(ended);
+    }
+
+    fn first(&self, now: Instant, most: usize) -> Vec<(K, Figures)> {
+        let mut rows: Vec<_> = self.0.iter().map(|(key, row)| (row.weight_at(now), key, row)).collect();
+        rows.sort_by(|a, b| b.0.total_cmp(&a.0));
+        rows.truncate(most);
+        rows.into_iter().map(|(_, key, row)| (key.clone(), row.figures)).collect()
+    }
+}
+
+#[derive(Debug)]
+struct Tables {
+    total: Figures,
+    volumes: Table<VolumeId>,
+    users: Table<String>,
+    clients: Table<SocketAddr>,
+    refused: LruCache<(&'static str, Option<VolumeId>, SocketAddr), (u64, Instant)>,
+}
+
+/// Calls that wait; each has a number while it does.
+#[derive(Debug, Default)]
+struct Queue {
+    next: u64,
+    waiting: BTreeMap<u64, Waiting>,
+}
+
+/// All of it.
+#[derive(Debug)]
+pub(crate) struct Activity {
+    tables: Mutex<Tables>,
+    queue: Arc<Mutex<Queue>>,
+}
+
+impl Default for Activity {
+    fn default() -> Self {
+        let (volumes, users, clients) = (Table::new(), Table::new(), Table::new());
+        let refused = LruCache::new(MAX_REFUSALS);
+        let tables = Tables { total: Figures::default(), volumes, users, clients, refused };
+        Self { tables: Mutex::new(tables), queue: Arc::default() }
+    }
+}
+
+/// A call that waits, until it is dropped.
+#[derive(Debug)]
+struct InQueue(Arc<Mutex<Queue>>, u64);
+
+impl Drop for InQueue {
+    fn drop(&mut self) {
+        locked(&self.0).waiting.remove(&self.1);
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Activity {
+    /// Counts a call.
+    pub(crate) fn note(&self, now: Instant, ended: &Ended<'_>) {
+        let mut tables = locked(&self.tables);
+        tables.total.add(ended);
+        if let Some(volume) = ended.volume {
+            tables.volumes.note(now, &volume, ended);
+        }
+        tables.users.note(now, ended.user.unwrap_or(ANONYMOUS), ended);
+        tables.clients.note(now, &ended.client, ended);
+        let why = match ended.failure {
+            Some(Failure::BUSY) => "volume busy",
+            Some(Failure::AGAIN) => "file locked",
+            _ => return,
+        };
+        let (count, last) = tables.refused.get_or_insert_mut((why, ended.volume, ended.client), || (0, now));
+        (*count, *last) = (*count + 1, now);
+    }
+
+    /// Does the work of a call, which is told of as waiting when that is not done at once.
+    pub(crate) async fn waits<T>(
+        &self,
+        describe: impl FnOnce() -> Waiting,
+        work: impl Future<Output = T>,
+    ) -> T {
+        let mut work = pin!(work);
+        let first = std::future::poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await;
+        if let Poll::Ready(done) = first {
+            return done;
+        }
+        let _in_queue = self.enqueue(describe());
+        work.await
+    }
+
+    fn enqueue(&self, waiting: Waiting) -> InQueue {
+        let mut queue = locked(&self.queue);
+        let number = queue.next;
+        queue.next += 1;
+        queue.waiting.insert(number, waiting);
+        InQueue(Arc::clone(&self.queue), number)
+    }
+
+    /// What was done and is waited for; at most so many rows of each kind. `awaited` knows for which clients a call waits.
+    pub(crate) fn report(
+        &self,
+        now: Instant,
+        most: usize,
+        awaited: impl Fn(&Waiting) -> Vec<SocketAddr>,
+    ) -> Report {
+        let (waiting, waiting_count) = {
+            let queue = locked(&self.queue);
+            (queue.waiting.values().take(most).cloned().collect::<Vec<_>>(), queue.waiting.len())
+        };
+        let told = |call: Waiting| {
+            let mut awaited = awaited(&call);
+            let awaited_count = awaited.len();
+            awaited.truncate(MAX_AWAITED);
+            Told { waited: now.since(call.since), awaited, awaited_count, call }
+        };
+        let tables = locked(&self.tables);
+        let refused = tables.refused.iter().map(|((why, volume, client), (count, last))| Refused {
+            why,
+            volume: *volume,
+            client: *client,
+            count: *count,
+            ago: now.since(*last),
+        });
+        Report {
+            total: tables.total,
+            volumes: tables.volumes.first(now, most),
+            users: tables.users.first(now, most),
+            clients: tables.clients.first(now, most),
+            waiting: waiting.into_iter().map(told).collect(),
+            waiting_count,
+            refused: refused.filter(|refused| refused.ago <= REFUSAL_LIFE).take(most).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(volume: u32, fetched_bytes: u64) -> Ended<'static> {
+        Ended {
+            volume: Some(VolumeId(volume)),
+            user: None,
+            client: SocketAddr::from(([10, 0, 0, 1], 7001)),
+            failure: None,
+            stored_bytes: 0,
+            fetched_bytes,
+            took: Duration::from_millis(2),
+        }
+    }
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_nanos(1_000_000_000 * seconds)
+    }
+
+    fn volumes(activity: &Activity, now: Instant, most: usize) -> Vec<u32> {
+        let report = activity.report(now, most, |_| Vec::new());
+        report.volumes.iter().map(|(id, _)| id.0).collect()
+    }
+
+    #[test]
+    fn what_is_busy_now_comes_before_what_was_busier_long_ago() {
+        let activity = Activity::default();
+        (0..1000).for_each(|_| activity.note(at(1), &ended(1, 0)));
+        activity.note(at(1), &ended(2, 100 << 20));
+        assert_eq!(volumes(&activity, at(1), 10), [2, 1], "bytes count too");
+        (0..10).for_each(|_| activity.note(at(600), &ended(3, 0)));
+        assert_eq!(volumes(&activity, at(600), 10), [3, 2, 1]);
+        assert_eq!(volumes(&activity, at(600), 2), [3, 2]);
+        let total = activity.report(at(600), 1, |_| Vec::new()).total;
+        assert_eq!((total.calls, total.fetched_bytes), (1011, 100 << 20));
+    }
+
+    #[test]
+    fn any_number_of_volumes_takes_a_bounded_room() {
+        let activity = Activity::default();
+        (0..3 * MAX_ROWS.get() as u32).for_each(|id| activity.note(at(1), &ended(id, 0)));
+        assert_eq!(volumes(&activity, at(1), usize::MAX).len(), MAX_ROWS.get());
+    }
+
+    #[test]
+    fn who_was_refused_is_told_for_a_minute() {
+        let activity = Activity::default();
+        for _ in 0..3 {
+            activity.note(at(5), &Ended { failure: Some(Failure::BUSY), ..ended(7, 0) });
+        }
+        activity.note(at(5), &Ended { failure: Some(Failure::ACCESS), ..ended(7, 0) });
+        let report = activity.report(at(60), 10, |_| Vec::new());
+        assert_eq!(report.refused.len(), 1);
+        assert_eq!((report.refused[0].why, report.refused[0].count), ("volume busy", 3));
+        assert_eq!(report.total.failed, 4);
+        assert!(activity.report(at(66), 10, |_| Vec::new()).refused.is_empty());
+    }
+}
