@@ -3,7 +3,7 @@
 
 use afs_client::Client;
 use afs_fuse::Mount;
-use afs_server::exporter::Exporter;
+use afs_server::exporter::{Exporter, Page};
 use afs_server::memory::Gauges;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -38,10 +38,11 @@ pub(crate) fn begin(address: Option<SocketAddr>) -> Option<(Exporter, SocketAddr
 pub(crate) async fn serve(
     exporter: Option<(Exporter, SocketAddr)>,
     before: Vec<Publish>,
+    pages: Vec<Page>,
 ) -> Result<(), String> {
     let Some((exporter, address)) = exporter else { return Ok(()) };
     let before = Arc::new(move || before.iter().for_each(|publish| publish()));
-    let listen = exporter.listen(address, before).await;
+    let listen = exporter.listen(address, before, pages).await;
     let (address, serve) = listen.map_err(|error| {
         format!("metrics: {address} cannot be listened on: {error}; choose another port with --metrics")
     })?;

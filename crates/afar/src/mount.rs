@@ -282,7 +282,7 @@ async fn run_until_told(plan: Plan, allow_other: bool, passthrough: bool) -> Res
             return Err(error.to_string());
         }
     };
-    metrics::serve(exporter, vec![metrics::of_client(&client, &mount)]).await?;
+    metrics::serve(exporter, vec![metrics::of_client(&client, &mount)], Vec::new()).await?;
     let _ = output::write(&format!("ready cell={cell} mount={}\n", path.display()));
     manager.ready(&format!("{} is mounted", path.display()));
     let unmounted = async {

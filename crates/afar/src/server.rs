@@ -135,7 +135,7 @@ async fn run_until_told(config: &Config) -> Result<(), String> {
     }
     let server = Server::start(config).await.map_err(|error| error.to_string())?;
     if let Some(address) = config.metrics.bind {
-        let listen = exporter.listen(address, server.publisher()).await;
+        let listen = exporter.listen(address, server.publisher(), server.pages()).await;
         let (address, serve) = listen.map_err(|error| {
             format!("metrics.bind: {address} cannot be listened on: {error}; choose another port")
         })?;

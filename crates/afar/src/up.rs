@@ -263,7 +263,7 @@ async fn run_until_told(
     };
     let of_client = attached.as_ref().map(|(mount, client, _)| metrics::of_client(client, mount));
     let publish = std::iter::once(server.publisher()).chain(of_client).collect();
-    if let Err(error) = metrics::serve(exporter, publish).await {
+    if let Err(error) = metrics::serve(exporter, publish, server.pages()).await {
         stop(attached, server).await;
         return Err(error);
     }

@@ -1,8 +1,8 @@
 //! Metrics for Prometheus: keeps what is published through the `metrics` facade, and shows it by HTTP in Prometheus's text
-//! format to whoever asks for `/metrics`.
+//! format to whoever asks for `/metrics`; and pages that others give, each at its path. Nothing can be changed by a request.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,6 +29,30 @@ const MAX_REQUEST_BYTES: usize = 8192;
 /// All metrics of a process. Clones are the same ones.
 #[derive(Debug, Clone, Default)]
 pub struct Exporter(Arc<Mutex<Registry>>);
+
+/// The labels of a series: their names and values.
+pub type Labels = Vec<(String, String)>;
+
+/// Something to be shown beside the metrics.
+#[derive(Clone)]
+pub struct Page {
+    /// Where, such as "/top.json".
+    pub path: &'static str,
+    /// Its media type.
+    pub content_type: &'static str,
+    /// Makes it.
+    pub body: Arc<dyn Fn(&Exporter) -> String + Send + Sync>,
+}
+
+impl fmt::Debug for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Page").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+/// What every answer says: nothing of it runs or is shown in other pages, and none of it is kept.
+const HEADERS: &str = "Content-Security-Policy: default-src 'none'\r\nX-Content-Type-Options: nosniff\r\n\
+     Referrer-Policy: no-referrer\r\nCache-Control: no-store\r\nConnection: close";
 
 #[derive(Debug, Default)]
 struct Registry {
@@ -100,7 +124,20 @@ impl Exporter {
         self.lock().meanings.insert(name.as_str().to_owned(), meaning.to_string());
     }
 
-    /// Answers requests on a TCP port until the task is dropped. `before` is done before each.
+    /// The histograms of a name: their labels, how many values each has, and their sum.
+    pub fn histograms(&self, name: &str) -> Vec<(Labels, u64, f64)> {
+        let registry = self.lock();
+        let of_name = registry.histograms.iter().filter(|(key, _)| key.name() == name);
+        let told = of_name.map(|(key, buckets)| {
+            let labels =
+                key.labels().map(|label| (label.key().to_owned(), label.value().to_owned())).collect();
+            let count = buckets.counts.iter().map(|count| count.load(Ordering::Relaxed)).sum();
+            (labels, count, f64::from_bits(buckets.sum_bits.load(Ordering::Relaxed)))
+        });
+        told.collect()
+    }
+
+    /// Answers requests on a TCP port until the task is dropped. `before` is done before metrics are shown.
     ///
     /// # Errors
     ///
@@ -109,10 +146,12 @@ impl Exporter {
         self,
         address: SocketAddr,
         before: Arc<dyn Fn() + Send + Sync>,
+        pages: Vec<Page>,
     ) -> io::Result<(SocketAddr, impl Future<Output = ()> + Send)> {
         let listener = TcpListener::bind(address).await?;
         let local = listener.local_addr()?;
         let places = Arc::new(Semaphore::new(MAX_REQUESTS));
+        let pages: Arc<[Page]> = pages.into();
         let serve = async move {
             while let Ok(place) = Arc::clone(&places).acquire_owned().await {
                 let stream = match listener.accept().await {
@@ -123,10 +162,10 @@ impl Exporter {
                         continue;
                     }
                 };
-                let (this, before) = (self.clone(), Arc::clone(&before));
+                let (this, before, pages) = (self.clone(), Arc::clone(&before), Arc::clone(&pages));
                 tokio::spawn(async move {
                     // Who is too slow is left alone.
-                    drop(tokio::time::timeout(PATIENCE, this.answer(stream, &*before)).await);
+                    drop(tokio::time::timeout(PATIENCE, this.answer(stream, &*before, &pages)).await);
                     drop(place);
                 });
             }
@@ -134,7 +173,12 @@ impl Exporter {
         Ok((local, serve))
     }
 
-    async fn answer(&self, mut stream: TcpStream, before: &(dyn Fn() + Send + Sync)) -> io::Result<()> {
+    async fn answer(
+        &self,
+        mut stream: TcpStream,
+        before: &(dyn Fn() + Send + Sync),
+        pages: &[Page],
+    ) -> io::Result<()> {
         let mut request = Vec::new();
         while !request.windows(4).any(|end| end == b"\r\n\r\n") {
             let mut piece = [0; 1024];
@@ -145,16 +189,20 @@ impl Exporter {
             request.extend_from_slice(&piece[..len]);
         }
         let mut words = request.split(|b| *b == b' ');
-        let (status, body) = match (words.next(), words.next()) {
+        let text = "text/plain; version=0.0.4";
+        let (status, content_type, body) = match (words.next(), words.next()) {
             (Some(b"GET"), Some(b"/metrics")) => {
                 before();
-                ("200 OK", self.render())
+                ("200 OK", text, self.render())
             }
-            (Some(b"GET"), _) => ("404 Not Found", "Metrics are at /metrics.\n".to_owned()),
-            _ => ("405 Method Not Allowed", "Only GET is answered.\n".to_owned()),
+            (Some(b"GET"), Some(path)) => match pages.iter().find(|page| page.path.as_bytes() == path) {
+                Some(page) => ("200 OK", page.content_type, (page.body)(self)),
+                None => ("404 Not Found", text, "Metrics are at /metrics.\n".to_owned()),
+            },
+            _ => ("405 Method Not Allowed", text, "Only GET is answered.\n".to_owned()),
         };
         let head = format!(
-            "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n{HEADERS}\r\n\r\n",
             body.len()
         );
         stream.write_all(head.as_bytes()).await?;
@@ -263,11 +311,19 @@ mod tests {
         let exporter = Exporter::default();
         let counter = exporter.register_counter(&Key::from_name("looks"), &METADATA);
         let before = Arc::new(move || counter.increment(1));
+        let body = |exporter: &Exporter| format!("{} counters", exporter.lock().counters.len());
+        let page = Page { path: "/page", content_type: "text/x", body: Arc::new(body) };
         let any = "127.0.0.1:0".parse().unwrap();
-        let (address, serve) = exporter.listen(any, before).await.unwrap();
+        let (address, serve) = exporter.listen(any, before, vec![page]).await.unwrap();
         tokio::spawn(serve);
         for (request, begin, end) in [
             ("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP/1.1 200 OK\r\n", "looks_total 1\n"),
+            (
+                "GET /page HTTP/1.1\r\n\r\n",
+                "HTTP/1.1 200 OK\r\nContent-Type: text/x\r\n",
+                "\r\n\r\n1 counters",
+            ),
+            ("GET /page? HTTP/1.1\r\n\r\n", "HTTP/1.1 404 Not Found\r\n", "/metrics.\n"),
             ("GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 404 Not Found\r\n", "/metrics.\n"),
             ("POST /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 405 Method Not Allowed\r\n", "answered.\n"),
         ] {

@@ -26,6 +26,7 @@ mod protection;
 mod registration;
 mod server;
 mod sysid;
+pub mod top;
 mod vice;
 
 pub use config::{Config, LoadError, Role};

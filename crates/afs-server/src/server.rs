@@ -37,6 +37,7 @@ use crate::authority::CellAuthority;
 use crate::bozo::{self, Overseer};
 use crate::config::{Config, Level, Query, Role, Sync, Volumes};
 use crate::databases;
+use crate::exporter::Page;
 use crate::first_start::{
     NewCell, administrator_is_made, make_configuration, make_folder, pending_administrator,
 };
@@ -48,6 +49,7 @@ use crate::peers::{VolumePeers, cell_login};
 use crate::protection::{LocalProtection, RemoteProtection};
 use crate::registration::{Registration, Vl, register};
 use crate::sysid;
+use crate::top::{self, About};
 use crate::vice::{self, Served};
 
 /// Why a server does not start. Each says what to do.
@@ -101,6 +103,11 @@ pub struct Server {
     vldb: Option<Arc<Database<Vldb>>>,
     /// With the most promises and clients that it may have.
     file_server: Option<(FileServer, Memory)>,
+    cell: String,
+    /// Whether it is told who does what.
+    tells_activity: bool,
+    started: rx_proto::time::Instant,
+    runtime: Arc<dyn Runtime>,
     /// What tasks look at to know that the server is there.
     _alive: Arc<()>,
 }
@@ -169,10 +176,24 @@ impl Server {
             assembly.serve_bos();
         }
         let Assembly { endpoints, rxkad, folder, runtime, .. } = assembly;
+        let (cell, started) = (folder.cell.to_string(), runtime.now());
         endpoints.values().for_each(|endpoint| endpoint.set_starting(false));
         let keys = Arc::new(keys::Watched::new(folder.path, config.security.allow_only_des, rxkad));
         runtime.spawn(Box::pin(keys::watch(Arc::downgrade(&keys), Arc::clone(&runtime))));
-        Ok(Self { endpoints, partitions, volume_service, keys, ptdb, vldb, file_server: file, _alive: alive })
+        Ok(Self {
+            endpoints,
+            partitions,
+            volume_service,
+            keys,
+            ptdb,
+            vldb,
+            file_server: file,
+            cell,
+            tells_activity: config.metrics.activity,
+            started,
+            runtime,
+            _alive: alive,
+        })
     }
 
     /// Where a role answers.
@@ -207,6 +228,20 @@ impl Server {
                 .iter()
                 .filter_map(rx::WeakEndpoint::upgrade)
                 .for_each(|endpoint| endpoint.publish_metrics());
+        })
+    }
+
+    /// What is shown beside the metrics: who does what, unless the configuration keeps that to itself.
+    pub fn pages(&self) -> Vec<Page> {
+        if !self.tells_activity {
+            return Vec::new();
+        }
+        top::pages(About {
+            cell: self.cell.clone(),
+            roles: self.endpoints.keys().copied().collect(),
+            file_server: self.file_server.as_ref().map(|(file_server, _)| file_server.clone()),
+            started: self.started,
+            runtime: Arc::clone(&self.runtime),
         })
     }
 

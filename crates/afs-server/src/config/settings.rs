@@ -301,5 +301,7 @@ settings! {
     section Metrics as MetricsFile in "metrics" {
         /// Where Prometheus can fetch metrics over HTTP, such as "127.0.0.1:9160". Empty: nowhere.
         bind: Option<SocketAddr> = None;
+        /// Whether the same port tells who does what, for `afar top` and browsers: this has the names of users, volumes and clients.
+        activity: bool = true;
     }
 }

@@ -1,0 +1,131 @@
+//! Who does what on this server right now, as JSON beside the metrics: what `afar top` and the page for browsers show. Read only.
+//!
+//! Figures count from when a row was first kept: a reader looks twice and takes the difference. docs/seeing.md has the format.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use afs_fileserver::FileServer;
+use afs_fileserver::activity::{ANONYMOUS, Figures, Refused, Report, Told};
+use rx::Runtime;
+use rx_proto::time::Instant;
+use serde_json::{Value, json};
+
+use crate::config::Role;
+use crate::exporter::{Exporter, Page};
+
+/// Where the JSON is.
+pub const PATH: &str = "/top.json";
+
+/// Rows of each kind that are told at most.
+const MAX_ROWS: usize = 200;
+
+/// How often and for how long the procedures of all roles were called.
+const RPC_SECONDS: &str = "rpc_seconds";
+
+/// What the server says of itself.
+pub(crate) struct About {
+    pub(crate) cell: String,
+    pub(crate) roles: Vec<Role>,
+    pub(crate) file_server: Option<FileServer>,
+    pub(crate) started: Instant,
+    pub(crate) runtime: Arc<dyn Runtime>,
+}
+
+/// The pages about a server.
+pub(crate) fn pages(about: About) -> Vec<Page> {
+    let about = Arc::new(about);
+    vec![Page {
+        path: PATH,
+        content_type: "application/json",
+        body: Arc::new(move |exporter| about.told(exporter).to_string()),
+    }]
+}
+
+impl About {
+    fn told(&self, exporter: &Exporter) -> Value {
+        let report =
+            self.file_server.as_ref().map_or_else(Report::default, |server| server.activity(MAX_ROWS));
+        let (clients, promises) = self.file_server.as_ref().map_or((0, 0), FileServer::client_counts);
+        let name = |id| self.file_server.as_ref().and_then(|server| server.volume_name(id));
+        let volume = |(id, figures): &(afs_wire::ids::VolumeId, Figures)| {
+            row(json!({ "id": id.0, "name": name(*id).unwrap_or_else(|| id.0.to_string()) }), figures)
+        };
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        json!({
+            "version": 1,
+            "cell": self.cell,
+            "host": host.trim(),
+            "program": format!("afar {}", env!("CARGO_PKG_VERSION")),
+            "roles": self.roles.iter().map(|role| role.name()).collect::<Vec<_>>(),
+            "uptime_seconds": seconds(self.runtime.now().since(self.started)),
+            "clients_known": clients,
+            "promises": promises,
+            "total": row(json!({}), &report.total),
+            "procedures": procedures(exporter),
+            "volumes": report.volumes.iter().map(volume).collect::<Vec<_>>(),
+            "users": report.users.iter().map(|(name, figures)| row(json!({ "name": name }), figures)).collect::<Vec<_>>(),
+            "clients": report.clients.iter()
+                .map(|(address, figures)| row(json!({ "address": address.to_string() }), figures)).collect::<Vec<_>>(),
+            "waiting": report.waiting.iter().map(waiting).collect::<Vec<_>>(),
+            "waiting_count": report.waiting_count,
+            "refused": report.refused.iter().map(refused).collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// As a number that is short in JSON: to a microsecond.
+fn seconds(time: Duration) -> f64 {
+    time.as_micros() as f64 / 1e6
+}
+
+fn row(mut row: Value, figures: &Figures) -> Value {
+    row["calls"] = figures.calls.into();
+    row["failed"] = figures.failed.into();
+    row["stored_bytes"] = figures.stored_bytes.into();
+    row["fetched_bytes"] = figures.fetched_bytes.into();
+    row["seconds"] = seconds(figures.time).into();
+    row
+}
+
+/// The procedures of all roles, by interface and name.
+fn procedures(exporter: &Exporter) -> Vec<Value> {
+    let mut all: BTreeMap<(String, String), (u64, u64, f64)> = BTreeMap::new();
+    for (labels, count, sum) in exporter.histograms(RPC_SECONDS) {
+        let label = |name| labels.iter().find(|(key, _)| key == name).map_or("", |(_, value)| value);
+        let row = all.entry((label("interface").to_owned(), label("rpc").to_owned())).or_default();
+        row.0 += count;
+        row.1 += if label("result") == "ok" { 0 } else { count };
+        row.2 += sum;
+    }
+    let told = all.into_iter().map(|((interface, name), (calls, failed, sum))| {
+        let seconds = (sum * 1e6).round() / 1e6;
+        json!({ "interface": interface, "name": name, "calls": calls, "failed": failed, "seconds": seconds })
+    });
+    told.collect()
+}
+
+fn waiting(told: &Told) -> Value {
+    let awaited: Vec<_> = told.awaited.iter().map(ToString::to_string).collect();
+    json!({
+        "for": told.call.wait.text(),
+        "volume": told.call.fid.map(|fid| fid.volume.0),
+        "vnode": told.call.fid.map(|fid| fid.vnode.0),
+        "user": told.call.user.as_deref().unwrap_or(ANONYMOUS),
+        "client": told.call.client.to_string(),
+        "seconds": seconds(told.waited),
+        "awaited": awaited,
+        "awaited_count": told.awaited_count,
+    })
+}
+
+fn refused(refused: &Refused) -> Value {
+    json!({
+        "why": refused.why,
+        "volume": refused.volume.map(|volume| volume.0),
+        "client": refused.client.to_string(),
+        "count": refused.count,
+        "seconds_ago": seconds(refused.ago),
+    })
+}
