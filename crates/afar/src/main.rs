@@ -46,6 +46,7 @@ mod server;
 mod standard_input;
 mod suite;
 mod tokens;
+mod top;
 mod trace;
 mod unlog;
 mod up;
@@ -181,6 +182,12 @@ const ENTRIES: &[Entry] = &[
         is_classic: false,
         about: "how fast mounts and links of your own are, beside each other",
         run: bench::run,
+    },
+    Entry {
+        name: "top",
+        is_classic: false,
+        about: "who does what at servers right now, and which calls wait for whom",
+        run: top::run,
     },
     Entry { name: "tokens", is_classic: true, about: "what you have to show to servers", run: tokens::run },
     Entry { name: "unlog", is_classic: true, about: "throws tokens away", run: unlog::run },

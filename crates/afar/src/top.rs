@@ -1,0 +1,116 @@
+//! `afar top`: who does what at servers right now, in the terminal. It reads the JSON that they have beside their metrics
+//! (`afs_server::top`) again and again; what is computed from it is in `top/model.rs`, what is drawn in `top/screen.rs`.
+
+mod model;
+mod sample;
+mod screen;
+
+use crate::{arguments, output};
+use clap::Parser;
+use model::Model;
+use ratatui::crossterm::event;
+use screen::{Screen, Told};
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+/// How soon a key, or a new look at a server, is seen on the screen.
+const SOON: Duration = Duration::from_millis(100);
+
+#[derive(Parser)]
+#[command(
+    name = "afar top",
+    about = "Who does what at servers right now: volumes, users, clients, procedures, and which calls wait for whom",
+    after_help = "Keys: 1 to 5 or Tab choose what is shown; c, b, l, f, n sort by calls, bytes, latency, failures, name; the \
+                  arrows move; p pauses; q ends."
+)]
+struct Cli {
+    /// Servers, each HOST or HOST:PORT of its setting metrics.bind; the port is 9160 unless it is given
+    #[arg(value_name = "HOST", default_value = "127.0.0.1")]
+    servers: Vec<String>,
+    /// How many seconds figures are of
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    interval: u64,
+    /// Prints everything once, for scripts; so it is without a terminal
+    #[arg(long)]
+    once: bool,
+    /// How many rows of each kind are printed
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    rows: usize,
+}
+
+/// Shows it until q is pressed.
+pub(crate) fn run(args: &[OsString]) -> ExitCode {
+    arguments::run("afar top", args, show)
+}
+
+fn show(cli: Cli) -> Result<(), String> {
+    let interval = Duration::from_secs(cli.interval);
+    let mut model = Model::new(&cli.servers);
+    let looks = look(&cli.servers, interval);
+    if !cli.once && std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
+        return interactive(model, &looks);
+    }
+    // Figures are of the time between two looks.
+    while !model.is_measured() {
+        let (server, at, sample) = looks.recv().map_err(|_| "nobody looks any more".to_owned())?;
+        if let (Err(error), [_]) = (&sample, &cli.servers[..]) {
+            return Err(error.clone());
+        }
+        model.note(server, at, sample);
+    }
+    output::write(&model.text(cli.rows)).map_err(|error| error.to_string())
+}
+
+/// A look at a server: which, when, what it said.
+type Look = (usize, Instant, Result<sample::Sample, String>);
+
+/// Looks at each of them again and again, for as long as somebody listens.
+fn look(servers: &[String], interval: Duration) -> Receiver<Look> {
+    let (found, looks) = channel();
+    for (index, server) in servers.iter().enumerate() {
+        let (found, server) = (found.clone(), server.clone());
+        std::thread::spawn(move || {
+            loop {
+                let sample = sample::fetch(&server);
+                if found.send((index, now(), sample)).is_err() {
+                    return;
+                }
+                std::thread::sleep(interval);
+            }
+        });
+    }
+    looks
+}
+
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn interactive(mut model: Model, looks: &Receiver<Look>) -> Result<(), String> {
+    let failed =
+        |error: std::io::Error| format!("the terminal cannot be used: {error}; --once prints instead");
+    let mut terminal = ratatui::try_init().map_err(failed)?;
+    let mut screen = Screen::default();
+    let result = loop {
+        for (server, at, sample) in looks.try_iter() {
+            if !screen.is_paused() {
+                model.note(server, at, sample);
+            }
+        }
+        if let Err(error) = terminal.draw(|frame| screen.draw(frame, &model)) {
+            break Err(error);
+        }
+        let event =
+            event::poll(SOON).and_then(|is_there| if is_there { event::read().map(Some) } else { Ok(None) });
+        match event {
+            Ok(Some(event)) if screen.handle(&event) == Told::End => break Ok(()),
+            Ok(_) => {}
+            Err(error) => break Err(error),
+        }
+    };
+    ratatui::restore();
+    result.map_err(failed)
+}

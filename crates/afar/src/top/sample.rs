@@ -1,0 +1,159 @@
+//! A look at one server: the JSON that it has beside its metrics, fetched by HTTP and read. It may come from anybody: it is
+//! bounded, and nothing in it can move the cursor.
+
+use serde::Deserialize;
+use std::io::{Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+/// Where servers are asked if no port is given.
+const PORT: u16 = 9160;
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Longest answer; one with all rows has some 200 KB.
+const MAX_BYTES: u64 = 4 << 20;
+
+/// What a server said.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Sample {
+    pub(crate) cell: String,
+    pub(crate) host: String,
+    pub(crate) clients_known: u64,
+    pub(crate) promises: u64,
+    pub(crate) total: Row,
+    pub(crate) procedures: Vec<Row>,
+    pub(crate) volumes: Vec<Row>,
+    pub(crate) users: Vec<Row>,
+    pub(crate) clients: Vec<Row>,
+    pub(crate) waiting: Vec<Waiting>,
+    pub(crate) waiting_count: u64,
+    pub(crate) refused: Vec<Refused>,
+}
+
+/// Figures of something, since the server counts it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Row {
+    /// Of a volume.
+    pub(crate) id: u32,
+    /// Of a volume, user or procedure.
+    pub(crate) name: String,
+    /// Of a procedure.
+    pub(crate) interface: String,
+    /// Of a client.
+    pub(crate) address: String,
+    pub(crate) calls: u64,
+    pub(crate) failed: u64,
+    pub(crate) stored_bytes: u64,
+    pub(crate) fetched_bytes: u64,
+    pub(crate) seconds: f64,
+}
+
+/// A call that waits.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Waiting {
+    #[serde(rename = "for")]
+    pub(crate) reason: String,
+    pub(crate) volume: Option<u32>,
+    pub(crate) vnode: Option<u32>,
+    pub(crate) user: String,
+    pub(crate) client: String,
+    pub(crate) seconds: f64,
+    pub(crate) awaited: Vec<String>,
+    pub(crate) awaited_count: usize,
+}
+
+/// Somebody who was told to come again.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Refused {
+    pub(crate) why: String,
+    pub(crate) volume: Option<u32>,
+    pub(crate) client: String,
+    pub(crate) count: u64,
+    pub(crate) seconds_ago: f64,
+}
+
+/// Asks a server, HOST or HOST:PORT.
+///
+/// # Errors
+///
+/// What went wrong, with the server's name and what to do.
+pub(crate) fn fetch(server: &str) -> Result<Sample, String> {
+    let body = get(server).map_err(|error| {
+        format!("{server}: {error}; set metrics.bind in its server.toml, and name that address and port")
+    })?;
+    read(&body).map_err(|error| format!("{server}: what it answers cannot be understood: {error}"))
+}
+
+/// Reads an answer.
+pub(crate) fn read(body: &[u8]) -> Result<Sample, String> {
+    let mut value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    clean(&mut value);
+    serde_json::from_value(value).map_err(|error| error.to_string())
+}
+
+/// Replaces what a terminal would obey. Names are those of whoever made them.
+fn clean(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::String(text) if text.chars().any(char::is_control) => {
+            *text = text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+        }
+        serde_json::Value::Array(all) => all.iter_mut().for_each(clean),
+        serde_json::Value::Object(all) => all.values_mut().for_each(clean),
+        _ => {}
+    }
+}
+
+fn get(server: &str) -> Result<Vec<u8>, String> {
+    let text = |error: std::io::Error| error.to_string();
+    let with_port = server.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let addresses = if with_port { server.to_socket_addrs() } else { (server, PORT).to_socket_addrs() };
+    let mut last = "it has no address".to_owned();
+    for address in addresses.map_err(text)? {
+        match TcpStream::connect_timeout(&address, PATIENCE) {
+            Ok(stream) => return ask(stream, server).map_err(text)?,
+            Err(error) => last = format!("{address}: {error}"),
+        }
+    }
+    Err(last)
+}
+
+fn ask(mut stream: TcpStream, host: &str) -> std::io::Result<Result<Vec<u8>, String>> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let path = afs_server::top::PATH;
+    stream
+        .write_all(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").as_bytes())?;
+    let mut answer = Vec::new();
+    stream.take(MAX_BYTES).read_to_end(&mut answer)?;
+    let end = answer.windows(4).position(|end| end == b"\r\n\r\n");
+    let status = answer.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
+    Ok(match (status, end) {
+        (b"200", Some(end)) => Ok(answer.split_off(end + 4)),
+        (b"404", _) => Err(format!(
+            "it has no {path}: its setting metrics.activity is false, or it is no file server of afar"
+        )),
+        _ => Err("it does not speak HTTP as afar's servers do".to_owned()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_move_the_cursor_and_strange_answers_are_refused() {
+        let sample =
+            read(br#"{"cell":"a\u001b[2Jb","volumes":[{"name":"x\ny","calls":3}],"new":[1]}"#).unwrap();
+        assert_eq!(sample.cell, "a\u{fffd}[2Jb");
+        assert_eq!((sample.volumes[0].name.as_str(), sample.volumes[0].calls), ("x\u{fffd}y", 3));
+        for strange in [&b""[..], b"[", b"{\"volumes\":7}", b"{\"total\":{\"calls\":-1}}", b"\xff"] {
+            assert!(read(strange).is_err(), "{}", strange.escape_ascii());
+        }
+        let deep = "[".repeat(100_000);
+        assert!(read(deep.as_bytes()).is_err());
+    }
+}
