@@ -151,3 +151,27 @@ fn the_json_is_as_documented_and_read_only() {
     }
     assert!(told["total"]["calls"].as_u64().unwrap() > 0);
 }
+
+#[test]
+fn a_browser_shows_the_page_and_its_policy_keeps_nothing_of_it_from_running() {
+    const NAME: &str = "a_browser_shows_the_page_and_its_policy_keeps_nothing_of_it_from_running";
+    if !mounted::needs(NAME, &["chromium"]) {
+        return;
+    }
+    let Some(busy) = Busy::start(NAME) else { return };
+    let profile = Folder::new("chromium");
+    let mut browser = Command::new("chromium");
+    browser.args([
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--virtual-time-budget=10000",
+        "--dump-dom",
+    ]);
+    browser
+        .args(["--enable-logging=stderr", &format!("--user-data-dir={}", profile.join("profile").display())]);
+    let output = browser.arg(format!("http://{}/top", busy.metrics)).output().unwrap();
+    let (page, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(page.contains("<td class=\"text\">scratch ("), "{page}");
+    assert!(!said.contains("CONSOLE"), "{said}");
+}

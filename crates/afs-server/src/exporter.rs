@@ -40,6 +40,8 @@ pub struct Page {
     pub path: &'static str,
     /// Its media type.
     pub content_type: &'static str,
+    /// What it may do in a browser, as a content security policy.
+    pub policy: &'static str,
     /// Makes it.
     pub body: Arc<dyn Fn(&Exporter) -> String + Send + Sync>,
 }
@@ -50,9 +52,12 @@ impl fmt::Debug for Page {
     }
 }
 
-/// What every answer says: nothing of it runs or is shown in other pages, and none of it is kept.
-const HEADERS: &str = "Content-Security-Policy: default-src 'none'\r\nX-Content-Type-Options: nosniff\r\n\
-     Referrer-Policy: no-referrer\r\nCache-Control: no-store\r\nConnection: close";
+/// The policy of what is no page: a browser does nothing with it.
+pub const NOTHING: &str = "default-src 'none'; frame-ancestors 'none'";
+
+/// What every answer says: it is what its type says, and none of it is kept.
+const HEADERS: &str = "X-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\nCache-Control: no-store\r\n\
+     Connection: close";
 
 #[derive(Debug, Default)]
 struct Registry {
@@ -190,19 +195,19 @@ impl Exporter {
         }
         let mut words = request.split(|b| *b == b' ');
         let text = "text/plain; version=0.0.4";
-        let (status, content_type, body) = match (words.next(), words.next()) {
+        let (status, content_type, policy, body) = match (words.next(), words.next()) {
             (Some(b"GET"), Some(b"/metrics")) => {
                 before();
-                ("200 OK", text, self.render())
+                ("200 OK", text, NOTHING, self.render())
             }
             (Some(b"GET"), Some(path)) => match pages.iter().find(|page| page.path.as_bytes() == path) {
-                Some(page) => ("200 OK", page.content_type, (page.body)(self)),
-                None => ("404 Not Found", text, "Metrics are at /metrics.\n".to_owned()),
+                Some(page) => ("200 OK", page.content_type, page.policy, (page.body)(self)),
+                None => ("404 Not Found", text, NOTHING, "Metrics are at /metrics.\n".to_owned()),
             },
-            _ => ("405 Method Not Allowed", text, "Only GET is answered.\n".to_owned()),
+            _ => ("405 Method Not Allowed", text, NOTHING, "Only GET is answered.\n".to_owned()),
         };
         let head = format!(
-            "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n{HEADERS}\r\n\r\n",
+            "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Security-Policy: {policy}\r\nContent-Length: {}\r\n{HEADERS}\r\n\r\n",
             body.len()
         );
         stream.write_all(head.as_bytes()).await?;
@@ -312,7 +317,7 @@ mod tests {
         let counter = exporter.register_counter(&Key::from_name("looks"), &METADATA);
         let before = Arc::new(move || counter.increment(1));
         let body = |exporter: &Exporter| format!("{} counters", exporter.lock().counters.len());
-        let page = Page { path: "/page", content_type: "text/x", body: Arc::new(body) };
+        let page = Page { path: "/page", content_type: "text/x", policy: NOTHING, body: Arc::new(body) };
         let any = "127.0.0.1:0".parse().unwrap();
         let (address, serve) = exporter.listen(any, before, vec![page]).await.unwrap();
         tokio::spawn(serve);

@@ -13,10 +13,22 @@ use rx_proto::time::Instant;
 use serde_json::{Value, json};
 
 use crate::config::Role;
-use crate::exporter::{Exporter, Page};
+use crate::exporter::{Exporter, NOTHING, Page};
 
 /// Where the JSON is.
 pub const PATH: &str = "/top.json";
+
+/// Where the page for browsers is.
+const PAGE_PATH: &str = "/top";
+
+/// The page: one file, which asks for the JSON and needs nothing else.
+const PAGE: &str = include_str!("top/page.html");
+
+/// What the page may do: run its own script, which is known by its hash, and ask this server. Names that are put into it by
+/// mistake as anything but text run nothing and fetch nothing.
+const PAGE_POLICY: &str = "default-src 'none'; connect-src 'self'; img-src data:; \
+     script-src 'sha256-ggnu4QuRipBBs2xjVe8/bFeOjBOtqXP3UJ4g6n+Zlbw='; style-src 'sha256-gGIi6Mg8ziX8dF3VMD+q3Lz3zY3TjkoJnd/dc49kgWo='; \
+     base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// Rows of each kind that are told at most.
 const MAX_ROWS: usize = 200;
@@ -36,11 +48,19 @@ pub(crate) struct About {
 /// The pages about a server.
 pub(crate) fn pages(about: About) -> Vec<Page> {
     let about = Arc::new(about);
-    vec![Page {
+    let json = Page {
         path: PATH,
         content_type: "application/json",
+        policy: NOTHING,
         body: Arc::new(move |exporter| about.told(exporter).to_string()),
-    }]
+    };
+    let page = Page {
+        path: PAGE_PATH,
+        content_type: "text/html; charset=utf-8",
+        policy: PAGE_POLICY,
+        body: Arc::new(|_| PAGE.to_owned()),
+    };
+    vec![json, page]
 }
 
 impl About {
@@ -128,4 +148,56 @@ fn refused(refused: &Refused) -> Value {
         "count": refused.count,
         "seconds_ago": seconds(refused.ago),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What stands between two tags.
+    fn inside(tag: &str) -> &'static str {
+        let (_, rest) = PAGE.split_once(&format!("<{tag}>")).unwrap();
+        rest.split_once(&format!("</{tag}>")).unwrap().0
+    }
+
+    fn base64(bytes: &[u8]) -> String {
+        const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+        let mut text = String::new();
+        for piece in bytes.chunks(3) {
+            let word =
+                piece.iter().fold(0, |word, byte| word << 8 | u32::from(*byte)) << (8 * (3 - piece.len()));
+            for digit in 0..4 {
+                let index = (word >> (18 - 6 * digit)) as usize % 64;
+                text.push(if digit <= piece.len() { char::from(DIGITS[index]) } else { '=' });
+            }
+        }
+        text
+    }
+
+    #[test]
+    fn the_policy_lets_the_pages_own_script_and_style_run() {
+        use sha2::Digest;
+        for tag in ["script", "style"] {
+            let hash = base64(&sha2::Sha256::digest(inside(tag).as_bytes()));
+            assert!(PAGE_POLICY.contains(&format!("{tag}-src 'sha256-{hash}'")), "{tag}: {hash}");
+        }
+    }
+
+    #[test]
+    fn the_page_needs_no_other_server_and_puts_what_it_is_told_into_text_only() {
+        for hostile in [
+            "http:",
+            "https:",
+            "//",
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacentHTML",
+            "document.write",
+            "eval(",
+        ] {
+            let found =
+                PAGE.lines().find(|line| line.contains(hostile) && !line.trim_start().starts_with("// "));
+            assert_eq!(found, None, "{hostile}");
+        }
+    }
 }
