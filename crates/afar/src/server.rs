@@ -5,6 +5,7 @@ use crate::arguments;
 use afs_server::audit::AuditLog;
 use afs_server::exporter::Exporter;
 use afs_server::notify::ServiceManager;
+use afs_server::orders::Order;
 use afs_server::{Config, Role, Server, log};
 use clap::Parser;
 mod check;
@@ -12,9 +13,14 @@ mod check;
 use std::ffi::OsString;
 use std::io::Write;
 use std::net::Ipv4Addr;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// How long an order is answered before it is done, so that the answer gets to whoever gave it, also if its first packet is lost.
+const ANSWER_TIME: Duration = Duration::from_millis(500);
 
 #[derive(Parser)]
 #[command(
@@ -125,7 +131,7 @@ async fn run_until_told(config: &Config) -> Result<(), String> {
     let state = &config.server.state;
     crate::private::state_folder(state)
         .map_err(|error| format!("the state folder {} cannot be used: {error}", state.display()))?;
-    log::begin(&config.log, audit.clone(), config.audit.files)?;
+    let recent = log::begin(&config.log, audit.clone(), config.audit.files)?;
     let manager = ServiceManager::at(std::env::var_os("NOTIFY_SOCKET").as_deref())
         .map_err(|error| format!("NOTIFY_SOCKET cannot be used: {error}"))?;
     let mut signals = Signals::new().map_err(|error| format!("cannot wait for signals: {error}"))?;
@@ -133,7 +139,7 @@ async fn run_until_told(config: &Config) -> Result<(), String> {
     if config.metrics.bind.is_some() {
         exporter.install();
     }
-    let server = Server::start(config).await.map_err(|error| error.to_string())?;
+    let server = Server::start_logging(config, recent).await.map_err(|error| error.to_string())?;
     if let Some(address) = config.metrics.bind {
         let listen = exporter.listen(address, server.publisher(), server.pages()).await;
         let (address, serve) = listen.map_err(|error| {
@@ -151,18 +157,49 @@ async fn run_until_told(config: &Config) -> Result<(), String> {
     let _ = writeln!(out, "ready {addresses}").and_then(|()| out.flush());
     manager.ready(&addresses);
 
-    while signals.next().await == Told::Reload {
+    let orders = server.orders();
+    let order = loop {
+        let told = tokio::select! {
+            told = signals.next() => told,
+            order = orders.next() => {
+                // Whoever gave the order is answered first.
+                tokio::time::sleep(ANSWER_TIME).await;
+                break order;
+            }
+        };
+        if told == Told::Stop {
+            break Order::Stop;
+        }
         server.reload_keys();
         if let Some(Err(error)) = audit.as_ref().map(AuditLog::reopen) {
             tracing::error!(%error, "the audit log stays in the old file");
         }
+    };
+    tracing::info!(restarts = order == Order::Restart, "stopping");
+    if order == Order::Stop {
+        manager.stopping();
     }
-    tracing::info!("stopping");
-    manager.stopping();
     let stopped = tokio::task::spawn_blocking(move || server.stop()).await;
     stopped.map_err(|error| format!("stopping went wrong: {error}"))?;
     tracing::info!("stopped");
-    Ok(())
+    match order {
+        Order::Stop => Ok(()),
+        Order::Restart => Err(again()),
+    }
+}
+
+/// Starts this process anew, with the program as it is now. Only returns why that failed.
+fn again() -> String {
+    let program = match std::env::current_exe() {
+        // So the kernel calls a program in whose place another was put, as a new version is.
+        Ok(path) => match path.to_str().and_then(|path| path.strip_suffix(" (deleted)")) {
+            Some(path) => PathBuf::from(path),
+            None => path,
+        },
+        Err(error) => return format!("this program is not found again: {error}"),
+    };
+    let error = std::process::Command::new(&program).args(std::env::args_os().skip(1)).exec();
+    format!("{} cannot be started again: {error}", program.display())
 }
 
 fn open_audit(config: &Config) -> Result<Option<AuditLog>, String> {

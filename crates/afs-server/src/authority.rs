@@ -136,7 +136,7 @@ impl CellAuthority {
 }
 
 /// Puts a new text in the place of a file, as a whole and with the mode that the file had.
-fn replace(file: &Path, text: &str) -> io::Result<()> {
+pub(crate) fn replace(file: &Path, text: &str) -> io::Result<()> {
     let new = file.with_extension("NEW");
     // One that was left over goes, and a link that somebody put there is not followed.
     let _ = fs::remove_file(&new);

@@ -1,8 +1,10 @@
 //! The overseer's service (BOZO, Overseer notes): tells `bos` what runs here. The roles of this process look like the servers of
 //! OpenAFS that they take the place of, so that scripts that watch those go on.
 //!
-//! Superusers can be changed. What changes something else is refused: superusers are told that this server does not have the
-//! procedure (the service manager starts and stops it), others that they may not.
+//! What superusers change or order is in `changes`, superusers themselves here. Everything else is refused: superusers are told that
+//! this server does not have the procedure, others that they may not.
+
+mod changes;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,12 +14,11 @@ use std::time::UNIX_EPOCH;
 use afs_config::{BosConfig, Cell, KTime};
 use afs_wire::abort::{BZACCESS, BZBADTYPE, BZDOM, BZIO, BZNOENT, BZSYNTAX};
 use afs_wire::bos::{
-    AddCellHost, AddKey, AddSUser, BnodeFlags, BnodeStatus, BozoKey, BozoKeyInfo, BozoNetKTime, BozoStatus,
-    BozoString, CreateBnode, DeleteBnode, DeleteCellHost, DeleteKey, DeleteSUser, EnumerateInstance, Exec,
-    GetCellHost, GetCellName, GetDates, GetInstanceInfo, GetInstanceParm, GetInstanceStrings, GetLog,
-    GetRestartTime, GetRestrictedMode, GetStatus, Install, KTimeMask, ListKeys, ListSUsers, Prune, ReBozo,
-    Restart, RestartAll, RestartTimeKind, SetCellName, SetNoAuthFlag, SetRestartTime, SetRestrictedMode,
-    SetStatus, SetTStatus, ShutdownAll, StartupAll, UnInstall, WaitAll, reply,
+    AddKey, AddSUser, BnodeFlags, BnodeStatus, BozoKey, BozoKeyInfo, BozoNetKTime, BozoStatus, BozoString,
+    CreateBnode, DeleteBnode, DeleteKey, DeleteSUser, EnumerateInstance, Exec, GetCellHost, GetCellName,
+    GetDates, GetInstanceInfo, GetInstanceParm, GetInstanceStrings, GetRestartTime, GetRestrictedMode,
+    GetStatus, Install, KTimeMask, ListKeys, ListSUsers, Prune, RestartTimeKind, SetCellName, SetNoAuthFlag,
+    SetRestartTime, SetRestrictedMode, UnInstall, reply,
 };
 use afs_wire::ids::AfsTime;
 use rx::blocking::on_a_thread;
@@ -27,13 +28,22 @@ use rxgen::{Abort, Serve, ServerCall};
 
 use crate::authority::{BadUser, CellAuthority, UserChange};
 use crate::config::Role;
+use crate::log::Recent;
+use crate::orders::Orders;
 
 /// What the service tells.
 #[derive(Debug)]
 pub(crate) struct Overseer {
     pub(crate) authority: Arc<CellAuthority>,
-    /// The cell's entry of CellServDB.
+    /// The cell's entry of CellServDB, as it was at the start.
     pub(crate) cell: Cell,
+    /// The file CellServDB.
+    pub(crate) cells: PathBuf,
+    /// The last lines of the log.
+    pub(crate) recent: Recent,
+    pub(crate) audit_file: PathBuf,
+    /// Where the program is told to end.
+    pub(crate) orders: Orders,
     pub(crate) keys: Arc<KeySet>,
     pub(crate) instances: Vec<Instance>,
     /// When the process began.
@@ -263,7 +273,8 @@ impl Serve<GetCellHost> for Overseer {
         _: ServerCall<'_, GetCellHost>,
         args: GetCellHost,
     ) -> Result<reply::GetCellHost, Abort> {
-        let server = at(&self.cell.servers, args.index)?;
+        let cell = self.hosts().await;
+        let server = at(&cell.servers, args.index)?;
         let name = server.name.clone().unwrap_or_else(|| server.address.to_string());
         Ok(reply::GetCellHost { name: string(&if server.is_clone { format!("[{name}]") } else { name }) })
     }
@@ -321,9 +332,8 @@ macro_rules! refuse {
 }
 
 refuse! {
-    CreateBnode DeleteBnode SetStatus AddKey DeleteKey SetCellName AddCellHost DeleteCellHost
-    SetTStatus ShutdownAll RestartAll StartupAll SetNoAuthFlag ReBozo Restart Install UnInstall Exec Prune
-    SetRestartTime GetLog WaitAll SetRestrictedMode
+    CreateBnode DeleteBnode AddKey DeleteKey SetCellName SetNoAuthFlag Install UnInstall Exec Prune SetRestartTime
+    SetRestrictedMode
 }
 
 #[cfg(test)]

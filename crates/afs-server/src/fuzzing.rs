@@ -16,6 +16,8 @@ use rx_security::keys::Key;
 use crate::authority::CellAuthority;
 use crate::bozo::{Overseer, instances};
 use crate::config::Role;
+use crate::log::Recent;
+use crate::orders::Orders;
 
 /// The service of an overseer of all roles, whose superusers are in the folder's UserList.
 ///
@@ -32,6 +34,10 @@ pub fn overseer(folder: &Path, security: Vec<Arc<dyn ServerSecurity>>) -> Servic
     let overseer = Overseer {
         authority: Arc::new(authority),
         cell: Cell { name, linked: None, comment: None, servers },
+        cells: folder.join("CellServDB"),
+        recent: Recent::default(),
+        audit_file: folder.join("audit.log"),
+        orders: Orders::default(),
         keys: Arc::new(KeySet::of([Key::rxkad(1, [7; 8])]).expect("a good key")),
         instances: instances(&Role::ALL, "afar"),
         started: AfsTime(1),

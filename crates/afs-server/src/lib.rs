@@ -21,6 +21,7 @@ mod locations;
 pub mod log;
 pub mod memory;
 pub mod notify;
+pub mod orders;
 mod peers;
 mod protection;
 mod registration;

@@ -2,6 +2,7 @@
 //! `log/limited.rs`.
 
 mod limited;
+mod recent;
 
 use std::io;
 use std::time::Instant;
@@ -15,19 +16,26 @@ use tracing_subscriber::{EnvFilter, Layer, fmt};
 use crate::audit::{self, AuditLog};
 use crate::config::{self, LogFormat};
 use limited::Limited;
+pub use recent::Recent;
 
-/// Begins to log; `audits_files` has changes of files in the audit log too. What is logged before is lost; only the first in a process counts.
+/// Begins to log, and keeps the last lines; `audits_files` has changes of files in the audit log too. What is logged before is lost; only the first in a process counts.
 ///
 /// # Errors
 ///
 /// When the filter cannot be understood.
-pub fn begin(config: &config::Log, audit: Option<AuditLog>, audits_files: bool) -> Result<(), String> {
-    let filter = EnvFilter::try_new(&config.filter)
-        .map_err(|error| format!("log.filter: '{}' cannot be understood: {error}", config.filter))?;
+pub fn begin(config: &config::Log, audit: Option<AuditLog>, audits_files: bool) -> Result<Recent, String> {
+    let filter = || {
+        EnvFilter::try_new(&config.filter)
+            .map_err(|error| format!("log.filter: '{}' cannot be understood: {error}", config.filter))
+    };
     let has_audit = audit.is_some();
     // Changes of files are too many for people, and those of the cell stand in the audit log, if there is one.
     let is_for_people = move |target: &str| target != AUDIT && !(has_audit && target == audit::TARGET);
-    let to_stderr = filter.and(filter_fn(move |metadata| is_for_people(metadata.target())));
+    let wanted =
+        || Ok::<_, String>(filter()?.and(filter_fn(move |metadata| is_for_people(metadata.target()))));
+    let (to_stderr, to_recent) = (wanted()?, wanted()?);
+    let recent = Recent::default();
+    let kept = fmt::layer().with_writer(recent.clone()).with_ansi(false).with_filter(to_recent);
     let began = Instant::now();
     let lines = Limited::new(move || began.elapsed(), io::stderr, config.format == LogFormat::Json);
     let stderr = match config.format {
@@ -40,8 +48,9 @@ pub fn begin(config: &config::Log, audit: Option<AuditLog>, audits_files: bool) 
         let is_wanted = move |target: &str| target == audit::TARGET || (audits_files && target == AUDIT);
         layer.with_filter(filter_fn(move |metadata| is_wanted(metadata.target())))
     });
-    let subscriber = tracing_subscriber::registry().with(stderr.with_filter(to_stderr)).with(audit);
+    let subscriber =
+        tracing_subscriber::registry().with(stderr.with_filter(to_stderr).and_then(kept)).with(audit);
     // A second server in one process, as tests have it, logs where the first does.
     drop(subscriber.try_init());
-    Ok(())
+    Ok(recent)
 }

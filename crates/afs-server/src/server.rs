@@ -44,7 +44,9 @@ use crate::first_start::{
 use crate::health;
 use crate::keys;
 use crate::locations::{LocalLocations, RemoteLocations};
+use crate::log::Recent;
 use crate::memory::{GAUGES, Memory};
+use crate::orders::Orders;
 use crate::peers::{VolumePeers, cell_login};
 use crate::protection::{LocalProtection, RemoteProtection};
 use crate::registration::{Registration, Vl, register};
@@ -108,6 +110,7 @@ pub struct Server {
     tells_activity: bool,
     started: rx_proto::time::Instant,
     runtime: Arc<dyn Runtime>,
+    orders: Orders,
     /// What tasks look at to know that the server is there.
     _alive: Arc<()>,
 }
@@ -137,6 +140,15 @@ impl Server {
     ///
     /// Why it cannot, and what to do.
     pub async fn start(config: &Config) -> Result<Self, StartError> {
+        Self::start_logging(config, Recent::default()).await
+    }
+
+    /// The same, and administrators are told the last lines of the log.
+    ///
+    /// # Errors
+    ///
+    /// Likewise.
+    pub async fn start_logging(config: &Config, recent: Recent) -> Result<Self, StartError> {
         let runtime: Arc<dyn Runtime> = Arc::new(TokioRuntime::current());
         let mut assembly = Assembly::new(config, runtime)?;
         for note in &config.notes {
@@ -160,7 +172,7 @@ impl Server {
                 vldb = Some(assembly.serve_vl(&store).await?);
             }
         }
-        let alive = Arc::new(());
+        let (alive, orders) = (Arc::new(()), Orders::default());
         let mut partitions = None;
         let mut volume_service = None;
         let mut file = None;
@@ -173,7 +185,7 @@ impl Server {
             partitions = Some(open);
         }
         if has(Role::Bos) {
-            assembly.serve_bos();
+            assembly.serve_bos(recent, &orders);
         }
         let Assembly { endpoints, rxkad, folder, runtime, .. } = assembly;
         let (cell, started) = (folder.cell.to_string(), runtime.now());
@@ -192,6 +204,7 @@ impl Server {
             tells_activity: config.metrics.activity,
             started,
             runtime,
+            orders,
             _alive: alive,
         })
     }
@@ -229,6 +242,12 @@ impl Server {
                 .filter_map(rx::WeakEndpoint::upgrade)
                 .for_each(|endpoint| endpoint.publish_metrics());
         })
+    }
+
+    /// What administrators order the process to do. Whoever asks for this is to do it; otherwise orders are refused.
+    pub fn orders(&self) -> Orders {
+        self.orders.obey();
+        self.orders.clone()
     }
 
     /// What is shown beside the metrics: who does what, unless the configuration keeps that to itself.
@@ -556,7 +575,7 @@ impl<'a> Assembly<'a> {
         service
     }
 
-    fn serve_bos(&self) {
+    fn serve_bos(&self, recent: Recent, orders: &Orders) {
         let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("afar"));
         let path = &self.config.server.bos_config;
         // It was read before, where it counts.
@@ -564,6 +583,10 @@ impl<'a> Assembly<'a> {
         let overseer = Overseer {
             authority: Arc::clone(&self.authority),
             cell: self.folder.own().clone(),
+            cells: self.folder.path.join("CellServDB"),
+            recent,
+            audit_file: self.config.audit_file(),
+            orders: orders.clone(),
             keys: self.rxkad.keys(),
             instances: bozo::instances(&self.config.server.roles, &program.display().to_string()),
             started: AfsTime(seconds()),

@@ -100,6 +100,18 @@ impl ServerProcess {
         self.child.wait().unwrap();
     }
 
+    /// The next line that it prints.
+    pub(crate) fn next_line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line
+    }
+
+    /// Waits for it to end by itself, and says what it came to.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        wait(&mut self.child)
+    }
+
     /// Ends it as a service manager does, and says what it came to.
     pub(crate) fn stop(mut self) -> ExitStatus {
         self.signal("TERM");
