@@ -1,5 +1,5 @@
-//! The history of a cell of three database servers over an etcd of three members, while members and servers die, hang and are slow: what
-//! clients asked for and were told, and when, is given to a checker of linearizability, which is not ours (`todc-utils`, the algorithm of
+//! The history of a cell of three database servers over an etcd of three members, while members and servers die, hang, are slow and do
+//! not reach each other: what clients asked for and were told, and when, is given to a checker of linearizability, which is not ours (`todc-utils`, the algorithm of
 //! Wing, Gong and Lowe).
 //!
 //! Each name of a user is an object of its own, since linearizability of all follows from that of each. Of what changes the database the
@@ -225,22 +225,21 @@ fn is_linearizable(operations: &[Done]) -> bool {
     operations.is_empty() || WGLChecker::<OneServer>::is_linearizable(History::from_actions(actions))
 }
 
-/// Checks the history of a name; whether it is linearizable even with all look-ups together.
-fn check(name: u64, all: &[Done]) -> bool {
+/// Checks the history of a name.
+fn check(name: u64, all: &[Done]) {
     let (changes, others): (Vec<Done>, Vec<Done>) = all.iter().partition(|done| done.operation.is_change());
     assert!(is_linearizable(&changes), "the changes of h{name}: {changes:#?}");
     for other in others {
         let with: Vec<Done> = changes.iter().copied().chain([other]).collect();
         assert!(is_linearizable(&with), "{other:?} does not fit to the changes of h{name}: {changes:#?}");
     }
-    is_linearizable(all)
 }
 
 #[test]
 fn the_checker_refuses_a_look_up_that_misses_what_was_acknowledged() {
     let done = |called, answered, operation| Done { called, answered, operation };
     let created = done(0, 1, Operation::Created(5));
-    assert!(check(0, &[created, done(2, 3, Operation::Found(Some(5)))]));
+    check(0, &[created, done(2, 3, Operation::Found(Some(5)))]);
     assert!(!is_linearizable(&[created, done(2, 3, Operation::Found(None))]));
     assert!(!is_linearizable(&[created, done(2, 3, Operation::Created(6))]));
     let maybe = done(0, usize::MAX, Operation::MaybeCreated);
@@ -249,7 +248,8 @@ fn the_checker_refuses_a_look_up_that_misses_what_was_acknowledged() {
     }
     let seen_and_gone = [done(2, 3, Operation::Found(Some(7))), done(4, 5, Operation::Found(None))];
     assert!(!is_linearizable(&[maybe, seen_and_gone[0], seen_and_gone[1]]));
-    assert!(!check(0, &[maybe, seen_and_gone[0], seen_and_gone[1]]), "each alone fits");
+    // Each alone fits.
+    check(0, &[maybe, seen_and_gone[0], seen_and_gone[1]]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -261,7 +261,8 @@ async fn the_history_is_linearizable_while_members_and_servers_die_hang_and_are_
     let length = Duration::from_secs(number("AFAR_ETCD_SECONDS", 45));
     println!("seed {seed} (AFAR_SEED), {length:?} (AFAR_ETCD_SECONDS)");
     let mut random = StdRng::seed_from_u64(seed);
-    let mut cell = EtcdCell::start("history", 3, 3, "");
+    // A server that does not reach etcd says so, as what it has in memory may be old.
+    let mut cell = EtcdCell::start_with_ways("history", 3, 3, "memory_seconds = 0\n");
     let who: Who = cell.superuser();
     let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let log = Arc::new(Log::default());
@@ -281,9 +282,9 @@ async fn the_history_is_linearizable_while_members_and_servers_die_hang_and_are_
         client.await.unwrap();
     }
     let names = by_name(&log.events.lock().unwrap());
-    let (mut strict, mut counts) = (0, [0; 3]);
+    let mut counts = [0; 3];
     for (name, all) in &names {
-        strict += usize::from(check(*name, all));
+        check(*name, all);
         for done in all {
             let is_open = done.answered == usize::MAX;
             counts[if is_open { 2 } else { usize::from(done.operation.is_change()) }] += 1;
@@ -291,9 +292,8 @@ async fn the_history_is_linearizable_while_members_and_servers_die_hang_and_are_
     }
     let [others, changes, open] = counts;
     println!(
-        "{} names, {changes} changes, {open} that nobody knows of, {others} look-ups and refusals; {strict} names are linearizable \
-         with all look-ups together",
+        "{} names, {changes} changes, {open} that nobody knows of, {others} look-ups and refusals",
         names.len()
     );
-    assert!(changes > 100 && others > 100, "there was no load");
+    assert!(changes > 20 && others > 100, "there was no load");
 }

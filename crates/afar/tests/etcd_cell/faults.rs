@@ -1,4 +1,5 @@
-//! What goes wrong with a cell over an etcd: members and servers that die, hang and are slow, one at a time or together.
+//! What goes wrong with a cell over an etcd: members and servers that die, hang, are slow, and do not reach each other, one at a time or
+//! together.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ impl EtcdCell {
     pub(crate) async fn fault(&mut self, random: &mut StdRng) {
         let seconds = Duration::from_millis(random.random_range(500..4000));
         let (member, server) = (random.random_range(0..3), random.random_range(0..3));
-        let kind = random.random_range(0..9);
+        let kind = random.random_range(if self.ways.is_empty() { 0..9 } else { 0..12 });
         println!("fault {kind}: member {member}, server {server}, {seconds:?}");
         match kind {
             0 => {
@@ -76,6 +77,24 @@ impl EtcdCell {
                     self.servers[server].as_ref().unwrap().signal("CONT");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
+            }
+            // A server without a way to etcd.
+            9 => {
+                self.ways[server].iter().for_each(|way| way.cut(true));
+                tokio::time::sleep(seconds).await;
+                self.ways[server].iter().for_each(|way| way.cut(false));
+            }
+            // A member that no server has a way to.
+            10 => {
+                self.ways.iter().for_each(|ways| ways[member].cut(true));
+                tokio::time::sleep(seconds).await;
+                self.ways.iter().for_each(|ways| ways[member].cut(false));
+            }
+            // A server far away from etcd.
+            11 => {
+                self.ways[server].iter().for_each(|way| way.slow_down(100));
+                tokio::time::sleep(seconds).await;
+                self.ways[server].iter().for_each(|way| way.slow_down(0));
             }
             // Two of three: nobody may change anything, and look-ups go on.
             _ => {

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test program uses a part of this")]
 
 pub(crate) mod faults;
+mod ways;
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -14,6 +15,8 @@ use afs_wire::ids::{HostAddr, PartitionId, VolumeId};
 use afs_wire::vl::{EntryFlags, NMAXNSERVERS, NvldbEntry, SiteFlags};
 use rx_security::KeySet;
 use rxgen::xdr::CharVec;
+
+use ways::Way;
 
 use crate::server_process::{ServerProcess, StateFolder, own_address};
 
@@ -52,6 +55,8 @@ pub(crate) struct EtcdCell {
     pub(crate) addresses: Vec<Ipv4Addr>,
     pub(crate) states: Vec<StateFolder>,
     pub(crate) servers: Vec<Option<ServerProcess>>,
+    /// The ways of each server to each member, if they can be cut.
+    ways: Vec<Vec<Way>>,
     name: &'static str,
     /// More lines of the section `databases`.
     more: &'static str,
@@ -60,12 +65,35 @@ pub(crate) struct EtcdCell {
 impl EtcdCell {
     /// So many database servers over so many members of an etcd.
     pub(crate) fn start(name: &'static str, members: usize, servers: usize, more: &'static str) -> Self {
+        Self::start_over(Etcd::start(name, members), Vec::new(), name, servers, more)
+    }
+
+    /// The same with ways between servers and members that can be cut.
+    pub(crate) fn start_with_ways(
+        name: &'static str,
+        members: usize,
+        servers: usize,
+        more: &'static str,
+    ) -> Self {
         let etcd = Etcd::start(name, members);
+        let ways = || (0..members).map(|member| Way::to(etcd.port(member))).collect();
+        let ways = (0..servers).map(|_| ways()).collect();
+        Self::start_over(etcd, ways, name, servers, more)
+    }
+
+    fn start_over(
+        etcd: Etcd,
+        ways: Vec<Vec<Way>>,
+        name: &'static str,
+        servers: usize,
+        more: &'static str,
+    ) -> Self {
         let mut cell = Self {
             etcd,
             addresses: (0..servers).map(|_| own_address()).collect(),
             states: (0..servers).map(|_| StateFolder::new(name)).collect(),
             servers: (0..servers).map(|_| None).collect(),
+            ways,
             name,
             more,
         };
@@ -93,7 +121,10 @@ impl EtcdCell {
             self.name,
             self.states[server].path(),
             self.addresses[server],
-            list(self.etcd.endpoints()),
+            list(match self.ways.get(server) {
+                Some(ways) => ways.iter().map(Way::address).collect(),
+                None => self.etcd.endpoints(),
+            }),
             list(self.addresses.iter().map(Ipv4Addr::to_string).collect()),
             self.more,
             self.addresses[server],
