@@ -1,4 +1,4 @@
-//! Calls to file servers on behalf of a user: one typed call on a fid, with everything that it takes to get an answer. [`Calls`] is what
+//! Calls to file servers on behalf of a user: one typed call on a fid, with everything that it takes to get an answer. `Calls` is what
 //! all operations ask servers through.
 //!
 //! Which server is asked next is left to `afs-failover`, streams of data to `streams`. The callers note the outcome of a
