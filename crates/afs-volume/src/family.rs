@@ -82,6 +82,8 @@ pub(crate) struct FamilyState {
     pub(crate) frozen: u32,
     /// Counts the volumes that were removed, so that a sweep knows whether it came before.
     pub(crate) removals: u64,
+    /// Whether it has what came of a restore that did not end. Nothing is swept, and its numbers are not looked after yet.
+    pub(crate) is_half: bool,
     /// Whether a volume of it may be there whose row cannot be read: nobody knows what that shows, so nothing goes.
     pub(crate) keeps_all: bool,
 }
@@ -105,6 +107,7 @@ impl FamilyState {
             writable: None,
             frozen: 0,
             removals: 0,
+            is_half: false,
             keeps_all: false,
         }
     }
@@ -115,6 +118,10 @@ impl FamilyState {
             return false;
         }
         self.record.epoch = epoch;
+        if self.is_half {
+            // No client has been told of any of these.
+            return true;
+        }
         self.record.next_unique = self.record.next_unique.max(self.reserved[0]);
         self.record.version_floor = self.record.version_floor.max(self.reserved[1]);
         // Clones that are there show what they showed: one that is made anew has other data under a version of its own.
@@ -566,6 +573,7 @@ pub(crate) fn sweep(shared: &Arc<Shared>, family: &FamilyHandle) -> Result<(), V
     if state.views.is_empty() && state.writable.is_none() {
         batch.delete(keys::family(family.id));
         batch.delete(keys::family_reservation(family.id));
+        batch.delete(keys::partial(family.id));
         lock(&shared.families).remove(&family.id);
     } else {
         state.record.needs_sweep = false;

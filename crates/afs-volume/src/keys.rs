@@ -26,6 +26,8 @@ mod table {
     pub(super) const FAMILY: u8 = 0x04;
     pub(super) const RESERVATION: u8 = 0x05;
     pub(super) const GARBAGE: u8 = 0x06;
+    pub(super) const HALF: u8 = 0x07;
+    pub(super) const PARTIAL: u8 = 0x08;
     pub(super) const VNODE: u8 = 0x10;
 }
 
@@ -164,6 +166,21 @@ pub(crate) fn family_of(key: &Key) -> Option<Family> {
     volume_of(key).map(|id| Family(id.0))
 }
 
+/// A volume that was put aside half-made.
+pub(crate) fn half(id: VolumeId) -> Key {
+    numbered(table::HALF, id.0)
+}
+
+/// What all of those begin with.
+pub(crate) fn halves() -> Vec<u8> {
+    vec![table::HALF]
+}
+
+/// The vnode of a family whose data a restore has begun to write, and not ended.
+pub(crate) fn partial(family: Family) -> Key {
+    numbered(table::PARTIAL, family.0)
+}
+
 /// Numbers that a family may give out: two `u64`, uniquifiers and data versions.
 pub(crate) fn family_reservation(family: Family) -> Key {
     numbered(table::RESERVATION, family.0)
@@ -196,7 +213,14 @@ pub(crate) fn garbage_of(key: &Key) -> Option<FileId> {
 pub(crate) fn is_key(key: &Key) -> bool {
     match key.0.first() {
         Some(&table::PARTITION) => key.0.len() == 1,
-        Some(&(table::VOLUME | table::COUNTERS | table::FAMILY | table::RESERVATION)) => key.0.len() == 5,
+        Some(
+            &(table::VOLUME
+            | table::COUNTERS
+            | table::FAMILY
+            | table::RESERVATION
+            | table::HALF
+            | table::PARTIAL),
+        ) => key.0.len() == 5,
         Some(&table::GARBAGE) => key.0.len() == 9,
         Some(&table::VNODE) => VnodeKey::parse(key).is_some(),
         _ => false,

@@ -17,6 +17,7 @@ mod frozen;
 pub mod fsck;
 #[doc(hidden)]
 pub mod fuzzing;
+mod half;
 mod header;
 mod keys;
 mod namespace;
@@ -32,6 +33,7 @@ pub use afs_store::disk;
 pub use data::{Reader, Store, StoreRange};
 pub use error::VolumeError;
 pub use frozen::Frozen;
+pub use half::{Arrived, Half};
 pub use header::{NAME_MAX, NewClone, NewVolume, VolumeHeader, VolumeInfo, VolumeKind, VolumeState};
 pub use partition::{Config, DEFAULT_QUOTA_KIB, Partition, Space, SyncPolicy};
 pub use restore::Restore;

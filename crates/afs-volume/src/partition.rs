@@ -3,14 +3,16 @@
 use crate::damage::Damage;
 use crate::disk::{Disk, FolderDisk};
 use crate::family::{self, FamilyHandle, FamilyState};
+use crate::half::Aside;
 use crate::keys;
-use crate::records::{self, Counters, FamilyRecord, VolumeRecord};
+use crate::records::{self, Counters, FamilyRecord, HalfRecord, VolumeRecord};
 use crate::shared::Shared;
 use crate::{NAME_MAX, NewClone, NewVolume, Stamp, Volume, VolumeError, VolumeInfo, VolumeKind};
 use afs_store::{Batch, Options, Store, StoreError, lock, read, write};
 use afs_wire::ids::{AfsTime, ViceId, VolumeId};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, Weak};
 use std::thread;
 use std::time::Duration;
@@ -88,6 +90,8 @@ struct Inner {
 struct Open {
     shared: Arc<Shared>,
     volumes: BTreeMap<VolumeId, Arc<Volume>>,
+    /// What was put aside half-made, by its id.
+    halves: BTreeMap<VolumeId, Aside>,
     damage: Damage,
 }
 
@@ -148,10 +152,10 @@ impl Partition {
         Ok(this)
     }
 
-    /// Volumes that were half-made when the last run ended go (`VTDeleteOnSalvage`).
+    /// Volumes that were half-made when the last run ended go (`VTDeleteOnSalvage`); what a restore has brought is put aside.
     fn remove_unfinished(&self) -> Result<(), VolumeError> {
         for volume in self.volumes() {
-            if volume.header().info.destroy_me {
+            if volume.header().info.destroy_me && !self.put_aside(volume.id(), AfsTime(0))? {
                 self.delete_volume(volume.id())?;
             }
         }
@@ -411,6 +415,10 @@ impl Partition {
             Some(snapshot) => state.remove_view(snapshot),
             None => state.writable = None,
         }
+        if volume.rests.load(Ordering::Acquire) {
+            state.frozen = state.frozen.saturating_sub(1);
+            (state.writable, state.is_half) = (None, false);
+        }
         drop(state);
         write(&self.inner.open).volumes.remove(&id);
         shared.settle(seq)
@@ -498,6 +506,20 @@ impl Partition {
     /// A volume in place of the one of its id.
     pub(crate) fn put_volume(&self, volume: Arc<Volume>) {
         write(&self.inner.open).volumes.insert(volume.id(), volume);
+    }
+
+    /// What was put aside half-made.
+    pub(crate) fn asides(&self) -> BTreeMap<VolumeId, Aside> {
+        read(&self.inner.open).halves.clone()
+    }
+
+    /// Changes that, and which volumes there are, at once.
+    pub(crate) fn change_asides(
+        &self,
+        change: impl FnOnce(&mut BTreeMap<VolumeId, Aside>, &mut BTreeMap<VolumeId, Arc<Volume>>),
+    ) {
+        let open = &mut *write(&self.inner.open);
+        change(&mut open.halves, &mut open.volumes);
     }
 
     /// A volume in place of one of another id.
@@ -604,7 +626,32 @@ impl Open {
                 Some(snapshot) => state.add_view(snapshot),
                 None => state.writable = Some(id),
             }
+            if record.is_restoring {
+                state.frozen += 1;
+                state.is_half = record.info.destroy_me;
+            }
             records.push((id, record));
+            Ok(())
+        })?;
+        let mut found = BTreeMap::new();
+        let mut raised = Batch::default();
+        shared.store.scan::<VolumeError>(&keys::halves(), |key, row| {
+            let Some(id) = keys::volume_of(key) else { return Ok(()) };
+            match HalfRecord::decode(row) {
+                Ok(half) if states.contains_key(&half.volume.family) => {
+                    if let Some(state) = states.get_mut(&half.volume.family) {
+                        (state.writable, state.is_half) = (Some(id), true);
+                    }
+                    found.insert(id, half);
+                }
+                // What nobody can go on with goes with its family.
+                Ok(_) | Err(VolumeError::Damaged { .. }) => {
+                    raised.delete(key.clone());
+                    let alone = states.values_mut().filter(|s| s.views.is_empty() && s.writable.is_none());
+                    alone.for_each(|state| state.record.needs_sweep = true);
+                }
+                Err(error) => return Err(error),
+            }
             Ok(())
         })?;
         if damage.hides_a_view() {
@@ -614,7 +661,6 @@ impl Open {
                 state.record.needs_sweep = true;
             }
         }
-        let mut raised = Batch::default();
         for (id, state) in &mut states {
             if state.catch_up(shared.epoch()) {
                 raised.put(keys::family(*id), state.record.encode());
@@ -637,9 +683,16 @@ impl Open {
                 }
             };
             let family = lock(&shared.families)[&record.family].clone();
-            volumes.insert(id, Arc::new(Volume::new(id, shared.clone(), family, record, counters)));
+            let volume = Volume::new(id, shared.clone(), family, record, counters);
+            volume.rests.store(volume.is_restoring, Ordering::Release);
+            volumes.insert(id, Arc::new(volume));
         }
-        Ok(Self { shared, volumes, damage })
+        let aside = |(id, half): (VolumeId, HalfRecord)| {
+            let family = lock(&shared.families).get(&half.volume.family).cloned()?;
+            Some((id, Aside { family, half }))
+        };
+        let halves = found.into_iter().filter_map(aside).collect();
+        Ok(Self { shared, volumes, halves, damage })
     }
 }
 
@@ -673,7 +726,7 @@ fn maintain<'a>(
     for handle in families {
         let needs_sweep = {
             let state = lock(&handle.state);
-            state.record.needs_sweep && !state.keeps_all && state.frozen == 0
+            state.record.needs_sweep && !state.keeps_all && state.frozen == 0 && !state.is_half
         };
         if needs_sweep {
             has_done |= note(family::sweep(shared, &handle).map(|()| true));

@@ -308,6 +308,45 @@ impl VolumeRecord {
     }
 }
 
+/// The row of a volume that was put aside half-made: since when, and its header as it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HalfRecord {
+    /// 0: nobody has looked at the time yet.
+    pub(crate) since: AfsTime,
+    pub(crate) volume: VolumeRecord,
+}
+
+impl HalfRecord {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut value = Value::default().u32(self.since.0).0;
+        value.extend(self.volume.encode());
+        value
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, VolumeError> {
+        let (since, volume) = first_word("the row of a half-made volume", bytes)?;
+        Ok(Self { since: AfsTime(since), volume: VolumeRecord::decode(volume)? })
+    }
+}
+
+/// The row of a vnode whose data are still to come.
+pub(crate) fn encode_partial(record: &VnodeRecord) -> Vec<u8> {
+    let mut value = Value::default().u32(record.status.id.vnode.0).0;
+    value.extend(record.encode());
+    value
+}
+
+/// See [`encode_partial`].
+pub(crate) fn decode_partial(bytes: &[u8]) -> Result<Option<VnodeRecord>, VolumeError> {
+    let (vnode, record) = first_word("the row of a vnode that is being restored", bytes)?;
+    VnodeRecord::decode(VnodeNumber(vnode), record)
+}
+
+fn first_word<'a>(what: &'static str, bytes: &'a [u8]) -> Result<(u32, &'a [u8]), VolumeError> {
+    let (word, rest) = bytes.split_at(bytes.len().min(4));
+    Ok((Fields::new(what, word).u32()?, rest))
+}
+
 /// What changes in a volume with each operation, apart from its row because that is longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Counters {

@@ -1,6 +1,7 @@
 //! Fills a volume from a dump. While that goes on, the volume shows the snapshot that it had, and what comes is written into the next one,
 //! which nobody shows; the last row makes it the volume's. A restore that is given up, or whose process ends, is rolled back: what was
-//! written is removed, and the volume is as it was (Volume format 10).
+//! written is removed, and the volume is as it was (Volume format 10). Of a volume that was made to be filled, what came is kept, for a
+//! restore that goes on with it (see `half`).
 //!
 //! What a stream says and whether it may be true is its reader's matter. Here is checked what the volume needs: that directories can be
 //! read, that everything is in a directory that is there, and that there is a root.
@@ -9,7 +10,7 @@ use crate::data::{CHUNK, INLINE_MAX};
 use crate::family::{self, NEWEST};
 use crate::keys::{self, Family, FileId, Key, Part, Snapshot, VnodeKey};
 use crate::pages::{Directory, PAGE};
-use crate::records::{self, ChunkRecord, Counters, Layout, VnodeRecord, VolumeRecord};
+use crate::records::{self, ChunkRecord, Counters, FamilyRecord, Layout, VnodeRecord, VolumeRecord};
 use crate::shared::Shared;
 use crate::volume::MESSAGE_MAX;
 use crate::{Kind, NAME_MAX, Partition, VnodeId, VnodeStatus, Volume, VolumeError, VolumeInfo, VolumeKind};
@@ -18,6 +19,7 @@ use afs_wire::acl::Acl;
 use afs_wire::ids::{VnodeNumber, VolumeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::disk::DiskFile;
 
@@ -25,12 +27,14 @@ use crate::disk::DiskFile;
 const BATCH_BYTES: usize = if cfg!(test) { 4 << 10 } else { 1 << 20 };
 /// Vnodes looked at together.
 const AT_ONCE: usize = 256;
+/// Chunks that are named by rows at once: what came of a large file is kept when the process ends, but for so much.
+const CHUNKS_AT_ONCE: usize = 64;
 /// Data versions reserved at once; each block costs a sync of the log.
 const BLOCK: u64 = 4096;
 /// Highest vnode number, so that there is always a next one.
 const VNODE_MAX: u32 = i32::MAX as u32;
 
-/// A restore that is going on. Dropped without [`Restore::commit`], it is rolled back.
+/// A restore that is going on. Dropped without [`Restore::commit`], it is rolled back, or what came is kept if nobody has seen the volume yet.
 #[derive(Debug)]
 pub struct Restore {
     partition: Partition,
@@ -53,7 +57,19 @@ pub struct Restore {
     has_directories: bool,
     /// The directory that was looked for last.
     parent: Option<VnodeId>,
+    /// What an earlier restore has brought, if this one goes on with that.
+    pub(crate) arrived: Option<Named>,
+    pub(crate) partial: Option<Partial>,
+    /// Whether what came is kept if this one does not end.
+    keeps: bool,
     is_done: bool,
+}
+
+/// A vnode of which an earlier restore has brought the first chunks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Partial {
+    pub(crate) record: VnodeRecord,
+    pub(crate) chunks: u32,
 }
 
 /// A vnode whose data come.
@@ -77,17 +93,25 @@ struct OpenChunk {
 }
 
 /// Numbers of vnodes that the dump has named: a bit each.
-#[derive(Debug, Default)]
-struct Named(BTreeMap<u32, [u64; 4]>);
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Named(BTreeMap<u32, [u64; 4]>);
 
 impl Named {
-    fn note(&mut self, vnode: VnodeNumber) {
+    pub(crate) fn note(&mut self, vnode: VnodeNumber) {
         self.0.entry(vnode.0 / 256).or_default()[(vnode.0 % 256 / 64) as usize] |= 1 << (vnode.0 % 64);
     }
 
-    fn has(&self, vnode: VnodeNumber) -> bool {
+    pub(crate) fn has(&self, vnode: VnodeNumber) -> bool {
         let block = self.0.get(&(vnode.0 / 256));
         block.is_some_and(|block| block[(vnode.0 % 256 / 64) as usize] & 1 << (vnode.0 % 64) != 0)
+    }
+
+    /// All of them, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = VnodeNumber> {
+        self.0
+            .keys()
+            .flat_map(|block| (0..256).map(move |n| VnodeNumber(block * 256 + n)))
+            .filter(|n| self.has(*n))
     }
 }
 
@@ -102,6 +126,10 @@ impl Partition {
         let _one_at_a_time = self.changing();
         let shared = self.shared();
         let mut old = self.volume(id)?;
+        if old.rests.load(Ordering::Acquire) {
+            roll_back(self, &old)?;
+            old = self.volume(id)?;
+        }
         if !old.is_writable() && !old.is_restoring && old.header().info.kind == VolumeKind::ReadOnly {
             // A replica that stayed when its read-write volume moved away.
             old = self.own_family(&old).map_err(|error| match error {
@@ -134,9 +162,49 @@ impl Partition {
         let volume = Arc::new(Volume::new(id, shared.clone(), old.family.clone(), record, counters));
         volume.set_state(old.state());
         self.put_volume(volume.clone());
-        let restore = Restore {
-            partition: self.clone(),
-            shared: shared.clone(),
+        let restore = Restore::new(self, volume, family, counters);
+        shared.settle(seq)?;
+        Ok(restore)
+    }
+
+    /// Forgets what a restore that did not end has brought, so that the volume can be used as it was. Does nothing if there is none.
+    ///
+    /// # Errors
+    ///
+    /// It is not here; the disk failed.
+    pub fn forget_half(&self, id: VolumeId) -> Result<(), VolumeError> {
+        if !self.volume(id)?.rests.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let _one_at_a_time = self.changing();
+        let volume = self.volume(id)?;
+        if volume.rests.load(Ordering::Acquire) { roll_back(self, &volume) } else { Ok(()) }
+    }
+
+    /// Rolls back what the last run has left. Expects that nobody else makes volumes.
+    pub(crate) fn roll_back_restores(&self) -> Result<(), VolumeError> {
+        for volume in self.volumes() {
+            // What was to be destroyed is put aside with what came.
+            if volume.is_restoring && !volume.header().info.destroy_me {
+                roll_back(self, &volume)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Restore {
+    /// Into the newest snapshot of the family of a volume that shows an older one.
+    pub(crate) fn new(
+        partition: &Partition,
+        volume: Arc<Volume>,
+        family: FamilyRecord,
+        counters: Counters,
+    ) -> Self {
+        let keeps = volume.record().info.destroy_me;
+        Self {
+            partition: partition.clone(),
+            shared: volume.shared.clone(),
             volume,
             target: family.current,
             batch: Batch::default(),
@@ -150,24 +218,18 @@ impl Partition {
             open: None,
             has_directories: false,
             parent: None,
+            arrived: None,
+            partial: None,
+            keeps,
             is_done: false,
-        };
-        shared.settle(seq)?;
-        Ok(restore)
-    }
-
-    /// Rolls back what the last run has left. Expects that nobody else makes volumes.
-    pub(crate) fn roll_back_restores(&self) -> Result<(), VolumeError> {
-        for volume in self.volumes() {
-            if volume.is_restoring {
-                roll_back(self, &volume)?;
-            }
         }
-        Ok(())
     }
-}
 
-impl Restore {
+    /// Ends it, and keeps nothing: what came was wrong, or does not fit on the disk.
+    pub fn give_up(mut self) {
+        self.keeps = false;
+    }
+
     /// The volume, as it was.
     #[must_use]
     pub fn volume(&self) -> &Arc<Volume> {
@@ -187,6 +249,71 @@ impl Restore {
     pub fn unchanged(&mut self, vnode: VnodeNumber) -> Result<(), VolumeError> {
         self.end_vnode()?;
         self.named.note(vnode);
+        if self.arrived.is_none() { Ok(()) } else { self.keep_arrived(vnode) }
+    }
+
+    /// A vnode that an earlier restore has brought stays, in the directory that is there now.
+    fn keep_arrived(&mut self, vnode: VnodeNumber) -> Result<(), VolumeError> {
+        let family = self.volume.family.id;
+        let found = family::vnode(&self.shared.store, family, vnode, NEWEST)?;
+        let Some((_, mut record)) = found.filter(|_| self.has_arrived(vnode)) else {
+            let what = format!("vnode {vnode} of the dump for volume {}", self.volume.id);
+            return Err(VolumeError::damaged(what, "has not come before"));
+        };
+        self.counters.files += 1;
+        self.counters.used_kib += record.blocks_kib();
+        self.note_numbers(&record.status);
+        if record.status.kind != Kind::Directory {
+            let parent = self.directory_of(&record.status)?;
+            if parent != record.status.parent {
+                record.status.parent = parent;
+                self.put(vnode, Part::Status, record.encode())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn has_arrived(&self, vnode: VnodeNumber) -> bool {
+        self.arrived.as_ref().is_some_and(|arrived| arrived.has(vnode))
+    }
+
+    /// Numbers that are in use are not given out again.
+    fn note_numbers(&mut self, status: &VnodeStatus) {
+        let id = status.id;
+        let next = if id.vnode.is_directory() { &mut self.next_directory } else { &mut self.next_file };
+        *next = (*next).max(id.vnode.0 + 2);
+        self.next_unique = self.next_unique.max(u64::from(id.unique.0) + 1);
+    }
+
+    /// Removes rows of a vnode that came before, with the files that they name.
+    pub(crate) fn forget(
+        &mut self,
+        vnode: VnodeNumber,
+        stays: impl Fn(Part) -> bool,
+    ) -> Result<(), VolumeError> {
+        let prefix = keys::vnode_prefix(self.volume.family.id, vnode);
+        remove_rows(&self.shared, &prefix, |key| !stays(key.part))
+    }
+
+    /// A vnode of which an earlier restore has brought the first bytes, as many as [`crate::Arrived::partial`] said; the others are to follow.
+    ///
+    /// # Errors
+    ///
+    /// As of [`Restore::vnode`]; it is another one, or so much has not come.
+    pub fn rest_of_vnode(&mut self, status: VnodeStatus, bytes: u64) -> Result<(), VolumeError> {
+        let partial = self.partial.take().filter(|partial| {
+            let before = &partial.record.status;
+            (before.id, before.length, before.data_version) == (status.id, status.length, status.data_version)
+                && u64::from(partial.chunks) * CHUNK == bytes
+        });
+        let Some(Partial { chunks, .. }) = partial else {
+            return Err(self.damaged(status.id, "has not come so far before"));
+        };
+        self.forget(status.id.vnode, |part| matches!(part, Part::Chunk(n) if n < chunks))?;
+        self.begin_vnode(status, Acl::default())?;
+        if let Some(open) = &mut self.open {
+            (open.received, open.chunks) = (bytes, chunks);
+        }
         Ok(())
     }
 
@@ -195,7 +322,16 @@ impl Restore {
     /// # Errors
     ///
     /// The one before cannot be read, or is in no directory; a number or length that cannot be; disk full; the disk failed.
-    pub fn vnode(&mut self, mut status: VnodeStatus, acl: Acl) -> Result<(), VolumeError> {
+    pub fn vnode(&mut self, status: VnodeStatus, acl: Acl) -> Result<(), VolumeError> {
+        let is_partial = |partial: &mut Partial| partial.record.status.id.vnode == status.id.vnode;
+        if self.partial.take_if(is_partial).is_some() || self.has_arrived(status.id.vnode) {
+            self.end_vnode()?;
+            self.forget(status.id.vnode, |_| false)?;
+        }
+        self.begin_vnode(status, acl)
+    }
+
+    fn begin_vnode(&mut self, mut status: VnodeStatus, acl: Acl) -> Result<(), VolumeError> {
         self.end_vnode()?;
         let id = status.id;
         if id.vnode.0 == 0 || id.vnode.0 > VNODE_MAX || id.unique.0 == u32::MAX {
@@ -218,9 +354,7 @@ impl Restore {
             status.parent = self.directory_of(&status)?;
         }
         self.named.note(id.vnode);
-        let next = if id.vnode.is_directory() { &mut self.next_directory } else { &mut self.next_file };
-        *next = (*next).max(id.vnode.0 + 2);
-        self.next_unique = self.next_unique.max(u64::from(id.unique.0) + 1);
+        self.note_numbers(&status);
         self.reserve(status.data_version.0)?;
         let record = VnodeRecord { status, layout, acl };
         self.open = Some(Open { record, received: 0, bytes: Vec::new(), chunk: None, chunks: 0 });
@@ -327,7 +461,8 @@ impl Restore {
         self.files.push(chunk.file);
         self.batch.files.push(chunk.name);
         let record = ChunkRecord { file: chunk.file, length: chunk.length };
-        self.put(vnode, Part::Chunk(n), record.encode())
+        self.put(vnode, Part::Chunk(n), record.encode())?;
+        if self.files.len() >= CHUNKS_AT_ONCE { self.flush() } else { Ok(()) }
     }
 
     /// Writes a row of the snapshot that nobody shows.
@@ -338,8 +473,11 @@ impl Restore {
     }
 
     fn flush(&mut self) -> Result<(), VolumeError> {
-        let batch = std::mem::take(&mut self.batch);
+        let mut batch = std::mem::take(&mut self.batch);
         self.has_directories = false;
+        if let Some(open) = self.open.as_ref().filter(|open| open.chunks > 0) {
+            batch.put(keys::partial(self.volume.family.id), records::encode_partial(&open.record));
+        }
         let kib = std::mem::take(&mut self.batch_bytes) as u64 / 1024;
         if batch.rows.is_empty() {
             return Ok(());
@@ -458,6 +596,7 @@ impl Restore {
         info.update_counter = info.update_counter.wrapping_sub(self.counters.updates);
         self.end_vnode()?;
         self.remove_unnamed()?;
+        self.remove_unnamed_arrivals()?;
         self.flush()?;
         let family = self.volume.family.id;
         let root = family::vnode(&self.shared.store, family, VnodeNumber::ROOT, NEWEST)?;
@@ -479,6 +618,7 @@ impl Restore {
         batch.put(keys::family(family), record.encode());
         batch.put(keys::volume(self.volume.id), volume.encode());
         batch.put(keys::counters(self.volume.id), counters.encode());
+        batch.delete(keys::partial(family));
         let seq = self.shared.store.submit(batch)?;
         self.is_done = true;
         state.record = record;
@@ -490,6 +630,20 @@ impl Restore {
         partition.put_volume(new.clone());
         self.shared.settle(seq)?;
         Ok(new)
+    }
+
+    /// What an earlier restore has brought, and this one has not named.
+    fn remove_unnamed_arrivals(&mut self) -> Result<(), VolumeError> {
+        let Some(arrived) = self.arrived.take() else { return Ok(()) };
+        for vnode in arrived.iter().filter(|vnode| !self.named.has(*vnode)).collect::<Vec<_>>() {
+            self.forget(vnode, |_| false)?;
+        }
+        match self.partial.take() {
+            Some(partial) if !self.named.has(partial.record.status.id.vnode) => {
+                self.forget(partial.record.status.id.vnode, |_| false)
+            }
+            _ => Ok(()),
+        }
     }
 
     fn remove_unnamed(&mut self) -> Result<(), VolumeError> {
@@ -510,14 +664,33 @@ impl Restore {
     }
 }
 
+impl Restore {
+    /// Keeps what came until now, as far as it is whole.
+    fn keep(&mut self) -> Result<(), VolumeError> {
+        self.volume.check_whole()?;
+        self.flush()?;
+        let mut state = lock(&self.volume.family.state);
+        state.is_half = true;
+        self.volume.rests.store(true, Ordering::Release);
+        Ok(())
+    }
+}
+
 impl Drop for Restore {
     fn drop(&mut self) {
         if self.is_done {
             return;
         }
-        let chunk = self.open.take().and_then(|open| open.chunk);
+        if self.keeps && self.open.as_ref().is_some_and(|open| open.received == open.record.status.length) {
+            // What fails here fails again below.
+            let _ = self.end_vnode();
+        }
+        let chunk = self.open.as_mut().and_then(|open| open.chunk.take());
         if let Some(chunk) = chunk {
             self.shared.give_up_file(chunk.file, chunk.name);
+        }
+        if self.keeps && self.keep().is_ok() {
+            return;
         }
         for (file, name) in self.files.drain(..).zip(std::mem::take(&mut self.batch.files)) {
             self.shared.give_up_file(file, name);
@@ -534,7 +707,7 @@ impl Volume {
         self.set_gone();
         state.removals += 1;
         state.frozen = state.frozen.saturating_sub(1);
-        state.writable = Some(self.id);
+        (state.writable, state.is_half) = (Some(self.id), false);
         self.snapshot.into_iter().for_each(|snapshot| state.remove_view(snapshot));
     }
 }
@@ -550,6 +723,7 @@ fn roll_back(partition: &Partition, volume: &Arc<Volume>) -> Result<(), VolumeEr
     let mut state = lock(&volume.family.state);
     let mut batch = Batch::default();
     batch.put(keys::volume(volume.id), record.encode());
+    batch.delete(keys::partial(volume.family.id));
     let seq = shared.store.submit(batch)?;
     volume.leave_snapshot(&mut state);
     drop(state);
@@ -565,14 +739,22 @@ pub(crate) fn remove_newer(
     family: Family,
     snapshot: Snapshot,
 ) -> Result<(), VolumeError> {
-    let prefix = keys::family_prefix(family);
-    let mut from = Some(Key(prefix.clone()));
+    remove_rows(shared, &keys::family_prefix(family), |key| key.snapshot > snapshot)
+}
+
+/// Removes rows of vnodes that begin so, with the files that they name.
+fn remove_rows(
+    shared: &Arc<Shared>,
+    prefix: &[u8],
+    goes: impl Fn(&VnodeKey) -> bool,
+) -> Result<(), VolumeError> {
+    let mut from = Some(Key(prefix.to_vec()));
     while let Some(start) = from {
-        let (rows, next) = shared.store.page(&start, &prefix)?;
+        let (rows, next) = shared.store.page(&start, prefix)?;
         let (mut batch, mut garbage) = (Batch::default(), Vec::new());
         let mut seen = BTreeSet::new();
         for (key, row) in rows {
-            let Some(parsed) = VnodeKey::parse(&key).filter(|parsed| parsed.snapshot > snapshot) else {
+            let Some(parsed) = VnodeKey::parse(&key).filter(&goes) else {
                 continue;
             };
             if let Part::Chunk(n) = parsed.part

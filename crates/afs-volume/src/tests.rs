@@ -5,6 +5,7 @@ mod crash;
 mod damage;
 mod faults;
 mod frozen;
+mod half;
 mod model;
 mod reference;
 mod restore;

@@ -36,6 +36,8 @@ pub struct Volume {
     pub(crate) snapshot: Option<Snapshot>,
     /// Whether that is because it is being filled from a dump.
     pub(crate) is_restoring: bool,
+    /// Whether it has what came of a restore that did not end, which may be gone on with.
+    pub(crate) rests: AtomicBool,
     pub(crate) counters: Mutex<Counters>,
     info: Mutex<VolumeInfo>,
     /// Whether `info` has uses that its row does not.
@@ -63,6 +65,7 @@ impl Volume {
             family,
             snapshot: record.snapshot,
             is_restoring: record.is_restoring,
+            rests: AtomicBool::new(false),
             counters: Mutex::new(counters),
             info: Mutex::new(record.info),
             has_unwritten_uses: AtomicBool::new(false),

@@ -13,11 +13,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A vnode with its data.
-type Vnode = (VnodeStatus, Acl, Vec<u8>);
+pub(super) type Vnode = (VnodeStatus, Acl, Vec<u8>);
 /// All that a volume has.
-type Tree = BTreeMap<VnodeNumber, Vnode>;
+pub(super) type Tree = BTreeMap<VnodeNumber, Vnode>;
 
-fn tree(volume: &Arc<Volume>) -> Tree {
+pub(super) fn tree(volume: &Arc<Volume>) -> Tree {
     let mut tree = Tree::new();
     for is_directory in [true, false] {
         for (status, acl) in volume.vnodes_of_class(is_directory, VnodeNumber(0), usize::MAX).unwrap() {
@@ -30,7 +30,7 @@ fn tree(volume: &Arc<Volume>) -> Tree {
 }
 
 /// Directories, then the others.
-fn in_order(tree: &Tree) -> impl Iterator<Item = &Vnode> {
+pub(super) fn in_order(tree: &Tree) -> impl Iterator<Item = &Vnode> {
     let of_class =
         |class: bool| tree.values().filter(move |(status, ..)| status.id.vnode.is_directory() == class);
     of_class(true).chain(of_class(false))
@@ -79,7 +79,7 @@ fn store(volume: &Arc<Volume>, file: VnodeId, bytes: &[u8]) {
 }
 
 /// Does something to a volume.
-fn change(volume: &Arc<Volume>, rng: &mut StdRng, n: u32) {
+pub(super) fn change(volume: &Arc<Volume>, rng: &mut StdRng, n: u32) {
     let set = SetStatus { mode: Some(rng.random_range(0..0o1000)), ..SetStatus::default() };
     let all: Vec<VnodeStatus> = volume.vnodes(VnodeNumber(0), 1000).unwrap();
     let directories: Vec<_> = all.iter().filter(|status| status.kind == Kind::Directory).collect();
@@ -116,7 +116,7 @@ fn change(volume: &Arc<Volume>, rng: &mut StdRng, n: u32) {
     }
 }
 
-fn get(partition: &Partition, id: u32) -> Arc<Volume> {
+pub(super) fn get(partition: &Partition, id: u32) -> Arc<Volume> {
     partition.volume(VolumeId(id)).unwrap()
 }
 

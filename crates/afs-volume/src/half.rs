@@ -1,0 +1,339 @@
+//! Volumes that were being filled when the restore broke off, put aside. Nobody sees them, and they are not among the partition's volumes. A
+//! restore of the same volume goes on with what came ([`Partition::resume_restore`]), or they are removed (Volume format 10). When that is,
+//! and whether what came is still what is wanted, is for the volume service to say.
+
+use crate::data::CHUNK;
+use crate::family::{self, FIRST, FamilyHandle, NEWEST};
+use crate::keys::{self, Key, Part, Snapshot, VnodeKey};
+use crate::records::{self, ChunkRecord, Counters, FamilyRecord, HalfRecord, VolumeRecord};
+use crate::restore::{Named, Partial};
+use crate::shared::Pin;
+use crate::{Partition, Reader, Restore, VnodeId, VnodeStatus, Volume, VolumeError, VolumeKind};
+use afs_store::{Batch, lock};
+use afs_wire::acl::Acl;
+use afs_wire::ids::{AfsTime, VnodeNumber, VolumeId};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The snapshot of a family that shows nothing.
+const NOTHING: Snapshot = Snapshot(0);
+
+/// A volume that was put aside, in memory.
+#[derive(Debug, Clone)]
+pub(crate) struct Aside {
+    pub(crate) family: Arc<FamilyHandle>,
+    pub(crate) half: HalfRecord,
+}
+
+/// A volume that was put aside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Half {
+    /// Its id.
+    pub volume: VolumeId,
+    /// The name that it was to have.
+    pub name: String,
+    /// What it was to be.
+    pub kind: VolumeKind,
+    /// Its read-write volume.
+    pub parent: VolumeId,
+    /// Since when it is aside, by the clock of whoever first asked.
+    pub since: AfsTime,
+}
+
+/// What came of a volume that was put aside.
+#[derive(Debug)]
+pub struct Arrived {
+    volume: Arc<Volume>,
+    partial: Option<Partial>,
+    _pin: Pin,
+}
+
+impl Partition {
+    /// Puts a volume aside that was to be destroyed ([`crate::VolumeInfo::destroy_me`]) and that a restore has filled, or has begun to. Says
+    /// whether it did; otherwise the volume stays, as nothing of it is worth keeping, or others share it. What was aside of the same id goes.
+    ///
+    /// # Errors
+    ///
+    /// It is not here; the disk failed.
+    pub fn put_aside(&self, id: VolumeId, now: AfsTime) -> Result<bool, VolumeError> {
+        let _one_at_a_time = self.changing();
+        let shared = self.shared();
+        let volume = match self.volume(id) {
+            Err(VolumeError::Offline { .. }) => return Ok(false),
+            found => found?,
+        };
+        let rests = volume.rests.load(Ordering::Acquire);
+        if !is_worth(&volume, rests) {
+            return Ok(false);
+        }
+        self.remove_aside(id)?;
+        let mut state = lock(&volume.family.state);
+        volume.check_whole()?;
+        let half = HalfRecord { since: now, volume: volume.record() };
+        let mut batch = Batch::default();
+        batch.put(keys::half(id), half.encode());
+        batch.delete(keys::volume(id));
+        batch.delete(keys::counters(id));
+        let seq = shared.store.submit(batch)?;
+        volume.set_gone();
+        volume.snapshot.into_iter().for_each(|snapshot| state.remove_view(snapshot));
+        if rests {
+            state.frozen = state.frozen.saturating_sub(1);
+        }
+        state.removals += 1;
+        (state.writable, state.is_half) = (Some(id), true);
+        drop(state);
+        let aside = Aside { family: volume.family.clone(), half };
+        self.change_asides(|asides, volumes| {
+            volumes.remove(&id);
+            asides.insert(id, aside);
+        });
+        shared.settle(seq)?;
+        Ok(true)
+    }
+
+    /// What was put aside. What a start has put aside counts from `now` on.
+    ///
+    /// # Errors
+    ///
+    /// The disk failed.
+    pub fn halves(&self, now: AfsTime) -> Result<Vec<Half>, VolumeError> {
+        let _one_at_a_time = self.changing();
+        let mut found = Vec::new();
+        for (id, mut aside) in self.asides() {
+            if aside.half.since == AfsTime(0) {
+                aside.half.since = now;
+                let mut batch = Batch::default();
+                batch.put(keys::half(id), aside.half.encode());
+                let seq = self.shared().store.submit(batch)?;
+                self.shared().settle(seq)?;
+                self.change_asides(|asides, _| drop(asides.insert(id, aside.clone())));
+            }
+            let HalfRecord { since, volume: VolumeRecord { info, .. } } = aside.half;
+            found.push(Half { volume: id, name: info.name, kind: info.kind, parent: info.parent, since });
+        }
+        Ok(found)
+    }
+
+    /// Removes what was put aside; its space comes back in the background. Says whether there was anything.
+    ///
+    /// # Errors
+    ///
+    /// The disk failed.
+    pub fn remove_half(&self, id: VolumeId) -> Result<bool, VolumeError> {
+        if !self.asides().contains_key(&id) {
+            return Ok(false);
+        }
+        let _one_at_a_time = self.changing();
+        self.remove_aside(id)
+    }
+
+    /// The same, when nobody else makes volumes.
+    fn remove_aside(&self, id: VolumeId) -> Result<bool, VolumeError> {
+        let Some(Aside { family, .. }) = self.asides().remove(&id) else { return Ok(false) };
+        let mut state = lock(&family.state);
+        let record = FamilyRecord { needs_sweep: true, ..state.record };
+        let mut batch = Batch::default();
+        batch.delete(keys::half(id));
+        batch.put(keys::family(family.id), record.encode());
+        let seq = self.shared().store.submit(batch)?;
+        state.record = record;
+        state.removals += 1;
+        (state.writable, state.is_half) = (None, false);
+        drop(state);
+        self.change_asides(|asides, _| drop(asides.remove(&id)));
+        self.shared().settle(seq)?;
+        Ok(true)
+    }
+
+    /// What came of a volume that was put aside, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// The disk failed, or what is there is damaged.
+    pub fn arrived(&self, id: VolumeId) -> Result<Option<Arrived>, VolumeError> {
+        let Some(Aside { family, half }) = self.asides().remove(&id) else { return Ok(None) };
+        let shared = self.shared();
+        let pin = shared.pin();
+        let partial = partial(&shared.store, &family)?;
+        let record = VolumeRecord { snapshot: None, ..half.volume };
+        let volume = Arc::new(Volume::new(id, shared, family, record, Counters::default()));
+        Ok(Some(Arrived { volume, partial, _pin: pin }))
+    }
+
+    /// Begins to fill a volume that was just made from a dump, going on with what was put aside of the same id. In the dump, what came is named
+    /// without attributes ([`Restore::unchanged`]); what it does not name goes. `None`: nothing was put aside, or the volume is not new.
+    ///
+    /// # Errors
+    ///
+    /// It is not here; what was put aside is damaged; the disk failed.
+    pub fn resume_restore(&self, id: VolumeId) -> Result<Option<Restore>, VolumeError> {
+        let _one_at_a_time = self.changing();
+        let shared = self.shared();
+        let new = self.volume(id)?;
+        let info = new.record().info;
+        let Some(aside) = self.asides().remove(&id).filter(|_| new.is_writable() && info.destroy_me) else {
+            return Ok(None);
+        };
+        let partial = partial(&shared.store, &aside.family)?;
+        let mut arrived = Named::default();
+        let mut strays = Named::default();
+        look_through(&shared.store, &aside.family, |vnode, is_whole| {
+            if is_whole { arrived.note(vnode) } else { strays.note(vnode) }
+        })?;
+        let record =
+            VolumeRecord { family: aside.family.id, snapshot: Some(NOTHING), is_restoring: true, info };
+        let counters = Counters::default();
+        let mut left = lock(&new.family.state);
+        new.check_whole()?;
+        let mut state = lock(&aside.family.state);
+        let family = FamilyRecord { needs_sweep: true, ..state.record };
+        let left_record = FamilyRecord { needs_sweep: true, ..left.record };
+        let mut batch = Batch::default();
+        batch.delete(keys::half(id));
+        batch.put(keys::family(aside.family.id), family.encode());
+        batch.put(keys::family(new.family.id), left_record.encode());
+        batch.put(keys::volume(id), record.encode());
+        batch.put(keys::counters(id), counters.encode());
+        let seq = shared.store.submit(batch)?;
+        new.set_gone();
+        (left.record, left.writable) = (left_record, None);
+        left.removals += 1;
+        (state.record, state.is_half) = (family, false);
+        state.add_view(NOTHING);
+        state.frozen += 1;
+        state.removals += 1;
+        drop((state, left));
+        let volume = Arc::new(Volume::new(id, shared.clone(), aside.family.clone(), record, counters));
+        volume.set_state(new.state());
+        self.change_asides(|asides, volumes| {
+            asides.remove(&id);
+            volumes.insert(id, volume.clone());
+        });
+        let mut restore = Restore::new(self, volume, family, counters);
+        shared.settle(seq)?;
+        for stray in strays.iter() {
+            if partial.as_ref().is_none_or(|partial| partial.record.status.id.vnode != stray) {
+                restore.forget(stray, |_| false)?;
+            }
+        }
+        (restore.arrived, restore.partial) = (Some(arrived), partial);
+        Ok(Some(restore))
+    }
+}
+
+impl Volume {
+    /// Whether it has what came of a restore that did not end ([`Partition::put_aside`], [`Partition::forget_half`]).
+    #[must_use]
+    pub fn is_half(&self) -> bool {
+        self.rests.load(Ordering::Acquire)
+    }
+}
+
+/// Whether anything of a volume is to be kept, that nobody else shares.
+fn is_worth(volume: &Volume, rests: bool) -> bool {
+    let state = lock(&volume.family.state);
+    let views: u32 = state.views.values().sum();
+    let is_filled = if volume.is_restoring { rests } else { state.record.current > FIRST };
+    let is_alone = views == u32::from(volume.snapshot.is_some())
+        && state.writable.is_none_or(|writable| writable == volume.id)
+        && !state.keeps_all;
+    volume.record().info.destroy_me && is_filled && is_alone
+}
+
+/// Tells of each vnode of a family whether its status is there.
+fn look_through(
+    store: &afs_store::Store,
+    family: &FamilyHandle,
+    mut tell: impl FnMut(VnodeNumber, bool),
+) -> Result<(), VolumeError> {
+    let end = afs_store::after(&keys::family_prefix(family.id));
+    let mut next = Key(keys::family_prefix(family.id));
+    while let Some((key, _)) = store.first(&next, &end)? {
+        let Some(VnodeKey { vnode, .. }) = VnodeKey::parse(&key) else {
+            return Err(VolumeError::damaged("a row of a vnode", "has a key that is none"));
+        };
+        tell(vnode, family::vnode(store, family.id, vnode, NEWEST)?.is_some());
+        next = afs_store::after(&keys::vnode_prefix(family.id, vnode));
+    }
+    Ok(())
+}
+
+/// The vnode whose data have come in part.
+fn partial(store: &afs_store::Store, family: &FamilyHandle) -> Result<Option<Partial>, VolumeError> {
+    let Some(row) = store.get(&keys::partial(family.id))? else { return Ok(None) };
+    let Some(record) = records::decode_partial(&row)? else { return Ok(None) };
+    let vnode = record.status.id.vnode;
+    if family::vnode(store, family.id, vnode, NEWEST)?.is_some() {
+        return Ok(None);
+    }
+    let found = family::chunks(store, family.id, vnode, NEWEST, 0..=u32::MAX)?;
+    let is_whole = |chunk: Option<ChunkRecord>| chunk.is_some_and(|chunk| u64::from(chunk.length) == CHUNK);
+    let chunks = found.iter().zip(0..).take_while(|((n, _, chunk), i)| n == i && is_whole(*chunk)).count();
+    // What is not there of a whole file is at least one byte.
+    let most = record.status.length.saturating_sub(1) / CHUNK;
+    let chunks = u32::try_from((chunks as u64).min(most)).unwrap_or(0);
+    Ok((chunks > 0).then_some(Partial { record, chunks }))
+}
+
+impl Arrived {
+    /// Vnodes that have come whole: directories or everything else, from a number on, as [`Volume::vnodes_of_class`] tells them.
+    ///
+    /// # Errors
+    ///
+    /// The disk failed.
+    pub fn vnodes_of_class(
+        &self,
+        is_directory: bool,
+        from: VnodeNumber,
+        limit: usize,
+    ) -> Result<Vec<(VnodeStatus, Acl)>, VolumeError> {
+        self.volume.vnodes_of_class(is_directory, from, limit)
+    }
+
+    /// The data of one of them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Volume::open`].
+    pub fn open(&self, id: VnodeId, position: u64, length: u64) -> Result<Reader, VolumeError> {
+        self.volume.open(id, position, length)
+    }
+
+    /// A file of which the first bytes have come, and how many.
+    #[must_use]
+    pub fn partial(&self) -> Option<(VnodeStatus, u64)> {
+        self.partial.as_ref().map(|partial| (partial.record.status, u64::from(partial.chunks) * CHUNK))
+    }
+
+    /// Fills `out` from bytes of that file; says how many there were.
+    ///
+    /// # Errors
+    ///
+    /// The disk failed, or has less than it should.
+    pub fn read_partial(&self, position: u64, out: &mut [u8]) -> Result<usize, VolumeError> {
+        let Some(Partial { record, chunks }) = &self.partial else { return Ok(0) };
+        let n = (position / CHUNK) as u32;
+        if n >= *chunks {
+            return Ok(0);
+        }
+        let (store, family) = (&self.volume.shared.store, self.volume.family.id);
+        let vnode = record.status.id.vnode;
+        let found = family::chunks(store, family, vnode, NEWEST, n..=n)?;
+        let Some(&(_, snapshot, Some(chunk))) = found.first() else { return Ok(0) };
+        let key = VnodeKey { family, vnode, part: Part::Chunk(n), snapshot };
+        let name = records::file_name(chunk.file, &key, n);
+        let within = position % CHUNK;
+        let wanted = out.len().min((u64::from(chunk.length).saturating_sub(within)) as usize);
+        let failed = VolumeError::io(format!("cannot read {name}"));
+        let file = match store.disk().open(&name) {
+            Ok(file) => file,
+            Err(error) => return Err(failed(error)),
+        };
+        let read = file.read_at(within, &mut out[..wanted]).map_err(failed)?;
+        if read < wanted {
+            return Err(VolumeError::damaged(name, "has less data than its row says"));
+        }
+        Ok(wanted)
+    }
+}
