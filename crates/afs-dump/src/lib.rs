@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod arrival;
 mod error;
 mod fields;
 mod reader;
@@ -16,6 +17,7 @@ mod records;
 mod seen;
 mod writer;
 
+pub use arrival::{ARRIVALS_MAX, Arrival, VnodeDigest};
 pub use error::{DumpError, Fault};
 pub use reader::{Event, Reader};
 pub use records::{DumpHeader, DumpRange, VnodeAttributes, VnodeKind, VnodeRecord, VolumeHeader};

@@ -44,6 +44,7 @@ pub struct Reader {
     is_critical: bool,
     dump: DumpHeader,
     volume: VolumeHeader,
+    volume_at: u64,
     vnode: VnodeBuilder,
     /// Of files, of directories.
     seen: [Seen; 2],
@@ -158,6 +159,7 @@ impl Reader {
             is_critical: false,
             dump: DumpHeader::default(),
             volume: VolumeHeader::default(),
+            volume_at: 0,
             vnode: VnodeBuilder::new(LocalFid::default(), 0),
             seen: Default::default(),
             failed: None,
@@ -168,6 +170,38 @@ impl Reader {
     #[must_use]
     pub fn offset(&self) -> u64 {
         self.offset
+    }
+
+    /// Where the vnode begins that was told of last, in bytes from the beginning.
+    #[must_use]
+    pub fn vnode_offset(&self) -> u64 {
+        self.vnode.at
+    }
+
+    /// Where the volume's header begins that was told of last, in bytes from the beginning.
+    #[must_use]
+    pub fn volume_offset(&self) -> u64 {
+        self.volume_at
+    }
+
+    /// Says of the file that was told of just now that its first bytes are not in the stream, as whoever sent it and whoever takes it have
+    /// agreed. The last one of its data has to be.
+    ///
+    /// # Errors
+    ///
+    /// It has not so many; from then on each call gives the same error.
+    pub fn lacks(&mut self, bytes: u64) -> Result<(), DumpError> {
+        match self.state {
+            State::Data(left) if bytes < left => {
+                self.state = State::Data(left - bytes);
+                Ok(())
+            }
+            _ => {
+                let error = self.bad_vnode("is said to have come in part, and has not so much data");
+                self.failed = Some(error.clone());
+                Err(error)
+            }
+        }
     }
 
     /// Whether the end of the dump was read.
@@ -420,7 +454,7 @@ impl Reader {
             }
         };
         if next == Section::Volume {
-            self.volume = VolumeHeader::default();
+            (self.volume, self.volume_at) = (VolumeHeader::default(), self.item_at);
         }
         (self.section, self.state) = (next, state);
         Ok(told)

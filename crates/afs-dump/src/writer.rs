@@ -199,7 +199,7 @@ impl VolumeHeader {
 }
 
 impl VnodeAttributes {
-    fn write(&self, out: &mut Vec<u8>) -> Result<(), AclError> {
+    pub(crate) fn write(&self, out: &mut Vec<u8>) -> Result<(), AclError> {
         let kind = match self.kind {
             VnodeKind::File => 1,
             VnodeKind::Directory => 2,

@@ -1,11 +1,13 @@
 //! A volume's dump, made piece by piece from the volume as it was when the dump began (Volume service notes 5). Blocks on the disk, and
 //! knows nothing of calls.
 
-use afs_dump::{DumpHeader, DumpRange, VnodeAttributes, VnodeKind, VnodeRecord, WriteError, Writer};
+use afs_dump::{
+    Arrival, DumpHeader, DumpRange, VnodeAttributes, VnodeDigest, VnodeKind, VnodeRecord, WriteError, Writer,
+};
 use afs_volume::{Frozen, Kind, Reader, VnodeId, VnodeStatus, VolumeError, VolumeHeader, VolumeKind};
 use afs_wire::acl::Acl;
 use afs_wire::ids::{AfsTime, DataVersion, LocalFid, VnodeNumber, VolumeId, VolumeType};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 
 /// Vnodes that are asked for at once.
@@ -63,10 +65,39 @@ impl Wanted {
     }
 }
 
+/// What a receiver has already.
+#[derive(Debug, Default)]
+pub(crate) struct Arrived {
+    whole: HashMap<VnodeNumber, [u8; Arrival::DIGEST_BYTES]>,
+    partial: Option<Arrival>,
+}
+
+impl Arrived {
+    /// Notes a vnode.
+    pub(crate) fn note(&mut self, arrival: Arrival) {
+        match arrival.bytes {
+            None => _ = self.whole.insert(arrival.vnode, arrival.digest),
+            Some(_) => self.partial = Some(arrival),
+        }
+    }
+
+    /// How many vnodes have come whole.
+    pub(crate) fn len(&self) -> usize {
+        self.whole.len()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.whole.is_empty() && self.partial.is_none()
+    }
+}
+
 /// A dump that is being made.
 pub(crate) struct Dump {
     volume: Frozen,
     wanted: Wanted,
+    arrived: Arrived,
+    /// The file whose first bytes have come, and how many.
+    rest: Option<(VnodeNumber, u64)>,
     /// `None`: nothing was written yet, or everything.
     writer: Option<Writer>,
     stage: Stage,
@@ -98,8 +129,33 @@ enum Stage {
 
 impl Dump {
     pub(crate) fn new(volume: Frozen, wanted: Wanted) -> Self {
-        let (vnodes, stage) = (VecDeque::new(), Stage::Headers);
-        Self { volume, wanted, writer: None, stage, vnodes, next: 0, data: None }
+        let (vnodes, stage, arrived) = (VecDeque::new(), Stage::Headers, Arrived::default());
+        Self { volume, wanted, arrived, rest: None, writer: None, stage, vnodes, next: 0, data: None }
+    }
+
+    /// One of everything, in which what has arrived is named alone as far as it is still the same.
+    pub(crate) fn of_the_rest(volume: Frozen, wanted: Wanted, arrived: Arrived) -> Result<Self, DumpFailed> {
+        let mut rest = None;
+        if let Some(Arrival { vnode, bytes: Some(bytes), digest }) = arrived.partial {
+            let found = volume.vnodes_of_class(false, vnode, 1)?;
+            if let Some((status, acl)) = found.into_iter().find(|(status, _)| status.id.vnode == vnode)
+                && bytes < status.length
+                && has_digest(&record(&status, acl), digest)
+            {
+                rest = Some((vnode, bytes));
+            }
+        }
+        Ok(Self { arrived, rest, ..Self::new(volume, wanted) })
+    }
+
+    /// Whether it names alone what has arrived.
+    pub(crate) fn is_of_the_rest(&self) -> bool {
+        !self.arrived.is_empty()
+    }
+
+    /// The file of which the dump lacks the first bytes, and how many.
+    pub(crate) fn rest(&self) -> Option<(VnodeNumber, u64)> {
+        self.rest
     }
 
     /// Appends the next part, until `out` has about `length` bytes. Nothing more in it is the end of the dump.
@@ -146,14 +202,23 @@ impl Dump {
                 self.stage = Stage::Directories;
             }
             (Stage::Directories | Stage::Files, Some((status, acl))) => {
-                let is_whole = self.wanted.has_all_of(&status);
-                let fid = LocalFid { vnode: status.id.vnode, unique: status.id.unique };
-                let record = VnodeRecord { fid, attributes: is_whole.then(|| attributes(&status, acl)) };
+                let vnode = status.id.vnode;
+                let mut record = record(&status, acl);
+                let has_arrived =
+                    self.arrived.whole.get(&vnode).is_some_and(|digest| has_digest(&record, *digest));
+                let is_whole = self.wanted.has_all_of(&status) && !has_arrived;
+                if !is_whole {
+                    record.attributes = None;
+                }
+                let at = self.rest.filter(|(rest, _)| *rest == vnode).map_or(0, |(_, bytes)| bytes);
                 if let Some(writer) = &mut self.writer {
                     writer.vnode(&record, out)?;
+                    if is_whole {
+                        writer.pass(at);
+                    }
                 }
                 if is_whole && status.length > 0 {
-                    self.data = Some(self.open(status, 0)?);
+                    self.data = Some(self.open(status, at)?);
                 }
             }
             (Stage::Directories | Stage::Files, None) => {
@@ -222,6 +287,16 @@ fn headers(header: &VolumeHeader, from: AfsTime) -> (DumpHeader, afs_dump::Volum
         day_use: info.day_use,
     };
     (dump, volume)
+}
+
+/// A vnode as a dump has it.
+pub(crate) fn record(status: &VnodeStatus, acl: Acl) -> VnodeRecord {
+    let fid = LocalFid { vnode: status.id.vnode, unique: status.id.unique };
+    VnodeRecord { fid, attributes: Some(attributes(status, acl)) }
+}
+
+fn has_digest(record: &VnodeRecord, digest: [u8; Arrival::DIGEST_BYTES]) -> bool {
+    VnodeDigest::of(record).ok().flatten().is_some_and(|found| found.end() == digest)
 }
 
 fn attributes(status: &VnodeStatus, acl: Acl) -> VnodeAttributes {

@@ -3,7 +3,7 @@
 
 use afs_dump::{DumpError, Event, Reader, VnodeAttributes, VnodeKind, VnodeRecord, VolumeHeader};
 use afs_volume::{Kind, Restore, VnodeId, VnodeStatus, VolumeError, VolumeInfo, VolumeKind};
-use afs_wire::ids::{Uniquifier, VolumeId};
+use afs_wire::ids::{Uniquifier, VnodeNumber, VolumeId};
 use std::fmt;
 
 use crate::service::UTILITY_IS_RUNNING;
@@ -47,11 +47,18 @@ pub(crate) struct Filler {
     restore: Restore,
     header: VolumeHeader,
     identity: Identity,
+    /// The file whose first bytes have come before, and how many.
+    rest: Option<(VnodeNumber, u64)>,
 }
 
 impl Filler {
-    pub(crate) fn new(restore: Restore, identity: Identity) -> Self {
-        Self { reader: Reader::new(), restore, header: VolumeHeader::default(), identity }
+    pub(crate) fn new(restore: Restore, identity: Identity, rest: Option<(VnodeNumber, u64)>) -> Self {
+        Self { reader: Reader::new(), restore, header: VolumeHeader::default(), identity, rest }
+    }
+
+    /// Keeps nothing of what came.
+    pub(crate) fn give_up(self) {
+        self.restore.give_up();
     }
 
     /// Takes the next bytes of the dump.
@@ -62,6 +69,7 @@ impl Filler {
             let Some(event) = self.reader.next(&mut input).map_err(RestoreFailed::Dump)? else {
                 return Ok(());
             };
+            let mut lacking = None;
             let taken = match event {
                 Event::Dump(_) | Event::End => Ok(()),
                 Event::Volume(header) => {
@@ -71,11 +79,20 @@ impl Filler {
                 Event::Vnode(VnodeRecord { fid, attributes: None }) => restore.unchanged(fid.vnode),
                 Event::Vnode(VnodeRecord { fid, attributes: Some(attributes) }) => {
                     let id = VnodeId { vnode: fid.vnode, unique: fid.unique };
-                    restore.vnode(status(id, attributes), attributes.acl.clone().unwrap_or_default())
+                    lacking = self.rest.filter(|(vnode, _)| *vnode == fid.vnode).map(|(_, bytes)| bytes);
+                    match lacking {
+                        Some(bytes) => restore.rest_of_vnode(status(id, attributes), bytes),
+                        None => {
+                            restore.vnode(status(id, attributes), attributes.acl.clone().unwrap_or_default())
+                        }
+                    }
                 }
                 Event::Data(data) => restore.write(data),
             };
             taken.map_err(|error| RestoreFailed::Volume { offset, error })?;
+            if let Some(bytes) = lacking {
+                self.reader.lacks(bytes).map_err(RestoreFailed::Dump)?;
+            }
         }
     }
 

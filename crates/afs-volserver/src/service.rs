@@ -5,6 +5,7 @@ mod change;
 mod convert;
 mod dump;
 mod forward;
+mod halves;
 mod restore;
 mod show;
 mod size;
@@ -62,6 +63,8 @@ pub struct Config {
     pub is_restricted: bool,
     /// A transaction that nobody has used for so long is ended. Default 600 s, as in OpenAFS.
     pub idle_limit: Duration,
+    /// What came of a volume whose restore, move or release broke off is kept for so long, to be gone on with. Default: a day.
+    pub half_limit: Duration,
     /// The time of day.
     pub clock: Arc<dyn Fn() -> AfsTime + Send + Sync>,
 }
@@ -69,14 +72,15 @@ pub struct Config {
 impl Config {
     /// The defaults, with this clock.
     pub fn new(clock: impl Fn() -> AfsTime + Send + Sync + 'static) -> Self {
-        Self { is_restricted: false, idle_limit: Duration::from_secs(600), clock: Arc::new(clock) }
+        let (idle_limit, half_limit) = (Duration::from_secs(600), Duration::from_secs(24 * 3600));
+        Self { is_restricted: false, idle_limit, half_limit, clock: Arc::new(clock) }
     }
 }
 
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { is_restricted, idle_limit, clock } = self;
-        write!(f, "Config({is_restricted}, {idle_limit:?}, {})", clock().0)
+        let Self { is_restricted, idle_limit, half_limit, clock } = self;
+        write!(f, "Config({is_restricted}, {idle_limit:?}, {half_limit:?}, {})", clock().0)
     }
 }
 
@@ -409,9 +413,19 @@ async fn end_idle(shared: Weak<Shared>, runtime: Arc<dyn Runtime>) {
             let Transaction { id, volume, procedure, .. } = transaction;
             tracing::warn!(%volume, transaction = %id, procedure, "nobody used a transaction: it is ended");
             let in_use = InUse { shared: Arc::clone(&shared), transaction, is_over: false };
-            if on_a_thread(move || in_use.end()).await {
+            let shared_then = Arc::clone(&shared);
+            let end = move || {
+                let found = in_use.volume().ok();
+                let is_changed = in_use.end();
+                if let Some((partition, volume)) = found.filter(|(_, volume)| volume.is_half()) {
+                    halves::put_aside(&shared_then, &partition, &volume);
+                }
+                is_changed
+            };
+            if on_a_thread(end).await {
                 shared.watcher.volume_changed(volume).await;
             }
         }
+        on_a_thread(move || halves::remove_old(&shared)).await;
     }
 }

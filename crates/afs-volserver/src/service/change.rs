@@ -157,7 +157,16 @@ impl Serve<DeleteVolume> for VolumeService {
         self.audited(call, what, async move {
             let volume = self
                 .within(args.trans, "DeleteVolume", |in_use, partition, volume| {
-                    partition.delete_volume(volume.id()).map_err(|e| log(&e, volume.id()))?;
+                    let id = volume.id();
+                    let now = in_use.shared.time();
+                    if volume.header().info.destroy_me
+                        && partition.put_aside(id, now).map_err(|e| log(&e, id))?
+                    {
+                        let name = volume.name();
+                        tracing::info!(volume = %id, name, "what came of a half-made volume is kept for a while");
+                    } else {
+                        partition.delete_volume(id).map_err(|e| log(&e, id))?;
+                    }
                     in_use.transaction.flags |= VolumeFlags::DELETED;
                     Ok(volume.id())
                 })
@@ -181,7 +190,12 @@ impl Serve<NukeVolume> for VolumeService {
             let Some(on) = self.partition(partition) else { return Err(codes::VOLSER_NO_VOL) };
             let in_use = self.begin(volid, partition, AttachFlags::CREATE, "NukeVolume")?;
             on_a_thread(move || {
-                let result = on.delete_volume(volid).map_err(|e| log(&e, volid));
+                let removed = on.delete_volume(volid).map_err(|e| log(&e, volid));
+                let result = match (removed, on.remove_half(volid)) {
+                    // That was all there was of it.
+                    (Err(codes::VNOVOL), Ok(true)) => Ok(()),
+                    (removed, _) => removed,
+                };
                 in_use.end();
                 result
             })
@@ -336,6 +350,17 @@ impl Serve<SetFlags> for VolumeService {
                 );
                 let set = |volume: &Volume| {
                     volume.change_info(|info| (info.in_service, info.destroy_me) = (in_service, destroy_me))
+                };
+                let renewed;
+                let volume = if destroy_me {
+                    volume
+                } else {
+                    // What came of it and is not all is not to be gone on with.
+                    let id = volume.id();
+                    partition.forget_half(id).map_err(|e| log(&e, id))?;
+                    partition.remove_half(id).map_err(|e| log(&e, id))?;
+                    renewed = partition.volume(id).map_err(|e| log(&e, id))?;
+                    &*renewed
                 };
                 let before = volume.header().info;
                 let was_busy = volume.state() == VolumeState::Busy;

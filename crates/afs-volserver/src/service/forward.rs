@@ -1,26 +1,29 @@
 //! Volumes, sent to other servers: `Forward` and `ForwardMultiple`. This server calls `Restore` there as the cell itself (Volume service
 //! notes 5). The volume is read once for all destinations, so the slowest sets the pace; one that fails is left out, and the others go on.
+//! One that has a part already, since it was sent everything before and that broke off, gets a stream of its own with the rest.
 //!
 //! Unlike for a dump, clients do not go on before the transaction ends: what moves may not change behind what was sent.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use afs_volume::VolumeState;
+use afs_dump::{ARRIVALS_MAX, Arrival};
+use afs_volume::{Frozen, VolumeState};
 use afs_wire::afsvol::{
-    Forward, ForwardMultiple, Replica, Restore, RestoreCookie, RestoreFlags, SetForwarding, reply,
+    ArrivedFlags, Forward, ForwardMultiple, GetArrived, Replica, Restore, RestoreCookie, RestoreFlags,
+    RestoreRest, SetForwarding, reply,
 };
-use afs_wire::ids::{AfsTime, TransId};
+use afs_wire::ids::{AfsTime, TransId, VnodeNumber};
 use bytes::Bytes;
 use futures_util::future::{join, join_all};
-use rx::{CallError, ClientCall};
+use rx::{CallError, ClientCall, Connection, RpcError};
 use rxgen::xdr::XdrArray;
 use rxgen::{Abort, Serve, ServerCall};
 
 use super::dump::{PIECE_BYTES, fill};
 use super::{InUse, Peers, VolumeService, log, refused};
 use crate::codes;
-use crate::dump::{Dump, Wanted};
+use crate::dump::{Arrived, Dump, Wanted};
 use rx::blocking::on_a_thread;
 
 impl Serve<Forward> for VolumeService {
@@ -106,17 +109,56 @@ async fn send(
     to: &[Replica],
     cookie: RestoreCookie,
 ) -> Result<Vec<i32>, Abort> {
-    let (_, volume) = in_use.volume()?;
-    let frozen = on_a_thread(move || volume.freeze().map_err(|error| log(&error, volume.id()))).await?;
-    let flags = if from.0 == 0 { RestoreFlags::NONE } else { RestoreFlags::INCREMENTAL };
-    let peers = &*in_use.shared.peers;
-    let begun = to.iter().map(|replica| {
-        let order = Restore { trans: replica.trans, flags, cookie: cookie.clone() };
-        Destination::begin(peers, *replica, order)
-    });
-    let mut destinations = join_all(begun).await;
+    let connected = to.iter().map(|replica| connect(&*in_use.shared.peers, *replica, from));
+    let (mut together, mut alone) = (Vec::new(), Vec::new());
+    for (index, (destination, arrived)) in join_all(connected).await.into_iter().enumerate() {
+        match arrived {
+            None => together.push((index, destination)),
+            Some(arrived) => alone.push((index, destination, arrived)),
+        }
+    }
     let wanted = Wanted { from, omits_directories: true };
-    let mut next = fill(Dump::new(frozen, wanted), Vec::new()).await?;
+    let all = async {
+        if together.is_empty() {
+            return Ok(Vec::new());
+        }
+        let dump = Dump::new(freeze(in_use).await?, wanted);
+        stream(in_use, dump, together, &cookie).await
+    };
+    let rests = alone.into_iter().map(async |(index, destination, arrived)| {
+        let (to, vnodes) = (destination.at, arrived.len());
+        tracing::info!(volume = %in_use.transaction.volume, %to, vnodes, "goes on with a volume of which a part has come");
+        let frozen = freeze(in_use).await?;
+        let dump = on_a_thread(move || Dump::of_the_rest(frozen, wanted, arrived)).await;
+        let dump = dump.map_err(|error| {
+            tracing::error!(%error, "a volume could not be dumped");
+            codes::DUMP_ERROR
+        })?;
+        stream(in_use, dump, vec![(index, destination)], &cookie).await
+    });
+    let (all, rests) = join(all, join_all(rests)).await;
+    let mut codes = vec![codes::DUMP_ERROR.0; to.len()];
+    for (index, code) in [all].into_iter().chain(rests).collect::<Result<Vec<_>, Abort>>()?.concat() {
+        codes[index] = code;
+    }
+    Ok(codes)
+}
+
+async fn freeze(in_use: &InUse) -> Result<Frozen, Abort> {
+    let (_, volume) = in_use.volume()?;
+    on_a_thread(move || volume.freeze().map_err(|error| log(&error, volume.id()))).await
+}
+
+/// Sends a dump to those destinations. The code for each.
+async fn stream(
+    in_use: &InUse,
+    dump: Dump,
+    to: Vec<(usize, Destination)>,
+    cookie: &RestoreCookie,
+) -> Result<Vec<(usize, i32)>, Abort> {
+    let (indices, mut destinations): (Vec<usize>, Vec<Destination>) = to.into_iter().unzip();
+    join_all(destinations.iter_mut().map(|destination| destination.begin(&dump, cookie))).await;
+    let mut next = fill(dump, Vec::new()).await?;
     loop {
         let (dump, piece) = next;
         if piece.is_empty() || destinations.iter().all(|destination| destination.call.is_none()) {
@@ -128,41 +170,95 @@ async fn send(
         let (filled, _) = join(fill(dump, Vec::with_capacity(PIECE_BYTES)), sent).await;
         next = filled?;
     }
-    Ok(join_all(destinations.into_iter().map(Destination::finish)).await)
+    let codes = join_all(destinations.into_iter().map(Destination::finish)).await;
+    Ok(indices.into_iter().zip(codes).collect())
+}
+
+/// A destination, and what it has already if it is to get everything and that broke off before.
+async fn connect(peers: &dyn Peers, to: Replica, from: AfsTime) -> (Destination, Option<Arrived>) {
+    let destination = Destination::new(peers, to, from);
+    let Some(connection) = destination.connection.as_ref().filter(|_| from.0 == 0) else {
+        return (destination, None);
+    };
+    // A server that does not know what is asked of it gets everything, and so does one of which nothing can be learned.
+    let arrived = ask(connection, to.trans).await.ok().filter(|arrived| !arrived.is_empty());
+    (destination, arrived)
+}
+
+async fn ask(connection: &Connection, trans: TransId) -> Result<Arrived, CallError> {
+    let mut call = connection.call().await?;
+    let order = GetArrived { trans, flags: ArrivedFlags::NONE };
+    if let Err(RpcError::Call { source, .. }) = call.send_request(&order).await {
+        return Err(source);
+    }
+    call.finish()?;
+    let mut arrived = Arrived::default();
+    let mut rest = Vec::new();
+    while let Some(bytes) = call.recv().await? {
+        rest.extend_from_slice(&bytes);
+        let mut arrivals = rest.chunks_exact(Arrival::BYTES);
+        for arrival in &mut arrivals {
+            if let Ok(arrival) = arrival.try_into()
+                && arrived.len() < ARRIVALS_MAX
+            {
+                arrived.note(Arrival::from_bytes(arrival));
+            }
+        }
+        rest = arrivals.remainder().to_vec();
+    }
+    Ok(arrived)
 }
 
 /// A server that the volume is sent to.
 struct Destination {
     at: SocketAddr,
-    /// `None`: it has failed.
+    trans: TransId,
+    flags: RestoreFlags,
+    connection: Option<Connection>,
+    /// `None`: it has failed, or not begun.
     call: Option<ClientCall>,
+    /// Whether it gets the rest of what has come.
+    gets_rest: bool,
     code: i32,
 }
 
 impl Destination {
-    async fn begin(peers: &dyn Peers, to: Replica, order: Restore) -> Self {
+    fn new(peers: &dyn Peers, to: Replica, from: AfsTime) -> Self {
         let port = u16::try_from(to.server.port).unwrap_or(0);
+        let at = SocketAddr::new(IpAddr::V4(to.server.host.ip()), port);
+        let flags = if from.0 == 0 { RestoreFlags::NONE } else { RestoreFlags::INCREMENTAL };
+        let (connection, call) = (None, None);
         let mut destination =
-            Self { at: SocketAddr::new(IpAddr::V4(to.server.host.ip()), port), call: None, code: 0 };
+            Self { at, trans: to.trans, flags, connection, call, gets_rest: false, code: 0 };
         if port == 0 {
             destination.fail(codes::EINVAL.0, &"it has no such port");
             return destination;
         }
-        let connection = match peers.connect(destination.at) {
-            Ok(connection) => connection,
-            Err(why) => {
-                destination.fail(codes::ENOTCONN.0, &why);
-                return destination;
-            }
-        };
-        match connection.call().await {
-            Ok(mut call) => match call.send_request(&order).await {
-                Ok(()) => destination.call = Some(call),
-                Err(error) => destination.fail(error.code().0, &error),
-            },
-            Err(error) => destination.fail(error.code().0, &error),
+        match peers.connect(destination.at) {
+            Ok(connection) => destination.connection = Some(connection),
+            Err(why) => destination.fail(codes::ENOTCONN.0, &why),
         }
         destination
+    }
+
+    async fn begin(&mut self, dump: &Dump, cookie: &RestoreCookie) {
+        let Some(connection) = &self.connection else { return };
+        let (trans, flags, cookie) = (self.trans, self.flags, cookie.clone());
+        let mut call = match connection.call().await {
+            Ok(call) => call,
+            Err(error) => return self.fail(error.code().0, &error),
+        };
+        let sent = if dump.is_of_the_rest() {
+            self.gets_rest = true;
+            let (vnode, bytes) = dump.rest().unwrap_or((VnodeNumber(0), 0));
+            call.send_request(&RestoreRest { trans, cookie, vnode, bytes }).await
+        } else {
+            call.send_request(&Restore { trans, flags, cookie }).await
+        };
+        match sent {
+            Ok(()) => self.call = Some(call),
+            Err(error) => self.fail(error.code().0, &error),
+        }
     }
 
     async fn send(&mut self, piece: Bytes) {
@@ -170,8 +266,8 @@ impl Destination {
         match call.send(piece).await {
             Ok(()) => self.call = Some(call),
             // It has ended the call before it had everything, and its answer says why.
-            Err(CallError::NotSending { .. }) => match call.reply::<Restore>().await {
-                Ok(_) => self.fail(codes::DUMP_ERROR.0, &"it did not want everything"),
+            Err(CallError::NotSending { .. }) => match reply(call, self.gets_rest).await {
+                Ok(()) => self.fail(codes::DUMP_ERROR.0, &"it did not want everything"),
                 Err(error) => self.fail(error.code().0, &error),
             },
             Err(error) => self.fail(error.code().0, &error),
@@ -181,7 +277,7 @@ impl Destination {
     /// All was sent: waits until it is there for good.
     async fn finish(mut self) -> i32 {
         if let Some(call) = self.call.take()
-            && let Err(error) = call.reply::<Restore>().await
+            && let Err(error) = reply(call, self.gets_rest).await
         {
             self.fail(error.code().0, &error);
         }
@@ -191,5 +287,13 @@ impl Destination {
     fn fail(&mut self, code: i32, why: &dyn std::fmt::Display) {
         tracing::warn!(to = %self.at, code, %why, "a volume was not sent to another server");
         self.code = code;
+    }
+}
+
+/// Waits until the other server has said how it went.
+async fn reply(call: ClientCall, gets_rest: bool) -> Result<(), RpcError> {
+    match gets_rest {
+        true => call.reply::<RestoreRest>().await.map(drop),
+        false => call.reply::<Restore>().await.map(drop),
     }
 }

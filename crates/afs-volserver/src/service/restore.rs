@@ -1,10 +1,12 @@
-//! Dumps, received into a volume: `Restore`. The volume is seen with all of the dump or as it was; if the call ends early, all that came is
-//! removed before the transaction can be used again.
+//! Dumps, received into a volume: `Restore`, and `RestoreRest` which goes on with one that broke off. The volume is seen with all of the dump or
+//! as it was. If the call ends early, all that came is removed before the transaction can be used again; of a volume that is half-made it
+//! is kept instead, unseen (see `halves`).
 
-use afs_wire::afsvol::{Restore, RestoreCookie, reply};
-use afs_wire::ids::{TransId, VolumeId};
+use afs_volume::VolumeError;
+use afs_wire::afsvol::{Restore, RestoreCookie, RestoreRest, reply};
+use afs_wire::ids::{TransId, VnodeNumber, VolumeId};
 use futures_util::future::join;
-use rxgen::{Abort, Serve, ServerCall};
+use rxgen::{Abort, Serve, ServerCall, StreamsIn};
 
 use super::change::{kind_of, volume_name};
 use super::{InUse, VolumeService, log, refused};
@@ -18,18 +20,33 @@ const PIECE_BYTES: usize = 256 << 10;
 impl Serve<Restore> for VolumeService {
     async fn serve(&self, mut call: ServerCall<'_, Restore>, args: Restore) -> Result<reply::Restore, Abort> {
         let what = format!("{args:?}");
-        let caller = Some(call.security()).filter(|who| !who.is_empty()).unwrap_or("anonymous").to_owned();
-        let result = match self.must_be_superuser(call.security()) {
-            // The flags say nothing: an incremental dump names what stays.
-            Ok(()) => self.restore(&mut call, args.trans, args.cookie).await,
-            Err(code) => Err(code),
-        };
-        let (peer, code) = (call.peer(), result.as_ref().err().map_or(0, |abort| abort.0));
-        tracing::info!(target: "audit", rpc = "Restore", what, caller, %peer, code, "volume operation");
-        let volume = result?;
-        self.tell(volume).await;
+        // The flags say nothing: an incremental dump names what stays.
+        self.receive_dump(&mut call, what, args.trans, args.cookie, Begin::Anew).await?;
         Ok(reply::Restore {})
     }
+}
+
+impl Serve<RestoreRest> for VolumeService {
+    async fn serve(
+        &self,
+        mut call: ServerCall<'_, RestoreRest>,
+        args: RestoreRest,
+    ) -> Result<reply::RestoreRest, Abort> {
+        let what = format!("{args:?}");
+        let RestoreRest { trans, cookie, vnode, bytes } = args;
+        let begin = Begin::WithWhatCame((bytes > 0).then_some((vnode, bytes)));
+        self.receive_dump(&mut call, what, trans, cookie, begin).await?;
+        Ok(reply::RestoreRest {})
+    }
+}
+
+/// What a volume has at the beginning.
+#[derive(Debug, Clone, Copy)]
+enum Begin {
+    /// What it shows, or nothing.
+    Anew,
+    /// What came before, and of a file so many bytes.
+    WithWhatCame(Option<(VnodeNumber, u64)>),
 }
 
 /// A restore and its transaction, which outlasts it: what came is removed first if this is dropped.
@@ -51,26 +68,58 @@ impl Drop for Going {
 }
 
 impl VolumeService {
-    async fn restore(
+    /// Fills a volume, and writes it to the audit log.
+    async fn receive_dump<R: StreamsIn>(
         &self,
-        call: &mut ServerCall<'_, Restore>,
+        call: &mut ServerCall<'_, R>,
+        what: String,
         id: TransId,
         cookie: RestoreCookie,
+        begin: Begin,
+    ) -> Result<(), Abort> {
+        let caller = Some(call.security()).filter(|who| !who.is_empty()).unwrap_or("anonymous").to_owned();
+        let result = match self.must_be_superuser(call.security()) {
+            Ok(()) => self.restore(call, id, cookie, begin).await,
+            Err(code) => Err(code),
+        };
+        let (peer, code) = (call.peer(), result.as_ref().err().map_or(0, |abort| abort.0));
+        tracing::info!(target: "audit", rpc = R::NAME, what, caller, %peer, code, "volume operation");
+        let volume = result?;
+        self.tell(volume).await;
+        Ok(())
+    }
+
+    async fn restore<R: StreamsIn>(
+        &self,
+        call: &mut ServerCall<'_, R>,
+        id: TransId,
+        cookie: RestoreCookie,
+        begin: Begin,
     ) -> Result<VolumeId, Abort> {
         let name = volume_name(cookie.name.text().to_vec())?.ok_or(codes::BAD_NAME)?;
         let kind = kind_of(cookie.kind).ok_or(codes::EINVAL)?;
         let identity = Identity { name, kind, clone: cookie.clone };
         let shared = std::sync::Arc::clone(&self.shared);
-        let transaction = shared.transactions().take(shared.now(), id, "Restore").map_err(refused)?;
+        let transaction = shared.transactions().take(shared.now(), id, R::NAME).map_err(refused)?;
         let mut in_use = InUse { shared, transaction, is_over: false };
         let moved = in_use.transaction.moved.clone();
         let mut going = on_a_thread(move || {
             let begun = in_use.volume().and_then(|(partition, volume)| {
-                partition.begin_restore(volume.id()).map_err(|error| log(&error, volume.id()))
+                let begun = match begin {
+                    Begin::Anew => partition.begin_restore(volume.id()),
+                    Begin::WithWhatCame(_) => partition
+                        .resume_restore(volume.id())
+                        .and_then(|restore| restore.ok_or(VolumeError::NoVolume(volume.id()))),
+                };
+                begun.map_err(|error| log(&error, volume.id()))
             });
+            let rest = match begin {
+                Begin::Anew => None,
+                Begin::WithWhatCame(rest) => rest,
+            };
             match begun {
                 Ok(restore) => {
-                    Ok(Going { filler: Some(Filler::new(restore, identity)), in_use: Some(in_use) })
+                    Ok(Going { filler: Some(Filler::new(restore, identity, rest)), in_use: Some(in_use) })
                 }
                 Err(code) => {
                     in_use.note_failure(code);
@@ -116,7 +165,7 @@ impl Going {
 }
 
 /// The next piece of the dump; an empty one at its end.
-async fn receive(call: &mut ServerCall<'_, Restore>) -> Result<Vec<u8>, Abort> {
+async fn receive<R: StreamsIn>(call: &mut ServerCall<'_, R>) -> Result<Vec<u8>, Abort> {
     let mut piece = vec![0; PIECE_BYTES];
     let mut filled = 0;
     while filled < piece.len() {
@@ -135,8 +184,8 @@ async fn feed(mut going: Going, piece: Vec<u8>) -> Result<Going, Abort> {
         match filler.feed(&piece) {
             Ok(()) => Ok(going),
             Err(error) => {
-                // What came is removed here, where it may take its time.
-                going.filler = None;
+                // What came is removed here, where it may take its time. It may be wrong, or the disk full.
+                going.filler.take().into_iter().for_each(Filler::give_up);
                 Err(going.conclude(Err(error)).err().unwrap_or(codes::READ_DUMP_ERROR))
             }
         }

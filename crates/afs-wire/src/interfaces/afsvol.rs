@@ -1,6 +1,6 @@
 //! AFSVol, what `vos` and other volume servers ask of a volume server (Volume service notes).
 
-use crate::ids::{AfsTime, HostAddr, PartitionId, TransId, ViceId, VolumeId, VolumeType};
+use crate::ids::{AfsTime, HostAddr, PartitionId, TransId, ViceId, VnodeNumber, VolumeId, VolumeType};
 use rxgen::xdr::{CharVec, XdrArray, XdrString};
 use rxgen::{interface, wire_struct};
 
@@ -32,6 +32,10 @@ pub type VolXEntries = XdrArray<VolintXInfo, LIST_MAX>;
 pub type TransDebugEntries = XdrArray<TransDebugInfo, TRANSACTIONS_MAX>;
 /// Where to send.
 pub type ManyDests = XdrArray<Replica, DESTINATIONS_MAX>;
+/// Most volumes that a partition has put aside half-made.
+pub const HALVES_MAX: usize = 1024;
+/// Those.
+pub type Halves = XdrArray<HalfVolume, HALVES_MAX>;
 /// A code for each destination.
 pub type ManyResults = XdrArray<i32, DESTINATIONS_MAX>;
 
@@ -48,6 +52,12 @@ wire_bits! {
         0x10 CREATE;
         /// Made under an id.
         0x1000 CREATE_VOLUME_ID;
+    }
+
+    /// What `GetArrived` makes its digests of.
+    ArrivedFlags(i32) {
+        /// Of the data too, not of the attributes alone.
+        0x1 WITH_DATA;
     }
 
     /// State of a volume, as `SetFlags` sets it (Volume service notes 3).
@@ -324,6 +334,20 @@ wire_struct! {
         /// Bytes.
         dump_size: u64,
     }
+
+    /// A volume of which a part came.
+    struct HalfVolume {
+        /// Its id.
+        volume: VolumeId,
+        /// The name that it was to have.
+        name: VolName,
+        /// Its kind.
+        kind: VolumeType,
+        /// Its read-write volume.
+        parent: VolumeId,
+        /// Since when it is aside.
+        since: AfsTime,
+    }
 }
 
 /// The status of a volume in a list that is all right.
@@ -407,5 +431,13 @@ interface! {
         65539 PartitionInfo64 (name: PartitionName) -> (partition: DiskPartition64);
         /// Not served.
         65547 SplitVolume (volid: VolumeId, new_id: VolumeId, vnode: u32, verbose: i32) split from_server;
+        /// What came of the transaction's volume, which is new, when an earlier one of its id was filled and that broke off: an
+        /// `afs_dump::Arrival` for each vnode. Ours (Volume service notes 5.5).
+        1_634_099_456 GetArrived (trans: TransId, flags: ArrivedFlags) split from_server;
+        /// As `Restore`, from a dump that names alone what came, and of this file lacks as many bytes as came (0: none). Ours.
+        1_634_099_457 RestoreRest (trans: TransId, cookie: RestoreCookie, vnode: VnodeNumber, bytes: u64)
+                       split from_client;
+        /// Volumes of a partition of which a part came. Ours.
+        1_634_099_458 ListHalves (partition: PartitionId) -> (halves: Halves);
     }
 }
