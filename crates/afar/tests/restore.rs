@@ -212,3 +212,50 @@ async fn what_has_changed_brings_a_copy_up_to_date_and_does_not_replace_a_volume
     let listed = cell.does("listvol SERVER a");
     assert!(listed.lines().any(|line| line.starts_with("asleep ") && line.contains("Off-line")), "{listed}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restore_that_was_cut_off_goes_on_with_what_came_and_takes_nothing_of_another_dump() {
+    let cell = Cell::new();
+    let first = cell.create("first");
+    let mut written = Vec::new();
+    for length in [0, 5000, 300_000, 4_000_000] {
+        written.push((cell.write(first, &format!("file{length}"), &pattern(length)).await, pattern(length)));
+    }
+    let file = cell.state.path().join("dump");
+    let whole = cell.dump("first", "");
+    let before = cell.volumes();
+    let id_told = |output: &Output| -> u32 {
+        let said = words(output);
+        let after = said.split(" Id ").nth(1).unwrap_or_else(|| panic!("{said}"));
+        after.split(' ').next().unwrap().parse().unwrap()
+    };
+    fs::write(&file, &whole[..whole.len() - 1_500_000]).unwrap();
+    let cut = cell.restore("second", &file, true);
+    assert_eq!(cut.status.code(), Some(1));
+    assert_eq!(cell.volumes(), before, "nobody sees what came");
+    fs::write(&file, &whole).unwrap();
+    let restored = cell.restore("second", &file, false);
+    assert!(restored.status.success(), "{}", words(&restored));
+    assert_eq!(id_told(&restored), id_told(&cut), "the id that was taken is the volume's");
+    let second = cell.volume("second");
+    for (fid, bytes) in &written {
+        assert!(cell.read(second, *fid).await == *bytes, "{fid:?}");
+    }
+    // Another dump in which one byte of a file differs, and nothing else.
+    fs::write(&file, &whole[..whole.len() - 1_500_000]).unwrap();
+    assert_eq!(cell.restore("third", &file, true).status.code(), Some(1));
+    let mut other = whole.clone();
+    let at = whole.len() - 3_000_000;
+    other[at] ^= 1;
+    fs::write(&file, &other).unwrap();
+    let restored = cell.restore("third", &file, false);
+    assert!(restored.status.success(), "{}", words(&restored));
+    let third = cell.volume("third");
+    let (fid, bytes) = written.last().unwrap();
+    let found = cell.read(third, *fid).await;
+    assert_eq!(found.iter().zip(bytes).filter(|(a, b)| a != b).count(), 1, "it is the other dump's file");
+    for (fid, bytes) in &written[..3] {
+        assert!(cell.read(third, *fid).await == *bytes, "{fid:?}");
+    }
+    assert!(cell.dump("third", "").len() == whole.len());
+}

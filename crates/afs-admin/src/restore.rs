@@ -14,7 +14,7 @@ use std::net::Ipv4Addr;
 use std::{error, fmt};
 
 use afs_wire::abort::{VL_NOENT, VNOVOL, VOLSERBADOP};
-use afs_wire::afsvol::{AttachFlags, VolserStatus, VolumeFlags};
+use afs_wire::afsvol::{AttachFlags, HalfVolume, VolserStatus, VolumeFlags};
 use afs_wire::ids::{AfsTime, PartitionId, VolumeId};
 use bytes::Bytes;
 
@@ -262,7 +262,7 @@ pub async fn restore<S: FnMut() -> io::Result<Bytes>>(
     cancel: &Cancel,
     mut tell: impl FnMut(Event<'_>),
 ) -> Result<VolumeId, RestoreFailure> {
-    let target = find_ids(vldb, order).await?;
+    let target = find_ids(vldb, servers, order).await?;
     let id = target.id;
     tell(Event::Begins { name: &target.name, id });
     cancel.check().map_err(|error| RestoreFailure::new(Step::Begin(id), error, Left::Nothing))?;
@@ -296,7 +296,11 @@ pub async fn restore<S: FnMut() -> io::Result<Bytes>>(
 }
 
 /// Finds the volume's ids: those that are given, those of the entry of its name, or a new one.
-async fn find_ids(vldb: &LocationDb, order: &Order<'_>) -> Result<Target, RestoreFailure> {
+async fn find_ids(
+    vldb: &LocationDb,
+    servers: &VolumeServers,
+    order: &Order<'_>,
+) -> Result<Target, RestoreFailure> {
     let failed = |step, error: Error| RestoreFailure::new(step, error, Left::Nothing);
     let refused = |step, what: String| failed(step, Error::Local { what, code: VOLSERBADOP });
     let mut is_new_id = false;
@@ -305,7 +309,13 @@ async fn find_ids(vldb: &LocationDb, order: &Order<'_>) -> Result<Target, Restor
         None => match vldb.entry_by_name(order.name).await {
             Err(error) if error.code() == VL_NOENT => {
                 is_new_id = true;
-                (vldb.new_volume_ids(1).await.map_err(|error| failed(Step::TakeId, error))?, order.parent)
+                match id_of_half(vldb, servers, order).await {
+                    Some(id) => (id, order.parent),
+                    None => {
+                        let id = vldb.new_volume_ids(1).await.map_err(|error| failed(Step::TakeId, error))?;
+                        (id, order.parent)
+                    }
+                }
             }
             Err(error) => return Err(failed(Step::FetchByName, error)),
             Ok(entry) => {
@@ -327,6 +337,17 @@ async fn find_ids(vldb: &LocationDb, order: &Order<'_>) -> Result<Target, Restor
     let parent = parent.filter(|parent| parent.0 != 0).unwrap_or(id);
     let suffix = if order.kind == Kind::ReadOnly && parent != id { ".readonly" } else { "" };
     Ok(Target { id, parent, name: format!("{}{suffix}", order.name), is_new_id })
+}
+
+/// The id of a volume of this name that was to be restored here before, and of which a part has come. If nobody knows, there is none.
+async fn id_of_half(vldb: &LocationDb, servers: &VolumeServers, order: &Order<'_>) -> Option<VolumeId> {
+    let halves = servers.halves(order.server, order.partition).await.ok()?;
+    let is_wanted = |half: &HalfVolume| {
+        half.kind == order.kind.on_wire() && half.name.clone().into_bytes() == order.name.as_bytes()
+    };
+    let id = halves.into_iter().filter(is_wanted).max_by_key(|half| half.since)?.volume;
+    // An id that has an entry by now is somebody else's.
+    vldb.entry_by_id(id, None).await.err().filter(|error| error.code() == VL_NOENT).map(|_| id)
 }
 
 /// Begins a transaction on the volume, and makes it if it is not there.
@@ -455,18 +476,30 @@ async fn send<S: FnMut() -> io::Result<Bytes>>(
     dump: &mut Dump<S>,
     cancel: &Cancel,
 ) -> Result<(), (Step, StreamError)> {
-    let pieces = || match cancel.check() {
-        Ok(()) => dump.next_piece(),
-        Err(_) => Err(io::ErrorKind::Interrupted.into()),
-    };
-    let sent = servers.restore(attached.transaction, identity(order, target, None), pieces).await;
-    sent.map_err(|error| {
+    let failed = |error: StreamError| {
         let error = match error {
             StreamError::Local(_) if cancel.is_cancelled() => StreamError::Server(Error::Cancelled),
             error => error,
         };
         (Step::Send(target.id), error)
-    })
+    };
+    let mut rest = None;
+    if attached.before.is_none() && dump.has_copy() && !dump.is_incremental() {
+        let arrived = servers.arrived(attached.transaction).await.map_err(failed)?;
+        if !arrived.is_empty() {
+            rest = dump.leave_out(&arrived).map_err(|error| failed(StreamError::Local(error)))?;
+        }
+    }
+    let pieces = || match cancel.check() {
+        Ok(()) => dump.next_piece(),
+        Err(_) => Err(io::ErrorKind::Interrupted.into()),
+    };
+    let identity = identity(order, target, None);
+    let sent = match rest {
+        None => servers.restore(attached.transaction, identity, pieces).await,
+        Some(rest) => servers.restore_rest(attached.transaction, identity, rest, pieces).await,
+    };
+    sent.map_err(failed)
 }
 
 /// Sets what of the volume's header is not the dump's. Says what the dump has made of it.

@@ -11,8 +11,8 @@ use afs_admin::restore::{DateOf, Dump, Event, Left, Order, RestoreFailure, Step,
 use afs_admin::volumes::StreamError;
 use afs_wire::abort::{VL_NOENT, VNOVOL, VOLSERFAILEDOP};
 use afs_wire::afsvol::{
-    CreateVolume, DeleteVolume, EndTrans, GetStatus, Restore, SetDate, SetFlags, SetIdsTypes, SetInfo,
-    TransCreate,
+    CreateVolume, DeleteVolume, EndTrans, GetStatus, ListHalves, Restore, SetDate, SetFlags, SetIdsTypes,
+    SetInfo, TransCreate,
 };
 use afs_wire::ids::{AfsTime, PartitionId, VolumeId};
 use afs_wire::vl::{
@@ -151,10 +151,12 @@ fn a_volume_that_is_nowhere_is_made_and_gets_its_entry() {
     let restored = run(&nowhere(), Order { id: None, parent: None, ..FULL }, DUMP);
     let made = [TransCreate::NAME, CreateVolume::NAME, Restore::NAME];
     let recorded = [GetEntryByIDN::NAME, CreateEntryN::NAME, EndTrans::NAME];
-    let all = [&[GetEntryByNameN::NAME, GetNewVolumeId::NAME], &made[..], &SETTLE, &recorded].concat();
+    let all =
+        [&[GetEntryByNameN::NAME, ListHalves::NAME, GetNewVolumeId::NAME], &made[..], &SETTLE, &recorded]
+            .concat();
     assert_eq!(restored.asked, all);
-    let id = VolumeId(102);
-    assert_eq!(restored.told, ["user.alice 102", "replaces", "ready", "makes entry", "entry user.alice"]);
+    let id = VolumeId(103);
+    assert_eq!(restored.told, ["user.alice 103", "replaces", "ready", "makes entry", "entry user.alice"]);
     assert_eq!(*restored.result.as_ref().unwrap(), id);
     let made = restored.request::<CreateVolume>();
     assert_eq!((made.volid, made.parent), (id, id), "no root directory of its own");
@@ -184,11 +186,11 @@ fn whichever_call_fails_a_volume_without_an_entry_is_not_left() {
         );
         let failure = run(&nowhere().and_refusing(refused).and_refusing(DeleteVolume::NAME), order, DUMP);
         let failure = failure.result.unwrap_err();
-        assert_eq!(failure.left, Left::Volume(VolumeId(102)), "{refused}");
+        assert_eq!(failure.left, Left::Volume(VolumeId(103)), "{refused}");
         assert!(failure.to_string().contains("remove it with vos zap"), "{failure}");
     }
     let failure = run(&nowhere().and_refusing(EndTrans::NAME), order, DUMP).result.unwrap_err();
-    assert_eq!((failure.step, failure.left), (Step::End(VolumeId(102)), Left::All(VolumeId(102))));
+    assert_eq!((failure.step, failure.left), (Step::End(VolumeId(103)), Left::All(VolumeId(103))));
 }
 
 #[test]

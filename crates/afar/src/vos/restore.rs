@@ -2,6 +2,7 @@
 //! `afs_admin::restore`.
 
 use super::backup::locate;
+use super::progress::Progress;
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
@@ -85,13 +86,21 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         Some(file) => {
             check_end(file).map_err(|error| not_read(vos, from, &error))?;
             let progress = vos.progress(file.metadata().ok().map(|metadata| metadata.len()));
-            restore(vos, &order, from, || read(file).inspect(|piece| progress.add(piece.len())))
+            // A file can be read twice, and what came of it before need not be sent again.
+            let again = path.filter(|_| file.metadata().is_ok_and(|metadata| metadata.is_file()));
+            let again = again.map(|path| open(vos, path)).transpose()?;
+            let source = |mut file: File, progress| {
+                move || read(&mut file).inspect(|piece| count(progress, piece.len()))
+            };
+            let file = file.try_clone().map_err(|error| not_read(vos, from, &error))?;
+            restore(vos, &order, from, source(file, Some(&progress)), again.map(|file| source(file, None)))
         }
         None => {
             standard_input::get().map_err(|error| not_read(vos, from, &error))?;
             let mut input = io::stdin().lock();
             let progress = vos.progress(None);
-            restore(vos, &order, from, || read(&mut input).inspect(|piece| progress.add(piece.len())))
+            let source = || read(&mut input).inspect(|piece| progress.add(piece.len()));
+            restore(vos, &order, from, source, None)
         }
     }?;
     if vos.json {
@@ -282,6 +291,12 @@ fn read(from: &mut impl Read) -> io::Result<Bytes> {
     }
 }
 
+fn count(progress: Option<&Progress>, bytes: usize) {
+    if let Some(progress) = progress {
+        progress.add(bytes);
+    }
+}
+
 /// Looks at the end of a file before anything is changed. One that ends too early is read, to tell where and in what.
 fn check_end(file: &mut File) -> io::Result<()> {
     if !file.metadata()?.is_file() {
@@ -319,13 +334,18 @@ fn code_of(error: &io::Error) -> Code {
 // ---- restoring it
 
 /// Restores the volume. Says its id, and how long the dump was.
-fn restore(
+fn restore<S: FnMut() -> io::Result<Bytes>>(
     vos: &Vos,
     order: &Order<'_>,
     from: &str,
-    source: impl FnMut() -> io::Result<Bytes>,
+    source: S,
+    again: Option<S>,
 ) -> Result<(VolumeId, u64), Stop> {
-    let mut dump = Dump::begin(source).map_err(|error| not_read(vos, from, &error))?;
+    let dump = Dump::begin(source).map_err(|error| not_read(vos, from, &error))?;
+    let mut dump = match again {
+        Some(again) => dump.with_copy(again),
+        None => dump,
+    };
     let cancel = vos.caller.cancelled_by_interrupt("vos");
     let tell = |event: Event<'_>| tell(vos, order, event);
     let restored = vos.caller.run(restore::restore(&vos.vldb, &vos.volumes, order, &mut dump, &cancel, tell));

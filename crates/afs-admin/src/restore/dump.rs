@@ -1,10 +1,12 @@
 //! A dump on its way to a server: it is checked piece by piece, so that one that is damaged or ends early is told with the place of the
-//! fault, and never sent to its end. Where its bytes come from is the caller's.
+//! fault, and never sent to its end. Where its bytes come from is the caller's. Of a volume that has come in part before, only the rest is given
+//! out, as far as the dump agrees with what came.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 
-use afs_dump::{DumpError, Event, Reader};
+use afs_dump::{Arrival, DumpError, Event, Reader, VnodeDigest, VnodeRecord};
+use afs_wire::ids::VnodeNumber;
 use bytes::Bytes;
 
 /// Whether these are the last bytes of a dump.
@@ -16,7 +18,10 @@ pub fn ends_a_dump(last: [u8; 4]) -> bool {
 #[derive(Debug)]
 pub struct Dump<S> {
     source: S,
+    /// The same dump once more, from its beginning.
+    copy: Option<S>,
     reader: Reader,
+    filter: Option<Filter>,
     /// What was read to learn what the dump is, and has not been given out yet.
     ahead: VecDeque<Bytes>,
     is_incremental: bool,
@@ -29,7 +34,8 @@ impl<S: FnMut() -> io::Result<Bytes>> Dump<S> {
     ///
     /// The source's; or of the kind [`io::ErrorKind::InvalidData`] with the [`DumpError`], when the source gives no dump.
     pub fn begin(source: S) -> io::Result<Self> {
-        let mut dump = Self { source, reader: Reader::new(), ahead: VecDeque::new(), is_incremental: false };
+        let (reader, ahead) = (Reader::new(), VecDeque::new());
+        let mut dump = Self { source, copy: None, reader, filter: None, ahead, is_incremental: false };
         let mut is_known = false;
         while !is_known {
             let piece = (dump.source)()?;
@@ -37,6 +43,78 @@ impl<S: FnMut() -> io::Result<Bytes>> Dump<S> {
             dump.ahead.push_back(piece);
         }
         Ok(dump)
+    }
+
+    /// The dump can be read twice: `copy` gives it from its beginning, too. Then what came of the volume before is not sent again.
+    #[must_use]
+    pub fn with_copy(mut self, copy: S) -> Self {
+        self.copy = Some(copy);
+        self
+    }
+
+    /// Whether it can be read twice.
+    pub(super) const fn has_copy(&self) -> bool {
+        self.copy.is_some()
+    }
+
+    /// From now on gives out what has not come, as far as the dump agrees with what came. Says whether it does at all, and the file of which it
+    /// leaves out the first bytes, with how many these are. Expects that nothing was given out yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::begin`].
+    pub(super) fn leave_out(
+        &mut self,
+        arrived: &[Arrival],
+    ) -> io::Result<Option<Option<(VnodeNumber, u64)>>> {
+        let Some(copy) = self.copy.take() else { return Ok(None) };
+        let agreed = agree(copy, arrived)?;
+        if agreed.whole.is_empty() && agreed.rest.is_none() {
+            return Ok(None);
+        }
+        let rest = agreed.rest;
+        self.filter = Some(Filter { agreed, held: Vec::new(), held_at: 0, drops: false, left_out: 0 });
+        // What was read ahead goes through it like everything else.
+        self.reader = Reader::new();
+        let ahead = std::mem::take(&mut self.ahead);
+        for piece in ahead {
+            let mut out = Vec::new();
+            self.pass(&piece, &mut out)?;
+            if !out.is_empty() {
+                self.ahead.push_back(out.into());
+            }
+        }
+        Ok(Some(rest))
+    }
+
+    /// Checks a piece, and appends what is to be given out of it.
+    fn pass(&mut self, piece: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+        let Some(filter) = &mut self.filter else { return Ok(()) };
+        if piece.is_empty() {
+            return self.reader.finish().map_err(faulty);
+        }
+        filter.held.extend_from_slice(piece);
+        let mut input = piece;
+        loop {
+            let (kind, record, length) = match self.reader.next(&mut input).map_err(faulty)? {
+                None => return Ok(()),
+                Some(Event::Vnode(record)) => (Passed::Vnode, Some(record.clone()), 0),
+                Some(Event::Data(data)) => (Passed::Data, None, data.len() as u64),
+                Some(Event::End) => (Passed::End, None, 0),
+                Some(Event::Volume(_)) => (Passed::Volume, None, 0),
+                Some(Event::Dump(_)) => continue,
+            };
+            let at = self.reader.offset();
+            match (kind, record) {
+                (Passed::Vnode, Some(record)) => filter.vnode(&record, self.reader.vnode_offset(), at, out),
+                (Passed::Volume, _) => filter.section(self.reader.volume_offset(), out),
+                (Passed::Data, _) => filter.data(at, length, out),
+                (Passed::End | Passed::Vnode, _) => {
+                    filter.section(at - END_BYTES, out);
+                    filter.release(at, out);
+                }
+            }
+        }
     }
 
     /// Whether the dump has only what has changed since some time.
@@ -58,9 +136,19 @@ impl<S: FnMut() -> io::Result<Bytes>> Dump<S> {
         if let Some(piece) = self.ahead.pop_front() {
             return Ok(piece);
         }
-        let piece = (self.source)()?;
-        self.check(&piece)?;
-        Ok(piece)
+        if self.filter.is_none() {
+            let piece = (self.source)()?;
+            self.check(&piece)?;
+            return Ok(piece);
+        }
+        loop {
+            let piece = (self.source)()?;
+            let mut out = Vec::new();
+            self.pass(&piece, &mut out)?;
+            if piece.is_empty() || !out.is_empty() {
+                return Ok(out.into());
+            }
+        }
     }
 
     /// Reads all that is left.
@@ -86,6 +174,162 @@ impl<S: FnMut() -> io::Result<Bytes>> Dump<S> {
             }
         }
         Ok(has_header)
+    }
+}
+
+/// Bytes of the end of a dump.
+const END_BYTES: u64 = 5;
+/// The tag that begins a vnode (Volume service notes 5.1).
+const VNODE_TAG: u8 = 3;
+
+/// What a dump has that came before.
+#[derive(Debug, Default)]
+struct Agreed {
+    whole: HashSet<VnodeNumber>,
+    rest: Option<(VnodeNumber, u64)>,
+}
+
+/// Reads a dump as far as what came before may be in it, and compares that.
+fn agree(mut source: impl FnMut() -> io::Result<Bytes>, arrived: &[Arrival]) -> io::Result<Agreed> {
+    let expected: HashMap<VnodeNumber, Arrival> = arrived.iter().map(|a| (a.vnode, *a)).collect();
+    let (mut agreed, mut reader) = (Agreed::default(), Reader::new());
+    let mut left = expected.len();
+    let mut current: Option<Compared> = None;
+    while left > 0 || current.is_some() {
+        let piece = source()?;
+        if piece.is_empty() {
+            break;
+        }
+        let mut input = &piece[..];
+        while let Some(event) = reader.next(&mut input).map_err(faulty)? {
+            match event {
+                Event::Data(data) => {
+                    if let Some(compared) = &mut current {
+                        compared.add(data);
+                    }
+                }
+                Event::Vnode(record) => {
+                    current.take().into_iter().for_each(|compared| compared.end(&mut agreed));
+                    let arrival = expected.get(&record.fid.vnode);
+                    left -= usize::from(arrival.is_some());
+                    current = arrival.and_then(|arrival| Compared::begin(record, *arrival));
+                }
+                Event::End => current.take().into_iter().for_each(|compared| compared.end(&mut agreed)),
+                Event::Dump(_) | Event::Volume(_) => {}
+            }
+        }
+        if current.as_ref().is_some_and(Compared::has_all) {
+            current.take().into_iter().for_each(|compared| compared.end(&mut agreed));
+        }
+    }
+    Ok(agreed)
+}
+
+/// A vnode of the dump that is being compared with what came.
+struct Compared {
+    arrival: Arrival,
+    digest: VnodeDigest,
+    /// Bytes that are still to be compared.
+    left: u64,
+}
+
+impl Compared {
+    fn begin(record: &VnodeRecord, arrival: Arrival) -> Option<Self> {
+        let length = record.attributes.as_ref()?.length.unwrap_or(0);
+        let left = match arrival.bytes {
+            None => length,
+            // The last byte has not come.
+            Some(bytes) if bytes < length => bytes,
+            Some(_) => return None,
+        };
+        let digest = VnodeDigest::of(record).ok().flatten()?;
+        Some(Self { arrival, digest, left })
+    }
+
+    fn add(&mut self, data: &[u8]) {
+        let compared = &data[..data.len().min(usize::try_from(self.left).unwrap_or(usize::MAX))];
+        self.digest.add(compared);
+        self.left -= compared.len() as u64;
+    }
+
+    fn has_all(&self) -> bool {
+        self.left == 0
+    }
+
+    fn end(self, agreed: &mut Agreed) {
+        let Arrival { vnode, bytes, digest } = self.arrival;
+        if self.left > 0 || self.digest.end() != digest {
+            return;
+        }
+        match bytes {
+            None => _ = agreed.whole.insert(vnode),
+            Some(bytes) => agreed.rest = Some((vnode, bytes)),
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Passed {
+    Vnode,
+    Volume,
+    Data,
+    End,
+}
+
+/// Leaves out of a dump what came before. Sections pass as they are, as far as it is known where they end.
+#[derive(Debug)]
+struct Filter {
+    agreed: Agreed,
+    /// What was read and not given out or left out yet, and where in the dump that begins.
+    held: Vec<u8>,
+    held_at: u64,
+    /// Whether the section that is being read is left out.
+    drops: bool,
+    /// Bytes of the next data that are left out.
+    left_out: u64,
+}
+
+impl Filter {
+    /// Gives out what is before a place, or leaves it out.
+    fn release(&mut self, to: u64, out: &mut Vec<u8>) {
+        let length =
+            usize::try_from(to.saturating_sub(self.held_at)).unwrap_or(usize::MAX).min(self.held.len());
+        if !self.drops {
+            out.extend_from_slice(&self.held[..length]);
+        }
+        self.held.drain(..length);
+        self.held_at += length as u64;
+    }
+
+    /// A section begins that passes.
+    fn section(&mut self, at: u64, out: &mut Vec<u8>) {
+        self.release(at, out);
+        self.drops = false;
+    }
+
+    fn vnode(&mut self, record: &VnodeRecord, from: u64, at: u64, out: &mut Vec<u8>) {
+        self.section(from, out);
+        let fid = record.fid;
+        if record.attributes.is_some() && self.agreed.whole.contains(&fid.vnode) {
+            out.push(VNODE_TAG);
+            out.extend_from_slice(&fid.vnode.0.to_be_bytes());
+            out.extend_from_slice(&fid.unique.0.to_be_bytes());
+            self.drops = true;
+        } else if let Some((_, bytes)) = self.agreed.rest.filter(|(vnode, _)| *vnode == fid.vnode) {
+            self.release(at, out);
+            self.left_out = bytes;
+        }
+    }
+
+    fn data(&mut self, at: u64, length: u64, out: &mut Vec<u8>) {
+        let left_out = self.left_out.min(length);
+        if left_out > 0 {
+            self.left_out -= left_out;
+            self.drops = true;
+            self.release(at - length + left_out, out);
+            self.drops = false;
+        }
+        self.release(at, out);
     }
 }
 
@@ -148,5 +392,129 @@ mod tests {
         let long = [DUMP, b"x"].concat();
         let error = Dump::begin(pieces(&long, 1000)).and_then(|mut dump| dump.check_rest()).unwrap_err();
         assert!(error.to_string().contains("more bytes follow"), "{error}");
+    }
+
+    /// What came of the first vnodes, and so many bytes of the one behind them.
+    fn arrivals(dump: &[u8], whole: usize, bytes: u64) -> Vec<Arrival> {
+        let mut all: Vec<(VnodeRecord, Vec<u8>)> = Vec::new();
+        let (mut reader, mut input) = (Reader::new(), dump);
+        while let Some(event) = reader.next(&mut input).unwrap() {
+            match event {
+                Event::Vnode(record) => all.push((record.clone(), Vec::new())),
+                Event::Data(data) => all.last_mut().unwrap().1.extend_from_slice(data),
+                _ => {}
+            }
+        }
+        let arrival = |(n, (record, data)): (usize, &(VnodeRecord, Vec<u8>))| {
+            let bytes = (n == whole).then_some(bytes);
+            let mut digest = VnodeDigest::of(record).unwrap().unwrap();
+            digest.add(&data[..bytes.unwrap_or(data.len() as u64) as usize]);
+            Arrival { vnode: record.fid.vnode, bytes, digest: digest.end() }
+        };
+        let most = whole + usize::from(bytes > 0);
+        all.iter().enumerate().take(most).map(arrival).collect()
+    }
+
+    /// A file that lacks its first bytes.
+    type Rest = Option<(VnodeNumber, u64)>;
+
+    /// A dump that leaves out what came: all that it gives out.
+    fn rest(dump: &[u8], arrived: &[Arrival], length: usize) -> Option<(Vec<u8>, Rest)> {
+        let mut begun = Dump::begin(pieces(dump, length)).unwrap().with_copy(pieces(dump, length));
+        let rest = begun.leave_out(arrived).unwrap()?;
+        let mut all = Vec::new();
+        loop {
+            let piece = begun.next_piece().unwrap();
+            if piece.is_empty() {
+                return Some((all, rest));
+            }
+            all.extend_from_slice(&piece);
+        }
+    }
+
+    /// The vnodes of a dump in which a file lacks its first bytes: which have attributes, and how many data.
+    fn vnodes(dump: &[u8], rest: Rest) -> Vec<(VnodeNumber, bool, usize)> {
+        let mut found: Vec<(VnodeNumber, bool, usize)> = Vec::new();
+        let (mut reader, mut input) = (Reader::new(), dump);
+        loop {
+            let mut lacks = None;
+            match reader.next(&mut input).unwrap() {
+                None => break,
+                Some(Event::Vnode(record)) => {
+                    lacks = rest.filter(|(vnode, _)| *vnode == record.fid.vnode);
+                    found.push((record.fid.vnode, record.attributes.is_some(), 0));
+                }
+                Some(Event::Data(data)) => found.last_mut().unwrap().2 += data.len(),
+                Some(_) => {}
+            }
+            if let Some((_, bytes)) = lacks {
+                reader.lacks(bytes).unwrap();
+            }
+        }
+        reader.finish().unwrap();
+        found
+    }
+
+    #[test]
+    fn what_came_is_left_out_and_the_rest_is_a_dump() {
+        let all = vnodes(DUMP, None);
+        for length in [1, 7, 4096, DUMP.len()] {
+            for whole in 1..=all.len() {
+                let (given, rest) = rest(DUMP, &arrivals(DUMP, whole, 0), length).unwrap();
+                assert_eq!(rest, None);
+                let expected = all.iter().enumerate().map(|(n, &(vnode, _, bytes))| match n < whole {
+                    true => (vnode, false, 0),
+                    false => (vnode, true, bytes),
+                });
+                assert_eq!(
+                    vnodes(&given, None),
+                    expected.collect::<Vec<_>>(),
+                    "{whole} of pieces of {length}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_bytes_of_a_file_are_left_out() {
+        let all = vnodes(DUMP, None);
+        let is_file = |vnode: VnodeNumber| !vnode.is_directory();
+        let (n, &(vnode, _, bytes)) =
+            all.iter().enumerate().find(|(_, (vnode, _, bytes))| is_file(*vnode) && *bytes > 5).unwrap();
+        for length in [1, 7, DUMP.len()] {
+            let came = bytes as u64 - 2;
+            let (given, rest) = rest(DUMP, &arrivals(DUMP, n, came), length).unwrap();
+            assert_eq!(rest, Some((vnode, came)));
+            let found = vnodes(&given, rest);
+            assert_eq!(found[n], (vnode, true, 2));
+            assert_eq!(found[n + 1..], all[n + 1..]);
+        }
+    }
+
+    #[test]
+    fn another_file_is_not_taken_for_the_one_that_came() {
+        let mut other = DUMP.to_vec();
+        // A byte of data: the attributes are all alike.
+        let at = (0..DUMP.len()).rev().find(|&at| {
+            let mut changed = DUMP.to_vec();
+            changed[at] ^= 1;
+            let (mut reader, mut input) = (Reader::new(), &changed[..]);
+            while let Ok(Some(event)) = reader.next(&mut input) {
+                if let Event::Data(_) = event
+                    && reader.offset() > at as u64
+                {
+                    return true;
+                }
+            }
+            false
+        });
+        other[at.unwrap()] ^= 1;
+        let arrived = arrivals(DUMP, usize::MAX - 1, 0);
+        let (given, _) = rest(&other, &arrived, 4096).unwrap();
+        let sent = vnodes(&given, None).into_iter().filter(|(_, is_sent, _)| *is_sent).count();
+        assert_eq!(sent, 1, "what has changed is sent");
+        let nothing_alike: Vec<Arrival> =
+            arrived.iter().map(|arrival| Arrival { digest: [0; 16], ..*arrival }).collect();
+        assert_eq!(rest(DUMP, &nothing_alike, 4096), None);
     }
 }

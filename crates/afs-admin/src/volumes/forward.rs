@@ -116,7 +116,7 @@ fn destination(server: Ipv4Addr) -> DestServer {
     DestServer { host: HostAddr::from(server), port: i32::from(AfsVol::PORT), ssid: 1 }
 }
 
-fn cookie(identity: Identity<'_>) -> Result<RestoreCookie, Error> {
+pub(super) fn cookie(identity: Identity<'_>) -> Result<RestoreCookie, Error> {
     Ok(RestoreCookie {
         name: CharVec::from_text(identity.name).map_err(|_| too_long(identity.name))?,
         kind: identity.kind.on_wire(),

@@ -1,14 +1,16 @@
 //! Dumps as streams, to and from a volume server. A dump is bytes here; `afs_dump` knows what is in them.
 
-use afs_wire::afsvol::{self, DumpFlags, RestoreCookie, RestoreFlags};
-use afs_wire::ids::AfsTime;
+use afs_dump::{ARRIVALS_MAX, Arrival};
+use afs_wire::afsvol::{self, ArrivedFlags, DumpFlags, HalfVolume, RestoreFlags};
+use afs_wire::ids::{AfsTime, PartitionId, VnodeNumber};
 use bytes::Bytes;
 use rx::{CallError, ClientCall, RpcError};
-use rxgen::Rpc;
-use rxgen::xdr::CharVec;
+use rxgen::{Abort, Rpc};
 use std::fmt;
 use std::io;
+use std::net::Ipv4Addr;
 
+use super::forward::cookie;
 use super::{Identity, Transaction, VolumeServers};
 use crate::error::Error;
 
@@ -86,18 +88,81 @@ impl VolumeServers {
         &self,
         transaction: Transaction,
         identity: Identity<'_>,
+        source: impl FnMut() -> io::Result<Bytes>,
+    ) -> Result<(), StreamError> {
+        let (trans, cookie) = (transaction.id, cookie(identity)?);
+        let order = afsvol::Restore { trans, flags: RestoreFlags::INCREMENTAL, cookie };
+        self.fill(transaction, &order, source).await
+    }
+
+    /// The same for a volume of which a part has come before ([`VolumeServers::arrived`]): the dump names alone what came, and of this file
+    /// lacks so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// As of [`VolumeServers::restore`]; a server that has not got that part refuses it.
+    pub async fn restore_rest(
+        &self,
+        transaction: Transaction,
+        identity: Identity<'_>,
+        rest: Option<(VnodeNumber, u64)>,
+        source: impl FnMut() -> io::Result<Bytes>,
+    ) -> Result<(), StreamError> {
+        let (vnode, bytes) = rest.unwrap_or((VnodeNumber(0), 0));
+        let order = afsvol::RestoreRest { trans: transaction.id, cookie: cookie(identity)?, vnode, bytes };
+        self.fill(transaction, &order, source).await
+    }
+
+    /// What came of a volume that is new, when it was to be filled before: each vnode with a digest that covers its data. Nothing from a server that
+    /// keeps nothing.
+    ///
+    /// # Errors
+    ///
+    /// The server's.
+    pub async fn arrived(&self, transaction: Transaction) -> Result<Vec<Arrival>, StreamError> {
+        let Transaction { server, id: trans } = transaction;
+        let order = afsvol::GetArrived { trans, flags: ArrivedFlags::WITH_DATA };
+        let call = self.server(server).call().await.map_err(failed::<afsvol::GetArrived>)?;
+        let (mut arrivals, mut rest) = (Vec::new(), Vec::new());
+        let take = |bytes: &[u8]| {
+            rest.extend_from_slice(bytes);
+            let (whole, left) = rest.as_chunks::<{ Arrival::BYTES }>();
+            arrivals.extend(whole.iter().map(Arrival::from_bytes));
+            if arrivals.len() > ARRIVALS_MAX + 1 {
+                return Err(io::Error::other("the server tells of more vnodes than any has"));
+            }
+            rest = left.to_vec();
+            Ok(())
+        };
+        match receive(call, &order, take).await {
+            Err(StreamError::Server(error)) if error.code() == Abort::OPCODE => Ok(Vec::new()),
+            Err(error) => Err(error),
+            Ok(_) => Ok(arrivals),
+        }
+    }
+
+    /// Volumes of a partition of which a part has come. None from a server that keeps nothing.
+    ///
+    /// # Errors
+    ///
+    /// The server's.
+    pub async fn halves(&self, server: Ipv4Addr, partition: PartitionId) -> Result<Vec<HalfVolume>, Error> {
+        match self.call(server, afsvol::ListHalves { partition }).await {
+            Err(error) if error.code() == Abort::OPCODE => Ok(Vec::new()),
+            Err(error) => Err(error),
+            Ok(reply) => Ok(reply.halves.into_vec()),
+        }
+    }
+
+    async fn fill<R: Rpc>(
+        &self,
+        transaction: Transaction,
+        order: &R,
         mut source: impl FnMut() -> io::Result<Bytes>,
     ) -> Result<(), StreamError> {
-        let Transaction { server, id: trans } = transaction;
-        let cookie = RestoreCookie {
-            name: CharVec::from_text(identity.name).map_err(|_| too_long(identity.name))?,
-            kind: identity.kind.on_wire(),
-            clone: identity.clone,
-            parent: identity.parent,
-        };
-        let order = afsvol::Restore { trans, flags: RestoreFlags::INCREMENTAL, cookie };
-        let mut call = self.server(server).call().await.map_err(failed::<afsvol::Restore>)?;
-        call.send_request(&order).await.map_err(Error::from)?;
+        let call = self.server(transaction.server).call().await;
+        let mut call = call.map_err(failed::<R>)?;
+        call.send_request(order).await.map_err(Error::from)?;
         loop {
             let piece = source().map_err(StreamError::Local)?;
             if piece.is_empty() {
@@ -106,10 +171,10 @@ impl VolumeServers {
             match call.send(piece).await {
                 // The server has ended the call: the reply says why.
                 Err(CallError::NotSending { .. }) => break,
-                sent => sent.map_err(failed::<afsvol::Restore>)?,
+                sent => sent.map_err(failed::<R>)?,
             }
         }
-        call.reply::<afsvol::Restore>().await.map_err(Error::from)?;
+        call.reply::<R>().await.map_err(Error::from)?;
         Ok(())
     }
 }
