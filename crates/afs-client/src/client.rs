@@ -38,7 +38,8 @@ use crate::servers::remote::Calls;
 use crate::servers::table::{ServerKind, Servers};
 use crate::servers::users::{Holder, LoggedIn, TokenCounts, TokenInfo, Users, Who};
 use crate::servers::waiting::Waiting;
-use crate::service::callbacks;
+use crate::service::callbacks::{self, Promises};
+use crate::vnodes::attributes::Statuses;
 use crate::vnodes::single_flight::SingleFlight;
 use crate::vnodes::status::Status;
 use crate::vnodes::suspended::{self, SuspendDetector};
@@ -75,8 +76,9 @@ pub(crate) struct Inner {
     /// What all that is asked of servers goes through.
     pub(crate) calls: Arc<Calls>,
     pub(crate) vnodes: Arc<Vnodes>,
+    pub(crate) promises: Promises,
     pub(crate) suspended: SuspendDetector,
-    pub(crate) single_flight: SingleFlight,
+    pub(crate) statuses: Arc<Statuses>,
     pub(crate) mounts: Arc<Mounts>,
     pub(crate) invalidations: Arc<Invalidations>,
     pub(crate) open_files: Arc<OpenFiles>,
@@ -199,6 +201,20 @@ impl Client {
                 waiting: Waiting::default(),
                 closing: closing.clone(),
             });
+            let statuses = Statuses {
+                vnodes: Arc::clone(&vnodes),
+                users: Arc::clone(&users),
+                calls: Arc::clone(&calls),
+                single_flight: SingleFlight::default(),
+                invalidations: Arc::clone(&invalidations),
+            };
+            let promises = Promises {
+                calls: Arc::clone(&calls),
+                vnodes: Arc::clone(&vnodes),
+                invalidations: Arc::clone(&invalidations),
+            };
+            let (servers_of, changes) = (Arc::clone(&servers), Arc::clone(&invalidations));
+            let suspended = SuspendDetector::new(runtime.boot_time(), servers_of, changes);
             Inner {
                 me: me.clone(),
                 uuid,
@@ -213,8 +229,9 @@ impl Client {
                 locations: Arc::clone(&calls.locations),
                 calls,
                 vnodes,
-                suspended: SuspendDetector::new(runtime.boot_time()),
-                single_flight: SingleFlight::default(),
+                promises,
+                suspended,
+                statuses: Arc::new(statuses),
                 mounts,
                 invalidations,
                 open_files: Arc::new(OpenFiles::new(Arc::clone(&runtime), me.clone())),

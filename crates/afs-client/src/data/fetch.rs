@@ -368,7 +368,7 @@ async fn run_call(
         Ok(FetchOutcome::Here) => {}
         Ok(FetchOutcome::Stale) => data.note_failed(range, None),
         Err(error) => {
-            let error = client.inner.note_gone(data.vnode.fid, error);
+            let error = client.inner.statuses.note_gone(data.vnode.fid, error);
             if matches!(error, Error::Busy { .. }) {
                 lock(&slot.server.pace).note_busy(client.inner.now());
             }

@@ -389,7 +389,7 @@ impl FileData {
         if let Some(known) = self.vnode.known(inner.now(), who) {
             return Ok(known.status);
         }
-        inner.own_status(user, fid, fid).await?;
+        inner.statuses.own_status(user, fid, fid).await?;
         // It may have left the table and come back.
         inner.vnodes.get_or_add(fid).last_status().ok_or(Error::Gone { fid })
     }

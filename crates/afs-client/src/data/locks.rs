@@ -505,7 +505,7 @@ impl LockServer for Inner {
         Box::pin(async move {
             let who = self.users.who(user, fid.cell);
             let answer = self.calls.call(who, fid, ExtendLock { fid: fid.in_cell() }).await;
-            answer.map(drop).map_err(|error| self.note_gone(fid, error))
+            answer.map(drop).map_err(|error| self.statuses.note_gone(fid, error))
         })
     }
 
@@ -513,7 +513,7 @@ impl LockServer for Inner {
         Box::pin(async move {
             let who = self.users.who(user, fid.cell);
             let answer = self.calls.call(who, fid, ReleaseLock { fid: fid.in_cell() }).await;
-            answer.map(drop).map_err(|error| self.note_gone(fid, error))
+            answer.map(drop).map_err(|error| self.statuses.note_gone(fid, error))
         })
     }
 }

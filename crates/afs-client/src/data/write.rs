@@ -348,7 +348,7 @@ impl FileData {
         }
         // It is as the server has it, but was changed, which its time is to say.
         let set = SetStatus { modified: Some(modified), ..SetStatus::default() };
-        match client.inner.store_status(user, &self.vnode, set).await {
+        match client.inner.statuses.store_status(user, &self.vnode, set).await {
             // Who may write data need not be one who may set times.
             Err(error) if matches!(error.errno(), Errno::EACCES | Errno::EPERM) => {
                 tracing::debug!(fid = %self.vnode.fid, %error, "the time of a file that was cut stays");

@@ -280,7 +280,7 @@ impl FileData {
         };
         let _changing = self.vnode.changing.lock().await;
         let status = client.store_as(who, self.vnode.fid, store, &Source(file)).await;
-        status.map_err(|error| client.inner.note_gone(self.vnode.fid, error))
+        status.map_err(|error| client.inner.statuses.note_gone(self.vnode.fid, error))
     }
 
     /// A store has failed.
@@ -428,9 +428,9 @@ impl FileData {
         // The writer may know, whoever asks now.
         let writer = inner.users.who_wrote(&file.writer(), fid.cell).unwrap_or(Who::NOBODY);
         let asker = inner.users.who(user, fid.cell);
-        let mut status = inner.fetch_status(writer, &self.vnode).await;
+        let mut status = inner.statuses.fetch_status(writer, &self.vnode).await;
         if status.is_err() && writer != asker {
-            status = inner.fetch_status(asker, &self.vnode).await;
+            status = inner.statuses.fetch_status(asker, &self.vnode).await;
         }
         match status {
             Ok(status) => {

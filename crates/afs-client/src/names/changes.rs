@@ -260,7 +260,7 @@ impl Client {
     /// As [`Self::create`].
     pub async fn symlink(&self, user: User, dir: Fid, name: &[u8], target: &[u8]) -> Result<Made, Error> {
         let fid = self.link_with_text(user, dir, name, target, LINK_MODE).await?;
-        Ok(Found { fid, status: self.inner.own_status(user, fid, fid).await? })
+        Ok(Found { fid, status: self.inner.statuses.own_status(user, fid, fid).await? })
     }
 
     /// Makes a mount point with this text, such as `#root.cell.`; whether there is such a volume is not looked at.

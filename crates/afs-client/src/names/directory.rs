@@ -130,7 +130,7 @@ impl Inner {
         let is_known = vnode.known(self.now(), who).is_some_and(|known| known.rights.is_some());
         if has_pages && !is_known {
             // They may still be good, and the status is small.
-            let status = self.fetch_status(who, &vnode).await;
+            let status = self.statuses.fetch_status(who, &vnode).await;
             // Also if nobody answers, as what was known may go on to count.
             if let Some(known) = self.known_pages(user, dir) {
                 return known;
@@ -149,7 +149,7 @@ impl Inner {
         let limit = PAGES_MAX * PAGE_SIZE;
         let client = self.client()?;
         let whole = client.fetch_whole(user, fid, limit).await;
-        let (bytes, status) = whole.map_err(|error| self.note_gone(fid, error))?;
+        let (bytes, status) = whole.map_err(|error| self.statuses.note_gone(fid, error))?;
         let directory = Directory::parse(bytes).map_err(|problem| Error::BadDirectory { fid, problem })?;
         let pages = Pages { directory: Arc::new(directory), version: status.data_version };
         self.vnodes.keep_pages(vnode, pages.clone());
@@ -168,7 +168,7 @@ impl Inner {
         if !ahead.is_empty() {
             let client = client.clone();
             self.runtime.spawn(Box::pin(async move {
-                drop(client.inner.fetch_statuses(who, &ahead).await);
+                drop(client.inner.statuses.fetch_statuses(who, &ahead).await);
             }));
         }
         if !walk.is_empty() {
@@ -177,7 +177,7 @@ impl Inner {
                 let fetches = walk.iter().map(|&dir| async move {
                     let Ok(pages) = inner.pages_of(user, dir).await else { return };
                     let ahead: Vec<_> = inner.unknown_from(dir, &pages.directory, Slot(0), AHEAD).collect();
-                    drop(inner.fetch_statuses(who, &ahead).await);
+                    drop(inner.statuses.fetch_statuses(who, &ahead).await);
                 });
                 join_all(fetches).await;
             }));

@@ -95,7 +95,7 @@ impl Inner {
                     let who = self.users.who(user, dir.cell);
                     let near: Vec<_> = self.unknown_from(dir, &pages, entry.slot, AFSCBMAX).collect();
                     // What fails is told by who asks for it alone.
-                    drop(self.fetch_statuses(who, &near).await);
+                    drop(self.statuses.fetch_statuses(who, &near).await);
                 }
                 return Ok(fid);
             }
@@ -115,7 +115,7 @@ impl Inner {
             return Ok(text);
         }
         let whole = self.client()?.fetch_whole(user, fid, AFSPATHMAX).await;
-        let (text, _) = whole.map_err(|error| self.note_gone(fid, error))?;
+        let (text, _) = whole.map_err(|error| self.statuses.note_gone(fid, error))?;
         let text = Bytes::from(text);
         vnode.set_link(text.clone());
         Ok(text)
@@ -212,7 +212,7 @@ impl Client {
         if let Some(target) = inner.dynamic_root.link_target(fid).filter(|_| fid.is_made_up()) {
             return Some(Ok(target));
         }
-        match inner.known_status(user, fid, fid)? {
+        match inner.statuses.known_status(user, fid, fid)? {
             Ok(status) if status.kind != Kind::Symlink => Some(Err(Error::NotALink { fid })),
             Ok(_) => inner.vnodes.get(fid)?.link().map(Ok),
             Err(error) => Some(Err(error)),
@@ -229,7 +229,7 @@ impl Client {
         if let Some(known) = self.cached_readlink(user, fid) {
             return known;
         }
-        if fid.is_made_up() || inner.own_status(user, fid, fid).await?.kind != Kind::Symlink {
+        if fid.is_made_up() || inner.statuses.own_status(user, fid, fid).await?.kind != Kind::Symlink {
             return Err(Error::NotALink { fid });
         }
         inner.link_text(user, fid).await

@@ -160,7 +160,7 @@ impl Inner {
                 None => return Ok(Target::Itself),
             }
         } else {
-            let status = self.own_status(user, fid, fid).await?;
+            let status = self.statuses.own_status(user, fid, fid).await?;
             if status.kind != Kind::Symlink || status.mode & 0o111 != 0 {
                 return Ok(Target::Itself);
             }
@@ -280,7 +280,7 @@ impl Client {
         let text = if fid.is_made_up() {
             inner.dynamic_root.mount_text(fid).map(|text| text.into_bytes().into())
         } else {
-            let status = inner.own_status(user, fid, fid).await?;
+            let status = inner.statuses.own_status(user, fid, fid).await?;
             match status.kind {
                 Kind::Symlink if status.mode & 0o111 == 0 => Some(inner.link_text(user, fid).await?),
                 Kind::Symlink | Kind::File | Kind::Directory => None,

@@ -118,12 +118,18 @@ impl Fetch {
         match call.reply::<FetchData64>().await {
             Ok(reply) => {
                 let inner = &client.inner;
-                if inner.note_volume(&vnode, &responder, &reply.sync) == Told::Behind {
+                if inner.statuses.note_volume(&vnode, &responder, &reply.sync) == Told::Behind {
                     let (what, problem) =
                         (format!("fetching {}", vnode.fid), "of an older release".to_owned());
                     return Err(Error::Broken { what, problem });
                 }
-                inner.note_status(&vnode, (&before, &responder), who, &reply.status, Some(&reply.callback));
+                inner.statuses.note_status(
+                    &vnode,
+                    (&before, &responder),
+                    who,
+                    &reply.status,
+                    Some(&reply.callback),
+                );
                 Ok(reply.status)
             }
             Err(error) => Err(broken.note(error)),

@@ -24,7 +24,7 @@ impl Client {
         }
         let who = inner.users.who(user, real.cell);
         let answer = inner.calls.call(who, real, FetchACL { fid: real.in_cell() }).await;
-        let reply = answer.map_err(|error| inner.note_gone(real, error))?.reply;
+        let reply = answer.map_err(|error| inner.statuses.note_gone(real, error))?.reply;
         let mut text = reply.access_list.into_bytes();
         if let Some(end) = text.iter().position(|&byte| byte == 0) {
             text.truncate(end);

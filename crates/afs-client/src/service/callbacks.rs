@@ -27,9 +27,11 @@ use rxgen::serve::{MAX_ARGUMENT_BYTES, serve_call};
 use rxgen::{Abort, Interface, Serve, ServerCall};
 
 use crate::client::Inner;
-use crate::events::Change;
+use crate::events::{Change, Invalidations};
 use crate::fid::{CellIndex, Fid};
+use crate::servers::remote::Calls;
 use crate::servers::table::{Server, ServerKind};
+use crate::vnodes::table::Vnodes;
 
 /// Aborts `ProbeUuid` from a server that means another client (File service notes 7.3).
 const NOT_ME: Abort = Abort(1);
@@ -39,6 +41,16 @@ pub(crate) struct CallbackService {
     client: Weak<Inner>,
     /// The vnodes that a debugger is going through.
     pub(crate) walk: Mutex<Vec<Fid>>,
+}
+
+/// What servers have promised, as they take it back.
+#[derive(Debug)]
+pub(crate) struct Promises {
+    /// Who the servers are, and what they have.
+    pub(crate) calls: Arc<Calls>,
+    pub(crate) vnodes: Arc<Vnodes>,
+    /// Those who keep copies of what was promised.
+    pub(crate) invalidations: Arc<Invalidations>,
 }
 
 /// Answers servers and debuggers on this endpoint.
@@ -62,21 +74,22 @@ impl CallbackService {
     pub(crate) fn inner(&self) -> Result<Arc<Inner>, Abort> {
         self.client.upgrade().ok_or(Abort(rx_proto::abort::AbortCode::USER_ABORT.0))
     }
-}
 
-impl Inner {
     /// Who we are.
-    pub(crate) fn interface(&self) -> InterfaceAddr {
-        let addresses = match self.endpoint().local_addr().ip() {
+    fn interface(&self) -> Result<InterfaceAddr, Abort> {
+        let inner = self.inner()?;
+        let addresses = match inner.endpoint().local_addr().ip() {
             IpAddr::V4(address) if !address.is_unspecified() => vec![HostAddr::from(address)],
             _ => Vec::new(),
         };
-        InterfaceAddr::new(self.uuid, &addresses)
+        Ok(InterfaceAddr::new(inner.uuid, &addresses))
     }
+}
 
+impl Promises {
     /// The cells of the server that calls from there; none of a stranger.
     fn cells_of(&self, peer: SocketAddr) -> Vec<CellIndex> {
-        let mut cells: Vec<_> = self.servers.calling(peer).iter().map(|server| server.cell).collect();
+        let mut cells: Vec<_> = self.calls.servers.calling(peer).iter().map(|server| server.cell).collect();
         cells.sort_unstable();
         cells.dedup();
         cells
@@ -106,7 +119,7 @@ impl Inner {
 
     /// A server breaks all of its promises.
     async fn note_reset(&self, peer: SocketAddr, uuid: Option<Uuid>) {
-        let mut servers = self.servers.calling(peer);
+        let mut servers = self.calls.servers.calling(peer);
         if servers.is_empty() {
             servers = self.newly_at(peer, uuid).await;
         }
@@ -118,7 +131,7 @@ impl Inner {
         // One that has never answered a call has promised nothing: it says this to each new client, before it answers its first.
         for server in servers.iter().filter(|server| server.candidate().has_answered) {
             server.reset();
-            let volumes = self.locations.on_server(server);
+            let volumes = self.calls.locations.on_server(server);
             for (cell, volume) in volumes {
                 changes.extend(self.invalidations.changes(Fid::root_of(cell, volume), Change::Volume));
             }
@@ -131,10 +144,12 @@ impl Inner {
     async fn newly_at(&self, peer: SocketAddr, uuid: Option<Uuid>) -> Vec<Arc<Server>> {
         let Some(uuid) = uuid else { return Vec::new() };
         let mut found = Vec::new();
-        for cell in self.cells.all() {
-            let Some(server) = self.servers.by_uuid(ServerKind::File, cell.index, uuid) else { continue };
-            if server.may_ask_anew(self.now())
-                && self.locations.ask_addresses(&*self.calls, &cell, uuid).await.is_ok()
+        for cell in self.calls.cells.all() {
+            let Some(server) = self.calls.servers.by_uuid(ServerKind::File, cell.index, uuid) else {
+                continue;
+            };
+            if server.may_ask_anew(self.calls.runtime.now())
+                && self.calls.locations.ask_addresses(&*self.calls, &cell, uuid).await.is_ok()
                 && server.has(peer)
             {
                 found.push(server);
@@ -146,7 +161,7 @@ impl Inner {
 
 impl Serve<CallBack> for CallbackService {
     async fn serve(&self, call: ServerCall<'_, CallBack>, args: CallBack) -> Result<reply::CallBack, Abort> {
-        self.inner()?.note_breaks(call.peer(), &args.fids).await;
+        self.inner()?.promises.note_breaks(call.peer(), &args.fids).await;
         Ok(reply::CallBack {})
     }
 }
@@ -157,7 +172,7 @@ impl Serve<InitCallBackState> for CallbackService {
         call: ServerCall<'_, InitCallBackState>,
         _: InitCallBackState,
     ) -> Result<reply::InitCallBackState, Abort> {
-        self.inner()?.note_reset(call.peer(), None).await;
+        self.inner()?.promises.note_reset(call.peer(), None).await;
         Ok(reply::InitCallBackState {})
     }
 }
@@ -168,9 +183,8 @@ impl Serve<InitCallBackState2> for CallbackService {
         call: ServerCall<'_, InitCallBackState2>,
         _: InitCallBackState2,
     ) -> Result<reply::InitCallBackState2, Abort> {
-        let inner = self.inner()?;
-        inner.note_reset(call.peer(), None).await;
-        Ok(reply::InitCallBackState2 { addr: inner.interface() })
+        self.inner()?.promises.note_reset(call.peer(), None).await;
+        Ok(reply::InitCallBackState2 { addr: self.interface()? })
     }
 }
 
@@ -180,7 +194,7 @@ impl Serve<InitCallBackState3> for CallbackService {
         call: ServerCall<'_, InitCallBackState3>,
         args: InitCallBackState3,
     ) -> Result<reply::InitCallBackState3, Abort> {
-        self.inner()?.note_reset(call.peer(), Some(args.server_uuid)).await;
+        self.inner()?.promises.note_reset(call.peer(), Some(args.server_uuid)).await;
         Ok(reply::InitCallBackState3 {})
     }
 }
@@ -199,7 +213,7 @@ impl Serve<ProbeUuid> for CallbackService {
 
 impl Serve<WhoAreYou> for CallbackService {
     async fn serve(&self, _: ServerCall<'_, WhoAreYou>, _: WhoAreYou) -> Result<reply::WhoAreYou, Abort> {
-        Ok(reply::WhoAreYou { addr: self.inner()?.interface() })
+        Ok(reply::WhoAreYou { addr: self.interface()? })
     }
 }
 
@@ -211,6 +225,6 @@ impl Serve<TellMeAboutYourself> for CallbackService {
     ) -> Result<reply::TellMeAboutYourself, Abort> {
         let capabilities =
             CapabilityWords::new(vec![Capabilities::ERRORTRANS.0]).expect("one word is not too many");
-        Ok(reply::TellMeAboutYourself { addr: self.inner()?.interface(), capabilities })
+        Ok(reply::TellMeAboutYourself { addr: self.interface()?, capabilities })
     }
 }

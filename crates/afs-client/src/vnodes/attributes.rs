@@ -1,4 +1,4 @@
-//! The status of vnodes: from memory where it is promised, else asked for, many at once where many are wanted; and setting it.
+//! [`Statuses`], the status of vnodes: from memory where it is promised, else asked for, many at once where many are wanted; and setting it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,16 +16,17 @@ use rx_proto::ids::ServiceId;
 use rx_proto::time::Instant;
 use rxgen::{Abort, Interface, Rpc};
 
-use crate::client::{Client, Inner};
+use crate::client::Client;
 use crate::error::Error;
-use crate::events::Change;
+use crate::events::{Change, Invalidations};
 use crate::fid::{Fid, User};
 use crate::names::mount_point::Target;
 use crate::servers::releases::Told;
-use crate::servers::remote::Asked;
-use crate::servers::users::{Purpose, Who};
+use crate::servers::remote::{Asked, Calls};
+use crate::servers::users::{Purpose, Users, Who};
+use crate::vnodes::single_flight::SingleFlight;
 use crate::vnodes::status::{Kind, SetStatus, Status};
-use crate::vnodes::table::{Known, PendingChange, Responder, Snapshot, Unstored, Vnode};
+use crate::vnodes::table::{Known, PendingChange, Responder, Snapshot, Unstored, Vnode, Vnodes};
 
 /// What of rights lets somebody see the status of a file or link: to read it, or to list its directory.
 const SEES: Rights = Rights(Rights::READ.0 | Rights::LOOKUP.0);
@@ -49,7 +50,21 @@ struct StatusOfIdentity {
     unstored: Option<Unstored>,
 }
 
-impl Inner {
+/// What it takes to tell a status: the table of vnodes, those who are asked for what is not in it, and those who keep copies.
+#[derive(Debug)]
+pub(crate) struct Statuses {
+    pub(crate) vnodes: Arc<Vnodes>,
+    pub(crate) users: Arc<Users>,
+    pub(crate) calls: Arc<Calls>,
+    pub(crate) single_flight: SingleFlight,
+    pub(crate) invalidations: Arc<Invalidations>,
+}
+
+impl Statuses {
+    fn now(&self) -> Instant {
+        self.calls.runtime.now()
+    }
+
     /// What is known of a vnode for a user, without asking anybody. `asked` is what the answer is about, `fid` the vnode itself:
     /// they differ for mount points.
     pub(crate) fn known_status(&self, user: User, asked: Fid, fid: Fid) -> Option<Result<Status, Error>> {
@@ -322,12 +337,12 @@ impl Inner {
     pub(crate) fn note_volume(&self, vnode: &Vnode, responder: &Responder, sync: &AfsVolSync) -> Told {
         // A server that no longer has the volume cannot be asked for the release that it had.
         let is_site = |id| {
-            let entry = self.locations.known(vnode.fid.cell, vnode.fid.volume);
+            let entry = self.calls.locations.known(vnode.fid.cell, vnode.fid.volume);
             entry.is_none_or(|entry| entry.sites.iter().any(|site| site.server.id == id))
         };
         let can_ask = |id| {
             is_site(id)
-                && self.servers.by_id(id).is_some_and(|server| server.candidate().down_since.is_none())
+                && self.calls.servers.by_id(id).is_some_and(|server| server.candidate().down_since.is_none())
         };
         let told = vnode.volume.note_release(self.now(), responder.server.id, sync, can_ask);
         match told {
@@ -355,6 +370,38 @@ impl Inner {
             other => other,
         }
     }
+
+    /// Sets some of a status at the server, the length aside.
+    ///
+    /// # Errors
+    ///
+    /// The server's.
+    pub(crate) async fn store_status(
+        &self,
+        user: User,
+        vnode: &Arc<Vnode>,
+        set: SetStatus,
+    ) -> Result<(), Error> {
+        let wire = set.to_wire();
+        if wire.mask.is_empty() {
+            return Ok(());
+        }
+        let fid = vnode.fid;
+        let who = self.users.who(user, fid.cell);
+        let _changing = vnode.changing.lock().await;
+        let pending = PendingChange::new([Arc::clone(vnode)]);
+        let before = vnode.snapshot();
+        let answer = self.calls.call(who, fid, StoreStatus { fid: fid.in_cell(), status: wire }).await;
+        let answer = answer.map_err(|error| self.note_gone(fid, error))?;
+        pending.done();
+        vnode.note_change(self.now(), (&before, &answer.responder), who, &answer.reply.status, None);
+        Ok(())
+    }
+
+    /// Whether a vnode's own status is promised, and the user's rights known.
+    fn is_known(&self, user: User, fid: Fid) -> bool {
+        self.known_status(user, fid, fid).is_some()
+    }
 }
 
 /// Whether a code says that the volume cannot be asked here, or not now.
@@ -368,8 +415,8 @@ impl Client {
         let inner = &self.inner;
         match inner.known_target(user, fid)? {
             Ok(Target::Itself) if fid.is_made_up() => Some(inner.dynamic_root.status(inner.now(), fid)),
-            Ok(Target::Itself) => inner.known_status(user, fid, fid),
-            Ok(Target::Root(root)) => inner.known_status(user, fid, root),
+            Ok(Target::Itself) => inner.statuses.known_status(user, fid, fid),
+            Ok(Target::Root(root)) => inner.statuses.known_status(user, fid, root),
             Ok(Target::Unvisited) => Some(Ok(inner.unvisited_status(fid))),
             Err(error) => Some(Err(error)),
         }
@@ -387,11 +434,11 @@ impl Client {
         }
         match inner.target_of(user, fid, false).await? {
             Target::Itself if fid.is_made_up() => inner.dynamic_root.status(inner.now(), fid),
-            Target::Itself => inner.own_status(user, fid, fid).await,
-            Target::Root(root) => match inner.own_status(user, fid, root).await {
+            Target::Itself => inner.statuses.own_status(user, fid, fid).await,
+            Target::Root(root) => match inner.statuses.own_status(user, fid, root).await {
                 Err(error) => {
                     let root = inner.real_anew(user, fid, root, error).await?;
-                    inner.own_status(user, fid, root).await
+                    inner.statuses.own_status(user, fid, root).await
                 }
                 told => told,
             },
@@ -406,7 +453,7 @@ impl Client {
             .iter()
             .zip(&outcomes)
             .filter(|(fid, outcome)| {
-                outcome.is_none() && !fid.is_made_up() && !self.inner.is_known(user, **fid)
+                outcome.is_none() && !fid.is_made_up() && !self.inner.statuses.is_known(user, **fid)
             })
             .map(|(fid, _)| *fid)
             .collect();
@@ -415,7 +462,7 @@ impl Client {
         let mut refused = HashMap::new();
         for fids in unknown.chunk_by(|a, b| (a.cell, a.volume) == (b.cell, b.volume)) {
             let who = self.inner.users.who(user, fids[0].cell);
-            refused.extend(self.inner.fetch_statuses(who, fids).await);
+            refused.extend(self.inner.statuses.fetch_statuses(who, fids).await);
         }
         // Most are in memory by now; mount points go their own way, several at once.
         let left: Vec<_> = (0..fids.len())
@@ -453,41 +500,7 @@ impl Client {
             // What was written goes before what is said of the file: a store afterwards would change that again.
             None => inner.store_dirty(user, real).await?,
         }
-        inner.store_status(user, &vnode, set).await?;
+        inner.statuses.store_status(user, &vnode, set).await?;
         self.status(user, fid).await
-    }
-}
-
-impl Inner {
-    /// Sets some of a status at the server, the length aside.
-    ///
-    /// # Errors
-    ///
-    /// The server's.
-    pub(crate) async fn store_status(
-        &self,
-        user: User,
-        vnode: &Arc<Vnode>,
-        set: SetStatus,
-    ) -> Result<(), Error> {
-        let wire = set.to_wire();
-        if wire.mask.is_empty() {
-            return Ok(());
-        }
-        let fid = vnode.fid;
-        let who = self.users.who(user, fid.cell);
-        let _changing = vnode.changing.lock().await;
-        let pending = PendingChange::new([Arc::clone(vnode)]);
-        let before = vnode.snapshot();
-        let answer = self.calls.call(who, fid, StoreStatus { fid: fid.in_cell(), status: wire }).await;
-        let answer = answer.map_err(|error| self.note_gone(fid, error))?;
-        pending.done();
-        vnode.note_change(self.now(), (&before, &answer.responder), who, &answer.reply.status, None);
-        Ok(())
-    }
-
-    /// Whether a vnode's own status is promised, and the user's rights known.
-    fn is_known(&self, user: User, fid: Fid) -> bool {
-        self.known_status(user, fid, fid).is_some()
     }
 }

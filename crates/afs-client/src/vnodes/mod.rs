@@ -4,7 +4,7 @@
 //!
 //! Names in directories are left to `names`, bytes of files to `data`. Breaks of promises arrive in `service`.
 
-mod attributes;
+pub(crate) mod attributes;
 pub(crate) mod single_flight;
 pub(crate) mod status;
 pub(crate) mod suspended;

@@ -10,7 +10,9 @@ use std::time::Duration;
 use rx_proto::time::Instant;
 
 use crate::client::{Client, Inner};
-use crate::events::Change;
+use crate::events::{Change, Invalidations};
+use crate::fid::Fid;
+use crate::servers::table::Servers;
 
 /// How often a running client is seen to run.
 const SEE_EVERY: Duration = Duration::from_millis(500);
@@ -18,16 +20,29 @@ const SEE_EVERY: Duration = Duration::from_millis(500);
 /// Not seen for so long, it did not run: shorter than a server goes on trying to reach a client, longer than a busy machine lets it wait.
 const LAPSE: Duration = Duration::from_secs(3);
 
-/// When the client was last seen to run, by a clock that goes on while the machine sleeps.
+/// When the client was last seen to run, by a clock that goes on while the machine sleeps; and who learns that it did not.
 #[derive(Debug)]
 pub(crate) struct SuspendDetector {
     seen: AtomicU64,
+    /// Whose promises are not believed then.
+    servers: Arc<Servers>,
+    invalidations: Arc<Invalidations>,
 }
 
 impl SuspendDetector {
     /// It runs now.
-    pub(crate) fn new(now: Instant) -> Self {
-        Self { seen: AtomicU64::new(now.as_nanos()) }
+    pub(crate) fn new(now: Instant, servers: Arc<Servers>, invalidations: Arc<Invalidations>) -> Self {
+        Self { seen: AtomicU64::new(now.as_nanos()), servers, invalidations }
+    }
+
+    /// It runs now. If it did not until then, no promise is believed, and all is to be looked at again from this root on.
+    pub(crate) fn notice(&self, now: Instant, root: Fid) {
+        let Some(lapse) = self.see(now) else { return };
+        tracing::info!(?lapse, "the client was suspended: it asks servers again what has changed");
+        for server in self.servers.all() {
+            server.reset();
+        }
+        self.invalidations.mention(root, Change::Everything);
     }
 
     /// It runs now. For how long it did not before, if it was suspended; one caller is told.
@@ -46,25 +61,15 @@ impl Client {
     /// To be called before something is answered from memory: if the client was suspended until now, promises that were made before
     /// are not believed any longer.
     pub fn notice_suspension(&self) {
-        self.inner.notice_suspension();
-    }
-}
-
-impl Inner {
-    fn notice_suspension(&self) {
-        let Some(lapse) = self.suspended.see(self.runtime.boot_time()) else { return };
-        tracing::info!(?lapse, "the client was suspended: it asks servers again what has changed");
-        for server in self.servers.all() {
-            server.reset();
-        }
-        self.invalidations.mention(self.root(), Change::Everything);
+        let inner = &self.inner;
+        inner.suspended.notice(inner.runtime.boot_time(), inner.root());
     }
 }
 
 /// Sees it run, for as long as it is there.
 pub(crate) async fn watch(client: Weak<Inner>) {
     while let Some(inner) = client.upgrade().filter(|inner| !inner.closing.has_begun()) {
-        inner.notice_suspension();
+        inner.suspended.notice(inner.runtime.boot_time(), inner.root());
         let runtime = Arc::clone(&inner.runtime);
         drop(inner);
         runtime.sleep_until(runtime.now() + SEE_EVERY).await;
@@ -74,16 +79,47 @@ pub(crate) async fn watch(client: Weak<Inner>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::events::Audience;
+    use crate::fid::CellIndex;
+    use crate::names::dynroot;
+    use crate::names::mount_point::Mounts;
+    use crate::servers::table::ServerKind;
+    use afs_sim::Sim;
+    use std::net::SocketAddr;
+
+    fn at(millis: u64) -> Instant {
+        Instant::ORIGIN + Duration::from_millis(millis)
+    }
+
+    fn detector(now: Instant) -> SuspendDetector {
+        let sim = Arc::new(Sim::new(Duration::ZERO));
+        let invalidations = Invalidations::new(sim, Arc::<Mounts>::default());
+        SuspendDetector::new(now, Arc::<Servers>::default(), Arc::new(invalidations))
+    }
 
     #[test]
     fn a_client_that_did_not_run_for_a_while_is_told_so_once() {
-        let at = |millis| Instant::ORIGIN + Duration::from_millis(millis);
-        let detector = SuspendDetector::new(at(1000));
+        let detector = detector(at(1000));
         for millis in [1000, 1400, 1900, 2500, 5400] {
             assert_eq!(detector.see(at(millis)), None, "after {millis} ms");
         }
         assert_eq!(detector.see(at(8400)), Some(Duration::from_secs(3)));
         assert_eq!(detector.see(at(8400)), None);
         assert_eq!(detector.see(at(8300)), None, "a thread that read the clock earlier");
+    }
+
+    #[test]
+    fn no_promise_is_believed_after_a_time_in_which_the_client_did_not_run() {
+        let detector = detector(at(0));
+        let socket = SocketAddr::from(([192, 0, 2, 1], 7000));
+        let server = detector.servers.get_or_add(ServerKind::File, CellIndex(1), None, &[socket]).unwrap();
+        let mut notices = detector.invalidations.subscribe(Audience::Anybody);
+        let before = server.resets();
+        detector.notice(at(2900), dynroot::ROOT);
+        assert_eq!(server.resets(), before, "a busy machine");
+        detector.notice(at(60_000), dynroot::ROOT);
+        assert_ne!(server.resets(), before);
+        let changed = notices.next_blocking().unwrap().changed;
+        assert_eq!((changed.fid, changed.change), (dynroot::ROOT, Change::Everything));
     }
 }

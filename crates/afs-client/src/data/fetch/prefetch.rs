@@ -304,7 +304,7 @@ impl Client {
         let mut left = AHEAD_BYTES.min(inner.files.cache.usage().limit_bytes / 16);
         self.fetch_those(user, &known, &mut left).await;
         if !unknown.is_empty() {
-            drop(inner.fetch_statuses(inner.users.who(user, dir.cell), &unknown).await);
+            drop(inner.statuses.fetch_statuses(inner.users.who(user, dir.cell), &unknown).await);
             self.fetch_those(user, &unknown, &mut left).await;
         }
     }
