@@ -180,7 +180,7 @@ impl Client {
         let liveness = Arc::new(Liveness::new(Arc::clone(&servers), probe, Arc::clone(&runtime)));
         let locations = Locations::new(Arc::clone(&runtime), Arc::clone(&servers), config.ports.file);
         let vnodes = Arc::new(Vnodes::new(config.status_entries, config.directory_bytes));
-        let files = Files::open(&config)?;
+        let files = Files::open(&config, Arc::clone(&cells))?;
         log_local_users_in(&config, &cells, &users)?;
         let inner = Arc::new_cyclic(|me: &Weak<Inner>| {
             let locks = Arc::new(Locks::new(Arc::clone(&runtime), me.clone()));
@@ -249,7 +249,7 @@ impl Client {
         callbacks::offer(client.inner.endpoint(), Arc::downgrade(&client.inner));
         let root = if client.inner.config.dynroot { dynroot::ROOT } else { client.root_of_volume().await? };
         client.inner.root.set(root).expect("set once, here");
-        client.inner.store_left();
+        client.store_left();
         client.inner.liveness.keep_in_touch();
         client.inner.runtime.spawn(Box::pin(suspended::watch(Arc::downgrade(&client.inner))));
         if client.inner.config.cache_disk.is_some() {
@@ -262,7 +262,7 @@ impl Client {
     /// [`Error::Closing`].
     pub async fn shut_down(&self) {
         let inner = &self.inner;
-        wait::within(&inner.runtime, STORE_MAX, inner.store_all()).await;
+        wait::within(&inner.runtime, STORE_MAX, inner.files.store_all()).await;
         wait::within(&inner.runtime, GOODBYE_MAX, inner.locks.release_all()).await;
         // From here on nothing more is asked, as by fetching ahead: to a server it would be somebody new who does not answer any more, as
         // would be who comes after us.

@@ -28,6 +28,7 @@ use crate::config::Config;
 use crate::data::fetch::{Fetching, ServerPace};
 use crate::error::Error;
 use crate::fid::{CellIndex, Fid, User};
+use crate::servers::cells::Cells;
 use crate::vnodes::table::{Unstored, Vnode};
 
 /// How often a file is looked at again that others change all the time, before its reader gets what there is.
@@ -56,6 +57,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Debug)]
 pub(crate) struct Files {
     pub(crate) cache: Cache,
+    /// What the cells are called, which is what the cache knows them by.
+    names: Arc<Cells>,
     open: Mutex<HashMap<Fid, Weak<FileData>>>,
     paces: Mutex<Paces>,
     /// What the cache calls cells.
@@ -122,7 +125,7 @@ impl Files {
     /// # Errors
     ///
     /// The cache's, which say what to do.
-    pub(crate) fn open(config: &Config) -> Result<Self, Error> {
+    pub(crate) fn open(config: &Config, names: Arc<Cells>) -> Result<Self, Error> {
         let with = |limit_bytes| afs_cache::Config {
             max_files: config.cached_files,
             index_bytes: config.index_bytes,
@@ -140,6 +143,7 @@ impl Files {
         };
         Ok(Self {
             cache: cache.map_err(local)?,
+            names,
             open: Mutex::default(),
             paces: Mutex::default(),
             cells: Mutex::default(),
@@ -159,18 +163,18 @@ impl Files {
         local(error)
     }
 
-    fn cell(&self, inner: &Inner, cell: CellIndex) -> Result<CellNumber, Error> {
+    fn cell(&self, cell: CellIndex) -> Result<CellNumber, Error> {
         if let Some(number) = lock(&self.cells).get(&cell) {
             return Ok(*number);
         }
-        let number = self.cache.cell(&inner.cells.name_of(cell)).map_err(local)?;
+        let number = self.cache.cell(&self.names.name_of(cell)).map_err(local)?;
         lock(&self.cells).insert(cell, number);
         Ok(number)
     }
 
     /// What the cache calls a file.
-    pub(crate) fn key(&self, inner: &Inner, fid: Fid) -> Result<FileKey, Error> {
-        let cell = self.cell(inner, fid.cell)?;
+    pub(crate) fn key(&self, fid: Fid) -> Result<FileKey, Error> {
+        let cell = self.cell(fid.cell)?;
         Ok(FileKey { cell, volume: fid.volume.0, vnode: fid.vnode.0, unique: fid.unique.0 })
     }
 
@@ -185,7 +189,7 @@ impl Files {
             }
             return Ok(data);
         }
-        let key = self.key(&client.inner, fid)?;
+        let key = self.key(fid)?;
         // Nobody has it open: what is dirty of it was left by the last run, or by a store that did not succeed.
         let dirty = self.cache.dirty_of(key);
         let data = Arc::new(FileData {
@@ -243,11 +247,11 @@ impl Files {
     }
 
     /// Lets go of what the cache has of a file, unless something of it is dirty.
-    pub(crate) fn flush(&self, inner: &Inner, fid: Fid) -> Result<(), Error> {
+    pub(crate) fn flush(&self, fid: Fid) -> Result<(), Error> {
         if let Some(data) = self.opened(fid) {
             return data.let_go(&self.cache);
         }
-        let key = self.key(inner, fid)?;
+        let key = self.key(fid)?;
         if self.cache.dirty_of(key).is_none() {
             self.cache.forget(key).map_err(local)?;
         }
@@ -255,12 +259,12 @@ impl Files {
     }
 
     /// The same of all files of a volume.
-    pub(crate) fn flush_volume(&self, inner: &Inner, cell: CellIndex, volume: VolumeId) -> Result<(), Error> {
+    pub(crate) fn flush_volume(&self, cell: CellIndex, volume: VolumeId) -> Result<(), Error> {
         let mut opened = self.all_opened();
         opened.retain(|data| data.vnode.fid.cell == cell && data.vnode.fid.volume == volume);
         opened.iter().try_for_each(|data| data.let_go(&self.cache))?;
         let opened: HashSet<FileKey> = opened.iter().map(|data| data.key).collect();
-        let number = self.cell(inner, cell)?;
+        let number = self.cell(cell)?;
         let goes = |key: FileKey| key.cell == number && key.volume == volume.0 && !opened.contains(&key);
         self.cache.forget_where(goes).map_err(local)
     }

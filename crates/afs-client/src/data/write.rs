@@ -13,11 +13,11 @@ use afs_wire::Errno;
 use bytes::Bytes;
 
 use crate::client::{Client, Inner};
-use crate::data::files::{FileData, local, lock};
+use crate::data::files::{FileData, Files, local, lock};
 use crate::data::open_file::OpenFile;
 use crate::error::Error;
 use crate::fid::{CellIndex, Fid, User};
-use crate::servers::users::NoToken;
+use crate::servers::users::{NoToken, Users};
 use crate::vnodes::status::{SetStatus, Status};
 
 /// From so many dirty bytes on a file is stored while it is still being written: below, one call at close is cheaper.
@@ -60,7 +60,7 @@ impl OpenFile {
             }
             // What is not stored is too much, or has filled the disk: once it is stored, it may go.
             may_store =
-                data.change(|file| file.dirty_bytes()).unwrap_or(0) >= self.client().inner.dirty_max();
+                data.change(|file| file.dirty_bytes()).unwrap_or(0) >= self.client().inner.files.dirty_max();
             // Its error is the writer's too: nothing else would stop the writer.
             data.store(self.user(), false).await?;
         }
@@ -103,7 +103,7 @@ impl OpenFile {
             if self.has_current() {
                 // What is not stored is too much, or has filled the disk.
                 may_store = self.data.change(|file| file.dirty_bytes()).unwrap_or(0)
-                    >= self.client().inner.dirty_max();
+                    >= self.client().inner.files.dirty_max();
                 self.data.store(self.user(), false).await?;
             } else {
                 self.data.refresh(self.user()).await?;
@@ -144,7 +144,7 @@ impl OpenFile {
             return None;
         }
         let inner = &self.client().inner;
-        let most = inner.dirty_max();
+        let most = inner.files.dirty_max();
         let writer = inner.users.writer(self.user(), self.fid().cell);
         let written = data.change(|file| {
             if turn.is_none() && data.has_turn.load(Ordering::Acquire) {
@@ -155,7 +155,7 @@ impl OpenFile {
                 return Some(Err(Error::TooLarge { fid: self.fid() }));
             }
             if file.dirty_bytes() >= most
-                || inner.in_the_way(file, (self.user(), self.fid().cell), &writer).is_some()
+                || in_the_way(&inner.users, file, (self.user(), self.fid().cell), &writer).is_some()
             {
                 return None;
             }
@@ -259,34 +259,36 @@ impl OpenFile {
     }
 }
 
-impl Inner {
+impl Files {
+    /// Bytes of one file that may wait to be stored before whoever writes has to wait.
     fn dirty_max(&self) -> u64 {
-        DIRTY_MAX.min(self.files.cache.usage().limit_bytes / 2).max(STORE_AHEAD_BYTES * 2)
+        DIRTY_MAX.min(self.cache.usage().limit_bytes / 2).max(STORE_AHEAD_BYTES * 2)
     }
+}
 
-    /// What in a file is another's, before a user writes as `writer`: it is not to be stored as somebody else's.
-    fn in_the_way(
-        &self,
-        file: &CacheFile,
-        (user, cell): (User, CellIndex),
-        writer: &Writer,
-    ) -> Option<InTheWay> {
-        let other = file.is_dirty_of_another(writer)?;
-        match self.users.who_wrote(&other, cell) {
-            Err(NoToken) => Some(InTheWay::Unstorable),
-            Ok(who) if self.users.has_ended(who) => Some(InTheWay::Unstorable),
-            // Two anonymous users, for one, are the same to the cell.
-            Ok(who) => (who != self.users.who(user, cell)).then_some(InTheWay::Unstored),
-        }
-    }
-
+impl Client {
     /// Cuts or extends a file, at the server too.
     pub(crate) async fn set_length(&self, user: User, fid: Fid, length: u64) -> Result<(), Error> {
-        let client = Client { inner: self.me.upgrade().ok_or(Error::Closing)? };
-        let vnode = self.vnodes.get_or_add(fid);
-        let data = self.files.of(&client, &vnode)?;
+        let vnode = self.inner.vnodes.get_or_add(fid);
+        let data = self.inner.files.of(self, &vnode)?;
         data.truncate(user, length).await?;
         data.store(user, false).await
+    }
+}
+
+/// What in a file is another's, before a user writes as `writer`: it is not to be stored as somebody else's.
+fn in_the_way(
+    users: &Users,
+    file: &CacheFile,
+    (user, cell): (User, CellIndex),
+    writer: &Writer,
+) -> Option<InTheWay> {
+    let other = file.is_dirty_of_another(writer)?;
+    match users.who_wrote(&other, cell) {
+        Err(NoToken) => Some(InTheWay::Unstorable),
+        Ok(who) if users.has_ended(who) => Some(InTheWay::Unstorable),
+        // Two anonymous users, for one, are the same to the cell.
+        Ok(who) => (who != users.who(user, cell)).then_some(InTheWay::Unstored),
     }
 }
 
@@ -332,7 +334,7 @@ impl FileData {
             }
             let writer = client.inner.users.writer(user, cell);
             let cut = self.change(|file| {
-                if client.inner.in_the_way(file, (user, cell), &writer).is_some() {
+                if in_the_way(&client.inner.users, file, (user, cell), &writer).is_some() {
                     return Ok(None);
                 }
                 file.truncate(length, &writer).map_err(local)?;
@@ -389,6 +391,6 @@ impl FileData {
     fn in_the_way(&self, inner: &Inner, user: User) -> Option<InTheWay> {
         let cell = self.vnode.fid.cell;
         let writer = inner.users.writer(user, cell);
-        self.change(|file| inner.in_the_way(file, (user, cell), &writer)).flatten()
+        self.change(|file| in_the_way(&inner.users, file, (user, cell), &writer)).flatten()
     }
 }

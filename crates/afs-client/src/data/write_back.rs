@@ -23,7 +23,7 @@ use afs_wire::status::AfsFetchStatus;
 use bytes::{Bytes, BytesMut};
 
 use crate::client::{Client, Inner};
-use crate::data::files::{FileData, local, lock};
+use crate::data::files::{FileData, Files, local, lock};
 use crate::error::Error;
 use crate::events::Change;
 use crate::fid::{Fid, User};
@@ -44,10 +44,11 @@ const RECOVERED_AT_ONCE: usize = 8;
 /// How long after the DNS was silent about a cell it is asked again, for a file of that cell which is to be stored.
 const DNS_AGAIN: Duration = Duration::from_secs(30);
 
-impl Inner {
+/// What the client has not stored yet, as the rest of it asks for.
+impl Files {
     /// Stores what is dirty of a file, if something is: before what concerns the file as the server has it.
     pub(crate) async fn store_dirty(&self, user: User, fid: Fid) -> Result<(), Error> {
-        match self.files.opened(fid) {
+        match self.opened(fid) {
             Some(data) if data.is_dirty() => data.store(user, false).await,
             Some(_) | None => Ok(()),
         }
@@ -55,57 +56,22 @@ impl Inner {
 
     /// A file was removed by us: what is dirty of it goes with it.
     pub(crate) fn note_removed(&self, fid: Fid) {
-        let gone = match self.files.opened(fid) {
+        let gone = match self.opened(fid) {
             Some(data) => {
                 data.set_removed();
                 data.change(|file| file.discard_dirty().map_err(local)).unwrap_or(Ok(()))
             }
-            None => self.files.key(self, fid).and_then(|key| self.files.cache.forget(key).map_err(local)),
+            None => self.key(fid).and_then(|key| self.cache.forget(key).map_err(local)),
         };
         if let Err(error) = gone {
             tracing::warn!(%fid, %error, "a removed file stays in the cache");
         }
     }
 
-    /// Stores what the last run left, in the background.
-    pub(crate) fn store_left(&self) {
-        let left = self.files.cache.dirty_files();
-        if left.is_empty() {
-            return;
-        }
-        tracing::info!(
-            files = left.len(),
-            "there are files that were written and not stored; they are stored now"
-        );
-        let queue = Arc::new(std::sync::Mutex::new(left));
-        for _ in 0..RECOVERED_AT_ONCE {
-            let (queue, me) = (Arc::clone(&queue), self.me.clone());
-            self.runtime.spawn(Box::pin(async move {
-                loop {
-                    let Some(file) = lock(&queue).pop() else { return };
-                    let Some(inner) = me.upgrade() else { return };
-                    Client { inner }.store_one_left(file).await;
-                }
-            }));
-        }
-    }
-
-    /// Stores what the last run left of a cell that only the DNS knows, once that answers.
-    fn store_left_later(&self, file: Arc<CacheFile>) {
-        let (me, runtime) = (self.me.clone(), Arc::clone(&self.runtime));
-        self.runtime.spawn(Box::pin(async move {
-            runtime.sleep_until(runtime.now() + DNS_AGAIN).await;
-            match me.upgrade() {
-                Some(inner) if !inner.closing.has_begun() => Client { inner }.store_one_left(file).await,
-                Some(_) | None => {}
-            }
-        }));
-    }
-
     /// Stores all that is dirty, as the client ends. What takes too long is for the caller to give up.
     pub(crate) async fn store_all(&self) {
         let mut seen = HashSet::new();
-        for data in self.files.all_opened() {
+        for data in self.all_opened() {
             if data.is_dirty() && seen.insert(data.vnode.fid) {
                 let user = User::of(data.change(|file| file.writer().user).unwrap_or(0));
                 if let Err(error) = data.store(user, false).await {
@@ -117,13 +83,49 @@ impl Inner {
 }
 
 impl Client {
+    /// Stores what the last run left, in the background.
+    pub(crate) fn store_left(&self) {
+        let inner = &self.inner;
+        let left = inner.files.cache.dirty_files();
+        if left.is_empty() {
+            return;
+        }
+        tracing::info!(
+            files = left.len(),
+            "there are files that were written and not stored; they are stored now"
+        );
+        let queue = Arc::new(std::sync::Mutex::new(left));
+        for _ in 0..RECOVERED_AT_ONCE {
+            let (queue, me) = (Arc::clone(&queue), inner.me.clone());
+            inner.runtime.spawn(Box::pin(async move {
+                loop {
+                    let Some(file) = lock(&queue).pop() else { return };
+                    let Some(inner) = me.upgrade() else { return };
+                    Client { inner }.store_one_left(file).await;
+                }
+            }));
+        }
+    }
+
+    /// Stores what the last run left of a cell that only the DNS knows, once that answers.
+    fn store_left_later(&self, file: Arc<CacheFile>) {
+        let (me, runtime) = (self.inner.me.clone(), Arc::clone(&self.inner.runtime));
+        self.inner.runtime.spawn(Box::pin(async move {
+            runtime.sleep_until(runtime.now() + DNS_AGAIN).await;
+            match me.upgrade() {
+                Some(inner) if !inner.closing.has_begun() => Client { inner }.store_one_left(file).await,
+                Some(_) | None => {}
+            }
+        }));
+    }
+
     async fn store_one_left(&self, file: Arc<CacheFile>) {
         let inner = &self.inner;
         let key = file.key();
         let Some(name) = inner.files.cache.cell_name(key.cell) else { return };
         let cell = match inner.dns.cell_named(&name).await {
             Ok(cell) => cell.index,
-            Err(Error::DnsSilent { .. }) => return inner.store_left_later(file),
+            Err(Error::DnsSilent { .. }) => return self.store_left_later(file),
             Err(_) => {
                 tracing::warn!(cell = %name, "a file of an unknown cell is not stored: see CellServDB");
                 return;

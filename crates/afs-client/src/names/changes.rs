@@ -129,7 +129,7 @@ impl Inner {
             }
             _ => {
                 self.vnodes.remove(fid);
-                self.note_removed(fid);
+                self.files.note_removed(fid);
             }
         }
     }

@@ -253,7 +253,7 @@ impl Client {
             if let Some(vnode) = inner.vnodes.get(fid) {
                 vnode.forget();
             }
-            if let Err(error) = inner.files.flush(inner, fid) {
+            if let Err(error) = inner.files.flush(fid) {
                 tracing::warn!(%fid, %error, "the data stay in the cache");
             }
             inner.invalidations.mention(fid, Change::Vnode);
@@ -268,7 +268,7 @@ impl Client {
                 vnode.forget();
             }
         }
-        if let Err(error) = inner.files.flush_volume(inner, cell, volume) {
+        if let Err(error) = inner.files.flush_volume(cell, volume) {
             tracing::warn!(volume = volume.0, %error, "data stay in the cache");
         }
         inner.invalidations.mention(Fid::root_of(cell, volume), Change::Volume);

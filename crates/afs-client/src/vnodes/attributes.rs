@@ -496,9 +496,9 @@ impl Client {
         }
         let vnode = inner.vnodes.get_or_add(real);
         match set.length {
-            Some(length) => inner.set_length(user, real, length).await?,
+            Some(length) => self.set_length(user, real, length).await?,
             // What was written goes before what is said of the file: a store afterwards would change that again.
-            None => inner.store_dirty(user, real).await?,
+            None => inner.files.store_dirty(user, real).await?,
         }
         inner.statuses.store_status(user, &vnode, set).await?;
         self.status(user, fid).await

@@ -321,10 +321,7 @@ impl Client {
             let vnode = inner.vnodes.get_or_add(fid);
             // To open each file of the cache costs as much as the program's own open of it, at each pass through the directory.
             if vnode.whole_version.load(Ordering::Relaxed) == status.data_version.0
-                && inner
-                    .files
-                    .key(inner, fid)
-                    .is_ok_and(|key| inner.files.cache.present_bytes(key) >= status.length)
+                && inner.files.key(fid).is_ok_and(|key| inner.files.cache.present_bytes(key) >= status.length)
             {
                 continue;
             }
