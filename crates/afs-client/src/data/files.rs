@@ -29,7 +29,7 @@ use crate::data::fetch::{Fetching, ServerPace};
 use crate::error::Error;
 use crate::fid::{CellIndex, Fid, User};
 use crate::servers::cells::Cells;
-use crate::vnodes::table::{Unstored, Vnode};
+use crate::vnodes::vnode::{Unstored, Vnode};
 
 /// How often a file is looked at again that others change all the time, before its reader gets what there is.
 const REFRESHES_MAX: u32 = 16;

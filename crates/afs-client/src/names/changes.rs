@@ -27,7 +27,7 @@ use crate::names::lookup::{checked_name, new_name};
 use crate::servers::remote::Failure;
 use crate::servers::users::Who;
 use crate::vnodes::status::Kind;
-use crate::vnodes::table::{PendingChange, Vnode};
+use crate::vnodes::vnode::{PendingChange, Vnode};
 
 /// The mode of symbolic links. The x bits say that they are no mount points (File service notes 11).
 const LINK_MODE: u32 = 0o777;

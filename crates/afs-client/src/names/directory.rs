@@ -16,7 +16,7 @@ use crate::error::Error;
 use crate::fid::{Fid, User};
 use crate::names::{dynroot, walk};
 use crate::vnodes::status::Kind;
-use crate::vnodes::table::{Pages, Vnode};
+use crate::vnodes::vnode::{Pages, Vnode};
 
 /// How long after a listing, and after the last look at a name whose status was not known, the names in a directory are taken to be
 /// looked at one after the other, so that the status of many is asked for at once.

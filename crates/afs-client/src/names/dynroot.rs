@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::fid::{CellIndex, Fid};
 use crate::servers::cells::Cells;
 use crate::vnodes::status::{Kind, Status};
-use crate::vnodes::table::Pages;
+use crate::vnodes::vnode::Pages;
 
 /// The directory itself.
 pub(crate) const ROOT: Fid =

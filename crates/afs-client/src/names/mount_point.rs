@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::fid::{CellIndex, Fid, User};
 use crate::servers::location::{VolumeEntry, split_name};
 use crate::vnodes::status::{Kind, Status, is_mount_point};
-use crate::vnodes::table::Mounted;
+use crate::vnodes::vnode::Mounted;
 
 /// How long what is mounted is not looked up again: a read-only volume that is made for a volume shows after so long.
 const MOUNTED_LIFE: Duration = Duration::from_secs(600);

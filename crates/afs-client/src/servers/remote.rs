@@ -34,7 +34,8 @@ pub use crate::servers::streams::{Fetch, InMemory, STORE_PIECE_BYTES, StoreRange
 use crate::servers::table::{Address, Server, Servers};
 use crate::servers::users::{NoToken, Purpose, Users, Who};
 use crate::servers::waiting::{Waiting, Why};
-use crate::vnodes::table::{Responder, Vnodes};
+use crate::vnodes::table::Vnodes;
+use crate::vnodes::vnode::Responder;
 use crate::wait;
 
 /// How long a fetch may take until its length is told, or a small call until its answer, when the server is alive and says

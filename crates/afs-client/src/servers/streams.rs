@@ -25,7 +25,7 @@ use crate::fid::{Fid, User};
 use crate::servers::releases::Told;
 use crate::servers::remote::{ANSWER_PATIENCE, Asked, Breaks, is_silence};
 use crate::servers::users::{Purpose, Who};
-use crate::vnodes::table::{PendingChange, Responder, Snapshot, Vnode};
+use crate::vnodes::vnode::{PendingChange, Responder, Snapshot, Vnode};
 
 /// Bytes given to the transport at once in a store, as it asks for.
 pub const STORE_PIECE_BYTES: usize = 128 << 10;

@@ -26,7 +26,8 @@ use crate::servers::remote::{Asked, Calls};
 use crate::servers::users::{Purpose, Users, Who};
 use crate::vnodes::single_flight::SingleFlight;
 use crate::vnodes::status::{Kind, SetStatus, Status};
-use crate::vnodes::table::{Known, PendingChange, Responder, Snapshot, Unstored, Vnode, Vnodes};
+use crate::vnodes::table::Vnodes;
+use crate::vnodes::vnode::{Known, PendingChange, Responder, Snapshot, Unstored, Vnode};
 
 /// What of rights lets somebody see the status of a file or link: to read it, or to list its directory.
 const SEES: Rights = Rights(Rights::READ.0 | Rights::LOOKUP.0);

@@ -22,7 +22,7 @@ use crate::client::Client;
 use crate::data::files::lock;
 use crate::fid::{Fid, User};
 use crate::vnodes::status::Kind;
-use crate::vnodes::table::Vnode;
+use crate::vnodes::vnode::Vnode;
 
 /// Files that have to be read in an order before it is taken to go on.
 const BEGINS_AT: usize = 2;

@@ -1,9 +1,11 @@
 use std::net::SocketAddr;
 
-use afs_wire::ids::{Uniquifier, ViceId, VnodeNumber};
+use afs_wire::ids::{Uniquifier, ViceId, VnodeNumber, VolumeId};
 
 use super::*;
+use crate::fid::CellIndex;
 use crate::servers::table::{ServerKind, Servers};
+use crate::vnodes::table::Vnodes;
 
 const CELL: CellIndex = CellIndex(1);
 const VOLUME: VolumeId = VolumeId(7);
