@@ -2,8 +2,12 @@
 
 mod mounted;
 
-use std::path::Path;
-use std::process::Command;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use mounted::{Folder, Process, afar, can_mount, is_root, run, script, skip};
@@ -11,20 +15,31 @@ use mounted::{Folder, Process, afar, can_mount, is_root, run, script, skip};
 /// How long it may take until something is there again.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-#[test]
-fn a_cell_of_three_machines_is_read_and_changed_while_one_is_dead() {
-    let test = "a_cell_of_three_machines_is_read_and_changed_while_one_is_dead";
-    if !is_root() || !can_mount(test) {
-        return if !is_root() {
-            skip(test, "only root may make network namespaces")
-        };
+/// There is one network for such cells.
+static NETWORK: Mutex<()> = Mutex::new(());
+
+fn can_run(test: &str) -> bool {
+    if !is_root() {
+        skip(test, "only root may make network namespaces");
+        return false;
     }
     if let Err(reason) = afs_testclient::etcd::available() {
-        return skip(test, &reason);
+        skip(test, &reason);
+        return false;
     }
     if Command::new("ip").args(["netns", "list"]).output().is_err() {
-        return skip(test, "there is no ip: Debian's iproute2 has it");
+        skip(test, "there is no ip: Debian's iproute2 has it");
+        return false;
     }
+    can_mount(test)
+}
+
+#[test]
+fn a_cell_of_three_machines_is_read_and_changed_while_one_is_dead() {
+    if !can_run("a_cell_of_three_machines_is_read_and_changed_while_one_is_dead") {
+        return;
+    }
+    let _network = NETWORK.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = Folder::new("machines");
     let start = || {
         let mut command = afar(["up", "--machines", "3", "--cell", "machines.test", "--state"]);
@@ -114,4 +129,131 @@ fn a_cell_of_three_machines_is_read_and_changed_while_one_is_dead() {
         !String::from_utf8_lossy(&Command::new("ip").arg("netns").output().unwrap().stdout)
             .contains("afar-up")
     );
+}
+
+/// A server that was started anew; it ends with the network's processes.
+struct Restarted(Child);
+
+impl Drop for Restarted {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// Ends a machine's server as an upgrade does, and starts it again.
+fn restart(machine: u8, state: &Path) -> Restarted {
+    let space = format!("afar-up-{machine}");
+    let config = state.join(format!("machine{machine}/server.toml"));
+    let is_server = |pid: &str| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<_> = line.split(|byte| *byte == 0).collect();
+        words.contains(&&b"server"[..])
+    };
+    let pids = || {
+        let output = Command::new("ip").args(["netns", "pids", &space]).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.split_whitespace().filter(|pid| is_server(pid)).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let [pid] = &pids()[..] else { panic!("one server runs on machine {machine}: {:?}", pids()) };
+    mounted::signal(pid.parse().unwrap(), "TERM");
+    let until = Instant::now() + PATIENCE;
+    while !pids().is_empty() {
+        assert!(Instant::now() < until, "the server of machine {machine} does not end");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let mut command = Command::new("ip");
+    command.args(["netns", "exec", &space, env!("CARGO_BIN_EXE_afar"), "server", "--config"]).arg(&config);
+    command.env_remove("NOTIFY_SOCKET").stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut ready = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    assert!(ready.starts_with("ready "), "{ready}");
+    Restarted(child)
+}
+
+/// A program that writes files and reads them back until it is told to stop: how many rounds it made, and its longest.
+fn work(folder: &PathBuf, stops: &AtomicBool, rounds: &AtomicU64) -> (Duration, Vec<String>) {
+    let (mut longest, mut errors) = (Duration::ZERO, Vec::new());
+    while !stops.load(Ordering::Relaxed) {
+        let (number, begun) = (rounds.load(Ordering::Relaxed), Instant::now());
+        let text = format!("round {number} in {}", folder.display());
+        let (file, renamed) = (folder.join("file.new"), folder.join(format!("file{}", number % 7)));
+        let round = || {
+            fs::write(&file, &text)?;
+            fs::rename(&file, &renamed)?;
+            fs::read_to_string(&renamed)
+        };
+        match round() {
+            Ok(read) if read == text => {}
+            Ok(read) => errors.push(format!("{read} was read, {text} written")),
+            Err(error) => errors.push(format!("{text}: {error}")),
+        }
+        longest = longest.max(begun.elapsed());
+        rounds.fetch_add(1, Ordering::Relaxed);
+    }
+    (longest, errors)
+}
+
+#[test]
+fn one_machine_after_another_is_restarted_while_programs_write_and_read_without_an_error() {
+    if !can_run("one_machine_after_another_is_restarted_while_programs_write_and_read_without_an_error") {
+        return;
+    }
+    let _network = NETWORK.lock().unwrap_or_else(PoisonError::into_inner);
+    let (folder, cell) = (Folder::new("rolling"), "rolling.test");
+    let (state, mount) = (folder.join("state"), folder.join("mnt"));
+    let mut command = afar(["up", "--machines", "3", "--cell", cell, "--state"]);
+    command.arg(&state).arg("--mount").arg(&mount);
+    let process = Process::start(command, Some(mount.clone()));
+    let scratch = mount.join(cell).join("scratch");
+    let mut folders = Vec::new();
+    for machine in 1..=3 {
+        let name = format!("of{machine}");
+        let mut vos = afar(["vos", "create", &format!("10.99.77.{machine}"), "a", &name]);
+        vos.arg("-config").arg(state.join("etc/server")).arg("-localauth");
+        assert!(run(vos).status.success());
+        let made = run(afar(["fs", "mkmount", scratch.join(&name).to_str().unwrap(), &name]));
+        assert!(made.status.success(), "{}", made.stderr.escape_ascii());
+        folders.push(scratch.join(name));
+    }
+    let (stops, rounds) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; 3]);
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let begin = |(folder, rounds)| {
+            let stops = &stops;
+            scope.spawn(move || work(folder, stops, rounds))
+        };
+        let workers: Vec<_> = folders.iter().zip(&rounds).map(begin).collect();
+        let all_go_on = || {
+            let before = rounds.each_ref().map(|rounds| rounds.load(Ordering::Relaxed));
+            let until = Instant::now() + PATIENCE;
+            while rounds
+                .iter()
+                .zip(before)
+                .any(|(rounds, before)| rounds.load(Ordering::Relaxed) < before + 20)
+            {
+                assert!(Instant::now() < until, "a program stands still");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        };
+        let mut restarted = Vec::new();
+        let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            all_go_on();
+            for machine in 1..=3 {
+                restarted.push(restart(machine, &state));
+                all_go_on();
+            }
+        }));
+        stops.store(true, Ordering::Relaxed);
+        let results = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
+        if let Err(panic) = tried {
+            std::panic::resume_unwind(panic);
+        }
+        assert!(process.stop().success());
+        results
+    });
+    for (machine, (longest, errors)) in (1..).zip(results) {
+        println!("machine {machine}: the longest of {:?} rounds took {longest:?}", rounds[machine - 1]);
+        assert!(errors.is_empty(), "{errors:?}");
+    }
 }
