@@ -173,7 +173,7 @@ fn restart(machine: u8, state: &Path) -> Restarted {
 }
 
 /// A program that writes files and reads them back until it is told to stop: how many rounds it made, and its longest.
-fn work(folder: &PathBuf, stops: &AtomicBool, rounds: &AtomicU64) -> (Duration, Vec<String>) {
+fn work(folder: &Path, stops: &AtomicBool, rounds: &AtomicU64) -> (Duration, Vec<String>) {
     let (mut longest, mut errors) = (Duration::ZERO, Vec::new());
     while !stops.load(Ordering::Relaxed) {
         let (number, begun) = (rounds.load(Ordering::Relaxed), Instant::now());
@@ -223,7 +223,7 @@ fn one_machine_after_another_is_restarted_while_programs_write_and_read_without_
             let stops = &stops;
             scope.spawn(move || work(folder, stops, rounds))
         };
-        let workers: Vec<_> = folders.iter().zip(&rounds).map(begin).collect();
+        let workers: Vec<_> = folders.iter().map(PathBuf::as_path).zip(&rounds).map(begin).collect();
         let all_go_on = || {
             let before = rounds.each_ref().map(|rounds| rounds.load(Ordering::Relaxed));
             let until = Instant::now() + PATIENCE;
