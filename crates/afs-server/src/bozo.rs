@@ -307,7 +307,8 @@ impl Serve<GetRestartTime> for Overseer {
 }
 
 impl Serve<GetRestrictedMode> for Overseer {
-    /// Nothing can be changed from afar, which is what restricted means.
+    /// No command can be started and no process made from afar, which is what restricted means to scripts. Superusers can still
+    /// change the UserList and CellServDB, and have the process end or start again.
     async fn serve(
         &self,
         _: ServerCall<'_, GetRestrictedMode>,
