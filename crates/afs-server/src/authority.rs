@@ -93,7 +93,7 @@ impl CellAuthority {
                 text = text.split_inclusive('\n').filter(stays).collect();
             }
         }
-        replace(&self.file, &text).map_err(BadUser::File)?;
+        replace(&self.file, text.as_bytes()).map_err(BadUser::File)?;
         users.list = UserList::parse(&text);
         users.modified = modified(&self.file);
         Ok(())
@@ -135,8 +135,8 @@ impl CellAuthority {
     }
 }
 
-/// Puts a new text in the place of a file, as a whole and with the mode that the file had.
-pub(crate) fn replace(file: &Path, text: &str) -> io::Result<()> {
+/// Puts new contents in the place of a file, as a whole and with the mode that the file had.
+pub(crate) fn replace(file: &Path, contents: &[u8]) -> io::Result<()> {
     let new = file.with_extension("NEW");
     // One that was left over goes, and a link that somebody put there is not followed.
     let _ = fs::remove_file(&new);
@@ -144,7 +144,7 @@ pub(crate) fn replace(file: &Path, text: &str) -> io::Result<()> {
     if let Ok(old) = fs::metadata(file) {
         written.set_permissions(old.permissions())?;
     }
-    written.write_all(text.as_bytes())?;
+    written.write_all(contents)?;
     written.sync_all()?;
     fs::rename(&new, file)?;
     // Else one who was removed is there again after a loss of power.

@@ -8,7 +8,7 @@ mod changes;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::UNIX_EPOCH;
 
 use afs_config::{BosConfig, Cell, KTime};
@@ -39,6 +39,8 @@ pub(crate) struct Overseer {
     pub(crate) cell: Cell,
     /// The file CellServDB.
     pub(crate) cells: PathBuf,
+    /// Held while that file is changed.
+    pub(crate) changes_cells: Arc<Mutex<()>>,
     /// The last lines of the log.
     pub(crate) recent: Recent,
     pub(crate) audit_file: PathBuf,

@@ -35,6 +35,7 @@ pub fn overseer(folder: &Path, security: Vec<Arc<dyn ServerSecurity>>) -> Servic
         authority: Arc::new(authority),
         cell: Cell { name, linked: None, comment: None, servers },
         cells: folder.join("CellServDB"),
+        changes_cells: Arc::default(),
         recent: Recent::default(),
         audit_file: folder.join("audit.log"),
         orders: Orders::default(),

@@ -584,6 +584,7 @@ impl<'a> Assembly<'a> {
             authority: Arc::clone(&self.authority),
             cell: self.folder.own().clone(),
             cells: self.folder.path.join("CellServDB"),
+            changes_cells: Arc::default(),
             recent,
             audit_file: self.config.audit_file(),
             orders: orders.clone(),

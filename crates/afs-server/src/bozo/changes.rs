@@ -5,8 +5,9 @@ use std::fs;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use afs_config::{Cell, CellName, CellServDb, DbServer};
+use afs_config::{Cell, CellName, CellServDb, DbServer, MAX_FILE_BYTES, Problem};
 use afs_wire::abort::{BZACCESS, BZIO, BZNOENT};
 use afs_wire::bos::{
     AddCellHost, BnodeStatus, BozoString, DeleteCellHost, GetLog, ReBozo, Restart, RestartAll, SetStatus,
@@ -23,6 +24,8 @@ use crate::orders::Order;
 const NO_ADDRESS: Abort = Abort(70_354_688);
 /// AFSCONF_NOTFOUND: the host is not in CellServDB.
 const NO_HOST: Abort = Abort(70_354_689);
+/// AFSCONF_FULL: CellServDB has no room for another server of the cell.
+const NO_ROOM: Abort = Abort(70_354_694);
 
 /// How much of the audit log is told: its end, in bytes.
 const AUDIT_BYTES: u64 = 1 << 20;
@@ -70,25 +73,16 @@ impl Overseer {
 
     async fn change_hosts(&self, change: HostChange) -> Result<(), Abort> {
         let (file, cell) = (self.cells.clone(), self.cell.name.clone());
-        on_a_thread(move || {
-            let failed = |error: io::Error| {
-                tracing::error!(file = %file.display(), %error, "CellServDB cannot be changed: let it and its folder belong to the server's user");
-                BZIO
-            };
-            let text = fs::read_to_string(&file).map_err(failed)?;
-            let text = changed(&text, &cell, &change).ok_or(NO_HOST)?;
-            replace(&file, &text).map_err(failed)
-        })
-        .await
+        let turn = Arc::clone(&self.changes_cells);
+        on_a_thread(move || change_file(&file, &turn, &cell, &change)).await
     }
 
     /// The cell as CellServDB has it now.
     pub(super) async fn hosts(&self) -> Cell {
         let (file, cell) = (self.cells.clone(), self.cell.clone());
         on_a_thread(move || {
-            let found =
-                CellServDb::read(&file).ok().and_then(|cells| cells.find(cell.name.as_str()).cloned());
-            found.unwrap_or(cell)
+            let cells = CellServDb::read(&file).unwrap_or_default().cells;
+            cells.into_iter().find(|found| found.name == cell.name).unwrap_or(cell)
         })
         .await
     }
@@ -151,23 +145,42 @@ async fn find(name: String) -> Result<DbServer, Abort> {
     Ok(DbServer { address, name: Some(host), is_clone })
 }
 
-/// The text of CellServDB with the servers of a cell changed; all other lines stay as they are. `None` if what is to be removed
-/// is not there.
-fn changed(text: &str, cell: &CellName, change: &HostChange) -> Option<String> {
-    let lines: Vec<&str> = text.split_inclusive('\n').collect();
-    let begins = |line: &str| line.trim_start().starts_with('>');
-    let is_cell = |line: &&str| {
-        begins(line)
-            && CellServDb::parse(line, Path::new("")).is_ok_and(|cells| cells.find(cell.as_str()).is_some())
+/// Changes CellServDB. One change at a time, in `turn`: each begins with what the one before it wrote.
+fn change_file(file: &Path, turn: &Mutex<()>, cell: &CellName, change: &HostChange) -> Result<(), Abort> {
+    let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
+    let failed = |error: io::Error| {
+        tracing::error!(file = %file.display(), %error, "CellServDB cannot be changed: let it and its folder belong to the server's user");
+        BZIO
     };
+    let text = changed(&fs::read(file).map_err(failed)?, cell, change).ok_or(NO_HOST)?;
+    // A server does not start with a file that cannot be read.
+    let is_small = text.len() as u64 <= MAX_FILE_BYTES;
+    match CellServDb::parse(&String::from_utf8_lossy(&text), file) {
+        Ok(_) if is_small => replace(file, &text).map_err(failed),
+        Err(error) if !matches!(error.problem, Problem::TooManyServers(_)) => {
+            tracing::error!(%error, "CellServDB is not changed: mend it first");
+            Err(BZIO)
+        }
+        Ok(_) | Err(_) => Err(NO_ROOM),
+    }
+}
+
+/// CellServDB with the servers of a cell changed; all other lines stay as they are, byte for byte: comments may be in any
+/// encoding. `None` if what is to be removed is not there.
+fn changed(text: &[u8], cell: &CellName, change: &HostChange) -> Option<Vec<u8>> {
+    let lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
+    // As all of CellServDB is read: what is not UTF-8 is replaced.
+    let parsed = |before: &str, line: &[u8]| {
+        let line = before.to_owned() + &String::from_utf8_lossy(line);
+        CellServDb::parse(&line, Path::new("")).ok()?.cells.pop()
+    };
+    let begins = |line: &[u8]| line.trim_ascii_start().starts_with(b">");
+    let is_cell = |line: &&[u8]| begins(line) && parsed("", line).is_some_and(|parsed| parsed.name == *cell);
     // Of a cell that stands there twice the last counts.
     let first = lines.iter().rposition(is_cell)? + 1;
     let end = lines[first..].iter().position(|line| begins(line)).map_or(lines.len(), |count| first + count);
-    let server = |line: &str| {
-        let cells = CellServDb::parse(&format!(">x\n{line}"), Path::new("")).ok()?;
-        cells.cells.into_iter().next()?.servers.into_iter().next()
-    };
-    let is_the_same = |line: &&str| {
+    let server = |line: &[u8]| parsed(">x\n", line)?.servers.pop();
+    let is_the_same = |line: &&[u8]| {
         server(line).is_some_and(|server| match change {
             HostChange::Add(new) => server.address == new.address,
             HostChange::Remove(host) => {
@@ -176,25 +189,27 @@ fn changed(text: &str, cell: &CellName, change: &HostChange) -> Option<String> {
             }
         })
     };
-    let (same, others): (Vec<&str>, Vec<&str>) = lines[first..end].iter().copied().partition(is_the_same);
+    let (same, others): (Vec<&[u8]>, Vec<&[u8]>) = lines[first..end].iter().copied().partition(is_the_same);
     let mut block = others.concat();
     match change {
         HostChange::Remove(_) if same.is_empty() => return None,
         HostChange::Remove(_) => {}
         HostChange::Add(DbServer { address, name, is_clone }) => {
-            if !block.is_empty() && !block.ends_with('\n') {
-                block.push('\n');
+            if !block.is_empty() && !block.ends_with(b"\n") {
+                block.push(b'\n');
             }
             let (open, close) = if *is_clone { ("[", "]") } else { ("", "") };
             let name = name.clone().unwrap_or_else(|| address.to_string());
-            block += &format!("{open}{address}{close} #{name}\n");
+            block.extend_from_slice(format!("{open}{address}{close} #{name}\n").as_bytes());
         }
     }
-    let mut before = lines[..first].concat();
-    if !before.ends_with('\n') {
-        before.push('\n');
+    let mut text = lines[..first].concat();
+    if !text.ends_with(b"\n") {
+        text.push(b'\n');
     }
-    Some(before + &block + &lines[end..].concat())
+    text.extend(block);
+    text.extend(lines[end..].concat());
+    Some(text)
 }
 
 impl Serve<AddCellHost> for Overseer {
@@ -284,7 +299,8 @@ mod tests {
                          >other.test\n192.0.2.1 #one.other.test\n";
 
     fn change(text: &str, change: HostChange) -> Option<String> {
-        changed(text, &CellName::new("lab.test").unwrap(), &change)
+        let text = changed(text.as_bytes(), &CellName::new("lab.test").unwrap(), &change)?;
+        Some(String::from_utf8(text).unwrap())
     }
 
     fn server(address: [u8; 4], name: Option<&str>, is_clone: bool) -> HostChange {
@@ -313,6 +329,37 @@ mod tests {
             ">lab.test #x\n1.2.3.4 #1.2.3.4\n"
         );
         assert_eq!(change(">other.test\n", server([1, 2, 3, 4], None, false)), None);
+    }
+
+    #[test]
+    fn a_cell_whose_name_begins_with_ours_is_left_alone() {
+        let other = ">lab.test.example\n192.0.2.1 #one\n";
+        let text = format!(">lab.test\n192.0.2.1 #one\n{other}");
+        let removed = change(&text, HostChange::Remove("one".to_owned())).unwrap();
+        assert_eq!(removed, format!(">lab.test\n{other}"));
+        assert_eq!(change(other, HostChange::Remove("one".to_owned())), None);
+    }
+
+    #[test]
+    fn changes_at_once_all_count_and_too_many_servers_are_refused() {
+        let folder = std::env::temp_dir().join(format!("afs-server-hosts-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let (file, turn, cell) =
+            (folder.join("CellServDB"), Mutex::new(()), CellName::new("lab.test").unwrap());
+        let comment = b">lab.test #f\xfcr alle\n";
+        fs::write(&file, comment).unwrap();
+        let add = |n: u8| change_file(&file, &turn, &cell, &server([192, 0, 2, n], None, false));
+        std::thread::scope(|scope| {
+            let all: Vec<_> = (0..64).map(|n| scope.spawn(move || add(n))).collect();
+            all.into_iter().for_each(|one| one.join().unwrap().unwrap());
+        });
+        let full = fs::read(&file).unwrap();
+        assert!(full.starts_with(comment), "bytes that are not UTF-8 stay");
+        assert_eq!(CellServDb::read(&file).unwrap().cells[0].servers.len(), 64);
+        assert_eq!(add(64), Err(NO_ROOM));
+        fs::write(&file, ">lab.test\n>a/b\n").unwrap();
+        assert_eq!(add(1), Err(BZIO));
+        fs::remove_dir_all(folder).unwrap();
     }
 
     #[tokio::test]
