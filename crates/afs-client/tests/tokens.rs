@@ -12,13 +12,14 @@ use afs_client::users::Holder;
 use afs_client::{Client, Fid, User};
 use afs_wire::Errno;
 use afs_wire::ids::ViceId;
+use afs_wire::rights::Rights;
 use bytes::Bytes;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rx_security::keys::{EncType, Key};
 use rx_security::{Identity, KeySet, Token, UnixTime, ticket};
 use support::data::{WRITE, make, with_folder};
-use support::{ALICE, BOB, CELL, NOBODY, World, cell_root, content, names};
+use support::{ALICE, BOB, CELL, NOBODY, USER_VOLUME, World, cell_root, content, names};
 
 /// A user who logs in.
 const CAROL: User = User::of(1003);
@@ -241,6 +242,51 @@ fn one_who_writes_all_the_time_does_not_keep_another_from_writing() {
         }
         ends.store(true, Ordering::Relaxed);
         assert!(client.now().since(begin) < Duration::from_secs(60));
+    });
+}
+
+/// What a server told of rights that takes a token for longer than the client's clock says was shown from the cache for hours after it had
+/// refused the token.
+#[test]
+fn nothing_is_shown_from_the_cache_after_a_server_has_refused_a_token_that_had_ended_here_before() {
+    let world = World::new();
+    world.grant(0, USER_VOLUME, &[(ViceId(1001), Rights::ALL)]);
+    let (client, keys) = (world.client(1), world.keys().clone());
+    world.run(async move {
+        let root = cell_root(&client).await;
+        client.make_mount(NOBODY, root, b"user", "#user.").await.unwrap();
+        let user = client.lookup(NOBODY, root, b"user").await.unwrap().fid;
+        let dirs = [&b"one"[..], b"two"];
+        let mut made = Vec::new();
+        for name in dirs {
+            let dir = client.make_dir(ALICE, user, name, 0o755).await.unwrap().fid;
+            made.push((dir, client.create(ALICE, dir, b"secret", 0o644).await.unwrap().fid));
+        }
+        let [(one, file), (two, _)] = made[..] else { unreachable!() };
+        let now = UnixTime::of(client.runtime().wall_clock());
+        let (who, seconds) = (Identity::parse("alice").unwrap(), |n| now.plus(Duration::from_secs(n)));
+        let times = (now, seconds(100));
+        let token = ticket::for_user(&keys, &who, CELL, times, &mut StdRng::seed_from_u64(1)).unwrap();
+        // The client's clock is 5 s ahead.
+        log_in(&client, Token { end: seconds(95), ..token.clone() });
+        assert_eq!(names(&client, CAROL, one).await, ["secret"]);
+        client.status(CAROL, file).await.unwrap();
+        assert!(client.cached_status(CAROL, file).is_some());
+        sleep(&client, 97).await;
+        for _ in 0..2 {
+            assert!(client.cached_read_dir(CAROL, one).is_none(), "the server may refuse it any time");
+            assert_eq!(names(&client, CAROL, one).await, ["secret"], "it still takes the token");
+            assert!(client.cached_status(CAROL, file).is_none());
+            assert_eq!(client.status(CAROL, file).await.unwrap().rights, Rights::ALL);
+        }
+        sleep(&client, 5).await;
+        // This is refused, and tells the client so.
+        assert_eq!(client.read_dir(CAROL, two).await.unwrap_err().errno(), Errno::EACCES);
+        sleep(&client, 1).await;
+        assert!(client.cached_status(CAROL, file).is_none_or(|status| status.is_err()));
+        assert_eq!(client.status(CAROL, file).await.unwrap_err().errno(), Errno::EACCES);
+        assert_eq!(client.read_dir(CAROL, one).await.unwrap_err().errno(), Errno::EACCES);
+        assert!(client.cached_status(CAROL, file).is_some(), "what nobody may do is cached again");
     });
 }
 

@@ -102,7 +102,7 @@ impl Inner {
     pub(crate) fn known_pages(&self, user: User, dir: Fid) -> Option<Result<Pages, Error>> {
         let (now, who) = (self.now(), self.users.who(user, dir.cell));
         let vnode = self.vnodes.get(dir)?;
-        let rights = vnode.known(now, who)?.rights?;
+        let rights = self.statuses.known(&vnode, who)?.rights?;
         if !rights.contains(Rights::LOOKUP) {
             return Some(Err(Error::NoAccess { fid: dir, needed: Rights::LOOKUP }));
         }
@@ -127,7 +127,7 @@ impl Inner {
         }
         let who = self.users.who(user, dir.cell);
         let has_pages = vnode.pages().is_some();
-        let is_known = vnode.known(self.now(), who).is_some_and(|known| known.rights.is_some());
+        let is_known = self.statuses.known(&vnode, who).is_some_and(|known| known.rights.is_some());
         if has_pages && !is_known {
             // They may still be good, and the status is small.
             let status = self.statuses.fetch_status(who, &vnode).await;
@@ -138,6 +138,10 @@ impl Inner {
             let status = status?;
             if !status.caller_access.contains(Rights::LOOKUP) {
                 return Err(Error::NoAccess { fid: dir, needed: Rights::LOOKUP });
+            }
+            // The rights may count for this answer only.
+            if let Some(pages) = vnode.good_pages(self.now()) {
+                return Ok(pages);
             }
         }
         self.fetch_pages(user, &vnode).await

@@ -147,7 +147,7 @@ struct Login {
     is_refused: AtomicBool,
     /// Its end has been warned of.
     is_warned: AtomicBool,
-    /// It was told that it is good no more.
+    /// It was told that it is good no more, and nothing has happened to it since.
     is_end_told: AtomicBool,
 }
 
@@ -421,6 +421,17 @@ impl Users {
         self.login(who).is_some_and(|login| login.has_ended(now))
     }
 
+    /// Whether an identity still shows a token that has ended by the clock here: any server may refuse it from now on, and none says when
+    /// it begins to. What servers tell of its rights counts for the one answer.
+    pub(crate) fn shows_ended(&self, who: Who) -> bool {
+        if who == Who::NOBODY {
+            return false;
+        }
+        let now = UnixTime::of(self.runtime.wall_clock());
+        let is_refused = |login: &Login| login.is_refused.load(Ordering::Relaxed);
+        self.login(who).is_some_and(|login| login.has_ended(now) && !is_refused(&login))
+    }
+
     /// How many tokens were given.
     pub(crate) fn counts(&self) -> TokenCounts {
         let now = UnixTime::of(self.runtime.wall_clock());
@@ -443,7 +454,8 @@ impl Users {
         .count()
     }
 
-    /// The users whose tokens are good no more since this was asked the last time.
+    /// The users whose tokens are good no more since this was asked the last time: first by the clock here, and then, as what servers tell may
+    /// be others' only from then on, once more when a server has refused it.
     fn ended(&self, now: UnixTime) -> Vec<(User, Who)> {
         let identities = self.identities();
         let is_new = |who: &Who| {
@@ -539,6 +551,8 @@ impl Users {
             let why = if is_old { "it has expired" } else { "a server refuses it" };
             // Calls that were under way at the same time are refused too.
             if !login.is_refused.swap(true, Ordering::Relaxed) {
+                // Whoever looks between the two tells once too often.
+                login.is_end_told.store(false, Ordering::Relaxed);
                 self.look.notify_one();
                 let name = holder.lock().unwrap_or_else(PoisonError::into_inner).name.clone();
                 let cell = &login.cell_name;
@@ -790,6 +804,21 @@ mod tests {
         log_in();
         users.refused(who, users.shown(who, Purpose::Read).unwrap().as_ref());
         assert_eq!([end, end].map(|now| users.ended(now)), [vec![(User::of(1), who)], vec![]]);
+    }
+
+    /// What servers told between the end by the clock here and by theirs was never forgotten.
+    #[tokio::test]
+    async fn a_refusal_is_told_of_also_when_the_end_was_told_before() {
+        let users = users();
+        let now = UnixTime::of(users.runtime.wall_clock());
+        let token = Token { end: UnixTime(now.0 - 1), ..users.make_token(&keys(), "alice", CELL.1).unwrap() };
+        users.log_in(User::of(1), CELL, holder("alice"), token, false);
+        let who = users.who(User::of(1), CELL.0);
+        assert_eq!([now, now].map(|now| users.ended(now).len()), [1, 0]);
+        assert!(users.shows_ended(who));
+        users.refused(who, users.shown(who, Purpose::Read).unwrap().as_ref());
+        assert_eq!([now, now].map(|now| users.ended(now).len()), [1, 0]);
+        assert!(!users.shows_ended(who), "it shows nothing");
     }
 
     #[tokio::test]

@@ -75,9 +75,15 @@ impl Statuses {
         Some(self.seen(asked, &vnode, &told))
     }
 
+    /// What is promised of a vnode, and what of it an identity has: no rights if its token may be refused any time.
+    pub(crate) fn known(&self, vnode: &Vnode, who: Who) -> Option<Known> {
+        let known = vnode.known(self.now(), who)?;
+        let rights = known.rights.filter(|_| !self.users.shows_ended(who));
+        Some(Known { rights, ..known })
+    }
+
     fn known_of(&self, vnode: &Vnode, who: Who) -> Option<StatusOfIdentity> {
-        let now = self.now();
-        let known: Known = vnode.known(now, who)?;
+        let known = self.known(vnode, who)?;
         let told = |rights, anonymous_rights, until| StatusOfIdentity {
             status: known.status,
             rights,
@@ -89,7 +95,7 @@ impl Statuses {
             return Some(told(known.rights?, known.status.anonymous_access, known.until));
         }
         // The rights on a file are those of its directory, which alone is told of when they change.
-        let dir = self.vnodes.get(vnode.fid.sibling(known.parent?))?.known(now, who)?;
+        let dir = self.known(&*self.vnodes.get(vnode.fid.sibling(known.parent?))?, who)?;
         Some(told(dir.rights?, dir.status.anonymous_access, known.until.min(dir.until)))
     }
 
@@ -158,7 +164,7 @@ impl Statuses {
         };
         if let Some(dir) = vnode.parent().filter(|_| !fid.vnode.is_directory()) {
             let dir = self.vnodes.get_or_add(fid.sibling(dir));
-            if dir.known(self.now(), who).is_none_or(|known| known.rights.is_none()) {
+            if self.known(&dir, who).is_none_or(|known| known.rights.is_none()) {
                 // What the file's status said of rights counts for this answer, whatever becomes of this.
                 let _ = self.fetch_status(who, &dir).await;
             }

@@ -175,6 +175,8 @@ pub(crate) struct State {
     /// Statuses that were noted.
     notes: u64,
     access: Vec<(Who, Rights)>,
+    /// How often rights were forgotten.
+    forgets: u64,
     /// The directory that a file was found in, or says that it is in.
     parent: Option<LocalFid>,
     pub(super) pages: Option<Pages>,
@@ -211,6 +213,7 @@ pub(crate) struct Snapshot {
     breaks: u64,
     changes: u64,
     notes: u64,
+    forgets: u64,
     pub(super) volume_breaks: u64,
     pub(super) strays: u64,
 }
@@ -269,6 +272,7 @@ impl Vnode {
             breaks: state.breaks,
             changes: state.changes,
             notes: state.notes,
+            forgets: state.forgets,
             volume_breaks: self.volume.breaks(),
             strays: self.volume.strays.load(Ordering::Acquire),
         }
@@ -288,9 +292,11 @@ impl Vnode {
         Some(Known { status, until, unstored, rights, parent })
     }
 
-    /// Forgets what an identity may do: servers have to be asked again.
+    /// Forgets what an identity may do: servers have to be asked again. What they were asked before does not count.
     pub(crate) fn forget_rights(&self, who: Who) {
-        self.state().access.retain(|(theirs, _)| *theirs != who);
+        let mut state = self.state();
+        state.forgets += 1;
+        state.access.retain(|(theirs, _)| *theirs != who);
     }
 
     /// The status, if it is promised, whoever asks.
@@ -473,7 +479,7 @@ impl Vnode {
             if !was_good {
                 state.access.clear();
             }
-            if is_valid {
+            if is_valid && state.forgets == before.forgets {
                 state.set_access(who, status.caller_access);
             }
         }
@@ -486,7 +492,10 @@ impl Vnode {
     pub(crate) fn note_rights(&self, now: Instant, before: &Snapshot, who: Who, rights: Rights) {
         let mut state = self.state();
         let is_good = state.promise.as_ref().is_some_and(|promise| promise.is_good(now, &self.volume));
-        if is_good && state.breaks == before.breaks && self.volume.breaks() == before.volume_breaks {
+        let is_before = state.breaks != before.breaks
+            || state.forgets != before.forgets
+            || self.volume.breaks() != before.volume_breaks;
+        if is_good && !is_before {
             let known = state.access.iter().find(|(theirs, _)| *theirs == who);
             let may_administer = known.is_some_and(|(_, rights)| rights.contains(Rights::ADMINISTER));
             let kept = if may_administer { Rights::ADMINISTER } else { Rights::NONE };

@@ -222,6 +222,23 @@ fn rights_are_each_identitys_own_and_go_with_the_promise() {
     assert_eq!(rights(&world, users), None, "the promise had ended in between");
 }
 
+/// What a server had told for a token before its end, and came after, counted for hours.
+#[test]
+fn rights_that_were_asked_for_before_they_were_forgotten_are_not_kept() {
+    let world = World::new();
+    world.fetch(DIR, 1);
+    let dir = world.vnodes.get(DIR).unwrap();
+    let rights = || dir.known(world.now, ALICE).unwrap().rights;
+    let (before, responder) = (dir.snapshot(), world.responder());
+    dir.forget_rights(ALICE);
+    dir.note(world.now, (&before, &responder), ALICE, &status(DIR, 1), Some(&promise()));
+    assert_eq!(rights(), None);
+    dir.note_rights(world.now, &before, ALICE, Rights::READ);
+    assert_eq!(rights(), None);
+    dir.note_rights(world.now, &dir.snapshot(), ALICE, Rights::READ);
+    assert_eq!(rights(), Some(Rights::READ));
+}
+
 #[test]
 fn many_identities_do_not_fill_the_memory() {
     let world = World::new();
