@@ -18,6 +18,9 @@ use crate::fid::{Pag, User};
 /// without processes make place, also if they have good tokens: a job that is run each minute leaves one of these each time.
 const PER_USER_MAX: usize = 1024;
 
+/// The same, with those whose sessions are over: their numbers are in use until no process has been seen in them for some minutes.
+const PER_USER_WITH_OVER_MAX: usize = 4 * PER_USER_MAX;
+
 /// PAGs at most, of 16 million numbers: a guess at one that is in use stays a matter of luck.
 const ALL_MAX: usize = 1 << 16;
 
@@ -86,11 +89,22 @@ impl Pags {
     /// Makes one for a user, with a number that none has. If there are too many, the one that has been without processes for longest ends.
     pub(crate) fn make(&self, uid: u32, random: &mut StdRng) -> Result<New, TooMany> {
         let mut all = self.lock();
-        let is_theirs = |made: &Made| made.owner == Some(uid) && !made.is_over;
-        let has_too_many = all.values().filter(|made| is_theirs(made)).count() >= PER_USER_MAX;
+        let is_theirs = |made: &Made| made.owner == Some(uid);
+        let with_over = all.values().filter(|made| is_theirs(made)).count();
+        let has_too_many =
+            all.values().filter(|made| is_theirs(made) && !made.is_over).count() >= PER_USER_MAX;
+        let has_ended_too_many = with_over >= PER_USER_WITH_OVER_MAX;
         let mut ended = None;
-        if has_too_many || all.len() >= ALL_MAX {
-            let may_end = |made: &Made| made.is_empty() && (!has_too_many || is_theirs(made));
+        if has_too_many || has_ended_too_many || all.len() >= ALL_MAX {
+            // Nobody makes place for a user who has too many.
+            let may_end = |made: &Made| {
+                made.is_empty()
+                    && match (has_too_many, has_ended_too_many) {
+                        (true, _) => is_theirs(made) && !made.is_over,
+                        (false, true) => is_theirs(made),
+                        (false, false) => true,
+                    }
+            };
             let oldest = all.iter().filter(|(_, made)| may_end(made)).max_by_key(|(_, made)| made.missed);
             let pag = *oldest.ok_or(TooMany)?.0;
             let owner = all.remove(&pag).and_then(|made| made.owner);
@@ -229,6 +243,21 @@ mod tests {
     }
 
     /// A job that gets tokens in a PAG of its own each minute was refused one after a day.
+    #[test]
+    fn sessions_that_are_over_use_up_the_numbers_of_their_user_alone() {
+        let (pags, mut random) = (Pags::default(), random());
+        for _ in 0..PER_USER_WITH_OVER_MAX {
+            let pag = pags.make(1, &mut random).unwrap().pag;
+            pags.end(User { uid: 1, pag: Some(pag) });
+        }
+        assert_eq!(pags.make(1, &mut random), Err(TooMany));
+        assert!(pags.make(2, &mut random).is_ok());
+        for _ in 0..2 {
+            pags.look(&HashSet::new(), |_| false);
+        }
+        assert!(pags.make(1, &mut random).is_ok(), "no process is in them any more");
+    }
+
     #[test]
     fn pags_with_good_tokens_and_without_processes_make_place() {
         let (pags, mut random) = (Pags::default(), random());
