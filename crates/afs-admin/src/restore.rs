@@ -11,6 +11,7 @@ mod location;
 
 use std::io;
 use std::net::Ipv4Addr;
+use std::time::Duration;
 use std::{error, fmt};
 
 use afs_wire::abort::{VL_NOENT, VNOVOL, VOLSERBADOP};
@@ -26,6 +27,10 @@ use crate::error::Error;
 use crate::remove::{RemoveFailure, remove};
 use crate::vldb::LocationDb;
 use crate::volumes::{Changes, Identity, StreamError, Transaction, VolumeServers};
+
+/// How long a dump is compared with what came before, at most: no call is made meanwhile, and the server ends a transaction that is idle for
+/// ten minutes.
+const COMPARE_MAX: Duration = Duration::from_secs(240);
 
 /// Which volume is to be restored, where, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -485,9 +490,15 @@ async fn send<S: FnMut() -> io::Result<Bytes>>(
     };
     let mut rest = None;
     if attached.before.is_none() && dump.has_copy() && !dump.is_incremental() {
-        let arrived = servers.arrived(attached.transaction).await.map_err(failed)?;
+        // If the server cannot tell, as something of it is damaged, everything is sent.
+        let arrived = servers.arrived(attached.transaction).await.unwrap_or_default();
         if !arrived.is_empty() {
-            rest = dump.leave_out(&arrived).map_err(|error| failed(StreamError::Local(error)))?;
+            let until = servers.runtime().now() + COMPARE_MAX;
+            let goes_on = || match cancel.check() {
+                Ok(()) => Ok(servers.runtime().now() < until),
+                Err(_) => Err(io::ErrorKind::Interrupted.into()),
+            };
+            rest = dump.leave_out(&arrived, goes_on).map_err(|error| failed(StreamError::Local(error)))?;
         }
     }
     let pieces = || match cancel.check() {

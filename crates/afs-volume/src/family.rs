@@ -561,7 +561,10 @@ pub(crate) fn sweep(shared: &Arc<Shared>, family: &FamilyHandle) -> Result<(), V
         let numbers: BTreeSet<VnodeNumber> =
             rows.iter().filter_map(|(key, _)| VnodeKey::parse(key)).map(|key| key.vnode).collect();
         for number in numbers {
-            sweep_vnode(shared, family, number)?;
+            if !sweep_vnode(shared, family, number)? {
+                // It comes again: what began meanwhile counts as a removal.
+                return Ok(());
+            }
         }
         from = next;
     }
@@ -583,8 +586,16 @@ pub(crate) fn sweep(shared: &Arc<Shared>, family: &FamilyHandle) -> Result<(), V
     Ok(())
 }
 
-fn sweep_vnode(shared: &Arc<Shared>, family: &FamilyHandle, number: VnodeNumber) -> Result<Seq, VolumeError> {
+/// Says whether it could be done: not while a restore fills the family, whose chunks have no status yet.
+fn sweep_vnode(
+    shared: &Arc<Shared>,
+    family: &FamilyHandle,
+    number: VnodeNumber,
+) -> Result<bool, VolumeError> {
     let state = lock(&family.state);
+    if state.frozen > 0 || state.is_half {
+        return Ok(false);
+    }
     let mut views: Vec<Snapshot> = state.views.keys().copied().collect();
     views.extend(state.writable.map(|_| NEWEST));
     let mut rows: BTreeMap<Part, Vec<(Snapshot, Bytes)>> = BTreeMap::new();
@@ -626,5 +637,5 @@ fn sweep_vnode(shared: &Arc<Shared>, family: &FamilyHandle, number: VnodeNumber)
     }
     let seq = shared.store.submit(batch)?;
     shared.note_garbage(seq, garbage);
-    Ok(seq)
+    Ok(true)
 }

@@ -3,10 +3,10 @@
 //! and whether what came is still what is wanted, is for the volume service to say.
 
 use crate::data::CHUNK;
-use crate::family::{self, FIRST, FamilyHandle, NEWEST};
+use crate::family::{self, FamilyHandle, NEWEST};
 use crate::keys::{self, Key, Part, Snapshot, VnodeKey};
 use crate::records::{self, ChunkRecord, Counters, FamilyRecord, HalfRecord, VolumeRecord};
-use crate::restore::{Named, Partial};
+use crate::restore::{Named, Partial, is_empty};
 use crate::shared::Pin;
 use crate::{Partition, Reader, Restore, VnodeId, VnodeStatus, Volume, VolumeError, VolumeKind};
 use afs_store::{Batch, lock};
@@ -49,8 +49,9 @@ pub struct Arrived {
 }
 
 impl Partition {
-    /// Puts a volume aside that was to be destroyed ([`crate::VolumeInfo::destroy_me`]) and that a restore has filled, or has begun to. Says
-    /// whether it did; otherwise the volume stays, as nothing of it is worth keeping, or others share it. What was aside of the same id goes.
+    /// Puts a volume aside that was to be destroyed ([`crate::VolumeInfo::destroy_me`]) and that the first restore into it has filled, or has
+    /// begun to. Says whether it did; otherwise the volume stays: it may have been seen, nothing of it is worth keeping, or others share it. What
+    /// was aside of the same id goes.
     ///
     /// # Errors
     ///
@@ -234,7 +235,10 @@ impl Volume {
 fn is_worth(volume: &Volume, rests: bool) -> bool {
     let state = lock(&volume.family.state);
     let views: u32 = state.views.values().sum();
-    let is_filled = if volume.is_restoring { rests } else { state.record.current > FIRST };
+    let is_filled = match volume.is_restoring {
+        true => rests && is_empty(&lock(&volume.counters)),
+        false => volume.is_filled.load(Ordering::Acquire),
+    };
     let is_alone = views == u32::from(volume.snapshot.is_some())
         && state.writable.is_none_or(|writable| writable == volume.id)
         && !state.keeps_all;

@@ -161,6 +161,7 @@ impl Partition {
         drop(state);
         let volume = Arc::new(Volume::new(id, shared.clone(), old.family.clone(), record, counters));
         volume.set_state(old.state());
+        volume.is_filled.store(old.is_filled.load(Ordering::Acquire), Ordering::Release);
         self.put_volume(volume.clone());
         let restore = Restore::new(self, volume, family, counters);
         shared.settle(seq)?;
@@ -201,7 +202,10 @@ impl Restore {
         family: FamilyRecord,
         counters: Counters,
     ) -> Self {
-        let keeps = volume.record().info.destroy_me;
+        // What comes into a volume that has contents would be beside an older status of the same vnode.
+        let keeps = volume.record().info.destroy_me
+            && is_empty(&counters)
+            && !volume.is_filled.load(Ordering::Acquire);
         Self {
             partition: partition.clone(),
             shared: volume.shared.clone(),
@@ -627,6 +631,7 @@ impl Restore {
         let handle = self.volume.family.clone();
         let new = Arc::new(Volume::new(self.volume.id, self.shared.clone(), handle, volume, counters));
         new.set_state(self.volume.state());
+        new.is_filled.store(new.record().info.destroy_me, Ordering::Release);
         partition.put_volume(new.clone());
         self.shared.settle(seq)?;
         Ok(new)
@@ -712,6 +717,11 @@ impl Volume {
     }
 }
 
+/// Whether a volume has nothing but its root.
+pub(crate) fn is_empty(counters: &Counters) -> bool {
+    counters.files <= 1
+}
+
 /// Removes what a restore has written, and lets the volume show the newest again, which is then what it was.
 fn roll_back(partition: &Partition, volume: &Arc<Volume>) -> Result<(), VolumeError> {
     let shared = partition.shared();
@@ -729,6 +739,7 @@ fn roll_back(partition: &Partition, volume: &Arc<Volume>) -> Result<(), VolumeEr
     drop(state);
     let new = Arc::new(Volume::new(volume.id, shared.clone(), volume.family.clone(), record, counters));
     new.set_state(volume.state());
+    new.is_filled.store(volume.is_filled.load(Ordering::Acquire), Ordering::Release);
     partition.put_volume(new);
     shared.settle(seq)
 }

@@ -38,6 +38,8 @@ pub struct Volume {
     pub(crate) is_restoring: bool,
     /// Whether it has what came of a restore that did not end, which may be gone on with.
     pub(crate) rests: AtomicBool,
+    /// Whether a restore has filled it, and nobody has been shown it since. Is not on the disk.
+    pub(crate) is_filled: AtomicBool,
     pub(crate) counters: Mutex<Counters>,
     info: Mutex<VolumeInfo>,
     /// Whether `info` has uses that its row does not.
@@ -66,6 +68,7 @@ impl Volume {
             snapshot: record.snapshot,
             is_restoring: record.is_restoring,
             rests: AtomicBool::new(false),
+            is_filled: AtomicBool::new(false),
             counters: Mutex::new(counters),
             info: Mutex::new(record.info),
             has_unwritten_uses: AtomicBool::new(false),
@@ -162,6 +165,9 @@ impl Volume {
         if before != record.info.in_service {
             let offline = VolumeState::Offline("it is out of service".into());
             *lock(&self.state) = if before { offline } else { VolumeState::Online };
+        }
+        if !record.info.destroy_me {
+            self.is_filled.store(false, Ordering::Release);
         }
         *lock(&self.info) = record.info;
         self.shared.settle(seq)
@@ -379,6 +385,9 @@ impl Volume {
         let (family, view) = (self.family.id, self.view());
         let all = keys::family_prefix(family);
         let mut found = Vec::new();
+        if limit == 0 {
+            return Ok(found);
+        }
         // A vnode's status comes before all else of it, and the newest version of that first.
         let mut decided = None;
         let mut next = Some(Key(keys::vnode_prefix(family, from)));

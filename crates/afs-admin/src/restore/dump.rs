@@ -57,18 +57,19 @@ impl<S: FnMut() -> io::Result<Bytes>> Dump<S> {
         self.copy.is_some()
     }
 
-    /// From now on gives out what has not come, as far as the dump agrees with what came. Says whether it does at all, and the file of which it
-    /// leaves out the first bytes, with how many these are. Expects that nothing was given out yet.
+    /// From now on gives out what has not come, as far as the dump agrees with what came: that is compared until `goes_on` says no. Says whether
+    /// it does at all, and the file of which it leaves out the first bytes, with how many these are. Expects that nothing was given out yet.
     ///
     /// # Errors
     ///
-    /// As [`Self::begin`].
+    /// As [`Self::begin`], and those of `goes_on`.
     pub(super) fn leave_out(
         &mut self,
         arrived: &[Arrival],
+        goes_on: impl FnMut() -> io::Result<bool>,
     ) -> io::Result<Option<Option<(VnodeNumber, u64)>>> {
         let Some(copy) = self.copy.take() else { return Ok(None) };
-        let agreed = agree(copy, arrived)?;
+        let agreed = agree(copy, arrived, goes_on)?;
         if agreed.whole.is_empty() && agreed.rest.is_none() {
             return Ok(None);
         }
@@ -190,12 +191,16 @@ struct Agreed {
 }
 
 /// Reads a dump as far as what came before may be in it, and compares that.
-fn agree(mut source: impl FnMut() -> io::Result<Bytes>, arrived: &[Arrival]) -> io::Result<Agreed> {
+fn agree(
+    mut source: impl FnMut() -> io::Result<Bytes>,
+    arrived: &[Arrival],
+    mut goes_on: impl FnMut() -> io::Result<bool>,
+) -> io::Result<Agreed> {
     let expected: HashMap<VnodeNumber, Arrival> = arrived.iter().map(|a| (a.vnode, *a)).collect();
     let (mut agreed, mut reader) = (Agreed::default(), Reader::new());
     let mut left = expected.len();
     let mut current: Option<Compared> = None;
-    while left > 0 || current.is_some() {
+    while (left > 0 || current.is_some()) && goes_on()? {
         let piece = source()?;
         if piece.is_empty() {
             break;
@@ -421,7 +426,7 @@ mod tests {
     /// A dump that leaves out what came: all that it gives out.
     fn rest(dump: &[u8], arrived: &[Arrival], length: usize) -> Option<(Vec<u8>, Rest)> {
         let mut begun = Dump::begin(pieces(dump, length)).unwrap().with_copy(pieces(dump, length));
-        let rest = begun.leave_out(arrived).unwrap()?;
+        let rest = begun.leave_out(arrived, || Ok(true)).unwrap()?;
         let mut all = Vec::new();
         loop {
             let piece = begun.next_piece().unwrap();

@@ -311,3 +311,83 @@ fn what_did_not_come_cannot_be_named_alone() {
     settle(&partition);
     assert_whole(&partition, "at the end");
 }
+
+/// Whatever shared data with others once was kept, unseen, for a day: each moved volume in whole.
+#[test]
+fn a_volume_that_was_served_goes_when_it_is_removed() {
+    let disk = SimulatedDisk::new(1 << 30);
+    let partition = open(&disk);
+    let served = volume(&partition, 1);
+    add_file(&served, "file", &[1; 20_000]);
+    let clone = partition.clone_volume(VolumeId(1), &new_clone(3), stamp(3)).unwrap();
+    drop(served.freeze().unwrap());
+    served.change_info(|info| info.destroy_me = true).unwrap();
+    assert!(!partition.put_aside(VolumeId(1), AfsTime(9)).unwrap());
+    partition.delete_volume(VolumeId(1)).unwrap();
+    clone.change_info(|info| info.destroy_me = true).unwrap();
+    assert!(!partition.put_aside(VolumeId(3), AfsTime(9)).unwrap(), "a clone that is left alone");
+
+    // One that a restore has filled is kept until it is shown.
+    add_file(&volume(&partition, 1), "file", &[1; 20_000]);
+    let wanted = tree(&get(&partition, 1));
+    make(&partition, true);
+    let (_, mut restore) = begin(&partition);
+    assert!(send(&mut restore, None, &wanted, usize::MAX).1);
+    let filled = commit(restore);
+    finish(&filled);
+    filled.change_info(|info| info.destroy_me = true).unwrap();
+    assert!(!partition.put_aside(ID, AfsTime(9)).unwrap());
+}
+
+/// The status of the version before stayed with the first chunks of the next one, and was told of as whole.
+#[test]
+fn a_second_dump_that_breaks_off_leaves_what_the_first_has_brought() {
+    let disk = SimulatedDisk::new(1 << 30);
+    let partition = open(&disk);
+    let source = volume(&partition, 1);
+    let file = add_file(&source, "file", &vec![1; 4 * CHUNK as usize]);
+    let first = tree(&source);
+    make(&partition, true);
+    let (_, mut restore) = begin(&partition);
+    assert!(send(&mut restore, None, &first, usize::MAX).1);
+    commit(restore);
+
+    let range = StoreRange { position: 0, length: 4 * CHUNK, file_length: 0 };
+    let mut store = source.begin_store(file, range).unwrap();
+    store.write(&vec![2; 4 * CHUNK as usize]).unwrap();
+    store.commit(&SetStatus::default(), stamp(6), false).unwrap();
+    let second = tree(&source);
+    let mut restore = partition.begin_restore(ID).unwrap();
+    let most = bytes_of(&second) - CHUNK as usize;
+    assert!(!send(&mut restore, None, &second, most).1);
+    drop(restore);
+    assert!(partition.put_aside(ID, AfsTime(9)).unwrap());
+
+    make(&partition, true);
+    let (arrived, mut restore) = begin(&partition);
+    assert_eq!(send(&mut restore, arrived.as_ref(), &first, usize::MAX), (0, true));
+    drop(arrived);
+    finish(&commit(restore));
+    assert!(tree(&get(&partition, 2)) == first);
+    settle(&partition);
+    assert_whole(&partition, "at the end");
+}
+
+/// What a sweep does not find a status of is not removed while it is being filled.
+#[test]
+fn a_sweep_that_goes_on_leaves_a_restore_its_chunks() {
+    let disk = SimulatedDisk::new(1 << 30);
+    let partition = open(&disk);
+    add_file(&volume(&partition, 1), "file", &vec![1; 100 * CHUNK as usize]);
+    let wanted = tree(&get(&partition, 1));
+    make(&partition, true);
+    let (_, mut restore) = begin(&partition);
+    let most = bytes_of(&wanted) - CHUNK as usize;
+    assert!(!send(&mut restore, None, &wanted, most).1, "the file's status is still to come");
+    let family = restore.volume().family.clone();
+    crate::family::sweep(&partition.shared(), &family).unwrap();
+    drop(restore);
+    assert!(partition.put_aside(ID, AfsTime(9)).unwrap());
+    let (_, bytes) = partition.arrived(ID).unwrap().unwrap().partial().expect("its chunks are there");
+    assert!(bytes >= 64 * CHUNK);
+}
