@@ -259,7 +259,7 @@ mod tests {
         add_all(&mut keys, &[key(1)]).unwrap();
         add_all(&mut keys, &[key(1)]).unwrap();
         let error = add_all(&mut keys, &[key(2)]).unwrap_err();
-        assert!(error.contains("another key of kvno 1 and aes256-cts-hmac-sha1-96"), "{error}");
+        assert!(error.contains("a different key with kvno 1 and aes256-cts-hmac-sha1-96"), "{error}");
     }
 
     #[test]
