@@ -4,12 +4,12 @@
 mod support;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use afs_client::remote::{InMemory, StoreRange};
 use afs_client::users::Holder;
-use afs_client::{Client, Fid, User};
+use afs_client::{Client, Fid, SetStatus, User};
 use afs_wire::Errno;
 use afs_wire::ids::ViceId;
 use afs_wire::rights::Rights;
@@ -242,6 +242,49 @@ fn one_who_writes_all_the_time_does_not_keep_another_from_writing() {
         }
         ends.store(true, Ordering::Relaxed);
         assert!(client.now().since(begin) < Duration::from_secs(60));
+    });
+}
+
+/// Whoever cut the file lost the turn while its status was asked for: each time as others change the file too.
+#[test]
+fn one_who_writes_all_the_time_does_not_keep_another_from_cutting() {
+    let world = World::new();
+    let client = world.client(1);
+    let others: Vec<_> = (2..8).map(|number| world.client(number)).collect();
+    world.run(async move {
+        let fid = make(&client, "file").await.fid();
+        let (hers, his) =
+            (client.open(ALICE, fid, WRITE).await.unwrap(), client.open(BOB, fid, WRITE).await.unwrap());
+        let ends = Arc::new(AtomicBool::new(false));
+        let (writer, until) = (client.clone(), Arc::clone(&ends));
+        client.runtime().spawn(Box::pin(async move {
+            while !until.load(Ordering::Relaxed) {
+                hers.write(0, Bytes::from_static(b"Alice")).await.unwrap();
+                writer.runtime().sleep_until(writer.now() + Duration::from_micros(100)).await;
+            }
+        }));
+        // No promise lasts.
+        for other in others {
+            let until = Arc::clone(&ends);
+            client.runtime().spawn(Box::pin(async move {
+                while !until.load(Ordering::Relaxed) {
+                    let set = SetStatus { mode: Some(0o640), ..SetStatus::default() };
+                    other.set_status(NOBODY, fid, set).await.unwrap();
+                }
+            }));
+        }
+        let (cuts, count) = (Arc::new(AtomicU32::new(0)), 3);
+        let (cutter, cut) = (client.clone(), Arc::clone(&cuts));
+        client.runtime().spawn(Box::pin(async move {
+            for _ in 0..count {
+                sleep(&cutter, 1).await;
+                his.truncate(1).await.unwrap();
+                cut.fetch_add(1, Ordering::Relaxed);
+            }
+        }));
+        sleep(&client, 5).await;
+        ends.store(true, Ordering::Relaxed);
+        assert_eq!(cuts.load(Ordering::Relaxed), count);
     });
 }
 

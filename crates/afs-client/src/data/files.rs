@@ -26,6 +26,7 @@ use tokio::sync::Notify;
 use crate::client::{Client, Inner};
 use crate::config::Config;
 use crate::data::fetch::{Fetching, ServerPace};
+use crate::data::write::Turn;
 use crate::error::Error;
 use crate::fid::{CellIndex, Fid, User};
 use crate::servers::cells::Cells;
@@ -363,12 +364,28 @@ impl FileData {
     ///
     /// Those of the status, of the cache; those of storing what is dirty of another version.
     pub(crate) async fn refresh(self: &Arc<Self>, user: User) -> Result<Arc<CacheFile>, Error> {
+        self.refresh_in_turn(user, None).await
+    }
+
+    /// The same for one who may hold the turn to write, with which `storing` is held.
+    ///
+    /// # Errors
+    ///
+    /// As [`Self::refresh`].
+    pub(super) async fn refresh_in_turn(
+        self: &Arc<Self>,
+        user: User,
+        turn: Option<&Turn<'_>>,
+    ) -> Result<Arc<CacheFile>, Error> {
         let client = self.client()?;
         let inner = &client.inner;
         let fid = self.vnode.fid;
         for _ in 0..REFRESHES_MAX {
             if self.is_unsettled.load(Ordering::Acquire) {
-                self.settle(user).await?;
+                match turn {
+                    Some(_) => self.settle_locked(&client, user).await?,
+                    None => self.settle(user).await?,
+                }
             }
             if self.is_removed()
                 && let Some(file) = self.current()
@@ -381,7 +398,10 @@ impl FileData {
             }
             // Others have changed it, and so have we: ours goes on top, as the last to close has it in AFS.
             tracing::debug!(%fid, "changed here and elsewhere; stored first");
-            self.store(user, false).await?;
+            match turn {
+                Some(_) => self.store_locked(&client, user, false).await?,
+                None => self.store(user, false).await?,
+            }
         }
         Err(Error::Busy { rpc: "FetchStatus", fid, code: afs_wire::abort::VBUSY })
     }

@@ -329,12 +329,15 @@ impl FileData {
         let cell = self.vnode.fid.cell;
         let modified = client.time();
         let is_dirty = loop {
-            if self.make_way(user).await?.is_some() || self.current().is_none() || !self.is_dirty() {
-                self.refresh(user).await?;
+            let turn = self.make_way(user).await?;
+            if turn.is_some() || self.current().is_none() || !self.is_dirty() {
+                self.refresh_in_turn(user, turn.as_ref()).await?;
             }
             let writer = client.inner.users.writer(user, cell);
             let cut = self.change(|file| {
-                if in_the_way(&client.inner.users, file, (user, cell), &writer).is_some() {
+                let is_anothers_turn = turn.is_none() && self.has_turn.load(Ordering::Acquire);
+                if is_anothers_turn || in_the_way(&client.inner.users, file, (user, cell), &writer).is_some()
+                {
                     return Ok(None);
                 }
                 file.truncate(length, &writer).map_err(local)?;

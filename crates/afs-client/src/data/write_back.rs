@@ -417,7 +417,8 @@ impl FileData {
         self.settle_locked(&client, user).await
     }
 
-    async fn settle_locked(self: &Arc<Self>, client: &Client, user: User) -> Result<(), Error> {
+    /// The same with `storing` held.
+    pub(super) async fn settle_locked(self: &Arc<Self>, client: &Client, user: User) -> Result<(), Error> {
         if !self.is_unsettled.load(Ordering::Acquire) {
             return Ok(());
         }
