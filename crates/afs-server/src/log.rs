@@ -5,11 +5,13 @@ mod limited;
 mod recent;
 
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use afs_fileserver::AUDIT;
+use tracing::Subscriber;
 use tracing_subscriber::filter::{FilterExt, filter_fn};
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, fmt};
 
@@ -35,8 +37,8 @@ pub fn begin(config: &config::Log, audit: Option<AuditLog>, audits_files: bool) 
         || Ok::<_, String>(filter()?.and(filter_fn(move |metadata| is_for_people(metadata.target()))));
     let (to_stderr, to_recent) = (wanted()?, wanted()?);
     let recent = Recent::default();
-    let kept = fmt::layer().with_writer(recent.clone()).with_ansi(false).with_filter(to_recent);
     let began = Instant::now();
+    let kept = keeping(&recent, move || began.elapsed()).with_filter(to_recent);
     let lines = Limited::new(move || began.elapsed(), io::stderr, config.format == LogFormat::Json);
     let stderr = match config.format {
         LogFormat::Text => fmt::layer().with_writer(lines).with_ansi(false).boxed(),
@@ -53,4 +55,33 @@ pub fn begin(config: &config::Log, audit: Option<AuditLog>, audits_files: bool) 
     // A second server in one process, as tests have it, logs where the first does.
     drop(subscriber.try_init());
     Ok(recent)
+}
+
+/// Keeps the last lines, and not only those that a stranger makes.
+fn keeping<S>(recent: &Recent, clock: impl Fn() -> Duration + Send + Sync + 'static) -> impl Layer<S>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+{
+    fmt::layer().with_writer(Limited::of_last_lines(clock, recent.clone())).with_ansi(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stranger_cannot_drive_other_lines_out_of_the_last_ones() {
+        let recent = Recent::default();
+        let layer = keeping(&recent, || Duration::ZERO);
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || {
+            tracing::error!(target: "afs_fileserver::health", "a disk has failed");
+            for n in 0..20_000 {
+                tracing::warn!(n, "arguments were refused");
+                tracing::info!(target: "audit", n, "refused");
+            }
+        });
+        let log = |name| String::from_utf8(recent.log(name).unwrap()).unwrap();
+        assert!(log("FileLog").contains("a disk has failed"));
+        assert!(log("BosLog").contains("arguments were refused"));
+    }
 }

@@ -1,4 +1,5 @@
-//! Lines on stderr, so many of each kind a minute: what a stranger does again and again must not fill the disk of the log.
+//! Lines of a log, so many of each kind a minute: what a stranger does again and again must not fill the disk of the log, nor
+//! drive other lines out of those that are kept in memory.
 //! The kind of a line is the place in the code that logs it. Which lines are wanted at all is decided in `log`.
 
 use std::collections::HashMap;
@@ -19,8 +20,11 @@ const PERIOD: Duration = Duration::from_secs(60);
 pub(super) struct Limited<C, O> {
     /// The time since any beginning.
     clock: C,
+    /// Makes the writers behind this.
     out: O,
     is_json: bool,
+    /// Whether lines of changes are never left out.
+    has_all_changes: bool,
     /// What was written of each kind. There are as many as the program has places that log.
     kinds: Mutex<HashMap<callsite::Identifier, Kind>>,
 }
@@ -32,15 +36,22 @@ struct Kind {
     left_out: u64,
 }
 
-impl<C: Fn() -> Duration, O: Fn() -> W, W: Write> Limited<C, O> {
+impl<C: Fn() -> Duration, O> Limited<C, O> {
+    /// Of a log that has all changes.
     pub(super) fn new(clock: C, out: O, is_json: bool) -> Self {
-        Self { clock, out, is_json, kinds: Mutex::default() }
+        Self { clock, out, is_json, has_all_changes: true, kinds: Mutex::default() }
+    }
+
+    /// Of the last lines, in text: others keep all changes.
+    pub(super) fn of_last_lines(clock: C, out: O) -> Self {
+        Self { has_all_changes: false, ..Self::new(clock, out, false) }
     }
 
     /// Whether a line may be written, and how many of its kind were left out before it.
     fn admit(&self, metadata: &Metadata<'_>) -> Option<u64> {
         // Who changed what is never left out, and who asks for details gets all.
-        if metadata.target() == audit::TARGET || *metadata.level() > Level::INFO {
+        let is_change = self.has_all_changes && metadata.target() == audit::TARGET;
+        if is_change || *metadata.level() > Level::INFO {
             return Some(0);
         }
         let now = (self.clock)();
@@ -58,16 +69,16 @@ impl<C: Fn() -> Duration, O: Fn() -> W, W: Write> Limited<C, O> {
     }
 }
 
-impl<'a, C: Fn() -> Duration, O: Fn() -> W, W: Write + 'a> MakeWriter<'a> for Limited<C, O> {
-    type Writer = Line<W>;
+impl<'a, C: Fn() -> Duration, O: MakeWriter<'a>> MakeWriter<'a> for Limited<C, O> {
+    type Writer = Line<O::Writer>;
 
     fn make_writer(&'a self) -> Self::Writer {
-        Line(Some((self.out)()))
+        Line(Some(self.out.make_writer()))
     }
 
     fn make_writer_for(&'a self, metadata: &Metadata<'_>) -> Self::Writer {
         let Some(left_out) = self.admit(metadata) else { return Line(None) };
-        let mut line = Line(Some((self.out)()));
+        let mut line = Line(Some(self.out.make_writer_for(metadata)));
         if left_out > 0 {
             // A log that cannot be written to cannot be told so.
             drop(match self.is_json {
