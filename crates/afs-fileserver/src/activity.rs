@@ -2,7 +2,8 @@
 //! look at a server; nothing here decides anything.
 //!
 //! Each table is bounded: what was not used for longest goes first, and its figures begin anew when it comes back. A call that
-//! does not wait costs one lock and three look-ups.
+//! does not wait takes one lock and looks up its volume, user and client. A report holds this lock while it copies the rows of one
+//! table, and sorts them afterwards.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -163,7 +164,7 @@ pub struct Report {
 /// What users without a name are called.
 pub const ANONYMOUS: &str = "anonymous";
 
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct Row {
     figures: Figures,
     /// Calls and bytes, older ones counting less.
@@ -185,14 +186,14 @@ impl<K: Hash + Eq + Clone> Table<K> {
         Self(LruCache::new(MAX_ROWS))
     }
 
-    fn note<Q>(&mut self, now: Instant, key: &Q, ended: &Ended<'_>)
+    fn note<'q, Q>(&mut self, now: Instant, key: &'q Q, owned: impl FnOnce(&'q Q) -> K, ended: &Ended<'_>)
     where
         K: Borrow<Q>,
-        Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
+        Q: Hash + Eq + ?Sized,
     {
         let new = || Row { figures: Figures::default(), weight: 0.0, weighed: now };
         if self.0.get(key).is_none() {
-            self.0.put(key.to_owned(), new());
+            self.0.put(owned(key), new());
         }
         let Some(row) = self.0.get_mut(key) else { return };
         let bytes = (ended.stored_bytes + ended.fetched_bytes) as f64;
@@ -200,19 +201,26 @@ impl<K: Hash + Eq + Clone> Table<K> {
         row.figures.add(ended);
     }
 
-    fn first(&self, now: Instant, most: usize) -> Vec<(K, Figures)> {
-        let mut rows: Vec<_> = self.0.iter().map(|(key, row)| (row.weight_at(now), key, row)).collect();
-        rows.sort_by(|a, b| b.0.total_cmp(&a.0));
-        rows.truncate(most);
-        rows.into_iter().map(|(_, key, row)| (key.clone(), row.figures)).collect()
+    /// A copy of all rows, to be sorted without the table.
+    fn rows(&self) -> Vec<(K, Row)> {
+        self.0.iter().map(|(key, row)| (key.clone(), *row)).collect()
     }
+}
+
+/// The busiest rows.
+fn first<K>(now: Instant, most: usize, rows: Vec<(K, Row)>) -> impl Iterator<Item = (K, Figures)> {
+    let mut rows: Vec<_> =
+        rows.into_iter().map(|(key, row)| (row.weight_at(now), key, row.figures)).collect();
+    rows.sort_by(|a, b| b.0.total_cmp(&a.0));
+    rows.into_iter().take(most).map(|(_, key, figures)| (key, figures))
 }
 
 #[derive(Debug)]
 struct Tables {
     total: Figures,
     volumes: Table<VolumeId>,
-    users: Table<String>,
+    // So that a copy costs no memory of its own.
+    users: Table<Arc<str>>,
     clients: Table<SocketAddr>,
     refused: LruCache<(&'static str, Option<VolumeId>, SocketAddr), (u64, Instant)>,
 }
@@ -260,10 +268,10 @@ impl Activity {
         let mut tables = locked(&self.tables);
         tables.total.add(ended);
         if let Some(volume) = ended.volume {
-            tables.volumes.note(now, &volume, ended);
+            tables.volumes.note(now, &volume, |id| *id, ended);
         }
-        tables.users.note(now, ended.user.unwrap_or(ANONYMOUS), ended);
-        tables.clients.note(now, &ended.client, ended);
+        tables.users.note(now, ended.user.unwrap_or(ANONYMOUS), Arc::from, ended);
+        tables.clients.note(now, &ended.client, |client| *client, ended);
         let why = match ended.failure {
             Some(Failure::BUSY) => "volume busy",
             Some(Failure::AGAIN) => "file locked",
@@ -313,20 +321,26 @@ impl Activity {
             awaited.truncate(MAX_AWAITED);
             Told { waited: now.since(call.since), awaited, awaited_count, call }
         };
-        let tables = locked(&self.tables);
-        let refused = tables.refused.iter().map(|((why, volume, client), (count, last))| Refused {
+        let waiting = waiting.into_iter().map(told).collect();
+        // Every call takes this lock at its end: each time it is only held while something is copied.
+        let total = locked(&self.tables).total;
+        let volumes = locked(&self.tables).volumes.rows();
+        let users = locked(&self.tables).users.rows();
+        let clients = locked(&self.tables).clients.rows();
+        let refused: Vec<_> = locked(&self.tables).refused.iter().map(|(who, what)| (*who, *what)).collect();
+        let refused = refused.into_iter().map(|((why, volume, client), (count, last))| Refused {
             why,
-            volume: *volume,
-            client: *client,
-            count: *count,
-            ago: now.since(*last),
+            volume,
+            client,
+            count,
+            ago: now.since(last),
         });
         Report {
-            total: tables.total,
-            volumes: tables.volumes.first(now, most),
-            users: tables.users.first(now, most),
-            clients: tables.clients.first(now, most),
-            waiting: waiting.into_iter().map(told).collect(),
+            total,
+            volumes: first(now, most, volumes).collect(),
+            users: first(now, most, users).map(|(user, figures)| (user.to_string(), figures)).collect(),
+            clients: first(now, most, clients).collect(),
+            waiting,
             waiting_count,
             refused: refused.filter(|refused| refused.ago <= REFUSAL_LIFE).take(most).collect(),
         }
@@ -376,6 +390,19 @@ mod tests {
         let activity = Activity::default();
         (0..3 * MAX_ROWS.get() as u32).for_each(|id| activity.note(at(1), &ended(id, 0)));
         assert_eq!(volumes(&activity, at(1), usize::MAX).len(), MAX_ROWS.get());
+    }
+
+    #[test]
+    fn calls_can_end_while_a_report_asks_whom_others_wait_for() {
+        let activity = Activity::default();
+        let client = ended(1, 0).client;
+        let _waits =
+            activity.enqueue(Waiting { wait: Wait::Callbacks, fid: None, user: None, client, since: at(1) });
+        let report = activity.report(at(2), 10, |_| {
+            assert!(activity.tables.try_lock().is_ok() && activity.queue.try_lock().is_ok());
+            vec![client]
+        });
+        assert_eq!(report.waiting[0].awaited, [client]);
     }
 
     #[test]
