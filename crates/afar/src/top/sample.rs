@@ -2,16 +2,16 @@
 //! bounded, and nothing in it can move the cursor.
 
 use serde::Deserialize;
-use std::io::{Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::{Duration, Instant};
 
 /// Where servers are asked if no port is given.
 const PORT: u16 = 9160;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Longest answer; one with all rows has some 200 KB.
-const MAX_BYTES: u64 = 4 << 20;
+const MAX_BYTES: usize = 4 << 20;
 
 /// What a server said.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -108,27 +108,60 @@ fn clean(value: &mut serde_json::Value) {
 }
 
 fn get(server: &str) -> Result<Vec<u8>, String> {
-    let text = |error: std::io::Error| error.to_string();
-    let with_port = server.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    let addresses = if with_port { server.to_socket_addrs() } else { (server, PORT).to_socket_addrs() };
+    let text = |error: io::Error| error.to_string();
+    let deadline = Instant::now() + PATIENCE;
     let mut last = "it has no address".to_owned();
-    for address in addresses.map_err(text)? {
-        match TcpStream::connect_timeout(&address, PATIENCE) {
-            Ok(stream) => return ask(stream, server).map_err(text)?,
+    for address in addresses(server).map_err(text)? {
+        let connected = left(deadline).and_then(|left| TcpStream::connect_timeout(&address, left));
+        match connected {
+            Ok(stream) => return ask(stream, address, deadline).map_err(text)?,
             Err(error) => last = format!("{address}: {error}"),
         }
     }
     Err(last)
 }
 
-fn ask(mut stream: TcpStream, host: &str) -> std::io::Result<Result<Vec<u8>, String>> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+/// Where a server may be, given as a name or an address, with a port or without.
+fn addresses(server: &str) -> io::Result<Vec<SocketAddr>> {
+    let bare = server.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(server);
+    if let Ok(address) = bare.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, PORT)]);
+    }
+    let with_port = server.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let all = if with_port { server.to_socket_addrs() } else { (server, PORT).to_socket_addrs() };
+    all.map(Iterator::collect)
+}
+
+/// The time until then.
+fn left(deadline: Instant) -> io::Result<Duration> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        Err(io::Error::new(io::ErrorKind::TimedOut, "it did not answer in time"))
+    } else {
+        Ok(left)
+    }
+}
+
+/// Asks for the JSON and takes the answer until the deadline, however slowly it comes. The server is called by its address, as
+/// it shows nothing under names that it does not know.
+fn ask(mut stream: TcpStream, address: SocketAddr, deadline: Instant) -> io::Result<Result<Vec<u8>, String>> {
     let path = afs_server::top::PATH;
-    stream
-        .write_all(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").as_bytes())?;
-    let mut answer = Vec::new();
-    stream.take(MAX_BYTES).read_to_end(&mut answer)?;
+    stream.set_write_timeout(Some(left(deadline)?))?;
+    stream.write_all(
+        format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n").as_bytes(),
+    )?;
+    let (mut answer, mut piece) = (Vec::new(), [0; 16 << 10]);
+    while answer.len() < MAX_BYTES {
+        stream.set_read_timeout(Some(left(deadline)?))?;
+        match stream.read(&mut piece) {
+            Ok(0) => break,
+            Ok(len) => answer.extend_from_slice(&piece[..len]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // So a timeout is told by the system.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => drop(left(deadline)?),
+            Err(error) => return Err(error),
+        }
+    }
     let end = answer.windows(4).position(|end| end == b"\r\n\r\n");
     let status = answer.split(|byte| *byte == b' ').nth(1).unwrap_or_default();
     Ok(match (status, end) {
@@ -143,6 +176,37 @@ fn ask(mut stream: TcpStream, host: &str) -> std::io::Result<Result<Vec<u8>, Str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::{Ipv6Addr, TcpListener};
+
+    #[test]
+    fn a_server_is_found_by_address_with_a_port_or_without() {
+        let local = IpAddr::from(Ipv6Addr::LOCALHOST);
+        for (server, address, port) in [
+            ("::1", local, PORT),
+            ("[::1]", local, PORT),
+            ("[::1]:7", local, 7),
+            ("192.0.2.1", IpAddr::from([192, 0, 2, 1]), PORT),
+            ("192.0.2.1:7", IpAddr::from([192, 0, 2, 1]), 7),
+        ] {
+            assert_eq!(addresses(server).unwrap(), [SocketAddr::new(address, port)], "{server}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_sends_a_byte_now_and_then_is_left_at_the_deadline() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            while stream.write_all(b"H").is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let stream = TcpStream::connect(address).unwrap();
+        let error = ask(stream, address, Instant::now() + Duration::from_millis(300)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+        server.join().unwrap();
+    }
 
     #[test]
     fn names_cannot_move_the_cursor_and_strange_answers_are_refused() {
