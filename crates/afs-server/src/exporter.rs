@@ -1,10 +1,13 @@
 //! Metrics for Prometheus: keeps what is published through the `metrics` facade, and shows it by HTTP in Prometheus's text
 //! format to whoever asks for `/metrics`; and pages that others give, each at its path. Nothing can be changed by a request.
+//!
+//! Pages tell of users, so they are only shown under names that nobody can point here: else a site could have the browser of one
+//! who looks at it fetch them, by a name of its own that it lets stand for this machine (DNS rebinding).
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Write as _};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -201,6 +204,13 @@ impl Exporter {
                 ("200 OK", text, NOTHING, self.render())
             }
             (Some(b"GET"), Some(path)) => match pages.iter().find(|page| page.path.as_bytes() == path) {
+                Some(_) if !is_asked_here(&request) => (
+                    "421 Misdirected Request",
+                    text,
+                    NOTHING,
+                    "This page is shown under this machine's address, its host name or localhost.\n"
+                        .to_owned(),
+                ),
                 Some(page) => ("200 OK", page.content_type, page.policy, (page.body)(self)),
                 None => ("404 Not Found", text, NOTHING, "Metrics are at /metrics.\n".to_owned()),
             },
@@ -214,6 +224,29 @@ impl Exporter {
         stream.write_all(body.as_bytes()).await?;
         stream.shutdown().await
     }
+}
+
+/// Whether a request names this machine as only those do who mean it: by an address, as localhost, by its host name, or not
+/// at all.
+fn is_asked_here(request: &[u8]) -> bool {
+    let head = String::from_utf8_lossy(request);
+    let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let mut hosts = head.split("\r\n").skip(1).filter_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.trim().eq_ignore_ascii_case("host").then_some(value.trim())
+    });
+    hosts.all(|host| is_this_machine(host, machine.trim()))
+}
+
+/// Whether the value of a Host header is an address, localhost or the machine's name, with a port or without.
+fn is_this_machine(host: &str, machine: &str) -> bool {
+    let without_port = match host.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => host,
+    };
+    let bare = without_port.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let is_name = |name: &str| !name.is_empty() && without_port.eq_ignore_ascii_case(name);
+    bare.unwrap_or(without_port).parse::<IpAddr>().is_ok() || is_name("localhost") || is_name(machine)
 }
 
 /// What Prometheus wants at the end of a name, for its kind.
@@ -311,6 +344,29 @@ mod tests {
         assert!(text.ends_with("seconds_count{of=\"x\"} 3\n"), "{text}");
     }
 
+    #[test]
+    fn names_that_another_site_could_have_are_not_this_machines() {
+        for fine in [
+            "127.0.0.1",
+            "192.0.2.1:9160",
+            "[::1]",
+            "[2001:db8::1]:9160",
+            "localhost:9160",
+            "LocalHost",
+            "fs1",
+            "FS1:9160",
+        ] {
+            assert!(is_this_machine(fine, "fs1"), "{fine}");
+        }
+        for strange in
+            ["", ":9160", "evil.test", "evil.test:9160", "fs1.evil.test", "localhost.evil.test:1", "fs1:x"]
+        {
+            assert!(!is_this_machine(strange, "fs1"), "{strange}");
+        }
+        assert!(!is_this_machine(":9160", ""));
+        assert!(!is_asked_here(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.test\r\n\r\n"));
+    }
+
     #[tokio::test(flavor = "multi_thread")]
     async fn they_can_be_fetched_and_other_requests_are_told_so() {
         let exporter = Exporter::default();
@@ -328,6 +384,7 @@ mod tests {
                 "HTTP/1.1 200 OK\r\nContent-Type: text/x\r\n",
                 "\r\n\r\n1 counters",
             ),
+            ("GET /page HTTP/1.1\r\nhOst : evil.test:9160\r\n\r\n", "HTTP/1.1 421 ", "localhost.\n"),
             ("GET /page? HTTP/1.1\r\n\r\n", "HTTP/1.1 404 Not Found\r\n", "/metrics.\n"),
             ("GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 404 Not Found\r\n", "/metrics.\n"),
             ("POST /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 405 Method Not Allowed\r\n", "answered.\n"),
