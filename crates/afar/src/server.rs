@@ -15,6 +15,7 @@ use std::io::Write;
 use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -158,12 +159,12 @@ async fn run_until_told(config: &Config) -> Result<(), String> {
     manager.ready(&addresses);
 
     let orders = server.orders();
-    let order = loop {
+    let mut order = loop {
         let told = tokio::select! {
             told = signals.next() => told,
-            order = orders.next() => {
+            mut order = orders.next() => {
                 // Whoever gave the order is answered first.
-                tokio::time::sleep(ANSWER_TIME).await;
+                meanwhile(&mut order, async || signals.next().await, tokio::time::sleep(ANSWER_TIME)).await;
                 break order;
             }
         };
@@ -179,12 +180,32 @@ async fn run_until_told(config: &Config) -> Result<(), String> {
     if order == Order::Stop {
         manager.stopping();
     }
-    let stopped = tokio::task::spawn_blocking(move || server.stop()).await;
+    let stopping = tokio::task::spawn_blocking(move || server.stop());
+    let stopped = meanwhile(&mut order, async || signals.next().await, stopping).await;
     stopped.map_err(|error| format!("stopping went wrong: {error}"))?;
     tracing::info!("stopped");
     match order {
         Order::Stop => Ok(()),
         Order::Restart => Err(again()),
+    }
+}
+
+/// Waits for something that is done for an order. To be told to stop meanwhile, as by the service manager, turns a restart into a
+/// stop.
+async fn meanwhile<T>(
+    order: &mut Order,
+    mut told: impl AsyncFnMut() -> Told,
+    work: impl Future<Output = T>,
+) -> T {
+    let mut work = pin!(work);
+    loop {
+        tokio::select! {
+            biased;
+            told = told() => if told == Told::Stop {
+                *order = Order::Stop;
+            },
+            done = &mut work => return done,
+        }
     }
 }
 
@@ -245,6 +266,25 @@ impl Signals {
             _ = self.terminate.recv() => Told::Stop,
             _ = self.interrupt.recv() => Told::Stop,
             _ = self.hangup.recv() => Told::Reload,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_restart_that_is_told_to_stop_stops() {
+        for (told, ends_as) in [(Told::Stop, Order::Stop), (Told::Reload, Order::Restart)] {
+            let mut order = Order::Restart;
+            let mut signals = Some(told).into_iter();
+            let next = async || match signals.next() {
+                Some(told) => told,
+                None => std::future::pending().await,
+            };
+            assert_eq!(meanwhile(&mut order, next, std::future::ready(7)).await, 7);
+            assert_eq!(order, ends_as);
         }
     }
 }
