@@ -51,7 +51,7 @@ fn commands_call_with_the_token_of_who_runs_them_and_as_nobody_without_one() {
     let Some(scene) = Scene::new(NAME) else { return };
     scene.private_folder(ALICE);
     let administration =
-        ["vos create SERVER a made.by.token", "pts createuser carol", "bos addhost SERVER -host other"];
+        ["vos create SERVER a made.by.token", "pts createuser carol", "bos addhost SERVER -host 192.0.2.7"];
     for line in administration {
         is_refused(&scene, ROOT, line, false);
     }
@@ -68,6 +68,11 @@ fn commands_call_with_the_token_of_who_runs_them_and_as_nobody_without_one() {
         is_refused(&scene, ALICE, line, true);
         works(&scene, ROOT, line);
     }
+    // An exit status says nothing about the host.
+    assert!(works(&scene, ROOT, "bos listhosts SERVER").contains("192.0.2.7"));
+    is_refused(&scene, ALICE, "bos removehost SERVER -host 192.0.2.7", true);
+    works(&scene, ROOT, "bos removehost SERVER -host 192.0.2.7");
+    assert!(!works(&scene, ROOT, "bos listhosts SERVER").contains("192.0.2.7"));
     works(&scene, ROOT, "vos remove -id made.by.token -clear");
     let owned = works(&scene, BOB, "pts examine alice:friends");
     assert!(owned.contains("owner: alice") && owned.contains("creator: alice"), "{owned}");
