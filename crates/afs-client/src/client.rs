@@ -366,7 +366,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::NoCell`].
+    /// [`Error::NoCell`]; [`Error::TooManyTokens`].
     pub fn log_in(
         &self,
         user: User,
@@ -383,6 +383,7 @@ impl Client {
             LoggedIn::Renewed(who) => self.forget_identity(who),
             LoggedIn::Anew(None) => {}
             LoggedIn::Anew(Some(old)) => self.forget_identity(old),
+            LoggedIn::TooMany => return Err(Error::TooManyTokens { uid: user.uid }),
         }
         let inner = Arc::downgrade(&self.inner);
         self.inner.users.begin_to_watch(move |user, who| {

@@ -120,6 +120,11 @@ pub enum Error {
         /// The cell.
         cell: String,
     },
+    /// The local user has as many tokens as one may have in a client, in all PAGs together.
+    TooManyTokens {
+        /// The user.
+        uid: u32,
+    },
     /// The volume cannot be written: it is read-only or a backup, or this is the dynamic root.
     ReadOnly {
         /// The vnode.
@@ -242,6 +247,7 @@ impl Error {
             Self::IsADirectory { .. } => Errno::EISDIR,
             Self::NotALink { .. } => Errno::EINVAL,
             Self::NoAccess { .. } | Self::NoToken { .. } => Errno::EACCES,
+            Self::TooManyTokens { .. } => Errno::ENOSPC,
             Self::ReadOnly { .. } => Errno::EROFS,
             Self::Apart { .. } => Errno::EXDEV,
             Self::NoCell { .. } => Errno::ENOENT,
@@ -308,6 +314,9 @@ impl fmt::Display for Error {
             }
             Self::NoToken { cell } => {
                 write!(f, "the token for {cell} is good no more: 'aklog' gets another one")
+            }
+            Self::TooManyTokens { uid } => {
+                write!(f, "the user {uid} has too many tokens in all PAGs together: 'unlog' throws some away")
             }
             Self::ReadOnly { fid } => write!(f, "{fid} is in a read-only volume"),
             Self::Apart { from, to } => write!(f, "{from} and {to} are not in the same volume or directory"),

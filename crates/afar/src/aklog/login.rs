@@ -4,7 +4,7 @@ use super::cells::KnownCell;
 use super::status;
 use crate::calls::Caller;
 use crate::fs::client::Client;
-use crate::fs::errors::Failure;
+use crate::fs::errors::{ENOSPC, Failure};
 use crate::output::harmless;
 use crate::printer::{Printer, complain, say};
 use afs_admin::Login as DatabaseLogin;
@@ -27,6 +27,10 @@ const DATABASE_PATIENCE: Duration = Duration::from_secs(10);
 /// What the token of `-keytab` is good for if nobody says it, and at most, in hours.
 const DEFAULT_HOURS: u32 = 10;
 const HOURS_MAX: u32 = 720;
+
+/// The client's limit is in tokens of all PAGs together.
+const TOO_MANY: &str =
+    "you have too many tokens in all your sessions together; 'unlog' in one of them throws its tokens away";
 
 /// The clocks of two machines may differ, so a ticket that is made here begins before.
 const TICKET_AGE: Duration = Duration::from_secs(300);
@@ -285,7 +289,10 @@ impl Login<'_> {
             ticket: Opaque::new(token.ticket.clone()).map_err(too_long)?,
         };
         let set = client.call(&control::SetToken { token: given, is_forced: self.is_forced });
-        set.map(|reply| reply.is_new).map_err(|failure| failed(&failure.to_string()))
+        set.map(|reply| reply.is_new).map_err(|failure| match failure.errno() {
+            Some(ENOSPC) => failed(TOO_MANY),
+            _ => failed(&failure.to_string()),
+        })
     }
 
     /// Enters a user of another realm in the protection database, which such users may do themselves.

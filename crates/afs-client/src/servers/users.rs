@@ -43,6 +43,10 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// Characters of a name that are noted of what its owner writes: more than the names of any cell have.
 const NOTED_MAX: usize = 1024;
 
+/// Tokens of one local user, in all PAGs and cells together: for as many PAGs as a user may have, of four cells each. With the longest
+/// tickets they take 48 MiB of the client's memory.
+const PER_USER_MAX: usize = 4096;
+
 /// Persons that are remembered to have left. What was written as one who is forgotten waits for a token, which loses nothing.
 const LEFT_MAX: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
@@ -111,6 +115,8 @@ pub(crate) enum LoggedIn {
     Renewed(Who),
     /// A person that the client has not seen at this user; the identity that the user had before is nobody any more.
     Anew(Option<Who>),
+    /// The user has too many already, in all PAGs together: nothing has changed.
+    TooMany,
 }
 
 /// What a call is for.
@@ -219,6 +225,11 @@ impl Identities {
         theirs.any(|(_, who)| self.logins.get(who).is_some_and(|login| *login.noted == *noted))
     }
 
+    /// How many tokens a local user has, in all PAGs together.
+    fn count_of(&self, uid: u32) -> usize {
+        self.who.keys().filter(|(user, _)| user.uid == uid).count()
+    }
+
     /// Whether nobody has it any more: then it is gone.
     fn forget_if_unused(&mut self, who: Who) -> bool {
         let is_unused = !self.who.values().any(|theirs| *theirs == who);
@@ -303,6 +314,9 @@ impl Users {
             login.is_warned.store(false, Ordering::Relaxed);
             login.is_end_told.store(false, Ordering::Relaxed);
             return LoggedIn::Renewed(who);
+        }
+        if who.is_none() && identities.count_of(user.uid) >= PER_USER_MAX {
+            return LoggedIn::TooMany;
         }
         LoggedIn::Anew(
             identities.set(user, Login::new((cell, cell_name), Source::Given(Mutex::new(holder)), token)),
@@ -819,6 +833,23 @@ mod tests {
         users.refused(who, users.shown(who, Purpose::Read).unwrap().as_ref());
         assert_eq!([now, now].map(|now| users.ended(now).len()), [1, 0]);
         assert!(!users.shows_ended(who), "it shows nothing");
+    }
+
+    #[tokio::test]
+    async fn one_user_does_not_fill_the_memory_with_tokens_of_many_pags() {
+        let users = users();
+        let token = users.make_token(&keys(), "alice", CELL.1).unwrap();
+        let log_in = |user| users.log_in(user, CELL, holder("alice"), token.clone(), true);
+        let session = |number| User { uid: 1, pag: Some(crate::fid::Pag::chosen_by(number)) };
+        assert_eq!(log_in(User::of(1)), LoggedIn::Anew(None));
+        (2..=PER_USER_MAX).for_each(|n| assert_eq!(log_in(session(n as u32)), LoggedIn::Anew(None), "{n}"));
+        let (more, other) = (session(1), User { uid: 2, ..session(1) });
+        assert_eq!(log_in(more), LoggedIn::TooMany);
+        assert_eq!(users.who(more, CELL.0), Who::NOBODY);
+        assert!(matches!(log_in(session(2)), LoggedIn::Renewed(_)), "in the place of one that there is");
+        assert_eq!(log_in(other), LoggedIn::Anew(None), "another user has as many");
+        users.log_out(User::of(1), None);
+        assert_eq!(log_in(more), LoggedIn::Anew(None));
     }
 
     #[tokio::test]
