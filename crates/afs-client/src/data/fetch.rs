@@ -100,8 +100,6 @@ pub(crate) struct Fetching {
     ahead: Option<(Range<u64>, User)>,
     failures: VecDeque<Failed>,
     failed: u64,
-    /// Of a read-only volume: the server that what is here and of no known version came from.
-    unconfirmed_from: Option<SocketAddr>,
 }
 
 /// A call that is under way.
@@ -227,25 +225,10 @@ impl FileData {
         file.has(&range) && !self.may_be_mixed(file, &range)
     }
 
-    /// Before data come from a server: what another one has sent and told no version of may be of another release of a read-only
-    /// volume, and goes.
-    fn keep_to_one_server(&self, file: &CacheFile, server: SocketAddr, unconfirmed: &mut RangeSet) {
-        if !self.vnode.volume.is_read_only() {
-            return;
-        }
-        let before = lock(&self.fetching).unconfirmed_from.replace(server);
-        if before.is_some_and(|before| before != server) {
-            for part in unconfirmed.iter() {
-                file.take_out(part);
-            }
-            *unconfirmed = RangeSet::new();
-        }
-    }
-
-    /// A call has ended before its version was told. What it brought stays only if that is known of the same server's data later.
-    fn leave_unconfirmed(&self, file: &CacheFile, server: SocketAddr, range: Range<u64>) {
-        let is_from = lock(&self.fetching).unconfirmed_from;
-        if self.vnode.volume.is_read_only() && is_from != Some(server) {
+    /// A call has ended before its version was told. What it brought stays only if it may be of the version of data that come later: the same
+    /// server may have another release of a read-only volume by then.
+    fn leave_unconfirmed(&self, file: &CacheFile, range: Range<u64>) {
+        if self.vnode.volume.is_read_only() {
             file.take_out(range);
         }
     }
@@ -401,15 +384,12 @@ async fn fetch_range(
     let fid = data.vnode.fid;
     let version = file.version();
     // What came before this call and was of no known version is of this one, if this call's data are.
-    let losses = file.losses();
     let mut unconfirmed = file.unconfirmed();
     for call in &lock(&data.fetching).calls {
         unconfirmed.remove(call.range.clone());
     }
     let began = client.inner.now();
     let mut fetch = client.fetch(user, fid, range.start, range.end - range.start).await?;
-    let server = fetch.server();
-    data.keep_to_one_server(file, server, &mut unconfirmed);
     let now = client.inner.now();
     let actual = client.inner.files.note_server(fid, fetch.server());
     if lock(&actual.pace).note_answer(now, now.since(began), fetch.is_own()) {
@@ -432,13 +412,13 @@ async fn fetch_range(
             Err(error) => {
                 // What came may be good; that is for a later call to say.
                 arriving.put()?;
-                data.leave_unconfirmed(file, server, range.start..arriving.at);
+                data.leave_unconfirmed(file, range.start..arriving.at);
                 return Err(error);
             }
         }
         let is_wanted = data.handles.load(Ordering::Acquire) > 0 || data.is_removed();
         if !is_wanted && fetch.missing() > WAIT_BEHIND {
-            data.leave_unconfirmed(file, server, range.start..arriving.at);
+            data.leave_unconfirmed(file, range.start..arriving.at);
             return Ok(FetchOutcome::Here);
         }
     }
@@ -447,7 +427,7 @@ async fn fetch_range(
     let status = match fetch.end().await {
         Ok(status) => status,
         Err(error) => {
-            data.leave_unconfirmed(file, server, range.start..at);
+            data.leave_unconfirmed(file, range.start..at);
             return Err(error);
         }
     };
@@ -462,8 +442,8 @@ async fn fetch_range(
         return Err(Error::BadReply { what, problem: format!("{} came", at - range.start) });
     }
     file.confirm(range);
-    // If some of it was taken out meanwhile, another call may have brought it anew, from a server with another release.
-    if !data.vnode.volume.is_read_only() || file.losses() == losses {
+    // What came before of a read-only volume may be of another release.
+    if !data.vnode.volume.is_read_only() {
         for earlier in unconfirmed.iter() {
             file.confirm(earlier);
         }
