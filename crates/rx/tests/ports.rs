@@ -166,7 +166,8 @@ async fn a_peer_tells_its_statistics() {
     assert_eq!(one.expect("an answer").calls_executed, 1);
     assert!(other.is_some());
     server.shut_down();
-    assert_eq!(client.statistics_of(peer, Duration::from_millis(50)).await, None);
+    // What has arrived by then may still be answered.
+    soon(async { while client.statistics_of(peer, Duration::from_millis(50)).await.is_some() {} }).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
