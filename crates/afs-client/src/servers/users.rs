@@ -2,7 +2,9 @@
 //! their tokens, or the client makes them from a cell's key for the users of [`Config::users`](crate::Config::users).
 //!
 //! `Who` names an identity in a cell. All anonymous users share `Who::NOBODY`, and what one of them learnt counts for
-//! all. The number of a token is never used for another one.
+//! all. The number of a token is never used for another one. How tokens end is in `ends`.
+
+mod ends;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,7 +25,6 @@ use tokio::sync::Notify;
 
 use crate::error::Error;
 use crate::fid::{CellIndex, User};
-use crate::wait;
 
 /// How long tickets are good for that are made here. A new one is made when little is left.
 const TICKET_LIFE: Duration = Duration::from_secs(24 * 3600);
@@ -33,12 +34,6 @@ const TICKET_AGE: Duration = Duration::from_secs(300);
 
 /// With less than this left a ticket is replaced, so that no call is begun with one that ends on the way.
 const TICKET_REST: Duration = Duration::from_secs(3600);
-
-/// With less than this left of a token that was given, or less than a quarter of its life, its end is warned of, once.
-const WARN_BEFORE: Duration = Duration::from_secs(15 * 60);
-
-/// How often it is looked for tokens that end soon.
-const LOOK_EVERY: Duration = Duration::from_secs(30);
 
 /// Characters of a name that are noted of what its owner writes: more than the names of any cell have.
 const NOTED_MAX: usize = 1024;
@@ -454,61 +449,6 @@ impl Users {
         TokenCounts { all: given().count(), ended: given().filter(|login| login.has_ended(now)).count() }
     }
 
-    /// Says in the log which tokens end soon. Returns how many there were to be told of.
-    fn warn_of_ends(&self, now: UnixTime) -> usize {
-        let logins: Vec<_> = self.identities().logins.values().map(Arc::clone).collect();
-        let soon = logins.iter().filter(|login| login.is_to_be_warned_of(now));
-        soon.inspect(|login| {
-            let Source::Given(holder) = &login.source else { return };
-            let name = holder.lock().unwrap_or_else(PoisonError::into_inner).name.clone();
-            let minutes = login.token().end.0.saturating_sub(now.0) / 60;
-            let cell = &login.cell_name;
-            tracing::warn!(cell, name, minutes, "a token ends soon: 'aklog -renew' replaces it");
-        })
-        .count()
-    }
-
-    /// The users whose tokens are good no more since this was asked the last time: first by the clock here, and then, as what servers tell may
-    /// be others' only from then on, once more when a server has refused it.
-    fn ended(&self, now: UnixTime) -> Vec<(User, Who)> {
-        let identities = self.identities();
-        let is_new = |who: &Who| {
-            let login = identities.logins.get(who).filter(|login| login.has_ended(now));
-            login.is_some_and(|login| !login.is_end_told.swap(true, Ordering::Relaxed))
-        };
-        let ended = identities.who.iter().filter(|(_, who)| is_new(who));
-        ended.map(|((user, _), who)| (*user, *who)).collect()
-    }
-
-    /// How long there is nothing to look for.
-    fn pause(&self, now: UnixTime) -> Duration {
-        let identities = self.identities();
-        let given = identities.logins.values().filter(|login| matches!(login.source, Source::Given(_)));
-        let next = given.map(|login| login.token().end).filter(|end| *end >= now).min();
-        // At its end it is good still.
-        next.map_or(LOOK_EVERY, |end| LOOK_EVERY.min(Duration::from_secs(u64::from(end.0 - now.0) + 1)))
-    }
-
-    /// Looks for tokens that end from now on, if nobody does yet, and tells once of each that is good no more.
-    pub(crate) fn begin_to_watch(self: &Arc<Self>, tell: impl Fn(User, Who) + Send + 'static) {
-        self.look.notify_one();
-        if self.is_watched.swap(true, Ordering::Relaxed) {
-            return;
-        }
-        let (users, runtime) = (Arc::downgrade(self), Arc::clone(&self.runtime));
-        let look = Arc::clone(&self.look);
-        self.runtime.spawn(Box::pin(async move {
-            while let Some(users) = users.upgrade() {
-                let now = UnixTime::of(runtime.wall_clock());
-                users.warn_of_ends(now);
-                users.ended(now).into_iter().for_each(|(user, who)| tell(user, who));
-                let pause = users.pause(now);
-                drop(users);
-                wait::within(&runtime, pause, look.notified()).await;
-            }
-        }));
-    }
-
     /// A user's token for a cell with its key, for this user alone; and who the user is there. One that is made here is good for a while.
     pub(crate) fn held(&self, user: User, cell: CellIndex) -> Option<(Holder, Arc<Token>)> {
         let login = self.login(self.who(user, cell))?;
@@ -637,228 +577,10 @@ impl Login {
         matches!(self.source, Source::Given(_)) && is_over()
     }
 
-    /// Whether it was given and ends soon, and that was not said yet.
-    fn is_to_be_warned_of(&self, now: UnixTime) -> bool {
-        let token = self.token();
-        let life = Duration::from_secs(token.end.0.saturating_sub(token.start.0).into());
-        let is_soon = now.plus(WARN_BEFORE.min(life / 4)) >= token.end && now < token.end;
-        matches!(self.source, Source::Given(_)) && is_soon && !self.is_warned.swap(true, Ordering::Relaxed)
-    }
-
     fn token(&self) -> Arc<Token> {
         Arc::clone(&self.token.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use rx_security::keys::{EncType, Key};
-
-    const CELL: (CellIndex, &str) = (CellIndex(1), "one.test");
-
-    fn keys() -> Arc<KeySet> {
-        Arc::new(KeySet::of([Key::rxkad_krb5(1, EncType(18), &[7; 32])]).unwrap())
-    }
-
-    fn users() -> Users {
-        Users::new(Arc::new(rx::TokioRuntime::current()), Level::Crypt)
-    }
-
-    fn holder(name: &str) -> Holder {
-        Holder { name: name.to_owned(), id: None }
-    }
-
-    #[tokio::test]
-    async fn users_without_a_token_are_the_same_nobody() {
-        let users = users();
-        users.log_in_by_key(User::of(1), CELL, &keys(), "alice").unwrap();
-        assert_eq!(users.who(User::of(2), CELL.0), Who::NOBODY);
-        assert_eq!(users.who(User::of(1), CellIndex(2)), Who::NOBODY, "a token is for one cell");
-        assert_ne!(users.who(User::of(1), CELL.0), Who::NOBODY);
-    }
-
-    #[tokio::test]
-    async fn two_users_of_one_name_are_one_until_both_have_left() {
-        let users = users();
-        users.log_in_by_key(User::of(1), CELL, &keys(), "admin").unwrap();
-        users.log_in_by_key(User::of(2), CELL, &keys(), "admin").unwrap();
-        let who = users.who(User::of(1), CELL.0);
-        assert_eq!(users.who(User::of(2), CELL.0), who);
-        assert_eq!(users.log_out(User::of(1), None), (1, vec![]));
-        assert_eq!(users.who(User::of(1), CELL.0), Who::NOBODY);
-        assert_eq!(users.who(User::of(2), CELL.0), who);
-        assert_eq!(users.tokens(User::of(2))[0].holder, holder("admin"));
-        assert!(users.tokens(User::of(1)).is_empty());
-        assert_eq!(users.log_out(User::of(2), Some(CELL.0)), (1, vec![who]));
-        assert_eq!(users.log_out(User::of(2), Some(CELL.0)), (0, vec![]));
-    }
-
-    /// The end of any session of a user's gave up what the others had written and could not store yet.
-    #[tokio::test]
-    async fn what_one_session_has_written_waits_after_another_has_thrown_its_token_away() {
-        let users = users();
-        let session = |number| User { uid: 1, pag: Some(crate::fid::Pag::chosen_by(number)) };
-        let log_in = |user, name| {
-            let token = users.make_token(&keys(), name, CELL.1).unwrap();
-            users.log_in(user, CELL, holder(name), token, false);
-        };
-        let waits = |name: &str| users.waits_for_login(&Writer::new(1, name.into()), CELL.0);
-        for (user, name) in [(User::of(1), "alice"), (session(1), "alice"), (session(2), "bob")] {
-            log_in(user, name);
-        }
-        users.log_out(session(2), None);
-        assert_eq!([waits("alice"), waits("bob")], [true, false]);
-        users.log_out(session(1), None);
-        assert!(waits("alice"), "another session is alice still");
-        users.log_out(User::of(1), Some(CELL.0));
-        assert!(!waits("alice"));
-        log_in(session(3), "bob");
-        assert_eq!([waits("alice"), waits("bob")], [false, true]);
-        users.end(session(3));
-        assert!(waits("bob"), "a session that has ended has thrown nothing away");
-        assert!(users.waits_for_login(&Writer::new(2, "bob".into()), CELL.0), "nor has another user");
-    }
-
-    #[tokio::test]
-    async fn a_given_token_that_is_refused_makes_its_owner_nobody_until_the_next() {
-        let users = users();
-        let token = users.make_token(&keys(), "alice", CELL.1).unwrap();
-        assert_eq!(
-            users.log_in(User::of(1), CELL, holder("alice"), token.clone(), false),
-            LoggedIn::Anew(None)
-        );
-        let who = users.who(User::of(1), CELL.0);
-        let index = |purpose| users.shown(who, purpose).map(|shown| users.security(shown.as_ref()).index().0);
-        let both = || [Purpose::Read, Purpose::Change].map(index);
-        assert_eq!(both(), [Ok(2), Ok(2)]);
-        let shown = users.shown(who, Purpose::Change).unwrap();
-        assert!(users.refused(who, shown.as_ref()));
-        assert_eq!(both(), [Ok(0), Err(NoToken)], "what nobody may do is not done in the user's place");
-        assert!(!users.refused(Who::NOBODY, None));
-        assert_eq!(users.log_in(User::of(1), CELL, holder("alice"), token, false), LoggedIn::Renewed(who));
-        assert_eq!(both(), [Ok(2), Ok(2)]);
-        assert!(users.shown(Who::NOBODY, Purpose::Change).unwrap().is_none());
-    }
-
-    #[tokio::test]
-    async fn a_late_refusal_of_the_last_token_leaves_the_new_one_good() {
-        let users = users();
-        let token = || users.make_token(&keys(), "alice", CELL.1).unwrap();
-        users.log_in(User::of(1), CELL, holder("alice"), token(), false);
-        let who = users.who(User::of(1), CELL.0);
-        let first = users.shown(who, Purpose::Change).unwrap();
-        users.log_in(User::of(1), CELL, holder("alice"), token(), false);
-        assert!(users.refused(who, first.as_ref()), "the call is made again");
-        let second = users.shown(who, Purpose::Change).expect("nobody has refused it");
-        assert_ne!(first, second);
-        assert!(!users.has_ended(users.who(User::of(1), CELL.0)));
-        users.refused(who, second.as_ref());
-        assert!(users.shown(who, Purpose::Change).is_err());
-    }
-
-    #[tokio::test]
-    async fn a_newer_token_of_the_same_person_is_the_same_identity_and_of_another_person_is_not() {
-        let users = users();
-        let token = |name| users.make_token(&keys(), name, CELL.1).unwrap();
-        let (first, second) = (token("alice"), token("alice"));
-        let log_in = |name, token: &Token, is_forced| {
-            users.log_in(User::of(1), CELL, holder(name), token.clone(), is_forced)
-        };
-        log_in("alice", &first, false);
-        let who = users.who(User::of(1), CELL.0);
-        assert_eq!(log_in("alice", &first, false), LoggedIn::Before);
-        assert_eq!(log_in("alice", &first, true), LoggedIn::Renewed(who));
-        assert_eq!(log_in("alice", &second, false), LoggedIn::Renewed(who));
-        assert_eq!(users.who(User::of(1), CELL.0), who);
-        assert_eq!(log_in("bob", &token("bob"), false), LoggedIn::Anew(Some(who)));
-        assert_ne!(users.who(User::of(1), CELL.0), who);
-        // Somebody else who says to be bob is not the same: nobody here can tell whether that is true.
-        users.log_in(User::of(2), CELL, holder("bob"), second, false);
-        assert_ne!(users.who(User::of(2), CELL.0), users.who(User::of(1), CELL.0));
-        assert!(
-            users.shown(who, Purpose::Read).unwrap().is_none(),
-            "an identity that has left shows nothing"
-        );
-        assert!(users.shown(who, Purpose::Change).is_err(), "nor does it change anything as nobody");
-    }
-
-    #[tokio::test]
-    async fn the_end_of_a_token_is_warned_of_once_and_waited_for_after() {
-        let users = users();
-        let token = users.make_token(&keys(), "alice", CELL.1).unwrap();
-        let end = token.end;
-        let at = |before: u32| UnixTime(end.0 - before);
-        users.log_in(User::of(1), CELL, holder("alice"), token.clone(), false);
-        assert_eq!([at(3600), at(900), at(899)].map(|now| users.warn_of_ends(now)), [0, 1, 0]);
-        users.log_in(User::of(1), CELL, holder("alice"), token.clone(), true);
-        assert_eq!([at(60), UnixTime(end.0 + 1)].map(|now| users.warn_of_ends(now)), [1, 0]);
-        assert!(!users.has_ended(users.who(User::of(1), CELL.0)));
-        assert_eq!(users.counts(), TokenCounts { all: 1, ended: 0 });
-        let who = users.who(User::of(1), CELL.0);
-        users.refused(who, users.shown(who, Purpose::Read).unwrap().as_ref());
-        assert!(users.has_ended(users.who(User::of(1), CELL.0)));
-        assert_eq!(users.counts(), TokenCounts { all: 1, ended: 1 });
-        assert!(!users.has_ended(users.who(User::of(2), CELL.0)), "whoever never had one waits for nothing");
-        users.log_out(User::of(1), None);
-        assert!(!users.has_ended(users.who(User::of(1), CELL.0)), "nor does one who threw it away");
-    }
-
-    #[tokio::test]
-    async fn the_end_of_a_token_is_told_once_and_once_more_of_the_next() {
-        let users = users();
-        let token = users.make_token(&keys(), "alice", CELL.1).unwrap();
-        let (end, after) = (token.end, UnixTime(token.end.0 + 1));
-        let log_in = || users.log_in(User::of(1), CELL, holder("alice"), token.clone(), true);
-        log_in();
-        let who = users.who(User::of(1), CELL.0);
-        assert_eq!([end, after, after].map(|now| users.ended(now).len()), [0, 1, 0]);
-        assert_eq!(users.pause(UnixTime(end.0 - 4)), Duration::from_secs(5), "its end is not slept through");
-        assert_eq!([UnixTime(1), after].map(|now| users.pause(now)), [LOOK_EVERY; 2]);
-        log_in();
-        users.refused(who, users.shown(who, Purpose::Read).unwrap().as_ref());
-        assert_eq!([end, end].map(|now| users.ended(now)), [vec![(User::of(1), who)], vec![]]);
-    }
-
-    /// What servers told between the end by the clock here and by theirs was never forgotten.
-    #[tokio::test]
-    async fn a_refusal_is_told_of_also_when_the_end_was_told_before() {
-        let users = users();
-        let now = UnixTime::of(users.runtime.wall_clock());
-        let token = Token { end: UnixTime(now.0 - 1), ..users.make_token(&keys(), "alice", CELL.1).unwrap() };
-        users.log_in(User::of(1), CELL, holder("alice"), token, false);
-        let who = users.who(User::of(1), CELL.0);
-        assert_eq!([now, now].map(|now| users.ended(now).len()), [1, 0]);
-        assert!(users.shows_ended(who));
-        users.refused(who, users.shown(who, Purpose::Read).unwrap().as_ref());
-        assert_eq!([now, now].map(|now| users.ended(now).len()), [1, 0]);
-        assert!(!users.shows_ended(who), "it shows nothing");
-    }
-
-    #[tokio::test]
-    async fn one_user_does_not_fill_the_memory_with_tokens_of_many_pags() {
-        let users = users();
-        let token = users.make_token(&keys(), "alice", CELL.1).unwrap();
-        let log_in = |user| users.log_in(user, CELL, holder("alice"), token.clone(), true);
-        let session = |number| User { uid: 1, pag: Some(crate::fid::Pag::chosen_by(number)) };
-        assert_eq!(log_in(User::of(1)), LoggedIn::Anew(None));
-        (2..=PER_USER_MAX).for_each(|n| assert_eq!(log_in(session(n as u32)), LoggedIn::Anew(None), "{n}"));
-        let (more, other) = (session(1), User { uid: 2, ..session(1) });
-        assert_eq!(log_in(more), LoggedIn::TooMany);
-        assert_eq!(users.who(more, CELL.0), Who::NOBODY);
-        assert!(matches!(log_in(session(2)), LoggedIn::Renewed(_)), "in the place of one that there is");
-        assert_eq!(log_in(other), LoggedIn::Anew(None), "another user has as many");
-        users.log_out(User::of(1), None);
-        assert_eq!(log_in(more), LoggedIn::Anew(None));
-    }
-
-    #[tokio::test]
-    async fn tokens_that_are_replaced_for_years_take_no_more_room() {
-        let users = users();
-        let token = users.make_token(&keys(), "alice", CELL.1).unwrap();
-        for turn in 0..1000 {
-            users.log_in(User::of(1), CELL, holder(&format!("user{turn}")), token.clone(), false);
-        }
-        assert_eq!(users.identities().logins.len(), 1);
-    }
-}
+mod tests;
