@@ -12,6 +12,7 @@ mod range_cache;
 use crate::StoreError;
 use crate::disk::{Disk, folder_of};
 use btree::BTree;
+pub use btree::Backend;
 use log::{Record, Segment};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

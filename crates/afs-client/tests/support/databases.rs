@@ -1,7 +1,6 @@
 //! The database server of a world: volumes' locations and, where it has a disk, the people too. The disk is a simulated one, which
 //! loses power and fails.
 
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
@@ -14,11 +13,11 @@ use afs_celldb::vldb::{RestrictedQuery, VlService, Vldb};
 use afs_celldb::{Clock, Database, OpenError, rx_service};
 use afs_fileserver::{Answer, Membership, Protection, ProtectionError};
 use afs_sim::Sim;
-use afs_volume::disk::{Disk, DiskFile, SimulatedDisk};
+use afs_store::Backend;
+use afs_volume::disk::{Disk, SimulatedDisk};
 use afs_wire::ids::ViceId;
 use afs_wire::pt::{self, GetCPS, NameToID};
 use afs_wire::vl;
-use redb::StorageBackend;
 use rx::{Connection, Endpoint};
 use rx_proto::ids::ServiceId;
 use rx_proto::security::Null;
@@ -34,35 +33,6 @@ const FILE: &str = "cell.redb";
 /// The group of those who may change names in the whole cell's tests.
 pub(crate) const WRITERS: &str = "system:writers";
 const WRITERS_ID: ViceId = ViceId(-300);
-
-/// A file of the disk for redb.
-#[derive(Debug)]
-struct Backend(Arc<dyn DiskFile>);
-
-impl StorageBackend for Backend {
-    fn len(&self) -> io::Result<u64> {
-        self.0.length()
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        if self.0.read_at(offset, out)? < out.len() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        Ok(())
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_length(len)
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.0.sync()
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write_at(offset, data)
-    }
-}
 
 /// The server, which may be dead.
 pub(crate) struct Databases {

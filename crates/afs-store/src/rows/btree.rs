@@ -43,9 +43,9 @@ struct Opened {
     db: Option<Database>,
 }
 
-/// A file for redb.
+/// A file of a disk for redb, also of a disk that fails.
 #[derive(Debug)]
-struct Backend(Arc<dyn DiskFile>);
+pub struct Backend(pub Arc<dyn DiskFile>);
 
 impl StorageBackend for Backend {
     fn len(&self) -> io::Result<u64> {
