@@ -13,11 +13,12 @@ use afs_celldb::files::{Oddities, PrdbContents, VldbContents, read_prdb, read_vl
 use afs_celldb::ptdb::{self, Flags};
 use afs_celldb::vldb::{self, Server, ServerNumber, Site};
 use afs_wire::Uuid;
-use afs_wire::abort::{VL_INDEXERANGE, VL_NOENT};
+use afs_wire::abort::{PRTOOMANY, VL_INDEXERANGE, VL_NOENT};
 use afs_wire::ids::ViceId;
 use afs_wire::pt::{ListEntriesFlags, PrDebugEntry};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use rx_security::Level;
+use rxgen::Abort;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -167,14 +168,39 @@ async fn principals(caller: &Caller, servers: &[Ipv4Addr], login: &Login) -> Res
     for (group, members) in asked.iter().filter_map(|(entry, ids)| Some((entry.id.0, ids.as_ref()?))) {
         memberships.extend(members.ids.iter().map(|member| (group, member.0)));
     }
-    if asked.iter().any(|(_, ids)| ids.as_ref().is_some_and(|ids| ids.is_cut)) {
-        let users = asked.iter().filter(|(_, ids)| ids.is_none()).map(|(entry, _)| {
-            let (db, id) = (&db, entry.id);
-            async move { Ok::<_, Error>((id, db.elements(id).await?.ids)) }
+    let cut: Vec<(&PrDebugEntry, &Ids)> = asked
+        .iter()
+        .filter_map(|(entry, ids)| Some((entry, ids.as_ref().filter(|ids| ids.is_cut)?)))
+        .collect();
+    if !cut.is_empty() {
+        let theirs = asked.iter().map(|(entry, members)| {
+            let (db, id, is_group) = (&db, entry.id, members.is_some());
+            async move {
+                match is_group {
+                    false => Ok::<_, Error>((id, db.elements(id).await?.ids)),
+                    // A server that has no such procedure has no groups in groups.
+                    true => match db.supergroups(id).await {
+                        Err(error) if error.code() == Abort::OPCODE => Ok((id, Vec::new())),
+                        groups => Ok((id, groups?.ids)),
+                    },
+                }
+            }
         });
-        let users: Vec<(ViceId, Vec<ViceId>)> = stream::iter(users).buffered(CALLS).try_collect().await?;
-        for (user, groups) in users {
-            memberships.extend(groups.iter().map(|group| (group.0, user.0)));
+        let theirs: Vec<(ViceId, Vec<ViceId>)> = stream::iter(theirs).buffered(CALLS).try_collect().await?;
+        for (member, groups) in theirs {
+            memberships.extend(groups.iter().map(|group| (group.0, member.0)));
+        }
+        // A member that no list names is not left out without a word.
+        for (group, _) in cut {
+            let known = known_members(group.id, &memberships);
+            if (known as i64) < i64::from(group.count) {
+                let name = String::from_utf8_lossy(group.name.text());
+                let what = format!(
+                    "lists name {known} of the {} members of {name}: import from prdb.DB0",
+                    group.count
+                );
+                return Err(Error::Local { what, code: PRTOOMANY });
+            }
         }
     }
     let (mut members, mut groups) = (BTreeMap::<i32, Vec<i32>>::new(), BTreeMap::<i32, Vec<i32>>::new());
@@ -210,4 +236,21 @@ async fn principals(caller: &Caller, servers: &[Ipv4Addr], login: &Login) -> Res
     let entries = entries.collect();
     let (max_user, max_group) = db.max().await?;
     Ok(PrdbContents { max_user: max_user.0, max_group: max_group.0, entries })
+}
+
+/// How many members of a group the lists name.
+fn known_members(group: ViceId, memberships: &BTreeSet<(i32, i32)>) -> usize {
+    memberships.range((group.0, i32::MIN)..=(group.0, i32::MAX)).count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_of_other_groups_do_not_count_for_those_that_no_list_names() {
+        let memberships = BTreeSet::from([(-8, 1), (-7, i32::MIN), (-7, -9), (-7, i32::MAX), (-6, 3)]);
+        let known = [-9, -8, -7, -6].map(|group| known_members(ViceId(group), &memberships));
+        assert_eq!(known, [0, 1, 3, 1]);
+    }
 }
