@@ -209,10 +209,10 @@ fn reads_and_writes_go_on_where_they_were_when_the_servers_were_away() {
 }
 
 /// Something of Python that says what it does before it does it.
-fn python(text: &str, file: &Path) -> Child {
+fn python(text: &str, file: &Path, stdin: Stdio) -> Child {
     let mut command = mounted::interruptible("python3");
     command.args(["-c", &format!("import fcntl, os, signal, sys\npath = sys.argv[1]\n{text}")]).arg(file);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
+    command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
 }
 
 #[test]
@@ -242,6 +242,7 @@ os.write(file, b'more')
 os.kill(os.getpid(), signal.SIGSTOP)
 os.fsync(file)",
         &there.join("synced"),
+        Stdio::null(),
     );
     let stopped = format!("/proc/{}/stat", syncing.id());
     let until = Instant::now() + mounted::PATIENCE;
@@ -264,6 +265,39 @@ os.fsync(file)",
     // All goes on.
     assert_eq!(fs::read_dir(there.join("listed")).unwrap().count(), 1);
     assert!(one.stop().success() && two.stop().success() && cell.servers.stop().success());
+}
+
+/// Who begins to execute another program closes the files that are not for that one, and waits for the mount to take what was written. Meanwhile
+/// the kernel lets nobody read most of what `/proc` tells of the process: the mount waited for that, with all its threads, for ever.
+#[test]
+fn programs_that_begin_while_files_are_open_do_not_stop_the_mount() {
+    const NAME: &str = "programs_that_begin_while_files_are_open_do_not_stop_the_mount";
+    if !can_mount(NAME) || !needs(NAME, &["python3"]) {
+        return;
+    }
+    let cell = Cell::new("beginning");
+    let (mount, here) = cell.mount("one");
+    // More than the mount has threads.
+    let mut starting = python(
+        "file = os.open(path, os.O_WRONLY | os.O_CREAT)
+os.write(file, b'text')
+print('written', flush=True)
+sys.stdin.readline()
+begun = [os.fork() or os.execvp('true', ['true']) for _ in range(2 * os.cpu_count() + 4)]
+sys.exit(any(os.waitpid(child, 0)[1] for child in begun))",
+        &here.join("written"),
+        Stdio::piped(),
+    );
+    let mut said = [0; 8];
+    starting.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
+    cell.servers.signal("STOP");
+    drop(starting.stdin.take());
+    // All of them close the file, and the mount has looked at them.
+    std::thread::sleep(Duration::from_secs(1));
+    cell.servers.signal("CONT");
+    assert!(mounted::wait(&mut starting).success());
+    assert_eq!(fs::read(here.join("written")).unwrap(), b"text");
+    assert!(mount.stop().success() && cell.servers.stop().success());
 }
 
 /// As after a laptop was closed: the servers could not tell it what changed, and it asks before it answers.
@@ -315,7 +349,7 @@ signal.signal(signal.SIGINT, lambda *_: print('handled', flush=True))
 file = os.open(path, os.O_RDONLY)
 data = os.pread(file, 4096, (64 << 20) - 4096)
 print(data == (1).to_bytes(8, 'little') * 512, flush=True)";
-    let mut children = [0, 1].map(|_| python(reading, &there.join("large")));
+    let mut children = [0, 1].map(|_| python(reading, &there.join("large"), Stdio::null()));
     std::thread::sleep(Duration::from_secs(1));
     for child in &mut children {
         mounted::signal(child.id(), "INT");

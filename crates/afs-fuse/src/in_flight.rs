@@ -156,8 +156,18 @@ fn is_meant(pid: u32) -> bool {
 }
 
 /// Whether a thread is being taken down by a signal.
+///
+/// A thread that is executing another program closes files, too, and waits for what they answer. Until then whoever reads its
+/// `/proc/PID/stat` waits for the thread (the kernel's `exec_update_lock`): never read that of one that has memory. `status` waits for nothing.
 fn is_killed(pid: u32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| ends_by_signal(&stat))
+    let status = fs::read_to_string(format!("/proc/{pid}/status"));
+    status.is_ok_and(|status| !has_memory(&status))
+        && fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| ends_by_signal(&stat))
+}
+
+/// Whether a thread has memory: one that is taken down has given it up before its files are closed.
+fn has_memory(status: &str) -> bool {
+    status.lines().any(|line| line.starts_with("VmSize:"))
 }
 
 /// By the line of `/proc/PID/stat`: the flags are its ninth field, the code with which it ends the 52nd, and in that the signal is the
@@ -194,6 +204,8 @@ mod tests {
         assert!(!ends_by_signal(&stat(EXITING, 0)) && !ends_by_signal(&stat(EXITING, 1 << 8)));
         assert!(!ends_by_signal(&stat(0x40_0000, 9)) && !ends_by_signal(""));
         assert!(!is_killed(std::process::id()));
+        assert!(has_memory(&fs::read_to_string("/proc/self/status").unwrap()));
+        assert!(!has_memory("Name:\tVmSize:\nThreads:\t1\n"));
     }
 
     #[test]
