@@ -14,6 +14,10 @@ lint_record=$PWD/target/lint-record
 output=$PWD/target/test-output.log
 : > "$AFAR_SKIP_LOG"
 : > "$lint_record"
+# Longer than they take on two cores. Where nobody sees that a test hangs, the others are counted; the output says which runs for long.
+tests_seconds=3000
+limit=()
+[ -t 0 ] || limit=(timeout --kill-after=60 "$tests_seconds")
 passed=0 failed=0 skipped=0
 notes=()
 
@@ -71,9 +75,10 @@ scripts/tools.sh || fail "scripts/tools.sh"
 
 echo "=== tests"
 before=$failed
-scripts/rust.sh cargo test --workspace "${features[@]}" --no-fail-fast 2>&1 | tee "$output"
+scripts/rust.sh "${limit[@]}" cargo test --workspace "${features[@]}" --no-fail-fast 2>&1 | tee "$output"
 status=${PIPESTATUS[0]}
 sum_cargo "$output"
+[ "$status" != 124 ] || fail "the tests did not end within $tests_seconds s"
 # A test program that died has no result line.
 [ "$status" = 0 ] || [ "$failed" -gt "$before" ] || fail "cargo test ended with status $status"
 

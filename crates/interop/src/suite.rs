@@ -6,15 +6,18 @@ use std::fs::OpenOptions;
 use std::io::Write;
 use std::panic::{self, AssertUnwindSafe};
 use std::process::ExitCode;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Busy cases at a time: as many as make two processors busy, each case being two programs that talk to each other.
 const BUSY_AT_ONCE: usize = 2;
 
 /// Waiting cases at a time: nearly all of them, each with a process or two and some threads.
 const WAITING_AT_ONCE: usize = 40;
+
+/// After so long it is told that a case still runs: if it hangs, nothing else says which it is.
+const LONG: Duration = Duration::from_secs(300);
 
 /// Why a case did not pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -139,12 +142,20 @@ pub fn run(cases: Vec<Case>) -> ExitCode {
 fn run_case(case: Case, failures: &Mutex<Vec<(String, String)>>) {
     let Case { name, run, .. } = case;
     let started = Instant::now();
+    let (ended, has_ended) = mpsc::channel::<()>();
+    let long_name = name.clone();
+    thread::spawn(move || {
+        if has_ended.recv_timeout(LONG) == Err(mpsc::RecvTimeoutError::Timeout) {
+            println!("test {long_name} has been running for over {} seconds", LONG.as_secs());
+        }
+    });
     // What a case leaves behind when it panics is its own.
     let verdict = panic::catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| {
         let text = payload.downcast_ref::<String>().map(String::as_str);
         let text = text.or(payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
         Err(Trouble::Failed(format!("panicked: {text}")))
     });
+    drop(ended);
     let seconds = started.elapsed().as_secs_f64();
     match verdict {
         Ok(()) => println!("test {name} ... ok ({seconds:.2}s)"),
