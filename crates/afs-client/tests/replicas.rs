@@ -3,12 +3,13 @@
 
 mod support;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use afs_client::{Client, Fid, OpenFile, ServerKind};
 use afs_sim::{Fate, Sim};
+use afs_volume::disk::{Cut, SimulatedDisk};
 use afs_wire::Errno;
 use bytes::Bytes;
 use rand::rngs::StdRng;
@@ -41,7 +42,10 @@ struct Place {
 
 impl Place {
     fn new(count: u8) -> Self {
-        let world = World::with_sites(count);
+        Self::of(World::with_sites(count), count)
+    }
+
+    fn of(world: World, count: u8) -> Self {
         world.make_volume(0, "root.cell", ROOT_CELL);
         let (mover, writer) = (Mover::new(&world), world.client(1));
         Self { world, mover, writer, sites: (0..usize::from(count)).collect() }
@@ -156,6 +160,27 @@ fn a_read_goes_on_at_another_server_within_two_seconds_when_its_own_is_silent() 
             assert!(longest < Duration::from_secs(2), "{what}: {longest:?}");
         });
     }
+}
+
+/// A disk that cannot be read any more under a server that answers as before.
+#[test]
+fn a_read_goes_on_at_another_server_when_the_disk_of_its_own_fails() {
+    let disks: Vec<_> = (0..3).map(|_| SimulatedDisk::new(1 << 30)).collect();
+    let world = World::with_disks(3, |number| Some(disks[usize::from(number)].clone()));
+    let (world, bytes) = with_released_file(Place::of(world, 3), 1);
+    let client = world.client(2);
+    let sim = world.sim.clone();
+    world.run(async move {
+        let network = Network { delay: Duration::from_millis(5), loss: 0.0, silent_after: None };
+        let file = open_read_only(&client, "file").await;
+        let seen = network.set(&sim, 1);
+        assert!(file.read(0, PIECE).await.unwrap() == bytes[..PIECE]);
+        let IpAddr::V4(first) = seen.lock().unwrap().senders[0].ip() else { unreachable!("of IPv4") };
+        disks[usize::from(first.octets()[3]) - 1].set_cut(Some(Cut::Unreadable));
+        let (longest, read) = read_timed(&client, &file).await;
+        assert!(read == bytes, "what was read");
+        assert!(seen.lock().unwrap().senders.len() == 2 && longest < Duration::from_secs(1), "{longest:?}");
+    });
 }
 
 /// Names and statuses are asked for in the same way.

@@ -1,7 +1,8 @@
 //! Which release of a read-only volume each of its servers has. Servers tell when the volume that they have was made
 //! (`AFSVolSync`, File service notes 3); all copies of one release were made by one clone, at one time. While `vos
 //! release` goes from server to server, or has missed one, they differ; then the client uses the newest that it has met,
-//! and takes nothing from servers that are behind as long as another one has it.
+//! and takes nothing from servers that are behind as long as another one has it. A server that could not read its copy is passed over
+//! likewise.
 //!
 //! [`Releases`] decides from what it is told. It asks nobody; who is asked instead is left to `remote`.
 
@@ -13,6 +14,10 @@ use rx_proto::time::Instant;
 /// How long a server that was behind is left out. A release may reach it in a moment, and until it is asked again there is
 /// one server less to go on at; asking too early costs one small call.
 const LEFT_OUT_FOR: Duration = Duration::from_secs(10);
+
+/// How long a server is passed over that could not read what it has. A disk that fails here and there may go on answering, so that only
+/// time tells.
+const TROUBLED_FOR: Duration = Duration::from_secs(600);
 
 /// Servers that are remembered of a volume: an entry of the VLDB has thirteen, and some may have moved.
 const SERVERS_MAX: usize = 32;
@@ -34,6 +39,8 @@ pub(crate) struct Releases {
     /// The one that is used; 0 is none yet.
     used: AfsTime,
     servers: Vec<Has>,
+    /// Which could not read their copy, and when.
+    troubled: Vec<(u32, Instant)>,
 }
 
 #[derive(Debug)]
@@ -82,6 +89,25 @@ impl Releases {
         self.servers.iter().any(|has| {
             has.server == server && has.release.0 < self.used.0 && has.behind_at.is_some_and(is_left_out)
         })
+    }
+
+    /// A call that began then could not be carried out, as the server could not read its copy. Whether that is new: it was not known when the
+    /// call began.
+    pub(crate) fn note_trouble(&mut self, now: Instant, server: u32, began: Instant) -> bool {
+        self.troubled.retain(|&(_, at)| now.since(at) < TROUBLED_FOR);
+        if let Some(&(_, at)) = self.troubled.iter().find(|(troubled, _)| *troubled == server) {
+            return began <= at;
+        }
+        if self.troubled.len() >= SERVERS_MAX {
+            self.troubled.remove(0);
+        }
+        self.troubled.push((server, now));
+        true
+    }
+
+    /// Whether a server could not read its copy not long ago.
+    pub(crate) fn is_troubled(&self, now: Instant, server: u32) -> bool {
+        self.troubled.iter().any(|&(troubled, at)| troubled == server && now.since(at) < TROUBLED_FOR)
     }
 }
 
@@ -148,11 +174,21 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_could_not_read_its_copy_is_passed_over_for_a_while() {
+        let mut releases = Releases::default();
+        assert!(releases.note_trouble(at(5), 1, at(0)) && releases.note_trouble(at(6), 1, at(1)));
+        assert!(!releases.note_trouble(at(7), 1, at(6)), "it was asked though that was known");
+        assert!(releases.is_troubled(at(604), 1) && !releases.is_troubled(at(604), 2));
+        assert!(!releases.is_troubled(at(605), 1) && releases.note_trouble(at(605), 1, at(604)));
+    }
+
+    #[test]
     fn many_servers_cost_no_memory() {
         let mut releases = Releases::default();
         for server in 0..1000 {
             releases.note(at(0), server, OLD, |_| true);
+            releases.note_trouble(at(0), server, at(0));
         }
-        assert_eq!(releases.servers.len(), SERVERS_MAX);
+        assert_eq!((releases.servers.len(), releases.troubled.len()), (SERVERS_MAX, SERVERS_MAX));
     }
 }

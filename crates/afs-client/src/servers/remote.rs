@@ -409,15 +409,19 @@ impl Calls {
         }
     }
 
-    /// Those of the servers of a read-only volume that have its newest release, if one of them answers; else all.
+    /// Those of the servers of a read-only volume that have its newest release and can read it, if one of them answers; else those that have
+    /// it, or all.
     fn usable(&self, asked: Asked<'_>, servers: &[Arc<Server>]) -> Vec<Arc<Server>> {
         let mut usable = servers.to_vec();
         let Some((cell, volume)) = asked.volume().filter(|_| servers.len() > 1) else { return usable };
         let (now, volume) = (self.now(), self.vnodes.volume(cell, volume));
         let is_behind = |server: &Arc<Server>| volume.is_behind(now, server.id);
-        let has_newest = |server: &Arc<Server>| server.candidate().down_since.is_none() && !is_behind(server);
-        if servers.iter().any(has_newest) {
-            usable.retain(|server| !is_behind(server));
+        let is_troubled = |server: &Arc<Server>| volume.is_troubled(now, server.id);
+        for is_passed_over in [&is_behind as &dyn Fn(&Arc<Server>) -> bool, &is_troubled] {
+            if usable.iter().any(|server| server.candidate().down_since.is_none() && !is_passed_over(server))
+            {
+                usable.retain(|server| !is_passed_over(server));
+            }
         }
         usable
     }

@@ -46,6 +46,7 @@ pub struct Fetch {
     is_hasty: bool,
     length: u64,
     missing: u64,
+    began: Instant,
     /// When something was last known to come, to some seconds.
     heard_at: Instant,
 }
@@ -146,9 +147,10 @@ impl Fetch {
             responder: self.responder.clone(),
             socket: self.call.peer(),
             is_hasty: self.is_hasty,
+            began: self.began,
             who: self.who,
             shown: self.shown.clone(),
-            fid: self.vnode.fid,
+            vnode: Arc::clone(&self.vnode),
         }
     }
 }
@@ -159,9 +161,10 @@ struct Broken {
     responder: Responder,
     socket: SocketAddr,
     is_hasty: bool,
+    began: Instant,
     who: Who,
     shown: Option<Arc<Token>>,
-    fid: Fid,
+    vnode: Arc<Vnode>,
 }
 
 impl Broken {
@@ -180,17 +183,20 @@ impl Broken {
                 inner.calls.note_failure(server, &address, (self.who, self.shown.as_ref()), &error)
             }
         };
+        let fid = self.vnode.fid;
         match verdict {
-            Verdict::Fail | Verdict::OtherSite => Error::of_rpc(FetchData64::NAME, self.fid, &error),
+            Verdict::OtherSite if !self.vnode.volume.note_trouble(inner.now(), server.id, self.began) => {
+                Error::of_rpc(FetchData64::NAME, fid, &error)
+            }
+            Verdict::Fail => Error::of_rpc(FetchData64::NAME, fid, &error),
             // The next call waits for the server, looks for another one, or shows another ticket.
-            Verdict::Down
+            Verdict::OtherSite
+            | Verdict::Down
             | Verdict::Wait
             | Verdict::Offline
             | Verdict::LookAgain
             | Verdict::Login
-            | Verdict::Anew => {
-                Error::Broken { what: format!("fetching {}", self.fid), problem: error.to_string() }
-            }
+            | Verdict::Anew => Error::Broken { what: format!("fetching {fid}"), problem: error.to_string() },
         }
     }
 }
@@ -262,7 +268,7 @@ impl Client {
         };
         let who = inner.users.who(user, fid.cell);
         let vnode = inner.vnodes.get_or_add(fid);
-        let before = vnode.snapshot();
+        let (before, began) = (vnode.snapshot(), inner.now());
         let asking = inner.calls.ask(Asked::Volume(fid.cell, fid.volume), who, Purpose::Read, |attempt| {
             let peer = inner.calls.file_peer(&attempt, who);
             let args = &args;
@@ -296,6 +302,7 @@ impl Client {
             is_hasty,
             length: coming,
             missing: coming,
+            began,
             heard_at,
         })
     }

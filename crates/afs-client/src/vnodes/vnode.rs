@@ -110,6 +110,17 @@ impl Volume {
         self.releases().is_behind(now, server)
     }
 
+    /// A server could not read its copy in a call that began then. Whether others may be asked instead: it is read-only, and this was not
+    /// known when the call began.
+    pub(crate) fn note_trouble(&self, now: Instant, server: u32, began: Instant) -> bool {
+        self.is_read_only() && self.releases().note_trouble(now, server, began)
+    }
+
+    /// Whether a server could not read its copy not long ago.
+    pub(crate) fn is_troubled(&self, now: Instant, server: u32) -> bool {
+        self.releases().is_troubled(now, server)
+    }
+
     fn releases(&self) -> MutexGuard<'_, Releases> {
         self.releases.lock().unwrap_or_else(PoisonError::into_inner)
     }

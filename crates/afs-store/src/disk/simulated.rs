@@ -18,6 +18,8 @@ pub enum Cut {
     ErrorAt(u64),
     /// From then on each operation that changes something fails with an I/O error; reads do not.
     ErrorsFrom(u64),
+    /// From now on each read of a file's bytes fails with an I/O error; what changes something does not.
+    Unreadable,
 }
 
 /// A disk in memory. Clones are the same disk.
@@ -139,6 +141,7 @@ impl SimulatedDisk {
             Cut::After(n) => Cut::After(now + n),
             Cut::ErrorAt(n) => Cut::ErrorAt(now + n),
             Cut::ErrorsFrom(n) => Cut::ErrorsFrom(now + n),
+            Cut::Unreadable => Cut::Unreadable,
         });
     }
 
@@ -379,6 +382,9 @@ impl DiskFile for SimulatedFile {
     fn read_at(&self, position: u64, out: &mut [u8]) -> io::Result<usize> {
         let mut state = lock(&self.state);
         state.look()?;
+        if state.cut == Some(Cut::Unreadable) {
+            return Err(io_error());
+        }
         let bytes = &state.contents(self.number)?.now;
         let from = usize::try_from(position).map_or(bytes.len(), |p| p.min(bytes.len()));
         let n = out.len().min(bytes.len() - from);
