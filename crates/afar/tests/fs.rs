@@ -8,6 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 const CELL: &str = "fs.test";
@@ -349,6 +350,40 @@ fn a_cache_size_counts_until_it_is_reset() {
     up.check(&["setcachesize", "much"], 1, "", "fs: bad integer specified for cache size.\n");
     up.check(&["setcachesize"], 1, "", "fs: syntax error in setcachesize cmd.\n");
     assert_eq!(up.cache("size_kib"), at_start);
+}
+
+/// With programs that opened files meanwhile, the client stood still for ever.
+#[test]
+fn the_cache_is_flushed_while_programs_open_files() {
+    let Some(up) = Up::start("flushall") else { return };
+    let files: Vec<String> = (0..2000).map(|number| up.path(&format!("scratch/file{number}"))).collect();
+    files.iter().for_each(|file| fs::write(file, "text").unwrap());
+    let (ends, wrong) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let is_flushed = std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                while !ends.load(Ordering::Relaxed) {
+                    let is_wrong = |file: &&String| fs::read(file).map_or(true, |bytes| bytes != b"text");
+                    wrong.fetch_add(files.iter().filter(is_wrong).count(), Ordering::Relaxed);
+                }
+            });
+        }
+        let until = Instant::now() + Duration::from_secs(3);
+        let mut is_flushed = true;
+        while is_flushed && Instant::now() < until {
+            let mut command = Command::new("timeout");
+            command.args(["-k", "1", "20", env!("CARGO_BIN_EXE_afar"), "fs", "flushall"]);
+            is_flushed = command.current_dir(&up.mount).status().unwrap().success();
+        }
+        ends.store(true, Ordering::Relaxed);
+        if !is_flushed {
+            // It does not end otherwise, nor do those who read.
+            up.signal("KILL");
+        }
+        is_flushed
+    });
+    assert!(is_flushed, "it hangs");
+    assert_eq!(wrong.into_inner(), 0);
 }
 
 #[test]

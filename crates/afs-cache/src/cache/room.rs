@@ -8,6 +8,9 @@ use afs_store::{Batch, lock};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
+/// Files that are let go of while nobody else can look at the index.
+const FORGOTTEN_AT_ONCE: usize = 64;
+
 impl Shared {
     /// Makes room as the disk is full: of files that nobody has open, else of those that are open. Says whether there is some now.
     pub(crate) fn make_room(&self, bytes: u64) -> bool {
@@ -136,14 +139,17 @@ impl Shared {
         Ok(())
     }
 
+    /// Lets go of those files; of dirty ones only if they are to go too. `which` is asked with the index locked.
     pub(super) fn forget(&self, which: impl Fn(FileKey) -> bool, dirty_too: bool) -> Result<(), CacheError> {
-        let mut ended = Vec::new();
-        let mut index = lock(&self.index);
-        let mut keys: Vec<_> = index.files.keys().copied().filter(|key| which(*key)).collect();
+        let mut keys: Vec<_> = lock(&self.index).files.keys().copied().filter(|key| which(*key)).collect();
         keys.sort_unstable();
-        for key in keys {
-            if dirty_too || !index.dirty.contains_key(&key) {
-                self.forget_one(&mut index, key, &mut ended)?;
+        for some in keys.chunks(FORGOTTEN_AT_ONCE) {
+            let mut ended = Vec::new();
+            let mut index = lock(&self.index);
+            for key in some {
+                if dirty_too || !index.dirty.contains_key(key) {
+                    self.forget_one(&mut index, *key, &mut ended)?;
+                }
             }
         }
         Ok(())

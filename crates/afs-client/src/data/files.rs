@@ -272,12 +272,11 @@ impl Files {
 
     /// The same of all files.
     pub(crate) fn flush_all(&self) -> Result<(), Error> {
-        for data in self.all_opened() {
-            data.let_go(&self.cache)?;
-        }
-        let is_open =
-            |key: FileKey| lock(&self.open).values().filter_map(Weak::upgrade).any(|data| data.key == key);
-        self.cache.forget_where(|key| !is_open(key)).map_err(local)
+        let opened = self.all_opened();
+        opened.iter().try_for_each(|data| data.let_go(&self.cache))?;
+        // The cache is asked with its lock held: who opens a file has `open` locked, and waits for that.
+        let opened: HashSet<FileKey> = opened.iter().map(|data| data.key).collect();
+        self.cache.forget_where(|key| !opened.contains(&key)).map_err(local)
     }
 }
 
