@@ -21,6 +21,7 @@
 mod answer;
 mod attributes;
 mod callers;
+mod data_invalidations;
 mod directories;
 mod file_system;
 mod files;

@@ -23,6 +23,7 @@ use std::time::Duration;
 use afs_client::{Change, Changed, Notice, Notices};
 use fuse_dev::{NodeId, Notifier};
 
+use crate::data_invalidations::DataInvalidations;
 use crate::file_system::FileSystem;
 use crate::nodes::{About, Forget};
 
@@ -34,14 +35,25 @@ const AGAIN: [Duration; 2] = [Duration::from_millis(20), NOTING];
 
 /// Runs until the client ends.
 pub(crate) fn serve(fs: &Arc<FileSystem>, notifier: &Notifier, mut notices: Notices) {
+    let (of, told) = (Arc::downgrade(fs), notifier.clone());
+    let mut data = DataInvalidations::new(move |id| {
+        send(&told, &Forget::Data(id));
+        let Some(fs) = of.upgrade() else { return };
+        if let Some(node) = fs.nodes.get(id) {
+            let mut state = node.state();
+            state.empty.clear();
+            state.changes.note(fs.client.now());
+        }
+    });
     while let Some(notice) = notices.next_blocking() {
         let announced = fs.announce();
         let mut names: HashMap<NodeId, Vec<Vec<u8>>> = HashMap::new();
-        let mut others = Vec::new();
+        let (mut files, mut attributes) = (Vec::new(), Vec::new());
         for forget in forgets(fs, notice.changed) {
             match forget {
                 Forget::Name(dir, name) => names.entry(dir).or_default().push(name),
-                Forget::Data(_) | Forget::Attributes(_) => others.push(forget),
+                Forget::Data(node) => files.push(node),
+                Forget::Attributes(_) => attributes.push(forget),
             }
         }
         // What is answered from here on is what is so after the change.
@@ -54,18 +66,10 @@ pub(crate) fn serve(fs: &Arc<FileSystem>, notifier: &Notifier, mut notices: Noti
             }
             fs.forget_names(dir, names, Some(Arc::clone(&notice)));
         }
-        if others.iter().any(|forget| matches!(forget, Forget::Data(_))) {
+        attributes.iter().for_each(|forget| send(notifier, forget));
+        if !files.is_empty() {
             fs.let_short_answers_be_noted();
-        }
-        for forget in &others {
-            send(notifier, forget);
-            if let Forget::Data(node) = forget
-                && let Some(node) = fs.nodes.get(*node)
-            {
-                let mut state = node.state();
-                state.empty.clear();
-                state.changes.note(fs.client.now());
-            }
+            data.tell(files, &notice);
         }
         drop(announced);
     }

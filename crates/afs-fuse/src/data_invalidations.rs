@@ -1,0 +1,186 @@
+//! Telling the kernel to forget data of files. It waits there for pages that a READ asks us for, and a READ may wait for a server as long as
+//! that is silent. So this is done by a thread, which is left alone with a file that takes long: it ends when that is told, and another thread
+//! goes on with the others.
+//!
+//! What is told, and when, is left to `notices`.
+
+use std::collections::HashMap;
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::Duration;
+
+use fuse_dev::NodeId;
+
+/// How long the other files wait for one. A server takes a break for acknowledged after as long, whether the kernel has forgotten or not.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Tells the kernel of one file.
+type Tell = Arc<dyn Fn(NodeId) + Send + Sync>;
+
+/// What is kept until the files that take long are told of, by file: `N` is a notice.
+type Slow<N> = Arc<Mutex<HashMap<NodeId, Vec<N>>>>;
+
+/// The thread that tells the kernel.
+pub(crate) struct DataInvalidations<N> {
+    tell: Tell,
+    patience: Duration,
+    teller: Option<Teller<N>>,
+    slow: Slow<N>,
+}
+
+/// A thread, and what it says of each file that it has told of. It ends when this is dropped and it is done with the file that it is at.
+struct Teller<N> {
+    nodes: mpsc::Sender<(Vec<NodeId>, N)>,
+    told: mpsc::Receiver<()>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<N: Clone + Send + 'static> DataInvalidations<N> {
+    pub(crate) fn new(tell: impl Fn(NodeId) + Send + Sync + 'static) -> Self {
+        Self { tell: Arc::new(tell), patience: PATIENCE, teller: None, slow: Slow::default() }
+    }
+
+    /// Has the kernel forget what it has of these files. The notice is kept until all are told of; this returns when those are that do not
+    /// take long.
+    pub(crate) fn tell(&mut self, mut nodes: Vec<NodeId>, notice: &N) {
+        {
+            // Whoever tells of them tells once more.
+            let mut slow = lock(&self.slow);
+            nodes.retain(|node| slow.get_mut(node).map(|kept| kept.push(notice.clone())).is_none());
+        }
+        let mut rest = &nodes[..];
+        while !rest.is_empty() {
+            let Some(teller) = self.teller() else {
+                return rest.iter().for_each(|node| (self.tell)(*node));
+            };
+            if teller.nodes.send((rest.to_vec(), notice.clone())).is_err() {
+                self.teller = None;
+                continue;
+            }
+            rest = self.follow(rest);
+        }
+    }
+
+    /// Waits while files are told of. Which are left when one takes long.
+    fn follow<'a>(&mut self, nodes: &'a [NodeId]) -> &'a [NodeId] {
+        let Some(teller) = &self.teller else { return nodes };
+        for (at, node) in nodes.iter().enumerate() {
+            if teller.told.recv_timeout(self.patience).is_ok() {
+                continue;
+            }
+            let mut slow = lock(&self.slow);
+            if teller.told.try_recv().is_ok() {
+                continue;
+            }
+            tracing::debug!(
+                ?node,
+                "the kernel waits for data that it has asked for before it forgets a file"
+            );
+            slow.insert(*node, Vec::new());
+            drop(slow);
+            self.teller = None;
+            return &nodes[at + 1..];
+        }
+        &[]
+    }
+
+    fn teller(&mut self) -> Option<&Teller<N>> {
+        if self.teller.is_none() {
+            let ((nodes, wanted), (done, told)) = (mpsc::channel(), mpsc::channel());
+            let (tell, slow) = (Arc::clone(&self.tell), Arc::clone(&self.slow));
+            let started = std::thread::Builder::new()
+                .name("fuse-data".to_owned())
+                .spawn(move || run(&wanted, &done, &tell, &slow));
+            match started {
+                Ok(_) => self.teller = Some(Teller { nodes, told }),
+                Err(error) => tracing::warn!(%error, "no thread can be started to tell the kernel of data"),
+            }
+        }
+        self.teller.as_ref()
+    }
+}
+
+fn run<N>(wanted: &mpsc::Receiver<(Vec<NodeId>, N)>, done: &mpsc::Sender<()>, tell: &Tell, slow: &Slow<N>) {
+    for (nodes, _notice) in wanted {
+        for node in nodes {
+            tell(node);
+            loop {
+                let again = {
+                    let mut slow = lock(slow);
+                    let again = slow.get_mut(&node).map(mem::take).unwrap_or_default();
+                    if again.is_empty() {
+                        slow.remove(&node);
+                        // With it locked: whether it has taken long is decided here or there.
+                        if done.send(()).is_err() {
+                            return;
+                        }
+                        break;
+                    }
+                    again
+                };
+                tell(node);
+                drop(again);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    /// A kernel that forgets one file only when it is let; what it was told of.
+    struct Kernel {
+        told: Mutex<Vec<u64>>,
+        gate: Mutex<mpsc::Receiver<()>>,
+    }
+
+    const SLOW: NodeId = NodeId(1);
+
+    fn kernel() -> (Arc<Kernel>, mpsc::Sender<()>, DataInvalidations<Arc<u32>>) {
+        let (open, gate) = mpsc::channel();
+        let kernel = Arc::new(Kernel { told: Mutex::default(), gate: Mutex::new(gate) });
+        let of = Arc::clone(&kernel);
+        let mut invalidations = DataInvalidations::new(move |node| {
+            if node == SLOW {
+                lock(&of.gate).recv().unwrap();
+            }
+            lock(&of.told).push(node.0);
+        });
+        invalidations.patience = Duration::from_millis(50);
+        (kernel, open, invalidations)
+    }
+
+    fn until(what: impl Fn() -> bool) {
+        let end = Instant::now() + Duration::from_secs(10);
+        while !what() {
+            assert!(Instant::now() < end);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_file_that_waits_for_its_server_does_not_hold_up_others() {
+        let (kernel, open, mut invalidations) = kernel();
+        let [all, again, other] = [1, 2, 3].map(Arc::new);
+        invalidations.tell(vec![NodeId(7), SLOW, NodeId(8), NodeId(9)], &all);
+        assert_eq!(*lock(&kernel.told), [7, 8, 9]);
+        invalidations.tell(vec![SLOW], &again);
+        invalidations.tell(vec![NodeId(10)], &other);
+        until(|| Arc::strong_count(&other) == 1);
+        assert_eq!((Arc::strong_count(&all), Arc::strong_count(&again)), (2, 2), "they are not handled yet");
+        for _ in 0..2 {
+            open.send(()).unwrap();
+        }
+        until(|| Arc::strong_count(&all) == 1 && Arc::strong_count(&again) == 1);
+        assert_eq!(*lock(&kernel.told), [7, 8, 9, 10, 1, 1], "what came meanwhile is told of anew");
+        until(|| lock(&invalidations.slow).is_empty());
+        open.send(()).unwrap();
+        invalidations.tell(vec![SLOW, NodeId(11)], &other);
+        assert_eq!(lock(&kernel.told)[6..], [1, 11]);
+    }
+}
