@@ -34,6 +34,9 @@ const CACHE_MIN_BYTES: u64 = 16 << 20;
 /// How often it is looked whether somebody else has unmounted.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// How long work that nobody waits for may take when all else has ended.
+pub(crate) const END_PATIENCE: Duration = Duration::from_secs(2);
+
 static COMMAND: Command = Command { name: "mount", options: &afsd::OPTIONS };
 
 /// Options of ours, besides those of `afsd`; `DIR` is the first value without an option.
@@ -98,7 +101,10 @@ fn start(given: &Given) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("no threads can be started: {error}"))?;
     let allow_other = (is_root || given.has("allow-other")) && !given.has("private");
-    runtime.block_on(run_until_told(plan, allow_other, !given.has("no-passthrough")))
+    let outcome = runtime.block_on(run_until_told(plan, allow_other, !given.has("no-passthrough")));
+    // A thread that waits for the kernel ends when the kernel hears that this process has.
+    runtime.shutdown_timeout(END_PATIENCE);
+    outcome
 }
 
 /// What is to be done, by the options, the folder of configuration, and the files in it of OpenAFS's startup script.

@@ -172,7 +172,10 @@ fn start(cli: &Cli) -> Result<(), String> {
     log::begin(&config.log, Some(audit), false)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("no threads can be started: {error}"))?;
-    runtime.block_on(run_until_told(&config, &state, &runner, (mount.as_deref(), cli.realm)))
+    let outcome = runtime.block_on(run_until_told(&config, &state, &runner, (mount.as_deref(), cli.realm)));
+    // As in `afar mount`.
+    runtime.shutdown_timeout(crate::mount::END_PATIENCE);
+    outcome
 }
 
 /// The servers' configuration: all of them, with everything in the state folder, whatever else this machine has.

@@ -221,8 +221,18 @@ impl FileSystem {
         reply: Reply,
         work: impl Future<Output = Outcome> + Send + 'static,
     ) {
+        // What follows is the same for all, and compiled once.
+        self.run_boxed(ended_by, caller, reply, Box::pin(work));
+    }
+
+    fn run_boxed(
+        self: &Arc<Self>,
+        ended_by: EndedBy,
+        caller: Caller,
+        reply: Reply,
+        mut work: Pin<Box<dyn Future<Output = Outcome> + Send>>,
+    ) {
         let began = *self.enter();
-        let mut work: Pin<Box<dyn Future<Output = Outcome> + Send>> = Box::pin(work);
         {
             let _entered = self.runtime.enter();
             if let Poll::Ready(outcome) = work.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -249,9 +259,9 @@ impl FileSystem {
         let answer = outcome(self, Fresh(*gate == began && !self.pending.any()));
         if matches!(answer, Answer::AskAgain) {
             drop(gate);
-            return self.ask_again(move || {
+            return self.ask_again(Box::new(move || {
                 let _ = send(answer);
-            });
+            }));
         }
         let taken = send(answer);
         drop(gate);

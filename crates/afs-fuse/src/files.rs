@@ -297,7 +297,7 @@ impl FileSystem {
                     if is_direct || self.agrees(&open.node, asked, &range, count) {
                         reply.data(&buffer[..count]);
                     } else {
-                        self.ask_again(move || reply.error(libc::ESTALE));
+                        self.ask_again(Box::new(move || reply.error(libc::ESTALE)));
                     }
                     None
                 }

@@ -40,10 +40,20 @@ pub(crate) enum EndedBy {
 
 #[derive(Debug)]
 struct Request {
-    task: AbortHandle,
+    /// None while it is being started.
+    task: Option<AbortHandle>,
+    is_given_up: bool,
     pid: u32,
     ended_by: EndedBy,
     is_watched: bool,
+}
+
+impl Request {
+    /// The task that is to be aborted, with nothing locked: it may be dropped there, and takes itself out of the table.
+    fn give_up(&mut self) -> Option<AbortHandle> {
+        self.is_given_up = true;
+        self.task.clone()
+    }
 }
 
 /// The requests that are in flight: received, and not answered yet.
@@ -92,25 +102,41 @@ impl InFlight {
     ) {
         let unique = reply.unique();
         let due = Due { reply: Some(reply), unique, in_flight: Arc::clone(self) };
-        // The task cannot end before it is in the table, as its end takes the lock.
-        let mut table = self.lock();
+        let request = Request { task: None, is_given_up: false, pid, ended_by, is_watched: false };
+        self.lock().insert(unique, request);
+        // With nothing locked, as when it is aborted: a runtime that ends drops it at once.
         let task = start(due);
-        table.insert(unique, Request { task, pid, ended_by, is_watched: false });
+        let is_given_up = match self.lock().get_mut(&unique) {
+            Some(request) => {
+                request.task = Some(task.clone());
+                request.is_given_up
+            }
+            None => false,
+        };
+        if is_given_up {
+            task.abort();
+        }
     }
 
     /// The caller of a request got a signal. False: there is no such request (yet).
     pub(crate) fn interrupt(self: &Arc<Self>, unique: Unique, runtime: &tokio::runtime::Handle) -> bool {
-        let table = self.lock();
-        let Some(request) = table.get(&unique) else { return false };
-        if request.ended_by == EndedBy::Any || is_meant(request.pid) {
-            let task = request.task.clone();
-            drop(table);
-            task.abort();
+        let (ended_by, pid) = match self.lock().get(&unique) {
+            None => return false,
+            Some(request) => (request.ended_by, request.pid),
+        };
+        if ended_by == EndedBy::Any || is_meant(pid) {
+            self.give_up(unique);
         } else {
-            drop(table);
             self.look_at(unique, runtime);
         }
         true
+    }
+
+    fn give_up(&self, unique: Unique) {
+        let task = self.lock().get_mut(&unique).and_then(Request::give_up);
+        if let Some(task) = task {
+            task.abort();
+        }
     }
 
     /// Looks at the caller of a request from time to time. The request is given up when the caller gets a signal that
@@ -128,20 +154,18 @@ impl InFlight {
     async fn watch(&self, unique: Unique, pid: u32) {
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            let task = match self.lock().get(&unique) {
-                None => return,
-                Some(request) => request.task.clone(),
-            };
-            if is_meant(pid) || is_killed(pid) {
-                task.abort();
+            if !self.lock().contains_key(&unique) {
                 return;
+            }
+            if is_meant(pid) || is_killed(pid) {
+                return self.give_up(unique);
             }
         }
     }
 
     /// Gives all requests up: the mount ends.
     pub(crate) fn end(&self) {
-        let tasks: Vec<_> = self.lock().values().map(|request| request.task.clone()).collect();
+        let tasks: Vec<_> = self.lock().values_mut().filter_map(Request::give_up).collect();
         tasks.iter().for_each(AbortHandle::abort);
     }
 }

@@ -204,7 +204,7 @@ impl FileSystem {
     }
 
     /// Fails a READ in a way that has the kernel ask once more, when it has noted the notices that are under way.
-    pub(crate) fn ask_again(self: &Arc<Self>, fail: impl FnOnce() + Send + 'static) {
+    pub(crate) fn ask_again(self: &Arc<Self>, fail: Box<dyn FnOnce() + Send>) {
         let fs = Arc::clone(self);
         self.runtime.spawn(async move {
             for _ in 0..NOTE_LOOKS {

@@ -5,6 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,9 @@ const BACKGROUND_MAX: u16 = 64;
 
 /// How long a mount gets to end once it is unmounted, if it is not in use.
 const END_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long an unmounting waits before the requests that are in flight are given up.
+const UNMOUNT_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How to mount.
 #[derive(Debug, Clone)]
@@ -215,7 +219,21 @@ impl Mount {
     pub fn unmount(self) -> io::Result<bool> {
         let Self { mounted, session, notices, node_limit, fs } = self;
         drop(node_limit);
-        let was_free = mounted.unmount()?;
+        let was_free = {
+            // A request of a program that has ended may wait for a server, a notice for the request, and the kernel for the notice.
+            let (unmounting, has_unmounted) = mpsc::channel::<()>();
+            let in_flight = Arc::clone(&fs.in_flight);
+            let waits =
+                move || has_unmounted.recv_timeout(UNMOUNT_PATIENCE) == Err(RecvTimeoutError::Timeout);
+            std::thread::spawn(move || {
+                while waits() {
+                    in_flight.end();
+                }
+            });
+            let was_free = mounted.unmount();
+            drop(unmounting);
+            was_free?
+        };
         let end = Instant::now() + END_PATIENCE;
         while was_free && !session.is_over() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));

@@ -26,6 +26,14 @@ use crate::sys;
 /// The program that mounts for ordinary users.
 const HELPER: &str = "fusermount3";
 
+/// Where it is on most systems.
+const HELPER_PATHS: [&str; 2] = ["/usr/bin/fusermount3", "/bin/fusermount3"];
+
+/// The helper, if it is where it mostly is: a look-up in all folders of PATH may ask the mount that is to go, whose servers may be away.
+fn helper() -> &'static str {
+    HELPER_PATHS.into_iter().find(|path| Path::new(path).exists()).unwrap_or(HELPER)
+}
+
 /// How long a mount that is in use is waited for: a file that was closed just now is let go in the background.
 const BUSY_PATIENCE: Duration = Duration::from_millis(500);
 /// How often it is tried meanwhile.
@@ -204,7 +212,7 @@ pub fn unmount(path: &Path, lazily: bool) -> io::Result<()> {
         Ok(()) => Ok(()),
         // Ordinary users go through the helper.
         Err(Errno::PERM) => {
-            let mut command = Command::new(HELPER);
+            let mut command = Command::new(helper());
             command.arg("-u");
             if lazily {
                 command.arg("-z");

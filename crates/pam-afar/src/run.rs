@@ -54,7 +54,8 @@ pub(crate) fn run_as(
         }
         if begin.elapsed() >= patience {
             child.kill()?;
-            child.wait()?;
+            // It may be in a wait of the kernel's that no signal ends. The login is not to wait for that.
+            thread::spawn(move || drop(child.wait()));
             return Err(io::Error::new(io::ErrorKind::TimedOut, "it has not ended in time and was killed"));
         }
         thread::sleep(PAUSE);
