@@ -12,6 +12,7 @@ use std::fmt::Write;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -67,6 +68,7 @@ pub(crate) fn chance() -> Result<u64, String> {
 /// Does what waits for the store.
 pub(crate) fn wait<T>(work: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let work: Pin<&mut dyn Future<Output = Result<T, String>>> = pin!(work);
     runtime.map_err(|error| format!("no threads can be started: {error}"))?.block_on(work)
 }
 

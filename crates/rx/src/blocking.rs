@@ -8,7 +8,8 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 /// Does what may block on the disk, and waits for it. A panic of the work is the caller's.
 pub async fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match threads() {
-        Some(handle) => match handle.spawn_blocking(work).await {
+        // Boxed: a task of its own for each kind of work made programs larger by what nobody waits for.
+        Some(handle) => match handle.spawn_blocking(Box::new(work) as Box<dyn FnOnce() -> T + Send>).await {
             Ok(value) => value,
             Err(error) => panic::resume_unwind(error.into_panic()),
         },
@@ -19,7 +20,7 @@ pub async fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 's
 /// Does what may block without being waited for.
 pub fn in_background(work: impl FnOnce() + Send + 'static) {
     match threads() {
-        Some(handle) => drop(handle.spawn_blocking(work)),
+        Some(handle) => drop(handle.spawn_blocking(Box::new(work) as Box<dyn FnOnce() + Send>)),
         None => work(),
     }
 }
