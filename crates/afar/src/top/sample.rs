@@ -4,6 +4,7 @@
 use serde::Deserialize;
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// Where servers are asked if no port is given.
@@ -111,7 +112,7 @@ fn get(server: &str) -> Result<Vec<u8>, String> {
     let text = |error: io::Error| error.to_string();
     let deadline = Instant::now() + PATIENCE;
     let mut last = "it has no address".to_owned();
-    for address in addresses(server).map_err(text)? {
+    for address in addresses_until(server, deadline).map_err(text)? {
         let connected = left(deadline).and_then(|left| TcpStream::connect_timeout(&address, left));
         match connected {
             Ok(stream) => return ask(stream, address, deadline).map_err(text)?,
@@ -119,6 +120,15 @@ fn get(server: &str) -> Result<Vec<u8>, String> {
         }
     }
     Err(last)
+}
+
+/// Where a server may be, as far as it is known by the deadline: who looks names up waits for name servers that are silent.
+fn addresses_until(server: &str, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
+    let (tell, told) = mpsc::channel();
+    let name = server.to_owned();
+    std::thread::spawn(move || drop(tell.send(addresses(&name))));
+    let silent = || io::Error::new(io::ErrorKind::TimedOut, "its name was not found in time");
+    told.recv_timeout(left(deadline)?).map_err(|_| silent())?
 }
 
 /// Where a server may be, given as a name or an address, with a port or without.
