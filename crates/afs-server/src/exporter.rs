@@ -41,6 +41,8 @@ pub type Labels = Vec<(String, String)>;
 pub struct Page {
     /// Where, such as "/top.json".
     pub path: &'static str,
+    /// Names of this machine under which it may be asked for, besides addresses, localhost and the host name.
+    pub shown_as: Arc<[String]>,
     /// Its media type.
     pub content_type: &'static str,
     /// What it may do in a browser, as a content security policy.
@@ -204,11 +206,11 @@ impl Exporter {
                 ("200 OK", text, NOTHING, self.render())
             }
             (Some(b"GET"), Some(path)) => match pages.iter().find(|page| page.path.as_bytes() == path) {
-                Some(_) if !is_asked_here(&request) => (
+                Some(page) if !is_asked_here(&request, &page.shown_as) => (
                     "421 Misdirected Request",
                     text,
                     NOTHING,
-                    "This page is shown under this machine's address, its host name or localhost.\n"
+                    "This page is shown under this machine's address, its host name, localhost, or what metrics.names has.\n"
                         .to_owned(),
                 ),
                 Some(page) => ("200 OK", page.content_type, page.policy, (page.body)(self)),
@@ -227,26 +229,28 @@ impl Exporter {
 }
 
 /// Whether a request names this machine as only those do who mean it: by an address, as localhost, by its host name, or not
-/// at all.
-fn is_asked_here(request: &[u8]) -> bool {
+/// at all. It may have more names.
+fn is_asked_here(request: &[u8], more: &[String]) -> bool {
     let head = String::from_utf8_lossy(request);
     let machine = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let names: Vec<&str> =
+        ["localhost", machine.trim()].into_iter().chain(more.iter().map(String::as_str)).collect();
     let mut hosts = head.split("\r\n").skip(1).filter_map(|line| {
         let (name, value) = line.split_once(':')?;
         name.trim().eq_ignore_ascii_case("host").then_some(value.trim())
     });
-    hosts.all(|host| is_this_machine(host, machine.trim()))
+    hosts.all(|host| is_this_machine(host, &names))
 }
 
-/// Whether the value of a Host header is an address, localhost or the machine's name, with a port or without.
-fn is_this_machine(host: &str, machine: &str) -> bool {
+/// Whether the value of a Host header is an address or one of these names, with a port or without.
+fn is_this_machine(host: &str, names: &[&str]) -> bool {
     let without_port = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
     };
     let bare = without_port.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    let is_name = |name: &str| !name.is_empty() && without_port.eq_ignore_ascii_case(name);
-    bare.unwrap_or(without_port).parse::<IpAddr>().is_ok() || is_name("localhost") || is_name(machine)
+    let is_name = |name: &&str| !name.is_empty() && without_port.eq_ignore_ascii_case(name);
+    bare.unwrap_or(without_port).parse::<IpAddr>().is_ok() || names.iter().any(is_name)
 }
 
 /// What Prometheus wants at the end of a name, for its kind.
@@ -356,15 +360,17 @@ mod tests {
             "fs1",
             "FS1:9160",
         ] {
-            assert!(is_this_machine(fine, "fs1"), "{fine}");
+            assert!(is_this_machine(fine, &["localhost", "fs1"]), "{fine}");
         }
         for strange in
             ["", ":9160", "evil.test", "evil.test:9160", "fs1.evil.test", "localhost.evil.test:1", "fs1:x"]
         {
-            assert!(!is_this_machine(strange, "fs1"), "{strange}");
+            assert!(!is_this_machine(strange, &["localhost", "fs1"]), "{strange}");
         }
-        assert!(!is_this_machine(":9160", ""));
-        assert!(!is_asked_here(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.test\r\n\r\n"));
+        assert!(!is_this_machine(":9160", &[""]));
+        assert!(!is_asked_here(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.test\r\n\r\n", &[]));
+        let request = b"GET / HTTP/1.1\r\nHost: FS1.example.org:9160\r\n\r\n";
+        assert!(!is_asked_here(request, &[]) && is_asked_here(request, &["fs1.example.org".to_owned()]));
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -373,7 +379,13 @@ mod tests {
         let counter = exporter.register_counter(&Key::from_name("looks"), &METADATA);
         let before = Arc::new(move || counter.increment(1));
         let body = |exporter: &Exporter| format!("{} counters", exporter.lock().counters.len());
-        let page = Page { path: "/page", content_type: "text/x", policy: NOTHING, body: Arc::new(body) };
+        let page = Page {
+            path: "/page",
+            shown_as: Arc::default(),
+            content_type: "text/x",
+            policy: NOTHING,
+            body: Arc::new(body),
+        };
         let any = "127.0.0.1:0".parse().unwrap();
         let (address, serve) = exporter.listen(any, before, vec![page]).await.unwrap();
         tokio::spawn(serve);
@@ -384,7 +396,7 @@ mod tests {
                 "HTTP/1.1 200 OK\r\nContent-Type: text/x\r\n",
                 "\r\n\r\n1 counters",
             ),
-            ("GET /page HTTP/1.1\r\nhOst : evil.test:9160\r\n\r\n", "HTTP/1.1 421 ", "localhost.\n"),
+            ("GET /page HTTP/1.1\r\nhOst : evil.test:9160\r\n\r\n", "HTTP/1.1 421 ", "metrics.names has.\n"),
             ("GET /page? HTTP/1.1\r\n\r\n", "HTTP/1.1 404 Not Found\r\n", "/metrics.\n"),
             ("GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 404 Not Found\r\n", "/metrics.\n"),
             ("POST /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 405 Method Not Allowed\r\n", "answered.\n"),

@@ -108,6 +108,8 @@ pub struct Server {
     cell: String,
     /// Whether it is told who does what.
     tells_activity: bool,
+    /// See `metrics.names`.
+    shown_as: Arc<[String]>,
     started: rx_proto::time::Instant,
     runtime: Arc<dyn Runtime>,
     orders: Orders,
@@ -202,6 +204,7 @@ impl Server {
             file_server: file,
             cell,
             tells_activity: config.metrics.activity,
+            shown_as: config.metrics.names.clone().into(),
             started,
             runtime,
             orders,
@@ -261,6 +264,7 @@ impl Server {
             file_server: self.file_server.as_ref().map(|(file_server, _)| file_server.clone()),
             started: self.started,
             runtime: Arc::clone(&self.runtime),
+            shown_as: Arc::clone(&self.shown_as),
         })
     }
 

@@ -43,18 +43,22 @@ pub(crate) struct About {
     pub(crate) file_server: Option<FileServer>,
     pub(crate) started: Instant,
     pub(crate) runtime: Arc<dyn Runtime>,
+    /// Names under which it may be shown, besides those that every machine has.
+    pub(crate) shown_as: Arc<[String]>,
 }
 
 /// The pages about a server.
 pub(crate) fn pages(about: About) -> Vec<Page> {
-    let about = Arc::new(about);
+    let shown_as = Arc::clone(&about.shown_as);
     let json = Page {
+        shown_as: Arc::clone(&shown_as),
         path: PATH,
         content_type: "application/json",
         policy: NOTHING,
         body: Arc::new(move |exporter| about.told(exporter).to_string()),
     };
     let page = Page {
+        shown_as,
         path: PAGE_PATH,
         content_type: "text/html; charset=utf-8",
         policy: PAGE_POLICY,

@@ -303,5 +303,7 @@ settings! {
         bind: Option<SocketAddr> = None;
         /// Whether the same port tells who does what, for `afar top` and browsers: this has the names of users, volumes and clients.
         activity: bool = true;
+        /// Names under which a browser may show that, besides addresses, localhost and the machine's host name.
+        names: Vec<String> = Vec::new();
     }
 }
