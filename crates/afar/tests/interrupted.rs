@@ -44,18 +44,45 @@ fn a_volume_that_is_being_made_at_ctrl_c_is_there_with_its_entry_or_not_at_all()
     let mut said = Vec::new();
     for round in 0..ROUNDS {
         let name = format!("volume{round}");
-        let child = vos(&server, &state, &["create", "-partition", "a", "-name", &name]).spawn().unwrap();
-        // The server stands still when the signal comes, so that it comes in the middle of a call.
-        sleep(took * round / ROUNDS);
-        send(server.pid(), Signal::STOP);
-        sleep(Duration::from_millis(10));
-        send(child.id(), Signal::INT);
-        sleep(Duration::from_millis(10));
-        send(server.pid(), Signal::CONT);
-        said.push(words(&child.wait_with_output().unwrap()));
+        let command = vos(&server, &state, &["create", "-partition", "a", "-name", &name]);
+        said.push(interrupted(command, &server, took * round / ROUNDS));
     }
+    each_volume_has_its_entry(&server, &state, &said);
+}
 
-    let listed = |verb: &[&str]| words(&vos(&server, &state, verb).output().unwrap());
+#[test]
+fn a_dump_that_ctrl_c_ends_leaves_no_transaction_and_no_clone() {
+    let state = StateFolder::new("interrupted-dump");
+    let server = ServerProcess::start(&state, &[]);
+    let made = vos(&server, &state, &["create", "-partition", "a", "-name", "first"]).output().unwrap();
+    assert!(made.status.success(), "{}", words(&made));
+    let file = state.path().join("dump").display().to_string();
+    let dump =
+        || vos(&server, &state, &["dump", "-partition", "a", "-id", "first", "-file", &file, "-clone"]);
+    let begun = Instant::now();
+    let dumped = dump().output().unwrap();
+    assert!(dumped.status.success(), "{}", words(&dumped));
+    let took = begun.elapsed().max(Duration::from_millis(1));
+    let said: Vec<_> = (0..ROUNDS).map(|round| interrupted(dump(), &server, took * round / ROUNDS)).collect();
+    assert!(said.iter().any(|said| said.contains("vos: interrupted: the dump is not whole")), "{said:#?}");
+    each_volume_has_its_entry(&server, &state, &said);
+}
+
+/// Runs a command, which Ctrl-C ends after a while. The server stands still when the signal comes, so that it comes in the middle of a
+/// call. What the command says.
+fn interrupted(mut command: Command, server: &ServerProcess, after: Duration) -> String {
+    let child = command.spawn().unwrap();
+    sleep(after);
+    send(server.pid(), Signal::STOP);
+    sleep(Duration::from_millis(10));
+    send(child.id(), Signal::INT);
+    sleep(Duration::from_millis(10));
+    send(server.pid(), Signal::CONT);
+    words(&child.wait_with_output().unwrap())
+}
+
+fn each_volume_has_its_entry(server: &ServerProcess, state: &StateFolder, said: &[String]) {
+    let listed = |verb: &[&str]| words(&vos(server, state, verb).output().unwrap());
     let volumes = listed(&["listvol", "-fast"]);
     let on_disk: BTreeSet<u32> = volumes.lines().filter_map(|line| line.trim().parse().ok()).collect();
     let entries = listed(&["listvldb"]);

@@ -8,6 +8,7 @@ use crate::codes::Code;
 use crate::dates::{self, date_of};
 use crate::hosts;
 use crate::printer::complain;
+use afs_admin::Cancel;
 use afs_admin::entry::Kind;
 use afs_admin::volumes::{NewClone, StreamError, Transaction, Wanted};
 use afs_wire::afsvol::VolumeFlags;
@@ -25,6 +26,8 @@ struct Plan<'a> {
     wanted: Wanted,
     /// The standard output if there is none.
     file: Option<&'a str>,
+    /// Ctrl-C: the dump ends, and with it the transaction and the clone.
+    cancel: Cancel,
 }
 
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {
@@ -44,13 +47,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
             return Err(sentence("Must specify both -server and -partition options"));
         }
     };
-    let since = match given.word("time") {
-        None | Some("0") => 0,
-        Some(time) => dates::parse(time, &vos.zone).map_err(|bad| {
-            complain!(vos.printer, "vos: failed to parse date '{time}' (error={}))\n", bad.code());
-            Stop::RETURNED
-        })?,
-    };
+    let since = since(vos, given)?;
     let (server, partition) = match place {
         Some(place) => place,
         None => {
@@ -59,7 +56,8 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         }
     };
     let wanted = Wanted { since: AfsTime(since), omits_directories: given.has("omitdirs") };
-    let plan = Plan { server, partition, id, wanted, file: given.word("file") };
+    let cancel = vos.caller.cancelled_by_interrupt("vos");
+    let plan = Plan { server, partition, id, wanted, file: given.word("file"), cancel };
     match since {
         0 => vos.note("Full Dump ...\n"),
         since => vos.note(&format!("Incremental Dump (as of {})...\n", date_of(since.into(), &vos.zone))),
@@ -79,6 +77,17 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         vos.printer.say_json(&json!({ "id": id, "dumped_to": plan.file, "since": since, "bytes": bytes }));
     }
     Ok(())
+}
+
+/// The time of `-time`, from which on changes are wanted; 0 is all of the volume.
+pub(super) fn since(vos: &Vos, given: &Given) -> Result<u32, Stop> {
+    match given.word("time") {
+        None | Some("0") => Ok(0),
+        Some(time) => dates::parse(time, &vos.zone).map_err(|bad| {
+            complain!(vos.printer, "vos: failed to parse date '{time}' (error={}))\n", bad.code());
+            Stop::RETURNED
+        }),
+    }
 }
 
 impl Vos {
@@ -115,7 +124,7 @@ fn dump(vos: &Vos, plan: &Plan<'_>) -> Result<u64, Code> {
 }
 
 fn begin(vos: &Vos, plan: &Plan<'_>) -> Result<Transaction, Code> {
-    let Plan { server, partition, id, .. } = *plan;
+    let &Plan { server, partition, id, .. } = plan;
     vos.noting(&format!("Starting transaction on volume {id}..."), || {
         vos.begin(server, partition, id, BUSY).inspect_err(|code| {
             let what = format!("Could not start transaction on the volume {id} to be dumped\n");
@@ -126,7 +135,7 @@ fn begin(vos: &Vos, plan: &Plan<'_>) -> Result<Transaction, Code> {
 
 /// Makes a clone, dumps that, and removes it: for servers at which clients have to wait for a dump.
 fn dump_clone(vos: &Vos, plan: &Plan<'_>) -> Result<u64, Code> {
-    let Plan { server, partition, id, .. } = *plan;
+    let &Plan { server, partition, id, .. } = plan;
     let transaction = begin(vos, plan)?;
     let cloned = make_clone(vos, id, transaction);
     let ended = vos.noting(&format!("Ending the transaction on the volume {id} ..."), || {
@@ -204,6 +213,9 @@ fn write(vos: &Vos, plan: &Plan<'_>, transaction: Transaction) -> Result<u64, Co
     vos.note(&format!("Dumping volume {}...", plan.id));
     let progress = vos.progress(vos.dump_size(transaction, plan.wanted.since).ok());
     let dumped = vos.caller.run(vos.volumes.dump(transaction, plan.wanted, |bytes| {
+        if plan.cancel.is_cancelled() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         progress.add(bytes.len());
         out.write_all(bytes)
     }));
@@ -211,6 +223,10 @@ fn write(vos: &Vos, plan: &Plan<'_>, transaction: Transaction) -> Result<u64, Co
     let dumped = dumped.and_then(|bytes| out.flush().map(|()| bytes).map_err(StreamError::Local));
     let bytes = dumped.map_err(|error| match error {
         StreamError::Server(error) => failed(Code(error.code().0)),
+        StreamError::Local(_) if plan.cancel.is_cancelled() => {
+            complain!(vos.printer, "\nvos: interrupted: the dump is not whole\n");
+            failed(Code::EINTR)
+        }
         StreamError::Local(error) => {
             let file = plan.file.unwrap_or("the standard output");
             complain!(vos.printer, "\nvos: could not write {file}: {}\n", words(&error));

@@ -2,7 +2,7 @@
 
 use super::backup::locate;
 use super::volser::BUSY;
-use super::{Done, Stop, Vos};
+use super::{Done, Stop, Vos, dump};
 use crate::classic::Given;
 use crate::codes::Code;
 use crate::hosts;
@@ -31,13 +31,11 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
             return Err(sentence("Must specify both -server and -partition options"));
         }
     };
-    if given.word("time").is_some_and(|time| time != "0") {
-        return Err(sentence("vos: this vos takes no other -time than 0, which is all of the volume"));
-    }
+    let since = AfsTime(dump::since(vos, given)?);
     say!(vos.printer, "Volume: {text}\n");
     let mut dump_bytes = None;
     if given.has("dump") {
-        let size = measure(vos, server, partition, id).map_err(|code| {
+        let size = measure(vos, (server, partition, id), since).map_err(|code| {
             vos.print_error(code);
             vos.print_diagnostics("size", code);
             Stop::RETURNED
@@ -51,7 +49,12 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     Ok(())
 }
 
-fn measure(vos: &Vos, server: Ipv4Addr, partition: PartitionId, id: u32) -> Result<u64, Code> {
+/// How large a dump of a volume on a server's partition would be, of all of it or of what has changed since some time.
+fn measure(
+    vos: &Vos,
+    (server, partition, id): (Ipv4Addr, PartitionId, u32),
+    since: AfsTime,
+) -> Result<u64, Code> {
     vos.tell(&format!("Starting transaction on volume {id}..."));
     let transaction = vos.begin(server, partition, id, BUSY).inspect_err(|code| {
         let what = format!("Could not start transaction on the volume {id} to be measured\n");
@@ -59,7 +62,7 @@ fn measure(vos: &Vos, server: Ipv4Addr, partition: PartitionId, id: u32) -> Resu
     })?;
     vos.tell(" done\n");
     vos.tell(&format!("Getting size of volume on volume {id}..."));
-    let size = vos.dump_size(transaction, AfsTime(0)).inspect_err(|code| {
+    let size = vos.dump_size(transaction, since).inspect_err(|code| {
         vos.print_failure(*code, "Could not start the measurement process \n");
     });
     if size.is_ok() {
