@@ -5,6 +5,7 @@ mod support;
 
 use std::net::Ipv4Addr;
 
+use afs_admin::Error;
 use afs_admin::entry::{Entry, Kind, Site};
 use afs_admin::release::{self, ReleaseFailure, release};
 use afs_admin::transfer::relocate::{Moved, Order, move_volume};
@@ -135,6 +136,35 @@ fn whichever_call_of_a_move_fails_the_volume_stays_where_its_entry_says_and_is_n
 }
 
 #[test]
+fn a_move_that_is_interrupted_leaves_the_volume_where_its_entry_says_and_nothing_else() {
+    let cancelled = |at, is_live| moved(&Script { cancelled_at: Some(at), ..script(&here()) }, is_live);
+    for is_live in [false, true] {
+        for at in [SetLock::NAME, Clone::NAME, CreateVolume::NAME, Forward::NAME] {
+            if is_live && at == Clone::NAME {
+                continue;
+            }
+            let (result, asked) = cancelled(at, is_live);
+            let failure = result.unwrap_err();
+            assert!(matches!(failure.error, Error::Cancelled), "{at}: {failure}");
+            assert_eq!((&failure.left[..], failure.not_unlocked), (&[][..], None), "{at}");
+            assert_eq!(asked.last(), Some(&ReleaseLock::NAME), "{at}");
+            let count = |wanted: &str| asked.iter().filter(|name| **name == wanted).count();
+            // The clone and the volume at the new place, and what was there before.
+            let made = count(Clone::NAME) + count(CreateVolume::NAME);
+            assert!(count(DeleteVolume::NAME) >= made, "{at}: {asked:?}");
+            assert_eq!(count(ReplaceEntryN::NAME), 0, "{at}");
+        }
+        let (result, asked) = cancelled(ReplaceEntryN::NAME, is_live);
+        assert_eq!(
+            result.unwrap(),
+            Moved::Here { has_replicas: false },
+            "what is recorded is brought to its end"
+        );
+        assert!(asked.ends_with(&[DeleteVolume::NAME, EndTrans::NAME]), "{asked:?}");
+    }
+}
+
+#[test]
 fn what_is_left_after_a_move_is_named() {
     let script = script(&here()).and_refusing(DeleteVolume::NAME).and_refusing(Forward::NAME);
     // What is at the target already cannot be removed either, so nothing is made there.
@@ -220,6 +250,18 @@ fn a_release_renews_the_clone_and_sends_it_to_the_other_site() {
     let ended = [EndTrans::NAME, ReplaceEntryN::NAME, ReleaseLock::NAME];
     assert_eq!(asked, [&begun[..], &cloned, &online, &opened, &sent, &ended].concat());
     assert_eq!(script.replaced().1, ReleaseType::ALL);
+}
+
+#[test]
+fn a_release_that_is_interrupted_unlocks_the_entry_which_says_what_each_site_has() {
+    for at in [SetLock::NAME, ReClone::NAME, GetStatus::NAME] {
+        let script = Script { cancelled_at: Some(at), ..script(&replicated()) };
+        let (result, asked) = released(&script);
+        let failure = result.unwrap_err();
+        assert!(matches!(failure.error, Error::Cancelled), "{at}: {failure}");
+        assert_eq!(asked.last(), Some(&ReleaseLock::NAME), "{at}: {asked:?}");
+        assert!(!asked.contains(&ForwardMultiple::NAME), "{at}: {asked:?}");
+    }
 }
 
 #[test]
