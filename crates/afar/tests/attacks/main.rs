@@ -122,8 +122,24 @@ fn nobody_on_the_way_reads_what_users_read_and_write() {
     assert!(mount.stop().success());
     let (mount, place) = cell.mount_with("two", "etc", &["-localauth", "-as", "admin"]);
     assert_eq!(fs::read(place.join("file")).unwrap(), TEXT);
-    assert!(mount.stop().success());
     assert_eq!(proxy.found(), 0, "the text went by in the clear");
+    let crypt = |words: &[&str]| {
+        let mut command = afar([&["fs"], words].concat());
+        command.current_dir(&place);
+        mounted::succeed(command)
+    };
+    let level = "Security level is currently";
+    assert_eq!(crypt(&["getcrypt"]), format!("{level} crypt (data security).\n"));
+    // Root has asked for it, and has it back.
+    crypt(&["setcrypt", "off"]);
+    assert_eq!(crypt(&["getcrypt"]), format!("{level} clear.\n"));
+    fs::write(place.join("clear"), TEXT).unwrap();
+    let seen = proxy.found();
+    assert!(seen > 0, "what is not encrypted goes by in the clear");
+    crypt(&["setcrypt", "on"]);
+    fs::write(place.join("again"), TEXT).unwrap();
+    assert_eq!(proxy.found(), seen, "the text went by in the clear");
+    assert!(mount.stop().success());
 }
 
 /// Somebody on the way reads what an administrator's commands ask and hear.
