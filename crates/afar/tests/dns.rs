@@ -79,7 +79,9 @@ impl Client {
     fn afar(&self, folder: &Folder, line: &str) -> Result<String, String> {
         let mut command = Command::new("nsenter");
         command.arg(format!("--mount=/proc/{}/ns/mnt", self.process.pid()));
-        command.args(["timeout", "60"]).arg(env!("CARGO_BIN_EXE_afar")).args(line.split(' '));
+        // A command is about the client in whose mount it is run.
+        command.args(["timeout", "60", "env", "--chdir"]).arg(&self.mount);
+        command.arg(env!("CARGO_BIN_EXE_afar")).args(line.split(' '));
         command.arg("-config").arg(folder.join("etc"));
         let output = run(command);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -171,6 +173,11 @@ fn a_cell_with_afsdb_records_is_found_and_none_with_no_afsdb() {
     let lines = format!("dns-rr=afar.local,18,{host}\naddress=/db.afar.local/{}\n", cell.address);
     let _server = NameServer::start(&folder, name_server, &lines);
     let client = Client::start(&folder, name_server, &[]);
+    // aklog has looked the cell up, and the client has not.
+    let keytab = folder.join("keytab");
+    fs::write(&keytab, mounted::keytab()).unwrap();
+    let line = format!("aklog -keytab {} -principal alice -cell afar.local", keytab.display());
+    assert!(client.afar(&folder, &line).is_ok_and(|said| said.is_empty()));
     let names = client.run("ls", "afar.local").unwrap();
     assert!(names.lines().any(|name| name == "scratch"), "{names}");
     drop(client);

@@ -4,7 +4,7 @@
 mod mounted;
 
 use mounted::cell::Cell;
-use mounted::{LOOKS, Process, can_mount, is_root, open, succeed};
+use mounted::{LOOKS, Process, can_mount, is_root, keytab, open, succeed};
 use serde_json::Value;
 use std::fs;
 use std::io::Read;
@@ -259,25 +259,6 @@ impl Drop for Holder {
         drop(self.0.kill());
         drop(self.0.wait());
     }
-}
-
-/// A file with a key of the cell's servers, as `kadmin` writes it.
-fn keytab() -> Vec<u8> {
-    let counted = |bytes: &[u8]| [&(bytes.len() as u16).to_be_bytes(), bytes].concat();
-    let entry = [
-        &2_u16.to_be_bytes()[..],
-        &counted(b"AFAR.LOCAL"),
-        &counted(b"afs"),
-        &counted(b"afar.local"),
-        &1_u32.to_be_bytes(),
-        &[0; 4],
-        &[5],
-        &18_u16.to_be_bytes(),
-        &counted(&[7; 32]),
-        &5_u32.to_be_bytes(),
-    ]
-    .concat();
-    [&[5, 2][..], &(entry.len() as u32).to_be_bytes(), &entry].concat()
 }
 
 #[test]

@@ -252,6 +252,25 @@ pub(crate) fn interruptible(program: &str) -> Command {
     command
 }
 
+/// A file with a key of the cell's servers, as `kadmin` writes it.
+pub(crate) fn keytab() -> Vec<u8> {
+    let counted = |bytes: &[u8]| [&(bytes.len() as u16).to_be_bytes(), bytes].concat();
+    let entry = [
+        &2_u16.to_be_bytes()[..],
+        &counted(b"AFAR.LOCAL"),
+        &counted(b"afs"),
+        &counted(b"afar.local"),
+        &1_u32.to_be_bytes(),
+        &[0; 4],
+        &[5],
+        &18_u16.to_be_bytes(),
+        &counted(&[7; 32]),
+        &5_u32.to_be_bytes(),
+    ]
+    .concat();
+    [&[5, 2][..], &(entry.len() as u32).to_be_bytes(), &entry].concat()
+}
+
 /// Sends a signal from this process: a child would close the test's files as it begins, and a mount that is stopped hears of each close.
 pub(crate) fn signal(pid: u32, name: &str) {
     use rustix::process::{Pid, Signal, kill_process};

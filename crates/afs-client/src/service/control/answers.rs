@@ -435,7 +435,10 @@ answer!(SetToken, |session, control::SetToken { token, is_forced }| {
     if given.end <= given.start || given.ticket.len() < TICKET_MIN {
         return Err(errno(Errno::EINVAL));
     }
-    let is_new = session.client.log_in(session.user, &text(&token.cell), holder, given, is_forced);
+    let cell = text(&token.cell);
+    // It may be in the DNS, and nobody here have looked it up.
+    session.client.inner.dns.cell_named(&cell).await.map_err(failed)?;
+    let is_new = session.client.log_in(session.user, &cell, holder, given, is_forced);
     Ok(reply::SetToken { is_new: is_new.map_err(failed)? })
 });
 
