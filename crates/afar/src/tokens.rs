@@ -47,12 +47,26 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
     let zone = TimeZone::system();
     tokens.iter().for_each(|token| printer.say(&line(token, now, &zone)));
     say!(printer, "   --End of list--\n");
+    // An older client does not tell.
+    if let Ok(control::reply::GetUnstored { files: files @ 1.., bytes }) =
+        Client::for_tokens().and_then(|client| client.call(&control::GetUnstored {}))
+    {
+        complain!(printer, "tokens: {}\n", waiting(files, bytes));
+    }
     ExitCode::from(printer.finish(status))
 }
 
 fn ask() -> Result<Vec<HeldToken>, Failure> {
     let reply = Client::for_tokens()?.call(&control::ListTokens {})?;
     Ok(reply.tokens.into_vec())
+}
+
+/// What was written and is not stored, as its writer is nobody meanwhile.
+fn waiting(files: u32, bytes: u64) -> String {
+    let s = if files == 1 { "" } else { "s" };
+    format!(
+        "{files} file{s} that you have written ({bytes} bytes) will be stored when you have a token again: run aklog"
+    )
 }
 
 fn line(token: &HeldToken, now: i64, zone: &TimeZone) -> String {
@@ -88,6 +102,14 @@ fn as_json(token: &HeldToken, now: i64) -> Value {
 mod tests {
     use super::*;
     use afs_wire::ids::{AfsTime, Name};
+
+    #[test]
+    fn what_waits_is_told_with_what_to_do() {
+        let text =
+            "1 file that you have written (5 bytes) will be stored when you have a token again: run aklog";
+        assert_eq!(waiting(1, 5), text);
+        assert!(waiting(2, 5).starts_with("2 files that "));
+    }
 
     #[test]
     fn tokens_are_told_as_openafs_does() {

@@ -457,6 +457,13 @@ fn what_was_written_when_a_token_ended_is_stored_with_the_next_one() {
     scene.until(ALICE, "echo x > \"$1/scratch/alice/other\"", false);
     fs::write(&ended, "").unwrap();
     assert_eq!(mounted::wait(&mut writer).code(), Some(0), "{}", scene.cell.log("mnt"));
+    let waits = |who| {
+        let said = mounted::run(scene.afar(who, &["tokens"])).stderr;
+        String::from_utf8_lossy(&said).contains(
+            "tokens: 1 file that you have written (5 bytes) will be stored when you have a token again",
+        )
+    };
+    assert!(waits(ALICE) && !waits(BOB));
     scene.kinit(ALICE);
     scene.run(ALICE, &["aklog"]);
     // Another client sees what the server has.
@@ -476,6 +483,7 @@ fn what_was_written_when_a_token_ended_is_stored_with_the_next_one() {
         std::thread::sleep(Duration::from_millis(200));
     }
     assert_eq!(String::from_utf8_lossy(&scene.shell(ALICE, READ).stdout), "kept\n");
+    assert!(!waits(ALICE));
     let log = scene.cell.log("mnt");
     assert!(!log.contains("put aside"), "{log}");
 }

@@ -96,10 +96,12 @@ fn what_was_written_when_a_token_was_refused_waits_for_the_next_one() {
         sleep(&client, 600).await;
         assert_eq!(content(&elsewhere, NOBODY, fid).await, b"before");
         assert!(client.dirty_bytes() > 0 && client.conflicts().is_empty(), "it is kept");
+        assert_eq!(client.waiting_for_a_token(CAROL), (1, client.dirty_bytes()));
+        assert_eq!(client.waiting_for_a_token(NOBODY), (0, 0));
         log_in(&client, token(&client, &keys, 2));
         sleep(&client, 5).await;
         assert_eq!(content(&elsewhere, NOBODY, fid).await, b"secret");
-        assert_eq!(client.dirty_bytes(), 0);
+        assert_eq!((client.dirty_bytes(), client.waiting_for_a_token(CAROL)), (0, (0, 0)));
     });
 }
 

@@ -292,6 +292,22 @@ impl Client {
         self.inner.files.cache.dirty_files().iter().map(|file| file.dirty_bytes()).sum()
     }
 
+    /// What a user has written, in whichever PAG, that waits for another token of the same person's: files, and bytes in them.
+    pub fn waiting_for_a_token(&self, user: User) -> (u32, u64) {
+        let inner = &self.inner;
+        let waits = |file: &Arc<CacheFile>| {
+            let writer = file.writer();
+            let name = inner.files.cache.cell_name(file.key().cell);
+            let cell = name.and_then(|name| inner.cells.named(&name)).map(|cell| cell.index);
+            let waits = |cell| {
+                inner.users.is_without_token(&writer, cell) && inner.users.waits_for_login(&writer, cell)
+            };
+            writer.user == user.uid && cell.is_some_and(waits)
+        };
+        let waiting = inner.files.cache.dirty_files().into_iter().filter(waits);
+        waiting.fold((0, 0), |(files, bytes), file| (files + 1, bytes + file.dirty_bytes()))
+    }
+
     /// Sets how much the cache may have; what is over it goes soon.
     pub fn set_cache_limit(&self, bytes: u64) {
         self.inner.files.cache.set_limit(bytes);

@@ -286,6 +286,9 @@ interface! {
         68 EndPag ();
         /// The caller's token for the cell of exactly this name, with its key. `ENOTCONN` where there is none.
         69 GetToken (cell: Name) -> (token: GivenToken);
+        /// What the caller's user has written that is not stored before there is another token of the same person's: files, and bytes in
+        /// them.
+        70 GetUnstored () -> (files: u32, bytes: u64);
     }
 }
 

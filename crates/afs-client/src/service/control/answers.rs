@@ -460,6 +460,11 @@ answer!(GetToken, |session, control::GetToken { cell }| {
     })
 });
 
+answer!(GetUnstored, |session, control::GetUnstored {}| {
+    let (files, bytes) = session.client.waiting_for_a_token(session.user);
+    Ok(reply::GetUnstored { files, bytes })
+});
+
 answer!(ForgetTokens, |session, control::ForgetTokens { cell }| {
     let cell = if cell.is_empty() { None } else { Some(session.cell(&cell).await?) };
     let count = session.client.log_out(session.user, cell);
