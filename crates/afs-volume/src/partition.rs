@@ -2,20 +2,24 @@
 
 use crate::damage::Damage;
 use crate::disk::{Disk, FolderDisk};
-use crate::family::{self, FamilyHandle, FamilyState};
+use crate::family::{FamilyHandle, FamilyState};
 use crate::half::Aside;
 use crate::keys;
-use crate::records::{self, Counters, FamilyRecord, HalfRecord, VolumeRecord};
+use crate::records::{Counters, FamilyRecord, VolumeRecord};
 use crate::shared::Shared;
 use crate::{NAME_MAX, NewClone, NewVolume, Stamp, Volume, VolumeError, VolumeInfo, VolumeKind};
-use afs_store::{Batch, Options, Store, StoreError, lock, read, write};
+use afs_store::{Batch, lock, read, write};
 use afs_wire::ids::{AfsTime, ViceId, VolumeId};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, RwLock};
 use std::thread;
 use std::time::Duration;
+
+mod opening;
+
+use opening::{maintain, maintenance};
 
 /// KiB that a new volume may use, unless told otherwise (Volume service notes 4).
 pub const DEFAULT_QUOTA_KIB: u32 = 5000;
@@ -577,179 +581,5 @@ fn clone_info(original: &VolumeInfo, new: &NewClone, old: Option<VolumeInfo>, st
         in_service: old.in_service,
         destroy_me: old.destroy_me,
         ..original.clone()
-    }
-}
-
-impl Open {
-    fn new(disk: Arc<dyn Disk>, config: &Config) -> Result<Self, VolumeError> {
-        let options = Options { cache_bytes: config.cache_bytes, log_bytes: config.log_bytes };
-        let store = Store::open(disk, options, &records::Rows)?;
-        let shared = Arc::new(Shared::new(store, config.clone())?);
-        let mut damage = Damage::default();
-        let mut states: BTreeMap<keys::Family, FamilyState> = BTreeMap::new();
-        shared.store.scan::<VolumeError>(&keys::families(), |key, row| {
-            // A key that is none belongs to nothing: fsck finds it.
-            let Some(family) = keys::family_of(key) else { return Ok(()) };
-            let read = || -> Result<FamilyState, VolumeError> {
-                let mut state = FamilyState::new(0);
-                state.record = FamilyRecord::decode(row)?;
-                if let Some(row) = shared.store.get(&keys::family_reservation(family))? {
-                    state.reserved = records::decode_reservation(&row)?;
-                }
-                Ok(state)
-            };
-            match read() {
-                Ok(state) => _ = states.insert(family, state),
-                Err(error) => damage.of_family(family, error)?,
-            }
-            Ok(())
-        })?;
-        let mut records = Vec::new();
-        shared.store.scan::<VolumeError>(&keys::volumes(), |key, row| {
-            let Some(id) = keys::volume_of(key) else { return Ok(()) };
-            let record = match VolumeRecord::decode(row) {
-                Ok(record) => record,
-                Err(error) => return damage.of_volume(id, None, error),
-            };
-            let view = Some((record.family, record.snapshot));
-            let Some(state) = states.get_mut(&record.family) else {
-                return match damage.families.get(&record.family).cloned() {
-                    Some((what, why)) => damage.of_volume(id, view, VolumeError::Damaged { what, why }),
-                    None => damage.of_volume(
-                        id,
-                        None,
-                        VolumeError::damaged("its row", "names a family that is not there"),
-                    ),
-                };
-            };
-            match record.snapshot {
-                Some(snapshot) => state.add_view(snapshot),
-                None => state.writable = Some(id),
-            }
-            if record.is_restoring {
-                state.frozen += 1;
-                state.is_half = record.info.destroy_me;
-            }
-            records.push((id, record));
-            Ok(())
-        })?;
-        let mut found = BTreeMap::new();
-        let mut raised = Batch::default();
-        shared.store.scan::<VolumeError>(&keys::halves(), |key, row| {
-            let Some(id) = keys::volume_of(key) else { return Ok(()) };
-            match HalfRecord::decode(row) {
-                Ok(half) if states.contains_key(&half.volume.family) => {
-                    if let Some(state) = states.get_mut(&half.volume.family) {
-                        (state.writable, state.is_half) = (Some(id), true);
-                    }
-                    found.insert(id, half);
-                }
-                // What nobody can go on with goes with its family.
-                Ok(_) | Err(VolumeError::Damaged { .. }) => {
-                    raised.delete(key.clone());
-                    let alone = states.values_mut().filter(|s| s.views.is_empty() && s.writable.is_none());
-                    alone.for_each(|state| state.record.needs_sweep = true);
-                }
-                Err(error) => return Err(error),
-            }
-            Ok(())
-        })?;
-        if damage.hides_a_view() {
-            for state in states.values_mut() {
-                state.keeps_all = true;
-                // Once it is gone, or can be read, all that was kept for it is looked at.
-                state.record.needs_sweep = true;
-            }
-        }
-        for (id, state) in &mut states {
-            if state.catch_up(shared.epoch()) {
-                raised.put(keys::family(*id), state.record.encode());
-            }
-        }
-        shared.note_start(raised)?;
-        let handles = states.into_iter().map(|(id, state)| (id, Arc::new(FamilyHandle::new(id, state))));
-        *lock(&shared.families) = handles.collect();
-        let mut volumes = BTreeMap::new();
-        for (id, record) in records {
-            let counters = match shared.store.get(&keys::counters(id))? {
-                Some(row) => Counters::decode(&row),
-                None => Err(VolumeError::damaged("its counters", "are not there")),
-            };
-            let counters = match counters {
-                Ok(counters) => counters,
-                Err(error) => {
-                    damage.of_volume(id, Some((record.family, record.snapshot)), error)?;
-                    continue;
-                }
-            };
-            let family = lock(&shared.families)[&record.family].clone();
-            let volume = Volume::new(id, shared.clone(), family, record, counters);
-            volume.rests.store(volume.is_restoring, Ordering::Release);
-            volumes.insert(id, Arc::new(volume));
-        }
-        let aside = |(id, half): (VolumeId, HalfRecord)| {
-            let family = lock(&shared.families).get(&half.volume.family).cloned()?;
-            Some((id, Aside { family, half }))
-        };
-        let halves = found.into_iter().filter_map(aside).collect();
-        Ok(Self { shared, volumes, halves, damage })
-    }
-}
-
-fn maintain<'a>(
-    shared: &Arc<Shared>,
-    volumes: impl Iterator<Item = &'a Arc<Volume>>,
-) -> Result<bool, VolumeError> {
-    if let Some(error) = shared.store.failure() {
-        return Err(error.into());
-    }
-    // Each step is taken also if one before it found no room, since the later ones make some.
-    let mut first_error = Ok(());
-    let mut note = |result: Result<bool, VolumeError>| match result {
-        Ok(has_done) => has_done,
-        Err(error) => {
-            if first_error.is_ok() {
-                first_error = Err(error);
-            }
-            false
-        }
-    };
-    for volume in volumes {
-        note(volume.write_uses().map(|()| false));
-    }
-    note(shared.note_begun().map(|()| false));
-    let mut has_done = note(shared.store.sync_all().map_err(VolumeError::from));
-    while note(shared.collect_garbage()) {
-        has_done = true;
-    }
-    let families: Vec<Arc<FamilyHandle>> = lock(&shared.families).values().cloned().collect();
-    for handle in families {
-        let needs_sweep = {
-            let state = lock(&handle.state);
-            state.record.needs_sweep && !state.keeps_all && state.frozen == 0 && !state.is_half
-        };
-        if needs_sweep {
-            has_done |= note(family::sweep(shared, &handle).map(|()| true));
-        }
-    }
-    let has_spare = shared.store.prepare();
-    if shared.store.wants_checkpoint() || matches!(has_spare, Err(StoreError::DiskFull)) {
-        has_done |= note(shared.store.checkpoint().map(|()| true).map_err(VolumeError::from));
-        note(shared.store.prepare().map(|()| false).map_err(VolumeError::from));
-    }
-    first_error.map(|()| has_done)
-}
-
-/// The partition's thread: ends with the partition. What fails is known to the store, and tried again.
-fn maintenance(inner: &Weak<Inner>, ended: &(Mutex<bool>, Condvar), every: Duration) {
-    loop {
-        let guard = lock(&ended.0);
-        let woken = ended.1.wait_timeout_while(guard, every, |ended| !*ended);
-        if *woken.unwrap_or_else(std::sync::PoisonError::into_inner).0 {
-            return;
-        }
-        let Some(inner) = inner.upgrade() else { return };
-        let Open { shared, volumes, .. } = read(&inner.open).clone();
-        let _ = maintain(&shared, volumes.values());
     }
 }

@@ -10,18 +10,24 @@ use crate::data::{CHUNK, INLINE_MAX};
 use crate::family::{self, NEWEST};
 use crate::keys::{self, Family, FileId, Key, Part, Snapshot, VnodeKey};
 use crate::pages::{Directory, PAGE};
-use crate::records::{self, ChunkRecord, Counters, FamilyRecord, Layout, VnodeRecord, VolumeRecord};
+use crate::records::{self, Counters, FamilyRecord, Layout, VnodeRecord, VolumeRecord};
 use crate::shared::Shared;
 use crate::volume::MESSAGE_MAX;
 use crate::{Kind, NAME_MAX, Partition, VnodeId, VnodeStatus, Volume, VolumeError, VolumeInfo, VolumeKind};
 use afs_store::{Batch, lock};
 use afs_wire::acl::Acl;
 use afs_wire::ids::{VnodeNumber, VolumeId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::disk::DiskFile;
+
+mod undo;
+mod written;
+
+pub(crate) use undo::remove_newer;
+use undo::{remove_rows, roll_back};
 
 /// Bytes of rows that are written at once. As many are in memory, and a data file is named soon after it was written.
 const BATCH_BYTES: usize = if cfg!(test) { 4 << 10 } else { 1 << 20 };
@@ -400,112 +406,6 @@ impl Restore {
         Ok(found.id)
     }
 
-    /// The next bytes of the last vnode.
-    ///
-    /// # Errors
-    ///
-    /// More than were announced is [`VolumeError::TooBig`]; disk full; the disk failed.
-    pub fn write(&mut self, mut bytes: &[u8]) -> Result<(), VolumeError> {
-        let Some(open) = &mut self.open else { return Err(VolumeError::TooBig) };
-        open.received += bytes.len() as u64;
-        if open.received > open.record.status.length {
-            return Err(VolumeError::TooBig);
-        }
-        if open.record.layout != Layout::Chunks {
-            // At most a directory's pages, or what is kept in a row.
-            open.bytes.extend_from_slice(bytes);
-            return Ok(());
-        }
-        while !bytes.is_empty() {
-            let at = self.open_chunk()?;
-            let Some(open) = &mut self.open else { return Ok(()) };
-            let Some(chunk) = &mut open.chunk else { return Ok(()) };
-            let (now, later) = bytes.split_at(bytes.len().min((CHUNK - at) as usize));
-            let written = chunk.disk.write_at(at, now);
-            written.map_err(VolumeError::io(format!("cannot write data of volume {}", self.volume.id)))?;
-            chunk.length += now.len() as u32;
-            bytes = later;
-            if u64::from(chunk.length) == CHUNK {
-                self.end_chunk()?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes sure that a chunk is open; says how many bytes it has.
-    fn open_chunk(&mut self) -> Result<u64, VolumeError> {
-        let Some(open) = &mut self.open else { return Err(VolumeError::TooBig) };
-        if let Some(chunk) = &open.chunk {
-            return Ok(chunk.length.into());
-        }
-        self.shared.check_space(CHUNK / 1024)?;
-        let file = self.shared.begin_file()?;
-        let key =
-            key(self.volume.family.id, open.record.status.id.vnode, Part::Chunk(open.chunks), self.target);
-        let name = records::file_name(file, &key, open.chunks);
-        match self.shared.store.disk().create(&name) {
-            Ok(disk) => open.chunk = Some(OpenChunk { file, name, disk, length: 0 }),
-            Err(error) => {
-                self.shared.end_file(file);
-                return Err(VolumeError::io(format!("cannot write data of volume {}", self.volume.id))(
-                    error,
-                ));
-            }
-        }
-        Ok(0)
-    }
-
-    fn end_chunk(&mut self) -> Result<(), VolumeError> {
-        let Some(open) = &mut self.open else { return Ok(()) };
-        let Some(chunk) = open.chunk.take() else { return Ok(()) };
-        // Else the disk would rest while all of it comes, and then be waited for.
-        chunk.disk.begin_sync();
-        let (vnode, n) = (open.record.status.id.vnode, open.chunks);
-        open.chunks += 1;
-        self.files.push(chunk.file);
-        self.batch.files.push(chunk.name);
-        let record = ChunkRecord { file: chunk.file, length: chunk.length };
-        self.put(vnode, Part::Chunk(n), record.encode())?;
-        if self.files.len() >= CHUNKS_AT_ONCE { self.flush() } else { Ok(()) }
-    }
-
-    /// Writes a row of the snapshot that nobody shows.
-    fn put(&mut self, vnode: VnodeNumber, part: Part, value: Vec<u8>) -> Result<(), VolumeError> {
-        self.batch_bytes += value.len() + 64;
-        self.batch.put(key(self.volume.family.id, vnode, part, self.target).key(), value);
-        if self.batch_bytes >= BATCH_BYTES { self.flush() } else { Ok(()) }
-    }
-
-    fn flush(&mut self) -> Result<(), VolumeError> {
-        let mut batch = std::mem::take(&mut self.batch);
-        self.has_directories = false;
-        if let Some(open) = self.open.as_ref().filter(|open| open.chunks > 0) {
-            batch.put(keys::partial(self.volume.family.id), records::encode_partial(&open.record));
-        }
-        let kib = std::mem::take(&mut self.batch_bytes) as u64 / 1024;
-        if batch.rows.is_empty() {
-            return Ok(());
-        }
-        let store = &self.shared.store;
-        let result = self.shared.check_space(kib).and_then(|()| Ok(store.submit(batch)?));
-        let seq = match result {
-            Ok(seq) => seq,
-            Err(error) => {
-                // They have no row, so the next start removes them.
-                self.files.clear();
-                return Err(error);
-            }
-        };
-        self.files.drain(..).for_each(|file| self.shared.end_file(file));
-        // The disk sets the pace: what is not written yet is in memory.
-        store.written(seq)?;
-        if store.wants_checkpoint() {
-            store.checkpoint()?;
-            store.prepare()?;
-        }
-        Ok(())
-    }
-
     /// All data of a vnode have come.
     fn end_vnode(&mut self) -> Result<(), VolumeError> {
         self.end_chunk()?;
@@ -669,120 +569,9 @@ impl Restore {
     }
 }
 
-impl Restore {
-    /// Keeps what came until now, as far as it is whole.
-    fn keep(&mut self) -> Result<(), VolumeError> {
-        self.volume.check_whole()?;
-        self.flush()?;
-        let mut state = lock(&self.volume.family.state);
-        state.is_half = true;
-        self.volume.rests.store(true, Ordering::Release);
-        Ok(())
-    }
-}
-
-impl Drop for Restore {
-    fn drop(&mut self) {
-        if self.is_done {
-            return;
-        }
-        if self.keeps && self.open.as_ref().is_some_and(|open| open.received == open.record.status.length) {
-            // What fails here fails again below.
-            let _ = self.end_vnode();
-        }
-        let chunk = self.open.as_mut().and_then(|open| open.chunk.take());
-        if let Some(chunk) = chunk {
-            self.shared.give_up_file(chunk.file, chunk.name);
-        }
-        if self.keeps && self.keep().is_ok() {
-            return;
-        }
-        for (file, name) in self.files.drain(..).zip(std::mem::take(&mut self.batch.files)) {
-            self.shared.give_up_file(file, name);
-        }
-        let _one_at_a_time = self.partition.changing();
-        // If the disk fails it is done at the next start.
-        let _ = roll_back(&self.partition, &self.volume);
-    }
-}
-
-impl Volume {
-    /// A restore has ended: the volume shows the newest again. Under the family's lock.
-    fn leave_snapshot(&self, state: &mut family::FamilyState) {
-        self.set_gone();
-        state.removals += 1;
-        state.frozen = state.frozen.saturating_sub(1);
-        (state.writable, state.is_half) = (Some(self.id), false);
-        self.snapshot.into_iter().for_each(|snapshot| state.remove_view(snapshot));
-    }
-}
-
 /// Whether a volume has nothing but its root.
 pub(crate) fn is_empty(counters: &Counters) -> bool {
     counters.files <= 1
-}
-
-/// Removes what a restore has written, and lets the volume show the newest again, which is then what it was.
-fn roll_back(partition: &Partition, volume: &Arc<Volume>) -> Result<(), VolumeError> {
-    let shared = partition.shared();
-    let Some(snapshot) = volume.snapshot else { return Ok(()) };
-    volume.check_whole()?;
-    remove_newer(&shared, volume.family.id, snapshot)?;
-    let counters = *lock(&volume.counters);
-    let record = VolumeRecord { snapshot: None, is_restoring: false, ..volume.record() };
-    let mut state = lock(&volume.family.state);
-    let mut batch = Batch::default();
-    batch.put(keys::volume(volume.id), record.encode());
-    batch.delete(keys::partial(volume.family.id));
-    let seq = shared.store.submit(batch)?;
-    volume.leave_snapshot(&mut state);
-    drop(state);
-    let new = Arc::new(Volume::new(volume.id, shared.clone(), volume.family.clone(), record, counters));
-    new.set_state(volume.state());
-    new.is_filled.store(volume.is_filled.load(Ordering::Acquire), Ordering::Release);
-    partition.put_volume(new);
-    shared.settle(seq)
-}
-
-/// Removes all rows of a family that were written behind a snapshot, with the files that they name.
-pub(crate) fn remove_newer(
-    shared: &Arc<Shared>,
-    family: Family,
-    snapshot: Snapshot,
-) -> Result<(), VolumeError> {
-    remove_rows(shared, &keys::family_prefix(family), |key| key.snapshot > snapshot)
-}
-
-/// Removes rows of vnodes that begin so, with the files that they name.
-fn remove_rows(
-    shared: &Arc<Shared>,
-    prefix: &[u8],
-    goes: impl Fn(&VnodeKey) -> bool,
-) -> Result<(), VolumeError> {
-    let mut from = Some(Key(prefix.to_vec()));
-    while let Some(start) = from {
-        let (rows, next) = shared.store.page(&start, prefix)?;
-        let (mut batch, mut garbage) = (Batch::default(), Vec::new());
-        let mut seen = BTreeSet::new();
-        for (key, row) in rows {
-            let Some(parsed) = VnodeKey::parse(&key).filter(&goes) else {
-                continue;
-            };
-            if let Part::Chunk(n) = parsed.part
-                && let Some(chunk) = ChunkRecord::decode(&row)?
-                && seen.insert(chunk.file)
-            {
-                Shared::discard(&mut batch, chunk.file, &parsed, n);
-                garbage.push((chunk.file, records::file_name(chunk.file, &parsed, n)));
-            }
-            batch.delete(key);
-        }
-        let seq = shared.store.submit(batch)?;
-        shared.note_garbage(seq, garbage);
-        shared.store.written(seq)?;
-        from = next;
-    }
-    Ok(())
 }
 
 fn key(family: Family, vnode: VnodeNumber, part: Part, snapshot: Snapshot) -> VnodeKey {
