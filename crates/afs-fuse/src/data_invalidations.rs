@@ -7,12 +7,16 @@
 use std::collections::HashMap;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fuse_dev::NodeId;
 
-/// How long the other files wait for one. A server takes a break for acknowledged after as long, whether the kernel has forgotten or not.
+/// How long the other files of a notice wait for those that take long. A server takes a break for acknowledged after as long, whether the
+/// kernel has forgotten or not.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// How long they wait for one when that is over: many times as long as it takes if there is nothing to wait for.
+const LEAST: Duration = Duration::from_millis(5);
 
 /// Tells the kernel of one file.
 type Tell = Arc<dyn Fn(NodeId) + Send + Sync>;
@@ -51,6 +55,7 @@ impl<N: Clone + Send + 'static> DataInvalidations<N> {
             let mut slow = lock(&self.slow);
             nodes.retain(|node| slow.get_mut(node).map(|kept| kept.push(notice.clone())).is_none());
         }
+        let until = Instant::now() + self.patience;
         let mut rest = &nodes[..];
         while !rest.is_empty() {
             let Some(teller) = self.teller() else {
@@ -60,15 +65,16 @@ impl<N: Clone + Send + 'static> DataInvalidations<N> {
                 self.teller = None;
                 continue;
             }
-            rest = self.follow(rest);
+            rest = self.follow(rest, until);
         }
     }
 
     /// Waits while files are told of. Which are left when one takes long.
-    fn follow<'a>(&mut self, nodes: &'a [NodeId]) -> &'a [NodeId] {
+    fn follow<'a>(&mut self, nodes: &'a [NodeId], until: Instant) -> &'a [NodeId] {
         let Some(teller) = &self.teller else { return nodes };
         for (at, node) in nodes.iter().enumerate() {
-            if teller.told.recv_timeout(self.patience).is_ok() {
+            let left = until.saturating_duration_since(Instant::now()).max(LEAST);
+            if teller.told.recv_timeout(left).is_ok() {
                 continue;
             }
             let mut slow = lock(&self.slow);
@@ -131,7 +137,6 @@ fn run<N>(wanted: &mpsc::Receiver<(Vec<NodeId>, N)>, done: &mpsc::Sender<()>, te
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Instant;
 
     /// A kernel that forgets one file only when it is let; what it was told of.
     struct Kernel {
