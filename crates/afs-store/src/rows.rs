@@ -693,15 +693,23 @@ impl Store {
         let layers = read(&self.layers);
         let end = after(prefix);
         let below = self.with_btree(|btree| btree.range(from, &end, SCAN_ROWS))?;
-        let next = (below.len() == SCAN_ROWS).then(|| {
-            let mut key = below[SCAN_ROWS - 1].0.clone();
+        let layers = [&*layers.frozen, &layers.active];
+        // Up to where none has more than are looked at: who goes on from there would meet all of them again each time.
+        let all = (Bound::Included(from), Bound::Excluded(&end));
+        let in_layers = layers.iter().filter_map(|layer| Some(layer.range(all).nth(SCAN_ROWS - 1)?.0));
+        let last = below.get(SCAN_ROWS - 1).map(|(key, _)| key).into_iter().chain(in_layers).min();
+        let next = last.map(|last| {
+            let mut key = last.clone();
             key.0.push(0);
             key
         });
-        let mut rows: Layer = below.into_iter().map(|(key, value)| (key, Some(value))).collect();
         let range = (Bound::Included(from), Bound::Excluded(next.as_ref().unwrap_or(&end)));
-        for layer in [&*layers.frozen, &layers.active] {
+        let mut rows: Layer = below.into_iter().map(|(key, value)| (key, Some(value))).collect();
+        for layer in layers {
             rows.extend(layer.range(range).map(|(key, value)| (key.clone(), value.clone())));
+        }
+        if let Some(next) = &next {
+            drop(rows.split_off(next));
         }
         Ok((rows.into_iter().filter_map(|(key, value)| Some((key, value?))).collect(), next))
     }
