@@ -313,7 +313,7 @@ impl Cache {
         self.inner.shared.forget(|found| found == key, true)
     }
 
-    /// Lets go of files that are not dirty.
+    /// Lets go of files that are neither dirty nor open.
     ///
     /// # Errors
     ///

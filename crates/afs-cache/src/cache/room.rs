@@ -139,15 +139,21 @@ impl Shared {
         Ok(())
     }
 
-    /// Lets go of those files; of dirty ones only if they are to go too. `which` is asked with the index locked.
-    pub(super) fn forget(&self, which: impl Fn(FileKey) -> bool, dirty_too: bool) -> Result<(), CacheError> {
+    /// Lets go of those files. Of such that are dirty or open only if `all` are to go: what is written into one that was let go of is not kept
+    /// over a restart. `which` is asked with the index locked.
+    pub(super) fn forget(&self, which: impl Fn(FileKey) -> bool, all: bool) -> Result<(), CacheError> {
+        if !all {
+            let recent = std::mem::take(&mut lock(&self.index).recent);
+            drop(recent);
+        }
         let mut keys: Vec<_> = lock(&self.index).files.keys().copied().filter(|key| which(*key)).collect();
         keys.sort_unstable();
         for some in keys.chunks(FORGOTTEN_AT_ONCE) {
             let mut ended = Vec::new();
             let mut index = lock(&self.index);
             for key in some {
-                if dirty_too || !index.dirty.contains_key(key) {
+                let is_open = index.files.get(key).is_some_and(|entry| entry.open.strong_count() > 0);
+                if all || !is_open && !index.dirty.contains_key(key) {
                     self.forget_one(&mut index, *key, &mut ended)?;
                 }
             }

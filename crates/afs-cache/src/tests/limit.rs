@@ -187,6 +187,21 @@ fn what_takes_no_space_does_not_count_and_all_else_does_after_a_start_too() {
     assert_eq!(cache.usage().bytes, before);
 }
 
+/// What a program wrote that had opened its file while the cache was emptied was gone with the process.
+#[test]
+fn a_file_that_is_open_is_not_let_go_of_with_all_others() {
+    let disk = SimulatedDisk::new(DISK);
+    let cache = open(&disk).unwrap();
+    let before = cache.usage().bytes;
+    fill(&cache, 1, 1 << 20);
+    let file = current(&cache, key(2), 1, 0).unwrap();
+    cache.forget_where(|_| true).unwrap();
+    assert!(cache.usage().bytes < before + (1 << 20), "what nobody has open is gone");
+    file.write(0, b"text", &by(0)).unwrap();
+    assert_eq!(cache.dirty_files().len(), 1);
+    assert_eq!(open(&disk.after_kill()).unwrap().dirty_files().len(), 1);
+}
+
 /// Stores a file as a server does that answers with the next version.
 fn store_all(file: &CacheFile) {
     let dirty = file.begin_store().unwrap();
