@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use afs_failover::{Rotation, Step, Verdict, verdict};
+use afs_failover::{Candidate, Rotation, Step, Verdict, verdict};
 use afs_wire::ids::VolumeId;
 use afs_wire::rxafs::{FetchACL, FetchStatus, GetVolumeStatus, Rxafs};
 use rx::{CallError, ClientCall, Peer, RpcError, Runtime};
@@ -288,7 +288,9 @@ impl Calls {
             back.as_mut().enable();
             Servers::sort(&mut servers);
             let usable = self.usable(asked, &servers);
-            let candidates: Vec<_> = usable.iter().map(|server| server.candidate()).collect();
+            // One whose disk fails here and there is better than none.
+            let avoids = matches!(last, None | Some((_, Verdict::Wait)));
+            let candidates = self.candidates(asked, &usable, avoids);
             match rotation.step(self.now(), &candidates) {
                 Step::Try(id) => {
                     let server = usable.iter().find(|server| server.id == id).expect("a candidate");
@@ -409,21 +411,27 @@ impl Calls {
         }
     }
 
-    /// Those of the servers of a read-only volume that have its newest release and can read it, if one of them answers; else those that have
-    /// it, or all.
+    /// Those of the servers of a read-only volume that have its newest release, if one of them answers; else all.
     fn usable(&self, asked: Asked<'_>, servers: &[Arc<Server>]) -> Vec<Arc<Server>> {
         let mut usable = servers.to_vec();
         let Some((cell, volume)) = asked.volume().filter(|_| servers.len() > 1) else { return usable };
         let (now, volume) = (self.now(), self.vnodes.volume(cell, volume));
         let is_behind = |server: &Arc<Server>| volume.is_behind(now, server.id);
-        let is_troubled = |server: &Arc<Server>| volume.is_troubled(now, server.id);
-        for is_passed_over in [&is_behind as &dyn Fn(&Arc<Server>) -> bool, &is_troubled] {
-            if usable.iter().any(|server| server.candidate().down_since.is_none() && !is_passed_over(server))
-            {
-                usable.retain(|server| !is_passed_over(server));
-            }
+        let has_newest = |server: &Arc<Server>| server.candidate().down_since.is_none() && !is_behind(server);
+        if servers.iter().any(has_newest) {
+            usable.retain(|server| !is_behind(server));
         }
         usable
+    }
+
+    /// Which of these servers are to be asked. Those of a read-only volume that could not read it of late are avoided if another one answers.
+    fn candidates(&self, asked: Asked<'_>, usable: &[Arc<Server>], avoids: bool) -> Vec<Candidate> {
+        let all: Vec<_> = usable.iter().map(|server| server.candidate()).collect();
+        let Some((cell, volume)) = asked.volume().filter(|_| avoids && usable.len() > 1) else { return all };
+        let (now, volume) = (self.now(), self.vnodes.volume(cell, volume));
+        let is_good = |candidate: &&Candidate| !volume.is_troubled(now, candidate.server);
+        let good: Vec<_> = all.iter().filter(is_good).copied().collect();
+        if good.iter().any(|candidate| candidate.down_since.is_none()) { good } else { all }
     }
 
     /// The cell does not have this volume any more. What was mounted there is looked up by name again: there may be a new one of
