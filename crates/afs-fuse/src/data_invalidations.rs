@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::mem;
+use std::sync::mpsc::RecvTimeoutError;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,8 @@ type Slow<N> = Arc<Mutex<HashMap<NodeId, Vec<N>>>>;
 pub(crate) struct DataInvalidations<N> {
     tell: Tell,
     patience: Duration,
+    /// See [`LEAST`].
+    least: Duration,
     teller: Option<Teller<N>>,
     slow: Slow<N>,
 }
@@ -44,7 +47,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl<N: Clone + Send + 'static> DataInvalidations<N> {
     pub(crate) fn new(tell: impl Fn(NodeId) + Send + Sync + 'static) -> Self {
-        Self { tell: Arc::new(tell), patience: PATIENCE, teller: None, slow: Slow::default() }
+        Self { tell: Arc::new(tell), patience: PATIENCE, least: LEAST, teller: None, slow: Slow::default() }
     }
 
     /// Has the kernel forget what it has of these files. The notice is kept until all are told of; this returns when those are that do not
@@ -73,9 +76,15 @@ impl<N: Clone + Send + 'static> DataInvalidations<N> {
     fn follow<'a>(&mut self, nodes: &'a [NodeId], until: Instant) -> &'a [NodeId] {
         let Some(teller) = &self.teller else { return nodes };
         for (at, node) in nodes.iter().enumerate() {
-            let left = until.saturating_duration_since(Instant::now()).max(LEAST);
-            if teller.told.recv_timeout(left).is_ok() {
-                continue;
+            let left = until.saturating_duration_since(Instant::now()).max(self.least);
+            match teller.told.recv_timeout(left) {
+                Ok(()) => continue,
+                Err(RecvTimeoutError::Timeout) => {}
+                // It has panicked.
+                Err(RecvTimeoutError::Disconnected) => {
+                    self.teller = None;
+                    return &nodes[at + 1..];
+                }
             }
             let mut slow = lock(&self.slow);
             if teller.told.try_recv().is_ok() {
@@ -156,7 +165,7 @@ mod tests {
             }
             lock(&of.told).push(node.0);
         });
-        invalidations.patience = Duration::from_millis(50);
+        (invalidations.patience, invalidations.least) = (Duration::from_millis(50), Duration::from_secs(1));
         (kernel, open, invalidations)
     }
 

@@ -19,6 +19,9 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// How often it is looked whether the program has ended.
 const PAUSE: Duration = Duration::from_millis(5);
 
+/// How long it is waited for that it ends when it is killed.
+const KILL_PATIENCE: Duration = Duration::from_secs(2);
+
 /// Runs `aklog` as a user in a PAG, with the environment of the login, and waits for it. What else this process has open is root's, and not
 /// for the program. One that has not ended in time is killed.
 pub(crate) fn run_as(
@@ -54,8 +57,11 @@ pub(crate) fn run_as(
         }
         if begin.elapsed() >= patience {
             child.kill()?;
-            // It may be in a wait of the kernel's that no signal ends. The login is not to wait for that.
-            thread::spawn(move || drop(child.wait()));
+            // It may be in a wait of the kernel's that no signal ends, and the login is not to wait for that.
+            let killed = Instant::now();
+            while child.try_wait()?.is_none() && killed.elapsed() < KILL_PATIENCE {
+                thread::sleep(PAUSE);
+            }
             return Err(io::Error::new(io::ErrorKind::TimedOut, "it has not ended in time and was killed"));
         }
         thread::sleep(PAUSE);
