@@ -162,7 +162,7 @@ fn a_read_goes_on_at_another_server_within_two_seconds_when_its_own_is_silent() 
     }
 }
 
-/// A disk that cannot be read any more under a server that answers as before.
+/// Disks with bad places, under servers that answer as before: they abort in the midst of the data.
 #[test]
 fn a_read_goes_on_at_another_server_when_the_disk_of_its_own_fails() {
     let disks: Vec<_> = (0..3).map(|_| SimulatedDisk::new(1 << 30)).collect();
@@ -172,14 +172,13 @@ fn a_read_goes_on_at_another_server_when_the_disk_of_its_own_fails() {
     let sim = world.sim.clone();
     world.run(async move {
         let network = Network { delay: Duration::from_millis(5), loss: 0.0, silent_after: None };
-        let file = open_read_only(&client, "file").await;
         let seen = network.set(&sim, 1);
-        assert!(file.read(0, PIECE).await.unwrap() == bytes[..PIECE]);
-        let IpAddr::V4(first) = seen.lock().unwrap().senders[0].ip() else { unreachable!("of IPv4") };
-        disks[usize::from(first.octets()[3]) - 1].set_cut(Some(Cut::Unreadable));
+        let file = open_read_only(&client, "file").await;
+        // Of each file with data; the last server is the only one that has all.
+        disks[..2].iter().for_each(|disk| disk.set_cut(Some(Cut::UnreadableFrom(600 << 10))));
         let (longest, read) = read_timed(&client, &file).await;
         assert!(read == bytes, "what was read");
-        assert!(seen.lock().unwrap().senders.len() == 2 && longest < Duration::from_secs(1), "{longest:?}");
+        assert!(seen.lock().unwrap().senders.len() >= 2 && longest < Duration::from_secs(1), "{longest:?}");
     });
 }
 

@@ -18,8 +18,8 @@ pub enum Cut {
     ErrorAt(u64),
     /// From then on each operation that changes something fails with an I/O error; reads do not.
     ErrorsFrom(u64),
-    /// From now on each read of a file's bytes fails with an I/O error; what changes something does not.
-    Unreadable,
+    /// From now on each read of a file's bytes fails with an I/O error that reaches so far into it; what changes something does not.
+    UnreadableFrom(u64),
 }
 
 /// A disk in memory. Clones are the same disk.
@@ -141,7 +141,7 @@ impl SimulatedDisk {
             Cut::After(n) => Cut::After(now + n),
             Cut::ErrorAt(n) => Cut::ErrorAt(now + n),
             Cut::ErrorsFrom(n) => Cut::ErrorsFrom(now + n),
-            Cut::Unreadable => Cut::Unreadable,
+            Cut::UnreadableFrom(position) => Cut::UnreadableFrom(position),
         });
     }
 
@@ -382,7 +382,7 @@ impl DiskFile for SimulatedFile {
     fn read_at(&self, position: u64, out: &mut [u8]) -> io::Result<usize> {
         let mut state = lock(&self.state);
         state.look()?;
-        if state.cut == Some(Cut::Unreadable) {
+        if matches!(state.cut, Some(Cut::UnreadableFrom(bad)) if position + out.len() as u64 > bad) {
             return Err(io_error());
         }
         let bytes = &state.contents(self.number)?.now;
