@@ -6,7 +6,8 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use linkem::Namespace;
 
@@ -24,6 +25,10 @@ const UP_PATIENCE: Duration = Duration::from_secs(120);
 
 /// How long it may take to go.
 const DOWN_PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long a client may take to end that has crashed, and how often it is looked.
+const END_PATIENCE: Duration = Duration::from_secs(5);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// How long a command may take that is run in a cell. The tools give a silent server some 60 s.
 const COMMAND_PATIENCE: Duration = Duration::from_secs(150);
@@ -282,6 +287,16 @@ impl Mount<'_> {
     /// The same for [`Self::command`], where everybody may look it up: through `/proc` only root gets there.
     pub fn inside(&self) -> PathBuf {
         self.split().1
+    }
+
+    /// Whether the client has ended, though nobody has unmounted it, or ends within some seconds: its mount goes before the process.
+    pub fn has_ended(&self) -> bool {
+        let program = Path::new("/proc").join(self.split().0).join("exe");
+        let until = Instant::now() + END_PATIENCE;
+        while fs::read_link(&program).is_ok() && Instant::now() < until {
+            thread::sleep(LOOK_EVERY);
+        }
+        fs::read_link(&program).is_err()
     }
 
     /// A command that sees the mount where the client has it.

@@ -63,8 +63,21 @@ pub(crate) fn scene(lab: &Lab, servers: &Servers) -> Result<Scene, Trouble> {
     Ok(scene)
 }
 
+/// `afsd.fuse` of Debian crashes now and then (SIGSEGV); that is not what is looked for, so it may do so once.
 fn workload(lab: &Lab, servers: &Servers) -> Verdict {
     cell::can_mount().map_err(Trouble::Skipped)?;
+    let mut has_crashed = false;
+    let done = work(lab, servers, &mut has_crashed);
+    match done {
+        Err(problem) if has_crashed => {
+            println!("afsd.fuse has crashed ({problem:?}); once more");
+            work(lab, servers, &mut false)
+        }
+        done => done,
+    }
+}
+
+fn work(lab: &Lab, servers: &Servers, has_crashed: &mut bool) -> Verdict {
     let scene = scene(lab, servers)?;
     let local = Local::new()?;
     let seed = 20_260_617;
@@ -72,9 +85,14 @@ fn workload(lab: &Lab, servers: &Servers) -> Verdict {
         let mount = scene.cell.mount("one")?;
         let there = mount.path().join(CELL_NAME).join("scratch");
         play(&local.0, seed).map_err(told("on the local disk"))?;
-        play(&there, seed).map_err(told("in the mount"))?;
         let made = look(&local.0).map_err(told("looking at the local disk"))?;
-        same(&made, &look(&there).map_err(told("looking at the mount"))?)?;
+        let in_mount = || -> Verdict {
+            play(&there, seed).map_err(told("in the mount"))?;
+            same(&made, &look(&there).map_err(told("looking at the mount"))?)
+        };
+        let done = in_mount();
+        *has_crashed = done.is_err() && mount.has_ended();
+        done?;
         made
     };
     if made.len() < DIRECTORIES * FILES / 2 {
