@@ -100,7 +100,7 @@ impl Caller {
 
     /// Waits for whatever comes of an operation.
     pub(crate) fn run<T>(&self, operation: impl Future<Output = T>) -> T {
-        // The runtime sees one kind of future: compiled for each operation, its loop was a tenth of all commands.
+        // As one type of future, so that the loop of the runtime is compiled once, and not for each operation.
         let mut outcome = None;
         {
             let work: Pin<&mut dyn Future<Output = ()>> = pin!(async { outcome = Some(operation.await) });

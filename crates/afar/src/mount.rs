@@ -102,7 +102,7 @@ fn start(given: &Given) -> Result<(), String> {
     let runtime = runtime.map_err(|error| format!("no threads can be started: {error}"))?;
     let allow_other = (is_root || given.has("allow-other")) && !given.has("private");
     let outcome = runtime.block_on(run_until_told(plan, allow_other, !given.has("no-passthrough")));
-    // One of its threads may wait for the kernel, which waits for answers that come when its tasks are dropped.
+    // A thread that sends the kernel a notice may wait for a request, which is answered when the task for it is dropped.
     runtime.shutdown_timeout(END_PATIENCE);
     outcome
 }

@@ -8,7 +8,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 /// Does what may block on the disk, and waits for it. A panic of the work is the caller's.
 pub async fn on_a_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match threads() {
-        // Boxed: a task of its own for each kind of work made programs larger by what nobody waits for.
+        // Boxed, so that a task is compiled once for each kind of result, and not for each kind of work.
         Some(handle) => match handle.spawn_blocking(Box::new(work) as Box<dyn FnOnce() -> T + Send>).await {
             Ok(value) => value,
             Err(error) => panic::resume_unwind(error.into_panic()),

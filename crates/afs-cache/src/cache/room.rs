@@ -139,8 +139,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Lets go of those files. Of such that are dirty or open only if `all` are to go: what is written into one that was let go of is not kept
-    /// over a restart. `which` is asked with the index locked.
+    /// Lets go of the files for which `which` is true; it is asked with the index locked. Without `all`, files that are dirty or open stay,
+    /// because what is written into a file that was let go of does not survive a restart.
     pub(super) fn forget(&self, which: impl Fn(FileKey) -> bool, all: bool) -> Result<(), CacheError> {
         if !all {
             let recent = std::mem::take(&mut lock(&self.index).recent);

@@ -91,8 +91,7 @@ impl Releases {
         })
     }
 
-    /// A call that began then could not be carried out, as the server could not read its copy. Whether that is new: it was not known when the
-    /// call began.
+    /// A server could not read its copy in a call that began at `began`. False if that was known of it before the call began.
     pub(crate) fn note_trouble(&mut self, now: Instant, server: u32, began: Instant) -> bool {
         self.troubled.retain(|&(_, at)| now.since(at) < TROUBLED_FOR);
         if let Some(&(_, at)) = self.troubled.iter().find(|(troubled, _)| *troubled == server) {

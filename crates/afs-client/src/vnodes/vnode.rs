@@ -110,8 +110,8 @@ impl Volume {
         self.releases().is_behind(now, server)
     }
 
-    /// A server could not read its copy in a call that began then. Whether others may be asked instead: it is read-only, and this was not
-    /// known when the call began.
+    /// A server could not read its copy in a call that began at `began`. Returns whether to ask again, so that another server may answer:
+    /// the volume is read-only, and the trouble was not known before the call began.
     pub(crate) fn note_trouble(&self, now: Instant, server: u32, began: Instant) -> bool {
         self.is_read_only() && self.releases().note_trouble(now, server, began)
     }
