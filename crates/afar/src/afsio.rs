@@ -320,7 +320,7 @@ fn try_run(given: &Given, work: Work) -> Result<(), Complaint> {
     runtime.block_on(async {
         // A path may lead to a cell that only the DNS knows.
         let seed = TokioRuntime::current().seed();
-        let seed = seed.map_err(|error| Complaint::of_system(&error, "asking for chance"))?;
+        let seed = seed.map_err(|error| Complaint::of_system(&error, "getting random numbers"))?;
         config.dns = Some(Arc::new(SystemResolver::new(seed)));
         let client = Client::start(config)
             .await

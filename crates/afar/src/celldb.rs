@@ -29,7 +29,7 @@ enum Verb {
         /// Where to copy them
         #[arg(long, value_enum)]
         to: Place,
-        /// Overwrites what is there
+        /// Overwrites the databases at the destination
         #[arg(long)]
         replace: bool,
     },
@@ -57,7 +57,7 @@ fn copy(cli: &Cli) -> Result<(), String> {
     of_file.databases.etcd.clear();
     let file = of_file.server.state.join("databases/cell.redb");
     if *to == Place::Etcd && !file.exists() {
-        return Err(format!("{} is not there, so there is nothing to be copied", file.display()));
+        return Err(format!("{} is not there, so there is nothing to copy", file.display()));
     }
     let (from, to) = match to {
         Place::Etcd => (&of_file, &of_etcd),

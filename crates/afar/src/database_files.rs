@@ -60,7 +60,8 @@ pub(crate) fn now() -> u32 {
 
 /// A number that no other process has, for what waits for the store.
 pub(crate) fn chance() -> Result<u64, String> {
-    let seed = TokioRuntime::current().seed().map_err(|error| format!("asking for chance: {error}"))?;
+    let seed =
+        TokioRuntime::current().seed().map_err(|error| format!("cannot get random numbers: {error}"))?;
     let (number, _) = seed.split_first_chunk().expect("32 bytes are more than 8");
     Ok(u64::from_be_bytes(*number))
 }
@@ -128,7 +129,7 @@ fn as_owner<T>(state: &Path, work: impl FnOnce() -> Result<T, String>) -> Result
         _ => return work(),
     };
     let failed = |error: nix::Error| {
-        format!("{}: this cannot be opened as user {}, whose it is: {error}", state.display(), owner.uid())
+        format!("{}: this cannot be opened as its owner, user {}: {error}", state.display(), owner.uid())
     };
     let own = (getgroups().map_err(failed)?, getegid());
     let become_owner = || {

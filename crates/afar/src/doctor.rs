@@ -273,22 +273,24 @@ fn ports(address: Ipv4Addr) -> Vec<Finding> {
     };
     let servers = taken(&[7000, 7002, 7003, 7005, 7007]);
     let of_servers = match servers.is_empty() {
-        true => finding("ports", Grade::Good, format!("those of servers are free at {address}")),
+        true => finding("ports", Grade::Good, format!("the ports of servers are free at {address}")),
         false => finding(
             "ports",
             Grade::Poor,
             format!(
-                "{} at {address} cannot be had: servers run there, or choose another address with --bind",
+                "{} at {address} are in use: stop the servers there, or choose another address with --bind",
                 servers.join(", ")
             ),
         ),
     };
     let of_client = match taken(&[7001]).is_empty() {
-        true => finding("client port", Grade::Good, format!("7001 is free at {address}")),
+        true => finding("client port", Grade::Good, format!("port 7001 is free at {address}")),
         false => finding(
             "client port",
             Grade::Good,
-            format!("7001 at {address} is taken: the client takes another (firewalls may know only 7001)"),
+            format!(
+                "port 7001 at {address} is taken: the client uses another (firewalls may allow only 7001)"
+            ),
         ),
     };
     vec![of_servers, of_client]

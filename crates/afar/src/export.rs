@@ -37,7 +37,7 @@ struct Cli {
     /// The server's state folder
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Replaces files that are there
+    /// Replaces existing files
     #[arg(long)]
     force: bool,
     /// Writes JSON
@@ -112,7 +112,7 @@ async fn contents<I: Image, T>(store: &Arc<dyn CellStore>, look: fn(&I) -> T) ->
 /// What is there must not be lost, nor a log be applied to the new file that is of the old one.
 fn may_write(path: &Path, force: bool) -> Result<(), String> {
     if path.exists() && !force {
-        return Err(format!("{} is there already; with --force it is replaced", path.display()));
+        return Err(format!("{} exists already; --force replaces it", path.display()));
     }
     let log = log_path(path);
     if fs::metadata(&log).is_ok_and(|log| log.len() > EMPTY_LOG_BYTES) {

@@ -23,7 +23,7 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(
     name = "afar import",
-    about = "Fills the cell's databases from the files of OpenAFS's vlserver and ptserver, which should be stopped, as should 'afar server', or from servers that run"
+    about = "Fills the cell's databases from the files of OpenAFS's vlserver and ptserver, or from servers that run; stop 'afar server' first, and OpenAFS's servers if you read their files"
 )]
 struct Cli {
     /// The volume location database, such as /var/lib/openafs/db/vldb.DB0
@@ -35,7 +35,7 @@ struct Cli {
     /// Asks the database servers at these addresses for both databases, which nobody should change meanwhile
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', conflicts_with_all = ["vldb", "prdb"])]
     from: Vec<Ipv4Addr>,
-    /// The folder with the key of the cell whose servers are asked
+    /// The folder with the cell's key, for --from
     #[arg(long, value_name = "DIR", default_value = crate::cell::SERVER_FOLDER)]
     keys: PathBuf,
     /// The server's configuration
@@ -47,7 +47,7 @@ struct Cli {
     /// Reads the files and says what is odd in them; changes nothing
     #[arg(long)]
     dry_run: bool,
-    /// Removes what the databases have
+    /// Replaces what the databases have, which must be empty otherwise
     #[arg(long)]
     replace: bool,
     /// Writes JSON
@@ -138,7 +138,7 @@ async fn put<I: Image>(
 fn told_of(error: &FillError) -> String {
     match error {
         FillError::NotEmpty { .. } => {
-            format!("{error}; with --replace they are removed, after you have copied the state folder")
+            format!("{error}; copy the state folder, then replace them with --replace")
         }
         _ => error.to_string(),
     }

@@ -43,7 +43,7 @@ static SUITE: Suite = Suite {
         },
         Verb {
             command: Command { name: "key list", options: &[CONFIG, Opt::flag("json", "write JSON")] },
-            about: "list the keys, without the keys themselves",
+            about: "list the versions and types of the keys",
             aliases: &["ls"],
             run: |given| run(given, given.has("json"), list),
         },
@@ -223,9 +223,7 @@ fn remove(keys: &Keys<'_>, given: &Given) -> Result<(), String> {
             .cloned()
             .collect();
         if gone.is_empty() {
-            return Err(format!(
-                "{KEY_FILE_EXT} has no such key: 'afar key list' shows those that there are"
-            ));
+            return Err(format!("{KEY_FILE_EXT} has no such key: 'afar key list' shows all keys"));
         }
         for key in &gone {
             own.remove(key.kind, key.kvno, key.subtype);

@@ -150,5 +150,5 @@ pub(crate) fn first_superuser(folder: &Path) -> Result<String, String> {
         Superuser::Local(name) => Some(name),
         Superuser::Foreign { .. } | Superuser::Extended(_) => None,
     });
-    local.ok_or_else(|| format!("{} names nobody of this cell", file.display()))
+    local.ok_or_else(|| format!("{} names no user of this cell", file.display()))
 }

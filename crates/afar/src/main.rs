@@ -86,7 +86,7 @@ const ENTRIES: &[Entry] = &[
     Entry {
         name: "doctor",
         is_classic: false,
-        about: "whether this machine has what the client and 'afar up' need",
+        about: "checks whether this machine has what the client and 'afar up' need",
         run: doctor::run,
     },
     Entry {
@@ -98,7 +98,7 @@ const ENTRIES: &[Entry] = &[
     Entry {
         name: "afsio",
         is_classic: true,
-        about: "bytes into and out of files of a cell, without a mount",
+        about: "reads and writes files of a cell, without a mount",
         run: afsio::start,
     },
     Entry {
@@ -110,13 +110,13 @@ const ENTRIES: &[Entry] = &[
     Entry {
         name: "bos",
         is_classic: true,
-        about: "the overseer of a machine's servers: what it says of them",
+        about: "the server processes of a machine: status, superusers, logs, restarts",
         run: bos::start,
     },
     Entry {
         name: "cmdebug",
         is_classic: true,
-        about: "what a client says of itself: its cache, its locks, its cells",
+        about: "the state of a client: its cache, its locks, its cells",
         run: cmdebug::run,
     },
     Entry {
@@ -128,7 +128,7 @@ const ENTRIES: &[Entry] = &[
     Entry {
         name: "key",
         is_classic: false,
-        about: "the keys of a cell's servers: which there are, new ones from a keytab",
+        about: "the keys of a cell's servers: lists them, adds some from a keytab, removes some",
         run: key::start,
     },
     Entry { name: "klog", is_classic: true, about: "a token for a cell, with your password", run: klog::run },
@@ -144,31 +144,31 @@ const ENTRIES: &[Entry] = &[
     Entry {
         name: "fsck",
         is_classic: false,
-        about: "whether the volumes in a partition are whole, and what is wrong where",
+        about: "checks the volumes of a partition, and says what is damaged",
         run: fsck::run,
     },
     Entry {
         name: "import",
         is_classic: false,
-        about: "a cell's databases from the files of OpenAFS's servers",
+        about: "fills a cell's databases from the files of OpenAFS's servers, or from servers",
         run: import::run,
     },
     Entry {
         name: "export",
         is_classic: false,
-        about: "the cell's databases as files for OpenAFS's servers",
+        about: "writes the cell's databases as files for OpenAFS's servers",
         run: export::run,
     },
     Entry {
         name: "rxdebug",
         is_classic: true,
-        about: "what an Rx endpoint says of itself: statistics, connections, peers, version",
+        about: "the state of an Rx endpoint: statistics, connections, peers, version",
         run: rxdebug::run,
     },
     Entry {
         name: "rxperf",
         is_classic: true,
-        about: "how fast an Rx transport is, as server or client",
+        about: "measures how fast an Rx transport is, as server or client",
         run: rxperf::run,
     },
     Entry {
@@ -180,7 +180,7 @@ const ENTRIES: &[Entry] = &[
     Entry {
         name: "bench",
         is_classic: false,
-        about: "how fast mounts and links of your own are, beside each other",
+        about: "measures mounts and links of your own, beside each other",
         run: bench::run,
     },
     Entry {
@@ -189,7 +189,7 @@ const ENTRIES: &[Entry] = &[
         about: "who does what at servers right now, and which calls wait for whom",
         run: top::run,
     },
-    Entry { name: "tokens", is_classic: true, about: "what you have to show to servers", run: tokens::run },
+    Entry { name: "tokens", is_classic: true, about: "shows your tokens", run: tokens::run },
     Entry { name: "unlog", is_classic: true, about: "throws tokens away", run: unlog::run },
     Entry { name: "vos", is_classic: true, about: "volumes of a cell, and where they are", run: vos::start },
 ];

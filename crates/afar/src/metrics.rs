@@ -44,7 +44,7 @@ pub(crate) async fn serve(
     let before = Arc::new(move || before.iter().for_each(|publish| publish()));
     let listen = exporter.listen(address, before, pages).await;
     let (address, serve) = listen.map_err(|error| {
-        format!("metrics: {address} cannot be listened on: {error}; choose another port with --metrics")
+        format!("metrics: afar cannot listen on {address}: {error}; choose another port with --metrics")
     })?;
     tracing::info!(%address, "metrics can be fetched");
     tokio::spawn(serve);

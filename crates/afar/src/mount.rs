@@ -43,13 +43,14 @@ static COMMAND: Command = Command { name: "mount", options: &afsd::OPTIONS };
 pub(super) const OURS: [Opt; 12] = [
     Opt::single("config", "folder with ThisCell and CellServDB, default /etc/openafs").ours(),
     Opt::single("cache", "folder of the cache").ours(),
-    Opt::single("cache-size", "its limit, such as 10G").ours(),
-    Opt::single("memory", "most memory of its caches, such as 256M; default 1G").ours(),
+    Opt::single("cache-size", "limit of the cache, such as 10G").ours(),
+    Opt::single("memory", "most memory for its tables and caches, such as 256M; default 1G").ours(),
     Opt::single("metrics", "address at which metrics can be fetched by HTTP, such as 127.0.0.1:9161").ours(),
-    Opt::flag("allow-other", "let all users of the machine in; the default for root").ours(),
-    Opt::flag("private", "let only who mounts it in; the default for others").ours(),
+    Opt::flag("allow-other", "let all users of the machine use the mount; the default for root").ours(),
+    Opt::flag("private", "let only the user who mounts use it; the default for others").ours(),
     Opt::flag("no-afsdb", "do not ask the DNS for cells that CellServDB does not have").ours(),
-    Opt::flag("localauth", "be a user of the cell by the key in the folder's server/KeyFileExt").ours(),
+    Opt::flag("localauth", "act as a user of the cell, with the key in the folder's server/KeyFileExt")
+        .ours(),
     Opt::single("as", "which user, with --localauth; default the first of server/UserList").ours(),
     Opt::single("log", "what is logged, such as info or warn,afs_client=debug").ours(),
     Opt::flag("no-passthrough", "read all files through the page cache").ours(),
@@ -274,7 +275,7 @@ async fn run_until_told(plan: Plan, allow_other: bool, passthrough: bool) -> Res
     }
     if asks_dns {
         let seed = TokioRuntime::current().seed();
-        let seed = seed.map_err(|error| format!("asking for chance: {error}"))?;
+        let seed = seed.map_err(|error| format!("cannot get random numbers: {error}"))?;
         client.dns = Some(Arc::new(SystemResolver::new(seed)));
     }
     let cell = client.cell.clone();

@@ -53,7 +53,7 @@ pub(crate) fn prepare(path: &Path) -> Result<Vec<String>, String> {
             state => return check(path, state).map(|()| notes),
         }
     }
-    Err(format!("{}: one dead mount upon the other; unmount them with 'umount -l'", path.display()))
+    Err(format!("{}: several dead mounts lie on each other; unmount them with 'umount -l'", path.display()))
 }
 
 fn remove_dead(path: &Path, mount: &MountPoint) -> Result<(), String> {
@@ -100,9 +100,9 @@ fn check(path: &Path, state: StateOf) -> Result<(), String> {
             mount.kind
         )),
         StateOf::Unreadable(error) if error.kind() == ErrorKind::PermissionDenied => {
-            Err(format!("{shown} may not be looked at: {error}; choose another mount point"))
+            Err(format!("{shown} cannot be read: {error}; choose another mount point"))
         }
-        StateOf::Unreadable(error) => Err(format!("{shown} cannot be looked at: {error}")),
+        StateOf::Unreadable(error) => Err(format!("{shown} cannot be read: {error}")),
         StateOf::Dead(mount) => remove_dead(path, &mount),
     }
 }

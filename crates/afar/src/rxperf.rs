@@ -37,7 +37,7 @@ enum Side {
 /// What both sides take.
 #[derive(Args)]
 struct Transport {
-    /// Largest packet to send, in bytes of UDP payload; at 1444 no larger one is searched for
+    /// Largest packet to send, in bytes of UDP payload; 1444 turns off the search for larger ones
     #[arg(short = 'm', value_name = "BYTES", default_value_t = MAX_PACKET_LEN, value_parser = packet_len)]
     max_packet: usize,
     /// Receive window that a call begins with, in packets
@@ -49,7 +49,7 @@ struct Transport {
     /// Behave as a stock peer: no announcement, windows of at most 255 packets
     #[arg(long)]
     stock_like: bool,
-    /// No jumbograms: accepted for OpenAFS's sake, none are ever sent
+    /// No jumbograms; has no effect, because none are ever sent
     #[arg(short = 'j')]
     _no_jumbo: bool,
 }

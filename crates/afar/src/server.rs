@@ -32,10 +32,10 @@ struct Cli {
     /// The configuration, in TOML; docs/administration.md has all of its keys
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The folder with all that the server keeps; what a first start needs is made there
+    /// The folder with everything that the server keeps; the first start makes it
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// What to run: some of file, vol, vl, pt, bos, with commas between
+    /// The roles to run: some of file, vol, vl, pt, bos, separated by commas; by default all
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = role)]
     roles: Option<Vec<Role>>,
     /// The address to listen on
@@ -44,13 +44,13 @@ struct Cli {
     /// The cell to make at the first start
     #[arg(long, value_name = "NAME")]
     cell: Option<String>,
-    /// OpenAFS's configuration folder of a server, to be used as it is
+    /// A server's configuration folder in OpenAFS's format, to be used as it is
     #[arg(long, value_name = "DIR")]
     config_dir: Option<PathBuf>,
-    /// OpenAFS's BosConfig: runs what it starts, with the options it gives
+    /// OpenAFS's BosConfig: runs the servers that it starts, with its options
     #[arg(long, value_name = "FILE")]
     bos_config: Option<PathBuf>,
-    /// Checks the configuration, and does not run anything
+    /// Checks the configuration, the other database servers and etcd, and starts nothing
     #[arg(long)]
     check: bool,
 }
@@ -144,7 +144,7 @@ async fn run_until_told(config: &Config) -> Result<(), String> {
     if let Some(address) = config.metrics.bind {
         let listen = exporter.listen(address, server.publisher(), server.pages()).await;
         let (address, serve) = listen.map_err(|error| {
-            format!("metrics.bind: {address} cannot be listened on: {error}; choose another port")
+            format!("metrics.bind: the server cannot listen on {address}: {error}; choose another port")
         })?;
         tracing::info!(%address, "metrics can be fetched");
         tokio::spawn(serve);
@@ -217,7 +217,7 @@ fn again() -> String {
             Some(path) => PathBuf::from(path),
             None => path,
         },
-        Err(error) => return format!("this program is not found again: {error}"),
+        Err(error) => return format!("the program of this process is not found: {error}"),
     };
     let error = std::process::Command::new(&program).args(std::env::args_os().skip(1)).exec();
     format!("{} cannot be started again: {error}", program.display())

@@ -27,16 +27,16 @@ const SOON: Duration = Duration::from_millis(100);
                   arrows move; p pauses; q ends."
 )]
 struct Cli {
-    /// Servers, each HOST or HOST:PORT of its setting metrics.bind; the port is 9160 unless it is given
+    /// Servers, as HOST or HOST:PORT on which their metrics.bind listens; the default port is 9160
     #[arg(value_name = "HOST", default_value = "127.0.0.1")]
     servers: Vec<String>,
-    /// How many seconds figures are of
+    /// Over how many seconds rates are measured
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval: u64,
-    /// Prints everything once, for scripts; so it is without a terminal
+    /// Prints everything once, for scripts; the default without a terminal
     #[arg(long)]
     once: bool,
-    /// How many rows of each kind are printed
+    /// How many rows of each kind to print
     #[arg(long, value_name = "N", default_value_t = 20)]
     rows: usize,
 }

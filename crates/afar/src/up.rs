@@ -56,7 +56,7 @@ struct Cli {
     /// The state folder; made on the first run
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Where to mount it; by default /afs for root where that is free, else afs in the home folder
+    /// Where to mount it; by default /afs for root if that is free, else afs in the home folder
     #[arg(long, value_name = "DIR")]
     mount: Option<PathBuf>,
     /// Runs only the servers, and mounts nothing
@@ -68,7 +68,7 @@ struct Cli {
     /// The address of the servers
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1")]
     bind: Ipv4Addr,
-    /// Runs a Kerberos realm beside it, with Debian's KDC, for trying kinit and aklog
+    /// Runs a Kerberos realm beside the cell, with Debian's KDC, for trying kinit and aklog
     #[arg(long)]
     realm: bool,
     /// Runs N machines (1 to 7) as network namespaces that share their databases in an etcd; needs root
@@ -362,7 +362,7 @@ async fn prepare(
         match maker.id_of(&person.name).await? {
             Some(id) => known.push((person, id)),
             None => eprintln!(
-                "afar up: there is no user {} in the cell, whom {} names for user {} of this machine: make him with \
+                "afar up: there is no user {} in the cell, whom {} names for user {} of this machine: make them with \
                  'pts createuser'",
                 person.name,
                 state.path().join("users").display(),
@@ -505,8 +505,8 @@ fn ready(cell: &str, mount: Option<&Path>, config: &ServerConfig) -> String {
                  \x20 cp -r /usr/share/doc/base-files {root}/scratch/\n\
                  \x20 {vos}\n\
                  \n\
-                 {root}/scratch may be written by anyone, your own files go into {root}/user.\n\
-                 Ctrl-C stops it; what is in it is there the next time.\n",
+                 Everybody may write to {root}/scratch. Your own files go into {root}/user.\n\
+                 Ctrl-C stops it. What you store is there the next time.\n",
                 mount.display()
             )
         }

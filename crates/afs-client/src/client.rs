@@ -158,7 +158,7 @@ impl Client {
     /// As [`Self::start`].
     pub async fn start_with(runtime: Arc<dyn Runtime>, config: Config) -> Result<Self, Error> {
         let endpoint = bind(&runtime, &config)?;
-        let seed = runtime.seed().map_err(|error| Error::local("asking for chance", error))?;
+        let seed = runtime.seed().map_err(|error| Error::local("getting random numbers", error))?;
         let uuid = config.uuid.unwrap_or_else(|| uuid_of(&seed));
         let users = Arc::new(Users::new(Arc::clone(&runtime), config.level));
         let servers = Arc::new(Servers::new(uuid.time_low.into()));
@@ -431,7 +431,8 @@ impl Client {
     ///
     /// [`Error::Invalid`] when the user has too many, and none of them is without processes.
     pub fn make_pag(&self, uid: u32) -> Result<Pag, Error> {
-        let seed = self.inner.runtime.seed().map_err(|error| Error::local("asking for chance", error))?;
+        let seed =
+            self.inner.runtime.seed().map_err(|error| Error::local("getting random numbers", error))?;
         let made = self.inner.pags.make(uid, &mut StdRng::from_seed(seed));
         let New { pag, is_first, ended } = made.map_err(|TooMany| Error::Invalid {
             what: format!("the user {uid} has too many PAGs that have processes or are new"),

@@ -95,7 +95,7 @@ impl CellMaker {
         let administrator =
             ticket::for_user(keys, &who, cell, times, &mut random).map_err(|error| error.to_string())?;
         let endpoint = Endpoint::bind(SocketAddr::from((from, 0)), EndpointConfig::default())
-            .map_err(|error| format!("no port can be had at {from}: {error}"))?;
+            .map_err(|error| format!("no free port at {from}: {error}"))?;
         refuse_callbacks(&endpoint);
         let to = SocketAddr::from((address, Rxafs::PORT));
         let security = rxkad::Client::factory(administrator, Level::Crypt);

@@ -454,7 +454,7 @@ fn ready(cell: &str, mount: Option<&Path>, machines: &Machines) -> String {
     let victim = machines.all.len().min(2);
     let look = mount.map_or_else(String::new, |_| format!("  ls -l {path}/{cell}\n"));
     text.push_str(&format!(
-        "\nKill a machine and look what still works:\n  kill -9 $(ip netns pids {NAME}-{victim})\n{look}Cut one off:\n  \
+        "\nKill a machine and see what still works:\n  kill -9 $(ip netns pids {NAME}-{victim})\n{look}Cut one off:\n  \
          ip link set {NAME}{victim} down\nThe next start has all of them again. Ctrl-C stops it.\n"
     ));
     text

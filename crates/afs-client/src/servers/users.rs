@@ -543,7 +543,7 @@ impl Users {
         let invalid =
             |why: String| Error::Invalid { what: format!("making a ticket for {name} of {cell}: {why}") };
         let who = Identity::parse(name).ok_or_else(|| invalid("not a user's name".to_owned()))?;
-        let seed = self.runtime.seed().map_err(|error| Error::local("asking for chance", error))?;
+        let seed = self.runtime.seed().map_err(|error| Error::local("getting random numbers", error))?;
         let now = self.runtime.wall_clock();
         let times = (UnixTime::of(now - TICKET_AGE), UnixTime::of(now + TICKET_LIFE));
         ticket::for_user(keys, &who, cell, times, &mut StdRng::from_seed(seed))
