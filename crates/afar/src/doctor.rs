@@ -278,7 +278,7 @@ fn ports(address: Ipv4Addr) -> Vec<Finding> {
             "ports",
             Grade::Poor,
             format!(
-                "{} at {address} are in use: stop the servers there, or choose another address with --bind",
+                "{} at {address} already in use: stop the servers there, or choose another address with --bind",
                 servers.join(", ")
             ),
         ),

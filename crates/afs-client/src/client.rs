@@ -527,10 +527,10 @@ fn bind(runtime: &Arc<dyn Runtime>, config: &Config) -> Result<Endpoint, Error> 
         options.queue_bytes = config.packet_bytes;
         Endpoint::bind_with(Arc::clone(runtime), address, options)
     };
-    let failed = |error| Error::local(format!("binding {} for calls back from servers", config.bind), error);
+    let failed = |error| Error::local(format!("binding {} for callbacks of servers", config.bind), error);
     match make(config.bind) {
         Err(error) if config.any_port && config.bind.port() != 0 => {
-            tracing::info!(%error, "another port is used for calls back from servers");
+            tracing::info!(%error, "the port for callbacks is taken: servers call another port");
             make(SocketAddr::new(config.bind.ip(), 0)).map_err(failed)
         }
         bound => bound.map_err(failed),

@@ -313,7 +313,7 @@ impl fmt::Display for Error {
                 write!(f, "{fid}: the right {} is missing; see fs listacl", needed.letters())
             }
             Self::NoToken { cell } => {
-                write!(f, "the token for {cell} is good no more: 'aklog' gets another one")
+                write!(f, "the token for {cell} is no longer good: 'aklog' gets another one")
             }
             Self::TooManyTokens { uid } => {
                 write!(f, "the user {uid} has too many tokens in all PAGs together: 'unlog' throws some away")

@@ -279,7 +279,7 @@ impl Clients {
         if let Some(remembered) = &self.remembered {
             let mut remembered = remembered.lock().unwrap_or_else(PoisonError::into_inner);
             if let Err(error) = remembered.note(host, holder, volume) {
-                tracing::error!(%error, "who holds promises cannot be written down: free space where the server's state is");
+                tracing::error!(%error, "the list of callback promises cannot be written: free space where the server's state is");
             }
         }
     }
@@ -288,7 +288,7 @@ impl Clients {
         if let Some(remembered) = &self.remembered {
             let mut remembered = remembered.lock().unwrap_or_else(PoisonError::into_inner);
             if let Err(error) = remembered.gone(host) {
-                tracing::warn!(%error, "who holds promises cannot be written down");
+                tracing::warn!(%error, "the list of callback promises cannot be written");
             }
         }
     }
@@ -423,7 +423,7 @@ impl Clients {
         if let Some(file) = file {
             rx::blocking::in_background(move || {
                 if let Err(error) = file.sync_data() {
-                    tracing::warn!(%error, "who holds promises cannot be forced onto the disk");
+                    tracing::warn!(%error, "the list of callback promises cannot be forced onto the disk");
                 }
             });
         }

@@ -158,7 +158,7 @@ fn modified(file: &Path) -> Option<SystemTime> {
 /// A list that cannot be read has nobody in it: less may be done then, not more.
 fn read(file: &Path) -> UserList {
     UserList::read(file).unwrap_or_else(|error| {
-        tracing::error!(%error, "nobody is taken for a superuser by the UserList");
+        tracing::error!(%error, "the UserList cannot be read: there are no superusers");
         UserList::default()
     })
 }

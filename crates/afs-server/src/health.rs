@@ -119,7 +119,7 @@ fn say(id: PartitionId, partition: &Partition, health: &Health) {
             partition = %id,
             error,
             volumes = %Names(partition),
-            "the partition's volumes are offline, as what is on disk may be something else than what was told: repair the disk, \
+            "the partition's volumes are offline, as the disk may lack what clients were told: repair the disk, \
              then bring one back with 'vos online', which opens the partition again"
         ),
     }

@@ -106,7 +106,7 @@ pub(crate) fn open(wanted: &[Wanted], config: &afs_volume::Config) -> Result<Par
                         partition = %id,
                         %volume,
                         why,
-                        "a volume is offline, as what is written down of it is damaged: restore it from a backup, after 'vos zap' \
+                        "a volume is offline, as its metadata are damaged: restore it from a backup, after 'vos zap' \
                          with -force has removed what is left"
                     );
                 }

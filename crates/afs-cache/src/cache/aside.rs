@@ -63,7 +63,7 @@ impl Shared {
         let beyond = self.beyond_limit(&index.conflicts, conflict.number);
         drop(index);
         for old in beyond {
-            tracing::warn!(file = %old.data_name(), "what was put aside is removed, as newer files are and there is too much");
+            tracing::warn!(file = %old.data_name(), "a file that was put aside is removed to make room for newer ones");
             self.remove_conflict(&old)?;
         }
         Ok(conflict)

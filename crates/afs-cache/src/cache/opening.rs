@@ -217,7 +217,7 @@ impl Shared {
         entry.open = Weak::new();
         // With the index locked: so that nobody opens it with the old row.
         if let Err(error) = file.save() {
-            tracing::warn!(%error, "what is there of a file was not noted");
+            tracing::warn!(%error, "the row of a file in the cache was not written");
         }
     }
 

@@ -135,7 +135,7 @@ impl Shared {
             let Some(file) = self.held(key)? else {
                 tracing::error!(
                     ?key,
-                    "what was written to a file and not stored is gone from the cache's folder"
+                    "data that were written and not stored are missing in the cache's folder"
                 );
                 continue;
             };

@@ -42,7 +42,7 @@ const MAINTAIN_EVERY: Duration = Duration::from_secs(1);
 pub(crate) async fn maintain(client: Weak<Inner>) {
     while let Some(inner) = client.upgrade().filter(|inner| !inner.closing.has_begun()) {
         if let Err(error) = inner.files.cache.maintain() {
-            tracing::warn!(%error, "the cache cannot be looked after");
+            tracing::warn!(%error, "the cache cannot be kept within its limit");
         }
         let runtime = Arc::clone(&inner.runtime);
         drop(inner);

@@ -75,7 +75,7 @@ impl Files {
             if data.is_dirty() && seen.insert(data.vnode.fid) {
                 let user = User::of(data.change(|file| file.writer().user).unwrap_or(0));
                 if let Err(error) = data.store(user, false).await {
-                    tracing::warn!(fid = %data.vnode.fid, %error, "not stored; kept for the next start");
+                    tracing::warn!(fid = %data.vnode.fid, %error, "written data are not stored; they are kept for the next start");
                 }
             }
         }
@@ -147,7 +147,7 @@ impl Client {
         match outcome {
             Ok(()) => {}
             Err(error) => {
-                tracing::warn!(%fid, %error, "what was written is not stored yet; it is kept and tried again");
+                tracing::warn!(%fid, %error, "written data are not stored yet; they are kept, and the store is tried again");
                 data.retry(user);
             }
         }
@@ -397,10 +397,10 @@ impl FileData {
         match client.inner.files.cache.put_aside(file, &error.to_string()) {
             Ok(conflict) => {
                 tracing::error!(%fid, user = conflict.writer, kept = %conflict.data_name(), why = %error,
-                    "what was written could not be stored and was put aside in the cache's folder");
+                    "written data could not be stored and were put aside in the cache's folder");
             }
             Err(failed) => {
-                tracing::error!(%fid, %error, %failed, "what was written could neither be stored nor put aside")
+                tracing::error!(%fid, %error, %failed, "written data could neither be stored nor put aside")
             }
         }
     }

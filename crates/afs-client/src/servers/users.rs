@@ -514,7 +514,7 @@ impl Users {
                     cell,
                     name,
                     why,
-                    "a token is good no more; its owner is anonymous and changes nothing until the next 'aklog'"
+                    "a token is no longer good; its owner is anonymous and can change nothing until the next 'aklog'"
                 );
             }
         }

@@ -124,7 +124,7 @@ async fn look_for_pags(client: Client) {
         let Ok(alive) = tokio::task::spawn_blocking(peer::pags_of_processes).await else { return };
         match alive {
             Ok(alive) => client.note_pags(&alive),
-            Err(error) => tracing::warn!(%error, "which PAGs have processes cannot be read"),
+            Err(error) => tracing::warn!(%error, "cannot read which PAGs have processes"),
         }
     }
 }
