@@ -14,7 +14,7 @@ pub(crate) type Publish = Arc<dyn Fn() + Send + Sync>;
 const GAUGES: Gauges = Gauges {
     used: (
         "afs_client_memory_bytes",
-        "How large each share of the client's memory is, by share: by number and usual size, where it is a table.",
+        "Memory of each share of the client, by share; of a table, the number of entries times their usual size.",
     ),
     limit: ("afs_client_memory_limit_bytes", "How large it may become."),
 };

@@ -30,7 +30,7 @@ const QUORUM: (&str, &str) =
 const FROM_MEMORY: (&str, &str) =
     ("afs_server_database_from_memory", "Look-ups that were answered while etcd did not answer.");
 const CONFLICTS: (&str, &str) =
-    ("afs_server_database_conflicts", "Changes that were made anew since another server was faster.");
+    ("afs_server_database_conflicts", "Changes that were made anew because another server was faster.");
 const RELOADS: (&str, &str) =
     ("afs_server_database_reloads", "How often the whole database was read anew from etcd.");
 

@@ -111,7 +111,7 @@ impl Gauges {
 pub(crate) const GAUGES: Gauges = Gauges {
     used: (
         "afs_server_memory_bytes",
-        "How large a share of the servers' memory is, by share: by number and usual size.",
+        "Memory of each share of the servers, by share; of a table, the number of entries times their usual size.",
     ),
     limit: ("afs_server_memory_limit_bytes", "How large the share may become."),
 };

@@ -27,7 +27,7 @@ use crate::socket::Socket;
 /// What a port counts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PortMetrics {
-    /// Packets that the kernel dropped, mostly for want of receive buffer.
+    /// Packets that the kernel dropped, mostly because the receive buffer was full.
     pub kernel_dropped: u64,
     /// The receive buffer's size as granted, in bytes by the kernel's counting.
     pub receive_buffer_bytes: u64,
@@ -87,12 +87,12 @@ counters! {
     bytes_received Bytes "UDP payload received, in bytes."
     bytes_sent Bytes "UDP payload sent, in bytes."
     worked_inline Count "Deliveries that were worked through by the thread that received them."
-    queue_dropped Count "Deliveries dropped since a shard's queue was full."
-    send_full Count "Bundles not sent for want of room in the send buffer or the interface's queue: lost, for the protocol."
-    send_too_large Count "Bundles not sent as they exceeded the interface's MTU."
+    queue_dropped Count "Deliveries dropped because a shard's queue was full."
+    send_full Count "Bundles not sent because the send buffer or the interface's queue was full: lost, for the protocol."
+    send_too_large Count "Bundles not sent because they exceeded the interface's MTU."
     send_failed Count "Bundles not sent for other reasons, such as a missing route."
     icmp_errors Count "What the network said about packets that were sent."
-    forwarded Count "Deliveries handed to another shard, since their connection had moved there."
+    forwarded Count "Deliveries handed to another shard, because their connection had moved there."
     worker_wakes Count "Times a shard's worker was woken by something other than its clock."
     calls_served Count "Calls given to handlers."
     calls_refused Count "Calls that were refused with the busy code of their service."
@@ -104,7 +104,7 @@ counters! {
 const PORT_COUNTERS: &[Row] = &[Row {
     name: "rx_kernel_dropped",
     unit: Unit::Count,
-    meaning: "Packets that the kernel dropped, mostly for want of receive buffer.",
+    meaning: "Packets that the kernel dropped, mostly because the receive buffer was full.",
     value: |now| now.metrics.port.kernel_dropped,
 }];
 
@@ -123,9 +123,9 @@ macro_rules! gauges {
 gauges! {
     connections Count |now| now.usage.connections as u64, "Connections of both roles.";
     calls_running Count |now| now.usage.calls as u64, "Calls that have not ended, or that the application has not let go.";
-    paths Count |now| now.usage.paths as u64, "Peers' addresses of which something is remembered.";
+    paths Count |now| now.usage.paths as u64, "Peers' addresses about which the endpoint remembers something.";
     promised Bytes |now| now.usage.promised, "Bytes that receive windows beyond the initial ones promise.";
-    unproven Bytes |now| now.usage.unproven, "Bytes taken from peers that have not shown to be where they say they are.";
+    unproven Bytes |now| now.usage.unproven, "Bytes accepted from peers that have not proved their addresses.";
     strangers Bytes |now| now.usage.strangers, "Bytes of DATA kept for callers without a name.";
     offered Bytes |now| now.usage.offered, "What peers may still send of what they were offered, by the kernel's counting; 0 while offers are not limited.";
     offer_limit Bytes |now| now.usage.offer_limit.unwrap_or(0), "What that is kept below, 0 while there is no limit: set by a small receive buffer, or while packets wait to be worked through.";
@@ -143,18 +143,18 @@ macro_rules! by_call {
 
 by_call! {
     CALLS_ENDED "rx_calls_ended" Count "Calls that have ended, by role, service and result."
-    CALL_SECONDS "rx_call_seconds" Seconds "How long calls took, by role, service and result: a client's from its channel to its being let go, a server's from its first packet to the end of its handler."
+    CALL_SECONDS "rx_call_seconds" Seconds "How long calls took, by role, service and result. A client's call begins when it has a channel and ends when it is dropped; a server's begins with its first packet and ends with its handler."
     HANDLER_WAIT "rx_handler_wait_seconds" Seconds "How long calls waited for a handler to begin, by service."
-    SEND_WAIT "rx_send_wait_seconds" Seconds "How long calls waited from having something to send until their first DATA packet went out, by role and service: for their turn among the path's users, its window and its pace."
-    RTT "rx_rtt_seconds" Seconds "The last round trip that was measured on a call's path when it ended, by role and service."
+    SEND_WAIT "rx_send_wait_seconds" Seconds "How long calls with something to send waited until their first DATA packet went out, by role and service. They wait for their turn on the path, its window and its pace."
+    RTT "rx_rtt_seconds" Seconds "The newest round trip measured on the call's path when the call ended, by role and service."
 }
 
 /// Calls of declared interfaces, by procedure.
 pub(crate) const RPCS_ENDED: &str = "rpcs_ended";
 /// How long their handlers took.
 pub(crate) const RPC_SECONDS: &str = "rpc_seconds";
-const RPCS_ENDED_MEANING: &str = "Calls served whose handlers have ended, by interface, procedure (label `rpc`) and result: `ok`, or `failed` for those that were aborted with a code.";
-const RPC_SECONDS_MEANING: &str = "How long their handlers took, likewise: without the wait for a handler, with that for arguments and data.";
+const RPCS_ENDED_MEANING: &str = "Calls whose handlers have ended, by interface, procedure (label `rpc`) and result: `ok`, or `failed` if the call was aborted with a code.";
+const RPC_SECONDS_MEANING: &str = "How long their handlers took, likewise. This includes waiting for arguments and data, but not waiting for a handler.";
 
 /// Packets by type: name and meaning; the label is `type`.
 const PACKETS_READ: (&str, &str) = ("rx_packets_read", "Packets received, by type.");
