@@ -128,7 +128,7 @@ const ENTRIES: &[Entry] = &[
     Entry {
         name: "key",
         is_classic: false,
-        about: "the keys of a cell's servers: lists them, adds some from a keytab, removes some",
+        about: "lists, adds and removes keys of a cell's servers",
         run: key::start,
     },
     Entry { name: "klog", is_classic: true, about: "a token for a cell, with your password", run: klog::run },
