@@ -8,7 +8,7 @@ pub(crate) mod login;
 
 use crate::classic::{Command, Given, Opt, Parsed};
 use crate::fs::client::Client;
-use crate::fs::errors::Failure;
+use crate::fs::errors::{ENOENT, Failure};
 use crate::fs::place::{Found, Links};
 use crate::printer::{Printer, complain, say};
 use crate::{output, private};
@@ -152,12 +152,16 @@ fn wanted(given: &Given, source: &Source<'_>, printer: &Printer) -> (Vec<KnownCe
         names.extend(own_list().into_iter().map(Some));
     }
     for path in paths {
-        match cells_on(&path) {
-            Ok(found) => names.extend(found.into_iter().map(Some)),
-            Err(failure) => {
-                complain!(printer, "aklog: {}: {failure}\n", path.display());
-                result = status::PATH;
+        let trouble = match cells_on(&path) {
+            Ok((found, end)) => {
+                names.extend(found.into_iter().map(Some));
+                end
             }
+            Err(failure) => Some(failure),
+        };
+        if let Some(failure) = trouble {
+            complain!(printer, "aklog: {}: {failure}\n", path.display());
+            result = status::PATH;
         }
     }
     let mut cells: Vec<KnownCell> = Vec::new();
@@ -186,8 +190,9 @@ fn own_list() -> Vec<String> {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
-/// The cells of all that a path leads through. What is in no cell is passed over, but not all of it may be.
-fn cells_on(path: &Path) -> Result<Vec<String>, Failure> {
+/// The cells of all that a path leads through. Parts that are in no cell are passed over, but not all may be. The failure with them is that
+/// of the path's end, unless it may be for want of the token.
+fn cells_on(path: &Path) -> Result<(Vec<String>, Option<Failure>), Failure> {
     let whole = std::path::absolute(path).map_err(|error| Failure::of_system(&error))?;
     let (mut so_far, mut cells) = (PathBuf::new(), Vec::new());
     let mut last = Ok(());
@@ -207,7 +212,8 @@ fn cells_on(path: &Path) -> Result<Vec<String>, Failure> {
     }
     match last {
         Err(failure) if cells.is_empty() => Err(failure),
-        _ => Ok(cells),
+        Err(failure) => Ok((cells, Some(failure).filter(|failure| failure.errno() == Some(ENOENT)))),
+        Ok(()) => Ok((cells, None)),
     }
 }
 

@@ -120,11 +120,18 @@ fn heimdals_tickets_are_as_good_as_mits() {
     assert!(scene.can(ALICE, WRITE) && !scene.can(BOB, READ));
     scene.run(ALICE, &["unlog"]);
     assert!(!scene.can(ALICE, READ));
-    // The key is changed under the servers.
+    // The key is changed under the servers: one of each kind, and all at once.
     let keytab = scene.cell.folder.join("state/etc/server/rxkad.keytab");
-    scene.kdc.add_service(SERVICE, "", &keytab).unwrap();
-    scene.kinit(ALICE);
-    scene.until(ALICE, &format!("{} aklog && {READ}", scene.program.display()), true);
+    let kinds = ["aes256-cts-hmac-sha1-96", "aes128-cts-hmac-sha1-96", "aes256-cts-hmac-sha384-192", ""];
+    for kind in kinds {
+        scene.kdc.add_service(SERVICE, kind, &keytab).unwrap();
+        scene.kinit(ALICE);
+        scene.until(ALICE, &format!("{} aklog && {READ}", scene.program.display()), true);
+        let listed = scene.shell(ALICE, "klist -e | grep -A2 afs/");
+        let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+        assert!(listed.contains(&format!(", {kind}")), "{listed}");
+        scene.run(ALICE, &["unlog"]);
+    }
     let wrong = ["klog", "-principal", "alice", "-password", "another"];
     assert!(fail(scene.afar(ALICE, &wrong), 1).contains("Unable to authenticate in realm AFAR.LOCAL"));
 }
@@ -299,32 +306,6 @@ fn a_clock_that_is_ten_minutes_off_is_named_as_the_cause() {
     scene.run(ALICE, &["aklog"]);
 }
 
-/// A program that gets a ticket with so many bytes of authorization data more into the cache, and says how long the ticket is. It is linked
-/// with MIT's library without its headers, which Debian has in another package: the structures are part of its interface.
-const LARGE_TICKET: &str = "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n\
-    typedef struct { int magic; unsigned length; char *data; } data;\n\
-    typedef struct { int magic, type; unsigned length; unsigned char *data; } block;\n\
-    typedef struct { int magic; void *client, *server; block key; int times[4]; unsigned is_skey; int flags;\n\
-      void *addresses; data ticket, second; block **authdata; } creds;\n\
-    int krb5_init_context(void **); int krb5_cc_default(void *, void **);\n\
-    int krb5_cc_get_principal(void *, void *, void **); int krb5_parse_name(void *, const char *, void **);\n\
-    int krb5_cc_initialize(void *, void *, void *); int krb5_cc_store_cred(void *, void *, creds *);\n\
-    int krb5_get_credentials(void *, int, void *, creds *, creds **);\n\
-    int main(int argc, char **argv) {\n\
-      void *context, *cache; creds in, *out; block one, *all[2]; int code; (void)argc;\n\
-      memset(&in, 0, sizeof in); memset(&one, 0, sizeof one);\n\
-      one.type = 1; one.length = atoi(argv[2]); one.data = calloc(1, one.length); all[0] = &one; all[1] = 0;\n\
-      if (krb5_init_context(&context) || krb5_cc_default(context, &cache)) return 2;\n\
-      if (krb5_cc_get_principal(context, cache, &in.client)) return 3;\n\
-      if (krb5_parse_name(context, argv[1], &in.server)) return 4;\n\
-      in.authdata = all;\n\
-      code = krb5_get_credentials(context, 0, cache, &in, &out);\n\
-      if (code) { fprintf(stderr, \"code %d\\n\", code); return 5; }\n\
-      /* As what nobody has asked for in particular: only so another program is given it. */\n\
-      out->authdata = 0;\n\
-      if (krb5_cc_initialize(context, cache, in.client) || krb5_cc_store_cred(context, cache, out)) return 6;\n\
-      printf(\"%u\\n\", out->ticket.length); return 0; }\n";
-
 /// As those of realms that put many groups into a ticket.
 #[test]
 fn a_ticket_is_as_good_up_to_the_longest_that_afs_takes_and_a_longer_one_is_refused_at_once() {
@@ -335,12 +316,7 @@ fn a_ticket_is_as_good_up_to_the_longest_that_afs_takes_and_a_longer_one_is_refu
     if !mounted::needs(NAME, &["gcc"]) {
         return;
     }
-    let (source, program) = (scene.realm.join("large.c"), scene.realm.join("large"));
-    fs::write(&source, LARGE_TICKET).unwrap();
-    let mut compile = Command::new("gcc");
-    compile.arg("-o").arg(&program).arg(&source).arg("-l:libkrb5.so.3");
-    succeed(compile);
-    open(&program);
+    let program = mounted::c_program("ticket.c", &scene.realm.join("ticket"), &["-l:libkrb5.so.3"]);
     scene.private_folder(ALICE);
     // The length of a ticket with so much in it.
     let get = |more: usize| -> usize {

@@ -21,10 +21,20 @@ const DAEMON: u32 = 1;
 /// A number of a PAG that no client has made.
 const GUESSED: u32 = 0x41_123456;
 
+/// What somebody tries to change, each with a word of success. All is as it was afterwards.
+const CHANGES: [(&str, &str); 7] = [
+    ("a write", "echo x > \"$1/new-$$\" && rm \"$1/new-$$\" && echo written"),
+    ("a rename", "mv \"$1/small\" \"$1/other\" && mv \"$1/other\" \"$1/small\" && echo renamed"),
+    ("a removal", "rm \"$1/sub/below\" && echo secret > \"$1/sub/below\" && echo removed"),
+    ("a mode", "chmod 640 \"$1/small\" && chmod 644 \"$1/small\" && echo changed"),
+    ("a lock", "flock --nonblock \"$1/small\" echo locked"),
+    ("a hard link", "ln \"$1/small\" \"$1/hard-$$\" && rm \"$1/hard-$$\" && echo linked"),
+    ("a directory", "mkdir \"$1/dir-$$\" && rmdir \"$1/dir-$$\" && echo made"),
+];
+
 /// What somebody tries, as [`LOOKS`].
 fn attempts() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let write = ("a write", "echo x > \"$1/new-$$\" && rm \"$1/new-$$\" && echo written");
-    LOOKS.into_iter().chain([write])
+    LOOKS.into_iter().chain(CHANGES)
 }
 
 /// A process: its user, the group of its PAG, and who it is to the cell.
@@ -200,7 +210,7 @@ impl Scene {
             "optional {} always_aklog program={} socket={}",
             module.display(),
             program.display(),
-            socket_of(&at.join("mnt"))
+            mounted::socket_of(&at.join("mnt")).display()
         );
         let rules = format!(
             "auth required pam_permit.so\nauth {afar}\naccount sufficient pam_permit.so\nsession required pam_permit.so\nsession {afar}\n"
@@ -287,6 +297,11 @@ fn what_is_cached_for_one_session_is_not_shown_to_another_that_may_not_have_it()
     };
     for name in ["alice", "bob"] {
         let folder = scene.folder_of(name);
+        for asker in all {
+            succeed(scene.afar(ROOT, &["fs", "flushall"]));
+            let expected = if asker.is == name { &everything[..] } else { &[] };
+            assert_eq!(scene.shown(asker, &folder), expected, "not cached: {asker:?}");
+        }
         for cacher in all.iter().filter(|cacher| cacher.is == name) {
             let _held = scene.look(*cacher, &folder);
             check(&folder, &|asker| asker.is == name, &format!("cached by {cacher:?}"));
@@ -425,14 +440,6 @@ fn a_session_that_outlives_its_client_does_not_get_its_users_tokens() {
     // (It has looked for such sessions when it began.)
     assert_eq!(scene.shown(old, &folder), Vec::<&str>::new());
     assert_eq!(scene.shown(alice, &folder).len(), attempts().count());
-}
-
-/// Where root's client of a mount listens, as the kernel shows it.
-fn socket_of(mount: &Path) -> String {
-    let text = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let mount = mount.display().to_string();
-    let line = text.lines().find(|line| line.split(' ').nth(4) == Some(&*mount)).unwrap();
-    line.split(' ').find_map(|field| field.strip_prefix("afs:")).unwrap().to_owned()
 }
 
 #[test]

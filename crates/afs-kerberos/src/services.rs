@@ -102,8 +102,11 @@ pub fn may_be_another(code: i32) -> bool {
 /// What a user can do about a failure, where the library's words do not say it.
 pub fn advice(code: i32) -> Option<&'static str> {
     Some(match code {
-        codes::CLOCK_SKEW | codes::NOT_YET_VALID => {
+        codes::CLOCK_SKEW => {
             "the clock of this machine differs from the KDC's: compare 'date' on both, and set the clock"
+        }
+        codes::NOT_YET_VALID => {
+            "your Kerberos ticket is not valid yet: 'klist' shows from when on it is; if that is past, set this machine's clock"
         }
         codes::EXPIRED => "your Kerberos ticket has expired: run 'kinit' first",
         codes::NO_CACHE => "you have no Kerberos tickets: run 'kinit' first",

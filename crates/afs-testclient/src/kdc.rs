@@ -209,14 +209,14 @@ impl Kdc {
     }
 
     /// Gives a service a new key of a kind, such as `aes256-cts`, and writes it to a keytab; the service is made if it is not there. Heimdal
-    /// gives it keys of all its kinds.
+    /// wants the kind's whole name, and without one gives it keys of all its kinds.
     ///
     /// # Errors
     ///
     /// As [`Self::admin`].
     pub fn add_service(&self, name: &str, kind: &str, keytab: &Path) -> Result<(), String> {
         if let Some(programs) = &self.heimdal {
-            return heimdal::add_service(self, programs, name, keytab);
+            return heimdal::add_service(self, programs, name, kind, keytab);
         }
         if !self.admin("listprincs")?.lines().any(|line| line.split('@').next() == Some(name)) {
             self.admin(&format!("addprinc -randkey -e {kind}:normal {name}"))?;

@@ -103,6 +103,16 @@ impl Impersonation {
     }
 }
 
+/// Kerberos's code for why a token is of no use now, if it is not. A KDC and its library let a ticket be used for some minutes before it
+/// begins and after it has ended, servers of AFS do not.
+fn useless_at(token: &Token, now: SystemTime) -> Option<i32> {
+    match token {
+        token if token.end <= token.start || token.end <= UnixTime::of(now) => Some(codes::EXPIRED),
+        token if token.start > UnixTime::of(now + TICKET_AGE) => Some(codes::NOT_YET_VALID),
+        _ => None,
+    }
+}
+
 /// Renews the ticket-granting ticket of the caller's credential cache.
 ///
 /// # Errors
@@ -158,6 +168,11 @@ impl Login<'_> {
             complain!(self.printer, "{}: {what}: its encryption type is {}\n", self.program, ticket.key_kind);
             Refusal(status::KERBEROS)
         })?;
+        let useless = useless_at(&token, SystemTime::now()).and_then(services::advice);
+        if let Some(advice) = useless {
+            complain!(self.printer, "{}: {advice}\n", self.program);
+            return Err(Refusal(status::KERBEROS));
+        }
         // The cell's realm is that of the ticket: a referral may have led there.
         let realm = Principal::parse(&ticket.server).map(|server| server.realm).unwrap_or_default();
         let is_foreign = user.as_ref().is_some_and(|user| user.is_foreign_to(&realm));

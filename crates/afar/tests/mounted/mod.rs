@@ -144,21 +144,30 @@ pub(crate) const LOOKS: [(&str, &str); 11] = [
 
 /// A library that sets the clock of a program ahead by so many seconds, or back, in a folder. It takes gcc.
 pub(crate) fn clock_that_is_ahead(folder: &Folder, seconds: i64) -> PathBuf {
-    let (source, library) = (folder.join("clock.c"), folder.join("clock.so"));
-    let text = "#define _GNU_SOURCE\n#include <dlfcn.h>\n#include <sys/time.h>\n#include <time.h>\n\
-        int gettimeofday(struct timeval *t, void *z) {\n\
-          int (*real)(struct timeval *, void *) = dlsym(RTLD_NEXT, \"gettimeofday\");\n\
-          int r = real(t, z); t->tv_sec += AHEAD; return r; }\n\
-        time_t time(time_t *t) { struct timeval v; gettimeofday(&v, 0); if (t) *t = v.tv_sec; return v.tv_sec; }\n\
-        int clock_gettime(clockid_t c, struct timespec *t) {\n\
-          int (*real)(clockid_t, struct timespec *) = dlsym(RTLD_NEXT, \"clock_gettime\");\n\
-          int r = real(c, t); if (c == CLOCK_REALTIME) t->tv_sec += AHEAD; return r; }\n";
-    fs::write(&source, text).unwrap();
+    c_library("clock.c", &folder.join("clock.so"), &[&format!("-DAHEAD=({seconds})")])
+}
+
+/// Makes a program of one of the C files beside this, which anybody may run. It takes gcc.
+pub(crate) fn c_program(source: &str, to: &Path, options: &[&str]) -> PathBuf {
     let mut compile = Command::new("gcc");
-    compile.arg(format!("-DAHEAD=({seconds})")).args(["-shared", "-fPIC", "-o"]);
-    compile.arg(&library).arg(&source).arg("-ldl");
+    compile.arg("-o").arg(to).arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mounted").join(source));
+    compile.args(options);
     succeed(compile);
-    library
+    open(to);
+    to.to_owned()
+}
+
+/// The same for a library that is loaded before others.
+pub(crate) fn c_library(source: &str, to: &Path, options: &[&str]) -> PathBuf {
+    c_program(source, to, &[options, &["-shared", "-fPIC", "-ldl"]].concat())
+}
+
+/// Where root's client of a mount listens, as the kernel shows it.
+pub(crate) fn socket_of(mount: &Path) -> PathBuf {
+    let text = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let mount = mount.display().to_string();
+    let line = text.lines().find(|line| line.split(' ').nth(4) == Some(&*mount)).unwrap();
+    line.split(' ').find_map(|field| field.strip_prefix("afs:")).unwrap().into()
 }
 
 /// Lets everybody into a folder.

@@ -36,7 +36,7 @@ pub(crate) struct Scene {
     pub(crate) realm: Folder,
     pub(crate) mount: PathBuf,
     pub(crate) program: PathBuf,
-    _mounted: Process,
+    mounted: Process,
     pub(crate) cell: Cell,
 }
 
@@ -89,7 +89,7 @@ impl Scene {
             command.arg(cell.folder.join("state/etc/server"));
             succeed(command);
         }
-        Some(Self { kdc, realm, mount, program, _mounted: process, cell })
+        Some(Self { kdc, realm, mount, program, mounted: process, cell })
     }
 
     /// A command as a user of this machine, with a credential cache of their own.
@@ -102,6 +102,16 @@ impl Scene {
         command.current_dir(&self.mount);
         command.uid(user.uid).gid(user.uid);
         command
+    }
+
+    /// The client's process.
+    pub(crate) fn client(&self) -> u32 {
+        self.mounted.pid()
+    }
+
+    /// Where it listens.
+    pub(crate) fn socket(&self) -> PathBuf {
+        super::socket_of(&self.cell.folder.join("mnt"))
     }
 
     /// In a folder of the user's: the library makes a new file when a ticket is renewed.

@@ -77,17 +77,35 @@ pub(super) fn add_user(realm: &Kdc, programs: &Path, name: &str) -> Result<(), S
     admin(realm, programs, &["add", &password, "--use-defaults", name])
 }
 
-pub(super) fn add_service(realm: &Kdc, programs: &Path, name: &str, keytab: &Path) -> Result<(), String> {
+pub(super) fn add_service(
+    realm: &Kdc,
+    programs: &Path,
+    name: &str,
+    kind: &str,
+    keytab: &Path,
+) -> Result<(), String> {
+    let config = realm.folder.join("kadmin.conf");
+    let mut text = fs::read_to_string(realm.folder.join("krb5.conf")).map_err(|error| error.to_string())?;
+    if !kind.is_empty() {
+        text += &format!("[kadmin]\n default_keys = {kind}:pw-salt\n");
+    }
+    fs::write(&config, text).map_err(|error| format!("{}: {error}", config.display()))?;
+    let admin = |words: &[&str]| admin_as(realm, programs, &config, words);
     // One that is there stays. The first key of a new one has the number that the cell's own key has, so another is made at once.
-    let _ = admin(realm, programs, &["add", "--random-key", "--use-defaults", name]);
-    admin(realm, programs, &["cpw", "--random-key", name])?;
-    admin(realm, programs, &["ext_keytab", &format!("--keytab={}", keytab.display()), name])
+    let _ = admin(&["add", "--random-key", "--use-defaults", name]);
+    admin(&["cpw", "--random-key", name])?;
+    admin(&["ext_keytab", &format!("--keytab={}", keytab.display()), name])
 }
 
 /// Asks the database of the realm directly.
 fn admin(realm: &Kdc, programs: &Path, words: &[&str]) -> Result<(), String> {
-    let config = realm.folder.join("krb5.conf").display().to_string();
-    run(realm.command(&program(programs, KADMIN)).args(["-l", "-c", &config]).args(words)).map(drop)
+    admin_as(realm, programs, &realm.folder.join("krb5.conf"), words)
+}
+
+/// The same with a configuration of its own.
+fn admin_as(realm: &Kdc, programs: &Path, config: &Path, words: &[&str]) -> Result<(), String> {
+    let mut command = realm.command(&program(programs, KADMIN));
+    run(command.args(["-l", "-c"]).arg(config).args(words)).map(drop)
 }
 
 fn program(programs: &Path, name: &str) -> String {

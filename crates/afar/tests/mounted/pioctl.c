@@ -1,0 +1,54 @@
+/* A kernel with AFS, for LD_PRELOAD into a program of OpenAFS's: it takes tokens (VIOCSETTOK2, the command C.8) into the file that PIOCTLS
+ * names, as they come, and has none (Kerberos notes 3). */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct request { long param4, param3, param2, param1, call; };
+struct arguments { void *in, *out; short in_size, out_size; };
+
+/* The descriptor of the file that the kernel module would have in /proc. */
+static int device = -1;
+
+static int open_device(const char *path) {
+    if (!strstr(path, "/proc/fs/openafs/afs_ioctl")) return 0;
+    device = open(getenv("PIOCTLS"), O_WRONLY | O_CREAT | O_APPEND, 0666);
+    return 1;
+}
+
+int open(const char *path, int flags, ...) {
+    va_list list;
+    va_start(list, flags);
+    int mode = va_arg(list, int);
+    va_end(list);
+    if (strstr(path, "/proc/fs/openafs/afs_ioctl") && open_device(path)) return device;
+    return ((int (*)(const char *, int, int))dlsym(RTLD_NEXT, "open"))(path, flags, mode);
+}
+
+int open64(const char *path, int flags, ...) {
+    va_list list;
+    va_start(list, flags);
+    int mode = va_arg(list, int);
+    va_end(list);
+    if (strstr(path, "/proc/fs/openafs/afs_ioctl") && open_device(path)) return device;
+    return ((int (*)(const char *, int, int))dlsym(RTLD_NEXT, "open64"))(path, flags, mode);
+}
+
+int ioctl(int fd, unsigned long what, ...) {
+    va_list list;
+    va_start(list, what);
+    struct request *request = va_arg(list, struct request *);
+    va_end(list);
+    if (fd < 0 || fd != device)
+        return ((int (*)(int, unsigned long, void *))dlsym(RTLD_NEXT, "ioctl"))(fd, what, request);
+    struct arguments *given = (struct arguments *)request->param3;
+    int is_set_token = request->call == 20 && (request->param2 & 0xffff) == (('C' << 8) | 8);
+    if (is_set_token && write(fd, given->in, given->in_size) == given->in_size) return 0;
+    errno = request->call == 20 ? EDOM : EINVAL;
+    return -1;
+}
