@@ -14,6 +14,8 @@ use std::process::{Command, Output, Stdio};
 
 const ALICE: u32 = 60_001;
 const BOB: u32 = 60_002;
+/// A user whom no machine has, and who logs in.
+const CAROL: u32 = 60_003;
 const NOBODY: u32 = 65_534;
 /// A user whom every Debian has.
 const DAEMON: u32 = 1;
@@ -532,6 +534,38 @@ fn with_services(services: &Path, words: &[&str]) -> Command {
     command
 }
 
+/// A login at a terminal, where the shell does what there is to do.
+#[test]
+fn a_login_at_a_terminal_has_a_pag_and_a_token_of_its_own_until_it_ends() {
+    const NAME: &str = "a_login_at_a_terminal_has_a_pag_and_a_token_of_its_own_until_it_ends";
+    let Some(module) = module(NAME) else { return };
+    if !mounted::needs(NAME, &["login", "script", "unshare"]) {
+        return;
+    }
+    let Some(scene) = Scene::new(NAME) else { return };
+    let alice = who(ALICE, None, "alice");
+    scene.log_in(alice);
+    let folder = scene.folder_of("alice");
+    scene.fill(alice, &folder);
+    let services = scene.pam_services(&module);
+    fs::copy(services.join("su"), services.join("login")).unwrap();
+    let at = |name: &str| scene.cell.folder.join(name);
+    fs::write(at("shell"), format!("#!/bin/sh\nid -G; cat '{}/small'\n", folder.display())).unwrap();
+    open(&at("shell"));
+    let user = format!("carol:x:{CAROL}:{CAROL}::/:{}\n", at("shell").display());
+    fs::write(at("passwd"), fs::read_to_string("/etc/passwd").unwrap() + &user).unwrap();
+    let start = "mount --bind \"$1\" /etc/passwd; exec script --quiet --command 'login -f carol' /dev/null";
+    let words = ["sh", "-euc", start, "sh", &at("passwd").display().to_string()];
+    let said = succeed(with_services(&services, &words));
+    let lines: Vec<&str> = said.lines().map(str::trim).collect();
+    let groups = lines[0].split(' ').map(|group| group.parse::<u32>().expect(&said));
+    let pag = groups.into_iter().find(|group| group >> 24 == 0x41);
+    assert_eq!(lines[1..], ["secret"], "{said}");
+    assert_eq!(scene.tokens(who(CAROL, Some(pag.expect("a PAG")), "")), 0);
+    assert_eq!(scene.shown(who(CAROL, None, ""), &folder), Vec::<&str>::new());
+    assert_eq!(scene.tokens(alice), 1, "another's session goes on");
+}
+
 /// Debian's ssh server, where `scripts/tools.sh` has unpacked it.
 fn ssh_server() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/openssh")
@@ -540,7 +574,6 @@ fn ssh_server() -> PathBuf {
 #[test]
 fn a_login_by_ssh_has_a_pag_and_a_token_of_its_own_until_it_ends() {
     const NAME: &str = "a_login_by_ssh_has_a_pag_and_a_token_of_its_own_until_it_ends";
-    const CAROL: u32 = 60_003;
     let Some(module) = module(NAME) else { return };
     if !mounted::needs(NAME, &["ssh", "ssh-keygen", "unshare"]) {
         return;

@@ -382,6 +382,21 @@ impl Mount {
         Ok(mount)
     }
 
+    /// Runs a command of the shell in a new PAG of this mount's.
+    fn in_pag(&self, lab: &Lab, command: &str) -> Invocation {
+        const SCRIPT: &str = "cd \"$1\" && exec \"$2\" pagsh -c \"exec $3\"";
+        let (at, afar) = (self.at.display().to_string(), lab.tools.afar().display().to_string());
+        Invocation::new(Path::new("sh")).and(["-c", SCRIPT, "sh", &at, &afar, command])
+    }
+
+    /// A session with a PAG of its own, for as long as it is not dropped.
+    pub(crate) fn session(&self, lab: &Lab) -> Result<Process, Error> {
+        let mut session =
+            self.in_pag(lab, "sh -c 'echo ready; exec sleep 1000000'").start(Place::Here, &lab.interrupt)?;
+        session.wait_for_line("ready", READY_PATIENCE)?;
+        Ok(session)
+    }
+
     fn wait_until_ready(&mut self, line: &str) -> Result<(), Error> {
         let process = self.process.as_mut().expect("it has just been started");
         process.wait_for_line(line, READY_PATIENCE).map(drop)
@@ -482,7 +497,21 @@ pub(crate) fn work<S: AsRef<str>>(
     core: Option<usize>,
     words: impl IntoIterator<Item = S>,
 ) -> Result<Worked, Error> {
-    let program = lab.tools.bench().on_core(core).and([paths::NAME]).and(words);
+    measure(lab, &lab.tools.bench().on_core(core).and([paths::NAME]).and(words))
+}
+
+/// The same in a new PAG of a mount's.
+pub(crate) fn work_in_pag<S: AsRef<str>>(
+    lab: &Lab,
+    core: Option<usize>,
+    mount: &Mount,
+    words: impl IntoIterator<Item = S>,
+) -> Result<Worked, Error> {
+    let program = lab.tools.bench().and([paths::NAME]).and(words);
+    measure(lab, &mount.in_pag(lab, &program.words().join(" ")).on_core(core))
+}
+
+fn measure(lab: &Lab, program: &Invocation) -> Result<Worked, Error> {
     let mut process = program.start(Place::Here, &lab.interrupt)?;
     let said = process.wait_for_line("end ", WORK_PATIENCE)?;
     process.finish(END_PATIENCE)?;

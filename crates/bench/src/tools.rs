@@ -160,6 +160,11 @@ impl Invocation {
         self
     }
 
+    /// The program and its arguments, for another program to run.
+    pub(crate) fn words(&self) -> Vec<String> {
+        [vec![self.program.display().to_string()], self.arguments.clone()].concat()
+    }
+
     /// Starts it.
     pub(crate) fn start(&self, place: Place<'_>, interrupt: &Interrupt) -> Result<Process, Error> {
         // `nice` and `taskset` become the program, so that the process's number is the program's.

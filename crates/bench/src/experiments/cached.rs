@@ -1,10 +1,10 @@
 //! What the client costs when all is in its cache: large files beside the local file system, and small ones beside an empty
-//! FUSE mount.
+//! FUSE mount, with and without PAGs.
 
 use crate::error::Error;
 use crate::folder::Folder;
 use crate::lab::{Cell, Lab, interleave};
-use crate::mounts::{Mount, OurCell, Scene, work};
+use crate::mounts::{Mount, OurCell, Scene, work, work_in_pag};
 use crate::network::LinkSpec;
 use crate::record::{Record, Run, short};
 
@@ -18,7 +18,10 @@ const LARGE: [&str; 3] = ["local", "local again", "afar"];
 /// How a large file is read: what it is called, the words before the file's name and behind it.
 const WAYS: [&str; 3] = ["sequential, 1 MiB", "random, 4 KiB", "mmap"];
 /// And small files; the local ones are only for comparison.
-const SMALL: [&str; 4] = ["empty mount", "empty mount again", "afar", "local"];
+const SMALL: [&str; 6] = ["empty mount", "empty mount again", "afar", BESIDE_PAGS, IN_PAG, "local"];
+/// In a mount in which somebody has a PAG: by a process that has none, and by one that has another.
+const BESIDE_PAGS: &str = "afar, beside a PAG";
+const IN_PAG: &str = "afar, in a PAG";
 const SMALL_WAY: &str = "open, read, close";
 /// Of the small files.
 const FOLDERS: usize = 10;
@@ -27,6 +30,8 @@ const SMALL_BYTES: usize = 8192;
 /// A large file has to be read at so much of the local speed, and a small one in so many times the empty mount's time.
 const GOAL_LARGE: f64 = 0.95;
 const GOAL_SMALL: f64 = 1.15;
+/// PAGs may cost so many times the time without.
+const GOAL_PAG: f64 = 1.1;
 
 const MB: &str = "MB/s";
 const US: &str = "µs/file";
@@ -45,7 +50,7 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
          make up a quarter of it, or maps it and adds up all words; the median of {passes} passes is a run. {} files of {SMALL_BYTES} \
          bytes in {FOLDERS} folders are opened, read whole and closed, one after the other, in passes likewise; 'empty mount' is a FUSE \
          file system on our fuse-dev that serves a local folder with the same flags, threads and times to live as the client's mount. \
-         Before that they are read once. Repetitions in turns; 'again' is the same measured twice, so that the difference is noise.",
+         '{BESIDE_PAGS}' is a second mount in which somebody has a PAG, '{IN_PAG}' the same mount, read in another PAG. Before that they are read once. Repetitions in turns; 'again' is the same measured twice, so that the difference is noise.",
         files * FOLDERS
     );
     let local = Folder::new("local")?;
@@ -76,9 +81,12 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     }
     mount.stop()?;
     let mount = Mount::afar(lab, scene.near(), &cell.client(), CORE)?;
+    let with_pags = Mount::afar(lab, scene.near(), &cell.client(), CORE)?;
+    let session = with_pags.session(lab)?;
     let large = |place: &str| if place == "afar" { mount.file("large") } else { large_of(&local, place) };
     let tree = |place: &str| match place {
         "afar" => mount.file("tree"),
+        BESIDE_PAGS | IN_PAG => with_pags.file("tree"),
         "local" => local.path().join("tree").display().to_string(),
         _ => mirror.file("tree"),
     };
@@ -118,20 +126,28 @@ pub(crate) fn run(lab: &Lab, record: &mut Record) -> Result<(), Error> {
     }
     for place in SMALL {
         let folder = tree(place);
-        let (mount, mirror, passes) = (&mount, &mirror, &passes);
+        let (mount, with_pags, mirror, passes) = (&mount, &with_pags, &mirror, &passes);
         cells.push(Cell::new([("how", SMALL_WAY.to_string()), ("where", place.to_string())], move |lab| {
-            let before = (mount.cpu_s(), mirror.cpu_s());
-            let worked = work(lab, CORE, ["small", &folder, passes])?;
+            let process = match place {
+                "afar" => mount,
+                BESIDE_PAGS | IN_PAG => with_pags,
+                _ => mirror,
+            };
+            let (before, words) = (process.cpu_s(), ["small", &folder, passes]);
+            let worked = match place {
+                IN_PAG => work_in_pag(lab, CORE, with_pags, words)?,
+                _ => work(lab, CORE, words)?,
+            };
             let mut run = Run { is_valid: true, commands: vec![worked.command.clone()], ..Run::default() };
             run.figures.insert(US.into(), worked.us_per_file());
-            let (ours, empty) = (mount.cpu_s() - before.0, mirror.cpu_s() - before.1);
             let all = worked.files * worked.seconds.len() as f64;
-            let cpu = if place == "afar" { ours } else { empty };
+            let cpu = process.cpu_s() - before;
             run.figures.insert("file system's process, CPU µs/file".into(), cpu * 1e6 / all);
             Ok(run)
         }));
     }
     interleave(lab, record, &cells, lab.repeats(5))?;
+    drop(session);
     judge(record);
     Ok(())
 }
@@ -151,7 +167,8 @@ fn judge(record: &mut Record) {
         let claim = format!("{way}, cached, by the local file system's speed");
         record.at_least(&claim, ours.map(|ours| ours / local.max(again)), bound, "times", &note);
     }
-    let [empty, again, ours, local] = SMALL.map(|place| record.median(US, &[SMALL_WAY, place]));
+    let [empty, again, ours, beside, inside, local] =
+        SMALL.map(|place| record.median(US, &[SMALL_WAY, place]));
     let note = format!(
         "µs/file: empty mount {} and {}, local {}",
         empty.map_or("-".into(), short),
@@ -166,4 +183,10 @@ fn judge(record: &mut Record) {
         "times",
         &note,
     );
+    for (what, with) in [("beside a PAG", beside), ("in a PAG", inside)] {
+        let note =
+            format!("µs/file: {} and {}", ours.map_or("-".into(), short), with.map_or("-".into(), short));
+        let claim = format!("Small files {what}, by the same where there are no PAGs");
+        record.at_most(&claim, with.zip(ours).map(|(with, ours)| with / ours), GOAL_PAG, "times", &note);
+    }
 }
