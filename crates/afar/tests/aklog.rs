@@ -214,7 +214,7 @@ fn the_token_is_that_of_openafss_aklog_for_the_same_ticket() {
         scene.run(ROOT, &["aklog", "-force"]);
         let mut ours = Token::of_client(&scene.socket(), "afar.local");
         // An odd life tells the kernel module that the number is its owner's. It begins a second later for that; here it is told otherwise.
-        ours.start += u32::from((ours.end - ours.start) % 2 == 0);
+        ours.start += u32::from((ours.end - ours.start).is_multiple_of(2));
         assert_eq!(ours, theirs, "{kind}");
     }
 }

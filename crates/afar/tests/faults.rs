@@ -301,6 +301,56 @@ sys.exit(any(os.waitpid(child, 0)[1] for child in begun))",
 }
 
 /// As after a laptop was closed: the servers could not tell it what changed, and it asks before it answers.
+/// The kernel has the mount's process wait for the page that a program reads, and a server that is silent has it.
+#[test]
+fn a_mount_that_is_killed_while_it_tells_the_kernel_of_a_change_is_gone_and_its_readers_too() {
+    const NAME: &str =
+        "a_mount_that_is_killed_while_it_tells_the_kernel_of_a_change_is_gone_and_its_readers_too";
+    if !can_mount(NAME) {
+        return;
+    }
+    let cell = Cell::new("killed-in-notice");
+    let ((one, here), (mut two, there)) = (cell.mount("one"), cell.mount("two"));
+    fs::write(here.join("large"), text_of(1, 64 << 20)).unwrap();
+    let mut begin = [0; 4096];
+    File::open(there.join("large")).unwrap().read_exact_at(&mut begin, 0).unwrap();
+    cell.servers.signal("STOP");
+    let mut reader = Command::new("tail");
+    reader.args(["-c", "4096"]).arg(there.join("large")).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut reader = reader.spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    let mut flush = mounted::afar(["fs", "flush"]);
+    flush.arg(there.join("large")).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut flush = flush.spawn().unwrap();
+    std::thread::sleep(Duration::from_secs(1));
+    assert!(reader.try_wait().unwrap().is_none(), "it waits for the server");
+    two.signal("KILL");
+    let is_gone = two.wait(Duration::from_secs(20)).is_some();
+    if !is_gone {
+        abort_connection(&there);
+    }
+    assert!(is_gone, "the process cannot be killed");
+    assert!(!mounted::wait(&mut reader).success(), "an error, not half a file");
+    mounted::wait(&mut flush);
+    cell.servers.signal("CONT");
+    assert!(one.stop().success() && cell.servers.stop().success());
+}
+
+/// Has the kernel give up a mount, which nothing else ends.
+fn abort_connection(path: &Path) {
+    let text = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let is_its = |line: &&str| line.split(' ').nth(4).is_some_and(|mount| path.starts_with(mount));
+    let line = text.lines().filter(is_its).last().unwrap();
+    let number = line.split(' ').nth(2).unwrap().rsplit(':').next().unwrap();
+    let script = "mount -t fusectl none \"$1\"; echo 1 > \"$1/$2/abort\"";
+    let place = std::env::temp_dir().join(format!("afar-fusectl-{}", std::process::id()));
+    fs::create_dir_all(&place).unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script, "sh"]).arg(&place).arg(number);
+    drop(command.status());
+    drop(fs::remove_dir(&place));
+}
+
 #[test]
 fn a_mount_that_was_stopped_reads_what_was_written_meanwhile() {
     const NAME: &str = "a_mount_that_was_stopped_reads_what_was_written_meanwhile";

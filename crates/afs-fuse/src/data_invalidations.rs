@@ -1,5 +1,5 @@
-//! Telling the kernel to forget data of files. It waits there for pages that a READ asks us for, and a READ may wait for a server as long as
-//! that is silent. So this is done by a thread, which is left alone with a file that takes long: it ends when that is told, and another thread
+//! Telling the kernel to forget data of files. That waits for pages that a READ asks us for (`kernel_locks`), and a READ may wait for a server
+//! as long as that is silent. So this is done by a thread, which is left alone with a file that takes long: it ends when that is told, and another thread
 //! goes on with the others.
 //!
 //! What is told, and when, is left to `notices`.

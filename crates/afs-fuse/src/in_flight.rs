@@ -19,6 +19,7 @@ use fuse_dev::{Reply, Unique};
 use tokio::task::AbortHandle;
 
 use crate::answer::{Answer, Taken};
+use crate::kernel_locks::{Held, KernelLocks};
 
 /// How often callers are looked at that got a signal which may mean nothing.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -60,6 +61,8 @@ impl Request {
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     table: Mutex<HashMap<Unique, Request>>,
+    /// What the kernel has locked for them.
+    pub(crate) locks: Arc<KernelLocks>,
 }
 
 /// The answer that a waiting request is to get. Dropped without one, it says EINTR.
@@ -68,6 +71,7 @@ pub(crate) struct Due {
     reply: Option<Reply>,
     unique: Unique,
     in_flight: Arc<InFlight>,
+    _held: Option<Held>,
 }
 
 impl Due {
@@ -101,7 +105,8 @@ impl InFlight {
         start: impl FnOnce(Due) -> AbortHandle,
     ) {
         let unique = reply.unique();
-        let due = Due { reply: Some(reply), unique, in_flight: Arc::clone(self) };
+        let held = reply.locked().map(|node| self.locks.hold(node));
+        let due = Due { reply: Some(reply), unique, in_flight: Arc::clone(self), _held: held };
         let request = Request { task: None, is_given_up: false, pid, ended_by, is_watched: false };
         self.lock().insert(unique, request);
         // With nothing locked, as when it is aborted: a runtime that ends drops it at once.

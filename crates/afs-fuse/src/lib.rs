@@ -29,6 +29,7 @@ mod handles;
 mod in_flight;
 mod inodes;
 mod kernel_length;
+mod kernel_locks;
 mod lock_table;
 mod locks;
 mod modes;

@@ -35,8 +35,9 @@ const AGAIN: [Duration; 2] = [Duration::from_millis(20), NOTING];
 
 /// Runs until the client ends.
 pub(crate) fn serve(fs: &Arc<FileSystem>, notifier: &Notifier, mut notices: Notices) {
-    let (of, told) = (Arc::downgrade(fs), notifier.clone());
+    let (of, told, locks) = (Arc::downgrade(fs), notifier.clone(), Arc::clone(&fs.in_flight.locks));
     let mut data = DataInvalidations::new(move |id| {
+        locks.wait(id);
         send(&told, &Forget::Data(id));
         let Some(fs) = of.upgrade() else { return };
         if let Some(node) = fs.nodes.get(id) {
@@ -255,6 +256,7 @@ impl FileSystem {
                     return;
                 }
                 for name in names {
+                    fs.in_flight.locks.wait(dir);
                     send(&fs.notifier, &Forget::Name(dir, name));
                 }
             }

@@ -135,6 +135,7 @@ pub struct FileSystemSpace {
 pub struct Reply {
     device: Arc<Device>,
     unique: Unique,
+    locked: Option<NodeId>,
     is_due: bool,
 }
 
@@ -229,12 +230,24 @@ fn since_epoch(time: SystemTime) -> (u64, u32) {
 
 impl Reply {
     pub(crate) fn new(device: Arc<Device>, unique: Unique) -> Self {
-        Self { device, unique, is_due: true }
+        Self { device, unique, locked: None, is_due: true }
     }
 
     /// A reply that is not due: to requests that are not answered.
     pub(crate) fn none(device: Arc<Device>, unique: Unique) -> Self {
-        Self { device, unique, is_due: false }
+        Self { device, unique, locked: None, is_due: false }
+    }
+
+    /// Notes of which node the kernel holds a lock.
+    pub(crate) fn holding(mut self, locked: Option<NodeId>) -> Self {
+        self.locked = locked;
+        self
+    }
+
+    /// The node of which the kernel holds a lock until this is answered, so that a notice of its data or names waits: a file of which it
+    /// reads pages, or a directory in which it looks up or changes a name. (Of a rename, the directory from which.)
+    pub fn locked(&self) -> Option<NodeId> {
+        self.locked
     }
 
     /// The request that is answered.

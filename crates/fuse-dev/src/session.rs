@@ -9,7 +9,7 @@ use crate::answer::Reply;
 use crate::device::Device;
 use crate::negotiate::{Offer, Settings, buffer_len, negotiate};
 use crate::notice::{Notifier, PRUNE_SINCE};
-use crate::operation::{Operation, Request};
+use crate::operation::{NodeId, Operation, Request};
 
 /// A file system.
 pub trait Handler: Send + Sync + 'static {
@@ -100,7 +100,7 @@ fn serve<H: Handler>(device: &Arc<Device>, handler: &H, room: usize) -> io::Resu
                     Operation::Forget { .. } | Operation::BatchForget(_) | Operation::Interrupt { .. }
                 );
                 let make = if is_answered { Reply::new } else { Reply::none };
-                let reply = make(Arc::clone(device), request.unique);
+                let reply = make(Arc::clone(device), request.unique).holding(locked(&request));
                 // A mistake in one operation must not leave everybody waiting: its reply says EIO.
                 let number = request.unique.0;
                 if catch_unwind(AssertUnwindSafe(|| handler.handle(request, reply))).is_err() {
@@ -116,4 +116,24 @@ fn serve<H: Handler>(device: &Arc<Device>, handler: &H, room: usize) -> io::Resu
         }
     }
     Ok(())
+}
+
+/// See [`Reply::locked`].
+fn locked(request: &Request<'_>) -> Option<NodeId> {
+    let holds_lock = matches!(
+        request.operation,
+        Operation::Read { .. }
+            | Operation::Lookup { .. }
+            | Operation::ReadDirectory { .. }
+            | Operation::ReadDirectoryPlus { .. }
+            | Operation::Create { .. }
+            | Operation::MakeNode { .. }
+            | Operation::MakeDirectory { .. }
+            | Operation::Symlink { .. }
+            | Operation::Link { .. }
+            | Operation::Unlink { .. }
+            | Operation::RemoveDirectory { .. }
+            | Operation::Rename { .. }
+    );
+    holds_lock.then_some(request.node)
 }
