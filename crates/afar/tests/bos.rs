@@ -1,11 +1,16 @@
-//! What superusers change and order with `bos` at a server of ours: database servers, logs, and that it starts again.
+//! What superusers change and order with `bos` at a server of ours: database servers, logs, which roles run, and that it starts
+//! again.
 
 mod server_process;
+mod two_servers;
 
+use std::io::Write;
 use std::net::Ipv4Addr;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use server_process::{ServerProcess, StateFolder};
+use two_servers::TwoServers;
 
 struct Site {
     state: StateFolder,
@@ -41,6 +46,13 @@ impl Site {
         let output = self.bos(verb, more, who);
         assert!(!output.stderr.is_empty(), "{verb} {more}: {output:?}");
         String::from_utf8(output.stderr).unwrap()
+    }
+
+    /// A command about the cell.
+    fn tool(&self, suite: &str, args: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_afar"));
+        command.arg(suite).args(args).arg("-config").arg(self.state.path().join("etc/server"));
+        command.output().unwrap()
     }
 
     fn audit(&self) -> String {
@@ -83,13 +95,10 @@ fn logs_are_told_to_superusers_by_the_names_that_they_have_with_openafs() {
 }
 
 #[test]
-fn it_starts_again_as_the_same_process_and_ends_when_it_is_told_to() {
+fn it_starts_again_as_the_same_process() {
     let mut site = Site::new();
     let pid = site.server.pid();
     site.refuses("restart", "-all", "-noauth");
-    site.does("startup", "");
-    site.does("start", "vlserver");
-    site.refuses("stop", "vlserver", "-localauth");
     for more in ["-all", "-bosserver", "dafs"] {
         site.does("restart", more);
         let line = site.server.next_line();
@@ -97,7 +106,101 @@ fn it_starts_again_as_the_same_process_and_ends_when_it_is_told_to() {
         assert_eq!(site.server.pid(), pid);
         assert!(site.does("status", "").contains("vlserver"));
     }
-    site.does("shutdown", "");
-    assert!(site.server.wait().success(), "a stop is no failure, so that systemd lets it be");
+}
+
+#[test]
+fn a_stopped_role_is_not_there_until_it_is_started_also_after_a_restart() {
+    let mut site = Site::new();
+    site.refuses("stop", "vlserver", "-noauth");
+    assert!(site.refuses("stop", "upserver", "-localauth").contains("no such"));
+    let lookup = |site: &Site| site.tool("vos", &["listvldb", "-noauth"]);
+    assert!(lookup(&site).status.success());
+    site.does("stop", "vlserver -wait");
+    let began = Instant::now();
+    let output = lookup(&site);
+    assert!(!output.status.success(), "{output:?}");
+    assert!(began.elapsed() < Duration::from_secs(5), "nobody waits for it: {:?}", began.elapsed());
+    let disabled = "Instance vlserver, disabled, currently shutdown.\n";
+    assert_eq!(site.does("status", "vlserver"), disabled);
+    assert!(site.tool("pts", &["listmax", "-noauth"]).status.success(), "other roles go on");
+    for more in ["-all", "ptserver"] {
+        site.does("restart", more);
+        site.server.next_line();
+        assert_eq!(site.does("status", "vlserver"), disabled);
+        assert!(!lookup(&site).status.success());
+    }
+    site.does("start", "vlserver");
+    assert!(lookup(&site).status.success());
+    let status = site.does("status", "vlserver -long");
+    assert!(status.contains("currently running normally") && status.contains("(1 proc starts)"), "{status}");
+    site.does("shutdown", "vlserver -wait");
+    site.does("startup", "vlserver");
+    let status = site.does("status", "vlserver -long");
+    assert!(status.contains("Last exit at") && status.contains("(2 proc starts)"), "{status}");
+    site.does("restart", "-all");
+    site.server.next_line();
+    assert!(lookup(&site).status.success());
+    assert!(site.audit().contains("\"rpc\":\"SetStatus\",\"what\":\"vlserver\""));
+}
+
+#[test]
+fn a_shutdown_holds_until_the_next_start_of_the_process() {
+    let mut site = Site::new();
+    site.refuses("shutdown", "", "-noauth");
+    site.does("shutdown", "dafs -wait");
+    let status = site.does("status", "dafs");
+    assert!(status.starts_with("Instance dafs, temporarily disabled, currently shutdown.\n"), "{status}");
+    assert!(!site.tool("vos", &["listvol", &site.address().to_string(), "-noauth"]).status.success());
+    site.does("restart", "dafs");
+    assert!(site.does("status", "dafs").contains("currently running normally"), "it alone is started");
+    site.does("stop", "ptserver");
+    site.does("shutdown", "-wait");
+    let status = site.does("status", "");
+    assert_eq!(status.matches("currently shutdown").count(), 3, "{status}");
+    site.does("startup", "");
+    let status = site.does("status", "");
+    assert_eq!(status.matches("currently running normally").count(), 2, "{status}");
+    assert!(status.contains("Instance ptserver, disabled, currently shutdown"), "{status}");
+    site.does("startup", "ptserver");
+    let status = site.does("status", "ptserver");
+    assert_eq!(status, "Instance ptserver, temporarily enabled, currently running normally.\n");
+    site.does("shutdown", "vlserver");
+    site.does("restart", "-bosserver");
+    site.server.next_line();
+    let status = site.does("status", "");
+    assert_eq!(status.matches("currently running normally").count(), 2, "{status}");
     assert!(site.audit().contains("\"rpc\":\"ShutdownAll\""));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_of_a_replica_go_to_another_file_server_while_theirs_is_stopped() {
+    let cell = TwoServers::new("bos-replica");
+    for line in ["create ONE a root.cell", "addsite ONE a root.cell", "addsite TWO a root.cell"] {
+        cell.does(line);
+    }
+    let afsio = |args: &[&str], input: &[u8]| {
+        let mut command = cell.afar(args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        child.stdin.take().unwrap().write_all(input).unwrap();
+        child.wait_with_output().unwrap()
+    };
+    let written = afsio(&["afsio", "write", "-file", "film", "-localauth"], b"the film");
+    assert!(written.status.success(), "{written:?}");
+    cell.does("release root.cell");
+    let bos = |verb: &str| {
+        let address = cell.address(0).to_string();
+        let output = cell.afar(&["bos", verb, &address, "dafs", "-localauth"]).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    };
+    bos("stop");
+    assert!(!cell.vos("status ONE").output().unwrap().status.success());
+    for _ in 0..3 {
+        let began = Instant::now();
+        let read = afsio(&["afsio", "read", "-file", "film", "-localauth"], b"");
+        assert_eq!(read.stdout, b"the film", "{read:?}");
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    }
+    bos("start");
+    assert!(cell.does("status ONE").contains("No active transactions"));
 }

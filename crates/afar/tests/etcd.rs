@@ -240,3 +240,37 @@ async fn databases_are_copied_from_a_file_to_etcd_and_back() {
     found(&[("first", first), ("second", second)], &[("a.volume", volume), ("another", another)]).await;
     assert!(server.stop().success());
 }
+
+#[test]
+fn a_role_that_is_stopped_sends_clients_to_another_server_at_once() {
+    if !is_here("a_role_that_is_stopped_sends_clients_to_another_server_at_once") {
+        return;
+    }
+    let cell = EtcdCell::start("stopped", 1, 2, "");
+    let afar = |args: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_afar"));
+        command.args(args).arg("-config").arg(cell.states[0].path().join("etc/server"));
+        let began = Instant::now();
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{args:?}: {}", said(&output));
+        (said(&output), began.elapsed())
+    };
+    let [first, second] = [0, 1].map(|server: usize| cell.addresses[server].to_string());
+    for (stopped, other) in [(&first, &second), (&second, &first)] {
+        afar(&["bos", "stop", stopped, "vlserver", "ptserver", "-wait", "-localauth"]);
+        let name = format!("user-{stopped}").replace('.', "-");
+        for args in [
+            &["pts", "createuser", &name, "-localauth"][..],
+            &["pts", "examine", &name, "-localauth"],
+            &["vos", "listvldb", "-localauth"],
+        ] {
+            let (_, took) = afar(args);
+            assert!(took < Duration::from_secs(5), "{args:?} with {stopped} stopped: {took:?}");
+        }
+        afar(&["bos", "start", stopped, "vlserver", "ptserver", "-localauth"]);
+        let (status, _) = afar(&["bos", "status", stopped, "-noauth"]);
+        assert_eq!(status.matches("running normally").count(), 2, "{status}");
+        let (status, _) = afar(&["bos", "status", other, "-noauth"]);
+        assert_eq!(status.matches("running normally").count(), 2, "{status}");
+    }
+}

@@ -75,7 +75,7 @@ fn errno_numbers_are_answers_but_for_a_servers_own_troubles() {
 #[test]
 fn rx_codes_and_what_nobody_has_named() {
     for (code, verdict) in [
-        (-1, Verdict::Anew),
+        (-1, Verdict::Down),
         (-2, Verdict::Offline),
         (-3, Verdict::Anew),
         (-100, Verdict::Wait),

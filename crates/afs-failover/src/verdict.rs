@@ -48,8 +48,10 @@ pub(crate) const VOLUME_CODES: &[(Abort, Verdict)] = &[
 
 /// Rx's own codes, as the peer sent them.
 const RX_CODES: &[(AbortCode, Verdict)] = &[
+    // So does a server whose role is stopped (`bos stop`). One that has only given the call up, as it heard nothing from here, answers
+    // to the probe that follows.
+    (AbortCode::CALL_DEAD, Verdict::Down),
     // A peer that says these of itself has lost the call, not its life.
-    (AbortCode::CALL_DEAD, Verdict::Anew),
     (AbortCode::CALL_TIMEOUT, Verdict::Anew),
     (AbortCode::EOF, Verdict::Anew),
     (AbortCode::PROTOCOL_ERROR, Verdict::Anew),

@@ -5,6 +5,7 @@
 //! this server does not have the procedure, others that they may not.
 
 mod changes;
+pub(crate) mod instances;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -27,9 +28,9 @@ use rxgen::xdr::{CharVec, XdrString};
 use rxgen::{Abort, Serve, ServerCall};
 
 use crate::authority::{BadUser, CellAuthority, UserChange};
-use crate::config::Role;
 use crate::log::Recent;
 use crate::orders::Orders;
+use instances::{Instance, Instances};
 
 /// What the service tells.
 #[derive(Debug)]
@@ -47,47 +48,16 @@ pub(crate) struct Overseer {
     /// Where the program is told to end.
     pub(crate) orders: Orders,
     pub(crate) keys: Arc<KeySet>,
-    pub(crate) instances: Vec<Instance>,
-    /// When the process began.
-    pub(crate) started: AfsTime,
+    pub(crate) instances: Arc<Instances>,
     /// The program, whose age is told.
     pub(crate) program: PathBuf,
     /// Where restart times come from.
     pub(crate) bos_config: BosConfig,
 }
 
-/// Something that runs, as `bos status` shows it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Instance {
-    name: &'static str,
-    kind: &'static str,
-    /// What is said of it in `bos status`.
-    state: &'static str,
-    commands: Vec<String>,
-}
-
-/// The instances of a process with these roles.
-pub(crate) fn instances(roles: &[Role], program: &str) -> Vec<Instance> {
-    let command = |role: Role| format!("{program} server --roles {}", role.name());
-    let simple = |name, role| Instance { name, kind: "simple", state: "", commands: vec![command(role)] };
-    let mut all = Vec::new();
-    if roles.contains(&Role::Pt) {
-        all.push(simple("ptserver", Role::Pt));
-    }
-    if roles.contains(&Role::Vl) {
-        all.push(simple("vlserver", Role::Vl));
-    }
-    if roles.contains(&Role::File) {
-        let vol = roles.contains(&Role::Vol).then(|| command(Role::Vol));
-        let commands = [command(Role::File)].into_iter().chain(vol).collect();
-        all.push(Instance { name: "dafs", kind: "dafs", state: "file server running", commands });
-    }
-    all
-}
-
 impl Overseer {
     fn instance(&self, name: &BozoString) -> Result<&Instance, Abort> {
-        self.instances.iter().find(|instance| instance.name.as_bytes() == &name[..]).ok_or(BZNOENT)
+        self.instances.get(name).ok_or(BZNOENT)
     }
 
     /// Refuses what nobody may do here.
@@ -170,7 +140,8 @@ fn at<T>(items: &[T], index: impl TryInto<usize>) -> Result<&T, Abort> {
 impl Serve<GetStatus> for Overseer {
     async fn serve(&self, _: ServerCall<'_, GetStatus>, args: GetStatus) -> Result<reply::GetStatus, Abort> {
         let instance = self.instance(&args.instance)?;
-        Ok(reply::GetStatus { status: BnodeStatus::NORMAL, description: string(instance.state) })
+        let status = instance.state().status();
+        Ok(reply::GetStatus { status, description: string(instance.description()) })
     }
 }
 
@@ -180,7 +151,7 @@ impl Serve<EnumerateInstance> for Overseer {
         _: ServerCall<'_, EnumerateInstance>,
         args: EnumerateInstance,
     ) -> Result<reply::EnumerateInstance, Abort> {
-        Ok(reply::EnumerateInstance { name: string(at(&self.instances, args.index)?.name) })
+        Ok(reply::EnumerateInstance { name: string(at(&self.instances.all, args.index)?.name) })
     }
 }
 
@@ -191,12 +162,14 @@ impl Serve<GetInstanceInfo> for Overseer {
         args: GetInstanceInfo,
     ) -> Result<reply::GetInstanceInfo, Abort> {
         let instance = self.instance(&args.instance)?;
+        let state = instance.state();
+        let goal = |runs: bool| if runs { BnodeStatus::NORMAL } else { BnodeStatus::SHUTDOWN };
         let status = BozoStatus {
-            goal: BnodeStatus::NORMAL,
-            file_goal: BnodeStatus::NORMAL,
-            proc_start_time: self.started,
-            proc_starts: 1,
-            last_any_exit: AfsTime(0),
+            goal: goal(state.goal),
+            file_goal: goal(state.file_goal),
+            proc_start_time: state.started,
+            proc_starts: state.starts,
+            last_any_exit: state.last_exit,
             last_error_exit: AfsTime(0),
             error_code: 0,
             error_signal: 0,
@@ -342,15 +315,6 @@ refuse! {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn roles_look_like_the_servers_of_openafs() {
-        let all = instances(&Role::ALL, "/usr/bin/afar");
-        let names: Vec<_> = all.iter().map(|i| (i.name, i.kind, i.commands.len())).collect();
-        assert_eq!(names, [("ptserver", "simple", 1), ("vlserver", "simple", 1), ("dafs", "dafs", 2)]);
-        assert_eq!(all[2].commands[0], "/usr/bin/afar server --roles file");
-        assert_eq!(instances(&[Role::Bos], "x"), []);
-    }
 
     #[test]
     fn an_index_out_of_range_ends_a_list() {

@@ -14,7 +14,8 @@ use rx_security::KeySet;
 use rx_security::keys::Key;
 
 use crate::authority::CellAuthority;
-use crate::bozo::{Overseer, instances};
+use crate::bozo::Overseer;
+use crate::bozo::instances::Instances;
 use crate::config::Role;
 use crate::log::Recent;
 use crate::orders::Orders;
@@ -31,6 +32,8 @@ pub fn overseer(folder: &Path, security: Vec<Arc<dyn ServerSecurity>>) -> Servic
         DbServer { address: Ipv4Addr::new(10, 0, 0, 2), name: Some("db2".to_owned()), is_clone: true },
     ];
     let authority = CellAuthority::new(name.clone(), RealmFiles::parse("", ""), folder);
+    let instances = Instances::new(&Role::ALL, "afar", folder.join("stopped"), || AfsTime(1));
+    let instances = instances.expect("there is no such file");
     let overseer = Overseer {
         authority: Arc::new(authority),
         cell: Cell { name, linked: None, comment: None, servers },
@@ -40,8 +43,7 @@ pub fn overseer(folder: &Path, security: Vec<Arc<dyn ServerSecurity>>) -> Servic
         audit_file: folder.join("audit.log"),
         orders: Orders::default(),
         keys: Arc::new(KeySet::of([Key::rxkad(1, [7; 8])]).expect("a good key")),
-        instances: instances(&Role::ALL, "afar"),
-        started: AfsTime(1),
+        instances: Arc::new(instances),
         program: PathBuf::from("afar"),
         bos_config: BosConfig::default(),
     };

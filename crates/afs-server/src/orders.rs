@@ -32,9 +32,14 @@ impl Orders {
         self.0.is_obeyed.store(true, Ordering::Relaxed);
     }
 
+    /// Whether somebody does what is ordered.
+    pub(crate) fn are_obeyed(&self) -> bool {
+        self.0.is_obeyed.load(Ordering::Relaxed)
+    }
+
     /// Gives an order; false if nobody obeys.
     pub(crate) fn give(&self, order: Order) -> bool {
-        if !self.0.is_obeyed.load(Ordering::Relaxed) {
+        if !self.are_obeyed() {
             return false;
         }
         *self.0.order.lock().unwrap_or_else(PoisonError::into_inner) = Some(order);

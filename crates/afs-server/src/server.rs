@@ -34,7 +34,8 @@ use zeroize::Zeroizing;
 
 use crate::addresses;
 use crate::authority::CellAuthority;
-use crate::bozo::{self, Overseer};
+use crate::bozo::Overseer;
+use crate::bozo::instances::{Instances, Served};
 use crate::config::{Config, Level, Query, Role, Sync, Volumes};
 use crate::databases;
 use crate::exporter::Page;
@@ -52,7 +53,7 @@ use crate::protection::{LocalProtection, RemoteProtection};
 use crate::registration::{Registration, Vl, register};
 use crate::sysid;
 use crate::top::{self, About};
-use crate::vice::{self, Served};
+use crate::vice;
 
 /// Why a server does not start. Each says what to do.
 #[derive(Debug)]
@@ -159,11 +160,17 @@ impl Server {
         // A port that is taken is found out before anything is opened or made.
         let mut roles = config.server.roles.clone();
         roles.sort_by_key(|role| Role::ALL.iter().position(|other| other == role));
+        let has = |role: Role| config.server.roles.contains(&role);
+        // Without an overseer nobody could start them.
+        let instances = if has(Role::Bos) { Some(assembly.instances()?) } else { None };
         for role in &roles {
             let endpoint = assembly.bind(*role)?;
+            if instances.as_ref().is_some_and(|instances| instances.is_stopped(*role)) {
+                tracing::warn!(role = role.name(), "it is stopped, until 'bos start' starts it");
+                endpoint.set_away(true);
+            }
             assembly.endpoints.insert(*role, endpoint);
         }
-        let has = |role: Role| config.server.roles.contains(&role);
         let (mut ptdb, mut vldb) = (None, None);
         if has(Role::Pt) || has(Role::Vl) {
             let store = databases::open_store(config, &assembly.folder.cell)?;
@@ -186,8 +193,14 @@ impl Server {
             }
             partitions = Some(open);
         }
-        if has(Role::Bos) {
-            assembly.serve_bos(recent, &orders);
+        if let Some(instances) = instances {
+            instances.serve(Served {
+                endpoints: assembly.endpoints.iter().map(|(role, e)| (*role, e.downgrade())).collect(),
+                volume_service: volume_service.clone(),
+                partitions: partitions.clone(),
+                runtime: Some(Arc::clone(&assembly.runtime)),
+            });
+            assembly.serve_bos(recent, &orders, instances);
         }
         let Assembly { endpoints, rxkad, folder, runtime, .. } = assembly;
         let (cell, started) = (folder.cell.to_string(), runtime.now());
@@ -550,7 +563,7 @@ impl<'a> Assembly<'a> {
         file.promises_file = Some(state.join("promises"));
         file.locations = Some(locations);
         file.clock = WallClock::system();
-        let served = Arc::new(Served(partitions.clone()));
+        let served = Arc::new(vice::Served(partitions.clone()));
         let file_server = FileServer::new(file, endpoint, served, protection)
             .map_err(|error| StartError::State(format!("{}: {error}", state.join("promises").display())))?;
         endpoint.add_service(file_server.service(self.security()));
@@ -579,8 +592,18 @@ impl<'a> Assembly<'a> {
         service
     }
 
-    fn serve_bos(&self, recent: Recent, orders: &Orders) {
-        let program = std::env::current_exe().unwrap_or_else(|_| PathBuf::from("afar"));
+    /// The instances, of which those are stopped that were when the process last ran.
+    fn instances(&self) -> Result<Arc<Instances>, StartError> {
+        let file = self.config.server.state.join("stopped");
+        let program = program().display().to_string();
+        let instances = Instances::new(&self.config.server.roles, &program, file.clone(), || AfsTime(seconds()));
+        let instances =
+            instances.map_err(|error| StartError::State(format!("{}: {error}", file.display())))?;
+        Ok(Arc::new(instances))
+    }
+
+    fn serve_bos(&self, recent: Recent, orders: &Orders, instances: Arc<Instances>) {
+        let program = program();
         let path = &self.config.server.bos_config;
         // It was read before, where it counts.
         let bos_config = BosConfig::read(path).unwrap_or_default();
@@ -593,13 +616,17 @@ impl<'a> Assembly<'a> {
             audit_file: self.config.audit_file(),
             orders: orders.clone(),
             keys: self.rxkad.keys(),
-            instances: bozo::instances(&self.config.server.roles, &program.display().to_string()),
-            started: AfsTime(seconds()),
+            instances,
             program,
             bos_config,
         };
         self.endpoint(Role::Bos).add_service(rx_service::<Bozo, _>(Arc::new(overseer), self.security()));
     }
+}
+
+/// The program that runs.
+fn program() -> PathBuf {
+    std::env::current_exe().unwrap_or_else(|_| PathBuf::from("afar"))
 }
 
 fn volume_config(volumes: &Volumes, memory: &Memory, partitions: usize) -> afs_volume::Config {

@@ -175,6 +175,11 @@ impl VolumeService {
         self.shared.transactions().iter().count()
     }
 
+    /// Ends all transactions that no call is using: whoever began them cannot go on, as the service is stopped.
+    pub async fn end_all(&self) {
+        end_unused(&self.shared, Duration::ZERO).await;
+    }
+
     fn must_be_superuser(&self, identity: &str) -> Result<(), Abort> {
         if self.shared.authority.is_superuser(identity) { Ok(()) } else { Err(codes::BAD_ACCESS) }
     }
@@ -407,25 +412,30 @@ async fn end_idle(shared: Weak<Shared>, runtime: Arc<dyn Runtime>) {
     while let Some(limit) = shared.upgrade().map(|shared| shared.config.idle_limit) {
         runtime.sleep_until(runtime.now() + LOOK_EVERY.min(limit)).await;
         let Some(shared) = shared.upgrade() else { return };
-        loop {
-            let found = shared.transactions().poll_idle(shared.runtime.now(), limit);
-            let Some(transaction) = found else { break };
-            let Transaction { id, volume, procedure, .. } = transaction;
-            tracing::warn!(%volume, transaction = %id, procedure, "nobody used a transaction: it is ended");
-            let in_use = InUse { shared: Arc::clone(&shared), transaction, is_over: false };
-            let shared_then = Arc::clone(&shared);
-            let end = move || {
-                let found = in_use.volume().ok();
-                let is_changed = in_use.end();
-                if let Some((partition, volume)) = found.filter(|(_, volume)| volume.is_half()) {
-                    halves::put_aside(&shared_then, &partition, &volume);
-                }
-                is_changed
-            };
-            if on_a_thread(end).await {
-                shared.watcher.volume_changed(volume).await;
-            }
-        }
+        end_unused(&shared, limit).await;
         on_a_thread(move || halves::remove_old(&shared)).await;
+    }
+}
+
+/// Ends the transactions that nobody has used for so long.
+async fn end_unused(shared: &Arc<Shared>, limit: Duration) {
+    loop {
+        let found = shared.transactions().poll_idle(shared.runtime.now(), limit);
+        let Some(transaction) = found else { break };
+        let Transaction { id, volume, procedure, .. } = transaction;
+        tracing::warn!(%volume, transaction = %id, procedure, "nobody used a transaction: it is ended");
+        let in_use = InUse { shared: Arc::clone(shared), transaction, is_over: false };
+        let shared_then = Arc::clone(shared);
+        let end = move || {
+            let found = in_use.volume().ok();
+            let is_changed = in_use.end();
+            if let Some((partition, volume)) = found.filter(|(_, volume)| volume.is_half()) {
+                halves::put_aside(&shared_then, &partition, &volume);
+            }
+            is_changed
+        };
+        if on_a_thread(end).await {
+            shared.watcher.volume_changed(volume).await;
+        }
     }
 }

@@ -28,6 +28,7 @@ pub use egress::Transmission;
 pub use inspect::{ANSWER_BURST, ANSWER_RATE, ANSWER_RATE_EACH};
 pub use verbs::{CallStats, Read};
 
+use crate::abort::AbortCode;
 use crate::call::CallError;
 use crate::config::{CallLimits, Config};
 use crate::connection::{Connection, ConnectionKey, Role};
@@ -161,6 +162,8 @@ pub struct Endpoint {
     services: HashMap<ServiceId, Service>,
     /// Whether services are still to come: see [`Endpoint::set_starting`].
     is_starting: bool,
+    /// Whether clients are told that nobody is here: see [`Endpoint::set_away`].
+    is_away: bool,
     /// What came meanwhile for services that were not there, as far as it is kept, and when.
     early: VecDeque<(Instant, SocketAddr, Bytes)>,
     connections: Slab<Box<Connection>>,
@@ -218,6 +221,7 @@ impl Endpoint {
             rng,
             services: HashMap::new(),
             is_starting: false,
+            is_away: false,
             early: VecDeque::new(),
             connections: Slab::new(),
             by_key: HashMap::new(),
@@ -258,6 +262,25 @@ impl Endpoint {
                 if now.since(at) <= reach::MAX_EARLY_AGE {
                     self.handle_datagram(now, from, datagram);
                 }
+            }
+        }
+    }
+
+    /// Whether the services are away. While they are, calls of clients end with [`AbortCode::CALL_DEAD`], those that run and new ones:
+    /// for OpenAFS's clients and ours that is a server that does not answer, and they need not wait to know it. Nothing else from a
+    /// client is answered. Calls that this endpoint makes go on.
+    pub fn set_away(&mut self, now: Instant, is_away: bool) {
+        self.is_away = is_away;
+        if !is_away {
+            return;
+        }
+        self.early.clear();
+        let served: Vec<usize> =
+            self.connections.iter().filter(|(_, c)| !c.is_client()).map(|(index, _)| index).collect();
+        for connection in served {
+            for channel in Channel::ALL {
+                let at = ChannelRef { connection, channel };
+                self.fail_call(now, at, CallError::Failed(AbortCode::CALL_DEAD), true);
             }
         }
     }

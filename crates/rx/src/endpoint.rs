@@ -201,6 +201,28 @@ impl Endpoint {
         }
     }
 
+    /// Whether its services are away: see [`rx_proto::endpoint::Endpoint::set_away`]. Calls that run end; their handlers see that when
+    /// they next read or write, and [`Self::served_calls`] tells whether all have.
+    pub fn set_away(&self, is_away: bool) {
+        let driver = self.driver();
+        for shard in &driver.shards {
+            driver.with(shard, |state, now| state.endpoint.set_away(now, is_away));
+        }
+        if is_away {
+            let services: Vec<_> = {
+                let services = driver.services.read().unwrap_or_else(PoisonError::into_inner);
+                services.values().map(Arc::clone).collect()
+            };
+            services.iter().for_each(|service| service.clear());
+        }
+    }
+
+    /// How many calls of clients run or wait for a place, those among them whose handlers have not noticed the end.
+    pub fn served_calls(&self) -> usize {
+        let services = self.driver().services.read().unwrap_or_else(PoisonError::into_inner);
+        services.values().map(|service| service.calls()).sum()
+    }
+
     /// Says that these are addresses of one server: its answers are taken from any of them ([`rx_proto::endpoint::Endpoint::know_host`]).
     pub fn know_host(&self, addresses: &[IpAddr]) {
         let driver = self.driver();

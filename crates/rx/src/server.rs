@@ -162,6 +162,11 @@ impl ServiceEntry {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many calls run or wait.
+    pub(crate) fn calls(&self) -> usize {
+        self.lock().calls()
+    }
+
     /// Forgets the calls that wait.
     pub(crate) fn clear(&self) {
         let waiting = self.lock().drain();

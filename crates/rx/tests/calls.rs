@@ -423,3 +423,41 @@ async fn status_bytes_travel() {
     assert_eq!(call.peer_status(), Some(17));
     assert_eq!(call.stats().bytes_received, 4);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_end_at_once_while_services_are_away_and_go_on_when_they_are_back() {
+    let (server, client) = (bulk_server(with_shards(2)), bind());
+    let connection = connect(&client, &server, ECHO);
+    let is_dead = |error: CallError| matches!(error, CallError::Aborted { code: AbortCode::CALL_DEAD, .. });
+    soon(async {
+        let mut running = connection.call().await.unwrap();
+        running.send(piece(7, 0, 100)).await.unwrap();
+        running.flush().unwrap();
+        while server.served_calls() == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        server.set_away(true);
+        assert!(is_dead(running.read_exact(&mut [0; 1]).await.unwrap_err()), "one that runs");
+        while server.served_calls() > 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        for connection in [&connection, &connect(&client, &server, ECHO), &connect(&client, &server, SINK)] {
+            let began = Instant::now();
+            let mut call = connection.call().await.unwrap();
+            call.finish().unwrap();
+            assert!(is_dead(call.read_exact(&mut [0; 1]).await.unwrap_err()), "a new one");
+            assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+        }
+        // What it calls itself is no matter of this.
+        let other = echo_server(EndpointConfig::default());
+        let outward = connect(&server, &other, ECHO);
+        for connection in [&outward, &connection] {
+            let mut call = connection.call().await.unwrap();
+            call.send(piece(7, 0, 100)).await.unwrap();
+            call.finish().unwrap();
+            assert_eq!(check_stream(&mut call, 7).await.unwrap(), 100);
+            server.set_away(false);
+        }
+    })
+    .await;
+}

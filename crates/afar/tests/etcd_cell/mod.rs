@@ -116,7 +116,7 @@ impl EtcdCell {
         let list =
             |items: Vec<String>| items.iter().map(|item| format!("{item:?}")).collect::<Vec<_>>().join(", ");
         let text = format!(
-            "[server]\nroles = [\"vl\", \"pt\"]\ncell = \"{}.test\"\nstate = {:?}\nbind = \"{}\"\n\
+            "[server]\nroles = [\"vl\", \"pt\", \"bos\"]\ncell = \"{}.test\"\nstate = {:?}\nbind = \"{}\"\n\
              [databases]\netcd = [{}]\nservers = [{}]\n{}\n[log]\nfilter = \"warn\"\n[metrics]\nbind = \"{}:9160\"\n",
             self.name,
             self.states[server].path(),

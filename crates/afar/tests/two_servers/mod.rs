@@ -65,6 +65,21 @@ impl TwoServers {
         command
     }
 
+    /// A command in the cell.
+    pub(crate) fn afar(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_afar"));
+        command.args(args).arg("-config").arg(self.states[0].path().join("etc/server"));
+        command
+    }
+
+    pub(crate) fn state(&self, server: usize) -> &Path {
+        self.states[server].path()
+    }
+
+    pub(crate) fn address(&self, server: usize) -> Ipv4Addr {
+        self.addresses[server]
+    }
+
     pub(crate) fn does(&self, line: &str) -> String {
         let output = self.vos(line).output().unwrap();
         assert!(output.status.success(), "{line}: {}", words(&output));

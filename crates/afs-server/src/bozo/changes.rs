@@ -1,5 +1,5 @@
 //! What superusers change and ask for through the overseer's service, beside superusers themselves: the cell's database servers in
-//! CellServDB, logs, and that the process ends or starts again. Every call is in the audit log.
+//! CellServDB, logs, which roles run, and that the process starts again. Every call is in the audit log.
 
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use afs_config::{Cell, CellName, CellServDb, DbServer, MAX_FILE_BYTES, Problem};
-use afs_wire::abort::{BZACCESS, BZIO, BZNOENT};
+use afs_wire::abort::{BZACCESS, BZDOM, BZIO, BZNOENT};
 use afs_wire::bos::{
     AddCellHost, BnodeStatus, BozoString, DeleteCellHost, GetLog, ReBozo, Restart, RestartAll, SetStatus,
     SetTStatus, ShutdownAll, StartupAll, WaitAll, reply,
@@ -87,11 +87,59 @@ impl Overseer {
         .await
     }
 
-    /// A process is to run, or not to: those that there are do, and stay.
-    fn set(&self, who: &Who, instance: &BozoString, status: BnodeStatus) -> Result<(), Abort> {
+    /// A role is to run, or not to; `for_good`, after a restart too. Refused where the program is not the overseer's own, as by
+    /// `afar up`.
+    async fn set(
+        &self,
+        who: &Who,
+        name: &BozoString,
+        status: BnodeStatus,
+        for_good: bool,
+    ) -> Result<(), Abort> {
         self.check(who)?;
-        self.instance(instance)?;
-        if status == BnodeStatus::NORMAL { Ok(()) } else { Err(Abort::OPCODE) }
+        let name = self.instance(name)?.name;
+        let goal = match status {
+            BnodeStatus::NORMAL => true,
+            BnodeStatus::SHUTDOWN => false,
+            _ => return Err(BZDOM),
+        };
+        if !self.orders.are_obeyed() {
+            return Err(Abort::OPCODE);
+        }
+        self.instances.set(name, goal, for_good).await.map_err(|error| {
+            tracing::error!(instance = name, %error, "it cannot be written down what is stopped: let the state folder belong to the server's user");
+            BZIO
+        })
+    }
+
+    /// All roles are to run for now as they do after a restart, or none is to.
+    async fn set_all(&self, who: &Who, goal: bool) -> Result<(), Abort> {
+        self.check(who)?;
+        if !self.orders.are_obeyed() {
+            // They run.
+            return if goal { Ok(()) } else { Err(Abort::OPCODE) };
+        }
+        for instance in &self.instances.all {
+            if !goal || instance.state().file_goal {
+                self.instances.set(instance.name, goal, false).await.map_err(|_| BZIO)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The process starts again, unless the role is stopped: then that is started.
+    async fn restart(&self, who: &Who, name: &BozoString) -> Result<(), Abort> {
+        self.check(who)?;
+        if self.instance(name)?.state().goal {
+            return self.order(who, Order::Restart);
+        }
+        self.set(who, name, BnodeStatus::NORMAL, false).await
+    }
+
+    async fn wait(&self, who: &Who) -> Result<(), Abort> {
+        self.check(who)?;
+        self.instances.wait().await;
+        Ok(())
     }
 
     async fn log(&self, name: &str) -> Result<Vec<u8>, Abort> {
@@ -281,14 +329,12 @@ macro_rules! orders {
 orders! {
     RestartAll |this, call, _args| ("all") this.order(call, Order::Restart);
     ReBozo |this, call, _args| ("all") this.order(call, Order::Restart);
-    Restart |this, call, args| (args.instance.to_string()) {
-        this.check(call).and_then(|()| this.instance(&args.instance).map(drop)).and_then(|()| this.order(call, Order::Restart))
-    };
-    ShutdownAll |this, call, _args| ("all") this.order(call, Order::Stop);
-    StartupAll |this, call, _args| ("all") this.check(call);
-    SetStatus |this, call, args| (args.instance.to_string()) this.set(call, &args.instance, args.status);
-    SetTStatus |this, call, args| (args.instance.to_string()) this.set(call, &args.instance, args.status);
-    WaitAll |this, call, _args| ("all") this.check(call);
+    Restart |this, call, args| (args.instance.to_string()) this.restart(call, &args.instance).await;
+    ShutdownAll |this, call, _args| ("all") this.set_all(call, false).await;
+    StartupAll |this, call, _args| ("all") this.set_all(call, true).await;
+    SetStatus |this, call, args| (args.instance.to_string()) this.set(call, &args.instance, args.status, true).await;
+    SetTStatus |this, call, args| (args.instance.to_string()) this.set(call, &args.instance, args.status, false).await;
+    WaitAll |this, call, _args| ("all") this.wait(call).await;
 }
 
 #[cfg(test)]

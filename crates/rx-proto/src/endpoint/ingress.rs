@@ -35,6 +35,9 @@ impl Endpoint {
             return;
         };
         self.stats.note_read(header.kind);
+        if self.refuse_if_away(now, from, datagram.len(), &header) {
+            return;
+        }
         match header.kind {
             PacketType::DEBUG | PacketType::VERSION => {
                 return self.handle_question(now, from, &header, &datagram[HEADER_LEN..]);

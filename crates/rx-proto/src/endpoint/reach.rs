@@ -95,7 +95,8 @@ impl Endpoint {
         };
         let Some(security) = self.server_security(header.service, header.security).map(|s| s.accept(&facts))
         else {
-            self.refuse(now, from, len, header);
+            // There is no such service or security class.
+            self.refuse(now, from, len, header, AbortCode::INVALID_OPERATION);
             return None;
         };
         // Room is made before anything is made for the newcomer: who goes may be of the same path.
@@ -125,8 +126,27 @@ impl Endpoint {
         Some(index)
     }
 
-    /// Answers a packet for a service or security class that is not there.
-    fn refuse(&mut self, now: Instant, from: SocketAddr, len: usize, header: &Header) {
+    /// Ends what comes from clients while the services are away, and says whether it did. Whoever sends data or asks how a call goes on
+    /// is told.
+    pub(super) fn refuse_if_away(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        len: usize,
+        header: &Header,
+    ) -> bool {
+        if !self.is_away || !header.is_from_client() {
+            return false;
+        }
+        let asks = header.kind == PacketType::ACK && header.flags.contains(Flags::REQUEST_ACK);
+        if header.call != CallNumber::CONNECTION && (header.kind == PacketType::DATA || asks) {
+            self.refuse(now, from, len, header, AbortCode::CALL_DEAD);
+        }
+        true
+    }
+
+    /// Answers a packet of a call that nobody here takes.
+    fn refuse(&mut self, now: Instant, from: SocketAddr, len: usize, header: &Header, code: AbortCode) {
         let Some(path) = self.path_for_answer(now, from) else { return };
         self.paths[path].handle_received(now, len);
         let refusal = Header {
@@ -138,7 +158,7 @@ impl Endpoint {
             checksum: 0,
             ..*header
         };
-        self.push_packet(path, refusal, &AbortCode::INVALID_OPERATION.0.to_be_bytes());
+        self.push_packet(path, refusal, &code.0.to_be_bytes());
         self.wake_path(path);
     }
 

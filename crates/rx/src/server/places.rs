@@ -125,6 +125,11 @@ impl<T> Places<T> {
         Some((owner, call))
     }
 
+    /// How many calls run or wait.
+    pub(super) fn calls(&self) -> usize {
+        self.waiting + self.owners.values().map(|calls| calls.running).sum::<usize>()
+    }
+
     /// Takes out all that wait.
     pub(super) fn drain(&mut self) -> Vec<T> {
         (self.waiting, self.next, self.by_count) = (0, BTreeSet::new(), BTreeSet::new());

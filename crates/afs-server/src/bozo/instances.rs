@@ -1,0 +1,343 @@
+//! The roles of this process as the overseer's instances: what runs, what is to run, and what `bos stop` and `bos start` do to it.
+//!
+//! A stopped role keeps its port and answers its clients as a server that is not there, so that they go to another one. What it has
+//! in memory stays: volumes, databases and callback promises are those of one process. What `bos stop` says is kept in a file of the
+//! state folder, as OpenAFS's overseer keeps it in BosConfig; what `bos shutdown` says holds until the process ends.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use afs_volserver::{Partitions, VolumeService};
+use afs_wire::bos::BnodeStatus;
+use afs_wire::ids::AfsTime;
+use rx::blocking::on_a_thread;
+use rx::{Endpoint, Runtime, WeakEndpoint};
+
+use crate::authority::replace;
+use crate::config::Role;
+
+/// How long calls may take to see that their role is stopped. Those of the volume service that work on a disk see it last.
+const STOP_PATIENCE: Duration = Duration::from_secs(60);
+/// How often that is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Something that runs, as `bos status` shows it.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    pub(crate) name: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) commands: Vec<String>,
+    roles: Vec<Role>,
+    state: Mutex<State>,
+    /// Held while it is being stopped or started.
+    turn: tokio::sync::Mutex<()>,
+}
+
+/// What it does and is to do.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct State {
+    /// Whether it is to run.
+    pub(crate) goal: bool,
+    /// Whether it is to run after a restart.
+    pub(crate) file_goal: bool,
+    /// Whether it does.
+    pub(crate) runs: bool,
+    pub(crate) started: AfsTime,
+    pub(crate) starts: i32,
+    /// When it was last stopped, if it was.
+    pub(crate) last_exit: AfsTime,
+}
+
+impl State {
+    /// What it is doing.
+    pub(crate) fn status(self) -> BnodeStatus {
+        match (self.goal, self.runs) {
+            (true, true) => BnodeStatus::NORMAL,
+            (true, false) => BnodeStatus::STARTING_UP,
+            (false, true) => BnodeStatus::SHUTTING_DOWN,
+            (false, false) => BnodeStatus::SHUTDOWN,
+        }
+    }
+}
+
+impl Instance {
+    /// Its state now.
+    pub(crate) fn state(&self) -> State {
+        *self.lock()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is said of it in `bos status`.
+    pub(crate) fn description(&self) -> &'static str {
+        match self.state().status() {
+            _ if self.kind != "dafs" => "",
+            BnodeStatus::NORMAL => "file server running",
+            BnodeStatus::SHUTTING_DOWN => "file server shutting down",
+            BnodeStatus::SHUTDOWN => "file server shut down",
+            _ => "starting file server",
+        }
+    }
+}
+
+/// The instances of a process.
+#[derive(Debug)]
+pub(crate) struct Instances {
+    pub(crate) all: Vec<Instance>,
+    /// Names those that are stopped, one a line.
+    file: PathBuf,
+    /// Held while the file is written.
+    writing: tokio::sync::Mutex<()>,
+    /// What there is to stop; set when the roles are served.
+    served: Mutex<Served>,
+    clock: fn() -> AfsTime,
+}
+
+/// What the instances are made of.
+#[derive(Default)]
+pub(crate) struct Served {
+    pub(crate) endpoints: Vec<(Role, WeakEndpoint)>,
+    pub(crate) volume_service: Option<VolumeService>,
+    pub(crate) partitions: Option<Partitions>,
+    pub(crate) runtime: Option<Arc<dyn Runtime>>,
+}
+
+impl std::fmt::Debug for Served {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Served").field("endpoints", &self.endpoints).finish_non_exhaustive()
+    }
+}
+
+impl Instances {
+    /// Those of a process with these roles, of which the file names the stopped ones.
+    ///
+    /// # Errors
+    ///
+    /// The file is there and cannot be read.
+    pub(crate) fn new(
+        roles: &[Role],
+        program: &str,
+        file: PathBuf,
+        clock: fn() -> AfsTime,
+    ) -> io::Result<Self> {
+        let stopped: BTreeSet<String> = match fs::read_to_string(&file) {
+            Ok(text) => text.lines().map(|line| line.trim().to_owned()).collect(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => BTreeSet::new(),
+            Err(error) => return Err(error),
+        };
+        let instance = |name, kind, of: &[Role]| {
+            let roles: Vec<Role> = of.iter().copied().filter(|role| roles.contains(role)).collect();
+            let goal = !stopped.contains(name);
+            let started = if goal { clock() } else { AfsTime(0) };
+            let state = State {
+                goal,
+                file_goal: goal,
+                runs: goal,
+                started,
+                starts: i32::from(goal),
+                last_exit: AfsTime(0),
+            };
+            let command = |role: &Role| format!("{program} server --roles {}", role.name());
+            let commands = roles.iter().map(command).collect();
+            let (state, turn) = (Mutex::new(state), tokio::sync::Mutex::default());
+            roles.first().is_some_and(|first| *first == of[0]).then_some(Instance {
+                name,
+                kind,
+                commands,
+                roles,
+                state,
+                turn,
+            })
+        };
+        let all = [
+            instance("ptserver", "simple", &[Role::Pt]),
+            instance("vlserver", "simple", &[Role::Vl]),
+            instance("dafs", "dafs", &[Role::File, Role::Vol]),
+        ];
+        let all = all.into_iter().flatten().collect();
+        Ok(Self { all, file, writing: tokio::sync::Mutex::default(), served: Mutex::default(), clock })
+    }
+
+    /// Whether a role is stopped from the start.
+    pub(crate) fn is_stopped(&self, role: Role) -> bool {
+        self.all.iter().any(|instance| instance.roles.contains(&role) && !instance.state().goal)
+    }
+
+    /// From now on these can be stopped and started.
+    pub(crate) fn serve(&self, served: Served) {
+        *self.served.lock().unwrap_or_else(PoisonError::into_inner) = served;
+    }
+
+    /// The instance of this name.
+    pub(crate) fn get(&self, name: &[u8]) -> Option<&Instance> {
+        self.all.iter().find(|instance| instance.name.as_bytes() == name)
+    }
+
+    /// Sets whether an instance is to run; `for_good`, after a restart of the process too. It is stopped or started in the background.
+    ///
+    /// # Errors
+    ///
+    /// That cannot be written down. Then nothing has changed.
+    pub(crate) async fn set(
+        self: &Arc<Self>,
+        name: &'static str,
+        goal: bool,
+        for_good: bool,
+    ) -> io::Result<()> {
+        if for_good {
+            self.write_down(name, goal).await?;
+        }
+        let instance = self.get(name.as_bytes()).expect("it was found before");
+        {
+            let mut state = instance.lock();
+            state.goal = goal;
+            state.file_goal = if for_good { goal } else { state.file_goal };
+        }
+        let Some(runtime) = self.runtime() else { return Ok(()) };
+        // Whoever has stopped it finds it stopped at once, and whoever has started it finds it there.
+        if !goal {
+            self.endpoints(instance).iter().for_each(|endpoint| endpoint.set_away(true));
+        } else if !instance.state().runs {
+            self.settle(name).await;
+            return Ok(());
+        }
+        let this = Arc::clone(self);
+        runtime.spawn(Box::pin(async move { this.settle(name).await }));
+        Ok(())
+    }
+
+    async fn write_down(&self, name: &str, goal: bool) -> io::Result<()> {
+        let _one_at_a_time = self.writing.lock().await;
+        let is_stopped = |instance: &&Instance| {
+            if instance.name == name { !goal } else { !instance.state().file_goal }
+        };
+        let text: String = self.all.iter().filter(is_stopped).map(|i| format!("{}\n", i.name)).collect();
+        let file = self.file.clone();
+        on_a_thread(move || match text.is_empty() {
+            false => replace(&file, text.as_bytes()),
+            true => match fs::remove_file(&file) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                Ok(()) | Err(_) => Ok(()),
+            },
+        })
+        .await
+    }
+
+    /// Waits until everything is as it is to be.
+    pub(crate) async fn wait(&self) {
+        let Some(runtime) = self.runtime() else { return };
+        while self.all.iter().map(Instance::state).any(|state| state.goal != state.runs) {
+            runtime.sleep_until(runtime.now() + LOOK_EVERY).await;
+        }
+    }
+
+    fn runtime(&self) -> Option<Arc<dyn Runtime>> {
+        self.served().runtime.clone()
+    }
+
+    fn served(&self) -> MutexGuard<'_, Served> {
+        self.served.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn endpoints(&self, instance: &Instance) -> Vec<Endpoint> {
+        let served = self.served();
+        let of_instance = served.endpoints.iter().filter(|(role, _)| instance.roles.contains(role));
+        of_instance.filter_map(|(_, endpoint)| endpoint.upgrade()).collect()
+    }
+
+    /// Stops or starts an instance, if it is not as it is to be.
+    async fn settle(&self, name: &str) {
+        let Some(instance) = self.get(name.as_bytes()) else { return };
+        let _turn = instance.turn.lock().await;
+        let State { goal, runs, .. } = instance.state();
+        if goal && !runs {
+            self.endpoints(instance).iter().for_each(|endpoint| endpoint.set_away(false));
+            let mut state = instance.lock();
+            (state.runs, state.started, state.starts) = (true, (self.clock)(), state.starts + 1);
+            tracing::info!(instance = name, "it was started");
+        } else if !goal && runs {
+            self.stop(instance).await;
+            let mut state = instance.lock();
+            (state.runs, state.last_exit) = (false, (self.clock)());
+            tracing::info!(instance = name, "it was stopped");
+        } else if goal {
+            // It was stopped and started before anything was done of it.
+            self.endpoints(instance).iter().for_each(|endpoint| endpoint.set_away(false));
+        }
+    }
+
+    /// Ends all that clients have begun, and brings it to disk.
+    async fn stop(&self, instance: &Instance) {
+        let Some(runtime) = self.runtime() else { return };
+        let endpoints = self.endpoints(instance);
+        endpoints.iter().for_each(|endpoint| endpoint.set_away(true));
+        let until = runtime.now() + STOP_PATIENCE;
+        let calls = || endpoints.iter().map(Endpoint::served_calls).sum::<usize>();
+        while calls() > 0 && runtime.now() < until {
+            runtime.sleep_until(runtime.now() + LOOK_EVERY).await;
+        }
+        if calls() > 0 {
+            tracing::warn!(instance = instance.name, calls = calls(), "calls go on though it is stopped");
+        }
+        if !instance.roles.contains(&Role::File) {
+            return;
+        }
+        let (volume_service, partitions) = {
+            let served = self.served();
+            (served.volume_service.clone(), served.partitions.clone())
+        };
+        if let Some(volume_service) = volume_service {
+            volume_service.end_all().await;
+        }
+        on_a_thread(move || {
+            for (id, partition) in partitions.iter().flat_map(Partitions::iter) {
+                if let Err(error) = partition.sync() {
+                    tracing::error!(partition = %id, %error, "a partition could not be brought to disk");
+                }
+            }
+        })
+        .await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn instances(name: &str, roles: &[Role]) -> Instances {
+        let file = std::env::temp_dir().join(format!("afs-server-{name}-{}", std::process::id()));
+        Instances::new(roles, "/usr/bin/afar", file, || AfsTime(1_000_000_000)).unwrap()
+    }
+
+    #[test]
+    fn roles_look_like_the_servers_of_openafs() {
+        let all = instances("roles", &Role::ALL).all;
+        let names: Vec<_> = all.iter().map(|i| (i.name, i.kind, i.commands.len())).collect();
+        assert_eq!(names, [("ptserver", "simple", 1), ("vlserver", "simple", 1), ("dafs", "dafs", 2)]);
+        assert_eq!(all[2].commands[0], "/usr/bin/afar server --roles file");
+        assert!(instances("none", &[Role::Bos]).all.is_empty());
+        assert!(instances("vol", &[Role::Vol]).all.is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_is_stopped_for_good_is_stopped_after_a_restart_and_the_rest_is_not() {
+        let roles = [Role::Pt, Role::Vl, Role::File];
+        let first = Arc::new(instances("goals", &roles));
+        first.set("vlserver", false, true).await.unwrap();
+        first.set("ptserver", false, false).await.unwrap();
+        assert_eq!(first.get(b"ptserver").unwrap().state().status(), BnodeStatus::SHUTTING_DOWN);
+        let again = instances("goals", &roles);
+        let stopped = roles.map(|role| again.is_stopped(role));
+        assert_eq!(stopped, [false, true, false]);
+        assert_eq!(again.get(b"vlserver").unwrap().state().status(), BnodeStatus::SHUTDOWN);
+        first.set("vlserver", true, true).await.unwrap();
+        assert!(!instances("goals", &roles).is_stopped(Role::Vl));
+        assert!(!first.file.exists());
+    }
+}
