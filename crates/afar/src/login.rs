@@ -148,7 +148,7 @@ pub(crate) fn first_superuser(folder: &Path) -> Result<String, String> {
     let list = UserList::read(&file).map_err(|error| error.to_string())?;
     let local = list.users.into_iter().find_map(|user| match user {
         Superuser::Local(name) => Some(name),
-        Superuser::Foreign { .. } | Superuser::Extended(_) => None,
+        Superuser::Foreign { .. } | Superuser::Extended(_) | Superuser::NotUtf8(_) => None,
     });
     local.ok_or_else(|| format!("{} names no user of this cell", file.display()))
 }

@@ -11,6 +11,11 @@ pub const MAX_FILE_BYTES: u64 = 4 << 20;
 
 /// The text of a file. What is not UTF-8 is only found in comments, and is replaced.
 pub(crate) fn read(path: &Path) -> Result<String, ConfigError> {
+    Ok(String::from_utf8_lossy(&read_bytes(path)?).into_owned())
+}
+
+/// The bytes of a file.
+pub(crate) fn read_bytes(path: &Path) -> Result<Vec<u8>, ConfigError> {
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(|e| ConfigError::of_io(path, &e))?;
     let size =
@@ -19,7 +24,7 @@ pub(crate) fn read(path: &Path) -> Result<String, ConfigError> {
         let size = path.metadata().map_or(size as u64, |m| m.len());
         return Err(ConfigError::new(path, None, Problem::TooLarge(size)));
     }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(bytes)
 }
 
 /// The lines that say something, with their numbers from 1: not those that are blank or begin with `#`.

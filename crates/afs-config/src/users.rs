@@ -20,6 +20,18 @@ pub enum Superuser {
     },
     /// An identity of a security class that is not served here (such a line begins with a blank). Kept, matches nobody.
     Extended(String),
+    /// A name that is not UTF-8, as the file has it. Kept, matches nobody: the names of tickets that are served are UTF-8.
+    NotUtf8(Vec<u8>),
+}
+
+impl Superuser {
+    /// The bytes that `bos listusers` is told.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        match self {
+            Self::NotUtf8(name) => name.clone(),
+            Self::Local(_) | Self::Foreign { .. } | Self::Extended(_) => self.to_string().into_bytes(),
+        }
+    }
 }
 
 /// `UserList`: one superuser a line. An empty list is nobody, not everyone.
@@ -46,14 +58,26 @@ impl UserList {
         Self { users: text.lines().filter_map(user).collect() }
     }
 
+    /// The same of a file's bytes. Comments may be in any encoding.
+    pub fn parse_bytes(bytes: &[u8]) -> Self {
+        let users = bytes.split(|byte| *byte == b'\n').filter_map(|line| {
+            let name = line.split(u8::is_ascii_whitespace).next().unwrap_or_default();
+            if std::str::from_utf8(name).is_err() && !name.starts_with(b"#") {
+                return Some(Superuser::NotUtf8(name.to_vec()));
+            }
+            Self::parse(&String::from_utf8_lossy(line)).users.pop()
+        });
+        Self { users: users.collect() }
+    }
+
     /// Reads a file; one that is not there is an empty list.
     ///
     /// # Errors
     ///
     /// When it cannot be read.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        match text::read(path) {
-            Ok(text) => Ok(Self::parse(&text)),
+        match text::read_bytes(path) {
+            Ok(bytes) => Ok(Self::parse_bytes(&bytes)),
             Err(error) if error.is_missing() => Ok(Self::default()),
             Err(error) => Err(error),
         }
@@ -67,7 +91,13 @@ impl UserList {
             (Superuser::Foreign { name: listed, realm: of }, Some(realm)) => {
                 listed == name && of.eq_ignore_ascii_case(realm)
             }
-            (Superuser::Local(_) | Superuser::Foreign { .. } | Superuser::Extended(_), _) => false,
+            (
+                Superuser::Local(_)
+                | Superuser::Foreign { .. }
+                | Superuser::Extended(_)
+                | Superuser::NotUtf8(_),
+                _,
+            ) => false,
         })
     }
 }
@@ -79,6 +109,7 @@ impl fmt::Display for Superuser {
             Self::Local(name) => f.write_str(name),
             Self::Foreign { name, realm } => write!(f, "{name}@{realm}"),
             Self::Extended(line) => f.write_str(line),
+            Self::NotUtf8(name) => f.write_str(&String::from_utf8_lossy(name)),
         }
     }
 }
@@ -105,6 +136,18 @@ mod tests {
         check("1", None, false);
         assert_eq!(list.users.len(), 5);
         assert_eq!(list.users[3].to_string(), "eve@OTHER.EXAMPLE");
+    }
+
+    #[test]
+    fn names_that_are_not_utf8_are_kept_and_match_nobody() {
+        let bytes = b"# f\xfcr alle\nadmin # f\xfcr alle\r\nm\xfcller\n\nm\xc3\xbcller\n".to_vec();
+        let list = UserList::parse_bytes(&bytes);
+        let names: Vec<_> = list.users.iter().map(Superuser::to_bytes).collect();
+        assert_eq!(names, [&b"admin"[..], b"m\xfcller", "m\u{fc}ller".as_bytes()]);
+        assert!(list.contains("admin", None) && list.contains("m\u{fc}ller", None));
+        assert!(!list.contains("m\u{fffd}ller", None), "which is what is shown of any such name");
+        let text = "admin\n x y\n\n#no\nsmith/admin@REALM\n";
+        assert_eq!(UserList::parse_bytes(text.as_bytes()), UserList::parse(text));
     }
 
     #[test]

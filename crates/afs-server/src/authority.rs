@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use afs_celldb::caller::{self, Caller};
-use afs_config::{CellName, RealmFiles, UserList};
+use afs_config::{CellName, RealmFiles, Superuser, UserList};
 use rx_security::Identity;
 
 /// How often a UserList is looked at while it is asked for.
@@ -65,36 +65,42 @@ impl CellAuthority {
     /// # Errors
     ///
     /// If it is no name, is there already or is not there, or the file cannot be written.
-    pub(crate) fn change_user(&self, name: &str, change: UserChange) -> Result<(), BadUser> {
+    pub(crate) fn change_user(&self, name: &[u8], change: UserChange) -> Result<(), BadUser> {
         let mut users = self.users.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_word = !name.contains(|c: char| c.is_whitespace() || c.is_control());
-        let [user] = &UserList::parse(name).users[..] else { return Err(BadUser::NoName) };
-        if !is_word {
+        let is_blank = |byte: &u8| byte.is_ascii_whitespace() || byte.is_ascii_control();
+        let text = String::from_utf8_lossy(name);
+        let is_word =
+            !name.iter().any(is_blank) && !text.contains(|c: char| c.is_whitespace() || c.is_control());
+        let [user] = &UserList::parse_bytes(name).users[..] else { return Err(BadUser::NoName) };
+        // Nobody has such a name; one that is there can be removed.
+        let is_utf8 = !matches!(user, Superuser::NotUtf8(_));
+        if !is_word || change == UserChange::Add && !is_utf8 {
             return Err(BadUser::NoName);
         }
-        let mut text = match fs::read_to_string(&self.file) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        let mut bytes = match fs::read(&self.file) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
             Err(error) => return Err(BadUser::File(error)),
         };
-        let is_listed = UserList::parse(&text).users.contains(user);
+        let is_listed = UserList::parse_bytes(&bytes).users.contains(user);
         match (change, is_listed) {
             (UserChange::Add, true) => return Err(BadUser::IsThere),
             (UserChange::Remove, false) => return Err(BadUser::IsNotThere),
             (UserChange::Add, false) => {
-                if !text.is_empty() && !text.ends_with('\n') {
-                    text.push('\n');
+                if !bytes.is_empty() && !bytes.ends_with(b"\n") {
+                    bytes.push(b'\n');
                 }
-                text += name;
-                text.push('\n');
+                bytes.extend(name);
+                bytes.push(b'\n');
             }
             (UserChange::Remove, true) => {
-                let stays = |line: &&str| !UserList::parse(line).users.contains(user);
-                text = text.split_inclusive('\n').filter(stays).collect();
+                let lines = bytes.split_inclusive(|byte| *byte == b'\n');
+                let stays = |line: &&[u8]| !UserList::parse_bytes(line).users.contains(user);
+                bytes = lines.filter(stays).collect::<Vec<_>>().concat();
             }
         }
-        replace(&self.file, text.as_bytes()).map_err(BadUser::File)?;
-        users.list = UserList::parse(&text);
+        replace(&self.file, &bytes).map_err(BadUser::File)?;
+        users.list = UserList::parse_bytes(&bytes);
         users.modified = modified(&self.file);
         Ok(())
     }
@@ -241,18 +247,25 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("afs-server-users-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         let file = folder.join("UserList");
-        fs::write(&file, "# who\nadmin\nsmith/admin").unwrap();
+        let other = b"# f\xfcr alle\nm\xfcller\n";
+        let whole = |rest: &str| [other, rest.as_bytes()].concat();
+        fs::write(&file, whole("admin\nsmith/admin")).unwrap();
         let cell = CellName::new("lab.test").unwrap();
         let authority = CellAuthority::new(cell, RealmFiles::parse("", ""), &folder);
-        authority.change_user("bob", UserChange::Add).unwrap();
+        authority.change_user(b"bob", UserChange::Add).unwrap();
         assert!(authority.is_superuser("bob"));
-        assert_eq!(fs::read_to_string(&file).unwrap(), "# who\nadmin\nsmith/admin\nbob\n");
-        assert!(matches!(authority.change_user("bob", UserChange::Add), Err(BadUser::IsThere)));
-        assert!(matches!(authority.change_user("nobody", UserChange::Remove), Err(BadUser::IsNotThere)));
-        authority.change_user("smith.admin", UserChange::Remove).unwrap();
+        assert_eq!(fs::read(&file).unwrap(), whole("admin\nsmith/admin\nbob\n"));
+        assert!(matches!(authority.change_user(b"bob", UserChange::Add), Err(BadUser::IsThere)));
+        assert!(matches!(authority.change_user(b"nobody", UserChange::Remove), Err(BadUser::IsNotThere)));
+        authority.change_user(b"smith.admin", UserChange::Remove).unwrap();
         assert!(!authority.is_superuser("smith.admin"));
-        assert_eq!(fs::read_to_string(&file).unwrap(), "# who\nadmin\nbob\n");
-        for name in ["", "a b", "#no", "a\nb", " 1 x", "a\u{7}"] {
+        assert_eq!(fs::read(&file).unwrap(), whole("admin\nbob\n"));
+        assert!(matches!(authority.change_user(b"m\xe4ller", UserChange::Remove), Err(BadUser::IsNotThere)));
+        authority.change_user(b"m\xfcller", UserChange::Remove).unwrap();
+        assert_eq!(fs::read(&file).unwrap(), b"# f\xfcr alle\nadmin\nbob\n");
+        for name in
+            [&b""[..], b"a b", b"#no", b"a\nb", b" 1 x", b"a\x07", "a\u{a0}b".as_bytes(), b"m\xfcller"]
+        {
             assert!(matches!(authority.change_user(name, UserChange::Add), Err(BadUser::NoName)), "{name:?}");
         }
         fs::remove_dir_all(folder).unwrap();

@@ -78,11 +78,11 @@ impl Overseer {
         name: &BozoString,
         change: UserChange,
     ) -> Result<(), Abort> {
-        let name = name.to_string();
+        let (name, bytes) = (name.to_string(), name.to_vec());
         let result = if self.authority.is_superuser(identity) {
-            let (authority, user) = (Arc::clone(&self.authority), name.clone());
+            let authority = Arc::clone(&self.authority);
             // The disk is waited for elsewhere.
-            match on_a_thread(move || authority.change_user(&user, change)).await {
+            match on_a_thread(move || authority.change_user(&bytes, change)).await {
                 Ok(()) => Ok(()),
                 Err(BadUser::NoName) => Err(BZSYNTAX),
                 Err(BadUser::IsThere) => Err(IS_THERE),
@@ -210,9 +210,9 @@ impl Serve<ListSUsers> for Overseer {
         args: ListSUsers,
     ) -> Result<reply::ListSUsers, Abort> {
         let users = self.authority.users();
-        Ok(reply::ListSUsers {
-            name: string(&at(&users.users, args.index).map_err(|_| NO_MORE_USERS)?.to_string()),
-        })
+        let mut name = at(&users.users, args.index).map_err(|_| NO_MORE_USERS)?.to_bytes();
+        name.truncate(afs_wire::bos::BOZO_BSSIZE - 1);
+        Ok(reply::ListSUsers { name: XdrString::new(name).unwrap_or_default() })
     }
 }
 
