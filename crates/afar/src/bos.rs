@@ -9,6 +9,7 @@ mod files;
 mod keys;
 mod listhosts;
 mod processes;
+mod salvage;
 mod settings;
 mod status;
 mod users;
@@ -27,7 +28,7 @@ use rx::Connection;
 use rxgen::{Interface, Rpc};
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// The options of a verb, and behind them those that all verbs have.
@@ -107,7 +108,7 @@ static SUITE: Suite = Suite {
             Opt::list("instance", "instances"),
             Opt::flag("bosserver", "restart bosserver"),
             Opt::flag("all", "restart all processes")),
-        verb!("salvage" "salvage partition or volumes" [] elsewhere::salvage,
+        verb!("salvage" "salvage partition or volumes" [] salvage::run,
             Opt::single("partition", "salvage partition"),
             Opt::single("volume", "salvage volume number or volume name"),
             Opt::single("file", "salvage log output file"),
@@ -159,6 +160,8 @@ struct Bos {
     caller: Caller,
     overseer: Connection,
     json: bool,
+    /// Where the cell's configuration is.
+    folder: PathBuf,
 }
 
 impl Bos {
@@ -242,5 +245,5 @@ fn open(given: &Given) -> Result<Bos, String> {
     }
     let overseer =
         caller.connect(SocketAddr::from((address, Bozo::PORT)), Bozo::SERVICE_ID, login.security());
-    Ok(Bos { printer: Printer::new("bos"), caller, overseer, json: given.has("json") })
+    Ok(Bos { printer: Printer::new("bos"), caller, overseer, json: given.has("json"), folder: folder.into() })
 }

@@ -35,6 +35,7 @@ codes! {
     /// The volume is not there.
     VNOVOL = 103;
     VVOLEXISTS = 104;
+    BZNOENT = BZ + 1;
     BZDOM = BZ + 5;
     PRNOENT = PT + 4;
     PRBADARG = PT + 9;

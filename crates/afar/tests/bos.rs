@@ -144,6 +144,13 @@ fn a_stopped_role_is_not_there_until_it_is_started_also_after_a_restart() {
 }
 
 #[test]
+fn keys_of_des_are_refused_and_it_is_said_what_to_use() {
+    let site = Site::new();
+    assert!(site.refuses("addkey", "-key secret -kvno 5", "-localauth").contains("afar key add"));
+    assert!(site.does("listkeys", "").contains("All done"), "and there is none");
+}
+
+#[test]
 fn a_shutdown_holds_until_the_next_start_of_the_process() {
     let mut site = Site::new();
     site.refuses("shutdown", "", "-noauth");
@@ -203,4 +210,65 @@ async fn readers_of_a_replica_go_to_another_file_server_while_theirs_is_stopped(
     }
     bos("start");
     assert!(cell.does("status ONE").contains("No active transactions"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn salvage_checks_a_volume_in_service_and_a_partition_while_the_file_server_is_stopped() {
+    let cell = TwoServers::new("bos-salvage");
+    for line in ["create ONE a root.cell", "create ONE a user.x"] {
+        cell.does(line);
+    }
+    let address = cell.address(0).to_string();
+    let bos = |args: &str| {
+        let args: Vec<&str> = ["bos"].into_iter().chain(args.split(' ')).collect();
+        let mut line: Vec<&str> = args[..2].to_vec();
+        line.push(&address);
+        line.extend(&args[2..]);
+        line.push("-localauth");
+        let output = cell.afar(&line).output().unwrap();
+        let [said, complained] =
+            [&output.stdout, &output.stderr].map(|t| String::from_utf8_lossy(t).into_owned());
+        (output.status.code().unwrap(), said, complained)
+    };
+    let log = "getlog SalvageLog";
+    assert_ne!(bos(log).0, 0, "nothing was checked yet");
+    let (status, said, complained) = bos("salvage -partition a -volume user.x -showlog -forceDAFS");
+    assert_eq!((status, complained.as_str()), (0, ""), "{said}");
+    assert!(said.starts_with("Starting salvage.\nbos: salvage completed\nSalvageLog:\nvolume "), "{said}");
+    assert!(said.contains("nothing is wrong") && !said.contains("shutting down"), "{said}");
+    assert!(bos(log).1.contains("nothing is wrong"));
+    let (status, _, complained) = bos("salvage -partition a -volume user.x");
+    assert!(status != 0 && complained.contains("-forceDAFS"), "{complained}");
+    let (status, _, complained) = bos("salvage -partition a -volume nobody.has -forceDAFS");
+    assert_eq!(
+        (status, complained.as_str()),
+        (255, "bos: can't interpret nobody.has as volume name or ID\n")
+    );
+
+    let mut child =
+        cell.afar(&["afsio", "write", "-file", "film", "-localauth"]).stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(&[1; 1_500_000]).unwrap();
+    assert!(child.wait().unwrap().success());
+    let (status, said, complained) = bos("salvage -partition /vicepa -showlog -forceDAFS");
+    assert_eq!((status, complained.as_str()), (0, ""), "{said}");
+    let steps = "bos: shutting down 'dafs'.\nStarting salvage.\nbos: salvage completed\nSalvageLog:\n/vicepa: 2 volumes, ";
+    assert!(said.starts_with(steps) && said.contains("nothing is wrong"), "{said}");
+    assert!(said.ends_with("bos: restarting 'dafs'.\n"), "{said}");
+    assert!(bos("status dafs").1.contains("currently running normally"));
+
+    let data = std::fs::read_dir(cell.state(0).join("vicepa/data")).unwrap();
+    for file in data.flat_map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap()) {
+        std::fs::remove_file(file.unwrap().path()).unwrap();
+    }
+    let file = cell.state(0).join("found");
+    let (status, said, complained) = bos(&format!("salvage -all -forceDAFS -file {}", file.display()));
+    assert_eq!((status, complained.as_str()), (0, ""), "{said}");
+    let found = std::fs::read_to_string(file).unwrap();
+    assert!(found.starts_with("SalvageLog:\nvolume ") && found.contains("is not there"), "{found}");
+    assert!(found.contains("/vicepa: 2 volumes, ") && found.contains("things are wrong"), "{found}");
+    assert!(found.contains("/vicepb: 0 volumes, 0 vnodes: nothing is wrong"), "{found}");
+    // The file server serves what is left.
+    assert!(cell.does("listvol ONE").contains("user.x"));
+    let other = cell.afar(&["bos", "create", &address, "salvage", "cron", "rm -rf x", "now", "-localauth"]);
+    assert!(!{ other }.output().unwrap().stderr.is_empty());
 }

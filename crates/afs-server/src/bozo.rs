@@ -6,6 +6,7 @@
 
 mod changes;
 pub(crate) mod instances;
+mod salvage;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -16,9 +17,9 @@ use afs_config::{BosConfig, Cell, KTime};
 use afs_wire::abort::{BZACCESS, BZBADTYPE, BZDOM, BZIO, BZNOENT, BZSYNTAX};
 use afs_wire::bos::{
     AddKey, AddSUser, BnodeFlags, BnodeStatus, BozoKey, BozoKeyInfo, BozoNetKTime, BozoStatus, BozoString,
-    CreateBnode, DeleteBnode, DeleteKey, DeleteSUser, EnumerateInstance, Exec, GetCellHost, GetCellName,
-    GetDates, GetInstanceInfo, GetInstanceParm, GetInstanceStrings, GetRestartTime, GetRestrictedMode,
-    GetStatus, Install, KTimeMask, ListKeys, ListSUsers, Prune, RestartTimeKind, SetCellName, SetNoAuthFlag,
+    DeleteBnode, DeleteKey, DeleteSUser, EnumerateInstance, Exec, GetCellHost, GetCellName, GetDates,
+    GetInstanceInfo, GetInstanceParm, GetInstanceStrings, GetRestartTime, GetRestrictedMode, GetStatus,
+    Install, KTimeMask, ListKeys, ListSUsers, Prune, RestartTimeKind, SetCellName, SetNoAuthFlag,
     SetRestartTime, SetRestrictedMode, UnInstall, reply,
 };
 use afs_wire::ids::AfsTime;
@@ -30,7 +31,8 @@ use rxgen::{Abort, Serve, ServerCall};
 use crate::authority::{BadUser, CellAuthority, UserChange};
 use crate::log::Recent;
 use crate::orders::Orders;
-use instances::{Instance, Instances};
+use instances::{Instance, Instances, State};
+pub(crate) use salvage::Salvager;
 
 /// What the service tells.
 #[derive(Debug)]
@@ -49,6 +51,7 @@ pub(crate) struct Overseer {
     pub(crate) orders: Orders,
     pub(crate) keys: Arc<KeySet>,
     pub(crate) instances: Arc<Instances>,
+    pub(crate) salvager: Arc<Salvager>,
     /// The program, whose age is told.
     pub(crate) program: PathBuf,
     /// Where restart times come from.
@@ -139,6 +142,10 @@ fn at<T>(items: &[T], index: impl TryInto<usize>) -> Result<&T, Abort> {
 
 impl Serve<GetStatus> for Overseer {
     async fn serve(&self, _: ServerCall<'_, GetStatus>, args: GetStatus) -> Result<reply::GetStatus, Abort> {
+        if self.salvager.is_running(&args.instance) {
+            let status = BnodeStatus::NORMAL;
+            return Ok(reply::GetStatus { status, description: string("running now") });
+        }
         let instance = self.instance(&args.instance)?;
         let status = instance.state().status();
         Ok(reply::GetStatus { status, description: string(instance.description()) })
@@ -151,7 +158,9 @@ impl Serve<EnumerateInstance> for Overseer {
         _: ServerCall<'_, EnumerateInstance>,
         args: EnumerateInstance,
     ) -> Result<reply::EnumerateInstance, Abort> {
-        Ok(reply::EnumerateInstance { name: string(at(&self.instances.all, args.index)?.name) })
+        let names = self.instances.all.iter().map(|instance| instance.name);
+        let names: Vec<&str> = names.chain(self.salvager.started().map(|_| salvage::NAME)).collect();
+        Ok(reply::EnumerateInstance { name: string(at(&names, args.index)?) })
     }
 }
 
@@ -161,8 +170,14 @@ impl Serve<GetInstanceInfo> for Overseer {
         _: ServerCall<'_, GetInstanceInfo>,
         args: GetInstanceInfo,
     ) -> Result<reply::GetInstanceInfo, Abort> {
-        let instance = self.instance(&args.instance)?;
-        let state = instance.state();
+        let (kind, state) =
+            match self.salvager.started().filter(|_| args.instance[..] == *salvage::NAME.as_bytes()) {
+                Some(started) => ("cron", State::of_job(started)),
+                None => {
+                    let instance = self.instance(&args.instance)?;
+                    (instance.kind, instance.state())
+                }
+            };
         let goal = |runs: bool| if runs { BnodeStatus::NORMAL } else { BnodeStatus::SHUTDOWN };
         let status = BozoStatus {
             goal: goal(state.goal),
@@ -176,7 +191,7 @@ impl Serve<GetInstanceInfo> for Overseer {
             flags: BnodeFlags::NONE,
             spare: [0; 8],
         };
-        Ok(reply::GetInstanceInfo { kind: string(instance.kind), status })
+        Ok(reply::GetInstanceInfo { kind: string(kind), status })
     }
 }
 
@@ -293,6 +308,26 @@ impl Serve<GetRestrictedMode> for Overseer {
     }
 }
 
+/// AFSCONF_BADKEY, in words of OpenAFS's: the key does not meet requirements.
+const BAD_KEY: Abort = Abort(70_354_697);
+
+impl Serve<AddKey> for Overseer {
+    /// What is sent is a key of DES, which nobody is to use any more. Keys of other kinds cannot be sent by this procedure.
+    async fn serve(&self, call: ServerCall<'_, AddKey>, args: AddKey) -> Result<reply::AddKey, Abort> {
+        let is_superuser = self.authority.is_superuser(call.security());
+        let code = if is_superuser { BAD_KEY } else { BZACCESS };
+        if is_superuser {
+            tracing::warn!(
+                "'bos addkey' can only send keys of DES, which are refused: add a key with 'afar key add' on each server"
+            );
+        }
+        let caller = Some(call.security()).filter(|who| !who.is_empty()).unwrap_or("anonymous");
+        let (rpc, what, peer) = (<AddKey as rxgen::Rpc>::NAME, format!("version {}", args.kvno), call.peer());
+        tracing::info!(target: "audit", rpc, what, caller, %peer, code = code.0, "overseer");
+        Err(code)
+    }
+}
+
 macro_rules! refuse {
     ($($rpc:ident)*) => { $(
         impl Serve<$rpc> for Overseer {
@@ -308,7 +343,7 @@ macro_rules! refuse {
 }
 
 refuse! {
-    CreateBnode DeleteBnode AddKey DeleteKey SetCellName SetNoAuthFlag Install UnInstall Exec Prune SetRestartTime
+    DeleteBnode DeleteKey SetCellName SetNoAuthFlag Install UnInstall Exec Prune SetRestartTime
     SetRestrictedMode
 }
 

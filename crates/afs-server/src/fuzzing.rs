@@ -44,6 +44,7 @@ pub fn overseer(folder: &Path, security: Vec<Arc<dyn ServerSecurity>>) -> Servic
         orders: Orders::default(),
         keys: Arc::new(KeySet::of([Key::rxkad(1, [7; 8])]).expect("a good key")),
         instances: Arc::new(instances),
+        salvager: Arc::default(),
         program: PathBuf::from("afar"),
         bos_config: BosConfig::default(),
     };

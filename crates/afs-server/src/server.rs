@@ -617,6 +617,7 @@ impl<'a> Assembly<'a> {
             orders: orders.clone(),
             keys: self.rxkad.keys(),
             instances,
+            salvager: Arc::default(),
             program,
             bos_config,
         };

@@ -17,6 +17,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use afs_volume::fsck::{self, Report};
 use afs_volume::{Partition, Volume, VolumeError, VolumeKind, VolumeState};
 use afs_wire::afsvol::{AfsVol, AttachFlags, VolumeFlags};
 use afs_wire::ids::{AfsTime, PartitionId, TransId, VolumeId, VolumeType};
@@ -107,6 +108,20 @@ pub trait Peers: Send + Sync + 'static {
     fn connect(&self, to: SocketAddr) -> Result<Connection, String>;
 }
 
+/// Why a volume was not checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unchecked {
+    /// It is not on that partition.
+    NoVolume,
+    /// Somebody works on it.
+    Busy,
+    /// It cannot be read, and why.
+    Failed(String),
+}
+
+/// After this time, a volume in which something is wrong is checked once more.
+const SECOND_LOOK: Duration = Duration::from_secs(2);
+
 /// The volume service. Clones are the same one.
 #[derive(Clone)]
 pub struct VolumeService {
@@ -178,6 +193,47 @@ impl VolumeService {
     /// Ends all transactions that no call is using: whoever began them cannot go on, as the service is stopped.
     pub async fn end_all(&self) {
         end_unused(&self.shared, Duration::ZERO).await;
+    }
+
+    /// Checks a volume as `afar fsck` does. For as long as that takes, clients cannot use it and nobody else can work on it; the last
+    /// release of a replica is served.
+    ///
+    /// # Errors
+    ///
+    /// Somebody works on the volume, it is not there, or it cannot be read.
+    pub async fn check(&self, partition: PartitionId, volume: VolumeId) -> Result<Report, Unchecked> {
+        let of = self.partition(partition).ok_or(Unchecked::NoVolume)?;
+        let in_use = match of.volume(volume) {
+            Ok(found) => {
+                let begun = self.begin(volume, partition, AttachFlags::OFFLINE, "Salvage");
+                let in_use = begun.map_err(|_| Unchecked::Busy)?;
+                attach(&found, AttachFlags::OFFLINE);
+                Some(in_use)
+            }
+            // It has no state that could be changed.
+            Err(VolumeError::Damaged { .. }) => None,
+            Err(VolumeError::NoVolume(_)) => return Err(Unchecked::NoVolume),
+            Err(error) => return Err(Unchecked::Failed(error.to_string())),
+        };
+        let check =
+            move || fsck::check_one(&of, volume).map_err(|error| Unchecked::Failed(error.to_string()));
+        let check = Arc::new(check);
+        let first = Arc::clone(&check);
+        let mut report = on_a_thread(move || first()).await;
+        if let Ok(found) = report.as_mut()
+            && !found.is_clean()
+        {
+            // Calls that had begun before it was offline have ended by then.
+            self.shared.runtime.sleep_until(self.shared.runtime.now() + SECOND_LOOK).await;
+            match on_a_thread(move || check()).await {
+                Ok(again) => found.keep_common(&again),
+                Err(error) => report = Err(error),
+            }
+        }
+        if let Some(in_use) = in_use {
+            on_a_thread(move || in_use.end()).await;
+        }
+        report
     }
 
     fn must_be_superuser(&self, identity: &str) -> Result<(), Abort> {

@@ -7,8 +7,9 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use afs_store::{Batch, Key, Options, Schema, Store};
+use afs_volserver::Unchecked;
 use afs_volume::disk::{Cut, SimulatedDisk};
-use afs_volume::{Partition, SetStatus, VnodeId, VolumeState};
+use afs_volume::{Partition, SetStatus, Stamp, StoreRange, VnodeId, VolumeState};
 use afs_wire::abort::{
     VBUSY, VNOVOL, VOFFLINE, VOLSERBAD_ACCESS, VOLSERBADNAME, VOLSERILLEGAL_PARTITION, VOLSERNO_OP,
     VOLSERVOLBUSY,
@@ -19,7 +20,7 @@ use afs_wire::afsvol::{
     PartitionInfo, PartitionInfo64, ReClone, SetFlags, SetIdsTypes, SetInfo, SplitVolume, TransCreate,
     UNCHANGED, VOK, VolintInfo, VolumeFlags, XListOneVolume, XListPartitions,
 };
-use afs_wire::ids::{AfsTime, PartitionId, TransId, VolumeId, VolumeType};
+use afs_wire::ids::{AfsTime, PartitionId, TransId, ViceId, VolumeId, VolumeType};
 use rx_proto::abort::AbortCode;
 use rxgen::Abort;
 use support::dumps::stamp;
@@ -399,5 +400,53 @@ async fn a_transaction_that_nobody_uses_ends() {
     };
     tokio::time::timeout(Duration::from_secs(10), ended).await.unwrap();
     assert_eq!(lab.state(RW), VolumeState::Online);
+    lab.fails(GetName { trans }, ENOENT).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_has_the_volume_for_itself_and_says_what_stays_wrong() {
+    let lab = Lab::new();
+    lab.create(RW, "user.x").await;
+    let report = lab.service.check(A, RW).await.unwrap();
+    assert!(report.is_clean() && (report.volumes, report.vnodes) == (1, 1), "{report:?}");
+    assert_eq!(lab.service.check(B, RW).await, Err(Unchecked::NoVolume));
+    assert_eq!(lab.service.check(PartitionId(9), RW).await, Err(Unchecked::NoVolume));
+    let trans = lab.begin(RW, AttachFlags::BUSY).await;
+    assert_eq!(lab.service.check(A, RW).await, Err(Unchecked::Busy));
+    assert_eq!(lab.state(RW), VolumeState::Busy, "whoever works on it goes on");
+    lab.end(trans).await;
+
+    let volume = lab.partitions.find(RW).unwrap().1;
+    let (set, stamp) = (SetStatus::default(), Stamp { who: ViceId(1), now: AfsTime(1) });
+    let file = volume.create_file(VnodeId::ROOT, b"f", &set, stamp).unwrap().vnode.id;
+    let range = StoreRange { position: 0, length: 100_000, file_length: 100_000 };
+    let mut store = volume.begin_store(file, range).unwrap();
+    store.write(&[1; 100_000]).unwrap();
+    store.commit(&set, stamp, false).unwrap();
+    let data = std::fs::read_dir(lab.partitions.get(A).unwrap().folder().join("data")).unwrap();
+    for file in data.flat_map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap()) {
+        std::fs::remove_file(file.unwrap().path()).unwrap();
+    }
+    // What is found is looked for once more two seconds later, and so long nobody else has the volume.
+    let service = lab.service.clone();
+    let checking = tokio::spawn(async move { service.check(A, RW).await });
+    while lab.state(RW) == VolumeState::Online {
+        tokio::task::yield_now().await;
+    }
+    assert!(matches!(lab.state(RW), VolumeState::Offline(_)));
+    lab.fails(TransCreate { volume: RW, partition: A, flags: AttachFlags::BUSY }, VOLSERVOLBUSY).await;
+    let report = checking.await.unwrap().unwrap();
+    assert_eq!(report.findings.len(), 1, "{report:?}");
+    assert!(report.findings[0].to_string().contains("is not there"), "{report:?}");
+    assert_eq!((lab.state(RW), lab.service.transaction_count()), (VolumeState::Online, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_transactions_end_when_the_service_is_stopped() {
+    let lab = Lab::new();
+    lab.create(RW, "user.x").await;
+    let trans = lab.begin(RW, AttachFlags::BUSY).await;
+    lab.service.end_all().await;
+    assert_eq!((lab.state(RW), lab.service.transaction_count()), (VolumeState::Online, 0));
     lab.fails(GetName { trans }, ENOENT).await;
 }

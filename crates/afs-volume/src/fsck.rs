@@ -64,6 +64,12 @@ impl Report {
         self.findings.is_empty()
     }
 
+    /// Leaves out what another check of the same has not found too: it came of a change that was under way.
+    pub fn keep_common(&mut self, other: &Self) {
+        self.findings.retain(|finding| other.findings.contains(finding));
+        self.more_findings = self.more_findings.min(other.more_findings);
+    }
+
     fn find(&mut self, volume: Option<VolumeId>, what: impl Into<String>, why: impl Into<String>) {
         if self.findings.len() < FINDINGS_MAX {
             self.findings.push(Finding { volume, what: what.into(), why: why.into() });
@@ -87,6 +93,21 @@ impl Report {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Checks a volume by itself. The others on its partition may be in use, and it may be read; while it is written, what is found may
+/// be a change that is under way.
+///
+/// # Errors
+///
+/// It is not there, or cannot be read at all.
+pub fn check_one(partition: &Partition, id: VolumeId) -> Result<Report, VolumeError> {
+    let mut report = Report { volumes: 1, ..Report::default() };
+    match partition.damage().volumes.get(&id) {
+        Some(damaged) => report.find(Some(id), damaged.what.clone(), damaged.why.clone()),
+        None => check_volume(&partition.volume(id)?, &mut report)?,
+    }
+    Ok(report)
 }
 
 /// Checks a partition.

@@ -16,12 +16,6 @@ pub(super) fn install(bos: &Bos, _given: &Given) -> u8 {
     refuse(bos, "install", "programs come with packages. Install them with the machine's package manager")
 }
 
-pub(super) fn salvage(bos: &Bos, _given: &Given) -> u8 {
-    let what = "volumes of afar need none after a crash: 'afar fsck PARTITION' on the machine checks a partition whose server is \
-                stopped. For servers of OpenAFS use OpenAFS's bos";
-    refuse(bos, "salvage", what)
-}
-
 fn refuse(bos: &Bos, verb: &str, what: &str) -> u8 {
     complain!(bos.printer, "bos: there is no {verb} here: {what}\n");
     FAILURE

@@ -86,8 +86,13 @@ pub(super) fn getlog(bos: &Bos, given: &Given) -> u8 {
 /// Bytes of a line without an end that are kept until more comes.
 const LINE_MAX: usize = 64 << 10;
 
-/// Says a log line by line, as it comes. Behind it is a NUL.
+/// Says a log line by line, as it comes.
 fn fetch(bos: &Bos, order: &GetLog) -> Result<(), Code> {
+    fetch_to(bos, order, |lines| say_lines(bos, lines))
+}
+
+/// Fetches a log, of which each piece ends with a line. Behind it is a NUL.
+pub(super) fn fetch_to(bos: &Bos, order: &GetLog, mut say: impl FnMut(&[u8])) -> Result<(), Code> {
     let code = |error: RpcError| Code(error.code().0);
     let failed = |source| code(RpcError::Call { rpc: GetLog::NAME, source });
     bos.caller.run(async {
@@ -98,20 +103,20 @@ fn fetch(bos: &Bos, order: &GetLog) -> Result<(), Code> {
         while let Some(bytes) = call.recv().await.map_err(failed)? {
             pending.extend(bytes.iter().filter(|byte| **byte != 0));
             if let Some(end) = pending.iter().rposition(|byte| *byte == b'\n') {
-                say_lines(bos, &pending[..=end]);
+                say(&pending[..=end]);
                 pending.drain(..=end);
             }
             if pending.len() > LINE_MAX {
-                say_lines(bos, &pending);
+                say(&pending);
                 pending.clear();
             }
         }
-        say_lines(bos, &pending);
+        say(&pending);
         Ok(())
     })
 }
 
-fn say_lines(bos: &Bos, text: &[u8]) {
+pub(super) fn say_lines(bos: &Bos, text: &[u8]) {
     let text = String::from_utf8_lossy(text);
     for line in text.split_inclusive('\n') {
         let (line, end) = line.strip_suffix('\n').map_or((line, ""), |line| (line, "\n"));

@@ -40,28 +40,28 @@ enum HostChange {
 
 /// Who makes a call, and which.
 #[derive(Debug)]
-struct Who {
+pub(super) struct Who {
     rpc: &'static str,
     identity: String,
     peer: SocketAddr,
 }
 
 impl Who {
-    fn of<R: Rpc>(call: &ServerCall<'_, R>) -> Self {
+    pub(super) fn of<R: Rpc>(call: &ServerCall<'_, R>) -> Self {
         Self { rpc: R::NAME, identity: call.security().to_owned(), peer: call.peer() }
     }
 }
 
 impl Overseer {
     /// Writes down what came of a call.
-    fn audited<T>(&self, who: &Who, what: &str, result: Result<T, Abort>) -> Result<T, Abort> {
+    pub(super) fn audited<T>(&self, who: &Who, what: &str, result: Result<T, Abort>) -> Result<T, Abort> {
         let caller = Some(who.identity.as_str()).filter(|who| !who.is_empty()).unwrap_or("anonymous");
         let (rpc, peer, code) = (who.rpc, who.peer, result.as_ref().err().map_or(0, |code| code.0));
         tracing::info!(target: "audit", rpc, what, caller, %peer, code, "overseer");
         result
     }
 
-    fn check(&self, who: &Who) -> Result<(), Abort> {
+    pub(super) fn check(&self, who: &Who) -> Result<(), Abort> {
         if self.authority.is_superuser(&who.identity) { Ok(()) } else { Err(BZACCESS) }
     }
 
@@ -147,6 +147,9 @@ impl Overseer {
         if name == "AuditLog" {
             let file = self.audit_file.clone();
             return on_a_thread(move || end_of(&file)).await.map_err(|_| BZNOENT);
+        }
+        if name == "SalvageLog" || name == "SalsrvLog" {
+            return self.salvager.log().ok_or(BZNOENT);
         }
         self.recent.log(name).ok_or(BZNOENT)
     }

@@ -53,6 +53,11 @@ pub(crate) struct State {
 }
 
 impl State {
+    /// Of something that runs once, since then.
+    pub(crate) const fn of_job(started: AfsTime) -> Self {
+        Self { goal: true, file_goal: true, runs: true, started, starts: 1, last_exit: AfsTime(0) }
+    }
+
     /// What it is doing.
     pub(crate) fn status(self) -> BnodeStatus {
         match (self.goal, self.runs) {
@@ -237,7 +242,23 @@ impl Instances {
         }
     }
 
-    fn runtime(&self) -> Option<Arc<dyn Runtime>> {
+    /// The time.
+    pub(crate) fn now(&self) -> AfsTime {
+        (self.clock)()
+    }
+
+    /// The service of volumes, if it is a role of this process.
+    pub(crate) fn volume_service(&self) -> Option<VolumeService> {
+        self.served().volume_service.clone()
+    }
+
+    /// The partitions of this process, and whether no client can use them.
+    pub(crate) fn partitions(&self) -> (Option<Partitions>, bool) {
+        let is_stopped = |instance: &Instance| instance.state().status() == BnodeStatus::SHUTDOWN;
+        (self.served().partitions.clone(), self.get(b"dafs").is_some_and(is_stopped))
+    }
+
+    pub(crate) fn runtime(&self) -> Option<Arc<dyn Runtime>> {
         self.served().runtime.clone()
     }
 
