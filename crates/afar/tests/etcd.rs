@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 use std::time::{Duration, Instant};
 
-use afs_testclient::etcd::Etcd;
+use afs_testclient::etcd::{Etcd, skip};
 use afs_testclient::{Client, Who};
 use afs_wire::ids::{ViceId, VolumeId};
 use afs_wire::pt::{NameToID, NewEntry, PRUSER};
@@ -273,4 +273,60 @@ fn a_role_that_is_stopped_sends_clients_to_another_server_at_once() {
         let (status, _) = afar(&["bos", "status", other, "-noauth"]);
         assert_eq!(status.matches("running normally").count(), 2, "{status}");
     }
+}
+
+/// A first start that was killed after the databases were made in etcd and before it had noted so took them for those of another
+/// cell the next time, and said how to begin anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_first_start_that_ends_when_the_databases_are_made_is_finished_by_the_next() {
+    let test = "a_first_start_that_ends_when_the_databases_are_made_is_finished_by_the_next";
+    if !is_here(test) {
+        return;
+    }
+    let etcd = Etcd::start("cut", 1);
+    let (state, address) = (StateFolder::new("cut"), own_address());
+    let (folder, members) = (state.path().display(), etcd.endpoints());
+    let config = |folder: &dyn std::fmt::Display| {
+        format!(
+            "[server]\nroles = [\"pt\"]\ncell = \"cut.test\"\nstate = \"{folder}\"\nbind = \"{address}\"\n[databases]\n\
+             etcd = {members:?}\nservers = [\"{address}\"]\n"
+        )
+    };
+    let file = state.write("server.toml", &config(&folder));
+    let start = || command([std::ffi::OsStr::new("--config"), file.as_os_str()]);
+    // The configuration is made before the ports are bound.
+    let taken = UdpSocket::bind((address, 7002)).unwrap();
+    let output = run(start());
+    assert!(!output.status.success() && said(&output).contains("the port of role 'pt'"), "{}", said(&output));
+    drop(taken);
+    // The note cannot be removed, as something is mounted there: that is where the second start ends.
+    let note = state.path().join("etc/server/administrator-to-be-made");
+    let mount = |args: &[&str]| {
+        let status = std::process::Command::new(args[0]).args(&args[1..]).arg(&note).status();
+        status.is_ok_and(|status| status.success())
+    };
+    if !mount(&["mount", "--bind", note.to_str().unwrap()]) {
+        skip(test, "nothing can be mounted here");
+        return;
+    }
+    let output = run(start());
+    assert!(mount(&["umount"]));
+    assert!(
+        !output.status.success() && said(&output).contains("administrator-to-be-made"),
+        "{}",
+        said(&output)
+    );
+    {
+        let _server = ServerProcess::of(start(), address);
+        assert!(!note.exists());
+        let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+        let pt = client.protection_server(address, &Who::Anonymous);
+        let names = XdrArray::new(vec![CharVec::from_text("admin").unwrap()]).unwrap();
+        assert_eq!(pt.rpc(&NameToID { names }).await.unwrap().ids[0], ViceId(1));
+    }
+    // Another one that begins with a key of its own is still told that it has the wrong one.
+    let other = StateFolder::new("cut-other");
+    let file = other.write("server.toml", &config(&other.path().display()));
+    let output = run(command([std::ffi::OsStr::new("--config"), file.as_os_str()]));
+    assert!(!output.status.success() && said(&output).contains("another key"), "{}", said(&output));
 }

@@ -78,6 +78,17 @@ pub trait Image: fmt::Debug + Send + Sync + Sized + 'static {
     }
 }
 
+/// Whether a process that had this number ([`Options::writer`]) has changed a database in a store that several machines share. What a
+/// process left behind that ended weeks ago may have been swept away.
+///
+/// # Errors
+///
+/// The store's.
+pub async fn was_changed_by<I: Image>(store: &dyn CellStore, writer: u64) -> Result<bool, StoreError> {
+    let key = Stamp { writer, sequence: 0 }.key(I::PREFIX);
+    Ok(store.read(&key).await?.is_some())
+}
+
 /// The changes of rows that are to be made together, by keys without the prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rows(Vec<RowChange>);

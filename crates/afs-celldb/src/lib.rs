@@ -24,7 +24,7 @@ pub mod ubik;
 pub mod vldb;
 
 pub use caller::{Authority, Caller, Identity};
-pub use database::{Database, Freshness, NoQuorum, OpenError, Options, Version, rows_of};
+pub use database::{Database, Freshness, NoQuorum, OpenError, Options, Version, rows_of, was_changed_by};
 pub use fill::{Existing, FillError, check_empty, fill};
 pub use serving::{Clock, rx_service};
 pub use store::{CellStore, StoreError};

@@ -109,6 +109,12 @@ fn etcd(config: &Config, cell: &CellName) -> Result<Arc<dyn CellStore>, StartErr
     ))
 }
 
+/// The number by which a process is told from the others that change a database, by what it opened it with.
+pub(crate) fn writer_of(chance: [u8; 32]) -> u64 {
+    let (writer, _) = chance.split_first_chunk().expect("32 bytes are more than 8");
+    u64::from_be_bytes(*writer)
+}
+
 /// Loads a database. `chance` tells this process from the others that change it.
 ///
 /// # Errors
@@ -119,9 +125,8 @@ pub(crate) async fn open<I: Image>(
     config: &Config,
     chance: [u8; 32],
 ) -> Result<Arc<Database<I>>, StartError> {
-    let (writer, _) = chance.split_first_chunk().expect("32 bytes are more than 8");
     let memory_limit = Duration::from_secs(config.databases.memory_seconds.into());
-    let options = Options { writer: u64::from_be_bytes(*writer), memory_limit };
+    let options = Options { writer: writer_of(chance), memory_limit };
     let begun = Instant::now();
     let mut is_told = false;
     loop {

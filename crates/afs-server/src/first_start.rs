@@ -22,6 +22,8 @@ const FIRST_KVNO: i32 = 1;
 /// Beside the configuration of a cell whose administrator is not in its protection database yet: the administrator's
 /// name.
 const PENDING: &str = "administrator-to-be-made";
+/// What a line of it begins with that has the number of a process.
+const WRITER: &str = "writer ";
 
 /// What a new cell is.
 #[derive(Debug, Clone)]
@@ -94,14 +96,43 @@ pub(crate) fn make_configuration(etc: &Path, cell: &NewCell<'_>) -> io::Result<b
     Ok(true)
 }
 
-/// Whom the first start has still to make in the protection database, by the server's configuration folder.
-pub(crate) fn pending_administrator(server: &Path) -> io::Result<Option<String>> {
+/// Whom the first start has still to make in the protection database, and what is known of earlier attempts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pending {
+    /// The administrator.
+    pub(crate) name: String,
+    /// The numbers of the processes that have tried it over a store that several machines share.
+    pub(crate) writers: Vec<u64>,
+}
+
+/// Whom the first start has still to make, by the server's configuration folder.
+pub(crate) fn pending_administrator(server: &Path) -> io::Result<Option<Pending>> {
     let path = server.join(PENDING);
     match fs::read_to_string(&path) {
-        Ok(name) => Ok(Some(name.trim().to_owned())),
+        Ok(text) => {
+            let mut lines = text.lines().map(str::trim);
+            let name = lines.next().unwrap_or_default().to_owned();
+            // A line that was cut off is of a process that has not gone on.
+            let writer = |line: &str| {
+                let digits = line.strip_prefix(WRITER)?;
+                u64::from_str_radix(digits, 16).ok().filter(|_| digits.len() == 16)
+            };
+            Ok(Some(Pending { name, writers: lines.filter_map(writer).collect() }))
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(named(&path, &error)),
     }
+}
+
+/// This process is going to try it. On disk before it does, so that the next start knows what it has made, if it is cut off.
+pub(crate) fn note_writer(server: &Path, writer: u64) -> io::Result<()> {
+    let path = server.join(PENDING);
+    let note = || {
+        let mut file = fs::OpenOptions::new().append(true).open(&path)?;
+        file.write_all(format!("\n{WRITER}{writer:016x}\n").as_bytes())?;
+        file.sync_all()
+    };
+    note().map_err(|error| named(&path, &error))
 }
 
 /// The administrator is in the protection database.
@@ -163,9 +194,17 @@ mod tests {
         let keys = KeySet::load(&etc.join("server")).unwrap();
         let mode = |name: &str| etc.join(name).metadata().unwrap().permissions().mode() & 0o777;
         assert_eq!((mode("server/KeyFileExt"), mode("server/ThisCell")), (0o600, 0o644));
-        assert_eq!(pending_administrator(&etc.join("server")).unwrap().as_deref(), Some("admin"));
+        let pending = || pending_administrator(&etc.join("server")).unwrap();
+        assert_eq!(pending(), Some(Pending { name: "admin".to_owned(), writers: Vec::new() }));
+        note_writer(&etc.join("server"), 7).unwrap();
+        // One that was cut off while it was written.
+        let file = etc.join("server").join(PENDING);
+        let cut = fs::read_to_string(&file).unwrap() + "\nwriter 00000000000000";
+        fs::write(&file, cut).unwrap();
+        note_writer(&etc.join("server"), u64::MAX).unwrap();
+        assert_eq!(pending().unwrap().writers, [7, u64::MAX]);
         administrator_is_made(&etc.join("server")).unwrap();
-        assert_eq!(pending_administrator(&etc.join("server")).unwrap(), None);
+        assert_eq!(pending(), None);
         assert!(!make_configuration(&etc, &cell(2)).unwrap(), "it is there already");
         assert_eq!(KeySet::load(&etc.join("server")).unwrap(), keys);
 

@@ -16,7 +16,7 @@ use afs_celldb::ptdb::{Administrator, PtError, PtService, Ptdb, Rules};
 use afs_celldb::store::CellStore;
 use afs_celldb::ubik::VoteService;
 use afs_celldb::vldb::{RestrictedQuery, VlService, Vldb};
-use afs_celldb::{Clock, Database, rx_service};
+use afs_celldb::{Clock, Database, rx_service, was_changed_by};
 use afs_config::{AddressRules, BosConfig, CellName, ServerFolder};
 use afs_fileserver::{FileServer, Locations, Protection, WallClock, Writers};
 use afs_volserver::{Partitions, VolumeService, Watcher};
@@ -40,7 +40,8 @@ use crate::config::{Config, Level, Query, Role, Sync, Volumes};
 use crate::databases;
 use crate::exporter::Page;
 use crate::first_start::{
-    NewCell, administrator_is_made, make_configuration, make_folder, pending_administrator,
+    NewCell, Pending, administrator_is_made, make_configuration, make_folder, note_writer,
+    pending_administrator,
 };
 use crate::health;
 use crate::keys;
@@ -446,35 +447,52 @@ impl<'a> Assembly<'a> {
         self.runtime.seed().map_err(|error| StartError::State(error.to_string()))
     }
 
-    /// This start has made a cell, but the databases are those of one that was there.
-    fn of_another_cell(&self) -> StartError {
-        StartError::Folder(format!(
+    /// Refuses databases in etcd that are not what an earlier start of this server has made, which was cut off then: this start has made
+    /// a cell with a key of its own, and they are those of a cell that was there.
+    async fn must_be_own(&self, store: &Arc<dyn CellStore>, pending: &Pending) -> Result<(), StartError> {
+        for writer in &pending.writers {
+            let was = was_changed_by::<Ptdb>(&**store, *writer).await;
+            if was.map_err(|error| StartError::Database(error.to_string()))? {
+                tracing::info!("the first start was cut off when the databases were made: this one goes on");
+                return Ok(());
+            }
+        }
+        Err(StartError::Folder(format!(
             "the databases in etcd are in use by servers with another key than that in {}, which this start has made: remove that \
              folder, and copy it from a server of the cell; if there is none, remove the keys of the cell in etcd",
             self.folder.path.display()
-        ))
+        )))
     }
 
     async fn serve_pt(&self, store: &Arc<dyn CellStore>) -> Result<Arc<Database<Ptdb>>, StartError> {
-        let database: Arc<Database<Ptdb>> = databases::open(store, self.config, self.chance()?).await?;
-        let authority = Arc::clone(&self.authority);
-        let service = Arc::new(PtService::new(Arc::clone(&database), authority, Self::clock(), self.rules()));
         let in_folder = |error: io::Error| StartError::Folder(error.to_string());
         // A cell that was there before has its own administrators, or will be given them, as OpenAFS's is.
         let pending = pending_administrator(&self.folder.path).map_err(in_folder)?;
-        if !database.read(Ptdb::is_empty) && pending.is_some() && store.shared().is_some() {
-            return Err(self.of_another_cell());
+        let chance = self.chance()?;
+        let database: Arc<Database<Ptdb>> = databases::open(store, self.config, chance).await?;
+        let authority = Arc::clone(&self.authority);
+        let service = Arc::new(PtService::new(Arc::clone(&database), authority, Self::clock(), self.rules()));
+        if let Some(pending) =
+            pending.as_ref().filter(|_| store.shared().is_some() && !database.read(Ptdb::is_empty))
+        {
+            self.must_be_own(store, pending).await?;
         }
         if database.read(Ptdb::is_empty) {
+            if pending.is_some() && store.shared().is_some() {
+                note_writer(&self.folder.path, databases::writer_of(chance)).map_err(in_folder)?;
+            }
             let administrator =
-                pending.as_ref().map(|name| Administrator { name: name.to_lowercase(), id: None });
-            match service.initialize(administrator.as_ref()).await {
-                Ok(()) => {}
+                pending.as_ref().map(|pending| Administrator { name: pending.name.to_lowercase(), id: None });
+            match (service.initialize(administrator.as_ref()).await, &pending) {
+                (Ok(()), _) => {}
                 // Another server of the cell has started at the same time.
-                Err(PtError::Exists) if pending.is_none() && !database.read(Ptdb::is_empty) => {}
-                Err(PtError::Exists) if !database.read(Ptdb::is_empty) => return Err(self.of_another_cell()),
-                Err(error) => {
-                    let name = pending.as_deref().unwrap_or_default();
+                (Err(PtError::Exists), None) if !database.read(Ptdb::is_empty) => {}
+                // Or what an earlier start of this one had sent has come only now.
+                (Err(PtError::Exists), Some(pending)) if !database.read(Ptdb::is_empty) => {
+                    self.must_be_own(store, pending).await?;
+                }
+                (Err(error), pending) => {
+                    let name = pending.as_ref().map(|pending| &pending.name[..]).unwrap_or_default();
                     let what = format!("'{name}' cannot be made: {error}");
                     return Err(StartError::Setting { key: "server.administrator", what });
                 }
@@ -596,7 +614,8 @@ impl<'a> Assembly<'a> {
     fn instances(&self) -> Result<Arc<Instances>, StartError> {
         let file = self.config.server.state.join("stopped");
         let program = program().display().to_string();
-        let instances = Instances::new(&self.config.server.roles, &program, file.clone(), || AfsTime(seconds()));
+        let instances =
+            Instances::new(&self.config.server.roles, &program, file.clone(), || AfsTime(seconds()));
         let instances =
             instances.map_err(|error| StartError::State(format!("{}: {error}", file.display())))?;
         Ok(Arc::new(instances))
