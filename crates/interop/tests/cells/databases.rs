@@ -12,10 +12,17 @@ use afar_interop::suite::{Case, Trouble, Verdict, Weight};
 
 /// All cases of this module.
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
-    let lab = Arc::clone(lab);
-    vec![Case::new("databases/go_from_openafs_to_ours_and_back", Weight::Waiting, move || {
-        there_and_back(&lab)
-    })]
+    let (first, second) = (Arc::clone(lab), Arc::clone(lab));
+    vec![
+        Case::new("databases/go_from_openafs_to_ours_and_back", Weight::Waiting, move || {
+            there_and_back(&first)
+        }),
+        Case::new(
+            "databases/a_group_of_more_members_than_a_list_has_room_for_loses_none",
+            Weight::Waiting,
+            move || large_group(&second),
+        ),
+    ]
 }
 
 /// Servers start, and stop, within some seconds.
@@ -328,4 +335,56 @@ fn there_and_back(lab: &Lab) -> Verdict {
     change(&cell, "theirs")?;
     set_stock(&cell, false, "vol.40")?;
     check_files(&cell)
+}
+
+/// Members of a group, one more than OpenAFS's server puts into a list.
+const MANY: usize = 5_001;
+
+/// Names in one command.
+const AT_ONCE: usize = 500;
+
+/// A group that no list tells whole is put together from the lists of its members, whoever's server tells them.
+fn large_group(lab: &Lab) -> Verdict {
+    let cell = lab.cell(&Machine::new(Servers::Stock))?;
+    let afar = program(lab)?;
+    cell.expect("pts creategroup crowd -owner system:administrators -localauth")?;
+    let names: Vec<String> = (1..=MANY).map(|number| format!("u{number}")).collect();
+    for part in names.chunks(AT_ONCE) {
+        let part = part.join(" ");
+        cell.expect(&format!("pts createuser -name {part} -localauth"))?;
+        cell.expect(&format!("pts adduser -user {part} -group crowd -localauth"))?;
+    }
+    let other = format!("{STATE}.of-ours");
+    let import = |state: &str| cell.expect(&format!("{afar} import --from 10.88.0.1 --state {state}"));
+    import(STATE)?;
+    set_stock(&cell, false, "")?;
+    let ours = OurDatabases::start(&cell, &afar)?;
+    let counted = cell.expect("pts examine crowd -localauth")?;
+    if !counted.contains(&format!("membership: {MANY},")) {
+        return Err(format!("of the group our server says {counted}").into());
+    }
+    for number in [1, MANY / 2, MANY - 1, MANY] {
+        let groups = cell.expect(&format!("pts membership u{number} -localauth"))?;
+        if !groups.lines().any(|line| line.trim() == "crowd") {
+            return Err(format!("u{number} is in {groups}").into());
+        }
+    }
+    import(&other)?;
+    ours.stop()?;
+    let export = |state: &str| {
+        let file = format!("{state}/prdb");
+        cell.expect(&format!("{afar} export --prdb {file} --state {state}")).map(|_| file)
+    };
+    let files = [export(STATE)?, export(&other)?];
+    for file in &files {
+        let said = cell.run(&["prdb_check", "-database", file])?;
+        if let Some(line) = said.stderr.lines().find(|line| !line.contains("self owning")) {
+            return Err(format!("prdb_check says of {file}: {line}").into());
+        }
+    }
+    // Both have the same members: what was told by OpenAFS's server, and what ours tells of it.
+    if cell.run(&["cmp", &files[0], &files[1]])?.status != Some(0) {
+        return Err("what our server tells of the group is not what it was told".to_owned().into());
+    }
+    Ok(())
 }
