@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use afs_testclient::etcd::skip;
 use afs_testclient::{Client, Server, Who};
 use afs_wire::abort::{PREXIST, PRNOENT};
 use afs_wire::ids::ViceId;
@@ -33,6 +34,9 @@ const CLIENTS: u64 = 10;
 /// Names that are used at a time, and for how long: then others are, so that no history becomes long.
 const NAMES: u64 = 6;
 const NAME_LIFE: Duration = Duration::from_secs(2);
+
+/// Of the configuration: a server that does not reach etcd says so.
+const NO_MEMORY: &str = "memory_seconds = 0\n";
 
 /// How long a client waits for a server.
 const SERVER_PATIENCE: Duration = Duration::from_secs(3);
@@ -260,9 +264,40 @@ async fn the_history_is_linearizable_while_members_and_servers_die_hang_and_are_
     let seed = number("AFAR_SEED", 1);
     let length = Duration::from_secs(number("AFAR_ETCD_SECONDS", 45));
     println!("seed {seed} (AFAR_SEED), {length:?} (AFAR_ETCD_SECONDS)");
-    let mut random = StdRng::seed_from_u64(seed);
     // A server that does not reach etcd says so, as what it has in memory may be old.
-    let mut cell = EtcdCell::start_with_ways("history", 3, 3, "memory_seconds = 0\n");
+    let cell = EtcdCell::start_with_ways("history", 3, 3, NO_MEMORY);
+    check_history(cell, seed, length, async |cell, random| cell.fault(random).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_history_is_linearizable_while_members_are_cut_from_each_other_and_disks_are_slow() {
+    let test = "the_history_is_linearizable_while_members_are_cut_from_each_other_and_disks_are_slow";
+    if !is_here(test) {
+        return;
+    }
+    let seed = number("AFAR_SEED", 1);
+    let length = Duration::from_secs(number("AFAR_ETCD_SECONDS", 45));
+    println!("seed {seed} (AFAR_SEED), {length:?} (AFAR_ETCD_SECONDS)");
+    let cell = match EtcdCell::start_apart("apart", 3, 3, NO_MEMORY) {
+        Ok(cell) => cell,
+        Err(reason) => return skip(test, &format!("members cannot have networks of their own: {reason}")),
+    };
+    let slow = cell.etcd.slow_disk(0, Duration::from_millis(1));
+    let slows_disks = slow.is_ok();
+    if let Err(reason) = slow {
+        skip(&format!("{test}, slow disks"), &reason);
+    }
+    check_history(cell, seed, length, async |cell, random| cell.fault_apart(random, slows_disks).await).await;
+}
+
+/// Runs clients while there are faults, and checks what they were told.
+async fn check_history(
+    mut cell: EtcdCell,
+    seed: u64,
+    length: Duration,
+    fault: impl AsyncFn(&mut EtcdCell, &mut StdRng),
+) {
+    let mut random = StdRng::seed_from_u64(seed);
     let who: Who = cell.superuser();
     let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
     let log = Arc::new(Log::default());
@@ -275,7 +310,7 @@ async fn the_history_is_linearizable_while_members_and_servers_die_hang_and_are_
         .collect();
     while begun.elapsed() < length {
         tokio::time::sleep(Duration::from_millis(random.random_range(200..1500))).await;
-        cell.fault(&mut random).await;
+        fault(&mut cell, &mut random).await;
     }
     log.is_over.store(true, Ordering::Relaxed);
     for client in clients {

@@ -2,7 +2,7 @@
 //! one by one. Dropped, they end and the folder is removed.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -50,6 +50,8 @@ pub struct Etcd {
     /// The ports for clients and for the other members.
     ports: Vec<(u16, u16)>,
     members: Vec<Option<Child>>,
+    /// Each member's own network, if they have some.
+    networks: Option<Networks>,
     is_secret: bool,
     signs_tokens: bool,
 }
@@ -61,7 +63,7 @@ impl Etcd {
     ///
     /// If it does not come to that.
     pub fn start(name: &str, members: usize) -> Self {
-        Self::start_as(name, members, false, false)
+        Self::start_as(name, members, false, false, None)
     }
 
     /// The same for clients with certificates, which are `ca.pem`, `client.pem` and `client.key` in the folder. openssl makes
@@ -71,7 +73,7 @@ impl Etcd {
     ///
     /// If it does not come to that.
     pub fn start_with_certificates(name: &str, members: usize) -> Self {
-        Self::start_as(name, members, true, false)
+        Self::start_as(name, members, true, false, None)
     }
 
     /// The same for clients with passwords, whose tokens are signed (JWT). openssl makes the keys.
@@ -80,10 +82,30 @@ impl Etcd {
     ///
     /// If it does not come to that.
     pub fn start_with_signed_tokens(name: &str, members: usize) -> Self {
-        Self::start_as(name, members, false, true)
+        Self::start_as(name, members, false, true, None)
     }
 
-    fn start_as(name: &str, members: usize, is_secret: bool, signs_tokens: bool) -> Self {
+    /// The same with a network for each member, so that members can be [cut from each other](Self::cut). For root.
+    ///
+    /// # Errors
+    ///
+    /// Why there can be no networks here.
+    ///
+    /// # Panics
+    ///
+    /// If it does not come to a leader.
+    pub fn start_apart(name: &str, members: usize) -> Result<Self, String> {
+        let networks = Networks::new(members)?;
+        Ok(Self::start_as(name, members, false, false, Some(networks)))
+    }
+
+    fn start_as(
+        name: &str,
+        members: usize,
+        is_secret: bool,
+        signs_tokens: bool,
+        networks: Option<Networks>,
+    ) -> Self {
         let folder = std::env::temp_dir().join(format!("afar-etcd-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).expect("a folder for etcd");
@@ -100,7 +122,7 @@ impl Etcd {
         let ports: Vec<_> = (0..members).map(|member| (port(2 * member), port(2 * member + 1))).collect();
         drop(bound);
         let stopped = (0..members).map(|_| None).collect();
-        let mut etcd = Self { folder, ports, members: stopped, is_secret, signs_tokens };
+        let mut etcd = Self { folder, ports, members: stopped, networks, is_secret, signs_tokens };
         (0..members).for_each(|member| etcd.restart(member));
         let begun = Instant::now();
         while !etcd.control(&["endpoint", "health"]).0 {
@@ -125,7 +147,52 @@ impl Etcd {
 
     /// The addresses of the members.
     pub fn endpoints(&self) -> Vec<String> {
-        self.ports.iter().map(|(port, _)| format!("{}://127.0.0.1:{port}", self.scheme())).collect()
+        let members = self.ports.iter().enumerate();
+        let url = |(member, (port, _)): (usize, &(u16, u16))| {
+            format!("{}://{}:{port}", self.scheme(), self.host(member))
+        };
+        members.map(url).collect()
+    }
+
+    /// Where a member is.
+    fn host(&self, member: usize) -> Ipv4Addr {
+        self.networks.as_ref().map_or(Ipv4Addr::LOCALHOST, |networks| networks.address(member))
+    }
+
+    /// Has nothing come through any more from one member to another, or lets it. Clients reach both.
+    ///
+    /// # Panics
+    ///
+    /// If the members have no networks of their own.
+    pub fn cut(&self, from: usize, to: usize, is_cut: bool) {
+        self.networks.as_ref().expect("networks of their own").cut(from, to, is_cut);
+    }
+
+    /// Has each sync of a member's disk take so much longer, for as long as what is returned is there; strace does it.
+    ///
+    /// # Errors
+    ///
+    /// Why that cannot be done here.
+    ///
+    /// # Panics
+    ///
+    /// If the member does not run.
+    pub fn slow_disk(&self, member: usize, delay: Duration) -> Result<SlowDisk, String> {
+        let child = self.members[member].as_ref().expect("it runs");
+        let inject = format!("inject=fsync,fdatasync:delay_enter={}", delay.as_micros());
+        let mut strace = Command::new("strace");
+        strace.args(["-f", "-p", &child.id().to_string(), "-e", "trace=fsync,fdatasync", "-e", &inject]);
+        let out = self.folder.join(format!("strace{member}"));
+        strace.arg("-o").arg(&out).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut tracing = strace.spawn().map_err(|error| format!("strace: {error}"))?;
+        let mut said = String::new();
+        let stderr = tracing.stderr.take().expect("it is read");
+        BufReader::new(stderr).read_line(&mut said).map_err(|error| error.to_string())?;
+        if said.contains("attached") {
+            return Ok(SlowDisk { tracing, out });
+        }
+        let _ = tracing.wait();
+        Err(format!("strace: {}", said.trim()))
     }
 
     /// A member's port for clients.
@@ -144,14 +211,19 @@ impl Etcd {
             .ports
             .iter()
             .enumerate()
-            .map(|(n, ports)| format!("m{n}=http://127.0.0.1:{}", ports.1))
+            .map(|(n, ports)| format!("m{n}=http://{}:{}", self.host(n), ports.1))
             .collect();
         let log = File::options().create(true).append(true).open(self.folder.join(format!("m{member}.log")));
         let log = log.expect("a log");
-        let url = format!("{}://127.0.0.1:{client}", self.scheme());
-        let peer = format!("http://127.0.0.1:{peer}");
+        let host = self.host(member);
+        let url = format!("{}://{host}:{client}", self.scheme());
+        let peer = format!("http://{host}:{peer}");
         let data = self.folder.join(format!("m{member}"));
-        let mut command = Command::new("etcd");
+        let mut command = match &self.networks {
+            None => Command::new("etcd"),
+            // Which becomes it.
+            Some(networks) => networks.command(member, "etcd"),
+        };
         command.env("PATH", PATH).args(["--name", &format!("m{member}"), "--data-dir"]).arg(data);
         command.args(["--listen-client-urls", &url, "--advertise-client-urls", &url]);
         command.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
@@ -180,7 +252,7 @@ impl Etcd {
     /// If that takes too long.
     pub fn wait_for(&self, member: usize) {
         let begun = Instant::now();
-        while TcpStream::connect((Ipv4Addr::LOCALHOST, self.port(member))).is_err() {
+        while TcpStream::connect((self.host(member), self.port(member))).is_err() {
             assert!(begun.elapsed() < PATIENCE, "member {member} does not come back");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -209,7 +281,7 @@ impl Etcd {
     /// Which member leads, if one does.
     pub fn leader(&self) -> Option<usize> {
         (0..self.ports.len()).filter(|member| self.members[*member].is_some()).find(|member| {
-            let endpoint = format!("http://127.0.0.1:{}", self.port(*member));
+            let endpoint = format!("http://{}:{}", self.host(*member), self.port(*member));
             let (_, status) =
                 self.run(&["--endpoints", &endpoint, "--command-timeout=1s", "endpoint", "status"]);
             // Address, id, version, size, whether it leads, ...
@@ -242,6 +314,102 @@ impl Drop for Etcd {
     fn drop(&mut self) {
         (0..self.members.len()).for_each(|member| self.kill(member));
         let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A member's disk that is slow. Dropped, it is as fast as before.
+#[derive(Debug)]
+pub struct SlowDisk {
+    tracing: Child,
+    out: PathBuf,
+}
+
+impl SlowDisk {
+    /// How many syncs were slow so far.
+    pub fn syncs(&self) -> usize {
+        fs::read_to_string(&self.out)
+            .map_or(0, |text| text.lines().filter(|line| line.contains("DELAYED")).count())
+    }
+}
+
+impl Drop for SlowDisk {
+    fn drop(&mut self) {
+        // It has to let go of what it traces.
+        let _ = Command::new("kill").args(["-INT", &self.tracing.id().to_string()]).status();
+        let _ = self.tracing.wait();
+    }
+}
+
+/// A network for each member: a namespace with an interface at a bridge of this machine, which reaches all of them.
+#[derive(Debug)]
+struct Networks {
+    name: String,
+    /// The first three bytes of all addresses.
+    net: [u8; 3],
+    members: usize,
+}
+
+impl Networks {
+    fn new(members: usize) -> Result<Self, String> {
+        let process = std::process::id();
+        // One of some thousand networks of 198.18.0.0/15, which is for tests.
+        let [.., high, low] = process.to_be_bytes();
+        let networks = Self { name: format!("afe{process}"), net: [198, 18 | high & 1, low], members };
+        let Self { name, .. } = &networks;
+        let host = networks.last(254);
+        let mut script = format!(
+            "set -e; ip link add {name} type bridge; ip addr add {host}/24 dev {name}; ip link set {name} up\n"
+        );
+        for member in 0..members {
+            let address = networks.address(member);
+            let space = format!("{name}-{member}");
+            script += &format!(
+                "ip netns add {space}; ip link add {name}v{member} type veth peer name eth0 netns {space}\n\
+                 ip link set {name}v{member} master {name} up; ip -n {space} addr add {address}/24 dev eth0\n\
+                 ip -n {space} link set eth0 up; ip -n {space} link set lo up\n"
+            );
+        }
+        networks.run(&script).map(|()| networks)
+    }
+
+    fn last(&self, byte: u8) -> Ipv4Addr {
+        let [a, b, c] = self.net;
+        Ipv4Addr::new(a, b, c, byte)
+    }
+
+    fn address(&self, member: usize) -> Ipv4Addr {
+        self.last(member as u8 + 1)
+    }
+
+    fn command(&self, member: usize, program: &str) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &format!("{}-{member}", self.name), program]);
+        command
+    }
+
+    /// A route to nowhere takes what one member sends to another.
+    fn cut(&self, from: usize, to: usize, is_cut: bool) {
+        let verb = if is_cut { "replace" } else { "del" };
+        let route = format!("ip -n {}-{from} route {verb} blackhole {}/32", self.name, self.address(to));
+        self.run(&route).expect("a route");
+    }
+
+    fn run(&self, script: &str) -> Result<(), String> {
+        let output = Command::new("sh").env("PATH", PATH).arg("-c").arg(script).output();
+        let output = output.map_err(|error| error.to_string())?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+    }
+}
+
+impl Drop for Networks {
+    fn drop(&mut self) {
+        for member in 0..self.members {
+            let _ = self.run(&format!("ip netns del {}-{member}", self.name));
+        }
+        let _ = self.run(&format!("ip link del {}", self.name));
     }
 }
 

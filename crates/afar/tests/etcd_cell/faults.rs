@@ -107,4 +107,42 @@ impl EtcdCell {
             }
         }
     }
+
+    /// A fault between the members of an etcd that have networks of their own, or of a member's disk, and its end.
+    pub(crate) async fn fault_apart(&mut self, random: &mut StdRng, slows_disks: bool) {
+        let seconds = Duration::from_millis(random.random_range(500..6000));
+        let kind = random.random_range(if slows_disks { 0..6 } else { 0..4 });
+        let leader = self.etcd.leader().unwrap_or_default();
+        let (other, third) = ((leader + 1) % 3, (leader + 2) % 3);
+        let one = random.random_range(0..3);
+        println!("fault {kind}: member {leader} leads, {seconds:?}");
+        let cuts: &[(usize, usize)] = match kind {
+            // The leader by itself, which clients reach: it must not take what it is the only one to know.
+            0 => &[(leader, other), (other, leader), (leader, third), (third, leader)],
+            // Two that only the third reaches.
+            1 => &[(leader, other), (other, leader)],
+            // A leader whose words get through, and who hears nothing.
+            2 => &[(other, leader), (third, leader)],
+            // No two of them.
+            3 => &[(0, 1), (1, 0), (1, 2), (2, 1), (0, 2), (2, 0)],
+            _ => &[],
+        };
+        cuts.iter().for_each(|(from, to)| self.etcd.cut(*from, *to, true));
+        let slow: &[usize] = match kind {
+            4 => &[leader],
+            5 => &[leader, one],
+            _ => &[],
+        };
+        let mut members: Vec<usize> = slow.to_vec();
+        members.dedup();
+        let delay = Duration::from_millis(random.random_range(50..1500));
+        let disks: Vec<_> =
+            members.iter().map(|member| self.etcd.slow_disk(*member, delay).unwrap()).collect();
+        tokio::time::sleep(seconds).await;
+        if !disks.is_empty() {
+            println!("{} syncs took {delay:?}", disks.iter().map(|disk| disk.syncs()).sum::<usize>());
+        }
+        drop(disks);
+        cuts.iter().for_each(|(from, to)| self.etcd.cut(*from, *to, false));
+    }
 }

@@ -81,6 +81,16 @@ impl EtcdCell {
         Self::start_over(etcd, ways, name, servers, more)
     }
 
+    /// The same over members with a network each, which can be cut from each other.
+    pub(crate) fn start_apart(
+        name: &'static str,
+        members: usize,
+        servers: usize,
+        more: &'static str,
+    ) -> Result<Self, String> {
+        Ok(Self::start_over(Etcd::start_apart(name, members)?, Vec::new(), name, servers, more))
+    }
+
     fn start_over(
         etcd: Etcd,
         ways: Vec<Vec<Way>>,
