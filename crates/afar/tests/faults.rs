@@ -340,7 +340,7 @@ fn a_mount_that_is_killed_while_it_tells_the_kernel_of_a_change_is_gone_and_its_
 fn abort_connection(path: &Path) {
     let text = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let is_its = |line: &&str| line.split(' ').nth(4).is_some_and(|mount| path.starts_with(mount));
-    let line = text.lines().filter(is_its).last().unwrap();
+    let line = text.lines().rfind(is_its).unwrap();
     let number = line.split(' ').nth(2).unwrap().rsplit(':').next().unwrap();
     let script = "mount -t fusectl none \"$1\"; echo 1 > \"$1/$2/abort\"";
     let place = std::env::temp_dir().join(format!("afar-fusectl-{}", std::process::id()));

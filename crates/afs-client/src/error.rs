@@ -218,6 +218,12 @@ impl Error {
             RpcError::Call { source: rx::CallError::Aborted { code, .. }, .. } => {
                 Self::Refused { rpc, fid, code: Abort(code.0) }
             }
+            // Our end knows what the server would say: it has told the level that it wants.
+            RpcError::Call { source: rx::CallError::Failed { code, .. }, .. }
+                if code.0 == afs_wire::abort::RXKADLEVELFAIL.0 =>
+            {
+                Self::Refused { rpc, fid, code: afs_wire::abort::RXKADLEVELFAIL }
+            }
             RpcError::Call { source: rx::CallError::EndpointClosed, .. } => Self::Closing,
             RpcError::Call { source, .. } => {
                 Self::BadReply { what: format!("{rpc} of {fid}"), problem: source.to_string() }

@@ -107,6 +107,8 @@ pub fn of_call(error: &CallError) -> Verdict {
         CallError::Aborted { code, .. } => of_code(Abort(code.0)),
         CallError::Failed { code, .. } => match *code {
             AbortCode::CALL_DEAD | AbortCode::CALL_TIMEOUT => Verdict::Down,
+            // A server says which level it wants before it is shown anything.
+            code if code.0 == abort::RXKADLEVELFAIL.0 => Verdict::Fail,
             _ => Verdict::Anew,
         },
         CallError::DeadlinePassed { .. } => Verdict::Down,
@@ -128,6 +130,10 @@ pub fn of_code(code: Abort) -> Verdict {
     }
     if TICKET_CODES.contains(&code) {
         return Verdict::Login;
+    }
+    if code == abort::RXKADLEVELFAIL {
+        // Whoever chooses the level has to choose another.
+        return Verdict::Fail;
     }
     match abort::table(code).map(|table| table.name) {
         // What is left of them says that packets were damaged or out of order.

@@ -15,7 +15,7 @@ use afs_wire::rxafscb::{InitCallBackState3, Rxafscb};
 use afs_wire::vl::{GetEntryByNameU, ProbeServer, Vl, VlName};
 use bytes::Bytes;
 use mounted::cell::Cell;
-use mounted::{PATIENCE, afar, can_mount, is_root, needs, own_address};
+use mounted::{PATIENCE, Process, afar, can_mount, is_root, needs, own_address};
 use rx_proto::debug::{self, DebugConnection, DebugKind, DebugRequest, DebugVersion};
 use rx_proto::ids::{CallNumber, Channel, SecurityIndex, Seq, Serial};
 use rx_proto::packet::{Flags, HEADER_LEN, Header, PacketType};
@@ -139,6 +139,43 @@ fn nobody_on_the_way_reads_what_users_read_and_write() {
     crypt(&["setcrypt", "on"]);
     fs::write(place.join("again"), TEXT).unwrap();
     assert_eq!(proxy.found(), seen, "the text went by in the clear");
+    assert!(mount.stop().success());
+}
+
+/// A server that takes nothing but encrypted calls, and a client that was told not to encrypt.
+#[test]
+fn a_server_that_wants_calls_encrypted_is_served_and_one_who_does_not_encrypt_is_told_how() {
+    const NAME: &str =
+        "a_server_that_wants_calls_encrypted_is_served_and_one_who_does_not_encrypt_is_told_how";
+    if !can_mount(NAME) {
+        return;
+    }
+    let mut cell = Cell::new("attack-level");
+    let (state, config) = (cell.folder.join("state"), cell.folder.join("server.toml"));
+    let text = format!(
+        "[server]\nstate = \"{}\"\nbind = \"{}\"\ncell = \"afar.local\"\n[security]\nmin_level = \"crypt\"\n",
+        state.display(),
+        cell.address
+    );
+    fs::write(&config, text).unwrap();
+    cell.servers.kill();
+    let mut command = afar(["server", "--config"]);
+    command.arg(&config);
+    cell.servers = Process::start(command, None);
+    let (mount, place) = cell.mount_with("one", "state/etc", &["-localauth", "-as", "admin"]);
+    fs::write(place.join("file"), "text").unwrap();
+    let crypt = |word: &str| {
+        let mut command = afar(["fs", "setcrypt", word]);
+        // Where nothing is asked of the server.
+        command.current_dir(cell.folder.join("one"));
+        mounted::succeed(command)
+    };
+    crypt("off");
+    let refused = fs::write(place.join("other"), "text").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::PermissionDenied, "{refused}: {}", cell.log("one"));
+    cell.logs("one", &[&cell.address.to_string(), "'fs setcrypt on' has calls encrypted"]);
+    crypt("on");
+    fs::write(place.join("other"), "text").unwrap();
     assert!(mount.stop().success());
 }
 

@@ -18,6 +18,7 @@ use rx_proto::abort::AbortCode;
 use rx_proto::config::CallLimits;
 use rx_proto::time::Instant;
 use rx_security::Token;
+use rx_security::rxkad::codes;
 use rxgen::{Abort, Rpc};
 
 use crate::closing::Closing;
@@ -503,6 +504,9 @@ impl Calls {
             }
             Verdict::Anew => self.connections.renew_to(address.socket, who),
             Verdict::Fail | Verdict::Wait | Verdict::Offline | Verdict::LookAgain | Verdict::OtherSite => {
+                if error.code() == codes::LEVELFAIL {
+                    self.users.level_refused(address.socket);
+                }
                 self.liveness.note_answer(address);
             }
         }

@@ -8,6 +8,7 @@ mod ends;
 
 use std::collections::HashMap;
 use std::fmt;
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -169,6 +170,8 @@ pub(crate) struct Users {
     /// Wakes whoever does: there is another token, or one was refused.
     look: Arc<Notify>,
     level: RwLock<Level>,
+    /// Whether it was told that a server refuses this level.
+    is_level_told: AtomicBool,
     /// Told when somebody has got a token.
     pub(crate) changed: Notify,
     identities: RwLock<Identities>,
@@ -238,10 +241,11 @@ impl Identities {
 impl Users {
     /// Nobody has a token yet; connections will be protected so well.
     pub(crate) fn new(runtime: Arc<dyn Runtime>, level: Level) -> Self {
-        let (is_watched, look, level) = (AtomicBool::new(false), Arc::default(), RwLock::new(level));
+        let [is_watched, is_level_told] = [false; 2].map(AtomicBool::new);
+        let (look, level) = (Arc::default(), RwLock::new(level));
         let (who, logins, left) = (HashMap::new(), HashMap::new(), LruCache::new(LEFT_MAX));
         let identities = RwLock::new(Identities { who, logins, left, last: 0 });
-        Self { runtime, is_watched, look, level, changed: Notify::new(), identities }
+        Self { runtime, is_watched, look, level, is_level_told, changed: Notify::new(), identities }
     }
 
     /// How well new connections are protected.
@@ -249,8 +253,17 @@ impl Users {
         *self.level.read().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A server wants calls protected better. It is told once for each level.
+    pub(crate) fn level_refused(&self, server: SocketAddr) {
+        if !self.is_level_told.swap(true, Ordering::Relaxed) {
+            let level = self.level();
+            tracing::warn!(%server, %level, "a server refuses this level of protection; 'fs setcrypt on' has calls encrypted");
+        }
+    }
+
     /// Has new connections protected so well.
     pub(crate) fn set_level(&self, level: Level) {
+        self.is_level_told.store(false, Ordering::Relaxed);
         *self.level.write().unwrap_or_else(PoisonError::into_inner) = level;
     }
 
