@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock, RwLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use afs_config::CellName;
@@ -22,12 +22,17 @@ use crate::config::Config;
 use crate::data::fetch::prefetch::Prefetch;
 use crate::data::files::{self, Files};
 use crate::data::locks::Locks;
+use crate::data::locks::calls::LockCalls;
 use crate::data::open_files::OpenFiles;
 use crate::error::Error;
 use crate::events::{Audience, Invalidations, Notices};
 use crate::fid::{CellIndex, Fid, Pag, User};
+use crate::names::changes::Changes;
+use crate::names::directory::Directories;
 use crate::names::dynroot::{self, DynamicRoot};
-use crate::names::mount_point::Mounts;
+use crate::names::links::Links;
+use crate::names::lookup::{Names, SysNames};
+use crate::names::mount_point::{MountPoints, Mounts};
 use crate::servers::cells::Cells;
 use crate::servers::connections::Connections;
 use crate::servers::dns::DnsCells;
@@ -35,13 +40,14 @@ use crate::servers::liveness::{Liveness, Probe};
 use crate::servers::location::Locations;
 use crate::servers::pags::{New, Pags, TooMany};
 use crate::servers::remote::Calls;
+use crate::servers::streams::Streams;
 use crate::servers::table::{ServerKind, Servers};
 use crate::servers::users::{Holder, LoggedIn, TokenCounts, TokenInfo, Users, Who};
 use crate::servers::waiting::Waiting;
 use crate::service::callbacks::{self, Promises};
 use crate::vnodes::attributes::Statuses;
 use crate::vnodes::single_flight::SingleFlight;
-use crate::vnodes::status::Status;
+use crate::vnodes::status::{Status, unix_time};
 use crate::vnodes::suspended::{self, SuspendDetector};
 use crate::vnodes::table::Vnodes;
 use crate::wait;
@@ -55,13 +61,12 @@ const STORE_MAX: Duration = Duration::from_secs(20);
 /// A client of AFS. Clones share it.
 #[derive(Debug, Clone)]
 pub struct Client {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) inner: Arc<Parts>,
 }
 
-/// What all clones share.
+/// What all clones share: the parts of a client, each of which has those that it uses.
 #[derive(Debug)]
-pub(crate) struct Inner {
-    pub(crate) me: Weak<Self>,
+pub(crate) struct Parts {
     pub(crate) config: Config,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) uuid: Uuid,
@@ -75,20 +80,24 @@ pub(crate) struct Inner {
     pub(crate) locations: Arc<Locations>,
     /// What all that is asked of servers goes through.
     pub(crate) calls: Arc<Calls>,
+    pub(crate) streams: Streams,
     pub(crate) vnodes: Arc<Vnodes>,
     pub(crate) promises: Promises,
     pub(crate) suspended: SuspendDetector,
     pub(crate) statuses: Arc<Statuses>,
-    pub(crate) mounts: Arc<Mounts>,
+    pub(crate) mount_points: Arc<MountPoints>,
+    pub(crate) links: Arc<Links>,
+    pub(crate) directories: Arc<Directories>,
+    pub(crate) names: Arc<Names>,
+    pub(crate) changes: Arc<Changes>,
+    pub(crate) dynamic_root: Arc<DynamicRoot>,
     pub(crate) invalidations: Arc<Invalidations>,
     pub(crate) open_files: Arc<OpenFiles>,
-    pub(crate) files: Files,
+    pub(crate) files: Arc<Files>,
     pub(crate) prefetch: Prefetch,
     pub(crate) locks: Arc<Locks>,
-    pub(crate) sysnames: RwLock<Vec<String>>,
-    pub(crate) dynamic_root: DynamicRoot,
-    /// The root of it all; set before anybody has the client.
-    root: OnceLock<Fid>,
+    /// Here, as the locks do not keep it.
+    _lock_calls: Arc<LockCalls>,
     pub(crate) closing: Closing,
 }
 
@@ -111,28 +120,6 @@ pub struct Space {
     pub total_kib: u64,
     /// What may still be used of it.
     pub free_kib: u64,
-}
-
-impl Inner {
-    /// The time by the client's clock.
-    pub(crate) fn now(&self) -> Instant {
-        self.runtime.now()
-    }
-
-    /// The root of it all.
-    pub(crate) fn root(&self) -> Fid {
-        self.root.get().copied().unwrap_or(dynroot::ROOT)
-    }
-
-    /// The port that it calls from.
-    pub(crate) fn endpoint(&self) -> &Endpoint {
-        self.connections.endpoint()
-    }
-
-    /// The client, for what goes on without its caller.
-    pub(crate) fn client(&self) -> Result<Client, Error> {
-        self.me.upgrade().map(|inner| Client { inner }).ok_or(Error::Closing)
-    }
 }
 
 /// Beginning and end.
@@ -159,96 +146,11 @@ impl Client {
     pub async fn start_with(runtime: Arc<dyn Runtime>, config: Config) -> Result<Self, Error> {
         let endpoint = bind(&runtime, &config)?;
         let seed = runtime.seed().map_err(|error| Error::local("getting random numbers", error))?;
-        let uuid = config.uuid.unwrap_or_else(|| uuid_of(&seed));
-        let users = Arc::new(Users::new(Arc::clone(&runtime), config.level));
-        let servers = Arc::new(Servers::new(uuid.time_low.into()));
-        let cells = Arc::new(Cells::new(&config.cells, config.ports, &servers));
-        let started = AfsTime(rx_security::UnixTime::of(runtime.wall_clock()).0);
-        let (mounts, closing) = (Arc::<Mounts>::default(), Closing::default());
-        let invalidations = Arc::new(Invalidations::new(Arc::clone(&runtime), Arc::clone(&mounts)));
-        let dns = Arc::new(DnsCells::new(
-            config.dns.clone(),
-            seed,
-            Arc::clone(&runtime),
-            Arc::clone(&cells),
-            Arc::clone(&servers),
-            Arc::clone(&invalidations),
-            closing.clone(),
-        ));
-        let connections = Arc::new(Connections::new(endpoint, Arc::clone(&users)));
-        let probe: Arc<dyn Probe> = connections.clone();
-        let liveness = Arc::new(Liveness::new(Arc::clone(&servers), probe, Arc::clone(&runtime)));
-        let locations = Locations::new(Arc::clone(&runtime), Arc::clone(&servers), config.ports.file);
-        let vnodes = Arc::new(Vnodes::new(config.status_entries, config.directory_bytes));
-        let files = Files::open(&config, Arc::clone(&cells))?;
-        log_local_users_in(&config, &cells, &users)?;
-        let inner = Arc::new_cyclic(|me: &Weak<Inner>| {
-            let locks = Arc::new(Locks::new(Arc::clone(&runtime), me.clone()));
-            let calls = Arc::new(Calls {
-                runtime: Arc::clone(&runtime),
-                patience: config.patience,
-                dead_after: config.dead_after,
-                users: Arc::clone(&users),
-                servers: Arc::clone(&servers),
-                cells: Arc::clone(&cells),
-                dns: Arc::clone(&dns),
-                locations: Arc::new(locations),
-                connections: Arc::clone(&connections),
-                liveness: Arc::clone(&liveness),
-                vnodes: Arc::clone(&vnodes),
-                mounts: Arc::clone(&mounts),
-                locks: Arc::clone(&locks),
-                waiting: Waiting::default(),
-                closing: closing.clone(),
-            });
-            let statuses = Statuses {
-                vnodes: Arc::clone(&vnodes),
-                users: Arc::clone(&users),
-                calls: Arc::clone(&calls),
-                single_flight: SingleFlight::default(),
-                invalidations: Arc::clone(&invalidations),
-            };
-            let promises = Promises {
-                calls: Arc::clone(&calls),
-                vnodes: Arc::clone(&vnodes),
-                invalidations: Arc::clone(&invalidations),
-            };
-            let (servers_of, changes) = (Arc::clone(&servers), Arc::clone(&invalidations));
-            let suspended = SuspendDetector::new(runtime.boot_time(), servers_of, changes);
-            Inner {
-                me: me.clone(),
-                uuid,
-                users,
-                pags: Pags::new(config.users.iter().map(|user| user.uid).collect()),
-                servers,
-                dynamic_root: DynamicRoot::new(Arc::clone(&cells), config.aliases.aliases.clone(), started),
-                cells,
-                dns,
-                connections,
-                liveness,
-                locations: Arc::clone(&calls.locations),
-                calls,
-                vnodes,
-                promises,
-                suspended,
-                statuses: Arc::new(statuses),
-                mounts,
-                invalidations,
-                open_files: Arc::new(OpenFiles::new(Arc::clone(&runtime), me.clone())),
-                files,
-                prefetch: Prefetch::default(),
-                locks,
-                sysnames: RwLock::new(config.sysnames.clone()),
-                root: OnceLock::new(),
-                closing,
-                runtime,
-                config,
-            }
-        });
+        let inner = Arc::new(assemble(runtime, config, endpoint, seed)?);
         let client = Self { inner };
-        callbacks::offer(client.inner.endpoint(), Arc::downgrade(&client.inner));
+        callbacks::offer(client.endpoint(), Arc::downgrade(&client.inner));
         let root = if client.inner.config.dynroot { dynroot::ROOT } else { client.root_of_volume().await? };
-        client.inner.root.set(root).expect("set once, here");
+        client.inner.mount_points.set_root(root);
         client.store_left();
         client.inner.liveness.keep_in_touch();
         client.inner.runtime.spawn(Box::pin(suspended::watch(Arc::downgrade(&client.inner))));
@@ -284,7 +186,7 @@ impl Client {
         let said = wait::within(&inner.runtime, GOODBYE_MAX, goodbye).await;
         tracing::debug!(all = said.is_some(), "promises were given back");
         inner.invalidations.close();
-        inner.endpoint().shut_down();
+        self.endpoint().shut_down();
     }
 
     /// The root directory of the volume that is the root.
@@ -308,12 +210,12 @@ impl Client {
 
     /// The time that [`Status::valid_until`] is told in.
     pub fn now(&self) -> Instant {
-        self.inner.now()
+        self.inner.runtime.now()
     }
 
     /// Seconds since 1970, as times of files are told.
     pub fn time(&self) -> AfsTime {
-        self.inner.time()
+        unix_time(&*self.inner.runtime)
     }
 
     /// The runtime that it waits through.
@@ -323,7 +225,7 @@ impl Client {
 
     /// The root of it all: the dynamic root, or the root directory of the root volume.
     pub fn root(&self) -> Fid {
-        self.inner.root()
+        self.inner.mount_points.root()
     }
 
     /// Who it is to servers.
@@ -333,12 +235,12 @@ impl Client {
 
     /// The address and port that it calls from and is called back on.
     pub fn address(&self) -> SocketAddr {
-        self.inner.endpoint().local_addr()
+        self.endpoint().local_addr()
     }
 
     /// Its port, for calls to other services.
     pub fn endpoint(&self) -> &Endpoint {
-        self.inner.endpoint()
+        self.inner.connections.endpoint()
     }
 
     /// The name of a cell; `None` for the dynamic root.
@@ -390,10 +292,10 @@ impl Client {
             // What was cached for the user may be shown no more: servers are asked what anybody may.
             if let Some(client) = inner.upgrade().map(|inner| Self { inner }) {
                 client.forget_identity(who);
-                client.inner.invalidations.mention_identity(Some(user), client.inner.root());
+                client.inner.invalidations.mention_identity(Some(user), client.root());
             }
         });
-        self.inner.invalidations.mention_identity(Some(user), self.inner.root());
+        self.inner.invalidations.mention_identity(Some(user), self.root());
         // What waits to be stored may have waited for this.
         self.inner.users.changed.notify_waiters();
         Ok(true)
@@ -404,7 +306,7 @@ impl Client {
         let (count, gone) = self.inner.users.log_out(user, cell);
         gone.into_iter().for_each(|who| self.forget_identity(who));
         if count > 0 {
-            self.inner.invalidations.mention_identity(Some(user), self.inner.root());
+            self.inner.invalidations.mention_identity(Some(user), self.root());
         }
         count
     }
@@ -451,7 +353,7 @@ impl Client {
     pub fn end_pag(&self, user: User) {
         self.inner.pags.end(user);
         self.forget_pag(user);
-        self.inner.invalidations.mention_identity(Some(user), self.inner.root());
+        self.inner.invalidations.mention_identity(Some(user), self.root());
     }
 
     fn forget_pag(&self, user: User) {
@@ -461,7 +363,7 @@ impl Client {
 
     /// What one user was shown is not for all of the user's processes any more.
     fn distrust_copies(&self) {
-        self.inner.invalidations.mention_identity(None, self.inner.root());
+        self.inner.invalidations.mention_identity(None, self.root());
     }
 
     /// Whether there are PAGs: else nobody needs to know the groups of processes.
@@ -495,6 +397,156 @@ impl Client {
     pub fn is_same_to(&self, cell: CellIndex, one: User, other: User) -> bool {
         self.inner.users.who(one, cell) == self.inner.users.who(other, cell)
     }
+}
+
+/// Makes the parts of a client and gives each those that it uses.
+fn assemble(
+    runtime: Arc<dyn Runtime>,
+    config: Config,
+    endpoint: Endpoint,
+    seed: [u8; 32],
+) -> Result<Parts, Error> {
+    let uuid = config.uuid.unwrap_or_else(|| uuid_of(&seed));
+    let users = Arc::new(Users::new(Arc::clone(&runtime), config.level));
+    let servers = Arc::new(Servers::new(uuid.time_low.into()));
+    let cells = Arc::new(Cells::new(&config.cells, config.ports, &servers));
+    let (mounts, closing) = (Arc::<Mounts>::default(), Closing::default());
+    let invalidations = Arc::new(Invalidations::new(Arc::clone(&runtime), Arc::clone(&mounts)));
+    let dns = Arc::new(DnsCells::new(
+        config.dns.clone(),
+        seed,
+        Arc::clone(&runtime),
+        Arc::clone(&cells),
+        Arc::clone(&servers),
+        Arc::clone(&invalidations),
+        closing.clone(),
+    ));
+    let connections = Arc::new(Connections::new(endpoint, Arc::clone(&users)));
+    let probe: Arc<dyn Probe> = connections.clone();
+    let liveness = Arc::new(Liveness::new(Arc::clone(&servers), probe, Arc::clone(&runtime)));
+    let locations = Arc::new(Locations::new(Arc::clone(&runtime), Arc::clone(&servers), config.ports.file));
+    let vnodes = Arc::new(Vnodes::new(config.status_entries, config.directory_bytes));
+    let files = Arc::new(Files::open(&config, Arc::clone(&cells))?);
+    log_local_users_in(&config, &cells, &users)?;
+    // Calls tell the locks of volumes that have moved, which then are asked for by calls.
+    let lock_calls = Arc::new_cyclic(|lock_calls: &Weak<LockCalls>| {
+        let calls = Arc::new(Calls {
+            runtime: Arc::clone(&runtime),
+            patience: config.patience,
+            dead_after: config.dead_after,
+            users: Arc::clone(&users),
+            servers: Arc::clone(&servers),
+            cells: Arc::clone(&cells),
+            dns: Arc::clone(&dns),
+            locations: Arc::clone(&locations),
+            connections: Arc::clone(&connections),
+            liveness: Arc::clone(&liveness),
+            vnodes: Arc::clone(&vnodes),
+            mounts: Arc::clone(&mounts),
+            locks: Arc::new(Locks::new(Arc::clone(&runtime), lock_calls.clone())),
+            waiting: Waiting::default(),
+            closing: closing.clone(),
+        });
+        let statuses = Arc::new(Statuses {
+            vnodes: Arc::clone(&vnodes),
+            users: Arc::clone(&users),
+            calls: Arc::clone(&calls),
+            single_flight: SingleFlight::default(),
+            invalidations: Arc::clone(&invalidations),
+        });
+        LockCalls { calls, statuses }
+    });
+    let (calls, statuses) = (Arc::clone(&lock_calls.calls), Arc::clone(&lock_calls.statuses));
+    let streams = Streams::new(Arc::clone(&statuses));
+    let started = unix_time(&*runtime);
+    let dynamic_root = DynamicRoot::new(Arc::clone(&cells), config.aliases.aliases.clone(), started);
+    let dynamic_root = Arc::new(dynamic_root);
+    let links = Arc::new(Links {
+        vnodes: Arc::clone(&vnodes),
+        statuses: Arc::clone(&statuses),
+        streams: streams.clone(),
+        dynamic_root: Arc::clone(&dynamic_root),
+    });
+    let mount_points = Arc::new(MountPoints::new(
+        Arc::clone(&calls),
+        Arc::clone(&statuses),
+        Arc::clone(&links),
+        Arc::clone(&dynamic_root),
+        config.fakestat,
+    ));
+    // Hidden names go by changes of names, which ask which files are open.
+    let changes = Arc::new_cyclic(|changes: &Weak<Changes>| {
+        let open_files = Arc::new(OpenFiles::new(Arc::clone(&runtime), changes.clone()));
+        let directories = Arc::new(Directories {
+            runtime: Arc::clone(&runtime),
+            users: Arc::clone(&users),
+            vnodes: Arc::clone(&vnodes),
+            statuses: Arc::clone(&statuses),
+            streams: streams.clone(),
+            dynamic_root: Arc::clone(&dynamic_root),
+            mount_points: Arc::clone(&mount_points),
+            open_files: Arc::clone(&open_files),
+        });
+        let names = Arc::new(Names {
+            directories: Arc::clone(&directories),
+            mount_points: Arc::clone(&mount_points),
+            dynamic_root: Arc::clone(&dynamic_root),
+            dns: Arc::clone(&dns),
+            vnodes: Arc::clone(&vnodes),
+            open_files: Arc::clone(&open_files),
+            sysnames: SysNames::new(config.sysnames.clone()),
+        });
+        Changes {
+            calls: Arc::clone(&calls),
+            vnodes: Arc::clone(&vnodes),
+            statuses: Arc::clone(&statuses),
+            names,
+            directories,
+            mount_points: Arc::clone(&mount_points),
+            links: Arc::clone(&links),
+            open_files,
+            files: Arc::clone(&files),
+        }
+    });
+    let promises = Promises {
+        calls: Arc::clone(&calls),
+        vnodes: Arc::clone(&vnodes),
+        invalidations: Arc::clone(&invalidations),
+    };
+    let suspended =
+        SuspendDetector::new(runtime.boot_time(), Arc::clone(&servers), Arc::clone(&invalidations));
+    Ok(Parts {
+        uuid,
+        users,
+        pags: Pags::new(config.users.iter().map(|user| user.uid).collect()),
+        servers,
+        cells,
+        dns,
+        connections,
+        liveness,
+        locations,
+        locks: Arc::clone(&calls.locks),
+        calls,
+        streams,
+        vnodes,
+        promises,
+        suspended,
+        statuses,
+        mount_points,
+        links,
+        directories: Arc::clone(&changes.directories),
+        names: Arc::clone(&changes.names),
+        open_files: Arc::clone(&changes.open_files),
+        changes,
+        dynamic_root,
+        invalidations,
+        files,
+        prefetch: Prefetch::default(),
+        _lock_calls: lock_calls,
+        closing,
+        runtime,
+        config,
+    })
 }
 
 /// Gives the users of the configuration their tickets.

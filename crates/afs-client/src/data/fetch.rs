@@ -353,7 +353,7 @@ async fn run_call(
         Err(error) => {
             let error = client.inner.statuses.note_gone(data.vnode.fid, error);
             if matches!(error, Error::Busy { .. }) {
-                lock(&slot.server.pace).note_busy(client.inner.now());
+                lock(&slot.server.pace).note_busy(client.now());
             }
             tracing::debug!(fid = %data.vnode.fid, ?range, %error, "a fetch failed");
             data.note_failed(range, Some(error));
@@ -366,10 +366,10 @@ async fn run_call(
 
 /// Asks a server how many of its threads are idle: more calls are to be made only if it has some for others too.
 async fn ask_for_threads(client: Client, server: SocketAddr, pace: Arc<ServerPace>) {
-    let stats = client.inner.endpoint().statistics_of(server, ANSWER_WAIT).await;
+    let stats = client.endpoint().statistics_of(server, ANSWER_WAIT).await;
     let stats = stats.filter(|stats| stats.version.has(DebugVersion::IDLE_THREADS));
     let threads = stats.map(|stats| Threads { idle: stats.idle_threads, waiting: stats.n_waiting });
-    lock(&pace.pace).note_threads(client.inner.now(), threads);
+    lock(&pace.pace).note_threads(client.now(), threads);
     pace.freed.notify_waiters();
 }
 
@@ -388,9 +388,9 @@ async fn fetch_range(
     for call in &lock(&data.fetching).calls {
         unconfirmed.remove(call.range.clone());
     }
-    let began = client.inner.now();
-    let mut fetch = client.fetch(user, fid, range.start, range.end - range.start).await?;
-    let now = client.inner.now();
+    let began = client.now();
+    let mut fetch = client.inner.streams.fetch(user, fid, range.start, range.end - range.start).await?;
+    let now = client.now();
     let actual = client.inner.files.note_server(fid, fetch.server());
     if lock(&actual.pace).note_answer(now, now.since(began), fetch.is_own()) {
         let asked = ask_for_threads(client.clone(), fetch.server(), Arc::clone(&actual));

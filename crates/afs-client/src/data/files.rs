@@ -23,7 +23,7 @@ use lru::LruCache;
 use rx_proto::time::Instant;
 use tokio::sync::Notify;
 
-use crate::client::{Client, Inner};
+use crate::client::{Client, Parts};
 use crate::config::Config;
 use crate::data::fetch::{Fetching, ServerPace};
 use crate::data::write::Turn;
@@ -39,7 +39,7 @@ const REFRESHES_MAX: u32 = 16;
 const MAINTAIN_EVERY: Duration = Duration::from_secs(1);
 
 /// Looks after the cache for as long as there is a client.
-pub(crate) async fn maintain(client: Weak<Inner>) {
+pub(crate) async fn maintain(client: Weak<Parts>) {
     while let Some(inner) = client.upgrade().filter(|inner| !inner.closing.has_begun()) {
         if let Err(error) = inner.files.cache.maintain() {
             tracing::warn!(%error, "the cache cannot be kept within its limit");
@@ -96,7 +96,7 @@ const STRANGER: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSP
 pub(crate) struct FileData {
     pub(crate) vnode: Arc<Vnode>,
     key: FileKey,
-    client: Weak<Inner>,
+    client: Weak<Parts>,
     /// Written to when the file is replaced, while nobody changes what is in it; read-locked while it is changed.
     current: RwLock<Option<Arc<CacheFile>>>,
     /// Bytes have come, or will not come.
@@ -425,7 +425,7 @@ impl FileData {
         let inner = &client.inner;
         let fid = self.vnode.fid;
         let who = inner.users.who(user, fid.cell);
-        if let Some(known) = self.vnode.known(inner.now(), who) {
+        if let Some(known) = self.vnode.known(inner.runtime.now(), who) {
             return Ok(known.status);
         }
         inner.statuses.own_status(user, fid, fid).await?;
@@ -436,7 +436,7 @@ impl FileData {
     /// Opens the version that a status tells of. `None`: something of another one is dirty.
     pub(crate) fn adopt(
         &self,
-        inner: &Inner,
+        inner: &Parts,
         status: &AfsFetchStatus,
     ) -> Result<Option<Arc<CacheFile>>, Error> {
         let version = status.data_version.0;
@@ -450,7 +450,7 @@ impl FileData {
             return Ok(Some(Arc::clone(file)));
         }
         let held = inner.files.cache.file(self.key, version, status.length);
-        match held.map_err(|error| inner.files.failed(inner.now(), error))? {
+        match held.map_err(|error| inner.files.failed(inner.runtime.now(), error))? {
             Held::Current(file) => {
                 *current = Some(Arc::clone(&file));
                 Ok(Some(file))
@@ -467,12 +467,12 @@ impl FileData {
     /// # Errors
     ///
     /// The cache's.
-    pub(crate) fn adopt_known(&self, inner: &Inner, user: User) -> Result<(), Error> {
+    pub(crate) fn adopt_known(&self, inner: &Parts, user: User) -> Result<(), Error> {
         if self.is_unsettled.load(Ordering::Acquire) {
             return Ok(());
         }
         let who = inner.users.who(user, self.vnode.fid.cell);
-        let known = self.vnode.known(inner.now(), who).map(|known| known.status);
+        let known = self.vnode.known(inner.runtime.now(), who).map(|known| known.status);
         match known.or_else(|| self.vnode.last_status()) {
             Some(status) => self.adopt(inner, &status).map(drop),
             None => Ok(()),

@@ -1,7 +1,11 @@
 //! Locks of whole files. AFS gives a client one lock for each file, for five minutes (File service notes 6.7). The
 //! client shares it among its local holders, extends it while one of them is left, and gives it back with the last.
 //!
-//! [`Locks`] decides what is asked of servers and when; how they are asked is left to [`LockServer`].
+//! [`Locks`] decides what is asked of servers and when. How they are asked is left to [`LockServer`], which [`calls`] is; which holders of
+//! this client share a lock, to `grants`.
+
+pub(crate) mod calls;
+mod grants;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,15 +13,13 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use afs_wire::Errno;
-use afs_wire::abort;
 use afs_wire::ids::VolumeId;
-use afs_wire::rxafs::{ExtendLock, ReleaseLock, SetLock, ViceLockType};
+use afs_wire::rxafs::{ReleaseLock, ViceLockType};
 use rx::Runtime;
-use rxgen::Rpc;
 use tokio::sync::{Notify, OwnedMutexGuard, oneshot};
 
-use crate::client::{Client, Inner};
+use crate::client::Client;
+use crate::data::locks::grants::{Grant, Lock};
 use crate::error::Error;
 use crate::fid::{CellIndex, Fid, User};
 
@@ -89,57 +91,6 @@ struct Table {
     files: HashMap<Fid, Lock>,
     /// Whether a task prolongs what servers have given.
     is_prolonged: bool,
-}
-
-/// A locked file. It is in the table for as long as it has holders, or the server is asked or told.
-#[derive(Debug)]
-struct Lock {
-    /// Whom the server gave it to.
-    user: User,
-    holders: Vec<(u64, LockKind)>,
-    /// What the server has given.
-    at_server: Option<LockKind>,
-    /// Held while the server is called about it, so that what is asked for does not overtake what is given back.
-    asking: Arc<tokio::sync::Mutex<()>>,
-}
-
-/// Whether a holder can have a lock, and what that takes.
-enum Grant {
-    /// They have it: what the server has given covers it.
-    Covered,
-    /// The server is to be asked; what it has given before is to be given back first.
-    AskServer(Option<LockKind>),
-    /// Another holder of this client is in the way.
-    Conflict,
-}
-
-impl Lock {
-    fn new(user: User) -> Self {
-        Self { user, holders: Vec::new(), at_server: None, asking: Arc::default() }
-    }
-
-    fn try_grant(&mut self, user: User, holder: u64, kind: LockKind) -> Result<Grant, Error> {
-        let mut others = self.holders.iter().filter(|(who, _)| *who != holder);
-        if others.any(|(_, theirs)| kind == LockKind::Write || *theirs == LockKind::Write) {
-            return Ok(Grant::Conflict);
-        }
-        // What another user's last holder is about to give back was given for his rights.
-        let is_ours = self.user == user || !self.holders.is_empty();
-        let is_covered = match self.at_server {
-            Some(LockKind::Write) => is_ours,
-            Some(LockKind::Read) => is_ours && kind == LockKind::Read,
-            None => false,
-        };
-        if !is_covered {
-            return Ok(Grant::AskServer(self.at_server));
-        }
-        if self.holders.len() >= LOCKS_MAX {
-            return Err(Error::Unsupported { what: "so many locks" });
-        }
-        self.holders.retain(|(who, _)| *who != holder);
-        self.holders.push((holder, kind));
-        Ok(Grant::Covered)
-    }
 }
 
 impl Shared {
@@ -488,75 +439,10 @@ impl Client {
     }
 }
 
-impl LockServer for Inner {
-    fn set(&self, user: User, fid: Fid, kind: LockKind) -> Answer<'_> {
-        Box::pin(async move {
-            let who = self.users.who(user, fid.cell);
-            let asked =
-                self.calls.try_call(who, fid, SetLock { fid: fid.in_cell(), kind: kind.to_wire() }).await;
-            asked.map(drop).map_err(|failure| match failure.code().and_then(abort::errno) {
-                Some(Errno::EAGAIN) => Error::Locked { fid },
-                _ => failure.of(SetLock::NAME, fid),
-            })
-        })
-    }
-
-    fn extend(&self, user: User, fid: Fid) -> Answer<'_> {
-        Box::pin(async move {
-            let who = self.users.who(user, fid.cell);
-            let answer = self.calls.call(who, fid, ExtendLock { fid: fid.in_cell() }).await;
-            answer.map(drop).map_err(|error| self.statuses.note_gone(fid, error))
-        })
-    }
-
-    fn release(&self, user: User, fid: Fid) -> Answer<'_> {
-        Box::pin(async move {
-            let who = self.users.who(user, fid.cell);
-            let answer = self.calls.call(who, fid, ReleaseLock { fid: fid.in_cell() }).await;
-            answer.map(drop).map_err(|error| self.statuses.note_gone(fid, error))
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn covered(lock: &mut Lock, holder: u64, kind: LockKind) -> Option<bool> {
-        match lock.try_grant(User::of(1), holder, kind).unwrap() {
-            Grant::Covered => Some(true),
-            Grant::AskServer(..) => Some(false),
-            Grant::Conflict => None,
-        }
-    }
-
-    #[test]
-    fn holders_share_what_the_server_has_given() {
-        let mut lock = Lock::new(User::of(1));
-        assert_eq!(covered(&mut lock, 1, LockKind::Read), Some(false), "the server is to be asked");
-        lock.at_server = Some(LockKind::Read);
-        assert_eq!(covered(&mut lock, 1, LockKind::Read), Some(true));
-        assert_eq!(covered(&mut lock, 2, LockKind::Read), Some(true), "no call for the second reader");
-        assert_eq!(covered(&mut lock, 3, LockKind::Write), None, "readers are in a writer's way");
-        lock.holders.retain(|(who, _)| *who != 2);
-        assert_eq!(
-            covered(&mut lock, 1, LockKind::Write),
-            Some(false),
-            "alone, but the server gave it for reading"
-        );
-        lock.at_server = Some(LockKind::Write);
-        assert_eq!(covered(&mut lock, 1, LockKind::Write), Some(true));
-        assert_eq!(covered(&mut lock, 2, LockKind::Read), None);
-    }
-
-    #[test]
-    fn what_one_user_is_about_to_give_back_is_not_for_another() {
-        let mut lock = Lock::new(User::of(2));
-        lock.at_server = Some(LockKind::Write);
-        assert_eq!(covered(&mut lock, 1, LockKind::Read), Some(false));
-        lock.user = User::of(1);
-        assert_eq!(covered(&mut lock, 1, LockKind::Read), Some(true));
-    }
     /// A server that lets another client have the lock or not, and remembers what it was asked.
     #[derive(Debug, Default)]
     struct Server {

@@ -111,7 +111,7 @@ impl Client {
             return None;
         }
         if flags.write
-            && self.inner.files.opened(fid).is_some_and(|data| data.has_in_the_way(&self.inner, user))
+            && self.inner.files.opened(fid).is_some_and(|data| data.has_in_the_way(&self.inner.users, user))
         {
             return None;
         }

@@ -39,7 +39,7 @@ pub(crate) fn is_hidden_name(name: &[u8]) -> bool {
 /// Removes the names that were given to open files.
 pub(crate) trait RemoveHiddenName: Send + Sync {
     /// Removes one in the background, as a user, and then says so by [`OpenFiles::note_removed`].
-    fn remove_hidden_name(&self, user: User, place: (Fid, String));
+    fn remove_hidden_name(self: Arc<Self>, user: User, place: (Fid, String));
 }
 
 /// Which files are open, and the hidden names of those that have lost their own. Nobody opens a file between the look whether it is
@@ -195,7 +195,7 @@ pub(crate) struct Held {
 impl Drop for Held {
     fn drop(&mut self) {
         if let Some(hidden) = self.files.note_close(self.fid, self.is_nobodys) {
-            self.remover.remove_hidden_name(self.user, hidden);
+            Arc::clone(&self.remover).remove_hidden_name(self.user, hidden);
         }
     }
 }
@@ -490,7 +490,7 @@ mod tests {
     struct Remover(Mutex<Vec<(Fid, String)>>);
 
     impl RemoveHiddenName for Remover {
-        fn remove_hidden_name(&self, _: User, place: (Fid, String)) {
+        fn remove_hidden_name(self: Arc<Self>, _: User, place: (Fid, String)) {
             self.0.lock().unwrap().push(place);
         }
     }

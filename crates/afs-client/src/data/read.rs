@@ -84,7 +84,7 @@ impl OpenFile {
         }
         let inner = &self.client().inner;
         let who = inner.users.who(self.user(), self.fid().cell);
-        match self.data.vnode.known(inner.now(), who) {
+        match self.data.vnode.known(inner.runtime.now(), who) {
             Some(known) => known.status.data_version.0 == file.version() || file.is_dirty(),
             None => false,
         }

@@ -12,13 +12,13 @@ use afs_cache::{CacheError, CacheFile, Writer};
 use afs_wire::Errno;
 use bytes::Bytes;
 
-use crate::client::{Client, Inner};
+use crate::client::Client;
 use crate::data::files::{FileData, Files, local, lock};
 use crate::data::open_file::OpenFile;
 use crate::error::Error;
 use crate::fid::{CellIndex, Fid, User};
 use crate::servers::users::{NoToken, Users};
-use crate::vnodes::status::{SetStatus, Status};
+use crate::vnodes::status::{SetStatus, Status, unix_time};
 
 /// From so many dirty bytes on a file is stored while it is still being written: below, one call at close is cheaper.
 const STORE_AHEAD_BYTES: u64 = 16 << 20;
@@ -161,11 +161,11 @@ impl OpenFile {
             }
             match write(file, &writer) {
                 Ok(done) => {
-                    data.note_written(inner.time());
+                    data.note_written(unix_time(&*inner.runtime));
                     Some(Ok((done, file.dirty_bytes())))
                 }
                 Err(CacheError::Full { .. }) if may_store && file.is_dirty() => None,
-                Err(error) => Some(Err(inner.files.failed(inner.now(), error))),
+                Err(error) => Some(Err(inner.files.failed(inner.runtime.now(), error))),
             }
         });
         Some(written.flatten()?.map(|(done, dirty)| {
@@ -372,13 +372,13 @@ impl FileData {
     /// Those of storing, as [`Self::store`].
     pub(crate) async fn make_way(self: &Arc<Self>, user: User) -> Result<Option<Turn<'_>>, Error> {
         let client = self.client()?;
-        if !self.has_turn.load(Ordering::Acquire) && !self.has_in_the_way(&client.inner, user) {
+        if !self.has_turn.load(Ordering::Acquire) && !self.has_in_the_way(&client.inner.users, user) {
             return Ok(None);
         }
         let one = self.storing.lock().await;
         self.has_turn.store(true, Ordering::Release);
         let turn = Turn { data: self, _one: one };
-        match self.in_the_way(&client.inner, user) {
+        match self.in_the_way(&client.inner.users, user) {
             Some(InTheWay::Unstorable) => self.put_aside(&client, &self.no_token(&client)),
             Some(InTheWay::Unstored) => self.store_locked(&client, user, false).await?,
             None => {}
@@ -387,13 +387,13 @@ impl FileData {
     }
 
     /// Whether [`Self::make_way`] has something to do.
-    pub(crate) fn has_in_the_way(&self, inner: &Inner, user: User) -> bool {
-        self.in_the_way(inner, user).is_some()
+    pub(crate) fn has_in_the_way(&self, users: &Users, user: User) -> bool {
+        self.in_the_way(users, user).is_some()
     }
 
-    fn in_the_way(&self, inner: &Inner, user: User) -> Option<InTheWay> {
+    fn in_the_way(&self, users: &Users, user: User) -> Option<InTheWay> {
         let cell = self.vnode.fid.cell;
-        let writer = inner.users.writer(user, cell);
-        self.change(|file| in_the_way(&inner.users, file, (user, cell), &writer)).flatten()
+        let writer = users.writer(user, cell);
+        self.change(|file| in_the_way(users, file, (user, cell), &writer)).flatten()
     }
 }

@@ -22,13 +22,13 @@ use afs_wire::ids::{AfsTime, Uniquifier, VnodeNumber, VolumeId};
 use afs_wire::status::AfsFetchStatus;
 use bytes::{Bytes, BytesMut};
 
-use crate::client::{Client, Inner};
+use crate::client::Client;
 use crate::data::files::{FileData, Files, local, lock};
 use crate::error::Error;
 use crate::events::Change;
 use crate::fid::{Fid, User};
 use crate::servers::remote::{StoreRange, StoreSource};
-use crate::servers::users::{NoToken, Who};
+use crate::servers::users::{NoToken, Users, Who};
 use crate::wait::either;
 
 /// Bytes of one call of a store: what has to be sent again when a call breaks.
@@ -96,7 +96,7 @@ impl Client {
         );
         let queue = Arc::new(std::sync::Mutex::new(left));
         for _ in 0..RECOVERED_AT_ONCE {
-            let (queue, me) = (Arc::clone(&queue), inner.me.clone());
+            let (queue, me) = (Arc::clone(&queue), Arc::downgrade(inner));
             inner.runtime.spawn(Box::pin(async move {
                 loop {
                     let Some(file) = lock(&queue).pop() else { return };
@@ -109,7 +109,7 @@ impl Client {
 
     /// Stores what the last run left of a cell that only the DNS knows, once that answers.
     fn store_left_later(&self, file: Arc<CacheFile>) {
-        let (me, runtime) = (self.inner.me.clone(), Arc::clone(&self.inner.runtime));
+        let (me, runtime) = (Arc::downgrade(&self.inner), Arc::clone(&self.inner.runtime));
         self.inner.runtime.spawn(Box::pin(async move {
             runtime.sleep_until(runtime.now() + DNS_AGAIN).await;
             match me.upgrade() {
@@ -281,7 +281,7 @@ impl FileData {
             sync,
         };
         let _changing = self.vnode.changing.lock().await;
-        let status = client.store_as(who, self.vnode.fid, store, &Source(file)).await;
+        let status = client.inner.streams.store(who, self.vnode.fid, store, &Source(file)).await;
         status.map_err(|error| client.inner.statuses.note_gone(self.vnode.fid, error))
     }
 
@@ -343,7 +343,7 @@ impl FileData {
                 }
                 let until = task_runtime.now() + pause;
                 let back = client.inner.servers.back.notified();
-                let waits = either(back, data.can_be_stored(&client.inner));
+                let waits = either(back, data.can_be_stored(&client.inner.users));
                 either(task_runtime.sleep_until(until), waits).await;
                 pause = (pause * 2).min(RETRY_MAX);
                 let asked = data.retries_asked.load(Ordering::Acquire);
@@ -361,16 +361,16 @@ impl FileData {
     }
 
     /// Waits until somebody logs in as the one who wrote last, if that is what a store waits for.
-    async fn can_be_stored(&self, inner: &Inner) {
+    async fn can_be_stored(&self, users: &Users) {
         let waits = || {
             let writer = self.change(|file| file.writer()).unwrap_or_default();
-            inner.users.is_without_token(&writer, self.vnode.fid.cell)
+            users.is_without_token(&writer, self.vnode.fid.cell)
         };
         if !waits() {
             return std::future::pending().await;
         }
         loop {
-            let mut changed = std::pin::pin!(inner.users.changed.notified());
+            let mut changed = std::pin::pin!(users.changed.notified());
             changed.as_mut().enable();
             if !waits() {
                 return;

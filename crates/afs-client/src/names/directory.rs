@@ -9,13 +9,21 @@ use afs_wire::directory::{Directory, Entry, PAGE_SIZE, PAGES_MAX, Slot};
 use afs_wire::ids::{AFSCBMAX, DataVersion};
 use afs_wire::rights::Rights;
 use futures_util::future::join_all;
+use rx::Runtime;
+use rx_proto::time::Instant;
 
-use crate::client::{Client, Inner};
-use crate::data::open_files::Listed;
+use crate::client::Client;
+use crate::data::open_files::{Listed, OpenFiles};
 use crate::error::Error;
 use crate::fid::{Fid, User};
-use crate::names::{dynroot, walk};
+use crate::names::dynroot::{self, DynamicRoot};
+use crate::names::mount_point::MountPoints;
+use crate::names::walk;
+use crate::servers::streams::Streams;
+use crate::servers::users::Users;
+use crate::vnodes::attributes::Statuses;
 use crate::vnodes::status::Kind;
+use crate::vnodes::table::Vnodes;
 use crate::vnodes::vnode::{Pages, Vnode};
 
 /// How long after a listing, and after the last look at a name whose status was not known, the names in a directory are taken to be
@@ -97,7 +105,26 @@ impl Listing {
     }
 }
 
-impl Inner {
+/// The directories: their pages, where these come from, and what is asked for before a program that has listed one asks for it.
+#[derive(Debug)]
+pub(crate) struct Directories {
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) users: Arc<Users>,
+    pub(crate) vnodes: Arc<Vnodes>,
+    pub(crate) statuses: Arc<Statuses>,
+    pub(crate) streams: Streams,
+    pub(crate) dynamic_root: Arc<DynamicRoot>,
+    /// What is mounted where, and so which directory one is in.
+    pub(crate) mount_points: Arc<MountPoints>,
+    /// Which names listings leave out.
+    pub(crate) open_files: Arc<OpenFiles>,
+}
+
+impl Directories {
+    fn now(&self) -> Instant {
+        self.runtime.now()
+    }
+
     /// The pages of a directory, if they are here, promised, and the user may list it.
     pub(crate) fn known_pages(&self, user: User, dir: Fid) -> Option<Result<Pages, Error>> {
         let (now, who) = (self.now(), self.users.who(user, dir.cell));
@@ -151,8 +178,7 @@ impl Inner {
     async fn fetch_pages(&self, user: User, vnode: &Vnode) -> Result<Pages, Error> {
         let fid = vnode.fid;
         let limit = PAGES_MAX * PAGE_SIZE;
-        let client = self.client()?;
-        let whole = client.fetch_whole(user, fid, limit).await;
+        let whole = self.streams.fetch_whole(user, fid, limit).await;
         let (bytes, status) = whole.map_err(|error| self.statuses.note_gone(fid, error))?;
         let directory = Directory::parse(bytes).map_err(|problem| Error::BadDirectory { fid, problem })?;
         let pages = Pages { directory: Arc::new(directory), version: status.data_version };
@@ -161,27 +187,27 @@ impl Inner {
     }
 
     /// A directory was listed: what is in it will be looked at.
-    fn note_listed(&self, user: User, vnode: &Arc<Vnode>, pages: &Directory) {
+    fn note_listed(self: &Arc<Self>, user: User, vnode: &Arc<Vnode>, pages: &Directory) {
         self.note_goes_on(vnode);
         vnode.listed_inside.store(0, Ordering::Relaxed);
         let who = self.users.who(user, vnode.fid.cell);
         let ahead: Vec<_> = self.unknown_from(vnode.fid, pages, Slot(0), AHEAD).collect();
         let walk = self.walked_next(vnode.fid, pages);
-        let Ok(client) = self.client() else { return };
         // What fails here is told by who asks for it.
         if !ahead.is_empty() {
-            let client = client.clone();
+            let statuses = Arc::clone(&self.statuses);
             self.runtime.spawn(Box::pin(async move {
-                drop(client.inner.statuses.fetch_statuses(who, &ahead).await);
+                drop(statuses.fetch_statuses(who, &ahead).await);
             }));
         }
         if !walk.is_empty() {
+            let directories = Arc::clone(self);
             self.runtime.spawn(Box::pin(async move {
-                let inner = &client.inner;
+                let own = &*directories;
                 let fetches = walk.iter().map(|&dir| async move {
-                    let Ok(pages) = inner.pages_of(user, dir).await else { return };
-                    let ahead: Vec<_> = inner.unknown_from(dir, &pages.directory, Slot(0), AHEAD).collect();
-                    drop(inner.statuses.fetch_statuses(who, &ahead).await);
+                    let Ok(pages) = own.pages_of(user, dir).await else { return };
+                    let ahead: Vec<_> = own.unknown_from(dir, &pages.directory, Slot(0), AHEAD).collect();
+                    drop(own.statuses.fetch_statuses(who, &ahead).await);
                 });
                 join_all(fetches).await;
             }));
@@ -189,7 +215,7 @@ impl Inner {
     }
 
     /// The directories that will be listed next, if the one that was listed shows that somebody goes through a tree.
-    fn walked_next(&self, listed: Fid, pages: &Directory) -> Vec<Fid> {
+    pub(super) fn walked_next(&self, listed: Fid, pages: &Directory) -> Vec<Fid> {
         let parent = pages.lookup(b"..").map(|entry| listed.sibling(entry.fid)).filter(|&dir| dir != listed);
         let Some(parent) = parent.and_then(|dir| self.vnodes.get(dir)) else { return Vec::new() };
         if !self.is_being_listed(&parent)
@@ -206,19 +232,40 @@ impl Inner {
         next
     }
 
+    /// A name was found, whose status is wanted next. If the names in its directory are being looked at one after the other, those that
+    /// come after it are asked for with it.
+    pub(crate) async fn note_looked_up(
+        &self,
+        user: User,
+        dir: Fid,
+        pages: &Directory,
+        (fid, slot): (Fid, Slot),
+    ) {
+        let vnode = self.vnodes.get_or_add(dir);
+        let is_unknown =
+            || self.vnodes.get(fid).is_none_or(|vnode| vnode.promised_status(self.now()).is_none());
+        if self.is_being_listed(&vnode) && is_unknown() {
+            self.note_goes_on(&vnode);
+            let who = self.users.who(user, dir.cell);
+            let near: Vec<_> = self.unknown_from(dir, pages, slot, AFSCBMAX).collect();
+            // What fails is told by who asks for it alone.
+            drop(self.statuses.fetch_statuses(who, &near).await);
+        }
+    }
+
     /// The names in a directory are still being looked at one after the other.
-    pub(crate) fn note_goes_on(&self, vnode: &Vnode) {
+    pub(super) fn note_goes_on(&self, vnode: &Vnode) {
         vnode.listed_at.store(self.now().as_nanos(), Ordering::Relaxed);
     }
 
     /// Whether the names in a directory are being looked at one after the other.
-    pub(crate) fn is_being_listed(&self, vnode: &Vnode) -> bool {
-        let at = rx_proto::time::Instant::from_nanos(vnode.listed_at.load(Ordering::Relaxed));
-        at > rx_proto::time::Instant::ORIGIN && self.now().since(at) < LISTED_FOR
+    fn is_being_listed(&self, vnode: &Vnode) -> bool {
+        let at = Instant::from_nanos(vnode.listed_at.load(Ordering::Relaxed));
+        at > Instant::ORIGIN && self.now().since(at) < LISTED_FOR
     }
 
     /// Vnodes of a directory from a slot on whose status is not promised, as many as wanted of the first four times as many.
-    pub(crate) fn unknown_from<'a>(
+    pub(super) fn unknown_from<'a>(
         &'a self,
         dir: Fid,
         pages: &'a Directory,
@@ -238,22 +285,59 @@ impl Inner {
             })
             .take(wanted)
     }
-}
 
-impl Client {
-    /// The names in a directory, from memory.
-    pub fn cached_read_dir(&self, user: User, dir: Fid) -> Option<Result<Listing, Error>> {
-        let inner = &self.inner;
-        let real = inner.known_real(user, dir)?;
-        let listed = inner.open_files.listed(real);
+    /// See [`Client::cached_read_dir`].
+    fn known_listing(self: &Arc<Self>, user: User, dir: Fid) -> Option<Result<Listing, Error>> {
+        let real = self.mount_points.known_real(user, dir)?;
+        let listed = self.open_files.listed(real);
         let pages = match real {
-            dynroot::ROOT => inner.dynamic_root.pages(),
-            _ => match inner.known_pages(user, real)? {
+            dynroot::ROOT => self.dynamic_root.pages(),
+            _ => match self.known_pages(user, real)? {
                 Ok(pages) => pages,
                 Err(error) => return Some(Err(error)),
             },
         };
         Some(Ok(self.listing(user, (dir, real), pages, &listed)))
+    }
+
+    /// See [`Client::read_dir`].
+    pub(crate) async fn list(self: &Arc<Self>, user: User, dir: Fid) -> Result<Listing, Error> {
+        if let Some(known) = self.known_listing(user, dir) {
+            return known;
+        }
+        let mut real = self.mount_points.real(user, dir).await?;
+        let mut listed = self.open_files.listed(real);
+        let pages = match self.pages_of(user, real).await {
+            Err(error) => {
+                real = self.mount_points.real_anew(user, dir, real, error).await?;
+                listed = self.open_files.listed(real);
+                self.pages_of(user, real).await?
+            }
+            Ok(pages) => pages,
+        };
+        Ok(self.listing(user, (dir, real), pages, &listed))
+    }
+
+    fn listing(
+        self: &Arc<Self>,
+        user: User,
+        (dir, real): (Fid, Fid),
+        pages: Pages,
+        listed: &Listed<'_>,
+    ) -> Listing {
+        if !real.is_made_up() {
+            self.note_listed(user, &self.vnodes.get_or_add(real), &pages.directory);
+        }
+        let dot_dot = pages.directory.lookup(b"..").map(|entry| real.sibling(entry.fid));
+        let parent = self.mount_points.parent_of(dir, real, dot_dot);
+        Listing { dir, real, parent, pages, hidden: listed.hidden() }
+    }
+}
+
+impl Client {
+    /// The names in a directory, from memory.
+    pub fn cached_read_dir(&self, user: User, dir: Fid) -> Option<Result<Listing, Error>> {
+        self.inner.directories.known_listing(user, dir)
     }
 
     /// The names in a directory.
@@ -262,30 +346,6 @@ impl Client {
     ///
     /// When the user may not list it.
     pub async fn read_dir(&self, user: User, dir: Fid) -> Result<Listing, Error> {
-        if let Some(known) = self.cached_read_dir(user, dir) {
-            return known;
-        }
-        let inner = &self.inner;
-        let mut real = inner.real(user, dir).await?;
-        let mut listed = inner.open_files.listed(real);
-        let pages = match inner.pages_of(user, real).await {
-            Err(error) => {
-                real = inner.real_anew(user, dir, real, error).await?;
-                listed = inner.open_files.listed(real);
-                inner.pages_of(user, real).await?
-            }
-            Ok(pages) => pages,
-        };
-        Ok(self.listing(user, (dir, real), pages, &listed))
-    }
-
-    fn listing(&self, user: User, (dir, real): (Fid, Fid), pages: Pages, listed: &Listed<'_>) -> Listing {
-        let inner = &self.inner;
-        if !real.is_made_up() {
-            inner.note_listed(user, &inner.vnodes.get_or_add(real), &pages.directory);
-        }
-        let dot_dot = pages.directory.lookup(b"..").map(|entry| real.sibling(entry.fid));
-        let parent = inner.parent_of(dir, real, dot_dot);
-        Listing { dir, real, parent, pages, hidden: listed.hidden() }
+        self.inner.directories.list(user, dir).await
     }
 }

@@ -1,14 +1,19 @@
-//! Names: what a name in a directory names, `.`, `..` and `@sys` among them, and the targets of symbolic links.
+//! Names: what a name in a directory names, `.`, `..` and `@sys` among them. Which names a directory has is left to `directory`.
+
+use std::sync::{Arc, PoisonError, RwLock};
 
 use afs_config::CellName;
-use afs_wire::ids::{AFSCBMAX, AFSPATHMAX, Name};
-use bytes::Bytes;
+use afs_wire::ids::Name;
 
-use crate::client::{Client, Found, Inner};
+use crate::client::{Client, Found};
+use crate::data::open_files::OpenFiles;
 use crate::error::Error;
 use crate::fid::{Fid, User};
-use crate::names::dynroot;
-use crate::vnodes::status::Kind;
+use crate::names::directory::Directories;
+use crate::names::dynroot::{self, DynamicRoot};
+use crate::names::mount_point::MountPoints;
+use crate::servers::dns::DnsCells;
+use crate::vnodes::table::Vnodes;
 
 /// What ends a name that stands for several, by the kind of machine.
 const AT_SYS: &[u8] = b"@sys";
@@ -51,12 +56,42 @@ pub(crate) fn checked_name(name: &[u8]) -> Result<Name, Error> {
     Name::new(name).map_err(|_| Error::NameTooLong { bytes: name.len() })
 }
 
-impl Inner {
+/// The names: the directories that have them, and what stands behind one that is looked up.
+#[derive(Debug)]
+pub(crate) struct Names {
+    pub(crate) directories: Arc<Directories>,
+    pub(crate) mount_points: Arc<MountPoints>,
+    pub(crate) dynamic_root: Arc<DynamicRoot>,
+    /// Which names in the dynamic root are cells that only the DNS knows.
+    pub(crate) dns: Arc<DnsCells>,
+    pub(crate) vnodes: Arc<Vnodes>,
+    /// Whose names are just being taken.
+    pub(crate) open_files: Arc<OpenFiles>,
+    pub(crate) sysnames: SysNames,
+}
+
+/// The names that `@sys` stands for, in the order in which they are looked for.
+#[derive(Debug)]
+pub(crate) struct SysNames(RwLock<Vec<String>>);
+
+impl SysNames {
+    pub(crate) fn new(names: Vec<String>) -> Self {
+        Self(RwLock::new(names))
+    }
+
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn set(&self, names: Vec<String>) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = names;
+    }
+
     /// The names that a name stands for, in the order in which they are looked for.
     fn candidates(&self, name: &[u8]) -> Vec<Vec<u8>> {
         match name.strip_suffix(AT_SYS) {
             Some(start) => {
-                let sysnames = self.sysnames.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+                let sysnames = self.0.read().unwrap_or_else(PoisonError::into_inner);
                 let expanded = sysnames.iter().map(|sysname| [start, sysname.as_bytes()].concat());
                 // An entry of that very name is found last, if somebody has made one elsewhere.
                 expanded.chain([name.to_vec()]).collect()
@@ -64,7 +99,9 @@ impl Inner {
             None => vec![name.to_vec()],
         }
     }
+}
 
+impl Names {
     /// The fid that a name in a real directory has; `.` and `..` are none.
     pub(crate) async fn entry(&self, user: User, dir: Fid, name: &[u8]) -> Result<Fid, Error> {
         checked_name(name)?;
@@ -80,23 +117,14 @@ impl Inner {
                 found => found,
             };
         }
-        let pages = self.pages_of(user, dir).await?.directory;
-        for candidate in self.candidates(name) {
+        let pages = self.directories.pages_of(user, dir).await?.directory;
+        for candidate in self.sysnames.candidates(name) {
             if let Some(entry) = pages.lookup(&candidate) {
                 let fid = dir.sibling(entry.fid);
                 if !fid.vnode.is_directory() {
                     self.vnodes.get_or_add(fid).set_parent(dir.in_volume());
                 }
-                let vnode = self.vnodes.get_or_add(dir);
-                let is_unknown =
-                    || self.vnodes.get(fid).is_none_or(|v| v.promised_status(self.now()).is_none());
-                if self.is_being_listed(&vnode) && is_unknown() {
-                    self.note_goes_on(&vnode);
-                    let who = self.users.who(user, dir.cell);
-                    let near: Vec<_> = self.unknown_from(dir, &pages, entry.slot, AFSCBMAX).collect();
-                    // What fails is told by who asks for it alone.
-                    drop(self.statuses.fetch_statuses(who, &near).await);
-                }
+                self.directories.note_looked_up(user, dir, &pages, (fid, entry.slot)).await;
                 return Ok(fid);
             }
         }
@@ -108,95 +136,77 @@ impl Inner {
         self.dns.asks_for(std::str::from_utf8(name).ok()?)
     }
 
-    /// The text of a symbolic link or mount point. The caller has seen that the user may know its status.
-    pub(crate) async fn link_text(&self, user: User, fid: Fid) -> Result<Bytes, Error> {
-        let vnode = self.vnodes.get_or_add(fid);
-        if let Some(text) = vnode.link() {
-            return Ok(text);
-        }
-        let whole = self.client()?.fetch_whole(user, fid, AFSPATHMAX).await;
-        let (text, _) = whole.map_err(|error| self.statuses.note_gone(fid, error))?;
-        let text = Bytes::from(text);
-        vnode.set_link(text.clone());
-        Ok(text)
-    }
-}
-
-impl Client {
-    /// What a name in a directory names, from memory; that there is no such name, too.
-    pub fn cached_lookup(&self, user: User, dir: Fid, name: &[u8]) -> Option<Result<Found, Error>> {
-        let inner = &self.inner;
+    /// See [`Client::cached_lookup`].
+    pub(super) fn known(&self, user: User, dir: Fid, name: &[u8]) -> Option<Result<Found, Error>> {
         if matches!(name, b"." | b"..") || checked_name(name).is_err() {
             return None;
         }
-        let real = inner.known_real(user, dir)?;
+        let real = self.mount_points.known_real(user, dir)?;
         let fid = if real == dynroot::ROOT {
-            match inner.dynamic_root.entry(name) {
+            match self.dynamic_root.entry(name) {
                 Ok(fid) => fid,
                 Err(error) => {
-                    return match inner.cell_to_ask_for(name) {
-                        Some(cell) => inner.dns.known(&cell).map(Err),
+                    return match self.cell_to_ask_for(name) {
+                        Some(cell) => self.dns.known(&cell).map(Err),
                         None => Some(Err(error)),
                     };
                 }
             }
         } else {
-            let pages = match inner.known_pages(user, real)? {
+            let pages = match self.directories.known_pages(user, real)? {
                 Ok(pages) => pages.directory,
                 Err(error) => return Some(Err(error)),
             };
             let found = if name.ends_with(AT_SYS) {
-                inner.candidates(name).iter().find_map(|name| pages.lookup(name).map(|entry| entry.fid))
+                self.sysnames
+                    .candidates(name)
+                    .iter()
+                    .find_map(|name| pages.lookup(name).map(|entry| entry.fid))
             } else {
                 pages.lookup(name).map(|entry| entry.fid)
             };
             let Some(fid) = found else { return Some(Err(no_entry(dir, name))) };
             let fid = real.sibling(fid);
             if !fid.vnode.is_directory() {
-                inner.vnodes.get(fid)?.set_parent(real.in_volume());
+                self.vnodes.get(fid)?.set_parent(real.in_volume());
             }
-            if inner.open_files.is_being_unlinked(fid) {
+            if self.open_files.is_being_unlinked(fid) {
                 return None;
             }
             fid
         };
-        Some(self.cached_status(user, fid)?.map(|status| Found { fid, status }))
+        Some(self.mount_points.known_status(user, fid)?.map(|status| Found { fid, status }))
     }
 
-    /// What a name in a directory names: crosses mount points, knows `.`, `..` and `@sys`.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoEntry`]; of a mount point those of finding its volume.
-    pub async fn lookup(&self, user: User, dir: Fid, name: &[u8]) -> Result<Found, Error> {
-        let inner = &self.inner;
-        let mut real = inner.real(user, dir).await?;
+    /// See [`Client::lookup`].
+    async fn look_up(&self, user: User, dir: Fid, name: &[u8]) -> Result<Found, Error> {
+        let mut real = self.mount_points.real(user, dir).await?;
         let special = match name {
             b"." => Some(dir),
-            b".." => Some(self.read_dir(user, dir).await?.parent()),
+            b".." => Some(self.directories.list(user, dir).await?.parent()),
             _ => None,
         };
         if let Some(fid) = special {
-            return Ok(Found { fid, status: self.status(user, fid).await? });
+            return Ok(Found { fid, status: self.mount_points.status(user, fid).await? });
         }
         let mut last_gone = None;
         for _ in 0..LOOKUPS_MAX {
-            let fid = match inner.entry(user, real, name).await {
+            let fid = match self.entry(user, real, name).await {
                 Err(error) => {
-                    real = inner.real_anew(user, dir, real, error).await?;
-                    inner.entry(user, real, name).await?
+                    real = self.mount_points.real_anew(user, dir, real, error).await?;
+                    self.entry(user, real, name).await?
                 }
                 Ok(fid) => fid,
             };
-            if inner.open_files.is_being_unlinked(fid) {
-                inner.open_files.settled(fid).await;
+            if self.open_files.is_being_unlinked(fid) {
+                self.open_files.settled(fid).await;
                 continue;
             }
-            match self.status(user, fid).await {
+            match self.mount_points.status(user, fid).await {
                 // What has become of the name is not known here yet. There may be another file of it, and never was none.
                 Err(Error::Gone { fid: gone }) if gone == fid && last_gone != Some(fid) => {
                     last_gone = Some(fid);
-                    inner.vnodes.get_or_add(real).forget();
+                    self.vnodes.get_or_add(real).forget();
                 }
                 // The entry of a directory that is damaged.
                 Err(Error::Gone { fid: gone }) if gone == fid => break,
@@ -205,40 +215,38 @@ impl Client {
         }
         Err(no_entry(dir, name))
     }
+}
 
-    /// The target of a symbolic link, from memory.
-    pub fn cached_readlink(&self, user: User, fid: Fid) -> Option<Result<Bytes, Error>> {
-        let inner = &self.inner;
-        if let Some(target) = inner.dynamic_root.link_target(fid).filter(|_| fid.is_made_up()) {
-            return Some(Ok(target));
-        }
-        match inner.statuses.known_status(user, fid, fid)? {
-            Ok(status) if status.kind != Kind::Symlink => Some(Err(Error::NotALink { fid })),
-            Ok(_) => inner.vnodes.get(fid)?.link().map(Ok),
-            Err(error) => Some(Err(error)),
-        }
+impl Client {
+    /// What a name in a directory names, from memory; that there is no such name, too.
+    pub fn cached_lookup(&self, user: User, dir: Fid, name: &[u8]) -> Option<Result<Found, Error>> {
+        self.inner.names.known(user, dir, name)
     }
 
-    /// The target of a symbolic link.
+    /// What a name in a directory names: crosses mount points, knows `.`, `..` and `@sys`.
     ///
     /// # Errors
     ///
-    /// [`Error::NotALink`].
-    pub async fn readlink(&self, user: User, fid: Fid) -> Result<Bytes, Error> {
-        let inner = &self.inner;
-        if let Some(known) = self.cached_readlink(user, fid) {
-            return known;
-        }
-        if fid.is_made_up() || inner.statuses.own_status(user, fid, fid).await?.kind != Kind::Symlink {
-            return Err(Error::NotALink { fid });
-        }
-        inner.link_text(user, fid).await
+    /// [`Error::NoEntry`]; of a mount point those of finding its volume.
+    pub async fn lookup(&self, user: User, dir: Fid, name: &[u8]) -> Result<Found, Error> {
+        self.inner.names.look_up(user, dir, name).await
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn at_sys_stands_for_each_of_its_names_in_order_and_last_for_itself() {
+        let sysnames = SysNames::new(vec!["amd64_linux26".to_owned(), "linux".to_owned()]);
+        let candidates = |name: &[u8]| sysnames.candidates(name);
+        assert_eq!(candidates(b"bin.@sys"), [&b"bin.amd64_linux26"[..], b"bin.linux", b"bin.@sys"]);
+        assert_eq!(candidates(b"@sys"), [&b"amd64_linux26"[..], b"linux", b"@sys"]);
+        assert_eq!(candidates(b"@sys.bin"), [b"@sys.bin"], "it is only the end of a name");
+        sysnames.set(vec!["arm64".to_owned()]);
+        assert_eq!(candidates(b"@sys"), [&b"arm64"[..], b"@sys"]);
+    }
 
     #[test]
     fn names_that_no_directory_has_are_not_sent() {

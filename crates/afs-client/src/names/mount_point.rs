@@ -5,16 +5,22 @@
 //! directory that is mounted in everything that is asked of directories.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use afs_wire::ids::{VolumeId, VolumeType};
+use rx_proto::time::Instant;
 
-use crate::client::{Client, Inner};
+use crate::client::Client;
 use crate::error::Error;
 use crate::fid::{CellIndex, Fid, User};
+use crate::names::dynroot::{self, DynamicRoot};
+use crate::names::links::Links;
 use crate::servers::location::{VolumeEntry, split_name};
+use crate::servers::remote::Calls;
+use crate::vnodes::attributes::Statuses;
 use crate::vnodes::status::{Kind, Status, is_mount_point};
+use crate::vnodes::table::Vnodes;
 use crate::vnodes::vnode::Mounted;
 
 /// How long what is mounted is not looked up again: a read-only volume that is made for a volume shows after so long.
@@ -25,7 +31,7 @@ const MOUNTS_PER_VOLUME_MAX: usize = 1000;
 
 /// What is asked for when a fid is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Target {
+enum Target {
     /// The vnode itself.
     Itself,
     /// What is mounted there.
@@ -108,9 +114,85 @@ impl Mounts {
     }
 }
 
-impl Inner {
+/// What fids stand for that may be mount points, and how these are crossed.
+#[derive(Debug)]
+pub(crate) struct MountPoints {
+    /// The cells, where volumes are, and who is asked for that.
+    calls: Arc<Calls>,
+    vnodes: Arc<Vnodes>,
+    statuses: Arc<Statuses>,
+    links: Arc<Links>,
+    dynamic_root: Arc<DynamicRoot>,
+    mounts: Arc<Mounts>,
+    /// Whether mount points of other cells are not crossed before somebody goes into them (`-fakestat`).
+    is_fakestat: bool,
+    /// Set before anybody has the client.
+    root: OnceLock<Fid>,
+}
+
+impl MountPoints {
+    /// Nobody has been in any yet.
+    pub(crate) fn new(
+        calls: Arc<Calls>,
+        statuses: Arc<Statuses>,
+        links: Arc<Links>,
+        dynamic_root: Arc<DynamicRoot>,
+        is_fakestat: bool,
+    ) -> Self {
+        let (vnodes, mounts) = (Arc::clone(&calls.vnodes), Arc::clone(&calls.mounts));
+        Self { calls, vnodes, statuses, links, dynamic_root, mounts, is_fakestat, root: OnceLock::new() }
+    }
+
+    fn now(&self) -> Instant {
+        self.calls.runtime.now()
+    }
+
+    /// The root of it all.
+    pub(crate) fn root(&self) -> Fid {
+        self.root.get().copied().unwrap_or(dynroot::ROOT)
+    }
+
+    /// Says what the root of it all is; once.
+    pub(crate) fn set_root(&self, root: Fid) {
+        self.root.set(root).expect("set once, as the client starts");
+    }
+
+    /// The status of what a fid stands for, without asking anybody.
+    pub(crate) fn known_status(&self, user: User, fid: Fid) -> Option<Result<Status, Error>> {
+        match self.known_target(user, fid)? {
+            Ok(Target::Itself) if fid.is_made_up() => Some(self.dynamic_root.status(self.now(), fid)),
+            Ok(Target::Itself) => self.statuses.known_status(user, fid, fid),
+            Ok(Target::Root(root)) => self.statuses.known_status(user, fid, root),
+            Ok(Target::Unvisited) => Some(Ok(self.unvisited_status(fid))),
+            Err(error) => Some(Err(error)),
+        }
+    }
+
+    /// The status of what a fid stands for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::status`].
+    pub(crate) async fn status(&self, user: User, fid: Fid) -> Result<Status, Error> {
+        if let Some(known) = self.known_status(user, fid) {
+            return known;
+        }
+        match self.target_of(user, fid, false).await? {
+            Target::Itself if fid.is_made_up() => self.dynamic_root.status(self.now(), fid),
+            Target::Itself => self.statuses.own_status(user, fid, fid).await,
+            Target::Root(root) => match self.statuses.own_status(user, fid, root).await {
+                Err(error) => {
+                    let root = self.real_anew(user, fid, root, error).await?;
+                    self.statuses.own_status(user, fid, root).await
+                }
+                told => told,
+            },
+            Target::Unvisited => Ok(self.unvisited_status(fid)),
+        }
+    }
+
     /// What a fid stands for, without asking anybody.
-    pub(crate) fn known_target(&self, user: User, fid: Fid) -> Option<Result<Target, Error>> {
+    fn known_target(&self, user: User, fid: Fid) -> Option<Result<Target, Error>> {
         if fid.vnode.is_directory() {
             return Some(Ok(Target::Itself));
         }
@@ -124,7 +206,7 @@ impl Inner {
             return self.is_left_unvisited(fid, text.as_bytes()).then_some(Ok(Target::Unvisited));
         }
         let vnode = vnode?;
-        let known = vnode.known(now, self.users.who(user, fid.cell))?;
+        let known = vnode.known(now, self.calls.users.who(user, fid.cell))?;
         if !is_mount_point(&known.status) {
             return Some(Ok(Target::Itself));
         }
@@ -138,16 +220,16 @@ impl Inner {
     /// Whether a mount point that nobody has been in is to be left alone: it is of another cell.
     fn is_left_unvisited(&self, fid: Fid, text: &[u8]) -> bool {
         let Some(name) = MountText::parse(text).and_then(|text| text.cell) else { return false };
-        let is_other = match self.cells.named(name) {
+        let is_other = match self.calls.cells.named(name) {
             Some(cell) => cell.index != fid.cell,
             // To look at a mount point does not ask the DNS either.
-            None => self.dns.asks_for(name).is_some(),
+            None => self.calls.dns.asks_for(name).is_some(),
         };
-        self.config.fakestat && is_other
+        self.is_fakestat && is_other
     }
 
     /// What a fid stands for. With `visits`, a mount point is crossed that could be left alone.
-    pub(crate) async fn target_of(&self, user: User, fid: Fid, visits: bool) -> Result<Target, Error> {
+    async fn target_of(&self, user: User, fid: Fid, visits: bool) -> Result<Target, Error> {
         if let Some(known) = self.known_target(user, fid) {
             match known? {
                 Target::Unvisited if visits => {}
@@ -164,7 +246,7 @@ impl Inner {
             if status.kind != Kind::Symlink || status.mode & 0o111 != 0 {
                 return Ok(Target::Itself);
             }
-            self.link_text(user, fid).await?
+            self.links.text(user, fid).await?
         };
         let Some(mount) = MountText::parse(&text) else { return Ok(Target::Itself) };
         if !visits && self.is_left_unvisited(fid, &text) {
@@ -214,10 +296,10 @@ impl Inner {
     /// Finds the volume of a mount point, and remembers it.
     async fn cross(&self, fid: Fid, mount: &MountText<'_>) -> Result<Fid, Error> {
         let cell = match mount.cell {
-            Some(name) => self.dns.cell_named(name).await?,
-            None => self.cells.numbered(fid.cell)?,
+            Some(name) => self.calls.dns.cell_named(name).await?,
+            None => self.calls.cells.numbered(fid.cell)?,
         };
-        let entry = self.locations.by_name(&*self.calls, &cell, mount.volume, mount.kind).await?;
+        let entry = self.calls.locations.by_name(&*self.calls, &cell, mount.volume, mount.kind).await?;
         let none = || Error::NoVolume { cell: cell.name.to_string(), volume: mount.volume.to_owned() };
         let is_from_read_only =
             cell.index != fid.cell || self.vnodes.volume(fid.cell, fid.volume).is_read_only();
@@ -230,7 +312,7 @@ impl Inner {
     }
 
     /// What is told of a mount point in which nobody has been.
-    pub(crate) fn unvisited_status(&self, fid: Fid) -> Status {
+    fn unvisited_status(&self, fid: Fid) -> Status {
         Status { is_volume_root: true, ..self.dynamic_root.directory_status(self.now(), fid) }
     }
 
@@ -250,6 +332,21 @@ impl Inner {
         }
         self.mounts.at(real).into_iter().find_map(of_mount).unwrap_or(real)
     }
+
+    /// See [`Client::mount_text`]: of an entry of a directory.
+    async fn text(&self, user: User, fid: Fid) -> Result<String, Error> {
+        let text = if fid.is_made_up() {
+            self.dynamic_root.mount_text(fid).map(|text| text.into_bytes().into())
+        } else {
+            let status = self.statuses.own_status(user, fid, fid).await?;
+            match status.kind {
+                Kind::Symlink if status.mode & 0o111 == 0 => Some(self.links.text(user, fid).await?),
+                Kind::Symlink | Kind::File | Kind::Directory => None,
+            }
+        };
+        let text = text.filter(|text| MountText::parse(text).is_some()).ok_or(Error::NotALink { fid })?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
 }
 
 impl Client {
@@ -259,12 +356,12 @@ impl Client {
     ///
     /// Those of finding a volume.
     pub async fn target(&self, user: User, fid: Fid) -> Result<Fid, Error> {
-        self.inner.real(user, fid).await
+        self.inner.mount_points.real(user, fid).await
     }
 
     /// The same at once, if it is known.
     pub fn cached_target(&self, user: User, fid: Fid) -> Option<Fid> {
-        self.inner.known_real(user, fid)
+        self.inner.mount_points.known_real(user, fid)
     }
 
     /// The cell of a mount point's volume, the volume, and whether it is the read-write one in any case: what `fs lsmount` and `fs
@@ -275,19 +372,9 @@ impl Client {
     /// [`Error::NotALink`] for what is no mount point.
     pub async fn mount_text(&self, user: User, dir: Fid, name: &[u8]) -> Result<String, Error> {
         let inner = &self.inner;
-        let dir = inner.real(user, dir).await?;
-        let fid = inner.entry(user, dir, name).await?;
-        let text = if fid.is_made_up() {
-            inner.dynamic_root.mount_text(fid).map(|text| text.into_bytes().into())
-        } else {
-            let status = inner.statuses.own_status(user, fid, fid).await?;
-            match status.kind {
-                Kind::Symlink if status.mode & 0o111 == 0 => Some(inner.link_text(user, fid).await?),
-                Kind::Symlink | Kind::File | Kind::Directory => None,
-            }
-        };
-        let text = text.filter(|text| MountText::parse(text).is_some()).ok_or(Error::NotALink { fid })?;
-        Ok(String::from_utf8_lossy(&text).into_owned())
+        let dir = inner.mount_points.real(user, dir).await?;
+        let fid = inner.names.entry(user, dir, name).await?;
+        inner.mount_points.text(user, fid).await
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) mod pags;
 pub(crate) mod ranking;
 pub(crate) mod releases;
 pub mod remote;
-mod streams;
+pub(crate) mod streams;
 pub(crate) mod table;
 pub mod users;
 pub(crate) mod waiting;

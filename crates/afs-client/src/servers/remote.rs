@@ -541,4 +541,4 @@ fn failure(last: Option<(RpcError, Verdict)>, servers: &[Arc<Server>], rotation:
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

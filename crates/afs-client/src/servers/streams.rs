@@ -1,5 +1,5 @@
-//! The data of vnodes as streams in both directions: [`Fetch`] and stores, each one call that is repeated until a server
-//! has carried it out, by the rules of `remote`.
+//! The data of vnodes as streams in both directions: [`Streams`] begins a [`Fetch`], and stores; each is one call that is repeated
+//! until a server has carried it out, by the rules of `remote`.
 //!
 //! What is fetched ahead, kept and stored when is left to `data`.
 
@@ -25,6 +25,7 @@ use crate::fid::{Fid, User};
 use crate::servers::releases::Told;
 use crate::servers::remote::{ANSWER_PATIENCE, Asked, Breaks, is_silence};
 use crate::servers::users::{Purpose, Who};
+use crate::vnodes::attributes::Statuses;
 use crate::vnodes::vnode::{PendingChange, Responder, Snapshot, Vnode};
 
 /// Bytes given to the transport at once in a store, as it asks for.
@@ -35,7 +36,7 @@ pub const STORE_PIECE_BYTES: usize = 128 << 10;
 /// How many there will be is known from the start. When all have come, [`Self::end`] tells the status that they belong to.
 #[derive(Debug)]
 pub struct Fetch {
-    client: Client,
+    statuses: Arc<Statuses>,
     who: Who,
     shown: Option<Arc<Token>>,
     vnode: Arc<Vnode>,
@@ -87,7 +88,7 @@ impl Fetch {
         if self.missing == 0 {
             return Ok(None);
         }
-        let now = self.client.inner.now();
+        let now = self.statuses.now();
         if now.since(self.heard_at) >= ANSWER_PATIENCE / 4 {
             self.heard_at = now;
             self.call.set_deadline(now + ANSWER_PATIENCE);
@@ -115,22 +116,16 @@ impl Fetch {
     pub async fn end(mut self) -> Result<AfsFetchStatus, Error> {
         while self.next().await?.is_some() {}
         let broken = self.broken();
-        let Self { client, who, vnode, before, responder, call, .. } = self;
+        let Self { statuses, who, vnode, before, responder, call, .. } = self;
         match call.reply::<FetchData64>().await {
             Ok(reply) => {
-                let inner = &client.inner;
-                if inner.statuses.note_volume(&vnode, &responder, &reply.sync) == Told::Behind {
+                if statuses.note_volume(&vnode, &responder, &reply.sync) == Told::Behind {
                     let (what, problem) =
                         (format!("fetching {}", vnode.fid), "of an older release".to_owned());
                     return Err(Error::Broken { what, problem });
                 }
-                inner.statuses.note_status(
-                    &vnode,
-                    (&before, &responder),
-                    who,
-                    &reply.status,
-                    Some(&reply.callback),
-                );
+                let (responder, callback) = ((&before, &responder), Some(&reply.callback));
+                statuses.note_status(&vnode, responder, who, &reply.status, callback);
                 Ok(reply.status)
             }
             Err(error) => Err(broken.note(error)),
@@ -143,7 +138,7 @@ impl Fetch {
 
     fn broken(&self) -> Broken {
         Broken {
-            client: self.client.clone(),
+            statuses: Arc::clone(&self.statuses),
             responder: self.responder.clone(),
             socket: self.call.peer(),
             is_hasty: self.is_hasty,
@@ -157,7 +152,7 @@ impl Fetch {
 
 /// A stream that may break.
 struct Broken {
-    client: Client,
+    statuses: Arc<Statuses>,
     responder: Responder,
     socket: SocketAddr,
     is_hasty: bool,
@@ -170,22 +165,22 @@ struct Broken {
 impl Broken {
     /// It broke: notes that of the server, and says what to tell.
     fn note(self, error: RpcError) -> Error {
-        let inner = &self.client.inner;
+        let calls = &self.statuses.calls;
         let server = &self.responder.server;
         let address = server.addresses().into_iter().find(|address| address.socket == self.socket);
         let verdict = match address {
             None => verdict(&error),
             Some(address) if self.is_hasty && is_silence(&error) => {
-                inner.liveness.note_suspicion(server, &address);
+                calls.liveness.note_suspicion(server, &address);
                 Verdict::Wait
             }
-            Some(address) => {
-                inner.calls.note_failure(server, &address, (self.who, self.shown.as_ref()), &error)
-            }
+            Some(address) => calls.note_failure(server, &address, (self.who, self.shown.as_ref()), &error),
         };
         let fid = self.vnode.fid;
         match verdict {
-            Verdict::OtherSite if !self.vnode.volume.note_trouble(inner.now(), server.id, self.began) => {
+            Verdict::OtherSite
+                if !self.vnode.volume.note_trouble(self.statuses.now(), server.id, self.began) =>
+            {
                 Error::of_rpc(FetchData64::NAME, fid, &error)
             }
             Verdict::Fail => Error::of_rpc(FetchData64::NAME, fid, &error),
@@ -251,26 +246,36 @@ enum StoreFailure {
     Source(io::Error),
 }
 
-/// The data of files, as the cache asks for them. `fid` is a file's, a directory's or a link's own; nothing is crossed.
-impl Client {
+/// What it takes to fetch and to store data: the statuses that come with them, and the calls that these ask servers through. A fid is
+/// a file's, a directory's or a link's own; nothing is crossed.
+#[derive(Debug, Clone)]
+pub(crate) struct Streams {
+    statuses: Arc<Statuses>,
+}
+
+impl Streams {
+    pub(crate) fn new(statuses: Arc<Statuses>) -> Self {
+        Self { statuses }
+    }
+
     /// Begins to fetch bytes of a vnode's data.
     ///
     /// # Errors
     ///
     /// What is left when everything was tried.
-    pub async fn fetch(&self, user: User, fid: Fid, pos: u64, length: u64) -> Result<Fetch, Error> {
-        let inner = &self.inner;
+    pub(crate) async fn fetch(&self, user: User, fid: Fid, pos: u64, length: u64) -> Result<Fetch, Error> {
+        let calls = &self.statuses.calls;
         let too_large = |_| Error::TooLarge { fid };
         let args = FetchData64 {
             fid: fid.in_cell(),
             pos: i64::try_from(pos).map_err(too_large)?,
             length: i64::try_from(length).map_err(too_large)?,
         };
-        let who = inner.users.who(user, fid.cell);
-        let vnode = inner.vnodes.get_or_add(fid);
-        let (before, began) = (vnode.snapshot(), inner.now());
-        let asking = inner.calls.ask(Asked::Volume(fid.cell, fid.volume), who, Purpose::Read, |attempt| {
-            let peer = inner.calls.file_peer(&attempt, who);
+        let who = calls.users.who(user, fid.cell);
+        let vnode = calls.vnodes.get_or_add(fid);
+        let (before, began) = (vnode.snapshot(), calls.runtime.now());
+        let asking = calls.ask(Asked::Volume(fid.cell, fid.volume), who, Purpose::Read, |attempt| {
+            let peer = calls.file_peer(&attempt, who);
             let args = &args;
             async move {
                 let failed = |source| RpcError::Call { rpc: FetchData64::NAME, source };
@@ -289,10 +294,9 @@ impl Client {
             let what = format!("fetching {length} bytes of {fid}");
             return Err(Error::BadReply { what, problem: format!("the server sends {coming} bytes") });
         }
-        let client = self.clone();
-        let heard_at = inner.now();
+        let heard_at = calls.runtime.now();
         Ok(Fetch {
-            client,
+            statuses: Arc::clone(&self.statuses),
             who,
             shown,
             vnode,
@@ -331,36 +335,25 @@ impl Client {
             };
             match once.await {
                 Ok(whole) => return Ok(whole),
-                Err(error) => breaks.wait(&self.inner.calls, error).await?,
+                Err(error) => breaks.wait(&self.statuses.calls, error).await?,
             }
         }
     }
 
-    /// Stores bytes of a file. The status that it has led to is noted for everybody.
+    /// Stores bytes of a file as an identity. The status that it has led to is noted for everybody.
     ///
     /// # Errors
     ///
     /// What is left when everything was tried; the source's.
-    pub async fn store<S: StoreSource>(
-        &self,
-        user: User,
-        fid: Fid,
-        range: StoreRange,
-        source: &S,
-    ) -> Result<AfsFetchStatus, Error> {
-        self.store_as(self.inner.users.who(user, fid.cell), fid, range, source).await
-    }
-
-    /// The same as an identity.
-    pub(crate) async fn store_as<S: StoreSource>(
+    pub(crate) async fn store<S: StoreSource>(
         &self,
         who: Who,
         fid: Fid,
         range: StoreRange,
         source: &S,
     ) -> Result<AfsFetchStatus, Error> {
-        let inner = &self.inner;
-        let vnode = inner.vnodes.get_or_add(fid);
+        let calls = &self.statuses.calls;
+        let vnode = calls.vnodes.get_or_add(fid);
         let pending = PendingChange::new([Arc::clone(&vnode)]);
         let before = vnode.snapshot();
         let mut status = AfsStoreStatus::default();
@@ -378,8 +371,8 @@ impl Client {
             length: range.length,
             file_length: range.file_length,
         };
-        let asking = inner.calls.ask(Asked::Volume(fid.cell, fid.volume), who, Purpose::Change, |attempt| {
-            let peer = inner.calls.file_peer(&attempt, who);
+        let asking = calls.ask(Asked::Volume(fid.cell, fid.volume), who, Purpose::Change, |attempt| {
+            let peer = calls.file_peer(&attempt, who);
             let args = &args;
             async move {
                 match store_once(&peer, args, source).await {
@@ -394,7 +387,7 @@ impl Client {
         let reply =
             reply.map_err(|error| Error::local(format!("reading what is to be stored of {fid}"), error))?;
         pending.done();
-        vnode.note_change(inner.now(), (&before, &responder), who, &reply.status, None);
+        vnode.note_change(calls.runtime.now(), (&before, &responder), who, &reply.status, None);
         Ok(reply.status)
     }
 }
@@ -421,4 +414,32 @@ async fn store_once<S: StoreSource>(
         }
     }
     call.reply::<StoreData64>().await.map_err(StoreFailure::Rpc)
+}
+
+/// The data of files without the cache. `fid` is a file's, a directory's or a link's own; nothing is crossed.
+impl Client {
+    /// Begins to fetch bytes of a vnode's data.
+    ///
+    /// # Errors
+    ///
+    /// What is left when everything was tried.
+    pub async fn fetch(&self, user: User, fid: Fid, pos: u64, length: u64) -> Result<Fetch, Error> {
+        self.inner.streams.fetch(user, fid, pos, length).await
+    }
+
+    /// Stores bytes of a file. The status that it has led to is noted for everybody.
+    ///
+    /// # Errors
+    ///
+    /// What is left when everything was tried; the source's.
+    pub async fn store<S: StoreSource>(
+        &self,
+        user: User,
+        fid: Fid,
+        range: StoreRange,
+        source: &S,
+    ) -> Result<AfsFetchStatus, Error> {
+        let who = self.inner.users.who(user, fid.cell);
+        self.inner.streams.store(who, fid, range, source).await
+    }
 }

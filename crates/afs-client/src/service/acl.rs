@@ -18,7 +18,7 @@ impl Client {
     /// The server's.
     pub async fn access_list(&self, user: User, fid: Fid) -> Result<(Bytes, Rights), Error> {
         let inner = &self.inner;
-        let real = inner.real(user, fid).await?;
+        let real = inner.mount_points.real(user, fid).await?;
         if real.is_made_up() {
             return Err(Error::Unsupported { what: "an access list of the dynamic root" });
         }
@@ -39,7 +39,7 @@ impl Client {
     /// The server's.
     pub async fn set_access_list(&self, user: User, fid: Fid, text: &[u8]) -> Result<(), Error> {
         let inner = &self.inner;
-        let real = inner.real(user, fid).await?;
+        let real = inner.mount_points.real(user, fid).await?;
         if real.is_made_up() {
             return Err(Error::ReadOnly { fid });
         }

@@ -26,7 +26,7 @@ use rx_proto::security::Null;
 use rxgen::serve::{MAX_ARGUMENT_BYTES, serve_call};
 use rxgen::{Abort, Interface, Serve, ServerCall};
 
-use crate::client::Inner;
+use crate::client::Parts;
 use crate::events::{Change, Invalidations};
 use crate::fid::{CellIndex, Fid};
 use crate::servers::remote::Calls;
@@ -38,7 +38,7 @@ const NOT_ME: Abort = Abort(1);
 
 /// The service, for as long as the client is there.
 pub(crate) struct CallbackService {
-    client: Weak<Inner>,
+    client: Weak<Parts>,
     /// The vnodes that a debugger is going through.
     pub(crate) walk: Mutex<Vec<Fid>>,
 }
@@ -54,7 +54,7 @@ pub(crate) struct Promises {
 }
 
 /// Answers servers and debuggers on this endpoint.
-pub(crate) fn offer(endpoint: &Endpoint, client: Weak<Inner>) {
+pub(crate) fn offer(endpoint: &Endpoint, client: Weak<Parts>) {
     let server = Arc::new(CallbackService { client, walk: Mutex::default() });
     let service = Service {
         id: ServiceId(Rxafscb::SERVICE_ID),
@@ -71,14 +71,14 @@ pub(crate) fn offer(endpoint: &Endpoint, client: Weak<Inner>) {
 
 impl CallbackService {
     /// The client; calls are aborted when it has gone.
-    pub(crate) fn inner(&self) -> Result<Arc<Inner>, Abort> {
+    pub(crate) fn inner(&self) -> Result<Arc<Parts>, Abort> {
         self.client.upgrade().ok_or(Abort(rx_proto::abort::AbortCode::USER_ABORT.0))
     }
 
     /// Who we are.
     fn interface(&self) -> Result<InterfaceAddr, Abort> {
         let inner = self.inner()?;
-        let addresses = match inner.endpoint().local_addr().ip() {
+        let addresses = match inner.connections.endpoint().local_addr().ip() {
             IpAddr::V4(address) if !address.is_unspecified() => vec![HostAddr::from(address)],
             _ => Vec::new(),
         };

@@ -12,7 +12,7 @@ use afs_wire::rxafscb::{
 use afs_wire::status::FileType;
 use rxgen::{Abort, Serve, ServerCall};
 
-use crate::client::Inner;
+use crate::client::Parts;
 use crate::fid::Fid;
 use crate::servers::cells::Cell;
 use crate::service::callbacks::CallbackService;
@@ -41,10 +41,10 @@ const NO_LOCK: AfsDbLockDesc = AfsDbLockDesc {
 };
 
 /// What a debugger is told of a vnode.
-fn cache_entry(inner: &Inner, index: i32, fid: Fid) -> AfsDbCacheEntry64 {
+fn cache_entry(inner: &Parts, index: i32, fid: Fid) -> AfsDbCacheEntry64 {
     let vnode = inner.vnodes.get_or_add(fid);
     let status = vnode.last_status();
-    let promise = vnode.promise(inner.now());
+    let promise = vnode.promise(inner.runtime.now());
     let is_link = status.is_some_and(|status| status.file_type == FileType::SYMLINK);
     let expires = promise.as_ref().map_or(AfsTime(0), |(_, rest)| {
         // Added before the seconds are counted: the same promise is to end at the same time whenever it is asked for.
@@ -71,7 +71,7 @@ fn cache_entry(inner: &Inner, index: i32, fid: Fid) -> AfsDbCacheEntry64 {
         writers: 0,
         mvstat: match vnode.fid.is_root() {
             true => 2,
-            false => i8::from(is_link && vnode.mounted(inner.now()).is_some()),
+            false => i8::from(is_link && vnode.mounted(inner.runtime.now()).is_some()),
         },
         states: if promise.is_some() { STATE_KNOWN } else { 0 } | read_only,
     }

@@ -79,7 +79,7 @@ impl Client {
     /// The server's.
     pub async fn volume_status(&self, user: User, fid: Fid) -> Result<reply::GetVolumeStatus, Error> {
         let inner = &self.inner;
-        let real = inner.real(user, fid).await?;
+        let real = inner.mount_points.real(user, fid).await?;
         if real.is_made_up() {
             return Err(Error::Unsupported { what: "a volume of the dynamic root" });
         }
@@ -94,7 +94,7 @@ impl Client {
     /// The server's; it takes an administrator.
     pub async fn set_volume_status(&self, user: User, fid: Fid, set: &SetVolume) -> Result<(), Error> {
         let inner = &self.inner;
-        let real = inner.real(user, fid).await?;
+        let real = inner.mount_points.real(user, fid).await?;
         if real.is_made_up() {
             return Err(Error::ReadOnly { fid });
         }
@@ -124,7 +124,7 @@ impl Client {
     ///
     /// The server's. The dynamic root has no room.
     pub async fn space(&self, user: User, fid: Fid) -> Result<Space, Error> {
-        if self.inner.real(user, fid).await?.is_made_up() {
+        if self.inner.mount_points.real(user, fid).await?.is_made_up() {
             return Ok(Space::default());
         }
         let status = self.volume_status(user, fid).await?.status;
@@ -236,20 +236,20 @@ impl Client {
 
     /// The names that `@sys` stands for.
     pub fn sysnames(&self) -> Vec<String> {
-        self.inner.sysnames.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+        self.inner.names.sysnames.all()
     }
 
     /// Sets them.
     pub fn set_sysnames(&self, names: Vec<String>) {
-        *self.inner.sysnames.write().unwrap_or_else(std::sync::PoisonError::into_inner) = names;
+        self.inner.names.sysnames.set(names);
         // What a name with @sys names is another now, wherever there is one.
-        self.inner.invalidations.mention(self.inner.root(), Change::Everything);
+        self.inner.invalidations.mention(self.root(), Change::Everything);
     }
 
     /// Forgets what is known of a vnode (`fs flush`).
     pub async fn flush(&self, user: User, fid: Fid) {
         let inner = &self.inner;
-        for fid in [Some(fid), inner.known_real(user, fid)].into_iter().flatten() {
+        for fid in [Some(fid), inner.mount_points.known_real(user, fid)].into_iter().flatten() {
             if let Some(vnode) = inner.vnodes.get(fid) {
                 vnode.forget();
             }

@@ -20,7 +20,6 @@ use crate::client::Client;
 use crate::error::Error;
 use crate::events::{Change, Invalidations};
 use crate::fid::{Fid, User};
-use crate::names::mount_point::Target;
 use crate::servers::releases::Told;
 use crate::servers::remote::{Asked, Calls};
 use crate::servers::users::{Purpose, Users, Who};
@@ -62,7 +61,7 @@ pub(crate) struct Statuses {
 }
 
 impl Statuses {
-    fn now(&self) -> Instant {
+    pub(crate) fn now(&self) -> Instant {
         self.calls.runtime.now()
     }
 
@@ -419,14 +418,7 @@ fn is_of_volume(code: Abort) -> bool {
 impl Client {
     /// The status of a vnode, from memory.
     pub fn cached_status(&self, user: User, fid: Fid) -> Option<Result<Status, Error>> {
-        let inner = &self.inner;
-        match inner.known_target(user, fid)? {
-            Ok(Target::Itself) if fid.is_made_up() => Some(inner.dynamic_root.status(inner.now(), fid)),
-            Ok(Target::Itself) => inner.statuses.known_status(user, fid, fid),
-            Ok(Target::Root(root)) => inner.statuses.known_status(user, fid, root),
-            Ok(Target::Unvisited) => Some(Ok(inner.unvisited_status(fid))),
-            Err(error) => Some(Err(error)),
-        }
+        self.inner.mount_points.known_status(user, fid)
     }
 
     /// The status of a vnode; of a mount point, that of what is mounted.
@@ -435,22 +427,7 @@ impl Client {
     ///
     /// [`Error::Gone`] when it was removed; when the user may not know; of a mount point those of finding its volume.
     pub async fn status(&self, user: User, fid: Fid) -> Result<Status, Error> {
-        let inner = &self.inner;
-        if let Some(known) = self.cached_status(user, fid) {
-            return known;
-        }
-        match inner.target_of(user, fid, false).await? {
-            Target::Itself if fid.is_made_up() => inner.dynamic_root.status(inner.now(), fid),
-            Target::Itself => inner.statuses.own_status(user, fid, fid).await,
-            Target::Root(root) => match inner.statuses.own_status(user, fid, root).await {
-                Err(error) => {
-                    let root = inner.real_anew(user, fid, root, error).await?;
-                    inner.statuses.own_status(user, fid, root).await
-                }
-                told => told,
-            },
-            Target::Unvisited => Ok(inner.unvisited_status(fid)),
-        }
+        self.inner.mount_points.status(user, fid).await
     }
 
     /// The status of many vnodes, in few calls: each with its own outcome, in the order of the fids.
@@ -497,7 +474,7 @@ impl Client {
     /// The server's.
     pub async fn set_status(&self, user: User, fid: Fid, set: SetStatus) -> Result<Status, Error> {
         let inner = &self.inner;
-        let real = inner.real(user, fid).await?;
+        let real = inner.mount_points.real(user, fid).await?;
         if real.is_made_up() {
             return Err(Error::ReadOnly { fid });
         }

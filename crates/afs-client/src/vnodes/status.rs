@@ -4,9 +4,15 @@
 use afs_wire::ids::{AfsTime, DataVersion, ViceId};
 use afs_wire::rights::Rights;
 use afs_wire::status::{AfsFetchStatus, AfsStoreStatus, FileType, StoreMask};
+use rx::Runtime;
 use rx_proto::time::Instant;
 
 use crate::fid::Fid;
+
+/// The time in seconds since 1970, as times of files are told.
+pub(crate) fn unix_time(runtime: &dyn Runtime) -> AfsTime {
+    AfsTime(rx_security::UnixTime::of(runtime.wall_clock()).0)
+}
 
 /// What a vnode is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

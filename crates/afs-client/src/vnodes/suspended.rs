@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rx_proto::time::Instant;
 
-use crate::client::{Client, Inner};
+use crate::client::{Client, Parts};
 use crate::events::{Change, Invalidations};
 use crate::fid::Fid;
 use crate::servers::table::Servers;
@@ -62,14 +62,14 @@ impl Client {
     /// are not believed any longer.
     pub fn notice_suspension(&self) {
         let inner = &self.inner;
-        inner.suspended.notice(inner.runtime.boot_time(), inner.root());
+        inner.suspended.notice(inner.runtime.boot_time(), inner.mount_points.root());
     }
 }
 
 /// Sees it run, for as long as it is there.
-pub(crate) async fn watch(client: Weak<Inner>) {
+pub(crate) async fn watch(client: Weak<Parts>) {
     while let Some(inner) = client.upgrade().filter(|inner| !inner.closing.has_begun()) {
-        inner.suspended.notice(inner.runtime.boot_time(), inner.root());
+        inner.suspended.notice(inner.runtime.boot_time(), inner.mount_points.root());
         let runtime = Arc::clone(&inner.runtime);
         drop(inner);
         runtime.sleep_until(runtime.now() + SEE_EVERY).await;

@@ -581,4 +581,4 @@ fn promised(now: Instant, callback: &AfsCallBack) -> Option<Instant> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -266,7 +266,7 @@ impl Client {
             && let Some(dir) = vnode.parent()
         {
             let dir = vnode.fid.sibling(dir);
-            let next = self.inner.prefetch.note_opened(self.inner.now(), dir, vnode.fid.in_volume());
+            let next = self.inner.prefetch.note_opened(self.inner.runtime.now(), dir, vnode.fid.in_volume());
             self.prefetch(user, dir, next);
         }
     }
@@ -274,7 +274,7 @@ impl Client {
     /// The data of a small file are not here, and somebody waits for them.
     pub(crate) fn note_waited(&self, user: User, vnode: &Vnode) {
         let Some(dir) = vnode.parent() else { return };
-        let (now, dir) = (self.inner.now(), vnode.fid.sibling(dir));
+        let (now, dir) = (self.inner.runtime.now(), vnode.fid.sibling(dir));
         let pages = || Some(self.inner.vnodes.get(dir)?.good_pages(now)?.directory);
         let next = self.inner.prefetch.note_waited(now, dir, vnode.fid.in_volume(), pages);
         self.prefetch(user, dir, next);
@@ -293,7 +293,7 @@ impl Client {
     /// reports what fails.
     async fn fetch_small(&self, user: User, dir: Fid, files: Vec<Fid>) {
         let inner = &self.inner;
-        let now = inner.now();
+        let now = inner.runtime.now();
         let (known, unknown): (Vec<Fid>, Vec<Fid>) = files.into_iter().partition(|&fid| {
             let vnode = inner.vnodes.get_or_add(fid);
             if vnode.parent().is_none() {

@@ -1,8 +1,8 @@
 //! Calls in virtual time, without a client: servers answer as a closure says.
 
 use super::*;
-use crate::client::Inner;
 use crate::config::Ports;
+use crate::data::locks::calls::LockCalls;
 use crate::events::Invalidations;
 use crate::servers::liveness::Probe;
 use crate::servers::table::ServerKind;
@@ -18,7 +18,7 @@ use std::sync::{Mutex, Weak};
 const PATIENCE: Duration = Duration::from_secs(50);
 
 /// Calls of nobody's, and two file servers of one cell that nothing is known of.
-fn calls() -> (Sim, Arc<Calls>, Vec<Arc<Server>>) {
+pub(crate) fn calls() -> (Sim, Arc<Calls>, Vec<Arc<Server>>) {
     let sim = Sim::new(Duration::from_millis(5));
     let runtime: Arc<dyn Runtime> = Arc::new(sim.clone());
     let options = EndpointConfig { publish_every: None, shards: Some(1), ..EndpointConfig::default() };
@@ -57,7 +57,7 @@ fn calls() -> (Sim, Arc<Calls>, Vec<Arc<Server>>) {
         servers,
         vnodes: Arc::new(Vnodes::new(100, 1 << 20)),
         mounts,
-        locks: Arc::new(Locks::new(Arc::clone(&runtime), Weak::<Inner>::new())),
+        locks: Arc::new(Locks::new(Arc::clone(&runtime), Weak::<LockCalls>::new())),
         waiting: Waiting::default(),
         closing,
         runtime,

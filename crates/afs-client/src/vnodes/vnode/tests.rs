@@ -48,11 +48,11 @@ impl World {
     }
 }
 
-fn promise() -> AfsCallBack {
+pub(crate) fn promise() -> AfsCallBack {
     AfsCallBack::shared(600)
 }
 
-fn status(fid: Fid, version: u64) -> AfsFetchStatus {
+pub(crate) fn status(fid: Fid, version: u64) -> AfsFetchStatus {
     let is_dir = fid.vnode.is_directory();
     AfsFetchStatus {
         interface_version: 1,
