@@ -5,7 +5,7 @@
 //! there is another version, the next operation replaces it, but never while something in it is dirty: that is stored
 //! first. A reader that has begun goes on with the old one.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -259,24 +259,24 @@ impl Files {
         Ok(())
     }
 
-    /// The same of all files of a volume.
+    /// The same of all files of a volume. The cache itself keeps those that are open or dirty.
     pub(crate) fn flush_volume(&self, cell: CellIndex, volume: VolumeId) -> Result<(), Error> {
-        let mut opened = self.all_opened();
-        opened.retain(|data| data.vnode.fid.cell == cell && data.vnode.fid.volume == volume);
-        opened.iter().try_for_each(|data| data.let_go(&self.cache))?;
-        let opened: HashSet<FileKey> = opened.iter().map(|data| data.key).collect();
+        let is_of_volume = |fid: Fid| (fid.cell, fid.volume) == (cell, volume);
+        self.let_opened_go(|data| is_of_volume(data.vnode.fid))?;
         let number = self.cell(cell)?;
-        let goes = |key: FileKey| key.cell == number && key.volume == volume.0 && !opened.contains(&key);
+        let goes = |key: FileKey| key.cell == number && key.volume == volume.0;
         self.cache.forget_where(goes).map_err(local)
     }
 
     /// The same of all files.
     pub(crate) fn flush_all(&self) -> Result<(), Error> {
-        let opened = self.all_opened();
-        opened.iter().try_for_each(|data| data.let_go(&self.cache))?;
-        // The cache is asked with its lock held: who opens a file has `open` locked, and waits for that.
-        let opened: HashSet<FileKey> = opened.iter().map(|data| data.key).collect();
-        self.cache.forget_where(|key| !opened.contains(&key)).map_err(local)
+        self.let_opened_go(|_| true)?;
+        self.cache.forget_where(|_| true).map_err(local)
+    }
+
+    fn let_opened_go(&self, goes: impl Fn(&FileData) -> bool) -> Result<(), Error> {
+        let mut opened = self.all_opened().into_iter().filter(|data| goes(data));
+        opened.try_for_each(|data| data.let_go(&self.cache))
     }
 }
 
