@@ -35,7 +35,7 @@ use crate::clients::told;
 use crate::failure::Failure;
 use crate::hosts::{Admitted, HostId};
 use crate::protection::Membership;
-use crate::server::Inner;
+use crate::server::Parts;
 use crate::turns::Turn;
 use crate::work::become_task;
 
@@ -80,7 +80,7 @@ type Outcome<T> = Result<T, Failure>;
 
 /// A call's handler: what it knows of the call beside the arguments.
 pub(crate) struct Session {
-    server: Arc<Inner>,
+    server: Arc<Parts>,
     host: Admitted,
     peer: SocketAddr,
     identity: Option<String>,
@@ -111,7 +111,7 @@ struct Seen {
 }
 
 /// Answers a call.
-pub(crate) async fn answer(server: Arc<Inner>, mut call: ServerCall) -> Result<(), Abort> {
+pub(crate) async fn answer(server: Arc<Parts>, mut call: ServerCall) -> Result<(), Abort> {
     let opcode = receive_opcode(&mut call).await?;
     if !AT_ONCE.contains(&opcode) || !server.at_once.is_open(server.runtime.now()) {
         become_task().await;
@@ -140,7 +140,7 @@ pub(crate) async fn answer(server: Arc<Inner>, mut call: ServerCall) -> Result<(
 }
 
 impl Session {
-    async fn begin(server: Arc<Inner>, peer: SocketAddr, epoch: Epoch, identity: Option<String>) -> Self {
+    async fn begin(server: Arc<Parts>, peer: SocketAddr, epoch: Epoch, identity: Option<String>) -> Self {
         let began = server.runtime.now();
         let waits = |wait| {
             let user = &identity;
@@ -154,7 +154,7 @@ impl Session {
             (membership, server.memberships.of_host(now, peer.ip()).await)
         };
         let (membership, host_groups) = server.activity.waits(waits(Wait::Groups), groups).await;
-        let now = server.now();
+        let now = server.clock.now();
         Self { server, host, peer, identity, membership, host_groups, now, began, moved: Moved::default() }
     }
 

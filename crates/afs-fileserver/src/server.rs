@@ -2,10 +2,9 @@
 
 use std::io;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use afs_volume::{Partition, Space, Volume, VolumeError};
-use afs_wire::ids::{AfsTime, VolumeId};
+use afs_wire::ids::VolumeId;
 use afs_wire::rights::Rights;
 use afs_wire::rxafs::Rxafs;
 use rx::{Endpoint, Procedures, Runtime, ServiceConfig, WeakEndpoint};
@@ -73,11 +72,11 @@ impl Volumes for Vec<Partition> {
 /// A file server. Clones are the same one.
 #[derive(Clone)]
 pub struct FileServer {
-    inner: Arc<Inner>,
+    inner: Arc<Parts>,
 }
 
-/// What the handlers of all calls share.
-pub(crate) struct Inner {
+/// The parts of a server, which the handlers of all calls share.
+pub(crate) struct Parts {
     pub(crate) endpoint: WeakEndpoint,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) clock: WallClock,
@@ -118,7 +117,7 @@ impl FileServer {
         let runtime = Arc::clone(endpoint.runtime());
         let clients = Arc::new(Clients::new(&config, endpoint.downgrade(), Arc::clone(&runtime))?);
         runtime.spawn(Box::pin(Arc::clone(&clients).run()));
-        let inner = Inner {
+        let inner = Parts {
             endpoint: endpoint.downgrade(),
             runtime,
             volumes,
@@ -198,16 +197,5 @@ impl FileServer {
     pub fn client_counts(&self) -> (usize, usize) {
         let counts = self.inner.clients.counts();
         (counts.hosts, counts.promises)
-    }
-}
-
-impl Inner {
-    pub(crate) fn now(&self) -> AfsTime {
-        self.clock.now()
-    }
-
-    /// How long the server has run.
-    pub(crate) fn uptime(&self) -> Duration {
-        Duration::from_secs(self.now().0.saturating_sub(self.statistics.started.0).into())
     }
 }

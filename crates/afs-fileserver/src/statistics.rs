@@ -122,6 +122,11 @@ impl Statistics {
         }
     }
 
+    /// So many bytes as bytes a second, by how long the server has run.
+    pub(crate) fn rate(&self, bytes: u64, now: AfsTime) -> u64 {
+        bytes / u64::from(now.0.saturating_sub(self.started.0).max(1))
+    }
+
     fn details(&self) -> MutexGuard<'_, Details> {
         self.details.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -256,6 +261,14 @@ mod tests {
         assert_eq!(fetched[..2], [1, 1]);
         assert_eq!(fetched[18..21], [97, 100_000, 100_000]);
         assert_eq!(fetched[21..], [0, 0, 0, 0, 0, 1, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_rate_is_of_the_seconds_that_the_server_has_run() {
+        let statistics = Statistics::new(AfsTime(1000));
+        for (now, rate) in [(1010, 50), (1001, 500), (1000, 500), (900, 500)] {
+            assert_eq!(statistics.rate(500, AfsTime(now)), rate, "at {now}");
+        }
     }
 
     #[test]

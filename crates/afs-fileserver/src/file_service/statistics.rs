@@ -135,7 +135,7 @@ impl Session {
 
     /// Bytes a second since the start.
     fn rate(&self, bytes: u64) -> u64 {
-        bytes / self.server.uptime().as_secs().max(1)
+        self.server.statistics.rate(bytes, self.server.clock.now())
     }
 
     async fn xstats_version(&self, _args: rxafs::XStatsVersion) -> Outcome<reply::XStatsVersion> {
