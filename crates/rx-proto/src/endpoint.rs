@@ -13,6 +13,7 @@
 //! from the network is in `endpoint/network.rs`.
 
 mod authenticate;
+mod calls;
 mod credits;
 mod egress;
 mod ingress;
@@ -147,8 +148,6 @@ pub struct Usage {
 enum Target {
     Path(usize),
     Connection(usize),
-    /// Calls that hold credit.
-    Credits,
 }
 
 /// One port's worth of Rx; see the module.
@@ -433,7 +432,7 @@ impl Endpoint {
         self.unproven -= path.unproven;
         // It may still stand in `ready`: sending passes over it.
         if self.paths.is_empty() {
-            self.credits.armed = None;
+            self.credits.disarm();
             self.timers.clear(); // every connection has a path: what is left is for what is gone
         }
     }
@@ -446,13 +445,21 @@ impl Endpoint {
         }
     }
 
+    /// The credits, and the calls that have them.
+    fn credits(&mut self) -> (&mut credits::Credits, calls::Calls<'_>) {
+        let Self { credits, connections, paths, ready, .. } = self;
+        (credits, calls::Calls { connections, paths, ready })
+    }
+
+    /// Counts anew what a call holds of the room on the way to here.
+    fn settle_credit(&mut self, now: Instant, at: ChannelRef) {
+        let (credits, mut calls) = self.credits();
+        credits.settle(now, at, &mut calls);
+    }
+
     /// Sees to it that a path with something to send is asked for it.
     fn wake_path(&mut self, index: usize) {
-        let path = &mut self.paths[index];
-        if !path.is_ready && path.has_work() {
-            path.is_ready = true;
-            self.ready.push_back(index);
-        }
+        self.credits().1.wake_path(index);
     }
 
     /// Queues a call that may have something to send.
@@ -471,14 +478,7 @@ impl Endpoint {
 
     /// Queues the ACK that a call's receiving half has due.
     fn queue_ack(&mut self, at: ChannelRef) {
-        let connection = &mut self.connections[at.connection];
-        let index = connection.path;
-        let Some(call) = connection.call_mut(at.channel) else { return };
-        if call.rx.is_ack_due() && !call.ack_queued {
-            call.ack_queued = true;
-            self.paths[index].push_control(crate::path::Control::Ack(at));
-            self.wake_path(index);
-        }
+        self.credits().1.queue_ack(at);
     }
 
     /// Security class of a service by number.

@@ -23,7 +23,8 @@
 
 mod drain;
 
-use super::{ChannelRef, Endpoint, Target};
+use super::ChannelRef;
+use super::calls::Calls;
 use crate::call::Credit;
 use crate::congestion::bytes_in;
 use crate::fair::{FairQueue, Owner};
@@ -110,7 +111,8 @@ struct Share {
     aside: Vec<Receiver>,
 }
 
-/// The room on the way to here.
+/// The room on the way to here, and who has it. What calls receive and what their paths are like is asked of [`Calls`], by which those
+/// are told, too, that have got more or less.
 #[derive(Debug)]
 pub(super) struct Credits {
     buffer: Option<u64>,
@@ -124,7 +126,8 @@ pub(super) struct Credits {
     gone: usize,
     /// Of each owner who holds something. In an order, so that a simulation goes the same way each time.
     shares: BTreeMap<Owner, Share>,
-    pub(super) armed: Option<Instant>,
+    /// When calls that hold credit are looked after next.
+    armed: Option<Instant>,
 }
 
 impl Credits {
@@ -214,67 +217,67 @@ fn is_calm(waiting: &FairQueue<Receiver>, shares: &BTreeMap<Owner, Share>) -> bo
     waiting.is_empty() && shares.values().all(|share| share.aside.is_empty())
 }
 
-impl Endpoint {
+impl Credits {
     /// So many bytes by the kernel's count have come and wait to be given to this endpoint. To be told often, at least every
     /// few milliseconds while there are any, and when there are none any more.
-    pub fn handle_backlog(&mut self, now: Instant, bytes: u64) {
-        self.credits.drain.note_backlog(bytes);
-        self.note_period(now);
+    pub(super) fn handle_backlog(&mut self, now: Instant, bytes: u64, calls: &mut Calls<'_>) {
+        self.drain.note_backlog(bytes);
+        self.note_period(now, calls);
     }
 
     /// A call begins while offers are limited.
-    pub(super) fn gate_new_call(&mut self, at: ChannelRef) {
-        if self.credits.limit().is_some()
-            && let Some(call) = self.connections[at.connection].call_mut(at.channel)
+    pub(super) fn handle_new_call(&mut self, at: ChannelRef, calls: &mut Calls<'_>) {
+        if self.limit().is_some()
+            && let Some(call) = calls.connections[at.connection].call_mut(at.channel)
         {
             call.rx.gate(FIRST_OFFER);
             call.credit.is_listed = true; // so that it is freed when the limit ends
-            self.credits.receivers.push_back(Receiver { at, number: call.number });
+            self.receivers.push_back(Receiver { at, number: call.number });
         }
     }
 
     /// A packet of any kind came.
-    pub(super) fn note_packet(&mut self, len: usize) {
-        self.credits.drain.note_packet(cost_of_any(len));
+    pub(super) fn handle_packet(&mut self, len: usize) {
+        self.drain.note_packet(cost_of_any(len));
     }
 
     /// Data came for a call.
-    pub(super) fn note_data(&mut self, now: Instant, at: ChannelRef, len: usize) {
-        self.note_period(now);
-        let connection = &mut self.connections[at.connection];
-        let rtt = &self.paths[connection.path].rtt;
-        self.credits.drain.note_data(cost(len), rtt.is_known().then(|| rtt.min()));
-        let limit = self.credits.limit();
+    pub(super) fn handle_data(&mut self, now: Instant, at: ChannelRef, len: usize, calls: &mut Calls<'_>) {
+        self.note_period(now, calls);
+        let connection = &mut calls.connections[at.connection];
+        let rtt = &calls.paths[connection.path].rtt;
+        self.drain.note_data(cost(len), rtt.is_known().then(|| rtt.min()));
+        let limit = self.limit();
         let Some(call) = connection.call_mut(at.channel) else { return };
         call.credit.handle_data(now, rtt.smoothed());
         let receives = !call.rx.is_complete() && (limit.is_some() || call.rx.next().0 > LISTED_FROM);
         let is_new = call.rx.next().0 <= 2;
         if receives && !call.credit.is_listed {
             call.credit.is_listed = true;
-            self.credits.receivers.push_back(Receiver { at, number: call.number });
+            self.receivers.push_back(Receiver { at, number: call.number });
         }
         if let Some(limit) = limit {
             if !call.rx.is_gated() {
                 call.rx.gate(FIRST_OFFER);
             }
-            self.settle_credit(now, at);
+            self.settle(now, at, calls);
             // Taking back helps where the queue is long, and with a new call, which may not have sent all that it may.
-            let takes_back = self.credits.held > limit && (self.credits.drain.limit().is_some() || is_new);
-            if takes_back && let Some(call) = self.connections[at.connection].call_mut(at.channel) {
+            let takes_back = self.held > limit && (self.drain.limit().is_some() || is_new);
+            if takes_back && let Some(call) = calls.connections[at.connection].call_mut(at.channel) {
                 if is_new {
                     call.rx.refuse_first_flight();
                 } else {
                     call.rx.cut(0);
                 }
-                self.settle_credit(now, at);
+                self.settle(now, at, calls);
             }
         }
     }
 
     /// Counts anew what a call holds, and queues it if it wants more.
-    pub(super) fn settle_credit(&mut self, now: Instant, at: ChannelRef) {
-        let connection = &mut self.connections[at.connection];
-        let each = cost(self.paths[connection.path].longest_received());
+    pub(super) fn settle(&mut self, now: Instant, at: ChannelRef, calls: &mut Calls<'_>) {
+        let connection = &mut calls.connections[at.connection];
+        let each = cost(calls.paths[connection.path].longest_received());
         let user = connection.owner;
         let Some(call) = connection.call_mut(at.channel) else { return };
         let owner = *call.credit.owner.get_or_insert(user);
@@ -289,15 +292,14 @@ impl Endpoint {
         let counts = call.rx.is_gated() && !call.credit.is_idle && !call.stage.has_ended();
         let holds = if counts { u64::from(call.rx.outstanding()) * each } else { 0 };
         let uninvited = if counts { u64::from(call.rx.uninvited()) * each } else { 0 };
-        let credits = &mut self.credits;
         let held = std::mem::replace(&mut call.credit.held, holds);
-        credits.uninvited =
-            credits.uninvited - std::mem::replace(&mut call.credit.uninvited, uninvited) + uninvited;
-        credits.count(owner, held, holds);
+        self.uninvited =
+            self.uninvited - std::mem::replace(&mut call.credit.uninvited, uninvited) + uninvited;
+        self.count(owner, held, holds);
         // As a sender doubles in a round trip, it may have twice what it used in one; more would lie about.
         let used = call.credit.came.max(call.credit.came_before);
         let has_use = call.rx.outstanding() < 2 * used + GRANT as u32;
-        let sleeps = credits.buffer.is_some() && call.credit.is_idle;
+        let sleeps = self.buffer.is_some() && call.credit.is_idle;
         let wants = call.rx.wanted() > 0 && call.rx.has_begun() && !call.stage.has_ended() && !sleeps;
         if wants && has_use && !call.credit.is_queued {
             call.credit.is_queued = true;
@@ -306,68 +308,67 @@ impl Endpoint {
             let begins = call.rx.next().0 <= FIRST_OFFER + 1 && !call.credit.has_asked;
             call.credit.has_asked = true;
             match begins {
-                true => credits.waiting.push_first(now, owner, receiver),
-                false => credits.waiting.push_more(owner, receiver),
+                true => self.waiting.push_first(now, owner, receiver),
+                false => self.waiting.push_more(owner, receiver),
             }
         }
-        if credits.armed.is_none() && (credits.held > 0 || !credits.waiting.is_empty()) {
-            self.arm(Target::Credits, now + LOOK);
+        if self.armed.is_none() && (self.held > 0 || !self.waiting.is_empty()) {
+            self.arm(now + LOOK);
         }
     }
 
     /// A call is no more: what it held is free.
-    pub(super) fn free_credit(&mut self, credit: &Credit) {
-        let credits = &mut self.credits;
-        credits.uninvited -= credit.uninvited;
-        credits.gone += usize::from(credit.is_listed);
+    pub(super) fn handle_end(&mut self, credit: &Credit, calls: &Calls<'_>) {
+        self.uninvited -= credit.uninvited;
+        self.gone += usize::from(credit.is_listed);
         if let Some(owner) = credit.owner {
-            credits.count(owner, credit.held, 0);
+            self.count(owner, credit.held, 0);
         }
-        if credits.gone > LOOK_AT && credits.gone > credits.receivers.len() / 2 {
-            let connections = &self.connections;
-            credits.receivers.retain(|Receiver { at, number }| {
+        if self.gone > LOOK_AT && self.gone > self.receivers.len() / 2 {
+            let connections = &calls.connections;
+            self.receivers.retain(|Receiver { at, number }| {
                 let call = connections.get(at.connection).and_then(|c| c.call(at.channel));
                 call.is_some_and(|c| c.number == *number)
             });
-            credits.gone = 0;
+            self.gone = 0;
         }
     }
 
     /// Grants what there is to those who wait.
-    pub(super) fn grant_credits(&mut self, now: Instant) {
-        let Some(limit) = self.credits.limit() else { return };
-        let limit_of_new = limit.max(self.credits.in_buffer().unwrap_or(MOST_WITH_NEW));
-        let turn = limit / self.credits.waiting.owners().max(1) as u64;
-        self.credits.waiting.set_quantum(turn.clamp(PART_COST, TURN.into()) as u32);
-        while let Some((owner, receiver)) = self.credits.waiting.pop(now) {
+    pub(super) fn grant(&mut self, now: Instant, calls: &mut Calls<'_>) {
+        let Some(limit) = self.limit() else { return };
+        let limit_of_new = limit.max(self.in_buffer().unwrap_or(MOST_WITH_NEW));
+        let turn = limit / self.waiting.owners().max(1) as u64;
+        self.waiting.set_quantum(turn.clamp(PART_COST, TURN.into()) as u32);
+        while let Some((owner, receiver)) = self.waiting.pop(now) {
             let Receiver { at, number } = receiver;
-            let Some(connection) = self.connections.get_mut(at.connection) else { continue };
-            let each = cost(self.paths[connection.path].longest_received());
+            let Some(connection) = calls.connections.get_mut(at.connection) else { continue };
+            let each = cost(calls.paths[connection.path].longest_received());
             let Some(call) = connection.call_mut(at.channel).filter(|c| c.number == number) else { continue };
             let wanted = call.rx.wanted();
-            let sleeps = self.credits.buffer.is_some() && call.credit.is_idle;
+            let sleeps = self.buffer.is_some() && call.credit.is_idle;
             if wanted == 0 || call.stage.has_ended() || sleeps {
                 call.credit.is_queued = false;
                 continue;
             }
-            let waiting = &mut self.credits.waiting;
+            let waiting = &mut self.waiting;
             let sharers = (waiting.owners().max(1) * (waiting.len_of(owner) + 1)) as u64;
             let packets = (limit / (4 * sharers) / each).clamp(1, GRANT).min(wanted.into());
             let bytes = packets * each;
             let is_new = waiting.is_sparse(owner);
             let limit = if is_new { limit_of_new } else { limit };
-            if self.credits.held + bytes > limit && self.credits.held > 0 {
-                return self.credits.waiting.unpop(owner, receiver);
+            if self.held + bytes > limit && self.held > 0 {
+                return self.waiting.unpop(owner, receiver);
             }
-            let most = self.credits.most_of_an_owner();
-            if let Some(share) = self.credits.shares.get_mut(&owner)
+            let most = self.most_of_an_owner();
+            if let Some(share) = self.shares.get_mut(&owner)
                 && share.held + bytes > most
                 && !is_new
             {
                 share.aside.push(receiver);
                 continue;
             }
-            let waiting = &mut self.credits.waiting;
+            let waiting = &mut self.waiting;
             waiting.charge(now, owner, bytes);
             call.rx.grant(packets as u32);
             call.credit.is_queued = false;
@@ -375,49 +376,69 @@ impl Endpoint {
                 call.credit.data_at = now; // with more it is no sooner late
             }
             (call.credit.is_idle, call.credit.is_reminded) = (false, false);
-            self.settle_credit(now, at);
-            self.queue_ack(at);
+            self.settle(now, at, calls);
+            calls.queue_ack(at);
         }
     }
 
+    /// When [`Self::handle_timeout`] is to be called next; `None` while nothing waits for time.
+    pub(super) const fn deadline(&self) -> Option<Instant> {
+        self.armed
+    }
+
+    /// There are no calls any more that could be looked after.
+    pub(super) const fn disarm(&mut self) {
+        self.armed = None;
+    }
+
+    fn arm(&mut self, at: Instant) {
+        self.armed = Some(self.armed.map_or(at, |earlier| earlier.min(at)));
+    }
+
     /// Looks after calls that hold credit and to which nothing comes.
-    pub(super) fn handle_credit_timer(&mut self, now: Instant) {
-        self.credits.armed = None;
-        self.note_period(now);
-        if self.credits.limit().is_none() {
+    pub(super) fn handle_timeout(&mut self, now: Instant, calls: &mut Calls<'_>) {
+        self.armed = None;
+        self.note_period(now, calls);
+        if self.limit().is_none() {
             return;
         }
-        let is_calm = self.credits.is_calm();
-        let at_once = if self.credits.buffer.is_some() { LOOK_AT_IN_SMALL } else { LOOK_AT };
-        for _ in 0..self.credits.receivers.len().min(at_once) {
-            let Some(receiver) = self.credits.receivers.pop_front() else { break };
-            if self.look_after(now, is_calm, receiver) {
-                self.credits.receivers.push_back(receiver);
+        let is_calm = self.is_calm();
+        let at_once = if self.buffer.is_some() { LOOK_AT_IN_SMALL } else { LOOK_AT };
+        for _ in 0..self.receivers.len().min(at_once) {
+            let Some(receiver) = self.receivers.pop_front() else { break };
+            if self.look_after(now, is_calm, receiver, calls) {
+                self.receivers.push_back(receiver);
             }
         }
-        self.credits.recall();
-        self.grant_credits(now);
-        if self.credits.held > 0 || !self.credits.waiting.is_empty() || self.credits.drain.limit().is_some() {
-            self.arm(Target::Credits, now + LOOK);
+        self.recall();
+        self.grant(now, calls);
+        if self.held > 0 || !self.waiting.is_empty() || self.drain.limit().is_some() {
+            self.arm(now + LOOK);
         }
     }
 
     /// Returns whether the call still receives.
-    fn look_after(&mut self, now: Instant, is_calm: bool, Receiver { at, number }: Receiver) -> bool {
-        let connection = self.connections.get_mut(at.connection);
+    fn look_after(
+        &mut self,
+        now: Instant,
+        is_calm: bool,
+        Receiver { at, number }: Receiver,
+        calls: &mut Calls<'_>,
+    ) -> bool {
+        let connection = calls.connections.get_mut(at.connection);
         let path = connection.as_ref().map(|c| c.path);
         let call = connection.and_then(|c| c.call_mut(at.channel)).filter(|c| c.number == number);
         let (Some(call), Some(path)) = (call, path) else {
-            self.credits.gone = self.credits.gone.saturating_sub(1);
+            self.gone = self.gone.saturating_sub(1);
             return false;
         };
         if call.rx.is_complete() || call.stage.has_ended() {
             call.credit.is_listed = false;
-            self.settle_credit(now, at);
+            self.settle(now, at, calls);
             return false;
         }
-        let rtt = &self.paths[path].rtt;
-        let patience = match self.credits.buffer {
+        let rtt = &calls.paths[path].rtt;
+        let patience = match self.buffer {
             Some(_) => rtt.lifetime_min().unwrap_or(UNKNOWN_RTT).min(FAR) + PATIENCE_IN_SMALL,
             None => 2 * rtt.smoothed() + PATIENCE,
         };
@@ -435,54 +456,163 @@ impl Endpoint {
         }
         call.credit.is_reminded = true;
         call.rx.tell_window();
-        self.settle_credit(now, at);
-        self.queue_ack(at);
+        self.settle(now, at, calls);
+        calls.queue_ack(at);
         true
     }
 
     /// Ends a period of counting, if it is over, and does what it shows.
-    fn note_period(&mut self, now: Instant) {
-        let Credits { drain, waiting, shares, .. } = &mut self.credits;
+    fn note_period(&mut self, now: Instant, calls: &mut Calls<'_>) {
+        let Self { drain, waiting, shares, .. } = self;
         match drain.end_period(now, || is_calm(waiting, shares)) {
-            Some(Change::Limit(limit)) => self.limit_to(now, limit),
-            Some(Change::End) => self.end_limit(),
+            Some(Change::Limit(limit)) => self.limit_to(now, limit, calls),
+            Some(Change::End) => self.end_limit(calls),
             None => {}
         }
     }
 
     /// There is a standing queue: from now on offers are limited. Calls keep an even part of what they were offered.
-    fn limit_to(&mut self, now: Instant, limit: u64) {
-        let was_limited = self.credits.limit().is_some();
-        self.credits.drain.begin_limit(limit);
-        let receivers = self.credits.receivers.clone();
+    fn limit_to(&mut self, now: Instant, limit: u64, calls: &mut Calls<'_>) {
+        let was_limited = self.limit().is_some();
+        self.drain.begin_limit(limit);
+        let receivers = self.receivers.clone();
         let keep = limit / (receivers.len() as u64 * PART_COST).max(1);
         for Receiver { at, number } in receivers.into_iter().filter(|_| !was_limited) {
-            let call = self.connections.get_mut(at.connection).and_then(|c| c.call_mut(at.channel));
+            let call = calls.connections.get_mut(at.connection).and_then(|c| c.call_mut(at.channel));
             let Some(call) = call.filter(|c| c.number == number && !c.rx.is_complete()) else { continue };
             call.rx.gate(keep.min(GRANT) as u32);
             call.rx.tell_window();
-            self.settle_credit(now, at);
-            self.queue_ack(at);
+            self.settle(now, at, calls);
+            calls.queue_ack(at);
         }
-        self.arm(Target::Credits, now + LOOK);
+        self.arm(now + LOOK);
     }
 
     /// The standing queue is gone, and nobody is kept waiting.
-    fn end_limit(&mut self) {
-        self.credits.drain.end_limit();
-        if self.credits.buffer.is_some() {
+    fn end_limit(&mut self, calls: &mut Calls<'_>) {
+        self.drain.end_limit();
+        if self.buffer.is_some() {
             return;
         }
-        for Receiver { at, number } in self.credits.receivers.clone() {
-            let call = self.connections.get_mut(at.connection).and_then(|c| c.call_mut(at.channel));
+        for Receiver { at, number } in self.receivers.clone() {
+            let call = calls.connections.get_mut(at.connection).and_then(|c| c.call_mut(at.channel));
             let Some(call) = call.filter(|c| c.number == number) else { continue };
             let held = std::mem::take(&mut call.credit.held);
             if let Some(owner) = call.credit.owner {
-                self.credits.count(owner, held, 0);
+                self.count(owner, held, 0);
             }
-            self.credits.uninvited -= std::mem::take(&mut call.credit.uninvited);
+            self.uninvited -= std::mem::take(&mut call.credit.uninvited);
             call.rx.ungate();
-            self.queue_ack(at);
+            calls.queue_ack(at);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::call::Call;
+    use crate::config::{CallLimits, Config};
+    use crate::connection::{Connection, ConnectionKey, Role};
+    use crate::fair::Owners;
+    use crate::ids::{Channel, ConnectionId, Epoch, Seq, ServiceId};
+    use crate::packet::Header;
+    use crate::path::Path;
+    use crate::receive::PathView;
+    use crate::security::Null;
+    use bytes::Bytes;
+    use slab::Slab;
+    use std::net::{IpAddr, SocketAddr};
+
+    const BUFFER: u64 = 64 * PART_COST;
+    const VIEW: PathView = PathView { is_own: true, takes_ranges: true, rtt: Duration::from_millis(20) };
+
+    /// The header of a packet of data.
+    fn data(seq: Seq) -> Header {
+        let mut bytes = [0; 28];
+        bytes[12..16].copy_from_slice(&seq.0.to_be_bytes());
+        bytes[20] = 1;
+        Header::parse(&bytes).unwrap()
+    }
+
+    /// Calls, each of a host of its own, of which packets come as they are told to.
+    struct World {
+        connections: Slab<Box<Connection>>,
+        paths: Slab<Box<Path>>,
+        ready: VecDeque<usize>,
+        credits: Credits,
+        now: Instant,
+    }
+
+    impl World {
+        fn new(hosts: u8) -> Self {
+            let (mut connections, mut paths, now) = (Slab::new(), Slab::new(), Instant::ORIGIN);
+            let owners = Owners::new([1, 2]);
+            for host in 0..hosts {
+                let peer = SocketAddr::from(([10, 0, 0, host], 7001));
+                let path = paths.insert(Box::new(Path::new(now, peer, &Config::default(), 1)));
+                let key = ConnectionKey::new(Epoch(1), ConnectionId(4 * u32::from(host)), Role::Server, peer);
+                let owner = owners.owner(None, IpAddr::from([10, 0, 0, host]));
+                let (service, limits) = (ServiceId(1), CallLimits::default());
+                let mut connection = Connection::new(now, key, path, service, owner, Box::new(Null), limits);
+                let call = Call::new(now, CallNumber(1), limits, 32, 255);
+                connection.slots[0].call = Some(Box::new(call));
+                connections.insert(Box::new(connection));
+            }
+            let credits = Credits::new(Some(BUFFER));
+            Self { connections, paths, ready: VecDeque::new(), credits, now }
+        }
+
+        fn at(host: usize) -> ChannelRef {
+            ChannelRef { connection: host, channel: Channel::ALL[0] }
+        }
+
+        fn ask(&mut self, ask: impl FnOnce(&mut Credits, Instant, &mut Calls<'_>)) {
+            let Self { connections, paths, ready, credits, now } = self;
+            ask(credits, *now, &mut Calls { connections, paths, ready });
+        }
+
+        /// Packets come for a call, and its reader takes them.
+        fn come(&mut self, host: usize, packets: u32) {
+            for _ in 0..packets {
+                let call = self.connections[host].slots[0].call.as_deref_mut().unwrap();
+                let header = data(call.rx.next());
+                call.rx.handle_data(self.now, &header, Bytes::from_static(&[0; 100]), VIEW);
+                call.rx.read();
+                self.ask(|credits, now, calls| credits.handle_data(now, Self::at(host), 1444, calls));
+            }
+        }
+
+        fn outstanding(&self, host: usize) -> u32 {
+            self.connections[host].slots[0].call.as_deref().unwrap().rx.outstanding()
+        }
+    }
+
+    #[test]
+    fn what_is_offered_stays_below_a_small_buffer_and_hosts_get_equal_parts() {
+        let mut world = World::new(20);
+        for host in 0..20 {
+            world.ask(|credits, _, calls| credits.handle_new_call(World::at(host), calls));
+        }
+        for host in 0..20 {
+            world.come(host, 2);
+        }
+        for _ in 0..1000 {
+            let (limit, before) = (world.credits.limit().unwrap(), world.credits.offered());
+            world.ask(Credits::grant);
+            let offered = world.credits.offered();
+            assert!(offered <= limit.max(before), "{offered} of {limit} after {before}");
+            let turn: Vec<_> = (0..20).filter(|&host| world.outstanding(host) > 0).collect();
+            assert!(!turn.is_empty(), "nobody may send");
+            for host in turn {
+                world.come(host, 1);
+            }
+            world.now += Duration::from_millis(1);
+        }
+        let nexts: Vec<_> = (0..20)
+            .map(|host| world.connections[host].slots[0].call.as_deref().unwrap().rx.next().0)
+            .collect();
+        let (least, most) = (nexts.iter().min().unwrap(), nexts.iter().max().unwrap());
+        assert!(10 * least >= 9 * most, "{nexts:?}");
     }
 }

@@ -72,7 +72,8 @@ impl Endpoint {
     /// passed or something has happened.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut Vec<u8>) -> Option<Transmission> {
         out.clear();
-        self.grant_credits(now);
+        let (credits, mut calls) = self.credits();
+        credits.grant(now, &mut calls);
         while let Some(index) = self.ready.pop_front() {
             // Entries of paths that went meanwhile are passed over here.
             if self.paths.get(index).is_none_or(|p| !p.is_ready) {

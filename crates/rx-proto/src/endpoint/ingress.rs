@@ -27,9 +27,16 @@ const CONTRADICTIONS: u8 = 3;
 const PROBE_AFTER: u32 = 32;
 
 impl Endpoint {
+    /// So many bytes by the kernel's count have come and wait to be given to this endpoint. To be told often, at least every
+    /// few milliseconds while there are any, and when there are none any more.
+    pub fn handle_backlog(&mut self, now: Instant, bytes: u64) {
+        let (credits, mut calls) = self.credits();
+        credits.handle_backlog(now, bytes, &mut calls);
+    }
+
     /// A datagram came. Whatever it holds, this ends well: what makes no sense is counted and dropped.
     pub fn handle_datagram(&mut self, now: Instant, from: SocketAddr, mut datagram: Bytes) {
-        self.note_packet(datagram.len());
+        self.credits.handle_packet(datagram.len());
         let Ok(header) = Header::parse(&datagram) else {
             self.stats.bogus_packets += 1;
             return;
@@ -323,7 +330,8 @@ impl Endpoint {
             Received::Held | Received::Refused => {}
         }
         self.count_unread(at);
-        self.note_data(now, at, len);
+        let (credits, mut calls) = self.credits();
+        credits.handle_data(now, at, len, &mut calls);
         self.measure_if_receiving(now, at);
         self.announce(now, at); // may ping, which makes the ACK to a stranger unnecessary
         self.queue_ack(at);

@@ -21,21 +21,25 @@ const TIMERS_SPARE: usize = 64;
 impl Endpoint {
     /// When [`Self::handle_timeout`] is to be called next; `None` if nothing waits for time.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.timers.peek().map(|Reverse((at, _))| *at)
+        let timer = self.timers.peek().map(|Reverse((at, _))| *at);
+        [timer, self.credits.deadline()].into_iter().flatten().min()
     }
 
     /// Time has passed. Early calls do no harm.
     pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some(&Reverse((at, target))) = self.timers.peek() {
-            if at > now {
-                break;
-            }
-            self.timers.pop();
-            match target {
-                Target::Path(index) => self.handle_path_timer(now, index, at),
-                Target::Connection(index) => self.handle_connection_timer(now, index, at),
-                Target::Credits if self.credits.armed == Some(at) => self.handle_credit_timer(now),
-                Target::Credits => {}
+        while let Some(at) = self.poll_timeout().filter(|at| *at <= now) {
+            match self.timers.peek() {
+                Some(&Reverse((time, target))) if time == at => {
+                    self.timers.pop();
+                    match target {
+                        Target::Path(index) => self.handle_path_timer(now, index, at),
+                        Target::Connection(index) => self.handle_connection_timer(now, index, at),
+                    }
+                }
+                _ => {
+                    let (credits, mut calls) = self.credits();
+                    credits.handle_timeout(now, &mut calls);
+                }
             }
         }
     }
@@ -44,7 +48,6 @@ impl Endpoint {
         let armed = match target {
             Target::Path(index) => self.paths.get_mut(index).map(|p| &mut p.armed),
             Target::Connection(index) => self.connections.get_mut(index).map(|c| &mut c.armed),
-            Target::Credits => Some(&mut self.credits.armed),
         };
         let Some(armed) = armed else { return };
         if armed.is_none_or(|earlier| at < earlier) {
@@ -59,13 +62,12 @@ impl Endpoint {
     /// Drops the entries that an earlier one has replaced, or whose target is no more. Without this each call would leave
     /// one for as long as an idle connection is kept.
     fn tidy_timers(&mut self) {
-        let (paths, connections, credits) = (&self.paths, &self.connections, &self.credits);
+        let (paths, connections) = (&self.paths, &self.connections);
         let mut seen = std::collections::HashSet::new();
         self.timers.retain(|Reverse((at, target))| {
             let armed = match *target {
                 Target::Path(index) => paths.get(index).and_then(|p| p.armed),
                 Target::Connection(index) => connections.get(index).and_then(|c| c.armed),
-                Target::Credits => credits.armed,
             };
             armed == Some(*at) && seen.insert(*target)
         });

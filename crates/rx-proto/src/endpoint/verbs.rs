@@ -255,7 +255,8 @@ impl Endpoint {
         connection.last_used = now;
         self.stats.calls += 1;
         self.calls += 1;
-        self.gate_new_call(at);
+        let (credits, mut calls) = self.credits();
+        credits.handle_new_call(at, &mut calls);
         self.rearm_connection(at.connection);
     }
 
@@ -571,7 +572,8 @@ impl Endpoint {
             self.strangers.count(host, call.counted, 0);
         }
         self.promised.remove(call.promised);
-        self.free_credit(&call.credit);
+        let (credits, calls) = self.credits();
+        credits.handle_end(&call.credit, &calls);
         self.calls -= 1;
         let path = &mut self.paths[index];
         if call.ack_queued {
