@@ -13,11 +13,16 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep_until, timeout};
 
 /// A server that sends nothing at all for so long is taken for dead. Half of what OpenAFS's `vos` waits; a volume server
 /// that is busy answers pings meanwhile.
 const DEAD_AFTER: Duration = Duration::from_secs(45);
+
+/// How often a wait looks whether it is still wanted.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The exit status that shells give to a program that Ctrl-C has ended.
 const INTERRUPTED: i32 = 130;
@@ -81,16 +86,46 @@ impl Caller {
     pub(crate) fn cancelled_by_interrupt(&self, program: &'static str) -> Cancel {
         let cancel = Cancel::default();
         let told = cancel.clone();
+        let _entered = self.runtime.enter();
+        // From here on, and not when the task first runs: the caller may hold something by then.
+        let Ok(mut interrupts) = signal(SignalKind::interrupt()) else { return cancel };
         self.runtime.spawn(async move {
-            if tokio::signal::ctrl_c().await.is_ok() {
+            if interrupts.recv().await.is_some() {
                 eprintln!("{program}: stopping in order; Ctrl-C once more stops at once");
                 told.cancel();
-                if tokio::signal::ctrl_c().await.is_ok() {
+                if interrupts.recv().await.is_some() {
                     std::process::exit(INTERRUPTED);
                 }
             }
         });
         cancel
+    }
+
+    /// Waits for the end of an operation of which nothing is lost when it is broken off, or until it is to stop.
+    pub(crate) fn wait_unless_cancelled<T>(
+        &self,
+        operation: impl Future<Output = Result<T, Error>>,
+        cancel: &Cancel,
+    ) -> Result<T, Code> {
+        self.wait(async {
+            let mut operation = pin!(operation);
+            loop {
+                cancel.check()?;
+                if let Ok(outcome) = timeout(LOOK_EVERY, &mut operation).await {
+                    return outcome;
+                }
+            }
+        })
+    }
+
+    /// Waits for so long, or until the operation is to stop.
+    pub(crate) fn sleep(&self, duration: Duration, cancel: &Cancel) {
+        self.run(async {
+            let end = Instant::now() + duration;
+            while !cancel.is_cancelled() && Instant::now() < end {
+                sleep_until(end.min(Instant::now() + LOOK_EVERY)).await;
+            }
+        });
     }
 
     /// Does something beside what is waited for, until the handle ends it.

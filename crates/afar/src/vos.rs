@@ -63,10 +63,10 @@ use crate::printer::{Printer, complain};
 use crate::suite::{Suite, Verb};
 use afs_admin::vldb::LocationDb;
 use afs_admin::volumes::VolumeServers;
-use afs_admin::{Error, Login};
+use afs_admin::{Cancel, Error, Login};
 use afs_wire::ids::PartitionId;
 use jiff::tz::TimeZone;
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
@@ -464,6 +464,8 @@ struct Vos {
     vldb: LocationDb,
     volumes: VolumeServers,
     login: Login,
+    /// Ctrl-C, as soon as there is something to undo.
+    cancel: OnceCell<Cancel>,
     /// Names of machines that were looked up.
     names: RefCell<BTreeMap<Ipv4Addr, String>>,
     zone: TimeZone,
@@ -527,6 +529,7 @@ fn open(given: &Given) -> Result<Vos, Stop> {
         volumes: VolumeServers::new(caller.endpoint(), &login),
         login,
         caller,
+        cancel: OnceCell::new(),
         names: RefCell::default(),
         zone: TimeZone::system(),
         verbose: given.has("verbose"),
@@ -539,6 +542,21 @@ impl Vos {
     /// Waits for the end of an operation.
     fn wait<T>(&self, operation: impl Future<Output = Result<T, Error>>) -> Result<T, Code> {
         self.caller.wait(operation)
+    }
+
+    // ---- Ctrl-C
+
+    /// Whether Ctrl-C was pressed. It ends the program until this is called first, and from then on what the verb does is ended in order.
+    fn cancel(&self) -> &Cancel {
+        self.cancel.get_or_init(|| self.caller.cancelled_by_interrupt("vos"))
+    }
+
+    /// Whether something may be begun of which half is no use, such as a change of an entry that has to be locked. Complains if not.
+    fn may_begin(&self) -> Result<(), Code> {
+        self.cancel().check().map_err(|error| {
+            complain!(self.printer, "vos: {error}\n");
+            Code(error.code().0)
+        })
     }
 
     // ---- what is said

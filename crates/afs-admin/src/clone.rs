@@ -8,6 +8,7 @@ use afs_wire::abort::VNOVOL;
 use afs_wire::afsvol::AttachFlags;
 use afs_wire::ids::{PartitionId, VolumeId};
 
+use crate::cancel::Cancel;
 use crate::error::Error;
 use crate::volumes::{NewClone, VolumeServers};
 
@@ -79,7 +80,8 @@ impl std::error::Error for CloneFailure {
     }
 }
 
-/// Clones a volume, or renews its clone, and tells of what happens. May be repeated after any failure.
+/// Clones a volume, or renews its clone, and tells of what happens. May be repeated after any failure. A wish to stop counts until the server
+/// has begun: whoever wants no clone any more then has one.
 ///
 /// # Errors
 ///
@@ -88,10 +90,12 @@ pub async fn make_clone(
     servers: &VolumeServers,
     source: Source,
     new: NewClone<'_>,
+    cancel: &Cancel,
     mut tell: impl FnMut(Event),
 ) -> Result<(), CloneFailure> {
     let failed = |step, error| CloneFailure { step, error, not_ended: None };
     let Source { server, partition, volume } = source;
+    cancel.check().map_err(|error| failed(Step::Look, error))?;
     let exists = match servers.begin(server, partition, new.id, AttachFlags::OFFLINE).await {
         Ok(transaction) => {
             servers.end_well(transaction).await.map_err(|error| failed(Step::EndLook, error))?;
@@ -100,21 +104,28 @@ pub async fn make_clone(
         Err(error) if error.code() == VNOVOL => false,
         Err(error) => return Err(failed(Step::Look, error)),
     };
+    cancel.check().map_err(|error| failed(Step::Begin, error))?;
     let begun = servers.begin(server, partition, volume, AttachFlags::BUSY).await;
     let transaction = begun.map_err(|error| failed(Step::Begin, error))?;
-    let cloned = if exists {
-        tell(Event::Recloning);
-        servers.reclone(transaction, new.id).await.map_err(|error| (Step::Reclone, error))
-    } else {
-        tell(Event::Cloning);
-        servers.clone_volume(transaction, new).await.map_err(|error| (Step::Clone, error))
+    let (step, event) = match exists {
+        true => (Step::Reclone, Event::Recloning),
+        false => (Step::Clone, Event::Cloning),
     };
+    let cloned = async {
+        cancel.check()?;
+        tell(event);
+        match exists {
+            true => servers.reclone(transaction, new.id).await,
+            false => servers.clone_volume(transaction, new).await,
+        }
+    }
+    .await;
     if cloned.is_ok() {
         tell(Event::Done);
     }
     let ended = servers.end_well(transaction).await;
     match (cloned, ended) {
         (Ok(()), ended) => ended.map_err(|error| failed(Step::End, error)),
-        (Err((step, error)), ended) => Err(CloneFailure { not_ended: ended.err(), ..failed(step, error) }),
+        (Err(error), ended) => Err(CloneFailure { not_ended: ended.err(), ..failed(step, error) }),
     }
 }

@@ -10,6 +10,7 @@ use afs_wire::afsvol::{AttachFlags, VolumeFlags};
 use afs_wire::ids::{VolumeId, VolumeType};
 use afs_wire::vl::{EntryFlags, ReleaseType, SiteFlags};
 
+use crate::cancel::Cancel;
 use crate::entry::{Entry, Kind, Site};
 use crate::error::Error;
 use crate::transfer::Place;
@@ -82,7 +83,7 @@ impl std::error::Error for ConvertFailure {
     }
 }
 
-/// Converts a volume. Says its entry as it is then. May be repeated after any failure.
+/// Converts a volume. Says its entry as it is then. May be repeated after any failure. A wish to stop counts until the server has begun.
 ///
 /// # Errors
 ///
@@ -91,12 +92,14 @@ pub async fn convert(
     vldb: &LocationDb,
     servers: &VolumeServers,
     order: Order<'_>,
+    cancel: &Cancel,
 ) -> Result<Entry, ConvertFailure> {
     let failed = |step, error| ConvertFailure { step, error, not_unlocked: None };
     let read_only = order.entry.id(Kind::ReadOnly);
+    cancel.check().map_err(|error| failed(Step::Lock, error))?;
     let locked = vldb.set_lock(read_only, Some(Kind::ReadOnly), EntryFlags::OP_MOVE).await;
     locked.map_err(|error| failed(Step::Lock, error))?;
-    let replaced = convert_locked(vldb, servers, order).await;
+    let replaced = convert_locked(vldb, servers, order, cancel).await;
     let unlocked = vldb.release_lock(read_only, Some(Kind::ReadOnly)).await;
     match (replaced, unlocked) {
         // The entry was replaced, and its lock released with that.
@@ -111,6 +114,7 @@ async fn convert_locked(
     vldb: &LocationDb,
     servers: &VolumeServers,
     order: Order<'_>,
+    cancel: &Cancel,
 ) -> Result<Entry, (Step, Error)> {
     let Order { place, entry, keeps_read_only } = order;
     let Place { server, partition } = place;
@@ -121,6 +125,7 @@ async fn convert_locked(
         let what = format!("the entry of volume {read_only} has changed, or names no read-write volume");
         return Err((Step::Compare, Error::Local { what, code: VL_BADENTRY }));
     }
+    cancel.check().map_err(|error| (Step::Convert, error))?;
     let mut has_clone = false;
     if let Err(error) = servers.convert_to_read_write(server, partition, read_only).await {
         let is_there = |found: &Result<_, Error>| matches!(found, Ok(true));

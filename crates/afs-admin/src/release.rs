@@ -197,7 +197,8 @@ pub async fn release(
             return Err(ReleaseFailure { step, error, missing: Vec::new(), not_unlocked });
         }
     };
-    let mut release = Release { vldb, servers, order, cancel, tell, entry, has_begun: false };
+    let mut release =
+        Release { vldb, servers, order, cancel, tell, entry, temporary: None, has_begun: false };
     let (step, error) = match release.run().await {
         Ok(entry) => {
             let unlocked = vldb.release_lock(volume, Some(Kind::ReadWrite)).await;
@@ -210,6 +211,7 @@ pub async fn release(
         Err(failed) => failed,
     };
     let mut missing = Vec::new();
+    let mut goes_on = false;
     if release.has_begun {
         let entry = &release.entry;
         let (replicas, is_new) = (Kind::ReadOnly, SiteFlags::NEW_REP_SITE);
@@ -217,10 +219,15 @@ pub async fn release(
             entry.sites.iter().filter(|site| site.is(replicas)).partition(|site| site.flags.contains(is_new));
         missing = left;
         // If nobody has this release, all have the last one still.
-        if !done.is_empty() {
+        goes_on = !done.is_empty();
+        if goes_on {
             // The kind of the lock stays until the lock is released, as a mark that this release is not complete.
             let _ = vldb.replace_entry(volume, Kind::ReadWrite, entry, ReleaseType::TIMESTAMP).await;
         }
+    }
+    if let Some((site, clone)) = release.temporary.filter(|_| !goes_on) {
+        // Nobody needs it any more. If it cannot be removed, the next release does it.
+        let _ = remove(servers, site.server, site.partition, clone).await;
     }
     let not_unlocked = vldb.release_lock(volume, Some(Kind::ReadWrite)).await.err();
     Err(ReleaseFailure { step, error, missing, not_unlocked })
@@ -234,6 +241,8 @@ struct Release<'a, T> {
     tell: T,
     /// The entry as it is to be written.
     entry: Entry,
+    /// The clone that this release has made, if it is no replica.
+    temporary: Option<(Site, VolumeId)>,
     /// Whether the entry no longer says what was released before.
     has_begun: bool,
 }
@@ -255,15 +264,25 @@ impl<T: FnMut(Event<'_>)> Release<'_, T> {
         work: impl Future<Output = Result<R, Error>>,
     ) -> Result<R, Failed> {
         self.cancel.check().map_err(at(step))?;
+        self.step_surely(step, work).await
+    }
+
+    /// Takes a step also if the release is to stop: what was begun would be left half done.
+    async fn step_surely<R>(
+        &mut self,
+        step: Step,
+        work: impl Future<Output = Result<R, Error>>,
+    ) -> Result<R, Failed> {
         (self.tell)(Event::Begins(step));
         let result = work.await.map_err(at(step))?;
         (self.tell)(Event::IsDone(step));
         Ok(result)
     }
 
+    /// Writes the entry, also if the release is to stop: what it says is so.
     async fn write_entry(&mut self, step: Step, release: ReleaseType) -> Result<(), Failed> {
         let (vldb, volume, entry) = (self.vldb, self.order.volume, self.entry.clone());
-        self.step(step, vldb.replace_entry(volume, Kind::ReadWrite, &entry, release)).await
+        self.step_surely(step, vldb.replace_entry(volume, Kind::ReadWrite, &entry, release)).await
     }
 
     /// Says the entry as it is then.
@@ -467,9 +486,11 @@ impl<T: FnMut(Event<'_>)> Release<'_, T> {
             let name =
                 if is_replica { format!("{}.readonly", self.entry.name) } else { CLONE_NAME.to_owned() };
             let new = NewClone { id: clone, kind: Kind::ReadOnly, name: &name };
+            self.cancel.check().map_err(at(Step::Clone { clone, is_replica }))?;
+            self.temporary = (!is_replica).then_some((source.site, clone));
             self.step(Step::Clone { clone, is_replica }, servers.clone_volume(transaction, new)).await?;
         }
-        let status = self.step(Step::GetSourceStatus(volume), servers.status(transaction)).await?;
+        let status = self.step_surely(Step::GetSourceStatus(volume), servers.status(transaction)).await?;
         Ok(status.creation_date)
     }
 
@@ -487,14 +508,15 @@ impl<T: FnMut(Event<'_>)> Release<'_, T> {
         }
     }
 
+    /// Brings the clone that is a replica online, also if the release is to stop: nobody is served from it until then.
     async fn bring_online(&mut self, clone: VolumeId) -> Result<(), Failed> {
         let servers = self.servers;
         let Some(site) = self.entry.read_write_site() else { return Ok(()) };
         let begin = servers.begin(site.server, site.partition, clone, AttachFlags::OFFLINE);
-        let transaction = self.step(Step::BeginReplica(clone), begin).await?;
-        let set =
-            self.step(Step::BringOnline(clone), servers.set_flags(transaction, VolumeFlags::NONE)).await;
-        let ended = self.step(Step::EndReplica(clone), servers.end_well(transaction)).await;
+        let transaction = self.step_surely(Step::BeginReplica(clone), begin).await?;
+        let set = servers.set_flags(transaction, VolumeFlags::NONE);
+        let set = self.step_surely(Step::BringOnline(clone), set).await;
+        let ended = self.step_surely(Step::EndReplica(clone), servers.end_well(transaction)).await;
         set.and(ended)
     }
 }

@@ -60,10 +60,21 @@ impl<T> Steps<'_, T> {
     where
         T: FnMut(Event<S>),
     {
-        let failed = |error| Failed { step, error };
-        self.cancel.check().map_err(failed)?;
+        self.cancel.check().map_err(|error| Failed { step, error })?;
+        self.take_surely(step, work).await
+    }
+
+    /// Takes a step also if the operation is to stop: it ends something.
+    pub(crate) async fn take_surely<S: Copy, R>(
+        &mut self,
+        step: S,
+        work: impl Future<Output = Result<R, Error>>,
+    ) -> Result<R, Failed<S>>
+    where
+        T: FnMut(Event<S>),
+    {
         (self.tell)(Event::Begins(step));
-        let result = work.await.map_err(failed)?;
+        let result = work.await.map_err(|error| Failed { step, error })?;
         (self.tell)(Event::IsDone(step));
         Ok(result)
     }

@@ -273,16 +273,19 @@ impl<T: FnMut(Event<Step>)> Transfer<'_, T> {
     async fn end_source(&mut self, step: Step) -> Result<(), Failed<Step>> {
         let servers = self.servers;
         let Some(source) = self.source.take() else { return Ok(()) };
-        self.take(step, servers.end_well(source)).await
+        self.steps.take_surely(step, servers.end_well(source)).await
     }
 
     /// Clones the source within its transaction.
     async fn clone_source(&mut self, clone: VolumeId, name: &str) -> Result<(), Failed<Step>> {
         let servers = self.servers;
         let Some(source) = self.source else { return Ok(()) };
+        let step = Step::Clone(self.volume);
+        self.steps.cancel.check().map_err(|error| Failed { step, error })?;
+        // Whatever comes of the call, the clone may be there.
         self.clone = Some(clone);
         let new = NewClone { id: clone, kind: Kind::ReadOnly, name };
-        self.take(Step::Clone(self.volume), servers.clone_volume(source, new)).await
+        self.take(step, servers.clone_volume(source, new)).await
     }
 
     /// Opens the clone, which goes if its server ends. Says from which date on its source may have changed after it.
@@ -303,9 +306,11 @@ impl<T: FnMut(Event<Step>)> Transfer<'_, T> {
         identity: Identity<'_>,
     ) -> Result<Transaction, Failed<Step>> {
         let (servers, Place { server, partition }) = (self.servers, self.to);
+        let step = Step::Make(id);
+        self.steps.cancel.check().map_err(|error| Failed { step, error })?;
         self.made = Some(id);
         let make = servers.create_to_fill(server, partition, id, identity);
-        let target = self.take(Step::Make(id), make).await?;
+        let target = self.take(step, make).await?;
         self.target = Some(target);
         self.take(Step::SetTargetState(id), servers.set_flags(target, HALF_MADE)).await?;
         Ok(target)
@@ -329,13 +334,13 @@ impl<T: FnMut(Event<Step>)> Transfer<'_, T> {
         let (Some(transaction), Some(clone)) = (self.clone_transaction.take(), self.clone) else {
             return Ok(());
         };
-        self.take(Step::EndClone(clone), servers.end_well(transaction)).await
+        self.steps.take_surely(Step::EndClone(clone), servers.end_well(transaction)).await
     }
 
     async fn end_target(&mut self, id: VolumeId) -> Result<(), Failed<Step>> {
         let servers = self.servers;
         let Some(target) = self.target.take() else { return Ok(()) };
-        self.take(Step::EndTarget(id), servers.end_well(target)).await
+        self.steps.take_surely(Step::EndTarget(id), servers.end_well(target)).await
     }
 
     /// Removes a volume of a place, also if the operation is to stop. Says whether it was there.

@@ -22,11 +22,12 @@ fn remove_by(script: Script) -> (Result<(), RemoveFailure>, Vec<&'static str>) {
 type Cloned = (Result<(), CloneFailure>, Vec<clone::Event>);
 
 fn clone_by(script: Script) -> (Cloned, Vec<&'static str>) {
+    let cancel = script.cancel.clone();
     script.run(|_, volumes| async move {
         let source = Source { server: SERVER, partition: PartitionId(0), volume: VOLUME };
         let new = NewClone { id: VolumeId(502), kind: Kind::Backup, name: "user.alice.backup" };
         let mut told = Vec::new();
-        (make_clone(&volumes, source, new, |event| told.push(event)).await, told)
+        (make_clone(&volumes, source, new, &cancel, |event| told.push(event)).await, told)
     })
 }
 

@@ -38,8 +38,9 @@ fn converted(
     let read_write = listed(READ_WRITE, VolumeType::READ_WRITE, READ_WRITE, true);
     script.listed.insert((HERE.partition, READ_WRITE), read_write);
     script.listed.insert((HERE.partition, READ_ONLY), read_only);
+    let cancel = script.cancel.clone();
     script.run(move |vldb, volumes| async move {
-        convert(&vldb, &volumes, Order { place: HERE, entry: &entry, keeps_read_only }).await
+        convert(&vldb, &volumes, Order { place: HERE, entry: &entry, keeps_read_only }, &cancel).await
     })
 }
 

@@ -25,10 +25,11 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     check(vos, &entry, Place { server, partition }, given.has("force"))?;
     let order =
         Order { place: Place { server, partition }, entry: &entry, keeps_read_only: given.has("keep-ro") };
-    let converted = vos.caller.run(convert(&vos.vldb, &vos.volumes, order)).map_err(|failure| {
-        complain_of(vos, id, entry.id(Kind::ReadOnly).0, &failure);
-        Stop::RETURNED
-    })?;
+    let converted =
+        vos.caller.run(convert(&vos.vldb, &vos.volumes, order, vos.cancel())).map_err(|failure| {
+            complain_of(vos, id, entry.id(Kind::ReadOnly).0, &failure);
+            Stop::RETURNED
+        })?;
     if vos.json {
         vos.printer.say_json(&json!({
             "rw_id": converted.id(Kind::ReadWrite).0,

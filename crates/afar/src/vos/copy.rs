@@ -34,7 +34,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         has_entry: true,
         is_incremental: false,
     };
-    let cancel = vos.caller.cancelled_by_interrupt("vos");
+    let cancel = vos.cancel();
     let mut sending = Sending::new(vos, &way, bytes);
     let events = |event: Event<Step>| {
         sending.handle(event);
@@ -45,7 +45,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
             event => tell_of_copy(vos, event),
         }
     };
-    let copied = vos.caller.run(copy(&vos.vldb, &vos.volumes, order, &cancel, events));
+    let copied = vos.caller.run(copy(&vos.vldb, &vos.volumes, order, cancel, events));
     let copy = copied.map_err(|failure| {
         complain_of(vos, "copy", &failure);
         Stop::EXITED

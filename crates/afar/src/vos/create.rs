@@ -101,8 +101,8 @@ fn create(vos: &Vos, new: &NewVolume<'_>) -> Result<create::Ids, Code> {
     if let Some(id) = new.read_only_id.filter(|id| id.0 != 0) {
         vos.tell(&format!("Using RO volume ID {id}.\n"));
     }
-    let cancel = vos.caller.cancelled_by_interrupt("vos");
-    let made = vos.caller.run(create::create(&vos.vldb, &vos.volumes, *new, &cancel, |event| match event {
+    let cancel = vos.cancel();
+    let made = vos.caller.run(create::create(&vos.vldb, &vos.volumes, *new, cancel, |event| match event {
         Event::IdIsFree(id) => vos.tell(&format!("Using volume ID {id}.\n")),
         Event::NoQuota(error) => {
             vos.print_failure(Code(error.code().0), "Could not change quota, continuing...\n");

@@ -56,7 +56,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         }
     };
     let wanted = Wanted { since: AfsTime(since), omits_directories: given.has("omitdirs") };
-    let cancel = vos.caller.cancelled_by_interrupt("vos");
+    let cancel = vos.cancel().clone();
     let plan = Plan { server, partition, id, wanted, file: given.word("file"), cancel };
     match since {
         0 => vos.note("Full Dump ...\n"),

@@ -24,7 +24,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     }
     let order =
         Order { volume: VolumeId(id), is_full: given.has("force"), is_recloned: given.has("force-reclone") };
-    let cancel = vos.caller.cancelled_by_interrupt("vos");
+    let cancel = vos.cancel();
     let mut name = String::new();
     let mut server = None;
     let mut progress = None;
@@ -39,7 +39,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         }
         tell(vos, id, &mut name, &event);
     };
-    let released = vos.caller.run(release(&vos.vldb, &vos.volumes, order, &cancel, events));
+    let released = vos.caller.run(release(&vos.vldb, &vos.volumes, order, cancel, events));
     match released {
         Ok(entry) => {
             say!(vos.printer, "Released volume {text} successfully\n");

@@ -20,13 +20,13 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     let way = way(vos, given, Stop::RETURNED)?;
     let volume = VolumeId(id);
     let order = Order { volume, from: way.from, to: way.to, is_live: given.has("live") };
+    let cancel = vos.cancel();
     let bytes = check_space(vos, &way, id, "move", Stop::EXITED).inspect_err(|_| {
         if matches!(vos.has_volume(way.from.server, way.from.partition, id), Ok(false)) {
             // It has moved already. Whoever broke that off gives the same command again.
             let _ = vos.caller.run(remove_leftovers(&vos.vldb, &vos.volumes, order));
         }
     })?;
-    let cancel = vos.caller.cancelled_by_interrupt("vos");
     let mut sending = Sending::new(vos, &way, bytes);
     let events = |event: Event<Step>| {
         sending.handle(event);
@@ -37,7 +37,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
             event => tell(vos, event),
         }
     };
-    let moved = vos.caller.run(move_volume(&vos.vldb, &vos.volumes, order, &cancel, events));
+    let moved = vos.caller.run(move_volume(&vos.vldb, &vos.volumes, order, cancel, events));
     match moved {
         Ok(Moved::Here { has_replicas }) => {
             if has_replicas {

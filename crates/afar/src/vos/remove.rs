@@ -129,6 +129,9 @@ fn remove_known(
     id: u32,
     known: Known,
 ) -> (Result<(), Code>, bool) {
+    if let Err(code) = vos.may_begin() {
+        return (failed(vos, code), false);
+    }
     let is_on_disk = match vos.delete_volume(server, partition, id, "the") {
         Ok(()) => true,
         Err(Code::VNOVOL) => false,

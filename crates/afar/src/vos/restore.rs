@@ -346,9 +346,9 @@ fn restore<S: FnMut() -> io::Result<Bytes>>(
         Some(again) => dump.with_copy(again),
         None => dump,
     };
-    let cancel = vos.caller.cancelled_by_interrupt("vos");
+    let cancel = vos.cancel();
     let tell = |event: Event<'_>| tell(vos, order, event);
-    let restored = vos.caller.run(restore::restore(&vos.vldb, &vos.volumes, order, &mut dump, &cancel, tell));
+    let restored = vos.caller.run(restore::restore(&vos.vldb, &vos.volumes, order, &mut dump, cancel, tell));
     restored.map(|id| (id, dump.length())).map_err(|failure| {
         let code = match &failure.error {
             StreamError::Server(error) => Code(error.code().0),

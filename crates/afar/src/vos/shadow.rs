@@ -46,13 +46,13 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         has_entry: false,
         is_incremental: given.has("incremental"),
     };
-    let cancel = vos.caller.cancelled_by_interrupt("vos");
+    let cancel = vos.cancel();
     let mut sending = Sending::new(vos, &way, bytes);
     let events = |event| {
         sending.handle(event);
         tell_of_copy(vos, event);
     };
-    let copied = vos.caller.run(copy(&vos.vldb, &vos.volumes, order, &cancel, events));
+    let copied = vos.caller.run(copy(&vos.vldb, &vos.volumes, order, cancel, events));
     copied.map_err(|failure| {
         // So it is called by OpenAFS's.
         complain_of(vos, "copy", &failure);

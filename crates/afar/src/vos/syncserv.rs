@@ -46,6 +46,9 @@ fn sync(vos: &Vos, server: Ipv4Addr, partition: Option<PartitionId>, updates: bo
     })?;
     for part in &mut parts {
         for (index, entry) in part.iter_mut().enumerate() {
+            if updates {
+                vos.may_begin()?;
+            }
             let number = index + 1;
             entries += 1;
             tell(&format!("Processing VLDB entry {number} ...\n"));

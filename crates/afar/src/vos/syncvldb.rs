@@ -107,6 +107,9 @@ fn sync_partitions(
         volumes.sort_by_key(order);
         let failures_before = failures;
         for (index, volume) in volumes.iter().enumerate().filter(|(_, volume)| volume.status != 0) {
+            if updates {
+                vos.may_begin()?;
+            }
             entries += 1;
             let number = index + 1;
             if vos.verbose {

@@ -98,8 +98,9 @@ impl Vos {
 
     // ---- locks
 
-    /// Locks an entry for an operation.
+    /// Locks an entry for an operation. From then on Ctrl-C ends the verb in order.
     pub(super) fn set_lock(&self, id: u32, kind: Option<Kind>, operation: EntryFlags) -> Result<(), Code> {
+        self.may_begin()?;
         self.wait(self.vldb.set_lock(VolumeId(id), kind, operation))
     }
 

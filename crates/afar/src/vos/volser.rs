@@ -5,6 +5,7 @@
 use super::Vos;
 use crate::codes::Code;
 use crate::printer::complain;
+use afs_admin::Error;
 use afs_admin::clone::{self, Source, make_clone};
 use afs_admin::entry::Kind;
 use afs_admin::remove::{self, remove};
@@ -12,7 +13,6 @@ use afs_admin::volumes::{self, Changes, NewClone, Transaction};
 use afs_wire::afsvol::{AttachFlags, DiskPartition64, TransDebugInfo, VolintInfo, VolintXInfo, VolumeFlags};
 use afs_wire::ids::{AfsTime, PartitionId, VolumeId};
 use std::net::Ipv4Addr;
-use std::thread;
 use std::time::Duration;
 
 /// What to clone, and to what.
@@ -144,7 +144,7 @@ impl Vos {
 
     // ---- transactions
 
-    /// Begins a transaction on a volume.
+    /// Begins a transaction on a volume. From then on Ctrl-C ends the verb in order.
     pub(super) fn begin(
         &self,
         server: Ipv4Addr,
@@ -152,6 +152,7 @@ impl Vos {
         volume: u32,
         flags: AttachFlags,
     ) -> Result<Transaction, Code> {
+        self.cancel();
         self.wait(self.volumes.begin(server, partition, VolumeId(volume), flags))
     }
 
@@ -189,9 +190,9 @@ impl Vos {
         self.wait(self.volumes.set_identity(transaction, to))
     }
 
-    /// How many bytes a dump of a transaction's volume would have, of what changed since then.
+    /// How many bytes a dump of a transaction's volume would have, of what changed since then. Ctrl-C breaks it off.
     pub(super) fn dump_size(&self, transaction: Transaction, since: AfsTime) -> Result<u64, Code> {
-        self.wait(self.volumes.dump_size(transaction, since))
+        self.caller.wait_unless_cancelled(self.volumes.dump_size(transaction, since), self.cancel())
     }
 
     /// Removes a volume without looking at it.
@@ -210,6 +211,7 @@ impl Vos {
         id: u32,
         what: &str,
     ) -> Result<(), Code> {
+        self.cancel();
         self.tell(&format!("Deleting {what} volume {id} ..."));
         let removed = self.caller.run(remove(&self.volumes, server, partition, VolumeId(id)));
         let Err(failure) = removed else {
@@ -240,13 +242,17 @@ impl Vos {
         let CloneOrder { server, partition, volume, clone, kind, name, what } = order;
         let source = Source { server, partition, volume: VolumeId(volume) };
         let new = NewClone { id: VolumeId(clone), kind, name };
-        let cloned = self.caller.run(make_clone(&self.volumes, source, new, |event| match event {
-            clone::Event::Cloning => self.tell(&format!("Creating a new {what} clone {clone} ...")),
-            clone::Event::Recloning => self.tell(&format!("Re-cloning {what} volume {clone} ...")),
-            clone::Event::Done => self.tell(" done\n"),
-        }));
+        let cloned =
+            self.caller.run(make_clone(&self.volumes, source, new, self.cancel(), |event| match event {
+                clone::Event::Cloning => self.tell(&format!("Creating a new {what} clone {clone} ...")),
+                clone::Event::Recloning => self.tell(&format!("Re-cloning {what} volume {clone} ...")),
+                clone::Event::Done => self.tell(" done\n"),
+            }));
         cloned.map_err(|failure| {
             let code = Code(failure.error.code().0);
+            if let Error::Cancelled = failure.error {
+                complain!(self.printer, "vos: {}\n", failure.error);
+            }
             match failure.step {
                 clone::Step::Look => {
                     self.print_failure(code, &format!("Could not reach the {what} volume {clone}\n"));
@@ -271,7 +277,7 @@ impl Vos {
         })
     }
 
-    /// Attaches a volume, sets its state, waits for so long, and lets it go.
+    /// Attaches a volume, sets its state, waits for so long or until Ctrl-C, and lets it go.
     pub(super) fn set_volume_state(
         &self,
         server: Ipv4Addr,
@@ -288,11 +294,12 @@ impl Vos {
             .set_flags(transaction, state)
             .inspect_err(|_| complain!(self.printer, "SetVolumeStatus: SetFlags Failed\n"));
         if set.is_ok() {
-            thread::sleep(wait);
+            self.caller.sleep(wait, self.cancel());
         }
         let ended = self
             .end(transaction)
             .inspect_err(|_| complain!(self.printer, "SetVolumeStatus: EndTrans Failed\n"));
-        set.and(ended)
+        set.and(ended)?;
+        if wait.is_zero() { Ok(()) } else { self.may_begin() }
     }
 }

@@ -40,6 +40,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
             zap(vos, server, partition, backup_id)?;
             zapped_backup = Some(backup_id);
             say!(vos.printer, "Backup Volume {backup_id} deleted\n");
+            vos.may_begin().map_err(|_| Stop::EXITED)?;
         }
     }
     zap(vos, server, partition, id)?;

@@ -1,4 +1,5 @@
-//! A cell of two servers with two partitions each, and what its database and its partitions say of volumes. The first has the databases.
+//! A cell of two servers with two partitions each, and what its database and its partitions say of volumes. The databases are on the first, or on
+//! a third server.
 
 #![allow(dead_code, reason = "each test program uses a part of this")]
 
@@ -17,42 +18,62 @@ use crate::server_process::{ServerProcess, StateFolder, own_address};
 
 const CELL: &str = "two.test";
 
+/// The server of the databases, if they have one of their own.
+pub(crate) const DATABASES: usize = 2;
+
 pub(crate) struct TwoServers {
-    states: [StateFolder; 2],
-    addresses: [Ipv4Addr; 2],
-    pub(crate) servers: [Option<ServerProcess>; 2],
+    states: Vec<StateFolder>,
+    addresses: Vec<Ipv4Addr>,
+    pub(crate) servers: Vec<Option<ServerProcess>>,
     client: Client,
     keys: KeySet,
 }
 
 impl TwoServers {
+    /// The first server has the databases.
     pub(crate) fn new(name: &str) -> Self {
-        let states = [StateFolder::new(name), StateFolder::new(name)];
-        let addresses = [own_address(), own_address()];
+        Self::with_roles(name, &[&["file", "vol", "vl", "pt", "bos"], &["file", "vol", "bos"]])
+    }
+
+    /// The databases have a third server, [`DATABASES`].
+    pub(crate) fn beside_databases(name: &str) -> Self {
+        Self::with_roles(name, &[&["file", "vol"], &["file", "vol"], &["vl", "pt"]])
+    }
+
+    fn with_roles(name: &str, roles: &[&[&str]]) -> Self {
+        let states: Vec<StateFolder> = roles.iter().map(|_| StateFolder::new(name)).collect();
+        let addresses: Vec<Ipv4Addr> = roles.iter().map(|_| own_address()).collect();
         for (n, state) in states.iter().enumerate() {
-            let roles = ["\"file\", \"vol\", \"vl\", \"pt\", \"bos\"", "\"file\", \"vol\", \"bos\""][n];
-            let (folder, address) = (state.path().display(), addresses[n]);
-            let text = format!(
-                "[server]\nstate = \"{folder}\"\nbind = \"{address}\"\ncell = \"{CELL}\"\nroles = [{roles}]\n\
-                 partitions = [\"a={folder}/vicepa\", \"b={folder}/vicepb\"]\n"
+            let (folder, address, roles) = (state.path().display(), addresses[n], roles[n]);
+            let mut text = format!(
+                "[server]\nstate = \"{folder}\"\nbind = \"{address}\"\ncell = \"{CELL}\"\nroles = {roles:?}\n"
             );
+            if roles.contains(&"file") {
+                text += &format!("partitions = [\"a={folder}/vicepa\", \"b={folder}/vicepb\"]\n");
+            }
             state.write("server.toml", &text);
         }
-        let first = start(&states[0], addresses[0]);
-        let etc = states[1].path().join("etc");
-        fs::create_dir_all(&etc).unwrap();
-        let copied = Command::new("cp").arg("-a").arg(states[0].path().join("etc/server")).arg(&etc).status();
-        assert!(copied.unwrap().success());
-        let second = start(&states[1], addresses[1]);
-        let keys = KeySet::load(&states[0].path().join("etc/server")).unwrap();
+        // The one with the databases makes the cell's key, and the others get it.
+        let first = roles.iter().position(|roles| roles.contains(&"vl")).unwrap();
+        let mut servers: Vec<Option<ServerProcess>> = roles.iter().map(|_| None).collect();
+        servers[first] = Some(start(&states[first], addresses[first]));
+        for n in (0..roles.len()).filter(|n| *n != first) {
+            let etc = states[n].path().join("etc");
+            fs::create_dir_all(&etc).unwrap();
+            let from = states[first].path().join("etc/server");
+            assert!(Command::new("cp").arg("-a").arg(from).arg(&etc).status().unwrap().success());
+            servers[n] = Some(start(&states[n], addresses[n]));
+        }
+        let keys = KeySet::load(&states[first].path().join("etc/server")).unwrap();
         let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-        Self { states, addresses, servers: [Some(first), Some(second)], client, keys }
+        Self { states, addresses, servers, client, keys }
     }
 
     /// A command of `vos`; `ONE` and `TWO` stand for the servers' addresses.
+    /// Ctrl-C ends it even where the tests run in the background of a script.
     pub(crate) fn vos(&self, line: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_afar"));
-        command.arg("vos");
+        let mut command = Command::new("env");
+        command.args(["--default-signal=INT", env!("CARGO_BIN_EXE_afar"), "vos"]);
         for word in line.split(' ') {
             match word {
                 "ONE" => command.arg(self.addresses[0].to_string()),
@@ -122,11 +143,21 @@ impl TwoServers {
         self.client.file_server(self.addresses[server], &who)
     }
 
+    /// No entry is locked, and no server has a transaction.
+    pub(crate) fn nobody_waits(&self, when: &str) {
+        for entry in self.json("listvldb").as_array().unwrap() {
+            assert_eq!(entry["locks"].as_array().map(Vec::len), Some(0), "{when}: {entry}");
+        }
+        for server in ["ONE", "TWO"] {
+            assert_eq!(self.json(&format!("status {server}")), Value::Array(Vec::new()), "{when}");
+        }
+    }
+
     /// What the database says that there is, and what there is, in the same words. Both say it of what is served.
     pub(crate) fn agree(&self, when: &str) {
         let mut said = BTreeSet::new();
+        self.nobody_waits(when);
         for entry in self.json("listvldb").as_array().unwrap() {
-            assert_eq!(entry["locks"].as_array().map(Vec::len), Some(0), "{when}: {entry}");
             for site in entry["sites"].as_array().unwrap() {
                 let place = format!("{} {}", self.name(&site["server"]), site["partition"].as_str().unwrap());
                 let is_read_write = site["type"] == "RW";
@@ -144,7 +175,6 @@ impl TwoServers {
         }
         let mut found = BTreeSet::new();
         for server in ["ONE", "TWO"] {
-            assert_eq!(self.json(&format!("status {server}")), Value::Array(Vec::new()), "{when}");
             for volume in self.json(&format!("listvol {server}"))["volumes"].as_array().unwrap() {
                 let state = if volume["online"] == true { "online" } else { "offline" };
                 let partition = volume["partition"].as_str().unwrap();
@@ -171,10 +201,12 @@ impl TwoServers {
         }
     }
 
+    /// Kills a server, has its partitions checked, and starts it again.
     pub(crate) fn restart(&mut self, server: usize) {
         if let Some(mut killed) = self.servers[server].take() {
             killed.kill();
         }
+        self.check_partitions(server, "after kill -9");
         self.servers[server] = Some(start(&self.states[server], self.addresses[server]));
     }
 
@@ -182,14 +214,27 @@ impl TwoServers {
         self.servers[server].as_ref().unwrap().pid()
     }
 
-    /// Stops both, and has their partitions checked.
+    /// Stops all, and has their partitions checked.
     pub(crate) fn check(&mut self, when: &str) {
-        for server in [1, 0] {
+        for server in (0..self.servers.len()).rev() {
             self.servers[server].take().unwrap().stop();
+            self.check_partitions(server, when);
         }
-        for state in &self.states {
-            for partition in ["vicepa", "vicepb"] {
-                let folder = state.path().join(partition);
+    }
+
+    /// Stops the servers of files one after the other, and has their partitions checked, before they start again.
+    pub(crate) fn check_and_go_on(&mut self, when: &str) {
+        for server in [0, 1] {
+            self.servers[server].take().unwrap().stop();
+            self.check_partitions(server, when);
+            self.servers[server] = Some(start(&self.states[server], self.addresses[server]));
+        }
+    }
+
+    fn check_partitions(&self, server: usize, when: &str) {
+        for partition in ["vicepa", "vicepb"] {
+            let folder = self.states[server].path().join(partition);
+            if folder.exists() {
                 let output =
                     Command::new(env!("CARGO_BIN_EXE_afar")).arg("fsck").arg(&folder).output().unwrap();
                 assert!(output.status.success(), "{when}: {}", words(&output));

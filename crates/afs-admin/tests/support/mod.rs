@@ -49,6 +49,8 @@ pub(crate) struct Script {
     pub(crate) refused: HashMap<&'static str, Abort>,
     /// The call during which somebody wants no volume any more.
     pub(crate) cancelled_at: Option<&'static str>,
+    /// The same by its number, from 0 on.
+    pub(crate) cancelled_at_call: Option<usize>,
     pub(crate) cancel: Cancel,
     pub(crate) asked: Arc<Mutex<Vec<&'static str>>>,
     /// What is replied, where it is not what follows from the call.
@@ -59,11 +61,14 @@ pub(crate) struct Script {
     pub(crate) refused_after: Option<(&'static str, &'static str, Abort)>,
     /// What else is done with a call.
     pub(crate) hook: Option<Hook>,
+    /// How many transactions are open, of those that no hook has begun.
+    pub(crate) open: Arc<Mutex<i32>>,
     /// The calls with their arguments.
     pub(crate) requests: Arc<Mutex<HashMap<&'static str, Vec<u8>>>>,
 }
 
 impl Script {
+    #[allow(dead_code, reason = "each test program uses a part of this")]
     pub(crate) fn refusing(refused: &[(&'static str, Abort)]) -> Self {
         Self { refused: refused.iter().copied().collect(), ..Self::default() }
     }
@@ -74,6 +79,9 @@ impl Script {
         let name = rpcs.iter().find(|rpc| rpc.opcode == opcode).unwrap().name;
         let number = {
             let mut asked = self.asked.lock().unwrap();
+            if self.cancelled_at_call == Some(asked.len()) {
+                self.cancel.cancel();
+            }
             asked.push(name);
             self.requests.lock().unwrap().insert(name, request[4..].to_vec());
             100 + asked.len() as u32
@@ -108,6 +116,11 @@ impl Script {
             if let Some(answer) = answer {
                 return call.write_all(&answer?).await.map_err(|error| Abort(error.code().0));
             }
+        }
+        match name {
+            CreateVolume::NAME | TransCreate::NAME => *self.open.lock().unwrap() += 1,
+            EndTrans::NAME => *self.open.lock().unwrap() -= 1,
+            _ => {}
         }
         let reply: &[u32] = match name {
             GetNewVolumeId::NAME => &[number],
