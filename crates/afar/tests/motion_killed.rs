@@ -1,5 +1,5 @@
-//! Volumes in motion when `vos` or a server is killed, at random points: after the command was given again, the database and the partitions
-//! say one thing, all that was written is there, and nothing else is. `AFAR_KILLS` says how often, `AFAR_SEED` with which chance.
+//! Volumes in motion when `vos`, a server or that of the databases is killed, at random points: after the command was given again, the database
+//! and the partitions say one thing, all that was written is there, nothing else is, and partitions have no damage. `AFAR_KILLS` says how often, `AFAR_SEED` with which chance.
 
 mod server_process;
 mod two_servers;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use afs_wire::ids::{AfsFid, VolumeId};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use two_servers::{TwoServers, fill, has, words};
+use two_servers::{DATABASES, TwoServers, fill, has, words};
 
 /// What is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +55,7 @@ async fn what_is_killed_in_the_middle_is_whole_when_the_command_was_given_again(
     let (seed, kills) = (setting("AFAR_SEED", 1), setting("AFAR_KILLS", 10));
     println!("seed {seed}, {kills} kills");
     let mut rng = StdRng::seed_from_u64(seed);
-    let mut cell = TwoServers::new("motion-killed");
+    let mut cell = TwoServers::beside_databases("motion-killed");
     let volume = cell.create("ONE", "v");
     let mut written = fill(&cell.files(0), volume, &[0, 1, 5000, 3_000_000, 200_000]).await;
     for server in ["ONE", "TWO"] {
@@ -91,7 +91,8 @@ async fn what_is_killed_in_the_middle_is_whole_when_the_command_was_given_again(
         let mut output = None;
         if kill >= 3 {
             let after = took[operation].mul_f64(rng.random_range(0.0..1.0));
-            let victim = [Victim::Vos, Victim::Server(0), Victim::Server(1)][rng.random_range(0..3)];
+            let victims = [Victim::Vos, Victim::Server(0), Victim::Server(1), Victim::Server(DATABASES)];
+            let victim = victims[rng.random_range(0..victims.len())];
             when = format!("kill {kill}: {line}, {victim:?} killed after {after:?}");
             println!("{when}");
             sleep(after);
@@ -124,6 +125,8 @@ async fn what_is_killed_in_the_middle_is_whole_when_the_command_was_given_again(
         if operation == 0 && kill >= 3 {
             give_again(&cell, "v", "release v");
         }
+        cell.agree(&when);
+        cell.check_and_go_on(&when);
         cell.agree(&when);
         let server = usize::from(!cell.sites("v")[0].starts_with("ONE"));
         has(&cell.files(server), volume, &written, &when).await;
