@@ -18,6 +18,7 @@ pub use errors::VlError;
 pub use image::{Found, Vldb};
 pub(crate) use image::{HEADER_KEY, entry_key, server_key};
 pub use list::{Attributes, Listing, Match, Progress, index_of};
+pub use pattern::Pattern;
 pub(crate) use records::Header;
 pub use records::{Entry, Server, ServerNumber, ServerUuid, Site, VolumeType};
 pub use servers::{Registration, ServerQuery};

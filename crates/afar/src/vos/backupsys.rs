@@ -1,4 +1,5 @@
-//! `vos backupsys`: makes the backup volumes of many volumes.
+//! `vos backupsys`: makes the backup volumes of many volumes, which are chosen by prefixes of their names, or by basic regular expressions, which
+//! begin with `^`.
 
 use super::backup::back_up;
 use super::{Done, Stop, Vos};
@@ -7,16 +8,24 @@ use crate::codes::Code;
 use crate::printer::{complain, say};
 use afs_admin::entry::{Entry, Kind};
 use afs_admin::vldb::Wanted;
+use afs_celldb::vldb::Pattern;
 use afs_wire::ids::AfsTime;
 use afs_wire::ids::PartitionId;
 use serde_json::json;
+use std::fmt;
 use std::net::Ipv4Addr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// What names are compared with.
+enum Choosing<'a> {
+    Prefix(&'a str),
+    Expression(&'a str, Pattern),
+}
+
 /// What the user chose.
 struct Choice<'a> {
-    prefixes: Vec<&'a str>,
-    without: Vec<&'a str>,
+    prefixes: Vec<Choosing<'a>>,
+    without: Vec<Choosing<'a>>,
     /// Those that do not match, instead.
     is_reversed: bool,
     server: Option<Ipv4Addr>,
@@ -26,20 +35,13 @@ struct Choice<'a> {
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     let (machine, partition_name) = (given.word("server"), given.word("partition"));
     let choice = Choice {
-        prefixes: given.words("prefix"),
-        without: given.words("xprefix"),
+        prefixes: choosing(vos, given, "prefix")?,
+        without: choosing(vos, given, "xprefix")?,
         is_reversed: given.has("exclude"),
         server: machine.map(|name| vos.server(name, "server", Stop::EXITED)).transpose()?,
         partition: partition_name.map(|name| vos.partition(name, Stop::EXITED)).transpose()?,
     };
     let is_dry = given.has("dryrun");
-    if let Some(expression) = choice.prefixes.iter().chain(&choice.without).find(|p| p.starts_with('^')) {
-        complain!(
-            vos.printer,
-            "vos: '{expression}' is a regular expression, which this vos does not take: give prefixes\n"
-        );
-        return Err(Stop::EXITED);
-    }
     let wanted = Wanted { server: choice.server, partition: choice.partition, is_locked: false };
     let entries = vos.list_all_entries(wanted).map_err(|code| {
         complain!(vos.printer, "Could not access the VLDB for attributes\n");
@@ -54,11 +56,16 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         vos.printer.flush();
     }
     let (mut done, mut failed, mut would) = (Vec::new(), Vec::new(), Vec::new());
+    let mut status = Ok(());
     for entry in entries.iter().filter(|entry| choice.takes(&entry.name)) {
         if is_dry {
             say!(vos.printer, "     {}\n", entry.name);
             would.push(&entry.name);
             continue;
+        }
+        if vos.may_begin().is_err() {
+            status = Err(Stop::EXITED);
+            break;
         }
         match back_up_one(vos, entry, &choice) {
             Ok(true) => done.push(&entry.name),
@@ -72,12 +79,51 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         let outcome = json!({ "backed_up": done, "failed": failed, "would_back_up": would });
         vos.printer.say_json(&outcome);
     }
-    Ok(())
+    status
+}
+
+/// What an option has names compared with.
+fn choosing<'a>(vos: &Vos, given: &'a Given, option: &str) -> Result<Vec<Choosing<'a>>, Stop> {
+    given
+        .words(option)
+        .into_iter()
+        .map(|word| {
+            Choosing::new(word).map_err(|wrong| {
+                complain!(vos.printer, "Unrecognizable -{option} regular expression: '{word}': {wrong}\n");
+                Stop::EXITED
+            })
+        })
+        .collect()
+}
+
+impl<'a> Choosing<'a> {
+    fn new(word: &'a str) -> Result<Self, &'static str> {
+        match word.starts_with('^') {
+            true => Ok(Self::Expression(word, Pattern::within(word)?)),
+            false => Ok(Self::Prefix(word)),
+        }
+    }
+
+    fn fits(&self, name: &str) -> bool {
+        match self {
+            Self::Prefix(prefix) => name.starts_with(prefix),
+            Self::Expression(_, pattern) => pattern.matches(name.as_bytes()),
+        }
+    }
+}
+
+impl fmt::Display for Choosing<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Prefix(text) => write!(f, "prefix '{text}'"),
+            Self::Expression(text, _) => write!(f, "expression '{text}'"),
+        }
+    }
 }
 
 impl Choice<'_> {
     fn takes(&self, name: &str) -> bool {
-        let has = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
+        let has = |choosing: &[Choosing<'_>]| choosing.iter().any(|choosing| choosing.fits(name));
         let fits = (self.prefixes.is_empty() || has(&self.prefixes)) && !has(&self.without);
         fits != self.is_reversed
     }
@@ -100,13 +146,13 @@ fn announcement(choice: &Choice<'_>, machine: Option<&str>, is_dry: bool) -> Str
         if prefixes.is_empty() { (without, !is_reversed) } else { (prefixes, *is_reversed) };
     if let Some((first, others)) = named.split_first() {
         let (not, nor) = if is_negative { ("do not ", "n") } else { ("", "") };
-        text += &format!(" which {not}match prefix '{first}'");
-        others.iter().for_each(|prefix| text += &format!(" {nor}or prefix '{prefix}'"));
+        text += &format!(" which {not}match {first}");
+        others.iter().for_each(|other| text += &format!(" {nor}or {other}"));
     }
     if let Some((first, others)) = without.split_first().filter(|_| !prefixes.is_empty()) {
         let verb = if *is_reversed { "adding those " } else { "removing those " };
-        text += &format!(" {verb}which match prefix '{first}'");
-        others.iter().for_each(|prefix| text += &format!(" or prefix '{prefix}'"));
+        text += &format!(" {verb}which match {first}");
+        others.iter().for_each(|other| text += &format!(" or {other}"));
     }
     text + " .. "
 }
@@ -154,10 +200,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_backed_up_is_chosen_by_prefixes() {
+    fn what_is_backed_up_is_chosen_by_prefixes_and_expressions() {
         let choice = |prefixes: &[&'static str], without: &[&'static str], is_reversed| Choice {
-            prefixes: prefixes.to_vec(),
-            without: without.to_vec(),
+            prefixes: prefixes.iter().map(|word| Choosing::new(word).unwrap()).collect(),
+            without: without.iter().map(|word| Choosing::new(word).unwrap()).collect(),
             is_reversed,
             server: None,
             partition: None,
@@ -167,10 +213,13 @@ mod tests {
         assert!(!choice(&["user"], &["user.a"], false).takes("user.a"));
         assert!(choice(&["user"], &["user.a"], true).takes("user.a"));
         assert!(!choice(&["user"], &[], true).takes("user.a"));
-        let said = announcement(&choice(&["a", "b"], &["c"], true), Some("fs"), true);
+        assert!(choice(&["^user\\.[ab]"], &[], false).takes("user.a"));
+        assert!(!choice(&["^user\\.[ab]"], &[], false).takes("user.c"));
+        assert!(!choice(&["user"], &["^.*a$"], false).takes("user.a"));
+        let said = announcement(&choice(&["a", "^b"], &["c"], true), Some("fs"), true);
         assert_eq!(
             said,
-            "Would have backed up volumes on server fs which do not match prefix 'a' nor prefix 'b' adding those which match prefix 'c' .. "
+            "Would have backed up volumes on server fs which do not match prefix 'a' nor expression '^b' adding those which match prefix 'c' .. "
         );
     }
 }

@@ -6,17 +6,30 @@ use regex_lite::{Regex, RegexBuilder};
 /// What a compiled expression may take: far more than one of 64 bytes needs that does not count repetitions in hundreds.
 const MAX_BYTES: usize = 256 << 10;
 
-/// An expression that is to match a whole name.
+/// An expression that is to match a name.
 #[derive(Clone, Debug)]
 pub struct Pattern(Regex);
 
 impl Pattern {
-    /// `None` if this is no expression, or one that is not supported.
+    /// One for whole names. `None` if this is no expression, or one that is not supported.
     pub fn new(basic: &[u8]) -> Option<Self> {
-        let text = std::str::from_utf8(basic).ok().filter(|text| text.is_ascii())?;
+        let text = std::str::from_utf8(basic).ok()?;
         // As stock servers write it, who put the anchors around the text: in "a\|b" each belongs to one side.
-        let pattern = translate(&format!("^{text}$"))?;
-        RegexBuilder::new(&pattern).size_limit(MAX_BYTES).build().ok().map(Self)
+        Self::within(&format!("^{text}$")).ok()
+    }
+
+    /// One for parts of names, if it has no anchors.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it, in the words of glibc's `regerror`, or that it is not supported.
+    pub fn within(basic: &str) -> Result<Self, &'static str> {
+        if !basic.is_ascii() {
+            return Err("Characters other than those of ASCII are not supported");
+        }
+        let pattern = translate(basic)?;
+        let built = RegexBuilder::new(&pattern).size_limit(MAX_BYTES).build();
+        built.map(Self).map_err(|_| "It is too large, or has a range or a count that cannot be")
     }
 
     /// Whether a name matches.
@@ -25,8 +38,19 @@ impl Pattern {
     }
 }
 
+const UNMATCHED_OPEN: &str = "Unmatched ( or \\(";
+const UNMATCHED_CLOSE: &str = "Unmatched ) or \\)";
+const UNMATCHED_SET: &str = "Unmatched [, [^, [:, [., or [=";
+const UNMATCHED_COUNT: &str = "Unmatched \\{";
+const BAD_COUNT: &str = "Invalid content of \\{\\}";
+const BAD_CLASS: &str = "Invalid character class name";
+const BEFORE_NOTHING: &str = "Invalid preceding regular expression";
+const TRAILING: &str = "Trailing backslash";
+const BACK_REFERENCE: &str = "Back references are not supported";
+const COLLATING: &str = "[. and [= are not supported";
+
 /// Writes a basic expression as an extended one.
-fn translate(basic: &str) -> Option<String> {
+fn translate(basic: &str) -> Result<String, &'static str> {
     let mut out = String::new();
     let mut chars = basic.chars().peekable();
     // A `*` is one where an expression begins, also behind the anchor; the anchor is one only at the very beginning.
@@ -36,7 +60,7 @@ fn translate(basic: &str) -> Option<String> {
         let was_start = std::mem::take(&mut is_start);
         let could_anchor = std::mem::take(&mut may_anchor);
         match char {
-            '\\' => match chars.next()? {
+            '\\' => match chars.next().ok_or(TRAILING)? {
                 '(' => {
                     open += 1;
                     out.push_str("(?:");
@@ -45,19 +69,19 @@ fn translate(basic: &str) -> Option<String> {
                 ')' => {
                     open -= 1;
                     if open < 0 {
-                        return None;
+                        return Err(UNMATCHED_CLOSE);
                     }
                     out.push(')');
                 }
-                '{' if !was_start => translate_count(&mut chars, &mut out)?,
                 '|' => {
                     out.push('|');
                     (is_start, may_anchor) = (true, true);
                 }
-                '+' | '?' if was_start => return None,
+                '+' | '?' | '{' if was_start => return Err(BEFORE_NOTHING),
+                '{' => translate_count(&mut chars, &mut out)?,
                 '+' => out.push('+'),
                 '?' => out.push('?'),
-                '1'..='9' | '{' => return None,
+                '1'..='9' => return Err(BACK_REFERENCE),
                 other => push_literal(&mut out, other),
             },
             '*' if was_start => out.push_str("\\*"),
@@ -76,7 +100,7 @@ fn translate(basic: &str) -> Option<String> {
             other => push_literal(&mut out, other),
         }
     }
-    (open == 0).then_some(out)
+    if open == 0 { Ok(out) } else { Err(UNMATCHED_OPEN) }
 }
 
 fn is_end(chars: &std::iter::Peekable<std::str::Chars<'_>>) -> bool {
@@ -92,40 +116,56 @@ fn push_literal(out: &mut String, char: char) {
 }
 
 /// A count, behind its `\{`.
-fn translate_count(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, out: &mut String) -> Option<()> {
+fn translate_count(
+    chars: &mut std::iter::Peekable<std::str::Chars<'_>>,
+    out: &mut String,
+) -> Result<(), &'static str> {
     let mut count = String::new();
     while let Some(char) = chars.next_if(|char| char.is_ascii_digit() || *char == ',') {
         count.push(char);
     }
-    if chars.next()? != '\\' || chars.next()? != '}' || count.matches(',').count() > 1 || count == "," {
-        return None;
+    let mut next = || chars.next().ok_or(UNMATCHED_COUNT);
+    if next()? != '\\' || next()? != '}' || count.matches(',').count() > 1 || ["", ","].contains(&&*count) {
+        return Err(BAD_COUNT);
     }
     let from_zero = if count.starts_with(',') { "0" } else { "" };
     out.push_str(&format!("{{{from_zero}{count}}}"));
-    Some(())
+    Ok(())
 }
 
+/// Classes of characters that a set may name.
+const CLASSES: [&str; 12] = [
+    "alnum", "alpha", "blank", "cntrl", "digit", "graph", "lower", "print", "punct", "space", "upper",
+    "xdigit",
+];
+
 /// A set of characters, behind its `[`.
-fn translate_set(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, out: &mut String) -> Option<()> {
+fn translate_set(
+    chars: &mut std::iter::Peekable<std::str::Chars<'_>>,
+    out: &mut String,
+) -> Result<(), &'static str> {
     out.push('[');
     if chars.next_if_eq(&'^').is_some() {
         out.push('^');
     }
     let mut is_first = true;
     loop {
-        match chars.next()? {
+        match chars.next().ok_or(UNMATCHED_SET)? {
             ']' if !is_first => break,
             '[' if chars.next_if_eq(&':').is_some() => {
                 let mut class = String::new();
                 while let Some(char) = chars.next_if(char::is_ascii_lowercase) {
                     class.push(char);
                 }
-                if chars.next()? != ':' || chars.next()? != ']' {
-                    return None;
+                if (chars.next(), chars.next()) != (Some(':'), Some(']')) {
+                    return Err(UNMATCHED_SET);
+                }
+                if !CLASSES.contains(&&*class) {
+                    return Err(BAD_CLASS);
                 }
                 out.push_str(&format!("[:{class}:]"));
             }
-            '[' if matches!(chars.peek(), Some('.' | '=')) => return None,
+            '[' if matches!(chars.peek(), Some('.' | '=')) => return Err(COLLATING),
             // A range, unless it is the last or the first.
             '-' if !is_first && chars.peek().is_some_and(|next| *next != ']') => out.push('-'),
             other => push_literal(out, other),
@@ -133,7 +173,7 @@ fn translate_set(chars: &mut std::iter::Peekable<std::str::Chars<'_>>, out: &mut
         is_first = false;
     }
     out.push(']');
-    Some(())
+    Ok(())
 }
 
 #[cfg(test)]
@@ -221,6 +261,25 @@ mod tests {
         for pattern in ["[a", "\\(a", "a\\)", "a\\{", "a\\{1", "a\\{2,1\\}", "[[:nothing:]]", "a\\{,,\\}"] {
             assert!(Pattern::new(pattern.as_bytes()).is_none(), "{pattern}");
             assert_eq!(grep(pattern, "a"), None, "{pattern}");
+        }
+    }
+
+    #[test]
+    fn without_anchors_a_part_is_enough_and_what_is_wrong_is_told() {
+        let matches = |basic: &str, name: &str| Pattern::within(basic).unwrap().matches(name.as_bytes());
+        assert!(matches("^user\\.[a-c]", "user.alice") && !matches("^user\\.[a-c]", "user.zoe"));
+        assert!(matches("^root\\|b", "user.bob") && !matches("^oot", "root.cell"));
+        for (basic, wrong) in [
+            ("^user[", UNMATCHED_SET),
+            ("^\\(a", UNMATCHED_OPEN),
+            ("^a\\)", UNMATCHED_CLOSE),
+            ("^a\\{1", UNMATCHED_COUNT),
+            ("^a\\{x\\}", BAD_COUNT),
+            ("^[[:none:]]", BAD_CLASS),
+            ("^a\\", TRAILING),
+            ("^\\(a\\)\\1", BACK_REFERENCE),
+        ] {
+            assert_eq!(Pattern::within(basic).unwrap_err(), wrong, "{basic}");
         }
     }
 
