@@ -351,6 +351,10 @@ async fn id_of_half(vldb: &LocationDb, servers: &VolumeServers, order: &Order<'_
         half.kind == order.kind.on_wire() && half.name.clone().into_bytes() == order.name.as_bytes()
     };
     let id = halves.into_iter().filter(is_wanted).max_by_key(|half| half.since)?.volume;
+    // A replica that is there may have a part of its next release.
+    if servers.has_volume(order.server, order.partition, id).await != Ok(false) {
+        return None;
+    }
     // An id that has an entry by now is somebody else's.
     vldb.entry_by_id(id, None).await.err().filter(|error| error.code() == VL_NOENT).map(|_| id)
 }

@@ -9,9 +9,10 @@ use afs_admin::entry::{Entry, Kind, Site};
 use afs_admin::release::{Order, ReleaseFailure, release};
 use afs_wire::abort::VNOVOL;
 use afs_wire::afsvol::{
-    Clone, CreateVolume, DeleteVolume, ForwardMultiple, GetStatus, ListOneVolume, TransCreate,
+    Clone, CreateVolume, DeleteVolume, ForwardMultiple, GetStatus, HalfVolume, ListHalves, ListOneVolume,
+    TransCreate, VolName,
 };
-use afs_wire::ids::{PartitionId, TransId, VolumeId, VolumeType};
+use afs_wire::ids::{AfsTime, PartitionId, TransId, VolumeId, VolumeType};
 use afs_wire::vl::{EntryFlags, GetEntryByIDN, SiteFlags};
 use rxgen::xdr::{Decoder, Xdr};
 use rxgen::{Abort, Rpc};
@@ -37,11 +38,20 @@ fn released(others: &[PartitionId], hook: Hook) -> (Result<Entry, ReleaseFailure
     let site = |partition, flags| Site { server: SERVER, partition, flags };
     let mut sites = vec![site(HERE, SiteFlags::RW_VOL), site(HERE, SiteFlags::RO_VOL)];
     sites.extend(others.iter().map(|partition| site(*partition, SiteFlags::RO_VOL)));
+    released_as(sites, VolumeId(0), hook)
+}
+
+/// The same with these sites, and a clone that an earlier release has left.
+fn released_as(
+    sites: Vec<Site>,
+    clone_id: VolumeId,
+    hook: Hook,
+) -> (Result<Entry, ReleaseFailure>, Vec<&'static str>) {
     let entry = Entry {
         name: "user.alice".to_owned(),
         sites,
         ids: [VOLUME, READ_ONLY, VolumeId(0)],
-        clone_id: VolumeId(0),
+        clone_id,
         flags: EntryFlags::RW_EXISTS | EntryFlags::RO_EXISTS,
     };
     assert!(entry.has(Kind::ReadOnly));
@@ -137,4 +147,54 @@ fn a_site_that_answers_late_gets_the_release_after_the_others_have_had_theirs_fo
     });
     released(&[QUICK, SLOW], hook).0.unwrap();
     assert_eq!(*sent.lock().unwrap(), 2);
+}
+
+#[test]
+fn a_replica_into_which_a_part_of_the_release_has_come_gets_what_has_changed() {
+    const THERE: PartitionId = PartitionId(1);
+    for has_part in [false, true] {
+        let dates = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&dates);
+        let hook: Hook = Arc::new(move |_, name, request| {
+            let answer = match name {
+                TransCreate::NAME if decoded::<TransCreate>(request).partition == THERE => {
+                    Some(Ok(words(&[20])))
+                }
+                GetStatus::NAME if decoded::<GetStatus>(request).trans == TransId(20) => {
+                    Some(Ok(status(READ_ONLY, 5000)))
+                }
+                ListHalves::NAME if has_part => {
+                    assert_eq!(decoded::<ListHalves>(request).partition, THERE);
+                    let half = HalfVolume {
+                        volume: READ_ONLY,
+                        name: VolName::try_from("user.alice.readonly").unwrap(),
+                        kind: VolumeType::READ_ONLY,
+                        parent: VOLUME,
+                        since: AfsTime(1100),
+                    };
+                    let mut wire = words(&[1]);
+                    half.encode(&mut wire);
+                    Some(Ok(wire))
+                }
+                ForwardMultiple::NAME => {
+                    seen.lock().unwrap().push(decoded::<ForwardMultiple>(request).from_date.0);
+                    None
+                }
+                _ => None,
+            };
+            (Duration::ZERO, answer)
+        });
+        let (new, unused) = (SiteFlags::NEW_REP_SITE, SiteFlags::DONT_USE);
+        let site = |partition, flags| Site { server: SERVER, partition, flags };
+        let sites = vec![
+            site(HERE, SiteFlags::RW_VOL | new),
+            site(HERE, SiteFlags::RO_VOL | new),
+            site(THERE, SiteFlags::RO_VOL | unused),
+        ];
+        let (result, asked) = released_as(sites, READ_ONLY, hook);
+        result.unwrap();
+        assert_eq!(asked.contains(&DeleteVolume::NAME), !has_part, "{asked:?}");
+        // Two seconds before its last change, or all.
+        assert_eq!(dates.lock().unwrap()[..], [if has_part { 4998 } else { 0 }], "{has_part}");
+    }
 }

@@ -133,7 +133,7 @@ impl Dump {
         Self { volume, wanted, arrived, rest: None, writer: None, stage, vnodes, next: 0, data: None }
     }
 
-    /// One of everything, in which what has arrived is named alone as far as it is still the same.
+    /// The same, in which what has arrived is named alone if it is still the same, and is not otherwise: the receiver keeps what is named alone.
     pub(crate) fn of_the_rest(volume: Frozen, wanted: Wanted, arrived: Arrived) -> Result<Self, DumpFailed> {
         let mut rest = None;
         if let Some(Arrival { vnode, bytes: Some(bytes), digest }) = arrived.partial {
@@ -204,13 +204,15 @@ impl Dump {
             (Stage::Directories | Stage::Files, Some((status, acl))) => {
                 let vnode = status.id.vnode;
                 let mut record = record(&status, acl);
-                let has_arrived =
-                    self.arrived.whole.get(&vnode).is_some_and(|digest| has_digest(&record, *digest));
-                let is_whole = self.wanted.has_all_of(&status) && !has_arrived;
+                let rest = self.rest.filter(|(rest, _)| *rest == vnode);
+                let is_whole = match self.arrived.whole.get(&vnode) {
+                    Some(digest) => !has_digest(&record, *digest),
+                    None => rest.is_some() || self.wanted.has_all_of(&status),
+                };
                 if !is_whole {
                     record.attributes = None;
                 }
-                let at = self.rest.filter(|(rest, _)| *rest == vnode).map_or(0, |(_, bytes)| bytes);
+                let at = rest.map_or(0, |(_, bytes)| bytes);
                 if let Some(writer) = &mut self.writer {
                     writer.vnode(&record, out)?;
                     if is_whole {

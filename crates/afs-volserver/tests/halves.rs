@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use afs_dump::{Arrival, END_MARK};
-use afs_volume::{SetStatus, VnodeId, Volume, VolumeError, fsck};
+use afs_volume::{SetStatus, VnodeId, Volume, VolumeError, VolumeState, fsck};
 use afs_wire::abort::{VNOVOL, VOLSERBAD_ACCESS};
 use afs_wire::afsvol::{
     ArrivedFlags, AttachFlags, CreateVolume, DeleteVolume, Dump, Forward, ForwardMultiple, GetArrived,
@@ -17,7 +17,7 @@ use afs_wire::afsvol::{
 use afs_wire::ids::{AfsTime, TransId, VnodeNumber, VolumeId, VolumeType};
 use rxgen::xdr::{CharVec, XdrArray};
 use support::dumps::{FULL, Read, filled, read, stamp, store};
-use support::{A, Lab, RW, text};
+use support::{A, Lab, RO, RW, text};
 
 /// Bytes of the file that is longer than all others.
 const LONG: usize = 20 << 20;
@@ -49,8 +49,16 @@ impl Lab {
     /// Sends the beginning of a dump, and vanishes; then what is half-made is removed, as `vos` does it.
     async fn get_half(&self, dump: &[u8]) {
         let trans = self.begin_copy().await;
+        self.send_half(trans, cookie(), dump).await;
+        self.delete(trans).await;
+        self.end(trans).await;
+        self.fails(DeleteVolume { trans }, rxgen::Abort(2)).await;
+    }
+
+    /// Sends the beginning of a dump, and vanishes.
+    async fn send_half(&self, trans: TransId, cookie: RestoreCookie, dump: &[u8]) {
         let mut call = self.connection.call().await.unwrap();
-        let order = Restore { trans, flags: RestoreFlags::NONE, cookie: cookie() };
+        let order = Restore { trans, flags: RestoreFlags::NONE, cookie };
         call.send_request(&order).await.unwrap();
         for piece in dump.chunks(1 << 20) {
             call.send(piece.to_vec().into()).await.unwrap();
@@ -69,9 +77,6 @@ impl Lab {
         } else {
             drop(call);
         }
-        self.delete(trans).await;
-        self.end(trans).await;
-        self.fails(DeleteVolume { trans }, rxgen::Abort(2)).await;
     }
 
     /// Removes a transaction's volume, once the call that has filled it has ended.
@@ -256,6 +261,84 @@ async fn a_site_that_has_a_part_gets_the_rest_while_a_new_one_gets_everything() 
         assert!(lab.dumped().await.vnodes == here.dumped().await.vnodes);
         lab.assert_whole();
     }
+}
+
+/// A replica at `there` of a volume of `here`, online; then the volume is changed. What it has then that the replica has not, from this date on.
+async fn replicated(here: &Lab, there: &Lab) -> (Arc<Volume>, AfsTime) {
+    let (volume, _) = large(here).await;
+    let (name, kind) = (text("user.x.readonly"), VolumeType::READ_ONLY);
+    let order = CreateVolume { partition: A, name, kind, parent: RW, volid: RO };
+    let target = there.call(order).await.unwrap().trans;
+    let trans = here.begin(RW, AttachFlags::BUSY).await;
+    let order = Forward { cookie: replica_cookie(), ..forward(trans, there, target) };
+    here.call(order).await.unwrap();
+    here.end(trans).await;
+    there.settle(target).await;
+    for n in 0..50 {
+        let name = format!("new{n}");
+        let made = volume.create_file(VnodeId::ROOT, name.as_bytes(), &SetStatus::default(), stamp(60));
+        store(&volume, made.unwrap().vnode.id, &vec![n; 400_000], 60);
+    }
+    (volume, AfsTime(50))
+}
+
+fn replica_cookie() -> RestoreCookie {
+    let name = CharVec::from_text("user.x.readonly").unwrap();
+    RestoreCookie { name, kind: VolumeType::READ_ONLY, clone: VolumeId(0), parent: RW }
+}
+
+/// What a volume's readers see, by vnode.
+fn shown(lab: &Lab, id: VolumeId) -> Vec<afs_volume::VnodeStatus> {
+    lab.partitions.find(id).unwrap().1.vnodes(VnodeNumber(0), 10_000).unwrap()
+}
+
+/// Sends a replica what has changed. How many bytes that were.
+async fn release(here: &Lab, there: &Lab, since: AfsTime) -> u64 {
+    let target = there.begin(RO, AttachFlags::OFFLINE).await;
+    let trans = here.begin(RW, AttachFlags::BUSY).await;
+    let to = vec![Replica { trans: target, server: there.destination() }];
+    let order = ForwardMultiple {
+        from_trans: trans,
+        from_date: since,
+        destinations: XdrArray::new(to).unwrap(),
+        spare: 0,
+        cookie: replica_cookie(),
+    };
+    assert_eq!(here.call(order).await.unwrap().results.into_vec(), [0]);
+    let sent = here.sent(trans).await;
+    here.end(trans).await;
+    there.settle(target).await;
+    sent
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_came_of_a_release_to_a_replica_is_not_sent_again_and_its_readers_do_not_see_it() {
+    let (here, there) = (Lab::new(), Lab::new());
+    let (volume, since) = replicated(&here, &there).await;
+    let before = shown(&there, RO);
+    let from = here.begin(RW, AttachFlags::BUSY).await;
+    let changes = here.stream(Dump { from_trans: from, from_date: since }).await.unwrap();
+    here.end(from).await;
+    assert!((20_000_000..25_000_000).contains(&changes.len()), "{}", changes.len());
+    let target = there.begin(RO, AttachFlags::OFFLINE).await;
+    there.send_half(target, replica_cookie(), &changes[..changes.len() - 4_000_000]).await;
+    there.end(target).await;
+    assert!(shown(&there, RO) == before, "readers have the last release");
+    assert_eq!(there.state(RO), VolumeState::Online);
+    there.assert_whole();
+    let [half] = &there.halves().await[..] else { panic!() };
+    assert_eq!((half.volume, half.kind, half.parent), (RO, VolumeType::READ_ONLY, RW));
+    // Of those that came, one is another one by now, one is as if it had not changed since the last release, and one is gone.
+    let files = volume.vnodes(VnodeNumber(0), 10_000).unwrap();
+    let mut came = files.iter().filter(|file| file.length == 400_000);
+    store(&volume, came.next().unwrap().id, &[7; 300], 70);
+    store(&volume, came.next().unwrap().id, &[8; 300], 20);
+    volume.remove_file(VnodeId::ROOT, b"new2", stamp(70)).unwrap();
+    let sent = release(&here, &there, since).await;
+    assert!((4_000_000..6_000_000).contains(&sent), "{sent} bytes were sent");
+    assert!(shown(&there, RO) == shown(&here, RW));
+    assert_eq!(there.halves().await, []);
+    there.assert_whole();
 }
 
 #[tokio::test(flavor = "multi_thread")]

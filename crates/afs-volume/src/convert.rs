@@ -29,7 +29,7 @@ impl Partition {
     ) -> Result<Arc<Volume>, VolumeError> {
         assert_ne!(to, VolumeId(0), "whoever asks has refused that");
         let _one_at_a_time = self.changing();
-        let old = self.volume(from)?;
+        let old = self.without_half(from)?;
         if name.is_empty() || name.len() > NAME_MAX {
             return Err(VolumeError::BadName);
         }

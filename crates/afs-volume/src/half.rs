@@ -1,6 +1,8 @@
 //! Volumes that were being filled when the restore broke off, put aside. Nobody sees them, and they are not among the partition's volumes. A
 //! restore of the same volume goes on with what came ([`Partition::resume_restore`]), or they are removed (Volume format 10). When that is,
 //! and whether what came is still what is wanted, is for the volume service to say.
+//!
+//! A read-only volume that is in service keeps what came of its next contents where it is: it shows what it had, and nobody changes it.
 
 use crate::data::CHUNK;
 use crate::family::{self, FamilyHandle, NEWEST};
@@ -8,7 +10,7 @@ use crate::keys::{self, Key, Part, Snapshot, VnodeKey};
 use crate::records::{self, ChunkRecord, Counters, FamilyRecord, HalfRecord, VolumeRecord};
 use crate::restore::{Named, Partial, is_empty};
 use crate::shared::Pin;
-use crate::{Partition, Reader, Restore, VnodeId, VnodeStatus, Volume, VolumeError, VolumeKind};
+use crate::{Partition, Reader, Restore, VnodeId, VnodeStatus, Volume, VolumeError, VolumeInfo, VolumeKind};
 use afs_store::{Batch, lock};
 use afs_wire::acl::Acl;
 use afs_wire::ids::{AfsTime, VnodeNumber, VolumeId};
@@ -16,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// The snapshot of a family that shows nothing.
-const NOTHING: Snapshot = Snapshot(0);
+pub(crate) const NOTHING: Snapshot = Snapshot(0);
 
 /// A volume that was put aside, in memory.
 #[derive(Debug, Clone)]
@@ -25,7 +27,11 @@ pub(crate) struct Aside {
     pub(crate) half: HalfRecord,
 }
 
-/// A volume that was put aside.
+/// Vnodes of which so many have come into a volume that shows others are not told of: whoever was not told of all could name one alone that has
+/// come otherwise.
+const IN_PLACE_MAX: usize = 1 << 20;
+
+/// A volume that was put aside, or into which a part of its next contents has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Half {
     /// Its id.
@@ -45,6 +51,8 @@ pub struct Half {
 pub struct Arrived {
     volume: Arc<Volume>,
     partial: Option<Partial>,
+    /// What the volume shows.
+    shown: Snapshot,
     _pin: Pin,
 }
 
@@ -93,7 +101,7 @@ impl Partition {
         Ok(true)
     }
 
-    /// What was put aside. What a start has put aside counts from `now` on.
+    /// What was put aside, and volumes into which a part of their next contents has come. What a start has found counts from `now` on.
     ///
     /// # Errors
     ///
@@ -113,6 +121,13 @@ impl Partition {
             let HalfRecord { since, volume: VolumeRecord { info, .. } } = aside.half;
             found.push(Half { volume: id, name: info.name, kind: info.kind, parent: info.parent, since });
         }
+        for volume in self.volumes().into_iter().filter(|volume| volume.rests_in_place()) {
+            // Who is first says since when it is.
+            let _ = volume.rests_since.compare_exchange(0, now.0, Ordering::AcqRel, Ordering::Acquire);
+            let since = AfsTime(volume.rests_since.load(Ordering::Acquire));
+            let VolumeInfo { name, kind, parent, .. } = volume.record().info;
+            found.push(Half { volume: volume.id, name, kind, parent, since });
+        }
         Ok(found)
     }
 
@@ -123,7 +138,8 @@ impl Partition {
     /// The disk failed.
     pub fn remove_half(&self, id: VolumeId) -> Result<bool, VolumeError> {
         if !self.asides().contains_key(&id) {
-            return Ok(false);
+            let rests = self.volume(id).is_ok_and(|volume| volume.rests_in_place());
+            return if rests { self.forget_half(id).map(|()| true) } else { Ok(false) };
         }
         let _one_at_a_time = self.changing();
         self.remove_aside(id)
@@ -147,23 +163,36 @@ impl Partition {
         Ok(true)
     }
 
-    /// What came of a volume that was put aside, if there is one.
+    /// What came of a volume that was put aside, or into a volume that shows what it had, if there is something.
     ///
     /// # Errors
     ///
     /// The disk failed, or what is there is damaged.
     pub fn arrived(&self, id: VolumeId) -> Result<Option<Arrived>, VolumeError> {
-        let Some(Aside { family, half }) = self.asides().remove(&id) else { return Ok(None) };
         let shared = self.shared();
         let pin = shared.pin();
-        let partial = partial(&shared.store, &family)?;
-        let record = VolumeRecord { snapshot: None, ..half.volume };
+        let (family, record, shown) = match (self.asides().remove(&id), self.volume(id)) {
+            (_, Ok(volume)) if volume.rests_in_place() => {
+                let (arrived, _) = newer(&shared.store, &volume.family, volume.view())?;
+                if arrived.iter().nth(IN_PLACE_MAX).is_some() {
+                    return Ok(None);
+                }
+                (volume.family.clone(), volume.record(), volume.view())
+            }
+            (Some(Aside { family, half }), _) => (family, half.volume, NOTHING),
+            (None, _) => return Ok(None),
+        };
+        let partial = partial(&shared.store, &family, shown)?;
+        let record = VolumeRecord { snapshot: None, ..record };
         let volume = Arc::new(Volume::new(id, shared, family, record, Counters::default()));
-        Ok(Some(Arrived { volume, partial, _pin: pin }))
+        Ok(Some(Arrived { volume, partial, shown, _pin: pin }))
     }
 
     /// Begins to fill a volume that was just made from a dump, going on with what was put aside of the same id. In the dump, what came is named
     /// without attributes ([`Restore::unchanged`]); what it does not name goes. `None`: nothing was put aside, or the volume is not new.
+    ///
+    /// It may also be one that shows what it had. What came, as [`Partition::arrived`] tells it, and is not what is wanted has to be sent then; what
+    /// else is named without attributes stays as it is shown.
     ///
     /// # Errors
     ///
@@ -172,11 +201,14 @@ impl Partition {
         let _one_at_a_time = self.changing();
         let shared = self.shared();
         let new = self.volume(id)?;
+        if new.rests_in_place() {
+            return self.resume_in_place(new).map(Some);
+        }
         let info = new.record().info;
         let Some(aside) = self.asides().remove(&id).filter(|_| new.is_writable() && info.destroy_me) else {
             return Ok(None);
         };
-        let partial = partial(&shared.store, &aside.family)?;
+        let partial = partial(&shared.store, &aside.family, NOTHING)?;
         let mut arrived = Named::default();
         let mut strays = Named::default();
         look_through(&shared.store, &aside.family, |vnode, is_whole| {
@@ -211,19 +243,51 @@ impl Partition {
             asides.remove(&id);
             volumes.insert(id, volume.clone());
         });
-        let mut restore = Restore::new(self, volume, family, counters);
+        let restore = Restore::new(self, volume, family, counters);
         shared.settle(seq)?;
+        restore.going_on(arrived, &strays, partial).map(Some)
+    }
+
+    /// Goes on with what came into a volume that shows what it had. Expects that nobody else makes volumes.
+    fn resume_in_place(&self, volume: Arc<Volume>) -> Result<Restore, VolumeError> {
+        let shared = self.shared();
+        let partial = partial(&shared.store, &volume.family, volume.view())?;
+        let (arrived, strays) = newer(&shared.store, &volume.family, volume.view())?;
+        let counters = *lock(&volume.counters);
+        let mut state = lock(&volume.family.state);
+        volume.check_whole()?;
+        let family = state.record;
+        state.is_half = false;
+        volume.rests.store(false, Ordering::Release);
+        drop(state);
+        Restore::new(self, volume, family, counters).going_on(arrived, &strays, partial)
+    }
+}
+
+impl Restore {
+    /// The same with what came before, of which what is not whole goes.
+    fn going_on(
+        mut self,
+        arrived: Named,
+        strays: &Named,
+        partial: Option<Partial>,
+    ) -> Result<Self, VolumeError> {
         for stray in strays.iter() {
             if partial.as_ref().is_none_or(|partial| partial.record.status.id.vnode != stray) {
-                restore.forget(stray, |_| false)?;
+                self.forget(stray, |_| false)?;
             }
         }
-        (restore.arrived, restore.partial) = (Some(arrived), partial);
-        Ok(Some(restore))
+        (self.arrived, self.partial) = (Some(arrived), partial);
+        Ok(self)
     }
 }
 
 impl Volume {
+    /// Whether it shows what it had, and has a part of what it is to have.
+    pub(crate) fn rests_in_place(&self) -> bool {
+        self.is_half() && !self.record().info.destroy_me
+    }
+
     /// Whether it has what came of a restore that did not end ([`Partition::put_aside`], [`Partition::forget_half`]).
     #[must_use]
     pub fn is_half(&self) -> bool {
@@ -263,17 +327,50 @@ fn look_through(
     Ok(())
 }
 
-/// The vnode whose data have come in part.
-fn partial(store: &afs_store::Store, family: &FamilyHandle) -> Result<Option<Partial>, VolumeError> {
+/// Vnodes that were written behind a snapshot: those whose status was, and others.
+fn newer(
+    store: &afs_store::Store,
+    family: &FamilyHandle,
+    shown: Snapshot,
+) -> Result<(Named, Named), VolumeError> {
+    let prefix = keys::family_prefix(family.id);
+    let (mut whole, mut touched, mut strays) = (Named::default(), Named::default(), Named::default());
+    let mut from = Some(Key(prefix.clone()));
+    while let Some(start) = from {
+        let (rows, next) = store.page(&start, &prefix)?;
+        for (key, row) in rows {
+            let Some(VnodeKey { vnode, part, snapshot, .. }) = VnodeKey::parse(&key) else {
+                return Err(VolumeError::damaged("a row of a vnode", "has a key that is none"));
+            };
+            if snapshot > shown {
+                touched.note(vnode);
+                if part == Part::Status && !row.is_empty() {
+                    whole.note(vnode);
+                }
+            }
+        }
+        from = next;
+    }
+    touched.iter().filter(|vnode| !whole.has(*vnode)).for_each(|vnode| strays.note(vnode));
+    Ok((whole, strays))
+}
+
+/// The vnode whose data have come in part, behind what is shown.
+fn partial(
+    store: &afs_store::Store,
+    family: &FamilyHandle,
+    shown: Snapshot,
+) -> Result<Option<Partial>, VolumeError> {
     let Some(row) = store.get(&keys::partial(family.id))? else { return Ok(None) };
     let Some(record) = records::decode_partial(&row)? else { return Ok(None) };
     let vnode = record.status.id.vnode;
-    if family::vnode(store, family.id, vnode, NEWEST)?.is_some() {
+    if family::vnode(store, family.id, vnode, NEWEST)?.is_some_and(|(snapshot, _)| snapshot > shown) {
         return Ok(None);
     }
     let found = family::chunks(store, family.id, vnode, NEWEST, 0..=u32::MAX)?;
     let is_whole = |chunk: Option<ChunkRecord>| chunk.is_some_and(|chunk| u64::from(chunk.length) == CHUNK);
-    let chunks = found.iter().zip(0..).take_while(|((n, _, chunk), i)| n == i && is_whole(*chunk)).count();
+    let came = found.iter().zip(0..);
+    let chunks = came.take_while(|((n, at, chunk), i)| n == i && *at > shown && is_whole(*chunk)).count();
     // What is not there of a whole file is at least one byte.
     let most = record.status.length.saturating_sub(1) / CHUNK;
     let chunks = u32::try_from((chunks as u64).min(most)).unwrap_or(0);
@@ -292,7 +389,28 @@ impl Arrived {
         from: VnodeNumber,
         limit: usize,
     ) -> Result<Vec<(VnodeStatus, Acl)>, VolumeError> {
-        self.volume.vnodes_of_class(is_directory, from, limit)
+        if self.shown == NOTHING {
+            return self.volume.vnodes_of_class(is_directory, from, limit);
+        }
+        let (store, family) = (&self.volume.shared.store, self.volume.family.id);
+        let mut from = from;
+        loop {
+            let of_class = |number: VnodeNumber| number.is_directory() == is_directory;
+            let records = self.volume.some_vnode_records(from, limit, of_class)?;
+            let Some(last) = records.last() else { return Ok(Vec::new()) };
+            from = VnodeNumber(last.status.id.vnode.0.saturating_add(1));
+            let mut found = Vec::new();
+            for record in records {
+                // As it came: what a view shows after a power loss may have another data version.
+                match family::vnode(store, family, record.status.id.vnode, NEWEST)? {
+                    Some((snapshot, came)) if snapshot > self.shown => found.push((came.status, came.acl)),
+                    _ => {}
+                }
+            }
+            if !found.is_empty() {
+                return Ok(found);
+            }
+        }
     }
 
     /// The data of one of them.

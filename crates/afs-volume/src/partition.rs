@@ -311,7 +311,7 @@ impl Partition {
         stamp: Stamp,
     ) -> Result<Arc<Volume>, VolumeError> {
         let _one_at_a_time = lock(&self.inner.changing);
-        let old = self.volume(clone)?;
+        let old = self.without_half(clone)?;
         let info = old.header().info;
         if info.kind == VolumeKind::ReadWrite || clone == from {
             return Err(VolumeError::ReadOnly(clone));

@@ -8,6 +8,7 @@
 
 use crate::data::{CHUNK, INLINE_MAX};
 use crate::family::{self, NEWEST};
+use crate::half::NOTHING;
 use crate::keys::{self, Family, FileId, Key, Part, Snapshot, VnodeKey};
 use crate::pages::{Directory, PAGE};
 use crate::records::{self, Counters, FamilyRecord, Layout, VnodeRecord, VolumeRecord};
@@ -107,6 +108,10 @@ impl Named {
         self.0.entry(vnode.0 / 256).or_default()[(vnode.0 % 256 / 64) as usize] |= 1 << (vnode.0 % 64);
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub(crate) fn has(&self, vnode: VnodeNumber) -> bool {
         let block = self.0.get(&(vnode.0 / 256));
         block.is_some_and(|block| block[(vnode.0 % 256 / 64) as usize] & 1 << (vnode.0 % 64) != 0)
@@ -131,11 +136,7 @@ impl Partition {
     pub fn begin_restore(&self, id: VolumeId) -> Result<Restore, VolumeError> {
         let _one_at_a_time = self.changing();
         let shared = self.shared();
-        let mut old = self.volume(id)?;
-        if old.rests.load(Ordering::Acquire) {
-            roll_back(self, &old)?;
-            old = self.volume(id)?;
-        }
+        let mut old = self.without_half(id)?;
         if !old.is_writable() && !old.is_restoring && old.header().info.kind == VolumeKind::ReadOnly {
             // A replica that stayed when its read-write volume moved away.
             old = self.own_family(&old).map_err(|error| match error {
@@ -180,19 +181,29 @@ impl Partition {
     ///
     /// It is not here; the disk failed.
     pub fn forget_half(&self, id: VolumeId) -> Result<(), VolumeError> {
-        if !self.volume(id)?.rests.load(Ordering::Acquire) {
+        if !self.volume(id)?.is_half() {
             return Ok(());
         }
         let _one_at_a_time = self.changing();
+        self.without_half(id).map(drop)
+    }
+
+    /// The volume, as it was before a restore that did not end. Expects that nobody else makes volumes.
+    pub(crate) fn without_half(&self, id: VolumeId) -> Result<Arc<Volume>, VolumeError> {
         let volume = self.volume(id)?;
-        if volume.rests.load(Ordering::Acquire) { roll_back(self, &volume) } else { Ok(()) }
+        if !volume.is_half() {
+            return Ok(volume);
+        }
+        roll_back(self, &volume)?;
+        self.volume(id)
     }
 
     /// Rolls back what the last run has left. Expects that nobody else makes volumes.
     pub(crate) fn roll_back_restores(&self) -> Result<(), VolumeError> {
         for volume in self.volumes() {
-            // What was to be destroyed is put aside with what came.
-            if volume.is_restoring && !volume.header().info.destroy_me {
+            // What was to be destroyed is put aside with what came, and a replica keeps what came of its next release.
+            let info = volume.header().info;
+            if volume.is_restoring && !info.destroy_me && !rests_in_place(&info) {
                 roll_back(self, &volume)?;
             }
         }
@@ -208,10 +219,13 @@ impl Restore {
         family: FamilyRecord,
         counters: Counters,
     ) -> Self {
-        // What comes into a volume that has contents would be beside an older status of the same vnode.
-        let keeps = volume.record().info.destroy_me
-            && is_empty(&counters)
-            && !volume.is_filled.load(Ordering::Acquire);
+        let keeps = match volume.record().info {
+            // What comes into a volume that has contents would be beside an older status of the same vnode.
+            VolumeInfo { destroy_me: true, .. } => {
+                is_empty(&counters) && !volume.is_filled.load(Ordering::Acquire)
+            }
+            info => rests_in_place(&info),
+        };
         Self {
             partition: partition.clone(),
             shared: volume.shared.clone(),
@@ -265,13 +279,17 @@ impl Restore {
     /// A vnode that an earlier restore has brought stays, in the directory that is there now.
     fn keep_arrived(&mut self, vnode: VnodeNumber) -> Result<(), VolumeError> {
         let family = self.volume.family.id;
+        if !self.has_arrived(vnode) && self.volume.view() != NOTHING {
+            // It has not changed since what the volume shows.
+            return Ok(());
+        }
         let found = family::vnode(&self.shared.store, family, vnode, NEWEST)?;
         let Some((_, mut record)) = found.filter(|_| self.has_arrived(vnode)) else {
             let what = format!("vnode {vnode} of the dump for volume {}", self.volume.id);
             return Err(VolumeError::damaged(what, "has not come before"));
         };
-        self.counters.files += 1;
-        self.counters.used_kib += record.blocks_kib();
+        let before = family::vnode(&self.shared.store, family, vnode, self.volume.view())?;
+        self.count(before.map(|(_, before)| before).as_ref(), &record);
         self.note_numbers(&record.status);
         if record.status.kind != Kind::Directory {
             let parent = self.directory_of(&record.status)?;
@@ -295,14 +313,26 @@ impl Restore {
         self.next_unique = self.next_unique.max(u64::from(id.unique.0) + 1);
     }
 
-    /// Removes rows of a vnode that came before, with the files that they name.
+    /// Removes rows of a vnode that came before, with the files that they name. What the volume shows stays.
     pub(crate) fn forget(
         &mut self,
         vnode: VnodeNumber,
         stays: impl Fn(Part) -> bool,
     ) -> Result<(), VolumeError> {
+        let shown = self.volume.view();
         let prefix = keys::vnode_prefix(self.volume.family.id, vnode);
-        remove_rows(&self.shared, &prefix, |key| !stays(key.part))
+        remove_rows(&self.shared, &prefix, |key| key.snapshot > shown && !stays(key.part))
+    }
+
+    /// A vnode as it is to be, in place of what the volume shows.
+    fn count(&mut self, before: Option<&VnodeRecord>, record: &VnodeRecord) {
+        match before {
+            Some(before) => {
+                self.counters.used_kib = self.counters.used_kib.saturating_sub(before.blocks_kib());
+            }
+            None => self.counters.files += 1,
+        }
+        self.counters.used_kib += record.blocks_kib();
     }
 
     /// A vnode of which an earlier restore has brought the first bytes, as many as [`crate::Arrived::partial`] said; the others are to follow.
@@ -426,13 +456,7 @@ impl Restore {
                 }
             }
         }
-        match before {
-            Some(before) => {
-                self.counters.used_kib = self.counters.used_kib.saturating_sub(before.blocks_kib());
-            }
-            None => self.counters.files += 1,
-        }
-        self.counters.used_kib += open.record.blocks_kib();
+        self.count(before.as_ref(), &open.record);
         self.has_directories |= open.record.layout == Layout::Pages;
         self.put(id.vnode, Part::Status, open.record.encode())
     }
@@ -499,8 +523,9 @@ impl Restore {
         // Kept is what is to be added.
         info.update_counter = info.update_counter.wrapping_sub(self.counters.updates);
         self.end_vnode()?;
-        self.remove_unnamed()?;
+        // In this order: what came of a vnode goes, and then it is hidden that the volume has shown it.
         self.remove_unnamed_arrivals()?;
+        self.remove_unnamed()?;
         self.flush()?;
         let family = self.volume.family.id;
         let root = family::vnode(&self.shared.store, family, VnodeNumber::ROOT, NEWEST)?;
@@ -544,10 +569,8 @@ impl Restore {
             self.forget(vnode, |_| false)?;
         }
         match self.partial.take() {
-            Some(partial) if !self.named.has(partial.record.status.id.vnode) => {
-                self.forget(partial.record.status.id.vnode, |_| false)
-            }
-            _ => Ok(()),
+            Some(partial) => self.forget(partial.record.status.id.vnode, |_| false),
+            None => Ok(()),
         }
     }
 
@@ -567,6 +590,11 @@ impl Restore {
             }
         }
     }
+}
+
+/// Whether what came of a restore that breaks off stays where it is, unseen: nobody changes the volume meanwhile, so that it can be gone on with.
+pub(crate) fn rests_in_place(info: &VolumeInfo) -> bool {
+    info.kind == VolumeKind::ReadOnly && info.in_service && !info.destroy_me
 }
 
 /// Whether a volume has nothing but its root.

@@ -9,6 +9,7 @@ mod half;
 mod model;
 mod reference;
 mod restore;
+mod rests;
 
 use crate::disk::{Disk, SimulatedDisk};
 use crate::fsck;

@@ -12,7 +12,7 @@ use crate::{
 use afs_store::{Batch, lock};
 use afs_wire::acl::{Acl, ENTRIES_MAX};
 use afs_wire::ids::{AfsTime, VnodeNumber, VolumeId};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Longest message of a volume, in bytes (`VMSGSIZE` less the NUL).
@@ -38,6 +38,8 @@ pub struct Volume {
     pub(crate) is_restoring: bool,
     /// Whether it has what came of a restore that did not end, which may be gone on with.
     pub(crate) rests: AtomicBool,
+    /// Since when, by the clock of whoever first asked; 0 if nobody has. Is not on the disk.
+    pub(crate) rests_since: AtomicU32,
     /// Whether a restore has filled it, and nobody has been shown it since. Is not on the disk.
     pub(crate) is_filled: AtomicBool,
     pub(crate) counters: Mutex<Counters>,
@@ -68,6 +70,7 @@ impl Volume {
             snapshot: record.snapshot,
             is_restoring: record.is_restoring,
             rests: AtomicBool::new(false),
+            rests_since: AtomicU32::new(0),
             is_filled: AtomicBool::new(false),
             counters: Mutex::new(counters),
             info: Mutex::new(record.info),

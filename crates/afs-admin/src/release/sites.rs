@@ -276,22 +276,12 @@ impl<T: FnMut(Event<'_>)> Release<'_, T> {
             .any(|site| site.is(Kind::ReadOnly) && site.flags.contains(SiteFlags::NEW_REP_SITE));
         if has_some {
             self.entry.set_exists(Kind::ReadOnly, true);
-            self.write_group(Step::ReplaceEntry(volume)).await?;
+            self.write_entry(Step::ReplaceEntry(volume), ReleaseType::NONE).await?;
         }
         match sent {
             Err(Error::Cancelled) => Err((Step::Send(volume), Error::Cancelled)),
             _ => Ok((again, all_well)),
         }
-    }
-
-    /// Writes the entry, also if the release is to stop: what it says is so.
-    async fn write_group(&mut self, step: Step) -> Result<(), Failed> {
-        let (vldb, volume, entry) = (self.vldb, self.order.volume, self.entry.clone());
-        (self.tell)(Event::Begins(step));
-        let replaced = vldb.replace_entry(volume, Kind::ReadWrite, &entry, ReleaseType::NONE).await;
-        replaced.map_err(|error| (step, error))?;
-        (self.tell)(Event::IsDone(step));
-        Ok(())
     }
 }
 
@@ -327,7 +317,8 @@ async fn open(
     let Site { server, partition, .. } = site;
     let id = wanted.read_only;
     let failed = |step| move |error| (index, step, error);
-    if is_unused {
+    let goes_on = is_unused && has_a_part(servers, site, id).await;
+    if is_unused && !goes_on {
         match remove(servers, server, partition, id).await {
             Err(failure) if !failure.is_missing() => {
                 return Err((index, SiteStep::RemoveUnused, failure.error));
@@ -369,7 +360,7 @@ async fn open(
         Ok(status) => {
             let because = if wanted.is_full {
                 Some(FullBecause::Forced)
-            } else if wanted.is_recovery {
+            } else if wanted.is_recovery && !goes_on {
                 Some(FullBecause::LastFailed)
             } else {
                 (wanted.created > since(status.creation_date)).then_some(FullBecause::SourceWasReplaced)
@@ -382,6 +373,12 @@ async fn open(
             Err((index, SiteStep::GetStatus, error))
         }
     }
+}
+
+/// Whether a replica that is not to be used shows an older release in whole, and has a part of this one. Servers of OpenAFS have none of these.
+async fn has_a_part(servers: &VolumeServers, site: Site, id: VolumeId) -> bool {
+    let halves = servers.halves(site.server, site.partition).await;
+    halves.is_ok_and(|halves| halves.iter().any(|half| half.volume == id))
 }
 
 /// Finishes a replica that has got the clone, or not.

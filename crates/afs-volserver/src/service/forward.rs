@@ -1,6 +1,6 @@
 //! Volumes, sent to other servers: `Forward` and `ForwardMultiple`. This server calls `Restore` there as the cell itself (Volume service
 //! notes 5). The volume is read once for all destinations, so the slowest sets the pace; one that fails is left out, and the others go on.
-//! One that has a part already, since it was sent everything before and that broke off, gets a stream of its own with the rest.
+//! One that has a part already, since an earlier attempt broke off, gets a stream of its own with the rest.
 //!
 //! Unlike for a dump, clients do not go on before the transaction ends: what moves may not change behind what was sent.
 
@@ -13,7 +13,7 @@ use afs_wire::afsvol::{
     ArrivedFlags, Forward, ForwardMultiple, GetArrived, Replica, Restore, RestoreCookie, RestoreFlags,
     RestoreRest, SetForwarding, reply,
 };
-use afs_wire::ids::{AfsTime, TransId, VnodeNumber};
+use afs_wire::ids::{AfsTime, TransId, VnodeNumber, VolumeType};
 use bytes::Bytes;
 use futures_util::future::{join, join_all};
 use rx::{CallError, ClientCall, Connection, RpcError};
@@ -109,7 +109,9 @@ async fn send(
     to: &[Replica],
     cookie: RestoreCookie,
 ) -> Result<Vec<i32>, Abort> {
-    let connected = to.iter().map(|replica| connect(&*in_use.shared.peers, *replica, from));
+    // Also of what has changed a replica may have a part. The second dump of a move goes into what the first has brought, which is whole.
+    let may_have_some = from.0 == 0 || cookie.kind == VolumeType::READ_ONLY;
+    let connected = to.iter().map(|replica| connect(&*in_use.shared.peers, *replica, from, may_have_some));
     let (mut together, mut alone) = (Vec::new(), Vec::new());
     for (index, (destination, arrived)) in join_all(connected).await.into_iter().enumerate() {
         match arrived {
@@ -174,10 +176,15 @@ async fn stream(
     Ok(indices.into_iter().zip(codes).collect())
 }
 
-/// A destination, and what it has already if it is to get everything and that broke off before.
-async fn connect(peers: &dyn Peers, to: Replica, from: AfsTime) -> (Destination, Option<Arrived>) {
+/// A destination, and what it has already if an earlier attempt broke off.
+async fn connect(
+    peers: &dyn Peers,
+    to: Replica,
+    from: AfsTime,
+    may_have_some: bool,
+) -> (Destination, Option<Arrived>) {
     let destination = Destination::new(peers, to, from);
-    let Some(connection) = destination.connection.as_ref().filter(|_| from.0 == 0) else {
+    let Some(connection) = destination.connection.as_ref().filter(|_| may_have_some) else {
         return (destination, None);
     };
     // A server that does not know what is asked of it gets everything, and so does one of which nothing can be learned.

@@ -68,10 +68,13 @@ impl Serve<ListHalves> for VolumeService {
     }
 }
 
-/// Sends an arrival for each vnode, and nothing when nothing came or the volume is not new.
+/// Sends an arrival for each vnode, and nothing when nothing came, or into a volume that neither is new nor shows what it had.
 async fn tell(call: &mut ServerCall<'_, GetArrived>, in_use: InUse, with_data: bool) -> Result<(), Abort> {
     let (partition, volume) = in_use.volume()?;
-    if !volume.is_writable() || !volume.header().info.destroy_me {
+    let is_new = volume.is_writable() && volume.header().info.destroy_me;
+    // From a file such a volume gets everything: what the file names alone it cannot send if that has come otherwise.
+    let rests = volume.is_half() && !volume.header().info.destroy_me && !with_data;
+    if !is_new && !rests {
         return Ok(());
     }
     let id = volume.id();

@@ -16,6 +16,7 @@ impl Restore {
     fn keep(&mut self) -> Result<(), VolumeError> {
         self.volume.check_whole()?;
         self.flush()?;
+        self.volume.rests_since.store(0, Ordering::Release);
         let mut state = lock(&self.volume.family.state);
         state.is_half = true;
         self.volume.rests.store(true, Ordering::Release);
@@ -36,7 +37,7 @@ impl Drop for Restore {
         if let Some(chunk) = chunk {
             self.shared.give_up_file(chunk.file, chunk.name);
         }
-        if self.keeps && self.keep().is_ok() {
+        if self.keeps && !self.named.is_empty() && self.keep().is_ok() {
             return;
         }
         for (file, name) in self.files.drain(..).zip(std::mem::take(&mut self.batch.files)) {

@@ -15,14 +15,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 const ID: VolumeId = VolumeId(2);
-const PIECE: usize = 3000;
+pub(super) const PIECE: usize = 3000;
 
 /// A volume that is to be filled.
 fn make(partition: &Partition, with_root: bool) -> Arc<Volume> {
     partition.create_volume(&NewVolume { with_root, ..new_volume(ID.0) }, stamp(1)).unwrap()
 }
 
-fn statuses(arrived: &Arrived) -> BTreeMap<VnodeNumber, (VnodeStatus, Acl)> {
+pub(super) fn statuses(arrived: &Arrived) -> BTreeMap<VnodeNumber, (VnodeStatus, Acl)> {
     let of_class = |class| arrived.vnodes_of_class(class, VnodeNumber(0), usize::MAX).unwrap();
     let all = of_class(true).into_iter().chain(of_class(false));
     all.map(|(status, acl)| (status.id.vnode, (status, acl))).collect()
@@ -80,7 +80,7 @@ fn is_hidden(partition: &Partition) -> bool {
         && partition.volumes().iter().all(|v| v.id() != ID)
 }
 
-fn add_file(source: &Arc<Volume>, name: &str, bytes: &[u8]) -> VnodeId {
+pub(super) fn add_file(source: &Arc<Volume>, name: &str, bytes: &[u8]) -> VnodeId {
     let made = source.create_file(VnodeId::ROOT, name.as_bytes(), &SetStatus::default(), stamp(2)).unwrap();
     let range = StoreRange { position: 0, length: bytes.len() as u64, file_length: 0 };
     let mut store = source.begin_store(made.vnode.id, range).unwrap();
@@ -89,7 +89,7 @@ fn add_file(source: &Arc<Volume>, name: &str, bytes: &[u8]) -> VnodeId {
     made.vnode.id
 }
 
-fn bytes_of(tree: &Tree) -> usize {
+pub(super) fn bytes_of(tree: &Tree) -> usize {
     tree.values().map(|(.., data)| data.len()).sum()
 }
 

@@ -1,0 +1,291 @@
+//! Replicas that get what has changed, when that breaks off: they show what they had, and what came is not sent again.
+
+use super::half::{PIECE, add_file, bytes_of, statuses};
+use super::restore::{Tree, change, get, in_order, tree};
+use super::{assert_whole, finish, new_clone, new_volume, open, settle, stamp, volume};
+use crate::data::CHUNK;
+use crate::disk::SimulatedDisk;
+use crate::{Arrived, NewVolume, Partition, Restore, Volume, VolumeError, VolumeKind};
+use afs_wire::ids::{AfsTime, DataVersion, VnodeNumber, VolumeId};
+use rand::rngs::StdRng;
+use rand::{Rng, SeedableRng};
+use std::sync::Arc;
+
+const REPLICA: VolumeId = VolumeId(2);
+
+/// A replica of this contents, in service.
+fn replica(partition: &Partition, contents: &Tree) -> Arc<Volume> {
+    let (kind, parent) = (VolumeKind::ReadOnly, VolumeId(1));
+    let new = NewVolume { kind, parent, with_root: false, ..new_volume(REPLICA.0) };
+    partition.create_volume(&new, stamp(1)).unwrap();
+    let mut restore = partition.begin_restore(REPLICA).unwrap();
+    assert!(send(&mut restore, None, contents, &Tree::new(), usize::MAX).1);
+    let volume = commit(restore);
+    finish(&volume);
+    volume
+}
+
+fn commit(restore: Restore) -> Arc<Volume> {
+    let info = restore.volume().header().info;
+    restore.commit(info, 0).unwrap()
+}
+
+/// Begins to fill the replica, from where the last attempt has come to.
+fn begin(partition: &Partition) -> (Option<Arrived>, Restore) {
+    let arrived = partition.arrived(REPLICA).unwrap();
+    let restore = match &arrived {
+        Some(_) => partition.resume_restore(REPLICA).unwrap().unwrap(),
+        None => partition.begin_restore(REPLICA).unwrap(),
+    };
+    (arrived, restore)
+}
+
+/// Sends what has changed since `base` and has not come as it is, at most so many bytes of data. Says how many there were, and whether that was
+/// all.
+fn send(
+    restore: &mut Restore,
+    arrived: Option<&Arrived>,
+    wanted: &Tree,
+    base: &Tree,
+    most: usize,
+) -> (usize, bool) {
+    let have = arrived.map(statuses).unwrap_or_default();
+    let mut partial = arrived.and_then(Arrived::partial);
+    let mut sent = 0;
+    for vnode in in_order(wanted) {
+        let (status, acl, data) = vnode;
+        let number = status.id.vnode;
+        let rest = partial.take_if(|(found, _)| found == status);
+        let is_unchanged = match have.get(&number) {
+            Some((found, list)) => (found, list) == (status, acl),
+            None => rest.is_none() && base.get(&number) == Some(vnode),
+        };
+        if is_unchanged {
+            restore.unchanged(number).unwrap();
+            continue;
+        }
+        let mut from = 0;
+        match rest {
+            Some((_, bytes)) => {
+                from = bytes as usize;
+                restore.rest_of_vnode(*status, bytes).unwrap();
+            }
+            None => restore.vnode(*status, acl.clone()).unwrap(),
+        }
+        for piece in data[from..].chunks(PIECE) {
+            if sent + piece.len() > most {
+                return (sent, false);
+            }
+            restore.write(piece).unwrap();
+            sent += piece.len();
+        }
+    }
+    (sent, true)
+}
+
+/// What a volume shows, but for data versions: a power loss raises them.
+fn without_versions(tree: &Tree) -> Tree {
+    let mut tree = tree.clone();
+    tree.values_mut().for_each(|(status, ..)| status.data_version = DataVersion(0));
+    tree
+}
+
+#[test]
+fn a_replica_whose_releases_break_off_anywhere_shows_the_last_or_the_next_one() {
+    let mut all = 0;
+    for seed in 0..40 {
+        println!("seed {seed}");
+        let mut rng = StdRng::seed_from_u64(seed);
+        let origin = open(&SimulatedDisk::new(1 << 30));
+        let source = volume(&origin, 1);
+        (1..25).for_each(|n| change(&source, &mut rng, n));
+        add_file(&source, "long", &vec![7; rng.random_range(0..150_000)]);
+        let mut disk = SimulatedDisk::new(1 << 30);
+        let mut partition = open(&disk);
+        let mut base = tree(&source);
+        replica(&partition, &base);
+        let mut has_lost = false;
+        let mut releases = 0;
+        for attempt in 1..60 {
+            let when = format!("seed {seed}, attempt {attempt}");
+            if rng.random_bool(0.5) {
+                (0..6).for_each(|i| change(&source, &mut rng, 100 * attempt + i));
+                if rng.random_bool(0.3) {
+                    add_file(&source, &format!("long{attempt}"), &vec![attempt as u8; 100_000]);
+                }
+            }
+            let wanted = tree(&source);
+            let shows = |partition: &Partition, expected: &Tree, has_lost: bool| {
+                let found = tree(&get(partition, REPLICA.0));
+                match has_lost {
+                    true => assert!(without_versions(&found) == without_versions(expected), "{when}"),
+                    false => assert!(found == *expected, "{when}"),
+                }
+            };
+            let (arrived, mut restore) = begin(&partition);
+            shows(&partition, &base, has_lost);
+            let most = rng.random_range(0..bytes_of(&wanted) / 2);
+            let (_, is_whole) = send(&mut restore, arrived.as_ref(), &wanted, &base, most);
+            drop(arrived);
+            shows(&partition, &base, has_lost);
+            if is_whole && rng.random_bool(0.7) {
+                commit(restore);
+                base = wanted;
+                releases += 1;
+                assert_eq!(partition.halves(AfsTime(9)).unwrap(), [], "{when}");
+            } else {
+                match rng.random_range(0..7) {
+                    0 => {
+                        disk = disk.after_kill();
+                        drop((restore, partition));
+                        partition = open(&disk);
+                    }
+                    1 => {
+                        partition.sync().unwrap();
+                        disk = disk.after_power_loss(seed + u64::from(attempt));
+                        drop((restore, partition));
+                        partition = open(&disk);
+                        has_lost = true;
+                    }
+                    2 => {
+                        // Without a sync: it is as after the last release or before that.
+                        if releases == 0 || rng.random_bool(0.5) {
+                            partition.sync().unwrap();
+                        }
+                        drop(restore);
+                        partition.sync().unwrap();
+                        disk = disk.after_power_loss(seed);
+                        drop(partition);
+                        partition = open(&disk);
+                        has_lost = true;
+                    }
+                    3 => {
+                        restore.give_up();
+                        assert_eq!(partition.halves(AfsTime(9)).unwrap(), [], "{when}");
+                    }
+                    4 => {
+                        drop(restore);
+                        partition.remove_half(REPLICA).unwrap();
+                        assert_eq!(partition.halves(AfsTime(9)).unwrap(), [], "{when}");
+                    }
+                    _ => drop(restore),
+                }
+            }
+            shows(&partition, &base, has_lost);
+            settle(&partition);
+            assert_whole(&partition, &when);
+        }
+        all += releases;
+    }
+    assert!(all > 200, "{all} releases");
+}
+
+#[test]
+fn what_came_of_a_release_is_not_sent_again_not_even_of_a_long_file() {
+    for dies in [false, true] {
+        let origin = open(&SimulatedDisk::new(1 << 30));
+        let source = volume(&origin, 1);
+        let long = add_file(&source, "long", &vec![5; 200 * CHUNK as usize]);
+        let base = tree(&source);
+        let mut disk = SimulatedDisk::new(1 << 30);
+        let mut partition = open(&disk);
+        replica(&partition, &base);
+        for n in 0..100 {
+            add_file(&source, &format!("f{n}"), &[n; 500]);
+        }
+        let length = 300 * CHUNK as usize + 77;
+        let range = crate::StoreRange { position: 0, length: length as u64, file_length: 0 };
+        let mut store = source.begin_store(long, range).unwrap();
+        store.write(&vec![6; length]).unwrap();
+        store.commit(&crate::SetStatus::default(), stamp(9), false).unwrap();
+        let last = add_file(&source, "longer", &vec![8; length]);
+        assert!(last.vnode > long.vnode);
+        let wanted = tree(&source);
+        let (_, mut restore) = begin(&partition);
+        let total = bytes_of(&wanted);
+        let most = total - 10 * CHUNK as usize;
+        let (first, is_whole) = send(&mut restore, None, &wanted, &base, most);
+        assert!(!is_whole);
+        if dies {
+            disk = disk.after_kill();
+            drop((restore, partition));
+            partition = open(&disk);
+        } else {
+            drop(restore);
+        }
+        assert!(tree(&get(&partition, REPLICA.0)) == base, "readers have the last release");
+        settle(&partition);
+        assert_whole(&partition, "while a part is there");
+        let halves = partition.halves(AfsTime(20)).unwrap();
+        assert_eq!((halves[0].volume, halves[0].since), (REPLICA, AfsTime(20)));
+        let (arrived, mut restore) = begin(&partition);
+        let (second, is_whole) = send(&mut restore, arrived.as_ref(), &wanted, &base, usize::MAX);
+        assert!(is_whole);
+        // Up to 64 chunks have no row yet when the process is killed.
+        let again = first + second - (total - 2 * PIECE);
+        assert!(again <= CHUNK as usize * if dies { 65 } else { 3 }, "{again} bytes were sent twice");
+        commit(restore);
+        assert!(tree(&get(&partition, REPLICA.0)) == wanted);
+        settle(&partition);
+        assert_whole(&partition, "at the end");
+    }
+}
+
+/// A replica into which a part of a release has come.
+fn with_a_part() -> (SimulatedDisk, Partition, Tree) {
+    let origin = open(&SimulatedDisk::new(1 << 30));
+    let source = volume(&origin, 1);
+    add_file(&source, "file", &[1; 30_000]);
+    let base = tree(&source);
+    let disk = SimulatedDisk::new(1 << 30);
+    let partition = open(&disk);
+    replica(&partition, &base);
+    add_file(&source, "next", &[2; 30_000]);
+    add_file(&source, "last", &[3; 30_000]);
+    let (_, mut restore) = begin(&partition);
+    assert!(!send(&mut restore, None, &tree(&source), &base, 40_000).1);
+    drop(restore);
+    assert_eq!(partition.halves(AfsTime(9)).unwrap().len(), 1);
+    (disk, partition, base)
+}
+
+#[test]
+fn a_replica_with_a_part_of_a_release_can_be_used_as_if_it_had_none() {
+    let shows = |partition: &Partition, id: u32, base: &Tree| assert!(tree(&get(partition, id)) == *base);
+    // It takes the place of a read-write volume that was lost.
+    let (_, partition, base) = with_a_part();
+    let converted = partition.convert_to_read_write(REPLICA, VolumeId(1), "v1").unwrap();
+    assert!(converted.is_writable());
+    shows(&partition, 1, &base);
+    add_file(&converted, "new", b"it can be written");
+    settle(&partition);
+    assert_whole(&partition, "a conversion");
+    // It is cloned, and gone on with.
+    let (_, partition, base) = with_a_part();
+    partition.clone_volume(REPLICA, &new_clone(3), stamp(3)).unwrap();
+    drop(partition.resume_restore(REPLICA).unwrap().unwrap());
+    partition.remove_half(REPLICA).unwrap();
+    shows(&partition, 3, &base);
+    shows(&partition, REPLICA.0, &base);
+    settle(&partition);
+    assert_whole(&partition, "a clone");
+    // It becomes a clone of a volume that has moved here.
+    let (_, partition, _) = with_a_part();
+    let moved = volume(&partition, 1);
+    add_file(&moved, "of the moved one", b"1");
+    partition.reclone_volume(VolumeId(1), REPLICA, stamp(4)).unwrap();
+    shows(&partition, REPLICA.0, &tree(&moved));
+    settle(&partition);
+    assert_whole(&partition, "a clone anew");
+    // It is dumped, and removed.
+    let (disk, partition, base) = with_a_part();
+    let frozen = get(&partition, REPLICA.0).freeze().unwrap();
+    assert_eq!(frozen.vnodes_of_class(false, VnodeNumber(0), 100).unwrap().len(), base.len() - 1);
+    drop(frozen);
+    partition.delete_volume(REPLICA).unwrap();
+    assert!(matches!(partition.volume(REPLICA), Err(VolumeError::NoVolume(_))));
+    settle(&partition);
+    assert_whole(&partition, "no replica");
+    assert_eq!(crate::fsck::check(&partition).unwrap().data_files, 0);
+    drop(disk);
+}
