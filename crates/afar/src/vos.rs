@@ -286,6 +286,7 @@ static SUITE: Suite = Suite {
                 Opt::flag("quiet", "generate minimal information"),
                 Opt::flag("extended", "list extended volume fields"),
                 Opt::flag("format", "machine readable format"),
+                Opt::flag("half", "list what has come of volumes instead, to be gone on with").ours(),
             ]
         ),
         verb!(lock, "lock VLDB entry for a volume", options![ID.required()]),

@@ -233,10 +233,20 @@ async fn a_restore_that_was_cut_off_goes_on_with_what_came_and_takes_nothing_of_
     let cut = cell.restore("second", &file, true);
     assert_eq!(cut.status.code(), Some(1));
     assert_eq!(cell.volumes(), before, "nobody sees what came");
+    let listed = cell.does("listvol SERVER a -half");
+    let id = id_told(&cut);
+    assert!(listed.contains("partition /vicepa: 1 \n"), "{listed}");
+    assert!(
+        listed.lines().any(|line| line.starts_with("second ") && line.contains(&format!(" {id} RW since "))),
+        "{listed}"
+    );
+    let halves: Value = serde_json::from_str(&cell.does("listvol SERVER -half -json")).unwrap();
+    assert_eq!(halves["half_made"][0]["id"], id, "{halves}");
     fs::write(&file, &whole).unwrap();
     let restored = cell.restore("second", &file, false);
     assert!(restored.status.success(), "{}", words(&restored));
     assert_eq!(id_told(&restored), id_told(&cut), "the id that was taken is the volume's");
+    assert!(cell.does("listvol SERVER a -half").contains("partition /vicepa: 0 \n"));
     let second = cell.volume("second");
     for (fid, bytes) in &written {
         assert!(cell.read(second, *fid).await == *bytes, "{fid:?}");

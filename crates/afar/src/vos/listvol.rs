@@ -1,4 +1,4 @@
-//! `vos listvol`: the volumes that a server has.
+//! `vos listvol`: the volumes that a server has, or with `-half` those of which a part has come.
 
 use super::show_volume::Totals;
 use super::{Done, Stop, Vos};
@@ -46,6 +46,9 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         })?,
     };
     let mut shown = Vec::new();
+    if given.has("half") {
+        return list_halves(vos, machine, server, &partitions);
+    }
     for partition in partitions {
         let listed = match form.is_extended {
             true => list_extended(vos, machine, server, partition, form, &mut shown),
@@ -58,6 +61,44 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     }
     if vos.json {
         vos.printer.say_json(&json!({ "server": server.to_string(), "volumes": shown }));
+    }
+    Ok(())
+}
+
+/// Lists what came of restores, moves and releases that were broken off, and is kept to be gone on with. Servers of OpenAFS keep none.
+fn list_halves(vos: &Vos, machine: &str, server: Ipv4Addr, partitions: &[PartitionId]) -> Done {
+    let mut shown = Vec::new();
+    for &partition in partitions {
+        let mut halves = vos.wait(vos.volumes.halves(server, partition)).map_err(|code| {
+            complain!(vos.printer, "Could not fetch the list of half-made volumes from the server\n");
+            vos.print_error(code);
+            vos.print_diagnostics("listvol", code);
+            Stop::EXITED
+        })?;
+        halves.sort_by_key(|half| (half.volume, half.since));
+        say!(
+            vos.printer,
+            "Total number of half-made volumes on server {machine} partition {partition}: {} \n",
+            halves.len()
+        );
+        for half in halves {
+            let name = super::show_volume::name_of(&half.name.into_bytes());
+            let kind = super::show_volume::letters(half.kind).unwrap_or("??");
+            let (id, since) = (half.volume.0, vos.date(half.since));
+            say!(vos.printer, "{name:<32} {id:>10} {kind} since {since}\n");
+            shown.push(json!({
+                "name": name,
+                "id": id,
+                "type": kind,
+                "parent_id": half.parent.0,
+                "since": half.since.0,
+                "partition": partition.to_string(),
+            }));
+        }
+        say!(vos.printer, "\n");
+    }
+    if vos.json {
+        vos.printer.say_json(&json!({ "server": server.to_string(), "half_made": shown }));
     }
     Ok(())
 }
