@@ -3,6 +3,7 @@
 
 mod mounted;
 
+use afs_testclient::kdc;
 use afs_wire::control::{self, FRAME_HEADER, frame_length, framed};
 use mounted::realm::{ALICE, BOB, Local, ROOT, SERVICE, Scene, fail};
 use mounted::{Process, succeed};
@@ -116,7 +117,7 @@ fn a_ticket_that_is_over_or_has_not_begun_is_said_to_be_so() {
 fn klog_leaves_a_ticket_in_a_file_of_its_users_own_if_it_is_told_to() {
     const NAME: &str = "klog_leaves_a_ticket_in_a_file_of_its_users_own_if_it_is_told_to";
     let Some(scene) = Scene::new(NAME) else { return };
-    let words = ["klog", "-principal", "alice", "-password", afs_testclient::kdc::PASSWORD, "-tmp"];
+    let words = ["klog", "-principal", "alice", "-password", kdc::PASSWORD, "-tmp"];
     let said = scene.run(ALICE, &words);
     let file = PathBuf::from(said.trim().strip_prefix("Wrote ticket file to ").expect(&said));
     let metadata = fs::metadata(&file).unwrap();
@@ -226,7 +227,8 @@ fn a_credential_cache_with_another_owners_name_on_it_makes_nobody_that_owner() {
     if !mounted::needs(NAME, &["gcc"]) {
         return;
     }
-    let program = mounted::c_program("ticket.c", &scene.realm.join("ticket"), &["-l:libkrb5.so.3"]);
+    let program = scene.realm.join("ticket");
+    kdc::ticket_program(&program).unwrap();
     scene.private_folder(ALICE);
     scene.kinit(ALICE);
     scene.run(ALICE, &["aklog"]);

@@ -245,6 +245,18 @@ impl Kdc {
     }
 }
 
+/// Makes the program of `kdc/ticket.c`, which gets tickets as no other program does; anybody may run it. It takes gcc.
+///
+/// # Errors
+///
+/// What gcc says.
+pub fn ticket_program(to: &Path) -> Result<(), String> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/kdc/ticket.c");
+    run(Command::new("gcc").arg("-o").arg(to).arg(source).arg("-l:libkrb5.so.3"))?;
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    fs::set_permissions(to, mode).map_err(|error| format!("{}: {error}", to.display()))
+}
+
 impl Drop for Kdc {
     fn drop(&mut self) {
         self.end();

@@ -32,6 +32,9 @@ const HOURS_MAX: u32 = 720;
 const TOO_MANY: &str =
     "you have too many tokens in all your sessions together; 'unlog' in one of them throws its tokens away";
 
+/// The longest ticket in bytes that OpenAFS's servers receive where the network carries packets of 1500 bytes (Security notes 2.3).
+const OPENAFS_TICKET_MAX: usize = 8436;
+
 /// The clocks of two machines may differ, so a ticket that is made here begins before.
 const TICKET_AGE: Duration = Duration::from_secs(300);
 
@@ -172,6 +175,14 @@ impl Login<'_> {
         if let Some(advice) = useless {
             complain!(self.printer, "{}: {advice}\n", self.program);
             return Err(Refusal(status::KERBEROS));
+        }
+        if token.ticket.len() > OPENAFS_TICKET_MAX {
+            let (program, length) = (self.program, token.ticket.len());
+            complain!(
+                self.printer,
+                "{program}: your ticket has {length} bytes: servers of OpenAFS do not answer those of over {OPENAFS_TICKET_MAX}, such as of \
+                 members of many groups\n"
+            );
         }
         // The cell's realm is that of the ticket: a referral may have led there.
         let realm = Principal::parse(&ticket.server).map(|server| server.realm).unwrap_or_default();

@@ -26,6 +26,11 @@ const OTHER: &str = "OTHER.TEST";
 /// Where their KDCs are, in the network of the cell's clients.
 const ADDRESSES: [Ipv4Addr; 2] = [Ipv4Addr::new(127, 0, 0, 1), Ipv4Addr::new(127, 0, 0, 2)];
 
+/// The longest ticket in bytes, and the longest that OpenAFS's servers receive: a packet with more does not fit into their buffers where
+/// the network carries 1500 bytes (Security notes 2.3).
+const TICKET_MAX: usize = afs_wire::control::TICKET_MAX;
+const OPENAFS_TICKET_MAX: usize = 8436;
+
 /// How long a command may take, and how long servers may take to read a new key.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -148,6 +153,7 @@ fn check(lab: &Lab, servers: &Servers) -> Verdict {
     }
     world.expect(&["unlog"])?;
     until("nobody may write there", || Ok(!world.can_write("private/file")))?;
+    longest_ticket(&world, servers).map_err(told_of("the longest ticket"))?;
     strangers(&world).map_err(told_of("a user of another realm"))?;
     drop(world.folder);
     world.mount.stop()?;
@@ -173,6 +179,36 @@ fn told_of(what: &str) -> impl Fn(Trouble) -> Trouble {
         Trouble::Failed(why) => Trouble::Failed(format!("{what}: {why}")),
         skipped => skipped,
     }
+}
+
+/// A ticket as long as AFS takes, as those of realms that put many groups into it.
+fn longest_ticket(world: &World, servers: &Servers) -> Verdict {
+    let longest = match servers {
+        Servers::Stock => OPENAFS_TICKET_MAX,
+        Servers::Afar(_) => TICKET_MAX,
+    };
+    let program = world.folder.0.join("ticket");
+    kdc::ticket_program(&program)?;
+    let get = |more: usize| -> Result<usize, Trouble> {
+        world.own.kinit("alice", &[])?;
+        let mut command = world.scene.cell.clients()?.command(&program);
+        world.own.prepare(&mut command);
+        let service = format!("afs/{CELL_NAME}@{REALM}");
+        let done = process::run(command.args([&service, &more.to_string()]), PATIENCE)?;
+        done.stdout.trim().parse().map_err(|_| format!("{more} bytes more: {done:?}").into())
+    };
+    let overhead = get(1000)? - 1000;
+    let length = get(longest - overhead)?;
+    if length != longest {
+        return Err(format!("a ticket of {length} bytes").into());
+    }
+    world.expect(&["aklog", "-force"])?;
+    if !world.can_write("private/by-a-long-ticket") {
+        return Err("alice may not write where she may".to_owned().into());
+    }
+    administers(world, "alice", false)?;
+    world.expect(&["unlog"])?;
+    until("nobody may write there", || Ok(!world.can_write("private/by-a-long-ticket")))
 }
 
 /// A user of another realm has a ticket for the cell by way of its realm, and a number in the cell from the first time on.
