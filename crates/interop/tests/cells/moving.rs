@@ -1,6 +1,6 @@
 //! A volume that Debian's `vos` moves back and forth between two servers, while programs work in it through our mount and
 //! through `afsd.fuse`: they meet no error, and nothing that they wrote is lost. A volume that it releases to two servers,
-//! while a program reads it, and one of them is stopped.
+//! while a program reads it, and one of them is stopped; and one that it releases from our server to another one under readers.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -34,9 +34,10 @@ const BETWEEN: Duration = Duration::from_millis(500);
 /// All cases of this module.
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
     type Check = fn(&Lab, &Servers) -> Verdict;
-    let checks: [(&str, Check); 2] = [
+    let checks: [(&str, Check); 3] = [
         ("moving/under_programs_loses_nothing", under_programs),
         ("moving/a_reader_of_replicas_gets_one_release_from_whichever_server_runs", replicas),
+        ("moving/readers_never_see_half_of_a_release_from_our_server", releases),
     ];
     checks.into_iter().flat_map(|(name, check)| for_both(lab, name, check)).collect()
 }
@@ -290,4 +291,96 @@ fn replicas(lab: &Lab, servers: &Servers) -> Verdict {
         vos("release scratch")?;
     }
     Ok(mount.stop()?)
+}
+
+/// Files of a release that each are fetched at once.
+const SMALL_FILES: usize = 8;
+
+/// Releases under readers.
+const RELEASES: u8 = 6;
+
+/// A volume of our server `fs3` is released to the machine `srv` too, OpenAFS's or ours, and changed before each release, while programs read it
+/// through two mounts of ours, each of which prefers another server: each file that they read is of one release in all of its bytes.
+fn releases(lab: &Lab, servers: &Servers) -> Verdict {
+    cell::can_mount().map_err(Trouble::Skipped)?;
+    let scene = fuse::scene(lab, servers)?;
+    let address: Ipv4Addr = scene.cell.join(3, &Machine::new(lab.our_servers()?))?;
+    let writer = OurMount::start(&scene.cell, &lab.afar()?, &["--localauth", "--log", "info"])?;
+    let there = writer.path().join(CELL_NAME).join("scratch");
+    let vos = |line: &str| scene.cell.expect(&format!("vos {line} -localauth"));
+    vos(&format!("move scratch {ADDRESS} a {address} a"))?;
+    vos(&format!("addsite {address} a scratch"))?;
+    vos(&format!("addsite {ADDRESS} a scratch"))?;
+    let file = |n: usize| format!("file{n}");
+    let write = |release: u8| {
+        (0..SMALL_FILES).try_for_each(|n| {
+            fs::write(there.join(file(n)), vec![release; 200_000 + n]).map_err(told("writing a file"))
+        })
+    };
+    write(1)?;
+    vos("release scratch")?;
+    let run_fs = |mount: &OurMount, words: &[&str]| {
+        let mut command = Command::new(lab.afar()?.get_program());
+        let folder = mount.path().join(CELL_NAME);
+        let done = command.arg("fs").args(words).current_dir(folder).output().map_err(told("fs"))?;
+        match done.status.success() {
+            true => Ok::<_, Trouble>(()),
+            false => Err(format!("fs {words:?}: {}", String::from_utf8_lossy(&done.stderr)).into()),
+        }
+    };
+    run_fs(&writer, &["mkmount", "scratch/replica", "scratch.readonly"])?;
+    let mounts = [ADDRESS, address].map(|preferred| {
+        let mount = OurMount::start(&scene.cell, &lab.afar()?, &["--log", "info"])?;
+        for at in [ADDRESS, address] {
+            let rank = if at == preferred { "1" } else { "20000" };
+            run_fs(&mount, &["setserverprefs", &at.to_string(), rank])?;
+        }
+        Ok::<_, Trouble>(mount)
+    });
+    let mounts = mounts.into_iter().collect::<Result<Vec<_>, Trouble>>()?;
+    let has_ended = AtomicBool::new(false);
+    let read = |mount: &OurMount| -> Result<(usize, u8), String> {
+        let folder = mount.path().join(CELL_NAME).join("scratch/replica");
+        let (mut count, mut newest) = (0, 0);
+        while !has_ended.load(Ordering::Acquire) {
+            for n in 0..SMALL_FILES {
+                let bytes = fs::read(folder.join(file(n))).map_err(|error| format!("reading: {error}"))?;
+                let release = bytes.first().copied().unwrap_or(0);
+                if bytes.len() != 200_000 + n || bytes.iter().any(|byte| *byte != release) {
+                    return Err(format!("file{n} has {} bytes of several releases", bytes.len()));
+                }
+                (count, newest) = (count + 1, newest.max(release));
+            }
+        }
+        Ok((count, newest))
+    };
+    let seen = thread::scope(|scope| {
+        let readers: Vec<_> = mounts.iter().map(|mount| scope.spawn(|| read(mount))).collect();
+        let mut released = Ok(());
+        for release in 2..=RELEASES {
+            thread::sleep(BETWEEN);
+            released = write(release).and_then(|()| vos("release scratch").map(drop).map_err(Trouble::from));
+            if released.is_err() {
+                break;
+            }
+        }
+        thread::sleep(BETWEEN);
+        has_ended.store(true, Ordering::Release);
+        let seen: Result<Vec<_>, _> = readers
+            .into_iter()
+            .map(|reader| reader.join().map_err(|_| "a reader panicked".to_owned())?)
+            .collect();
+        released?;
+        Ok::<_, Trouble>(seen?)
+    })?;
+    for (mount, (count, newest)) in mounts.iter().zip(seen) {
+        println!("a reader has read {count} files, and the releases up to {newest}");
+        if newest < RELEASES - 1 {
+            return Err(format!("a reader has seen no release after {newest}: {}", mount.said()).into());
+        }
+    }
+    for mount in mounts {
+        mount.stop()?;
+    }
+    Ok(writer.stop()?)
 }
