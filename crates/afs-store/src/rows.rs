@@ -2,12 +2,16 @@
 //! batch of rows is there as a whole or not at all; it outlasts the process when it was written to the log, a power
 //! loss when a *mark* behind it was synced, before which the files that it names were synced too (Volume format 3).
 //!
+//! Opening a store is in `opening`, reading in `reading`; here is how rows get into it and onto the disk.
+//!
 //! Knows nothing of what the rows mean, but for one kind: reservations ([`Schema::is_reservation`]), which
 //! only grow and count from the moment at which the log was synced.
 
 mod btree;
 pub mod log;
+mod opening;
 mod range_cache;
+mod reading;
 
 use crate::StoreError;
 use crate::disk::{Disk, folder_of};
@@ -16,7 +20,6 @@ pub use btree::Backend;
 use log::{Record, Segment};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -78,16 +81,11 @@ pub type Layer = BTreeMap<Key, Option<Bytes>>;
 /// Counts the batches of a store, for ever.
 pub type Seq = u64;
 
-/// Rows read at once by [`Store::scan`]: some hundred kilobytes at most, and a lock for less than a millisecond.
-const SCAN_ROWS: usize = 256;
 /// Bytes that a segment of the log must have left beyond a batch, for the marks of syncs: each has 26.
 const ROOM_FOR_MARKS: u64 = 4096;
 /// Segments that earlier runs have left, at which a checkpoint is due though they have few rows: each is a file to be read at the
 /// next start.
 const MAX_OLD_SEGMENTS: usize = 8;
-/// Bytes of a first segment for which there is room on a disk that others have filled, tried in this order.
-const SMALL_SEGMENTS: [u64; 2] = [1 << 20, 64 << 10];
-
 /// Rows to be put or deleted at once, and files that they name.
 #[derive(Debug, Default)]
 pub struct Batch {
@@ -199,102 +197,7 @@ pub fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
     lock.write().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The segment that a start begins with: a smaller one where the disk is so full that there is no room for one of the usual
-/// size. What is there can be read then, and removed.
-fn first_segment(disk: &dyn Disk, number: u64, log_bytes: u64) -> Result<Segment, StoreError> {
-    let smaller = SMALL_SEGMENTS.iter().copied().filter(|&bytes| bytes < log_bytes);
-    let mut result = Segment::create(disk, number, log_bytes);
-    for bytes in smaller {
-        if !matches!(result, Err(StoreError::DiskFull)) {
-            break;
-        }
-        result = Segment::create(disk, number, bytes);
-    }
-    result
-}
-
-/// Gives back the space that earlier runs had for what they did not come to write; what could not be removed stays listed. A process
-/// that is killed soon after each start leaves two segments at a time, which the next start would read to the end. It does not
-/// matter here what fails, or is undone by a power loss: nothing in it counts. Where there is room, the segment of this run is
-/// durable before; where there is none, what is removed has no header, and what is cut nothing behind its end.
-fn trim(disk: &dyn Disk, unused: &mut Vec<String>, ends: &[(String, u64)]) {
-    unused.retain(|name| disk.remove(name).is_err());
-    for (name, end) in ends {
-        let _ = disk.open(name).and_then(|file| file.set_length(*end));
-    }
-}
-
 impl Store {
-    /// Opens what is there, with all that counts of the log; or makes an empty one.
-    ///
-    /// # Errors
-    ///
-    /// The disk fails or is full; what is there is damaged, or of a newer version.
-    pub fn open(disk: Arc<dyn Disk>, options: Options, schema: &dyn Schema) -> Result<Self, StoreError> {
-        let Options { cache_bytes, log_bytes } = options;
-        let btree = BTree::open(&*disk, cache_bytes)?;
-        let mut recovered = log::recover(&*disk, btree.checkpoint()?, schema)?;
-        let boot = log::boot(&*disk)?;
-        let mut active = Layer::new();
-        for rows in recovered.rows {
-            active.extend(rows);
-        }
-        // The next mark will cover what the last run did not come to sync: its log now, the files it names then.
-        disk.sync_files(&recovered.old).map_err(|error| {
-            disk.distrust();
-            StoreError::io("cannot sync the log")(error)
-        })?;
-        let rows = active.iter().filter_map(|(key, row)| Some((key, row.as_deref()?)));
-        let files = rows.flat_map(|(key, row)| schema.files_of(key, row)).collect();
-        let bytes = active.iter().map(|(key, value)| size_of_row(key, value.as_ref())).sum();
-        let mut current = first_segment(&*disk, recovered.next_number, log_bytes);
-        if matches!(current, Err(StoreError::DiskFull)) {
-            // Not a block is left: what the last run had in advance has its own.
-            trim(&*disk, &mut recovered.unused, &recovered.ends);
-            current = first_segment(&*disk, recovered.next_number, log_bytes);
-        }
-        let current = Arc::new(current?);
-        let header = current.header(recovered.last + 1, &boot);
-        let queue = Queue {
-            last: recovered.last,
-            end: header.len() as u64,
-            pending: vec![(current.clone(), 0, header)],
-            current,
-            spare: None,
-            next_number: recovered.next_number + 1,
-            files,
-            retired: Vec::new(),
-        };
-        let store = Self {
-            disk,
-            btree: RwLock::new(Some(btree)),
-            layers: RwLock::new(Layers { active, frozen: Arc::default(), bytes }),
-            queue: Mutex::new(queue),
-            writer: Mutex::new(Writer { last: recovered.last, unsynced: Vec::new() }),
-            written: AtomicU64::new(recovered.last),
-            synced: Mutex::default(),
-            old: Mutex::new(recovered.old),
-            failed: Mutex::new(None),
-            has_failed: AtomicBool::new(false),
-            boot,
-            log_bytes,
-            was_unclean: !recovered.is_clean,
-            is_other_boot: recovered.is_other_boot,
-        };
-        // Reservations of what did not count otherwise come first into the new log, whose first number makes what
-        // has it in the old one void.
-        let mut batch = Batch::default();
-        for (key, value) in recovered.reservations {
-            let found = store.get(&key)?;
-            batch.put(key, schema.larger_reservation(found.as_deref(), &value));
-        }
-        store.submit(batch)?;
-        store.sync_log()?;
-        trim(&*store.disk, &mut recovered.unused, &recovered.ends);
-        lock(&store.old).append(&mut recovered.unused);
-        Ok(store)
-    }
-
     /// The name of this start of the machine, another one after each power loss (see [`Disk::boot`]).
     #[must_use]
     pub fn boot(&self) -> &str {
@@ -634,103 +537,6 @@ impl Store {
     pub fn close(&self) -> Result<(), StoreError> {
         self.checkpoint()?;
         self.sync_and_mark(self.last(), true)
-    }
-
-    /// A row.
-    ///
-    /// # Errors
-    ///
-    /// The disk's.
-    pub fn get(&self, key: &Key) -> Result<Option<Bytes>, StoreError> {
-        let layers = read(&self.layers);
-        if let Some(value) = layers.active.get(key).or_else(|| layers.frozen.get(key)) {
-            return Ok(value.clone());
-        }
-        self.with_btree(|btree| btree.get(key))
-    }
-
-    /// The first row from `from` on and before `end`.
-    ///
-    /// # Errors
-    ///
-    /// The disk's.
-    pub fn first(&self, from: &Key, end: &Key) -> Result<Option<Row>, StoreError> {
-        let layers = read(&self.layers);
-        let mut from = from.clone();
-        loop {
-            let range = (Bound::Included(&from), Bound::Excluded(end));
-            let active = layers.active.range(range).next();
-            let frozen = layers.frozen.range(range).next();
-            let memory = match (active, frozen) {
-                (Some(a), Some(f)) => Some(if a.0 <= f.0 { a } else { f }),
-                (a, f) => a.or(f),
-            };
-            // Where memory has the very key there is nothing in the B-tree to ask for.
-            if let Some((key, Some(value))) = memory
-                && *key == from
-            {
-                return Ok(Some((from, value.clone())));
-            }
-            let below = self.with_btree(|btree| btree.first(&from))?.filter(|(key, _)| key < end);
-            match (memory, below) {
-                (None, below) => return Ok(below),
-                (Some((key, _)), Some(below)) if below.0 < *key => return Ok(Some(below)),
-                (Some((key, Some(value))), _) => return Ok(Some((key.clone(), value.clone()))),
-                (Some((key, None)), _) => {
-                    from = key.clone();
-                    from.0.push(0);
-                }
-            }
-        }
-    }
-
-    /// Some rows that begin with `prefix`, from `from` on, and where to go on from if there may be more.
-    ///
-    /// # Errors
-    ///
-    /// The disk's.
-    pub fn page(&self, from: &Key, prefix: &[u8]) -> Result<(Vec<Row>, Option<Key>), StoreError> {
-        let layers = read(&self.layers);
-        let end = after(prefix);
-        let below = self.with_btree(|btree| btree.range(from, &end, SCAN_ROWS))?;
-        let layers = [&*layers.frozen, &layers.active];
-        // Up to where none has more than are looked at: who goes on from there would meet all of them again each time.
-        let all = (Bound::Included(from), Bound::Excluded(&end));
-        let in_layers = layers.iter().filter_map(|layer| Some(layer.range(all).nth(SCAN_ROWS - 1)?.0));
-        let last = below.get(SCAN_ROWS - 1).map(|(key, _)| key).into_iter().chain(in_layers).min();
-        let next = last.map(|last| {
-            let mut key = last.clone();
-            key.0.push(0);
-            key
-        });
-        let range = (Bound::Included(from), Bound::Excluded(next.as_ref().unwrap_or(&end)));
-        let mut rows: Layer = below.into_iter().map(|(key, value)| (key, Some(value))).collect();
-        for layer in layers {
-            rows.extend(layer.range(range).map(|(key, value)| (key.clone(), value.clone())));
-        }
-        if let Some(next) = &next {
-            drop(rows.split_off(next));
-        }
-        Ok((rows.into_iter().filter_map(|(key, value)| Some((key, value?))).collect(), next))
-    }
-
-    /// Shows each row that begins with `prefix`, in order. What is changed meanwhile may be seen or not.
-    ///
-    /// # Errors
-    ///
-    /// The disk's, or what `each` has returned, which ends it.
-    pub fn scan<E: From<StoreError>>(
-        &self,
-        prefix: &[u8],
-        mut each: impl FnMut(&Key, &Bytes) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let mut from = Some(Key(prefix.to_vec()));
-        while let Some(start) = from {
-            let (rows, next) = self.page(&start, prefix)?;
-            rows.iter().try_for_each(|(key, value)| each(key, value))?;
-            from = next;
-        }
-        Ok(())
     }
 }
 

@@ -1,0 +1,110 @@
+//! Opening a store: what counts of what earlier runs have left, and the segment of the log that this run begins with. How the log is
+//! read is left to `log`.
+
+use super::btree::BTree;
+use super::log::{self, Segment};
+use super::{Batch, Layer, Layers, Options, Queue, Schema, Store, Writer, lock, size_of_row};
+use crate::StoreError;
+use crate::disk::Disk;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, RwLock};
+
+/// Bytes of a first segment for which there is room on a disk that others have filled, tried in this order.
+const SMALL_SEGMENTS: [u64; 2] = [1 << 20, 64 << 10];
+
+/// The segment that a start begins with: a smaller one where the disk is so full that there is no room for one of the usual
+/// size. What is there can be read then, and removed.
+fn first_segment(disk: &dyn Disk, number: u64, log_bytes: u64) -> Result<Segment, StoreError> {
+    let smaller = SMALL_SEGMENTS.iter().copied().filter(|&bytes| bytes < log_bytes);
+    let mut result = Segment::create(disk, number, log_bytes);
+    for bytes in smaller {
+        if !matches!(result, Err(StoreError::DiskFull)) {
+            break;
+        }
+        result = Segment::create(disk, number, bytes);
+    }
+    result
+}
+
+/// Gives back the space that earlier runs had for what they did not come to write; what could not be removed stays listed. A process
+/// that is killed soon after each start leaves two segments at a time, which the next start would read to the end. It does not
+/// matter here what fails, or is undone by a power loss: nothing in it counts. Where there is room, the segment of this run is
+/// durable before; where there is none, what is removed has no header, and what is cut nothing behind its end.
+fn trim(disk: &dyn Disk, unused: &mut Vec<String>, ends: &[(String, u64)]) {
+    unused.retain(|name| disk.remove(name).is_err());
+    for (name, end) in ends {
+        let _ = disk.open(name).and_then(|file| file.set_length(*end));
+    }
+}
+
+impl Store {
+    /// Opens what is there, with all that counts of the log; or makes an empty one.
+    ///
+    /// # Errors
+    ///
+    /// The disk fails or is full; what is there is damaged, or of a newer version.
+    pub fn open(disk: Arc<dyn Disk>, options: Options, schema: &dyn Schema) -> Result<Self, StoreError> {
+        let Options { cache_bytes, log_bytes } = options;
+        let btree = BTree::open(&*disk, cache_bytes)?;
+        let mut recovered = log::recover(&*disk, btree.checkpoint()?, schema)?;
+        let boot = log::boot(&*disk)?;
+        let mut active = Layer::new();
+        for rows in recovered.rows {
+            active.extend(rows);
+        }
+        // The next mark will cover what the last run did not come to sync: its log now, the files it names then.
+        disk.sync_files(&recovered.old).map_err(|error| {
+            disk.distrust();
+            StoreError::io("cannot sync the log")(error)
+        })?;
+        let rows = active.iter().filter_map(|(key, row)| Some((key, row.as_deref()?)));
+        let files = rows.flat_map(|(key, row)| schema.files_of(key, row)).collect();
+        let bytes = active.iter().map(|(key, value)| size_of_row(key, value.as_ref())).sum();
+        let mut current = first_segment(&*disk, recovered.next_number, log_bytes);
+        if matches!(current, Err(StoreError::DiskFull)) {
+            // Not a block is left: what the last run had in advance has its own.
+            trim(&*disk, &mut recovered.unused, &recovered.ends);
+            current = first_segment(&*disk, recovered.next_number, log_bytes);
+        }
+        let current = Arc::new(current?);
+        let header = current.header(recovered.last + 1, &boot);
+        let queue = Queue {
+            last: recovered.last,
+            end: header.len() as u64,
+            pending: vec![(current.clone(), 0, header)],
+            current,
+            spare: None,
+            next_number: recovered.next_number + 1,
+            files,
+            retired: Vec::new(),
+        };
+        let store = Self {
+            disk,
+            btree: RwLock::new(Some(btree)),
+            layers: RwLock::new(Layers { active, frozen: Arc::default(), bytes }),
+            queue: Mutex::new(queue),
+            writer: Mutex::new(Writer { last: recovered.last, unsynced: Vec::new() }),
+            written: AtomicU64::new(recovered.last),
+            synced: Mutex::default(),
+            old: Mutex::new(recovered.old),
+            failed: Mutex::new(None),
+            has_failed: AtomicBool::new(false),
+            boot,
+            log_bytes,
+            was_unclean: !recovered.is_clean,
+            is_other_boot: recovered.is_other_boot,
+        };
+        // Reservations of what did not count otherwise come first into the new log, whose first number makes what
+        // has it in the old one void.
+        let mut batch = Batch::default();
+        for (key, value) in recovered.reservations {
+            let found = store.get(&key)?;
+            batch.put(key, schema.larger_reservation(found.as_deref(), &value));
+        }
+        store.submit(batch)?;
+        store.sync_log()?;
+        trim(&*store.disk, &mut recovered.unused, &recovered.ends);
+        lock(&store.old).append(&mut recovered.unused);
+        Ok(store)
+    }
+}
