@@ -7,11 +7,13 @@
 
 #![deny(unsafe_code)]
 
+mod error;
 mod library;
 mod principal;
 pub mod services;
 mod sys;
 
+pub use error::{Error, Unusable};
 pub use library::{Ticket, TicketLife};
 pub use principal::Principal;
-pub use sys::{Cache, Credentials, Error, Kerberos, Unusable};
+pub use sys::{Cache, Credentials, Kerberos};

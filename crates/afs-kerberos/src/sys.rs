@@ -5,6 +5,8 @@
 
 #![expect(unsafe_code, reason = "the one file that calls a library in C")]
 
+mod layout;
+
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::fmt;
 use std::ptr;
@@ -12,94 +14,24 @@ use std::ptr;
 use libloading::Library;
 use zeroize::Zeroizing;
 
+use crate::error::{Error, Unusable};
 use crate::library::{Ticket, TicketLife};
+use layout::{Creds, Opaque, PrincipalPtr};
 
 /// The library's name with the number of its interface, which has been 3 since release 1.2 of 2000. Heimdal's is `libkrb5.so.26`: its
 /// `krb5_creds` is another structure, so it is not a substitute.
-const LIBRARY: &str = "libkrb5.so.3";
+pub(crate) const LIBRARY: &str = "libkrb5.so.3";
 
 /// Most bytes of a key, a ticket or a text that are taken from the library: far above what there is.
 const LENGTH_MAX: usize = 1 << 20;
 
-/// What only the library can look into.
-#[repr(C)]
-struct Opaque {
-    _private: [u8; 0],
-}
-
 type ContextPtr = *mut Opaque;
 type CachePtr = *mut Opaque;
-type PrincipalPtr = *mut Opaque;
 type KeytabPtr = *mut Opaque;
 type OptionsPtr = *mut Opaque;
 type Prompter = Option<
     unsafe extern "C" fn(ContextPtr, *mut c_void, *const c_char, *const c_char, i32, *mut c_void) -> i32,
 >;
-
-/// `krb5_data`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Data {
-    magic: i32,
-    length: c_uint,
-    data: *mut c_char,
-}
-
-/// `krb5_keyblock`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Keyblock {
-    magic: i32,
-    kind: i32,
-    length: c_uint,
-    contents: *mut u8,
-}
-
-/// `krb5_ticket_times`: seconds since 1970, in 32 bits that are read as unsigned.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Times {
-    authenticated: u32,
-    start: u32,
-    end: u32,
-    renewable_until: u32,
-}
-
-/// `krb5_creds`, as krb5.h of MIT Kerberos has had it since 1.0, checked with 1.20's.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Creds {
-    magic: i32,
-    client: PrincipalPtr,
-    server: PrincipalPtr,
-    key: Keyblock,
-    times: Times,
-    is_session_key: c_uint,
-    flags: i32,
-    addresses: *mut c_void,
-    ticket: Data,
-    second_ticket: Data,
-    authorization: *mut c_void,
-}
-
-impl Creds {
-    const EMPTY: Self = {
-        let data = Data { magic: 0, length: 0, data: ptr::null_mut() };
-        Self {
-            magic: 0,
-            client: ptr::null_mut(),
-            server: ptr::null_mut(),
-            key: Keyblock { magic: 0, kind: 0, length: 0, contents: ptr::null_mut() },
-            times: Times { authenticated: 0, start: 0, end: 0, renewable_until: 0 },
-            is_session_key: 0,
-            flags: 0,
-            addresses: ptr::null_mut(),
-            ticket: data,
-            second_ticket: data,
-            authorization: ptr::null_mut(),
-        }
-    };
-}
 
 /// Declares the table of functions and how it is filled.
 macro_rules! functions {
@@ -159,55 +91,6 @@ functions! {
     krb5_kt_resolve(ContextPtr, *const c_char, *mut KeytabPtr) -> i32;
     krb5_kt_close(ContextPtr, KeytabPtr) -> i32;
 }
-
-/// Why there is no Kerberos on this machine.
-#[derive(Debug)]
-pub enum Unusable {
-    /// The library is not there, or lacks something.
-    Missing(libloading::Error),
-    /// It cannot read its configuration.
-    Configuration(Error),
-}
-
-impl fmt::Display for Unusable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Missing(error) => write!(
-                f,
-                "MIT Kerberos's library {LIBRARY} cannot be used: {error}; install it, on Debian with 'apt-get install libkrb5-3 krb5-user'"
-            ),
-            Self::Configuration(error) => {
-                write!(f, "Kerberos's configuration (krb5.conf) cannot be used: {error}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for Unusable {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Missing(error) => Some(error),
-            Self::Configuration(error) => Some(error),
-        }
-    }
-}
-
-/// What the library says when something fails.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Error {
-    /// Its number; [`services`](crate::services) has names for some.
-    pub code: i32,
-    /// Its words.
-    pub text: String,
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
-impl std::error::Error for Error {}
 
 /// `EINVAL`, for texts with a NUL in them, which the library cannot be asked about.
 const EINVAL: i32 = 22;
@@ -703,28 +586,5 @@ impl Cache<'_> {
         };
         kerberos.check(code)?;
         Ok(Credentials { kerberos, creds })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_structure_of_credentials_has_the_size_and_places_of_krb5_h() {
-        use std::mem::offset_of;
-        if size_of::<usize>() != 8 {
-            return;
-        }
-        assert_eq!(size_of::<Creds>(), 120);
-        let places = [
-            offset_of!(Creds, client),
-            offset_of!(Creds, key),
-            offset_of!(Creds, times),
-            offset_of!(Creds, flags),
-            offset_of!(Creds, ticket),
-            offset_of!(Creds, authorization),
-        ];
-        assert_eq!(places, [8, 24, 48, 68, 80, 112]);
     }
 }
