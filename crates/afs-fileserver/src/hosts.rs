@@ -2,7 +2,7 @@
 //!
 //! A state machine: time is an argument, and nothing is sent from here. What a client's call needs first is an
 //! [`Admission`]; what a host has to be told is a [`Delivery`]. Who was promised what is in [`callbacks`](crate::callbacks),
-//! who goes when the table is full in `hosts/room.rs`. File service notes 7.4 have the rules.
+//! who goes when the table is full in `hosts/room.rs`, what a change of a file means for hosts in `hosts/breaks.rs`. File service notes 7.4 have the rules.
 //!
 //! A host is an address. Its UUID only tells whether another client lives there now: anybody may ask a client for its
 //! UUID, and a cloned machine has that of the first. So a client that comes with a known UUID from another address
@@ -35,7 +35,10 @@ use rx_proto::ids::Epoch;
 use rx_proto::time::Instant;
 
 use crate::remembered::ALL_VOLUMES;
+use host::{ASKED_MAX, Down, Host};
 
+mod breaks;
+mod host;
 mod room;
 
 /// A client, for as long as the server remembers it. Never used twice.
@@ -70,10 +73,6 @@ const RETRY_AFTER: (Duration, Duration) = (Duration::from_secs(1), Duration::fro
 /// A call of the host brings the next try at once, if the last was so long ago. It waits for that, so a host that calls and cannot be
 /// called, as behind many a firewall, is not tried with each; one that has never said who it is not sooner either.
 const RETRY_ON_CALL: Duration = Duration::from_secs(15);
-
-/// Clients at an address that does not answer which are asked all the same when they first call. One that ended a moment before another
-/// began there is all that is usual; more are somebody's invention.
-const ASKED_MAX: usize = 16;
 
 /// Epochs by which a host is known; the oldest goes. A client has one, a machine behind a translator of addresses may have more.
 const EPOCHS_MAX: usize = 4;
@@ -181,84 +180,6 @@ pub struct Hosts {
     moved: Vec<(HostId, HostId)>,
     /// Hosts that may still come before the table is looked through for those that can go.
     until_look: usize,
-}
-
-#[derive(Debug)]
-struct Host {
-    uuid: Option<Uuid>,
-    /// Where it calls from, and is called.
-    address: SocketAddr,
-    /// The epochs of its calls since it last said who it is, the newest last.
-    epochs: Vec<Epoch>,
-    capabilities: u32,
-    last_heard: Instant,
-    /// When it is looked at again: its entry in the agenda.
-    due: Instant,
-    /// `Some` while it does not answer.
-    down: Option<Down>,
-    /// It has to be told to forget everything.
-    owes_reset: bool,
-    /// Breaks that it did not take.
-    delayed: BTreeSet<AfsFid>,
-    /// Somebody is telling it something that calls wait for.
-    is_being_told: bool,
-    /// For a host from before the start: the volumes it may have promises for.
-    held_before: Vec<VolumeId>,
-    /// It was given promises since it was last told to forget.
-    may_hold_promises: bool,
-    /// Another address says that it is this client: it is to be asked whether it is still here.
-    is_doubted: bool,
-    /// Another address was given all its promises, which happens once.
-    has_moved: bool,
-    /// It goes as soon as it has been told to forget, unless it calls before.
-    is_leaving: bool,
-}
-
-#[derive(Debug, Clone)]
-struct Down {
-    /// How long to wait after the next failure.
-    backoff: Duration,
-    /// Not before.
-    retry_at: Instant,
-    /// The clients, by their epochs, that have called from there since and did not say who they are.
-    asked: Vec<Epoch>,
-}
-
-impl Down {
-    /// Whether a client there is not to be asked before it is time.
-    fn was_asked(&self, epoch: Epoch) -> bool {
-        self.asked.contains(&epoch) || self.asked.len() >= ASKED_MAX
-    }
-}
-
-impl Host {
-    /// It says who it is, or calls: it is not to go.
-    fn heard_of(&mut self, now: Instant) {
-        self.last_heard = now;
-        self.is_leaving = false;
-    }
-
-    /// Whether a change might have to be told to it.
-    fn holds_something(&self) -> bool {
-        self.may_hold_promises || !self.delayed.is_empty() || !self.held_before.is_empty()
-    }
-
-    fn is_owed(&self) -> bool {
-        self.owes_reset || !self.delayed.is_empty()
-    }
-
-    fn message(&self) -> Message {
-        match (self.owes_reset, self.delayed.is_empty()) {
-            (true, _) => Message::Reset,
-            (false, false) => Message::Break(self.delayed.iter().copied().collect()),
-            (false, true) => Message::Probe,
-        }
-    }
-
-    fn admitted(&self, id: HostId) -> Admitted {
-        let gets_promises = self.down.is_none() && !self.is_owed();
-        Admitted { host: id, gets_promises, capabilities: self.capabilities }
-    }
 }
 
 impl Hosts {
@@ -492,48 +413,6 @@ impl Hosts {
         self.forget(host);
     }
 
-    // ---- a file changes
-
-    /// The hosts have to be told that the file has changed. Returns whom to tell now, and what; for those that are known not
-    /// to answer, it is remembered. Every message returned is to be reported with [`handle_break`](Self::handle_break).
-    pub fn breaks(&mut self, hosts: &[HostId], fid: AfsFid) -> Vec<Delivery> {
-        let mut deliveries = Vec::new();
-        for id in hosts {
-            let Some(host) = self.hosts.get_mut(id) else { continue };
-            if host.owes_reset && host.down.is_some() {
-                continue;
-            }
-            if host.down.is_some() {
-                Self::delay(host, fid, self.limits.delayed_breaks);
-                continue;
-            }
-            let message = if host.owes_reset { Message::Reset } else { Message::Break(vec![fid]) };
-            deliveries.push(Delivery { host: *id, address: host.address, uuid: host.uuid, message });
-        }
-        deliveries
-    }
-
-    /// What a message of [`breaks`](Self::breaks) came to. One that was not answered is remembered, and the host not waited for
-    /// until it is heard of.
-    pub fn handle_break(&mut self, now: Instant, delivery: &Delivery, outcome: Outcome) {
-        let Some(host) = self.hosts.get_mut(&delivery.host) else { return };
-        match (&delivery.message, outcome) {
-            (Message::Break(fids), Outcome::NoAnswer) => {
-                for fid in fids {
-                    Self::delay(host, *fid, self.limits.delayed_breaks);
-                }
-                self.note_silence(now, delivery.host);
-            }
-            _ => {
-                let is_being_told = host.is_being_told;
-                self.handle_delivery(now, delivery, outcome);
-                if let Some(host) = self.hosts.get_mut(&delivery.host) {
-                    host.is_being_told = is_being_told;
-                }
-            }
-        }
-    }
-
     /// The host is about to get a promise; whether it may.
     pub fn note_promise(&mut self, host: HostId) -> bool {
         let Some(h) = self.hosts.get_mut(&host).filter(|h| h.admitted(host).gets_promises) else {
@@ -685,17 +564,6 @@ impl Hosts {
         asked.truncate(ASKED_MAX - 1);
         host.down = Some(Down { backoff: (2 * backoff).min(RETRY_AFTER.1), retry_at, asked });
         self.schedule(id, now + backoff);
-    }
-
-    fn delay(host: &mut Host, fid: AfsFid, limit: usize) {
-        if host.owes_reset {
-            return;
-        }
-        host.delayed.insert(fid);
-        if host.delayed.len() > limit {
-            host.delayed.clear();
-            host.owes_reset = true;
-        }
     }
 
     fn schedule(&mut self, id: HostId, at: Instant) {

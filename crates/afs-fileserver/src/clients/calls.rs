@@ -1,0 +1,149 @@
+//! Calls to clients, each with an end in time: who are you, and what they are told. What is said to whom is left to the parent.
+
+use std::net::SocketAddr;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use afs_wire::rxafs::{AfsCbFids, AfsCbs};
+use afs_wire::rxafscb;
+use rx::{CallError, Connection, RpcError};
+use rx_proto::ids::ServiceId;
+use rx_proto::security::Null;
+use rx_proto::time::Instant;
+use rxgen::{Abort, Interface, Rpc};
+
+use super::Clients;
+use crate::hosts::{Delivery, Identity, Message, Outcome};
+
+/// What a client answers to a message for another (`ProbeUuid`).
+const NOT_ME: i32 = 1;
+
+impl Clients {
+    pub(super) async fn ask(&self, address: SocketAddr) -> Option<Identity> {
+        let until = self.now() + self.introduction_wait;
+        let words = |addr: rxafscb::InterfaceAddr, capabilities: u32| Identity {
+            uuid: Some(addr.uuid),
+            capabilities,
+        };
+        match self.call(address, until, &rxafscb::TellMeAboutYourself {}).await {
+            Ok(reply) => {
+                let capabilities = reply.capabilities.first().copied().unwrap_or(0);
+                return Some(words(reply.addr, capabilities));
+            }
+            Err(Unheard::Refused(code)) if code == Abort::OPCODE.0 => {}
+            Err(_) => return None,
+        }
+        match self.call(address, until, &rxafscb::WhoAreYou {}).await {
+            Ok(reply) => Some(words(reply.addr, 0)),
+            Err(Unheard::Refused(code)) if code == Abort::OPCODE.0 => {
+                Some(Identity { uuid: None, capabilities: 0 })
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// Gives a message, and waits for its answer at most so long.
+    pub(super) async fn tell(&self, delivery: &Delivery, wait: Duration) -> Outcome {
+        let (address, until) = (delivery.address, self.now() + wait);
+        let result = match &delivery.message {
+            Message::Reset => {
+                let reset = rxafscb::InitCallBackState3 { server_uuid: self.uuid };
+                match self.call(address, until, &reset).await.map(drop) {
+                    Err(Unheard::Refused(code)) if code == Abort::OPCODE.0 => {
+                        self.call(address, until, &rxafscb::InitCallBackState {}).await.map(drop)
+                    }
+                    result => result,
+                }
+            }
+            Message::Break(fids) => {
+                let mut result = Ok(());
+                for fids in fids.chunks(afs_wire::ids::AFSCBMAX) {
+                    let fids = AfsCbFids::new(fids.to_vec()).expect("no more than fit into a message");
+                    let message = rxafscb::CallBack { fids, callbacks: AfsCbs::default() };
+                    result = self.call(address, until, &message).await.map(drop);
+                    if result == Err(Unheard::NoAnswer) {
+                        break;
+                    }
+                }
+                result
+            }
+            Message::Probe => match delivery.uuid {
+                Some(client_uuid) => {
+                    self.call(address, until, &rxafscb::ProbeUuid { client_uuid }).await.map(drop)
+                }
+                None => self.call(address, until, &rxafscb::Probe {}).await.map(drop),
+            },
+        };
+        match result {
+            // Whoever refuses a message has got it.
+            Ok(()) => Outcome::Told,
+            Err(Unheard::Refused(NOT_ME)) if delivery.message == Message::Probe => Outcome::SomebodyElse,
+            Err(Unheard::Refused(_)) => Outcome::Told,
+            Err(Unheard::NoAnswer) => Outcome::NoAnswer,
+        }
+    }
+
+    async fn call<R: Rpc>(&self, address: SocketAddr, until: Instant, args: &R) -> Result<R::Reply, Unheard> {
+        let connection = self.connection(address).ok_or(Unheard::NoAnswer)?;
+        let result = self.call_on(&connection, until, args).await;
+        if result.is_err() {
+            // It may be the connection that is at fault: forgotten after long silence, or refused.
+            self.connections.lock().unwrap_or_else(PoisonError::into_inner).pop(&address);
+        }
+        result
+    }
+
+    async fn call_on<R: Rpc>(
+        &self,
+        connection: &Connection,
+        until: Instant,
+        args: &R,
+    ) -> Result<R::Reply, Unheard> {
+        let mut timer = self.runtime.sleep_until(until);
+        let mut work = std::pin::pin!(async {
+            let mut call = connection.call().await.map_err(|_| Unheard::NoAnswer)?;
+            call.set_deadline(until);
+            call.rpc(args).await.map_err(Unheard::of)
+        });
+        // A free channel has to be waited for too, and has no deadline of its own.
+        std::future::poll_fn(|cx| {
+            if let std::task::Poll::Ready(result) = work.as_mut().poll(cx) {
+                return std::task::Poll::Ready(result);
+            }
+            timer.as_mut().poll(cx).map(|()| Err(Unheard::NoAnswer))
+        })
+        .await
+    }
+
+    fn connection(&self, address: SocketAddr) -> Option<Connection> {
+        let endpoint = self.endpoint.upgrade()?;
+        let mut connections = self.connections.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(connection) = connections.get(&address) {
+            return Some(connection.clone());
+        }
+        let service = ServiceId(rxafscb::Rxafscb::SERVICE_ID);
+        let connection = endpoint.connect(address, service, Box::new(Null));
+        connections.put(address, connection.clone());
+        Some(connection)
+    }
+}
+
+/// Why a message had no effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unheard {
+    /// The client aborted the call with this code.
+    Refused(i32),
+    /// It did not answer.
+    NoAnswer,
+}
+
+impl Unheard {
+    fn of(error: RpcError) -> Self {
+        match error {
+            RpcError::Call { source: CallError::Aborted { code, .. }, .. } => Self::Refused(code.0),
+            // It answered, if nothing that can be understood.
+            RpcError::Reply { .. } => Self::Refused(Abort::CC_UNMARSHAL.0),
+            RpcError::Call { .. } => Self::NoAnswer,
+        }
+    }
+}
