@@ -1,15 +1,20 @@
 //! The receiving half of a call: puts packets in order, keeps the window, and decides when to acknowledge. To stock peers
-//! by OpenAFS's rule (Rx notes 7.4), to peers of our own less often. What an ACK says of the path is not its business.
+//! by OpenAFS's rule (Rx notes 7.4), to peers of our own less often. What an ACK says of the stream is
+//! in `answer`, what is offered while room is short in `grants`; what an ACK says of the path is not its business.
 
-use crate::ack::{AckFields, AckReason, MAX_TABLE};
+mod answer;
+mod grants;
+
+use crate::ack::AckReason;
 use crate::ids::{Seq, Serial};
 use crate::packet::{Flags, Header};
 use crate::ranges::Ranges;
 use crate::time::Instant;
 use bytes::Bytes;
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::time::Duration;
+
+pub(crate) use answer::AckForm;
 
 /// Packets after which a stock peer gets an ACK at once.
 const STOCK_EVERY: u32 = 2;
@@ -22,9 +27,6 @@ const OWN_EVERY: u32 = 4;
 const OWN_DELAY: Duration = Duration::from_millis(5);
 /// With a window or flight this small every packet is acknowledged at once: the sender may be waiting for it.
 const SMALL_FLIGHT: u32 = 8;
-/// Ranges in an ordinary ACK, half of them the newest, half the oldest. With an ACK for every fourth packet and 1 % lost each
-/// hole is told some 400 times as one of the newest, and the ACKs take 3 % of what the data take.
-const FEW_RANGES: usize = 32;
 /// What the window allows is this many times what the application took in the last round trip: the sender doubles each
 /// round, and learns of the window a round late.
 const WINDOW_HEADROOM: u32 = 4;
@@ -48,17 +50,6 @@ struct Due {
     serial: Serial,
     /// The peer asked for it: it may be long.
     full: bool,
-}
-
-/// How an ACK tells what has come.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum AckForm {
-    /// As every peer reads it.
-    Table,
-    /// By ranges, in a packet that stays small.
-    FewRanges,
-    /// By so many ranges at most.
-    Ranges(usize),
 }
 
 /// What the path knows that matters here.
@@ -198,98 +189,6 @@ impl Receive {
             self.granted = self.granted.max(self.first_unread().plus(self.window - 1));
             self.accepts = self.accepts.max(self.granted);
         }
-    }
-
-    // ---- grants: what may be offered while the way to here is short of room (see `endpoint::credits`)
-
-    /// Whether the window moves by grants alone.
-    pub(crate) const fn is_gated(&self) -> bool {
-        self.is_gated
-    }
-
-    /// From now on the window moves by grants alone, and no more than `keep` packets beyond those that came are offered.
-    pub(crate) fn gate(&mut self, keep: u32) {
-        self.is_gated = true;
-        self.cut(keep);
-    }
-
-    /// Offers no more than `keep` packets beyond those that came. What was offered before is still accepted.
-    pub(crate) fn cut(&mut self, keep: u32) {
-        self.granted = self.granted.min(self.newest().plus(keep));
-    }
-
-    /// Offers `packets` less, but what has come.
-    pub(crate) fn retract(&mut self, packets: u32) {
-        self.granted = Seq(self.granted.0.saturating_sub(packets)).max(self.newest());
-    }
-
-    /// The window moves with the reader again.
-    pub(crate) fn ungate(&mut self) {
-        self.is_gated = false;
-        self.follow_reader();
-        if self.granted > self.told && self.has_begun() {
-            self.tell_window();
-        }
-    }
-
-    /// Offers `packets` more, and says so.
-    pub(crate) fn grant(&mut self, packets: u32) {
-        self.granted = self.granted.plus(packets);
-        self.accepts = self.accepts.max(self.granted);
-        self.tell_window();
-    }
-
-    /// The peer is to hear what is offered.
-    pub(crate) fn tell_window(&mut self) {
-        if self.due.is_none() && !self.is_complete() {
-            self.acknowledge_now(AckReason::DELAY, Serial::NONE);
-        }
-    }
-
-    /// The furthest packet that has come.
-    fn newest(&self) -> Seq {
-        self.highest.max(Seq(self.next.0 - 1))
-    }
-
-    /// How many packets are offered and have not come. Nothing comes after the end.
-    pub(crate) fn outstanding(&self) -> u32 {
-        if !self.has_begun() || self.is_complete() {
-            return 0;
-        }
-        let edge = self.last.unwrap_or(self.granted);
-        edge.after(Seq(self.next.0 - 1)).map_or(0, |n| n.saturating_sub(self.later_count))
-    }
-
-    /// How many of those were not offered but are to be expected, as a later one came.
-    pub(crate) fn uninvited(&self) -> u32 {
-        self.uninvited.min(self.outstanding())
-    }
-
-    /// Offers nothing more, and what may come all the same was not offered.
-    pub(crate) fn refuse_first_flight(&mut self) {
-        self.cut(0);
-        (self.uninvited, self.uninvited_to) = (self.outstanding(), self.newest());
-    }
-
-    fn note_invitation(&mut self, seq: Seq) {
-        if seq < self.uninvited_to {
-            self.uninvited = self.uninvited.saturating_sub(1);
-        }
-        if self.is_gated
-            && let Some(beyond) = seq.after(self.granted.plus(1))
-        {
-            self.uninvited += beyond;
-            self.uninvited_to = seq;
-        }
-        self.granted = self.granted.max(seq);
-    }
-
-    /// How many packets more there is memory for than are offered; none once the end is known.
-    pub(crate) fn wanted(&self) -> u32 {
-        if self.last.is_some() || !self.is_gated {
-            return 0;
-        }
-        self.first_unread().plus(self.window - 1).after(self.granted).unwrap_or(0)
     }
 
     fn first_unread(&self) -> Seq {
@@ -494,55 +393,6 @@ impl Receive {
         due
     }
 
-    /// The hard acknowledgement: all that has come in order, but never so much that a window of 0 would have to be offered
-    /// (Rx notes 17.9).
-    fn first(&self) -> Seq {
-        let held_back = (self.ready.len() as u32 + 1).saturating_sub(self.window);
-        let first = Seq(self.next.0 - held_back.min(self.next.0 - 1));
-        if self.is_complete() { first } else { first.min(self.granted.max(Seq::FIRST)) }
-    }
-
-    /// What an ACK says of this stream. The caller adds sizes.
-    pub(crate) fn fields(&mut self, reason: AckReason, serial: Serial, packet_lens: (u32, u32)) -> AckFields {
-        let first = self.first();
-        self.told = self.granted;
-        AckFields {
-            first,
-            previous: self.highest,
-            serial,
-            reason,
-            window: self.granted.after(first).map_or(1, |n| n + 1).max(1),
-            max_packet_len: packet_lens.0,
-            natural_packet_len: packet_lens.1,
-        }
-    }
-
-    /// The ACK's table, from its first packet on.
-    pub(crate) fn table(&self) -> impl ExactSizeIterator<Item = bool> + '_ {
-        let first = self.first();
-        let held = self.next.0 - first.0;
-        let count = self.highest.after(first).map_or(0, |n| n + 1).min(MAX_TABLE as u32);
-        (0..count).map(move |i| match i.checked_sub(held) {
-            None => true,
-            Some(distance) => self.later.get(distance as usize).is_some_and(Option::is_some),
-        })
-    }
-
-    /// What has come from the ACK's first packet on, as ranges.
-    fn ranges(&self) -> impl DoubleEndedIterator<Item = Range<Seq>> + Clone + '_ {
-        let unread = self.first()..self.next;
-        (!unread.is_empty()).then_some(unread).into_iter().chain(self.beyond.iter())
-    }
-
-    /// Appends an ACK's body to `out`.
-    pub(crate) fn encode_ack(&self, fields: &AckFields, form: AckForm, announce: bool, out: &mut Vec<u8>) {
-        match form {
-            AckForm::Table => fields.encode(self.table(), announce, out),
-            AckForm::FewRanges => fields.encode_ranges(self.ranges(), FEW_RANGES, out),
-            AckForm::Ranges(fit) => fields.encode_ranges(self.ranges(), fit, out),
-        }
-    }
-
     /// Forgets what is held; the call has ended.
     pub(crate) fn clear(&mut self) {
         self.next = Seq(self.next.0 - self.ready.len() as u32).max(Seq::FIRST);
@@ -558,10 +408,11 @@ impl Receive {
 mod tests {
     use super::*;
 
-    const STOCK: PathView = PathView { is_own: false, takes_ranges: false, rtt: Duration::from_millis(20) };
+    pub(super) const STOCK: PathView =
+        PathView { is_own: false, takes_ranges: false, rtt: Duration::from_millis(20) };
     const OWN: PathView = PathView { is_own: true, takes_ranges: true, rtt: Duration::from_millis(20) };
 
-    fn data(seq: u32, flags: u8) -> Header {
+    pub(super) fn data(seq: u32, flags: u8) -> Header {
         let mut bytes = [0u8; 28];
         bytes[12..16].copy_from_slice(&seq.to_be_bytes());
         bytes[16..20].copy_from_slice(&(seq + 100).to_be_bytes());
@@ -570,7 +421,7 @@ mod tests {
     }
 
     /// Feeds a packet; returns the reason of the ACK that is due, if one is.
-    fn feed(r: &mut Receive, seq: u32, flags: u8, path: PathView) -> Option<AckReason> {
+    pub(super) fn feed(r: &mut Receive, seq: u32, flags: u8, path: PathView) -> Option<AckReason> {
         r.handle_data(Instant::ORIGIN, &data(seq, flags), Bytes::from(vec![seq as u8; 10]), path);
         r.is_ack_due().then(|| r.take_due().0)
     }
@@ -651,34 +502,6 @@ mod tests {
         let ack = r.fields(AckReason::IDLE, Serial::NONE, (1444, 1444));
         assert_eq!((ack.first, ack.window), (Seq(1), 100));
         assert_eq!(r.handle_data(Instant::ORIGIN, &data(100, 0), Bytes::new(), STOCK), Received::Held);
-    }
-
-    /// What may come under an older offer is accepted, and a sender that has used up its grant hears of no window of 0: it
-    /// is told of one packet, which has come.
-    #[test]
-    fn a_gated_window_moves_by_grants_alone() {
-        let mut r = Receive::new(Instant::ORIGIN, 255);
-        (1..=3).for_each(|s| _ = feed(&mut r, s, 0, STOCK));
-        r.gate(2);
-        assert_eq!((r.outstanding(), r.wanted()), (2, 250));
-        (4..=5).for_each(|s| _ = feed(&mut r, s, 0, STOCK));
-        assert_eq!(r.outstanding(), 0);
-        let ack = r.fields(AckReason::IDLE, Serial::NONE, (1444, 1444));
-        assert_eq!((ack.first, ack.window), (Seq(5), 1));
-        assert_eq!(r.table().collect::<Vec<_>>(), [true]);
-        (0..5).for_each(|_| drop(r.read()));
-        assert!(!r.is_ack_due(), "reading offers nothing");
-        assert_eq!(r.handle_data(Instant::ORIGIN, &data(8, 0), Bytes::new(), STOCK), Received::Held);
-        assert_eq!(r.outstanding(), 2, "two before it may still come");
-        r.take_due();
-        r.grant(4);
-        assert!(r.is_ack_due());
-        let ack = r.fields(AckReason::IDLE, Serial::NONE, (1444, 1444));
-        assert_eq!((ack.first, ack.window, r.outstanding()), (Seq(6), 7, 6));
-        assert_eq!(r.handle_data(Instant::ORIGIN, &data(9, 4), Bytes::new(), STOCK), Received::Held);
-        assert_eq!((r.outstanding(), r.wanted()), (2, 0), "nothing comes after the end");
-        r.ungate();
-        assert_eq!(r.fields(AckReason::IDLE, Serial::NONE, (1444, 1444)).window, 255);
     }
 
     #[test]

@@ -21,6 +21,8 @@
 //!   lets any loss lower them: with 1 % of random loss they would creep down.
 //! - The headroom in Cruise is taken from the queue that the upper bound allows, never from the pipe itself.
 
+mod aggregation;
+
 use super::{AckSample, Controller, bytes_in, quantum};
 use crate::pacer::CATCH_UP;
 use crate::time::Instant;
@@ -29,6 +31,8 @@ use rand::{Rng, SeedableRng};
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::time::Duration;
+
+use aggregation::Aggregation;
 
 /// 4 ln 2: the smallest gain that doubles the rate each round.
 const STARTUP_GAIN: f64 = 2.77;
@@ -39,8 +43,6 @@ const FULL_ROUNDS: u32 = 3;
 const CRUISE_ROUNDS: RangeInclusive<u32> = 1..=6;
 /// Rounds for which a rate sample counts: the longest probe cycle, so that each probe's finding lives until the next.
 const RATE_ROUNDS: u64 = 12;
-/// Rounds for which acknowledgements that came together count, up to twice as many (the draft's ExtraAckedFilterLen is 10).
-const AGGREGATION_ROUNDS: u64 = 5;
 /// Queue that probing upwards may add in a round trip.
 const PROBE_QUEUE: Duration = Duration::from_millis(12);
 /// Most queue that the window allows for. Below the 50 ms that links commonly have.
@@ -126,40 +128,6 @@ struct Bounds {
 
 impl Bounds {
     const NONE: Self = Self { inflight_hi: u64::MAX, inflight_lo: u64::MAX, rate_lo: u64::MAX };
-}
-
-/// How much more than the rate lets expect ACKs bring at once, as the peer, or a radio link, stands still now and then and
-/// makes up for it (the draft's extra_acked). So much has to be allowed in flight, or standing still divides the rate again
-/// and again: measured by the rate of a window that waited, the next window is smaller still.
-#[derive(Debug)]
-struct Aggregation {
-    /// Since when more has been acknowledged than expected, and how much in all.
-    since: Instant,
-    acked: u64,
-    /// The most beyond expectation in the last rounds since `from`, and in as many before.
-    most: u64,
-    most_before: u64,
-    from: u64,
-}
-
-impl Aggregation {
-    const NONE: Self = Self { since: Instant::ORIGIN, acked: 0, most: 0, most_before: 0, from: 0 };
-
-    fn handle_ack(&mut self, sample: &AckSample, round: u64, rate: u64, window: u64) {
-        let mut expected = bytes_in(rate, sample.now.since(self.since));
-        if self.acked <= expected {
-            (self.since, self.acked, expected) = (sample.now, 0, 0);
-        }
-        self.acked += sample.acked;
-        if round >= self.from + AGGREGATION_ROUNDS {
-            (self.most_before, self.most, self.from) = (self.most, 0, round);
-        }
-        self.most = self.most.max((self.acked - expected).min(window));
-    }
-
-    fn extra(&self) -> u64 {
-        self.most.max(self.most_before)
-    }
 }
 
 /// The controller; see the module.
