@@ -1,9 +1,12 @@
-//! The client: its parts, its beginning and its end. What can be done with it is in the folders beside, by topic: statuses in `vnodes`, names
-//! and directories in `names`, files in `data`, what `fs` asks in `service`, and the calls and streams of data in `servers`.
+//! The client: its beginning, its end, and who its users are. Its parts are put together in `parts`. What can be done with it is in the
+//! folders beside, by topic: statuses in `vnodes`, names and directories in `names`, files in `data`, what `fs` asks in `service`, and
+//! the calls and streams of data in `servers`.
+
+mod parts;
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use afs_config::CellName;
@@ -17,40 +20,22 @@ use rx::{Endpoint, EndpointConfig, Runtime};
 use rx_proto::time::Instant;
 use rx_security::Token;
 
-use crate::closing::Closing;
 use crate::config::Config;
-use crate::data::fetch::prefetch::Prefetch;
-use crate::data::files::{self, Files};
-use crate::data::locks::Locks;
-use crate::data::locks::calls::LockCalls;
-use crate::data::open_files::OpenFiles;
+use crate::data::files::{self};
 use crate::error::Error;
-use crate::events::{Audience, Invalidations, Notices};
+use crate::events::{Audience, Notices};
 use crate::fid::{CellIndex, Fid, Pag, User};
-use crate::names::changes::Changes;
-use crate::names::directory::Directories;
-use crate::names::dynroot::{self, DynamicRoot};
-use crate::names::links::Links;
-use crate::names::lookup::{Names, SysNames};
-use crate::names::mount_point::{MountPoints, Mounts};
-use crate::servers::cells::Cells;
-use crate::servers::connections::Connections;
-use crate::servers::dns::DnsCells;
-use crate::servers::liveness::{Liveness, Probe};
-use crate::servers::location::Locations;
-use crate::servers::pags::{New, Pags, TooMany};
-use crate::servers::remote::Calls;
-use crate::servers::streams::Streams;
-use crate::servers::table::{ServerKind, Servers};
-use crate::servers::users::{Holder, LoggedIn, TokenCounts, TokenInfo, Users, Who};
-use crate::servers::waiting::Waiting;
-use crate::service::callbacks::{self, Promises};
-use crate::vnodes::attributes::Statuses;
-use crate::vnodes::single_flight::SingleFlight;
+use crate::names::dynroot::{self};
+use crate::servers::pags::{New, TooMany};
+use crate::servers::table::ServerKind;
+use crate::servers::users::{Holder, LoggedIn, TokenCounts, TokenInfo, Who};
+use crate::service::callbacks::{self};
 use crate::vnodes::status::{Status, unix_time};
-use crate::vnodes::suspended::{self, SuspendDetector};
-use crate::vnodes::table::Vnodes;
+use crate::vnodes::suspended::{self};
 use crate::wait;
+
+pub(crate) use parts::Parts;
+use parts::assemble;
 
 /// How long a client that ends waits for servers to take back what they have promised: they find out by themselves otherwise.
 const GOODBYE_MAX: Duration = Duration::from_secs(2);
@@ -62,43 +47,6 @@ const STORE_MAX: Duration = Duration::from_secs(20);
 #[derive(Debug, Clone)]
 pub struct Client {
     pub(crate) inner: Arc<Parts>,
-}
-
-/// What all clones share: the parts of a client, each of which has those that it uses.
-#[derive(Debug)]
-pub(crate) struct Parts {
-    pub(crate) config: Config,
-    pub(crate) runtime: Arc<dyn Runtime>,
-    pub(crate) uuid: Uuid,
-    pub(crate) users: Arc<Users>,
-    pub(crate) pags: Pags,
-    pub(crate) servers: Arc<Servers>,
-    pub(crate) cells: Arc<Cells>,
-    pub(crate) dns: Arc<DnsCells>,
-    pub(crate) connections: Arc<Connections>,
-    pub(crate) liveness: Arc<Liveness>,
-    pub(crate) locations: Arc<Locations>,
-    /// What all that is asked of servers goes through.
-    pub(crate) calls: Arc<Calls>,
-    pub(crate) streams: Streams,
-    pub(crate) vnodes: Arc<Vnodes>,
-    pub(crate) promises: Promises,
-    pub(crate) suspended: SuspendDetector,
-    pub(crate) statuses: Arc<Statuses>,
-    pub(crate) mount_points: Arc<MountPoints>,
-    pub(crate) links: Arc<Links>,
-    pub(crate) directories: Arc<Directories>,
-    pub(crate) names: Arc<Names>,
-    pub(crate) changes: Arc<Changes>,
-    pub(crate) dynamic_root: Arc<DynamicRoot>,
-    pub(crate) invalidations: Arc<Invalidations>,
-    pub(crate) open_files: Arc<OpenFiles>,
-    pub(crate) files: Arc<Files>,
-    pub(crate) prefetch: Prefetch,
-    pub(crate) locks: Arc<Locks>,
-    /// Here, as the locks do not keep it.
-    _lock_calls: Arc<LockCalls>,
-    pub(crate) closing: Closing,
 }
 
 /// What a name was found to name. Of a mount point it is the mount point's own fid, with the status of what is mounted.
@@ -399,178 +347,6 @@ impl Client {
     }
 }
 
-/// Makes the parts of a client and gives each those that it uses.
-fn assemble(
-    runtime: Arc<dyn Runtime>,
-    config: Config,
-    endpoint: Endpoint,
-    seed: [u8; 32],
-) -> Result<Parts, Error> {
-    let uuid = config.uuid.unwrap_or_else(|| uuid_of(&seed));
-    let users = Arc::new(Users::new(Arc::clone(&runtime), config.level));
-    let servers = Arc::new(Servers::new(uuid.time_low.into()));
-    let cells = Arc::new(Cells::new(&config.cells, config.ports, &servers));
-    let (mounts, closing) = (Arc::<Mounts>::default(), Closing::default());
-    let invalidations = Arc::new(Invalidations::new(Arc::clone(&runtime), Arc::clone(&mounts)));
-    let dns = Arc::new(DnsCells::new(
-        config.dns.clone(),
-        seed,
-        Arc::clone(&runtime),
-        Arc::clone(&cells),
-        Arc::clone(&servers),
-        Arc::clone(&invalidations),
-        closing.clone(),
-    ));
-    let connections = Arc::new(Connections::new(endpoint, Arc::clone(&users)));
-    let probe: Arc<dyn Probe> = connections.clone();
-    let liveness = Arc::new(Liveness::new(Arc::clone(&servers), probe, Arc::clone(&runtime)));
-    let locations = Arc::new(Locations::new(Arc::clone(&runtime), Arc::clone(&servers), config.ports.file));
-    let vnodes = Arc::new(Vnodes::new(config.status_entries, config.directory_bytes));
-    let files = Arc::new(Files::open(&config, Arc::clone(&cells))?);
-    log_local_users_in(&config, &cells, &users)?;
-    // Calls tell the locks of volumes that have moved, which then are asked for by calls.
-    let lock_calls = Arc::new_cyclic(|lock_calls: &Weak<LockCalls>| {
-        let calls = Arc::new(Calls {
-            runtime: Arc::clone(&runtime),
-            patience: config.patience,
-            dead_after: config.dead_after,
-            users: Arc::clone(&users),
-            servers: Arc::clone(&servers),
-            cells: Arc::clone(&cells),
-            dns: Arc::clone(&dns),
-            locations: Arc::clone(&locations),
-            connections: Arc::clone(&connections),
-            liveness: Arc::clone(&liveness),
-            vnodes: Arc::clone(&vnodes),
-            mounts: Arc::clone(&mounts),
-            locks: Arc::new(Locks::new(Arc::clone(&runtime), lock_calls.clone())),
-            waiting: Waiting::default(),
-            closing: closing.clone(),
-        });
-        let statuses = Arc::new(Statuses {
-            vnodes: Arc::clone(&vnodes),
-            users: Arc::clone(&users),
-            calls: Arc::clone(&calls),
-            single_flight: SingleFlight::default(),
-            invalidations: Arc::clone(&invalidations),
-        });
-        LockCalls { calls, statuses }
-    });
-    let (calls, statuses) = (Arc::clone(&lock_calls.calls), Arc::clone(&lock_calls.statuses));
-    let streams = Streams::new(Arc::clone(&statuses));
-    let started = unix_time(&*runtime);
-    let dynamic_root = DynamicRoot::new(Arc::clone(&cells), config.aliases.aliases.clone(), started);
-    let dynamic_root = Arc::new(dynamic_root);
-    let links = Arc::new(Links {
-        vnodes: Arc::clone(&vnodes),
-        statuses: Arc::clone(&statuses),
-        streams: streams.clone(),
-        dynamic_root: Arc::clone(&dynamic_root),
-    });
-    let mount_points = Arc::new(MountPoints::new(
-        Arc::clone(&calls),
-        Arc::clone(&statuses),
-        Arc::clone(&links),
-        Arc::clone(&dynamic_root),
-        config.fakestat,
-    ));
-    // Hidden names go by changes of names, which ask which files are open.
-    let changes = Arc::new_cyclic(|changes: &Weak<Changes>| {
-        let open_files = Arc::new(OpenFiles::new(Arc::clone(&runtime), changes.clone()));
-        let directories = Arc::new(Directories {
-            runtime: Arc::clone(&runtime),
-            users: Arc::clone(&users),
-            vnodes: Arc::clone(&vnodes),
-            statuses: Arc::clone(&statuses),
-            streams: streams.clone(),
-            dynamic_root: Arc::clone(&dynamic_root),
-            mount_points: Arc::clone(&mount_points),
-            open_files: Arc::clone(&open_files),
-        });
-        let names = Arc::new(Names {
-            directories: Arc::clone(&directories),
-            mount_points: Arc::clone(&mount_points),
-            dynamic_root: Arc::clone(&dynamic_root),
-            dns: Arc::clone(&dns),
-            vnodes: Arc::clone(&vnodes),
-            open_files: Arc::clone(&open_files),
-            sysnames: SysNames::new(config.sysnames.clone()),
-        });
-        Changes {
-            calls: Arc::clone(&calls),
-            vnodes: Arc::clone(&vnodes),
-            statuses: Arc::clone(&statuses),
-            names,
-            directories,
-            mount_points: Arc::clone(&mount_points),
-            links: Arc::clone(&links),
-            open_files,
-            files: Arc::clone(&files),
-        }
-    });
-    let promises = Promises {
-        calls: Arc::clone(&calls),
-        vnodes: Arc::clone(&vnodes),
-        invalidations: Arc::clone(&invalidations),
-    };
-    let suspended =
-        SuspendDetector::new(runtime.boot_time(), Arc::clone(&servers), Arc::clone(&invalidations));
-    Ok(Parts {
-        uuid,
-        users,
-        pags: Pags::new(config.users.iter().map(|user| user.uid).collect()),
-        servers,
-        cells,
-        dns,
-        connections,
-        liveness,
-        locations,
-        locks: Arc::clone(&calls.locks),
-        calls,
-        streams,
-        vnodes,
-        promises,
-        suspended,
-        statuses,
-        mount_points,
-        links,
-        directories: Arc::clone(&changes.directories),
-        names: Arc::clone(&changes.names),
-        open_files: Arc::clone(&changes.open_files),
-        changes,
-        dynamic_root,
-        invalidations,
-        files,
-        prefetch: Prefetch::default(),
-        _lock_calls: lock_calls,
-        closing,
-        runtime,
-        config,
-    })
-}
-
-/// Gives the users of the configuration their tickets.
-fn log_local_users_in(config: &Config, cells: &Cells, users: &Users) -> Result<(), Error> {
-    for (name, keys) in &config.keys {
-        let keys = Arc::new(keys.clone());
-        for user in config.users.iter().filter(|user| user.cell == *name) {
-            let cell = cells.find(name.as_str())?;
-            let cell = (cell.index, name.as_str());
-            users.log_in_by_key(User::of(user.uid), cell, &keys, &user.name)?;
-        }
-    }
-    let has_key = |cell: &CellName| config.keys.iter().any(|(name, _)| name == cell);
-    match config.users.iter().find(|user| !has_key(&user.cell)) {
-        Some(user) => Err(Error::Invalid {
-            what: format!(
-                "the user {} is to be {} of {}, of which there is no key",
-                user.uid, user.name, user.cell
-            ),
-        }),
-        None => Ok(()),
-    }
-}
-
 fn bind(runtime: &Arc<dyn Runtime>, config: &Config) -> Result<Endpoint, Error> {
     let make = |address| {
         let mut options = EndpointConfig::default();
@@ -586,18 +362,5 @@ fn bind(runtime: &Arc<dyn Runtime>, config: &Config) -> Result<Endpoint, Error> 
             make(SocketAddr::new(config.bind.ip(), 0)).map_err(failed)
         }
         bound => bound.map_err(failed),
-    }
-}
-
-/// A random UUID (version 4).
-fn uuid_of(seed: &[u8; 32]) -> Uuid {
-    let pair = |at: usize| u16::from_be_bytes([seed[at], seed[at + 1]]);
-    Uuid {
-        time_low: u32::from(pair(0)) << 16 | u32::from(pair(2)),
-        time_mid: pair(4),
-        time_hi_and_version: pair(6) & 0x0fff | 0x4000,
-        clock_seq_hi_and_reserved: seed[8] & 0x3f | 0x80,
-        clock_seq_low: seed[9],
-        node: [seed[10], seed[11], seed[12], seed[13], seed[14], seed[15]],
     }
 }
