@@ -31,7 +31,7 @@ fn not_empty(error: Error) -> Error {
 }
 
 impl Changes {
-    /// See [`Client::remove`].
+    /// See [`Client::remove`](crate::Client::remove).
     pub(super) async fn remove(self: &Arc<Self>, user: User, dir: Fid, name: &[u8]) -> Result<(), Error> {
         let wire_name = checked_name(name)?;
         let changing = self.changing(user, dir).await?;
@@ -83,7 +83,7 @@ impl Changes {
         Ok(())
     }
 
-    /// See [`Client::remove_dir`].
+    /// See [`Client::remove_dir`](crate::Client::remove_dir).
     pub(super) async fn remove_dir(&self, user: User, dir: Fid, name: &[u8]) -> Result<(), Error> {
         let wire_name = checked_name(name)?;
         let changing = self.changing(user, dir).await?;
@@ -116,7 +116,7 @@ impl Changes {
         Ok(())
     }
 
-    /// See [`Client::rename`].
+    /// See [`Client::rename`](crate::Client::rename).
     pub(super) async fn rename(
         self: &Arc<Self>,
         user: User,
