@@ -137,9 +137,10 @@ pub(crate) struct World {
     pub(crate) sim: Sim,
     pub(crate) sites: Vec<Site>,
     keys: KeySet,
-    folder: Folder,
     pub(crate) databases: Databases,
     setup: Endpoint,
+    /// Dropped last: servers write when they end.
+    folder: Folder,
 }
 
 fn options() -> EndpointConfig {
