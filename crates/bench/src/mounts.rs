@@ -18,11 +18,12 @@
 //! process; none leaves it to the system. Trees and caches are in `trees.rs`.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use afar_interop::cell::{self, ADDRESS, Cell, Machine};
+use afar_interop::cell::{self, ADDRESS, Cell, Machine, Servers};
 use linkem::{Link, Namespace};
 use serde_json::Value;
 
@@ -211,6 +212,31 @@ impl CellScene {
         Place::In(&self.servers)
     }
 
+    /// Adds a second file server of OpenAFS's at the other end of the link, in A.
+    pub(crate) fn join_far(&self) -> Result<Ipv4Addr, Error> {
+        let address = self.cell.join(3, &Machine::new(Servers::Stock)).map_err(Error::Setup)?;
+        let [cli, srv, fs3] = ["cli", "srv", "fs3"].map(|machine| format!("{}-{machine}", self.cell.name()));
+        let (a, b, uplink) = (self.link.a(), self.link.b().name(), address_of(UPLINK));
+        // Its network has been plugged into the cell's; now A has the other end of its wire.
+        ip(&format!("-n {cli} link set fs3 nomaster netns {}", a.name()))?;
+        for line in [
+            format!("-n {} link set fs3 up", a.name()),
+            format!("-n {} route add {address}/32 dev fs3", a.name()),
+            format!("-n {b} route add {address}/32 via {}", linkem::ADDRESS_A),
+            format!("-n {srv} route add {address}/32 via {uplink}"),
+            format!("-n {fs3} route add {} via {uplink}", network_of_a()),
+        ] {
+            ip(&line)?;
+        }
+        // It looks for the others of its network on its wire, where A answers for them.
+        let settings = ["ip_forward", "conf/fs3/proxy_arp"];
+        let set = move || settings.map(|name| fs::write(format!("/proc/sys/net/ipv4/{name}"), "1"));
+        for result in a.run_in(set)? {
+            result.map_err(|e| Error::setup(format!("forwarding in {}: {e}", a.name())))?;
+        }
+        Ok(address)
+    }
+
     /// The cell itself.
     pub(crate) fn cell(&self) -> &Cell {
         &self.cell
@@ -245,10 +271,8 @@ impl CellScene {
 /// Makes a way from A of the link through B to the network of the cell, and back.
 fn join(cell: &Cell, link: &Link) -> Result<(), Error> {
     let (b, cli, srv) = (link.b().name(), format!("{}-cli", cell.name()), format!("{}-srv", cell.name()));
-    let address_a = linkem::ADDRESS_A.octets();
-    let net_a = format!("{}.{}.{}.0/24", address_a[0], address_a[1], address_a[2]);
+    let (net_a, gateway) = (network_of_a(), address_of(UPLINK));
     let net_cell = UPLINK.replace(".20/", ".0/");
-    let gateway = UPLINK.split('/').next().unwrap_or_default();
     let via_b = linkem::ADDRESS_B.to_string();
     let lines = [
         format!("-n {b} link add uplink type veth peer name uplink netns {cli}"),
@@ -259,15 +283,31 @@ fn join(cell: &Cell, link: &Link) -> Result<(), Error> {
         format!("-n {} route add {net_cell} via {via_b}", link.a().name()),
     ];
     for line in lines {
-        let output = Command::new("ip").args(line.split_whitespace()).output();
-        let output = output.map_err(|e| Error::setup(format!("ip {line}: {e}")))?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            return Err(Error::setup(format!("ip {line}: {}", said.trim())));
-        }
+        ip(&line)?;
     }
     let forward = || fs::write("/proc/sys/net/ipv4/ip_forward", "1");
     link.b().run_in(forward)?.map_err(|e| Error::setup(format!("forwarding in {b}: {e}")))
+}
+
+/// The network of the link.
+fn network_of_a() -> String {
+    let [a, b, c, _] = linkem::ADDRESS_A.octets();
+    format!("{a}.{b}.{c}.0/24")
+}
+
+/// An address without the length of its network.
+fn address_of(text: &str) -> &str {
+    text.split('/').next().unwrap_or(text)
+}
+
+/// Runs `ip` with the words of a line.
+fn ip(line: &str) -> Result<(), Error> {
+    let output = Command::new("ip").args(line.split_whitespace()).output();
+    let output = output.map_err(|e| Error::setup(format!("ip {line}: {e}")))?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(Error::setup(format!("ip {line}: {}", String::from_utf8_lossy(&output.stderr).trim()))),
+    }
 }
 
 /// Something mounted. Its cache is empty at first, and goes with it.

@@ -96,7 +96,7 @@ fn describe(record: &mut Record, size: Size) {
          start to its end, and what is sent is on the server's disk by then; what was written before it is on the disk when it begins. rxperf: one call, level clear, from A to B. \
          {CHANGED}: a volume of {} files in folders of 1000, released before, of which one file is written anew; {CHANGED_THREE}: \
          the same volume with three sites. Most memory is VmHWM: of vos, and of each server since the volumes were filled, by what it had then. OpenAFS: Debian's vos and \
-         servers, {} MB, as its window of 32 packets a round trip takes minutes for more; move and release need a second server there and are not measured.",
+         servers, {} MB, as its window of 32 packets a round trip takes minutes for more, a server in B with the databases and one in A, vos in A.",
         RTT.as_millis(),
         size.bytes / MB,
         size.files,
@@ -309,7 +309,7 @@ fn write_files(at: &Path, files: usize, bytes: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Dump and restore of OpenAFS's, over the same link.
+/// The same of OpenAFS's, over the same link.
 fn stock(lab: &Lab, record: &mut Record, dump: &Path, size: Size) -> Result<(), Error> {
     let scene = CellScene::open(lab, Who::OpenAfs, "", &LinkSpec::wan(RTT))?;
     let keys = scene.cell().folder("srv").join("etc/server").display().to_string();
@@ -323,14 +323,26 @@ fn stock(lab: &Lab, record: &mut Record, dump: &Path, size: Size) -> Result<(), 
         vos.start(scene.far(), &lab.interrupt)?.finish(PATIENCE)?;
         Ok(began.elapsed().as_secs_f64())
     };
-    let address = ADDRESS.to_string();
-    let address = &address;
+    let (address, far) = (ADDRESS.to_string(), scene.join_far()?.to_string());
+    let (address, far) = (&address, &far);
     vos(lab, &["restore", address, "a", "part", "-file", file])?;
-    let cells = ["dump", "restore"].map(|verb| {
+    let cells = VERBS.map(|verb| {
         Cell::new([("what", verb.to_string()), ("who", "OpenAFS".to_string())], move |lab| {
             let seconds = match verb {
                 "dump" => vos(lab, &["dump", "part", "-file", file])?,
-                _ => vos(lab, &["restore", address, "a", "part", "-file", file, "-overwrite", "full"])?,
+                "restore" => {
+                    vos(lab, &["restore", address, "a", "part", "-file", file, "-overwrite", "full"])?
+                }
+                "move" => {
+                    let there = vos(lab, &["move", "part", address, "a", far, "a"])?;
+                    (there + vos(lab, &["move", "part", far, "a", address, "a"])?) / 2.0
+                }
+                _ => {
+                    vos(lab, &["addsite", far, "a", "part"])?;
+                    let seconds = vos(lab, &["release", "part"])?;
+                    vos(lab, &["remove", far, "a", "part.readonly"])?;
+                    seconds
+                }
             };
             Ok(run_of(size.stock_bytes, seconds))
         })
