@@ -190,9 +190,13 @@ const RELEASED: usize = 48 << 20;
 /// What a program reads at a time.
 const PIECE: usize = 1 << 20;
 
-/// How long a read may take whose server is stopped. It goes on at the other one within two seconds; servers count as down after
-/// twelve.
-const LONGEST: Duration = Duration::from_secs(8);
+/// How long a read may take whose server is stopped, in half of the stops: it goes on at the other server, which the client asks after 0.6 s of
+/// silence and a round trip. Servers count as down after twelve seconds. Most stops take 0.02 to 1.5 s.
+const LONGEST: Duration = Duration::from_secs(2);
+
+/// The same in the others. With a load of 20 on two cores the client itself stood still for 3.8 s, and found servers silent that were not stopped: 3 to
+/// 14 s.
+const LONGEST_ONCE: Duration = Duration::from_secs(8);
 
 /// The processes of a machine that serve files; stopped until this is dropped.
 struct Stopped(Vec<u32>);
@@ -259,6 +263,7 @@ fn replicas(lab: &Lab, servers: &Servers) -> Verdict {
         Servers::Stock => vec![("srv", ADDRESS, servers), ("fs3", address, &other)],
         Servers::Afar(_) => vec![("fs3", address, &other)],
     };
+    let mut all = Vec::new();
     for (number, (machine, preferred, servers)) in machines.into_iter().cycle().take(4).enumerate() {
         for at in [ADDRESS, address] {
             let rank = if at == preferred { "1" } else { "20000" };
@@ -282,13 +287,18 @@ fn replicas(lab: &Lab, servers: &Servers) -> Verdict {
             at += PIECE;
         }
         println!("with {machine} stopped, the longest read took {longest:?}");
-        if longest > LONGEST {
+        all.push(longest);
+        if longest > LONGEST_ONCE {
             let said = mount.said();
             return Err(format!("with {machine} stopped, a read took {longest:?}\nthe client: {said}").into());
         }
         drop(stopped);
         fs::write(&file, released(release + 1)).map_err(told("writing a file"))?;
         vos("release scratch")?;
+    }
+    all.sort();
+    if all[all.len() / 2 - 1] > LONGEST {
+        return Err(format!("reads took {all:?}\nthe client: {}", mount.said()).into());
     }
     Ok(mount.stop()?)
 }
