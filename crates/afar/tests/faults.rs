@@ -300,7 +300,6 @@ sys.exit(any(os.waitpid(child, 0)[1] for child in begun))",
     assert!(mount.stop().success() && cell.servers.stop().success());
 }
 
-/// As after a laptop was closed: the servers could not tell it what changed, and it asks before it answers.
 /// The kernel has the mount's process wait for the page that a program reads, and a server that is silent has it.
 #[test]
 fn a_mount_that_is_killed_while_it_tells_the_kernel_of_a_change_is_gone_and_its_readers_too() {
@@ -351,6 +350,7 @@ fn abort_connection(path: &Path) {
     drop(fs::remove_dir(&place));
 }
 
+/// As after a laptop was closed: the servers could not tell it what changed, and it asks before it answers.
 #[test]
 fn a_mount_that_was_stopped_reads_what_was_written_meanwhile() {
     const NAME: &str = "a_mount_that_was_stopped_reads_what_was_written_meanwhile";

@@ -2,8 +2,9 @@
 //! changes a name. A notice waits for them in the kernel, and nothing ends that wait but the answer: the process could not be killed, and
 //! others would queue for the directory behind the notice. So whoever sends one waits here first.
 //!
-//! A lock of which the request has just come is left to the kernel: most are answered in a moment, and a file that is always being read would
-//! never be told of. The wait in the kernel is long only if a server falls silent at that very moment.
+//! A lock of which the request has just come is left to the kernel: most are answered in a moment. The wait there is long only if a server
+//! falls silent at that very moment. So are those that come while others are waited for: a file that is always being read would never be told
+//! of.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -49,15 +50,20 @@ impl KernelLocks {
 
     /// A request has come for which the kernel holds a node locked.
     pub(crate) fn hold(self: &Arc<Self>, node: NodeId) -> Held {
-        let since = Instant::now();
+        self.hold_since(node, Instant::now())
+    }
+
+    fn hold_since(self: &Arc<Self>, node: NodeId, since: Instant) -> Held {
         self.lock().entry(node).or_default().push(since);
         Held { locks: Arc::clone(self), node, since }
     }
 
-    /// Waits while the kernel holds a lock of a node for a request that is not answered soon.
+    /// Waits while the kernel holds a lock of a node for a request that has not been answered for a while.
     pub(crate) fn wait(&self, node: NodeId) {
+        // What came later is as short, or the next notice waits for it.
+        let Some(before) = Instant::now().checked_sub(SHORT) else { return };
         let mut held = self.lock();
-        while held.get(&node).is_some_and(|times| times.iter().any(|since| since.elapsed() >= SHORT)) {
+        while held.get(&node).is_some_and(|times| times.iter().any(|since| *since <= before)) {
             held = self.released.wait(held).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -83,21 +89,21 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_is_not_answered_is_waited_for_and_those_ofother_nodes_are_not() {
-        let locks = Arc::new(KernelLocks::default());
+    fn a_request_that_is_not_answered_soon_is_waited_for_and_no_other() {
+        let (locks, now) = (Arc::new(KernelLocks::default()), Instant::now());
+        let hold = |node: NodeId, since: Instant| locks.hold_since(node, since);
         locks.wait(NODE);
-        let other = locks.hold(NodeId(8));
+        let other = hold(NodeId(8), now - 2 * SHORT);
+        let new = hold(NODE, now + Duration::from_secs(1000));
         locks.wait(NODE);
-        let (first, second) = (locks.hold(NODE), locks.hold(NODE));
-        locks.wait(NODE);
-        thread::sleep(SHORT);
+        let (first, second) = (hold(NODE, now - 2 * SHORT), hold(NODE, now - 2 * SHORT));
         let is_over = waiter(&locks);
         assert!(is_over.recv_timeout(5 * SHORT).is_err());
         drop(second);
         assert!(is_over.recv_timeout(5 * SHORT).is_err(), "the first one is not answered");
         drop(first);
         is_over.recv_timeout(Duration::from_secs(10)).unwrap();
-        drop(other);
+        drop((new, other));
         assert!(locks.lock().is_empty());
     }
 }

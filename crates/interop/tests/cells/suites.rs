@@ -1,6 +1,6 @@
 //! Our vos, pts, bos, fs and afsio against Debian's: the same commands in two cells that are alike, where ours have to print and
 //! do what Debian's do, line by line; in cells of OpenAFS's servers, and in cells of ours. What the commands are is in
-//! interop/cell/commands.txt and interop/cell/suites.txt.
+//! interop/cell/commands.txt and interop/cell/suites.txt, and in interop/cell/motion.txt for cells with two file servers.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -17,8 +17,9 @@ use afar_interop::process;
 use afar_interop::suite::{Case, Trouble, Verdict, Weight};
 use serde_json::Value;
 
-/// Where the lists are.
+/// Where the lists are, and that of commands about two servers.
 const LISTS: [&str; 2] = ["interop/cell/commands.txt", "interop/cell/suites.txt"];
+const MOTION: &str = "interop/cell/motion.txt";
 
 /// The suites that the lists have commands of.
 const SUITES: [&str; 5] = ["vos", "pts", "bos", "fs", "afsio"];
@@ -53,6 +54,7 @@ const ON_PURPOSE: &[(&str, &str)] = &[
 
 /// Commands compared at least; far fewer would mean that the lists were not read.
 const COMMANDS_MIN: usize = 60;
+const MOTION_MIN: usize = 40;
 
 /// How a line of help begins that is about what only ours have.
 const BEYOND: &str = "Beyond OpenAFS's: ";
@@ -128,9 +130,11 @@ const JSON: &[(&str, &str)] = &[
 /// All cases of this module.
 pub(crate) fn cases(lab: &Arc<Lab>) -> Vec<Case> {
     type Check = fn(&Lab) -> Verdict;
-    let checks: [(&str, Check); 4] = [
-        ("print_and_do_what_debians_do", |lab| compare_in_cells(lab, &Servers::Stock)),
-        ("print_and_do_what_debians_do_with_our_servers", |lab| compare_in_cells(lab, &lab.our_servers()?)),
+    let checks: [(&str, Check); 6] = [
+        ("print_and_do_what_debians_do", |lab| compare_all(lab, &Servers::Stock)),
+        ("print_and_do_what_debians_do_with_our_servers", |lab| compare_all(lab, &lab.our_servers()?)),
+        ("move_volumes_as_debians_do", |lab| compare_motion(lab, &Servers::Stock)),
+        ("move_volumes_as_debians_do_with_our_servers", |lab| compare_motion(lab, &lab.our_servers()?)),
         ("help_as_debians_do", compare_help),
         ("pts_reads_lines_as_debians_does", compare_lines),
     ];
@@ -167,15 +171,15 @@ impl Drop for Links {
     }
 }
 
-/// The commands of the lists that are for the suites, in order.
-fn entries(lab: &Lab) -> Result<Vec<Entry>, Trouble> {
+/// The commands of lists that are for the suites, in order.
+fn entries(lab: &Lab, lists: &[&str], least: usize) -> Result<Vec<Entry>, Trouble> {
     let mut all = Vec::new();
-    for list in LISTS {
+    for list in lists {
         all.extend(commands::parse(&lab.read(list)?).map_err(|error| format!("{list}: {error}"))?);
     }
     all.retain(|entry| SUITES.contains(&entry.words[0].as_str()));
-    if all.len() < COMMANDS_MIN {
-        return failed(format!("the lists have {} commands for the suites", all.len()));
+    if all.len() < least {
+        return failed(format!("{lists:?} have {} commands for the suites", all.len()));
     }
     Ok(all)
 }
@@ -190,24 +194,46 @@ fn with_ours(entries: &[Entry], links: &Links) -> Vec<Entry> {
     entries.iter().map(ours).collect()
 }
 
-fn compare_in_cells(lab: &Lab, servers: &Servers) -> Verdict {
-    let entries = entries(lab)?;
+/// All that one server is enough for.
+fn compare_all(lab: &Lab, servers: &Servers) -> Verdict {
     let cell = || lab.cell(&Machine::new(servers.clone()));
-    let (debians_cell, our_cell) = (cell()?, cell()?);
     let links = Links::new(lab, if *servers == Servers::Stock { "suites" } else { "suites-ours" })?;
-    let ours = with_ours(&entries, &links);
+    let our_cell =
+        compare_in_cells(&entries(lab, &LISTS, COMMANDS_MIN)?, (cell()?, cell()?), &links, ON_PURPOSE)?;
+    check_json(&our_cell, &links)
+}
+
+/// What becomes of volumes between two servers.
+fn compare_motion(lab: &Lab, servers: &Servers) -> Verdict {
+    let cell = || -> Result<Cell, Trouble> {
+        let cell = lab.cell(&Machine::new(servers.clone()))?;
+        cell.join(3, &Machine::new(servers.clone()))?;
+        Ok(cell)
+    };
+    let links = Links::new(lab, if *servers == Servers::Stock { "motion" } else { "motion-ours" })?;
+    compare_in_cells(&entries(lab, &[MOTION], MOTION_MIN)?, (cell()?, cell()?), &links, &[]).map(drop)
+}
+
+/// Debian's programs in the first cell and ours in the other, which is given back.
+fn compare_in_cells(
+    entries: &[Entry],
+    (debians_cell, our_cell): (Cell, Cell),
+    links: &Links,
+    differ_on_purpose: &[(&str, &str)],
+) -> Result<Cell, Trouble> {
+    let ours = with_ours(entries, links);
     let (debian, afar) = thread::scope(|scope| {
-        let debian = scope.spawn(|| commands::run(&debians_cell, &entries));
+        let debian = scope.spawn(|| commands::run(&debians_cell, entries));
         let afar = commands::run(&our_cell, &ours);
         (debian.join().unwrap_or_else(|_| Err("a thread panicked".to_owned())), afar)
     });
     let (debian, afar) = (debian?, afar?);
     let (on_purpose, differences): (Vec<_>, Vec<_>) =
-        commands::compare(&entries, &debian, &afar).into_iter().partition(|difference| {
+        commands::compare(entries, &debian, &afar).into_iter().partition(|difference| {
             let line = difference.entry.words.join(" ");
-            ON_PURPOSE.iter().any(|(command, _)| *command == line)
+            differ_on_purpose.iter().any(|(command, _)| *command == line)
         });
-    if on_purpose.len() != ON_PURPOSE.len() {
+    if on_purpose.len() != differ_on_purpose.len() {
         return failed(format!("of what differs on purpose, only these do: {on_purpose:?}"));
     }
     println!("suites: {} commands compared, {} differ", entries.len(), differences.len());
@@ -216,7 +242,7 @@ fn compare_in_cells(lab: &Lab, servers: &Servers) -> Verdict {
         let count = (differences.len(), entries.len());
         return failed(format!("{} of {} commands differ:\n{}", count.0, count.1, shown.concat()));
     }
-    check_json(&our_cell, &links)
+    Ok(our_cell)
 }
 
 fn failed<T>(message: impl Into<String>) -> Result<T, Trouble> {
