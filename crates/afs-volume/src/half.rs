@@ -14,8 +14,8 @@ use crate::{Partition, Reader, Restore, VnodeId, VnodeStatus, Volume, VolumeErro
 use afs_store::{Batch, lock};
 use afs_wire::acl::Acl;
 use afs_wire::ids::{AfsTime, VnodeNumber, VolumeId};
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
 
 /// The snapshot of a family that shows nothing.
 pub(crate) const NOTHING: Snapshot = Snapshot(0);
@@ -138,7 +138,9 @@ impl Partition {
     /// The disk failed.
     pub fn remove_half(&self, id: VolumeId) -> Result<bool, VolumeError> {
         if !self.asides().contains_key(&id) {
-            let rests = self.volume(id).is_ok_and(|volume| volume.rests_in_place());
+            // Also what could not be removed when its restore was given up.
+            let rests =
+                self.volume(id).is_ok_and(|volume| volume.is_half() && !volume.record().info.destroy_me);
             return if rests { self.forget_half(id).map(|()| true) } else { Ok(false) };
         }
         let _one_at_a_time = self.changing();
@@ -198,11 +200,11 @@ impl Partition {
     ///
     /// It is not here; what was put aside is damaged; the disk failed.
     pub fn resume_restore(&self, id: VolumeId) -> Result<Option<Restore>, VolumeError> {
-        let _one_at_a_time = self.changing();
+        let one_at_a_time = self.changing();
         let shared = self.shared();
         let new = self.volume(id)?;
         if new.rests_in_place() {
-            return self.resume_in_place(new).map(Some);
+            return self.resume_in_place(new, one_at_a_time).map(Some);
         }
         let info = new.record().info;
         let Some(aside) = self.asides().remove(&id).filter(|_| new.is_writable() && info.destroy_me) else {
@@ -244,12 +246,17 @@ impl Partition {
             volumes.insert(id, volume.clone());
         });
         let restore = Restore::new(self, volume, family, counters);
-        shared.settle(seq)?;
-        restore.going_on(arrived, &strays, partial).map(Some)
+        // A restore that is dropped takes the lock itself.
+        drop(one_at_a_time);
+        restore.going_on(arrived, &strays, partial, || shared.settle(seq)).map(Some)
     }
 
-    /// Goes on with what came into a volume that shows what it had. Expects that nobody else makes volumes.
-    fn resume_in_place(&self, volume: Arc<Volume>) -> Result<Restore, VolumeError> {
+    /// Goes on with what came into a volume that shows what it had. Nobody else makes volumes until it is begun.
+    fn resume_in_place(
+        &self,
+        volume: Arc<Volume>,
+        one_at_a_time: MutexGuard<'_, ()>,
+    ) -> Result<Restore, VolumeError> {
         let shared = self.shared();
         let partial = partial(&shared.store, &volume.family, volume.view())?;
         let (arrived, strays) = newer(&shared.store, &volume.family, volume.view())?;
@@ -260,24 +267,30 @@ impl Partition {
         state.is_half = false;
         volume.rests.store(false, Ordering::Release);
         drop(state);
-        Restore::new(self, volume, family, counters).going_on(arrived, &strays, partial)
+        let restore = Restore::new(self, volume, family, counters);
+        drop(one_at_a_time);
+        restore.going_on(arrived, &strays, partial, || Ok(()))
     }
 }
 
 impl Restore {
-    /// The same with what came before, of which what is not whole goes.
+    /// The same with what came before, of which what is not whole goes once the beginning is settled.
     fn going_on(
         mut self,
         arrived: Named,
         strays: &Named,
         partial: Option<Partial>,
+        settle: impl FnOnce() -> Result<(), VolumeError>,
     ) -> Result<Self, VolumeError> {
+        // From here on it is not lost if this fails.
+        (self.arrived, self.partial) = (Some(arrived), partial);
+        settle()?;
         for stray in strays.iter() {
-            if partial.as_ref().is_none_or(|partial| partial.record.status.id.vnode != stray) {
+            let is_partial = |partial: &Partial| partial.record.status.id.vnode == stray;
+            if !self.partial.as_ref().is_some_and(is_partial) {
                 self.forget(stray, |_| false)?;
             }
         }
-        (self.arrived, self.partial) = (Some(arrived), partial);
         Ok(self)
     }
 }
@@ -285,7 +298,8 @@ impl Restore {
 impl Volume {
     /// Whether it shows what it had, and has a part of what it is to have.
     pub(crate) fn rests_in_place(&self) -> bool {
-        self.is_half() && !self.record().info.destroy_me
+        let VolumeInfo { kind, destroy_me, .. } = self.record().info;
+        self.is_half() && kind == VolumeKind::ReadOnly && !destroy_me
     }
 
     /// Whether it has what came of a restore that did not end ([`Partition::put_aside`], [`Partition::forget_half`]).

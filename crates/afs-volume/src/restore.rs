@@ -134,7 +134,7 @@ impl Partition {
     ///
     /// It is not here; it is a clone of a volume that is here too, or being restored already ([`VolumeError::ReadOnly`]); the disk failed.
     pub fn begin_restore(&self, id: VolumeId) -> Result<Restore, VolumeError> {
-        let _one_at_a_time = self.changing();
+        let one_at_a_time = self.changing();
         let shared = self.shared();
         let mut old = self.without_half(id)?;
         if !old.is_writable() && !old.is_restoring && old.header().info.kind == VolumeKind::ReadOnly {
@@ -171,6 +171,8 @@ impl Partition {
         volume.is_filled.store(old.is_filled.load(Ordering::Acquire), Ordering::Release);
         self.put_volume(volume.clone());
         let restore = Restore::new(self, volume, family, counters);
+        // A restore that is dropped takes the lock itself.
+        drop(one_at_a_time);
         shared.settle(seq)?;
         Ok(restore)
     }

@@ -1,6 +1,6 @@
 //! How a restore ends that is not committed: what came is kept for one that goes on with it, or the volume is rolled back to what it had.
 
-use super::Restore;
+use super::{Restore, rests_in_place};
 use crate::family;
 use crate::keys::{self, Family, Key, Part, Snapshot, VnodeKey};
 use crate::records::{self, ChunkRecord, VolumeRecord};
@@ -16,11 +16,25 @@ impl Restore {
     fn keep(&mut self) -> Result<(), VolumeError> {
         self.volume.check_whole()?;
         self.flush()?;
-        self.volume.rests_since.store(0, Ordering::Release);
-        let mut state = lock(&self.volume.family.state);
-        state.is_half = true;
-        self.volume.rests.store(true, Ordering::Release);
+        self.rest();
         Ok(())
+    }
+
+    /// Leaves what came where it is, unless the volume is another one by now.
+    fn rest(&self) {
+        let mut state = lock(&self.volume.family.state);
+        if !matches!(self.volume.check_whole(), Err(VolumeError::NoVolume(_))) {
+            let info = self.volume.record().info;
+            state.is_half |= info.destroy_me || rests_in_place(&info);
+            self.volume.rests_since.store(0, Ordering::Release);
+            self.volume.rests.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether anything is there that is worth keeping, of this restore or of one before.
+    fn has_any(&self) -> bool {
+        let has_arrived = self.arrived.as_ref().is_some_and(|arrived| !arrived.is_empty());
+        has_arrived || self.partial.is_some() || !self.named.is_empty()
     }
 }
 
@@ -37,15 +51,17 @@ impl Drop for Restore {
         if let Some(chunk) = chunk {
             self.shared.give_up_file(chunk.file, chunk.name);
         }
-        if self.keeps && !self.named.is_empty() && self.keep().is_ok() {
+        if self.keeps && self.has_any() && self.keep().is_ok() {
             return;
         }
         for (file, name) in self.files.drain(..).zip(std::mem::take(&mut self.batch.files)) {
             self.shared.give_up_file(file, name);
         }
         let _one_at_a_time = self.partition.changing();
-        // If the disk fails it is done at the next start.
-        let _ = roll_back(&self.partition, &self.volume);
+        if roll_back(&self.partition, &self.volume).is_err() {
+            // Whoever uses the volume next tries it again, or the next start does.
+            self.rest();
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! Restores that break off, are put aside, and are gone on with: what came is not sent again, and the volume is whole or not there.
 
 use super::restore::{Tree, change, get, in_order, tree};
+use super::rests::in_time;
 use super::{assert_whole, finish, new_clone, new_volume, open, settle, stamp, volume};
 use crate::data::CHUNK;
-use crate::disk::SimulatedDisk;
+use crate::disk::{Cut, SimulatedDisk};
 use crate::{
     Arrived, NewVolume, Partition, Restore, SetStatus, StoreRange, VnodeId, VnodeStatus, Volume, VolumeError,
 };
@@ -390,4 +391,56 @@ fn a_sweep_that_goes_on_leaves_a_restore_its_chunks() {
     assert!(partition.put_aside(ID, AfsTime(9)).unwrap());
     let (_, bytes) = partition.arrived(ID).unwrap().unwrap().partial().expect("its chunks are there");
     assert!(bytes >= 64 * CHUNK);
+}
+
+/// Whoever went on and broke off before a vnode was named threw away what all before had brought.
+#[test]
+fn a_restore_that_breaks_off_at_its_very_beginning_keeps_what_had_come() {
+    let disk = SimulatedDisk::new(1 << 30);
+    let partition = open(&disk);
+    let source = volume(&partition, 1);
+    add_file(&source, "long", &vec![5; 50 * CHUNK as usize]);
+    let wanted = tree(&source);
+    make(&partition, false);
+    let (_, mut restore) = begin(&partition);
+    let (first, _) = send(&mut restore, None, &wanted, 40 * CHUNK as usize);
+    drop(restore);
+    for _ in 0..2 {
+        assert!(partition.put_aside(ID, AfsTime(9)).unwrap(), "it was kept");
+        make(&partition, false);
+        drop(partition.resume_restore(ID).unwrap().unwrap());
+    }
+    assert!(partition.put_aside(ID, AfsTime(9)).unwrap());
+    make(&partition, false);
+    let (arrived, mut restore) = begin(&partition);
+    let (second, is_whole) = send(&mut restore, arrived.as_ref(), &wanted, usize::MAX);
+    assert!(is_whole && first + second < bytes_of(&wanted) + 2 * CHUNK as usize, "{first} and {second}");
+    finish(&commit(restore));
+    assert!(tree(&get(&partition, 2)) == wanted);
+    settle(&partition);
+    assert_whole(&partition, "at the end");
+}
+
+/// The thread held the lock that the restore's end takes.
+#[test]
+fn going_on_with_what_is_aside_on_a_disk_that_fails_blocks_nobody_and_loses_nothing() {
+    let disk = SimulatedDisk::new(1 << 30);
+    let partition = open(&disk);
+    let source = volume(&partition, 1);
+    add_file(&source, "long", &vec![5; 50 * CHUNK as usize]);
+    make(&partition, false);
+    let (_, mut restore) = begin(&partition);
+    send(&mut restore, None, &tree(&source), 40 * CHUNK as usize);
+    drop(restore);
+    assert!(partition.put_aside(ID, AfsTime(9)).unwrap());
+    make(&partition, false);
+    disk.set_cut(Some(Cut::ErrorsFrom(0)));
+    let again = partition.clone();
+    let began = in_time(move || again.resume_restore(ID).map(|_| ()));
+    assert!(matches!(began, Err(VolumeError::Io { .. })), "{began:?}");
+    disk.set_cut(None);
+    let again = partition.clone();
+    in_time(move || again.reopen()).unwrap();
+    assert!(partition.arrived(ID).unwrap().is_some());
+    assert_whole(&partition, "at the end");
 }

@@ -4,12 +4,15 @@ use super::half::{PIECE, add_file, bytes_of, statuses};
 use super::restore::{Tree, change, get, in_order, tree};
 use super::{assert_whole, finish, new_clone, new_volume, open, settle, stamp, volume};
 use crate::data::CHUNK;
-use crate::disk::SimulatedDisk;
+use crate::disk::{Cut, SimulatedDisk};
+use crate::keys::{self, Part, VnodeKey};
 use crate::{Arrived, NewVolume, Partition, Restore, Volume, VolumeError, VolumeKind};
+use afs_store::{Batch, lock};
 use afs_wire::ids::{AfsTime, DataVersion, VnodeNumber, VolumeId};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 const REPLICA: VolumeId = VolumeId(2);
 
@@ -264,7 +267,7 @@ fn a_replica_with_a_part_of_a_release_can_be_used_as_if_it_had_none() {
     let (_, partition, base) = with_a_part();
     partition.clone_volume(REPLICA, &new_clone(3), stamp(3)).unwrap();
     drop(partition.resume_restore(REPLICA).unwrap().unwrap());
-    partition.remove_half(REPLICA).unwrap();
+    assert!(partition.remove_half(REPLICA).unwrap(), "it was still there");
     shows(&partition, 3, &base);
     shows(&partition, REPLICA.0, &base);
     settle(&partition);
@@ -288,4 +291,112 @@ fn a_replica_with_a_part_of_a_release_can_be_used_as_if_it_had_none() {
     assert_whole(&partition, "no replica");
     assert_eq!(crate::fsck::check(&partition).unwrap().data_files, 0);
     drop(disk);
+}
+
+/// Whoever went on and broke off before a vnode was named threw away what all before had brought.
+#[test]
+fn a_release_that_breaks_off_at_its_very_beginning_keeps_what_had_come() {
+    let (_disk, partition, base) = with_a_part();
+    let came = statuses(&partition.arrived(REPLICA).unwrap().unwrap());
+    for _ in 0..2 {
+        drop(partition.resume_restore(REPLICA).unwrap().unwrap());
+        let arrived = partition.arrived(REPLICA).unwrap().expect("it was kept");
+        assert!(statuses(&arrived) == came);
+    }
+    assert!(tree(&get(&partition, REPLICA.0)) == base);
+    // One that begins anew and brings nothing has nothing to keep.
+    drop(partition.begin_restore(REPLICA).unwrap());
+    assert_eq!(partition.halves(AfsTime(9)).unwrap(), []);
+    settle(&partition);
+    assert_whole(&partition, "at the end");
+}
+
+/// A row behind what the replica shows, of a vnode whose status did not come: of a commit that was cut off.
+fn add_a_stray(partition: &Partition) {
+    let shared = partition.shared();
+    let family = get(partition, REPLICA.0).family.clone();
+    let snapshot = lock(&family.state).record.current;
+    let key = VnodeKey { family: family.id, vnode: VnodeNumber(2), part: Part::Status, snapshot };
+    let mut batch = Batch::default();
+    batch.put(key.key(), Vec::new());
+    shared.store.submit(batch).unwrap();
+}
+
+/// No row can be written any more.
+fn fill_log(disk: &SimulatedDisk, partition: &Partition) {
+    disk.set_capacity(0);
+    let shared = partition.shared();
+    loop {
+        let mut batch = Batch::default();
+        batch.delete(keys::half(VolumeId(77)));
+        if shared.store.submit(batch).is_err() {
+            return;
+        }
+    }
+}
+
+/// Does something that must not wait for ever.
+pub(super) fn in_time<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, result) = mpsc::channel();
+    std::thread::spawn(move || done.send(f()));
+    result.recv_timeout(Duration::from_secs(60)).expect("it hangs")
+}
+
+/// The thread held the lock that the restore's end takes.
+#[test]
+fn a_restore_that_cannot_begin_on_a_full_disk_blocks_nobody_and_loses_nothing() {
+    let (disk, partition, base) = with_a_part();
+    let came = statuses(&partition.arrived(REPLICA).unwrap().unwrap());
+    add_a_stray(&partition);
+    let again = partition.clone();
+    fill_log(&disk, &partition);
+    let began = in_time(move || again.resume_restore(REPLICA).map(|_| ()));
+    assert!(matches!(began, Err(VolumeError::DiskFull)), "{began:?}");
+    let again = partition.clone();
+    let made = in_time(move || again.create_volume(&new_volume(9), stamp(9)).map(|_| ()));
+    assert!(matches!(made, Err(VolumeError::DiskFull)), "{made:?}");
+    disk.set_capacity(1 << 30);
+    assert!(statuses(&partition.arrived(REPLICA).unwrap().unwrap()) == came);
+    drop(partition.resume_restore(REPLICA).unwrap().unwrap());
+    assert!(tree(&get(&partition, REPLICA.0)) == base);
+    settle(&partition);
+    assert_whole(&partition, "at the end");
+}
+
+#[test]
+fn a_restore_that_cannot_begin_on_a_disk_that_fails_blocks_nobody() {
+    let (disk, partition, base) = with_a_part();
+    assert!(partition.remove_half(REPLICA).unwrap());
+    disk.set_cut(Some(Cut::ErrorsFrom(0)));
+    let again = partition.clone();
+    let began = in_time(move || again.begin_restore(REPLICA).map(|_| ()));
+    assert!(matches!(began, Err(VolumeError::Io { .. })), "{began:?}");
+    disk.set_cut(None);
+    let again = partition.clone();
+    in_time(move || again.reopen()).unwrap();
+    assert!(tree(&get(&partition, REPLICA.0)) == base);
+    drop(partition.begin_restore(REPLICA).unwrap());
+    assert_whole(&partition, "at the end");
+}
+
+/// Such a replica could be filled again only after the next start.
+#[test]
+fn what_cannot_be_removed_on_a_full_disk_is_removed_when_there_is_room() {
+    for begins in [false, true] {
+        let (disk, partition, base) = with_a_part();
+        let restore = partition.resume_restore(REPLICA).unwrap().unwrap();
+        fill_log(&disk, &partition);
+        restore.give_up();
+        disk.set_capacity(1 << 30);
+        if begins {
+            drop(partition.begin_restore(REPLICA).unwrap());
+        } else {
+            assert!(partition.remove_half(REPLICA).unwrap());
+        }
+        assert_eq!(partition.halves(AfsTime(9)).unwrap(), []);
+        assert!(get(&partition, REPLICA.0).is_writable(), "it is no restore's any more");
+        assert!(tree(&get(&partition, REPLICA.0)) == base);
+        settle(&partition);
+        assert_whole(&partition, "at the end");
+    }
 }
