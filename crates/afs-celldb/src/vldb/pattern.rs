@@ -55,22 +55,34 @@ fn translate(basic: &str) -> Result<String, &'static str> {
     let mut chars = basic.chars().peekable();
     // A `*` is one where an expression begins, also behind the anchor; the anchor is one only at the very beginning.
     let (mut is_start, mut may_anchor) = (true, true);
-    let mut open = 0;
+    // Where what a repetition repeats begins, and whether it ends in one; and the same of the groups that are open.
+    let (mut operand, mut repeats) = (0, false);
+    let mut open = Vec::new();
     while let Some(char) = chars.next() {
         let was_start = std::mem::take(&mut is_start);
         let could_anchor = std::mem::take(&mut may_anchor);
+        let is_repetition = match char {
+            '\\' => matches!(chars.peek(), Some('+' | '?' | '{')),
+            '*' => !was_start,
+            _ => false,
+        };
+        if !is_repetition {
+            operand = out.len();
+        } else if repeats {
+            // A second one would be taken for something else: "a+?" is an "a+" that takes little.
+            out.insert_str(operand, "(?:");
+            out.push(')');
+        }
+        repeats = is_repetition;
         match char {
             '\\' => match chars.next().ok_or(TRAILING)? {
                 '(' => {
-                    open += 1;
+                    open.push(operand);
                     out.push_str("(?:");
                     (is_start, may_anchor) = (true, true);
                 }
                 ')' => {
-                    open -= 1;
-                    if open < 0 {
-                        return Err(UNMATCHED_CLOSE);
-                    }
+                    operand = open.pop().ok_or(UNMATCHED_CLOSE)?;
                     out.push(')');
                 }
                 '|' => {
@@ -85,7 +97,7 @@ fn translate(basic: &str) -> Result<String, &'static str> {
                 other => push_literal(&mut out, other),
             },
             '*' if was_start => out.push_str("\\*"),
-            // Twice is once: extended expressions would refuse it, or take it for something else.
+            // Twice is once.
             '*' => {
                 while chars.next_if_eq(&'*').is_some() {}
                 out.push('*');
@@ -100,7 +112,7 @@ fn translate(basic: &str) -> Result<String, &'static str> {
             other => push_literal(&mut out, other),
         }
     }
-    if open == 0 { Ok(out) } else { Err(UNMATCHED_OPEN) }
+    if open.is_empty() { Ok(out) } else { Err(UNMATCHED_OPEN) }
 }
 
 fn is_end(chars: &std::iter::Peekable<std::str::Chars<'_>>) -> bool {
@@ -247,6 +259,13 @@ mod tests {
             "a|b",
             ".\\{4\\}",
             "x*",
+            "a\\+\\?",
+            "a\\{2\\}\\?",
+            "user.a\\(b\\)\\{2\\}\\?.*",
+            "\\(a\\|b\\)\\?\\+",
+            "[0-9]\\{2\\}\\{2\\}",
+            "a*\\?",
+            "a\\?*",
         ] {
             let compiled = Pattern::new(pattern.as_bytes()).unwrap_or_else(|| panic!("{pattern} is refused"));
             for name in NAMES {
