@@ -159,7 +159,7 @@ pub(crate) fn recover(
     segments.sort();
     let mut out = Recovered { last: checkpoint, is_clean: segments.is_empty(), ..Recovered::default() };
     let mut records: BTreeMap<Seq, Found> = BTreeMap::new();
-    let mut newest_boot = None;
+    let (mut newest_boot, mut durable) = (None, checkpoint);
     for (number, name) in segments {
         out.next_number = number + 1;
         // A segment without a header was made in advance and not used, or its first sector was lost with all else.
@@ -177,6 +177,8 @@ pub(crate) fn recover(
         }
         // A run that began here took what was from this number on for void.
         let void = records.split_off(&first);
+        // Its marks are void as records, but what they cover has reached the disk: the next start goes by that too.
+        durable = durable.max(marks(&void).filter(|upto| *upto < first).max().unwrap_or(0));
         note_reservations(schema, &mut out.reservations, void);
         newest_boot = Some(boot);
         let bytes = read_up_to(disk, &name, usize::MAX)?;
@@ -191,11 +193,7 @@ pub(crate) fn recover(
             out.ends.push((name, (bytes.len() - rest.len()) as u64));
         }
     }
-    let last_mark = records.values().filter_map(|found| match found {
-        Found::Mark { upto, .. } => Some(*upto),
-        Found::Rows(_) => None,
-    });
-    let durable = last_mark.max().unwrap_or(0).max(checkpoint);
+    let durable = marks(&records).max().unwrap_or(0).max(durable);
     out.is_other_boot = newest_boot.is_some_and(|boot| boot != boot_now);
     if out.is_other_boot {
         // The machine was started anew: whatever is not covered by a mark may name data that never reached the disk.
@@ -216,6 +214,14 @@ pub(crate) fn recover(
         })
         .collect();
     Ok(out)
+}
+
+/// Up to where each mark covers what is there.
+fn marks(records: &BTreeMap<Seq, Found>) -> impl Iterator<Item = Seq> {
+    records.values().filter_map(|found| match found {
+        Found::Mark { upto, .. } => Some(*upto),
+        Found::Rows(_) => None,
+    })
 }
 
 fn note_reservations(
