@@ -119,9 +119,6 @@ pub enum Unchecked {
     Failed(String),
 }
 
-/// After this time, a volume in which something is wrong is checked once more.
-const SECOND_LOOK: Duration = Duration::from_secs(2);
-
 /// The volume service. Clones are the same one.
 #[derive(Clone)]
 pub struct VolumeService {
@@ -192,48 +189,23 @@ impl VolumeService {
 
     /// Ends all transactions that no call is using: whoever began them cannot go on, as the service is stopped.
     pub async fn end_all(&self) {
-        end_unused(&self.shared, Duration::ZERO).await;
+        end_unused(&self.shared, Duration::ZERO, "the server is stopped: a transaction is ended").await;
     }
 
-    /// Checks a volume as `afar fsck` does. For as long as that takes, clients cannot use it and nobody else can work on it; the last
-    /// release of a replica is served.
+    /// Checks a volume as `afar fsck` does, as it is now: clients go on reading and writing it meanwhile.
     ///
     /// # Errors
     ///
     /// Somebody works on the volume, it is not there, or it cannot be read.
     pub async fn check(&self, partition: PartitionId, volume: VolumeId) -> Result<Report, Unchecked> {
         let of = self.partition(partition).ok_or(Unchecked::NoVolume)?;
-        let in_use = match of.volume(volume) {
-            Ok(found) => {
-                let begun = self.begin(volume, partition, AttachFlags::OFFLINE, "Salvage");
-                let in_use = begun.map_err(|_| Unchecked::Busy)?;
-                attach(&found, AttachFlags::OFFLINE);
-                Some(in_use)
-            }
-            // It has no state that could be changed.
-            Err(VolumeError::Damaged { .. }) => None,
-            Err(VolumeError::NoVolume(_)) => return Err(Unchecked::NoVolume),
-            Err(error) => return Err(Unchecked::Failed(error.to_string())),
-        };
-        let check =
-            move || fsck::check_one(&of, volume).map_err(|error| Unchecked::Failed(error.to_string()));
-        let check = Arc::new(check);
-        let first = Arc::clone(&check);
-        let mut report = on_a_thread(move || first()).await;
-        if let Ok(found) = report.as_mut()
-            && !found.is_clean()
-        {
-            // Calls that had begun before it was offline have ended by then.
-            self.shared.runtime.sleep_until(self.shared.runtime.now() + SECOND_LOOK).await;
-            match on_a_thread(move || check()).await {
-                Ok(again) => found.keep_common(&again),
-                Err(error) => report = Err(error),
-            }
+        if self.shared.transactions().of(volume, partition).is_some() {
+            return Err(Unchecked::Busy);
         }
-        if let Some(in_use) = in_use {
-            on_a_thread(move || in_use.end()).await;
-        }
-        report
+        on_a_thread(move || fsck::check_one(&of, volume)).await.map_err(|error| match error {
+            VolumeError::NoVolume(_) => Unchecked::NoVolume,
+            error => Unchecked::Failed(error.to_string()),
+        })
     }
 
     fn must_be_superuser(&self, identity: &str) -> Result<(), Abort> {
@@ -468,18 +440,18 @@ async fn end_idle(shared: Weak<Shared>, runtime: Arc<dyn Runtime>) {
     while let Some(limit) = shared.upgrade().map(|shared| shared.config.idle_limit) {
         runtime.sleep_until(runtime.now() + LOOK_EVERY.min(limit)).await;
         let Some(shared) = shared.upgrade() else { return };
-        end_unused(&shared, limit).await;
+        end_unused(&shared, limit, "nobody used a transaction: it is ended").await;
         on_a_thread(move || halves::remove_old(&shared)).await;
     }
 }
 
-/// Ends the transactions that nobody has used for so long.
-async fn end_unused(shared: &Arc<Shared>, limit: Duration) {
+/// Ends the transactions that nobody has used for so long, for this reason.
+async fn end_unused(shared: &Arc<Shared>, limit: Duration, reason: &str) {
     loop {
         let found = shared.transactions().poll_idle(shared.runtime.now(), limit);
         let Some(transaction) = found else { break };
         let Transaction { id, volume, procedure, .. } = transaction;
-        tracing::warn!(%volume, transaction = %id, procedure, "nobody used a transaction: it is ended");
+        tracing::warn!(%volume, transaction = %id, procedure, "{reason}");
         let in_use = InUse { shared: Arc::clone(shared), transaction, is_over: false };
         let shared_then = Arc::clone(shared);
         let end = move || {

@@ -8,12 +8,12 @@ use crate::keys::{self, Key, Part, Snapshot, VnodeKey};
 use crate::pages::PAGE;
 use crate::records::{self, ChunkRecord, Layout, VnodeRecord};
 use crate::shared::Shared;
-use crate::{Kind, MAX_LINKS, Partition, VnodeId, Volume, VolumeError};
+use crate::{MAX_LINKS, Partition, VnodeId, VnodeStatus, Volume, VolumeError};
 use afs_store::{Bytes, lock};
 use afs_wire::directory::Directory;
 use afs_wire::directory::check::Fault;
 use afs_wire::ids::{VnodeNumber, VolumeId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub const FINDINGS_MAX: usize = 10_000;
 const AT_ONCE: usize = 1024;
 
 /// Something that is wrong.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Finding {
     /// Of which volume, if of one.
     pub volume: Option<VolumeId>,
@@ -66,7 +66,8 @@ impl Report {
 
     /// Leaves out what another check of the same has not found too: it came of a change that was under way.
     pub fn keep_common(&mut self, other: &Self) {
-        self.findings.retain(|finding| other.findings.contains(finding));
+        let found: HashSet<&Finding> = other.findings.iter().collect();
+        self.findings.retain(|finding| found.contains(finding));
         self.more_findings = self.more_findings.min(other.more_findings);
     }
 
@@ -95,8 +96,7 @@ impl Report {
     }
 }
 
-/// Checks a volume by itself. The others on its partition may be in use, and it may be read; while it is written, what is found may
-/// be a change that is under way.
+/// Checks a volume by itself, as it is now: it and the others on its partition may be in use.
 ///
 /// # Errors
 ///
@@ -105,7 +105,7 @@ pub fn check_one(partition: &Partition, id: VolumeId) -> Result<Report, VolumeEr
     let mut report = Report { volumes: 1, ..Report::default() };
     match partition.damage().volumes.get(&id) {
         Some(damaged) => report.find(Some(id), damaged.what.clone(), damaged.why.clone()),
-        None => check_volume(&partition.volume(id)?, &mut report)?,
+        None => check_volume(&*partition.volume(id)?.freeze()?, &mut report)?,
     }
     Ok(report)
 }
@@ -136,16 +136,12 @@ pub fn check(partition: &Partition) -> Result<Report, VolumeError> {
 fn check_rows(shared: &Arc<Shared>, damage: &Damage, report: &mut Report) -> Result<(), VolumeError> {
     let families: BTreeMap<keys::Family, Arc<FamilyHandle>> = lock(&shared.families).clone();
     let mut versions: Vec<(VnodeKey, Bytes)> = Vec::new();
-    let mut bad = Vec::new();
     shared.store.scan::<VolumeError>(&[], |key, row| {
         let Some(vnode) = VnodeKey::parse(key) else {
             if !keys::is_key(key) {
-                bad.push((format!("row {:02x?}", key.0), "has a key that is none".to_owned()));
+                report.find(None, format!("row {:02x?}", key.0), "has a key that is none");
             } else if keys::garbage_of(key).is_some() && !row.starts_with(b"data/") {
-                bad.push((
-                    format!("row {:02x?}", key.0),
-                    "is of garbage, and names no file of data".to_owned(),
-                ));
+                report.find(None, format!("row {:02x?}", key.0), "is of garbage, and names no file of data");
             }
             return Ok(());
         };
@@ -154,16 +150,15 @@ fn check_rows(shared: &Arc<Shared>, damage: &Damage, report: &mut Report) -> Res
             return Ok(());
         }
         if versions.last().is_some_and(|(last, _)| (last.family, last.vnode) != (vnode.family, vnode.vnode)) {
-            check_vnode_rows(&families, &std::mem::take(&mut versions), &mut bad);
+            check_vnode_rows(&families, &std::mem::take(&mut versions), report);
         }
         versions.push((vnode, row.clone()));
         Ok(())
     })?;
-    check_vnode_rows(&families, &versions, &mut bad);
+    check_vnode_rows(&families, &versions, report);
     for (family, (what, why)) in &damage.families {
-        bad.push((format!("family {}", family.0), format!("{what} {why}")));
+        report.find(None, format!("family {}", family.0), format!("{what} {why}"));
     }
-    bad.into_iter().for_each(|(what, why)| report.find(None, what, why));
     Ok(())
 }
 
@@ -171,12 +166,12 @@ fn check_rows(shared: &Arc<Shared>, damage: &Damage, report: &mut Report) -> Res
 fn check_vnode_rows(
     families: &BTreeMap<keys::Family, Arc<FamilyHandle>>,
     rows: &[(VnodeKey, Bytes)],
-    bad: &mut Vec<(String, String)>,
+    report: &mut Report,
 ) {
     let Some(((first, _), _)) = rows.split_first() else { return };
     let what = format!("vnode {} of family {}", first.vnode, first.family.0);
     let Some(family) = families.get(&first.family) else {
-        bad.push((what, "its family is not there".into()));
+        report.find(None, what, "its family is not there");
         return;
     };
     let state = lock(&family.state);
@@ -184,7 +179,7 @@ fn check_vnode_rows(
     let is_unused = state.is_half || (state.views.is_empty() && state.writable.is_none());
     let next = if first.vnode.is_directory() { state.record.next_directory } else { state.record.next_file };
     if first.vnode.0 >= next && !is_unused {
-        bad.push((what.clone(), format!("its number is to be given out, as the next is {next}")));
+        report.find(None, what.clone(), format!("its number is to be given out, as the next is {next}"));
     }
     let mut views: Vec<Snapshot> = state.views.keys().copied().collect();
     views.extend(state.writable.map(|_| NEWEST));
@@ -193,25 +188,28 @@ fn check_vnode_rows(
     let mut shown: Vec<Snapshot> = Vec::new();
     for (i, (key, row)) in rows.iter().enumerate() {
         if key.snapshot > state.record.current {
-            bad.push((
+            report.find(
+                None,
                 what.clone(),
                 format!("{:?} is of snapshot {}, which is to come", key.part, key.snapshot.0),
-            ));
+            );
         }
         let decoded = match key.part {
             Part::Status => VnodeRecord::decode(key.vnode, row).map(|record| {
                 if let Some(VnodeRecord { status, .. }) = record {
                     if u64::from(status.id.unique.0) >= state.record.next_unique && !is_unused {
-                        bad.push((
+                        report.find(
+                            None,
                             what.clone(),
                             format!("its uniquifier {} is to be given out", status.id.unique.0),
-                        ));
+                        );
                     }
                     if status.data_version.0 > state.reserved[1] {
-                        bad.push((
+                        report.find(
+                            None,
                             what.clone(),
                             format!("its data version {} is not reserved", status.data_version),
-                        ));
+                        );
                     }
                 }
             }),
@@ -219,8 +217,10 @@ fn check_vnode_rows(
             Part::Page(_) | Part::Inline => Ok(()),
         };
         match decoded {
-            Err(VolumeError::Damaged { what: row, why }) => bad.push((what.clone(), format!("{row} {why}"))),
-            Err(error) => bad.push((what.clone(), error.to_string())),
+            Err(VolumeError::Damaged { what: row, why }) => {
+                report.find(None, what.clone(), format!("{row} {why}"))
+            }
+            Err(error) => report.find(None, what.clone(), error.to_string()),
             Ok(()) => {}
         }
         if state.record.needs_sweep || state.is_half {
@@ -240,10 +240,11 @@ fn check_vnode_rows(
             viewers.iter().copied().filter(|v| *v >= key.snapshot && !shown.contains(v)).collect();
         let hides = row.is_empty() && rows.get(i + 1).is_some_and(|(next, _)| next.part == key.part);
         if here.is_empty() || row.is_empty() && !hides {
-            bad.push((
+            report.find(
+                None,
                 what.clone(),
                 format!("{:?} of snapshot {} is shown by no volume", key.part, key.snapshot.0),
-            ));
+            );
         }
         shown.extend(here);
     }
@@ -261,36 +262,51 @@ fn alive_views(views: &[Snapshot], rows: &[(VnodeKey, Bytes)]) -> Vec<Snapshot> 
         .collect()
 }
 
-/// What a name says of a vnode.
-#[derive(Debug, Default)]
-struct Named {
+/// What is kept of each vnode while a volume is checked, so that one of millions of files costs bounded memory.
+#[derive(Debug)]
+struct Known {
+    id: VnodeId,
+    parent: VnodeId,
+    link_count: u32,
+    /// Names in directories.
     names: u32,
     /// Directories below it.
     subdirectories: u32,
 }
 
-fn check_volume(volume: &Arc<Volume>, report: &mut Report) -> Result<(), VolumeError> {
+/// The vnodes of a volume, by number.
+#[derive(Debug, Default)]
+struct Vnodes(Vec<Known>);
+
+impl Vnodes {
+    fn get_mut(&mut self, number: VnodeNumber) -> Option<&mut Known> {
+        let i = self.0.binary_search_by_key(&number, |known| known.id.vnode).ok()?;
+        Some(&mut self.0[i])
+    }
+}
+
+fn check_volume(volume: &Volume, report: &mut Report) -> Result<(), VolumeError> {
     let id = Some(volume.id());
-    let mut vnodes: BTreeMap<VnodeNumber, VnodeRecord> = BTreeMap::new();
-    let mut from = VnodeNumber(0);
-    loop {
-        let Some(found) = report.take(id, volume.vnode_records(from, AT_ONCE))? else { return Ok(()) };
-        let Some(last) = found.last() else { break };
-        from = VnodeNumber(last.status.id.vnode.0 + 1);
-        vnodes.extend(found.into_iter().map(|record| (record.status.id.vnode, record)));
+    let mut vnodes = Vnodes::default();
+    let mut used = 0;
+    let read = each_record(volume, |record| {
+        let VnodeStatus { id, parent, link_count, .. } = record.status;
+        vnodes.0.push(Known { id, parent, link_count, names: 0, subdirectories: 0 });
+        used += record.blocks_kib();
+        Ok(())
+    });
+    if report.take(id, read)?.is_none() {
+        return Ok(());
     }
-    report.vnodes += vnodes.len() as u64;
-    let mut named: BTreeMap<VnodeNumber, Named> = BTreeMap::new();
-    for record in vnodes.values() {
-        match record.layout {
-            Layout::Pages => check_directory(volume, record, &vnodes, &mut named, report)?,
-            Layout::Inline => check_inline(volume, record, report)?,
-            Layout::Chunks => check_chunks(volume, record, report)?,
-        }
-    }
-    check_links(volume, &vnodes, &named, report);
+    report.vnodes += vnodes.0.len() as u64;
+    let read = each_record(volume, |record| match record.layout {
+        Layout::Pages => check_directory(volume, record, &mut vnodes, report),
+        Layout::Inline => check_inline(volume, record, report),
+        Layout::Chunks => check_chunks(volume, record, report),
+    });
+    report.take(id, read)?;
+    check_links(volume, &vnodes, report);
     let header = volume.header();
-    let used: u64 = vnodes.values().map(VnodeRecord::blocks_kib).sum();
     if header.used_kib != used {
         report.find(
             id,
@@ -298,43 +314,46 @@ fn check_volume(volume: &Arc<Volume>, report: &mut Report) -> Result<(), VolumeE
             format!("says {} KiB are used, and its vnodes use {used}", header.used_kib),
         );
     }
-    if header.vnode_count as usize != vnodes.len() {
+    if header.vnode_count as usize != vnodes.0.len() {
         report.find(
             id,
             "header",
-            format!("says {} vnodes, and there are {}", header.vnode_count, vnodes.len()),
+            format!("says {} vnodes, and there are {}", header.vnode_count, vnodes.0.len()),
         );
     }
     Ok(())
 }
 
-fn check_links(
+/// Looks at the records of all vnodes, in the order of their numbers.
+fn each_record(
     volume: &Volume,
-    vnodes: &BTreeMap<VnodeNumber, VnodeRecord>,
-    named: &BTreeMap<VnodeNumber, Named>,
-    report: &mut Report,
-) {
+    mut look: impl FnMut(&VnodeRecord) -> Result<(), VolumeError>,
+) -> Result<(), VolumeError> {
+    let mut from = VnodeNumber(0);
+    loop {
+        let found = volume.vnode_records(from, AT_ONCE)?;
+        let Some(last) = found.last() else { return Ok(()) };
+        from = VnodeNumber(last.status.id.vnode.0 + 1);
+        found.iter().try_for_each(&mut look)?;
+    }
+}
+
+fn check_links(volume: &Volume, vnodes: &Vnodes, report: &mut Report) {
     let id = Some(volume.id());
-    if !vnodes.is_empty() && vnodes.get(&VnodeNumber::ROOT).is_none_or(|root| root.status.id != VnodeId::ROOT)
-    {
+    if !vnodes.0.is_empty() && vnodes.0.iter().all(|known| known.id != VnodeId::ROOT) {
         report.find(id, "vnode 1", "the root directory is not there");
     }
-    let none = Named::default();
-    for VnodeRecord { status, .. } in vnodes.values() {
-        let what = format!("vnode {}", status.id.vnode);
-        let Named { names, subdirectories } = named.get(&status.id.vnode).unwrap_or(&none);
-        let is_root = status.id == VnodeId::ROOT;
-        let expected = if status.kind == Kind::Directory { 2 + subdirectories } else { *names };
-        if *names == 0 && !is_root {
+    for &Known { id: vnode, link_count, names, subdirectories, .. } in &vnodes.0 {
+        let what = format!("vnode {}", vnode.vnode);
+        let is_root = vnode == VnodeId::ROOT;
+        let is_directory = vnode.vnode.is_directory();
+        let expected = if is_directory { 2 + subdirectories } else { names };
+        if names == 0 && !is_root {
             report.find(id, what.clone(), "is an orphan: no directory names it");
-        } else if status.link_count != expected || status.link_count > MAX_LINKS {
-            report.find(
-                id,
-                what.clone(),
-                format!("has link count {}, and should have {expected}", status.link_count),
-            );
+        } else if link_count != expected || link_count > MAX_LINKS {
+            report.find(id, what.clone(), format!("has link count {link_count}, and should have {expected}"));
         }
-        if status.kind == Kind::Directory && *names > u32::from(!is_root) {
+        if is_directory && names > u32::from(!is_root) {
             report.find(id, what, format!("is a directory with {names} names"));
         }
     }
@@ -343,8 +362,7 @@ fn check_links(
 fn check_directory(
     volume: &Volume,
     record: &VnodeRecord,
-    vnodes: &BTreeMap<VnodeNumber, VnodeRecord>,
-    named: &mut BTreeMap<VnodeNumber, Named>,
+    vnodes: &mut Vnodes,
     report: &mut Report,
 ) -> Result<(), VolumeError> {
     let id = Some(volume.id());
@@ -358,7 +376,8 @@ fn check_directory(
     let Some(entries) = report.take(id, entries())? else { return Ok(()) };
     let mut names = BTreeSet::new();
     for (name, target) in entries {
-        let shown = String::from_utf8_lossy(&name).into_owned();
+        // As it is shown on terminals: it may not end a line, or do what a terminal is told.
+        let shown = String::from_utf8_lossy(&name).escape_debug().to_string();
         let expected = match name.as_slice() {
             b"." => Some(status.id),
             b".." => Some(if status.id == VnodeId::ROOT { status.id } else { status.parent }),
@@ -374,16 +393,18 @@ fn check_directory(
             }
             continue;
         }
-        match vnodes.get(&target.vnode).map(|record| &record.status) {
+        match vnodes.get_mut(target.vnode) {
             Some(found) if found.id == target => {
                 if found.parent != status.id {
                     let why =
                         format!("'{shown}' is vnode {}, which is in {}", target.vnode, found.parent.vnode);
                     report.find(id, what.clone(), why);
                 }
-                named.entry(target.vnode).or_default().names += 1;
-                if found.kind == Kind::Directory {
-                    named.entry(status.id.vnode).or_default().subdirectories += 1;
+                found.names += 1;
+                if target.vnode.is_directory()
+                    && let Some(this) = vnodes.get_mut(status.id.vnode)
+                {
+                    this.subdirectories += 1;
                 }
             }
             _ => report.find(

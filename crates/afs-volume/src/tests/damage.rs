@@ -248,6 +248,11 @@ fn trees_that_are_broken() {
         let id = VnodeId { vnode: VnodeNumber(500), unique: Uniquifier(5) };
         scene.names(DIRECTORY, |names| names.insert(b"ghost", id).unwrap());
     });
+    // A log is read on terminals.
+    finds("volume 100: directory 3: 'a\\n\\u{1b}[2Jb' is vnode 500, which is not there", |scene| {
+        let id = VnodeId { vnode: VnodeNumber(500), unique: Uniquifier(5) };
+        scene.names(DIRECTORY, |names| names.insert(b"a\n\x1b[2Jb", id).unwrap());
+    });
     finds("volume 100: directory 3: 'inside' is vnode 6, which is not there", |scene| {
         // The same vnode number, of another use.
         scene.status(INSIDE, |record| record.status.id.unique = Uniquifier(1));
@@ -466,4 +471,34 @@ fn rows_that_were_cut_short_are_named_and_nothing_panics() {
         assert!(told.contains("rows.redb") && told.contains("put back a copy"), "{cut}: {told}");
         assert_eq!(disk.open("rows.redb").unwrap().length().unwrap(), cut, "it is left as it is");
     }
+}
+
+#[test]
+fn nothing_is_found_in_a_volume_that_is_changed_while_it_is_checked() {
+    let disk = SimulatedDisk::new(1 << 30);
+    let partition = open(&disk);
+    build(&partition);
+    let volume = partition.volume(VolumeId(ID)).unwrap();
+    std::thread::scope(|scope| {
+        let changes = scope.spawn(|| {
+            let set = SetStatus::default();
+            let name = |n: u64| format!("new {}", n % 50).into_bytes();
+            for n in 0..500 {
+                if n >= 50 {
+                    volume.remove_file(VnodeId::ROOT, &name(n), stamp(4)).unwrap();
+                }
+                let file = volume.create_file(VnodeId::ROOT, &name(n), &set, stamp(4)).unwrap().vnode.id;
+                let range = StoreRange { position: 0, length: 9000, file_length: 9000 };
+                let mut store = volume.begin_store(file, range).unwrap();
+                store.write(&[1; 9000]).unwrap();
+                store.commit(&set, stamp(5), false).unwrap();
+            }
+        });
+        while !changes.is_finished() {
+            let report = fsck::check_one(&partition, VolumeId(ID)).unwrap();
+            assert_eq!(report.findings, [], "of {} vnodes", report.vnodes);
+        }
+    });
+    settle(&partition);
+    assert_whole(&partition, "afterwards");
 }
