@@ -16,6 +16,8 @@ use rx_security::KeySet;
 use rx_security::keys::{EncType, Key};
 use zeroize::Zeroizing;
 
+use crate::authority::replace;
+
 /// The version of the cell's first key.
 const FIRST_KVNO: i32 = 1;
 
@@ -24,6 +26,8 @@ const FIRST_KVNO: i32 = 1;
 const PENDING: &str = "administrator-to-be-made";
 /// What a line of it begins with that has the number of a process.
 const WRITER: &str = "writer ";
+/// How many of these lines there are at most: a start that fails may be tried again every few seconds, for days.
+const WRITERS: usize = 16;
 
 /// What a new cell is.
 #[derive(Debug, Clone)]
@@ -124,15 +128,17 @@ pub(crate) fn pending_administrator(server: &Path) -> io::Result<Option<Pending>
     }
 }
 
-/// This process is going to try it. On disk before it does, so that the next start knows what it has made, if it is cut off.
+/// This process is going to try it. On disk before it does, so that the next start knows what it has made, if it is cut off. Only the last
+/// [`WRITERS`] are kept: one that has made them is found at the next start, and nothing is tried after that.
 pub(crate) fn note_writer(server: &Path, writer: u64) -> io::Result<()> {
+    let gone = || named(&server.join(PENDING), &io::ErrorKind::NotFound.into());
+    let Pending { name, writers } = pending_administrator(server)?.ok_or_else(gone)?;
+    let mut text = format!("{name}\n");
+    for writer in writers.iter().skip((writers.len() + 1).saturating_sub(WRITERS)).chain([&writer]) {
+        text += &format!("{WRITER}{writer:016x}\n");
+    }
     let path = server.join(PENDING);
-    let note = || {
-        let mut file = fs::OpenOptions::new().append(true).open(&path)?;
-        file.write_all(format!("\n{WRITER}{writer:016x}\n").as_bytes())?;
-        file.sync_all()
-    };
-    note().map_err(|error| named(&path, &error))
+    replace(&path, text.as_bytes()).map_err(|error| named(&path, &error))
 }
 
 /// The administrator is in the protection database.
@@ -203,6 +209,8 @@ mod tests {
         fs::write(&file, cut).unwrap();
         note_writer(&etc.join("server"), u64::MAX).unwrap();
         assert_eq!(pending().unwrap().writers, [7, u64::MAX]);
+        (0..100).for_each(|writer| note_writer(&etc.join("server"), writer).unwrap());
+        assert_eq!(pending().unwrap().writers, (84..100).collect::<Vec<u64>>(), "the note does not grow");
         administrator_is_made(&etc.join("server")).unwrap();
         assert_eq!(pending(), None);
         assert!(!make_configuration(&etc, &cell(2)).unwrap(), "it is there already");

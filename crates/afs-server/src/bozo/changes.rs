@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use afs_config::{Cell, CellName, CellServDb, DbServer, MAX_FILE_BYTES, Problem};
-use afs_wire::abort::{BZACCESS, BZDOM, BZIO, BZNOENT};
+use afs_wire::abort::{BZACCESS, BZBUSY, BZDOM, BZIO, BZNOENT};
 use afs_wire::bos::{
     AddCellHost, BnodeStatus, BozoString, DeleteCellHost, GetLog, ReBozo, Restart, RestartAll, SetStatus,
     SetTStatus, ShutdownAll, StartupAll, WaitAll, reply,
@@ -17,6 +17,7 @@ use rx::blocking::on_a_thread;
 use rxgen::{Abort, Rpc, Serve, ServerCall};
 
 use super::Overseer;
+use super::instances::NotSet;
 use crate::authority::replace;
 use crate::orders::Order;
 
@@ -104,12 +105,10 @@ impl Overseer {
             _ => return Err(BZDOM),
         };
         if !self.orders.are_obeyed() {
-            return Err(Abort::OPCODE);
+            // They run.
+            return if goal { Ok(()) } else { Err(Abort::OPCODE) };
         }
-        self.instances.set(name, goal, for_good).await.map_err(|error| {
-            tracing::error!(instance = name, %error, "it cannot be written down what is stopped: let the state folder belong to the server's user");
-            BZIO
-        })
+        self.instances.set(name, goal, for_good).await.map_err(|why| not_set(name, &why))
     }
 
     /// All roles are to run for now as they do after a restart, or none is to.
@@ -119,12 +118,14 @@ impl Overseer {
             // They run.
             return if goal { Ok(()) } else { Err(Abort::OPCODE) };
         }
+        let mut result = Ok(());
         for instance in &self.instances.all {
             if !goal || instance.state().file_goal {
-                self.instances.set(instance.name, goal, false).await.map_err(|_| BZIO)?;
+                let set = self.instances.set(instance.name, goal, false).await;
+                result = result.and(set.map_err(|why| not_set(instance.name, &why)));
             }
         }
-        Ok(())
+        result
     }
 
     /// The process starts again, unless the role is stopped: then that is started.
@@ -152,6 +153,17 @@ impl Overseer {
             return self.salvager.log().ok_or(BZNOENT);
         }
         self.recent.log(name).ok_or(BZNOENT)
+    }
+}
+
+/// The code for what was not stopped or started.
+fn not_set(name: &str, why: &NotSet) -> Abort {
+    match why {
+        NotSet::Held => BZBUSY,
+        NotSet::File(error) => {
+            tracing::error!(instance = name, %error, "it cannot be written down what is stopped: let the state folder belong to the server's user");
+            BZIO
+        }
     }
 }
 

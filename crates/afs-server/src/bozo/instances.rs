@@ -50,19 +50,25 @@ pub(crate) struct State {
     pub(crate) starts: i32,
     /// When it was last stopped, if it was.
     pub(crate) last_exit: AfsTime,
+    /// Whether it is being stopped; its clients are told that it is not there.
+    pub(crate) is_ending: bool,
+    /// Whether it has to stay stopped, as its partitions are being checked.
+    is_held: bool,
 }
 
 impl State {
     /// Of something that runs once, since then.
     pub(crate) const fn of_job(started: AfsTime) -> Self {
-        Self { goal: true, file_goal: true, runs: true, started, starts: 1, last_exit: AfsTime(0) }
+        let last_exit = AfsTime(0);
+        let (is_ending, is_held) = (false, false);
+        Self { goal: true, file_goal: true, runs: true, started, starts: 1, last_exit, is_ending, is_held }
     }
 
     /// What it is doing.
     pub(crate) fn status(self) -> BnodeStatus {
         match (self.goal, self.runs) {
-            (true, true) => BnodeStatus::NORMAL,
-            (true, false) => BnodeStatus::STARTING_UP,
+            (true, true) if !self.is_ending => BnodeStatus::NORMAL,
+            (true, _) => BnodeStatus::STARTING_UP,
             (false, true) => BnodeStatus::SHUTTING_DOWN,
             (false, false) => BnodeStatus::SHUTDOWN,
         }
@@ -91,14 +97,23 @@ impl Instance {
     }
 }
 
+/// Why an instance was not told to run or to stop.
+#[derive(Debug)]
+pub(crate) enum NotSet {
+    /// Its partitions are being checked, for which it has to be stopped.
+    Held,
+    /// It could not be written down.
+    File(io::Error),
+}
+
 /// The instances of a process.
 #[derive(Debug)]
 pub(crate) struct Instances {
     pub(crate) all: Vec<Instance>,
     /// Names those that are stopped, one a line.
     file: PathBuf,
-    /// Held while the file is written.
-    writing: tokio::sync::Mutex<()>,
+    /// Held while the file is written, until what it says is so.
+    writing: Arc<tokio::sync::Mutex<()>>,
     /// What there is to stop; set when the roles are served.
     served: Mutex<Served>,
     clock: fn() -> AfsTime,
@@ -147,6 +162,8 @@ impl Instances {
                 started,
                 starts: i32::from(goal),
                 last_exit: AfsTime(0),
+                is_ending: false,
+                is_held: false,
             };
             let command = |role: &Role| format!("{program} server --roles {}", role.name());
             let commands = roles.iter().map(command).collect();
@@ -166,7 +183,7 @@ impl Instances {
             instance("dafs", "dafs", &[Role::File, Role::Vol]),
         ];
         let all = all.into_iter().flatten().collect();
-        Ok(Self { all, file, writing: tokio::sync::Mutex::default(), served: Mutex::default(), clock })
+        Ok(Self { all, file, writing: Arc::default(), served: Mutex::default(), clock })
     }
 
     /// Whether a role is stopped from the start.
@@ -184,60 +201,88 @@ impl Instances {
         self.all.iter().find(|instance| instance.name.as_bytes() == name)
     }
 
-    /// Sets whether an instance is to run; `for_good`, after a restart of the process too. It is stopped or started in the background.
+    /// Sets whether an instance is to run; `for_good`, after a restart of the process too. It is stopped in the background; what is started
+    /// runs when this ends.
     ///
     /// # Errors
     ///
-    /// That cannot be written down. Then nothing has changed.
+    /// It is held, or that cannot be written down. Then nothing has changed.
     pub(crate) async fn set(
         self: &Arc<Self>,
         name: &'static str,
         goal: bool,
         for_good: bool,
-    ) -> io::Result<()> {
-        if for_good {
-            self.write_down(name, goal).await?;
+    ) -> Result<(), NotSet> {
+        let one_at_a_time = Arc::clone(&self.writing).lock_owned().await;
+        let this = Arc::clone(self);
+        // If the caller goes away meanwhile, it is done all the same, and in turn.
+        on_a_thread(move || {
+            let result = this.set_goals(name, goal, for_good);
+            drop(one_at_a_time);
+            result
+        })
+        .await?;
+        if goal {
+            self.settle(name).await;
         }
+        Ok(())
+    }
+
+    fn set_goals(self: &Arc<Self>, name: &'static str, goal: bool, for_good: bool) -> Result<(), NotSet> {
         let instance = self.get(name.as_bytes()).expect("it was found before");
+        if goal && instance.state().is_held {
+            return Err(NotSet::Held);
+        }
+        if for_good {
+            self.write_down(name, goal).map_err(NotSet::File)?;
+        }
         {
             let mut state = instance.lock();
             state.goal = goal;
             state.file_goal = if for_good { goal } else { state.file_goal };
         }
         let Some(runtime) = self.runtime() else { return Ok(()) };
-        // Whoever has stopped it finds it stopped at once, and whoever has started it finds it there.
+        // Whoever has stopped it finds it stopped at once.
         if !goal {
             self.endpoints(instance).iter().for_each(|endpoint| endpoint.set_away(true));
-        } else if !instance.state().runs {
-            self.settle(name).await;
-            return Ok(());
         }
         let this = Arc::clone(self);
         runtime.spawn(Box::pin(async move { this.settle(name).await }));
         Ok(())
     }
 
-    async fn write_down(&self, name: &str, goal: bool) -> io::Result<()> {
-        let _one_at_a_time = self.writing.lock().await;
+    /// Writes the file with this instance so, and the others as they are.
+    fn write_down(&self, name: &str, goal: bool) -> io::Result<()> {
         let is_stopped = |instance: &&Instance| {
             if instance.name == name { !goal } else { !instance.state().file_goal }
         };
         let text: String = self.all.iter().filter(is_stopped).map(|i| format!("{}\n", i.name)).collect();
-        let file = self.file.clone();
-        on_a_thread(move || match text.is_empty() {
-            false => replace(&file, text.as_bytes()),
-            true => match fs::remove_file(&file) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                Ok(()) | Err(_) => Ok(()),
-            },
+        // Also if it is empty: a file that was removed may be there again after a loss of power.
+        replace(&self.file, text.as_bytes())
+    }
+
+    /// Has the file server stay stopped while its partitions are checked. Says whether it is stopped.
+    pub(crate) async fn hold(&self) -> bool {
+        // Whoever has seen that it is not held has started it when this goes on.
+        let _one_at_a_time = self.writing.lock().await;
+        self.get(b"dafs").is_some_and(|instance| {
+            let mut state = instance.lock();
+            state.is_held = state.status() == BnodeStatus::SHUTDOWN;
+            state.is_held
         })
-        .await
+    }
+
+    /// It may be started again.
+    pub(crate) fn release(&self) {
+        if let Some(instance) = self.get(b"dafs") {
+            instance.lock().is_held = false;
+        }
     }
 
     /// Waits until everything is as it is to be.
     pub(crate) async fn wait(&self) {
         let Some(runtime) = self.runtime() else { return };
-        while self.all.iter().map(Instance::state).any(|state| state.goal != state.runs) {
+        while self.all.iter().map(Instance::state).any(|state| state.goal != state.runs || state.is_ending) {
             runtime.sleep_until(runtime.now() + LOOK_EVERY).await;
         }
     }
@@ -252,10 +297,9 @@ impl Instances {
         self.served().volume_service.clone()
     }
 
-    /// The partitions of this process, and whether no client can use them.
-    pub(crate) fn partitions(&self) -> (Option<Partitions>, bool) {
-        let is_stopped = |instance: &Instance| instance.state().status() == BnodeStatus::SHUTDOWN;
-        (self.served().partitions.clone(), self.get(b"dafs").is_some_and(is_stopped))
+    /// The partitions of this process.
+    pub(crate) fn partitions(&self) -> Option<Partitions> {
+        self.served().partitions.clone()
     }
 
     pub(crate) fn runtime(&self) -> Option<Arc<dyn Runtime>> {
@@ -283,31 +327,40 @@ impl Instances {
             (state.runs, state.started, state.starts) = (true, (self.clock)(), state.starts + 1);
             tracing::info!(instance = name, "it was started");
         } else if !goal && runs {
-            self.stop(instance).await;
+            instance.lock().is_ending = true;
+            let is_stopped = self.stop(instance).await;
             let mut state = instance.lock();
-            (state.runs, state.last_exit) = (false, (self.clock)());
-            tracing::info!(instance = name, "it was stopped");
+            state.is_ending = false;
+            if is_stopped {
+                (state.runs, state.last_exit) = (false, (self.clock)());
+                tracing::info!(instance = name, "it was stopped");
+            }
         } else if goal {
             // It was stopped and started before anything was done of it.
             self.endpoints(instance).iter().for_each(|endpoint| endpoint.set_away(false));
         }
     }
 
-    /// Ends all that clients have begun, and brings it to disk.
-    async fn stop(&self, instance: &Instance) {
-        let Some(runtime) = self.runtime() else { return };
+    /// Ends all that clients have begun, and brings it to disk. Says whether it is stopped: if it is to run again before that is done, the
+    /// rest is left, and it is there again.
+    async fn stop(&self, instance: &Instance) -> bool {
+        let Some(runtime) = self.runtime() else { return true };
         let endpoints = self.endpoints(instance);
         endpoints.iter().for_each(|endpoint| endpoint.set_away(true));
         let until = runtime.now() + STOP_PATIENCE;
         let calls = || endpoints.iter().map(Endpoint::served_calls).sum::<usize>();
         while calls() > 0 && runtime.now() < until {
+            if instance.state().goal {
+                endpoints.iter().for_each(|endpoint| endpoint.set_away(false));
+                return false;
+            }
             runtime.sleep_until(runtime.now() + LOOK_EVERY).await;
         }
         if calls() > 0 {
             tracing::warn!(instance = instance.name, calls = calls(), "calls go on though it is stopped");
         }
         if !instance.roles.contains(&Role::File) {
-            return;
+            return true;
         }
         let (volume_service, partitions) = {
             let served = self.served();
@@ -324,11 +377,21 @@ impl Instances {
             }
         })
         .await;
+        true
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
+    use rx::{EndpointConfig, ServiceConfig, TokioRuntime};
+    use rx_proto::config::CallLimits;
+    use rx_proto::endpoint::Service;
+    use rx_proto::ids::ServiceId;
+    use rx_proto::security::Null;
+    use tokio::sync::mpsc;
+
     use super::*;
 
     fn instances(name: &str, roles: &[Role]) -> Instances {
@@ -359,6 +422,83 @@ mod tests {
         assert_eq!(again.get(b"vlserver").unwrap().state().status(), BnodeStatus::SHUTDOWN);
         first.set("vlserver", true, true).await.unwrap();
         assert!(!instances("goals", &roles).is_stopped(Role::Vl));
-        assert!(!first.file.exists());
+        assert_eq!(fs::read_to_string(&first.file).unwrap(), "", "one that was removed may come back");
+        fs::remove_file(&first.file).unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+    async fn roles_that_are_stopped_for_good_at_once_are_all_stopped_after_a_restart() {
+        let roles = [Role::Pt, Role::Vl, Role::File];
+        let first = Arc::new(instances("at-once", &roles));
+        for goal in [false, true].into_iter().cycle().take(20) {
+            let tasks = ["ptserver", "vlserver", "dafs"].map(|name| {
+                let first = Arc::clone(&first);
+                tokio::spawn(async move { first.set(name, goal, true).await })
+            });
+            for task in tasks {
+                task.await.unwrap().unwrap();
+            }
+            let again = instances("at-once", &roles);
+            assert_eq!(roles.map(|role| again.is_stopped(role)), [!goal; 3]);
+        }
+        fs::remove_file(&first.file).unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_is_started_while_a_call_holds_up_its_stop_is_there_at_once() {
+        let bind = || Endpoint::bind((Ipv4Addr::LOCALHOST, 0).into(), EndpointConfig::default()).unwrap();
+        let (server, client) = (bind(), bind());
+        let service = Service {
+            id: ServiceId(1),
+            security: vec![Arc::new(Null)],
+            check_reach: false,
+            upgrades_to: None,
+            limits: CallLimits::default(),
+        };
+        let (begun, mut has_begun) = mpsc::unbounded_channel();
+        server.add_service(ServiceConfig::new(service, move |_| {
+            let begun = begun.clone();
+            // It works on a disk that does not answer, and so does not notice the end of its call.
+            async move {
+                let _ = begun.send(());
+                std::future::pending().await
+            }
+        }));
+        let all = Arc::new(instances("held-up", &[Role::Pt]));
+        all.serve(Served {
+            endpoints: vec![(Role::Pt, server.downgrade())],
+            runtime: Some(Arc::new(TokioRuntime::current())),
+            ..Served::default()
+        });
+        let connection = client.connect(server.local_addr(), ServiceId(1), Box::new(Null));
+        let mut call = connection.call().await.unwrap();
+        call.finish().unwrap();
+        has_begun.recv().await.unwrap();
+
+        all.set("ptserver", false, false).await.unwrap();
+        while !all.get(b"ptserver").unwrap().state().is_ending {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(all.get(b"ptserver").unwrap().state().status(), BnodeStatus::SHUTTING_DOWN);
+        all.set("ptserver", true, false).await.unwrap();
+        assert_eq!(all.get(b"ptserver").unwrap().state().status(), BnodeStatus::NORMAL);
+        let mut call = connection.call().await.unwrap();
+        call.finish().unwrap();
+        tokio::time::timeout(Duration::from_secs(20), has_begun.recv()).await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_file_server_whose_partitions_are_checked_is_not_started() {
+        let all = Arc::new(instances("checked", &[Role::File]));
+        assert!(!all.hold().await, "it runs");
+        all.set("dafs", false, true).await.unwrap();
+        let all = Arc::new(instances("checked", &[Role::File]));
+        assert!(all.hold().await);
+        assert!(matches!(all.set("dafs", true, true).await, Err(NotSet::Held)));
+        assert!(instances("checked", &[Role::File]).is_stopped(Role::File), "nothing has changed");
+        all.release();
+        all.set("dafs", true, true).await.unwrap();
+        assert!(!all.is_stopped(Role::File));
+        fs::remove_file(&all.file).unwrap();
     }
 }

@@ -20,6 +20,7 @@ use rxgen::{Abort, Serve, ServerCall};
 
 use super::Overseer;
 use super::changes::Who;
+use super::instances::Instances;
 
 /// What `bos` calls the process.
 pub(crate) const NAME: &str = "salvage-tmp";
@@ -99,8 +100,9 @@ impl Salvager {
 }
 
 impl Overseer {
-    /// Begins a check. A whole partition is only checked while the file server is stopped, as `bos salvage` stops it.
-    fn salvage(&self, args: &CreateBnode) -> Result<(), Abort> {
+    /// Begins a check. A whole partition is only checked while the file server is stopped, as `bos salvage` stops it; it stays so until the
+    /// check ends.
+    async fn salvage(&self, args: &CreateBnode) -> Result<(), Abort> {
         if args.instance[..] != *NAME.as_bytes() {
             // Which roles there are, the configuration says.
             return Err(Abort::OPCODE);
@@ -110,22 +112,23 @@ impl Overseer {
         }
         let work = Work::parse(&args.p1.to_string()).ok_or(BZNOCREATE)?;
         let runtime = self.instances.runtime().ok_or(BZNOCREATE)?;
-        let (Some(partitions), is_stopped) = self.instances.partitions() else { return Err(BZNOCREATE) };
-        if !is_stopped && !matches!(work, Work::Volume(..)) {
-            return Err(BZBUSY);
-        }
+        let partitions = self.instances.partitions().ok_or(BZNOCREATE)?;
         {
             let mut state = self.salvager.lock();
             if state.started.is_some() {
                 return Err(BZEXISTS);
             }
             state.started = Some(self.instances.now());
-            state.log = None;
         }
+        let ends = Ends(Arc::clone(&self.salvager), Arc::clone(&self.instances));
+        if !matches!(work, Work::Volume(..)) && !self.instances.hold().await {
+            return Err(BZBUSY);
+        }
+        self.salvager.lock().log = None;
         let (salvager, service) = (Arc::clone(&self.salvager), self.instances.volume_service());
         let then = Arc::clone(&runtime);
         runtime.spawn(Box::pin(async move {
-            let _ends = Ends(Arc::clone(&salvager));
+            let _ends = ends;
             let log = check(work, &partitions, service.as_ref(), &then).await;
             salvager.lock().log = Some(log);
         }));
@@ -134,10 +137,12 @@ impl Overseer {
 }
 
 /// The process is gone when it is dropped, whatever has become of the check.
-struct Ends(Arc<Salvager>);
+struct Ends(Arc<Salvager>, Arc<Instances>);
 
 impl Drop for Ends {
     fn drop(&mut self) {
+        // First, so that whoever has waited for the end can start it.
+        self.1.release();
         self.0.lock().started = None;
     }
 }
@@ -194,14 +199,16 @@ async fn check_partition(
         on_a_thread(move || fsck::check(&partition))
     };
     let mut result = look().await;
-    if let Ok(report) = result.as_mut()
-        && !report.is_clean()
-    {
+    if result.as_ref().is_ok_and(|report| !report.is_clean()) {
         runtime.sleep_until(runtime.now() + SECOND_LOOK).await;
-        match look().await {
-            Ok(again) => report.keep_common(&again),
-            Err(error) => result = Err(error),
-        }
+        let again = look().await;
+        // Each may have found thousands of things.
+        result = on_a_thread(move || {
+            let mut report = result?;
+            report.keep_common(&again?);
+            Ok(report)
+        })
+        .await;
     }
     match result {
         Ok(report) => write(log, &at.to_string(), &report),
@@ -232,7 +239,11 @@ impl Serve<CreateBnode> for Overseer {
         args: CreateBnode,
     ) -> Result<reply::CreateBnode, Abort> {
         let who = Who::of(&call);
-        let result = self.check(&who).and_then(|()| self.salvage(&args));
+        let result = async {
+            self.check(&who)?;
+            self.salvage(&args).await
+        };
+        let result = result.await;
         self.audited(&who, &format!("{}: {}", args.instance, args.p1), result)?;
         Ok(reply::CreateBnode {})
     }
