@@ -260,6 +260,16 @@ async fn salvage_checks_a_volume_in_service_and_a_partition_while_the_file_serve
     for file in data.flat_map(|folder| std::fs::read_dir(folder.unwrap().path()).unwrap()) {
         std::fs::remove_file(file.unwrap().path()).unwrap();
     }
+    // Something is wrong with a volume in service, which is served all the while that this is found out.
+    std::thread::scope(|scope| {
+        let check = scope.spawn(|| bos("salvage -partition a -volume root.cell -showlog -forceDAFS"));
+        while !check.is_finished() {
+            let listed = cell.does("listvol ONE");
+            assert!(!listed.contains("Off-line") && !listed.contains("is busy"), "{listed}");
+        }
+        let (status, said, _) = check.join().unwrap();
+        assert!(status == 0 && said.contains("is not there") && said.contains("things are wrong"), "{said}");
+    });
     let file = cell.state(0).join("found");
     let (status, said, complained) = bos(&format!("salvage -all -forceDAFS -file {}", file.display()));
     assert_eq!((status, complained.as_str()), (0, ""), "{said}");
@@ -267,6 +277,13 @@ async fn salvage_checks_a_volume_in_service_and_a_partition_while_the_file_serve
     assert!(found.starts_with("SalvageLog:\nvolume ") && found.contains("is not there"), "{found}");
     assert!(found.contains("/vicepa: 2 volumes, ") && found.contains("things are wrong"), "{found}");
     assert!(found.contains("/vicepb: 0 volumes, 0 vnodes: nothing is wrong"), "{found}");
+    // One that is stopped already is checked too, and stays stopped.
+    assert_eq!(bos("stop dafs -wait").0, 0);
+    let (status, said, complained) = bos("salvage -partition b -showlog -forceDAFS");
+    assert_eq!((status, complained.as_str()), (0, ""), "{said}");
+    assert!(said.starts_with("Starting salvage.\n") && said.ends_with("nothing is wrong\n"), "{said}");
+    assert!(bos("status dafs").1.contains("currently shutdown"), "{}", bos("status dafs").1);
+    assert_eq!(bos("start dafs").0, 0);
     // The file server serves what is left.
     assert!(cell.does("listvol ONE").contains("user.x"));
     let other = cell.afar(&["bos", "create", &address, "salvage", "cron", "rm -rf x", "now", "-localauth"]);

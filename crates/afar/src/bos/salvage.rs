@@ -30,6 +30,10 @@ const NO_NOTIFIER: &str = "__NONOTIFIER__";
 /// How often it is asked whether the process is gone, and how often of these that is said.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 const SAY_EVERY: u32 = 5;
+/// Codes for which it is asked again, those of Rx: nothing has come, or nothing in time.
+const UNANSWERED: std::ops::Range<i32> = -64..0;
+/// How often in a row there may be no answer. Each time may take as long as a server is waited for.
+const MAX_UNANSWERED: u32 = 60;
 
 /// Exit statuses, as OpenAFS's.
 const MISUSE: u8 = 255;
@@ -45,8 +49,11 @@ pub(super) fn run(bos: &Bos, given: &Given) -> u8 {
 
 fn salvage(bos: &Bos, given: &Given) -> Result<(), Failed> {
     let (partition, volume) = (given.word("partition"), given.word("volume"));
-    let is_demand_attach = goal_of(bos, "dafs").is_ok_and(|goal| goal != BnodeStatus::SHUTDOWN);
-    let service = if is_demand_attach { "dafs" } else { "fs" };
+    let dafs = goal_of(bos, "dafs");
+    let is_demand_attach = dafs.is_ok_and(|goal| goal != BnodeStatus::SHUTDOWN);
+    // Beside one that is stopped there may be another, which runs.
+    let is_only_dafs = dafs.is_ok() && !is_demand_attach && goal_of(bos, "fs") == Err(Code::BZNOENT);
+    let service = if is_demand_attach || is_only_dafs { "dafs" } else { "fs" };
     let misused = |text: &str| {
         complain!(bos.printer, "{text}\n");
         Err(Failed(MISUSE))
@@ -190,13 +197,21 @@ fn check(bos: &Bos, given: &Given, command: &str) -> Result<(), Failed> {
         bos.call(&CreateBnode { kind, instance, p1, p2, p3, p4, p5, p6 })
     })();
     made.map_err(|code| failed("failed to start 'salvager'", code))?;
+    let mut unanswered = 0;
     for asked in 1.. {
         std::thread::sleep(ASK_EVERY);
+        unanswered += 1;
         match goal_of(bos, PROCESS) {
-            Ok(_) if asked % SAY_EVERY == 0 => bos.printer.say("bos: waiting for salvage to complete.\n"),
-            Ok(_) => {}
             Err(Code::BZNOENT) => break,
-            Err(code) => return Err(failed("salvage failed", code)),
+            // It goes on though nothing is heard of it.
+            Err(code) if !UNANSWERED.contains(&code.0) || unanswered == MAX_UNANSWERED => {
+                return Err(failed("salvage failed", code));
+            }
+            Err(_) => {}
+            Ok(_) => unanswered = 0,
+        }
+        if asked % SAY_EVERY == 0 {
+            bos.printer.say("bos: waiting for salvage to complete.\n");
         }
     }
     bos.printer.say("bos: salvage completed\n");
