@@ -114,7 +114,7 @@ fn an_export_replaces_no_file_unasked_and_leaves_no_log_of_another_database() {
     let folder = Folder::new("export");
     folder.good(IMPORT);
     let said = folder.bad("export --vldb vldb.DB0 --state state");
-    assert!(said.contains("vldb.DB0 is there already"), "{said}");
+    assert!(said.contains("vldb.DB0 exists already"), "{said}");
     assert_eq!(fs::read(folder.0.join("vldb.DB0")).unwrap(), VLDB);
     fs::write(folder.0.join("vldb.DBSYS1"), [0; 80]).unwrap();
     let said = folder.bad("export --vldb vldb.DB0 --state state --force");
