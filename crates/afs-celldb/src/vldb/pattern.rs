@@ -41,6 +41,8 @@ impl Pattern {
 const UNMATCHED_OPEN: &str = "Unmatched ( or \\(";
 const UNMATCHED_CLOSE: &str = "Unmatched ) or \\)";
 const UNMATCHED_SET: &str = "Unmatched [, [^, [:, [., or [=";
+/// What the system's library says of a set that ends where it begins.
+const NO_SET: &str = "Invalid regular expression";
 const UNMATCHED_COUNT: &str = "Unmatched \\{";
 const BAD_COUNT: &str = "Invalid content of \\{\\}";
 const BAD_CLASS: &str = "Invalid character class name";
@@ -159,6 +161,9 @@ fn translate_set(
     out.push('[');
     if chars.next_if_eq(&'^').is_some() {
         out.push('^');
+    }
+    if chars.peek().is_none() {
+        return Err(NO_SET);
     }
     let mut is_first = true;
     loop {
@@ -289,7 +294,9 @@ mod tests {
         assert!(matches("^user\\.[a-c]", "user.alice") && !matches("^user\\.[a-c]", "user.zoe"));
         assert!(matches("^root\\|b", "user.bob") && !matches("^oot", "root.cell"));
         for (basic, wrong) in [
-            ("^user[", UNMATCHED_SET),
+            ("^user[", NO_SET),
+            ("^user[^", NO_SET),
+            ("^user[a", UNMATCHED_SET),
             ("^\\(a", UNMATCHED_OPEN),
             ("^a\\)", UNMATCHED_CLOSE),
             ("^a\\{1", UNMATCHED_COUNT),
