@@ -6,7 +6,7 @@ mod mounted;
 use afs_testclient::kdc;
 use afs_wire::control::{self, FRAME_HEADER, frame_length, framed};
 use mounted::realm::{ALICE, BOB, Local, ROOT, SERVICE, Scene, fail};
-use mounted::{Process, succeed};
+use mounted::{Process, Running, succeed};
 use rxgen::xdr::{Decoder, Opaque, Xdr, XdrString};
 use rxgen::{decode_reply, encode_request};
 use std::fs;
@@ -14,7 +14,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 /// A second cell, of which there is no more than its name and its servers' key.
@@ -247,16 +247,6 @@ fn a_credential_cache_with_another_owners_name_on_it_makes_nobody_that_owner() {
         assert!(!output.status.success() && output.stdout.is_empty(), "{attempt}: {output:?}");
     }
     assert!(scene.can(ALICE, &format!("cat {file}")));
-}
-
-/// A process of somebody's, until this is dropped.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
 }
 
 #[test]

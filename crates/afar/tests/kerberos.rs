@@ -5,13 +5,13 @@ mod mounted;
 
 use afs_testclient::kdc::{self, Kdc, PASSWORD, Realm};
 use mounted::realm::{ALICE, BOB, Local, NOBODY, ROOT, SERVICE, Scene, fail};
-use mounted::{Folder, PATIENCE, Process, can_mount, is_root, open, own_address, succeed};
+use mounted::{Folder, PATIENCE, Process, Running, can_mount, is_root, open, own_address, succeed};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const WRITE: &str = "echo mine > \"$1/scratch/alice/file\"";
@@ -182,16 +182,6 @@ fn a_cache_in_the_kernels_keyring_is_as_good_as_a_file() {
     assert!(!scene.cache(ALICE).exists());
 }
 
-/// A daemon, until this is dropped.
-struct Daemon(Child);
-
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
-}
-
 #[test]
 fn a_cache_of_a_kcm_daemon_is_as_good_as_a_file() {
     const NAME: &str = "a_cache_of_a_kcm_daemon_is_as_good_as_a_file";
@@ -208,7 +198,7 @@ fn a_cache_of_a_kcm_daemon_is_as_good_as_a_file() {
     command.args(["--mount", "--propagation", "private", "sh", "-c"]);
     command.arg("mount --bind \"$1\" /run && exec \"$2\"").arg("sh").arg(&run).arg(&program);
     scene.kdc.prepare(&mut command);
-    let _daemon = Daemon(command.stdin(Stdio::null()).spawn().unwrap());
+    let _daemon = Running(command.stdin(Stdio::null()).spawn().unwrap());
     let socket = run.join(".heim_org.h5l.kcm-socket");
     let until = Instant::now() + PATIENCE;
     while !socket.exists() {

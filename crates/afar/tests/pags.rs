@@ -4,7 +4,7 @@
 mod mounted;
 
 use mounted::cell::Cell;
-use mounted::{LOOKS, Process, can_mount, is_root, keytab, open, succeed};
+use mounted::{LOOKS, Process, Running, can_mount, is_root, keytab, open, succeed};
 use serde_json::Value;
 use std::fs;
 use std::io::Read;
@@ -179,7 +179,7 @@ impl Scene {
     }
 
     /// Somebody looks at all of it, so that the kernel and the cache have it, and keeps a large file open meanwhile.
-    fn look(&self, who: Who, folder: &Path) -> Holder {
+    fn look(&self, who: Who, folder: &Path) -> Running {
         let text = "{ ls -lR \"$1\" && cat \"$1\"/small \"$1\"/large && readlink \"$1\"/link; } > /dev/null";
         assert!(self.shell(who, text, folder).status.success(), "{who:?}");
         let mut command = self.command(who, Path::new("bash"));
@@ -188,7 +188,7 @@ impl Scene {
         let mut child = command.spawn().unwrap();
         let mut said = [0; 5];
         child.stdout.as_mut().unwrap().read_exact(&mut said).unwrap();
-        Holder(child)
+        Running(child)
     }
 
     /// A folder like /etc/pam.d in which `su` lets anybody in, with the module. In place of a ticket, a login has the cell's key and is alice.
@@ -261,16 +261,6 @@ fn a_session_whose_token_has_ended_is_not_shown_what_it_has_cached_until_the_nex
     scene.log_in(session);
     assert_eq!(scene.shown(session, &folder).len(), attempts().count());
     drop(held);
-}
-
-/// Keeps a file open.
-struct Holder(std::process::Child);
-
-impl Drop for Holder {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
 }
 
 #[test]
@@ -404,7 +394,7 @@ fn a_shell_in_a_pag_has_no_privilege_and_one_number() {
     // The helper is for nothing else: another command of it has no more than the user.
     let mut command = scene.command(bob, &helper);
     let mut serving =
-        command.args(["rxperf", "server", "-p", "0"]).stdout(Stdio::null()).spawn().map(Holder).unwrap();
+        command.args(["rxperf", "server", "-p", "0"]).stdout(Stdio::null()).spawn().map(Running).unwrap();
     let capabilities = || {
         let status = fs::read_to_string(format!("/proc/{}/status", serving.0.id())).unwrap();
         let is_running = status.contains("afar-pagsh");
@@ -429,7 +419,7 @@ fn a_session_that_outlives_its_client_does_not_get_its_users_tokens() {
     const NAME: &str = "a_session_that_outlives_its_client_does_not_get_its_users_tokens";
     let Some(scene) = Scene::new(NAME) else { return };
     let old = who(ALICE, Some(scene.new_pag(ALICE)), "");
-    let _session = scene.command(old, Path::new("sleep")).arg("1000").spawn().map(Holder).unwrap();
+    let _session = scene.command(old, Path::new("sleep")).arg("1000").spawn().map(Running).unwrap();
     let (_other, _) = scene.cell.mount("other");
     let mount = scene.cell.folder.join("other/afar.local");
     let alice = who(ALICE, None, "alice");
@@ -614,7 +604,7 @@ fn a_login_by_ssh_has_a_pag_and_a_token_of_its_own_until_it_ends() {
     command.arg(tools.join("usr/sbin/sshd"));
     command.env("LD_LIBRARY_PATH", tools.join("usr/lib/x86_64-linux-gnu"));
     let log = fs::File::create(at("sshd.log")).unwrap();
-    let _server = Holder(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
+    let _server = Running(command.stdout(Stdio::null()).stderr(log).spawn().unwrap());
     let begin = std::time::Instant::now();
     while std::net::TcpStream::connect((address, 2222)).is_err() {
         assert!(begin.elapsed() < mounted::PATIENCE, "{}", fs::read_to_string(at("sshd.log")).unwrap());

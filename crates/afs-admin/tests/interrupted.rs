@@ -13,25 +13,18 @@ use afs_admin::transfer::relocate::{self, move_volume};
 use afs_admin::transfer::{Place, TransferFailure};
 use afs_admin::volumes::NewClone;
 use afs_wire::abort::{VL_NOENT, VNOVOL};
-use afs_wire::afsvol::{
-    Clone, ConvertROtoRWvolume, CreateVolume, DeleteVolume, ForwardMultiple, GetName, GetStatus,
-    ListOneVolume, ReClone, TransCreate,
-};
-use afs_wire::ids::{PartitionId, VolumeId, VolumeType};
+use afs_wire::afsvol::{Clone, ConvertROtoRWvolume, CreateVolume, DeleteVolume, ReClone, TransCreate};
+use afs_wire::ids::{PartitionId, VolumeId};
 use afs_wire::vl::{CreateEntryN, EntryFlags, GetEntryByIDN, ReleaseLock, ReplaceEntryN, SetLock, SiteFlags};
 use rxgen::Rpc;
 use rxgen::xdr::{Decoder, Xdr};
-use support::{SERVER, Script, listed};
+use support::{SERVER, Script};
 
 const VOLUME: VolumeId = VolumeId(500);
 const READ_ONLY: VolumeId = VolumeId(501);
 const COPY: VolumeId = VolumeId(600);
 const FROM: Place = Place { server: SERVER, partition: PartitionId(0) };
 const TO: Place = Place { server: SERVER, partition: PartitionId(1) };
-
-fn words(words: &[u32]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_be_bytes()).collect()
-}
 
 /// An entry with these sites.
 fn entry(sites: &[(PartitionId, SiteFlags)], flags: EntryFlags) -> Entry {
@@ -52,15 +45,7 @@ fn entry(sites: &[(PartitionId, SiteFlags)], flags: EntryFlags) -> Entry {
 /// Servers that have the volume with this entry, and at the other place what `there` says.
 fn script(entry: &Entry, there: Option<VolumeId>) -> Script {
     let mut script = Script::default();
-    let mut wire = Vec::new();
-    entry.to_wire().unwrap().encode(&mut wire);
-    script.replies.insert(GetEntryByIDN::NAME, wire);
-    script.replies.insert(Clone::NAME, words(&[700]));
-    script.replies.insert(GetName::NAME, words(&[2, u32::from_be_bytes(*b"v1\0\0")]));
-    let status = [VOLUME.0, 0, 0, VOLUME.0, 0, 0, 0, 0, 0, 0, 1000, 0, 2000, 0, 0, 0];
-    script.replies.insert(GetStatus::NAME, words(&status));
-    script.replies.insert(ListOneVolume::NAME, words(&listed(VOLUME, VolumeType::READ_WRITE, VOLUME, true)));
-    script.replies.insert(ForwardMultiple::NAME, words(&[1, 0]));
+    script.has_volume(entry, VOLUME);
     let made = script.requests.clone();
     // A volume that nobody has made is not there.
     script.hook = Some(std::sync::Arc::new(move |_, name, args| {

@@ -16,17 +16,13 @@ use afs_wire::ids::{AfsTime, PartitionId, TransId, VolumeId, VolumeType};
 use afs_wire::vl::{EntryFlags, GetEntryByIDN, SiteFlags};
 use rxgen::xdr::{Decoder, Xdr};
 use rxgen::{Abort, Rpc};
-use support::{Hook, SERVER, Script, listed};
+use support::{Hook, SERVER, Script, listed, words};
 
 const VOLUME: VolumeId = VolumeId(500);
 const READ_ONLY: VolumeId = VolumeId(501);
 const HERE: PartitionId = PartitionId(0);
 /// What a server says that has no such transaction.
 const ENOENT: Abort = Abort(2);
-
-fn words(words: &[u32]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_be_bytes()).collect()
-}
 
 /// The status of a volume that was made and changed at this time.
 fn status(volume: VolumeId, at: u32) -> Vec<u8> {

@@ -45,22 +45,10 @@ fn entry(sites: &[(PartitionId, SiteFlags)]) -> Entry {
     }
 }
 
-fn words(words: &[u32]) -> Vec<u8> {
-    words.iter().flat_map(|word| word.to_be_bytes()).collect()
-}
-
 /// Servers that have the volume online, with this entry.
 fn script(entry: &Entry) -> Script {
     let mut script = Script::refusing(&[]);
-    let mut wire = Vec::new();
-    entry.to_wire().unwrap().encode(&mut wire);
-    script.replies.insert(GetEntryByIDN::NAME, wire);
-    script.replies.insert(Clone::NAME, words(&[700]));
-    script.replies.insert(GetName::NAME, words(&[2, u32::from_be_bytes(*b"v1\0\0")]));
-    let status = [VOLUME.0, 0, 0, VOLUME.0, 0, 0, 0, 0, 0, 0, 1000, 0, 2000, 0, 0, 0];
-    script.replies.insert(GetStatus::NAME, words(&status));
-    script.replies.insert(ListOneVolume::NAME, words(&listed(VOLUME, VolumeType::READ_WRITE, VOLUME, true)));
-    script.replies.insert(ForwardMultiple::NAME, words(&[1, 0]));
+    script.has_volume(entry, VOLUME);
     script
 }
 

@@ -254,6 +254,16 @@ impl Drop for Process {
     }
 }
 
+/// A process that ends with this.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
 /// A program that Ctrl-C ends, even if the tests run where it is ignored: in the background of a script.
 pub(crate) fn interruptible(program: &str) -> Command {
     let mut command = Command::new("env");

@@ -1,5 +1,5 @@
 /* A kernel with AFS, for LD_PRELOAD into a program of OpenAFS's: it takes tokens (VIOCSETTOK2, the command C.8) into the file that PIOCTLS
- * names, as they come, and has none (Kerberos notes 3). */
+ * names, as they come, and has none. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -15,29 +15,20 @@ struct arguments { void *in, *out; short in_size, out_size; };
 /* The descriptor of the file that the kernel module would have in /proc. */
 static int device = -1;
 
-static int open_device(const char *path) {
-    if (!strstr(path, "/proc/fs/openafs/afs_ioctl")) return 0;
-    device = open(getenv("PIOCTLS"), O_WRONLY | O_CREAT | O_APPEND, 0666);
-    return 1;
-}
+/* Opens the file in place of the kernel's, and whatever else a program wants as NAME of the C library does. */
+#define OPEN(NAME)                                                                                                \
+    int NAME(const char *path, int flags, ...) {                                                                  \
+        va_list list;                                                                                             \
+        va_start(list, flags);                                                                                    \
+        int mode = va_arg(list, int);                                                                             \
+        va_end(list);                                                                                             \
+        int (*real)(const char *, int, ...) = dlsym(RTLD_NEXT, #NAME);                                            \
+        if (!strstr(path, "/proc/fs/openafs/afs_ioctl")) return real(path, flags, mode);                          \
+        return device = real(getenv("PIOCTLS"), O_WRONLY | O_CREAT | O_APPEND, 0666);                             \
+    }
 
-int open(const char *path, int flags, ...) {
-    va_list list;
-    va_start(list, flags);
-    int mode = va_arg(list, int);
-    va_end(list);
-    if (strstr(path, "/proc/fs/openafs/afs_ioctl") && open_device(path)) return device;
-    return ((int (*)(const char *, int, int))dlsym(RTLD_NEXT, "open"))(path, flags, mode);
-}
-
-int open64(const char *path, int flags, ...) {
-    va_list list;
-    va_start(list, flags);
-    int mode = va_arg(list, int);
-    va_end(list);
-    if (strstr(path, "/proc/fs/openafs/afs_ioctl") && open_device(path)) return device;
-    return ((int (*)(const char *, int, int))dlsym(RTLD_NEXT, "open64"))(path, flags, mode);
-}
+OPEN(open)
+OPEN(open64)
 
 int ioctl(int fd, unsigned long what, ...) {
     va_list list;

@@ -5,13 +5,17 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use afs_admin::entry::Entry;
 use afs_admin::vldb::LocationDb;
 use afs_admin::volumes::VolumeServers;
 use afs_admin::{Cancel, Login};
 use afs_sim::Sim;
-use afs_wire::afsvol::{AfsVol, CreateVolume, EndTrans, ListOneVolume, TransCreate, VOK};
+use afs_wire::afsvol::{
+    AfsVol, Clone, CreateVolume, EndTrans, ForwardMultiple, GetName, GetStatus, ListOneVolume, TransCreate,
+    VOK,
+};
 use afs_wire::ids::{PartitionId, VolumeId, VolumeType};
-use afs_wire::vl::{GetNewVolumeId, Vl};
+use afs_wire::vl::{GetEntryByIDN, GetNewVolumeId, Vl};
 use rx::{Endpoint, EndpointConfig, Runtime, ServerCall, ServiceConfig};
 use rx_proto::config::CallLimits;
 use rx_proto::endpoint::Service;
@@ -35,6 +39,12 @@ pub(crate) fn listed(volume: VolumeId, kind: VolumeType, parent: VolumeId, is_in
     words.extend([volume.0, kind.0 as u32, 0, parent.0, 0, VOK as u32, 0, u32::from(is_in_service), 0, 0]);
     words.extend([0; 13]);
     words
+}
+
+/// Words as they are on the wire.
+#[allow(dead_code, reason = "each test program uses a part of this")]
+pub(crate) fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_be_bytes()).collect()
 }
 
 /// How long a call at this time with these arguments takes, and what is answered then, if it is not what follows from the call.
@@ -68,6 +78,22 @@ pub(crate) struct Script {
 }
 
 impl Script {
+    /// Has the servers answer for a read-write volume that is online and has this entry.
+    #[allow(dead_code, reason = "each test program uses a part of this")]
+    pub(crate) fn has_volume(&mut self, entry: &Entry, volume: VolumeId) {
+        let mut wire = Vec::new();
+        entry.to_wire().unwrap().encode(&mut wire);
+        let status = [volume.0, 0, 0, volume.0, 0, 0, 0, 0, 0, 0, 1000, 0, 2000, 0, 0, 0];
+        self.replies.extend([
+            (GetEntryByIDN::NAME, wire),
+            (Clone::NAME, words(&[700])),
+            (GetName::NAME, words(&[2, u32::from_be_bytes(*b"v1\0\0")])),
+            (GetStatus::NAME, words(&status)),
+            (ListOneVolume::NAME, words(&listed(volume, VolumeType::READ_WRITE, volume, true))),
+            (ForwardMultiple::NAME, words(&[1, 0])),
+        ]);
+    }
+
     #[allow(dead_code, reason = "each test program uses a part of this")]
     pub(crate) fn refusing(refused: &[(&'static str, Abort)]) -> Self {
         Self { refused: refused.iter().copied().collect(), ..Self::default() }

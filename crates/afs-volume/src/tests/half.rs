@@ -31,26 +31,49 @@ pub(super) fn statuses(arrived: &Arrived) -> BTreeMap<VnodeNumber, (VnodeStatus,
 
 /// Begins to fill the volume, from where the last attempt has come to.
 fn begin(partition: &Partition) -> (Option<Arrived>, Restore) {
-    let arrived = partition.arrived(ID).unwrap();
+    begin_at(partition, ID)
+}
+
+/// The same of any volume.
+pub(super) fn begin_at(partition: &Partition, id: VolumeId) -> (Option<Arrived>, Restore) {
+    let arrived = partition.arrived(id).unwrap();
     let restore = match &arrived {
-        Some(_) => partition.resume_restore(ID).unwrap().unwrap(),
-        None => partition.begin_restore(ID).unwrap(),
+        Some(_) => partition.resume_restore(id).unwrap().unwrap(),
+        None => partition.begin_restore(id).unwrap(),
     };
     (arrived, restore)
 }
 
 /// Sends what has not come, at most so many bytes of data. Says how many there were, and whether that was all.
 fn send(restore: &mut Restore, arrived: Option<&Arrived>, wanted: &Tree, most: usize) -> (usize, bool) {
+    send_since(restore, arrived, wanted, &Tree::new(), most)
+}
+
+/// The same of what has changed since `base`.
+pub(super) fn send_since(
+    restore: &mut Restore,
+    arrived: Option<&Arrived>,
+    wanted: &Tree,
+    base: &Tree,
+    most: usize,
+) -> (usize, bool) {
     let have = arrived.map(statuses).unwrap_or_default();
     let mut partial = arrived.and_then(Arrived::partial);
     let mut sent = 0;
-    for (status, acl, data) in in_order(wanted) {
-        if have.get(&status.id.vnode).is_some_and(|(found, list)| (found, list) == (status, acl)) {
-            restore.unchanged(status.id.vnode).unwrap();
+    for vnode in in_order(wanted) {
+        let (status, acl, data) = vnode;
+        let number = status.id.vnode;
+        let rest = partial.take_if(|(found, _)| found == status);
+        let is_unchanged = match have.get(&number) {
+            Some((found, list)) => (found, list) == (status, acl),
+            None => rest.is_none() && base.get(&number) == Some(vnode),
+        };
+        if is_unchanged {
+            restore.unchanged(number).unwrap();
             continue;
         }
         let mut from = 0;
-        match partial.take_if(|(found, _)| found == status) {
+        match rest {
             Some((_, bytes)) => {
                 let mut came = vec![0; 2 * PIECE];
                 let read = arrived.unwrap().read_partial(0, &mut came).unwrap();
@@ -71,7 +94,7 @@ fn send(restore: &mut Restore, arrived: Option<&Arrived>, wanted: &Tree, most: u
     (sent, true)
 }
 
-fn commit(restore: Restore) -> Arc<Volume> {
+pub(super) fn commit(restore: Restore) -> Arc<Volume> {
     let info = restore.volume().header().info;
     restore.commit(info, 0).unwrap()
 }

@@ -1,7 +1,7 @@
 //! Replicas that get what has changed, when that breaks off: they show what they had, and what came is not sent again.
 
-use super::half::{PIECE, add_file, bytes_of, statuses};
-use super::restore::{Tree, change, get, in_order, tree};
+use super::half::{PIECE, add_file, begin_at, bytes_of, commit, send_since as send, statuses};
+use super::restore::{Tree, change, get, tree};
 use super::{assert_whole, finish, new_clone, new_volume, open, settle, stamp, volume};
 use crate::data::CHUNK;
 use crate::disk::{Cut, SimulatedDisk};
@@ -28,62 +28,9 @@ fn replica(partition: &Partition, contents: &Tree) -> Arc<Volume> {
     volume
 }
 
-fn commit(restore: Restore) -> Arc<Volume> {
-    let info = restore.volume().header().info;
-    restore.commit(info, 0).unwrap()
-}
-
 /// Begins to fill the replica, from where the last attempt has come to.
 fn begin(partition: &Partition) -> (Option<Arrived>, Restore) {
-    let arrived = partition.arrived(REPLICA).unwrap();
-    let restore = match &arrived {
-        Some(_) => partition.resume_restore(REPLICA).unwrap().unwrap(),
-        None => partition.begin_restore(REPLICA).unwrap(),
-    };
-    (arrived, restore)
-}
-
-/// Sends what has changed since `base` and has not come as it is, at most so many bytes of data. Says how many there were, and whether that was
-/// all.
-fn send(
-    restore: &mut Restore,
-    arrived: Option<&Arrived>,
-    wanted: &Tree,
-    base: &Tree,
-    most: usize,
-) -> (usize, bool) {
-    let have = arrived.map(statuses).unwrap_or_default();
-    let mut partial = arrived.and_then(Arrived::partial);
-    let mut sent = 0;
-    for vnode in in_order(wanted) {
-        let (status, acl, data) = vnode;
-        let number = status.id.vnode;
-        let rest = partial.take_if(|(found, _)| found == status);
-        let is_unchanged = match have.get(&number) {
-            Some((found, list)) => (found, list) == (status, acl),
-            None => rest.is_none() && base.get(&number) == Some(vnode),
-        };
-        if is_unchanged {
-            restore.unchanged(number).unwrap();
-            continue;
-        }
-        let mut from = 0;
-        match rest {
-            Some((_, bytes)) => {
-                from = bytes as usize;
-                restore.rest_of_vnode(*status, bytes).unwrap();
-            }
-            None => restore.vnode(*status, acl.clone()).unwrap(),
-        }
-        for piece in data[from..].chunks(PIECE) {
-            if sent + piece.len() > most {
-                return (sent, false);
-            }
-            restore.write(piece).unwrap();
-            sent += piece.len();
-        }
-    }
-    (sent, true)
+    begin_at(partition, REPLICA)
 }
 
 /// What a volume shows, but for data versions: a power loss raises them.
