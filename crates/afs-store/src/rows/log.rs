@@ -177,8 +177,9 @@ pub(crate) fn recover(
         }
         // A run that began here took what was from this number on for void.
         let void = records.split_off(&first);
-        // Its marks are void as records, but what they cover has reached the disk: the next start goes by that too.
-        durable = durable.max(marks(&void).filter(|upto| *upto < first).max().unwrap_or(0));
+        // Its marks are void as records, but what they cover has reached the disk: the next start goes by that too, as far as this
+        // run has not put others in its place.
+        durable = durable.max(marks(&void).max().unwrap_or(0)).min(first - 1).max(checkpoint);
         note_reservations(schema, &mut out.reservations, void);
         newest_boot = Some(boot);
         let bytes = read_up_to(disk, &name, usize::MAX)?;
@@ -312,4 +313,61 @@ pub fn count_records(bytes: &[u8]) -> u64 {
         rest = after;
     }
     next - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::SimulatedDisk;
+
+    #[derive(Debug)]
+    struct Plain;
+
+    impl Schema for Plain {}
+
+    /// What a run has written into its segment, in order: the value of a row, or up to where a mark covers it.
+    enum Written {
+        Row(&'static str),
+        Mark(Seq),
+    }
+
+    fn write(disk: &SimulatedDisk, number: u64, first: Seq, boot: &str, records: &[Written]) {
+        let segment = Segment::create(disk, number, 4096).unwrap();
+        let mut bytes = segment.header(first, boot);
+        for (seq, written) in (first..).zip(records) {
+            let value = |value: &str| Some(Bytes::from(value.as_bytes()));
+            let rows = |text| BTreeMap::from([(Key(b"row".to_vec()), value(text))]);
+            match written {
+                Written::Row(text) => Record::Rows(&rows(text)).encode(seq, &mut bytes),
+                Written::Mark(upto) => Record::Mark { upto: *upto, is_last: false }.encode(seq, &mut bytes),
+            }
+        }
+        segment.file.write_at(0, &bytes).unwrap();
+    }
+
+    /// Starts of an earlier version did not go by marks that were void as records, and could so begin below what an even
+    /// earlier start had begun with. What a mark covered is then of a run that is void, and not what has its numbers now.
+    #[test]
+    fn a_mark_covers_nothing_that_a_later_run_wrote_in_place_of_what_it_covered() {
+        use Written::{Mark, Row};
+        let table: [(Seq, &[Written], &[&str]); 3] = [
+            // Nothing of the last run was synced: of the first one the rows below it count.
+            (3, &[Row("c3"), Row("c4")], &["a1", "a2"]),
+            (3, &[Row("c3"), Mark(3), Row("c5")], &["a1", "a2", "c3"]),
+            // One that began right behind the mark lets it count.
+            (5, &[Row("c5")], &["a1", "a2", "a3", "a4"]),
+        ];
+        for (first, last, expected) in table {
+            let disk = SimulatedDisk::new(1 << 20);
+            write(&disk, 1, 1, "first", &[Row("a1"), Row("a2"), Row("a3"), Row("a4"), Mark(4)]);
+            write(&disk, 2, 5, "second", &[Row("b5")]);
+            write(&disk, 3, first, "third", last);
+            let found = recover(&disk, 0, &Plain).unwrap();
+            assert!(found.is_other_boot);
+            let rows = found.rows.into_iter().flatten();
+            let values: Vec<_> =
+                rows.map(|(_, value)| String::from_utf8(value.unwrap().to_vec()).unwrap()).collect();
+            assert_eq!(values, expected, "a last run from {first} on");
+        }
+    }
 }
