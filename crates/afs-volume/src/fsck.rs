@@ -274,14 +274,23 @@ struct Known {
     subdirectories: u32,
 }
 
-/// The vnodes of a volume, by number.
+/// The vnodes of a volume.
 #[derive(Debug, Default)]
-struct Vnodes(Vec<Known>);
+struct Vnodes {
+    /// By number.
+    known: Vec<Known>,
+    /// Directories whose names could not be read, by number.
+    unread: Vec<VnodeNumber>,
+}
 
 impl Vnodes {
     fn get_mut(&mut self, number: VnodeNumber) -> Option<&mut Known> {
-        let i = self.0.binary_search_by_key(&number, |known| known.id.vnode).ok()?;
-        Some(&mut self.0[i])
+        let i = self.known.binary_search_by_key(&number, |known| known.id.vnode).ok()?;
+        Some(&mut self.known[i])
+    }
+
+    fn is_read(&self, directory: VnodeNumber) -> bool {
+        self.unread.binary_search(&directory).is_err()
     }
 }
 
@@ -291,21 +300,37 @@ fn check_volume(volume: &Volume, report: &mut Report) -> Result<(), VolumeError>
     let mut used = 0;
     let read = each_record(volume, |record| {
         let VnodeStatus { id, parent, link_count, .. } = record.status;
-        vnodes.0.push(Known { id, parent, link_count, names: 0, subdirectories: 0 });
+        vnodes.known.push(Known { id, parent, link_count, names: 0, subdirectories: 0 });
         used += record.blocks_kib();
         Ok(())
     });
     if report.take(id, read)?.is_none() {
         return Ok(());
     }
-    report.vnodes += vnodes.0.len() as u64;
-    let read = each_record(volume, |record| match record.layout {
-        Layout::Pages => check_directory(volume, record, &mut vnodes, report),
-        Layout::Inline => check_inline(volume, record, report),
-        Layout::Chunks => check_chunks(volume, record, report),
+    report.vnodes += vnodes.known.len() as u64;
+    let read = each_record(volume, |record| {
+        // One that is damaged keeps none of the others from being looked at.
+        match record.layout {
+            Layout::Pages => {
+                let read = check_directory(volume, record, &mut vnodes, report);
+                if report.take(id, read)?.is_none() {
+                    vnodes.unread.push(record.status.id.vnode);
+                }
+            }
+            Layout::Inline => {
+                let read = check_inline(volume, record, report);
+                report.take(id, read)?;
+            }
+            Layout::Chunks => {
+                let read = check_chunks(volume, record, report);
+                report.take(id, read)?;
+            }
+        }
+        Ok(())
     });
-    report.take(id, read)?;
-    check_links(volume, &vnodes, report);
+    if report.take(id, read)?.is_some() {
+        check_links(volume, &vnodes, report);
+    }
     let header = volume.header();
     if header.used_kib != used {
         report.find(
@@ -314,11 +339,11 @@ fn check_volume(volume: &Volume, report: &mut Report) -> Result<(), VolumeError>
             format!("says {} KiB are used, and its vnodes use {used}", header.used_kib),
         );
     }
-    if header.vnode_count as usize != vnodes.0.len() {
+    if header.vnode_count as usize != vnodes.known.len() {
         report.find(
             id,
             "header",
-            format!("says {} vnodes, and there are {}", header.vnode_count, vnodes.0.len()),
+            format!("says {} vnodes, and there are {}", header.vnode_count, vnodes.known.len()),
         );
     }
     Ok(())
@@ -340,17 +365,19 @@ fn each_record(
 
 fn check_links(volume: &Volume, vnodes: &Vnodes, report: &mut Report) {
     let id = Some(volume.id());
-    if !vnodes.0.is_empty() && vnodes.0.iter().all(|known| known.id != VnodeId::ROOT) {
+    if !vnodes.known.is_empty() && vnodes.known.iter().all(|known| known.id != VnodeId::ROOT) {
         report.find(id, "vnode 1", "the root directory is not there");
     }
-    for &Known { id: vnode, link_count, names, subdirectories, .. } in &vnodes.0 {
+    for &Known { id: vnode, parent, link_count, names, subdirectories } in &vnodes.known {
         let what = format!("vnode {}", vnode.vnode);
         let is_root = vnode == VnodeId::ROOT;
         let is_directory = vnode.vnode.is_directory();
+        // What is in a directory that could not be read may well have its names there.
+        let is_counted = vnodes.is_read(if is_directory { vnode.vnode } else { parent.vnode });
         let expected = if is_directory { 2 + subdirectories } else { names };
-        if names == 0 && !is_root {
+        if names == 0 && !is_root && vnodes.is_read(parent.vnode) {
             report.find(id, what.clone(), "is an orphan: no directory names it");
-        } else if link_count != expected || link_count > MAX_LINKS {
+        } else if is_counted && link_count != expected || link_count > MAX_LINKS {
             report.find(id, what.clone(), format!("has link count {link_count}, and should have {expected}"));
         }
         if is_directory && names > u32::from(!is_root) {
@@ -359,6 +386,7 @@ fn check_links(volume: &Volume, vnodes: &Vnodes, report: &mut Report) {
     }
 }
 
+/// An error says that its names were not counted.
 fn check_directory(
     volume: &Volume,
     record: &VnodeRecord,
@@ -373,7 +401,7 @@ fn check_directory(
         let mut pages = family::directory(&volume.shared.store, volume.family.id, record, volume.view())?;
         pages.entries()
     };
-    let Some(entries) = report.take(id, entries())? else { return Ok(()) };
+    let entries = entries()?;
     let mut names = BTreeSet::new();
     for (name, target) in entries {
         // As it is shown on terminals: it may not end a line, or do what a terminal is told.
@@ -419,10 +447,8 @@ fn check_directory(
             report.find(id, what.clone(), format!("has no '{}'", String::from_utf8_lossy(dots)));
         }
     }
-    if volume
-        .part(status.id.vnode, Part::Page((status.length / PAGE as u64) as u32))?
-        .is_some_and(|p| !p.is_empty())
-    {
+    let behind = volume.part(status.id.vnode, Part::Page((status.length / PAGE as u64) as u32));
+    if report.take(id, behind)?.flatten().is_some_and(|page| !page.is_empty()) {
         report.find(id, what, "has a page behind its end");
     }
     Ok(())
@@ -472,8 +498,7 @@ fn check_chunks(volume: &Volume, record: &VnodeRecord, report: &mut Report) -> R
     let VnodeRecord { status, .. } = record;
     let number = status.id.vnode;
     let what = format!("vnode {number}");
-    let found = family::chunks(&volume.shared.store, volume.family.id, number, volume.view(), 0..=u32::MAX);
-    let Some(found) = report.take(id, found)? else { return Ok(()) };
+    let found = family::chunks(&volume.shared.store, volume.family.id, number, volume.view(), 0..=u32::MAX)?;
     for (n, snapshot, chunk) in found {
         let Some(chunk) = chunk else { continue };
         if u64::from(n) * CHUNK + u64::from(chunk.length) > status.length {

@@ -294,6 +294,57 @@ fn directories_that_are_damaged() {
     });
 }
 
+/// All that a damaged directory names was told of as orphans, with wrong numbers of links, and one damaged row kept what comes
+/// behind it from being looked at.
+#[test]
+fn what_a_damaged_directory_may_name_is_no_orphan_and_all_else_is_looked_at() {
+    type Case = (fn(&Scene), &'static [&'static str]);
+    fn orphan(scene: &Scene) {
+        scene.names(DIRECTORY, |names| assert!(names.remove(b"below").unwrap().is_some()));
+    }
+    fn cut(scene: &Scene, vnode: VnodeNumber, part: Part) {
+        let snapshot = scene.snapshot(vnode, part);
+        scene.change(|batch| batch.put(key(vnode, part, snapshot), vec![1; 7]));
+    }
+    let table: [Case; 4] = [
+        (|scene| cut(scene, DIRECTORY, Part::Page(0)), &["directory 3: page 0 is none"]),
+        (|scene| cut(scene, ROOT, Part::Page(0)), &["directory 1: page 0 is none"]),
+        (
+            |scene| {
+                cut(scene, ROOT, Part::Page(0));
+                orphan(scene);
+            },
+            &[
+                "directory 1: page 0 is none",
+                "vnode 3: has link count 3, and should have 2",
+                "vnode 5: is an orphan: no directory names it",
+            ],
+        ),
+        (
+            |scene| {
+                cut(scene, LARGE, Part::Chunk(0));
+                orphan(scene);
+            },
+            &[
+                "a chunk's row: is cut off",
+                "vnode 3: has link count 3, and should have 2",
+                "vnode 5: is an orphan: no directory names it",
+            ],
+        ),
+    ];
+    for (damage, expected) in table {
+        let disk = SimulatedDisk::new(1 << 30);
+        let partition = open(&disk);
+        build(&partition);
+        let scene = Scene { disk: disk.clone(), partition };
+        damage(&scene);
+        let report = fsck::check_one(&scene.partition, VolumeId(ID)).unwrap();
+        let found: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
+        let expected: Vec<String> = expected.iter().map(|why| format!("volume {ID}: {why}")).collect();
+        assert_eq!(found, expected);
+    }
+}
+
 #[test]
 fn data_that_are_not_what_the_status_says() {
     finds("volume 100: vnode 2: has 3 bytes of data, and says 5", |scene| {
