@@ -19,6 +19,9 @@ use std::sync::Arc;
 
 /// Findings that are kept, so that a partition full of errors costs bounded memory; the others are counted.
 pub const FINDINGS_MAX: usize = 10_000;
+/// A volume that could not be frozen is looked at so often before something is said to be wrong with it. A change between two readings looks
+/// like damage; two looks may both meet one if a program makes and removes the same thing again and again.
+const LOOKS: u32 = 4;
 /// Vnodes looked at together.
 const AT_ONCE: usize = 1024;
 
@@ -96,16 +99,35 @@ impl Report {
     }
 }
 
-/// Checks a volume by itself, as it is now: it and the others on its partition may be in use.
+/// Checks a volume by itself, as it is now: it and the others on its partition may be in use. Writes down that it shows this moment for a
+/// while, if the disk takes that.
 ///
 /// # Errors
 ///
 /// It is not there, or cannot be read at all.
 pub fn check_one(partition: &Partition, id: VolumeId) -> Result<Report, VolumeError> {
     let mut report = Report { volumes: 1, ..Report::default() };
-    match partition.damage().volumes.get(&id) {
-        Some(damaged) => report.find(Some(id), damaged.what.clone(), damaged.why.clone()),
-        None => check_volume(&*partition.volume(id)?.freeze()?, &mut report)?,
+    if let Some(damaged) = partition.damage().volumes.get(&id) {
+        report.find(Some(id), damaged.what.clone(), damaged.why.clone());
+        return Ok(report);
+    }
+    let volume = partition.volume(id)?;
+    match volume.freeze() {
+        Ok(frozen) => check_volume(&frozen, &mut report)?,
+        // A check is wanted most when the disk is full or has failed. Few changes are made then, if any.
+        Err(VolumeError::DiskFull | VolumeError::Io { .. }) => {
+            let empty = report.clone();
+            check_volume(&volume, &mut report)?;
+            for _ in 1..LOOKS {
+                if report.is_clean() {
+                    break;
+                }
+                let mut again = empty.clone();
+                check_volume(&volume, &mut again)?;
+                report.keep_common(&again);
+            }
+        }
+        Err(error) => return Err(error),
     }
     Ok(report)
 }

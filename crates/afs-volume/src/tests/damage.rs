@@ -1,8 +1,9 @@
 //! Each kind of damage that `fsck` looks for, done to a small volume with a clone, and what is said of it: which volume, what
 //! in it, what is wrong.
 
+use super::rests::fill_log;
 use super::{assert_whole, config, finish, new_clone, open, settle, stamp, volume};
-use crate::disk::{Disk, SimulatedDisk};
+use crate::disk::{Cut, Disk, SimulatedDisk};
 use crate::family::{self, NEWEST};
 use crate::keys::{self, Family, FileId, Key, Part, Snapshot, VnodeKey};
 use crate::pages::{Directory, PAGE};
@@ -552,4 +553,43 @@ fn nothing_is_found_in_a_volume_that_is_changed_while_it_is_checked() {
     });
     settle(&partition);
     assert_whole(&partition, "afterwards");
+}
+
+/// It was not checked then: the row that freezes it found no room.
+#[test]
+fn a_volume_is_checked_also_while_its_disk_is_full_or_has_failed() {
+    type Case = (fn(&SimulatedDisk, &Partition), fn(&VolumeError) -> bool);
+    let table: [Case; 2] = [
+        (fill_log, |error| matches!(error, VolumeError::DiskFull)),
+        (
+            |disk, partition| {
+                disk.set_cut(Some(Cut::ErrorsFrom(0)));
+                let mut batch = Batch::default();
+                batch.delete(keys::half(VolumeId(77)));
+                partition.shared().store.submit(batch).unwrap();
+                partition.sync().unwrap_err();
+            },
+            |error| matches!(error, VolumeError::Io { .. }),
+        ),
+    ];
+    for (fails, is_expected) in table {
+        for is_damaged in [false, true] {
+            let disk = SimulatedDisk::new(1 << 30);
+            let partition = open(&disk);
+            build(&partition);
+            let scene = Scene { disk: disk.clone(), partition };
+            if is_damaged {
+                scene.status(SMALL, |record| record.status.length = 5);
+            }
+            fails(&disk, &scene.partition);
+            let volume = scene.partition.volume(VolumeId(ID)).unwrap();
+            assert!(is_expected(&volume.freeze().unwrap_err()));
+            let report = fsck::check_one(&scene.partition, VolumeId(ID)).unwrap();
+            let found: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
+            let expected: &[&str] =
+                if is_damaged { &["volume 100: vnode 2: has 3 bytes of data, and says 5"] } else { &[] };
+            assert_eq!(found, expected);
+            assert_eq!((report.volumes, report.vnodes), (1, 7));
+        }
+    }
 }

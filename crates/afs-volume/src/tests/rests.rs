@@ -282,7 +282,7 @@ fn add_a_stray(partition: &Partition) {
 }
 
 /// No row can be written any more.
-fn fill_log(disk: &SimulatedDisk, partition: &Partition) {
+pub(super) fn fill_log(disk: &SimulatedDisk, partition: &Partition) {
     disk.set_capacity(0);
     let shared = partition.shared();
     loop {
