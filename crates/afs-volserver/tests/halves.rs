@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use afs_dump::{Arrival, END_MARK};
-use afs_volume::{SetStatus, VnodeId, Volume, VolumeError, VolumeState, fsck};
+use afs_volume::disk::SimulatedDisk;
+use afs_volume::{Partition, SetStatus, VnodeId, Volume, VolumeError, VolumeState, fsck};
 use afs_wire::abort::{VNOVOL, VOLSERBAD_ACCESS};
 use afs_wire::afsvol::{
     ArrivedFlags, AttachFlags, CreateVolume, DeleteVolume, Dump, Forward, ForwardMultiple, GetArrived,
@@ -430,5 +431,46 @@ async fn a_volume_of_which_nothing_came_cannot_be_gone_on_with() {
     lab.delete(trans).await;
     lab.end(trans).await;
     assert_eq!(lab.halves().await, []);
+    lab.assert_whole();
+}
+
+/// Its users could not write in it, also when there was room again, until the server was started anew.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_whose_restore_could_not_be_undone_on_a_full_disk_is_writable_once_there_is_room() {
+    let disk = SimulatedDisk::new(1 << 30);
+    let config =
+        afs_volume::Config { has_thread: false, log_bytes: 1 << 20, ..afs_volume::Config::default() };
+    let only = disk.clone();
+    let lab = Lab::on(
+        |config| config.idle_limit = Duration::from_millis(50),
+        move |folder| {
+            let disk = if folder.ends_with("0") { only.clone() } else { SimulatedDisk::new(1 << 30) };
+            Partition::open_on(Arc::new(disk), folder, config.clone()).unwrap()
+        },
+    );
+    lab.create(RW, "user.x").await;
+    lab.create(RO, "user.y").await;
+    let write = |name: &str| {
+        let volume = lab.partitions.find(RW).unwrap().1;
+        volume.create_file(VnodeId::ROOT, name.as_bytes(), &SetStatus::default(), stamp(20)).map(drop)
+    };
+    write("before").unwrap();
+    let partition = lab.partitions.get(A).unwrap();
+    let restore = partition.begin_restore(RW).unwrap();
+    disk.set_capacity(0);
+    let other = partition.volume(RO).unwrap();
+    while other.change_info(|info| info.update_counter += 1).is_ok() {}
+    drop(restore);
+    // It is tried in vain meanwhile.
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert!(matches!(write("full"), Err(VolumeError::ReadOnly(RW))));
+    disk.set_capacity(1 << 30);
+    let is_writable = async {
+        while write("after").is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), is_writable).await.expect("it can be written in time");
+    assert_eq!(lab.state(RW), VolumeState::Online);
     lab.assert_whole();
 }

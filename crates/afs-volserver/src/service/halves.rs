@@ -184,7 +184,8 @@ pub(super) fn put_aside(shared: &Shared, partition: &Partition, volume: &Volume)
     }
 }
 
-/// Removes what has been aside for too long, or takes room that is needed. The transaction that a volume has may be about to ask for it.
+/// Removes what has been aside for too long, or takes room that is needed, and what a restore's end could not remove. The transaction that a
+/// volume has may be about to ask for it.
 pub(super) fn remove_old(shared: &Shared) {
     for (at, partition) in shared.partitions.iter() {
         if let Err(error) = remove_old_of(shared, at, partition) {
@@ -194,6 +195,7 @@ pub(super) fn remove_old(shared: &Shared) {
 }
 
 fn remove_old_of(shared: &Shared, at: PartitionId, partition: &Partition) -> Result<(), VolumeError> {
+    undo_restores(shared, at, partition);
     let now = shared.time();
     let mut halves = partition.halves(now)?;
     if halves.is_empty() {
@@ -216,4 +218,27 @@ fn remove_old_of(shared: &Shared, at: PartitionId, partition: &Partition) -> Res
         }
     }
     Ok(())
+}
+
+/// Removes what restores have left in volumes that people use, where their ends could not, as when the disk was full: such a volume shows what it
+/// had, and cannot be changed until then.
+fn undo_restores(shared: &Shared, at: PartitionId, partition: &Partition) {
+    for volume in partition.volumes().into_iter().filter(|volume| volume.is_half()) {
+        let (id, info) = (volume.id(), volume.header().info);
+        // The others are kept for a while.
+        if info.destroy_me || info.kind == VolumeKind::ReadOnly || shared.transactions().of(id, at).is_some()
+        {
+            continue;
+        }
+        let name = info.name;
+        match partition.forget_half(id) {
+            Ok(()) => {
+                tracing::info!(volume = %id, name, "what a restore has left was removed: the volume can be changed")
+            }
+            Err(error) => tracing::warn!(
+                volume = %id, name, %error,
+                "what a restore has left could not be removed: the volume cannot be changed until it is, and that is tried again"
+            ),
+        }
+    }
 }

@@ -59,7 +59,8 @@ impl Drop for Restore {
         }
         let _one_at_a_time = self.partition.changing();
         if roll_back(&self.partition, &self.volume).is_err() {
-            // Whoever uses the volume next tries it again, or the next start does.
+            // The volume cannot be changed until it is tried again ([`Partition::forget_half`]): by whoever makes or removes volumes of it, from
+            // time to time, and by the next start.
             self.rest();
         }
     }
