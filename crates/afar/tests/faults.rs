@@ -300,39 +300,50 @@ sys.exit(any(os.waitpid(child, 0)[1] for child in begun))",
     assert!(mount.stop().success() && cell.servers.stop().success());
 }
 
-/// The kernel has the mount's process wait for the page that a program reads, and a server that is silent has it.
+/// The kernel has the mount's process wait for what it has locked for a program, and a server that is silent has the answer.
 #[test]
-fn a_mount_that_is_killed_while_it_tells_the_kernel_of_a_change_is_gone_and_its_readers_too() {
+fn a_mount_that_is_killed_while_it_tells_the_kernel_of_a_change_is_gone_and_its_programs_too() {
     const NAME: &str =
-        "a_mount_that_is_killed_while_it_tells_the_kernel_of_a_change_is_gone_and_its_readers_too";
+        "a_mount_that_is_killed_while_it_tells_the_kernel_of_a_change_is_gone_and_its_programs_too";
     if !can_mount(NAME) {
         return;
     }
-    let cell = Cell::new("killed-in-notice");
-    let ((one, here), (mut two, there)) = (cell.mount("one"), cell.mount("two"));
-    fs::write(here.join("large"), text_of(1, 64 << 20)).unwrap();
-    let mut begin = [0; 4096];
-    File::open(there.join("large")).unwrap().read_exact_at(&mut begin, 0).unwrap();
-    cell.servers.signal("STOP");
-    let mut reader = Command::new("tail");
-    reader.args(["-c", "4096"]).arg(there.join("large")).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut reader = reader.spawn().unwrap();
-    std::thread::sleep(Duration::from_secs(1));
-    let mut flush = mounted::afar(["fs", "flush"]);
-    flush.arg(there.join("large")).stdout(Stdio::null()).stderr(Stdio::null());
-    let mut flush = flush.spawn().unwrap();
-    std::thread::sleep(Duration::from_secs(1));
-    assert!(reader.try_wait().unwrap().is_none(), "it waits for the server");
-    two.signal("KILL");
-    let is_gone = two.wait(Duration::from_secs(20)).is_some();
-    if !is_gone {
-        abort_connection(&there);
+    // The page of a file that is read, and the directory into which a file is moved.
+    for (program, flushed) in
+        [("tail -c 4096 \"$1/large\"", "large"), ("mv \"$1/small\" \"$1/into/small\"", "into")]
+    {
+        let cell = Cell::new("killed-in-notice");
+        let ((one, here), (mut two, there)) = (cell.mount("one"), cell.mount("two"));
+        fs::write(here.join("large"), text_of(1, 64 << 20)).unwrap();
+        fs::write(here.join("small"), "text").unwrap();
+        fs::create_dir(here.join("into")).unwrap();
+        fs::write(here.join("into/known"), "text").unwrap();
+        let mut begin = [0; 4096];
+        File::open(there.join("large")).unwrap().read_exact_at(&mut begin, 0).unwrap();
+        for name in ["small", "into/known"] {
+            fs::metadata(there.join(name)).unwrap();
+        }
+        cell.servers.signal("STOP");
+        let mut command = Command::new("sh");
+        command.args(["-c", program, "sh"]).arg(&there).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut program = command.spawn().unwrap();
+        std::thread::sleep(Duration::from_secs(1));
+        let mut flush = mounted::afar(["fs", "flush"]);
+        flush.arg(there.join(flushed)).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut flush = flush.spawn().unwrap();
+        std::thread::sleep(Duration::from_secs(1));
+        assert!(program.try_wait().unwrap().is_none(), "it waits for the server");
+        two.signal("KILL");
+        let is_gone = two.wait(Duration::from_secs(20)).is_some();
+        if !is_gone {
+            abort_connection(&there);
+        }
+        assert!(is_gone, "the process cannot be killed: {flushed}");
+        assert!(!mounted::wait(&mut program).success(), "an error, not half a file");
+        mounted::wait(&mut flush);
+        cell.servers.signal("CONT");
+        assert!(one.stop().success() && cell.servers.stop().success());
     }
-    assert!(is_gone, "the process cannot be killed");
-    assert!(!mounted::wait(&mut reader).success(), "an error, not half a file");
-    mounted::wait(&mut flush);
-    cell.servers.signal("CONT");
-    assert!(one.stop().success() && cell.servers.stop().success());
 }
 
 /// Has the kernel give up a mount, which nothing else ends.

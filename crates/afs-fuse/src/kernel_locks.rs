@@ -2,9 +2,9 @@
 //! changes a name. A notice waits for them in the kernel, and nothing ends that wait but the answer: the process could not be killed, and
 //! others would queue for the directory behind the notice. So whoever sends one waits here first.
 //!
-//! A lock of which the request has just come is left to the kernel: most are answered in a moment. The wait there is long only if a server
-//! falls silent at that very moment. So are those that come while others are waited for: a file that is always being read would never be told
-//! of.
+//! A notice does not wait here for a request that has just come, because most requests are answered in a moment. It then waits in the kernel,
+//! and for long only if a server falls silent at that very moment. Nor does it wait for requests that come while it waits, unless they take
+//! long: otherwise a file that is always being read would never get its notice.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,37 +15,43 @@ use fuse_dev::NodeId;
 /// How long a request may be unanswered before a notice waits for it here.
 const SHORT: Duration = Duration::from_millis(20);
 
-/// The requests that hold a lock, by node: when they came.
+/// How long a request that came while a notice waits may be unanswered before the notice waits for it too: servers that answer do so sooner.
+const LONG: Duration = Duration::from_secs(1);
+
+/// The locks that the kernel holds for requests that are not answered.
 #[derive(Debug, Default)]
 pub(crate) struct KernelLocks {
-    held: Mutex<HashMap<NodeId, Vec<Instant>>>,
+    table: Mutex<Table>,
     released: Condvar,
 }
 
-/// A lock that the kernel holds until this is dropped, which is after the answer.
+#[derive(Debug, Default)]
+struct Table {
+    /// By a number of their own: the node, and since when.
+    held: HashMap<u64, (NodeId, Instant)>,
+    next: u64,
+}
+
+/// A lock that the kernel holds until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Held {
     locks: Arc<KernelLocks>,
-    node: NodeId,
-    since: Instant,
+    number: u64,
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        let mut held = self.locks.lock();
-        if let Some(times) = held.get_mut(&self.node) {
-            times.iter().position(|since| *since == self.since).map(|at| times.swap_remove(at));
-            if times.is_empty() {
-                held.remove(&self.node);
-            }
+        let held = self.locks.lock().held.remove(&self.number);
+        // A notice waits for no other.
+        if held.is_some_and(|(_, since)| since.elapsed() >= SHORT) {
+            self.locks.released.notify_all();
         }
-        self.locks.released.notify_all();
     }
 }
 
 impl KernelLocks {
-    fn lock(&self) -> MutexGuard<'_, HashMap<NodeId, Vec<Instant>>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A request has come for which the kernel holds a node locked.
@@ -54,17 +60,21 @@ impl KernelLocks {
     }
 
     fn hold_since(self: &Arc<Self>, node: NodeId, since: Instant) -> Held {
-        self.lock().entry(node).or_default().push(since);
-        Held { locks: Arc::clone(self), node, since }
+        let mut table = self.lock();
+        let number = table.next;
+        table.next += 1;
+        table.held.insert(number, (node, since));
+        Held { locks: Arc::clone(self), number }
     }
 
     /// Waits while the kernel holds a lock of a node for a request that has not been answered for a while.
     pub(crate) fn wait(&self, node: NodeId) {
-        // What came later is as short, or the next notice waits for it.
-        let Some(before) = Instant::now().checked_sub(SHORT) else { return };
-        let mut held = self.lock();
-        while held.get(&node).is_some_and(|times| times.iter().any(|since| *since <= before)) {
-            held = self.released.wait(held).unwrap_or_else(PoisonError::into_inner);
+        let begin = Instant::now();
+        let is_waited_for =
+            |since: Instant| begin.saturating_duration_since(since) >= SHORT || since.elapsed() >= LONG;
+        let mut table = self.lock();
+        while table.held.values().any(|(held, since)| *held == node && is_waited_for(*since)) {
+            table = self.released.wait(table).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }
@@ -94,6 +104,7 @@ mod tests {
         let hold = |node: NodeId, since: Instant| locks.hold_since(node, since);
         locks.wait(NODE);
         let other = hold(NodeId(8), now - 2 * SHORT);
+        // As if it came later.
         let new = hold(NODE, now + Duration::from_secs(1000));
         locks.wait(NODE);
         let (first, second) = (hold(NODE, now - 2 * SHORT), hold(NODE, now - 2 * SHORT));
@@ -104,6 +115,20 @@ mod tests {
         drop(first);
         is_over.recv_timeout(Duration::from_secs(10)).unwrap();
         drop((new, other));
-        assert!(locks.lock().is_empty());
+        assert!(locks.lock().held.is_empty());
+    }
+
+    #[test]
+    fn a_request_that_came_meanwhile_is_waited_for_if_it_takes_long() {
+        let locks = Arc::new(KernelLocks::default());
+        let first = locks.hold_since(NODE, Instant::now() - 2 * SHORT);
+        let is_over = waiter(&locks);
+        assert!(is_over.recv_timeout(SHORT).is_err());
+        let meanwhile = locks.hold(NODE);
+        thread::sleep(LONG);
+        drop(first);
+        assert!(is_over.recv_timeout(5 * SHORT).is_err());
+        drop(meanwhile);
+        is_over.recv_timeout(Duration::from_secs(10)).unwrap();
     }
 }

@@ -25,6 +25,7 @@ use fuse_dev::{NodeId, Notifier};
 
 use crate::data_invalidations::DataInvalidations;
 use crate::file_system::FileSystem;
+use crate::kernel_locks::Held;
 use crate::nodes::{About, Forget};
 
 /// The longest that a thread of the kernel is taken to need to note an answer.
@@ -213,6 +214,7 @@ impl<N> NameInvalidations<N> {
 pub(crate) struct Locked {
     fs: Arc<FileSystem>,
     dirs: Vec<NodeId>,
+    _held: Vec<Held>,
 }
 
 impl Drop for Locked {
@@ -229,7 +231,8 @@ impl FileSystem {
         for dir in &dirs {
             self.name_invalidations.begin_change(*dir);
         }
-        Locked { fs: Arc::clone(self), dirs }
+        let held = dirs.iter().map(|dir| self.in_flight.locks.hold(*dir)).collect();
+        Locked { fs: Arc::clone(self), dirs, _held: held }
     }
 
     /// Has attributes asked for again. The kernel takes no lock for that, so a thread that answers the kernel may call

@@ -244,8 +244,9 @@ impl Reply {
         self
     }
 
-    /// The node of which the kernel holds a lock until this is answered, so that a notice of its data or names waits: a file of which it
-    /// reads pages, or a directory in which it looks up or changes a name. (Of a rename, the directory from which.)
+    /// The node of which the kernel holds a lock until this is answered, so that a notice of its data or names waits: a file of which it reads or
+    /// writes pages, or a directory that it lists or in which it looks up a name. Changes of directories, which lock up to four nodes, are not
+    /// among them.
     pub fn locked(&self) -> Option<NodeId> {
         self.locked
     }

@@ -123,17 +123,10 @@ fn locked(request: &Request<'_>) -> Option<NodeId> {
     let holds_lock = matches!(
         request.operation,
         Operation::Read { .. }
+            | Operation::Write { .. }
             | Operation::Lookup { .. }
             | Operation::ReadDirectory { .. }
             | Operation::ReadDirectoryPlus { .. }
-            | Operation::Create { .. }
-            | Operation::MakeNode { .. }
-            | Operation::MakeDirectory { .. }
-            | Operation::Symlink { .. }
-            | Operation::Link { .. }
-            | Operation::Unlink { .. }
-            | Operation::RemoveDirectory { .. }
-            | Operation::Rename { .. }
     );
     holds_lock.then_some(request.node)
 }
