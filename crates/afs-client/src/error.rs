@@ -214,16 +214,14 @@ impl Error {
 
     /// What went wrong in a procedure that was about a fid: see `afs_failover` for what is tried before it comes to this.
     pub(crate) fn of_rpc(rpc: &'static str, fid: Fid, error: &RpcError) -> Self {
+        let code = match error {
+            RpcError::Call { source, .. } => afs_failover::peers_code(source),
+            RpcError::Reply { .. } => None,
+        };
+        if let Some(code) = code {
+            return Self::Refused { rpc, fid, code };
+        }
         match error {
-            RpcError::Call { source: rx::CallError::Aborted { code, .. }, .. } => {
-                Self::Refused { rpc, fid, code: Abort(code.0) }
-            }
-            // Our end knows what the server would say: it has told the level that it wants.
-            RpcError::Call { source: rx::CallError::Failed { code, .. }, .. }
-                if code.0 == afs_wire::abort::RXKADLEVELFAIL.0 =>
-            {
-                Self::Refused { rpc, fid, code: afs_wire::abort::RXKADLEVELFAIL }
-            }
             RpcError::Call { source: rx::CallError::EndpointClosed, .. } => Self::Closing,
             RpcError::Call { source, .. } => {
                 Self::BadReply { what: format!("{rpc} of {fid}"), problem: source.to_string() }

@@ -12,4 +12,4 @@ mod verdict;
 mod tests;
 
 pub use rotation::{Candidate, Rotation, Step};
-pub use verdict::{Verdict, of_call, of_code, verdict};
+pub use verdict::{Verdict, of_call, of_code, peers_code, verdict};

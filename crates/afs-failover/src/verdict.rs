@@ -92,6 +92,17 @@ const TICKET_CODES: &[Abort] = &[
     abort::RXGK_BADKEYNO,
 ];
 
+/// The peer's code that a call has ended with. Our own end of a connection may know it too: the server's challenge says which level the server
+/// wants.
+pub fn peers_code(error: &CallError) -> Option<Abort> {
+    let code = match error {
+        CallError::Aborted { code, .. } => Abort(code.0),
+        CallError::Failed { code, .. } if code.0 == abort::RXKADLEVELFAIL.0 => abort::RXKADLEVELFAIL,
+        _ => return None,
+    };
+    Some(code)
+}
+
 /// What a failed procedure calls for.
 pub fn verdict(error: &RpcError) -> Verdict {
     match error {
@@ -103,20 +114,20 @@ pub fn verdict(error: &RpcError) -> Verdict {
 
 /// What a failed call calls for.
 pub fn of_call(error: &CallError) -> Verdict {
-    match error {
-        CallError::Aborted { code, .. } => of_code(Abort(code.0)),
-        CallError::Failed { code, .. } => match *code {
-            AbortCode::CALL_DEAD | AbortCode::CALL_TIMEOUT => Verdict::Down,
-            // A server says which level it wants before it is shown anything.
-            code if code.0 == abort::RXKADLEVELFAIL.0 => Verdict::Fail,
-            _ => Verdict::Anew,
-        },
-        CallError::DeadlinePassed { .. } => Verdict::Down,
-        CallError::Gone { .. } | CallError::StreamEnded { .. } | CallError::NotSending { .. } => {
-            Verdict::Anew
-        }
-        CallError::StreamTooLong { .. } => Verdict::OtherSite,
-        CallError::EndpointClosed => Verdict::Fail,
+    match (error, peers_code(error)) {
+        (_, Some(code)) => of_code(code),
+        (CallError::Failed { code: AbortCode::CALL_DEAD | AbortCode::CALL_TIMEOUT, .. }, _) => Verdict::Down,
+        (CallError::DeadlinePassed { .. }, _) => Verdict::Down,
+        (
+            CallError::Aborted { .. }
+            | CallError::Failed { .. }
+            | CallError::Gone { .. }
+            | CallError::StreamEnded { .. }
+            | CallError::NotSending { .. },
+            _,
+        ) => Verdict::Anew,
+        (CallError::StreamTooLong { .. }, _) => Verdict::OtherSite,
+        (CallError::EndpointClosed, _) => Verdict::Fail,
     }
 }
 
@@ -132,7 +143,7 @@ pub fn of_code(code: Abort) -> Verdict {
         return Verdict::Login;
     }
     if code == abort::RXKADLEVELFAIL {
-        // Whoever chooses the level has to choose another.
+        // The caller that chose the level has to choose another one.
         return Verdict::Fail;
     }
     match abort::table(code).map(|table| table.name) {

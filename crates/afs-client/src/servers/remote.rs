@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use afs_failover::{Candidate, Rotation, Step, Verdict, verdict};
+use afs_wire::abort::RXKADLEVELFAIL;
 use afs_wire::ids::VolumeId;
 use afs_wire::rxafs::{FetchACL, FetchStatus, GetVolumeStatus, Rxafs};
 use rx::{CallError, ClientCall, Peer, RpcError, Runtime};
@@ -18,7 +19,6 @@ use rx_proto::abort::AbortCode;
 use rx_proto::config::CallLimits;
 use rx_proto::time::Instant;
 use rx_security::Token;
-use rx_security::rxkad::codes;
 use rxgen::{Abort, Rpc};
 
 use crate::closing::Closing;
@@ -168,11 +168,11 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    /// The code with which the last call was aborted.
+    /// The peer's code with which the last call ended.
     pub(crate) fn code(&self) -> Option<Abort> {
         match &self.last {
-            Some(RpcError::Call { source: CallError::Aborted { code, .. }, .. }) => Some(Abort(code.0)),
-            Some(RpcError::Call { .. } | RpcError::Reply { .. }) | None => None,
+            Some(RpcError::Call { source, .. }) => afs_failover::peers_code(source),
+            Some(RpcError::Reply { .. }) | None => None,
         }
     }
 
@@ -504,7 +504,7 @@ impl Calls {
             }
             Verdict::Anew => self.connections.renew_to(address.socket, who),
             Verdict::Fail | Verdict::Wait | Verdict::Offline | Verdict::LookAgain | Verdict::OtherSite => {
-                if error.code() == codes::LEVELFAIL {
+                if error.code().0 == RXKADLEVELFAIL.0 {
                     self.users.level_refused(address.socket);
                 }
                 self.liveness.note_answer(address);
