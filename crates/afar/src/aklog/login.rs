@@ -109,10 +109,10 @@ impl Impersonation {
 /// Kerberos's code for why a token is of no use now, if it is not. A KDC and its library let a ticket be used for some minutes before it
 /// begins and after it has ended, servers of AFS do not.
 fn useless_at(token: &Token, now: SystemTime) -> Option<i32> {
-    match token {
-        token if token.end <= token.start || token.end <= UnixTime::of(now) => Some(codes::EXPIRED),
-        token if token.start > UnixTime::of(now + TICKET_AGE) => Some(codes::NOT_YET_VALID),
-        _ => None,
+    if token.end <= token.start || token.end <= UnixTime::of(now) {
+        Some(codes::EXPIRED)
+    } else {
+        (token.start > UnixTime::of(now + TICKET_AGE)).then_some(codes::NOT_YET_VALID)
     }
 }
 
