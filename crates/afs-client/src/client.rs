@@ -21,17 +21,17 @@ use rx_proto::time::Instant;
 use rx_security::Token;
 
 use crate::config::Config;
-use crate::data::files::{self};
+use crate::data::files;
 use crate::error::Error;
 use crate::events::{Audience, Notices};
 use crate::fid::{CellIndex, Fid, Pag, User};
-use crate::names::dynroot::{self};
+use crate::names::dynroot;
 use crate::servers::pags::{New, TooMany};
 use crate::servers::table::ServerKind;
 use crate::servers::users::{Holder, LoggedIn, TokenCounts, TokenInfo, Who};
-use crate::service::callbacks::{self};
+use crate::service::callbacks;
 use crate::vnodes::status::{Status, unix_time};
-use crate::vnodes::suspended::{self};
+use crate::vnodes::suspended;
 use crate::wait;
 
 pub(crate) use parts::Parts;
