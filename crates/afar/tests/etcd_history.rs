@@ -282,7 +282,7 @@ async fn the_history_is_linearizable_while_members_are_cut_from_each_other_and_d
         Ok(cell) => cell,
         Err(reason) => return skip(test, &format!("members cannot have networks of their own: {reason}")),
     };
-    let slow = cell.etcd.slow_disk(0, Duration::from_millis(1));
+    let slow = cell.etcd.slow_disk(0, Duration::from_millis(1)).map(drop);
     let slows_disks = slow.is_ok();
     if let Err(reason) = slow {
         skip(&format!("{test}, slow disks"), &reason);

@@ -2,7 +2,7 @@
 //! one by one. Dropped, they end and the folder is removed.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -183,16 +183,21 @@ impl Etcd {
         let mut strace = Command::new("strace");
         strace.args(["-f", "-p", &child.id().to_string(), "-e", "trace=fsync,fdatasync", "-e", &inject]);
         let out = self.folder.join(format!("strace{member}"));
-        strace.arg("-o").arg(&out).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        // It says more with each thread that begins, and a pipe that nobody reads would end it.
+        let log = self.folder.join(format!("strace{member}.log"));
+        let stderr = File::create(&log).map_err(|error| format!("{}: {error}", log.display()))?;
+        strace.arg("-o").arg(&out).stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
         let mut tracing = strace.spawn().map_err(|error| format!("strace: {error}"))?;
-        let mut said = String::new();
-        let stderr = tracing.stderr.take().expect("it is read");
-        BufReader::new(stderr).read_line(&mut said).map_err(|error| error.to_string())?;
-        if said.contains("attached") {
-            return Ok(SlowDisk { tracing, out });
+        loop {
+            let said = fs::read_to_string(&log).unwrap_or_default();
+            if said.contains("attached") {
+                return Ok(SlowDisk { tracing, out });
+            }
+            if tracing.try_wait().map_err(|error| error.to_string())?.is_some() {
+                return Err(format!("strace: {}", said.trim()));
+            }
+            std::thread::sleep(Duration::from_millis(10));
         }
-        let _ = tracing.wait();
-        Err(format!("strace: {}", said.trim()))
     }
 
     /// A member's port for clients.
@@ -326,7 +331,12 @@ pub struct SlowDisk {
 
 impl SlowDisk {
     /// How many syncs were slow so far.
-    pub fn syncs(&self) -> usize {
+    ///
+    /// # Panics
+    ///
+    /// If what makes them slow has ended.
+    pub fn syncs(&mut self) -> usize {
+        assert!(self.tracing.try_wait().expect("a child").is_none(), "strace has ended");
         fs::read_to_string(&self.out)
             .map_or(0, |text| text.lines().filter(|line| line.contains("DELAYED")).count())
     }
