@@ -147,13 +147,15 @@ fn wait(child: &mut Child) -> ExitStatus {
 pub(crate) fn run(mut command: Command) -> Output {
     let mut child =
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
+    // While it runs: a pipe has no room for all that it may say.
+    fn read(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<Vec<u8>> {
+        std::thread::spawn(move || {
+            let mut bytes = Vec::new();
+            from.read_to_end(&mut bytes).unwrap();
+            bytes
+        })
+    }
+    let (stdout, stderr) = (read(child.stdout.take().unwrap()), read(child.stderr.take().unwrap()));
     let status = wait(&mut child);
-    let read = |from: &mut dyn Read| {
-        let mut bytes = Vec::new();
-        from.read_to_end(&mut bytes).unwrap();
-        bytes
-    };
-    let stdout = read(child.stdout.as_mut().unwrap());
-    let stderr = read(child.stderr.as_mut().unwrap());
-    Output { status, stdout, stderr }
+    Output { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
 }
