@@ -327,14 +327,8 @@ impl Instances {
             (state.runs, state.started, state.starts) = (true, (self.clock)(), state.starts + 1);
             tracing::info!(instance = name, "it was started");
         } else if !goal && runs {
-            instance.lock().is_ending = true;
-            let is_stopped = self.stop(instance).await;
-            let mut state = instance.lock();
-            state.is_ending = false;
-            if is_stopped {
-                (state.runs, state.last_exit) = (false, (self.clock)());
-                tracing::info!(instance = name, "it was stopped");
-            }
+            let mut ending = Ending::begin(instance, self.clock);
+            ending.is_stopped = self.stop(instance).await;
         } else if goal {
             // It was stopped and started before anything was done of it.
             self.endpoints(instance).iter().for_each(|endpoint| endpoint.set_away(false));
@@ -381,15 +375,43 @@ impl Instances {
     }
 }
 
+/// A stop that is going on. If it panics the instance counts as stopped, as its clients are told already, so that nobody waits for its end for
+/// ever and it can be started again.
+struct Ending<'a> {
+    instance: &'a Instance,
+    clock: fn() -> AfsTime,
+    is_stopped: bool,
+}
+
+impl<'a> Ending<'a> {
+    fn begin(instance: &'a Instance, clock: fn() -> AfsTime) -> Self {
+        instance.lock().is_ending = true;
+        Self { instance, clock, is_stopped: true }
+    }
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        let mut state = self.instance.lock();
+        state.is_ending = false;
+        if self.is_stopped {
+            (state.runs, state.last_exit) = (false, (self.clock)());
+            tracing::info!(instance = self.instance.name, "it was stopped");
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::time::SystemTime;
 
-    use rx::{EndpointConfig, ServiceConfig, TokioRuntime};
+    use rx::{BoxFuture, EndpointConfig, Port, ServiceConfig, SocketOptions, TokioRuntime};
     use rx_proto::config::CallLimits;
     use rx_proto::endpoint::Service;
     use rx_proto::ids::ServiceId;
     use rx_proto::security::Null;
+    use rx_proto::time::Instant;
     use tokio::sync::mpsc;
 
     use super::*;
@@ -485,6 +507,58 @@ mod tests {
         let mut call = connection.call().await.unwrap();
         call.finish().unwrap();
         tokio::time::timeout(Duration::from_secs(20), has_begun.recv()).await.unwrap().unwrap();
+    }
+
+    /// A stop goes by its clock, which fails.
+    #[derive(Debug)]
+    struct NoClock(TokioRuntime);
+
+    impl Runtime for NoClock {
+        fn now(&self) -> Instant {
+            panic!("a stop that panics, for a test");
+        }
+
+        fn wall_clock(&self) -> SystemTime {
+            self.0.wall_clock()
+        }
+
+        fn sleep_until(&self, at: Instant) -> BoxFuture {
+            self.0.sleep_until(at)
+        }
+
+        fn spawn(&self, task: BoxFuture) {
+            self.0.spawn(task);
+        }
+
+        fn seed(&self) -> io::Result<[u8; 32]> {
+            self.0.seed()
+        }
+
+        fn bind(&self, address: SocketAddr, options: &SocketOptions) -> io::Result<Arc<dyn Port>> {
+            self.0.bind(address, options)
+        }
+    }
+
+    /// `bos status` said for ever that it was starting up.
+    #[tokio::test]
+    async fn a_role_whose_stop_panics_is_stopped_and_can_be_started() {
+        let all = Arc::new(instances("panics", &[Role::Pt]));
+        let runtime = Arc::new(NoClock(TokioRuntime::current()));
+        all.serve(Served { runtime: Some(runtime), ..Served::default() });
+        let status = || all.get(b"ptserver").unwrap().state().status();
+        for _ in 0..2 {
+            all.set("ptserver", false, false).await.unwrap();
+            let is_stopped = async {
+                while status() != BnodeStatus::SHUTDOWN {
+                    tokio::task::yield_now().await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(20), is_stopped).await.expect("it is stopped in time");
+            all.wait().await;
+            all.set("ptserver", true, false).await.unwrap();
+            assert_eq!(status(), BnodeStatus::NORMAL);
+            all.wait().await;
+        }
     }
 
     #[tokio::test]
