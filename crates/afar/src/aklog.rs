@@ -190,8 +190,8 @@ fn own_list() -> Vec<String> {
     text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
-/// The cells of all that a path leads through. Parts that are in no cell are passed over, but not all may be. The failure with them is that
-/// of the path's end, unless it may be for want of the token.
+/// The cells of all folders and links on a path, at least one. Parts that are in no cell do not count. Also returns the error at the path's
+/// end, if there is one that a token would not mend.
 fn cells_on(path: &Path) -> Result<(Vec<String>, Option<Failure>), Failure> {
     let whole = std::path::absolute(path).map_err(|error| Failure::of_system(&error))?;
     let (mut so_far, mut cells) = (PathBuf::new(), Vec::new());

@@ -286,7 +286,7 @@ static SUITE: Suite = Suite {
                 Opt::flag("quiet", "generate minimal information"),
                 Opt::flag("extended", "list extended volume fields"),
                 Opt::flag("format", "machine readable format"),
-                Opt::flag("half", "list what has come of volumes instead, to be gone on with").ours(),
+                Opt::flag("half", "list volumes whose transfer was interrupted instead").ours(),
             ]
         ),
         verb!(lock, "lock VLDB entry for a volume", options![ID.required()]),
@@ -547,12 +547,12 @@ impl Vos {
 
     // ---- Ctrl-C
 
-    /// Whether Ctrl-C was pressed. It ends the program until this is called first, and from then on what the verb does is ended in order.
+    /// Whether the user has pressed Ctrl-C. Before the first call of this function, Ctrl-C ends the program. Afterwards the verb ends in order.
     fn cancel(&self) -> &Cancel {
         self.cancel.get_or_init(|| self.caller.cancelled_by_interrupt("vos"))
     }
 
-    /// Whether something may be begun of which half is no use, such as a change of an entry that has to be locked. Complains if not.
+    /// Whether the verb may begin something that it must not leave half done, such as a change of an entry under a lock. Complains if not.
     fn may_begin(&self) -> Result<(), Code> {
         self.cancel().check().map_err(|error| {
             complain!(self.printer, "vos: {error}\n");

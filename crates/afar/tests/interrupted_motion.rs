@@ -15,7 +15,7 @@ use two_servers::{TwoServers, fill, has, words};
 const ROUNDS: u32 = 12;
 
 fn send(pid: u32, signal: Signal) {
-    // Whoever has ended by itself needs no signal.
+    // A command that has ended by itself needs no signal.
     let _ = kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal);
 }
 
@@ -28,8 +28,8 @@ fn interrupt(cell: &TwoServers, child: &Child, server: usize) {
     send(cell.pid(server), Signal::CONT);
 }
 
-/// Runs a command that Ctrl-C ends after so many of [`ROUNDS`] parts of the time that it takes. What it says, and whether it was done. If it
-/// was, it takes less time than it was taken to.
+/// Runs a command and presses Ctrl-C after `round` of [`ROUNDS`] parts of `took`, the time that it is expected to take. Returns what the command
+/// said, and whether it was done. If it was, and took less time, `took` becomes shorter.
 fn interrupted_in(cell: &TwoServers, line: &str, took: &mut Duration, round: u32) -> (String, bool) {
     let begun = Instant::now();
     let (said, is_done) = interrupted(cell, line, *took * round / ROUNDS);

@@ -1,5 +1,6 @@
-//! Volumes in motion when `vos`, a server or that of the databases is killed, at random points: after the command was given again, the database
-//! and the partitions say one thing, all that was written is there, nothing else is, and partitions have no damage. `AFAR_KILLS` says how often, `AFAR_SEED` with which chance.
+//! Kills `vos`, a file server or the database server at random moments of a move, release or restore, and gives the command again. Then the database
+//! and the partitions must agree, the files must be those that were written, and the partitions must be undamaged. `AFAR_KILLS` is the number of
+//! kills, `AFAR_SEED` the seed.
 
 mod server_process;
 mod two_servers;

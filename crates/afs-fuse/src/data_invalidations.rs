@@ -1,6 +1,6 @@
 //! Telling the kernel to forget data of files. That waits for pages that a READ asks us for (`kernel_locks`), and a READ may wait for a server
-//! as long as that is silent. So this is done by a thread, which is left alone with a file that takes long: it ends when that is told, and another thread
-//! goes on with the others.
+//! for as long as the server is silent. So a thread of its own sends the notices. If a file takes long, another thread continues with the other files, and the
+//! first thread ends when its notice is sent.
 //!
 //! What is told, and when, is left to `notices`.
 

@@ -1,6 +1,6 @@
 //! The locks that the kernel holds while it waits for our answers: of the pages that it reads, and of the directory in which it looks up or
 //! changes a name. A notice waits for them in the kernel, and nothing ends that wait but the answer: the process could not be killed, and
-//! others would queue for the directory behind the notice. So whoever sends one waits here first.
+//! others would queue for the directory behind the notice. So a thread waits here before it sends one.
 //!
 //! A notice does not wait here for a request that has just come, because most requests are answered in a moment. It then waits in the kernel,
 //! and for long only if a server falls silent at that very moment. Nor does it wait for requests that come while it waits, unless they take

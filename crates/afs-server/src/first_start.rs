@@ -128,8 +128,8 @@ pub(crate) fn pending_administrator(server: &Path) -> io::Result<Option<Pending>
     }
 }
 
-/// This process is going to try it. On disk before it does, so that the next start knows what it has made, if it is cut off. Only the last
-/// [`WRITERS`] are kept: one that has made them is found at the next start, and nothing is tried after that.
+/// Notes on disk that this process is going to make the databases, so that the next start recognises them if this one is cut off. Keeps only the
+/// last [`WRITERS`] notes: the start after a successful one finds its note and makes nothing.
 pub(crate) fn note_writer(server: &Path, writer: u64) -> io::Result<()> {
     let gone = || named(&server.join(PENDING), &io::ErrorKind::NotFound.into());
     let Pending { name, writers } = pending_administrator(server)?.ok_or_else(gone)?;

@@ -128,7 +128,7 @@ impl Server {
         for role in &roles {
             let endpoint = assembly.bind(*role)?;
             if instances.as_ref().is_some_and(|instances| instances.is_stopped(*role)) {
-                tracing::warn!(role = role.name(), "it is stopped, until 'bos start' starts it");
+                tracing::warn!(role = role.name(), "this role is stopped: 'bos start' starts it");
                 endpoint.set_away(true);
             }
             assembly.endpoints.insert(*role, endpoint);

@@ -133,7 +133,7 @@ impl Dump {
         Self { volume, wanted, arrived, rest: None, writer: None, stage, vnodes, next: 0, data: None }
     }
 
-    /// The same, in which what has arrived is named alone if it is still the same, and is not otherwise: the receiver keeps what is named alone.
+    /// The same dump, which names an arrived vnode without attributes if it is still the same: the receiver then keeps the vnode.
     pub(crate) fn of_the_rest(volume: Frozen, wanted: Wanted, arrived: Arrived) -> Result<Self, DumpFailed> {
         let mut rest = None;
         if let Some(Arrival { vnode, bytes: Some(bytes), digest }) = arrived.partial {

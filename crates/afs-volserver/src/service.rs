@@ -187,9 +187,14 @@ impl VolumeService {
         self.shared.transactions().iter().count()
     }
 
-    /// Ends all transactions that no call is using: whoever began them cannot go on, as the service is stopped.
+    /// Ends all transactions that no call is using: their callers cannot go on, because the service is stopped.
     pub async fn end_all(&self) {
-        end_unused(&self.shared, Duration::ZERO, "the server is stopped: a transaction is ended").await;
+        end_unused(
+            &self.shared,
+            Duration::ZERO,
+            "a transaction was ended, because the server is being stopped",
+        )
+        .await;
     }
 
     /// Checks a volume as `afar fsck` does, as it is now: clients go on reading and writing it meanwhile.
@@ -440,7 +445,7 @@ async fn end_idle(shared: Weak<Shared>, runtime: Arc<dyn Runtime>) {
     while let Some(limit) = shared.upgrade().map(|shared| shared.config.idle_limit) {
         runtime.sleep_until(runtime.now() + LOOK_EVERY.min(limit)).await;
         let Some(shared) = shared.upgrade() else { return };
-        end_unused(&shared, limit, "nobody used a transaction: it is ended").await;
+        end_unused(&shared, limit, "a transaction was ended, because nobody used it").await;
         on_a_thread(move || halves::remove_old(&shared)).await;
     }
 }

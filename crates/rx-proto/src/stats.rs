@@ -77,7 +77,7 @@ stats! {
     calls_failed Count "Calls that ended early, whoever ended them."
     busies Count "Calls that were told to wait because an older one still ran on their channel."
     withheld Count "Packets not sent because the peer's address may be forged."
-    unkept Count "DATA packets of callers without a name that were not kept, because their host holds too much."
+    unkept Count "DATA packets of strangers that the server dropped, because their host holds too much."
     evicted Count "Connections dropped to make room for others."
     bytes_read Bytes "Bytes of calls received in order."
     bytes_written Bytes "Bytes of calls sent for the first time."

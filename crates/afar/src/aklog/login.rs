@@ -106,8 +106,8 @@ impl Impersonation {
     }
 }
 
-/// Kerberos's code for why a token is of no use now, if it is not. A KDC and its library let a ticket be used for some minutes before it
-/// begins and after it has ended, servers of AFS do not.
+/// Kerberos's code for a token that has ended or has not begun. A KDC and its library accept a ticket some minutes before it begins and
+/// after it has ended; servers of AFS do not.
 fn useless_at(token: &Token, now: SystemTime) -> Option<i32> {
     if token.end <= token.start || token.end <= UnixTime::of(now) {
         Some(codes::EXPIRED)
@@ -180,8 +180,8 @@ impl Login<'_> {
             let (program, length) = (self.program, token.ticket.len());
             complain!(
                 self.printer,
-                "{program}: your ticket has {length} bytes: servers of OpenAFS do not answer those of over {OPENAFS_TICKET_MAX}, such as of \
-                 members of many groups\n"
+                "{program}: your ticket has {length} bytes, and servers of OpenAFS do not answer tickets of more than {OPENAFS_TICKET_MAX}: ask your \
+                 realm for a smaller one (members of many groups have large ones)\n"
             );
         }
         // The cell's realm is that of the ticket: a referral may have led there.

@@ -1,4 +1,4 @@
-//! `vos listvol`: the volumes that a server has, or with `-half` those of which a part has come.
+//! `vos listvol`: the volumes of a server, or with `-half` those of which the server keeps only a part.
 
 use super::show_volume::Totals;
 use super::{Done, Stop, Vos};
@@ -65,7 +65,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
     Ok(())
 }
 
-/// Lists what came of restores, moves and releases that were broken off, and is kept to be gone on with. Servers of OpenAFS keep none.
+/// Lists the volumes of which the server keeps a part, because a restore, move or release was interrupted. OpenAFS's servers keep none.
 fn list_halves(vos: &Vos, machine: &str, server: Ipv4Addr, partitions: &[PartitionId]) -> Done {
     let mut shown = Vec::new();
     for &partition in partitions {

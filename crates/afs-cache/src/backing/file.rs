@@ -12,10 +12,10 @@ use std::sync::{Arc, OnceLock};
 
 static ZEROS: [u8; SLOT as usize] = [0; SLOT as usize];
 
-/// An open backing file. Who changes it does so alone (`CacheFile::changing`); readers need no lock.
+/// An open backing file. Only one thread at a time changes it (`CacheFile::changing`); readers need no lock.
 #[derive(Debug)]
 pub(crate) struct BackingFile {
-    /// Where it began, if that was in a slot. What is there stays when it has outgrown that, for who reads there just now.
+    /// The slot in which the file began, if any. The slot keeps its data when the file outgrows it, because a reader may be reading them.
     pub(super) slot: Option<Slot>,
     /// A file of its own, if it has one: then its data are there.
     pub(super) own: OnceLock<Arc<dyn DiskFile>>,
@@ -159,7 +159,7 @@ impl Slot {
         written
     }
 
-    /// Makes what is in the slot there zeros. Where nothing was written nothing is: that would take space.
+    /// Zeroes a range of the slot, but no part that was never written: zeros there would take space.
     pub(super) fn clear(&self, range: Range<u64>) -> io::Result<()> {
         let start = range_of(self.number).start + range.start;
         let mut bytes = [0; SLOT as usize];

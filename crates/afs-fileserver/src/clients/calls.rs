@@ -75,7 +75,7 @@ impl Clients {
             },
         };
         match result {
-            // Whoever refuses a message has got it.
+            // A client that refuses a message has received it.
             Ok(()) => Outcome::Told,
             Err(Unheard::Refused(NOT_ME)) if delivery.message == Message::Probe => Outcome::SomebodyElse,
             Err(Unheard::Refused(_)) => Outcome::Told,

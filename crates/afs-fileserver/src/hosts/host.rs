@@ -11,8 +11,8 @@ use rx_proto::time::Instant;
 
 use super::{Admitted, HostId, Message};
 
-/// Clients at an address that does not answer which are asked all the same when they first call. One that ended a moment before another
-/// began there is all that is usual; more are somebody's invention.
+/// How many clients at a silent address the server still asks when they first call. Usually there is one: a client that has just begun where
+/// another has ended. More are an attack.
 pub(super) const ASKED_MAX: usize = 16;
 
 #[derive(Debug)]

@@ -26,10 +26,10 @@ fn first_segment(disk: &dyn Disk, number: u64, log_bytes: u64) -> Result<Segment
     result
 }
 
-/// Gives back the space that earlier runs had for what they did not come to write; what could not be removed stays listed. A process
-/// that is killed soon after each start leaves two segments at a time, which the next start would read to the end. It does not
-/// matter here what fails, or is undone by a power loss: nothing in it counts. Where there is room, the segment of this run is
-/// durable before; where there is none, what is removed has no header, and what is cut nothing behind its end.
+/// Removes segments that earlier runs have not used, and cuts the unused ends of others. Segments that cannot be removed stay in `unused`. A
+/// process that is killed soon after each start leaves two segments each time, and the next start would read them to the end. Failures and
+/// power losses do no harm here, because nothing in these parts counts. If the disk has room, this run's segment is durable before. If it
+/// has none, a removed segment has no header, and a cut one has nothing behind its end.
 fn trim(disk: &dyn Disk, unused: &mut Vec<String>, ends: &[(String, u64)]) {
     unused.retain(|name| disk.remove(name).is_err());
     for (name, end) in ends {

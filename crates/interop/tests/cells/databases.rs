@@ -343,7 +343,7 @@ const MANY: usize = 5_001;
 /// Names in one command.
 const AT_ONCE: usize = 500;
 
-/// A group that no list tells whole is put together from the lists of its members, whoever's server tells them.
+/// If no list has all members of a group, the import collects them from the members' own lists, from OpenAFS's servers and from ours.
 fn large_group(lab: &Lab) -> Verdict {
     let cell = lab.cell(&Machine::new(Servers::Stock))?;
     let afar = program(lab)?;

@@ -203,7 +203,7 @@ fn compare_all(lab: &Lab, servers: &Servers) -> Verdict {
     check_json(&our_cell, &links)
 }
 
-/// What becomes of volumes between two servers.
+/// The commands about volumes that move between two servers.
 fn compare_motion(lab: &Lab, servers: &Servers) -> Verdict {
     let cell = || -> Result<Cell, Trouble> {
         let cell = lab.cell(&Machine::new(servers.clone()))?;

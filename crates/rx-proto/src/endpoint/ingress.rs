@@ -27,7 +27,7 @@ const CONTRADICTIONS: u8 = 3;
 const PROBE_AFTER: u32 = 32;
 
 impl Endpoint {
-    /// So many bytes by the kernel's count have come and wait to be given to this endpoint. To be told often, at least every
+    /// Notes how many bytes, as the kernel counts, have come and wait to be given to this endpoint. The driver calls it often, at least every
     /// few milliseconds while there are any, and when there are none any more.
     pub fn handle_backlog(&mut self, now: Instant, bytes: u64) {
         let (credits, mut calls) = self.credits();

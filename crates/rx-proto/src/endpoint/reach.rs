@@ -126,8 +126,8 @@ impl Endpoint {
         Some(index)
     }
 
-    /// Ends what comes from clients while the services are away, and says whether it did. Whoever sends data or asks how a call goes on
-    /// is told.
+    /// Ends calls of clients while the services are away, and returns whether it did. Tells each client that sends data, or asks how a call
+    /// goes on.
     pub(super) fn refuse_if_away(
         &mut self,
         now: Instant,

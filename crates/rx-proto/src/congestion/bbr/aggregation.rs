@@ -1,4 +1,4 @@
-//! How much more ACKs bring at once than the rate lets expect. What that allows is left to the controller.
+//! Measures how many more bytes ACKs report at once than the measured rate explains. The controller decides what follows from it.
 
 use crate::congestion::{AckSample, bytes_in};
 use crate::time::Instant;
