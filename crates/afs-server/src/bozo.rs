@@ -8,7 +8,6 @@ mod changes;
 pub(crate) mod instances;
 mod salvage;
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::UNIX_EPOCH;
@@ -31,6 +30,7 @@ use rxgen::{Abort, Serve, ServerCall};
 use crate::authority::{BadUser, CellAuthority, UserChange};
 use crate::log::Recent;
 use crate::orders::Orders;
+use changes::{BAD_KEY, Who};
 use instances::{Instance, Instances, State};
 pub(crate) use salvage::Salvager;
 
@@ -62,11 +62,6 @@ impl Overseer {
     fn instance(&self, name: &BozoString) -> Result<&Instance, Abort> {
         self.instances.get(name).ok_or(BZNOENT)
     }
-
-    /// Refuses what nobody may do here.
-    fn refuse(&self, identity: &str) -> Abort {
-        if self.authority.is_superuser(identity) { Abort::OPCODE } else { BZACCESS }
-    }
 }
 
 /// That a superuser is there already, and that one is not: errors of the system, observed.
@@ -74,41 +69,28 @@ const IS_THERE: Abort = Abort(17);
 const IS_NOT_THERE: Abort = Abort(2);
 
 impl Overseer {
-    /// Changes the UserList, for a superuser, and writes it down.
-    async fn change_user(
-        &self,
-        (rpc, identity, peer): (&'static str, &str, SocketAddr),
-        name: &BozoString,
-        change: UserChange,
-    ) -> Result<(), Abort> {
-        let (name, bytes) = (name.to_string(), name.to_vec());
-        let result = if self.authority.is_superuser(identity) {
-            let authority = Arc::clone(&self.authority);
-            // The disk is waited for elsewhere.
-            match on_a_thread(move || authority.change_user(&bytes, change)).await {
-                Ok(()) => Ok(()),
-                Err(BadUser::NoName) => Err(BZSYNTAX),
-                Err(BadUser::IsThere) => Err(IS_THERE),
-                Err(BadUser::IsNotThere) => Err(IS_NOT_THERE),
-                Err(BadUser::File(error)) => {
-                    tracing::error!(%error, "the UserList cannot be changed: let it and its folder belong to the server's user");
-                    Err(BZIO)
-                }
+    /// Changes the UserList, for a superuser.
+    async fn change_user(&self, who: &Who, name: &BozoString, change: UserChange) -> Result<(), Abort> {
+        self.check(who)?;
+        let (name, authority) = (name.to_vec(), Arc::clone(&self.authority));
+        // The disk is waited for elsewhere.
+        on_a_thread(move || authority.change_user(&name, change)).await.map_err(|bad| match bad {
+            BadUser::NoName => BZSYNTAX,
+            BadUser::IsThere => IS_THERE,
+            BadUser::IsNotThere => IS_NOT_THERE,
+            BadUser::File(error) => {
+                tracing::error!(%error, "the UserList cannot be changed: let it and its folder belong to the server's user");
+                BZIO
             }
-        } else {
-            Err(BZACCESS)
-        };
-        let caller = Some(identity).filter(|who| !who.is_empty()).unwrap_or("anonymous");
-        let code = result.err().map_or(0, |code| code.0);
-        tracing::info!(target: "audit", rpc, what = name, caller, %peer, code, "overseer");
-        result
+        })
     }
 }
 
 impl Serve<AddSUser> for Overseer {
     async fn serve(&self, call: ServerCall<'_, AddSUser>, args: AddSUser) -> Result<reply::AddSUser, Abort> {
-        let caller = (<AddSUser as rxgen::Rpc>::NAME, call.security(), call.peer());
-        self.change_user(caller, &args.name, UserChange::Add).await?;
+        let who = Who::of(&call);
+        let result = self.change_user(&who, &args.name, UserChange::Add).await;
+        self.audited(&who, &args.name.to_string(), result)?;
         Ok(reply::AddSUser {})
     }
 }
@@ -119,8 +101,9 @@ impl Serve<DeleteSUser> for Overseer {
         call: ServerCall<'_, DeleteSUser>,
         args: DeleteSUser,
     ) -> Result<reply::DeleteSUser, Abort> {
-        let caller = (<DeleteSUser as rxgen::Rpc>::NAME, call.security(), call.peer());
-        self.change_user(caller, &args.name, UserChange::Remove).await?;
+        let who = Who::of(&call);
+        let result = self.change_user(&who, &args.name, UserChange::Remove).await;
+        self.audited(&who, &args.name.to_string(), result)?;
         Ok(reply::DeleteSUser {})
     }
 }
@@ -308,35 +291,28 @@ impl Serve<GetRestrictedMode> for Overseer {
     }
 }
 
-/// AFSCONF_BADKEY, in words of OpenAFS's: the key does not meet requirements.
-const BAD_KEY: Abort = Abort(70_354_697);
-
 impl Serve<AddKey> for Overseer {
     /// What is sent is a key of DES, which nobody is to use any more. Keys of other kinds cannot be sent by this procedure.
     async fn serve(&self, call: ServerCall<'_, AddKey>, args: AddKey) -> Result<reply::AddKey, Abort> {
-        let is_superuser = self.authority.is_superuser(call.security());
-        let code = if is_superuser { BAD_KEY } else { BZACCESS };
-        if is_superuser {
+        let who = Who::of(&call);
+        let result = self.check(&who).and_then(|()| {
             tracing::warn!(
                 "'bos addkey' can only send keys of DES, which are refused: add a key with 'afar key add' on each server"
             );
-        }
-        let caller = Some(call.security()).filter(|who| !who.is_empty()).unwrap_or("anonymous");
-        let (rpc, what, peer) = (<AddKey as rxgen::Rpc>::NAME, format!("version {}", args.kvno), call.peer());
-        tracing::info!(target: "audit", rpc, what, caller, %peer, code = code.0, "overseer");
-        Err(code)
+            Err(BAD_KEY)
+        });
+        self.audited(&who, &format!("version {}", args.kvno), result)
     }
 }
 
+/// Procedures that nobody may call here.
 macro_rules! refuse {
     ($($rpc:ident)*) => { $(
         impl Serve<$rpc> for Overseer {
             async fn serve(&self, call: ServerCall<'_, $rpc>, _: $rpc) -> Result<reply::$rpc, Abort> {
-                let code = self.refuse(call.security());
-                let caller = Some(call.security()).filter(|who| !who.is_empty()).unwrap_or("anonymous");
-                let (rpc, peer) = (<$rpc as rxgen::Rpc>::NAME, call.peer());
-                tracing::info!(target: "audit", rpc, what = "refused", caller, %peer, code = code.0, "overseer");
-                Err(code)
+                let who = Who::of(&call);
+                let result = self.check(&who).and(Err(Abort::OPCODE));
+                self.audited(&who, "refused", result)
             }
         }
     )* };

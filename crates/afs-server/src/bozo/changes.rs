@@ -27,6 +27,8 @@ const NO_ADDRESS: Abort = Abort(70_354_688);
 const NO_HOST: Abort = Abort(70_354_689);
 /// AFSCONF_FULL: CellServDB has no room for another server of the cell.
 const NO_ROOM: Abort = Abort(70_354_694);
+/// AFSCONF_BADKEY: the key does not meet requirements.
+pub(super) const BAD_KEY: Abort = Abort(70_354_697);
 
 /// How much of the audit log is told: its end, in bytes.
 const AUDIT_BYTES: u64 = 1 << 20;
