@@ -31,7 +31,7 @@ use crate::authority::{BadUser, CellAuthority, UserChange};
 use crate::log::Recent;
 use crate::orders::Orders;
 use changes::{BAD_KEY, Who};
-use instances::{Instance, Instances, State};
+use instances::{Instance, Instances, Shown};
 pub(crate) use salvage::Salvager;
 
 /// What the service tells.
@@ -61,6 +61,11 @@ pub(crate) struct Overseer {
 impl Overseer {
     fn instance(&self, name: &BozoString) -> Result<&Instance, Abort> {
         self.instances.get(name).ok_or(BZNOENT)
+    }
+
+    /// What is told of an instance: a check that runs, or a role.
+    fn shown(&self, name: &BozoString) -> Result<Shown, Abort> {
+        self.salvager.shown(name).map_or_else(|| self.instance(name).map(Instance::shown), Ok)
     }
 }
 
@@ -125,13 +130,8 @@ fn at<T>(items: &[T], index: impl TryInto<usize>) -> Result<&T, Abort> {
 
 impl Serve<GetStatus> for Overseer {
     async fn serve(&self, _: ServerCall<'_, GetStatus>, args: GetStatus) -> Result<reply::GetStatus, Abort> {
-        if self.salvager.is_running(&args.instance) {
-            let status = BnodeStatus::NORMAL;
-            return Ok(reply::GetStatus { status, description: string("running now") });
-        }
-        let instance = self.instance(&args.instance)?;
-        let status = instance.state().status();
-        Ok(reply::GetStatus { status, description: string(instance.description()) })
+        let Shown { status, description, .. } = self.shown(&args.instance)?;
+        Ok(reply::GetStatus { status, description: string(description) })
     }
 }
 
@@ -153,28 +153,21 @@ impl Serve<GetInstanceInfo> for Overseer {
         _: ServerCall<'_, GetInstanceInfo>,
         args: GetInstanceInfo,
     ) -> Result<reply::GetInstanceInfo, Abort> {
-        let (kind, state) =
-            match self.salvager.started().filter(|_| args.instance[..] == *salvage::NAME.as_bytes()) {
-                Some(started) => ("cron", State::of_job(started)),
-                None => {
-                    let instance = self.instance(&args.instance)?;
-                    (instance.kind, instance.state())
-                }
-            };
+        let shown = self.shown(&args.instance)?;
         let goal = |runs: bool| if runs { BnodeStatus::NORMAL } else { BnodeStatus::SHUTDOWN };
         let status = BozoStatus {
-            goal: goal(state.goal),
-            file_goal: goal(state.file_goal),
-            proc_start_time: state.started,
-            proc_starts: state.starts,
-            last_any_exit: state.last_exit,
+            goal: goal(shown.goal),
+            file_goal: goal(shown.file_goal),
+            proc_start_time: shown.started,
+            proc_starts: shown.starts,
+            last_any_exit: shown.last_exit,
             last_error_exit: AfsTime(0),
             error_code: 0,
             error_signal: 0,
             flags: BnodeFlags::NONE,
             spare: [0; 8],
         };
-        Ok(reply::GetInstanceInfo { kind: string(kind), status })
+        Ok(reply::GetInstanceInfo { kind: string(shown.kind), status })
     }
 }
 

@@ -29,12 +29,28 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub(crate) struct Instance {
     pub(crate) name: &'static str,
-    pub(crate) kind: &'static str,
+    kind: &'static str,
     pub(crate) commands: Vec<String>,
     roles: Vec<Role>,
     state: Mutex<State>,
     /// Held while it is being stopped or started.
     turn: tokio::sync::Mutex<()>,
+}
+
+/// What `bos status` is told of something that runs.
+#[derive(Debug)]
+pub(crate) struct Shown {
+    pub(crate) kind: &'static str,
+    pub(crate) status: BnodeStatus,
+    pub(crate) description: &'static str,
+    /// Whether it is to run.
+    pub(crate) goal: bool,
+    /// Whether it is to run after a restart.
+    pub(crate) file_goal: bool,
+    pub(crate) started: AfsTime,
+    pub(crate) starts: i32,
+    /// When it was last stopped, if it was.
+    pub(crate) last_exit: AfsTime,
 }
 
 /// What it does and is to do.
@@ -45,27 +61,20 @@ pub(crate) struct State {
     /// Whether it is to run after a restart.
     pub(crate) file_goal: bool,
     /// Whether it does.
-    pub(crate) runs: bool,
-    pub(crate) started: AfsTime,
-    pub(crate) starts: i32,
+    runs: bool,
+    started: AfsTime,
+    starts: i32,
     /// When it was last stopped, if it was.
-    pub(crate) last_exit: AfsTime,
+    last_exit: AfsTime,
     /// Whether it is being stopped; its clients are told that it is not there.
-    pub(crate) is_ending: bool,
+    is_ending: bool,
     /// Whether it has to stay stopped, as its partitions are being checked.
     is_held: bool,
 }
 
 impl State {
-    /// Of something that runs once, since then.
-    pub(crate) const fn of_job(started: AfsTime) -> Self {
-        let last_exit = AfsTime(0);
-        let (is_ending, is_held) = (false, false);
-        Self { goal: true, file_goal: true, runs: true, started, starts: 1, last_exit, is_ending, is_held }
-    }
-
     /// What it is doing.
-    pub(crate) fn status(self) -> BnodeStatus {
+    fn status(self) -> BnodeStatus {
         match (self.goal, self.runs) {
             (true, true) if !self.is_ending => BnodeStatus::NORMAL,
             (true, _) => BnodeStatus::STARTING_UP,
@@ -85,15 +94,19 @@ impl Instance {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is said of it in `bos status`.
-    pub(crate) fn description(&self) -> &'static str {
-        match self.state().status() {
-            _ if self.kind != "dafs" => "",
+    /// What is told of it now.
+    pub(crate) fn shown(&self) -> Shown {
+        let state = self.state();
+        let (kind, status) = (self.kind, state.status());
+        let description = match status {
+            _ if kind != "dafs" => "",
             BnodeStatus::NORMAL => "file server running",
             BnodeStatus::SHUTTING_DOWN => "file server shutting down",
             BnodeStatus::SHUTDOWN => "file server shut down",
             _ => "starting file server",
-        }
+        };
+        let State { goal, file_goal, started, starts, last_exit, .. } = state;
+        Shown { kind, status, description, goal, file_goal, started, starts, last_exit }
     }
 }
 

@@ -12,7 +12,7 @@ use afs_volserver::{Partitions, Unchecked, VolumeService};
 use afs_volume::Partition;
 use afs_volume::fsck::{self, Report};
 use afs_wire::abort::{BZBADTYPE, BZBUSY, BZEXISTS, BZNOCREATE};
-use afs_wire::bos::{CreateBnode, reply};
+use afs_wire::bos::{BnodeStatus, CreateBnode, reply};
 use afs_wire::ids::{AfsTime, PartitionId, VolumeId};
 use rx::Runtime;
 use rx::blocking::on_a_thread;
@@ -20,7 +20,7 @@ use rxgen::{Abort, Serve, ServerCall};
 
 use super::Overseer;
 use super::changes::Who;
-use super::instances::Instances;
+use super::instances::{Instances, Shown};
 
 /// What `bos` calls the process.
 pub(crate) const NAME: &str = "salvage-tmp";
@@ -84,9 +84,19 @@ impl Salvager {
         self.lock().started
     }
 
-    /// Whether this is the name of a check that runs.
-    pub(crate) fn is_running(&self, name: &[u8]) -> bool {
-        name == NAME.as_bytes() && self.started().is_some()
+    /// What is told of a check that runs, if this is its name.
+    pub(crate) fn shown(&self, name: &[u8]) -> Option<Shown> {
+        let started = self.started().filter(|_| name == NAME.as_bytes())?;
+        Some(Shown {
+            kind: "cron",
+            status: BnodeStatus::NORMAL,
+            description: "running now",
+            goal: true,
+            file_goal: true,
+            started,
+            starts: 1,
+            last_exit: AfsTime(0),
+        })
     }
 
     /// What the last check has found.
