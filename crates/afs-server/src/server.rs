@@ -26,6 +26,7 @@ use crate::log::Recent;
 use crate::memory::{GAUGES, Memory};
 use crate::orders::Orders;
 use crate::top::{self, About};
+use crate::vice;
 
 use assembly::Assembly;
 
@@ -160,7 +161,7 @@ impl Server {
                 endpoints: assembly.endpoints.iter().map(|(role, e)| (*role, e.downgrade())).collect(),
                 volume_service: volume_service.clone(),
                 partitions: partitions.clone(),
-                runtime: Some(Arc::clone(&assembly.runtime)),
+                runtime: Arc::clone(&assembly.runtime),
             });
             assembly.serve_bos(recent, &orders, instances);
         }
@@ -252,10 +253,6 @@ impl Server {
         for endpoint in self.endpoints.values() {
             endpoint.shut_down();
         }
-        for (id, partition) in self.partitions.iter().flat_map(Partitions::iter) {
-            if let Err(error) = partition.sync() {
-                tracing::error!(partition = %id, %error, "a partition could not be brought to disk");
-            }
-        }
+        self.partitions.iter().for_each(vice::sync);
     }
 }

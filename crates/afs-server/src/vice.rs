@@ -121,6 +121,15 @@ pub(crate) fn open(wanted: &[Wanted], config: &afs_volume::Config) -> Result<Par
     if open.is_empty() { Err(last) } else { Ok(Partitions::new(open)) }
 }
 
+/// Brings all partitions to disk, as far as that can be done: the log says which could not be.
+pub(crate) fn sync(partitions: &Partitions) {
+    for (id, partition) in partitions.iter() {
+        if let Err(error) = partition.sync() {
+            tracing::error!(partition = %id, %error, "a partition could not be brought to disk");
+        }
+    }
+}
+
 /// Refuses a folder in which an OpenAFS file server has its volumes, and no server of ours has any: both would write there, and
 /// fill the disk for each other.
 fn not_of_openafs(folder: &Path) -> Result<(), String> {

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use afs_volserver::{Partitions, VolumeService};
@@ -19,6 +19,7 @@ use rx::{Endpoint, Runtime, WeakEndpoint};
 
 use crate::authority::replace;
 use crate::config::Role;
+use crate::vice;
 
 /// How long calls may take to see that their role is stopped. Those of the volume service that work on a disk see it last.
 const STOP_PATIENCE: Duration = Duration::from_secs(60);
@@ -128,17 +129,18 @@ pub(crate) struct Instances {
     /// Held while the file is written, until what it says is so.
     writing: Arc<tokio::sync::Mutex<()>>,
     /// What there is to stop; set when the roles are served.
-    served: Mutex<Served>,
+    served: OnceLock<Served>,
     clock: fn() -> AfsTime,
 }
 
 /// What the instances are made of.
-#[derive(Default)]
 pub(crate) struct Served {
     pub(crate) endpoints: Vec<(Role, WeakEndpoint)>,
+    /// The service of volumes, if it is a role of this process.
     pub(crate) volume_service: Option<VolumeService>,
+    /// The partitions of this process, if it serves files.
     pub(crate) partitions: Option<Partitions>,
-    pub(crate) runtime: Option<Arc<dyn Runtime>>,
+    pub(crate) runtime: Arc<dyn Runtime>,
 }
 
 impl std::fmt::Debug for Served {
@@ -196,7 +198,7 @@ impl Instances {
             instance("dafs", "dafs", &[Role::File, Role::Vol]),
         ];
         let all = all.into_iter().flatten().collect();
-        Ok(Self { all, file, writing: Arc::default(), served: Mutex::default(), clock })
+        Ok(Self { all, file, writing: Arc::default(), served: OnceLock::new(), clock })
     }
 
     /// Whether a role is stopped from the start.
@@ -206,7 +208,7 @@ impl Instances {
 
     /// From now on these can be stopped and started.
     pub(crate) fn serve(&self, served: Served) {
-        *self.served.lock().unwrap_or_else(PoisonError::into_inner) = served;
+        assert!(self.served.set(served).is_ok(), "roles are served once");
     }
 
     /// The instance of this name.
@@ -254,13 +256,13 @@ impl Instances {
             state.goal = goal;
             state.file_goal = if for_good { goal } else { state.file_goal };
         }
-        let Some(runtime) = self.runtime() else { return Ok(()) };
+        let Some(served) = self.served() else { return Ok(()) };
         // Whoever has stopped it finds it stopped at once.
         if !goal {
-            self.endpoints(instance).iter().for_each(|endpoint| endpoint.set_away(true));
+            self.set_away(instance, true);
         }
         let this = Arc::clone(self);
-        runtime.spawn(Box::pin(async move { this.settle(name).await }));
+        served.runtime.spawn(Box::pin(async move { this.settle(name).await }));
         Ok(())
     }
 
@@ -294,7 +296,7 @@ impl Instances {
 
     /// Waits until everything is as it is to be.
     pub(crate) async fn wait(&self) {
-        let Some(runtime) = self.runtime() else { return };
+        let Some(Served { runtime, .. }) = self.served() else { return };
         while self.all.iter().map(Instance::state).any(|state| state.goal != state.runs || state.is_ending) {
             runtime.sleep_until(runtime.now() + LOOK_EVERY).await;
         }
@@ -305,28 +307,20 @@ impl Instances {
         (self.clock)()
     }
 
-    /// The service of volumes, if it is a role of this process.
-    pub(crate) fn volume_service(&self) -> Option<VolumeService> {
-        self.served().volume_service.clone()
-    }
-
-    /// The partitions of this process.
-    pub(crate) fn partitions(&self) -> Option<Partitions> {
-        self.served().partitions.clone()
-    }
-
-    pub(crate) fn runtime(&self) -> Option<Arc<dyn Runtime>> {
-        self.served().runtime.clone()
-    }
-
-    fn served(&self) -> MutexGuard<'_, Served> {
-        self.served.lock().unwrap_or_else(PoisonError::into_inner)
+    /// What there is to stop, once the roles are served.
+    pub(crate) fn served(&self) -> Option<&Served> {
+        self.served.get()
     }
 
     fn endpoints(&self, instance: &Instance) -> Vec<Endpoint> {
-        let served = self.served();
-        let of_instance = served.endpoints.iter().filter(|(role, _)| instance.roles.contains(role));
+        let all = self.served().into_iter().flat_map(|served| &served.endpoints);
+        let of_instance = all.filter(|(role, _)| instance.roles.contains(role));
         of_instance.filter_map(|(_, endpoint)| endpoint.upgrade()).collect()
+    }
+
+    /// Has an instance answer its clients as one that is not there, or as one that is.
+    fn set_away(&self, instance: &Instance, is_away: bool) {
+        self.endpoints(instance).iter().for_each(|endpoint| endpoint.set_away(is_away));
     }
 
     /// Stops or starts an instance, if it is not as it is to be.
@@ -335,7 +329,7 @@ impl Instances {
         let _turn = instance.turn.lock().await;
         let State { goal, runs, .. } = instance.state();
         if goal && !runs {
-            self.endpoints(instance).iter().for_each(|endpoint| endpoint.set_away(false));
+            self.set_away(instance, false);
             let mut state = instance.lock();
             (state.runs, state.started, state.starts) = (true, (self.clock)(), state.starts + 1);
             tracing::info!(instance = name, "it was started");
@@ -344,21 +338,21 @@ impl Instances {
             ending.is_stopped = self.stop(instance).await;
         } else if goal {
             // It was stopped and started before anything was done of it.
-            self.endpoints(instance).iter().for_each(|endpoint| endpoint.set_away(false));
+            self.set_away(instance, false);
         }
     }
 
     /// Ends all that clients have begun, and brings it to disk. Says whether it is stopped: if it is to run again before that is done, the
     /// rest is left, and it is there again.
     async fn stop(&self, instance: &Instance) -> bool {
-        let Some(runtime) = self.runtime() else { return true };
+        let Some(Served { volume_service, partitions, runtime, .. }) = self.served() else { return true };
+        self.set_away(instance, true);
         let endpoints = self.endpoints(instance);
-        endpoints.iter().for_each(|endpoint| endpoint.set_away(true));
         let until = runtime.now() + STOP_PATIENCE;
         let calls = || endpoints.iter().map(Endpoint::served_calls).sum::<usize>();
         while calls() > 0 && runtime.now() < until {
             if instance.state().goal {
-                endpoints.iter().for_each(|endpoint| endpoint.set_away(false));
+                self.set_away(instance, false);
                 return false;
             }
             runtime.sleep_until(runtime.now() + LOOK_EVERY).await;
@@ -369,21 +363,12 @@ impl Instances {
         if !instance.roles.contains(&Role::File) {
             return true;
         }
-        let (volume_service, partitions) = {
-            let served = self.served();
-            (served.volume_service.clone(), served.partitions.clone())
-        };
         if let Some(volume_service) = volume_service {
             volume_service.end_all().await;
         }
-        on_a_thread(move || {
-            for (id, partition) in partitions.iter().flat_map(Partitions::iter) {
-                if let Err(error) = partition.sync() {
-                    tracing::error!(partition = %id, %error, "a partition could not be brought to disk");
-                }
-            }
-        })
-        .await;
+        if let Some(partitions) = partitions.clone() {
+            on_a_thread(move || vice::sync(&partitions)).await;
+        }
         true
     }
 }
@@ -502,8 +487,9 @@ mod tests {
         let all = Arc::new(instances("held-up", &[Role::Pt]));
         all.serve(Served {
             endpoints: vec![(Role::Pt, server.downgrade())],
-            runtime: Some(Arc::new(TokioRuntime::current())),
-            ..Served::default()
+            volume_service: None,
+            partitions: None,
+            runtime: Arc::new(TokioRuntime::current()),
         });
         let connection = client.connect(server.local_addr(), ServiceId(1), Box::new(Null));
         let mut call = connection.call().await.unwrap();

@@ -20,7 +20,7 @@ use rxgen::{Abort, Serve, ServerCall};
 
 use super::Overseer;
 use super::changes::Who;
-use super::instances::{Instances, Shown};
+use super::instances::{Instances, Served, Shown};
 
 /// What `bos` calls the process.
 pub(crate) const NAME: &str = "salvage-tmp";
@@ -121,8 +121,8 @@ impl Overseer {
             return Err(BZBADTYPE);
         }
         let work = Work::parse(&args.p1.to_string()).ok_or(BZNOCREATE)?;
-        let runtime = self.instances.runtime().ok_or(BZNOCREATE)?;
-        let partitions = self.instances.partitions().ok_or(BZNOCREATE)?;
+        let Served { volume_service, partitions, runtime, .. } = self.instances.served().ok_or(BZNOCREATE)?;
+        let partitions = partitions.clone().ok_or(BZNOCREATE)?;
         {
             let mut state = self.salvager.lock();
             if state.started.is_some() {
@@ -135,8 +135,8 @@ impl Overseer {
             return Err(BZBUSY);
         }
         self.salvager.lock().log = None;
-        let (salvager, service) = (Arc::clone(&self.salvager), self.instances.volume_service());
-        let then = Arc::clone(&runtime);
+        let (salvager, service) = (Arc::clone(&self.salvager), volume_service.clone());
+        let then = Arc::clone(runtime);
         runtime.spawn(Box::pin(async move {
             let _ends = ends;
             let log = check(work, &partitions, service.as_ref(), &then).await;
