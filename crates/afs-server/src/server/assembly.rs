@@ -331,8 +331,7 @@ impl<'a> Assembly<'a> {
             }
         };
         let path = state.join("sysid");
-        let chance = self.runtime.seed().map_err(|error| StartError::State(error.to_string()))?;
-        let uuid = sysid::load_or_make(&path, chance, &self.addresses)
+        let uuid = sysid::load_or_make(&path, self.chance()?, &self.addresses)
             .map_err(|error| StartError::State(format!("{}: {error}", path.display())))?;
         let mut file = afs_fileserver::Config::new(uuid);
         file.max_calls = config.file.max_calls as usize;
