@@ -211,6 +211,17 @@ pub fn base_name(name: &str) -> &str {
     name.strip_suffix(".readonly").or_else(|| name.strip_suffix(".backup")).unwrap_or(name)
 }
 
+/// The kind of volume that a name stands for, by its suffix.
+pub fn kind_of_name(name: &str) -> Kind {
+    if name.ends_with(".readonly") {
+        Kind::ReadOnly
+    } else if name.ends_with(".backup") {
+        Kind::Backup
+    } else {
+        Kind::ReadWrite
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -256,5 +267,7 @@ mod tests {
         assert_eq!(base_name("a.readonly"), "a");
         assert_eq!(base_name("a.backup"), "a");
         assert_eq!(base_name(&"a".repeat(40)).len(), 32);
+        let kinds = ["a", "a.readonly", "a.backup", "readonly", "a.backup.x"].map(kind_of_name);
+        assert_eq!(kinds, [Kind::ReadWrite, Kind::ReadOnly, Kind::Backup, Kind::ReadWrite, Kind::ReadWrite]);
     }
 }

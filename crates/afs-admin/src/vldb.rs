@@ -13,7 +13,7 @@ use rx::Endpoint;
 use rxgen::{Abort, Rpc};
 
 use crate::database::DatabaseServers;
-use crate::entry::{Entry, Kind};
+use crate::entry::{Entry, Kind, base_name, kind_of_name};
 use crate::error::Error;
 use crate::login::Login;
 
@@ -91,6 +91,20 @@ impl LocationDb {
     pub async fn entry_by_name(&self, name: &str) -> Result<Entry, Error> {
         let reply = self.call(vl::GetEntryByNameN { name: name_on_wire(name)? }).await?;
         Ok(Entry::from_wire(&reply.entry))
+    }
+
+    /// The id of the volume that a text names: by its number, or by its name, which may have the suffix of a kind. `None` if the number
+    /// is 0, or the entry has no volume of that kind.
+    ///
+    /// # Errors
+    ///
+    /// The database's; VL_NOENT for a number that is too large, and for what can be no name.
+    pub async fn volume_id(&self, text: &str) -> Result<Option<VolumeId>, Error> {
+        let id = match volume_number(text)? {
+            Some(id) => id,
+            None => self.entry_by_name(base_name(text)).await?.id(kind_of_name(text)),
+        };
+        Ok(Some(id).filter(|id| id.0 != 0))
     }
 
     /// Makes an entry.
@@ -312,15 +326,31 @@ const fn on_wire(kind: Option<Kind>) -> VolumeType {
     }
 }
 
-fn name_on_wire(name: &str) -> Result<VlName, Error> {
-    let none = || Error::Local { what: format!("no volume can be called {name}"), code: VL_NOENT };
-    // Servers that read numbers without looking at their size would take it for the volume of its lowest 32 bits.
-    let is_number = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit());
-    if is_number && !name.parse::<u32>().is_ok_and(|id| id <= MAX_VOLUME_ID) {
-        return Err(none());
+/// The number that a text is from its first to its last digit, which is decimal whatever it begins with; `None` if it is none.
+///
+/// # Errors
+///
+/// VL_NOENT for a number that no volume can have.
+pub fn volume_number(text: &str) -> Result<Option<VolumeId>, Error> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Ok(None);
     }
+    match text.parse() {
+        Ok(id @ 0..=MAX_VOLUME_ID) => Ok(Some(VolumeId(id))),
+        // It has digits alone, so it is too large.
+        Ok(_) | Err(_) => {
+            let what = format!("the volume ID {text} is out of range: it may be from 0 to {MAX_VOLUME_ID}");
+            Err(Error::Local { what, code: VL_NOENT })
+        }
+    }
+}
+
+fn name_on_wire(name: &str) -> Result<VlName, Error> {
+    // Servers that read numbers without looking at their size would take it for the volume of its lowest 32 bits.
+    volume_number(name)?;
     // What is too long for a name is no name that exists.
-    VlName::try_from(name).map_err(|_| none())
+    VlName::try_from(name)
+        .map_err(|_| Error::Local { what: format!("no volume can be called {name}"), code: VL_NOENT })
 }
 
 fn bad_entry(entry: &Entry) -> Error {
@@ -369,6 +399,27 @@ mod tests {
         for text in ["536870912", "010", "root.cell", "1a", ""] {
             assert!(name_on_wire(text).is_ok(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_volume_is_named_by_decimal_digits_alone() {
+        for (text, id) in [
+            ("536870912", Some(536_870_912)),
+            ("010", Some(10)),
+            ("000", Some(0)),
+            ("a1", None),
+            ("1a", None),
+            ("", None),
+            ("-1", None),
+            ("+1", None),
+        ] {
+            assert_eq!(volume_number(text).unwrap(), id.map(VolumeId), "{text}");
+        }
+        let error = volume_number("4294967295").unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the volume ID 4294967295 is out of range: it may be from 0 to 4294967294"
+        );
     }
 
     #[test]

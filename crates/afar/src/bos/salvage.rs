@@ -8,8 +8,7 @@ use crate::classic::Given;
 use crate::codes::Code;
 use crate::printer::{complain, say};
 use afs_admin::Login;
-use afs_admin::entry::{Kind, base_name};
-use afs_admin::vldb::LocationDb;
+use afs_admin::vldb::{LocationDb, volume_number};
 use afs_wire::bos::{BnodeStatus, BozoString, CreateBnode, GetInstanceInfo, GetLog, SetTStatus, WaitAll};
 use afs_wire::ids::PartitionId;
 use std::fs::File;
@@ -138,10 +137,11 @@ fn set(bos: &Bos, name: &str, status: BnodeStatus) -> Result<(), Code> {
 
 /// The number of a volume, which may be given by its name.
 fn volume_id(bos: &Bos, given: &Given, volume: &str) -> Result<u32, Failed> {
-    if let Ok(id) = volume.parse()
-        && id != 0
+    // The databases need not be there for a number.
+    if let Ok(Some(id)) = volume_number(volume)
+        && id.0 != 0
     {
-        return Ok(id);
+        return Ok(id.0);
     }
     let unknown = || {
         complain!(bos.printer, "bos: can't interpret {volume} as volume name or ID\n");
@@ -149,13 +149,8 @@ fn volume_id(bos: &Bos, given: &Given, volume: &str) -> Result<u32, Failed> {
     };
     let cell = CellServers::find_anywhere(&bos.folder, given.word("cell")).map_err(|_| unknown())?;
     let vldb = LocationDb::new(bos.caller.endpoint(), &cell.servers, &Login::anonymous());
-    let entry = bos.caller.wait(vldb.entry_by_name(base_name(volume))).map_err(|_| unknown())?;
-    let kind = match volume.rsplit_once('.') {
-        Some((_, "readonly")) => Kind::ReadOnly,
-        Some((_, "backup")) => Kind::Backup,
-        _ => Kind::ReadWrite,
-    };
-    Some(entry.id(kind).0).filter(|id| *id != 0).ok_or_else(unknown)
+    let id = bos.caller.wait(vldb.volume_id(volume)).map_err(|_| unknown())?;
+    id.map(|id| id.0).ok_or_else(unknown)
 }
 
 /// What the overseer is to run.

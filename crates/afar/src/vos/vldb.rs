@@ -3,10 +3,10 @@
 
 use super::{Stop, Vos};
 use crate::codes::Code;
-use crate::numbers::{self, BadNumber};
 use crate::printer::complain;
-use afs_admin::entry::{Entry, Kind, base_name};
-use afs_admin::vldb::{MAX_VOLUME_ID, ServerKey, Wanted};
+use afs_admin::Error;
+use afs_admin::entry::{Entry, Kind};
+use afs_admin::vldb::{ServerKey, Wanted};
 use afs_wire::ids::{PartitionId, VolumeId};
 use afs_wire::vl::{EntryFlags, ReleaseType};
 use rxgen::xdr::Uuid;
@@ -27,22 +27,15 @@ impl Vos {
 
     /// The id of a volume by its name, or the number that the text is; `None` if that is 0, or the volume has none.
     pub(super) fn volume_id(&self, text: &str) -> Result<Option<u32>, Code> {
-        if let Some(number) = as_number(text) {
-            let number = number.map_err(|bad| {
-                self.printer.complain(&format!("vos: the volume ID {text} {bad}\n"));
-                Code::VL_NOENT
-            })?;
-            return Ok((number != 0).then_some(number));
-        }
-        let entry = self.entry_by_name(base_name(text))?;
-        let kind = if text.ends_with(".readonly") {
-            Kind::ReadOnly
-        } else if text.ends_with(".backup") {
-            Kind::Backup
-        } else {
-            Kind::ReadWrite
-        };
-        Ok(Some(entry.id(kind).0).filter(|id| *id != 0))
+        let id = self.caller.run(self.vldb.volume_id(text));
+        let id = id.map_err(|error| {
+            // What no server has said, nobody else tells.
+            if let Error::Local { what, .. } = &error {
+                complain!(self.printer, "vos: {what}\n");
+            }
+            Code(error.code().0)
+        })?;
+        Ok(id.map(|id| id.0))
     }
 
     /// The same for a command that needs one: `unknown` is what it says if there is none.
@@ -167,33 +160,5 @@ impl Vos {
             }
         }
         None
-    }
-}
-
-/// The number that a text is from its first to its last digit, which is decimal whatever it begins with.
-fn as_number(text: &str) -> Option<Result<u32, BadNumber>> {
-    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let digits = text.trim_start_matches('0');
-    Some(numbers::parse(if digits.is_empty() { "0" } else { digits }, 0..=MAX_VOLUME_ID))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_of_digits_is_no_other_volume_if_it_is_too_large() {
-        assert_eq!(as_number("536870912"), Some(Ok(536_870_912)));
-        assert_eq!(as_number("010"), Some(Ok(10)));
-        assert_eq!(as_number("000"), Some(Ok(0)));
-        assert_eq!(
-            (as_number("a1"), as_number("1a"), as_number(""), as_number("-1")),
-            (None, None, None, None)
-        );
-        for text in ["4294967295", "4294967297", "9999999999999999999999"] {
-            assert!(matches!(as_number(text), Some(Err(BadNumber::OutOfRange { .. }))), "{text}");
-        }
     }
 }
