@@ -5,45 +5,33 @@
 mod mounted;
 
 use mounted::cell::Cell;
-use mounted::{Folder, PATIENCE, Process, can_mount, is_root, own_address, run};
+use mounted::{Folder, PATIENCE, Process, Running, can_mount, is_root, own_address, run};
 use std::fs;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// A name server, until this is dropped.
-struct NameServer(Child);
-
-impl NameServer {
-    /// Listens at an address, and knows nothing but these lines of its configuration.
-    fn start(folder: &Folder, address: Ipv4Addr, lines: &str) -> Self {
-        let conf = folder.join("dnsmasq.conf");
-        let common = format!(
-            "no-resolv\nno-hosts\nkeep-in-foreground\nbind-interfaces\nlisten-address={address}\nuser=root\n\
-             pid-file=\nlog-queries\nlog-facility={}\nlocal-ttl=60\nlocal=/test/\nlocal=/local/\n",
-            folder.join("dnsmasq.log").display()
-        );
-        fs::write(&conf, common + lines).unwrap();
-        let mut command = Command::new("dnsmasq");
-        command.arg(format!("--conf-file={}", conf.display())).stdin(Stdio::null());
-        let mut server = Self(command.spawn().unwrap());
-        let until = Instant::now() + PATIENCE;
-        // Until its port is taken, it is free.
-        while UdpSocket::bind((address, 53)).is_ok() {
-            assert_eq!(server.0.try_wait().unwrap(), None, "it has ended");
-            assert!(Instant::now() < until, "it does not listen");
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        server
+/// Starts a name server that listens at an address, and knows nothing but these lines of its configuration.
+fn start_name_server(folder: &Folder, address: Ipv4Addr, lines: &str) -> Running {
+    let conf = folder.join("dnsmasq.conf");
+    let common = format!(
+        "no-resolv\nno-hosts\nkeep-in-foreground\nbind-interfaces\nlisten-address={address}\nuser=root\n\
+         pid-file=\nlog-queries\nlog-facility={}\nlocal-ttl=60\nlocal=/test/\nlocal=/local/\n",
+        folder.join("dnsmasq.log").display()
+    );
+    fs::write(&conf, common + lines).unwrap();
+    let mut command = Command::new("dnsmasq");
+    command.arg(format!("--conf-file={}", conf.display())).stdin(Stdio::null());
+    let mut server = Running(command.spawn().unwrap());
+    let until = Instant::now() + PATIENCE;
+    // Until its port is taken, it is free.
+    while UdpSocket::bind((address, 53)).is_ok() {
+        assert_eq!(server.0.try_wait().unwrap(), None, "it has ended");
+        assert!(Instant::now() < until, "it does not listen");
+        std::thread::sleep(Duration::from_millis(20));
     }
-}
-
-impl Drop for NameServer {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
+    server
 }
 
 /// How often the name server was asked for something.
@@ -124,7 +112,7 @@ fn a_cell_that_is_in_no_cell_serv_db_is_found_by_its_name() {
          address=/db.afar.local/{}\naddress=/gone.afar.local/{nobody}\n",
         cell.address
     );
-    let server = NameServer::start(&folder, name_server, &lines);
+    let server = start_name_server(&folder, name_server, &lines);
     let client = Client::start(&folder, name_server, &[]);
     let roots = client.run("ls", "").unwrap();
     assert!(!roots.contains("afar.local"), "nobody has asked for it: {roots}");
@@ -171,7 +159,7 @@ fn a_cell_with_afsdb_records_is_found_and_none_with_no_afsdb() {
     // Type 18: subtype 1, and the host's name as labels.
     let host = "00:01:02:64:62:04:61:66:61:72:05:6c:6f:63:61:6c:00";
     let lines = format!("dns-rr=afar.local,18,{host}\naddress=/db.afar.local/{}\n", cell.address);
-    let _server = NameServer::start(&folder, name_server, &lines);
+    let _server = start_name_server(&folder, name_server, &lines);
     let client = Client::start(&folder, name_server, &[]);
     // aklog has looked the cell up, and the client has not.
     let keytab = folder.join("keytab");

@@ -5,12 +5,12 @@ mod mounted;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use mounted::{Folder, Process, afar, can_mount, is_root, run, script, skip};
+use mounted::{Folder, Process, Running, afar, can_mount, is_root, run, script, skip};
 
 /// How long it may take until something is there again.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -131,18 +131,8 @@ fn a_cell_of_three_machines_is_read_and_changed_while_one_is_dead() {
     );
 }
 
-/// A server that was started anew; it ends with the network's processes.
-struct Restarted(Child);
-
-impl Drop for Restarted {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
-}
-
 /// Ends a machine's server as an upgrade does, and starts it again.
-fn restart(machine: u8, state: &Path) -> Restarted {
+fn restart(machine: u8, state: &Path) -> Running {
     let space = format!("afar-up-{machine}");
     let config = state.join(format!("machine{machine}/server.toml"));
     let is_server = |pid: &str| {
@@ -165,11 +155,11 @@ fn restart(machine: u8, state: &Path) -> Restarted {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", &space, env!("CARGO_BIN_EXE_afar"), "server", "--config"]).arg(&config);
     command.env_remove("NOTIFY_SOCKET").stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = command.spawn().unwrap();
+    let mut server = Running(command.spawn().unwrap());
     let mut ready = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut ready).unwrap();
     assert!(ready.starts_with("ready "), "{ready}");
-    Restarted(child)
+    server
 }
 
 /// A program that writes files and reads them back until it is told to stop: how many rounds it made, and its longest.
