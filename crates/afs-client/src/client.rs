@@ -2,7 +2,7 @@
 //! folders beside, by topic: statuses in `vnodes`, names and directories in `names`, files in `data`, what `fs` asks in `service`, and
 //! the calls and streams of data in `servers`.
 
-mod parts;
+pub(crate) mod parts;
 
 use std::collections::HashSet;
 use std::net::SocketAddr;

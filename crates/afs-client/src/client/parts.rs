@@ -136,57 +136,17 @@ pub(super) fn assemble(
         LockCalls { calls, statuses }
     });
     let (calls, statuses) = (Arc::clone(&lock_calls.calls), Arc::clone(&lock_calls.statuses));
-    let streams = Streams::new(Arc::clone(&statuses));
     let started = unix_time(&*runtime);
     let dynamic_root = DynamicRoot::new(Arc::clone(&cells), config.aliases.aliases.clone(), started);
     let dynamic_root = Arc::new(dynamic_root);
-    let links = Arc::new(Links {
-        vnodes: Arc::clone(&vnodes),
-        statuses: Arc::clone(&statuses),
-        streams: streams.clone(),
-        dynamic_root: Arc::clone(&dynamic_root),
-    });
-    let mount_points = Arc::new(MountPoints::new(
-        Arc::clone(&calls),
-        Arc::clone(&statuses),
-        Arc::clone(&links),
-        Arc::clone(&dynamic_root),
+    let changes = names(
+        &calls,
+        &statuses,
+        Arc::clone(&files),
+        &dynamic_root,
         config.fakestat,
-    ));
-    // Hidden names go by changes of names, which ask which files are open.
-    let changes = Arc::new_cyclic(|changes: &Weak<Changes>| {
-        let open_files = Arc::new(OpenFiles::new(Arc::clone(&runtime), changes.clone()));
-        let directories = Arc::new(Directories {
-            runtime: Arc::clone(&runtime),
-            users: Arc::clone(&users),
-            vnodes: Arc::clone(&vnodes),
-            statuses: Arc::clone(&statuses),
-            streams: streams.clone(),
-            dynamic_root: Arc::clone(&dynamic_root),
-            mount_points: Arc::clone(&mount_points),
-            open_files: Arc::clone(&open_files),
-        });
-        let names = Arc::new(Names {
-            directories: Arc::clone(&directories),
-            mount_points: Arc::clone(&mount_points),
-            dynamic_root: Arc::clone(&dynamic_root),
-            dns: Arc::clone(&dns),
-            vnodes: Arc::clone(&vnodes),
-            open_files: Arc::clone(&open_files),
-            sysnames: SysNames::new(config.sysnames.clone()),
-        });
-        Changes {
-            calls: Arc::clone(&calls),
-            vnodes: Arc::clone(&vnodes),
-            statuses: Arc::clone(&statuses),
-            names,
-            directories,
-            mount_points: Arc::clone(&mount_points),
-            links: Arc::clone(&links),
-            open_files,
-            files: Arc::clone(&files),
-        }
-    });
+        SysNames::new(config.sysnames.clone()),
+    );
     let promises = Promises {
         calls: Arc::clone(&calls),
         vnodes: Arc::clone(&vnodes),
@@ -206,13 +166,13 @@ pub(super) fn assemble(
         locations,
         locks: Arc::clone(&calls.locks),
         calls,
-        streams,
+        streams: changes.directories.streams.clone(),
         vnodes,
         promises,
         suspended,
         statuses,
-        mount_points,
-        links,
+        mount_points: Arc::clone(&changes.mount_points),
+        links: Arc::clone(&changes.links),
         directories: Arc::clone(&changes.directories),
         names: Arc::clone(&changes.names),
         open_files: Arc::clone(&changes.open_files),
@@ -225,6 +185,66 @@ pub(super) fn assemble(
         closing,
         runtime,
         config,
+    })
+}
+
+/// Makes what names are looked up and changed by. The parts that it is of are found in what it returns.
+pub(crate) fn names(
+    calls: &Arc<Calls>,
+    statuses: &Arc<Statuses>,
+    files: Arc<Files>,
+    dynamic_root: &Arc<DynamicRoot>,
+    is_fakestat: bool,
+    sysnames: SysNames,
+) -> Arc<Changes> {
+    let vnodes = &calls.vnodes;
+    let streams = Streams::new(Arc::clone(statuses));
+    let links = Arc::new(Links {
+        vnodes: Arc::clone(vnodes),
+        statuses: Arc::clone(statuses),
+        streams: streams.clone(),
+        dynamic_root: Arc::clone(dynamic_root),
+    });
+    let mount_points = Arc::new(MountPoints::new(
+        Arc::clone(calls),
+        Arc::clone(statuses),
+        Arc::clone(&links),
+        Arc::clone(dynamic_root),
+        is_fakestat,
+    ));
+    // Hidden names go by changes of names, which ask which files are open.
+    Arc::new_cyclic(|changes: &Weak<Changes>| {
+        let open_files = Arc::new(OpenFiles::new(Arc::clone(&calls.runtime), changes.clone()));
+        let directories = Arc::new(Directories {
+            runtime: Arc::clone(&calls.runtime),
+            users: Arc::clone(&calls.users),
+            vnodes: Arc::clone(vnodes),
+            statuses: Arc::clone(statuses),
+            streams,
+            dynamic_root: Arc::clone(dynamic_root),
+            mount_points: Arc::clone(&mount_points),
+            open_files: Arc::clone(&open_files),
+        });
+        let names = Arc::new(Names {
+            directories: Arc::clone(&directories),
+            mount_points: Arc::clone(&mount_points),
+            dynamic_root: Arc::clone(dynamic_root),
+            dns: Arc::clone(&calls.dns),
+            vnodes: Arc::clone(vnodes),
+            open_files: Arc::clone(&open_files),
+            sysnames,
+        });
+        Changes {
+            calls: Arc::clone(calls),
+            vnodes: Arc::clone(vnodes),
+            statuses: Arc::clone(statuses),
+            names,
+            directories,
+            mount_points,
+            links,
+            open_files,
+            files,
+        }
     })
 }
 

@@ -1,6 +1,6 @@
 //! The parts of names without a client: what they say of what is known, without asking anybody.
 
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::Duration;
 
 use afs_config::{CellName, CellServDb};
@@ -11,20 +11,16 @@ use afs_wire::status::AfsFetchStatus;
 use rx::Runtime;
 use rx_proto::time::Instant;
 
+use crate::client::parts::names;
 use crate::config::Config;
 use crate::data::files::Files;
-use crate::data::open_files::OpenFiles;
 use crate::error::Error;
 use crate::events::Invalidations;
 use crate::fid::{CellIndex, Fid, User};
 use crate::names::changes::Changes;
-use crate::names::directory::Directories;
 use crate::names::dynroot::{self, DynamicRoot};
-use crate::names::links::Links;
-use crate::names::lookup::{Names, SysNames};
-use crate::names::mount_point::MountPoints;
+use crate::names::lookup::SysNames;
 use crate::servers::remote::tests::calls;
-use crate::servers::streams::Streams;
 use crate::servers::users::Who;
 use crate::vnodes::attributes::Statuses;
 use crate::vnodes::single_flight::SingleFlight;
@@ -56,58 +52,13 @@ impl World {
             users: Arc::clone(&calls.users),
             calls: Arc::clone(&calls),
             single_flight: SingleFlight::default(),
-            invalidations: Arc::new(Invalidations::new(Arc::clone(&runtime), Arc::clone(&calls.mounts))),
+            invalidations: Arc::new(Invalidations::new(runtime, Arc::clone(&calls.mounts))),
         });
-        let streams = Streams::new(Arc::clone(&statuses));
         let dynamic_root = Arc::new(DynamicRoot::new(Arc::clone(&calls.cells), Vec::new(), AfsTime(7)));
-        let links = Arc::new(Links {
-            vnodes: Arc::clone(&calls.vnodes),
-            statuses: Arc::clone(&statuses),
-            streams: streams.clone(),
-            dynamic_root: Arc::clone(&dynamic_root),
-        });
-        let mount_points = Arc::new(MountPoints::new(
-            Arc::clone(&calls),
-            Arc::clone(&statuses),
-            Arc::clone(&links),
-            Arc::clone(&dynamic_root),
-            is_fakestat,
-        ));
         let config = Config::new(CellName::new("one.test").unwrap(), CellServDb::default());
-        let files = Files::open(&config, Arc::clone(&calls.cells)).unwrap();
-        let parts = Arc::new_cyclic(|changes: &Weak<Changes>| {
-            let open_files = Arc::new(OpenFiles::new(Arc::clone(&runtime), changes.clone()));
-            let directories = Arc::new(Directories {
-                runtime: Arc::clone(&runtime),
-                users: Arc::clone(&calls.users),
-                vnodes: Arc::clone(&calls.vnodes),
-                statuses: Arc::clone(&statuses),
-                streams,
-                dynamic_root: Arc::clone(&dynamic_root),
-                mount_points: Arc::clone(&mount_points),
-                open_files: Arc::clone(&open_files),
-            });
-            let names = Arc::new(Names {
-                directories: Arc::clone(&directories),
-                mount_points: Arc::clone(&mount_points),
-                dynamic_root,
-                dns: Arc::clone(&calls.dns),
-                vnodes: Arc::clone(&calls.vnodes),
-                open_files: Arc::clone(&open_files),
-                sysnames: SysNames::new(vec!["linux".to_owned()]),
-            });
-            Changes {
-                vnodes: Arc::clone(&calls.vnodes),
-                statuses,
-                names,
-                directories,
-                mount_points,
-                links,
-                open_files,
-                files: Arc::new(files),
-                calls,
-            }
-        });
+        let files = Arc::new(Files::open(&config, Arc::clone(&calls.cells)).unwrap());
+        let sysnames = SysNames::new(vec!["linux".to_owned()]);
+        let parts = names(&calls, &statuses, files, &dynamic_root, is_fakestat, sysnames);
         let responder = Responder { server: Arc::clone(&servers[0]), resets: servers[0].resets() };
         let now = parts.calls.runtime.now();
         Self { sim, parts, responder, now }
