@@ -138,10 +138,8 @@ impl Partition {
     /// The disk failed.
     pub fn remove_half(&self, id: VolumeId) -> Result<bool, VolumeError> {
         if !self.asides().contains_key(&id) {
-            // Also what could not be removed when its restore was given up.
-            let rests =
-                self.volume(id).is_ok_and(|volume| volume.is_half() && !volume.record().info.destroy_me);
-            return if rests { self.forget_half(id).map(|()| true) } else { Ok(false) };
+            let has_rest = self.volume(id).is_ok_and(|volume| volume.has_rest());
+            return if has_rest { self.forget_half(id).map(|()| true) } else { Ok(false) };
         }
         let _one_at_a_time = self.changing();
         self.remove_aside(id)
@@ -296,10 +294,16 @@ impl Restore {
 }
 
 impl Volume {
-    /// Whether it shows what it had, and has a part of what it is to have.
+    /// Whether it shows what it had, and has what came of a restore that did not end behind that. This is kept for a restore that goes on with
+    /// it, or could not be removed yet when its restore was given up.
+    #[must_use]
+    pub fn has_rest(&self) -> bool {
+        self.is_half() && !self.record().info.destroy_me
+    }
+
+    /// The same of a replica, with which a restore can go on. The replica may have been taken out of service since.
     pub(crate) fn rests_in_place(&self) -> bool {
-        let VolumeInfo { kind, destroy_me, .. } = self.record().info;
-        self.is_half() && kind == VolumeKind::ReadOnly && !destroy_me
+        self.has_rest() && self.record().info.kind == VolumeKind::ReadOnly
     }
 
     /// Whether it has what came of a restore that did not end ([`Partition::put_aside`], [`Partition::forget_half`]).

@@ -205,7 +205,7 @@ impl Partition {
         for volume in self.volumes() {
             // What was to be destroyed is put aside with what came, and a replica keeps what came of its next release.
             let info = volume.header().info;
-            if volume.is_restoring && !info.destroy_me && !rests_in_place(&info) {
+            if volume.is_restoring && !info.destroy_me && !may_rest_in_place(&info) {
                 roll_back(self, &volume)?;
             }
         }
@@ -226,7 +226,7 @@ impl Restore {
             VolumeInfo { destroy_me: true, .. } => {
                 is_empty(&counters) && !volume.is_filled.load(Ordering::Acquire)
             }
-            info => rests_in_place(&info),
+            info => may_rest_in_place(&info),
         };
         Self {
             partition: partition.clone(),
@@ -594,8 +594,9 @@ impl Restore {
     }
 }
 
-/// Whether what came of a restore that breaks off stays where it is, unseen: nobody changes the volume meanwhile, so that it can be gone on with.
-pub(crate) fn rests_in_place(info: &VolumeInfo) -> bool {
+/// Whether what came of a restore that breaks off may stay where it is, unseen: nobody changes the volume meanwhile, so that it can be gone on
+/// with. Whether something does stay, also once the volume is out of service, is for [`Volume::rests_in_place`] to say.
+pub(crate) fn may_rest_in_place(info: &VolumeInfo) -> bool {
     info.kind == VolumeKind::ReadOnly && info.in_service && !info.destroy_me
 }
 

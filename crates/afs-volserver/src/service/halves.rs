@@ -73,7 +73,7 @@ async fn tell(call: &mut ServerCall<'_, GetArrived>, in_use: InUse, with_data: b
     let (partition, volume) = in_use.volume()?;
     let is_new = volume.is_writable() && volume.header().info.destroy_me;
     // From a file such a volume gets everything: what the file names alone it cannot send if that has come otherwise.
-    let rests = volume.is_half() && !volume.header().info.destroy_me && !with_data;
+    let rests = volume.has_rest() && !with_data;
     if !is_new && !rests {
         return Ok(());
     }

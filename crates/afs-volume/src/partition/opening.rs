@@ -7,7 +7,7 @@ use crate::family::{self, FamilyHandle, FamilyState};
 use crate::half::Aside;
 use crate::keys;
 use crate::records::{self, Counters, FamilyRecord, HalfRecord, VolumeRecord};
-use crate::restore::rests_in_place;
+use crate::restore::may_rest_in_place;
 use crate::shared::Shared;
 use crate::{Volume, VolumeError};
 use afs_store::{Batch, Options, Store, StoreError, lock, read};
@@ -123,7 +123,7 @@ impl Open {
             let family = lock(&shared.families)[&record.family].clone();
             let volume = Volume::new(id, shared.clone(), family, record, counters);
             volume.rests.store(volume.is_restoring, Ordering::Release);
-            if volume.is_restoring && rests_in_place(&volume.record().info) {
+            if volume.is_restoring && may_rest_in_place(&volume.record().info) {
                 let mut state = lock(&volume.family.state);
                 (state.writable, state.is_half) = (Some(id), true);
             }

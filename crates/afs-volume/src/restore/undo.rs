@@ -1,6 +1,6 @@
 //! How a restore ends that is not committed: what came is kept for one that goes on with it, or the volume is rolled back to what it had.
 
-use super::{Restore, rests_in_place};
+use super::{Restore, may_rest_in_place};
 use crate::family;
 use crate::keys::{self, Family, Key, Part, Snapshot, VnodeKey};
 use crate::records::{self, ChunkRecord, VolumeRecord};
@@ -25,7 +25,7 @@ impl Restore {
         let mut state = lock(&self.volume.family.state);
         if !matches!(self.volume.check_whole(), Err(VolumeError::NoVolume(_))) {
             let info = self.volume.record().info;
-            state.is_half |= info.destroy_me || rests_in_place(&info);
+            state.is_half |= info.destroy_me || may_rest_in_place(&info);
             self.volume.rests_since.store(0, Ordering::Release);
             self.volume.rests.store(true, Ordering::Release);
         }
