@@ -51,8 +51,8 @@ pub struct Half {
 pub struct Arrived {
     volume: Arc<Volume>,
     partial: Option<Partial>,
-    /// What the volume shows.
-    shown: Snapshot,
+    /// What came whole of a volume that shows what it had, and what it shows; of one that shows nothing, all that it has came.
+    came: Option<(Named, Snapshot)>,
     _pin: Pin,
 }
 
@@ -171,21 +171,22 @@ impl Partition {
     pub fn arrived(&self, id: VolumeId) -> Result<Option<Arrived>, VolumeError> {
         let shared = self.shared();
         let pin = shared.pin();
-        let (family, record, shown) = match (self.asides().remove(&id), self.volume(id)) {
+        let (family, record, came) = match (self.asides().remove(&id), self.volume(id)) {
             (_, Ok(volume)) if volume.rests_in_place() => {
-                let (arrived, _) = newer(&shared.store, &volume.family, volume.view())?;
-                if arrived.iter().nth(IN_PLACE_MAX).is_some() {
+                let (came, _) = newer(&shared.store, &volume.family, volume.view())?;
+                if came.iter().nth(IN_PLACE_MAX).is_some() {
                     return Ok(None);
                 }
-                (volume.family.clone(), volume.record(), volume.view())
+                (volume.family.clone(), volume.record(), Some((came, volume.view())))
             }
-            (Some(Aside { family, half }), _) => (family, half.volume, NOTHING),
+            (Some(Aside { family, half }), _) => (family, half.volume, None),
             (None, _) => return Ok(None),
         };
+        let shown = came.as_ref().map_or(NOTHING, |(_, shown)| *shown);
         let partial = partial(&shared.store, &family, shown)?;
         let record = VolumeRecord { snapshot: None, ..record };
         let volume = Arc::new(Volume::new(id, shared, family, record, Counters::default()));
-        Ok(Some(Arrived { volume, partial, shown, _pin: pin }))
+        Ok(Some(Arrived { volume, partial, came, _pin: pin }))
     }
 
     /// Begins to fill a volume that was just made from a dump, going on with what was put aside of the same id. In the dump, what came is named
@@ -407,28 +408,23 @@ impl Arrived {
         from: VnodeNumber,
         limit: usize,
     ) -> Result<Vec<(VnodeStatus, Acl)>, VolumeError> {
-        if self.shown == NOTHING {
+        let Some((came, shown)) = &self.came else {
             return self.volume.vnodes_of_class(is_directory, from, limit);
-        }
+        };
         let (store, family) = (&self.volume.shared.store, self.volume.family.id);
-        let mut from = from;
-        loop {
-            let of_class = |number: VnodeNumber| number.is_directory() == is_directory;
-            let records = self.volume.some_vnode_records(from, limit, of_class)?;
-            let Some(last) = records.last() else { return Ok(Vec::new()) };
-            from = VnodeNumber(last.status.id.vnode.0.saturating_add(1));
-            let mut found = Vec::new();
-            for record in records {
-                // As it came: what a view shows after a power loss may have another data version.
-                match family::vnode(store, family, record.status.id.vnode, NEWEST)? {
-                    Some((snapshot, came)) if snapshot > self.shown => found.push((came.status, came.acl)),
-                    _ => {}
-                }
+        let mut found = Vec::new();
+        for number in came.iter_from(from).filter(|number| number.is_directory() == is_directory) {
+            if found.len() >= limit {
+                break;
             }
-            if !found.is_empty() {
-                return Ok(found);
+            // As it came: what a view shows after a power loss may have another data version.
+            if let Some((snapshot, record)) = family::vnode(store, family, number, NEWEST)?
+                && snapshot > *shown
+            {
+                found.push((record.status, record.acl));
             }
         }
+        Ok(found)
     }
 
     /// The data of one of them.

@@ -119,10 +119,17 @@ impl Named {
 
     /// All of them, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = VnodeNumber> {
-        self.0
-            .keys()
-            .flat_map(|block| (0..256).map(move |n| VnodeNumber(block * 256 + n)))
-            .filter(|n| self.has(*n))
+        self.iter_from(VnodeNumber(0))
+    }
+
+    /// The same from a number on.
+    pub(crate) fn iter_from(&self, from: VnodeNumber) -> impl Iterator<Item = VnodeNumber> {
+        let blocks = self.0.range(from.0 / 256..);
+        let all = blocks.flat_map(|(block, bits)| {
+            let is_in = |n: &u32| bits[(n / 64) as usize] & 1 << (n % 64) != 0;
+            (0..256).filter(is_in).map(move |n| VnodeNumber(block * 256 + n))
+        });
+        all.skip_while(move |vnode| *vnode < from)
     }
 }
 

@@ -252,6 +252,46 @@ fn a_replica_with_a_part_of_a_release_can_be_used_as_if_it_had_none() {
     drop(disk);
 }
 
+#[test]
+fn what_came_of_a_release_is_told_whole_in_pieces_of_any_size() {
+    let origin = open(&SimulatedDisk::new(1 << 30));
+    let source = volume(&origin, 1);
+    let add = |numbers: std::ops::Range<u32>, bytes: &[u8]| {
+        for n in numbers {
+            add_file(&source, &format!("f{n}"), bytes);
+        }
+    };
+    add(0..300, &[1]);
+    let base = tree(&source);
+    let partition = open(&SimulatedDisk::new(1 << 30));
+    replica(&partition, &base);
+    // Numbers of vnodes far beyond those that the replica shows.
+    add(300..900, &[2]);
+    let wanted = tree(&source);
+    let (_, mut restore) = begin(&partition);
+    assert!(send(&mut restore, None, &wanted, &base, usize::MAX).1);
+    drop(restore);
+    let arrived = partition.arrived(REPLICA).unwrap().unwrap();
+    let came: Vec<_> = wanted.iter().filter(|(number, vnode)| base.get(number) != Some(vnode)).collect();
+    assert_eq!(came.len(), 601, "the new files, and the directory that they are in");
+    for limit in [1, 7, 1000] {
+        let mut told = Vec::new();
+        for is_directory in [false, true] {
+            let mut from = VnodeNumber(0);
+            loop {
+                let piece = arrived.vnodes_of_class(is_directory, from, limit).unwrap();
+                assert!(piece.len() <= limit);
+                let Some((last, _)) = piece.last() else { break };
+                from = VnodeNumber(last.id.vnode.0 + 1);
+                told.extend(piece);
+            }
+        }
+        told.sort_by_key(|(status, _)| status.id.vnode);
+        let expected = came.iter().map(|(_, (status, acl, _))| (status, acl));
+        assert!(told.iter().map(|(status, acl)| (status, acl)).eq(expected), "by {limit}");
+    }
+}
+
 /// Whoever went on and broke off before a vnode was named threw away what all before had brought.
 #[test]
 fn a_release_that_breaks_off_at_its_very_beginning_keeps_what_had_come() {
