@@ -9,6 +9,7 @@
 mod etcd_cell;
 mod server_process;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -287,7 +288,14 @@ async fn the_history_is_linearizable_while_members_are_cut_from_each_other_and_d
     if let Err(reason) = slow {
         skip(&format!("{test}, slow disks"), &reason);
     }
-    check_history(cell, seed, length, async |cell, random| cell.fault_apart(random, slows_disks).await).await;
+    let slow = RefCell::new(Vec::new());
+    let fault = async |cell: &mut EtcdCell, random: &mut StdRng| {
+        let syncs = cell.fault_apart(random, slows_disks).await;
+        slow.borrow_mut().extend(syncs);
+    };
+    check_history(cell, seed, length, fault).await;
+    let slow = slow.into_inner();
+    assert!(slow.is_empty() || slow.iter().any(|syncs| *syncs > 0), "no disk was ever slow");
 }
 
 /// Runs clients while there are faults, and checks what they were told.

@@ -108,8 +108,9 @@ impl EtcdCell {
         }
     }
 
-    /// A fault between the members of an etcd that have networks of their own, or of a member's disk, and its end.
-    pub(crate) async fn fault_apart(&mut self, random: &mut StdRng, slows_disks: bool) {
+    /// A fault between the members of an etcd that have networks of their own, or of a member's disk, and its end. How many syncs were slow, if
+    /// it was of a disk.
+    pub(crate) async fn fault_apart(&mut self, random: &mut StdRng, slows_disks: bool) -> Option<usize> {
         let seconds = Duration::from_millis(random.random_range(500..6000));
         let kind = random.random_range(if slows_disks { 0..6 } else { 0..4 });
         let leader = self.etcd.leader().unwrap_or_default();
@@ -139,13 +140,12 @@ impl EtcdCell {
         let mut disks: Vec<_> =
             members.iter().map(|member| self.etcd.slow_disk(*member, delay).unwrap()).collect();
         tokio::time::sleep(seconds).await;
-        if !disks.is_empty() {
-            let slow: usize = disks.iter_mut().map(|disk| disk.syncs()).sum();
+        let slow = (!disks.is_empty()).then(|| disks.iter_mut().map(|disk| disk.syncs()).sum());
+        if let Some(slow) = slow {
             println!("{slow} syncs took {delay:?}");
-            // One that has not ended is not counted.
-            assert!(slow > 0 || seconds < 3 * delay, "no disk was slow");
         }
         drop(disks);
         cuts.iter().for_each(|(from, to)| self.etcd.cut(*from, *to, false));
+        slow
     }
 }
