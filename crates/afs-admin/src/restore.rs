@@ -493,7 +493,7 @@ async fn send<S: FnMut() -> io::Result<Bytes>>(
         (Step::Send(target.id), error)
     };
     let mut rest = None;
-    if attached.before.is_none() && dump.has_copy() && !dump.is_incremental() {
+    if attached.before.is_none() && !dump.is_incremental() {
         // If the server cannot tell, as something of it is damaged, everything is sent.
         let arrived = servers.arrived(attached.transaction).await.unwrap_or_default();
         if !arrived.is_empty() {

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 
 use afs_dump::{Arrival, DumpError, Event, Reader, VnodeDigest, VnodeRecord};
-use afs_wire::ids::VnodeNumber;
+use afs_wire::ids::{LocalFid, VnodeNumber};
 use bytes::Bytes;
 
 /// Whether these are the last bytes of a dump.
@@ -45,20 +45,17 @@ impl<S: FnMut() -> io::Result<Bytes>> Dump<S> {
         Ok(dump)
     }
 
-    /// The dump can be read twice: `copy` gives it from its beginning, too. Then what came of the volume before is not sent again.
+    /// The dump can be read twice: `copy` gives it from its beginning, too. Then nothing that came of the volume before is sent again. Otherwise it is
+    /// compared on its way, and files of more than [`HELD_MAX`] bytes are sent again.
     #[must_use]
     pub fn with_copy(mut self, copy: S) -> Self {
         self.copy = Some(copy);
         self
     }
 
-    /// Whether it can be read twice.
-    pub(super) const fn has_copy(&self) -> bool {
-        self.copy.is_some()
-    }
-
-    /// From now on gives out what has not come, as far as the dump agrees with what came: that is compared until `goes_on` says no. Says whether
-    /// it does at all, and the file of which it leaves out the first bytes, with how many these are. Expects that nothing was given out yet.
+    /// From now on gives out what has not come, as far as the dump agrees with what came. A dump that can be read twice is compared first, until
+    /// `goes_on` says no. Says whether anything may be left out, and the file of which the first bytes are left out, with how many these are. Expects
+    /// that nothing was given out yet.
     ///
     /// # Errors
     ///
@@ -68,13 +65,22 @@ impl<S: FnMut() -> io::Result<Bytes>> Dump<S> {
         arrived: &[Arrival],
         goes_on: impl FnMut() -> io::Result<bool>,
     ) -> io::Result<Option<Option<(VnodeNumber, u64)>>> {
-        let Some(copy) = self.copy.take() else { return Ok(None) };
-        let agreed = agree(copy, arrived, goes_on)?;
-        if agreed.whole.is_empty() && agreed.rest.is_none() {
+        let filter = match self.copy.take() {
+            Some(copy) => Filter { agreed: agree(copy, arrived, goes_on)?, ..Filter::default() },
+            None => {
+                let whole = arrived.iter().filter(|arrival| arrival.bytes.is_none());
+                Filter {
+                    arrived: whole.map(|arrival| (arrival.vnode, *arrival)).collect(),
+                    ..Filter::default()
+                }
+            }
+        };
+        let Agreed { whole, rest } = &filter.agreed;
+        if whole.is_empty() && rest.is_none() && filter.arrived.is_empty() {
             return Ok(None);
         }
-        let rest = agreed.rest;
-        self.filter = Some(Filter { agreed, held: Vec::new(), held_at: 0, drops: false, left_out: 0 });
+        let rest = *rest;
+        self.filter = Some(filter);
         // What was read ahead goes through it like everything else.
         self.reader = Reader::new();
         let ahead = std::mem::take(&mut self.ahead);
@@ -100,7 +106,10 @@ impl<S: FnMut() -> io::Result<Bytes>> Dump<S> {
             let (kind, record, length) = match self.reader.next(&mut input).map_err(faulty)? {
                 None => return Ok(()),
                 Some(Event::Vnode(record)) => (Passed::Vnode, Some(record.clone()), 0),
-                Some(Event::Data(data)) => (Passed::Data, None, data.len() as u64),
+                Some(Event::Data(data)) => {
+                    filter.compare(data);
+                    (Passed::Data, None, data.len() as u64)
+                }
                 Some(Event::End) => (Passed::End, None, 0),
                 Some(Event::Volume(_)) => (Passed::Volume, None, 0),
                 Some(Event::Dump(_)) => continue,
@@ -178,6 +187,8 @@ impl<S: FnMut() -> io::Result<Bytes>> Dump<S> {
     }
 }
 
+/// Bytes of a file that are kept in memory until it is known whether they came before.
+const HELD_MAX: u64 = 16 << 20;
 /// Bytes of the end of a dump.
 const END_BYTES: u64 = 5;
 /// The tag that begins a vnode (Volume service notes 5.1).
@@ -231,6 +242,7 @@ fn agree(
 }
 
 /// A vnode of the dump that is being compared with what came.
+#[derive(Debug)]
 struct Compared {
     arrival: Arrival,
     digest: VnodeDigest,
@@ -261,9 +273,13 @@ impl Compared {
         self.left == 0
     }
 
+    fn agrees(self) -> bool {
+        self.left == 0 && self.digest.end() == self.arrival.digest
+    }
+
     fn end(self, agreed: &mut Agreed) {
-        let Arrival { vnode, bytes, digest } = self.arrival;
-        if self.left > 0 || self.digest.end() != digest {
+        let Arrival { vnode, bytes, .. } = self.arrival;
+        if !self.agrees() {
             return;
         }
         match bytes {
@@ -282,9 +298,13 @@ enum Passed {
 }
 
 /// Leaves out of a dump what came before. Sections pass as they are, as far as it is known where they end.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Filter {
     agreed: Agreed,
+    /// What came, if it is compared on the way.
+    arrived: HashMap<VnodeNumber, Arrival>,
+    /// The vnode that is being compared: it is held until its end.
+    compared: Option<(LocalFid, Compared)>,
     /// What was read and not given out or left out yet, and where in the dump that begins.
     held: Vec<u8>,
     held_at: u64,
@@ -308,25 +328,48 @@ impl Filter {
 
     /// A section begins that passes.
     fn section(&mut self, at: u64, out: &mut Vec<u8>) {
+        if let Some((fid, compared)) = self.compared.take()
+            && compared.agrees()
+        {
+            self.name_alone(fid, out);
+        }
         self.release(at, out);
         self.drops = false;
+    }
+
+    /// Gives out a vnode without its content, which is left out.
+    fn name_alone(&mut self, fid: LocalFid, out: &mut Vec<u8>) {
+        out.push(VNODE_TAG);
+        out.extend_from_slice(&fid.vnode.0.to_be_bytes());
+        out.extend_from_slice(&fid.unique.0.to_be_bytes());
+        self.drops = true;
     }
 
     fn vnode(&mut self, record: &VnodeRecord, from: u64, at: u64, out: &mut Vec<u8>) {
         self.section(from, out);
         let fid = record.fid;
-        if record.attributes.is_some() && self.agreed.whole.contains(&fid.vnode) {
-            out.push(VNODE_TAG);
-            out.extend_from_slice(&fid.vnode.0.to_be_bytes());
-            out.extend_from_slice(&fid.unique.0.to_be_bytes());
-            self.drops = true;
+        let compared = self.arrived.get(&fid.vnode).and_then(|arrival| Compared::begin(record, *arrival));
+        if let Some(compared) = compared.filter(|compared| compared.left <= HELD_MAX) {
+            self.compared = Some((fid, compared));
+        } else if record.attributes.is_some() && self.agreed.whole.contains(&fid.vnode) {
+            self.name_alone(fid, out);
         } else if let Some((_, bytes)) = self.agreed.rest.filter(|(vnode, _)| *vnode == fid.vnode) {
             self.release(at, out);
             self.left_out = bytes;
         }
     }
 
+    /// These data come next.
+    fn compare(&mut self, data: &[u8]) {
+        if let Some((_, compared)) = &mut self.compared {
+            compared.add(data);
+        }
+    }
+
     fn data(&mut self, at: u64, length: u64, out: &mut Vec<u8>) {
+        if self.compared.is_some() {
+            return;
+        }
         let left_out = self.left_out.min(length);
         if left_out > 0 {
             self.left_out -= left_out;
@@ -423,9 +466,21 @@ mod tests {
     /// A file that lacks its first bytes.
     type Rest = Option<(VnodeNumber, u64)>;
 
-    /// A dump that leaves out what came: all that it gives out.
+    /// A dump that leaves out what came, with a copy of it: all that it gives out.
     fn rest(dump: &[u8], arrived: &[Arrival], length: usize) -> Option<(Vec<u8>, Rest)> {
-        let mut begun = Dump::begin(pieces(dump, length)).unwrap().with_copy(pieces(dump, length));
+        let begun = Dump::begin(pieces(dump, length)).unwrap().with_copy(pieces(dump, length));
+        rest_of(begun, arrived)
+    }
+
+    /// The same of a dump that can be read once.
+    fn rest_once(dump: &[u8], arrived: &[Arrival], length: usize) -> Option<(Vec<u8>, Rest)> {
+        rest_of(Dump::begin(pieces(dump, length)).unwrap(), arrived)
+    }
+
+    fn rest_of(
+        mut begun: Dump<impl FnMut() -> io::Result<Bytes>>,
+        arrived: &[Arrival],
+    ) -> Option<(Vec<u8>, Rest)> {
         let rest = begun.leave_out(arrived, || Ok(true)).unwrap()?;
         let mut all = Vec::new();
         loop {
@@ -465,8 +520,11 @@ mod tests {
         let all = vnodes(DUMP, None);
         for length in [1, 7, 4096, DUMP.len()] {
             for whole in 1..=all.len() {
-                let (given, rest) = rest(DUMP, &arrivals(DUMP, whole, 0), length).unwrap();
+                let arrived = arrivals(DUMP, whole, 0);
+                let (given, rest) = rest(DUMP, &arrived, length).unwrap();
                 assert_eq!(rest, None);
+                let (once, _) = rest_once(DUMP, &arrived, length).unwrap();
+                assert!(once == given, "a dump that can be read once: {whole} of pieces of {length}");
                 let expected = all.iter().enumerate().map(|(n, &(vnode, _, bytes))| match n < whole {
                     true => (vnode, false, 0),
                     false => (vnode, true, bytes),
@@ -493,6 +551,10 @@ mod tests {
             let found = vnodes(&given, rest);
             assert_eq!(found[n], (vnode, true, 2));
             assert_eq!(found[n + 1..], all[n + 1..]);
+            // What can be read once is sent as a whole.
+            let (given, rest) = rest_once(DUMP, &arrivals(DUMP, n, came), length).unwrap();
+            assert_eq!(rest, None);
+            assert_eq!(vnodes(&given, rest)[n..], all[n..]);
         }
     }
 
@@ -515,11 +577,14 @@ mod tests {
         });
         other[at.unwrap()] ^= 1;
         let arrived = arrivals(DUMP, usize::MAX - 1, 0);
-        let (given, _) = rest(&other, &arrived, 4096).unwrap();
-        let sent = vnodes(&given, None).into_iter().filter(|(_, is_sent, _)| *is_sent).count();
-        assert_eq!(sent, 1, "what has changed is sent");
+        for rest in [rest, rest_once] {
+            let (given, _) = rest(&other, &arrived, 4096).unwrap();
+            let sent = vnodes(&given, None).into_iter().filter(|(_, is_sent, _)| *is_sent).count();
+            assert_eq!(sent, 1, "what has changed is sent");
+        }
         let nothing_alike: Vec<Arrival> =
             arrived.iter().map(|arrival| Arrival { digest: [0; 16], ..*arrival }).collect();
         assert_eq!(rest(DUMP, &nothing_alike, 4096), None);
+        assert!(rest_once(DUMP, &nothing_alike, 4096).unwrap().0 == DUMP);
     }
 }
