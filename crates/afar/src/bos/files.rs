@@ -116,6 +116,18 @@ pub(super) fn fetch_to(bos: &Bos, order: &GetLog, mut say: impl FnMut(&[u8])) ->
     })
 }
 
+/// Whether there is a log, or why not. Its beginning is fetched.
+pub(super) fn has_log(bos: &Bos, order: &GetLog) -> Result<(), Code> {
+    let code = |error: RpcError| Code(error.code().0);
+    let failed = |source| code(RpcError::Call { rpc: GetLog::NAME, source });
+    bos.caller.run(async {
+        let mut call = bos.overseer.call().await.map_err(failed)?;
+        call.send_request(order).await.map_err(code)?;
+        call.finish().map_err(failed)?;
+        call.recv().await.map(drop).map_err(failed)
+    })
+}
+
 pub(super) fn say_lines(bos: &Bos, text: &[u8]) {
     let text = String::from_utf8_lossy(text);
     for line in text.split_inclusive('\n') {

@@ -1,7 +1,7 @@
 //! `bos salvage`: has an overseer check volumes or partitions. It is told to make a process that runs once; when that is gone, its log
 //! is fetched. A file server of OpenAFS mends what it finds; ours only says it.
 
-use super::files::{fetch_to, say_lines};
+use super::files::{fetch_to, has_log, say_lines};
 use super::{Bos, FAILURE, argument, status_of, words};
 use crate::cell::CellServers;
 use crate::classic::Given;
@@ -10,7 +10,7 @@ use crate::printer::{complain, say};
 use afs_admin::Login;
 use afs_admin::vldb::{LocationDb, volume_number};
 use afs_wire::bos::{BnodeStatus, BozoString, CreateBnode, GetInstanceInfo, GetLog, SetTStatus, WaitAll};
-use afs_wire::ids::PartitionId;
+use afs_wire::ids::{AfsTime, PartitionId};
 use std::fs::File;
 use std::io::Write;
 use std::time::Duration;
@@ -130,6 +130,13 @@ fn goal_of(bos: &Bos, name: &str) -> Result<BnodeStatus, Code> {
     Ok(bos.call(&GetInstanceInfo { instance })?.status.goal)
 }
 
+/// When the file server was started, if there is one with demand attach: a process that runs once is forgotten when its overseer is started again,
+/// and so are its log and this.
+fn start_of_dafs(bos: &Bos) -> Option<AfsTime> {
+    let instance = argument("dafs").ok()?;
+    Some(bos.call(&GetInstanceInfo { instance }).ok()?.status.proc_start_time)
+}
+
 fn set(bos: &Bos, name: &str, status: BnodeStatus) -> Result<(), Code> {
     let instance = argument(name)?;
     bos.call(&SetTStatus { instance, status }).map(drop)
@@ -185,6 +192,7 @@ fn check(bos: &Bos, given: &Given, command: &str) -> Result<(), Failed> {
             Failed(ENOENT)
         })?),
     };
+    let before = start_of_dafs(bos);
     let made = (|| {
         let [p3, p4, p5] = [const { None }; 3].map(Option::<BozoString>::unwrap_or_default);
         let (kind, instance) = (argument("cron")?, argument(PROCESS)?);
@@ -209,8 +217,17 @@ fn check(bos: &Bos, given: &Given, command: &str) -> Result<(), Failed> {
             bos.printer.say("bos: waiting for salvage to complete.\n");
         }
     }
-    bos.printer.say("bos: salvage completed\n");
     let order = GetLog { name: argument(LOG).map_err(|code| failed("salvage failed", code))? };
+    // OpenAFS's salvageserver writes another log.
+    let may_have_ended = command.starts_with(SALVAGESERVER) && start_of_dafs(bos) == before;
+    if !may_have_ended && has_log(bos, &order) == Err(Code::BZNOENT) {
+        complain!(
+            bos.printer,
+            "bos: salvage failed: the server was started again before it was completed. Salvage once more.\n"
+        );
+        return Err(Failed(FAILURE));
+    }
+    bos.printer.say("bos: salvage completed\n");
     let fetched = match &mut file {
         Some(file) => {
             let mut written = file.write_all(b"SalvageLog:\n");
