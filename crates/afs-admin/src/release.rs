@@ -23,7 +23,7 @@ use crate::cancel::Cancel;
 use crate::entry::{Entry, Kind, NAME_MAX, Site};
 use crate::error::Error;
 use crate::remove::remove;
-use crate::steps::since;
+use crate::steps::{self, since, surely};
 use crate::vldb::LocationDb;
 use crate::volumes::{NewClone, Transaction, VolumeServers};
 
@@ -56,6 +56,15 @@ pub enum Event<'a> {
     IsDone(Step),
     /// Something happens at the sites.
     Site(SiteEvent<'a>),
+}
+
+impl From<steps::Event<Step>> for Event<'_> {
+    fn from(event: steps::Event<Step>) -> Self {
+        match event {
+            steps::Event::Begins(step) => Self::Begins(step),
+            steps::Event::IsDone(step) => Self::IsDone(step),
+        }
+    }
 }
 
 /// A step of releasing a volume, in the order in which they are taken.
@@ -273,10 +282,8 @@ impl<T: FnMut(Event<'_>)> Release<'_, T> {
         step: Step,
         work: impl Future<Output = Result<R, Error>>,
     ) -> Result<R, Failed> {
-        (self.tell)(Event::Begins(step));
-        let result = work.await.map_err(at(step))?;
-        (self.tell)(Event::IsDone(step));
-        Ok(result)
+        let taken = surely(&mut self.tell, step, work).await;
+        taken.map_err(|failed| (failed.step, failed.error))
     }
 
     /// Writes the entry, also if the release is to stop: what it says is so.
@@ -486,9 +493,10 @@ impl<T: FnMut(Event<'_>)> Release<'_, T> {
             let name =
                 if is_replica { format!("{}.readonly", self.entry.name) } else { CLONE_NAME.to_owned() };
             let new = NewClone { id: clone, kind: Kind::ReadOnly, name: &name };
-            self.cancel.check().map_err(at(Step::Clone { clone, is_replica }))?;
+            let step = Step::Clone { clone, is_replica };
+            self.cancel.check().map_err(at(step))?;
             self.temporary = (!is_replica).then_some((source.site, clone));
-            self.step(Step::Clone { clone, is_replica }, servers.clone_volume(transaction, new)).await?;
+            self.step_surely(step, servers.clone_volume(transaction, new)).await?;
         }
         let status = self.step_surely(Step::GetSourceStatus(volume), servers.status(transaction)).await?;
         Ok(status.creation_date)

@@ -73,10 +73,7 @@ impl<T> Steps<'_, T> {
     where
         T: FnMut(Event<S>),
     {
-        (self.tell)(Event::Begins(step));
-        let result = work.await.map_err(|error| Failed { step, error })?;
-        (self.tell)(Event::IsDone(step));
-        Ok(result)
+        surely(&mut self.tell, step, work).await
     }
 
     /// Takes a step that takes long and can be broken off.
@@ -111,6 +108,18 @@ pub(crate) async fn unless_cancelled<R>(
             }
         }
     }
+}
+
+/// Takes a step, and tells of it.
+pub(crate) async fn surely<S: Copy, E: From<Event<S>>, R>(
+    tell: &mut impl FnMut(E),
+    step: S,
+    work: impl Future<Output = Result<R, Error>>,
+) -> Result<R, Failed<S>> {
+    tell(Event::Begins(step).into());
+    let result = work.await.map_err(|error| Failed { step, error })?;
+    tell(Event::IsDone(step).into());
+    Ok(result)
 }
 
 /// The date from which a server has to send what has changed, after a state of this date. Two seconds earlier, as clocks of seconds

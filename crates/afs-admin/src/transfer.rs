@@ -285,7 +285,7 @@ impl<T: FnMut(Event<Step>)> Transfer<'_, T> {
         // Whatever comes of the call, the clone may be there.
         self.clone = Some(clone);
         let new = NewClone { id: clone, kind: Kind::ReadOnly, name };
-        self.take(step, servers.clone_volume(source, new)).await
+        self.steps.take_surely(step, servers.clone_volume(source, new)).await
     }
 
     /// Opens the clone, which goes if its server ends. Says from which date on its source may have changed after it.
@@ -310,7 +310,7 @@ impl<T: FnMut(Event<Step>)> Transfer<'_, T> {
         self.steps.cancel.check().map_err(|error| Failed { step, error })?;
         self.made = Some(id);
         let make = servers.create_to_fill(server, partition, id, identity);
-        let target = self.take(step, make).await?;
+        let target = self.steps.take_surely(step, make).await?;
         self.target = Some(target);
         self.take(Step::SetTargetState(id), servers.set_flags(target, HALF_MADE)).await?;
         Ok(target)
