@@ -15,14 +15,11 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::timeout;
 
 /// A server that sends nothing at all for so long is taken for dead. Half of what OpenAFS's `vos` waits; a volume server
 /// that is busy answers pings meanwhile.
 const DEAD_AFTER: Duration = Duration::from_secs(45);
-
-/// How often a wait looks whether it is still wanted.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// The exit status that shells give to a program that Ctrl-C has ended.
 const INTERRUPTED: i32 = 130;
@@ -108,23 +105,16 @@ impl Caller {
         cancel: &Cancel,
     ) -> Result<T, Code> {
         self.wait(async {
-            let mut operation = pin!(operation);
-            loop {
-                cancel.check()?;
-                if let Ok(outcome) = timeout(LOOK_EVERY, &mut operation).await {
-                    return outcome;
-                }
-            }
+            cancel.check()?;
+            cancel.or_break_off(operation).await
         })
     }
 
     /// Waits for so long, or until the operation is to stop.
     pub(crate) fn sleep(&self, duration: Duration, cancel: &Cancel) {
         self.run(async {
-            let end = Instant::now() + duration;
-            while !cancel.is_cancelled() && Instant::now() < end {
-                sleep_until(end.min(Instant::now() + LOOK_EVERY)).await;
-            }
+            // Both are ends of the wait.
+            let _ = timeout(duration, cancel.cancelled()).await;
         });
     }
 

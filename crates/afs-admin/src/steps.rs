@@ -1,18 +1,9 @@
 //! Operations of many calls, told step by step: what begins, what is done, what has failed.
 
 use std::fmt;
-use std::pin::pin;
-use std::sync::Arc;
-use std::time::Duration;
-
-use futures_util::future::{Either, select};
-use rx::Runtime;
 
 use crate::cancel::Cancel;
 use crate::error::Error;
-
-/// How often a call that takes long looks whether anybody still wants it.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// What happens in an operation with steps of this type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +70,6 @@ impl<T> Steps<'_, T> {
     /// Takes a step that takes long and can be broken off.
     pub(crate) async fn take_long<S: Copy, R>(
         &mut self,
-        runtime: &Arc<dyn Runtime>,
         step: S,
         work: impl Future<Output = Result<R, Error>>,
     ) -> Result<R, Failed<S>>
@@ -87,26 +77,7 @@ impl<T> Steps<'_, T> {
         T: FnMut(Event<S>),
     {
         let cancel = self.cancel;
-        self.take(step, unless_cancelled(runtime, cancel, work)).await
-    }
-}
-
-/// What comes of a call, unless somebody wants the operation to stop meanwhile: then the call is broken off.
-pub(crate) async fn unless_cancelled<R>(
-    runtime: &Arc<dyn Runtime>,
-    cancel: &Cancel,
-    work: impl Future<Output = Result<R, Error>>,
-) -> Result<R, Error> {
-    let mut work = pin!(work);
-    loop {
-        let timer = runtime.sleep_until(runtime.now() + LOOK_EVERY);
-        match select(work, timer).await {
-            Either::Left((result, _)) => return result,
-            Either::Right(((), rest)) => {
-                cancel.check()?;
-                work = rest;
-            }
-        }
+        self.take(step, cancel.or_break_off(work)).await
     }
 }
 

@@ -326,7 +326,7 @@ impl<T: FnMut(Event<Step>)> Transfer<'_, T> {
         identity: Identity<'_>,
     ) -> Result<(), Failed<Step>> {
         let servers = self.servers;
-        self.steps.take_long(servers.runtime(), step, servers.forward(from, date, target, identity)).await
+        self.steps.take_long(step, servers.forward(from, date, target, identity)).await
     }
 
     async fn end_clone(&mut self) -> Result<(), Failed<Step>> {

@@ -16,7 +16,7 @@ use super::{Event, Failed, Plan, Release, Step};
 use crate::entry::{Kind, Site};
 use crate::error::Error;
 use crate::remove::remove;
-use crate::steps::{since, unless_cancelled};
+use crate::steps::since;
 use crate::volumes::{Identity, Transaction, VolumeServers};
 
 /// How long sites that answer wait for those that do not. A server that is there answers in a round trip.
@@ -244,7 +244,7 @@ impl<T: FnMut(Event<'_>)> Release<'_, T> {
         (self.tell)(Event::Site(SiteEvent::Sends { clone: clone_id, to: id, sites: sites_to, since }));
         let sending = servers.forward_to_all(clone, since, &to, wanted.identity);
         let sent = match self.cancel.check() {
-            Ok(()) => unless_cancelled(servers.runtime(), self.cancel, sending).await,
+            Ok(()) => self.cancel.or_break_off(sending).await,
             Err(error) => Err(error),
         };
         let results = match &sent {
