@@ -1,7 +1,7 @@
 //! A database as an image in memory over a store: reads see the image, changes go to the store first.
 //!
 //! What a change writes are rows, and the image takes exactly those rows, as it does when it is loaded: so the two cannot
-//! come to differ. Transactions are made one after the other, and the changes that waited for one are made together by the next
+//! come to differ (`mirror.rs`). Transactions are made one after the other, and the changes that waited for one are made together by the next
 //! (`batch.rs`). Each rests on the revision that it was made from, and
 //! is made anew if another machine has changed the database since. After an error of a store that nobody else has, which may or may not
 //! have made the change, everything is read again before the next one. How an image keeps up with a store that
@@ -9,29 +9,28 @@
 
 mod batch;
 mod following;
+mod mirror;
 mod revision;
 #[cfg(test)]
 mod tests;
 
 use std::fmt;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Mutex, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use crate::record::BadRow;
-use crate::store::{CellStore, Known, Position, Row, RowChange, StoreError, Transaction};
+use crate::store::{CellStore, Known, RowChange, StoreError};
 
-use batch::{Planned, Waiting};
-use following::Following;
+use batch::GroupCommit;
+use following::{Follower, Following};
 pub use following::{Freshness, NoQuorum};
+use mirror::Mirror;
+pub use mirror::rows_of;
 pub use revision::Version;
 pub(crate) use revision::{REVISION, Revision, Stamp};
-
-/// Rows that are read from the store at a time when a database is loaded: some hundred kilobytes.
-const LOAD_ROWS: usize = 4096;
 
 /// How often a change is made anew since other machines were faster: each of them is as likely to be next, so of three
 /// machines that never pause one loses so often in a row once in 10^11 times.
@@ -203,38 +202,12 @@ impl Default for Options {
 /// A database: an image, and the store under it.
 #[derive(Debug)]
 pub struct Database<I> {
-    inner: Arc<Inner<I>>,
+    mirror: Arc<Mirror<I>>,
+    commits: Arc<GroupCommit<I>>,
+    /// For a store that others change too.
+    following: Option<Arc<Following>>,
     /// What keeps the image up to date. Ends with the database.
     tasks: Vec<AbortHandle>,
-}
-
-#[derive(Debug)]
-struct Inner<I> {
-    current: RwLock<Current<I>>,
-    store: Arc<dyn CellStore>,
-    /// Changes that are to be made.
-    waiting: Waiting<I>,
-    /// Held by the one who makes transactions of them.
-    turn: Arc<Mutex<()>>,
-    /// Held while a transaction is made, and while the database is read anew.
-    writer: Mutex<Writer>,
-    /// For a store that others change too.
-    following: Option<Following>,
-}
-
-#[derive(Debug)]
-struct Current<I> {
-    image: I,
-    revision: Revision,
-}
-
-#[derive(Debug, Default)]
-struct Writer {
-    /// Whether the image may lack a change that the store has. Set before each commit, so that it stands if the change
-    /// is broken off.
-    is_in_doubt: bool,
-    /// Transactions that were begun.
-    sequence: u64,
 }
 
 impl<I> Drop for Database<I> {
@@ -260,19 +233,22 @@ impl<I: Image> Database<I> {
     /// As [`Self::open`].
     pub async fn open_with(store: Arc<dyn CellStore>, options: Options) -> Result<Self, OpenError> {
         let begun = Instant::now();
-        let (current, position) = load(&*store).await?;
-        let following = store.shared().map(|_| Following::new(options, begun, current.revision));
-        let current = RwLock::new(current);
-        let (waiting, turn, writer) = (Waiting::default(), Arc::default(), Mutex::default());
-        let inner = Arc::new(Inner { current, store, waiting, turn, writer, following });
-        let tasks = following::start(&inner, position);
-        Ok(Self { inner, tasks })
+        let (mirror, position) = Mirror::load(store).await?;
+        let mirror = Arc::new(mirror);
+        let following = |_| Arc::new(Following::new(options, begun, mirror.revision()));
+        let following = mirror.store.shared().map(following);
+        let writer = Arc::default();
+        let commits = GroupCommit::new(Arc::clone(&mirror), Arc::clone(&writer), following.clone());
+        let commits = Arc::new(commits);
+        let follow = |following| Follower::new(Arc::clone(&mirror), writer, following).start(position);
+        let tasks = following.clone().map(follow).unwrap_or_default();
+        Ok(Self { mirror, commits, following, tasks })
     }
 
     /// Looks at the image. Nothing may be waited for in `look`, and it should take less than a millisecond, since changes
     /// wait for it.
     pub fn read<R>(&self, look: impl FnOnce(&I) -> R) -> R {
-        look(&self.inner.current.read().unwrap_or_else(PoisonError::into_inner).image)
+        self.mirror.read(look)
     }
 
     /// Waits until the image has all changes that were acknowledged anywhere before this was called, which in most cases it has
@@ -282,7 +258,7 @@ impl<I: Image> Database<I> {
     ///
     /// That time is over: nobody knows what is right.
     pub async fn catch_up(&self) -> Result<(), NoQuorum> {
-        match &self.inner.following {
+        match &self.following {
             Some(following) => following.catch_up().await,
             None => Ok(()),
         }
@@ -290,13 +266,13 @@ impl<I: Image> Database<I> {
 
     /// The state that the image is in.
     pub fn version(&self) -> Version {
-        self.inner.revision().version
+        self.mirror.revision().version
     }
 
     /// How well the image keeps up with a store that several machines share; `None` if nobody else has the store.
     pub fn freshness(&self) -> Option<Freshness> {
-        let machines = self.inner.store.shared()?.machines();
-        self.inner.following.as_ref().map(|following| following.freshness(machines))
+        let machines = self.mirror.store.shared()?.machines();
+        self.following.as_ref().map(|following| following.freshness(machines))
     }
 
     /// Changes the database: `plan` looks at the image and says which rows change (none is fine) and what to return. It
@@ -315,138 +291,18 @@ impl<I: Image> Database<I> {
         R: Send + 'static,
         E: From<ChangeError> + Send + 'static,
     {
-        let inner = &self.inner;
-        if let Some(following) = &inner.following {
-            following.can_change().await?;
-        }
-        let (answer, mut told) = oneshot::channel();
-        inner.waiting.push(Box::new(Planned::new(now, plan, answer)));
-        let told = loop {
-            tokio::select! {
-                biased;
-                told = &mut told => break told,
-                turn = Arc::clone(&inner.turn).lock_owned() => {
-                    let inner = Arc::clone(inner);
-                    let work = async move { inner.make_waiting(turn).await };
-                    if self.inner.following.is_some() {
-                        // Others' changes are in it, which must not end with this one's caller.
-                        let _ = tokio::spawn(work).await;
-                    } else {
-                        work.await;
-                    }
-                }
-            }
-        };
-        // It is gone if whoever made it was broken off.
-        let broken =
-            |_| ChangeError::Store(StoreError::new("changing the cell's databases", "it was broken off"));
-        let (result, until) = told.map_err(broken)?;
-        if let Some(until) = until {
-            // By then no server takes for current what lacks the change.
-            tokio::time::sleep_until(until).await;
-        }
-        result
+        self.commits.change(now, plan).await
     }
 }
 
 #[cfg(test)]
 impl<I> Database<I> {
     /// What is held by the one who makes transactions: whoever has it keeps changes waiting.
-    pub(crate) fn turn(&self) -> Arc<Mutex<()>> {
-        Arc::clone(&self.inner.turn)
-    }
-}
-
-impl<I: Image> Inner<I> {
-    fn revision(&self) -> Revision {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).revision
-    }
-
-    /// Takes the rows of a transaction into the image, unless it has them or later ones already.
-    fn take(&self, rows: &[RowChange], from: Revision, to: Revision) -> Result<(), BadRow> {
-        // All are read before one is taken: look-ups may go on with the image if one cannot be.
-        let parsed: Result<Vec<_>, _> =
-            rows.iter().map(|(key, value)| I::parse_row(key, value.as_deref())).collect();
-        let parsed = parsed?;
-        {
-            let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-            if current.revision != from {
-                return Ok(());
-            }
-            parsed.into_iter().try_for_each(|row| current.image.set_parsed(row).map(drop))?;
-            current.revision = to;
-        }
-        if let Some(following) = &self.following {
-            following.moved(to);
-        }
-        Ok(())
-    }
-
-    /// After a conflict: waits for the change that was faster.
-    async fn wait_for_others(&self, from: Revision) {
-        // Without others the database is read again, as the writer is in doubt.
-        if let Some(following) = &self.following {
-            following.wait_for_others(from).await;
-        }
+    pub(crate) fn turn(&self) -> Arc<tokio::sync::Mutex<()>> {
+        Arc::clone(&self.commits.turn)
     }
 }
 
 pub(crate) fn key<I: Image>(key: &[u8]) -> Vec<u8> {
     [I::PREFIX, key].concat()
-}
-
-fn transaction<I: Image>(rows: &Rows, from: Revision, to: Revision, now: u32) -> Transaction {
-    let changes = rows.0.iter().map(|(row, value)| (key::<I>(row), value.clone()));
-    let revision = (key::<I>(REVISION), to.to_row());
-    let witness = to.stamp.map(|stamp| (stamp.key(I::PREFIX), stamp.to_row(now)));
-    Transaction {
-        expected: vec![(key::<I>(REVISION), from.to_row())],
-        witness: witness.as_ref().map(|(key, _)| key.clone()),
-        changes: changes.chain([revision]).chain(witness.map(|(key, row)| (key, Some(row)))).collect(),
-    }
-}
-
-async fn load<I: Image>(store: &dyn CellStore) -> Result<(Current<I>, Position), OpenError> {
-    load_and_see::<I>(store, |_, _| {}).await
-}
-
-/// All rows of a database as they are at one moment, by their keys without the database's prefix, in their order; not that of its
-/// revision. They are read as a server reads them.
-///
-/// # Errors
-///
-/// If the store or its contents are damaged.
-pub async fn rows_of<I: Image>(store: &dyn CellStore) -> Result<Vec<Row>, OpenError> {
-    let mut rows = Vec::new();
-    load_and_see::<I>(store, |key, value| rows.push((key.to_vec(), value.to_vec()))).await?;
-    Ok(rows)
-}
-
-async fn load_and_see<I: Image>(
-    store: &dyn CellStore,
-    mut see: impl FnMut(&[u8], &[u8]),
-) -> Result<(Current<I>, Position), OpenError> {
-    let mut current = Current { image: I::empty(), revision: Revision::default() };
-    let failed = |source| OpenError::Store { database: I::NAME, source };
-    let (mut after, mut at): (Option<Vec<u8>>, _) = (None, None);
-    loop {
-        let page = store.scan(I::PREFIX, after.as_deref(), LOAD_ROWS, at).await.map_err(failed)?;
-        for (key, value) in &page.rows {
-            let row = &key[I::PREFIX.len()..];
-            let taken = match row {
-                FILLING => return Err(OpenError::Unfinished { database: I::NAME }),
-                REVISION => Revision::from_row(value).map(|revision| current.revision = revision),
-                _ => {
-                    see(row, value);
-                    current.image.set_row(row, Some(value))
-                }
-            };
-            taken.map_err(|source| OpenError::Row { database: I::NAME, key: row.to_vec(), source })?;
-        }
-        if page.rows.len() < LOAD_ROWS {
-            return Ok((current, page.position));
-        }
-        at = Some(page.position);
-        after = page.rows.into_iter().next_back().map(|(key, _)| key);
-    }
 }

@@ -4,14 +4,15 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{self, Arc, MutexGuard, PoisonError};
 
-use tokio::sync::{OwnedMutexGuard, oneshot};
+use tokio::sync::{Mutex, OwnedMutexGuard, oneshot};
 use tokio::time::Instant;
 
-use super::following::FRESH_FOR;
-use super::{ChangeError, Current, Image, Inner, MAX_CONFLICTS, Revision, Rows, load, transaction};
-use crate::store::{Outcome, RowChange};
+use super::following::{FRESH_FOR, Following};
+use super::mirror::Mirror;
+use super::{ChangeError, Image, MAX_CONFLICTS, REVISION, Revision, Rows, key};
+use crate::store::{Outcome, StoreError, Transaction};
 
 /// Changes of one transaction. Look-ups wait while they are planned, some microseconds each.
 const MAX_CHANGES: usize = 256;
@@ -20,6 +21,158 @@ const MAX_CHANGES: usize = 256;
 /// larger change is made alone.
 const MAX_BYTES: usize = 512 << 10;
 
+/// What the one who makes transactions knows of them.
+#[derive(Debug, Default)]
+pub(super) struct Writer {
+    /// Whether the image may lack a change that the store has. Set before each commit, so that it stands if the change
+    /// is broken off.
+    is_in_doubt: bool,
+    /// Transactions that were begun.
+    sequence: u64,
+}
+
+/// The group commit of a database: it makes the changes that wait, together in one transaction.
+#[derive(Debug)]
+pub(super) struct GroupCommit<I> {
+    mirror: Arc<Mirror<I>>,
+    /// Changes that are to be made.
+    waiting: Waiting<I>,
+    /// Held by the one who makes transactions of them.
+    pub(super) turn: Arc<Mutex<()>>,
+    /// Held while a transaction is made, and while the database is read anew.
+    writer: Arc<Mutex<Writer>>,
+    /// For a store that others change too.
+    following: Option<Arc<Following>>,
+}
+
+impl<I: Image> GroupCommit<I> {
+    pub(super) fn new(
+        mirror: Arc<Mirror<I>>,
+        writer: Arc<Mutex<Writer>>,
+        following: Option<Arc<Following>>,
+    ) -> Self {
+        Self { mirror, waiting: Waiting::default(), turn: Arc::default(), writer, following }
+    }
+
+    /// Makes a change, in one transaction with others that wait; see [`super::Database::change`].
+    pub(super) async fn change<R, E>(
+        self: &Arc<Self>,
+        now: u32,
+        plan: impl FnMut(&I, &mut Rows) -> Result<R, E> + Send + 'static,
+    ) -> Result<R, E>
+    where
+        R: Send + 'static,
+        E: From<ChangeError> + Send + 'static,
+    {
+        if let Some(following) = &self.following {
+            following.can_change().await?;
+        }
+        let (answer, mut told) = oneshot::channel();
+        self.waiting.push(Box::new(Planned::new(now, plan, answer)));
+        let told = loop {
+            tokio::select! {
+                biased;
+                told = &mut told => break told,
+                turn = Arc::clone(&self.turn).lock_owned() => {
+                    let work = Arc::clone(self).make_waiting(turn);
+                    if self.following.is_some() {
+                        // Others' changes are in it, which must not end with this one's caller.
+                        let _ = tokio::spawn(work).await;
+                    } else {
+                        work.await;
+                    }
+                }
+            }
+        };
+        // It is gone if whoever made it was broken off.
+        let broken =
+            |_| ChangeError::Store(StoreError::new("changing the cell's databases", "it was broken off"));
+        let (result, until) = told.map_err(broken)?;
+        if let Some(until) = until {
+            // By then no server takes for current what lacks the change.
+            tokio::time::sleep_until(until).await;
+        }
+        result
+    }
+
+    /// Makes changes that wait, as many as go into one transaction, and tells their callers.
+    async fn make_waiting(self: Arc<Self>, _turn: OwnedMutexGuard<()>) {
+        for _ in 0..MAX_CONFLICTS {
+            if let Some(following) = &self.following
+                && let Err(error) = following.can_change().await
+            {
+                // None should wait for the same again.
+                return self.waiting.refuse_all(&error);
+            }
+            let mut writer = self.writer.lock().await;
+            if writer.is_in_doubt && self.following.is_none() {
+                if let Err(error) = self.mirror.reload(&writer).await {
+                    return self.waiting.refuse_all(&ChangeError::Reload(error));
+                }
+                writer.is_in_doubt = false;
+            }
+            let Batch { changes, rows, from } = self.plan_waiting();
+            let Some(now) = changes.first().map(|change| change.now()) else { return };
+            writer.is_in_doubt = true;
+            writer.sequence += 1;
+            let stamp = self.following.as_ref().map(|following| following.stamp(writer.sequence));
+            let to = from.next(now, stamp);
+            let made = match self.mirror.store.commit(transaction::<I>(&rows, from, to, now)).await {
+                Ok(Outcome::Committed) => {
+                    let committed = Instant::now();
+                    let taken = self.mirror.take(&rows.0, from, to).expect("rows are made as they are read");
+                    if taken && let Some(following) = &self.following {
+                        following.moved(to);
+                    }
+                    writer.is_in_doubt = false;
+                    Ok(self.following.is_some().then(|| committed + FRESH_FOR))
+                }
+                Ok(Outcome::Conflict) => {
+                    drop(writer);
+                    self.waiting.push_back_in_front(changes);
+                    // Without others the database is read again, as the writer is in doubt.
+                    if let Some(following) = &self.following {
+                        following.wait_for_others(from).await;
+                    }
+                    continue;
+                }
+                Err(error) => Err(ChangeError::from(error)),
+            };
+            return changes.into_iter().for_each(|change| change.tell(made.clone()));
+        }
+        self.waiting.refuse_all(&ChangeError::Contended);
+    }
+
+    /// Plans changes that wait. Those that come before all that change rows, and change none, are told at once; none is left
+    /// if all are such.
+    fn plan_waiting(&self) -> Batch<I> {
+        let mut trial = self.mirror.try_out();
+        let mut batch = Batch { changes: Vec::new(), rows: Rows::default(), from: trial.revision() };
+        let mut bytes = 0;
+        while batch.changes.len() < MAX_CHANGES
+            && let Some(mut change) = self.waiting.pop()
+        {
+            if !change.is_wanted() {
+                continue;
+            }
+            trial.take(&batch.rows.0);
+            let rows = change.plan(trial.image());
+            bytes += bytes_of(&rows);
+            if batch.rows.0.is_empty() && rows.0.is_empty() {
+                change.tell(Ok(None));
+                continue;
+            }
+            if !batch.rows.0.is_empty() && bytes > MAX_BYTES {
+                self.waiting.push_back_in_front(vec![change]);
+                break;
+            }
+            batch.rows.0.extend(rows.0);
+            batch.changes.push(change);
+        }
+        batch
+    }
+}
+
 /// When a change may be told of, if it has to be waited for; or why it was not made.
 type Made = Result<Option<Instant>, ChangeError>;
 
@@ -27,7 +180,7 @@ type Made = Result<Option<Instant>, ChangeError>;
 type Answer<R, E> = (Result<R, E>, Option<Instant>);
 
 /// A change that is to be made.
-pub(super) trait Change<I>: Send {
+trait Change<I>: Send {
     /// When it was asked for, in seconds since 1970.
     fn now(&self) -> u32;
 
@@ -42,7 +195,7 @@ pub(super) trait Change<I>: Send {
 }
 
 /// A change with its plan.
-pub(super) struct Planned<F, R, E> {
+struct Planned<F, R, E> {
     now: u32,
     plan: F,
     result: Option<Result<R, E>>,
@@ -50,7 +203,7 @@ pub(super) struct Planned<F, R, E> {
 }
 
 impl<F, R, E> Planned<F, R, E> {
-    pub(super) fn new(now: u32, plan: F, answer: oneshot::Sender<Answer<R, E>>) -> Self {
+    fn new(now: u32, plan: F, answer: oneshot::Sender<Answer<R, E>>) -> Self {
         Self { now, plan, result: None, answer }
     }
 }
@@ -89,11 +242,11 @@ where
 }
 
 /// Changes that are to be made, in the order in which they came.
-pub(super) struct Waiting<I>(Mutex<VecDeque<Box<dyn Change<I>>>>);
+struct Waiting<I>(sync::Mutex<VecDeque<Box<dyn Change<I>>>>);
 
 impl<I> Default for Waiting<I> {
     fn default() -> Self {
-        Self(Mutex::default())
+        Self(sync::Mutex::default())
     }
 }
 
@@ -108,7 +261,7 @@ impl<I> Waiting<I> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn push(&self, change: Box<dyn Change<I>>) {
+    fn push(&self, change: Box<dyn Change<I>>) {
         self.lock().push_back(change);
     }
 
@@ -134,108 +287,17 @@ struct Batch<I> {
     from: Revision,
 }
 
-/// An image on which changes are tried that are not made yet. What they did to it is taken back in the end.
-struct Trial<'a, I: Image> {
-    image: &'a mut I,
-    before: Vec<I::Parsed>,
-}
-
-impl<I: Image> Trial<'_, I> {
-    fn take(&mut self, rows: &[RowChange]) {
-        for (key, value) in rows {
-            let row = I::parse_row(key, value.as_deref()).expect("rows are made as they are read");
-            self.before.push(self.image.set_parsed(row).expect("rows are made to fit"));
-        }
-    }
-}
-
-impl<I: Image> Drop for Trial<'_, I> {
-    fn drop(&mut self) {
-        while let Some(row) = self.before.pop() {
-            self.image.set_parsed(row).expect("it was there before");
-        }
-    }
-}
-
 fn bytes_of(rows: &Rows) -> usize {
     rows.0.iter().map(|(key, value)| key.len() + value.as_ref().map_or(0, Vec::len)).sum()
 }
 
-impl<I: Image> Inner<I> {
-    /// Makes changes that wait, as many as go into one transaction, and tells their callers.
-    pub(super) async fn make_waiting(&self, _turn: OwnedMutexGuard<()>) {
-        for _ in 0..MAX_CONFLICTS {
-            if let Some(following) = &self.following
-                && let Err(error) = following.can_change().await
-            {
-                // None should wait for the same again.
-                return self.waiting.refuse_all(&error);
-            }
-            let mut writer = self.writer.lock().await;
-            if writer.is_in_doubt && self.following.is_none() {
-                match load(&*self.store).await {
-                    Ok((current, _)) => {
-                        *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
-                    }
-                    Err(error) => return self.waiting.refuse_all(&ChangeError::Reload(error)),
-                }
-                writer.is_in_doubt = false;
-            }
-            let Batch { changes, rows, from } = self.plan_waiting();
-            let Some(now) = changes.first().map(|change| change.now()) else { return };
-            writer.is_in_doubt = true;
-            writer.sequence += 1;
-            let stamp = self.following.as_ref().map(|following| following.stamp(writer.sequence));
-            let to = from.next(now, stamp);
-            let made = match self.store.commit(transaction::<I>(&rows, from, to, now)).await {
-                Ok(Outcome::Committed) => {
-                    let committed = Instant::now();
-                    self.take(&rows.0, from, to).expect("rows are made as they are read");
-                    writer.is_in_doubt = false;
-                    Ok(self.following.is_some().then(|| committed + FRESH_FOR))
-                }
-                Ok(Outcome::Conflict) => {
-                    drop(writer);
-                    self.waiting.push_back_in_front(changes);
-                    self.wait_for_others(from).await;
-                    continue;
-                }
-                Err(error) => Err(ChangeError::from(error)),
-            };
-            return changes.into_iter().for_each(|change| change.tell(made.clone()));
-        }
-        self.waiting.refuse_all(&ChangeError::Contended);
-    }
-
-    /// Plans changes that wait. Those that come before all that change rows, and change none, are told at once; none is left
-    /// if all are such.
-    fn plan_waiting(&self) -> Batch<I> {
-        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-        let Current { image, revision } = &mut *current;
-        let mut batch = Batch { changes: Vec::new(), rows: Rows::default(), from: *revision };
-        let mut trial = Trial { image, before: Vec::new() };
-        let mut bytes = 0;
-        while batch.changes.len() < MAX_CHANGES
-            && let Some(mut change) = self.waiting.pop()
-        {
-            if !change.is_wanted() {
-                continue;
-            }
-            let taken = trial.before.len();
-            trial.take(&batch.rows.0[taken..]);
-            let rows = change.plan(trial.image);
-            bytes += bytes_of(&rows);
-            if batch.rows.0.is_empty() && rows.0.is_empty() {
-                change.tell(Ok(None));
-                continue;
-            }
-            if !batch.rows.0.is_empty() && bytes > MAX_BYTES {
-                self.waiting.push_back_in_front(vec![change]);
-                break;
-            }
-            batch.rows.0.extend(rows.0);
-            batch.changes.push(change);
-        }
-        batch
+fn transaction<I: Image>(rows: &Rows, from: Revision, to: Revision, now: u32) -> Transaction {
+    let changes = rows.0.iter().map(|(row, value)| (key::<I>(row), value.clone()));
+    let revision = (key::<I>(REVISION), to.to_row());
+    let witness = to.stamp.map(|stamp| (stamp.key(I::PREFIX), stamp.to_row(now)));
+    Transaction {
+        expected: vec![(key::<I>(REVISION), from.to_row())],
+        witness: witness.as_ref().map(|(key, _)| key.clone()),
+        changes: changes.chain([revision]).chain(witness.map(|(key, row)| (key, Some(row)))).collect(),
     }
 }

@@ -11,16 +11,18 @@
 //! told of a change meanwhile that the store did not make. This ends after a limit.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::batch::Writer;
+use super::mirror::{LOAD_ROWS, Mirror};
 use super::revision::{REVISION, Revision, Stamp, writers};
-use super::{ChangeError, Image, Inner, LOAD_ROWS, OpenError, Options, key, load};
+use super::{ChangeError, Image, OpenError, Options, key};
 use crate::serving::give_way;
 use crate::store::{Changed, Known, Position, SharedStore, StoreError, Transaction};
 
@@ -210,29 +212,39 @@ impl Following {
     }
 }
 
-/// Starts the tasks of a database over a shared store whose image is of this moment.
-pub(super) fn start<I: Image>(inner: &Arc<Inner<I>>, position: Position) -> Vec<AbortHandle> {
-    if inner.following.is_none() {
-        return Vec::new();
-    }
-    let rounds = tokio::spawn(ask(Arc::clone(inner)));
-    let watch = tokio::spawn(listen(Arc::clone(inner), position));
-    let sweep = tokio::spawn(sweep(Arc::clone(inner)));
-    [rounds, watch, sweep].iter().map(tokio::task::JoinHandle::abort_handle).collect()
+/// The tasks that keep an image up to date with a store that others change too.
+#[derive(Debug)]
+pub(super) struct Follower<I> {
+    mirror: Arc<Mirror<I>>,
+    /// Held while everything is read anew.
+    writer: Arc<Mutex<Writer>>,
+    following: Arc<Following>,
 }
 
-impl<I: Image> Inner<I> {
-    fn parts(&self) -> (&Following, &dyn SharedStore) {
-        let following = self.following.as_ref().expect("start() has seen it");
-        (following, self.store.shared().expect("only such a store is followed"))
+impl<I: Image> Follower<I> {
+    pub(super) fn new(mirror: Arc<Mirror<I>>, writer: Arc<Mutex<Writer>>, following: Arc<Following>) -> Self {
+        Self { mirror, writer, following }
+    }
+
+    /// Starts the tasks, for an image of this moment.
+    pub(super) fn start(self, position: Position) -> Vec<AbortHandle> {
+        let follower = Arc::new(self);
+        let rounds = tokio::spawn(Arc::clone(&follower).ask());
+        let watch = tokio::spawn(Arc::clone(&follower).listen(position));
+        let sweep = tokio::spawn(follower.sweep());
+        [rounds, watch, sweep].iter().map(tokio::task::JoinHandle::abort_handle).collect()
+    }
+
+    fn store(&self) -> &dyn SharedStore {
+        self.mirror.store.shared().expect("only such a store is followed")
     }
 
     /// Finds out what the newest revision is, and waits until the image has it.
     async fn round(&self) -> Result<(), StoreError> {
-        let (following, store) = self.parts();
+        let following = &self.following;
         let asking = || format!("asking for the revision of the {}", I::NAME);
-        let before = self.revision();
-        let newest = match store.read(&key::<I>(REVISION)).await? {
+        let before = self.mirror.revision();
+        let newest = match self.store().read(&key::<I>(REVISION)).await? {
             Some(row) => Revision::from_row(&row).map_err(|error| StoreError::new(asking(), error))?,
             None => Revision::default(),
         };
@@ -259,7 +271,7 @@ impl<I: Image> Inner<I> {
             let own = |row: &(Vec<u8>, _)| row.0[I::PREFIX.len()..].to_vec();
             let marks = rows.iter().filter(|row| own(row) == REVISION).filter_map(|row| row.1.as_deref());
             let Some(Ok(to)) = marks.map(Revision::from_row).next_back() else { return false };
-            let from = self.revision();
+            let from = self.mirror.revision();
             if to == from || to.is_behind(from) {
                 continue;
             }
@@ -268,9 +280,13 @@ impl<I: Image> Inner<I> {
             if !to.follows(from) {
                 return false;
             }
-            if let Err(error) = self.take(&rows, from, to) {
-                tracing::error!(database = I::NAME, %error, "another server has made a row that this one cannot read");
-                return false;
+            match self.mirror.take(&rows, from, to) {
+                Ok(true) => self.following.moved(to),
+                Ok(false) => {}
+                Err(error) => {
+                    tracing::error!(database = I::NAME, %error, "another server has made a row that this one cannot read");
+                    return false;
+                }
             }
         }
         true
@@ -278,90 +294,103 @@ impl<I: Image> Inner<I> {
 
     /// Reads everything anew.
     async fn reload(&self) -> Result<Position, OpenError> {
-        let (following, _) = self.parts();
+        let following = &self.following;
         // Nobody changes the image meanwhile: the watch is the caller.
-        let _writer = self.writer.lock().await;
-        let (current, position) = load::<I>(&*self.store).await?;
-        let revision = current.revision;
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = current;
+        let writer = self.writer.lock().await;
+        let (revision, position) = self.mirror.reload(&writer).await?;
         following.reloads.fetch_add(1, Ordering::Relaxed);
         following.is_astray.store(false, Ordering::Relaxed);
         following.moved(revision);
         tracing::info!(database = I::NAME, "the database was read anew");
         Ok(position)
     }
-}
 
-/// Makes the rounds.
-async fn ask<I: Image>(inner: Arc<Inner<I>>) {
-    let (following, _) = inner.parts();
-    loop {
-        // Without a look-up there is one all the same.
-        let _ = timeout(HEARTBEAT, following.wanted.notified()).await;
-        let begun = Instant::now();
-        let result = timeout(ROUND, inner.round()).await.unwrap_or_else(|_| {
-            let why = format!("there was no answer within {ROUND:?}");
-            Err(StoreError::new(format!("asking for the revision of the {}", I::NAME), why))
-        });
-        let failed = result.as_ref().err();
-        let was_good = following.rounds.borrow().failed.is_none();
-        match failed {
-            Some(error) if was_good => {
-                tracing::warn!(database = I::NAME, %error, "look-ups are answered from memory, changes are refused");
+    /// Makes the rounds.
+    async fn ask(self: Arc<Self>) {
+        let following = &self.following;
+        loop {
+            // Without a look-up there is one all the same.
+            let _ = timeout(HEARTBEAT, following.wanted.notified()).await;
+            let begun = Instant::now();
+            let result = timeout(ROUND, self.round()).await.unwrap_or_else(|_| {
+                let why = format!("there was no answer within {ROUND:?}");
+                Err(StoreError::new(format!("asking for the revision of the {}", I::NAME), why))
+            });
+            let failed = result.as_ref().err();
+            let was_good = following.rounds.borrow().failed.is_none();
+            match failed {
+                Some(error) if was_good => {
+                    tracing::warn!(database = I::NAME, %error, "look-ups are answered from memory, changes are refused");
+                }
+                None if !was_good => tracing::info!(database = I::NAME, "etcd answers again"),
+                _ => {}
             }
-            None if !was_good => tracing::info!(database = I::NAME, "etcd answers again"),
-            _ => {}
+            following.rounds.send_modify(|rounds| match failed {
+                None => *rounds = Rounds { confirmed: begun, failed: None },
+                Some(_) => rounds.failed = Some(begun),
+            });
         }
-        following.rounds.send_modify(|rounds| match failed {
-            None => *rounds = Rounds { confirmed: begun, failed: None },
-            Some(_) => rounds.failed = Some(begun),
-        });
     }
-}
 
-/// Gives the image what others change.
-async fn listen<I: Image>(inner: Arc<Inner<I>>, mut position: Position) {
-    let (following, store) = inner.parts();
-    let mut attempts = Attempts::default();
-    loop {
-        if following.is_astray.load(Ordering::Relaxed) {
-            sleep(attempts.pause()).await;
-            match inner.reload().await {
-                Ok(read) => position = read,
-                Err(error) => {
-                    if attempts.is_news(&error) {
-                        tracing::warn!(database = I::NAME, %error, "the database cannot be read anew yet");
+    /// Gives the image what others change.
+    async fn listen(self: Arc<Self>, mut position: Position) {
+        let (following, store) = (&self.following, self.store());
+        let mut attempts = Attempts::default();
+        loop {
+            if following.is_astray.load(Ordering::Relaxed) {
+                sleep(attempts.pause()).await;
+                match self.reload().await {
+                    Ok(read) => position = read,
+                    Err(error) => {
+                        if attempts.is_news(&error) {
+                            tracing::warn!(database = I::NAME, %error, "the database cannot be read anew yet");
+                        }
+                        continue;
                     }
-                    continue;
                 }
             }
+            let error = match store.watch(I::PREFIX, position).await {
+                Err(error) => error,
+                Ok(mut changes) => loop {
+                    let changed = tokio::select! {
+                        changed = changes.next() => changed,
+                        () = following.late.notified() => break StoreError::new("watching", "it is late"),
+                    };
+                    match changed {
+                        Err(error) => break error,
+                        Ok(changed) if self.take_others(&changed) => {
+                            position = changed.position;
+                            attempts = Attempts::default();
+                        }
+                        Ok(_) => {
+                            following.go_astray();
+                            break StoreError::new("watching", "what others changed does not fit")
+                                .with(Known::Forgotten);
+                        }
+                    }
+                },
+            };
+            tracing::debug!(database = I::NAME, %error, "the watch is begun anew");
+            if error.known == Known::Forgotten {
+                following.is_astray.store(true, Ordering::Relaxed);
+            } else {
+                sleep(PAUSE).await;
+            }
         }
-        let error = match store.watch(I::PREFIX, position).await {
-            Err(error) => error,
-            Ok(mut changes) => loop {
-                let changed = tokio::select! {
-                    changed = changes.next() => changed,
-                    () = following.late.notified() => break StoreError::new("watching", "it is late"),
-                };
-                match changed {
-                    Err(error) => break error,
-                    Ok(changed) if inner.take_others(&changed) => {
-                        position = changed.position;
-                        attempts = Attempts::default();
-                    }
-                    Ok(_) => {
-                        following.go_astray();
-                        break StoreError::new("watching", "what others changed does not fit")
-                            .with(Known::Forgotten);
-                    }
-                }
-            },
-        };
-        tracing::debug!(database = I::NAME, %error, "the watch is begun anew");
-        if error.known == Known::Forgotten {
-            following.is_astray.store(true, Ordering::Relaxed);
-        } else {
-            sleep(PAUSE).await;
+    }
+
+    /// Removes what processes left behind that have ended long ago, once.
+    async fn sweep(self: Arc<Self>) {
+        let store = self.store();
+        let Ok(page) = store.scan(&writers(I::PREFIX), None, LOAD_ROWS, None).await else { return };
+        let made = |row: &[u8]| row.last_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
+        let newest = page.rows.iter().map(|(_, row)| made(row)).max().unwrap_or(0);
+        let old = page.rows.into_iter().filter(|(_, row)| made(row).saturating_add(WRITER_LIFE) < newest);
+        for (key, row) in old {
+            let changes = vec![(key.clone(), None)];
+            // What cannot be removed now is removed by the next process.
+            let _ =
+                store.commit(Transaction { expected: vec![(key, Some(row))], changes, witness: None }).await;
         }
     }
 }
@@ -386,20 +415,6 @@ impl Attempts {
         let is_news = self.told.as_ref() != Some(error);
         self.told = Some(error.clone());
         is_news
-    }
-}
-
-/// Removes what processes left behind that have ended long ago, once.
-async fn sweep<I: Image>(inner: Arc<Inner<I>>) {
-    let (_, store) = inner.parts();
-    let Ok(page) = store.scan(&writers(I::PREFIX), None, LOAD_ROWS, None).await else { return };
-    let made = |row: &[u8]| row.last_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
-    let newest = page.rows.iter().map(|(_, row)| made(row)).max().unwrap_or(0);
-    let old = page.rows.into_iter().filter(|(_, row)| made(row).saturating_add(WRITER_LIFE) < newest);
-    for (key, row) in old {
-        let changes = vec![(key.clone(), None)];
-        // What cannot be removed now is removed by the next process.
-        let _ = store.commit(Transaction { expected: vec![(key, Some(row))], changes, witness: None }).await;
     }
 }
 

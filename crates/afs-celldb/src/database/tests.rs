@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::database::mirror::LOAD_ROWS;
+use crate::store::Transaction;
 use crate::store::memory::{Failure, MemoryStore};
 use crate::testing::{Plan, now, together};
 
@@ -190,9 +192,9 @@ fn a_damaged_row_is_named() {
 fn a_change_with_a_row_that_cannot_be_read_changes_nothing_in_memory() {
     let words = open(&Arc::new(MemoryStore::new()));
     put(&words, "a", "one").unwrap();
-    let from = words.inner.revision();
+    let from = words.mirror.revision();
     let change = |key: &str, value: &str| (key.as_bytes().to_vec(), Some(value.as_bytes().to_vec()));
-    let taken = words.inner.take(&[change("a", "two"), change("b", "bad")], from, from.next(1, None));
+    let taken = words.mirror.take(&[change("a", "two"), change("b", "bad")], from, from.next(1, None));
     assert_eq!(taken, Err(BadRow("it is bad")));
-    assert_eq!((word(&words, "a").as_deref(), words.inner.revision()), (Some("one"), from));
+    assert_eq!((word(&words, "a").as_deref(), words.mirror.revision()), (Some("one"), from));
 }
