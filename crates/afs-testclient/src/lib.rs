@@ -25,6 +25,7 @@ mod error;
 pub mod etcd;
 mod files;
 pub mod kdc;
+pub mod process;
 mod volumes;
 mod who;
 

@@ -8,13 +8,15 @@ pub(crate) mod realm;
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use afs_testclient::process;
 
 /// How long something may take that takes a moment, on slow machines.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -312,30 +314,12 @@ pub(crate) fn wait(child: &mut Child) -> ExitStatus {
 }
 
 pub(crate) fn wait_for(child: &mut Child, patience: Duration) -> Option<ExitStatus> {
-    let until = Instant::now() + patience;
-    while Instant::now() < until {
-        if let Some(status) = child.try_wait().unwrap() {
-            return Some(status);
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    None
+    process::wait(child, patience).unwrap()
 }
 
 /// Runs something that is to end by itself.
 pub(crate) fn run(mut command: Command) -> Output {
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // While it runs: a pipe has no room for all that it may say.
-    fn read(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<Vec<u8>> {
-        std::thread::spawn(move || {
-            let mut bytes = Vec::new();
-            from.read_to_end(&mut bytes).unwrap();
-            bytes
-        })
-    }
-    let (stdout, stderr) = (read(child.stdout.take().unwrap()), read(child.stderr.take().unwrap()));
-    let status = wait(&mut child);
-    Output { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
+    process::run(&mut command, PATIENCE)
 }
 
 /// Runs a script in a folder; it has to succeed. What it prints is given back.

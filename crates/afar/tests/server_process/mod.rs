@@ -3,12 +3,14 @@
 #![allow(dead_code, reason = "each test program uses a part of this")]
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use afs_testclient::process;
 
 /// How long a server may take until it is ready, or until it has ended: far more than it needs, for slow machines.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -133,29 +135,10 @@ impl Drop for ServerProcess {
 }
 
 fn wait(child: &mut Child) -> ExitStatus {
-    let until = Instant::now() + PATIENCE;
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status;
-        }
-        assert!(Instant::now() < until, "the server does not end");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    process::wait(child, PATIENCE).unwrap().expect("the server does not end")
 }
 
 /// Runs a server that is to end by itself.
 pub(crate) fn run(mut command: Command) -> Output {
-    let mut child =
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).stdin(Stdio::null()).spawn().unwrap();
-    // While it runs: a pipe has no room for all that it may say.
-    fn read(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<Vec<u8>> {
-        std::thread::spawn(move || {
-            let mut bytes = Vec::new();
-            from.read_to_end(&mut bytes).unwrap();
-            bytes
-        })
-    }
-    let (stdout, stderr) = (read(child.stdout.take().unwrap()), read(child.stderr.take().unwrap()));
-    let status = wait(&mut child);
-    Output { status, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
+    process::run(command.stdin(Stdio::null()), PATIENCE)
 }
