@@ -32,35 +32,27 @@ fn of_folder_on(machine: &str, folder: &Path, seed: [u8; 32]) -> io::Result<Uuid
     let text = match fs::read(&file) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            return write(folder, new(seed), &made_for);
+            return write(folder, Uuid::random(&seed).to_bytes(), &made_for);
         }
         Err(error) => return Err(error),
     };
     let mut lines = text.lines().map(str::trim);
     let Some(bytes) = lines.next().and_then(parse) else {
         tracing::warn!(file = %file.display(), "this is no UUID; the client gets a new one");
-        return write(folder, new(seed), &made_for);
+        return write(folder, Uuid::random(&seed).to_bytes(), &made_for);
     };
     match lines.next() {
-        Some(found) if found == made_for => Ok(of_bytes(bytes)),
+        Some(found) if found == made_for => Ok(Uuid::from_bytes(bytes)),
         Some(_) => {
             tracing::warn!(
                 file = %file.display(),
                 "this UUID is of another machine or another folder, as if it had been copied; the client gets a new one"
             );
-            write(folder, new(seed), &made_for)
+            write(folder, Uuid::random(&seed).to_bytes(), &made_for)
         }
         // Written by a version that did not say it: it stays, and is this folder's from now on.
         None => write(folder, bytes, &made_for),
     }
-}
-
-/// Version 4: nothing in it tells of this machine.
-fn new(seed: [u8; 32]) -> [u8; 16] {
-    let mut bytes: [u8; 16] = seed[..16].try_into().expect("a half of it");
-    bytes[6] = bytes[6] & 0x0f | 0x40;
-    bytes[8] = bytes[8] & 0x3f | 0x80;
-    bytes
 }
 
 fn write(folder: &Path, bytes: [u8; 16], made_for: &str) -> io::Result<Uuid> {
@@ -68,7 +60,7 @@ fn write(folder: &Path, bytes: [u8; 16], made_for: &str) -> io::Result<Uuid> {
     let new = folder.join("uuid.new");
     fs::write(&new, format!("{text}\n{made_for}\n"))?;
     fs::rename(new, folder.join(FILE))?;
-    Ok(of_bytes(bytes))
+    Ok(Uuid::from_bytes(bytes))
 }
 
 /// A UUID of zeros is none: all clients whose file was damaged so would be one.
@@ -81,17 +73,6 @@ fn parse(text: &str) -> Option<[u8; 16]> {
         *byte = u8::from_str_radix(&text[at..at + 2], 16).ok()?;
     }
     Some(bytes).filter(|bytes| *bytes != [0; 16])
-}
-
-fn of_bytes([a, b, c, d, e, f, g, h, i, j, node @ ..]: [u8; 16]) -> Uuid {
-    Uuid {
-        time_low: u32::from_be_bytes([a, b, c, d]),
-        time_mid: u16::from_be_bytes([e, f]),
-        time_hi_and_version: u16::from_be_bytes([g, h]),
-        clock_seq_hi_and_reserved: i,
-        clock_seq_low: j,
-        node,
-    }
 }
 
 #[cfg(test)]
@@ -149,15 +130,15 @@ mod tests {
     fn a_uuid_of_zeros_is_not_used() {
         let folder = Folder::new("zeros");
         fs::write(folder.0.join(FILE), format!("{}\n", "0".repeat(32))).unwrap();
-        assert_ne!(of_folder(&folder.0, [7; 32]).unwrap(), of_bytes([0; 16]));
+        assert_ne!(of_folder(&folder.0, [7; 32]).unwrap(), Uuid::from_bytes([0; 16]));
     }
 
     #[test]
     fn a_uuid_of_an_older_version_is_kept() {
         let (folder, copy) = (Folder::new("older"), Folder::new("older-copy"));
         fs::write(folder.0.join(FILE), format!("{}\n", "ab".repeat(16))).unwrap();
-        assert_eq!(of_folder(&folder.0, [8; 32]).unwrap(), of_bytes([0xab; 16]));
+        assert_eq!(of_folder(&folder.0, [8; 32]).unwrap(), Uuid::from_bytes([0xab; 16]));
         fs::copy(folder.0.join(FILE), copy.0.join(FILE)).unwrap();
-        assert_ne!(of_folder(&copy.0, [8; 32]).unwrap(), of_bytes([0xab; 16]), "once");
+        assert_ne!(of_folder(&copy.0, [8; 32]).unwrap(), Uuid::from_bytes([0xab; 16]), "once");
     }
 }

@@ -192,21 +192,7 @@ fn parse_uuid(text: &str) -> Option<Option<Uuid>> {
     if text == "-" {
         return Some(None);
     }
-    let mut parts = text.split('-');
-    let mut part = |length: usize| {
-        let part = parts.next().filter(|part| part.len() == length)?;
-        u64::from_str_radix(part, 16).ok()
-    };
-    let (low, mid, high, first, second, node) = (part(8)?, part(4)?, part(4)?, part(2)?, part(2)?, part(12)?);
-    let node = node.to_be_bytes();
-    Some(Some(Uuid {
-        time_low: low as u32,
-        time_mid: mid as u16,
-        time_hi_and_version: high as u16,
-        clock_seq_hi_and_reserved: first as u8,
-        clock_seq_low: second as u8,
-        node: [node[2], node[3], node[4], node[5], node[6], node[7]],
-    }))
+    text.parse().ok().map(Some)
 }
 
 #[cfg(test)]

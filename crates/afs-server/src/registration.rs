@@ -13,7 +13,6 @@ use afs_wire::Uuid;
 use afs_wire::abort::VL_MULTIPADDR;
 use rx::Runtime;
 use rxgen::Abort;
-use rxgen::xdr::to_bytes;
 
 /// How long until the next try after one that failed.
 const RETRY_AFTER: Duration = Duration::from_secs(30);
@@ -54,7 +53,7 @@ impl Vl {
             Self::Local(database) => {
                 let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs() as u32);
                 let bits: Vec<u32> = addresses.iter().copied().map(Ipv4Addr::to_bits).collect();
-                let uuid = packed(&registration.uuid);
+                let uuid = registration.uuid.to_bytes();
                 let result: Result<(), VlError> =
                     database.change(now, move |vldb, rows| vldb.register(uuid, &bits, rows)).await;
                 result.map_err(|error| said(error.code()))
@@ -66,21 +65,6 @@ impl Vl {
             },
         }
     }
-}
-
-/// A UUID in its 16 bytes, as the database has it.
-fn packed(uuid: &Uuid) -> [u8; 16] {
-    let Uuid { time_low, time_mid, time_hi_and_version, clock_seq_hi_and_reserved, clock_seq_low, node } =
-        *uuid;
-    let mut bytes = [0; 16];
-    bytes[..4].copy_from_slice(&time_low.to_be_bytes());
-    bytes[4..6].copy_from_slice(&time_mid.to_be_bytes());
-    bytes[6..8].copy_from_slice(&time_hi_and_version.to_be_bytes());
-    bytes[8] = clock_seq_hi_and_reserved;
-    bytes[9] = clock_seq_low;
-    bytes[10..].copy_from_slice(&node);
-    debug_assert_eq!(to_bytes(uuid).len(), 44, "on the wire it is longer");
-    bytes
 }
 
 /// Registers, and again from time to time for as long as `alive` is there. In the database of this process that is done when this

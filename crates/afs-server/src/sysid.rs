@@ -28,7 +28,7 @@ pub(crate) fn load_or_make(path: &Path, seed: [u8; 32], addresses: &[Ipv4Addr]) 
                         and 'vos changeaddr -remove' removes the old one";
             io::Error::new(io::ErrorKind::InvalidData, what)
         })?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => random(seed),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Uuid::random(&seed),
         Err(error) => return Err(error),
     };
     let wanted = encode(&uuid, addresses);
@@ -41,19 +41,6 @@ pub(crate) fn load_or_make(path: &Path, seed: [u8; 32], addresses: &[Ipv4Addr]) 
         fs::rename(new, path)?;
     }
     Ok(uuid)
-}
-
-/// A UUID of version 4: nothing in it tells of this machine.
-fn random(seed: [u8; 32]) -> Uuid {
-    let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, ..] = seed;
-    Uuid {
-        time_low: u32::from_be_bytes([a, b, c, d]),
-        time_mid: u16::from_be_bytes([e, f]),
-        time_hi_and_version: u16::from_be_bytes([g, h]) & 0x0fff | 0x4000,
-        clock_seq_hi_and_reserved: i & 0x3f | 0x80,
-        clock_seq_low: j,
-        node: [k, l, m, n, o, p],
-    }
 }
 
 fn encode(uuid: &Uuid, addresses: &[Ipv4Addr]) -> Vec<u8> {

@@ -60,7 +60,7 @@ impl Client {
     ) -> Result<Self, Error> {
         let seed = runtime.seed().map_err(Error::Bind)?;
         let endpoint = Endpoint::bind_with(runtime, address, config).map_err(Error::Bind)?;
-        let uuid = uuid_of(&seed);
+        let uuid = Uuid::random(&seed);
         let log = Arc::<CallbackLog>::default();
         callbacks::offer(&endpoint, uuid, Arc::clone(&log));
         Ok(Self { endpoint, uuid, log })
@@ -135,19 +135,6 @@ impl Client {
             }
         };
         tokio::time::timeout(patience, waiting).await.is_ok()
-    }
-}
-
-/// A random UUID (version 4).
-fn uuid_of(seed: &[u8; 32]) -> Uuid {
-    let pair = |at: usize| u16::from_be_bytes([seed[at], seed[at + 1]]);
-    Uuid {
-        time_low: u32::from(pair(0)) << 16 | u32::from(pair(2)),
-        time_mid: pair(4),
-        time_hi_and_version: pair(6) & 0x0fff | 0x4000,
-        clock_seq_hi_and_reserved: seed[8] & 0x3f | 0x80,
-        clock_seq_low: seed[9],
-        node: [seed[10], seed[11], seed[12], seed[13], seed[14], seed[15]],
     }
 }
 

@@ -14,7 +14,7 @@ pub mod counted;
 pub mod fixed;
 
 pub use counted::{Opaque, OutOfBounds, XdrArray, XdrList, XdrString};
-pub use fixed::{CharVec, OpaqueFixed, Uuid};
+pub use fixed::{BadUuid, CharVec, OpaqueFixed, Uuid};
 
 use std::fmt;
 

@@ -12,7 +12,6 @@ use afs_admin::{Error, Login};
 use afs_celldb::files::{Oddities, PrdbContents, VldbContents, read_prdb, read_vldb, write_prdb, write_vldb};
 use afs_celldb::ptdb::{self, Flags};
 use afs_celldb::vldb::{self, Server, ServerNumber, Site};
-use afs_wire::Uuid;
 use afs_wire::abort::{PRTOOMANY, VL_INDEXERANGE, VL_NOENT};
 use afs_wire::ids::ViceId;
 use afs_wire::pt::{ListEntriesFlags, PrDebugEntry};
@@ -115,7 +114,7 @@ fn add_registered(
         numbers.entry(*address).or_insert(number);
     }
     table.push(Server::Registered {
-        uuid: bytes_of(&server.uuid),
+        uuid: server.uuid.to_bytes(),
         uniquifier: server.uniquifier as u32,
         addresses: server.addresses.iter().map(|address| address.to_bits()).collect(),
     });
@@ -132,17 +131,6 @@ fn number_of(
         // More than a database has places for are refused when the file is made.
         ServerNumber((table.len() - 1) as u8)
     })
-}
-
-/// A UUID as files have it.
-fn bytes_of(uuid: &Uuid) -> [u8; 16] {
-    let mut bytes = [0; 16];
-    bytes[..4].copy_from_slice(&uuid.time_low.to_be_bytes());
-    bytes[4..6].copy_from_slice(&uuid.time_mid.to_be_bytes());
-    bytes[6..8].copy_from_slice(&uuid.time_hi_and_version.to_be_bytes());
-    (bytes[8], bytes[9]) = (uuid.clock_seq_hi_and_reserved, uuid.clock_seq_low);
-    bytes[10..].copy_from_slice(&uuid.node);
-    bytes
 }
 
 async fn principals(caller: &Caller, servers: &[Ipv4Addr], login: &Login) -> Result<PrdbContents, Error> {

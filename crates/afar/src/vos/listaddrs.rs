@@ -20,10 +20,7 @@ pub(super) fn run(vos: &Vos, given: &Given) -> Done {
         return Err(Stop::RETURNED);
     }
     let key = if let Some(text) = uuid {
-        Some(ServerKey::Uuid(parse_uuid(text).ok_or_else(|| {
-            complain!(vos.printer, "vos: invalid UUID '{text}'\n");
-            Stop::RETURNED
-        })?))
+        Some(ServerKey::Uuid(uuid_given(vos, text)?))
     } else if let Some(name) = host {
         Some(ServerKey::Address(hosts::find(name).ok_or_else(|| {
             complain!(vos.printer, "vos: Can't get host info for '{name}'\n");
@@ -128,40 +125,10 @@ fn list_all(servers: &mut Servers<'_>, count: i32) -> Done {
     Ok(())
 }
 
-/// Reads a UUID of six groups, as it is printed.
-pub(super) fn parse_uuid(text: &str) -> Option<Uuid> {
-    let groups: Vec<&str> = text.split('-').collect();
-    let [low, mid, high, reserved, sequence, node] = groups[..] else { return None };
-    let byte = |text: &str| u8::from_str_radix(text, 16).ok();
-    if node.len() != 12 || !node.is_ascii() {
-        return None;
-    }
-    let mut bytes = [0; 6];
-    for (i, byte_of) in bytes.iter_mut().enumerate() {
-        *byte_of = byte(&node[2 * i..2 * i + 2])?;
-    }
-    Some(Uuid {
-        time_low: u32::from_str_radix(low, 16).ok()?,
-        time_mid: u16::from_str_radix(mid, 16).ok()?,
-        time_hi_and_version: u16::from_str_radix(high, 16).ok()?,
-        clock_seq_hi_and_reserved: byte(reserved)?,
-        clock_seq_low: byte(sequence)?,
-        node: bytes,
+/// Reads a UUID of the command line. Complains if it is none.
+pub(super) fn uuid_given(vos: &Vos, text: &str) -> Result<Uuid, Stop> {
+    text.parse().map_err(|_| {
+        complain!(vos.printer, "vos: invalid UUID '{text}'\n");
+        Stop::RETURNED
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_uuid_is_read_as_it_is_printed() {
-        let text = "0093038c-c612-1b01-90-44-0100580aaa77";
-        assert_eq!(parse_uuid(text).unwrap().to_string(), text);
-        for wrong in
-            ["", "-----", "0093038c-c612-1b01-9044-0100580aaa77", "0093038c-c612-1b01-90-44-0100580aaa7g"]
-        {
-            assert!(parse_uuid(wrong).is_none(), "{wrong}");
-        }
-    }
 }

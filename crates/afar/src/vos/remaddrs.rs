@@ -1,6 +1,6 @@
 //! `vos remaddrs`: removes the file server of a UUID, with all of its addresses, from the volume location database.
 
-use super::listaddrs::parse_uuid;
+use super::listaddrs::uuid_given;
 use super::setaddrs::show;
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
@@ -11,11 +11,7 @@ use serde_json::json;
 use std::net::Ipv4Addr;
 
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {
-    let text = given.word("uuid").unwrap_or_default();
-    let uuid = parse_uuid(text).ok_or_else(|| {
-        complain!(vos.printer, "vos: invalid UUID '{text}'\n");
-        Stop::RETURNED
-    })?;
+    let uuid = uuid_given(vos, given.word("uuid").unwrap_or_default())?;
     let (_, addresses) = vos.server_addresses(ServerKey::Uuid(uuid)).map_err(|code| {
         if code == Code::VL_NOENT {
             complain!(vos.printer, "vos: UUID not found\n");

@@ -1,6 +1,6 @@
 //! `vos setaddrs`: says in the volume location database which addresses the file server of a UUID has.
 
-use super::listaddrs::parse_uuid;
+use super::listaddrs::uuid_given;
 use super::{Done, Stop, Vos};
 use crate::classic::Given;
 use crate::codes::Code;
@@ -12,11 +12,7 @@ use serde_json::json;
 use std::net::Ipv4Addr;
 
 pub(super) fn run(vos: &Vos, given: &Given) -> Done {
-    let text = given.word("uuid").unwrap_or_default();
-    let uuid = parse_uuid(text).ok_or_else(|| {
-        complain!(vos.printer, "vos: invalid UUID '{text}'\n");
-        Stop::RETURNED
-    })?;
+    let uuid = uuid_given(vos, given.word("uuid").unwrap_or_default())?;
     let mut addresses: Vec<Ipv4Addr> = Vec::new();
     for name in given.words("host") {
         let address = hosts::find(name).ok_or_else(|| {

@@ -13,7 +13,7 @@ use super::change::{NewEntry, NewSite, ReplicaChange, Update};
 use super::errors::VlError;
 use super::image::Vldb;
 use super::list::Attributes;
-use super::records::{EntryRow, Server, ServerUuid, VolumeType};
+use super::records::{EntryRow, Server, VolumeType};
 use super::servers::ServerQuery;
 
 /// VLSF_UUID: the server of this site is named by its UUID.
@@ -108,7 +108,7 @@ impl Form for UvldbEntry {
             let mut flags = i32::from(site.flags);
             match vldb.server(site.server) {
                 Server::Registered { uuid, uniquifier, .. } => {
-                    entry.server_number[index] = uuid_to_wire(*uuid);
+                    entry.server_number[index] = Uuid::from_bytes(*uuid);
                     entry.server_unique[index] = *uniquifier as i32;
                     flags |= NAMED_BY_UUID;
                 }
@@ -245,47 +245,14 @@ pub(crate) fn query_of(asked: &ListAddrByAttributes) -> Result<ServerQuery, VlEr
     match AddrMask(asked.mask.0 & known.0) {
         AddrMask::IPADDR => Ok(ServerQuery::Address(asked.ipaddr.0)),
         AddrMask::INDEX => Ok(ServerQuery::Index(asked.index)),
-        AddrMask::UUID => Ok(ServerQuery::Uuid(uuid_from_wire(&asked.uuid))),
+        AddrMask::UUID => Ok(ServerQuery::Uuid(asked.uuid.to_bytes())),
         _ => Err(VlError::BadMask),
-    }
-}
-
-/// A server's UUID from the wire.
-pub(crate) fn uuid_from_wire(uuid: &Uuid) -> ServerUuid {
-    let mut bytes = [0; 16];
-    bytes[..4].copy_from_slice(&uuid.time_low.to_be_bytes());
-    bytes[4..6].copy_from_slice(&uuid.time_mid.to_be_bytes());
-    bytes[6..8].copy_from_slice(&uuid.time_hi_and_version.to_be_bytes());
-    bytes[8] = uuid.clock_seq_hi_and_reserved;
-    bytes[9] = uuid.clock_seq_low;
-    bytes[10..].copy_from_slice(&uuid.node);
-    bytes
-}
-
-/// A server's UUID for the wire.
-pub(crate) fn uuid_to_wire(uuid: ServerUuid) -> Uuid {
-    let mut node = [0; 6];
-    node.copy_from_slice(&uuid[10..]);
-    Uuid {
-        time_low: u32::from_be_bytes([uuid[0], uuid[1], uuid[2], uuid[3]]),
-        time_mid: u16::from_be_bytes([uuid[4], uuid[5]]),
-        time_hi_and_version: u16::from_be_bytes([uuid[6], uuid[7]]),
-        clock_seq_hi_and_reserved: uuid[8],
-        clock_seq_low: uuid[9],
-        node,
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_uuid_is_the_same_after_the_wire() {
-        let bytes: ServerUuid = std::array::from_fn(|index| index as u8 * 16 + 1);
-        assert_eq!(uuid_from_wire(&uuid_to_wire(bytes)), bytes);
-        assert_eq!(uuid_to_wire(bytes).time_low, 0x0111_2131);
-    }
 
     #[test]
     fn a_server_is_asked_for_by_exactly_one_thing() {

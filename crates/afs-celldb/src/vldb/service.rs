@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use afs_wire::ids::{HostAddr, VolumeId};
 use afs_wire::vl::*;
-use rxgen::xdr::XdrArray;
+use rxgen::xdr::{Uuid, XdrArray};
 use rxgen::{Abort, Rpc, Serve, ServerCall};
 
 use super::change::{NewEntry, Update, check_name, check_type};
 use super::errors::VlError;
-use super::forms::{Form, attributes_of, query_of, uuid_from_wire, uuid_to_wire};
+use super::forms::{Form, attributes_of, query_of};
 use super::image::{FILE_HEADER_BYTES, Vldb};
 use super::list::{Attributes, Listing, index_of};
 use super::{change, records::EntryRow};
@@ -466,14 +466,14 @@ serves! {
     }
     RegisterAddrs(self, call, args) {
         let addresses: Vec<u32> = args.addrs.iter().map(|address| address.0).collect();
-        let uuid = uuid_from_wire(&args.uuid);
+        let uuid = args.uuid.to_bytes();
         self.change(call, &args.uuid, move |vldb, rows| vldb.register(uuid, &addresses, rows)).await?;
         Ok(reply::RegisterAddrs {})
     }
     GetAddrsU(self, _call, args) {
         let server = self.look::<GetAddrsU, _>(|vldb| vldb.registration(query_of(&args.by)?))?;
         Ok(reply::GetAddrsU {
-            uuid: uuid_to_wire(server.uuid),
+            uuid: Uuid::from_bytes(server.uuid),
             uniquifier: server.uniquifier as i32,
             n_entries: server.addresses.len() as i32,
             addrs: within_limits(server.addresses.into_iter().map(HostAddr).collect()),

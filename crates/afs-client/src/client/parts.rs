@@ -85,7 +85,7 @@ pub(super) fn assemble(
     endpoint: Endpoint,
     seed: [u8; 32],
 ) -> Result<Parts, Error> {
-    let uuid = config.uuid.unwrap_or_else(|| uuid_of(&seed));
+    let uuid = config.uuid.unwrap_or_else(|| Uuid::random(&seed));
     let users = Arc::new(Users::new(Arc::clone(&runtime), config.level));
     let servers = Arc::new(Servers::new(uuid.time_low.into()));
     let cells = Arc::new(Cells::new(&config.cells, config.ports, &servers));
@@ -267,18 +267,5 @@ fn log_local_users_in(config: &Config, cells: &Cells, users: &Users) -> Result<(
             ),
         }),
         None => Ok(()),
-    }
-}
-
-/// A random UUID (version 4).
-fn uuid_of(seed: &[u8; 32]) -> Uuid {
-    let pair = |at: usize| u16::from_be_bytes([seed[at], seed[at + 1]]);
-    Uuid {
-        time_low: u32::from(pair(0)) << 16 | u32::from(pair(2)),
-        time_mid: pair(4),
-        time_hi_and_version: pair(6) & 0x0fff | 0x4000,
-        clock_seq_hi_and_reserved: seed[8] & 0x3f | 0x80,
-        clock_seq_low: seed[9],
-        node: [seed[10], seed[11], seed[12], seed[13], seed[14], seed[15]],
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{DecodeError, Decoder, OutOfBounds, WireSize, Xdr};
 use std::fmt;
+use std::str::FromStr;
 
 /// `T x[N]`: the items one after the other, without a count.
 impl<T: Xdr, const N: usize> Xdr for [T; N] {
@@ -126,6 +127,69 @@ pub struct Uuid {
     pub node: [u8; 6],
 }
 
+impl Uuid {
+    /// A UUID of version 4, of the first half of a random seed: nothing in it tells of the machine.
+    pub fn random(seed: &[u8; 32]) -> Self {
+        let mut bytes: [u8; 16] = *seed.first_chunk().expect("16 of 32");
+        bytes[6] = bytes[6] & 0x0f | 0x40;
+        bytes[8] = bytes[8] & 0x3f | 0x80;
+        Self::from_bytes(bytes)
+    }
+
+    /// The UUID of 16 bytes in the order in which they are printed.
+    pub fn from_bytes([a, b, c, d, e, f, g, h, i, j, node @ ..]: [u8; 16]) -> Self {
+        Self {
+            time_low: u32::from_be_bytes([a, b, c, d]),
+            time_mid: u16::from_be_bytes([e, f]),
+            time_hi_and_version: u16::from_be_bytes([g, h]),
+            clock_seq_hi_and_reserved: i,
+            clock_seq_low: j,
+            node,
+        }
+    }
+
+    /// Its 16 bytes in the order in which they are printed.
+    pub fn to_bytes(self) -> [u8; 16] {
+        let [a, b, c, d] = self.time_low.to_be_bytes();
+        let ([e, f], [g, h]) = (self.time_mid.to_be_bytes(), self.time_hi_and_version.to_be_bytes());
+        let [k, l, m, n, o, p] = self.node;
+        [a, b, c, d, e, f, g, h, self.clock_seq_hi_and_reserved, self.clock_seq_low, k, l, m, n, o, p]
+    }
+}
+
+/// This is no UUID as it is printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BadUuid;
+
+impl fmt::Display for BadUuid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("this is no UUID, such as 0093038c-c612-1b01-90-44-0100580aaa77")
+    }
+}
+
+impl std::error::Error for BadUuid {}
+
+impl FromStr for Uuid {
+    type Err = BadUuid;
+
+    /// Reads the six groups that are printed. Zeros at the beginning of a group may be missing, but not of the node.
+    fn from_str(text: &str) -> Result<Self, BadUuid> {
+        let mut bytes = [0; 16];
+        let (mut at, mut groups) = (0, text.split('-'));
+        for length in [4, 2, 2, 1, 1, 6] {
+            let group = groups.next().ok_or(BadUuid)?;
+            let is_number = group.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let number = u64::from_str_radix(group, 16).map_err(|_| BadUuid)?;
+            if !is_number || length == 6 && group.len() != 12 || number >> (8 * length) != 0 {
+                return Err(BadUuid);
+            }
+            bytes[at..at + length].copy_from_slice(&number.to_be_bytes()[8 - length..]);
+            at += length;
+        }
+        if groups.next().is_some() { Err(BadUuid) } else { Ok(Self::from_bytes(bytes)) }
+    }
+}
+
 impl Xdr for Uuid {
     const SIZE: WireSize = WireSize::exactly(44);
 
@@ -170,6 +234,30 @@ impl fmt::Display for Uuid {
 mod tests {
     use super::super::{from_bytes, to_bytes};
     use super::*;
+
+    #[test]
+    fn a_uuid_is_read_as_it_is_printed_and_keeps_its_bytes() {
+        let text = "0093038c-c612-1b01-90-44-0100580aaa77";
+        let uuid: Uuid = text.parse().unwrap();
+        assert_eq!(uuid.to_string(), text);
+        assert_eq!("93038c-c612-1b01-90-44-0100580aaa77".parse(), Ok(uuid));
+        let bytes: [u8; 16] = std::array::from_fn(|index| index as u8 * 16 + 1);
+        assert_eq!(Uuid::from_bytes(bytes).to_bytes(), bytes);
+        assert_eq!(Uuid::from_bytes(bytes).time_low, 0x0111_2131);
+        assert_eq!(Uuid::random(&[0xff; 32]).to_string(), "ffffffff-ffff-4fff-bf-ff-ffffffffffff");
+        for wrong in [
+            "",
+            "-----",
+            "0093038c-c612-1b01-9044-0100580aaa77",
+            "0093038c-c612-1b01-90-44-0100580aaa7g",
+            "0093038c-c612-1b01-90-44-100580aaa77",
+            "10093038c-c612-1b01-90-44-0100580aaa77",
+            "+093038c-c612-1b01-90-44-0100580aaa77",
+            "0093038c-c612-1b01-90-44-0100580aaa77-",
+        ] {
+            assert_eq!(wrong.parse::<Uuid>(), Err(BadUuid), "{wrong}");
+        }
+    }
 
     fn check<T: Xdr + PartialEq + fmt::Debug>(value: T, wire: &[u8]) {
         assert_eq!(to_bytes(&value), wire, "encoding {value:?}");
