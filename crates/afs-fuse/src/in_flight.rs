@@ -105,7 +105,7 @@ impl InFlight {
         start: impl FnOnce(Due) -> AbortHandle,
     ) {
         let unique = reply.unique();
-        let held = reply.locked().map(|node| self.locks.hold(node));
+        let held = reply.locked().map(|lock| self.locks.hold(lock));
         let due = Due { reply: Some(reply), unique, in_flight: Arc::clone(self), _held: held };
         let request = Request { task: None, is_given_up: false, pid, ended_by, is_watched: false };
         self.lock().insert(unique, request);

@@ -16,7 +16,8 @@ use std::time::Duration;
 use fuse_dev::{NodeId, Notifier};
 
 use crate::file_system::FileSystem;
-use crate::nodes::Unused;
+use crate::kernel_locks::KernelLocks;
+use crate::nodes::{Forget, Unused};
 
 /// Nodes of one turn: some 100 microseconds of the kernel's time.
 const AT_ONCE: usize = 512;
@@ -42,7 +43,7 @@ pub(crate) async fn keep_bounded(fs: Arc<FileSystem>, mount: PathBuf) {
             // A notice may have to wait for a lock of the kernel's.
             let told = tokio::task::spawn_blocking(move || {
                 let unused = of.nodes.least_used(AT_ONCE);
-                let_go(&of.notifier, &unused, || has_mounts_below(&at))
+                let_go(&of.notifier, &of.in_flight.locks, &unused, || has_mounts_below(&at))
             });
             match told.await {
                 Ok(Ok(())) => {}
@@ -56,7 +57,12 @@ pub(crate) async fn keep_bounded(fs: Arc<FileSystem>, mount: PathBuf) {
     }
 }
 
-fn let_go(notifier: &Notifier, unused: &[Unused], is_risky: impl FnOnce() -> bool) -> io::Result<()> {
+fn let_go(
+    notifier: &Notifier,
+    locks: &KernelLocks,
+    unused: &[Unused],
+    is_risky: impl FnOnce() -> bool,
+) -> io::Result<()> {
     if notifier.can_prune() {
         let ids: Vec<NodeId> = unused.iter().map(|unused| unused.id).collect();
         return notifier.prune(&ids);
@@ -65,6 +71,7 @@ fn let_go(notifier: &Notifier, unused: &[Unused], is_risky: impl FnOnce() -> boo
         return Err(io::Error::other("something is mounted below"));
     }
     for (dir, name) in names_of_files(unused) {
+        locks.wait(&Forget::Name(dir, name.to_vec()));
         notifier.drop_name(dir, OsStr::from_bytes(name))?;
     }
     Ok(())

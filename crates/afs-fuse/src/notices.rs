@@ -21,11 +21,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use afs_client::{Change, Changed, Notice, Notices};
-use fuse_dev::{NodeId, Notifier};
+use fuse_dev::{KernelLock, NodeId, Notifier};
 
 use crate::data_invalidations::DataInvalidations;
 use crate::file_system::FileSystem;
-use crate::kernel_locks::Held;
+use crate::kernel_locks::{Held, KernelLocks};
 use crate::nodes::{About, Forget};
 
 /// The longest that a thread of the kernel is taken to need to note an answer.
@@ -38,8 +38,7 @@ const AGAIN: [Duration; 2] = [Duration::from_millis(20), NOTING];
 pub(crate) fn serve(fs: &Arc<FileSystem>, notifier: &Notifier, mut notices: Notices) {
     let (of, told, locks) = (Arc::downgrade(fs), notifier.clone(), Arc::clone(&fs.in_flight.locks));
     let mut data = DataInvalidations::new(move |id| {
-        locks.wait(id);
-        send(&told, &Forget::Data(id));
+        send(&told, &locks, &Forget::Data(id));
         let Some(fs) = of.upgrade() else { return };
         if let Some(node) = fs.nodes.get(id) {
             let mut state = node.state();
@@ -68,7 +67,7 @@ pub(crate) fn serve(fs: &Arc<FileSystem>, notifier: &Notifier, mut notices: Noti
             }
             fs.forget_names(dir, names, Some(Arc::clone(&notice)));
         }
-        attributes.iter().for_each(|forget| send(notifier, forget));
+        attributes.iter().for_each(|forget| send(notifier, &fs.in_flight.locks, forget));
         if !files.is_empty() {
             fs.let_short_answers_be_noted();
             data.tell(files, &notice);
@@ -100,7 +99,9 @@ fn directory(fs: &FileSystem, Changed { fid, change }: Changed) -> Option<NodeId
     }
 }
 
-pub(crate) fn send(notifier: &Notifier, forget: &Forget) {
+/// Sends a notice, when the kernel holds no lock for it that only an answer of ours ends.
+pub(crate) fn send(notifier: &Notifier, locks: &KernelLocks, forget: &Forget) {
+    locks.wait(forget);
     let result: io::Result<()> = match forget {
         Forget::Data(node) => notifier.forget_data(*node),
         Forget::Attributes(node) => notifier.forget_attributes(*node),
@@ -231,14 +232,14 @@ impl FileSystem {
         for dir in &dirs {
             self.name_invalidations.begin_change(*dir);
         }
-        let held = dirs.iter().map(|dir| self.in_flight.locks.hold(*dir)).collect();
+        let held = dirs.iter().map(|dir| self.in_flight.locks.hold(KernelLock::Names(*dir))).collect();
         Locked { fs: Arc::clone(self), dirs, _held: held }
     }
 
     /// Has attributes asked for again. The kernel takes no lock for that, so a thread that answers the kernel may call
     /// this.
     pub(crate) fn forget_attributes(&self, node: NodeId) {
-        send(&self.notifier, &Forget::Attributes(node));
+        send(&self.notifier, &self.in_flight.locks, &Forget::Attributes(node));
     }
 
     /// Has names asked for again, in the background: a thread that answers the kernel must not wait for its locks.
@@ -259,8 +260,7 @@ impl FileSystem {
                     return;
                 }
                 for name in names {
-                    fs.in_flight.locks.wait(dir);
-                    send(&fs.notifier, &Forget::Name(dir, name));
+                    send(&fs.notifier, &fs.in_flight.locks, &Forget::Name(dir, name));
                 }
             }
         });

@@ -135,7 +135,7 @@ pub struct FileSystemSpace {
 pub struct Reply {
     device: Arc<Device>,
     unique: Unique,
-    locked: Option<NodeId>,
+    locked: Option<KernelLock>,
     is_due: bool,
 }
 
@@ -228,6 +228,15 @@ fn since_epoch(time: SystemTime) -> (u64, u32) {
     }
 }
 
+/// A lock that the kernel holds while it waits for an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KernelLock {
+    /// Of pages of a file that it reads or writes: a notice of the file's data waits for it.
+    Pages(NodeId),
+    /// Of a directory that it lists or changes, or in which it looks up a name: a notice of a name in it waits.
+    Names(NodeId),
+}
+
 impl Reply {
     pub(crate) fn new(device: Arc<Device>, unique: Unique) -> Self {
         Self { device, unique, locked: None, is_due: true }
@@ -238,16 +247,14 @@ impl Reply {
         Self { device, unique, locked: None, is_due: false }
     }
 
-    /// Notes of which node the kernel holds a lock.
-    pub(crate) fn holding(mut self, locked: Option<NodeId>) -> Self {
+    /// Notes which lock the kernel holds.
+    pub(crate) fn holding(mut self, locked: Option<KernelLock>) -> Self {
         self.locked = locked;
         self
     }
 
-    /// The node of which the kernel holds a lock until this is answered, so that a notice of its data or names waits: a file of which it reads or
-    /// writes pages, or a directory that it lists or in which it looks up a name. Changes of directories, which lock up to four nodes, are not
-    /// among them.
-    pub fn locked(&self) -> Option<NodeId> {
+    /// The lock that the kernel holds until this is answered. Those of changes of directories, which lock up to four nodes, are not told here.
+    pub fn locked(&self) -> Option<KernelLock> {
         self.locked
     }
 

@@ -19,7 +19,7 @@ mod operation;
 mod session;
 mod sys;
 
-pub use answer::{Attributes, Entry, FileSystemSpace, Kind, OpenFlags, Reply};
+pub use answer::{Attributes, Entry, FileSystemSpace, KernelLock, Kind, OpenFlags, Reply};
 pub use device::{Backing, Device};
 pub use entries::{Entries, PlusEntries};
 pub use fields::Malformed;

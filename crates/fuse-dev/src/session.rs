@@ -5,11 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 
-use crate::answer::Reply;
+use crate::answer::{KernelLock, Reply};
 use crate::device::Device;
 use crate::negotiate::{Offer, Settings, buffer_len, negotiate};
 use crate::notice::{Notifier, PRUNE_SINCE};
-use crate::operation::{NodeId, Operation, Request};
+use crate::operation::{Operation, Request};
 
 /// A file system.
 pub trait Handler: Send + Sync + 'static {
@@ -119,14 +119,12 @@ fn serve<H: Handler>(device: &Arc<Device>, handler: &H, room: usize) -> io::Resu
 }
 
 /// See [`Reply::locked`].
-fn locked(request: &Request<'_>) -> Option<NodeId> {
-    let holds_lock = matches!(
-        request.operation,
-        Operation::Read { .. }
-            | Operation::Write { .. }
-            | Operation::Lookup { .. }
-            | Operation::ReadDirectory { .. }
-            | Operation::ReadDirectoryPlus { .. }
-    );
-    holds_lock.then_some(request.node)
+fn locked(request: &Request<'_>) -> Option<KernelLock> {
+    match request.operation {
+        Operation::Read { .. } | Operation::Write { .. } => Some(KernelLock::Pages(request.node)),
+        Operation::Lookup { .. } | Operation::ReadDirectory { .. } | Operation::ReadDirectoryPlus { .. } => {
+            Some(KernelLock::Names(request.node))
+        }
+        _ => None,
+    }
 }
