@@ -216,12 +216,12 @@ impl Instances {
         self.all.iter().find(|instance| instance.name.as_bytes() == name)
     }
 
-    /// Sets whether an instance is to run; `for_good`, after a restart of the process too. It is stopped in the background; what is started
-    /// runs when this ends.
+    /// Sets whether an instance is to run, with `for_good` also after a restart of the process. Stops an instance in the background, but returns
+    /// only when a started one runs.
     ///
     /// # Errors
     ///
-    /// It is held, or that cannot be written down. Then nothing has changed.
+    /// The instance has to stay stopped while its partitions are checked, or the file cannot be written. Then nothing has changed.
     pub(crate) async fn set(
         self: &Arc<Self>,
         name: &'static str,
@@ -257,7 +257,7 @@ impl Instances {
             state.file_goal = if for_good { goal } else { state.file_goal };
         }
         let Some(served) = self.served() else { return Ok(()) };
-        // Whoever has stopped it finds it stopped at once.
+        // A caller that has stopped the instance sees it stopped at once.
         if !goal {
             self.set_away(instance, true);
         }
@@ -332,7 +332,7 @@ impl Instances {
             self.set_away(instance, false);
             let mut state = instance.lock();
             (state.runs, state.started, state.starts) = (true, (self.clock)(), state.starts + 1);
-            tracing::info!(instance = name, "it was started");
+            tracing::info!(instance = name, "the instance was started");
         } else if !goal && runs {
             let mut ending = Ending::begin(instance, self.clock);
             ending.is_stopped = self.stop(instance).await;
@@ -384,7 +384,7 @@ struct Ending<'a> {
 impl<'a> Ending<'a> {
     fn begin(instance: &'a Instance, clock: fn() -> AfsTime) -> Self {
         instance.lock().is_ending = true;
-        Self { instance, clock, is_stopped: true }
+        Self { instance, clock, is_stopped: false }
     }
 }
 
@@ -392,9 +392,14 @@ impl Drop for Ending<'_> {
     fn drop(&mut self) {
         let mut state = self.instance.lock();
         state.is_ending = false;
-        if self.is_stopped {
+        let (instance, has_panicked) = (self.instance.name, std::thread::panicking());
+        if self.is_stopped || has_panicked {
             (state.runs, state.last_exit) = (false, (self.clock)());
-            tracing::info!(instance = self.instance.name, "it was stopped");
+        }
+        if has_panicked {
+            tracing::error!(instance, "its stop has panicked, so perhaps not all of it has ended");
+        } else if self.is_stopped {
+            tracing::info!(instance, "the instance was stopped");
         }
     }
 }
@@ -543,7 +548,7 @@ mod tests {
     async fn a_role_whose_stop_panics_is_stopped_and_can_be_started() {
         let all = Arc::new(instances("panics", &[Role::Pt]));
         let runtime = Arc::new(NoClock(TokioRuntime::current()));
-        all.serve(Served { runtime: Some(runtime), ..Served::default() });
+        all.serve(Served { endpoints: Vec::new(), volume_service: None, partitions: None, runtime });
         let status = || all.get(b"ptserver").unwrap().state().status();
         for _ in 0..2 {
             all.set("ptserver", false, false).await.unwrap();
