@@ -259,7 +259,8 @@ fn parse_header(bytes: &[u8], number: u64) -> Option<(Seq, String)> {
     let boot = fields.bytes(BOOT_MAX).ok()?;
     let sum = fields.u32().ok()?;
     let boot = String::from_utf8_lossy(boot).trim_end_matches('\0').to_owned();
-    (is_ours && sum == crc32fast::hash(&bytes[..8 + 8 + 8 + BOOT_MAX])).then_some((first, boot))
+    // Numbers begin at 1.
+    (is_ours && first > 0 && sum == crc32fast::hash(&bytes[..8 + 8 + 8 + BOOT_MAX])).then_some((first, boot))
 }
 
 /// The record that must have this number, and what is behind it.
