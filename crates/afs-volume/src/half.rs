@@ -27,8 +27,8 @@ pub(crate) struct Aside {
     pub(crate) half: HalfRecord,
 }
 
-/// Vnodes of which so many have come into a volume that shows others are not told of: whoever was not told of all could name one alone that has
-/// come otherwise.
+/// If more vnodes than this have come into a volume that shows others, the sender is told of none: if it knew only some, it could name a vnode
+/// without attributes of which another version has come.
 const IN_PLACE_MAX: usize = 1 << 20;
 
 /// A volume that was put aside, or into which a part of its next contents has come.
@@ -303,7 +303,8 @@ impl Volume {
     }
 
     /// The same of a replica, with which a restore can go on. The replica may have been taken out of service since.
-    pub(crate) fn rests_in_place(&self) -> bool {
+    #[must_use]
+    pub fn rests_in_place(&self) -> bool {
         self.has_rest() && self.record().info.kind == VolumeKind::ReadOnly
     }
 

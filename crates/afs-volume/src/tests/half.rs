@@ -416,7 +416,7 @@ fn a_sweep_that_goes_on_leaves_a_restore_its_chunks() {
     assert!(bytes >= 64 * CHUNK);
 }
 
-/// Whoever went on and broke off before a vnode was named threw away what all before had brought.
+/// A restore that continued, and broke off before it named a vnode, threw away what all earlier ones had brought.
 #[test]
 fn a_restore_that_breaks_off_at_its_very_beginning_keeps_what_had_come() {
     let disk = SimulatedDisk::new(1 << 30);

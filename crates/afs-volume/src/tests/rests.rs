@@ -292,7 +292,7 @@ fn what_came_of_a_release_is_told_whole_in_pieces_of_any_size() {
     }
 }
 
-/// Whoever went on and broke off before a vnode was named threw away what all before had brought.
+/// A restore that continued, and broke off before it named a vnode, threw away what all earlier ones had brought.
 #[test]
 fn a_release_that_breaks_off_at_its_very_beginning_keeps_what_had_come() {
     let (_disk, partition, base) = with_a_part();
