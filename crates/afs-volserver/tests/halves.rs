@@ -442,7 +442,7 @@ async fn a_volume_whose_restore_could_not_be_undone_on_a_full_disk_is_writable_o
         afs_volume::Config { has_thread: false, log_bytes: 1 << 20, ..afs_volume::Config::default() };
     let only = disk.clone();
     let lab = Lab::on(
-        |config| config.idle_limit = Duration::from_millis(50),
+        |config| config.idle_limit = Duration::from_secs(1),
         move |folder| {
             let disk = if folder.ends_with("0") { only.clone() } else { SimulatedDisk::new(1 << 30) };
             Partition::open_on(Arc::new(disk), folder, config.clone()).unwrap()
@@ -462,7 +462,7 @@ async fn a_volume_whose_restore_could_not_be_undone_on_a_full_disk_is_writable_o
     while other.change_info(|info| info.update_counter += 1).is_ok() {}
     drop(restore);
     // It is tried in vain meanwhile.
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    tokio::time::sleep(Duration::from_millis(2500)).await;
     assert!(matches!(write("full"), Err(VolumeError::ReadOnly(RW))));
     disk.set_capacity(1 << 30);
     let is_writable = async {

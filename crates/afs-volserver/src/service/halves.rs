@@ -113,8 +113,10 @@ impl Telling {
                 }
                 return self.partial();
             };
-            self.next = VnodeNumber(last.id.vnode.0.saturating_add(1));
-            self.left -= found.len();
+            let last = last.id.vnode.0;
+            self.next = VnodeNumber(last.saturating_add(1));
+            // Behind the last number there is none of the class.
+            self.left = if last == u32::MAX { 0 } else { self.left - found.len() };
             let mut piece = Vec::with_capacity(found.len() * Arrival::BYTES);
             for (status, acl) in found {
                 let Some(digest) = self.digest(&status, acl)? else { continue };
@@ -223,14 +225,13 @@ fn remove_old_of(shared: &Shared, at: PartitionId, partition: &Partition) -> Res
 /// Removes what restores have left in volumes that people use, where their ends could not, as when the disk was full: such a volume shows what it
 /// had, and cannot be changed until then.
 fn undo_restores(shared: &Shared, at: PartitionId, partition: &Partition) {
-    for volume in partition.volumes().into_iter().filter(|volume| volume.is_half()) {
-        let (id, info) = (volume.id(), volume.header().info);
-        // The others are kept for a while.
-        if info.destroy_me || info.kind == VolumeKind::ReadOnly || shared.transactions().of(id, at).is_some()
-        {
+    // What rests in a replica is kept for a while.
+    let volumes = partition.volumes().into_iter();
+    for volume in volumes.filter(|volume| volume.has_rest() && !volume.rests_in_place()) {
+        let (id, name) = (volume.id(), volume.header().info.name);
+        if shared.transactions().of(id, at).is_some() {
             continue;
         }
-        let name = info.name;
         match partition.forget_half(id) {
             Ok(()) => {
                 tracing::info!(volume = %id, name, "what a restore has left was removed: the volume can be changed")
