@@ -81,7 +81,7 @@ impl std::error::Error for CloneFailure {
 }
 
 /// Clones a volume, or renews its clone, and tells of what happens. May be repeated after any failure. A wish to stop counts until the server
-/// has begun: whoever wants no clone any more then has one.
+/// has begun; after that the clone is made.
 ///
 /// # Errors
 ///

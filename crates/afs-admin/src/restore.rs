@@ -505,10 +505,8 @@ async fn send<S: FnMut() -> io::Result<Bytes>>(
             rest = dump.leave_out(&arrived, goes_on).map_err(|error| failed(StreamError::Local(error)))?;
         }
     }
-    let pieces = || match cancel.check() {
-        Ok(()) => dump.next_piece(),
-        Err(_) => Err(io::ErrorKind::Interrupted.into()),
-    };
+    let goes_on = || cancel.check().map_err(|_| io::ErrorKind::Interrupted.into());
+    let pieces = || dump.next_piece(goes_on);
     let identity = identity(order, target, None);
     let sent = match rest {
         None => servers.restore(attached.transaction, identity, pieces).await,

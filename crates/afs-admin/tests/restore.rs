@@ -11,8 +11,8 @@ use afs_admin::restore::{DateOf, Dump, Event, Left, Order, RestoreFailure, Step,
 use afs_admin::volumes::StreamError;
 use afs_wire::abort::{VL_NOENT, VNOVOL, VOLSERFAILEDOP};
 use afs_wire::afsvol::{
-    CreateVolume, DeleteVolume, EndTrans, GetStatus, ListHalves, Restore, SetDate, SetFlags, SetIdsTypes,
-    SetInfo, TransCreate,
+    CreateVolume, DeleteVolume, EndTrans, GetArrived, GetStatus, ListHalves, Restore, SetDate, SetFlags,
+    SetIdsTypes, SetInfo, TransCreate,
 };
 use afs_wire::ids::{AfsTime, PartitionId, VolumeId};
 use afs_wire::vl::{
@@ -149,7 +149,7 @@ fn incremental() -> &'static [u8] {
 #[test]
 fn a_volume_that_is_nowhere_is_made_and_gets_its_entry() {
     let restored = run(&nowhere(), Order { id: None, parent: None, ..FULL }, DUMP);
-    let made = [TransCreate::NAME, CreateVolume::NAME, Restore::NAME];
+    let made = [TransCreate::NAME, CreateVolume::NAME, GetArrived::NAME, Restore::NAME];
     let recorded = [GetEntryByIDN::NAME, CreateEntryN::NAME, EndTrans::NAME];
     let all =
         [&[GetEntryByNameN::NAME, ListHalves::NAME, GetNewVolumeId::NAME], &made[..], &SETTLE, &recorded]

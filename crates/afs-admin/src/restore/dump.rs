@@ -137,21 +137,24 @@ impl<S: FnMut() -> io::Result<Bytes>> Dump<S> {
         self.reader.offset()
     }
 
-    /// The next piece, and an empty one at the end of a whole dump.
+    /// The next piece, and an empty one at the end of a whole dump. `goes_on` is asked before each read of the source: of what is left out,
+    /// many are read for one that is given out.
     ///
     /// # Errors
     ///
-    /// As [`Self::begin`]. No piece with a fault is given out.
-    pub fn next_piece(&mut self) -> io::Result<Bytes> {
+    /// As [`Self::begin`], and those of `goes_on`. No piece with a fault is given out.
+    pub fn next_piece(&mut self, mut goes_on: impl FnMut() -> io::Result<()>) -> io::Result<Bytes> {
         if let Some(piece) = self.ahead.pop_front() {
             return Ok(piece);
         }
         if self.filter.is_none() {
+            goes_on()?;
             let piece = (self.source)()?;
             self.check(&piece)?;
             return Ok(piece);
         }
         loop {
+            goes_on()?;
             let piece = (self.source)()?;
             let mut out = Vec::new();
             self.pass(&piece, &mut out)?;
@@ -167,7 +170,7 @@ impl<S: FnMut() -> io::Result<Bytes>> Dump<S> {
     ///
     /// As [`Self::begin`].
     pub fn check_rest(&mut self) -> io::Result<()> {
-        while !self.next_piece()?.is_empty() {}
+        while !self.next_piece(|| Ok(()))?.is_empty() {}
         Ok(())
     }
 
@@ -403,7 +406,7 @@ mod tests {
             assert!(!dump.is_incremental());
             let mut all = Vec::new();
             loop {
-                let piece = dump.next_piece().unwrap();
+                let piece = dump.next_piece(|| Ok(())).unwrap();
                 if piece.is_empty() {
                     break;
                 }
@@ -484,7 +487,7 @@ mod tests {
         let rest = begun.leave_out(arrived, || Ok(true)).unwrap()?;
         let mut all = Vec::new();
         loop {
-            let piece = begun.next_piece().unwrap();
+            let piece = begun.next_piece(|| Ok(())).unwrap();
             if piece.is_empty() {
                 return Some((all, rest));
             }
