@@ -212,6 +212,31 @@ async fn readers_of_a_replica_go_to_another_file_server_while_theirs_is_stopped(
     assert!(cell.does("status ONE").contains("No active transactions"));
 }
 
+/// It said that the salvage was completed, though nothing was checked to its end.
+#[test]
+fn salvage_says_so_when_the_server_is_started_again_meanwhile() {
+    let mut site = Site::new();
+    site.does("salvage", "-all -forceDAFS");
+    let created = |site: &Site| site.audit().matches("\"rpc\":\"CreateBnode\"").count();
+    for more in ["-all -forceDAFS", "-partition a -volume 536870999 -forceDAFS"] {
+        let before = created(&site);
+        let output = std::thread::scope(|scope| {
+            let salvage = scope.spawn(|| site.bos("salvage", more, "-localauth"));
+            while created(&site) == before && !salvage.is_finished() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            // Before `bos` asks for the first time whether it is done.
+            site.does("restart", "-all");
+            salvage.join().unwrap()
+        });
+        assert!(site.server.next_line().starts_with("ready "));
+        let [said, complained] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+        assert!(!output.status.success() && !said.contains("completed"), "{said}{complained}");
+        assert!(complained.contains("bos: salvage failed: the server was started again"), "{complained}");
+    }
+    assert!(site.does("salvage", "-all -forceDAFS").contains("bos: salvage completed\n"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn salvage_checks_a_volume_in_service_and_a_partition_while_the_file_server_is_stopped() {
     let cell = TwoServers::new("bos-salvage");
