@@ -93,6 +93,7 @@ fn kill(cell: &mut TwoServers, victim: Victim, mut child: Child) {
             cell.restart(DATABASES);
         }
     }
+    cell.servers[0].as_ref().unwrap().signal("CONT");
     child.wait().unwrap();
 }
 
@@ -102,7 +103,6 @@ fn sent_again(cell: &mut TwoServers, line: &str, victim: Victim) -> u64 {
     let mut child = cell.vos(line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     wait_for_half(cell, &mut child, &when);
     kill(cell, victim, child);
-    cell.servers[0].as_ref().unwrap().signal("CONT");
     cell.end_transactions();
     let before = sent(cell);
     let said = give_again(cell, line, &when);

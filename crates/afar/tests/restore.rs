@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use afs_testclient::{Client, FileServer, Who};
 use afs_wire::ids::{AfsFid, VolumeId};
@@ -102,10 +102,16 @@ impl Cell {
     fn restore_begin(&self, name: &str, begin: &[u8]) -> Output {
         let mut command = self.vos(&format!("restore SERVER a {name}"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let before = self.bytes_received();
         let mut child = command.spawn().unwrap();
         let mut pipe = child.stdin.take().unwrap();
         pipe.write_all(begin).unwrap();
-        // The last of them may be in the pipe and in vos; the file that is cut off is longer than that.
+        // The last of them are in the pipe and in vos; the file that is cut off is longer than that.
+        let until = Instant::now() + Duration::from_secs(60);
+        while self.bytes_received() < before + begin.len() as u64 - 256 * 1024 {
+            assert!(Instant::now() < until, "they do not arrive");
+            std::thread::sleep(Duration::from_millis(10));
+        }
         std::thread::sleep(Duration::from_millis(500));
         drop(pipe);
         child.wait_with_output().unwrap()

@@ -109,7 +109,7 @@ impl EtcdCell {
     }
 
     /// A fault between the members of an etcd that have networks of their own, or of a member's disk, and its end. How many syncs were slow, if
-    /// it was of a disk.
+    /// it was of a disk and long enough for some.
     pub(crate) async fn fault_apart(&mut self, random: &mut StdRng, slows_disks: bool) -> Option<usize> {
         let seconds = Duration::from_millis(random.random_range(500..6000));
         let kind = random.random_range(if slows_disks { 0..6 } else { 0..4 });
@@ -146,6 +146,7 @@ impl EtcdCell {
         }
         drop(disks);
         cuts.iter().for_each(|(from, to)| self.etcd.cut(*from, *to, false));
-        slow
+        // One that has not ended is not counted.
+        slow.filter(|_| seconds >= 3 * delay)
     }
 }
