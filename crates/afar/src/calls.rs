@@ -98,7 +98,7 @@ impl Caller {
         cancel
     }
 
-    /// Waits for the end of an operation of which nothing is lost when it is broken off, or until it is to stop.
+    /// Waits until an operation has ended or is to stop. The operation has to be one that loses nothing when it is dropped.
     pub(crate) fn wait_unless_cancelled<T>(
         &self,
         operation: impl Future<Output = Result<T, Error>>,
@@ -110,7 +110,7 @@ impl Caller {
         })
     }
 
-    /// Waits for so long, or until the operation is to stop.
+    /// Waits for this time, or until the operation is to stop.
     pub(crate) fn sleep(&self, duration: Duration, cancel: &Cancel) {
         self.run(async {
             // Both are ends of the wait.

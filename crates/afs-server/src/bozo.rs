@@ -274,7 +274,7 @@ impl Serve<GetRestartTime> for Overseer {
 
 impl Serve<GetRestrictedMode> for Overseer {
     /// No command can be started and no process made from afar, which is what restricted means to scripts. Superusers can still
-    /// change the UserList and CellServDB, and have the process end or start again.
+    /// change the UserList and CellServDB, stop and start roles, have volumes checked, and have the process end or start again.
     async fn serve(
         &self,
         _: ServerCall<'_, GetRestrictedMode>,
@@ -285,7 +285,7 @@ impl Serve<GetRestrictedMode> for Overseer {
 }
 
 impl Serve<AddKey> for Overseer {
-    /// What is sent is a key of DES, which nobody is to use any more. Keys of other kinds cannot be sent by this procedure.
+    /// Refuses the key: this procedure can send only keys of DES, and nobody should use these any more.
     async fn serve(&self, call: ServerCall<'_, AddKey>, args: AddKey) -> Result<reply::AddKey, Abort> {
         let who = Who::of(&call);
         let result = self.check(&who).and_then(|()| {

@@ -1,5 +1,5 @@
-//! `bos salvage`: has an overseer check volumes or partitions. It is told to make a process that runs once; when that is gone, its log
-//! is fetched. A file server of OpenAFS mends what it finds; ours only says it.
+//! `bos salvage`: asks an overseer to check volumes or partitions. The command has the overseer start a process that runs once, waits until
+//! the process has ended, and fetches its log. A file server of OpenAFS repairs what it finds; ours only reports it.
 
 use super::files::{fetch_to, has_log, say_lines};
 use super::{Bos, FAILURE, argument, status_of, words};
@@ -23,13 +23,13 @@ const LOG: &str = "/usr/afs/logs/SalvageLog";
 /// What the process that runs once is called.
 const PROCESS: &str = "salvage-tmp";
 
-/// What stands for no program that is told when the process ends.
+/// The argument that says: no program has to be told when the process ends.
 const NO_NOTIFIER: &str = "__NONOTIFIER__";
 
-/// How often it is asked whether the process is gone, and how often of these that is said.
+/// How often the command asks whether the process has ended, and after how many questions it says that it waits.
 const ASK_EVERY: Duration = Duration::from_secs(1);
 const SAY_EVERY: u32 = 5;
-/// Codes for which it is asked again, those of Rx: nothing has come, or nothing in time.
+/// Codes of Rx after which the command asks again: no answer has come, or none in time.
 const UNANSWERED: std::ops::Range<i32> = -64..0;
 /// How often in a row there may be no answer. Each time may take as long as a server is waited for.
 const MAX_UNANSWERED: u32 = 60;
@@ -206,7 +206,7 @@ fn check(bos: &Bos, given: &Given, command: &str) -> Result<(), Failed> {
         unanswered += 1;
         match goal_of(bos, PROCESS) {
             Err(Code::BZNOENT) => break,
-            // It goes on though nothing is heard of it.
+            // The process runs on, although the overseer does not answer.
             Err(code) if !UNANSWERED.contains(&code.0) || unanswered == MAX_UNANSWERED => {
                 return Err(failed("salvage failed", code));
             }

@@ -163,7 +163,7 @@ fn not_set(name: &str, why: &NotSet) -> Abort {
     match why {
         NotSet::Held => BZBUSY,
         NotSet::File(error) => {
-            tracing::error!(instance = name, %error, "it cannot be written down what is stopped: let the state folder belong to the server's user");
+            tracing::error!(instance = name, %error, "the list of stopped roles cannot be written: make the state folder belong to the server's user");
             BZIO
         }
     }
