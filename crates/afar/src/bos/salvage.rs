@@ -223,7 +223,7 @@ fn check(bos: &Bos, given: &Given, command: &str) -> Result<(), Failed> {
     if !may_have_ended && has_log(bos, &order) == Err(Code::BZNOENT) {
         complain!(
             bos.printer,
-            "bos: salvage failed: the server was started again before it was completed. Salvage once more.\n"
+            "bos: salvage failed: the server was started again meanwhile, and has no log of it. Salvage once more.\n"
         );
         return Err(Failed(FAILURE));
     }

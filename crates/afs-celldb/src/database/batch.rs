@@ -122,7 +122,7 @@ impl<I: Image> GroupCommit<I> {
                     let committed = Instant::now();
                     let taken = self.mirror.take(&rows.0, from, to).expect("rows are made as they are read");
                     if taken && let Some(following) = &self.following {
-                        following.moved(to);
+                        following.moved(&self.mirror);
                     }
                     writer.is_in_doubt = false;
                     Ok(self.following.is_some().then(|| committed + FRESH_FOR))

@@ -191,9 +191,9 @@ impl Following {
         }
     }
 
-    /// The image has another revision.
-    pub(super) fn moved(&self, to: Revision) {
-        self.revision.send_replace(to);
+    /// The image has moved on. Two may say so at once, and the one that comes last may have moved it first: so this asks what it is at.
+    pub(super) fn moved<I: Image>(&self, mirror: &Mirror<I>) {
+        self.revision.send_modify(|revision| *revision = mirror.revision());
     }
 
     /// Waits until the image has moved on from a revision that is no longer the newest.
@@ -281,7 +281,7 @@ impl<I: Image> Follower<I> {
                 return false;
             }
             match self.mirror.take(&rows, from, to) {
-                Ok(true) => self.following.moved(to),
+                Ok(true) => self.following.moved(&self.mirror),
                 Ok(false) => {}
                 Err(error) => {
                     tracing::error!(database = I::NAME, %error, "another server has made a row that this one cannot read");
@@ -297,10 +297,10 @@ impl<I: Image> Follower<I> {
         let following = &self.following;
         // Nobody changes the image meanwhile: the watch is the caller.
         let writer = self.writer.lock().await;
-        let (revision, position) = self.mirror.reload(&writer).await?;
+        let position = self.mirror.reload(&writer).await?;
         following.reloads.fetch_add(1, Ordering::Relaxed);
         following.is_astray.store(false, Ordering::Relaxed);
-        following.moved(revision);
+        following.moved(&self.mirror);
         tracing::info!(database = I::NAME, "the database was read anew");
         Ok(position)
     }

@@ -59,13 +59,11 @@ impl<I: Image> Mirror<I> {
         Ok(true)
     }
 
-    /// Reads everything anew, and returns what the image is of now. The writer is locked, so that no transaction is made
-    /// meanwhile.
-    pub(super) async fn reload(&self, _writer: &Writer) -> Result<(Revision, Position), OpenError> {
+    /// Reads everything anew, as it is at the moment that is returned. The writer is locked, so that no transaction is made meanwhile.
+    pub(super) async fn reload(&self, _writer: &Writer) -> Result<Position, OpenError> {
         let (current, position) = load(&*self.store).await?;
-        let revision = current.revision;
         *self.write() = current;
-        Ok((revision, position))
+        Ok(position)
     }
 
     /// Begins a trial. Look-ups wait until it ends.
