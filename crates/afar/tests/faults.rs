@@ -113,7 +113,8 @@ with open(folder + '/done-' + who, 'w') as done:
                 known.write(str(version))
             else:
                 seen = open(path, 'rb').read()
-                assert seen == text(version), '%s is not of version %d' % (path, version)
+                found = sorted({int.from_bytes(seen[at:at + 8], 'little') for at in range(0, len(seen), 4096)})
+                assert seen == text(version), '%s has %d bytes of %s, not of %d' % (path, len(seen), found, version)
         print(int((time.time() - begin) * 1000), file=done, flush=True)
 ";
 
@@ -204,6 +205,37 @@ fn reads_and_writes_go_on_where_they_were_when_the_servers_were_away() {
     }
     for name in ["one", "two"] {
         assert!(!cell.log(name).contains("put aside"), "{}", cell.log(name));
+    }
+    assert!(one.stop().success() && two.stop().success() && cell.servers.stop().success());
+}
+
+/// While the server stood still its time to wait for a client passed, with the answer before its door: it took the client for one that does
+/// not answer, and told it of nothing before it acknowledged others' changes.
+#[test]
+fn a_server_that_stood_still_waits_for_its_clients_before_it_acknowledges_changes() {
+    const NAME: &str = "a_server_that_stood_still_waits_for_its_clients_before_it_acknowledges_changes";
+    if !can_mount(NAME) {
+        return;
+    }
+    let cell = Cell::new("stood-still");
+    let ((one, here), (two, there)) = (cell.mount("one"), cell.mount("two"));
+    for name in ["first", "second"] {
+        fs::write(there.join(name), "old").unwrap();
+        assert_eq!(fs::read_to_string(here.join(name)).unwrap(), "old");
+    }
+    one.signal("STOP");
+    std::thread::scope(|scope| {
+        scope.spawn(|| fs::write(there.join("first"), "new").unwrap());
+        // The server waits for the first mount.
+        std::thread::sleep(Duration::from_millis(500));
+        cell.servers.signal("STOP");
+        one.signal("CONT");
+        std::thread::sleep(Duration::from_secs(4));
+        cell.servers.signal("CONT");
+    });
+    fs::write(there.join("second"), "new").unwrap();
+    for name in ["second", "first"] {
+        assert_eq!(fs::read_to_string(here.join(name)).unwrap(), "new", "{name}");
     }
     assert!(one.stop().success() && two.stop().success() && cell.servers.stop().success());
 }

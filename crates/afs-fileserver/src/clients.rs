@@ -365,15 +365,8 @@ impl Clients {
             }));
         }
         drop(told);
-        let mut timer = self.runtime.sleep_until(until);
         // Nothing is ever sent: the end of all senders is what is waited for.
-        std::future::poll_fn(|cx| {
-            if all_told.poll_recv(cx).is_ready() {
-                return std::task::Poll::Ready(());
-            }
-            timer.as_mut().poll(cx)
-        })
-        .await;
+        let _ = self.in_time(until, all_told.recv()).await;
     }
 
     // ---- in the background

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::PoisonError;
+use std::task::Poll;
 use std::time::Duration;
 
 use afs_wire::rxafs::{AfsCbFids, AfsCbs};
@@ -18,7 +19,37 @@ use crate::hosts::{Delivery, Identity, Message, Outcome};
 /// What a client answers to a message for another (`ProbeUuid`).
 const NOT_ME: i32 = 1;
 
+/// How late a timer is if this process stood still: it was stopped, its machine was, or others had the cores.
+const STOOD_STILL: Duration = Duration::from_millis(200);
+
+/// How long it may take then to read what came meanwhile, and how often that may happen while one is waited for.
+const CATCH_UP: Duration = Duration::from_secs(1);
+const STANDSTILLS: usize = 3;
+
 impl Clients {
+    /// What a future comes to, if it does in time. Time in which this process stood still does not count, because answers that came meanwhile
+    /// have to be read first: a client whose answer waits at the door is not to be taken for one that does not answer.
+    pub(super) async fn in_time<T>(&self, mut until: Instant, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = std::pin::pin!(work);
+        for _ in 0..=STANDSTILLS {
+            let mut timer = self.runtime.sleep_until(until);
+            // A free channel has to be waited for too, and has no deadline of its own.
+            let done = std::future::poll_fn(|cx| match work.as_mut().poll(cx) {
+                Poll::Ready(result) => Poll::Ready(Some(result)),
+                Poll::Pending => timer.as_mut().poll(cx).map(|()| None),
+            });
+            if let Some(result) = done.await {
+                return Some(result);
+            }
+            let now = self.now();
+            if now.since(until) < STOOD_STILL {
+                return None;
+            }
+            until = now + CATCH_UP;
+        }
+        None
+    }
+
     pub(super) async fn ask(&self, address: SocketAddr) -> Option<Identity> {
         let until = self.now() + self.introduction_wait;
         let words = |addr: rxafscb::InterfaceAddr, capabilities: u32| Identity {
@@ -99,20 +130,11 @@ impl Clients {
         until: Instant,
         args: &R,
     ) -> Result<R::Reply, Unheard> {
-        let mut timer = self.runtime.sleep_until(until);
-        let mut work = std::pin::pin!(async {
-            let mut call = connection.call().await.map_err(|_| Unheard::NoAnswer)?;
-            call.set_deadline(until);
+        let work = async {
+            let call = connection.call().await.map_err(|_| Unheard::NoAnswer)?;
             call.rpc(args).await.map_err(Unheard::of)
-        });
-        // A free channel has to be waited for too, and has no deadline of its own.
-        std::future::poll_fn(|cx| {
-            if let std::task::Poll::Ready(result) = work.as_mut().poll(cx) {
-                return std::task::Poll::Ready(result);
-            }
-            timer.as_mut().poll(cx).map(|()| Err(Unheard::NoAnswer))
-        })
-        .await
+        };
+        self.in_time(until, work).await.unwrap_or(Err(Unheard::NoAnswer))
     }
 
     fn connection(&self, address: SocketAddr) -> Option<Connection> {
