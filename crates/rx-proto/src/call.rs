@@ -275,6 +275,13 @@ impl Call {
         .then_some(AbortCode::CALL_TIMEOUT)
     }
 
+    /// This end stood still for so long: that says nothing of the peer, whose answers may wait to be read.
+    pub(crate) fn leave_out(&mut self, now: Instant, late: Duration) {
+        for since in [&mut self.heard_at, &mut self.progress_at, &mut self.started] {
+            *since = (*since + late).min(now);
+        }
+    }
+
     /// From when silence counts. A server's call that the application has not been told of is kept by data alone: its peer
     /// may answer pings for ever and not have such a call, or not be who it says.
     fn alive_at(&self) -> Instant {

@@ -254,6 +254,10 @@ impl Connection {
         self.slots[channel.index()].call.as_deref_mut()
     }
 
+    pub(crate) fn calls_mut(&mut self) -> impl Iterator<Item = &mut Call> {
+        self.slots.iter_mut().filter_map(|slot| slot.call.as_deref_mut())
+    }
+
     /// A channel on which the client may start a call: none runs there, or one that has ended and been let go.
     ///
     /// The server may still work on a call that ended early here, and would answer BUSY: such channels come last.

@@ -15,6 +15,8 @@ use std::time::Duration;
 /// How long a client may leave a challenge unanswered: 50 times 2 s (Rx notes 11).
 const CHALLENGE_TRIES: u8 = 50;
 const CHALLENGE_AGAIN: Duration = Duration::from_secs(2);
+/// How late a timer is if nobody looked: the process was stopped, its machine was, or others had the cores.
+const STOOD_STILL: Duration = Duration::from_millis(200);
 /// Entries of the heap that may be out of date, beside one for each connection and path.
 const TIMERS_SPARE: usize = 64;
 
@@ -153,6 +155,9 @@ impl Endpoint {
             return;
         };
         connection.armed = None;
+        if now.since(at) >= STOOD_STILL {
+            connection.calls_mut().for_each(|call| call.leave_out(now, now.since(at)));
+        }
         let connection = &self.connections[index];
         let unused_for = now.since(connection.last_used);
         if connection.is_idle() && self.reap_after(index).is_some_and(|time| unused_for >= time) {
