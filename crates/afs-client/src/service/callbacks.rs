@@ -23,7 +23,7 @@ use rx_proto::config::CallLimits;
 use rx_proto::endpoint::Service;
 use rx_proto::ids::ServiceId;
 use rx_proto::security::Null;
-use rxgen::serve::{MAX_ARGUMENT_BYTES, serve_call};
+use rxgen::serve::{Dispatch, MAX_ARGUMENT_BYTES, receive_opcode};
 use rxgen::{Abort, Interface, Serve, ServerCall};
 
 use crate::client::Parts;
@@ -65,7 +65,16 @@ pub(crate) fn offer(endpoint: &Endpoint, client: Weak<Parts>) {
     };
     endpoint.add_service(ServiceConfig::new(service, move |mut call: rx::ServerCall| {
         let server = Arc::clone(&server);
-        async move { serve_call::<Rxafscb, _>(&*server, &mut call, MAX_ARGUMENT_BYTES).await }
+        async move {
+            let opcode = match receive_opcode(&mut call).await {
+                Ok(opcode) => opcode,
+                Err(abort) => {
+                    server.note_lost(call.peer()).await;
+                    return Err(abort);
+                }
+            };
+            Rxafscb::dispatch(&*server, opcode, &mut call, MAX_ARGUMENT_BYTES).await
+        }
     }));
 }
 
@@ -73,6 +82,13 @@ impl CallbackService {
     /// The client; calls are aborted when it has gone.
     pub(crate) fn inner(&self) -> Result<Arc<Parts>, Abort> {
         self.client.upgrade().ok_or(Abort(rx_proto::abort::AbortCode::USER_ABORT.0))
+    }
+
+    /// A server has given a message up before it was read, as when this client stood still: it may have been a break.
+    async fn note_lost(&self, peer: SocketAddr) {
+        if let Ok(inner) = self.inner() {
+            inner.promises.note_reset(peer, None).await;
+        }
     }
 
     /// Who we are.

@@ -4,7 +4,7 @@
 //! A silent server is another matter: promises hold while it is away.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use rx_proto::time::Instant;
@@ -24,6 +24,8 @@ const LAPSE: Duration = Duration::from_secs(3);
 #[derive(Debug)]
 pub(crate) struct SuspendDetector {
     seen: AtomicU64,
+    /// Held by the one who finds that it did not run, until no promise is believed: others wait for that.
+    finding: Mutex<()>,
     /// Whose promises are not believed then.
     servers: Arc<Servers>,
     invalidations: Arc<Invalidations>,
@@ -32,28 +34,29 @@ pub(crate) struct SuspendDetector {
 impl SuspendDetector {
     /// It runs now.
     pub(crate) fn new(now: Instant, servers: Arc<Servers>, invalidations: Arc<Invalidations>) -> Self {
-        Self { seen: AtomicU64::new(now.as_nanos()), servers, invalidations }
+        Self { seen: AtomicU64::new(now.as_nanos()), finding: Mutex::default(), servers, invalidations }
     }
 
-    /// It runs now. If it did not until then, no promise is believed, and all is to be looked at again from this root on.
+    /// It runs now. If it did not until then, no promise is believed when this returns, and all is to be looked at again from this root on.
     pub(crate) fn notice(&self, now: Instant, root: Fid) {
         let Some(lapse) = self.see(now) else { return };
         tracing::info!(?lapse, "the client was suspended: it asks servers again what has changed");
-        for server in self.servers.all() {
-            server.reset();
-        }
         self.invalidations.mention(root, Change::Everything);
     }
 
-    /// It runs now. For how long it did not before, if it was suspended; one caller is told.
+    /// It runs now. If it was suspended, no promise is believed any longer, and one caller is told for how long it was.
     fn see(&self, now: Instant) -> Option<Duration> {
-        let lapse = |seen| now.since(Instant::from_nanos(seen));
-        let seen = self.seen.load(Ordering::Acquire);
-        if lapse(seen) < SEE_EVERY {
+        let lapse = || now.since(Instant::from_nanos(self.seen.load(Ordering::Acquire)));
+        if lapse() < SEE_EVERY {
             return None;
         }
-        let before = self.seen.fetch_max(now.as_nanos(), Ordering::AcqRel);
-        Some(lapse(before)).filter(|lapse| *lapse >= LAPSE)
+        let _finding = self.finding.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = Some(lapse()).filter(|lapse| *lapse >= LAPSE);
+        if found.is_some() {
+            self.servers.all().iter().for_each(|server| server.reset());
+        }
+        self.seen.fetch_max(now.as_nanos(), Ordering::AcqRel);
+        found
     }
 }
 
