@@ -223,19 +223,23 @@ fn a_server_that_stood_still_waits_for_its_clients_before_it_acknowledges_change
         fs::write(there.join(name), "old").unwrap();
         assert_eq!(fs::read_to_string(here.join(name)).unwrap(), "old");
     }
-    one.signal("STOP");
-    std::thread::scope(|scope| {
-        scope.spawn(|| fs::write(there.join("first"), "new").unwrap());
-        // The server waits for the first mount.
-        std::thread::sleep(Duration::from_millis(500));
-        cell.servers.signal("STOP");
-        one.signal("CONT");
-        std::thread::sleep(Duration::from_secs(4));
-        cell.servers.signal("CONT");
-    });
-    fs::write(there.join("second"), "new").unwrap();
-    for name in ["second", "first"] {
-        assert_eq!(fs::read_to_string(here.join(name)).unwrap(), "new", "{name}");
+    // Longer than it waits for a break, and longer than it takes a silent peer for dead.
+    for seconds in [4, 15] {
+        let new = format!("new after {seconds} s");
+        one.signal("STOP");
+        std::thread::scope(|scope| {
+            scope.spawn(|| fs::write(there.join("first"), &new).unwrap());
+            // The server waits for the first mount.
+            std::thread::sleep(Duration::from_millis(500));
+            cell.servers.signal("STOP");
+            one.signal("CONT");
+            std::thread::sleep(Duration::from_secs(seconds));
+            cell.servers.signal("CONT");
+        });
+        fs::write(there.join("second"), &new).unwrap();
+        for name in ["second", "first"] {
+            assert_eq!(fs::read_to_string(here.join(name)).unwrap(), new, "{name}");
+        }
     }
     assert!(one.stop().success() && two.stop().success() && cell.servers.stop().success());
 }
@@ -415,6 +419,11 @@ fn a_mount_that_was_stopped_reads_what_was_written_meanwhile() {
     std::thread::sleep(Duration::from_secs(6));
     two.signal("CONT");
     assert_eq!(read(), "new");
+    // They have given up just now, and what they said waits to be read with that.
+    two.signal("STOP");
+    fs::write(here.join("file"), "newer").unwrap();
+    two.signal("CONT");
+    assert_eq!(read(), "newer");
     // The kernel finds by a name what it found before until it has been told to forget it.
     let until = Instant::now() + mounted::PATIENCE;
     while fs::read_to_string(there.join("named")).unwrap() != "new" {

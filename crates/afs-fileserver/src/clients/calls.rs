@@ -26,12 +26,17 @@ const STOOD_STILL: Duration = Duration::from_millis(200);
 const CATCH_UP: Duration = Duration::from_secs(1);
 const STANDSTILLS: usize = 3;
 
+/// How long it may take to read what has come when the time is over, if it did not stand still then: it may have until just before.
+const LAST_LOOK: Duration = Duration::from_millis(50);
+
 impl Clients {
     /// What a future comes to, if it does in time. Time in which this process stood still does not count, because answers that came meanwhile
     /// have to be read first: a client whose answer waits at the door is not to be taken for one that does not answer.
     pub(super) async fn in_time<T>(&self, mut until: Instant, work: impl Future<Output = T>) -> Option<T> {
         let mut work = std::pin::pin!(work);
-        for _ in 0..=STANDSTILLS {
+        until = until.max(self.now());
+        let (mut standstills, mut has_looked) = (0, false);
+        loop {
             let mut timer = self.runtime.sleep_until(until);
             // A free channel has to be waited for too, and has no deadline of its own.
             let done = std::future::poll_fn(|cx| match work.as_mut().poll(cx) {
@@ -42,12 +47,16 @@ impl Clients {
                 return Some(result);
             }
             let now = self.now();
-            if now.since(until) < STOOD_STILL {
+            if now.since(until) >= STOOD_STILL && standstills < STANDSTILLS {
+                standstills += 1;
+                until = now + CATCH_UP;
+            } else if !has_looked {
+                has_looked = true;
+                until = now + LAST_LOOK;
+            } else {
                 return None;
             }
-            until = now + CATCH_UP;
         }
-        None
     }
 
     pub(super) async fn ask(&self, address: SocketAddr) -> Option<Identity> {
