@@ -222,12 +222,11 @@ impl FileSystem {
     pub(crate) fn forget_soon(self: &Arc<Self>, forget: Forget) {
         let fs = Arc::clone(self);
         self.runtime.spawn_blocking(move || {
-            let locks = &fs.in_flight.locks;
             // Nobody is told that a notice is near while it waits for others.
-            locks.wait(&forget);
+            fs.in_flight.locks.wait(&forget);
             let _announced = fs.announce();
             fs.let_short_answers_be_noted();
-            notices::send(&fs.notifier, locks, &forget);
+            notices::send_at_once(&fs.notifier, &forget);
         });
     }
 }

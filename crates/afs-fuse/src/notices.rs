@@ -102,6 +102,11 @@ fn directory(fs: &FileSystem, Changed { fid, change }: Changed) -> Option<NodeId
 /// Sends a notice, when the kernel holds no lock for it that only an answer of ours ends.
 pub(crate) fn send(notifier: &Notifier, locks: &KernelLocks, forget: &Forget) {
     locks.wait(forget);
+    send_at_once(notifier, forget);
+}
+
+/// Sends a notice for which that was waited for.
+pub(crate) fn send_at_once(notifier: &Notifier, forget: &Forget) {
     let result: io::Result<()> = match forget {
         Forget::Data(node) => notifier.forget_data(*node),
         Forget::Attributes(node) => notifier.forget_attributes(*node),

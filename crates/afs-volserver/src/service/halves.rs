@@ -113,10 +113,12 @@ impl Telling {
                 }
                 return self.partial();
             };
-            let last = last.id.vnode.0;
-            self.next = VnodeNumber(last.saturating_add(1));
-            // Behind the last number there is none of the class.
-            self.left = if last == u32::MAX { 0 } else { self.left - found.len() };
+            (self.is_directory, self.next) = match last.id.vnode.0.checked_add(1) {
+                Some(next) => (self.is_directory, VnodeNumber(next)),
+                // The last number is odd, so a directory's: files come next.
+                None => (false, VnodeNumber(0)),
+            };
+            self.left -= found.len();
             let mut piece = Vec::with_capacity(found.len() * Arrival::BYTES);
             for (status, acl) in found {
                 let Some(digest) = self.digest(&status, acl)? else { continue };
