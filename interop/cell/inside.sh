@@ -98,10 +98,11 @@ fi
 bosserver -nofork &
 bosserver=$!
 
-# The fileserver comes after the databases: one that finds no ptserver sleeps for 30 s.
+# The fileserver comes after the databases: one that finds no ptserver sleeps for 30 s. Where these are on another machine, the bosserver
+# here may not listen yet.
 for _ in $(seq 300); do
-    if vos listvldb -localauth > /dev/null 2>&1 && pts listentries -localauth > /dev/null 2>&1; then
-        bos start "$ADDRESS" dafs -localauth
+    if vos listvldb -localauth > /dev/null 2>&1 && pts listentries -localauth > /dev/null 2>&1 &&
+        bos start "$ADDRESS" dafs -localauth; then
         break
     fi
     sleep 0.1
