@@ -46,7 +46,7 @@ impl<S: FnMut() -> io::Result<Bytes>> Dump<S> {
     }
 
     /// The dump can be read twice: `copy` gives it from its beginning, too. Then nothing that came of the volume before is sent again. Otherwise it is
-    /// compared on its way, and files of more than [`HELD_MAX`] bytes are sent again.
+    /// compared on its way, and files of more than 16 MiB are sent again.
     #[must_use]
     pub fn with_copy(mut self, copy: S) -> Self {
         self.copy = Some(copy);

@@ -34,8 +34,10 @@ impl Clients {
     /// have to be read first: a client whose answer waits at the door is not to be taken for one that does not answer.
     pub(super) async fn in_time<T>(&self, mut until: Instant, work: impl Future<Output = T>) -> Option<T> {
         let mut work = std::pin::pin!(work);
-        until = until.max(self.now());
-        let (mut standstills, mut has_looked) = (0, false);
+        let now = self.now();
+        // Whose time was over before has been looked for.
+        let (mut standstills, mut has_looked) = (0, until <= now);
+        until = until.max(now);
         loop {
             let mut timer = self.runtime.sleep_until(until);
             // A free channel has to be waited for too, and has no deadline of its own.
