@@ -9,7 +9,7 @@ use crate::printer::{complain, say};
 use afs_wire::bos::{Exec, GetDates, GetLog, Prune, UnInstall};
 use afs_wire::ids::AfsTime;
 use jiff::tz::TimeZone;
-use rx::RpcError;
+use rx::{CallError, ClientCall, RpcError};
 use rxgen::Rpc;
 use serde_json::{Value, json};
 
@@ -93,14 +93,10 @@ fn fetch(bos: &Bos, order: &GetLog) -> Result<(), Code> {
 
 /// Fetches a log, of which each piece ends with a line. Behind it is a NUL.
 pub(super) fn fetch_to(bos: &Bos, order: &GetLog, mut say: impl FnMut(&[u8])) -> Result<(), Code> {
-    let code = |error: RpcError| Code(error.code().0);
-    let failed = |source| code(RpcError::Call { rpc: GetLog::NAME, source });
     bos.caller.run(async {
-        let mut call = bos.overseer.call().await.map_err(failed)?;
-        call.send_request(order).await.map_err(code)?;
-        call.finish().map_err(failed)?;
+        let mut call = begin_log(bos, order).await?;
         let mut pending = Vec::new();
-        while let Some(bytes) = call.recv().await.map_err(failed)? {
+        while let Some(bytes) = call.recv().await.map_err(log_failed)? {
             pending.extend(bytes.iter().filter(|byte| **byte != 0));
             if let Some(end) = pending.iter().rposition(|byte| *byte == b'\n') {
                 say(&pending[..=end]);
@@ -118,14 +114,18 @@ pub(super) fn fetch_to(bos: &Bos, order: &GetLog, mut say: impl FnMut(&[u8])) ->
 
 /// Whether there is a log, or why not. Its beginning is fetched.
 pub(super) fn has_log(bos: &Bos, order: &GetLog) -> Result<(), Code> {
-    let code = |error: RpcError| Code(error.code().0);
-    let failed = |source| code(RpcError::Call { rpc: GetLog::NAME, source });
-    bos.caller.run(async {
-        let mut call = bos.overseer.call().await.map_err(failed)?;
-        call.send_request(order).await.map_err(code)?;
-        call.finish().map_err(failed)?;
-        call.recv().await.map(drop).map_err(failed)
-    })
+    bos.caller.run(async { begin_log(bos, order).await?.recv().await.map(drop).map_err(log_failed) })
+}
+
+async fn begin_log(bos: &Bos, order: &GetLog) -> Result<ClientCall, Code> {
+    let mut call = bos.overseer.call().await.map_err(log_failed)?;
+    call.send_request(order).await.map_err(|error| Code(error.code().0))?;
+    call.finish().map_err(log_failed)?;
+    Ok(call)
+}
+
+fn log_failed(source: CallError) -> Code {
+    Code(RpcError::Call { rpc: GetLog::NAME, source }.code().0)
 }
 
 pub(super) fn say_lines(bos: &Bos, text: &[u8]) {
