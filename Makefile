@@ -50,7 +50,7 @@ lint:
 	@scripts/lint.sh
 
 deb:
-	@scripts/packages.sh dpkg-dev protobuf-compiler
+	@scripts/packages.sh dpkg-dev protobuf-compiler libprotobuf-dev
 	@scripts/deb.sh
 
 bench:

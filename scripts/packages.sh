@@ -25,7 +25,7 @@ packages=(
     dpkg-dev                         # what the packages depend on
     etcd-server etcd-client openssl  # a store for the cell's databases, and its certificates
     strace                           # ... and its disk made slow
-    protobuf-compiler                # ... which its client is built with
+    protobuf-compiler libprotobuf-dev # ... which its client is built with
     pamtester libcap2-bin openssh-client # logins, and a program that may add groups
     prometheus                       # promtool, which tries the alerts
 )

@@ -52,7 +52,7 @@ scripts/packages.sh || fail "scripts/packages.sh"
 scripts/rust.sh || { fail "no Rust that is new enough"; finish; }
 
 read -ra features < <(scripts/features.sh)
-[ ${#features[@]} -gt 0 ] || { skipped=$((skipped + 1)); notes+=("SKIPPED: all tests of etcd: there is no protoc"); }
+[ ${#features[@]} -gt 0 ] || { skipped=$((skipped + 1)); notes+=("SKIPPED: all tests of etcd: there is no protoc that works"); }
 
 echo "=== lint"
 lint_status=0
