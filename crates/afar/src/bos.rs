@@ -2,7 +2,8 @@
 //! thing share a file.
 //!
 //! What is printed, errors included, and the exit status are those of OpenAFS 1.8.9's `bos`.
-//! That is why some complaints end with a carriage return.
+//! That is why some complaints end with a carriage return. Only after a server has answered that it does not have a procedure, one more line
+//! says what to use instead.
 
 mod elsewhere;
 mod files;
@@ -26,6 +27,7 @@ use afs_admin::Login;
 use afs_wire::bos::{Bozo, BozoString};
 use rx::Connection;
 use rxgen::{Interface, Rpc};
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -162,11 +164,17 @@ struct Bos {
     json: bool,
     /// Where the cell's configuration is.
     folder: PathBuf,
+    /// The last procedure that the overseer said it does not have.
+    missing: Cell<Option<&'static str>>,
 }
 
 impl Bos {
     fn call<R: Rpc>(&self, args: &R) -> Result<R::Reply, Code> {
-        self.caller.call(&self.overseer, args)
+        let result = self.caller.call(&self.overseer, args);
+        if matches!(result, Err(Code::NO_SUCH_PROCEDURE)) {
+            self.missing.set(Some(R::NAME));
+        }
+        result
     }
 }
 
@@ -203,6 +211,9 @@ fn run(given: &Given, verb: fn(&Bos, &Given) -> u8) -> u8 {
     match open(given) {
         Ok(bos) => {
             let status = verb(&bos, given);
+            if let Some(instead) = bos.missing.get().and_then(elsewhere::instead_of) {
+                complain!(bos.printer, "bos: servers of afar do not do this: {instead}\n");
+            }
             bos.printer.finish(status)
         }
         Err(complaint) => {
@@ -245,5 +256,6 @@ fn open(given: &Given) -> Result<Bos, String> {
     }
     let overseer =
         caller.connect(SocketAddr::from((address, Bozo::PORT)), Bozo::SERVICE_ID, login.security());
-    Ok(Bos { printer: Printer::new("bos"), caller, overseer, json: given.has("json"), folder: folder.into() })
+    let (printer, json) = (Printer::new("bos"), given.has("json"));
+    Ok(Bos { printer, caller, overseer, json, folder: folder.into(), missing: Cell::new(None) })
 }

@@ -150,6 +150,30 @@ fn keys_of_des_are_refused_and_it_is_said_what_to_use() {
     assert!(site.does("listkeys", "").contains("All done"), "and there is none");
 }
 
+/// It said "RPC interface mismatch (-455)" and nothing else.
+#[test]
+fn what_a_server_does_not_do_is_refused_with_what_to_use_instead() {
+    let site = Site::new();
+    for (verb, more, instead) in [
+        ("create", "cron cron /bin/true", "set 'server.roles' in the server's configuration, and restart it"),
+        ("delete", "dafs", "set 'server.roles' in the server's configuration, and restart it"),
+        ("exec", "/bin/true", "use ssh to run the command"),
+        ("prune", "-all", "programs come with packages. Use the machine's package manager"),
+        ("removekey", "7 8", "use 'afar key remove' on each server"),
+        ("setauth", "off", "they always ask for authorization"),
+        ("setcellname", "other.test", "edit ThisCell in the server's configuration folder, and restart it"),
+        ("setrestart", "never", "use a timer of systemd on the machine"),
+        ("setrestricted", "0", "they always run as restricted"),
+        ("uninstall", "fileserver", "programs come with packages. Use the machine's package manager"),
+    ] {
+        let said = site.refuses(verb, more, "-localauth");
+        let hint = format!("bos: servers of afar do not do this: {instead}\n");
+        assert!(said.contains("RPC interface mismatch (-455)") && said.ends_with(&hint), "{verb}: {said}");
+        let said = site.refuses(verb, more, "-noauth");
+        assert!(said.contains("you are not authorized") && !said.contains("of afar"), "{verb}: {said}");
+    }
+}
+
 #[test]
 fn a_shutdown_holds_until_the_next_start_of_the_process() {
     let mut site = Site::new();
