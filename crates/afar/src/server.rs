@@ -73,8 +73,8 @@ fn serve(cli: Cli) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("no threads can be started: {error}"))?;
     if cli.check {
-        check::databases(&config)?;
-        return runtime.block_on(check::etcd(&config));
+        let others = check::others(&config)?;
+        return runtime.block_on(check::etcd(&config, &others));
     }
     runtime.block_on(run_until_told(&config))
 }

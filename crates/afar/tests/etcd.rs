@@ -5,6 +5,7 @@ mod server_process;
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use afs_testclient::etcd::{Etcd, skip};
@@ -135,6 +136,60 @@ fn a_check_refuses_servers_that_do_not_share_the_databases() {
         let mixed = start(etcd);
         assert!(mixed.contains(&other.to_string()) && mixed.contains("OpenAFS 1.8.9"), "{mixed}");
     }
+}
+
+/// It took each server of afar for one that shares the databases. Two that do not give out the same ids.
+#[test]
+fn a_check_finds_a_server_that_keeps_its_databases_elsewhere_also_while_they_are_changed() {
+    let test = "a_check_finds_a_server_that_keeps_its_databases_elsewhere_also_while_they_are_changed";
+    if !is_here(test) {
+        return;
+    }
+    let mut cell = EtcdCell::start("elsewhere", 1, 2, "");
+    let check = |cell: &EtcdCell, server| {
+        let output = run(cell.command(server, &["--check"]));
+        (output.status.success(), said(&output))
+    };
+    let (made, stops) = (AtomicU32::new(0), AtomicBool::new(false));
+    let change = || {
+        while !stops.load(Ordering::Relaxed) {
+            let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_afar"));
+            let name = format!("user{}", made.fetch_add(1, Ordering::Relaxed));
+            command.args(["pts", "createuser", &name, "-localauth", "-config"]);
+            command.arg(cell.states[0].path().join("etc/server"));
+            let output = run(command);
+            assert!(output.status.success(), "{}", said(&output));
+        }
+    };
+    let checks: Vec<_> = std::thread::scope(|scope| {
+        scope.spawn(change);
+        let checks = (0..10).map(|round| check(&cell, round % 2)).collect();
+        stops.store(true, Ordering::Relaxed);
+        checks
+    });
+    assert_eq!(checks, [const { (true, String::new()) }; 10]);
+    assert!(made.load(Ordering::Relaxed) > 1, "there were changes meanwhile");
+
+    let own = std::fs::read_to_string(cell.config(1)).unwrap();
+    let first = cell.addresses[0].to_string();
+    // By another prefix there is nothing, or what another cell has.
+    let prefixed = own.replace("[databases]\n", "[databases]\netcd_prefix = \"another/\"\n");
+    cell.states[1].write("server.toml", &prefixed);
+    let (is_good, text) = check(&cell, 1);
+    assert!(!is_good && text.contains(&first) && text.contains("keeps its databases elsewhere"), "{text}");
+    assert!(text.contains("databases.etcd_prefix"), "{text}");
+    cell.states[1].write("server.toml", &own);
+    assert_eq!(check(&cell, 1), (true, String::new()));
+
+    // A server that was started alone, with a file.
+    cell.servers[0].take().unwrap().stop();
+    let with_file = std::fs::read_to_string(cell.config(0)).unwrap();
+    let is_of_database = |line: &&str| !line.starts_with("etcd") && !line.starts_with("servers");
+    let with_file: Vec<_> = with_file.lines().filter(is_of_database).collect();
+    cell.states[0].write("server.toml", &with_file.join("\n"));
+    cell.restart(0);
+    let (is_good, text) = check(&cell, 1);
+    assert!(!is_good && text.contains(&first) && text.contains("keeps its databases in a file"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
