@@ -3,6 +3,7 @@
 mod etcd_cell;
 mod server_process;
 
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -59,6 +60,23 @@ async fn each_server_takes_changes_and_all_show_them_at_once() {
         assert_eq!((state.am_sync_site, state.n_servers, state.recovery_state), (1, 1, 0x1f));
         let quorum = metrics(*address);
         assert!(quorum.contains("afs_server_database_quorum{database=\"PTDB\"} 1\n"), "{quorum}");
+    }
+
+    // What alerts and the dashboard ask for; afar/tests/monitoring.rs looks at all that needs no etcd.
+    let shown = metrics(cell.addresses[0]);
+    let mut asked_for = BTreeSet::new();
+    for text in [
+        include_str!("../../../packaging/prometheus/afar.rules.yml"),
+        include_str!("../../../packaging/grafana/afar.json"),
+    ] {
+        let words = text.split(|c: char| c != '_' && !c.is_ascii_alphanumeric());
+        asked_for.extend(words.filter(|word| word.starts_with("afs_server_database_")));
+    }
+    assert!(asked_for.len() > 1, "{asked_for:?}");
+    for name in asked_for {
+        for database in ["VLDB", "PTDB"] {
+            assert!(shown.contains(&format!("\n{name}{{database=\"{database}\"}} ")), "no {name} in {shown}");
+        }
     }
 
     let check = run(cell.command(1, &["--check"]));

@@ -90,7 +90,7 @@ fn alerts_and_dashboard_ask_for_metrics_that_a_cell_has() {
     wanted.extend(targets.flatten().map(|target| target["expr"].as_str().unwrap().to_owned()));
     assert!(wanted.len() > 20, "{wanted:?}");
     for expression in &wanted {
-        // Those need an etcd; afar/tests/etcd.rs looks at them.
+        // Those of databases in etcd are looked for in afar/tests/etcd.rs.
         for name in names(expression).filter(|name| !name.starts_with("afs_server_database_")) {
             assert!(has.contains(name), "no {name}, for {expression}, in {has:?}");
         }
