@@ -117,6 +117,61 @@ async fn each_server_takes_changes_and_all_show_them_at_once() {
     assert!(!check.status.success() && said(&check).contains("databases.etcd"), "{}", said(&check));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_read_everything_anew_after_etcd_was_restored_from_a_snapshot() {
+    let test = "servers_read_everything_anew_after_etcd_was_restored_from_a_snapshot";
+    if !is_here(test) {
+        return;
+    }
+    let mut cell = EtcdCell::start("restored", 1, 2, "");
+    let client = Client::bind((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    let superuser = cell.superuser();
+    let [first, second] = [0, 1].map(|server| client.protection_server(cell.addresses[server], &superuser));
+    let new = |name: &str| NewEntry {
+        name: XdrString::new(name.as_bytes().to_vec()).unwrap(),
+        flag: PRUSER,
+        owner: ViceId(0),
+    };
+    let knows = async |name: &str| {
+        let mut known = [false; 2];
+        for (known, server) in known.iter_mut().zip([&first, &second]) {
+            let names = XdrArray::new(vec![CharVec::from_text(name).unwrap()]).unwrap();
+            *known = server.rpc(&NameToID { names }).await.unwrap().ids[0].0 != 32766;
+        }
+        known
+    };
+    first.rpc(&new("before")).await.unwrap();
+    let snapshot = cell.etcd.folder().join("snapshot").display().to_string();
+    let (is_saved, text) = cell.etcd.control(&["snapshot", "save", &snapshot]);
+    assert!(is_saved, "{text}");
+    second.rpc(&new("lost")).await.unwrap();
+    assert_eq!((knows("before").await, knows("lost").await), ([true; 2], [true; 2]));
+
+    cell.etcd.kill(0);
+    let data = cell.etcd.folder().join("m0");
+    std::fs::remove_dir_all(&data).unwrap();
+    // Nobody asks the only member where others reach it.
+    let peer = "http://127.0.0.1:1";
+    let (cluster, data) = (format!("m0={peer}"), data.display().to_string());
+    let restore = ["snapshot", "restore", &snapshot, "--data-dir", &data, "--name", "m0"];
+    let of_cluster = ["--initial-cluster", &cluster, "--initial-advertise-peer-urls", peer];
+    let (is_restored, text) = cell.etcd.control(&[&restore[..], &of_cluster].concat());
+    assert!(is_restored, "{text}");
+    cell.etcd.restart(0);
+    cell.etcd.wait_for(0);
+    let until = Instant::now() + Duration::from_secs(60);
+    while knows("lost").await != [false; 2] {
+        assert!(Instant::now() < until, "a server goes on with what etcd does not have");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert_eq!(knows("before").await, [true; 2]);
+    // Their watches go on too.
+    for (server, name) in [(&first, "again"), (&second, "once-more")] {
+        server.rpc(&new(name)).await.unwrap();
+        assert_eq!(knows(name).await, [true; 2], "{name}");
+    }
+}
+
 /// Says for ever that it is OpenAFS's.
 fn stock_server(address: Ipv4Addr) {
     let socket = UdpSocket::bind((address, 7003)).unwrap();
