@@ -3,17 +3,20 @@
 mod mounted;
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use mounted::{Folder, Process, Running, afar, can_mount, is_root, run, script, skip};
+use mounted::{Folder, Process, afar, can_mount, is_root, run, script, skip};
+use serde_json::Value;
 
 /// How long it may take until something is there again.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What a program may wait longer than its server is away, on a machine that is never late.
+const PAUSE: Duration = Duration::from_secs(2);
 
 /// There is one network for such cells.
 static NETWORK: Mutex<()> = Mutex::new(());
@@ -131,38 +134,45 @@ fn a_cell_of_three_machines_is_read_and_changed_while_one_is_dead() {
     );
 }
 
-/// Ends a machine's server as an upgrade does, and starts it again.
-fn restart(machine: u8, state: &Path) -> Running {
-    let space = format!("afar-up-{machine}");
-    let config = state.join(format!("machine{machine}/server.toml"));
-    let is_server = |pid: &str| {
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let words: Vec<_> = line.split(|byte| *byte == 0).collect();
-        words.contains(&&b"server"[..])
+/// Restarts a machine's server as docs/administration.md says it. How long it took until all of it was there again.
+fn restart(machine: u8, state: &Path) -> Duration {
+    let address = format!("10.99.77.{machine}");
+    let bos = |verb, more| {
+        let mut command = afar(["bos", verb, &address, more]);
+        command.arg("-config").arg(state.join("etc/server")).arg("-localauth");
+        run(command)
     };
-    let pids = || {
-        let output = Command::new("ip").args(["netns", "pids", &space]).output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        text.split_whitespace().filter(|pid| is_server(pid)).map(str::to_owned).collect::<Vec<_>>()
+    // When each of its instances was started, if all of them run.
+    let starts = || -> Option<Vec<u64>> {
+        let status = serde_json::from_slice::<Value>(&bos("status", "-json").stdout).ok()?;
+        let instances = status.as_array().filter(|instances| !instances.is_empty())?.iter();
+        instances.map(|one| one["started"].as_u64().filter(|_| one["state"] == "normal")).collect()
     };
-    let [pid] = &pids()[..] else { panic!("one server runs on machine {machine}: {:?}", pids()) };
-    mounted::signal(pid.parse().unwrap(), "TERM");
-    let until = Instant::now() + PATIENCE;
-    while !pids().is_empty() {
-        assert!(Instant::now() < until, "the server of machine {machine} does not end");
+    let before = starts().expect("the server runs");
+    let begun = Instant::now();
+    let restarted = bos("restart", "-all");
+    assert!(restarted.status.success() && restarted.stderr.is_empty(), "{}", restarted.stderr.escape_ascii());
+    let is_new = |now: Vec<u64>| now.iter().zip(&before).all(|(now, before)| now != before);
+    while !starts().is_some_and(is_new) {
+        assert!(begun.elapsed() < PATIENCE, "the server of machine {machine} does not come back");
         std::thread::sleep(Duration::from_millis(10));
     }
-    let mut command = Command::new("ip");
-    command.args(["netns", "exec", &space, env!("CARGO_BIN_EXE_afar"), "server", "--config"]).arg(&config);
-    command.env_remove("NOTIFY_SOCKET").stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut server = Running(command.spawn().unwrap());
-    let mut ready = String::new();
-    BufReader::new(server.0.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-    assert!(ready.starts_with("ready "), "{ready}");
-    server
+    begun.elapsed()
 }
 
-/// A program that writes files and reads them back until it is told to stop: how many rounds it made, and its longest.
+/// By how much the machine that runs the test is late at most, until it is told to stop.
+fn watch_the_machine(stops: &AtomicBool) -> Duration {
+    const STEP: Duration = Duration::from_millis(5);
+    let mut latest = Duration::ZERO;
+    while !stops.load(Ordering::Relaxed) {
+        let begun = Instant::now();
+        std::thread::sleep(STEP);
+        latest = latest.max(begun.elapsed() - STEP);
+    }
+    latest
+}
+
+/// A program that writes files and reads them back until it is told to stop: its longest round, and what went wrong.
 fn work(folder: &Path, stops: &AtomicBool, rounds: &AtomicU64) -> (Duration, Vec<String>) {
     let (mut longest, mut errors) = (Duration::ZERO, Vec::new());
     while !stops.load(Ordering::Relaxed) {
@@ -208,7 +218,8 @@ fn one_machine_after_another_is_restarted_while_programs_write_and_read_without_
         folders.push(scratch.join(name));
     }
     let (stops, rounds) = (AtomicBool::new(false), [const { AtomicU64::new(0) }; 3]);
-    let results: Vec<_> = std::thread::scope(|scope| {
+    let (results, away, late): (Vec<_>, _, _) = std::thread::scope(|scope| {
+        let watch = scope.spawn(|| watch_the_machine(&stops));
         let begin = |(folder, rounds)| {
             let stops = &stops;
             scope.spawn(move || work(folder, stops, rounds))
@@ -226,24 +237,25 @@ fn one_machine_after_another_is_restarted_while_programs_write_and_read_without_
                 std::thread::sleep(Duration::from_millis(10));
             }
         };
-        let mut restarted = Vec::new();
         let tried = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             all_go_on();
-            for machine in 1..=3 {
-                restarted.push(restart(machine, &state));
+            let away = [1, 2, 3].map(|machine| {
+                let away = restart(machine, &state);
                 all_go_on();
-            }
+                away
+            });
+            away.into_iter().max().unwrap()
         }));
         stops.store(true, Ordering::Relaxed);
         let results = workers.into_iter().map(|worker| worker.join().unwrap()).collect();
-        if let Err(panic) = tried {
-            std::panic::resume_unwind(panic);
-        }
+        let away = tried.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         assert!(process.stop().success());
-        results
+        (results, away, watch.join().unwrap())
     });
+    println!("a server was back after {away:?}; the machine was late by {late:?}");
     for (machine, (longest, errors)) in (1..).zip(results) {
         println!("machine {machine}: the longest of {:?} rounds took {longest:?}", rounds[machine - 1]);
         assert!(errors.is_empty(), "{errors:?}");
+        assert!(longest < away + PAUSE + late, "machine {machine}: a program stood still for {longest:?}");
     }
 }
