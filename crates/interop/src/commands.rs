@@ -4,7 +4,8 @@
 pub mod rules;
 
 use std::fmt;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use crate::cell::Cell;
 use crate::process;
@@ -12,6 +13,13 @@ use rules::Rule;
 
 /// How long a command may take. The tools give a silent server some 60 s.
 const PATIENCE: Duration = Duration::from_secs(150);
+
+/// How long servers may take until a command that waits for them succeeds: OpenAFS's file server that comes before its
+/// ptserver waits for 30 s, and its volserver for it and ten more.
+const SERVERS_PATIENCE: Duration = Duration::from_secs(120);
+
+/// How long after the last try such a command is run again.
+const AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// Lines of a difference that are shown.
 const SHOWN_LINES: usize = 12;
@@ -27,6 +35,8 @@ pub struct Entry {
     pub words: Vec<String>,
     /// What is taken away of what it prints.
     pub rules: Vec<&'static Rule>,
+    /// Whether it is run again until it succeeds: servers that start answer later in one cell than in the other.
+    pub until: bool,
 }
 
 /// What a command has done.
@@ -60,7 +70,8 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Reads a list: a command a line, `;;` and names of rules behind it, sections in brackets, comments behind `#`.
+/// Reads a list: a command a line, `;;` and names of rules behind it, `until` before one that waits for servers, sections in
+/// brackets, comments behind `#`.
 ///
 /// # Errors
 ///
@@ -81,11 +92,13 @@ pub fn parse(text: &str) -> Result<Vec<Entry>, String> {
         let find = |name: &str| {
             rules::find(name).ok_or_else(|| format!("line {}: there is no rule {name:?}", index + 1))
         };
+        let (until, command) = command.strip_prefix("until ").map_or((false, command), |rest| (true, rest));
         entries.push(Entry {
             line: index + 1,
             section: section.clone(),
             words: command.split_whitespace().map(str::to_owned).collect(),
             rules: named.split_whitespace().map(find).collect::<Result<_, _>>()?,
+            until,
         });
     }
     Ok(entries)
@@ -125,8 +138,14 @@ pub fn table(entries: &[Entry]) -> String {
 pub fn run(cell: &Cell, entries: &[Entry]) -> Result<Vec<Outcome>, String> {
     let run_one = |entry: &Entry| {
         let words: Vec<&str> = entry.words.iter().map(String::as_str).collect();
-        let done = process::run(&mut cell.command(&words), PATIENCE)?;
-        Ok(Outcome { status: done.status, stdout: done.stdout, stderr: done.stderr })
+        let deadline = Instant::now() + SERVERS_PATIENCE;
+        loop {
+            let done = process::run(&mut cell.command(&words), PATIENCE)?;
+            if !entry.until || done.status == Some(0) || Instant::now() > deadline {
+                return Ok(Outcome { status: done.status, stdout: done.stdout, stderr: done.stderr });
+            }
+            thread::sleep(AGAIN_AFTER);
+        }
     };
     entries.iter().map(run_one).collect()
 }
@@ -188,8 +207,10 @@ mod tests {
     #[test]
     fn a_list_is_read_as_it_is_written() {
         let entries =
-            parse("# all\n[first]\nvos listvldb -localauth\n\nudebug a 7003 ;; udebug sorted\n").unwrap();
+            parse("# all\n[first]\nuntil vos listvldb -localauth\n\nudebug a 7003 ;; udebug sorted\n")
+                .unwrap();
         assert_eq!(entries[0].words, ["vos", "listvldb", "-localauth"]);
+        assert_eq!((entries[0].until, entries[1].until), (true, false));
         assert_eq!((entries[1].line, &*entries[1].section), (5, "first"));
         let names: Vec<&str> = entries[1].rules.iter().map(|rule| rule.name).collect();
         assert_eq!(names, ["udebug", "sorted"]);
