@@ -398,3 +398,37 @@ fn a_file_that_was_mapped_and_removed_leaves_nothing_behind() {
     let log = cell.log("one");
     assert!(!log.contains("ERROR") && !log.contains("put aside"), "{log}");
 }
+
+/// tar says "file changed as we read it" of a file whose ctime is another after it was read: the kernel kept the time of the change
+/// here, and learned of the server's, when the file was stored, only because reading makes it ask again.
+#[test]
+fn a_file_that_was_stored_does_not_change_while_it_is_read() {
+    const NAME: &str = "a_file_that_was_stored_does_not_change_while_it_is_read";
+    if !can_mount(NAME) {
+        return;
+    }
+    let cell = Cell::new("stored");
+    let path = cell.scratch.join("file");
+    fs::write(&path, b"0123456789").unwrap();
+    for (round, change) in ["cut", "written", "dated"].iter().enumerate() {
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        match *change {
+            "cut" => file.set_len(5).unwrap(),
+            change => file.write_all_at(change.as_bytes(), 0).unwrap(),
+        }
+        if *change == "dated" {
+            file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000)).unwrap();
+        }
+        let unstored = file.metadata().unwrap();
+        // AFS's times are whole seconds: the server sees the change in another one.
+        std::thread::sleep(Duration::from_millis(1100));
+        drop(file);
+        let before = fs::metadata(&path).unwrap();
+        fs::read(&path).unwrap();
+        let after = fs::metadata(&path).unwrap();
+        let times = |known: &fs::Metadata| (known.mtime(), known.ctime());
+        assert_eq!(times(&before), times(&after), "{change}");
+        assert!(after.ctime() > unstored.ctime() || round == 2, "{change}: the server saw it later");
+    }
+    cell.end();
+}

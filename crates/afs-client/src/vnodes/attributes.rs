@@ -127,7 +127,8 @@ impl Statuses {
             locks: status.lock_count,
             is_read_only: vnode.volume.is_read_only(),
             is_volume_root: fid.is_root(),
-            valid_until: told.until,
+            // A store changes what the server tells, and nobody is told of that.
+            valid_until: if told.unstored.is_some() { self.now() } else { told.until },
         })
     }
 
