@@ -1,7 +1,7 @@
 //! State folders of older releases, with the cell's databases, a partition and a client's cache in them, are read by this one.
 //!
 //! `releases/state-VERSION.tar.gz` was made by that release: `afar up --mount` with what [`check`] looks for, stopped by SIGTERM.
-//! A new release adds its own and changes none.
+//! Its cache has all of it, and was closed in order: the machine has another boot id now. A new release adds its own and changes none.
 
 mod mounted;
 

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::thread;
 use std::time::Duration;
@@ -94,7 +94,7 @@ pub enum Held {
     Dirty(Arc<CacheFile>),
 }
 
-/// An open cache. Clones are the same; with the last it closes, and what a start needs is written.
+/// An open cache. Clones are the same; with [`Cache::close`] or the last of them it closes, and what a start needs is written.
 #[derive(Debug, Clone)]
 pub struct Cache {
     inner: Arc<Inner>,
@@ -122,6 +122,8 @@ pub(crate) struct Shared {
     /// Whether it has ended, and what the keeper waits for.
     ended: Mutex<bool>,
     wake: Condvar,
+    /// Whether the index says that nothing follows.
+    is_closed: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -227,6 +229,7 @@ impl Cache {
             max_files: config.max_files.max(1),
             looks: AtomicU64::new(0),
             ended: Mutex::new(false),
+            is_closed: AtomicBool::new(false),
             wake: Condvar::new(),
         });
         shared.load()?;
@@ -387,17 +390,34 @@ impl Cache {
     pub fn maintain(&self) -> Result<(), CacheError> {
         self.inner.shared.maintain()
     }
+
+    /// Writes what a start needs, and that the cache ended in order. Nothing is written any more after that: what is written into a file
+    /// is an error. For a process that ends, in which others may have the cache for a moment more.
+    ///
+    /// # Errors
+    ///
+    /// The disk's: the next start finds what the end of a process leaves.
+    pub fn close(&self) -> Result<(), CacheError> {
+        self.inner.close()
+    }
 }
 
-impl Drop for Inner {
-    fn drop(&mut self) {
-        *lock(&self.shared.ended) = true;
+impl Inner {
+    fn close(&self) -> Result<(), CacheError> {
+        if std::mem::replace(&mut *lock(&self.shared.ended), true) {
+            return Ok(());
+        }
         self.shared.wake.notify_all();
         if let Some(keeper) = lock(&self.keeper).take() {
             let _ = keeper.join();
         }
-        // What fails here is found at the next start, like the end of a process.
-        if let Err(error) = self.shared.close() {
+        self.shared.close()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Err(error) = self.close() {
             tracing::warn!(%error, "the cache was not closed");
         }
     }
@@ -412,6 +432,13 @@ impl Shared {
     pub(crate) fn commit(&self, batch: Batch) -> Result<(), CacheError> {
         if batch.rows.is_empty() {
             return Ok(());
+        }
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err(CacheError::io(
+                &self.folder,
+                "cannot write the index",
+                io::Error::other("the cache was closed"),
+            ));
         }
         let written = self.store.submit(batch).and_then(|seq| self.store.written(seq));
         written.map_err(CacheError::store(&self.folder))

@@ -108,8 +108,8 @@ impl Client {
         Ok(client)
     }
 
-    /// Ends it: stores what is dirty, gives back locks and promises as far as servers can be reached, and frees the port. Operations under way fail with
-    /// [`Error::Closing`].
+    /// Ends it: stores what is dirty, gives back locks and promises as far as servers can be reached, frees the port and closes the cache.
+    /// Operations under way fail with [`Error::Closing`].
     pub async fn shut_down(&self) {
         let inner = &self.inner;
         wait::within(&inner.runtime, STORE_MAX, inner.files.store_all()).await;
@@ -135,6 +135,12 @@ impl Client {
         tracing::debug!(all = said.is_some(), "promises were given back");
         inner.invalidations.close();
         self.endpoint().shut_down();
+        // Not with the last who has it: some task may be among them until the process ends, and what is not closed is worth nothing after
+        // a reboot.
+        let cache = inner.files.cache.clone();
+        if let Err(error) = rx::blocking::on_a_thread(move || cache.close()).await {
+            tracing::warn!(%error, "the cache was not closed");
+        }
     }
 
     /// The root directory of the volume that is the root.

@@ -134,3 +134,29 @@ fn a_store_that_the_client_died_in_is_known_again() {
         assert_eq!(content(&two, NOBODY, fid).await, b"text");
     });
 }
+
+/// A task that still has the client when its process ends kept it from closing the cache: after a reboot all of it was fetched anew.
+#[test]
+fn what_a_client_cached_that_ended_in_order_outlives_a_reboot() {
+    let world = World::new();
+    let folder = world.folder("cache");
+    let one = world.client_with(with_folder(&world, 1, &folder));
+    world.run({
+        let one = one.clone();
+        async move {
+            let file = make(&one, "file").await;
+            file.write(0, Bytes::from(vec![b'a'; 100_000])).await.unwrap();
+            file.flush().await.unwrap();
+            drop(file);
+            one.shut_down().await;
+        }
+    });
+    let after = world.folder("after");
+    copy(&folder, &after);
+    // What was there before a failed sync counts as what was there before a reboot; this says that one has failed.
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    std::fs::write(after.join("failed"), format!("{} 1\n", boot.trim())).unwrap();
+    let two = world.client_with(with_folder(&world, 2, &after));
+    assert!(two.cache_usage().bytes > 100_000, "{:?}", two.cache_usage());
+    drop(one);
+}

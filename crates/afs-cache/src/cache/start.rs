@@ -201,6 +201,7 @@ impl Shared {
         self.disk
             .sync_all()
             .map_err(|error| CacheError::io(&self.folder, "cannot sync the folder", error))?;
+        self.is_closed.store(true, Ordering::Release);
         self.store.close().map_err(&failed)
     }
 }

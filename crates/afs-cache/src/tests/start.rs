@@ -1,8 +1,9 @@
 //! What a start says of a folder.
 
-use super::{by, config, current};
+use super::{by, config, current, open};
 use crate::backing::SLOT;
 use crate::{Cache, CacheError, CellNumber, FORMAT, FileKey};
+use afs_store::disk::SimulatedDisk;
 use rustix::fs::{IFlags, ioctl_getflags};
 use std::fs;
 use std::io::Write;
@@ -54,6 +55,34 @@ fn a_folder_is_made_used_and_found_again() {
     let mut out = [0; 20];
     assert_eq!(file.read_at(2, &mut out).unwrap().unwrap(), 8);
     assert_eq!(&out[..8], b"23456789");
+}
+
+/// A client's process ends while others still have its cache: then nobody closed it, and after a reboot all of it was fetched anew.
+#[test]
+fn what_is_closed_in_order_outlives_a_reboot_though_somebody_still_has_it() {
+    let disk = SimulatedDisk::new(8 << 20);
+    let cache = open(&disk).unwrap();
+    let somebody = cache.clone();
+    let file = current(&cache, key(2), 5, 10).unwrap();
+    file.fill(0, b"0123456789").unwrap();
+    file.confirm(0..10);
+    cache.close().unwrap();
+    cache.close().unwrap();
+    let after = disk.after_power_loss(1);
+    let reopened = open(&after).unwrap();
+    let found = current(&reopened, key(2), 5, 10).unwrap();
+    assert_eq!(found.read_at(0, &mut [0; 10]).expect("it is there").unwrap(), 10);
+    // What is closed stays so.
+    let error = somebody.cell("another.cell").unwrap_err();
+    assert!(error.to_string().contains("closed"), "{error}");
+    file.write(0, b"X", &by(1)).unwrap_err();
+    drop((file, cache, somebody));
+    assert!(
+        current(&open(&disk.after_power_loss(2)).unwrap(), key(2), 5, 10)
+            .unwrap()
+            .read_at(0, &mut [0])
+            .is_some()
+    );
 }
 
 #[test]
