@@ -8,8 +8,9 @@ use crate::data::CHUNK;
 use crate::family::{self, FamilyHandle, NEWEST};
 use crate::keys::{self, Key, Part, Snapshot, VnodeKey};
 use crate::records::{self, ChunkRecord, Counters, FamilyRecord, HalfRecord, VolumeRecord};
-use crate::restore::{Named, Partial, is_empty};
+use crate::restore::{Partial, is_empty};
 use crate::shared::Pin;
+use crate::vnode_set::VnodeSet;
 use crate::{Partition, Reader, Restore, VnodeId, VnodeStatus, Volume, VolumeError, VolumeInfo, VolumeKind};
 use afs_store::{Batch, lock};
 use afs_wire::acl::Acl;
@@ -52,7 +53,7 @@ pub struct Arrived {
     volume: Arc<Volume>,
     partial: Option<Partial>,
     /// What came whole of a volume that shows what it had, and what it shows; of one that shows nothing, all that it has came.
-    came: Option<(Named, Snapshot)>,
+    came: Option<(VnodeSet, Snapshot)>,
     _pin: Pin,
 }
 
@@ -210,10 +211,10 @@ impl Partition {
             return Ok(None);
         };
         let partial = partial(&shared.store, &aside.family, NOTHING)?;
-        let mut arrived = Named::default();
-        let mut strays = Named::default();
+        let mut arrived = VnodeSet::default();
+        let mut strays = VnodeSet::default();
         look_through(&shared.store, &aside.family, |vnode, is_whole| {
-            if is_whole { arrived.note(vnode) } else { strays.note(vnode) }
+            if is_whole { arrived.insert(vnode) } else { strays.insert(vnode) }
         })?;
         let record =
             VolumeRecord { family: aside.family.id, snapshot: Some(NOTHING), is_restoring: true, info };
@@ -276,8 +277,8 @@ impl Restore {
     /// The same with what came before, of which what is not whole goes once the beginning is settled.
     fn going_on(
         mut self,
-        arrived: Named,
-        strays: &Named,
+        arrived: VnodeSet,
+        strays: &VnodeSet,
         partial: Option<Partial>,
         settle: impl FnOnce() -> Result<(), VolumeError>,
     ) -> Result<Self, VolumeError> {
@@ -352,9 +353,10 @@ fn newer(
     store: &afs_store::Store,
     family: &FamilyHandle,
     shown: Snapshot,
-) -> Result<(Named, Named), VolumeError> {
+) -> Result<(VnodeSet, VnodeSet), VolumeError> {
     let prefix = keys::family_prefix(family.id);
-    let (mut whole, mut touched, mut strays) = (Named::default(), Named::default(), Named::default());
+    let (mut whole, mut touched, mut strays) =
+        (VnodeSet::default(), VnodeSet::default(), VnodeSet::default());
     let mut from = Some(Key(prefix.clone()));
     while let Some(start) = from {
         let (rows, next) = store.page(&start, &prefix)?;
@@ -363,15 +365,15 @@ fn newer(
                 return Err(VolumeError::damaged("a row of a vnode", "has a key that is none"));
             };
             if snapshot > shown {
-                touched.note(vnode);
+                touched.insert(vnode);
                 if part == Part::Status && !row.is_empty() {
-                    whole.note(vnode);
+                    whole.insert(vnode);
                 }
             }
         }
         from = next;
     }
-    touched.iter().filter(|vnode| !whole.has(*vnode)).for_each(|vnode| strays.note(vnode));
+    touched.iter().filter(|vnode| !whole.contains(*vnode)).for_each(|vnode| strays.insert(vnode));
     Ok((whole, strays))
 }
 

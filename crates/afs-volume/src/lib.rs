@@ -27,6 +27,7 @@ mod records;
 mod restore;
 mod shared;
 mod vnode;
+mod vnode_set;
 mod volume;
 
 pub use afs_store::disk;

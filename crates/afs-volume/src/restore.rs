@@ -13,12 +13,12 @@ use crate::keys::{self, Family, FileId, Key, Part, Snapshot, VnodeKey};
 use crate::pages::{Directory, PAGE};
 use crate::records::{self, Counters, FamilyRecord, Layout, VnodeRecord, VolumeRecord};
 use crate::shared::Shared;
+use crate::vnode_set::VnodeSet;
 use crate::volume::MESSAGE_MAX;
 use crate::{Kind, NAME_MAX, Partition, VnodeId, VnodeStatus, Volume, VolumeError, VolumeInfo, VolumeKind};
 use afs_store::{Batch, lock};
 use afs_wire::acl::Acl;
 use afs_wire::ids::{VnodeNumber, VolumeId};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -54,7 +54,7 @@ pub struct Restore {
     batch_bytes: usize,
     /// Files that the batch names.
     files: Vec<FileId>,
-    named: Named,
+    named: VnodeSet,
     counters: Counters,
     next_file: u32,
     next_directory: u32,
@@ -65,7 +65,7 @@ pub struct Restore {
     /// The directory that was looked for last.
     parent: Option<VnodeId>,
     /// What an earlier restore has brought, if this one goes on with that.
-    pub(crate) arrived: Option<Named>,
+    pub(crate) arrived: Option<VnodeSet>,
     pub(crate) partial: Option<Partial>,
     /// Whether what came is kept if this one does not end.
     keeps: bool,
@@ -97,40 +97,6 @@ struct OpenChunk {
     name: String,
     disk: Arc<dyn DiskFile>,
     length: u32,
-}
-
-/// Numbers of vnodes that the dump has named: a bit each.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Named(BTreeMap<u32, [u64; 4]>);
-
-impl Named {
-    pub(crate) fn note(&mut self, vnode: VnodeNumber) {
-        self.0.entry(vnode.0 / 256).or_default()[(vnode.0 % 256 / 64) as usize] |= 1 << (vnode.0 % 64);
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub(crate) fn has(&self, vnode: VnodeNumber) -> bool {
-        let block = self.0.get(&(vnode.0 / 256));
-        block.is_some_and(|block| block[(vnode.0 % 256 / 64) as usize] & 1 << (vnode.0 % 64) != 0)
-    }
-
-    /// All of them, in order.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = VnodeNumber> {
-        self.iter_from(VnodeNumber(0))
-    }
-
-    /// The same from a number on.
-    pub(crate) fn iter_from(&self, from: VnodeNumber) -> impl Iterator<Item = VnodeNumber> {
-        let blocks = self.0.range(from.0 / 256..);
-        let all = blocks.flat_map(|(block, bits)| {
-            let is_in = |n: &u32| bits[(n / 64) as usize] & 1 << (n % 64) != 0;
-            (0..256).filter(is_in).map(move |n| VnodeNumber(block * 256 + n))
-        });
-        all.skip_while(move |vnode| *vnode < from)
-    }
 }
 
 impl Partition {
@@ -243,7 +209,7 @@ impl Restore {
             batch: Batch::default(),
             batch_bytes: 0,
             files: Vec::new(),
-            named: Named::default(),
+            named: VnodeSet::default(),
             counters,
             next_file: family.next_file,
             next_directory: family.next_directory,
@@ -281,7 +247,7 @@ impl Restore {
     /// As of [`Restore::vnode`], for the one before.
     pub fn unchanged(&mut self, vnode: VnodeNumber) -> Result<(), VolumeError> {
         self.end_vnode()?;
-        self.named.note(vnode);
+        self.named.insert(vnode);
         if self.arrived.is_none() { Ok(()) } else { self.keep_arrived(vnode) }
     }
 
@@ -311,7 +277,7 @@ impl Restore {
     }
 
     fn has_arrived(&self, vnode: VnodeNumber) -> bool {
-        self.arrived.as_ref().is_some_and(|arrived| arrived.has(vnode))
+        self.arrived.as_ref().is_some_and(|arrived| arrived.contains(vnode))
     }
 
     /// Numbers that are in use are not given out again.
@@ -402,7 +368,7 @@ impl Restore {
         } else if status.kind != Kind::Directory {
             status.parent = self.directory_of(&status)?;
         }
-        self.named.note(id.vnode);
+        self.named.insert(id.vnode);
         self.note_numbers(&status);
         self.reserve(status.data_version.0)?;
         let record = VnodeRecord { status, layout, acl };
@@ -437,7 +403,7 @@ impl Restore {
         let found = family::vnode(&self.shared.store, self.volume.family.id, number, NEWEST)?;
         let found = found.map(|(_, record)| record.status).filter(|found| found.kind == Kind::Directory);
         // One that the dump does not name goes. Directories come first in every dump.
-        let found = found.filter(|_| self.named.has(number));
+        let found = found.filter(|_| self.named.contains(number));
         let Some(found) = found else {
             return Err(self.damaged(status.id, format!("is in directory {number}, which is not there")));
         };
@@ -574,7 +540,7 @@ impl Restore {
     /// What an earlier restore has brought, and this one has not named.
     fn remove_unnamed_arrivals(&mut self) -> Result<(), VolumeError> {
         let Some(arrived) = self.arrived.take() else { return Ok(()) };
-        for vnode in arrived.iter().filter(|vnode| !self.named.has(*vnode)).collect::<Vec<_>>() {
+        for vnode in arrived.iter().filter(|vnode| !self.named.contains(*vnode)).collect::<Vec<_>>() {
             self.forget(vnode, |_| false)?;
         }
         match self.partial.take() {
@@ -591,7 +557,7 @@ impl Restore {
             from = VnodeNumber(last.status.id.vnode.0 + 1);
             for record in found {
                 let vnode = record.status.id.vnode;
-                if !self.named.has(vnode) {
+                if !self.named.contains(vnode) {
                     self.counters.files = self.counters.files.saturating_sub(1);
                     self.counters.used_kib = self.counters.used_kib.saturating_sub(record.blocks_kib());
                     self.put(vnode, Part::Status, Vec::new())?;
