@@ -5,6 +5,10 @@ use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 use std::time::Duration;
 
+/// How late a timer is, at least, if this process stood still: it was stopped, its machine was, or others had the cores. What came
+/// meanwhile has not been read then, so that a peer must not be taken for silent yet.
+pub const STOOD_STILL: Duration = Duration::from_millis(200);
+
 /// A point in time, in nanoseconds since the driver's origin. Never runs backwards within one endpoint.
 ///
 /// Eight bytes, where `std::time::Instant` takes sixteen: every packet in flight carries four of them.

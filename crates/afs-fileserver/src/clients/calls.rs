@@ -10,7 +10,7 @@ use afs_wire::rxafscb;
 use rx::{CallError, Connection, RpcError};
 use rx_proto::ids::ServiceId;
 use rx_proto::security::Null;
-use rx_proto::time::Instant;
+use rx_proto::time::{Instant, STOOD_STILL};
 use rxgen::{Abort, Interface, Rpc};
 
 use super::Clients;
@@ -18,9 +18,6 @@ use crate::hosts::{Delivery, Identity, Message, Outcome};
 
 /// What a client answers to a message for another (`ProbeUuid`).
 const NOT_ME: i32 = 1;
-
-/// How late a timer is if this process stood still: it was stopped, its machine was, or others had the cores.
-const STOOD_STILL: Duration = Duration::from_millis(200);
 
 /// How long it may take then to read what came meanwhile, and how often that may happen while one is waited for.
 const CATCH_UP: Duration = Duration::from_secs(1);

@@ -7,7 +7,7 @@ use crate::abort::AbortCode;
 use crate::call::CallError;
 use crate::debug::{NAT_PING, VERSION_REQUEST};
 use crate::ids::Channel;
-use crate::time::Instant;
+use crate::time::{Instant, STOOD_STILL};
 use crate::transmit::{Lost, TimerAction};
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -15,8 +15,6 @@ use std::time::Duration;
 /// How long a client may leave a challenge unanswered: 50 times 2 s (Rx notes 11).
 const CHALLENGE_TRIES: u8 = 50;
 const CHALLENGE_AGAIN: Duration = Duration::from_secs(2);
-/// How late a timer is if nobody looked: the process was stopped, its machine was, or others had the cores.
-const STOOD_STILL: Duration = Duration::from_millis(200);
 /// Entries of the heap that may be out of date, beside one for each connection and path.
 const TIMERS_SPARE: usize = 64;
 
