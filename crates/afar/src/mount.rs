@@ -31,6 +31,9 @@ const CACHE_BYTES: u64 = 10 << 30;
 /// The smallest cache that is of use: some files of a few MiB, and what is dirty.
 const CACHE_MIN_BYTES: u64 = 16 << 20;
 
+/// Most threads that answer the kernel.
+const THREADS_MAX: usize = 64;
+
 /// How often it is looked whether somebody else has unmounted.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
@@ -40,7 +43,7 @@ pub(crate) const END_PATIENCE: Duration = Duration::from_secs(2);
 static COMMAND: Command = Command { name: "mount", options: &afsd::OPTIONS };
 
 /// Options of ours, besides those of `afsd`; `DIR` is the first value without an option.
-pub(super) const OURS: [Opt; 12] = [
+pub(super) const OURS: [Opt; 13] = [
     Opt::single("config", "folder with ThisCell and CellServDB, default /etc/openafs").ours(),
     Opt::single("cache", "folder of the cache").ours(),
     Opt::single("cache-size", "limit of the cache, such as 10G").ours(),
@@ -54,6 +57,7 @@ pub(super) const OURS: [Opt; 12] = [
     Opt::single("as", "which user, with --localauth; default the first of server/UserList").ours(),
     Opt::single("log", "what is logged, such as info or warn,afs_client=debug").ours(),
     Opt::flag("no-passthrough", "read all files through the page cache").ours(),
+    Opt::single("threads", "threads that answer the kernel from memory, 1 to 64; default 2").ours(),
 ];
 
 /// Runs the client until SIGTERM, SIGINT, its terminal is closed, or somebody unmounts it.
@@ -89,6 +93,10 @@ struct Plan {
     metrics: Option<SocketAddr>,
     /// The user who mounts, if they have another number in the cell.
     owner: Option<Owner>,
+    /// Whether the kernel may read files of the cache by itself.
+    passthrough: bool,
+    /// Threads that answer the kernel, if not as many as usual.
+    threads: Option<usize>,
 }
 
 fn start(given: &Given) -> Result<(), String> {
@@ -102,7 +110,7 @@ fn start(given: &Given) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("no threads can be started: {error}"))?;
     let allow_other = (is_root || given.has("allow-other")) && !given.has("private");
-    let outcome = runtime.block_on(run_until_told(plan, allow_other, !given.has("no-passthrough")));
+    let outcome = runtime.block_on(run_until_told(plan, allow_other));
     // A thread that sends the kernel a notice may wait for a request, which is answered when the task for it is dropped.
     runtime.shutdown_timeout(END_PATIENCE);
     outcome
@@ -162,7 +170,25 @@ fn plan(given: &Given, is_root: bool) -> Result<Plan, String> {
         })
     });
     let metrics = metrics.transpose()?;
-    Ok(Plan { path, client, cache, cells: folder.join("CellServDB"), wishes, asks_dns, metrics, owner })
+    let threads = given.word("threads").map(thread_count).transpose()?;
+    Ok(Plan {
+        path,
+        client,
+        cache,
+        cells: folder.join("CellServDB"),
+        wishes,
+        asks_dns,
+        metrics,
+        owner,
+        passthrough: !given.has("no-passthrough"),
+        threads,
+    })
+}
+
+/// How many threads an option asks for.
+fn thread_count(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|count| (1..=THREADS_MAX).contains(count));
+    count.ok_or_else(|| format!("--threads {text}: a number from 1 to {THREADS_MAX} is expected"))
 }
 
 /// The memory that an option gives a client, or a whole cell.
@@ -251,19 +277,23 @@ fn parse_bytes(text: &str) -> Option<u64> {
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-async fn run_until_told(plan: Plan, allow_other: bool, passthrough: bool) -> Result<(), String> {
+async fn run_until_told(plan: Plan, allow_other: bool) -> Result<(), String> {
     let listen = |kind| signal(kind).map_err(|error| format!("cannot wait for signals: {error}"));
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate())?, listen(SignalKind::interrupt())?);
     let mut hangup = hangup::Hangup::listen()?;
     let manager = ServiceManager::at(std::env::var_os("NOTIFY_SOCKET").as_deref())
         .map_err(|error| format!("NOTIFY_SOCKET cannot be used: {error}"))?;
-    let Plan { path, mut client, cache, cells, owner, metrics, asks_dns, wishes: _ } = plan;
+    let Plan { path, mut client, cache, cells, owner, metrics, asks_dns, passthrough, threads, wishes: _ } =
+        plan;
     let exporter = metrics::begin(metrics);
     let mut options = Options::new(&path);
     options.owners = owner.into_iter().collect();
     options.allow_other = allow_other;
     if !passthrough {
         options.passthrough_min_bytes = None;
+    }
+    if let Some(threads) = threads {
+        options.threads = threads;
     }
     let cache_folder = cache.as_ref().map(|(folder, _)| folder.clone());
     if let Some((folder, limit_bytes)) = cache {
