@@ -28,6 +28,7 @@ packages=(
     protobuf-compiler libprotobuf-dev # ... which its client is built with
     pamtester libcap2-bin openssh-client # logins, and a program that may add groups
     prometheus                       # promtool, which tries the alerts
+    chromium                         # a browser for the page of who does what
 )
 [ $# = 0 ] || packages=("$@")
 # Started at boot by their packages, which tests do not want.
