@@ -14,13 +14,14 @@ pub(crate) type Publish = Arc<dyn Fn() + Send + Sync>;
 const GAUGES: Gauges = Gauges {
     used: (
         "afs_client_memory_bytes",
-        "Memory of each share of the client, by share; of a table, the number of entries times their usual size.",
+        "Memory that the client uses, by share. For a table, this is the number of its entries times their usual size.",
     ),
-    limit: ("afs_client_memory_limit_bytes", "How large it may become."),
+    limit: ("afs_client_memory_limit_bytes", "How large each share of the client may become, by share."),
 };
 
 /// The gauges of users' tokens: name, meaning.
-const TOKENS: (&str, &str) = ("afs_client_tokens", "Tokens that users have given, by state: good, ended.");
+const TOKENS: (&str, &str) =
+    ("afs_client_tokens", "Tokens that users have given to the client, by state: good, ended.");
 
 /// The exporter, installed if an address was given: to be called before anything counts.
 pub(crate) fn begin(address: Option<SocketAddr>) -> Option<(Exporter, SocketAddr)> {

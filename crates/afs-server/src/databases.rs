@@ -23,16 +23,20 @@ const START_PATIENCE: Duration = Duration::from_secs(60);
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);
 
-const AGE: (&str, &str) =
-    ("afs_server_database_age_seconds", "How long ago the image in memory was known to be current.");
+const AGE: (&str, &str) = (
+    "afs_server_database_age_seconds",
+    "Seconds since the server last knew that its copy in memory was current.",
+);
 const QUORUM: (&str, &str) =
-    ("afs_server_database_quorum", "1 while etcd answers, so that changes can be made, else 0.");
+    ("afs_server_database_quorum", "1 while etcd answers, so that changes can be made, otherwise 0.");
 const FROM_MEMORY: (&str, &str) =
     ("afs_server_database_from_memory", "Look-ups that were answered while etcd did not answer.");
-const CONFLICTS: (&str, &str) =
-    ("afs_server_database_conflicts", "Changes that were made anew because another server was faster.");
+const CONFLICTS: (&str, &str) = (
+    "afs_server_database_conflicts",
+    "Changes that were retried because another server changed the database first.",
+);
 const RELOADS: (&str, &str) =
-    ("afs_server_database_reloads", "How often the whole database was read anew from etcd.");
+    ("afs_server_database_reloads", "Times that the whole database was read again from etcd.");
 
 /// Opens the store that the configuration names: etcd, or a file in the state folder.
 ///

@@ -54,10 +54,13 @@ impl Health {
 const BYTES: (&str, Unit, &str) =
     ("afs_partition_bytes", Unit::Bytes, "Size of the partition's file system.");
 const FREE_BYTES: (&str, Unit, &str) =
-    ("afs_partition_free_bytes", Unit::Bytes, "What of it may still be used for volumes.");
-const VOLUMES: (&str, Unit, &str) = ("afs_partition_volumes", Unit::Count, "Volumes on it.");
-const FAILED: (&str, Unit, &str) =
-    ("afs_partition_failed", Unit::Count, "1 while its volumes are offline since the disk failed, else 0.");
+    ("afs_partition_free_bytes", Unit::Bytes, "Bytes of the partition that volumes can still use.");
+const VOLUMES: (&str, Unit, &str) = ("afs_partition_volumes", Unit::Count, "Volumes on the partition.");
+const FAILED: (&str, Unit, &str) = (
+    "afs_partition_failed",
+    Unit::Count,
+    "1 while the partition's volumes are offline because its disk failed, otherwise 0.",
+);
 
 fn publish(id: PartitionId, partition: &Partition, space: Option<Space>, health: &Health) {
     let gauge = |(name, ..): (&'static str, Unit, &str), value: f64| {

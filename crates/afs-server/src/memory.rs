@@ -111,9 +111,9 @@ impl Gauges {
 pub(crate) const GAUGES: Gauges = Gauges {
     used: (
         "afs_server_memory_bytes",
-        "Memory of each share of the servers, by share; of a table, the number of entries times their usual size.",
+        "Memory that the servers use, by share. For a table, this is the number of its entries times their usual size.",
     ),
-    limit: ("afs_server_memory_limit_bytes", "How large the share may become."),
+    limit: ("afs_server_memory_limit_bytes", "How large each share of the servers may become, by share."),
 };
 
 fn size(bytes: u64) -> usize {

@@ -31,7 +31,7 @@ pub struct PortMetrics {
     pub kernel_dropped: u64,
     /// The receive buffer's size as granted, in bytes by the kernel's counting.
     pub receive_buffer_bytes: u64,
-    /// The send buffer's size as granted, likewise.
+    /// The send buffer's size as granted, in bytes by the kernel's counting.
     pub send_buffer_bytes: u64,
     /// What waits to be received, in bytes by the kernel's counting.
     pub queued_bytes: u64,
@@ -82,18 +82,18 @@ macro_rules! counters {
 }
 
 counters! {
-    bundles_received Count "Deliveries of the kernel: datagrams, or several of one peer together."
-    bundles_sent Count "System calls that sent something, by the protocol's cut; the kernel may have needed more."
+    bundles_received Count "Deliveries of the kernel. A delivery is one datagram, or several of one peer together."
+    bundles_sent Count "Bundles of packets that were sent. One bundle can need several system calls."
     bytes_received Bytes "UDP payload received, in bytes."
     bytes_sent Bytes "UDP payload sent, in bytes."
-    worked_inline Count "Deliveries that were worked through by the thread that received them."
+    worked_inline Count "Deliveries that the receiving thread processed itself."
     queue_dropped Count "Deliveries dropped because a shard's queue was full."
-    send_full Count "Bundles not sent because the send buffer or the interface's queue was full: lost, for the protocol."
+    send_full Count "Bundles not sent because the send buffer or the interface's queue was full. For the protocol, they are lost."
     send_too_large Count "Bundles not sent because they exceeded the interface's MTU."
     send_failed Count "Bundles not sent for other reasons, such as a missing route."
-    icmp_errors Count "What the network said about packets that were sent."
-    forwarded Count "Deliveries handed to another shard, because their connection had moved there."
-    worker_wakes Count "Times a shard's worker was woken by something other than its clock."
+    icmp_errors Count "ICMP errors about packets that were sent."
+    forwarded Count "Deliveries handed to another shard because their connection had moved there."
+    worker_wakes Count "Times that something other than its clock woke a shard's worker."
     calls_served Count "Calls given to handlers."
     calls_refused Count "Calls that were refused with the busy code of their service."
     calls_waited Count "Calls that had to wait for a handler."
@@ -121,16 +121,16 @@ macro_rules! gauges {
 }
 
 gauges! {
-    connections Count |now| now.usage.connections as u64, "Connections of both roles.";
-    calls_running Count |now| now.usage.calls as u64, "Calls that have not ended, or that the application has not let go.";
+    connections Count |now| now.usage.connections as u64, "Connections, as client and as server.";
+    calls_running Count |now| now.usage.calls as u64, "Calls that have not ended, or that the application has not dropped.";
     paths Count |now| now.usage.paths as u64, "Peers' addresses about which the endpoint remembers something.";
-    promised Bytes |now| now.usage.promised, "Bytes that receive windows beyond the initial ones promise.";
+    promised Bytes |now| now.usage.promised, "Bytes by which receive windows exceed their initial size.";
     unproven Bytes |now| now.usage.unproven, "Bytes accepted from peers that have not proved their addresses.";
-    strangers Bytes |now| now.usage.strangers, "Bytes of DATA kept for callers without a name.";
-    offered Bytes |now| now.usage.offered, "What peers may still send of what they were offered, by the kernel's counting; 0 while offers are not limited.";
-    offer_limit Bytes |now| now.usage.offer_limit.unwrap_or(0), "What that is kept below, 0 while there is no limit: set by a small receive buffer, or while packets wait to be worked through.";
-    receive_buffer Bytes |now| now.metrics.port.receive_buffer_bytes, "The receive buffer's size as granted, by the kernel's counting.";
-    receive_queue Bytes |now| now.metrics.port.queued_bytes, "What waits to be received, by the kernel's counting.";
+    strangers Bytes |now| now.usage.strangers, "Bytes of DATA kept for anonymous callers.";
+    offered Bytes |now| now.usage.offered, "The bytes that peers may still send, as the kernel counts them; 0 while offers are not limited.";
+    offer_limit Bytes |now| now.usage.offer_limit.unwrap_or(0), "The limit of `rx_offered`, or 0 if there is no limit. There is one if the receive buffer is small, or while packets wait to be processed.";
+    receive_buffer Bytes |now| now.metrics.port.receive_buffer_bytes, "The size of the receive buffer that the kernel has granted, as the kernel counts it.";
+    receive_queue Bytes |now| now.metrics.port.queued_bytes, "The bytes that wait to be received, as the kernel counts them.";
 }
 
 macro_rules! by_call {
@@ -143,7 +143,7 @@ macro_rules! by_call {
 
 by_call! {
     CALLS_ENDED "rx_calls_ended" Count "Calls that have ended, by role, service and result."
-    CALL_SECONDS "rx_call_seconds" Seconds "How long calls took, by role, service and result. A client's call begins when it has a channel and ends when it is dropped; a server's begins with its first packet and ends with its handler."
+    CALL_SECONDS "rx_call_seconds" Seconds "How long calls took, by role, service and result. A client's call begins when it has a channel, and ends when the program drops it. A server's call begins with its first packet and ends with its handler."
     HANDLER_WAIT "rx_handler_wait_seconds" Seconds "How long calls waited for a handler to begin, by service."
     SEND_WAIT "rx_send_wait_seconds" Seconds "How long calls with something to send waited until their first DATA packet went out, by role and service. They wait for their turn on the path, its window and its pace."
     RTT "rx_rtt_seconds" Seconds "The newest round trip measured on the call's path when the call ended, by role and service."
@@ -151,10 +151,10 @@ by_call! {
 
 /// Calls of declared interfaces, by procedure.
 pub(crate) const RPCS_ENDED: &str = "rpcs_ended";
-/// How long their handlers took.
+/// How long the handlers of these calls took.
 pub(crate) const RPC_SECONDS: &str = "rpc_seconds";
 const RPCS_ENDED_MEANING: &str = "Calls whose handlers have ended, by interface, procedure (label `rpc`) and result: `ok`, or `failed` if the call was aborted with a code.";
-const RPC_SECONDS_MEANING: &str = "How long their handlers took, likewise. This includes waiting for arguments and data, but not waiting for a handler.";
+const RPC_SECONDS_MEANING: &str = "How long the handlers of calls took, by interface, procedure and result. This includes waiting for arguments and data, but not waiting for a handler.";
 
 /// Packets by type: name and meaning; the label is `type`.
 const PACKETS_READ: (&str, &str) = ("rx_packets_read", "Packets received, by type.");
