@@ -194,7 +194,7 @@ impl Config {
             );
         }
         if !self.server.state.is_absolute() {
-            return wrong("server.state", "it has to be an absolute path");
+            return wrong("server.state", "this must be an absolute path");
         }
         if afs_config::CellName::new(&self.server.cell).is_none() {
             return wrong(
@@ -203,7 +203,7 @@ impl Config {
             );
         }
         if self.file.max_calls == 0 {
-            return wrong("file.max_calls", "at least one call has to be worked on");
+            return wrong("file.max_calls", "this must be at least 1");
         }
         if self.server.memory_mib < LEAST_MIB {
             return Err(LoadError::Setting {
@@ -214,7 +214,7 @@ impl Config {
         if self.transport.connections_of_host == 0 || self.transport.strangers_mib == 0 {
             return wrong(
                 "transport.strangers_mib",
-                "callers without a name need something, as this is how all begin; so for connections_of_host",
+                "this and transport.connections_of_host must be at least 1, because every client begins as an anonymous caller",
             );
         }
         if self.volumes.log_mib == 0 {
@@ -223,20 +223,20 @@ impl Config {
         if parm::rights(&self.file.administrators_rights).is_none() {
             return wrong(
                 "file.administrators_rights",
-                "letters of rlidwkaABCDEFGH are expected, or none, read, write or all",
+                "this must be letters of rlidwkaABCDEFGH, or none, read, write or all",
             );
         }
         let is_access = |text: &str| parm::access_bits(text).is_some();
         if !is_access(&self.databases.user_access) || !is_access(&self.databases.group_access) {
             return wrong(
                 "databases.user_access",
-                "five letters or hyphens are expected, as in \"S-M--\"; so for group_access",
+                "this and databases.group_access must be five letters or hyphens, such as \"S-M--\"",
             );
         }
         self.check_etcd()?;
         if self.transport.max_packet_bytes != 0 && !(576..=16_384).contains(&self.transport.max_packet_bytes)
         {
-            return wrong("transport.max_packet_bytes", "0, or 576 to 16384");
+            return wrong("transport.max_packet_bytes", "this must be 0, or 576 to 16384");
         }
         Ok(())
     }
@@ -248,21 +248,24 @@ impl Config {
         let is_secret = |url: &String| url.starts_with("https://");
         let count = databases.etcd.iter().filter(|url| is_secret(url)).count();
         if databases.etcd.iter().any(|url| !is_secret(url) && !url.starts_with("http://")) {
-            return wrong("databases.etcd", "addresses as \"http://192.0.2.7:2379\" are expected");
+            return wrong("databases.etcd", "these must be addresses such as \"http://192.0.2.7:2379\"");
         }
         if count != 0 && count != databases.etcd.len() {
-            return wrong("databases.etcd", "all members need https://, or none");
+            return wrong("databases.etcd", "either all members have https://, or none");
         }
         if (count > 0) != is_set(&databases.etcd_ca) {
-            return wrong("databases.etcd_ca", "members at https:// need it, and others do not");
+            return wrong(
+                "databases.etcd_ca",
+                "this is needed for members at https://, and must be empty for others",
+            );
         }
         if is_set(&databases.etcd_certificate) != is_set(&databases.etcd_key) {
-            return wrong("databases.etcd_key", "a certificate and its key are needed, or neither");
+            return wrong("databases.etcd_key", "set both databases.etcd_certificate and this, or neither");
         }
         if databases.etcd_user.is_empty() == is_set(&databases.etcd_password_file) {
             return wrong(
                 "databases.etcd_password_file",
-                "a user and a file with the password are needed, or neither",
+                "set both databases.etcd_user and this, or neither",
             );
         }
         Ok(())

@@ -37,7 +37,7 @@ macro_rules! settings {
                 }
             }
 
-            /// What a file says of the section: only what it says.
+            /// The keys of the section that a file sets.
             #[derive(Debug, Default, Deserialize)]
             #[serde(deny_unknown_fields, default)]
             pub(super) struct $overlay { $( $name: Option<$type> ),* }
@@ -73,12 +73,12 @@ pub enum Role {
     Vl,
     /// The protection database, port 7002.
     Pt,
-    /// The overseer's port, 7007: says what runs.
+    /// The overseer, port 7007: says what runs.
     Bos,
 }
 
 impl Role {
-    /// All roles, in the order in which they are started: what others need comes first.
+    /// All roles, in the order in which the server starts them: a role comes after those that it needs.
     pub const ALL: [Self; 5] = [Self::Pt, Self::Vl, Self::File, Self::Vol, Self::Bos];
 
     /// Its name in configuration.
@@ -98,19 +98,19 @@ impl Role {
     }
 }
 
-/// How much protection a client that says who it is has to use.
+/// The least protection that an authenticated client must use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Whatever it likes.
+    /// Any.
     Clear,
-    /// Packets cannot be changed on their way.
+    /// Packets cannot be changed.
     Auth,
-    /// Nor read.
+    /// Packets can be neither changed nor read.
     Crypt,
 }
 
-/// When changes are made to survive a loss of power; the death of the process they always survive.
+/// When a change survives a power loss. It always survives the death of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sync {
@@ -120,7 +120,7 @@ pub enum Sync {
     Interval,
 }
 
-/// Who may ask what volumes there are.
+/// Who may list volumes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Query {
@@ -130,7 +130,7 @@ pub enum Query {
     Admin,
 }
 
-/// How the log looks.
+/// The form of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
@@ -143,7 +143,7 @@ pub enum LogFormat {
 settings! {
     /// What the process is.
     section General as GeneralFile in "server" {
-        /// What runs in this process: "file", "vol", "vl", "pt", "bos".
+        /// The roles that run in this process: "file", "vol", "vl", "pt", "bos".
         roles: Vec<Role> = Role::ALL.to_vec();
         /// The folder for everything that the server keeps: the databases, the list of callback promises, sysid, and by default the configuration folder and the first partition.
         state: PathBuf = "/var/lib/afar".into();
@@ -151,19 +151,19 @@ settings! {
         config_dir: PathBuf = PathBuf::new();
         /// The address to listen on. With 0.0.0.0 the server listens on all addresses; NetInfo and NetRestrict decide which of them it tells to others.
         bind: Ipv4Addr = Ipv4Addr::UNSPECIFIED;
-        /// The name of the cell to make if the configuration folder does not exist yet.
+        /// The name of the new cell that the server makes if the configuration folder does not exist yet.
         cell: String = "afar.local".to_owned();
-        /// The administrator to make with that cell.
+        /// The name of the first administrator of that new cell.
         administrator: String = "admin".to_owned();
         /// The partitions: folders named /vicepXX, or "XX=FOLDER" for other folders. Empty: all /vicepXX that are mounted or hold a file AlwaysAttach; if there are none, STATE/vicepa.
         partitions: Vec<String> = Vec::new();
-        /// A BosConfig. Its options for fileserver, volserver, vlserver and ptserver apply where this file says nothing. Empty: none.
+        /// An OpenAFS BosConfig. Its options for fileserver, volserver, vlserver and ptserver apply to keys that server.toml does not set. Empty: none.
         bos_config: PathBuf = PathBuf::new();
-        /// NetInfo: which addresses the server tells to others. Empty: STATE/etc/NetInfo, if it exists.
+        /// A NetInfo file, which lists the addresses that the server tells to others. Empty: STATE/etc/NetInfo, if it exists.
         net_info: PathBuf = PathBuf::new();
-        /// NetRestrict: which addresses it does not tell. Empty: STATE/etc/NetRestrict, if it exists.
+        /// A NetRestrict file, which lists the addresses that the server does not tell. Empty: STATE/etc/NetRestrict, if it exists.
         net_restrict: PathBuf = PathBuf::new();
-        /// The memory in MiB that the caches and tables of all these servers share; the section Memory says how. The program itself takes some 40 MiB besides.
+        /// The memory in MiB that the caches and tables of all these servers share. The section Memory says how they share it. The program itself takes about 40 MiB more.
         memory_mib: u32 = 1024;
     }
 
@@ -183,25 +183,25 @@ settings! {
 
     /// The transport.
     section Transport as TransportFile in "transport" {
-        /// UDP receive buffer of each port, in bytes as the kernel counts them. 0: 32 MiB. Twice net.core.rmem_max is the most, except for 0 with CAP_NET_ADMIN, which forces 32 MiB.
+        /// UDP receive buffer of each port, in bytes as the kernel counts them. 0: 32 MiB. The kernel grants at most twice net.core.rmem_max, except if this is 0 and the server has CAP_NET_ADMIN: then it grants 32 MiB in any case.
         receive_buffer_bytes: u64 = 0;
-        /// The largest packet to send, in bytes of UDP payload. 0: the server finds out what each path takes.
+        /// The largest packet to send, in bytes of UDP payload. 0: the server finds out the largest size for each path.
         max_packet_bytes: u32 = 0;
         /// Whether to listen only on the first address that is told to others, even if bind is 0.0.0.0 (OpenAFS's -rxbind).
         one_address: bool = false;
-        /// How many connections a host may have without a user's name, on each port. Beyond it, the host's oldest connection without a call is forgotten.
+        /// How many anonymous connections a host may have on each port. Beyond this, the server drops the host's oldest idle one.
         connections_of_host: u32 = 16_384;
-        /// How many MiB of data all callers without a name together may leave waiting at the file service's port. A host may have as much as it leaves free, so half if it is alone; what is not kept, clients send again.
+        /// How many MiB of waiting data the file service's port keeps for all anonymous callers together. One host gets at most as much as is still free, so one host alone gets half. Clients send again what the server drops.
         strangers_mib: u32 = 64;
     }
 
     /// Who clients are, and who may administer.
     section Security as SecurityFile in "security" {
-        /// The lowest security level that authenticated clients may use: "clear", "auth" or "crypt".
+        /// The lowest security level that an authenticated client may use: "clear", "auth" or "crypt".
         min_level: Level = Level::Clear;
         /// Whether user.admin and user/admin may be the same user (OpenAFS's -allow-dotted-principals).
         allow_dotted_principals: bool = false;
-        /// Whether the server starts if all of its keys are DES keys. Somebody who has seen a ticket finds such a key within hours and can then be any user.
+        /// Whether the server starts if all of its keys are DES keys. An attacker who has seen one ticket can find such a key within hours, and can then act as any user.
         allow_only_des: bool = false;
         /// Kerberos realms whose users are users of the cell, besides those in krb.conf.
         realms: Vec<String> = Vec::new();
@@ -211,27 +211,27 @@ settings! {
     section FileService as FileServiceFile in "file" {
         /// How many calls the file service works on at once.
         max_calls: u32 = 1024;
-        /// How many calls may wait for that, over all clients. Beyond it, the user or host with the most waiting calls is told to come later (VBUSY).
+        /// How many calls may wait until the file service works on them, over all clients. Beyond this, the user or host with the most waiting calls gets VBUSY (try again later).
         busy_at: u32 = 4096;
-        /// How many callback promises are kept in memory; each takes some 190 bytes. Beyond it, the machine whose clients hold the most loses all promises of its largest client, and that client is told.
+        /// How many callback promises the server keeps in memory; each takes about 190 bytes. Beyond this, the server breaks all promises of one client, and tells that client. It takes the machine whose clients hold the most promises, and of these the client with the most.
         callbacks: u32 = 1_000_000;
-        /// For how many seconds a user's or host's groups are remembered.
+        /// For how many seconds the server remembers which groups a user or host is in.
         groups_seconds: u32 = 300;
-        /// Whether clients may change nothing through the file service (OpenAFS's -readonly). The volume service still changes volumes.
+        /// Whether the file service refuses all changes by clients (OpenAFS's -readonly). The volume service still changes volumes.
         read_only: bool = false;
-        /// Whether members of system:administrators may change things even then (-admin-write).
+        /// Whether members of system:administrators may change things even if file.read_only is true (OpenAFS's -admin-write).
         administrators_write: bool = false;
-        /// What members of system:administrators may do in every directory (-implicit): letters of rlidwkaABCDEFGH, or none, read, write or all. They may always change access lists.
+        /// What members of system:administrators may do in every directory (OpenAFS's -implicit): letters of rlidwkaABCDEFGH, or none, read, write or all. They may always change access lists.
         administrators_rights: String = "la".to_owned();
-        /// Whether access lists are accepted in the form of clients before 1.8.0 and 1.6.23. An attacker could make such a client send one (CVE-2018-7168; -cve-2018-7168-enforce accepts none).
+        /// Whether the server accepts access lists in the form that clients before 1.8.0 and 1.6.23 send. An attacker can make such a client send a list that its user did not want (CVE-2018-7168). OpenAFS's -cve-2018-7168-enforce turns this off.
         old_access_lists: bool = true;
     }
 
     /// Volumes on disk.
     section Volumes as VolumesFile in "volumes" {
-        /// When a change survives a loss of power: "always" before it is acknowledged, "interval" within a second afterwards.
+        /// When a change is safe against a power loss: "always" means before it is acknowledged, "interval" within a second afterwards.
         sync: Sync = Sync::Interval;
-        /// MiB of each partition's file system that stay free: with less, the partition is full. Removing files needs room too, two segments of the log.
+        /// How many MiB of each partition's file system stay free. With less, the partition is full. This room is also needed to remove files: two segments of the log.
         reserve_mib: u32 = 64;
         /// The size of a segment of each partition's log, in MiB. The log has two or three segments. The server keeps the same amount in memory, and reads up to twice as much when it starts after a crash.
         log_mib: u32 = 32;
@@ -241,7 +241,7 @@ settings! {
     section VolumeService as VolumeServiceFile in "vol" {
         /// Who may list volumes: "anyuser" or "admin".
         restricted_query: Query = Query::Anyuser;
-        /// After how many seconds a transaction that nobody uses is ended.
+        /// After how many idle seconds the server ends a transaction.
         idle_transaction_seconds: u32 = 600;
     }
 
@@ -251,37 +251,37 @@ settings! {
         restricted_query: Query = Query::Anyuser;
         /// Whether only administrators may change the protection database.
         restricted: bool = false;
-        /// Whether the protection database tells anonymous callers nothing about who there is.
+        /// Whether the protection database hides the cell's users and groups from anonymous callers.
         restrict_anonymous: bool = false;
-        /// How deep groups may be nested in groups; 0 forbids it.
+        /// How many levels deep groups may be nested in groups; 0 forbids it.
         group_depth: u32 = 5;
-        /// What others may see of a user, unless it is set for that user: five letters or hyphens, as pts shows them.
+        /// What others may see of a user whose own flags are not set: five letters or hyphens, as pts shows them.
         user_access: String = "S----".to_owned();
-        /// The same for groups.
+        /// What others may see of a group whose own flags are not set, in the same form.
         group_access: String = "S-M--".to_owned();
         /// Addresses of the cell's database servers, to use instead of those in CellServDB. Empty: CellServDB.
         servers: Vec<Ipv4Addr> = Vec::new();
-        /// The members of the etcd that keeps the databases, such as "http://192.0.2.7:2379": for a cell with several database servers, the same on each. Empty: a file in STATE/databases.
+        /// The addresses of the etcd members that keep the databases, such as "http://192.0.2.7:2379". A cell with several database servers needs this, with the same value on each. Empty: a file in STATE/databases.
         etcd: Vec<String> = Vec::new();
-        /// What all keys in etcd begin with. Two cells in one etcd need different ones, neither of which begins with the other. Empty: /afar/ and the cell's name.
+        /// The prefix of all keys in etcd. Two cells in one etcd need different prefixes, and neither may begin with the other. Empty: /afar/ and the cell's name.
         etcd_prefix: String = String::new();
-        /// For members at https://: the certificates, in PEM, of the authorities that have signed theirs.
+        /// A PEM file with the certificates of the authorities that signed the etcd members' certificates, for members at https://.
         etcd_ca: PathBuf = PathBuf::new();
-        /// The certificate, in PEM, by which etcd knows this server. Empty: none.
+        /// A PEM file with the certificate by which etcd knows this server. Empty: none.
         etcd_certificate: PathBuf = PathBuf::new();
-        /// The certificate's key, in PEM.
+        /// A PEM file with the key of that certificate.
         etcd_key: PathBuf = PathBuf::new();
-        /// The user that this server is in etcd. Empty: none.
+        /// The user name with which the server logs in to etcd. Empty: none.
         etcd_user: String = String::new();
         /// A file with that user's password.
         etcd_password_file: PathBuf = PathBuf::new();
-        /// For how many seconds look-ups are answered from memory while etcd does not answer. Then, or at once with 0, clients are told to ask another server.
+        /// For how many seconds the server answers look-ups from memory while etcd does not answer. After that, it tells clients to ask another server. With 0 it does so at once.
         memory_seconds: u32 = 3600;
     }
 
     /// The log, which goes to stderr (the journal).
     section Log as LogFile in "log" {
-        /// What is logged, such as "info" or "info,afs_fileserver=debug". The levels are error, warn, info, debug and trace.
+        /// The filter for log messages, such as "info" or "info,afs_fileserver=debug". The levels are error, warn, info, debug and trace.
         filter: String = "info".to_owned();
         /// "text" or "json".
         format: LogFormat = LogFormat::Text;
@@ -289,21 +289,21 @@ settings! {
 
     /// The audit log: a line of JSON for each change, with who, what, from where, and the result.
     section Audit as AuditFile in "audit" {
-        /// The audit log's file, which is opened again on SIGHUP. Empty: STATE/audit.log.
+        /// The audit log's file. The server opens it again on SIGHUP. Empty: STATE/audit.log.
         file: PathBuf = PathBuf::new();
-        /// Whether there is an audit log.
+        /// Whether the server keeps an audit log.
         enabled: bool = true;
-        /// Whether it also has changes of files and directories, not only those of access lists, volumes and databases.
+        /// Whether the audit log also has changes of files and directories, not only those of access lists, volumes and databases.
         files: bool = false;
     }
 
     /// Metrics for Prometheus.
     section Metrics as MetricsFile in "metrics" {
-        /// Where Prometheus can fetch metrics over HTTP, such as "127.0.0.1:9160". Empty: nowhere.
+        /// The address at which Prometheus can fetch metrics over HTTP, such as "127.0.0.1:9160". Without this key, the server serves no metrics.
         bind: Option<SocketAddr> = None;
-        /// Whether the same port tells who does what, for `afar top` and browsers: this has the names of users, volumes and clients.
+        /// Whether metrics.bind also serves current activity, for `afar top` and browsers. It contains the names of users, volumes and clients.
         activity: bool = true;
-        /// Names under which a browser may show that, besides addresses, localhost and the machine's host name.
+        /// Further host names that a browser may use in the address of that page, besides localhost, the machine's host name, and IP addresses.
         names: Vec<String> = Vec::new();
     }
 }
