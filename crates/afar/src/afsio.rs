@@ -41,9 +41,9 @@ macro_rules! options {
     ($( $option:expr ),* $(,)?) => { &[
         $( $option, )*
         Opt::list("servers", "database servers of the cell").ours(),
-        Opt::single("config", "config location").ours(),
-        Opt::flag("localauth", "with a ticket made from the cell's key").ours(),
-        Opt::single("as", "user of the cell, with -localauth").ours(),
+        Opt::single("config", "folder with ThisCell and CellServDB").ours(),
+        Opt::flag("localauth", "call as a user of the cell, with a ticket made from its key").ours(),
+        Opt::single("as", "name of that user, with -localauth").ours(),
         Opt::flag("noprogress", "no progress bar").ours(),
     ] };
 }

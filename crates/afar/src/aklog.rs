@@ -46,20 +46,20 @@ static COMMAND: Command = Command {
         Opt::list("cell", "cell or path").or("c"),
         Opt::single("k", "Kerberos realm of the cell"),
         Opt::list("path", "path").or("p").path(),
-        Opt::flag("d", "say what is done"),
+        Opt::flag("d", "print each step"),
         Opt::flag("hosts", "list the servers that paths are on"),
-        Opt::flag("zsubs", "list what to subscribe to; does nothing"),
+        Opt::flag("zsubs", "list Zephyr subscriptions; does nothing"),
         Opt::flag("noauth", "get no tokens"),
         Opt::flag("noprdb", "do not ask the protection database"),
-        Opt::flag("linked", "tokens for a linked cell, too"),
-        Opt::flag("force", "set the token even if it is the one that is there"),
-        Opt::flag("setpag", "a new PAG; use pagsh"),
-        Opt::flag("524", "convert tickets to Kerberos 4; not there"),
-        Opt::flag("insecure_des", "use weak encryption; not there"),
+        Opt::flag("linked", "get tokens for a linked cell, too"),
+        Opt::flag("force", "set the token even if the client has it already"),
+        Opt::flag("setpag", "not supported; use pagsh for a new PAG"),
+        Opt::flag("524", "convert tickets to Kerberos 4; not supported"),
+        Opt::flag("insecure_des", "use weak encryption; not supported"),
         Opt::single("config", "folder with ThisCell and CellServDB").path(),
         Opt::single("keytab", "file with the cell's key, to make a ticket for -principal").path(),
-        Opt::single("principal", "who to be, with -keytab"),
-        Opt::single("token-lifetime", "hours, with -keytab; 0 is as long as can be"),
+        Opt::single("principal", "name in that ticket, with -keytab"),
+        Opt::single("token-lifetime", "lifetime in hours, with -keytab; 0 is as long as possible"),
         Opt::flag("renew", "renew the Kerberos ticket first").ours(),
     ],
 };
@@ -92,7 +92,7 @@ fn get_tokens(given: &Given, printer: &Printer) -> u8 {
         }
     }
     if given.has("setpag") {
-        complain!(printer, "aklog: a shell that runs cannot be put into a PAG: begin one with 'pagsh'\n");
+        complain!(printer, "aklog: -setpag is not supported: use 'pagsh' to start a shell with a new PAG\n");
     }
     let client = Client::for_tokens();
     let source = Source { client: client.as_ref().ok(), folder: given.value("config").map(PathBuf::from) };

@@ -22,29 +22,29 @@ const LINK_OMIT: &str = "2";
 const LINK_BYTES: &str = "4000000000";
 
 #[derive(Parser)]
-#[command(name = "afar bench", about = "Measures mounts and links of your own, beside each other")]
+#[command(name = "afar bench", about = "Measures your own mounts and network links, and compares them")]
 #[command(
-    after_help = "Each FOLDER gets a folder afar-bench-NUMBER, which is removed at the end (not after Ctrl-C). In a mount of afar files are \
-    dropped from the cache (fs flush) and read again cold; elsewhere that is tried with the fs that is there. The first FOLDER is measured twice: what differs \
-    is noise. For the link run 'afar rxperf server -p 7009' at the other end; OpenAFS's rxperf does, too."
+    after_help = "The command makes a folder afar-bench-NUMBER in each FOLDER, and removes it at the end (not after Ctrl-C). In a mount of afar's, it drops \
+    files from the cache (fs flush) and reads them again cold. In other mounts it tries the same with the machine's own fs. It measures the first FOLDER twice: \
+    the difference is noise. To measure a link, run 'afar rxperf server -p 7009' at the other end; OpenAFS's rxperf works too."
 )]
 struct Cli {
-    /// Folders to work in, such as one in an AFS cell and one on a local disk
+    /// Folders to measure, such as one in an AFS cell and one on a local disk
     #[arg(value_name = "FOLDER")]
     folders: Vec<PathBuf>,
     /// A host that runs 'rxperf server', with its port if that is not 7009
     #[arg(long, value_name = "HOST[:PORT]")]
     server: Option<String>,
-    /// Bytes of the large file, in MB
+    /// Size of the large file, in MB
     #[arg(long, value_name = "MB", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     size: u64,
-    /// Small files, of 8192 bytes each
+    /// Number of small files, of 8,192 bytes each
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=20_000))]
     files: u32,
-    /// How often each thing is measured
+    /// Number of times that each thing is measured
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     repeats: u32,
-    /// Where afar-bench.json and afar-bench.html go
+    /// Folder for afar-bench.json and afar-bench.html
     #[arg(long, value_name = "DIR", default_value = ".")]
     out: PathBuf,
     /// Prints the figures as JSON
@@ -74,9 +74,10 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 
 fn measure(cli: &Cli) -> Result<Figures, String> {
     if cli.folders.is_empty() && cli.server.is_none() {
-        return Err("nothing to measure: name folders, or a host with --server; --help tells more".to_owned());
+        return Err("nothing to measure: name folders, or a host with --server (see --help)".to_owned());
     }
-    let program = env::current_exe().map_err(|error| format!("finding this program: {error}"))?;
+    let program =
+        env::current_exe().map_err(|error| format!("cannot find this program's own file: {error}"))?;
     let size = Size { bytes: cli.size * 1_000_000, files: cli.files };
     let link = match &cli.server {
         Some(server) => measure_link(&program, server, cli.repeats)?,

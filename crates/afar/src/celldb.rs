@@ -21,12 +21,12 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Copies both databases from a file to etcd, or back, while no server of the cell uses them
+    /// Copies both databases from a file to etcd, or back. Stop the cell's database servers first
     Copy {
-        /// The server's configuration, whose databases.etcd names etcd
+        /// The server's configuration file; its key databases.etcd says where etcd is
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
-        /// Where to copy them
+        /// The destination
         #[arg(long, value_enum)]
         to: Place,
         /// Overwrites the databases at the destination
@@ -51,13 +51,13 @@ fn copy(cli: &Cli) -> Result<(), String> {
     let Verb::Copy { config, to, replace } = &cli.verb;
     let of_etcd = configuration(Some(config), None)?;
     if of_etcd.databases.etcd.is_empty() {
-        return Err(format!("{} names no etcd: set databases.etcd", config.display()));
+        return Err(format!("{} does not say where etcd is: set databases.etcd", config.display()));
     }
     let mut of_file = of_etcd.clone();
     of_file.databases.etcd.clear();
     let file = of_file.server.state.join("databases/cell.redb");
     if *to == Place::Etcd && !file.exists() {
-        return Err(format!("{} is not there, so there is nothing to copy", file.display()));
+        return Err(format!("nothing to copy: there is no {}", file.display()));
     }
     let (from, to) = match to {
         Place::Etcd => (&of_file, &of_etcd),
@@ -96,7 +96,7 @@ async fn put<I: Image>(rows: Vec<Row>, target: &dyn CellStore, existing: Existin
 fn told_of(error: &FillError) -> String {
     match error {
         FillError::NotEmpty { .. } => {
-            format!("at the destination, {error}; --replace overwrites them")
+            format!("at the destination, {error}; --replace overwrites both databases")
         }
         _ => error.to_string(),
     }

@@ -35,7 +35,7 @@ pub(crate) fn read(path: &Path, may_miss: bool) -> Result<Option<Vec<u8>>, Strin
     let read = file.by_ref().take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes);
     read.map_err(|error| format!("{}: {error}", path.display()))?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
-        return Err(format!("{}: it is longer than any database of OpenAFS's can be", path.display()));
+        return Err(format!("{}: this file is too large to be a database of OpenAFS's", path.display()));
     }
     Ok(Some(bytes))
 }
@@ -129,7 +129,7 @@ fn as_owner<T>(state: &Path, work: impl FnOnce() -> Result<T, String>) -> Result
         _ => return work(),
     };
     let failed = |error: nix::Error| {
-        format!("{}: this cannot be opened as its owner, user {}: {error}", state.display(), owner.uid())
+        format!("{}: cannot open this as its owner, user {}: {error}", state.display(), owner.uid())
     };
     let own = (getgroups().map_err(failed)?, getegid());
     let become_owner = || {

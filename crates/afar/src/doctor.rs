@@ -28,8 +28,8 @@ static COMMAND: Command = Command {
     name: "doctor",
     options: &[
         Opt::single("config", "folder with ThisCell and CellServDB, default /etc/openafs"),
-        Opt::single("mount", "mount point to look at, default that of 'afar up'"),
-        Opt::single("bind", "address whose ports are tried, default 127.0.0.1"),
+        Opt::single("mount", "mount point to check, default that of 'afar up'"),
+        Opt::single("bind", "address whose ports to check, default 127.0.0.1"),
         Opt::flag("all-cells", "ask the servers of all cells, not only of this one's"),
         Opt::flag("json", "print one JSON object"),
     ],
@@ -147,23 +147,23 @@ fn fuse() -> Vec<Finding> {
         (false, _) => finding(
             "passthrough",
             Grade::Poor,
-            "this kernel has none (Linux 6.9 and newer have): cached files are read at three quarters of the speed",
+            "this kernel has none (Linux 6.9 and newer have it): reads of cached files have three quarters of the speed",
         ),
         (true, false) => finding(
             "passthrough",
             Grade::Poor,
-            "it takes root (CAP_SYS_ADMIN): cached files are read at three quarters of the speed",
+            "needs root (CAP_SYS_ADMIN): reads of cached files have three quarters of the speed",
         ),
     });
     if !geteuid().is_root() {
         let conf = fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
         let allows = conf.lines().any(|line| line.trim() == "user_allow_other");
         findings.push(match allows {
-            true => finding("sharing", Grade::Good, "others may be let into the mount (--allow-other)"),
+            true => finding("sharing", Grade::Good, "--allow-other lets other users use the mount"),
             false => finding(
                 "sharing",
                 Grade::Good,
-                "the mount will be for this user alone; for others too, root adds user_allow_other to /etc/fuse.conf",
+                "only this user can use the mount; to let others use it, root adds user_allow_other to /etc/fuse.conf",
             ),
         });
     }
@@ -218,7 +218,7 @@ fn mount_point_is_free(path: Option<&Path>) -> Finding {
             finding(what, Grade::Bad, format!("{shown} is not empty: choose another with --mount"))
         }
         StateOf::NotAFolder => {
-            finding(what, Grade::Bad, format!("{shown} is no folder: choose another with --mount"))
+            finding(what, Grade::Bad, format!("{shown} is not a folder: choose another with --mount"))
         }
         StateOf::Mounted(mount) => finding(
             what,
@@ -231,7 +231,7 @@ fn mount_point_is_free(path: Option<&Path>) -> Finding {
         StateOf::Hanging(_) => finding(
             what,
             Grade::Bad,
-            format!("what is mounted on {shown} does not answer: umount -l {shown}"),
+            format!("the file system that is mounted on {shown} does not answer: run 'umount -l {shown}'"),
         ),
         StateOf::Unreadable(error) => finding(what, Grade::Bad, format!("{shown}: {error}")),
     }
@@ -252,8 +252,8 @@ fn buffers() -> Finding {
         what,
         Grade::Poor,
         format!(
-            "UDP buffers are at most {} KiB, and many clients at once will be slow: as root, \
-             sysctl -w net.core.rmem_max={BUFFER_BYTES}",
+            "UDP buffers can have at most {} KiB, so many clients at once will be slow: as root, run \
+             'sysctl -w net.core.rmem_max={BUFFER_BYTES}'",
             max >> 10
         ),
     )
@@ -289,7 +289,7 @@ fn ports(address: Ipv4Addr) -> Vec<Finding> {
             "client port",
             Grade::Good,
             format!(
-                "port 7001 at {address} is taken: the client uses another (firewalls may allow only 7001)"
+                "port 7001 at {address} is in use: the client uses another (some firewalls allow only 7001)"
             ),
         ),
     };
@@ -319,22 +319,30 @@ fn clock() -> Finding {
     let what = "clock";
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     if now < NOT_BEFORE {
-        return finding(what, Grade::Bad, "it is years behind: tickets and times of files will be wrong");
+        return finding(
+            what,
+            Grade::Bad,
+            "it is years behind: Kerberos tickets will fail, and files will get wrong times",
+        );
     }
     let is_kept = |line: &str| line == "NTPSynchronized=yes";
     let asked = Process::new("timedatectl").arg("show").stdin(Stdio::null()).stderr(Stdio::null()).output();
     match asked {
         Ok(output) if output.status.success() => {
             match String::from_utf8_lossy(&output.stdout).lines().any(is_kept) {
-                true => finding(what, Grade::Good, "it is kept by NTP"),
+                true => finding(what, Grade::Good, "NTP keeps it right"),
                 false => finding(
                     what,
                     Grade::Poor,
-                    "nothing keeps it: Kerberos's tickets need it within five minutes of the servers' (timedatectl set-ntp true)",
+                    "NTP does not keep it right, and Kerberos needs it within five minutes of the servers' clocks: run 'timedatectl set-ntp true'",
                 ),
             }
         }
-        _ => finding(what, Grade::Good, "it is plausible; nobody here says whether NTP keeps it"),
+        _ => finding(
+            what,
+            Grade::Good,
+            "it is plausible, but this machine does not say whether NTP keeps it right",
+        ),
     }
 }
 
@@ -346,7 +354,7 @@ fn cells(folder: Option<&str>, all: bool) -> Vec<Finding> {
         Ok(client) => client,
         Err(error) if error.is_missing() => {
             let text =
-                format!("{} has no ThisCell: 'afar up' needs none, 'afar mount' does", folder.display());
+                format!("{} has no ThisCell: 'afar mount' needs one, 'afar up' does not", folder.display());
             return vec![finding(what, Grade::Good, text)];
         }
         Err(error) => return vec![finding(what, Grade::Bad, error.to_string())],

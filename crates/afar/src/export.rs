@@ -22,16 +22,16 @@ use std::sync::Arc;
 #[derive(Parser)]
 #[command(
     name = "afar export",
-    about = "Writes the cell's databases as files for OpenAFS's vlserver and ptserver, while 'afar server' is stopped"
+    about = "Writes the cell's databases as files for OpenAFS's vlserver and ptserver. Stop 'afar server' first"
 )]
 struct Cli {
-    /// Where the volume location database goes, such as /var/lib/openafs/db/vldb.DB0
+    /// File to write the volume location database to, such as /var/lib/openafs/db/vldb.DB0
     #[arg(long, value_name = "FILE")]
     vldb: Option<PathBuf>,
-    /// Where the protection database goes, such as /var/lib/openafs/db/prdb.DB0
+    /// File to write the protection database to, such as /var/lib/openafs/db/prdb.DB0
     #[arg(long, value_name = "FILE")]
     prdb: Option<PathBuf>,
-    /// The server's configuration
+    /// The server's configuration file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The server's state folder
@@ -117,7 +117,7 @@ fn may_write(path: &Path, force: bool) -> Result<(), String> {
     let log = log_path(path);
     if fs::metadata(&log).is_ok_and(|log| log.len() > EMPTY_LOG_BYTES) {
         return Err(format!(
-            "{}: this log of the database that was there would be applied to the new one; stop OpenAFS's servers and remove it",
+            "{} is the log of the old database, which OpenAFS's server would apply to the new one: stop OpenAFS's servers and remove it",
             log.display()
         ));
     }

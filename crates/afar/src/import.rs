@@ -23,31 +23,31 @@ use std::process::ExitCode;
 #[derive(Parser)]
 #[command(
     name = "afar import",
-    about = "Fills the cell's databases from the files of OpenAFS's vlserver and ptserver, or from servers that run; stop 'afar server' first, and OpenAFS's servers if you read their files"
+    about = "Fills the cell's databases from the database files of OpenAFS's vlserver and ptserver, or from running servers. Stop 'afar server' first, and OpenAFS's servers too if you read their files"
 )]
 struct Cli {
-    /// The volume location database, such as /var/lib/openafs/db/vldb.DB0
+    /// The file of the volume location database, such as /var/lib/openafs/db/vldb.DB0
     #[arg(long, value_name = "FILE")]
     vldb: Option<PathBuf>,
-    /// The protection database, such as /var/lib/openafs/db/prdb.DB0
+    /// The file of the protection database, such as /var/lib/openafs/db/prdb.DB0
     #[arg(long, value_name = "FILE")]
     prdb: Option<PathBuf>,
-    /// Asks the database servers at these addresses for both databases, which nobody should change meanwhile
+    /// Reads both databases from the running database servers at these addresses; nobody should change them meanwhile
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',', conflicts_with_all = ["vldb", "prdb"])]
     from: Vec<Ipv4Addr>,
     /// The folder with the cell's key, for --from
     #[arg(long, value_name = "DIR", default_value = crate::cell::SERVER_FOLDER)]
     keys: PathBuf,
-    /// The server's configuration
+    /// The server's configuration file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The server's state folder
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Reads the files and says what is odd in them; changes nothing
+    /// Only reads the databases and reports what is odd in them; changes nothing
     #[arg(long)]
     dry_run: bool,
-    /// Replaces what the databases have, which must be empty otherwise
+    /// Replaces the databases' content; without this option they must be empty
     #[arg(long)]
     replace: bool,
     /// Writes JSON
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 
 fn import(cli: &Cli) -> Result<(), String> {
     if cli.vldb.is_none() && cli.prdb.is_none() && cli.from.is_empty() {
-        return Err("give --vldb FILE, --prdb FILE, or both, or --from ADDRESS".to_owned());
+        return Err("give --vldb FILE or --prdb FILE or both, or --from ADDRESS".to_owned());
     }
     // Both are read before anything is changed.
     let (vldb, prdb) = if cli.from.is_empty() {
@@ -138,7 +138,9 @@ async fn put<I: Image>(
 fn told_of(error: &FillError) -> String {
     match error {
         FillError::NotEmpty { .. } => {
-            format!("{error}; copy the state folder, then replace them with --replace")
+            format!(
+                "{error}; make a copy of the state folder, then use --replace to replace the databases' content"
+            )
         }
         _ => error.to_string(),
     }

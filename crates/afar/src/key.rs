@@ -32,7 +32,7 @@ static SUITE: Suite = Suite {
             command: Command {
                 name: "key add",
                 options: &[
-                    Opt::single("keytab", "file with the cell's key, from kadmin").required(),
+                    Opt::single("keytab", "file with the cell's key, written by kadmin").required(),
                     CONFIG,
                     Opt::single("kvno", "only the key of this version"),
                 ],
@@ -202,7 +202,7 @@ fn add_all(own: &mut KeySet, wanted: &[Key]) -> Result<(), String> {
             let (_, enctype) = kind_of(key);
             return Err(format!(
                 "{KEY_FILE_EXT} already has a different key with kvno {} and {enctype}: run ktadd again (with Heimdal, \
-                 cpw --random-key first), which gives the key a new number, then add the new keytab",
+                 cpw --random-key first) so that the key gets a new number, then add the new keytab",
                 key.kvno
             ));
         }
@@ -230,7 +230,7 @@ fn remove(keys: &Keys<'_>, given: &Given) -> Result<(), String> {
         }
         if own.is_empty() {
             return Err(format!(
-                "this is the last key of {KEY_FILE_EXT}: add another first, else nobody can log in"
+                "this is the last key in {KEY_FILE_EXT}, and without it nobody could log in: add another key first"
             ));
         }
         Ok(gone)

@@ -30,11 +30,11 @@ static COMMAND: Command = Command {
         Opt::flag("pipe", "read the password from the standard input"),
         Opt::flag("silent", "silent operation"),
         Opt::single("lifetime", "ticket lifetime in hh[:mm[:ss]]"),
-        Opt::flag("setpag", "a new PAG; use pagsh"),
+        Opt::flag("setpag", "not supported; use pagsh for a new PAG"),
         Opt::flag("tmp", "keep the Kerberos ticket in a file"),
         Opt::flag("noprdb", "do not ask the protection database"),
-        Opt::flag("unwrap", "another form of the ticket; not there"),
-        Opt::flag("insecure_des", "use weak encryption; not there"),
+        Opt::flag("unwrap", "another form of the ticket; not supported"),
+        Opt::flag("insecure_des", "use weak encryption; not supported"),
         Opt::single("keytab", "file with the user's key, in place of a password").ours(),
     ],
 };
@@ -73,11 +73,11 @@ fn log_in(given: &Given, printer: &Printer) -> Result<(), Refusal> {
         }
     }
     if given.has("setpag") {
-        complain!(printer, "klog: a shell that runs cannot be put into a PAG: begin one with 'pagsh'\n");
+        complain!(printer, "klog: -setpag is not supported: use 'pagsh' to start a shell with a new PAG\n");
     }
     let seconds = match given.word("lifetime") {
         Some(text) => Some(lifetime(text).ok_or_else(|| {
-            failed(&format_args!("-lifetime {text} is no time as hh[:mm[:ss]]"), status::USAGE)
+            failed(&format_args!("-lifetime {text} is not a time of the form hh[:mm[:ss]]"), status::USAGE)
         })?),
         None => None,
     };

@@ -62,9 +62,9 @@ impl fmt::Display for NoToken {
         match self {
             Self::None => f.write_str("there is no token"),
             Self::Ended { cell } => write!(f, "your token for {cell} has expired; 'aklog' gets a new one"),
-            Self::Client(Failure::Errno(errno)) if *errno == Errno::ENOSYS.0 => {
-                f.write_str("the client that is mounted is of an older version, which does not give tokens")
-            }
+            Self::Client(Failure::Errno(errno)) if *errno == Errno::ENOSYS.0 => f.write_str(
+                "the mounted client is of an older version, which does not give tokens to commands",
+            ),
             Self::Client(failure) => failure.fmt(f),
         }
     }

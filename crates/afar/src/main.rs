@@ -74,13 +74,13 @@ const ENTRIES: &[Entry] = &[
     Entry {
         name: "up",
         is_classic: false,
-        about: "a whole cell on this machine, mounted: servers and client",
+        about: "runs a whole cell on this machine: its servers, and a client that mounts it",
         run: up::run,
     },
     Entry {
         name: "mount",
         is_classic: false,
-        about: "the client: mounts the cells that the configuration names",
+        about: "runs the client, which mounts the cells that the configuration names",
         run: mount::run,
     },
     Entry {
@@ -92,37 +92,37 @@ const ENTRIES: &[Entry] = &[
     Entry {
         name: "server",
         is_classic: false,
-        about: "the servers of this machine: files, volumes, the cell's databases",
+        about: "runs this machine's servers: files, volumes, the cell's databases",
         run: server::run,
     },
     Entry {
         name: "afsio",
         is_classic: true,
-        about: "reads and writes files of a cell, without a mount",
+        about: "reads and writes files of a cell without a mount",
         run: afsio::start,
     },
     Entry {
         name: "aklog",
         is_classic: true,
-        about: "tokens for cells, from your Kerberos tickets",
+        about: "gets tokens for cells with your Kerberos tickets",
         run: aklog::run,
     },
     Entry {
         name: "bos",
         is_classic: true,
-        about: "the server processes of a machine: status, superusers, logs, restarts",
+        about: "manages the server processes of a machine: status, superusers, logs, restarts",
         run: bos::start,
     },
     Entry {
         name: "cmdebug",
         is_classic: true,
-        about: "the state of a client: its cache, its locks, its cells",
+        about: "shows the state of a client: its cache, locks and cells",
         run: cmdebug::run,
     },
     Entry {
         name: "fs",
         is_classic: true,
-        about: "files, volumes and servers as the client of this machine sees them",
+        about: "shows and changes files, volumes and servers through this machine's client",
         run: fs::start,
     },
     Entry {
@@ -131,10 +131,15 @@ const ENTRIES: &[Entry] = &[
         about: "lists, adds and removes keys of a cell's servers",
         run: key::start,
     },
-    Entry { name: "klog", is_classic: true, about: "a token for a cell, with your password", run: klog::run },
-    Entry { name: "klog.krb5", is_classic: true, about: "the same under its other name", run: klog::run },
-    Entry { name: "pagsh", is_classic: true, about: "a shell with tokens of its own", run: pagsh::run },
-    Entry { name: "pts", is_classic: true, about: "users and groups of a cell", run: pts::start },
+    Entry {
+        name: "klog",
+        is_classic: true,
+        about: "gets a token for a cell with your password",
+        run: klog::run,
+    },
+    Entry { name: "klog.krb5", is_classic: true, about: "another name for klog", run: klog::run },
+    Entry { name: "pagsh", is_classic: true, about: "starts a shell with its own tokens", run: pagsh::run },
+    Entry { name: "pts", is_classic: true, about: "manages the users and groups of a cell", run: pts::start },
     Entry {
         name: "celldb",
         is_classic: false,
@@ -150,7 +155,7 @@ const ENTRIES: &[Entry] = &[
     Entry {
         name: "import",
         is_classic: false,
-        about: "fills a cell's databases from the files of OpenAFS's servers, or from servers",
+        about: "fills a cell's databases from OpenAFS's database files, or from running servers",
         run: import::run,
     },
     Entry {
@@ -162,36 +167,36 @@ const ENTRIES: &[Entry] = &[
     Entry {
         name: "rxdebug",
         is_classic: true,
-        about: "the state of an Rx endpoint: statistics, connections, peers, version",
+        about: "shows the state of an Rx endpoint: statistics, connections, peers, version",
         run: rxdebug::run,
     },
     Entry {
         name: "rxperf",
         is_classic: true,
-        about: "measures how fast an Rx transport is, as server or client",
+        about: "measures the speed of an Rx transport, as server or client",
         run: rxperf::run,
     },
     Entry {
         name: "rxplot",
         is_classic: false,
-        about: "draws the trace of a call that rxperf has written",
+        about: "draws the trace of a call that rxperf wrote",
         run: rxplot::run,
     },
     Entry {
         name: "bench",
         is_classic: false,
-        about: "measures mounts and links of your own, beside each other",
+        about: "measures your own mounts and network links, and compares them",
         run: bench::run,
     },
     Entry {
         name: "top",
         is_classic: false,
-        about: "who does what at servers right now, and which calls wait for whom",
+        about: "shows what servers are doing now, by volume, user, client and procedure, and which calls wait",
         run: top::run,
     },
     Entry { name: "tokens", is_classic: true, about: "shows your tokens", run: tokens::run },
-    Entry { name: "unlog", is_classic: true, about: "throws tokens away", run: unlog::run },
-    Entry { name: "vos", is_classic: true, about: "volumes of a cell, and where they are", run: vos::start },
+    Entry { name: "unlog", is_classic: true, about: "discards tokens", run: unlog::run },
+    Entry { name: "vos", is_classic: true, about: "manages the volumes of a cell", run: vos::start },
 ];
 
 fn main() -> ExitCode {
@@ -221,18 +226,21 @@ fn main() -> ExitCode {
             output::print(&format!("afar {}\n", env!("CARGO_PKG_VERSION")))
         }
         _ => {
-            eprintln!("afar: there is no command '{}'; 'afar help' lists what there is", first.display());
+            eprintln!("afar: there is no command '{}'; 'afar help' lists all commands", first.display());
             ExitCode::from(classic::MISUSE)
         }
     }
 }
 
 fn help() -> String {
-    let mut text = String::from("Usage: afar COMMAND ...; 'afar COMMAND -help' tells its options\n\n");
+    let mut text = String::from("Usage: afar COMMAND ...; 'afar COMMAND -help' lists its options\n\n");
     for entry in ENTRIES {
         text += &format!("  {:<10} {}\n", entry.name, entry.about);
     }
     let classic: Vec<_> = ENTRIES.iter().filter(|e| e.is_classic).map(|e| e.name).collect();
-    text += &format!("\nCalled by one of these names, it is that command: {}\n", classic.join(", "));
+    text += &format!(
+        "\nThrough a link with one of these names, afar runs that command: {}\n",
+        classic.join(", ")
+    );
     text
 }

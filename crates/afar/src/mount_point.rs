@@ -48,12 +48,12 @@ pub(crate) fn prepare(path: &Path) -> Result<Vec<String>, String> {
         match state_of(path) {
             StateOf::Dead(mount) => {
                 remove_dead(path, &mount)?;
-                notes.push(format!("{}: a mount that a crash had left was removed", path.display()));
+                notes.push(format!("{}: removed a dead mount that a crash had left", path.display()));
             }
             state => return check(path, state).map(|()| notes),
         }
     }
-    Err(format!("{}: several dead mounts lie on each other; unmount them with 'umount -l'", path.display()))
+    Err(format!("{}: too many dead mounts lie on each other: unmount them with 'umount -l'", path.display()))
 }
 
 fn remove_dead(path: &Path, mount: &MountPoint) -> Result<(), String> {
@@ -62,8 +62,8 @@ fn remove_dead(path: &Path, mount: &MountPoint) -> Result<(), String> {
     }
     fuse_dev::mount::unmount(path, true).map_err(|error| {
         format!(
-            "{}: a file system whose process is gone is mounted there, and cannot be unmounted ({error}); as root: \
-             umount -l {}",
+            "{}: a file system whose process has ended is mounted there, and afar cannot unmount it ({error}): as root, run \
+             'umount -l {}'",
             path.display(),
             path.display()
         )
@@ -84,19 +84,18 @@ fn check(path: &Path, state: StateOf) -> Result<(), String> {
     let shown = path.display();
     match state {
         StateOf::Folder { is_empty: true } => Ok(()),
-        StateOf::Missing => make(path).map_err(|error| {
-            format!("the mount point {shown} cannot be made: {error}; choose another folder")
-        }),
-        StateOf::NotAFolder => Err(format!("{shown} is no folder: choose another mount point")),
+        StateOf::Missing => make(path)
+            .map_err(|error| format!("cannot make the mount point {shown}: {error}; choose another folder")),
+        StateOf::NotAFolder => Err(format!("{shown} is not a folder: choose another mount point")),
         StateOf::Folder { is_empty: false } => Err(format!(
-            "{shown} is not empty, and what is in it would be hidden: choose another mount point"
+            "{shown} is not empty, and the mount would hide its files: choose another mount point"
         )),
         StateOf::Mounted(mount) => {
             let who = if mount.kind == OUR_KIND { "another afar" } else { mount.kind.as_str() };
             Err(format!("{who} is mounted on {shown} already: unmount it, or choose another mount point"))
         }
         StateOf::Hanging(mount) => Err(format!(
-            "a {} that does not answer is mounted on {shown}: end its process, or unmount it with 'umount -l {shown}'",
+            "a {} that does not answer is mounted on {shown}: end its process, or run 'umount -l {shown}'",
             mount.kind
         )),
         StateOf::Unreadable(error) if error.kind() == ErrorKind::PermissionDenied => {
@@ -126,7 +125,7 @@ mod tests {
         assert_eq!(prepare(&path), Ok(Vec::new()), "it may be there already");
         fs::write(path.join("file"), "").unwrap();
         assert!(prepare(&path).unwrap_err().contains("is not empty"));
-        assert!(prepare(&path.join("file")).unwrap_err().contains("is no folder"));
+        assert!(prepare(&path.join("file")).unwrap_err().contains("is not a folder"));
         assert!(prepare(Path::new("/proc")).unwrap_err().contains("proc is mounted"));
         fs::remove_dir_all(root).unwrap();
     }

@@ -28,7 +28,7 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
         }
         let helper = format!("{HELPERS}/{HELPER}");
         return refused(&format!(
-            "adding a group takes CAP_SETGID. As root: install -m 755 /usr/bin/afar {helper}; setcap cap_setgid+ep {helper}"
+            "a new PAG needs CAP_SETGID: as root, run 'install -m 755 /usr/bin/afar {helper}; setcap cap_setgid+ep {helper}'"
         ));
     }
     if let Err(why) = enter() {
@@ -93,5 +93,5 @@ fn enter() -> Result<(), String> {
         set_thread_groups(&groups)?;
         if geteuid().is_root() { Ok(()) } else { set_capabilities_without(CapabilitySet::all()) }
     };
-    set().map_err(|error| format!("adding a group: {error}"))
+    set().map_err(|error| format!("cannot add the PAG's group: {error}"))
 }

@@ -28,9 +28,9 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Side {
-    /// Answers rxperf clients until it is ended
+    /// Answers rxperf clients until SIGTERM or Ctrl-C
     Server(Server),
-    /// Calls an rxperf server and says how fast it went
+    /// Calls an rxperf server and prints the speed
     Client(Client),
 }
 
@@ -43,10 +43,10 @@ struct Transport {
     /// Receive window that a call begins with, in packets
     #[arg(short = 'W', value_name = "PACKETS", default_value_t = 255, value_parser = clap::value_parser!(u32).range(1..=65_535))]
     window: u32,
-    /// UDP receive buffer in KiB, not forced beyond what the system allows; default: as large as it takes
+    /// UDP receive buffer in KiB, at most what the system allows. Default: as large as possible
     #[arg(short = 'u', value_name = "KIB")]
     udp_buffer: Option<usize>,
-    /// Behave as a stock peer: no announcement, windows of at most 255 packets
+    /// Behave like OpenAFS: do not announce that this is afar, and use windows of at most 255 packets
     #[arg(long)]
     stock_like: bool,
     /// No jumbograms; has no effect, because none are ever sent
@@ -89,9 +89,9 @@ enum What {
     Send,
     /// The server sends -b bytes
     Recv,
-    /// The client sends -S bytes, the server -R
+    /// The client sends -S bytes, the server sends -R bytes
     Rpc,
-    /// As the list in -f says
+    /// The list in -f says who sends how much
     File,
 }
 
@@ -109,7 +109,7 @@ struct Client {
     /// Bytes to receive in an rpc
     #[arg(short = 'R', default_value = "0", value_parser = bytes)]
     receive: u32,
-    /// For -c file: a file of numbers; n means n times 4 bytes, 0 that the other side goes on
+    /// For -c file: a file of numbers: n sends n x 4 bytes, 0 lets the other side go on
     #[arg(short = 'f', value_name = "FILE")]
     list: Option<PathBuf>,
     /// The server, by name or address
@@ -118,34 +118,34 @@ struct Client {
     /// The server's port
     #[arg(short, default_value_t = PORT)]
     port: u16,
-    /// How many calls, one after another
+    /// Number of calls, one after another
     #[arg(short = 'T', alias = "calls", default_value_t = 1, value_name = "TIMES")]
     times: u64,
-    /// How many calls at once
+    /// Number of calls at once
     #[arg(short = 't', default_value_t = 1, value_name = "CALLS")]
     parallel: usize,
-    /// Size of the server's writes, told to it
+    /// Size of the server's writes; the client tells the server
     #[arg(short = 'r', default_value_t = 131_072)]
     read_size: u32,
     /// Size of the client's writes
     #[arg(short = 'w', default_value_t = 131_072, value_parser = clap::value_parser!(u32).range(1..=524_288))]
     write_size: u32,
-    /// Repeat for so many seconds; the call that runs then is broken off
+    /// Repeat for this many seconds, then break off the running call
     #[arg(long, value_parser = seconds)]
     seconds: Option<Duration>,
     /// Leave the first seconds out of the figures
     #[arg(long, value_parser = seconds, default_value = "0")]
     omit: Duration,
-    /// Pause between calls
+    /// Pause between calls, in ms
     #[arg(long, value_name = "MS", default_value_t = 0)]
     pause: u64,
-    /// Note how far each call is every so many milliseconds (with --json)
+    /// Record each call's progress at this interval, in ms (with --json)
     #[arg(long, value_name = "MS")]
     intervals: Option<u64>,
-    /// Write what happened in the first call to this file; 'afar rxplot FILE' draws it
+    /// Write the trace of the first call to this file; 'afar rxplot FILE' draws it
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Note how many bytes all calls together have carried, every so many milliseconds (with --json)
+    /// Record the bytes of all calls together at this interval, in ms (with --json)
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..))]
     sample: Option<u64>,
     /// Address to call from, on a host that has several

@@ -15,8 +15,8 @@ use std::process::ExitCode;
 static COMMAND: Command = Command {
     name: "rxplot",
     options: &[
-        Opt::single("trace", "file that rxperf --trace has written").required(),
-        Opt::single("output", "SVG file to write; default: the trace's name and .svg"),
+        Opt::single("trace", "file that rxperf --trace wrote").required(),
+        Opt::single("output", "SVG file to write; default: the trace's name with .svg added"),
     ],
 };
 

@@ -22,21 +22,21 @@ const SOON: Duration = Duration::from_millis(100);
 #[derive(Parser)]
 #[command(
     name = "afar top",
-    about = "Who does what at servers right now: volumes, users, clients, procedures, and which calls wait for whom",
-    after_help = "Keys: 1 to 5 or Tab choose what is shown; c, b, l, f, n sort by calls, bytes, latency, failures, name; the \
-                  arrows move; p pauses; q ends."
+    about = "Shows what servers are doing now, by volume, user, client and procedure, and which calls wait",
+    after_help = "Keys: 1 to 5 or Tab choose the table; c, b, l, f, n sort by calls, bytes, latency, failures, name; the \
+                  arrow keys scroll; p pauses; q quits."
 )]
 struct Cli {
-    /// Servers, as HOST or HOST:PORT on which their metrics.bind listens; the default port is 9160
+    /// Servers, as HOST or HOST:PORT; PORT is that of the server's metrics.bind, by default 9160
     #[arg(value_name = "HOST", default_value = "127.0.0.1")]
     servers: Vec<String>,
-    /// Over how many seconds rates are measured
+    /// Seconds between two measurements; rates are means over this time
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval: u64,
     /// Prints everything once, for scripts; the default without a terminal
     #[arg(long)]
     once: bool,
-    /// How many rows of each kind to print
+    /// Maximum number of rows of each table to print
     #[arg(long, value_name = "N", default_value_t = 20)]
     rows: usize,
 }
@@ -55,7 +55,8 @@ fn show(cli: Cli) -> Result<(), String> {
     }
     // Figures are of the time between two looks.
     while !model.is_measured() {
-        let (server, at, sample) = looks.recv().map_err(|_| "nobody looks any more".to_owned())?;
+        let (server, at, sample) =
+            looks.recv().map_err(|_| "the threads that ask the servers have ended".to_owned())?;
         if let (Err(error), [_]) = (&sample, &cli.servers[..]) {
             return Err(error.clone());
         }
@@ -91,7 +92,7 @@ fn now() -> Instant {
 
 fn interactive(mut model: Model, looks: &Receiver<Look>) -> Result<(), String> {
     let failed =
-        |error: std::io::Error| format!("the terminal cannot be used: {error}; --once prints instead");
+        |error: std::io::Error| format!("cannot use the terminal: {error}; --once prints the tables instead");
     let mut terminal = ratatui::try_init().map_err(failed)?;
     let mut screen = Screen::default();
     let result = loop {

@@ -109,18 +109,18 @@ impl fmt::Display for TraceError {
             Self::NoTrace => {
                 write!(
                     f,
-                    "is no trace: its first line does not say \"format\":\"{FORMAT}\"; 'afar rxperf client --trace FILE' writes one"
+                    "is no trace: its first line does not have \"format\":\"{FORMAT}\"; 'afar rxperf client --trace FILE' writes one"
                 )
             }
             Self::Version(version) => {
                 write!(
                     f,
-                    "is a trace of version {version}, and this program reads version {VERSION}: use the afar that wrote it"
+                    "is a trace of version {version}, but this afar reads version {VERSION}: use the afar that wrote it"
                 )
             }
             Self::Damaged { line, why } => write!(f, "is damaged in line {line}: {why}"),
             Self::Cut { there, wanted } => {
-                write!(f, "is cut: {there} of its {wanted} records are there; trace the call again")
+                write!(f, "is cut: it has only {there} of its {wanted} records; trace the call again")
             }
         }
     }

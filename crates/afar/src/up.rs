@@ -51,36 +51,39 @@ const MEMORY: &str = "256M";
 const MAKING_MAX: Duration = Duration::from_secs(60);
 
 #[derive(Parser)]
-#[command(name = "afar up", about = "Runs a whole cell on this machine, mounted, in the foreground")]
+#[command(
+    name = "afar up",
+    about = "Runs a whole cell on this machine in the foreground: its servers, and a client that mounts it"
+)]
 struct Cli {
-    /// The state folder; made on the first run
+    /// The state folder; the first run makes it
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
-    /// Where to mount it; by default /afs for root if that is free, else afs in the home folder
+    /// Where to mount the cell; by default /afs for root if that is free, otherwise ~/afs
     #[arg(long, value_name = "DIR")]
     mount: Option<PathBuf>,
-    /// Runs only the servers, and mounts nothing
+    /// Runs only the servers and mounts nothing
     #[arg(long, conflicts_with = "mount")]
     no_mount: bool,
-    /// The name of the cell to make on the first run [default: afar.local]
+    /// The name of the cell that the first run makes [default: afar.local]
     #[arg(long, value_name = "NAME")]
     cell: Option<String>,
     /// The address of the servers
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1")]
     bind: Ipv4Addr,
-    /// Runs a Kerberos realm beside the cell, with Debian's KDC, for trying kinit and aklog
+    /// Runs a Kerberos realm beside the cell, with Debian's KDC, to try kinit and aklog
     #[arg(long)]
     realm: bool,
     /// Runs N machines (1 to 7) as network namespaces that share their databases in an etcd; needs root
     #[arg(long, value_name = "N", conflicts_with_all = ["bind", "realm", "metrics"])]
     machines: Option<u8>,
-    /// The most memory for the caches of servers and client together, such as 1G
+    /// Maximum memory for the tables and caches of servers and client together, such as 1G
     #[arg(long, value_name = "SIZE", default_value = MEMORY)]
     memory: String,
-    /// Where metrics can be fetched by HTTP, such as 127.0.0.1:9160
+    /// Address at which metrics can be fetched over HTTP, such as 127.0.0.1:9160
     #[arg(long, value_name = "ADDR:PORT")]
     metrics: Option<SocketAddr>,
-    /// What is logged, as in "info" or "warn,afs_client=debug"
+    /// The filter for log messages, such as "info" or "warn,afs_client=debug"
     #[arg(long, value_name = "FILTER", default_value = "warn")]
     log: String,
 }
@@ -195,7 +198,7 @@ fn configuration(cli: &Cli, state: &State) -> Result<ServerConfig, String> {
     if let Ok(folder) = ServerFolder::read(&config.config_dir()) {
         if cli.cell.as_ref().is_some_and(|cell| folder.cell.as_str() != cell) {
             return Err(format!(
-                "the state folder {} has the cell {}: leave --cell out, or choose another folder with --state",
+                "the state folder {} has the cell {}: leave out --cell, or choose another folder with --state",
                 state.path().display(),
                 folder.cell
             ));
@@ -354,7 +357,7 @@ async fn prepare(
         maker.administrator(id).await?;
         let owner = cell::Owner { name: &runners_name, id };
         let made = tokio::time::timeout(MAKING_MAX, maker.make(&owner)).await;
-        made.map_err(|_| "the cell's volumes could not be made: its servers do not answer".to_owned())??;
+        made.map_err(|_| "cannot make the cell's volumes: its servers do not answer".to_owned())??;
         state.set_complete()?;
     }
     let mut known = Vec::new();
@@ -362,10 +365,10 @@ async fn prepare(
         match maker.id_of(&person.name).await? {
             Some(id) => known.push((person, id)),
             None => eprintln!(
-                "afar up: there is no user {} in the cell, whom {} names for user {} of this machine: make them with \
+                "afar up: {} names the cell's user {} for user {} of this machine, but the cell has no such user: make it with \
                  'pts createuser'",
-                person.name,
                 state.path().join("users").display(),
+                person.name,
                 person.uid
             ),
         }
@@ -413,7 +416,7 @@ async fn attach(
         Ok(mount) => Ok((mount, client, offer)),
         Err(error) => {
             client.shut_down().await;
-            Err(format!("{error}\n(the servers alone run with --no-mount)"))
+            Err(format!("{error}\n(--no-mount runs only the servers)"))
         }
     }
 }
@@ -464,7 +467,7 @@ async fn hold(attached: Option<&(Mount, Client, Offer)>, told: &mut Told) {
 async fn stop(attached: Option<(Mount, Client, Offer)>, server: Server) {
     detach(attached).await;
     if let Err(error) = tokio::task::spawn_blocking(move || server.stop()).await {
-        eprintln!("afar up: stopping the servers: {error}");
+        eprintln!("afar up: cannot stop the servers: {error}");
     }
 }
 
@@ -481,8 +484,8 @@ async fn detach(attached: Option<(Mount, Client, Offer)>) {
                 "afar up: {} is still in use: programs that have files open in it will get errors",
                 path.display()
             ),
-            Ok(Err(error)) => eprintln!("afar up: unmounting {}: {error}", path.display()),
-            Err(error) => eprintln!("afar up: unmounting {}: {error}", path.display()),
+            Ok(Err(error)) => eprintln!("afar up: cannot unmount {}: {error}", path.display()),
+            Err(error) => eprintln!("afar up: cannot unmount {}: {error}", path.display()),
         }
         client.shut_down().await;
     }
@@ -493,7 +496,9 @@ fn ready(cell: &str, mount: Option<&Path>, config: &ServerConfig) -> String {
     let etc = config.config_dir();
     let vos = format!("afar vos listvldb -config {} -localauth", etc.display());
     match mount {
-        None => format!("ready cell={cell} mount=- scratch=-\n\nTry:\n  {vos}\n\nCtrl-C stops it.\n"),
+        None => {
+            format!("ready cell={cell} mount=- scratch=-\n\nTry:\n  {vos}\n\nCtrl-C stops the servers.\n")
+        }
         Some(mount) => {
             let root = mount.join(cell);
             let root = root.display();
@@ -505,8 +510,8 @@ fn ready(cell: &str, mount: Option<&Path>, config: &ServerConfig) -> String {
                  \x20 cp -r /usr/share/doc/base-files {root}/scratch/\n\
                  \x20 {vos}\n\
                  \n\
-                 Everybody may write to {root}/scratch. Your own files go into {root}/user.\n\
-                 Ctrl-C stops it. What you store is there the next time.\n",
+                 Everybody may write to {root}/scratch. Put your own files into {root}/user.\n\
+                 Ctrl-C stops the cell. Its files are kept for the next run.\n",
                 mount.display()
             )
         }
@@ -517,8 +522,8 @@ fn ready(cell: &str, mount: Option<&Path>, config: &ServerConfig) -> String {
 fn in_words(error: &str) -> String {
     if error.starts_with("the port of role") {
         return format!(
-            "{error}\n(another cell on this machine can be given an address of its own, such as --bind 127.0.0.2; OpenAFS's \
-             servers are stopped with 'systemctl stop openafs-fileserver')"
+            "{error}\n(if another cell runs on this machine, choose another address, such as --bind 127.0.0.2; \
+             'systemctl stop openafs-fileserver' stops OpenAFS's servers)"
         );
     }
     error.to_owned()

@@ -24,7 +24,7 @@ pub(super) struct What {
 const WRITE: What = What { name: "large file written and closed", unit: "MB/s" };
 const COLD: What = What { name: "large file read, not cached", unit: "MB/s" };
 const CACHED: What = What { name: "large file read, cached", unit: "MB/s" };
-const FIRST: What = What { name: "first bytes of it, not cached", unit: "ms" };
+const FIRST: What = What { name: "first bytes of large file, not cached", unit: "ms" };
 const CREATE: What = What { name: "small files made and closed", unit: "files/s" };
 const OPEN: What = What { name: "small file opened, read, closed, cached", unit: "µs" };
 
@@ -59,7 +59,7 @@ impl Scratch {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = folder.join(format!("afar-bench-{}-{number}", std::process::id()));
-        fs::create_dir(&path).map_err(|error| format!("making {}: {error}", path.display()))?;
+        fs::create_dir(&path).map_err(|error| format!("cannot make {}: {error}", path.display()))?;
         Ok(Self { path, program: program.to_path_buf() })
     }
 

@@ -90,8 +90,8 @@ impl Figures {
         let mut page = begin_page("afar bench");
         let _ = writeln!(
             page,
-            "<p>Medians, with the spread as a line; 'again' is the same measured once more: what differs between the two is noise. A large file of {} MB, {} \
-             small ones of 8192 bytes. afar {}, Linux {}.</p>",
+            "<p>The bars are medians, the lines show the spread. The rows with 'again' are a second measurement of the same folder: the difference is noise. One large \
+             file of {} MB, {} small files of 8,192 bytes each. afar {}, Linux {}.</p>",
             self.bytes / 1_000_000,
             self.files,
             env!("CARGO_PKG_VERSION"),
@@ -125,7 +125,7 @@ impl Figures {
             [("afar-bench.json", format!("{:#}\n", self.json())), ("afar-bench.html", self.html())]
         {
             let path = folder.join(name);
-            fs::write(&path, text).map_err(|error| format!("writing {}: {error}", path.display()))?;
+            fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
             let _ = writeln!(said, "{}", path.display());
         }
         Ok(said)

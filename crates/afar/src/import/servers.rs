@@ -43,7 +43,7 @@ pub(super) fn ask(servers: &[Ipv4Addr], keys: &Path) -> Result<Both, String> {
     let no_socket = |error: std::io::Error| format!("cannot open a socket: {error}");
     let caller = Caller::new().map_err(no_socket)?;
     let login = login::superuser(keys, Level::Crypt, caller.seed().map_err(no_socket)?).map_err(|_| {
-        format!("{}: there is no key of the cell; name the servers' folder with --keys", keys.display())
+        format!("{} has no key of the cell: name the servers' configuration folder with --keys", keys.display())
     })?;
     let failed = |what: &str| {
         let (what, servers) = (what.to_owned(), list(servers));
@@ -184,7 +184,7 @@ async fn principals(caller: &Caller, servers: &[Ipv4Addr], login: &Login) -> Res
             if (known as i64) < i64::from(group.count) {
                 let name = String::from_utf8_lossy(group.name.text());
                 let what = format!(
-                    "lists name {known} of the {} members of {name}: import from prdb.DB0",
+                    "the servers list only {known} of the {} members of {name}: import from prdb.DB0 instead",
                     group.count
                 );
                 return Err(Error::Local { what, code: PRTOOMANY });

@@ -309,7 +309,7 @@ fn request(options: &Client) -> Result<Request, String> {
                 .collect();
             Request::File(
                 numbers.map_err(|error| {
-                    format!("the list {} holds more than numbers: {error}", path.display())
+                    format!("the list {} must contain only numbers: {error}", path.display())
                 })?,
             )
         }

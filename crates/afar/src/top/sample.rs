@@ -84,9 +84,9 @@ pub(crate) struct Refused {
 /// What went wrong, with the server's name and what to do.
 pub(crate) fn fetch(server: &str) -> Result<Sample, String> {
     let body = get(server).map_err(|error| {
-        format!("{server}: {error}; set metrics.bind in its server.toml, and name that address and port")
+        format!("{server}: {error}; set metrics.bind in the server's server.toml, and give that address and port to afar top")
     })?;
-    read(&body).map_err(|error| format!("{server}: what it answers cannot be understood: {error}"))
+    read(&body).map_err(|error| format!("{server}: cannot understand the answer: {error}"))
 }
 
 /// Reads an answer.
@@ -111,7 +111,7 @@ fn clean(value: &mut serde_json::Value) {
 fn get(server: &str) -> Result<Vec<u8>, String> {
     let text = |error: io::Error| error.to_string();
     let deadline = Instant::now() + PATIENCE;
-    let mut last = "it has no address".to_owned();
+    let mut last = "the name has no address".to_owned();
     for address in addresses_until(server, deadline).map_err(text)? {
         let connected = left(deadline).and_then(|left| TcpStream::connect_timeout(&address, left));
         match connected {
@@ -127,7 +127,7 @@ fn addresses_until(server: &str, deadline: Instant) -> io::Result<Vec<SocketAddr
     let (tell, told) = mpsc::channel();
     let name = server.to_owned();
     std::thread::spawn(move || drop(tell.send(addresses(&name))));
-    let silent = || io::Error::new(io::ErrorKind::TimedOut, "its name was not found in time");
+    let silent = || io::Error::new(io::ErrorKind::TimedOut, "the name was not found in time");
     told.recv_timeout(left(deadline)?).map_err(|_| silent())?
 }
 
@@ -146,7 +146,7 @@ fn addresses(server: &str) -> io::Result<Vec<SocketAddr>> {
 fn left(deadline: Instant) -> io::Result<Duration> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
-        Err(io::Error::new(io::ErrorKind::TimedOut, "it did not answer in time"))
+        Err(io::Error::new(io::ErrorKind::TimedOut, "the server did not answer in time"))
     } else {
         Ok(left)
     }
@@ -177,9 +177,9 @@ fn ask(mut stream: TcpStream, address: SocketAddr, deadline: Instant) -> io::Res
     Ok(match (status, end) {
         (b"200", Some(end)) => Ok(answer.split_off(end + 4)),
         (b"404", _) => Err(format!(
-            "it has no {path}: its setting metrics.activity is false, or it is no file server of afar"
+            "it has no page {path}: metrics.activity is false there, or it is not a server of afar"
         )),
-        _ => Err("it does not speak HTTP as afar's servers do".to_owned()),
+        _ => Err("it does not answer as afar's servers do".to_owned()),
     })
 }
 

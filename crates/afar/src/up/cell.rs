@@ -173,7 +173,7 @@ impl CellMaker {
             return Ok(id);
         }
         let made = self.users.create_user(name, None).await;
-        made.map_err(|error| format!("making the user {name}: {error}"))
+        made.map_err(|error| format!("cannot make the user {name}: {error}"))
     }
 
     /// The number of a user; `None` if there is none of the name.
@@ -183,7 +183,7 @@ impl CellMaker {
     /// The database's.
     pub(super) async fn id_of(&self, name: &str) -> Result<Option<ViceId>, String> {
         let ids = self.users.ids_of(&[name]).await;
-        let ids = ids.map_err(|error| format!("looking for the user {name}: {error}"))?;
+        let ids = ids.map_err(|error| format!("cannot look up the user {name}: {error}"))?;
         Ok(ids.first().copied().filter(|id| *id != ViceId::ANONYMOUS))
     }
 
@@ -196,7 +196,7 @@ impl CellMaker {
         match self.users.add_to_group(id, ViceId::SYSTEM_ADMINISTRATORS).await {
             Ok(()) => Ok(()),
             Err(error) if is(error.code(), Errno::EEXIST) => Ok(()),
-            Err(error) => Err(format!("making user {id} an administrator: {error}")),
+            Err(error) => Err(format!("cannot make user {id} an administrator: {error}")),
         }
     }
 
@@ -211,7 +211,7 @@ impl CellMaker {
 
     /// The same with a quota, in KiB.
     async fn volume_with(&self, name: &str, quota_kib: i32) -> Result<AfsFid, String> {
-        let doing = format!("making the volume {name}");
+        let doing = format!("cannot make the volume {name}");
         match self.locations.entry_by_name(name).await {
             Ok(entry) => return Ok(AfsFid::root_of(entry.id(Kind::ReadWrite))),
             Err(error) if error.code() == VL_NOENT => {}
@@ -224,7 +224,7 @@ impl CellMaker {
     }
 
     async fn mount_point(&self, dir: AfsFid, name: &str, text: &str) -> Result<(), String> {
-        let doing = format!("mounting {text} as {name}");
+        let doing = format!("cannot make the mount point {name} ({text})");
         let order = Symlink {
             dir,
             name: Name::new(name).map_err(|error| format!("{doing}: {error}"))?,
@@ -237,15 +237,16 @@ impl CellMaker {
 
     /// A folder of this name, which is made if there is none.
     async fn folder(&self, dir: AfsFid, name: &str) -> Result<AfsFid, String> {
-        let doing = format!("making the folder {name}");
+        let doing = format!("cannot make the folder {name}");
         let wire_name = Name::new(name).map_err(|error| format!("{doing}: {error}"))?;
         match self.files.rpc(&MakeDir { dir, name: wire_name, status: mode(0o755) }).await {
             Ok(reply) => Ok(reply.fid),
             Err(error) if is(Abort(error.code().0), Errno::EEXIST) => {
                 let pages = self.pages(dir).await.map_err(|error| format!("{doing}: {error}"))?;
                 let directory = Directory::parse(&pages).map_err(|error| format!("{doing}: {error}"))?;
-                let entry =
-                    directory.lookup(name.as_bytes()).ok_or_else(|| format!("{doing}: it came and went"))?;
+                let entry = directory
+                    .lookup(name.as_bytes())
+                    .ok_or_else(|| format!("{doing}: it existed, and then it was gone"))?;
                 Ok(AfsFid { volume: dir.volume, vnode: entry.fid.vnode, unique: entry.fid.unique })
             }
             Err(error) => Err(format!("{doing}: {error}")),
@@ -273,13 +274,13 @@ impl CellMaker {
         }
         // Servers want a NUL at its end.
         text.push('\0');
-        let doing = format!("setting the access list of {dir}");
+        let doing = format!("cannot set the access list of {dir}");
         let access_list = AfsOpaque::new(text).map_err(|error| format!("{doing}: {error}"))?;
         self.ask(&OldStoreACL { fid: dir, access_list }, &doing).await.map(drop)
     }
 
     async fn set(&self, fid: AfsFid, mask: StoreMask, owner: ViceId, bits: u32) -> Result<(), String> {
-        let doing = format!("setting the status of {fid}");
+        let doing = format!("cannot set the status of {fid}");
         let status = AfsStoreStatus { mask, owner, unix_mode_bits: bits, ..AfsStoreStatus::default() };
         let before = self.ask(&FetchStatus { fid }, &doing).await?.status;
         if mask == StoreMask::OWNER && before.owner == owner {

@@ -160,15 +160,15 @@ fn claim(state: &Path, count: u8, cell: Option<&str>) -> Result<String, String> 
 
 fn check(count: u8, runner: &Runner) -> Result<(), String> {
     if !(1..=MACHINES_MAX).contains(&count) {
-        return Err(format!("--machines: 1 to {MACHINES_MAX} are possible"));
+        return Err(format!("--machines takes a number from 1 to {MACHINES_MAX}"));
     }
     if !cfg!(feature = "etcd") {
-        return Err("--machines needs a program that was built with etcd: take the Debian package, or build it with 'cargo build \
+        return Err("--machines needs an afar that was built with etcd: use the Debian package, or build it with 'cargo build \
                     --release -p afar --features etcd'"
             .to_owned());
     }
     if !runner.is_root {
-        return Err("--machines makes network namespaces, which only root may: use sudo".to_owned());
+        return Err("--machines makes network namespaces, and only root may do that: use sudo".to_owned());
     }
     let is_there = |program: &&str| {
         ["/usr/bin", "/bin", "/usr/sbin", "/sbin"]
@@ -176,9 +176,9 @@ fn check(count: u8, runner: &Runner) -> Result<(), String> {
             .any(|folder| Path::new(folder).join(program).exists())
     };
     match ["ip", "etcd"].iter().find(|program| !is_there(program)) {
-        Some(program) => {
-            Err(format!("there is no {program}: --machines needs Debian's iproute2 and etcd-server"))
-        }
+        Some(program) => Err(format!(
+            "the program {program} is missing: --machines needs Debian's packages iproute2 and etcd-server"
+        )),
         None => Ok(()),
     }
 }
@@ -222,7 +222,7 @@ impl Machines {
     fn start(plan: &Plan, stops: &AtomicBool) -> Result<Self, String> {
         let lock = File::create(LOCK).map_err(|error| format!("{LOCK}: {error}"))?;
         lock.try_lock().map_err(|_| {
-            "another 'afar up --machines' runs on this machine, and there is one network for them: stop it first"
+            "another 'afar up --machines' runs on this machine and uses the same network: stop it first"
                 .to_owned()
         })?;
         let go_on = || match stops.load(Ordering::Relaxed) {
@@ -317,20 +317,21 @@ impl Machine {
         let file = self.folder.join("server.toml");
         let written = fs::write(&file, plan.configuration(self.number));
         written.map_err(|error| format!("{}: {error}", file.display()))?;
-        let program = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
+        let program = std::env::current_exe()
+            .map_err(|error| format!("cannot find this program's own file: {error}"))?;
         let mut command = inside(self.number, &program);
         command.args(["server", "--config"]).arg(&file).stdout(Stdio::piped());
         let failed = |what: &dyn std::fmt::Display| {
-            format!("the server of machine {} does not start: {what}", self.number)
+            format!("the server of machine {} did not start: {what}", self.number)
         };
         let mut server = command.spawn().map_err(|error| failed(&error))?;
         let stdout = server.stdout.take();
         self.server = Some(server);
         let mut line = String::new();
-        let mut stdout = BufReader::new(stdout.ok_or_else(|| failed(&"it has no output"))?);
+        let mut stdout = BufReader::new(stdout.ok_or_else(|| failed(&"its output cannot be read"))?);
         stdout.read_line(&mut line).map_err(|error| failed(&error))?;
         if !line.starts_with("ready ") {
-            return Err(failed(&"see above"));
+            return Err(failed(&"its message above says why"));
         }
         // Nothing more comes; a closed pipe would not hurt it either.
         std::thread::spawn(move || drop(stdout.read_to_end(&mut Vec::new())));
@@ -410,7 +411,8 @@ fn replicate(plan: &Plan) -> Result<(), String> {
     if mark.exists() {
         return Ok(());
     }
-    let program = std::env::current_exe().map_err(|error| format!("this program: {error}"))?;
+    let program =
+        std::env::current_exe().map_err(|error| format!("cannot find this program's own file: {error}"))?;
     let config = plan.state.join("etc/server");
     let vos = |arguments: &[&str]| {
         let output = Command::new(&program)
@@ -454,8 +456,8 @@ fn ready(cell: &str, mount: Option<&Path>, machines: &Machines) -> String {
     let victim = machines.all.len().min(2);
     let look = mount.map_or_else(String::new, |_| format!("  ls -l {path}/{cell}\n"));
     text.push_str(&format!(
-        "\nKill a machine and see what still works:\n  kill -9 $(ip netns pids {NAME}-{victim})\n{look}Cut one off:\n  \
-         ip link set {NAME}{victim} down\nThe next start has all of them again. Ctrl-C stops it.\n"
+        "\nKill a machine, and see what still works:\n  kill -9 $(ip netns pids {NAME}-{victim})\n{look}Cut a machine off from the network:\n  \
+         ip link set {NAME}{victim} down\nCtrl-C stops the cell. The next start runs all machines again.\n"
     ));
     text
 }

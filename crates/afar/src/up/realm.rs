@@ -119,7 +119,7 @@ impl Realm {
 
     fn missing(program: &str, error: &std::io::Error) -> String {
         format!(
-            "{program} cannot be started: {error}; --realm needs Debian's krb5-kdc, krb5-admin-server and krb5-user"
+            "cannot start {program}: {error}; --realm needs Debian's packages krb5-kdc, krb5-admin-server and krb5-user"
         )
     }
 
@@ -166,7 +166,7 @@ impl Realm {
         queries.push_str(&format!("ktadd -k {} {service}\n", keytab.display()));
         self.run("kadmin.local", &["-r", &self.name], &queries)?;
         crate::key::add_keytab(plan.keys, &keytab)
-            .map_err(|error| format!("the realm's key for the cell: {error}"))?;
+            .map_err(|error| format!("cannot add the realm's key to the cell's keys: {error}"))?;
         let _ = fs::remove_file(&keytab);
         self.write("password", &format!("{}\n", *password))?;
         self.write("complete", "")
@@ -175,7 +175,7 @@ impl Realm {
     fn serve(&mut self, address: Ipv4Addr) -> Result<(), String> {
         if TcpStream::connect((address, PORT)).is_ok() {
             return Err(format!(
-                "something else listens at {address}:{PORT}, where the realm's KDC is to be: stop it, or choose another \
+                "the realm's KDC needs {address}:{PORT}, but another program listens there: stop it, or choose another \
                  address with --bind"
             ));
         }
@@ -186,7 +186,7 @@ impl Realm {
         while TcpStream::connect((address, PORT)).is_err() {
             let has_ended = self.child.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(Some(_))));
             if has_ended || Instant::now() > until {
-                return Err(format!("the KDC does not start: see {}/kdc.log", self.folder.display()));
+                return Err(format!("the KDC did not start: see {}/kdc.log", self.folder.display()));
             }
             std::thread::sleep(Duration::from_millis(20));
         }

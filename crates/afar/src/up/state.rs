@@ -35,12 +35,12 @@ impl State {
         let failed = |error: std::io::Error| {
             let what = match error.kind() {
                 ErrorKind::PermissionDenied => {
-                    "make it belong to the user that runs this, or choose another with --state"
+                    "change its owner to the user that runs afar, or choose another with --state"
                 }
-                ErrorKind::StorageFull => "free some of the disk, or choose another with --state",
+                ErrorKind::StorageFull => "free some space on the disk, or choose another with --state",
                 _ => "choose another with --state",
             };
-            format!("the state folder {shown} cannot be used: {error}; {what}")
+            format!("cannot use the state folder {shown}: {error}; {what}")
         };
         private::state_folder(path).map_err(failed)?;
         let mut lock = OpenOptions::new()
@@ -107,8 +107,8 @@ impl State {
 
     /// Adds a person.
     pub(super) fn add_person(&self, person: &Person) -> Result<(), String> {
-        const HEAD: &str = "# Users of this machine, by name or number, and who they are in the cell. Whoever is not here is nobody in\n\
-                            # particular (system:anyuser). Read when 'afar up' starts.\n";
+        const HEAD: &str = "# Users of this machine, by name or number, and their names in the cell. Users who are not listed here are\n\
+                            # anonymous (system:anyuser). 'afar up' reads this file when it starts.\n";
         let file = self.users_file();
         let add = || {
             let is_new = !file.exists();
@@ -139,11 +139,11 @@ fn check_version(file: &Path, folder: &str) -> Result<bool, String> {
     match text.trim().parse::<u32>() {
         Ok(VERSION) => Ok(false),
         Ok(newer) if newer > VERSION => Err(format!(
-            "the state folder {folder} was made by a newer afar (version {newer}; this one knows {VERSION}): use that one, or \
+            "the state folder {folder} was made by a newer afar (version {newer}; this one knows {VERSION}): use that afar, or \
              choose another folder with --state"
         )),
         _ => Err(format!(
-            "{} does not say what it should, '{VERSION}': is {folder} a state folder of afar? choose another with --state",
+            "{} does not contain '{VERSION}': is {folder} a state folder of afar? choose another with --state",
             file.display()
         )),
     }
@@ -157,7 +157,7 @@ fn parse_people(text: &str, uid_of: impl Fn(&str) -> Option<u32>) -> Result<Vec<
         let Some(local) = words.next() else { continue };
         let (Some(name), None) = (words.next(), words.next()) else {
             return Err(format!(
-                "line {}: a user of this machine and a user of the cell are expected",
+                "line {}: this must be a user of this machine and a user of the cell",
                 number + 1
             ));
         };
@@ -166,7 +166,7 @@ fn parse_people(text: &str, uid_of: impl Fn(&str) -> Option<u32>) -> Result<Vec<
             return Err(format!("line {}: this machine has no user '{local}'", number + 1));
         };
         if people.iter().any(|person| person.uid == uid) {
-            return Err(format!("line {}: '{local}' is there already", number + 1));
+            return Err(format!("line {}: an earlier line already has '{local}'", number + 1));
         }
         people.push(Person { uid, name: name.to_owned() });
     }
