@@ -47,15 +47,24 @@ pub(super) const OURS: [Opt; 13] = [
     Opt::single("config", "folder with ThisCell and CellServDB, default /etc/openafs").ours(),
     Opt::single("cache", "folder of the cache").ours(),
     Opt::single("cache-size", "limit of the cache, such as 10G").ours(),
-    Opt::single("memory", "most memory for its tables and caches, such as 256M; default 1G").ours(),
-    Opt::single("metrics", "address at which metrics can be fetched by HTTP, such as 127.0.0.1:9161").ours(),
-    Opt::flag("allow-other", "let all users of the machine use the mount; the default for root").ours(),
-    Opt::flag("private", "let only the user who mounts use it; the default for others").ours(),
-    Opt::flag("no-afsdb", "do not ask the DNS for cells that CellServDB does not have").ours(),
-    Opt::flag("localauth", "act as a user of the cell, with the key in the folder's server/KeyFileExt")
+    Opt::single("memory", "maximum memory for its tables and caches, such as 256M; default 1G").ours(),
+    Opt::single("metrics", "address at which metrics can be fetched over HTTP, such as 127.0.0.1:9161")
         .ours(),
-    Opt::single("as", "which user, with --localauth; default the first of server/UserList").ours(),
-    Opt::single("log", "what is logged, such as info or warn,afs_client=debug").ours(),
+    Opt::flag("allow-other", "let all users of the machine use the mount; the default if root mounts it")
+        .ours(),
+    Opt::flag(
+        "private",
+        "let only the user who mounts it use the mount; the default unless that user is root",
+    )
+    .ours(),
+    Opt::flag("no-afsdb", "do not ask the DNS for cells that CellServDB does not have").ours(),
+    Opt::flag(
+        "localauth",
+        "act as a user of the cell, with the cell's key in server/KeyFileExt below the folder of --config",
+    )
+    .ours(),
+    Opt::single("as", "name of that user, with --localauth; default the first in server/UserList").ours(),
+    Opt::single("log", "filter for log messages, such as info or warn,afs_client=debug").ours(),
     Opt::flag("no-passthrough", "read all files through the page cache").ours(),
     Opt::single("threads", "threads that answer the kernel from memory, 1 to 64; default 2").ours(),
 ];
@@ -125,7 +134,7 @@ fn plan(given: &Given, is_root: bool) -> Result<Plan, String> {
             .map(PathBuf::from)
             .find(|folder| folder.join("ThisCell").exists())
             .ok_or(
-                "there is no ThisCell in /etc/openafs: say where the configuration is with --config DIR",
+                "there is no ThisCell in /etc/openafs or /etc/afar: name the configuration folder with --config DIR",
             )?,
     };
     let mut wishes = Wishes::default();
@@ -166,7 +175,7 @@ fn plan(given: &Given, is_root: bool) -> Result<Plan, String> {
     };
     let metrics = given.word("metrics").map(|text| {
         text.parse().map_err(|_| {
-            format!("--metrics {text}: an address and a port are expected, such as 127.0.0.1:9161")
+            format!("--metrics {text}: this must be an address and a port, such as 127.0.0.1:9161")
         })
     });
     let metrics = metrics.transpose()?;
@@ -194,12 +203,9 @@ fn thread_count(text: &str) -> Result<usize, String> {
 /// The memory that an option gives a client, or a whole cell.
 pub(crate) fn memory_bytes(text: &str) -> Result<u64, String> {
     let bytes = parse_bytes(text)
-        .ok_or_else(|| format!("--memory {text}: a number with K, M, G or T is expected, such as 256M"))?;
+        .ok_or_else(|| format!("--memory {text}: this must be a number with K, M, G or T, such as 256M"))?;
     if bytes < memory::LEAST_BYTES {
-        return Err(format!(
-            "--memory {text} is too little: it takes at least {}M",
-            memory::LEAST_BYTES >> 20
-        ));
+        return Err(format!("--memory {text} is too little: give at least {}M", memory::LEAST_BYTES >> 20));
     }
     Ok(bytes)
 }
@@ -223,11 +229,11 @@ fn cache_of(
     let folder = named.or_else(own).ok_or("HOME is not set: say where the cache is with --cache DIR")?;
     let folder = std::path::absolute(&folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     private::folder(&folder).map_err(|error| {
-        format!("the cache {} cannot be made: {error}; choose another with --cache", folder.display())
+        format!("cannot make the cache {}: {error}; choose another folder with --cache", folder.display())
     })?;
     let limit = match given.word("cache-size") {
         Some(text) => parse_bytes(text).ok_or_else(|| {
-            format!("--cache-size {text}: a number with K, M, G or T is expected, such as 10G")
+            format!("--cache-size {text}: this must be a number with K, M, G or T, such as 10G")
         })?,
         None => match wishes.cache_bytes.or(info.map(|info| info.size_kib << 10)) {
             Some(bytes) => bytes,
@@ -236,7 +242,7 @@ fn cache_of(
     };
     if limit < CACHE_MIN_BYTES {
         return Err(format!(
-            "a cache of {limit} bytes is too small: it takes at least {}M",
+            "a cache of {limit} bytes is too small: give at least {}M",
             CACHE_MIN_BYTES >> 20
         ));
     }
@@ -339,10 +345,10 @@ async fn run_until_told(plan: Plan, allow_other: bool) -> Result<(), String> {
     match tokio::task::spawn_blocking(move || mount.unmount()).await {
         Ok(Ok(true)) => {}
         Ok(Ok(false)) => {
-            tracing::warn!(mount = %path.display(), "it is still in use: programs that have files open in it will get errors");
+            tracing::warn!(mount = %path.display(), "the mount is still in use: programs that have files open in it will get errors");
         }
-        Ok(Err(error)) => tracing::error!(mount = %path.display(), %error, "unmounting failed"),
-        Err(error) => tracing::error!(mount = %path.display(), %error, "unmounting failed"),
+        Ok(Err(error)) => tracing::error!(mount = %path.display(), %error, "cannot unmount"),
+        Err(error) => tracing::error!(mount = %path.display(), %error, "cannot unmount"),
     }
     client.shut_down().await;
     Ok(())

@@ -43,7 +43,10 @@ pub(super) fn ask(servers: &[Ipv4Addr], keys: &Path) -> Result<Both, String> {
     let no_socket = |error: std::io::Error| format!("cannot open a socket: {error}");
     let caller = Caller::new().map_err(no_socket)?;
     let login = login::superuser(keys, Level::Crypt, caller.seed().map_err(no_socket)?).map_err(|_| {
-        format!("{} has no key of the cell: name the servers' configuration folder with --keys", keys.display())
+        format!(
+            "{} has no key of the cell: name the servers' configuration folder with --keys",
+            keys.display()
+        )
     })?;
     let failed = |what: &str| {
         let (what, servers) = (what.to_owned(), list(servers));

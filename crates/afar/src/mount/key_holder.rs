@@ -28,25 +28,24 @@ const SERVER_FOLDER: &str = "server";
 pub(super) fn log_in(given: &Given, folder: &Path, client: &mut Config) -> Result<Option<Owner>, String> {
     if !given.has("localauth") {
         return match given.has("as") {
-            true => Err("--as needs the key of the cell, and with it --localauth".to_owned()),
+            true => Err("--as works only with --localauth".to_owned()),
             false => Ok(None),
         };
     }
     let folder = folder.join(SERVER_FOLDER);
     let keys = KeySet::load(&folder)
-        .map_err(|error| format!("no key of the cell in {}: {error}", folder.display()))?;
+        .map_err(|error| format!("cannot read the key of the cell in {}: {error}", folder.display()))?;
     let name = match given.word("as") {
         Some(name) => name.to_owned(),
-        None => {
-            login::first_superuser(&folder).map_err(|error| format!("{error}; say with --as who you are"))?
-        }
+        None => login::first_superuser(&folder)
+            .map_err(|error| format!("{error}; give your name in the cell with --as"))?,
     };
     let (uid, cell) = (getuid().as_raw(), client.cell.clone());
     client.keys = vec![(cell.clone(), keys)];
     client.users = vec![LocalUser { uid, cell: cell.clone(), name: name.clone() }];
     Ok(match id_of(client, &cell, &name) {
         Some(ViceId::ANONYMOUS) => {
-            return Err(format!("there is no user {name} in the cell {cell}: say with --as who you are"));
+            return Err(format!("there is no user {name} in the cell {cell}: give another name with --as"));
         }
         Some(id) if i64::from(id.0) == i64::from(uid) => None,
         Some(id) => Some(Owner { cell, id, uid }),

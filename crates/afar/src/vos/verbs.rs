@@ -120,7 +120,7 @@ pub(super) static SUITE: Suite = Suite {
                 PARTITION.required(),
                 ID.required(),
                 Opt::flag("force", "don't ask"),
-                Opt::flag("keep-ro", "leave a RO volume at the site too").ours(),
+                Opt::flag("keep-ro", "also leave an RO volume at the site").ours(),
             ]
         ),
         verb!(
@@ -218,7 +218,7 @@ pub(super) static SUITE: Suite = Suite {
                 Opt::flag("quiet", "generate minimal information"),
                 Opt::flag("extended", "list extended volume fields"),
                 Opt::flag("format", "machine readable format"),
-                Opt::flag("half", "list volumes whose transfer was interrupted instead").ours(),
+                Opt::flag("half", "list only volumes whose transfer was interrupted").ours(),
             ]
         ),
         verb!(lock, "lock VLDB entry for a volume", options![ID.required()]),
